@@ -1,0 +1,80 @@
+//! The software device's binary interface: what a kernel compiled for the CPU finds where a GPU has
+//! hardware. Executor and kernel may be different shared objects, so this is C layout and checked by
+//! [`crate::ABI_VERSION`].
+//!
+//! A kernel's entry is an [`Entry`], called once per lane on a stack of its own. It comes back with
+//! [`ENTRY_DONE`] or, when the kernel panicked (the message has then been sent), [`ENTRY_PANICKED`].
+
+use crate::launch::LaunchParams;
+use core::ffi::c_void;
+
+/// One lane of a resident wave. The executor owns it; the kernel's side only reads it. It stays where it
+/// is, on one thread, for the life of the lane.
+#[repr(C)]
+pub struct CpuLane {
+    /// [`crate::ABI_VERSION`].
+    pub abi_version: u32,
+    /// Index in the wave.
+    pub lane: u32,
+    /// Lanes of a full wave: 32 or 64.
+    pub wave_size: u32,
+    /// Index of the wave in its workgroup.
+    pub wave: u32,
+    /// Position of the workgroup in the grid.
+    pub workgroup: [u32; 3],
+    /// Position of the lane in its workgroup.
+    pub position: [u32; 3],
+    /// The channel's slot that this wave has.
+    pub slot: u32,
+    /// Lanes that the wave started with (the last wave of a workgroup may be partial).
+    pub wave_lanes: u32,
+    /// The launch's parameters; valid for the life of the lane.
+    pub launch: *const LaunchParams,
+    /// The workgroup's memory: `workgroup_memory_bytes` of the launch, zeroed, 64-byte aligned, valid for the
+    /// life of the workgroup.
+    pub workgroup_memory: *mut u8,
+    /// The operations below; valid for the life of the lane.
+    pub operations: *const CpuOperations,
+    /// The executor's own.
+    pub executor: *mut c_void,
+}
+
+/// What a lane asks of the executor. Each function takes the lane that runs on the calling stack. While it
+/// runs, other lanes of the same thread may run.
+#[repr(C)]
+pub struct CpuOperations {
+    /// Waits for the lanes of the wave that come to the same `site`, until no other lane of the wave can run
+    /// on, and returns the mask of those that came (this lane's bit is set). Not every lane that could have
+    /// come must: a wave may split anywhere, as on a GPU.
+    pub converge: unsafe extern "C" fn(lane: *mut CpuLane, site: u64) -> u64,
+    /// All lanes of `mask` (as a `converge` gave it) call this; each gives a value, and when all have come
+    /// each gets every lane's value, by lane index. Orders memory among these lanes.
+    pub exchange: unsafe extern "C" fn(lane: *mut CpuLane, mask: u64, value: u64, values: *mut [u64; 64]),
+    /// Waits until every lane of the workgroup that has not ended has called it.
+    pub barrier: unsafe extern "C" fn(lane: *mut CpuLane),
+    /// Returns once `poll(data)` is true. `poll` is called from the executor's own stack on the same thread,
+    /// must not block, and is not called again once it was true.
+    pub wait: unsafe extern "C" fn(
+        lane: *mut CpuLane,
+        poll: unsafe extern "C" fn(*mut c_void) -> bool,
+        data: *mut c_void,
+    ),
+    /// Lets other lanes run; for loops that wait for memory to change.
+    pub pause: unsafe extern "C" fn(lane: *mut CpuLane),
+    /// Hints to the host that a doorbell was rung or a post written. May be lost.
+    pub notify: unsafe extern "C" fn(lane: *mut CpuLane),
+    /// Nanoseconds of the device's clock since some fixed point.
+    pub clock_ns: unsafe extern "C" fn(lane: *mut CpuLane) -> u64,
+    /// Whether the launch was cancelled, so that waiting loops end.
+    pub cancelled: unsafe extern "C" fn(lane: *mut CpuLane) -> bool,
+}
+
+/// A kernel's entry: `arguments` points to its argument block.
+pub type Entry = unsafe extern "C" fn(lane: *mut CpuLane, arguments: *const u8) -> u32;
+
+/// The lane ended.
+pub const ENTRY_DONE: u32 = 0;
+/// The lane's kernel panicked.
+pub const ENTRY_PANICKED: u32 = 1;
+/// The lane ended early: it asked the program to exit, or found its launch cancelled.
+pub const ENTRY_EXITED: u32 = 2;

@@ -1,0 +1,262 @@
+//! Where everything lies in a channel's shared memory: plain 64-bit words that both sides reach.
+//!
+//! | words from | what | writer |
+//! |---|---|---|
+//! | 0 | [`header`]: magic, version, sizes | host, before the first launch |
+//! | 8 | stop word | host |
+//! | 16 | cancel table, [`CANCEL_WORDS`] launch numbers | host |
+//! | 64 | doorbells, one a slot, in lines of [`LINE_WORDS`] | device |
+//! | `blocks_at` | one block a slot, `block_words` apart | as below |
+//!
+//! A slot's block: the tail of its post ring (host), reply lines (host), request lines (device), bulk area
+//! (whoever holds the slot), post ring (device). Blocks are an odd number of cache lines apart, so that the
+//! same place of many slots does not fall into the same cache sets.
+
+/// Words of a 64-byte cache line.
+pub const LINE_WORDS: usize = 8;
+
+/// First word of every region: "hostcall" in little-endian ASCII.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"hostcall");
+
+/// Words of the cancel table.
+pub const CANCEL_WORDS: usize = 48;
+
+/// Word offsets of the header's fields.
+pub mod header {
+    /// [`super::MAGIC`].
+    pub const MAGIC: usize = 0;
+    /// ABI version.
+    pub const VERSION: usize = 1;
+    /// Slots, and lanes a wave above bit 32.
+    pub const SLOTS_AND_LANES: usize = 2;
+    /// Entries of a post ring, and bytes of a bulk area above bit 32.
+    pub const RING_AND_BULK: usize = 3;
+    /// Words of the region.
+    pub const WORDS: usize = 4;
+    /// Not zero once the host serves no more: waiting lanes give up.
+    pub const STOP: usize = 8;
+    /// The cancel table: launch number `n` is cancelled when word `n % CANCEL_WORDS` of it is `n`.
+    pub const CANCEL: usize = 16;
+}
+
+const DOORBELLS_AT: usize = 64;
+
+/// The sizes a channel is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Layout {
+    /// Call slots. 1 to [`Layout::MAX_SLOTS`].
+    pub slots: u32,
+    /// Lanes of a wave, 1 to 64 (32 or 64 on a device).
+    pub lanes: u32,
+    /// Entries of 16 bytes in each slot's post ring: a power of two, 256 to 65,536 (a whole wave's longest
+    /// post takes 192).
+    pub ring_entries: u32,
+    /// Bytes of each slot's bulk area: a power of two, 512 to 1 MiB.
+    pub bulk_bytes: u32,
+}
+
+/// Why a [`Layout`] is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayoutError {
+    /// Not 1 to [`Layout::MAX_SLOTS`] slots.
+    Slots,
+    /// Not 1 to 64 lanes.
+    Lanes,
+    /// The ring is no power of two from 256 to 65,536.
+    Ring,
+    /// The bulk area is no power of two from 512 bytes to 1 MiB.
+    Bulk,
+}
+
+impl core::fmt::Display for LayoutError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            LayoutError::Slots => "a channel has 1 to 65536 slots",
+            LayoutError::Lanes => "a wave has 1 to 64 lanes",
+            LayoutError::Ring => "a post ring has a power of two of entries, from 256 to 65536",
+            LayoutError::Bulk => "a bulk area has a power of two of bytes, from 512 to 1048576",
+        })
+    }
+}
+
+impl core::error::Error for LayoutError {}
+
+impl Layout {
+    /// Most slots of a channel.
+    pub const MAX_SLOTS: u32 = 65_536;
+
+    /// Refuses sizes that the protocol cannot carry.
+    pub const fn check(self) -> Result<Self, LayoutError> {
+        if self.slots == 0 || self.slots > Self::MAX_SLOTS {
+            return Err(LayoutError::Slots);
+        }
+        if self.lanes == 0 || self.lanes > 64 {
+            return Err(LayoutError::Lanes);
+        }
+        if !self.ring_entries.is_power_of_two() || self.ring_entries < 256 || self.ring_entries > 65_536 {
+            return Err(LayoutError::Ring);
+        }
+        if !self.bulk_bytes.is_power_of_two() || self.bulk_bytes < 512 || self.bulk_bytes > 1 << 20 {
+            return Err(LayoutError::Bulk);
+        }
+        Ok(self)
+    }
+
+    /// Lines of [`LINE_WORDS`] doorbells.
+    #[inline(always)]
+    pub const fn doorbell_lines(&self) -> usize {
+        (self.slots as usize).div_ceil(LINE_WORDS)
+    }
+
+    /// Word of a slot's doorbell.
+    #[inline(always)]
+    pub const fn doorbell(&self, slot: u32) -> usize {
+        DOORBELLS_AT + slot as usize
+    }
+
+    const fn blocks_at(&self) -> usize {
+        DOORBELLS_AT + self.doorbell_lines() * LINE_WORDS
+    }
+
+    /// Words of the lines of one direction: a slot's lanes × 4 pairs.
+    #[inline(always)]
+    const fn line_area_words(&self) -> usize {
+        (self.lanes as usize * 2 * crate::word::MAX_PAIRS).next_multiple_of(LINE_WORDS)
+    }
+
+    /// Words from one slot's block to the next.
+    #[inline(always)]
+    pub const fn block_words(&self) -> usize {
+        let words = LINE_WORDS
+            + 2 * self.line_area_words()
+            + self.bulk_bytes as usize / 8
+            + self.ring_entries as usize * 2;
+        let lines = words / LINE_WORDS;
+        (lines | 1) * LINE_WORDS
+    }
+
+    #[inline(always)]
+    const fn block(&self, slot: u32) -> usize {
+        self.blocks_at() + slot as usize * self.block_words()
+    }
+
+    /// Word of the tail of a slot's post ring: how many entries the host has taken, ever.
+    #[inline(always)]
+    pub const fn ring_tail(&self, slot: u32) -> usize {
+        self.block(slot)
+    }
+
+    /// First word of a slot's reply pairs. Pair `j` of the packet's lane `r` of `n` is pair `j·n + r`.
+    #[inline(always)]
+    pub const fn reply(&self, slot: u32) -> usize {
+        self.block(slot) + LINE_WORDS
+    }
+
+    /// First word of a slot's request pairs, in the order of [`Layout::reply`].
+    #[inline(always)]
+    pub const fn request(&self, slot: u32) -> usize {
+        self.reply(slot) + self.line_area_words()
+    }
+
+    /// First word of a slot's bulk area.
+    #[inline(always)]
+    pub const fn bulk(&self, slot: u32) -> usize {
+        self.request(slot) + self.line_area_words()
+    }
+
+    /// Bytes of the bulk area that each lane of an `n`-lane byte packet has, lane after lane.
+    #[inline(always)]
+    pub const fn bulk_share(&self, n: u32) -> usize {
+        (self.bulk_bytes / n.next_power_of_two()) as usize
+    }
+
+    /// First word of a slot's post ring.
+    #[inline(always)]
+    pub const fn ring(&self, slot: u32) -> usize {
+        self.bulk(slot) + self.bulk_bytes as usize / 8
+    }
+
+    /// Words of the whole region.
+    pub const fn words(&self) -> usize {
+        self.blocks_at() + self.slots as usize * self.block_words()
+    }
+
+    /// The header's first five words.
+    pub const fn header(&self) -> [u64; 5] {
+        [
+            MAGIC,
+            crate::ABI_VERSION as u64,
+            self.slots as u64 | (self.lanes as u64) << 32,
+            self.ring_entries as u64 | (self.bulk_bytes as u64) << 32,
+            self.words() as u64,
+        ]
+    }
+}
+
+/// What the device remembers of a slot: in the device's own memory, all zero at first, one cache line pair.
+///
+/// Only the wave that has the slot touches it, except `lock`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct SlotStateWords {
+    /// Lap of each request pair's last use, one bit a pair.
+    pub request_laps: [u64; 4],
+    /// Lap of each reply pair's last use.
+    pub reply_laps: [u64; 4],
+    /// Calls made, ever; its low bit is the lap of the doorbell's last use.
+    pub calls: u64,
+    /// Ring entries reserved, ever.
+    pub post_position: u64,
+    /// Ring entries that the host had taken when the device looked last.
+    pub post_tail_seen: u64,
+    /// `post_position` when a doorbell last carried it.
+    pub post_position_told: u64,
+    /// Taken by a part of a diverged wave while its call is in flight.
+    pub lock: u64,
+    /// Linear index of the workgroup that the wave works on.
+    pub workgroup: u64,
+    /// Pads the state to 128 bytes.
+    pub reserved: [u64; 2],
+}
+
+/// Words of a [`SlotStateWords`].
+pub const SLOT_STATE_WORDS: usize = 16;
+
+const _: () = assert!(size_of::<SlotStateWords>() == SLOT_STATE_WORDS * 8);
+const _: () = assert!(core::mem::offset_of!(SlotStateWords, calls) == 64);
+const _: () = assert!(core::mem::offset_of!(SlotStateWords, lock) == 96);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn areas_do_not_overlap_and_are_aligned() {
+        for (slots, lanes) in [(1, 1), (7, 32), (64, 32), (4096, 64)] {
+            let layout = Layout { slots, lanes, ring_entries: 512, bulk_bytes: 4096 }.check().unwrap();
+            let area = layout.request(0) - layout.reply(0);
+            assert!(area >= lanes as usize * 8);
+            assert_eq!(layout.bulk(0), layout.request(0) + area);
+            assert!(layout.ring(0) + 1024 <= layout.block(0) + layout.block_words());
+            assert!(layout.doorbell(slots - 1) < layout.ring_tail(0));
+            assert_eq!(layout.ring_tail(slots - 1) + layout.block_words(), layout.words());
+            assert_eq!(layout.block_words() / LINE_WORDS % 2, 1);
+            for word in
+                [layout.ring_tail(1), layout.reply(1), layout.request(1), layout.bulk(1), layout.ring(1)]
+            {
+                assert_eq!(word % LINE_WORDS, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn bad_sizes_are_refused() {
+        let good = Layout { slots: 64, lanes: 32, ring_entries: 256, bulk_bytes: 4096 };
+        assert_eq!(Layout { slots: 0, ..good }.check(), Err(LayoutError::Slots));
+        assert_eq!(Layout { slots: 65_537, ..good }.check(), Err(LayoutError::Slots));
+        assert_eq!(Layout { lanes: 65, ..good }.check(), Err(LayoutError::Lanes));
+        assert_eq!(Layout { ring_entries: 100, ..good }.check(), Err(LayoutError::Ring));
+        assert_eq!(Layout { bulk_bytes: 3, ..good }.check(), Err(LayoutError::Bulk));
+    }
+}

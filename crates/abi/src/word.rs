@@ -1,0 +1,443 @@
+//! The 64-bit words that cross the link.
+//!
+//! Every word shows by itself that it is valid: its top bit is a *lap* bit that differs from the word's
+//! previous use. So no fence orders the words of a call, and a store that tears between words (PTX lets
+//! vector stores tear into 64-bit scalars) is seen as "not all there yet", never as a wrong value. The
+//! payload bits that a lap bit displaces travel in the *meta* word of the same line.
+
+use crate::MAX_WORDS;
+
+/// The lap bit of a word.
+pub const LAP: u64 = 1 << 63;
+
+/// All bits of a word but the lap.
+pub const PAYLOAD: u64 = !LAP;
+
+/// `word`'s payload bits with the given lap.
+#[inline(always)]
+pub const fn with_lap(word: u64, lap: bool) -> u64 {
+    (word & PAYLOAD) | ((lap as u64) << 63)
+}
+
+/// The lap of a word.
+#[inline(always)]
+pub const fn lap_of(word: u64) -> bool {
+    word >> 63 != 0
+}
+
+/// What a doorbell word says the slot's packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A call whose arguments are the words of the slot's lines.
+    Words = 0,
+    /// The last (or only) piece of a byte message: run the handler. See [`BytesHead`].
+    Bytes = 1,
+    /// An earlier piece of a byte message: append it, answer [`crate::Status::Ok`].
+    BytesMore = 2,
+    /// Send the piece of the byte reply that starts at the offset in argument word 0.
+    BytesFetch = 3,
+}
+
+/// The doorbell: one word per slot in one dense array. Storing it with the other lap *is* the call; a null
+/// call of one lane needs no other word.
+///
+/// | bits | field |
+/// |---|---|
+/// | 63 | lap |
+/// | 47–62 | service number |
+/// | 41–46 | lanes in the packet, less one |
+/// | 35–40 | index in the wave of the packet's first lane |
+/// | 32–34 | argument words a lane |
+/// | 29–31 | result words a lane |
+/// | 9–28 | low 20 bits of the service's schema hash |
+/// | 6–8 | [`Kind`] |
+/// | 5 | posts of this slot come first: the meta word says how many |
+/// | 4 | the lines are present although there are no argument words |
+/// | 0–3 | zero |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Doorbell {
+    /// Number of the service called.
+    pub service: u16,
+    /// Lanes in the packet, 1 to 64.
+    pub lanes: u8,
+    /// Index in the wave of the packet's first lane.
+    pub first_lane: u8,
+    /// Argument words a lane, 0 to 7.
+    pub argument_words: u8,
+    /// Result words a lane, 0 to 7.
+    pub result_words: u8,
+    /// Low [`CHECK_BITS`] bits of the service's schema hash.
+    pub check: u32,
+    /// What the packet is.
+    pub kind: Kind,
+    /// The host must take the slot's posts up to the position in the meta word before this call.
+    pub after_posts: bool,
+    /// The packet has lines, so that each lane's meta word travels.
+    pub lines: bool,
+}
+
+/// Bits of the schema hash that travel with every call. The whole hash is compared when an image is loaded.
+pub const CHECK_BITS: u32 = 20;
+
+/// The bits of a schema hash that travel in a doorbell.
+pub const fn check_of(schema: u64) -> u32 {
+    (schema & ((1 << CHECK_BITS) - 1)) as u32
+}
+
+impl Doorbell {
+    /// The word with the given lap.
+    #[inline(always)]
+    pub const fn to_word(self, lap: bool) -> u64 {
+        ((lap as u64) << 63)
+            | ((self.service as u64) << 47)
+            | (((self.lanes as u64 - 1) & 63) << 41)
+            | ((self.first_lane as u64 & 63) << 35)
+            | ((self.argument_words as u64 & 7) << 32)
+            | ((self.result_words as u64 & 7) << 29)
+            | ((self.check as u64 & ((1 << CHECK_BITS) - 1)) << 9)
+            | ((self.kind as u64) << 6)
+            | ((self.after_posts as u64) << 5)
+            | ((self.lines as u64) << 4)
+    }
+
+    /// Reads a word that a device wrote. `None` when it is no doorbell: an unknown kind, a reserved bit, or
+    /// more lanes than `wave_lanes`.
+    #[inline(always)]
+    pub const fn from_word(word: u64, wave_lanes: u32) -> Option<Self> {
+        let kind = match (word >> 6) & 7 {
+            0 => Kind::Words,
+            1 => Kind::Bytes,
+            2 => Kind::BytesMore,
+            3 => Kind::BytesFetch,
+            _ => return None,
+        };
+        let lanes = ((word >> 41) & 63) as u8 + 1;
+        let first_lane = ((word >> 35) & 63) as u8;
+        let argument_words = ((word >> 32) & 7) as u8;
+        let lines = word & 16 != 0;
+        let after_posts = word & 32 != 0;
+        if word & 15 != 0 || lanes as u32 > wave_lanes || first_lane as u32 >= wave_lanes {
+            return None;
+        }
+        if !lines && (argument_words != 0 || after_posts || lanes > 1) {
+            return None;
+        }
+        Some(Self {
+            service: (word >> 47) as u16,
+            lanes,
+            first_lane,
+            argument_words,
+            result_words: ((word >> 29) & 7) as u8,
+            check: ((word >> 9) & ((1 << CHECK_BITS) - 1)) as u32,
+            kind,
+            after_posts,
+            lines,
+        })
+    }
+
+    /// Pairs of words a lane's request takes.
+    #[inline(always)]
+    pub const fn request_pairs(self) -> usize {
+        if self.lines { pairs_for(self.argument_words as usize) } else { 0 }
+    }
+
+    /// Pairs of words a lane's reply takes.
+    #[inline(always)]
+    pub const fn reply_pairs(self) -> usize {
+        pairs_for(self.result_words as usize)
+    }
+}
+
+/// Pairs of 64-bit words that carry `words` payload words and their meta word.
+#[inline(always)]
+pub const fn pairs_for(words: usize) -> usize {
+    words / 2 + 1
+}
+
+/// Most pairs a lane's request or reply takes.
+pub const MAX_PAIRS: usize = pairs_for(MAX_WORDS);
+
+/// A line: the payload words of one lane in one direction with their meta word. Pair 0 is (word 0, meta),
+/// pair `j` is (word `2j − 1`, word `2j`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    /// Payload words.
+    pub words: [u64; MAX_WORDS],
+    /// 56 bits that travel in the meta word beside the seven displaced top bits.
+    pub tag: u64,
+}
+
+/// Bits of [`Line::tag`].
+pub const TAG_BITS: u32 = 56;
+
+impl Line {
+    /// The meta word without its lap: displaced top bits in bits 56–62, the tag below.
+    #[inline(always)]
+    fn meta(&self, words: usize) -> u64 {
+        let mut meta = self.tag & ((1 << TAG_BITS) - 1);
+        let mut i = 0;
+        while i < words {
+            meta |= (self.words[i] >> 63) << (TAG_BITS + i as u32);
+            i += 1;
+        }
+        meta
+    }
+
+    /// The two words of pair `pair` (of a line of `words` payload words), without laps.
+    #[inline(always)]
+    pub fn pair(&self, pair: usize, words: usize) -> [u64; 2] {
+        if pair == 0 {
+            return [self.words[0] & PAYLOAD, self.meta(words)];
+        }
+        let second = if 2 * pair < MAX_WORDS { self.words[2 * pair] } else { 0 };
+        [self.words[2 * pair - 1] & PAYLOAD, second & PAYLOAD]
+    }
+
+    /// Takes the two words of pair `pair`, laps ignored. Top bits are restored by [`Line::restore`].
+    #[inline(always)]
+    pub fn set_pair(&mut self, pair: usize, value: [u64; 2]) {
+        if pair == 0 {
+            self.words[0] = value[0] & PAYLOAD;
+            self.tag = value[1] & PAYLOAD;
+        } else {
+            self.words[2 * pair - 1] = value[0] & PAYLOAD;
+            if 2 * pair < MAX_WORDS {
+                self.words[2 * pair] = value[1] & PAYLOAD;
+            }
+        }
+    }
+
+    /// Puts the displaced top bits back once all pairs are taken, and clears what is no payload.
+    #[inline(always)]
+    pub fn restore(&mut self, words: usize) {
+        let tops = self.tag >> TAG_BITS;
+        self.tag &= (1 << TAG_BITS) - 1;
+        let mut i = 0;
+        while i < MAX_WORDS {
+            if i < words {
+                self.words[i] |= ((tops >> i) & 1) << 63;
+            } else {
+                self.words[i] = 0;
+            }
+            i += 1;
+        }
+    }
+}
+
+/// The tag of a request line.
+///
+/// | bits | field |
+/// |---|---|
+/// | 50–55 | index of the lane in its wave |
+/// | 18–49 | deadline in µs after the host saw the call, 0 for none |
+/// | 0–17 | low bits of the slot's post position (for a doorbell with `after_posts`) |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestTag {
+    /// Index of the lane in its wave.
+    pub lane: u8,
+    /// Deadline in µs after the host saw the call; 0 for none.
+    pub timeout_us: u32,
+    /// Low [`POST_POSITION_BITS`] bits of the slot's post position.
+    pub post_position: u32,
+}
+
+/// Bits of the post position in a [`RequestTag`]; a ring has fewer entries than this counts.
+pub const POST_POSITION_BITS: u32 = 18;
+
+impl RequestTag {
+    /// The tag's bits.
+    #[inline(always)]
+    pub const fn to_bits(self) -> u64 {
+        ((self.lane as u64 & 63) << 50)
+            | ((self.timeout_us as u64) << 18)
+            | (self.post_position as u64 & ((1 << POST_POSITION_BITS) - 1))
+    }
+
+    /// The tag of these bits.
+    #[inline(always)]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self {
+            lane: ((bits >> 50) & 63) as u8,
+            timeout_us: (bits >> 18) as u32,
+            post_position: (bits & ((1 << POST_POSITION_BITS) - 1)) as u32,
+        }
+    }
+}
+
+/// The argument words of a packet of kind [`Kind::Bytes`] or [`Kind::BytesMore`].
+///
+/// A byte message is a run of 8-byte argument words and then the bytes of the call's slices; it lies in the
+/// slot's bulk area, in pieces if it is longer. The reply is the same: result words, then bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BytesHead {
+    /// Bytes of the message in this packet.
+    pub piece_bytes: u64,
+    /// Bytes of the whole message, argument words included.
+    pub total_bytes: u64,
+    /// Argument words at the start of the message.
+    pub argument_words: u16,
+    /// Most bytes of reply the caller takes, result words included. At most 2⁴⁸ − 1.
+    pub reply_capacity: u64,
+}
+
+impl BytesHead {
+    /// Argument words that carry the head.
+    pub const WORDS: usize = 3;
+
+    /// The head as argument words.
+    #[inline(always)]
+    pub const fn to_words(self) -> [u64; Self::WORDS] {
+        let capacity = self.reply_capacity & ((1 << 48) - 1);
+        [self.piece_bytes, self.total_bytes, ((self.argument_words as u64) << 48) | capacity]
+    }
+
+    /// The head in these argument words.
+    #[inline(always)]
+    pub const fn from_words(words: [u64; Self::WORDS]) -> Self {
+        Self {
+            piece_bytes: words[0],
+            total_bytes: words[1],
+            argument_words: (words[2] >> 48) as u16,
+            reply_capacity: words[2] & ((1 << 48) - 1),
+        }
+    }
+}
+
+/// Result words of a byte call: `[bytes of the whole reply, result words at its start]`.
+pub const BYTES_RESULT_WORDS: usize = 2;
+
+/// Most payload words of a post.
+pub const MAX_POST_WORDS: usize = 5;
+
+/// The second word of the first entry of a post.
+///
+/// A post is 1 to 3 entries of 16 bytes in the slot's ring: (word 0, head), then (word 1, word 2) and
+/// (word 3, word 4) as needed. Every word carries the lap of its pass round the ring.
+///
+/// | bits | field |
+/// |---|---|
+/// | 63 | lap |
+/// | 58–62 | displaced top bits of words 0–4 |
+/// | 55–57 | payload words |
+/// | 54 | zero |
+/// | 38–53 | service number |
+/// | 32–37 | index of the lane in its wave |
+/// | 0–31 | 32 more payload bits |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PostHead {
+    /// Number of the service.
+    pub service: u16,
+    /// Index of the lane in its wave.
+    pub lane: u8,
+    /// Payload words, 0 to 5.
+    pub words: u8,
+    /// 32 payload bits beside the words; a typed post puts the schema check there.
+    pub extra: u32,
+}
+
+impl PostHead {
+    /// Entries that a post of `words` words takes.
+    #[inline(always)]
+    pub const fn entries_for(words: usize) -> usize {
+        1 + words / 2
+    }
+
+    /// The head word, without its lap, for these payload words.
+    #[inline(always)]
+    pub fn to_word(self, words: &[u64]) -> u64 {
+        let mut word = ((self.words as u64 & 7) << 55)
+            | ((self.service as u64) << 38)
+            | ((self.lane as u64 & 63) << 32)
+            | self.extra as u64;
+        let mut i = 0;
+        while i < words.len() && i < MAX_POST_WORDS {
+            word |= (words[i] >> 63) << (58 + i);
+            i += 1;
+        }
+        word
+    }
+
+    /// Reads a head word and the displaced top bits that it carries. `None` when a device wrote what is no
+    /// head.
+    #[inline(always)]
+    pub const fn from_word(word: u64) -> Option<(Self, u8)> {
+        let words = ((word >> 55) & 7) as u8;
+        if words as usize > MAX_POST_WORDS || word & (1 << 54) != 0 {
+            return None;
+        }
+        let head =
+            Self { service: (word >> 38) as u16, lane: ((word >> 32) & 63) as u8, words, extra: word as u32 };
+        Some((head, ((word >> 58) & 31) as u8))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_doorbell_survives_the_link() {
+        let doorbell = Doorbell {
+            service: 0xabcd,
+            lanes: 64,
+            first_lane: 63,
+            argument_words: 7,
+            result_words: 5,
+            check: 0xf_1234,
+            kind: Kind::BytesFetch,
+            after_posts: true,
+            lines: true,
+        };
+        for lap in [false, true] {
+            let word = doorbell.to_word(lap);
+            assert_eq!(lap_of(word), lap);
+            assert_eq!(Doorbell::from_word(word, 64), Some(doorbell));
+            assert_eq!(Doorbell::from_word(word, 32), None);
+            assert_eq!(Doorbell::from_word(word | 1, 64), None);
+        }
+    }
+
+    #[test]
+    fn a_line_survives_the_link() {
+        for words in 0..=MAX_WORDS {
+            let mut line = Line { tag: (1 << TAG_BITS) - 1, ..Line::default() };
+            for (i, word) in line.words.iter_mut().enumerate().take(words) {
+                *word = if i % 2 == 0 { u64::MAX - i as u64 } else { i as u64 };
+            }
+            let mut back = Line { words: [u64::MAX; MAX_WORDS], tag: 0 };
+            for pair in 0..pairs_for(words) {
+                let [a, b] = line.pair(pair, words);
+                assert!(!lap_of(a) && !lap_of(b));
+                back.set_pair(pair, [with_lap(a, true), with_lap(b, true)]);
+            }
+            back.restore(words);
+            assert_eq!(back, line, "{words} words");
+        }
+    }
+
+    #[test]
+    fn a_post_head_survives_the_link() {
+        let head = PostHead { service: 0xffff, lane: 63, words: 5, extra: u32::MAX };
+        let words = [u64::MAX, 0, u64::MAX, 0, u64::MAX];
+        let word = head.to_word(&words);
+        assert!(!lap_of(word));
+        assert_eq!(PostHead::from_word(with_lap(word, true)), Some((head, 0b10101)));
+        assert_eq!(PostHead::from_word(6 << 55), None);
+        assert_eq!([0, 1, 2, 3, 4, 5].map(PostHead::entries_for), [1, 1, 2, 2, 3, 3]);
+    }
+
+    #[test]
+    fn tags_and_heads_survive_the_link() {
+        let tag = RequestTag { lane: 63, timeout_us: u32::MAX, post_position: 0x3_ffff };
+        assert!(tag.to_bits() < 1 << TAG_BITS);
+        assert_eq!(RequestTag::from_bits(tag.to_bits()), tag);
+        let head = BytesHead {
+            piece_bytes: 1 << 40,
+            total_bytes: u64::MAX,
+            argument_words: 0xffff,
+            reply_capacity: (1 << 48) - 1,
+        };
+        assert_eq!(BytesHead::from_words(head.to_words()), head);
+    }
+}
