@@ -49,10 +49,10 @@ pub struct Layout {
     pub slots: u32,
     /// Lanes of a wave, 1 to 64 (32 or 64 on a device).
     pub lanes: u32,
-    /// Entries of 16 bytes in each slot's post ring: a power of two, 256 to 65,536 (a whole wave's longest
-    /// post takes 192).
+    /// Entries of 16 bytes in each slot's post ring: a power of two, at least four a lane (a lane's longest
+    /// post takes three), at most 65,536.
     pub ring_entries: u32,
-    /// Bytes of each slot's bulk area: a power of two, 512 to 1 MiB.
+    /// Bytes of each slot's bulk area: a power of two, at least 64 a lane, at most 1 MiB.
     pub bulk_bytes: u32,
 }
 
@@ -63,9 +63,9 @@ pub enum LayoutError {
     Slots,
     /// Not 1 to 64 lanes.
     Lanes,
-    /// The ring is no power of two from 256 to 65,536.
+    /// The ring is no power of two from four a lane to 65,536.
     Ring,
-    /// The bulk area is no power of two from 512 bytes to 1 MiB.
+    /// The bulk area is no power of two from 64 bytes a lane to 1 MiB.
     Bulk,
 }
 
@@ -74,8 +74,12 @@ impl core::fmt::Display for LayoutError {
         f.write_str(match self {
             LayoutError::Slots => "a channel has 1 to 65536 slots",
             LayoutError::Lanes => "a wave has 1 to 64 lanes",
-            LayoutError::Ring => "a post ring has a power of two of entries, from 256 to 65536",
-            LayoutError::Bulk => "a bulk area has a power of two of bytes, from 512 to 1048576",
+            LayoutError::Ring => {
+                "a post ring has a power of two of entries, at least 4 a lane and at most 65536"
+            }
+            LayoutError::Bulk => {
+                "a bulk area has a power of two of bytes, at least 64 a lane and at most 1048576"
+            }
         })
     }
 }
@@ -94,10 +98,16 @@ impl Layout {
         if self.lanes == 0 || self.lanes > 64 {
             return Err(LayoutError::Lanes);
         }
-        if !self.ring_entries.is_power_of_two() || self.ring_entries < 256 || self.ring_entries > 65_536 {
+        if !self.ring_entries.is_power_of_two()
+            || self.ring_entries < 4 * self.lanes
+            || self.ring_entries > 65_536
+        {
             return Err(LayoutError::Ring);
         }
-        if !self.bulk_bytes.is_power_of_two() || self.bulk_bytes < 512 || self.bulk_bytes > 1 << 20 {
+        if !self.bulk_bytes.is_power_of_two()
+            || self.bulk_bytes < 64 * self.lanes
+            || self.bulk_bytes > 1 << 20
+        {
             return Err(LayoutError::Bulk);
         }
         Ok(self)

@@ -1,0 +1,149 @@
+//! Answering: each packet exactly once, each lane with a status, from whichever thread handled it.
+
+use crate::primitive::{AtomicU8, Ordering, fence, store_pair};
+use crate::region::{Region, SharedMemory};
+use alloc::sync::Arc;
+use hostcall_abi::MAX_WORDS;
+use hostcall_abi::status::{CallError, Status};
+use hostcall_abi::word::{Doorbell, Line, pairs_for, with_lap};
+
+/// The slots of one line whose call another thread answers.
+pub(super) struct Busy(AtomicU8);
+
+impl Busy {
+    pub(super) fn new() -> Self {
+        Self(AtomicU8::new(0))
+    }
+
+    pub(super) fn load(&self) -> u8 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set(&self, bit: u8) {
+        self.0.fetch_or(bit, Ordering::Relaxed);
+    }
+
+    fn clear(&self, bit: u8) {
+        self.0.fetch_and(!bit, Ordering::Release);
+    }
+}
+
+/// The right and the duty to answer one packet.
+#[must_use = "the wave waits for its answer"]
+pub struct Answer {
+    slot: u32,
+    lanes: u8,
+    result_words: u8,
+    reply_laps: [u64; 4],
+}
+
+impl Answer {
+    pub(super) fn new(slot: u32, doorbell: &Doorbell, reply_laps: [u64; 4]) -> Self {
+        Self { slot, lanes: doorbell.lanes, result_words: doorbell.result_words, reply_laps }
+    }
+
+    /// The slot that waits.
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Lanes that wait.
+    pub fn lanes(&self) -> u32 {
+        u32::from(self.lanes)
+    }
+
+    /// Result words that each lane waits for.
+    pub fn result_words(&self) -> usize {
+        usize::from(self.result_words)
+    }
+
+    /// Answers the lane of rank `rank`. Words beyond those that the lane waits for are left out, missing
+    /// ones are zero. Each lane is answered once.
+    #[inline]
+    pub fn lane(&self, region: Region<'_>, rank: u32, status: Status, words: &[u64]) {
+        let mut line = Line { words: [0; MAX_WORDS], tag: status.to_bits() };
+        let count = self.result_words().min(words.len());
+        line.words[..count].copy_from_slice(&words[..count]);
+        let base = region.layout().reply(self.slot);
+        // The highest pair first: when the device sees the first, the others are most likely there.
+        for pair in (0..pairs_for(self.result_words())).rev() {
+            let bit = pair as u32 * u32::from(self.lanes) + rank;
+            let lap = self.reply_laps[(bit / 64) as usize] >> (bit % 64) & 1 == 0;
+            let [a, b] = line.pair(pair, self.result_words());
+            store_pair(region.pair(base + 2 * bit as usize), [with_lap(a, lap), with_lap(b, lap)]);
+        }
+    }
+
+    /// Answers all lanes alike, without results.
+    pub fn all(&self, region: Region<'_>, status: Status) {
+        for rank in 0..self.lanes() {
+            self.lane(region, rank, status, &[]);
+        }
+    }
+
+    /// Copies the part of the bulk area that belongs to the lane of rank `rank` into `bytes`, which is no
+    /// longer than the lane's share.
+    pub fn read_bulk(&self, region: Region<'_>, rank: u32, bytes: &mut [u8]) {
+        let share = region.layout().bulk_share(self.lanes());
+        debug_assert!(bytes.len() <= share);
+        region.read_bytes(region.layout().bulk(self.slot) + rank as usize * share / 8, bytes);
+    }
+
+    /// Puts reply bytes into the lane's part of the bulk area, before the lane is answered.
+    pub fn write_bulk(&self, region: Region<'_>, rank: u32, bytes: &[u8]) {
+        let share = region.layout().bulk_share(self.lanes());
+        debug_assert!(bytes.len() <= share);
+        region.write_bytes(region.layout().bulk(self.slot) + rank as usize * share / 8, bytes);
+        fence(Ordering::Release);
+    }
+}
+
+/// An answer given by a thread that is not the slot's consumer. When it is dropped without one, the lanes get
+/// [`CallError::Cancelled`].
+pub struct DetachedAnswer {
+    answer: Answer,
+    memory: Arc<SharedMemory>,
+    busy: Arc<[Busy]>,
+    line: usize,
+    bit: u8,
+    answered: u64,
+}
+
+impl DetachedAnswer {
+    pub(super) fn new(answer: Answer, memory: Arc<SharedMemory>, busy: Arc<[Busy]>, line: usize, bit: u8) -> Self {
+        Self { answer, memory, busy, line, bit, answered: 0 }
+    }
+
+    /// The packet's slot and lanes.
+    pub fn answer(&self) -> &Answer {
+        &self.answer
+    }
+
+    /// The channel's memory.
+    pub fn region(&self) -> Region<'_> {
+        self.memory.region()
+    }
+
+    /// Answers the lane of rank `rank`; only its first answer counts.
+    pub fn lane(&mut self, rank: u32, status: Status, words: &[u64]) {
+        let bit = 1u64 << rank;
+        if self.answered & bit == 0 {
+            self.answered |= bit;
+            self.answer.lane(self.memory.region(), rank, status, words);
+        }
+    }
+
+    /// Answers every lane that has no answer yet.
+    pub fn rest(&mut self, status: Status) {
+        for rank in 0..self.answer.lanes() {
+            self.lane(rank, status, &[]);
+        }
+    }
+}
+
+impl Drop for DetachedAnswer {
+    fn drop(&mut self) {
+        self.rest(Status::Error(CallError::Cancelled));
+        self.busy[self.line].clear(self.bit);
+    }
+}

@@ -1,0 +1,13 @@
+//! The host's side: finding calls, copying and checking what the device wrote, answering.
+//!
+//! [`Scanner`] is one consumer thread's view of a range of slots; what it remembers of them decides, and
+//! device-written words are only looked at when their lap is the expected one. [`Answer`] is the right and
+//! the duty to answer one packet, exactly once, from any thread.
+
+mod answer;
+mod posts;
+mod scanner;
+
+pub use answer::{Answer, DetachedAnswer};
+pub use posts::{Post, PostBatch};
+pub use scanner::{Packet, Scanner, Take};

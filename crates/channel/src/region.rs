@@ -1,0 +1,239 @@
+//! The shared memory of a channel, as words.
+
+use crate::primitive::{AtomicU64, Ordering};
+use hostcall_abi::layout::{CANCEL_WORDS, LINE_WORDS, Layout, header};
+
+/// A view of a channel's shared memory (invariant REGION).
+#[derive(Clone, Copy)]
+pub struct Region<'m> {
+    words: &'m [AtomicU64],
+    layout: Layout,
+}
+
+impl<'m> Region<'m> {
+    /// A view of `words`. `None` when there are fewer words than the layout has.
+    pub fn new(words: &'m [AtomicU64], layout: Layout) -> Option<Self> {
+        (words.len() >= layout.words()).then_some(Self { words, layout })
+    }
+
+    /// A view of the memory at `address`.
+    ///
+    /// # Safety
+    /// REGION: `layout.words()` words at `address` (a multiple of 64) are mapped for `'m` and accessed only
+    /// atomically, and `layout` passed [`Layout::check`].
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub unsafe fn from_address(address: u64, layout: Layout) -> Self {
+        // SAFETY: the caller promises REGION, and `AtomicU64` has `u64`'s layout.
+        let words = unsafe { core::slice::from_raw_parts(address as usize as *const AtomicU64, layout.words()) };
+        Self { words, layout }
+    }
+
+    /// The channel's sizes.
+    #[inline(always)]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    #[inline(always)]
+    pub(crate) fn word(&self, at: usize) -> &'m AtomicU64 {
+        #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
+        // SAFETY: a device computes `at` from its own slot, rank and pair, which the layout covers; the
+        // check would cost registers in every kernel.
+        return unsafe { self.words.get_unchecked(at) };
+        #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+        &self.words[at]
+    }
+
+    #[inline(always)]
+    fn words_at<const N: usize>(&self, at: usize) -> &'m [AtomicU64; N] {
+        #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
+        // SAFETY: as for `word`.
+        return unsafe { &*(self.words.as_ptr().add(at) as *const [AtomicU64; N]) };
+        #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+        self.words[at..at + N].try_into().expect("the range has N words")
+    }
+
+    #[inline(always)]
+    pub(crate) fn pair(&self, at: usize) -> &'m [AtomicU64; 2] {
+        self.words_at(at)
+    }
+
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+    #[inline(always)]
+    pub(crate) fn doorbell_line(&self, line: usize) -> &'m [AtomicU64; LINE_WORDS] {
+        self.words_at(self.layout.doorbell(0) + line * LINE_WORDS)
+    }
+
+    /// Whether the host serves no more.
+    #[inline(always)]
+    pub fn stopped(&self) -> bool {
+        self.word(header::STOP).load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether launch `launch` was cancelled.
+    #[inline(always)]
+    pub fn cancelled(&self, launch: u64) -> bool {
+        let at = header::CANCEL + (launch % CANCEL_WORDS as u64) as usize;
+        self.word(at).load(Ordering::Relaxed) == launch
+    }
+
+    /// Copies `bytes` into the region's words from word `at` on.
+    #[inline(always)]
+    pub(crate) fn write_bytes(&self, at: usize, bytes: &[u8]) {
+        let chunks = bytes.chunks_exact(8);
+        let rest = chunks.remainder();
+        let mut at = at;
+        for chunk in chunks {
+            let word = u64::from_le_bytes(chunk.try_into().expect("a chunk has 8 bytes"));
+            self.word(at).store(word, Ordering::Relaxed);
+            at += 1;
+        }
+        if !rest.is_empty() {
+            let mut word = 0;
+            for (i, byte) in rest.iter().enumerate() {
+                word |= u64::from(*byte) << (8 * i);
+            }
+            self.word(at).store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// Copies into `bytes` from the region's words from word `at` on.
+    #[inline(always)]
+    pub(crate) fn read_bytes(&self, at: usize, bytes: &mut [u8]) {
+        for (i, chunk) in bytes.chunks_mut(8).enumerate() {
+            let word = self.word(at + i).load(Ordering::Relaxed).to_le_bytes();
+            chunk.copy_from_slice(&word[..chunk.len()]);
+        }
+    }
+}
+
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+mod shared_memory {
+    use super::*;
+    use alloc::boxed::Box;
+    #[cfg(not(loom))]
+    use core::ptr::NonNull;
+
+    /// A channel's shared memory, owned by the host, with its header written.
+    pub struct SharedMemory {
+        #[cfg(not(loom))]
+        words: NonNull<AtomicU64>,
+        #[cfg(loom)]
+        words: alloc::vec::Vec<AtomicU64>,
+        layout: Layout,
+        #[cfg(not(loom))]
+        owner: Owner,
+    }
+
+    #[cfg(not(loom))]
+    enum Owner {
+        Heap,
+        Other(#[expect(dead_code, reason = "kept for its drop")] Box<dyn Send + Sync>),
+    }
+
+    // SAFETY: the words are atomics (REGION) and the owner is Send and Sync.
+    #[cfg(not(loom))]
+    unsafe impl Send for SharedMemory {}
+    // SAFETY: as above.
+    #[cfg(not(loom))]
+    unsafe impl Sync for SharedMemory {}
+
+    impl SharedMemory {
+        /// Ordinary memory of this process, for a device that is this process. Pages that nobody touches
+        /// cost nothing.
+        #[cfg(not(loom))]
+        pub fn allocate(layout: Layout) -> Self {
+            let size = Self::heap_layout(&layout);
+            // SAFETY: the size is not zero, since every layout has a header.
+            let words = unsafe { alloc::alloc::alloc_zeroed(size) } as *mut AtomicU64;
+            let Some(words) = NonNull::new(words) else { alloc::alloc::handle_alloc_error(size) };
+            let memory = Self { words, layout, owner: Owner::Heap };
+            memory.write_header();
+            memory
+        }
+
+        #[cfg(not(loom))]
+        fn heap_layout(layout: &Layout) -> core::alloc::Layout {
+            core::alloc::Layout::from_size_align(layout.words() * 8, 64).expect("a layout is less than 2^63 bytes")
+        }
+
+        /// Memory that `owner` keeps, such as pages pinned for a GPU.
+        ///
+        /// # Safety
+        /// `words` points to `layout.words()` zeroed words, 64-byte aligned, that stay mapped until `owner`
+        /// is dropped, and nothing but channels accesses them. `layout` passed [`Layout::check`].
+        #[cfg(not(loom))]
+        pub unsafe fn from_parts(words: NonNull<u64>, layout: Layout, owner: Box<dyn Send + Sync>) -> Self {
+            let memory = Self { words: words.cast(), layout, owner: Owner::Other(owner) };
+            memory.write_header();
+            memory
+        }
+
+        #[cfg(loom)]
+        pub(crate) fn allocate(layout: Layout) -> Self {
+            let words = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
+            let memory = Self { words, layout };
+            memory.write_header();
+            memory
+        }
+
+        fn write_header(&self) {
+            for (i, word) in self.layout.header().into_iter().enumerate() {
+                self.region().word(i).store(word, Ordering::Relaxed);
+            }
+        }
+
+        /// The view of the memory.
+        pub fn region(&self) -> Region<'_> {
+            #[cfg(not(loom))]
+            // SAFETY: the words were made with `layout.words()` words and live as long as `self`.
+            let words = unsafe { core::slice::from_raw_parts(self.words.as_ptr(), self.layout.words()) };
+            #[cfg(loom)]
+            let words = &self.words[..];
+            Region { words, layout: self.layout }
+        }
+
+        /// The memory's address in this process.
+        #[cfg(not(loom))]
+        pub fn address(&self) -> u64 {
+            self.words.as_ptr() as usize as u64
+        }
+    }
+
+    #[cfg(not(loom))]
+    impl Drop for SharedMemory {
+        fn drop(&mut self) {
+            if let Owner::Heap = self.owner {
+                // SAFETY: `allocate` made it with this layout.
+                unsafe { alloc::alloc::dealloc(self.words.as_ptr().cast(), Self::heap_layout(&self.layout)) };
+            }
+        }
+    }
+}
+
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+pub use shared_memory::SharedMemory;
+
+impl Region<'_> {
+    /// Checks the header that the other side wrote: magic, version and sizes.
+    pub fn header_fits(&self) -> bool {
+        let header = self.layout.header();
+        (0..header.len()).all(|i| self.word(i).load(Ordering::Relaxed) == header[i])
+    }
+}
+
+/// What the host writes for the device besides replies.
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+impl Region<'_> {
+    /// Tells the device that nobody serves the channel any more. For good.
+    pub fn stop(&self) {
+        self.word(header::STOP).store(1, Ordering::Release);
+    }
+
+    /// Tells the device that launch `launch` is cancelled.
+    pub fn cancel(&self, launch: u64) {
+        let at = header::CANCEL + (launch % CANCEL_WORDS as u64) as usize;
+        self.word(at).store(launch, Ordering::Release);
+    }
+}

@@ -1,0 +1,263 @@
+//! The channel with both ends in one process.
+
+use crate::SharedMemory;
+use crate::device::{Pool, Slot, SlotState};
+use crate::host::{Packet, Scanner, Take};
+use hostcall_abi::layout::Layout;
+use hostcall_abi::status::{CallError, Status};
+use hostcall_abi::word::{Doorbell, Kind, Line, PostHead, RequestTag};
+use proptest::prelude::*;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+fn layout() -> Layout {
+    Layout { slots: 8, lanes: 64, ring_entries: 256, bulk_bytes: 4096 }.check().unwrap()
+}
+
+fn doorbell(lanes: u8, argument_words: u8, result_words: u8) -> Doorbell {
+    Doorbell {
+        service: 300,
+        lanes,
+        first_lane: 0,
+        argument_words,
+        result_words,
+        check: 7,
+        kind: Kind::Words,
+        after_posts: false,
+        lines: argument_words > 0 || lanes > 1,
+    }
+}
+
+struct Ends {
+    memory: Arc<SharedMemory>,
+    state: SlotState,
+    scanner: Scanner,
+    packet: Packet,
+}
+
+impl Ends {
+    fn new() -> Self {
+        Self {
+            memory: Arc::new(SharedMemory::allocate(layout())),
+            state: SlotState::zeroed(),
+            scanner: Scanner::new(0..8),
+            packet: Packet::new(),
+        }
+    }
+
+    fn slot(&self) -> Slot<'_> {
+        // SAFETY: one thread uses the slot (SLOT-OWNER), which is less than 8.
+        unsafe { Slot::new(self.memory.region(), 5, &self.state) }
+    }
+
+    fn round_trip(&mut self, doorbell: Doorbell, request: impl Fn(u32) -> Line, detached: bool) {
+        let n = u32::from(doorbell.lanes);
+        let laps: Vec<_> = (0..n).map(|rank| self.slot().laps(&doorbell, rank)).collect();
+        self.slot().ring(&doorbell, laps[0]);
+        for rank in 0..n {
+            if doorbell.lines && rank + 1 == n {
+                assert_eq!(self.scanner.rung(self.memory.region(), 0), 1 << 5);
+                let take = self.scanner.take(self.memory.region(), 5, &mut self.packet);
+                assert!(matches!(take, Take::NotYet));
+            }
+            self.slot().write_line(&doorbell, laps[rank as usize], rank, &request(rank));
+            assert_eq!(self.slot().poll_reply(&doorbell, laps[rank as usize], rank), None);
+        }
+        assert_eq!(self.scanner.rung(self.memory.region(), 0), 1 << 5);
+        let Take::Call(answer) = self.scanner.take(self.memory.region(), 5, &mut self.packet) else {
+            panic!("the call is all there")
+        };
+        assert_eq!(self.packet.doorbell, doorbell);
+        assert_eq!(self.scanner.rung(self.memory.region(), 0), 0);
+        let reply = |rank: u32| -> [u64; 7] { core::array::from_fn(|i| !(u64::from(rank) << 32 | i as u64)) };
+        if detached {
+            let mut answer = self.scanner.detach(&self.memory, answer);
+            for rank in 0..n {
+                assert_eq!(self.packet.words(rank), &request(rank).words[..doorbell.argument_words as usize]);
+                answer.lane(rank, Status::Ok, &reply(rank));
+            }
+        } else {
+            for rank in 0..n {
+                assert_eq!(self.packet.words(rank), &request(rank).words[..doorbell.argument_words as usize]);
+                answer.lane(self.memory.region(), rank, Status::Ok, &reply(rank));
+            }
+        }
+        for rank in 0..n {
+            let line = self.slot().poll_reply(&doorbell, laps[rank as usize], rank).expect("answered");
+            assert_eq!(Status::from_bits(line.tag), Status::Ok);
+            let words = doorbell.result_words as usize;
+            assert_eq!(line.words[..words], reply(rank)[..words]);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Any sequence of packet shapes works: laps are per word, whatever earlier packets used.
+    #[test]
+    fn calls_of_every_shape(shapes in prop::collection::vec((1u8..=64, 0u8..=7, 0u8..=7, any::<u64>(), any::<bool>()), 1..40)) {
+        let mut ends = Ends::new();
+        for (lanes, arguments, results, seed, detached) in shapes {
+            let request = |rank: u32| {
+                let mut line = Line {
+                    words: [0; 7],
+                    tag: RequestTag { lane: rank as u8, ..RequestTag::default() }.to_bits(),
+                };
+                for (i, word) in line.words.iter_mut().enumerate().take(arguments as usize) {
+                    *word = seed.rotate_left(rank + 7 * i as u32);
+                }
+                line
+            };
+            ends.round_trip(doorbell(lanes, arguments, results), request, detached);
+        }
+    }
+
+    /// Posts of any size arrive in order, over many laps of the ring.
+    #[test]
+    fn posts_arrive_in_order(sizes in prop::collection::vec((0u8..=5, any::<u64>()), 1..1000), limit in 1u32..300) {
+        let mut ends = Ends::new();
+        let mut waiting = std::collections::VecDeque::new();
+        for (words, seed) in sizes {
+            let payload: [u64; 5] = core::array::from_fn(|i| if i < words as usize { seed.rotate_left(9 * i as u32) } else { 0 });
+            let head = PostHead { service: 4, lane: words, words, extra: seed as u32 };
+            let entries = PostHead::entries_for(words as usize) as u32;
+            let position = loop {
+                if let Some(position) = ends.slot().reserve_posts(entries) {
+                    break position;
+                }
+                let batch = ends.scanner.take_posts(ends.memory.region(), 5, limit, |post| {
+                    assert_eq!(Some((post.head, post.words)), waiting.pop_front());
+                });
+                assert!(batch.posts > 0 && batch.garbage == 0);
+            };
+            ends.slot().write_post(position, head, &payload);
+            waiting.push_back((head, payload));
+        }
+        while !waiting.is_empty() {
+            ends.scanner.take_posts(ends.memory.region(), 5, limit, |post| {
+                assert_eq!(Some((post.head, post.words)), waiting.pop_front());
+            });
+        }
+    }
+
+    /// Whatever stands in the words that a device writes, the host neither panics nor takes a call twice.
+    #[test]
+    fn garbage_is_survived(words in prop::collection::vec((any::<prop::sample::Index>(), any::<u64>()), 1..200)) {
+        let mut ends = Ends::new();
+        let region = ends.memory.region();
+        for (at, word) in words {
+            let at = 64 + at.index(layout().words() - 64);
+            region.word(at).store(word, crate::primitive::Ordering::Relaxed);
+            for slot in 0..8 {
+                if ends.scanner.rung(region, 0) & 1 << slot != 0 {
+                    match ends.scanner.take(region, slot, &mut ends.packet) {
+                        Take::Call(answer) => answer.all(region, Status::Error(CallError::Malformed)),
+                        Take::Garbage(_) => assert!(ends.scanner.is_broken(slot)),
+                        Take::NotYet | Take::PostsFirst(_) => {}
+                    }
+                }
+                ends.scanner.take_posts(region, slot, 64, |post| assert!(post.head.words <= 5));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_call_waits_for_the_posts_before_it() {
+    let mut ends = Ends::new();
+    let head = PostHead { service: 9, lane: 0, words: 1, extra: 0 };
+    for i in 0..3 {
+        let position = ends.slot().reserve_posts(1).unwrap();
+        ends.slot().write_post(position, head, &[i, 0, 0, 0, 0]);
+    }
+    assert!(ends.slot().has_untold_posts());
+    let bell = Doorbell { after_posts: true, lines: true, ..doorbell(1, 0, 0) };
+    let laps = ends.slot().laps(&bell, 0);
+    let tag = RequestTag { post_position: ends.slot().post_position() as u32, ..RequestTag::default() };
+    ends.slot().ring(&bell, laps);
+    ends.slot().write_line(&bell, laps, 0, &Line { words: [0; 7], tag: tag.to_bits() });
+    assert!(!ends.slot().has_untold_posts());
+    let region = ends.memory.region();
+    assert!(matches!(ends.scanner.take(region, 5, &mut ends.packet), Take::PostsFirst(3)));
+    assert_eq!(ends.scanner.take_posts(region, 5, 100, |_| {}).posts, 3);
+    let Take::Call(answer) = ends.scanner.take(region, 5, &mut ends.packet) else { panic!("posts are taken") };
+    answer.all(region, Status::Ok);
+}
+
+#[test]
+fn a_dropped_answer_cancels() {
+    let mut ends = Ends::new();
+    let bell = doorbell(2, 1, 1);
+    let laps = [0, 1].map(|rank| ends.slot().laps(&bell, rank));
+    ends.slot().ring(&bell, laps[0]);
+    for rank in 0..2 {
+        ends.slot().write_line(&bell, laps[rank], rank as u32, &Line::default());
+    }
+    let Take::Call(answer) = ends.scanner.take(ends.memory.region(), 5, &mut ends.packet) else { panic!("rung") };
+    let mut answer = ends.scanner.detach(&ends.memory, answer);
+    answer.lane(0, Status::Ok, &[11]);
+    drop(answer);
+    let status = |rank: usize| {
+        let line = ends.slot().poll_reply(&bell, laps[rank], rank as u32).expect("answered");
+        (Status::from_bits(line.tag), line.words[0])
+    };
+    assert_eq!(status(0), (Status::Ok, 11));
+    assert_eq!(status(1), (Status::Error(CallError::Cancelled), 0));
+}
+
+#[test]
+fn bytes_pass_through_the_bulk_area() {
+    let mut ends = Ends::new();
+    let bell = Doorbell { kind: Kind::Bytes, ..doorbell(4, 3, 2) };
+    let laps: Vec<_> = (0..4).map(|rank| ends.slot().laps(&bell, rank)).collect();
+    let share = layout().bulk_share(4);
+    for rank in 0..4 {
+        ends.slot().write_bulk(rank * share, &[rank as u8 + 1; 1021]);
+    }
+    ends.slot().publish_bulk();
+    ends.slot().ring(&bell, laps[0]);
+    for rank in 0..4 {
+        ends.slot().write_line(&bell, laps[rank as usize], rank, &Line::default());
+    }
+    let region = ends.memory.region();
+    let Take::Call(answer) = ends.scanner.take(region, 5, &mut ends.packet) else { panic!("rung") };
+    for rank in 0..4 {
+        let mut bytes = [0; 1021];
+        answer.read_bulk(region, rank, &mut bytes);
+        assert_eq!(bytes, [rank as u8 + 1; 1021]);
+        answer.write_bulk(region, rank, &[rank as u8 + 100; 13]);
+        answer.lane(region, rank, Status::Ok, &[13, 0]);
+    }
+    for rank in 0..4 {
+        assert!(ends.slot().poll_reply(&bell, laps[rank as usize], rank).is_some());
+        let mut bytes = [0; 13];
+        ends.slot().read_bulk(rank as usize * share, &mut bytes);
+        assert_eq!(bytes, [rank as u8 + 100; 13]);
+    }
+}
+
+#[test]
+fn a_pool_gives_each_slot_once() {
+    let bitmap: Vec<AtomicU64> = (0..2).map(|_| AtomicU64::new(0)).collect();
+    let pool = Pool::new(&bitmap, 70);
+    let mut taken: Vec<u32> = (0..70).map(|i| pool.claim(i).unwrap()).collect();
+    assert_eq!(pool.claim(0), None);
+    taken.sort_unstable();
+    assert_eq!(taken, (0..70).collect::<Vec<_>>());
+    pool.release(69);
+    assert_eq!(pool.claim(0), Some(69));
+}
+
+#[test]
+fn a_reset_slot_starts_again() {
+    let mut ends = Ends::new();
+    ends.round_trip(doorbell(3, 2, 3), |_| Line::default(), false);
+    let region = ends.memory.region();
+    region.word(layout().doorbell(5)).store(1 << 63 >> 1 | 15, crate::primitive::Ordering::Relaxed);
+    assert!(matches!(ends.scanner.take(region, 5, &mut ends.packet), Take::Garbage(_)));
+    assert_eq!(ends.scanner.rung(region, 0), 0);
+    ends.scanner.reset(region, 5);
+    ends.state = SlotState::zeroed();
+    ends.round_trip(doorbell(2, 7, 7), |_| Line::default(), true);
+}
