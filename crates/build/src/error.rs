@@ -1,0 +1,91 @@
+use std::path::PathBuf;
+
+/// Why a program was not built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The name is no target.
+    #[error(
+        "unknown target `{0}`: use cpu, cuda, an NVIDIA architecture such as sm_90, or an AMD one such as gfx942"
+    )]
+    UnknownTarget(String),
+    /// The folder holds no package.
+    #[error("no Cargo.toml in {}: name the folder of a program's package", folder.display())]
+    NoPackage {
+        /// Folder that was looked in.
+        folder: PathBuf,
+    },
+    /// Cargo could not read the package.
+    #[error("cargo cannot read the package in {}:\n{output}", folder.display())]
+    Package {
+        /// The package's folder.
+        folder: PathBuf,
+        /// What cargo said.
+        output: String,
+    },
+    /// The package is no hostcall program.
+    #[error("{name} is not a hostcall program: add `hostcall-device` to the dependencies of its Cargo.toml")]
+    NotProgram {
+        /// The package's name.
+        name: String,
+    },
+    /// The package has no library target.
+    #[error("{name} has no library: a program's kernels are in src/lib.rs")]
+    NoLibrary {
+        /// The package's name.
+        name: String,
+    },
+    /// The compiler said no.
+    #[error("{name} does not compile for {target}: mend what the compiler names{}", after_colon(output))]
+    Compile {
+        /// The package's name.
+        name: String,
+        /// Name of the target.
+        target: String,
+        /// What cargo said; empty if it was shown already.
+        output: String,
+    },
+    /// The image has no kernels.
+    #[error(
+        "{name} has no kernel: mark its main function with #[hostcall_device::main] or a function with \
+         #[hostcall_device::kernel]"
+    )]
+    NoKernel {
+        /// The package's name.
+        name: String,
+    },
+    /// The image has kernels but no `main`.
+    #[error("{} has no main kernel: mark its main function with #[hostcall_device::main]", image.display())]
+    NoMain {
+        /// The image.
+        image: PathBuf,
+    },
+    /// What builds for this target is not installed.
+    #[error("cannot build for {target}: {missing}")]
+    NoToolchain {
+        /// Name of the target.
+        target: String,
+        /// What is missing and how to install it.
+        missing: String,
+    },
+    /// A tool could not be started.
+    #[error("cannot run {}: {error}; check that it is installed and in PATH", tool.display())]
+    Tool {
+        /// The program.
+        tool: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A file could not be read or written.
+    #[error("cannot read or write {}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+}
+
+fn after_colon(output: &str) -> String {
+    if output.is_empty() { String::new() } else { format!(":\n{output}") }
+}

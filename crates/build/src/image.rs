@@ -1,0 +1,86 @@
+use crate::package::Package;
+use crate::{BuildError, Target};
+use hostcall_abi::launch::{KERNEL_INFO_SYMBOL_PREFIX, MAIN_KERNEL};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A built program.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// The file: a shared object, PTX text or a code object.
+    pub path: PathBuf,
+    /// What it was built for.
+    pub target: Target,
+    /// Names of its kernels, sorted; never empty.
+    pub kernels: Vec<String>,
+}
+
+impl Image {
+    /// Copies what cargo built to a place where it stays as it is until the next build.
+    pub(crate) fn take(
+        built: &Path,
+        folder: &Path,
+        package: &Package,
+        target: &Target,
+    ) -> Result<Self, BuildError> {
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |error| BuildError::Io { path, error }
+        };
+        let bytes = fs::read(built).map_err(io(built))?;
+        let kernels = kernel_names(&bytes);
+        if kernels.is_empty() {
+            return Err(BuildError::NoKernel { name: package.name.clone() });
+        }
+
+        let path = folder.join(&package.library).with_extension(target.extension());
+        // Renamed into place: a process that has the old image mapped keeps the old file.
+        let new = path.with_extension(format!("{}.new", std::process::id()));
+        fs::write(&new, bytes).map_err(io(&new))?;
+        fs::rename(&new, &path).map_err(io(&path))?;
+        Ok(Self { path, target: target.clone(), kernels })
+    }
+
+    /// Checks that the image has a `main` to run.
+    ///
+    /// # Errors
+    /// [`BuildError::NoMain`].
+    pub fn require_main(&self) -> Result<(), BuildError> {
+        if self.kernels.iter().any(|name| name == MAIN_KERNEL) {
+            Ok(())
+        } else {
+            Err(BuildError::NoMain { image: self.path.clone() })
+        }
+    }
+}
+
+/// Kernels that the image exports: what follows the info symbols' prefix, in a symbol table as in PTX text.
+fn kernel_names(image: &[u8]) -> Vec<String> {
+    let prefix = KERNEL_INFO_SYMBOL_PREFIX.as_bytes();
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let names: BTreeSet<String> = image
+        .windows(prefix.len())
+        .enumerate()
+        .filter(|(_, window)| *window == prefix)
+        .map(|(at, _)| image[at + prefix.len()..].iter().take_while(|byte| is_name(byte)))
+        .map(|name| name.map(|&byte| char::from(byte)).collect::<String>())
+        .filter(|name| !name.is_empty())
+        .collect();
+    names.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_are_found_in_symbol_tables_and_in_text() {
+        let table = b"\0hostcall_kernel_main\0hostcall_kernel_info_main\0hostcall_kernel_info_add_2\0x";
+        assert_eq!(kernel_names(table), ["add_2", "main"]);
+        let ptx =
+            b".visible .global .align 8 .b8 hostcall_kernel_info_wc[56] = {1};\n// hostcall_kernel_info_wc";
+        assert_eq!(kernel_names(ptx), ["wc"]);
+        assert!(kernel_names(b"hostcall_kernel_info_").is_empty());
+    }
+}

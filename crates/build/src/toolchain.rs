@@ -1,0 +1,111 @@
+use crate::package::host_cargo;
+use crate::{BuildError, Target};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// First compiler with LLVM 22, whose GPU back ends the device code is written for.
+const OLDEST_RUST: (u32, u32) = (1, 96);
+
+const HOW_TO_INSTALL: &str = "on Debian, `apt-get install --no-install-recommends rustc-web cargo-web rust-web-src \
+    llvm-22 lld-22 clang-22`; elsewhere, `rustup toolchain install nightly -c rust-src -c llvm-tools -c \
+    llvm-bitcode-linker`";
+
+/// Cargo and compiler that build for a target.
+pub(crate) struct Toolchain {
+    pub cargo: PathBuf,
+    /// None: whatever that cargo takes.
+    pub rustc: Option<PathBuf>,
+    /// A copy of the packages that `core` and `alloc` are built with, for builds without a registry.
+    pub vendor: Option<PathBuf>,
+    /// Linker for AMD code objects that knows the target's arguments; None: the compiler's own.
+    pub clang: Option<PathBuf>,
+}
+
+impl Toolchain {
+    pub fn find(target: &Target) -> Result<Self, BuildError> {
+        if *target == Target::Cpu {
+            return Ok(Self { cargo: host_cargo(), rustc: None, vendor: None, clang: None });
+        }
+        let missing = |missing| BuildError::NoToolchain { target: target.to_string(), missing };
+
+        let mut reasons = Vec::new();
+        for (rustc, cargo) in candidates() {
+            match Self::check(&rustc, cargo, target) {
+                Ok(toolchain) => return Ok(toolchain),
+                Err(reason) => reasons.push(format!("{} {reason}", rustc.display())),
+            }
+        }
+        let tried = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
+        Err(missing(format!("install a device toolchain: {HOW_TO_INSTALL}{tried}")))
+    }
+
+    fn check(rustc: &Path, cargo: PathBuf, target: &Target) -> Result<Self, String> {
+        let version = said(rustc, &["--version"]).ok_or("does not run")?;
+        if version_of(&version).is_none_or(|version| version < OLDEST_RUST) {
+            return Err(format!("is {}, older than {}.{}", version.trim(), OLDEST_RUST.0, OLDEST_RUST.1));
+        }
+        if said(&cargo, &["--version"]).is_none() {
+            return Err(format!("has no cargo: {} does not run", cargo.display()));
+        }
+        let sysroot = said(rustc, &["--print", "sysroot"]).ok_or("has no sysroot")?;
+        let library = Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library");
+        if !library.join("core/src/lib.rs").exists() {
+            return Err("lacks its library's sources, rust-src".into());
+        }
+        let clang = Some(PathBuf::from("clang-22")).filter(|clang| said(clang, &["--version"]).is_some());
+        let is_rustup = library.join("../../../multirust-channel-manifest.toml").exists();
+        if matches!(target, Target::Amdgpu { .. }) && clang.is_none() && !is_rustup {
+            return Err("links AMD code objects with clang-22 and lld-22, which are missing".into());
+        }
+        let vendor = Some(library.join("vendor")).filter(|vendor| vendor.exists());
+        Ok(Self { cargo, rustc: Some(rustc.into()), vendor, clang })
+    }
+}
+
+/// Compilers with their cargos, the ones that the user named first.
+fn candidates() -> Vec<(PathBuf, PathBuf)> {
+    if let Some(rustc) = std::env::var_os("HOSTCALL_DEVICE_RUSTC").map(PathBuf::from) {
+        let cargo = std::env::var_os("HOSTCALL_DEVICE_CARGO").unwrap_or_else(|| beside(&rustc));
+        return vec![(rustc, cargo.into())];
+    }
+    let mut found = Vec::new();
+    let debian = Path::new("/usr/bin/rustc");
+    if debian.exists() {
+        found.push((debian.into(), beside(debian).into()));
+    }
+    if let Some(sysroot) = said(Path::new("rustup"), &["run", "nightly", "rustc", "--print", "sysroot"]) {
+        let rustc = Path::new(sysroot.trim()).join("bin/rustc");
+        let cargo = beside(&rustc).into();
+        found.push((rustc, cargo));
+    }
+    found
+}
+
+fn beside(rustc: &Path) -> OsString {
+    rustc.with_file_name("cargo").into()
+}
+
+/// What the program prints, if it runs and ends well.
+fn said(program: &Path, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Major and minor of `rustc 1.96.0 (…)`.
+fn version_of(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.split_whitespace().nth(1)?.split('.');
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare() {
+        assert_eq!(version_of("rustc 1.97.0-nightly (e50aa6fba 2026-05-19)"), Some((1, 97)));
+        assert!(version_of("rustc 1.100.1 (x)").unwrap() > OLDEST_RUST);
+        assert_eq!(version_of("clang"), None);
+    }
+}
