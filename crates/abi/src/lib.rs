@@ -4,6 +4,9 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+extern crate alloc;
+
 pub mod cpu;
 pub mod launch;
 pub mod layout;

@@ -1,6 +1,11 @@
 //! Services as the host dispatches them: numbers, and the form in which a handler gets a request.
 
 use crate::status::CallError;
+use crate::wire::Wire;
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+use alloc::{boxed::Box, vec::Vec};
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+use core::{future::Future, pin::Pin};
 
 /// Numbers of the services that come with hostcall. Each is a family whose methods count up from it.
 pub mod number {
@@ -8,6 +13,9 @@ pub mod number {
     pub const DEFAULT: u16 = 0;
     /// Programs and kernels: panic report, exit, format registration, print, and the like.
     pub const SYSTEM: u16 = 1;
+    /// The post of one printed line whose format is registered: the post's 32 extra bits are the format's id,
+    /// its words the arguments.
+    pub const PRINT: u16 = SYSTEM + 15;
     /// Heap.
     pub const HEAP: u16 = 32;
     /// Files and standard streams.
@@ -41,6 +49,49 @@ pub struct Request<'a> {
     pub caller: Caller,
 }
 
+impl<'a> Request<'a> {
+    /// The arguments that the words are.
+    ///
+    /// # Errors
+    /// [`CallError::Malformed`] when the words are no `A`.
+    #[inline]
+    pub fn arguments<A: Wire>(&self) -> Result<A, CallError> {
+        if self.words.len() != A::WORDS {
+            return Err(CallError::Malformed);
+        }
+        A::from_words(self.words).ok_or(CallError::Malformed)
+    }
+
+    /// Takes the next slice off the front of [`Request::bytes`].
+    ///
+    /// # Errors
+    /// [`CallError::Malformed`] when fewer than `len` bytes are left.
+    #[inline]
+    pub fn take_slice(&mut self, len: u32) -> Result<&'a [u8], CallError> {
+        let (slice, rest) = self.bytes.split_at_checked(len as usize).ok_or(CallError::Malformed)?;
+        self.bytes = rest;
+        Ok(slice)
+    }
+
+    /// Takes the next slice as text.
+    ///
+    /// # Errors
+    /// [`CallError::Malformed`] when fewer than `len` bytes are left or they are no UTF-8.
+    #[inline]
+    pub fn take_str(&mut self, len: u32) -> Result<&'a str, CallError> {
+        core::str::from_utf8(self.take_slice(len)?).map_err(|_| CallError::Malformed)
+    }
+
+    /// Checks that every byte was taken.
+    ///
+    /// # Errors
+    /// [`CallError::Malformed`] when bytes are left.
+    #[inline]
+    pub fn finish(&self) -> Result<(), CallError> {
+        if self.bytes.is_empty() { Ok(()) } else { Err(CallError::Malformed) }
+    }
+}
+
 /// Who calls, as far as the device can be believed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
@@ -52,12 +103,39 @@ pub struct Caller {
     pub lane: u8,
 }
 
-/// Where a handler puts its reply.
+/// Where a handler puts its reply. Words and bytes may be set in either order.
 pub trait Reply {
     /// Sets the result words, at most `words.len()` of what the caller asked for.
     fn words(&mut self, words: &[u64]);
     /// Appends bytes to the reply. Fails with [`CallError::TooLarge`] past the caller's capacity.
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), CallError>;
+}
+
+/// The host's end of an `&mut [u8]` parameter: a handler pushes what the device shall find in its slice.
+pub struct Output<'a> {
+    reply: &'a mut dyn Reply,
+    capacity: usize,
+}
+
+impl<'a> Output<'a> {
+    /// An output of at most `capacity` bytes into `reply`.
+    pub fn new(reply: &'a mut dyn Reply, capacity: usize) -> Self {
+        Self { reply, capacity }
+    }
+
+    /// Bytes that the device's slice still takes.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// [`CallError::TooLarge`] when they are more than [`Output::capacity`].
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), CallError> {
+        self.capacity = self.capacity.checked_sub(bytes.len()).ok_or(CallError::TooLarge)?;
+        self.reply.bytes(bytes)
+    }
 }
 
 /// One method of a service.
@@ -77,4 +155,50 @@ pub trait Service: Send + Sync + 'static {
     fn methods(&self) -> &'static [Method];
     /// Handles a call of method `method`. An `Err` becomes the caller's status.
     fn call(&self, method: usize, request: Request<'_>, reply: &mut dyn Reply) -> Result<(), CallError>;
+}
+
+/// A [`Request`] that a handler may keep while it waits.
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+#[derive(Clone, Debug)]
+pub struct OwnedRequest {
+    /// Argument words.
+    pub words: Vec<u64>,
+    /// The bytes of the call's slices, one after the other.
+    pub bytes: Vec<u8>,
+    /// Most bytes of reply (without result words) that the caller takes.
+    pub reply_capacity: usize,
+    /// Who calls.
+    pub caller: Caller,
+}
+
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+impl OwnedRequest {
+    /// The same request, borrowed.
+    pub fn as_request(&self) -> Request<'_> {
+        let Self { ref words, ref bytes, reply_capacity, caller } = *self;
+        Request { words, bytes, reply_capacity, caller }
+    }
+}
+
+/// What an [`AsyncService`] answers.
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+#[derive(Clone, Debug, Default)]
+pub struct OwnedReply {
+    /// Result words.
+    pub words: Vec<u64>,
+    /// Bytes of the reply, at most the request's `reply_capacity`.
+    pub bytes: Vec<u8>,
+}
+
+/// The future of an [`OwnedReply`].
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+pub type AsyncReply = Pin<Box<dyn Future<Output = Result<OwnedReply, CallError>> + Send>>;
+
+/// A [`Service`] whose handlers wait without holding a thread.
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+pub trait AsyncService: Send + Sync + 'static {
+    /// The methods. Their numbers are dispatched to [`AsyncService::call`] by their index here.
+    fn methods(&self) -> &'static [Method];
+    /// Handles a call of method `method`. An `Err` becomes the caller's status.
+    fn call(&self, method: usize, request: OwnedRequest) -> AsyncReply;
 }
