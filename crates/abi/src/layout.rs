@@ -226,8 +226,10 @@ pub struct SlotStateWords {
     pub lock: u64,
     /// Linear index of the workgroup that the wave works on.
     pub workgroup: u64,
+    /// The launch that the wave knows to be cancelled.
+    pub cancelled_launch: u64,
     /// Pads the state to 128 bytes.
-    pub reserved: [u64; 2],
+    pub reserved: u64,
 }
 
 /// Words of a [`SlotStateWords`].

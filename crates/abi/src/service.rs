@@ -145,16 +145,32 @@ pub struct Method {
     pub name: &'static str,
     /// The number that a doorbell carries.
     pub number: u16,
-    /// Hash of name and types.
+    /// Hash of name and types; 0 for a method that takes any words and checks them itself.
     pub schema: u64,
 }
 
 /// A set of methods with their handler. `#[service]` makes one from a trait.
 pub trait Service: Send + Sync + 'static {
     /// The methods. Their numbers are dispatched to [`Service::call`] by their index here.
-    fn methods(&self) -> &'static [Method];
+    fn methods(&self) -> &[Method];
     /// Handles a call of method `method`. An `Err` becomes the caller's status.
     fn call(&self, method: usize, request: Request<'_>, reply: &mut dyn Reply) -> Result<(), CallError>;
+    /// Handles a post to method `method`. `extra` is the post's 32 more bits; those of a method with a schema
+    /// were its check. Nobody waits for a result or an error.
+    fn post(&self, method: usize, _extra: u32, request: Request<'_>) {
+        let _ = self.call(method, request, &mut NoReply);
+    }
+}
+
+/// The [`Reply`] of a post: nobody gets it.
+#[derive(Clone, Copy, Debug)]
+pub struct NoReply;
+
+impl Reply for NoReply {
+    fn words(&mut self, _words: &[u64]) {}
+    fn bytes(&mut self, _bytes: &[u8]) -> Result<(), CallError> {
+        Ok(())
+    }
 }
 
 /// A [`Request`] that a handler may keep while it waits.
@@ -198,7 +214,7 @@ pub type AsyncReply = Pin<Box<dyn Future<Output = Result<OwnedReply, CallError>>
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub trait AsyncService: Send + Sync + 'static {
     /// The methods. Their numbers are dispatched to [`AsyncService::call`] by their index here.
-    fn methods(&self) -> &'static [Method];
+    fn methods(&self) -> &[Method];
     /// Handles a call of method `method`. An `Err` becomes the caller's status.
     fn call(&self, method: usize, request: OwnedRequest) -> AsyncReply;
 }

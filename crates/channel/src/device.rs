@@ -22,7 +22,8 @@ pub struct SlotState {
     post_position_told: OwnedWord,
     lock: AtomicU64,
     workgroup: OwnedWord,
-    reserved: [OwnedWord; 2],
+    cancelled_launch: OwnedWord,
+    reserved: OwnedWord,
 }
 
 #[cfg(not(loom))]
@@ -45,7 +46,8 @@ impl SlotState {
             post_position_told: word(0),
             lock: AtomicU64::new(0),
             workgroup: word(0),
-            reserved: core::array::from_fn(word),
+            cancelled_launch: word(0),
+            reserved: word(0),
         }
     }
 }
@@ -246,6 +248,18 @@ impl<'m> Slot<'m> {
     #[inline(always)]
     pub fn unlock(&self) {
         self.state.lock.store(0, Ordering::Release);
+    }
+
+    /// Remembers that the wave knows its launch `launch` to be cancelled.
+    #[inline(always)]
+    pub fn set_cancelled(&self, launch: u64) {
+        self.set(&self.state.cancelled_launch, launch);
+    }
+
+    /// Whether the wave knows launch `launch` to be cancelled.
+    #[inline(always)]
+    pub fn knows_cancelled(&self, launch: u64) -> bool {
+        self.get(&self.state.cancelled_launch) == launch
     }
 
     /// Sets the workgroup that the wave works on.
