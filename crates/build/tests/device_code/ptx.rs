@@ -1,0 +1,153 @@
+//! Reads PTX text for what the compiler is known to get wrong, and for what our device code must not hold.
+
+use hostcall_abi::launch::LaunchParams;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A read-modify-write without scope that an image may hold, by the start of its opcode, and why it is right.
+/// LLVM drops scope and order of these instructions: what is left is relaxed, among the lanes of this GPU.
+const ALLOWED_BARE: &[(&str, &str)] = &[];
+
+/// Warp operations: as inline assembly they could be moved out of a branch and see another mask.
+const CONVERGENT: &[&str] = &["activemask", "shfl.", "vote.", "match.", "redux.", "bar.", "barrier."];
+
+/// Stack that a kernel may take of each lane: more of it than this, times all lanes, is memory traffic.
+const MAX_STACK_BYTES: u32 = 1024;
+
+/// What is wrong with the image, a sentence each.
+pub fn problems(text: &str, kernels: &[String]) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut in_inline_asm = false;
+    let mut in_entry = false;
+    for line in text.lines().map(str::trim) {
+        match line {
+            "// begin inline asm" => in_inline_asm = true,
+            "// end inline asm" => in_inline_asm = false,
+            _ => {}
+        }
+        if line.starts_with(".visible .entry") || line.starts_with(".entry") {
+            in_entry = true;
+        } else if line.contains(".func ") {
+            in_entry = false;
+        }
+        if in_entry && let Some(bytes) = stack_bytes(line).filter(|bytes| *bytes > MAX_STACK_BYTES) {
+            problems.push(format!("a kernel takes {bytes} bytes of stack a lane"));
+        }
+        for statement in line.split("//").next().unwrap_or_default().split(';') {
+            // A predicate comes before the opcode.
+            let opcode =
+                statement.split_whitespace().find(|word| !word.starts_with(['@', '{'])).unwrap_or_default();
+            if is_bare(opcode) && !ALLOWED_BARE.iter().any(|(allowed, _)| opcode.starts_with(allowed)) {
+                problems.push(format!("a read-modify-write without scope: {statement}"));
+            }
+            if is_system_fence(opcode) {
+                problems.push(format!("a fence of the whole system: {statement}"));
+            }
+            if in_inline_asm && CONVERGENT.iter().any(|name| opcode.starts_with(name)) {
+                problems.push(format!("a warp operation as inline assembly: {statement}"));
+            }
+        }
+    }
+
+    for needed in ["ld.relaxed.sys.", "st.relaxed.sys."] {
+        if !text.contains(needed) {
+            problems.push(format!("no {needed}: calls cannot work without"));
+        }
+    }
+    for kernel in kernels {
+        match parameters(text, kernel) {
+            None => problems.push(format!("no entry for kernel {kernel}")),
+            Some(parameters) => {
+                let launch = format!("hostcall_kernel_{kernel}_param_0[{}]", size_of::<LaunchParams>());
+                if parameters.matches(".param ").count() != 2 || !parameters.contains(&launch) {
+                    problems
+                        .push(format!("kernel {kernel} does not take the launch's and its own parameters"));
+                }
+            }
+        }
+        if !text.contains(&format!(" hostcall_kernel_info_{kernel}[")) {
+            problems.push(format!("no info symbol of kernel {kernel}"));
+        }
+    }
+    problems
+}
+
+/// Atomics name a scope when LLVM got them right (compare-and-exchange) or somebody wrote them himself.
+fn is_bare(opcode: &str) -> bool {
+    let mut parts = opcode.split('.');
+    matches!(parts.next(), Some("atom" | "red"))
+        && !parts.any(|part| matches!(part, "sys" | "gpu" | "cta" | "cluster"))
+}
+
+/// A call orders nothing but its own words: a fence would wait for every write of the wave to reach the host.
+fn is_system_fence(opcode: &str) -> bool {
+    opcode == "membar.sys" || opcode.starts_with("fence.") && opcode.ends_with(".sys")
+}
+
+/// Bytes of `.local .align 8 .b8 __local_depot0[64];`.
+fn stack_bytes(line: &str) -> Option<u32> {
+    let (_, rest) = line.strip_prefix(".local ")?.split_once("__local_depot")?;
+    rest.split_once('[')?.1.split(']').next()?.parse().ok()
+}
+
+/// Parameters of the kernel's entry.
+fn parameters<'a>(text: &'a str, kernel: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!(".visible .entry hostcall_kernel_{kernel}("))?;
+    rest.split(')').next()
+}
+
+/// NVIDIA's assembler: `PTXAS`, in PATH, or where `.ci/install-device-toolchain` puts it.
+fn ptxas() -> PathBuf {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let installed = cache.or(home).map(|folder| folder.join("hostcall/ptxas")).filter(|file| file.exists());
+    std::env::var_os("PTXAS").map(PathBuf::from).or(installed).unwrap_or_else(|| "ptxas".into())
+}
+
+/// What the assembler has against the image.
+pub fn assemble(image: &hostcall_build::Image) -> Vec<String> {
+    let arch = format!("-arch={}", image.target);
+    let output = match Command::new(ptxas()).args([&arch, "-o", "/dev/null"]).arg(&image.path).output() {
+        Ok(output) => output,
+        Err(error) => panic!("ptxas does not run ({error}): install it with .ci/install-device-toolchain"),
+    };
+    if output.status.success() {
+        Vec::new()
+    } else {
+        vec![String::from_utf8_lossy(&output.stderr).into_owned()]
+    }
+}
+
+#[test]
+fn traps_are_seen() {
+    let kernels = ["main".to_owned()];
+    let good = "\
+.visible .global .align 8 .b8 hostcall_kernel_info_main[64] = {1};
+.visible .entry hostcall_kernel_main(
+	.param .align 8 .b8 hostcall_kernel_main_param_0[112],
+	.param .align 8 .b8 hostcall_kernel_main_param_1[8]
+)
+{
+	.local .align 8 .b8 	__local_depot0[64];
+	ld.relaxed.sys.b64 	%rd4, [%rd2];
+	st.relaxed.sys.b64 	[%rd2], %rd8;
+	activemask.b32 	%r1;
+	// begin inline asm
+	atom.acq_rel.sys.add.u64 %rd1, [%rd2], 1;
+	// end inline asm
+	@%p1 atom.relaxed.sys.cas.b64 %rd1, [%rd2], %rd3, %rd4; // not red.add
+";
+    assert_eq!(problems(good, &kernels), [""; 0]);
+    for bad in [
+        "	atom.add.u64 	%rd9, [%rd2], 1;",
+        "	@%p1 red.or.b64 [%rd2], 1;",
+        "	fence.acq_rel.sys;",
+        "	membar.sys;",
+        "	// begin inline asm\n	{ .reg .u32 %t; activemask.b32 %t; }\n	// end inline asm",
+        "	.local .align 8 .b8 	__local_depot1[2048];",
+        "	// begin inline asm\n	@%p1 bar.sync 0;\n	// end inline asm",
+    ] {
+        assert_eq!(problems(&format!("{good}{bad}\n"), &kernels).len(), 1, "{bad}");
+    }
+    assert_eq!(problems(good, &["other".to_owned()]).len(), 2);
+}
