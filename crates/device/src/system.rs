@@ -1,0 +1,38 @@
+//! The system service: what kernels and programs tell the host about themselves. The host implements
+//! [`SystemHandler`].
+//!
+//! A printed line of at most five words is no call of this service but a post with the number
+//! [`hostcall_abi::service::number::PRINT`] and the format's id in its extra bits.
+
+use hostcall_abi::service::number;
+use hostcall_macros::service;
+
+/// Panics, exit codes and printed lines.
+#[service(number = number::SYSTEM, internal)]
+pub trait System {
+    /// Reports the panic of lane `lane` (its index in the workgroup) of workgroup (`x`, `y`, `z`) of a launch.
+    #[allow(clippy::too_many_arguments)]
+    fn panic(
+        x: u32,
+        y: u32,
+        z: u32,
+        lane: u32,
+        line: u32,
+        column: u32,
+        launch: u64,
+        message: &str,
+        file: &str,
+    );
+
+    /// Ends the program with this exit code.
+    fn exit(code: i32);
+
+    /// Gives the id, 1 to 2²⁴ − 1, by which lines of this format are printed to stream 1 (stdout) or 2
+    /// (stderr). Equal formats get equal ids. `tags` are the arguments' types as
+    /// `hostcall_format::tags` has them, or 0 for a format that only `print_bytes` uses.
+    fn register_format(tags: u64, stream: u32, text: &str) -> u32;
+
+    /// Prints a line whose arguments, of these types, are more than a post carries: their words, 8 bytes each
+    /// and little-endian, and then the text of the strings among them.
+    fn print_bytes(format: u32, tags: u64, data: &[u8]);
+}

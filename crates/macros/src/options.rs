@@ -1,0 +1,65 @@
+//! The `name = value` and `flag` options of an attribute.
+
+use proc_macro2::TokenStream;
+use syn::parse::{Parse, ParseStream, Parser};
+use syn::punctuated::Punctuated;
+use syn::{Error, Expr, Ident, Result, Token};
+
+struct Item {
+    name: Ident,
+    value: Option<Expr>,
+}
+
+impl Parse for Item {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let name = input.parse()?;
+        let value = if input.parse::<Option<Token![=]>>()?.is_some() { Some(input.parse()?) } else { None };
+        Ok(Self { name, value })
+    }
+}
+
+/// An attribute's options, taken one by one.
+pub struct Options(Vec<Item>);
+
+impl Options {
+    pub fn parse(tokens: TokenStream) -> Result<Self> {
+        let items = Punctuated::<Item, Token![,]>::parse_terminated.parse2(tokens)?;
+        Ok(Self(items.into_iter().collect()))
+    }
+
+    fn take(&mut self, name: &str) -> Option<Item> {
+        let at = self.0.iter().position(|item| item.name == name)?;
+        Some(self.0.remove(at))
+    }
+
+    /// Takes the value of option `name`, if it is given.
+    pub fn value(&mut self, name: &str) -> Result<Option<Expr>> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Item { value: Some(value), .. }) => Ok(Some(value)),
+            Some(Item { name, .. }) => Err(Error::new(name.span(), format!("write `{name} = ...`"))),
+        }
+    }
+
+    /// Takes the flag `name`.
+    pub fn flag(&mut self, name: &str) -> Result<bool> {
+        match self.take(name) {
+            None => Ok(false),
+            Some(Item { value: None, .. }) => Ok(true),
+            Some(Item { name, .. }) => {
+                Err(Error::new(name.span(), format!("`{name}` is a flag and takes no value")))
+            }
+        }
+    }
+
+    /// Fails if an option is left: it is unknown or given twice.
+    pub fn finish(self, known: &str) -> Result<()> {
+        match self.0.first() {
+            None => Ok(()),
+            Some(Item { name, .. }) => Err(Error::new(
+                name.span(),
+                format!("unknown or repeated option `{name}`; there are {known}"),
+            )),
+        }
+    }
+}
