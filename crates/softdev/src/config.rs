@@ -1,0 +1,95 @@
+use std::io;
+use std::time::Duration;
+
+/// Sizes and behaviour of an [`Executor`](crate::Executor).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Threads that run lanes. At least 1.
+    pub threads: usize,
+    /// Lanes of a full wave: 32 or 64.
+    pub wave_size: u32,
+    /// Waves resident at once, over all launches.
+    pub resident_waves: u32,
+    /// Lanes resident at once, over all launches. Each has a stack with a guard page, which takes two memory
+    /// mappings, and Linux gives a process 65,530 of them unless `vm.max_map_count` says otherwise.
+    pub resident_lanes: u32,
+    /// Bytes of a lane's stack.
+    pub stack_bytes: usize,
+    /// How long a cancelled launch's lanes may take to end by themselves before they are ended by force.
+    pub cancel_grace: Duration,
+    /// What goes wrong on purpose.
+    pub faults: Faults,
+}
+
+impl Default for Config {
+    /// One thread less than the machine has, waves of 32, 8192 resident waves and lanes, stacks of 64 KiB, one
+    /// second of grace, no faults.
+    fn default() -> Config {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Config {
+            threads: (cores - 1).max(1),
+            wave_size: 32,
+            resident_waves: 8192,
+            resident_lanes: 8192,
+            stack_bytes: 64 << 10,
+            cancel_grace: Duration::from_secs(1),
+            faults: Faults::default(),
+        }
+    }
+}
+
+impl Config {
+    pub(crate) fn check(&self) -> io::Result<()> {
+        let refuse = |sentence| Err(io::Error::new(io::ErrorKind::InvalidInput, sentence));
+        if self.threads == 0 {
+            return refuse("a software device needs at least one thread");
+        }
+        if self.wave_size != 32 && self.wave_size != 64 {
+            return refuse("a software device's waves have 32 or 64 lanes");
+        }
+        if self.stack_bytes < 16 << 10 {
+            return refuse("a lane's stack needs at least 16384 bytes");
+        }
+        Ok(())
+    }
+}
+
+/// Faults for tests. Each is a probability from 0.0 (never) to 1.0. What is drawn for a wave depends on the
+/// seed, the number of the launch, the workgroup and the wave, and not on the thread that runs it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Faults {
+    /// Where the draws start.
+    pub seed: u64,
+    /// That a lane which could run is left out for up to 16 turns, and that converged lanes are split.
+    pub delay_lanes: f64,
+    /// That a notification does not reach the host.
+    pub lose_notifications: f64,
+    /// That a wave dies when one of its lanes starts to wait: all its lanes end at once, without unwinding.
+    pub kill_wave: f64,
+}
+
+/// A wave's random numbers (splitmix64).
+pub(crate) struct Draws(std::cell::Cell<u64>);
+
+impl Draws {
+    pub fn new(seed: u64, launch: u64, workgroup: u64, wave: u64) -> Draws {
+        let draws = Draws(seed.into());
+        for number in [launch, workgroup, wave] {
+            draws.0.set(draws.next() ^ number);
+        }
+        draws
+    }
+
+    pub fn next(&self) -> u64 {
+        let state = self.0.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
+        self.0.set(state);
+        let z = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// True with the given probability; draws nothing when that is 0.
+    pub fn happens(&self, probability: f64) -> bool {
+        probability > 0.0 && ((self.next() >> 11) as f64) < probability * (1u64 << 53) as f64
+    }
+}

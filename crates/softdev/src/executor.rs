@@ -1,0 +1,323 @@
+use crate::config::Config;
+use crate::launch::{Grid, Launch, LaunchError, LaunchHandle, Run, Tally};
+use crate::thread::Thread;
+use crate::trap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Threads that run the lanes of launches. Dropping it cancels what still runs and waits for the threads.
+pub struct Executor {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Executor {
+    /// Starts the threads. The first executor of a process installs handlers for SIGSEGV, SIGBUS, SIGFPE,
+    /// SIGILL and SIGURG, which pass on what no lane caused to the handlers that were there.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the configuration makes no sense; whatever the system answers when it has no threads.
+    pub fn new(config: Config) -> io::Result<Executor> {
+        config.check()?;
+        trap::install()?;
+        let queue = Queue {
+            active: Vec::new(),
+            launches: 0,
+            resident_waves: 0,
+            resident_lanes: vec![0; config.threads],
+            pthreads: vec![None; config.threads],
+            turn: 0,
+            shutdown: false,
+        };
+        let threads = config.threads;
+        let shared = Arc::new(Shared {
+            running: (0..threads).map(|_| AtomicU64::new(0)).collect(),
+            config,
+            events: AtomicU64::new(0),
+            unstarted: AtomicU64::new(0),
+            queue: Mutex::new(queue),
+            wake: Condvar::new(),
+        });
+        let mut executor = Executor { shared, threads: Vec::new() };
+        for index in 0..threads {
+            let shared = Arc::clone(&executor.shared);
+            let thread = std::thread::Builder::new()
+                .name(format!("softdev-{index}"))
+                .spawn(move || trap::on_signal_stack(|| Thread::new(shared, index).run()))?;
+            executor.threads.push(thread);
+        }
+        Ok(executor)
+    }
+
+    /// Starts a grid at once, beside whatever else runs. Its workgroups become resident, in order, as slots
+    /// and the limits of the configuration allow.
+    ///
+    /// # Errors
+    /// [`LaunchError::BadGrid`].
+    pub fn launch(&self, launch: Launch) -> Result<LaunchHandle, LaunchError> {
+        let grid = Grid::new(&launch.params, &self.shared.config).map_err(LaunchError::BadGrid)?;
+        let mut queue = self.shared.queue();
+        queue.launches += 1;
+        let run = Arc::new(Run::new(queue.launches, launch, grid));
+        queue.active.push(Active {
+            run: Arc::clone(&run),
+            next: 0,
+            fresh_slots: run.params.slot_base..run.params.slot_base + run.params.slot_count,
+            free_slots: Vec::new(),
+            resident: 0,
+        });
+        self.shared.unstarted.fetch_add(1, Ordering::Relaxed);
+        drop(queue);
+        self.shared.announce();
+        Ok(LaunchHandle { run, shared: Arc::clone(&self.shared) })
+    }
+
+    /// The configuration that it was made with.
+    pub fn config(&self) -> &Config {
+        &self.shared.config
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        let mut queue = self.shared.queue();
+        queue.shutdown = true;
+        let left: Vec<_> = queue.active.iter().map(|active| Arc::clone(&active.run)).collect();
+        drop(queue);
+        for run in left {
+            self.shared.stop(&run, LaunchError::Cancelled);
+        }
+        self.shared.announce();
+        for thread in self.threads.drain(..) {
+            // A callback may hold the last reference to the executor: its thread cannot wait for itself.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// What the threads of an executor, its handles and its cancellers share.
+pub(crate) struct Shared {
+    pub config: Config,
+    /// Goes up when threads should look at the queue or at their launches' flags.
+    pub events: AtomicU64,
+    /// Launches with workgroups that are not resident yet.
+    pub unstarted: AtomicU64,
+    /// For each thread, the launch whose lanes it runs just now, or 0. A hint for whom to signal.
+    pub running: Vec<AtomicU64>,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+}
+
+pub(crate) struct Queue {
+    active: Vec<Active>,
+    launches: u64,
+    resident_waves: u32,
+    /// Of each thread.
+    resident_lanes: Vec<u32>,
+    /// The threads that run. A thread takes itself out before it ends, so these can be signalled.
+    pub pthreads: Vec<Option<libc::pthread_t>>,
+    /// Where the next look for a workgroup begins, so that every launch gets its turn.
+    turn: usize,
+    pub shutdown: bool,
+}
+
+/// A launch that has not ended.
+struct Active {
+    run: Arc<Run>,
+    /// Number of the next workgroup to become resident.
+    next: u64,
+    /// Slots never given out, and those that came back.
+    fresh_slots: std::ops::Range<u32>,
+    free_slots: Vec<u32>,
+    /// Resident workgroups.
+    resident: u32,
+}
+
+impl Active {
+    fn over(&self) -> bool {
+        self.resident == 0 && self.next == self.run.grid.count
+    }
+}
+
+/// A workgroup that a thread has taken on.
+pub(crate) struct Admitted {
+    pub run: Arc<Run>,
+    /// Its number in the grid, x fastest.
+    pub number: u64,
+    /// One for each wave.
+    pub slots: Vec<u32>,
+}
+
+impl Shared {
+    pub fn queue(&self) -> MutexGuard<'_, Queue> {
+        // Nothing panics halfway through a change of the queue.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes every thread and makes it look round.
+    pub fn announce(&self) {
+        self.events.fetch_add(1, Ordering::Release);
+        // Under the lock, or a thread between its last look and its sleep would miss this.
+        drop(self.queue());
+        self.wake.notify_all();
+    }
+
+    /// Sleeps until something is announced after `seen`, at most `limit`.
+    pub fn sleep(&self, seen: u64, limit: Option<Duration>) {
+        let queue = self.queue();
+        let unseen = |_: &mut Queue| self.events.load(Ordering::Acquire) == seen;
+        match limit {
+            None => drop(self.wake.wait_while(queue, unseen)),
+            Some(limit) => drop(self.wake.wait_timeout_while(queue, limit, unseen)),
+        }
+    }
+
+    /// Gives `thread` the next workgroup that fits. A thread which has more lanes than another leaves it to that
+    /// one, unless it is `idle`.
+    pub fn admit(&self, thread: usize, idle: bool) -> Option<Admitted> {
+        let mut guard = self.queue();
+        let queue = &mut *guard;
+        if !idle && queue.resident_lanes.iter().any(|&lanes| lanes < queue.resident_lanes[thread]) {
+            return None;
+        }
+        let lanes_left = self.config.resident_lanes - queue.resident_lanes.iter().sum::<u32>();
+        let waves_left = self.config.resident_waves - queue.resident_waves;
+        for offset in 0..queue.active.len() {
+            let index = (queue.turn + offset) % queue.active.len();
+            let active = &mut queue.active[index];
+            let Grid { count, lanes, waves, .. } = active.run.grid;
+            let slots_left = active.free_slots.len() + active.fresh_slots.len();
+            if active.next == count
+                || lanes > lanes_left
+                || waves > waves_left
+                || (waves as usize) > slots_left
+            {
+                continue;
+            }
+            let slots = (0..waves)
+                .map_while(|_| active.free_slots.pop().or_else(|| active.fresh_slots.next()))
+                .collect();
+            let admitted = Admitted { run: Arc::clone(&active.run), number: active.next, slots };
+            active.next += 1;
+            active.resident += 1;
+            if active.next == count {
+                self.unstarted.fetch_sub(1, Ordering::Relaxed);
+            }
+            queue.resident_lanes[thread] += lanes;
+            queue.resident_waves += waves;
+            queue.turn = index + 1;
+            return Some(admitted);
+        }
+        None
+    }
+
+    /// Takes back what a workgroup had, once all its lanes have ended.
+    pub fn retire(&self, thread: usize, run: &Arc<Run>, good_slots: &[u32], mut tally: Tally) {
+        let mut outcome = run.outcome();
+        let total = &mut outcome.tally;
+        total.workgroups += tally.workgroups;
+        total.lanes += tally.lanes;
+        total.exited += tally.exited;
+        total.panicked += tally.panicked;
+        total.abandoned_slots.append(&mut tally.abandoned_slots);
+        drop(outcome);
+
+        let mut queue = self.queue();
+        queue.resident_lanes[thread] -= run.grid.lanes;
+        queue.resident_waves -= run.grid.waves;
+        let over =
+            queue.active.iter().position(|active| Arc::ptr_eq(&active.run, run)).is_some_and(|index| {
+                let active = &mut queue.active[index];
+                active.resident -= 1;
+                active.free_slots.extend(good_slots);
+                let over = active.over();
+                if over {
+                    queue.active.remove(index);
+                }
+                over
+            });
+        drop(queue);
+        if over {
+            run.finish();
+        }
+        if self.unstarted.load(Ordering::Relaxed) > 0 {
+            self.announce();
+        }
+    }
+
+    /// Starts no more workgroups of a launch.
+    pub fn close(&self, run: &Arc<Run>) {
+        let mut queue = self.queue();
+        let Some(index) = queue.active.iter().position(|active| Arc::ptr_eq(&active.run, run)) else {
+            return;
+        };
+        let active = &mut queue.active[index];
+        if active.next < run.grid.count {
+            active.next = run.grid.count;
+            self.unstarted.fetch_sub(1, Ordering::Relaxed);
+        }
+        if active.over() {
+            queue.active.remove(index);
+            drop(queue);
+            run.finish();
+        }
+    }
+
+    /// Ends a launch for `reason`: cancels its lanes now, and ends by force those left after the grace.
+    pub fn stop(self: &Arc<Shared>, run: &Arc<Run>, reason: LaunchError) {
+        let mut outcome = run.outcome();
+        if outcome.result.is_some() {
+            return;
+        }
+        outcome.error.get_or_insert(reason);
+        drop(outcome);
+        if run.cancelled.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.close(run);
+        self.announce();
+        let (shared, killed) = (Arc::clone(self), Arc::clone(run));
+        let watch = move || {
+            let mut patience = shared.config.cancel_grace;
+            while killed.wait(Some(patience)).is_none() {
+                killed.kill.store(true, Ordering::Relaxed);
+                shared.announce();
+                shared.signal_threads_of(&killed);
+                patience = Duration::from_millis(10);
+            }
+        };
+        if std::thread::Builder::new().name("softdev-cancel".into()).spawn(watch).is_err() {
+            // Nobody can wait for the grace to pass.
+            run.kill.store(true, Ordering::Relaxed);
+            self.announce();
+            self.signal_threads_of(run);
+        }
+    }
+
+    /// Notes what a lane of the launch met with, and ends the launch or starts no more workgroups of it.
+    pub fn report(self: &Arc<Shared>, run: &Arc<Run>, error: LaunchError) {
+        if let LaunchError::WaveDied { .. } = error {
+            run.outcome().error.get_or_insert(error);
+            self.close(run);
+        } else {
+            self.stop(run, error);
+        }
+    }
+
+    /// Interrupts the threads that are in a lane of the launch: one that never comes back is ended there.
+    fn signal_threads_of(&self, run: &Run) {
+        let queue = self.queue();
+        for (running, pthread) in self.running.iter().zip(&queue.pthreads) {
+            if let Some(pthread) = *pthread
+                && running.load(Ordering::Relaxed) == run.id
+            {
+                trap::interrupt(pthread);
+            }
+        }
+    }
+}

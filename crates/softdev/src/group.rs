@@ -1,0 +1,269 @@
+use crate::config::Draws;
+use crate::executor::Admitted;
+use crate::lane::{Ending, Lane};
+use crate::launch::{LaunchError, Run, Tally};
+use crate::operations::OPERATIONS;
+use crate::thread::{Line, Local};
+use crate::wave::{Wave, bits};
+use hostcall_abi::ABI_VERSION;
+use hostcall_abi::cpu::CpuLane;
+use std::cell::Cell;
+use std::io;
+use std::ptr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Passes over a wave in one turn, as long as its lanes get on.
+const PASSES: u32 = 16;
+
+/// A resident workgroup. It stays on the thread that took it on.
+pub(crate) struct Group {
+    run: Arc<Run>,
+    local: Rc<Local>,
+    position: [u32; 3],
+    waves: Vec<Wave>,
+    /// All waves' lanes, in order; never moved, as lanes are pointed to.
+    lanes: Vec<Lane>,
+    memory: Vec<Line>,
+    /// Lanes that have not ended.
+    pub live: Cell<u32>,
+    exited: Cell<u64>,
+    panicked: Cell<u64>,
+}
+
+impl Group {
+    /// # Errors
+    /// The system has no memory for a stack.
+    pub fn new(local: &Rc<Local>, admitted: Admitted) -> io::Result<Rc<Group>> {
+        let Admitted { run, number, slots } = admitted;
+        let config = &local.shared.config;
+        let (grid, wave_size) = (run.grid, config.wave_size);
+        let position = unflatten(number, grid.workgroups);
+        let mut memory = local.memories.borrow_mut().pop().unwrap_or_default();
+        memory.clear();
+        memory.resize(run.params.workgroup_memory_bytes.div_ceil(64) as usize, Line::ZERO);
+        let lanes_of = |wave: u32| (grid.lanes - wave * wave_size).min(wave_size);
+        let wave = |(wave, &slot): (u32, &u32)| {
+            let draws = Draws::new(config.faults.seed, run.id, number, wave.into());
+            Wave::new(slot, lanes_of(wave), draws)
+        };
+        let waves = (0..).zip(&slots).map(wave).collect();
+        let workgroup_memory = memory.as_mut_ptr().cast();
+        let lane = |index: u32| CpuLane {
+            abi_version: ABI_VERSION,
+            lane: index % wave_size,
+            wave_size,
+            wave: index / wave_size,
+            workgroup: position,
+            position: unflatten(index.into(), grid.size),
+            slot: slots[(index / wave_size) as usize],
+            wave_lanes: lanes_of(index / wave_size),
+            launch: &run.params,
+            workgroup_memory,
+            operations: &OPERATIONS,
+            executor: ptr::null_mut(),
+        };
+        let lanes = (0..grid.lanes).map(|index| Lane::new(lane(index))).collect();
+        let group = Rc::new(Group {
+            local: Rc::clone(local),
+            position,
+            waves,
+            lanes,
+            memory,
+            live: Cell::new(grid.lanes),
+            exited: Cell::new(0),
+            panicked: Cell::new(0),
+            run,
+        });
+        // SAFETY: has no preconditions.
+        let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        for lane in &group.lanes {
+            lane.attach(&group, local.stack()?, page_bytes);
+        }
+        local.live_lanes.set(local.live_lanes.get() + grid.lanes);
+        Ok(group)
+    }
+
+    pub fn run(&self) -> &Arc<Run> {
+        &self.run
+    }
+
+    pub fn local(&self) -> &Local {
+        &self.local
+    }
+
+    /// A lane's wave, and the lane's bit in its masks.
+    pub fn wave_of(&self, lane: &Lane) -> (&Wave, u64) {
+        let (lane, wave) = lane.place();
+        (&self.waves[wave as usize], 1 << lane)
+    }
+
+    /// Whether an injected fault keeps a notification from the host.
+    pub fn draws_loss(&self, wave: &Wave) -> bool {
+        wave.draws.happens(self.local.shared.config.faults.lose_notifications)
+    }
+
+    /// Whether an injected fault ends the wave, now that a lane of it waits.
+    pub fn draws_death(&self, wave: &Wave) -> bool {
+        let dies = wave.draws.happens(self.local.shared.config.faults.kill_wave);
+        if dies {
+            wave.dying.set(true);
+        }
+        dies
+    }
+
+    fn lanes_of(&self, wave: usize) -> &[Lane] {
+        let wave_size = self.local.shared.config.wave_size as usize;
+        &self.lanes[wave * wave_size..self.lanes.len().min((wave + 1) * wave_size)]
+    }
+
+    /// Runs the lanes that can run, each until it blocks or pauses.
+    pub fn turn(&self) {
+        if self.run.cancelled() {
+            self.cancel();
+        }
+        for (index, wave) in self.waves.iter().enumerate() {
+            if wave.live.get() != 0 {
+                self.turn_wave(wave, self.lanes_of(index));
+                if wave.dying.get() && wave.live.get() != 0 {
+                    self.end_all(wave, self.lanes_of(index));
+                    let error = LaunchError::WaveDied { workgroup: self.position, wave: index as u32 };
+                    self.local.shared.report(&self.run, error);
+                }
+            }
+        }
+        let at_barrier: u32 = self.waves.iter().map(|wave| wave.at_barrier.get().count_ones()).sum();
+        if at_barrier > 0 && at_barrier == self.live.get() {
+            self.waves.iter().for_each(Wave::pass_barrier);
+            self.local.progress.set(true);
+        }
+    }
+
+    fn turn_wave(&self, wave: &Wave, lanes: &[Lane]) {
+        let delay = self.local.shared.config.faults.delay_lanes;
+        for _ in 0..PASSES {
+            wave.poll(lanes);
+            wave.settle(lanes, delay);
+            let ready = wave.ready.get();
+            wave.paused.set(0);
+            let mut got_on = 0;
+            for index in bits(ready) {
+                let lane = &lanes[index];
+                if delay > 0.0 && delayed(wave, lane, delay) {
+                    self.local.progress.set(true);
+                    continue;
+                }
+                got_on |= 1 << index;
+                if let Some(ending) = lane.resume() {
+                    self.end(wave, lane, ending);
+                }
+            }
+            let paused = wave.paused.get();
+            if paused != 0 {
+                self.local.paused.set(true);
+            }
+            if got_on & !paused == 0 || wave.dying.get() {
+                break;
+            }
+            self.local.progress.set(true);
+        }
+    }
+
+    /// Lets lanes of a cancelled launch find out, or ends them once the grace is over.
+    fn cancel(&self) {
+        let kill = self.run.kill.load(Ordering::Relaxed);
+        for (index, wave) in self.waves.iter().enumerate() {
+            let lanes = self.lanes_of(index);
+            if kill {
+                self.end_all(wave, lanes);
+                continue;
+            }
+            for index in bits(wave.live.get()) {
+                if !lanes[index].started() {
+                    self.end(wave, &lanes[index], Ending::Exited);
+                }
+            }
+            wave.let_go(lanes);
+        }
+    }
+
+    /// Ends the wave's lanes where they are.
+    fn end_all(&self, wave: &Wave, lanes: &[Lane]) {
+        for index in bits(wave.live.get()) {
+            self.end(wave, &lanes[index], Ending::Killed);
+        }
+    }
+
+    fn end(&self, wave: &Wave, lane: &Lane, ending: Ending) {
+        if let Some(stack) = lane.take_stack() {
+            self.local.keep_stack(stack);
+        }
+        let (index, wave_index) = lane.place();
+        wave.remove(1 << index);
+        self.live.set(self.live.get() - 1);
+        self.local.live_lanes.set(self.local.live_lanes.get() - 1);
+        let lane = wave_index * self.local.shared.config.wave_size + index;
+        let workgroup = self.position;
+        let error = match ending {
+            Ending::Done => return,
+            Ending::Exited => return self.exited.set(self.exited.get() + 1),
+            Ending::Panicked => {
+                self.panicked.set(self.panicked.get() + 1);
+                return self.local.shared.report(&self.run, LaunchError::Panicked { lanes: 0 });
+            }
+            Ending::Killed => return wave.abandoned.set(true),
+            Ending::Overflow => LaunchError::StackOverflow { workgroup, lane },
+            Ending::Fault { signal, address } => LaunchError::Fault { signal, address, workgroup, lane },
+        };
+        wave.abandoned.set(true);
+        self.local.shared.report(&self.run, error);
+    }
+
+    /// Gives back what the workgroup has, if all its lanes have ended; whether they have.
+    pub fn retire(&self) -> bool {
+        if self.live.get() > 0 {
+            return false;
+        }
+        let slots = |abandoned: bool| {
+            let waves = self.waves.iter().filter(move |wave| wave.abandoned.get() == abandoned);
+            waves.map(|wave| wave.slot).collect()
+        };
+        let tally = Tally {
+            workgroups: 1,
+            lanes: self.lanes.len() as u64,
+            exited: self.exited.get(),
+            panicked: self.panicked.get(),
+            abandoned_slots: slots(true),
+        };
+        let good_slots: Vec<u32> = slots(false);
+        self.local.shared.retire(self.local.index, &self.run, &good_slots, tally);
+        true
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for stack in self.lanes.iter().filter_map(Lane::take_stack) {
+            self.local.keep_stack(stack);
+        }
+        self.local.memories.borrow_mut().push(std::mem::take(&mut self.memory));
+    }
+}
+
+/// Whether an injected fault leaves a ready lane out of this pass.
+fn delayed(wave: &Wave, lane: &Lane, probability: f64) -> bool {
+    let delay = match lane.delay.get() {
+        0 if wave.draws.happens(probability) => 1 + (wave.draws.next() % 16) as u8 + 1,
+        0 => return false,
+        delay => delay,
+    };
+    lane.delay.set(delay - 1);
+    delay > 1
+}
+
+/// Position of the element `number` of a box with these sizes, x fastest.
+fn unflatten(number: u64, sizes: [u32; 3]) -> [u32; 3] {
+    let [x, y, _] = sizes.map(u64::from);
+    [number % x, number / x % y, number / (x * y)].map(|n| n as u32)
+}

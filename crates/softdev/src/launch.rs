@@ -1,0 +1,341 @@
+use crate::executor::Shared;
+use hostcall_abi::cpu::Entry;
+use hostcall_abi::launch::LaunchParams;
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A grid of lanes to run.
+pub struct Launch {
+    /// The kernel.
+    pub entry: Entry,
+    /// The kernel's argument block. Every lane gets the address of one copy, aligned to 16 bytes.
+    pub arguments: Vec<u8>,
+    /// The grid, the slots and the channel.
+    pub params: LaunchParams,
+    /// What must outlive the lanes (the kernel's library, buffers). Dropped before the launch is done.
+    pub keep_alive: Box<dyn Any + Send>,
+    /// Called from an executor thread when a lane notifies the host. Must be quick and must not panic.
+    pub notify: Arc<dyn Fn() + Send + Sync>,
+    /// The kernel's name, for messages.
+    pub kernel_name: String,
+}
+
+/// What a launch did that ended well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchReport {
+    /// Workgroups that ran.
+    pub workgroups: u64,
+    /// Lanes that ran.
+    pub lanes: u64,
+    /// Those of the lanes that ended early because they asked to.
+    pub exited_lanes: u64,
+    /// From the launch until its last lane had ended.
+    pub duration_ns: u64,
+}
+
+/// Why a launch did not end well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LaunchError {
+    /// Lanes panicked; the others were cancelled.
+    Panicked {
+        /// How many panicked.
+        lanes: u64,
+    },
+    /// A lane used up its stack; the others were cancelled.
+    StackOverflow {
+        /// Position of its workgroup.
+        workgroup: [u32; 3],
+        /// Its index in the workgroup, x fastest.
+        lane: u32,
+    },
+    /// A lane's code was stopped by a signal; the other lanes were cancelled.
+    Fault {
+        /// SIGSEGV, SIGBUS, SIGFPE or SIGILL.
+        signal: i32,
+        /// The address that the signal came with.
+        address: usize,
+        /// Position of the lane's workgroup.
+        workgroup: [u32; 3],
+        /// The lane's index in the workgroup, x fastest.
+        lane: u32,
+    },
+    /// A wave died by an injected fault. The resident workgroups ran to their ends, no others started.
+    WaveDied {
+        /// Position of its workgroup.
+        workgroup: [u32; 3],
+        /// Its index in the workgroup.
+        wave: u32,
+    },
+    /// [`LaunchHandle::cancel`] was called, or the executor dropped, before the launch had ended.
+    Cancelled,
+    /// The grid cannot run here; the sentence says why.
+    BadGrid(String),
+    /// The system has no memory left for a lane's stack; the sentence says what it answered.
+    NoStack(String),
+}
+
+impl fmt::Display for LaunchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LaunchError::Panicked { lanes } => write!(f, "{lanes} lane(s) panicked"),
+            LaunchError::StackOverflow { workgroup: [x, y, z], lane } => write!(
+                f,
+                "lane {lane} of workgroup ({x}, {y}, {z}) overflowed its stack; raise `stack_bytes` of the software device"
+            ),
+            LaunchError::Fault { signal, address, workgroup: [x, y, z], lane } => {
+                let name = match *signal {
+                    libc::SIGSEGV => "SIGSEGV",
+                    libc::SIGBUS => "SIGBUS",
+                    libc::SIGFPE => "SIGFPE",
+                    libc::SIGILL => "SIGILL",
+                    _ => "a signal",
+                };
+                write!(
+                    f,
+                    "lane {lane} of workgroup ({x}, {y}, {z}) was stopped by {name} at address {address:#x}"
+                )
+            }
+            LaunchError::WaveDied { workgroup: [x, y, z], wave } => {
+                write!(f, "wave {wave} of workgroup ({x}, {y}, {z}) died by an injected fault")
+            }
+            LaunchError::Cancelled => f.write_str("the launch was cancelled"),
+            LaunchError::BadGrid(sentence) | LaunchError::NoStack(sentence) => f.write_str(sentence),
+        }
+    }
+}
+
+impl std::error::Error for LaunchError {}
+
+/// How a launch ended.
+pub type LaunchResult = Result<LaunchReport, LaunchError>;
+
+/// A launch that was started. Clones stand for the same launch; dropping them all lets it run on.
+#[derive(Clone)]
+pub struct LaunchHandle {
+    pub(crate) run: Arc<Run>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl LaunchHandle {
+    /// The kernel's name, as launched.
+    pub fn kernel_name(&self) -> &str {
+        &self.run.kernel_name
+    }
+
+    /// Whether every lane has ended.
+    pub fn is_done(&self) -> bool {
+        self.run.outcome().result.is_some()
+    }
+
+    /// Waits until the launch is done, at most `timeout` when one is given; `None` when that passed first.
+    /// Must not be called from a callback of the executor.
+    pub fn wait(&self, timeout: Option<Duration>) -> Option<LaunchResult> {
+        self.run.wait(timeout)
+    }
+
+    /// Asks the launch to end. Blocked lanes are let go, so that they find out; those that have not ended after
+    /// [`Config::cancel_grace`](crate::Config::cancel_grace) are ended where they are, without unwinding: what
+    /// they own leaks, and locks they hold stay locked. Does nothing to a launch that is done.
+    pub fn cancel(&self) {
+        self.shared.stop(&self.run, LaunchError::Cancelled);
+    }
+
+    /// Calls `callback` once the launch is done: from an executor thread, or at once when it is done already.
+    pub fn on_done(&self, callback: impl FnOnce(&LaunchResult) + Send + 'static) {
+        let mut outcome = self.run.outcome();
+        match outcome.result.clone() {
+            None => outcome.callbacks.push(Box::new(callback)),
+            Some(result) => {
+                drop(outcome);
+                callback(&result);
+            }
+        }
+    }
+
+    /// Slots whose wave did not come to its end (a fault, a forced end, an injected death), so that a call may
+    /// be in flight on them. Not given to another wave of this launch. Complete once the launch is done.
+    pub fn abandoned_slots(&self) -> Vec<u32> {
+        self.run.outcome().tally.abandoned_slots.clone()
+    }
+}
+
+/// A grid that was found to fit.
+#[derive(Clone, Copy)]
+pub(crate) struct Grid {
+    /// Workgroups in x, y and z, and all of them.
+    pub workgroups: [u32; 3],
+    pub count: u64,
+    /// Lanes of a workgroup in x, y and z, and all of them.
+    pub size: [u32; 3],
+    pub lanes: u32,
+    /// Waves of a workgroup.
+    pub waves: u32,
+}
+
+impl Grid {
+    pub fn new(params: &LaunchParams, config: &crate::Config) -> Result<Grid, String> {
+        let LaunchParams { workgroups, workgroup_size: size, slot_count, .. } = *params;
+        let product = |sizes: [u32; 3]| sizes.iter().map(|&n| u128::from(n)).product::<u128>();
+        let (count, lanes) = (product(workgroups), product(size));
+        if count == 0 || lanes == 0 {
+            return Err("a grid needs at least one workgroup and one lane in x, y and z".into());
+        }
+        if lanes > 1024 {
+            return Err(format!("a workgroup has at most 1024 lanes, not {lanes}"));
+        }
+        if count * lanes > u128::from(u32::MAX) {
+            return Err(format!("a grid has at most {} lanes, not {}", u32::MAX, count * lanes));
+        }
+        let lanes = lanes as u32;
+        let waves = lanes.div_ceil(config.wave_size);
+        if waves > slot_count {
+            return Err(format!(
+                "a workgroup of {waves} waves needs {waves} slots, and the launch has {slot_count}"
+            ));
+        }
+        if waves > config.resident_waves || lanes > config.resident_lanes {
+            return Err(format!(
+                "a workgroup of {lanes} lanes in {waves} waves is more than the device holds at once \
+                 ({} lanes, {} waves)",
+                config.resident_lanes, config.resident_waves
+            ));
+        }
+        if params.region != 0 && params.layout.lanes < config.wave_size {
+            return Err(format!(
+                "the channel is laid out for waves of {} lanes, and this device's have {}",
+                params.layout.lanes, config.wave_size
+            ));
+        }
+        Ok(Grid { workgroups, count: count as u64, size, lanes, waves })
+    }
+}
+
+/// A launch from its start to its end.
+pub(crate) struct Run {
+    /// Number of the launch on its executor, from 1.
+    pub id: u64,
+    pub entry: Entry,
+    /// The argument block, in units that align it.
+    pub arguments: Vec<u128>,
+    pub params: LaunchParams,
+    pub grid: Grid,
+    pub notify: Arc<dyn Fn() + Send + Sync>,
+    pub kernel_name: String,
+    /// Lanes shall end.
+    pub cancelled: AtomicBool,
+    /// The grace is over: lanes are ended by force.
+    pub kill: AtomicBool,
+    started: Instant,
+    outcome: Mutex<Outcome>,
+    done: Condvar,
+}
+
+type Callback = Box<dyn FnOnce(&LaunchResult) + Send>;
+
+pub(crate) struct Outcome {
+    keep_alive: Option<Box<dyn Any + Send>>,
+    pub tally: Tally,
+    /// The first thing that went wrong.
+    pub error: Option<LaunchError>,
+    pub result: Option<LaunchResult>,
+    callbacks: Vec<Callback>,
+}
+
+/// What happened to lanes.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub workgroups: u64,
+    pub lanes: u64,
+    pub exited: u64,
+    pub panicked: u64,
+    pub abandoned_slots: Vec<u32>,
+}
+
+impl Run {
+    pub fn new(id: u64, launch: Launch, grid: Grid) -> Run {
+        let mut arguments = vec![0u128; launch.arguments.len().div_ceil(16).max(1)];
+        for (unit, bytes) in arguments.iter_mut().zip(launch.arguments.chunks(16)) {
+            let mut padded = [0; 16];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            *unit = u128::from_ne_bytes(padded);
+        }
+        Run {
+            id,
+            entry: launch.entry,
+            arguments,
+            params: launch.params,
+            grid,
+            notify: launch.notify,
+            kernel_name: launch.kernel_name,
+            cancelled: false.into(),
+            kill: false.into(),
+            started: Instant::now(),
+            outcome: Mutex::new(Outcome {
+                keep_alive: Some(launch.keep_alive),
+                tally: Tally::default(),
+                error: None,
+                result: None,
+                callbacks: Vec::new(),
+            }),
+            done: Condvar::new(),
+        }
+    }
+
+    /// The outcome so far. A panic of a callback or destructor leaves it whole, so poison says nothing.
+    pub fn outcome(&self) -> MutexGuard<'_, Outcome> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    pub fn wait(&self, timeout: Option<Duration>) -> Option<LaunchResult> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut outcome = self.outcome();
+        while outcome.result.is_none() {
+            outcome = match deadline {
+                None => self.done.wait(outcome).unwrap_or_else(PoisonError::into_inner),
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return None;
+                    }
+                    self.done.wait_timeout(outcome, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            }
+        }
+        outcome.result.clone()
+    }
+
+    /// Every lane has ended and no more will start.
+    pub fn finish(&self) {
+        let keep_alive = self.outcome().keep_alive.take();
+        // Whatever the caller's destructor or callbacks do, the executor's thread goes on.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(keep_alive)));
+        let mut outcome = self.outcome();
+        let Tally { workgroups, lanes, exited, panicked, .. } = outcome.tally;
+        let result = match outcome.error.take() {
+            None => Ok(LaunchReport {
+                workgroups,
+                lanes,
+                exited_lanes: exited,
+                duration_ns: self.started.elapsed().as_nanos() as u64,
+            }),
+            Some(LaunchError::Panicked { .. }) => Err(LaunchError::Panicked { lanes: panicked }),
+            Some(error) => Err(error),
+        };
+        outcome.result = Some(result.clone());
+        let callbacks = std::mem::take(&mut outcome.callbacks);
+        drop(outcome);
+        self.done.notify_all();
+        for callback in callbacks {
+            let _ = catch_unwind(AssertUnwindSafe(|| callback(&result)));
+        }
+    }
+}

@@ -1,0 +1,199 @@
+use crate::config::Draws;
+use crate::lane::{Lane, Request};
+use std::cell::Cell;
+
+/// Polls that a wave spends on lanes which wait before lanes that converge go on without them: replies to the
+/// lanes of one call come one shortly after the other, and those lanes should stay together.
+const PATIENCE: u32 = 256;
+
+/// Passes over a wave for which lanes that converge are held back by others that keep running. Those may wait
+/// for the former (with `pause`), so they cannot be held for good.
+const HELD_PASSES: u32 = 64;
+
+/// A wave of a resident workgroup. A lane that has not ended is in exactly one of `ready`, `converging`,
+/// `exchanging`, `at_barrier` and `waiting`.
+pub(crate) struct Wave {
+    pub slot: u32,
+    /// Lanes that have not ended.
+    pub live: Cell<u64>,
+    /// Lanes that can run, with the one that runs.
+    pub ready: Cell<u64>,
+    pub converging: Cell<u64>,
+    pub exchanging: Cell<u64>,
+    pub at_barrier: Cell<u64>,
+    pub waiting: Cell<u64>,
+    /// Those of `ready` that gave way by `pause` in this pass.
+    pub paused: Cell<u64>,
+    /// Passes since `converging` lanes were first held back.
+    held: Cell<u32>,
+    /// Polls left of [`PATIENCE`].
+    patience: Cell<u32>,
+    /// An injected fault ends the wave at its next turn.
+    pub dying: Cell<bool>,
+    /// A lane did not come to its end, so a call may be in flight on the slot.
+    pub abandoned: Cell<bool>,
+    pub draws: Draws,
+}
+
+impl Wave {
+    /// A wave of `lanes` lanes that can all run.
+    pub fn new(slot: u32, lanes: u32, draws: Draws) -> Wave {
+        let all = u64::MAX >> (64 - lanes);
+        Wave {
+            slot,
+            live: all.into(),
+            ready: all.into(),
+            converging: 0.into(),
+            exchanging: 0.into(),
+            at_barrier: 0.into(),
+            waiting: 0.into(),
+            paused: 0.into(),
+            held: 0.into(),
+            patience: PATIENCE.into(),
+            dying: false.into(),
+            abandoned: false.into(),
+            draws,
+        }
+    }
+
+    /// Moves a ready lane to where its request is waited for.
+    pub fn block(&self, bit: u64, request: Request) {
+        let state = match request {
+            Request::Converge { .. } => &self.converging,
+            Request::Exchange { .. } => &self.exchanging,
+            Request::Barrier => &self.at_barrier,
+            Request::Wait { .. } => {
+                self.patience.set(PATIENCE);
+                &self.waiting
+            }
+        };
+        self.ready.set(self.ready.get() & !bit);
+        state.set(state.get() | bit);
+    }
+
+    /// Takes an ended lane out.
+    pub fn remove(&self, bit: u64) {
+        for mask in
+            [&self.live, &self.ready, &self.converging, &self.exchanging, &self.at_barrier, &self.waiting]
+        {
+            mask.set(mask.get() & !bit);
+        }
+    }
+
+    fn release(&self, state: &Cell<u64>, lanes: u64) {
+        state.set(state.get() & !lanes);
+        self.ready.set(self.ready.get() | lanes);
+    }
+
+    /// Polls for the lanes that wait.
+    pub fn poll(&self, lanes: &[Lane]) {
+        for index in bits(self.waiting.get()) {
+            let Request::Wait { poll, data } = lanes[index].request.get() else { continue };
+            // SAFETY: the kernel gave a function to be called with its data while its lane is blocked.
+            if unsafe { poll(data) } {
+                self.release(&self.waiting, 1 << index);
+            }
+        }
+    }
+
+    /// Lets lanes go on whose exchange is complete, or that have converged.
+    pub fn settle(&self, lanes: &[Lane], split: f64) {
+        if self.exchanging.get() != 0 {
+            self.exchange(lanes);
+        }
+        if self.converging.get() == 0 {
+            return;
+        }
+        while self.ready.get() == 0 && self.waiting.get() != 0 && self.patience.get() > 0 {
+            self.patience.set(self.patience.get().saturating_sub(self.waiting.get().count_ones()));
+            self.poll(lanes);
+        }
+        self.held.set(self.held.get() + 1);
+        if self.ready.get() == 0 || self.held.get() > HELD_PASSES {
+            self.converge(lanes, split);
+        }
+    }
+
+    /// Lets the converging lanes go, those of one site together.
+    fn converge(&self, lanes: &[Lane], split: f64) {
+        self.held.set(0);
+        let site_of = |index: usize| match lanes[index].request.get() {
+            Request::Converge { site } => Some(site),
+            _ => None,
+        };
+        let mut left = self.converging.get();
+        while left != 0 {
+            let first = left.trailing_zeros() as usize;
+            let site = site_of(first);
+            let mut together = mask_of(bits(left).filter(|&index| site_of(index) == site));
+            if self.draws.happens(split) {
+                together &= self.draws.next() | 1 << first;
+            }
+            for index in bits(together) {
+                lanes[index].converged.set(together);
+            }
+            left &= !together;
+        }
+        self.release(&self.converging, self.converging.get());
+    }
+
+    /// Completes the exchanges whose lanes have all come or ended.
+    fn exchange(&self, lanes: &[Lane]) {
+        let mut left = self.exchanging.get();
+        while left != 0 {
+            let first = left.trailing_zeros() as usize;
+            let Request::Exchange { mask, .. } = lanes[first].request.get() else { return };
+            let mut all = [0; 64];
+            let here = mask_of(bits(left).filter(|&index| match lanes[index].request.get() {
+                Request::Exchange { mask: its, value, .. } if its == mask => {
+                    all[index] = value;
+                    true
+                }
+                _ => false,
+            }));
+            left &= !here;
+            if mask & self.live.get() & !here == 0 {
+                self.give(lanes, here, &all);
+            }
+        }
+    }
+
+    /// Ends the exchange of the lanes `to` with `all` as the values.
+    fn give(&self, lanes: &[Lane], to: u64, all: &[u64; 64]) {
+        for index in bits(to) {
+            if let Request::Exchange { values, .. } = lanes[index].request.get() {
+                // SAFETY: the kernel gave an array to write to, on the stack of a lane that is blocked.
+                unsafe { values.write(*all) };
+            }
+        }
+        self.release(&self.exchanging, to);
+    }
+
+    /// Ends the blocked lanes' barrier.
+    pub fn pass_barrier(&self) {
+        self.release(&self.at_barrier, self.at_barrier.get());
+    }
+
+    /// Lets all blocked lanes go but those that wait for a poll, each by itself.
+    pub fn let_go(&self, lanes: &[Lane]) {
+        self.give(lanes, self.exchanging.get(), &[0; 64]);
+        for index in bits(self.converging.get()) {
+            lanes[index].converged.set(1 << index);
+        }
+        self.release(&self.converging, self.converging.get());
+        self.pass_barrier();
+    }
+}
+
+/// The indices of the bits that are set.
+pub(crate) fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let index = mask.trailing_zeros();
+        mask &= mask.wrapping_sub(1);
+        (index < 64).then_some(index as usize)
+    })
+}
+
+fn mask_of(indices: impl Iterator<Item = usize>) -> u64 {
+    indices.fold(0, |mask, index| mask | 1 << index)
+}

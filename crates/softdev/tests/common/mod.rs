@@ -1,0 +1,180 @@
+//! What the tests share: launches of small kernels that use the executor's operations directly.
+#![allow(dead_code)]
+
+use hostcall_abi::cpu::{CpuLane, CpuOperations, ENTRY_DONE, ENTRY_EXITED, Entry};
+use hostcall_abi::launch::LaunchParams;
+use hostcall_abi::layout::Layout;
+use hostcall_softdev::{Config, Executor, Launch, LaunchHandle, LaunchResult};
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+/// Longer than any test's launch takes; what needs it has failed.
+pub const LONG: Option<Duration> = Some(Duration::from_secs(60));
+
+pub fn params(workgroups: [u32; 3], workgroup_size: [u32; 3]) -> LaunchParams {
+    LaunchParams {
+        abi_version: hostcall_abi::ABI_VERSION,
+        epoch: 1,
+        launch: 1,
+        region: 0,
+        states: 0,
+        pool_bitmap: 0,
+        layout: Layout { slots: 0, lanes: 0, ring_entries: 0, bulk_bytes: 0 },
+        slot_base: 100,
+        slot_count: 2048,
+        pool_base: 0,
+        pool_count: 0,
+        workgroups,
+        workgroup_size,
+        workgroup_memory_bytes: 0,
+        reserved: 0,
+        workgroup_memory: 0,
+    }
+}
+
+/// A launch whose lanes get the address of `data`.
+pub fn launch<T: Send + Sync + 'static>(entry: Entry, data: &Arc<T>, params: LaunchParams) -> Launch {
+    Launch {
+        entry,
+        arguments: (Arc::as_ptr(data) as usize).to_ne_bytes().to_vec(),
+        params,
+        keep_alive: Box::new(Arc::clone(data)),
+        notify: Arc::new(|| ()),
+        kernel_name: "test".into(),
+    }
+}
+
+pub fn start<T: Send + Sync + 'static>(
+    executor: &Executor,
+    entry: Entry,
+    data: &Arc<T>,
+    params: LaunchParams,
+) -> LaunchHandle {
+    executor.launch(launch(entry, data, params)).expect("the grid fits")
+}
+
+pub fn run<T: Send + Sync + 'static>(
+    executor: &Executor,
+    entry: Entry,
+    data: &Arc<T>,
+    params: LaunchParams,
+) -> LaunchResult {
+    start(executor, entry, data, params).wait(LONG).expect("the launch ends")
+}
+
+pub fn executor(change: impl FnOnce(&mut Config)) -> Executor {
+    let mut config = Config { threads: 2, cancel_grace: Duration::from_millis(50), ..Config::default() };
+    change(&mut config);
+    Executor::new(config).expect("threads start")
+}
+
+/// What a kernel of these tests works with.
+pub struct Kernel<'a, T> {
+    pub lane: *mut CpuLane,
+    pub data: &'a T,
+}
+
+impl<'a, T> Kernel<'a, T> {
+    /// # Safety
+    /// The arguments of an entry that was launched with data of type `T`.
+    pub unsafe fn new(lane: *mut CpuLane, arguments: *const u8) -> Self {
+        // SAFETY: the caller's promise; the launch keeps the data alive.
+        Kernel { lane, data: unsafe { &**arguments.cast::<*const T>() } }
+    }
+
+    pub fn abi(&self) -> &CpuLane {
+        // SAFETY: valid and only read for the life of the lane.
+        unsafe { &*self.lane }
+    }
+
+    fn operations(&self) -> &CpuOperations {
+        // SAFETY: valid for the life of the lane.
+        unsafe { &*self.abi().operations }
+    }
+
+    pub fn params(&self) -> &LaunchParams {
+        // SAFETY: valid for the life of the lane.
+        unsafe { &*self.abi().launch }
+    }
+
+    /// Index of the lane in its workgroup.
+    pub fn index(&self) -> u32 {
+        self.abi().wave * self.abi().wave_size + self.abi().lane
+    }
+
+    pub fn converge(&self, site: u64) -> u64 {
+        // SAFETY: the lane that runs.
+        unsafe { (self.operations().converge)(self.lane, site) }
+    }
+
+    pub fn exchange(&self, mask: u64, value: u64) -> [u64; 64] {
+        let mut values = [u64::MAX; 64];
+        // SAFETY: the lane that runs, and an array for the values.
+        unsafe { (self.operations().exchange)(self.lane, mask, value, &mut values) };
+        values
+    }
+
+    pub fn barrier(&self) {
+        // SAFETY: the lane that runs.
+        unsafe { (self.operations().barrier)(self.lane) }
+    }
+
+    pub fn wait(&self, flag: &AtomicBool) {
+        unsafe extern "C" fn poll(flag: *mut c_void) -> bool {
+            // SAFETY: `wait` passes an AtomicBool.
+            unsafe { &*flag.cast::<AtomicBool>() }.load(SeqCst)
+        }
+        let data = std::ptr::from_ref(flag).cast_mut().cast();
+        // SAFETY: the lane that runs, and a poll with its data.
+        unsafe { (self.operations().wait)(self.lane, poll, data) }
+    }
+
+    pub fn pause(&self) {
+        // SAFETY: the lane that runs.
+        unsafe { (self.operations().pause)(self.lane) }
+    }
+
+    pub fn notify(&self) {
+        // SAFETY: the lane that runs.
+        unsafe { (self.operations().notify)(self.lane) }
+    }
+
+    pub fn clock_ns(&self) -> u64 {
+        // SAFETY: the lane that runs.
+        unsafe { (self.operations().clock_ns)(self.lane) }
+    }
+
+    pub fn cancelled(&self) -> bool {
+        // SAFETY: the lane that runs.
+        unsafe { (self.operations().cancelled)(self.lane) }
+    }
+}
+
+/// Adds one to its data.
+pub unsafe extern "C" fn count(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+    // SAFETY: launched with a counter.
+    unsafe { Kernel::<AtomicU64>::new(lane, arguments) }.data.fetch_add(1, SeqCst);
+    ENTRY_DONE
+}
+
+/// The executor still runs a grid.
+pub fn assert_works(executor: &Executor) {
+    let counter = Arc::new(AtomicU64::new(0));
+    run(executor, count, &counter, params([4, 1, 1], [40, 1, 1])).expect("the grid runs");
+    assert_eq!(counter.load(SeqCst), 160);
+}
+
+/// Pauses until its data is true or the launch is cancelled.
+pub unsafe extern "C" fn pause_until(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+    // SAFETY: launched with a flag.
+    let kernel = unsafe { Kernel::<AtomicBool>::new(lane, arguments) };
+    while !kernel.data.load(SeqCst) {
+        if kernel.cancelled() {
+            return ENTRY_EXITED;
+        }
+        kernel.pause();
+    }
+    ENTRY_DONE
+}
