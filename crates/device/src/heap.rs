@@ -1,0 +1,56 @@
+//! Memory of the device, from the host: what `alloc`'s types take on GPUs.
+//!
+//! With the feature `alloc` this crate is the global allocator of GPU programs. On the software device
+//! `alloc`'s types use the process's own allocator, which costs no call.
+
+use crate::services::Heap;
+use core::alloc::Layout;
+use core::sync::atomic::{Ordering, fence};
+use hostcall_abi::CallError;
+
+/// New memory for a value of this layout, of any content; null when the host has none. Memory that no lane
+/// frees is freed after the launch's end, when the host says so.
+pub fn alloc(layout: Layout) -> *mut u8 {
+    let address = Heap::allocate(layout.size() as u64, layout.align() as u64).unwrap_or(0);
+    // Pairs with the fence of the lane that freed this memory before.
+    fence(Ordering::Acquire);
+    core::ptr::with_exposed_provenance_mut(address as usize)
+}
+
+/// Frees memory that [`alloc`] gave.
+///
+/// # Errors
+/// [`CallError::Failed`] with [`crate::services::NOT_ALLOCATED`] when the memory is none, or was freed before;
+/// the call's status.
+///
+/// # Safety
+/// No lane uses the memory any more.
+pub unsafe fn dealloc(memory: *mut u8) -> Result<(), CallError> {
+    fence(Ordering::Release);
+    Heap::free(memory.addr() as u64)
+}
+
+#[cfg(all(feature = "alloc", any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+mod global {
+    use super::*;
+    use core::alloc::GlobalAlloc;
+
+    struct HostHeap;
+
+    #[global_allocator]
+    static GLOBAL: HostHeap = HostHeap;
+
+    // SAFETY: the host gives each allocation memory that no other one has, of the layout's size and alignment,
+    // until it is freed.
+    unsafe impl GlobalAlloc for HostHeap {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            alloc(layout)
+        }
+
+        unsafe fn dealloc(&self, memory: *mut u8, _layout: Layout) {
+            fence(Ordering::Release);
+            // A post, since nobody could be told of a failure.
+            let _ = Heap::post_free(memory.addr() as u64);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The program's end.
+
+use crate::system::System;
+use crate::target;
+
+/// Ends the program with this exit code: the host cancels the launch, and the lane ends. Other lanes end with
+/// their next call.
+pub fn exit(code: i32) -> ! {
+    // A program that cannot tell the host ends all the same.
+    let _ = System::exit(code);
+    target::exit_lane()
+}
+
+/// Ends the program at once with exit code 134, as a program ends that a signal aborted.
+pub fn abort() -> ! {
+    exit(134)
+}

@@ -1,0 +1,14 @@
+//! The services that come with hostcall, beside [`crate::system`]. Kernels use them through [`crate::fs`],
+//! [`crate::io`], [`crate::env`], [`crate::heap`] and [`crate::time`]; the host implements their handlers.
+
+mod clock;
+mod environment;
+mod files;
+mod heap;
+mod stdio;
+
+pub use clock::*;
+pub use environment::*;
+pub use files::*;
+pub use heap::*;
+pub use stdio::*;

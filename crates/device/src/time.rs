@@ -1,0 +1,38 @@
+//! Time: the host's wall clock, and the device's own.
+
+use crate::services::Clock;
+use crate::target;
+use core::time::Duration;
+use hostcall_abi::CallError;
+
+/// Nanoseconds since 1970-01-01 00:00 UTC by the host's clock; negative before.
+///
+/// # Errors
+/// The call's status.
+pub fn now_ns() -> Result<i64, CallError> {
+    Clock::wall_ns()
+}
+
+/// A moment on the device's own clock, which costs no call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// Now.
+    pub fn now() -> Self {
+        Self(target::clock_ns())
+    }
+
+    /// Time since the moment; zero if it is not past.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_nanos(target::clock_ns().saturating_sub(self.0))
+    }
+}
+
+/// Lets other lanes run until so much time has passed.
+pub fn sleep(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        target::pause();
+    }
+}
