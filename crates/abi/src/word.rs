@@ -277,7 +277,7 @@ pub struct BytesHead {
     pub total_bytes: u64,
     /// Argument words at the start of the message.
     pub argument_words: u16,
-    /// Most bytes of reply the caller takes, result words included. At most 2⁴⁸ − 1.
+    /// Most bytes of reply that the caller takes after the result words. At most 2⁴⁸ − 1.
     pub reply_capacity: u64,
 }
 

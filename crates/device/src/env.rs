@@ -42,7 +42,7 @@ fn text(len: Option<u64>, filled: usize, buffer: &[u8]) -> Result<Option<&str>, 
 mod owned {
     use super::*;
     use alloc::string::String;
-    use alloc::vec::Vec;
+    use alloc::{vec, vec::Vec};
 
     /// The arguments; the first is the program's name.
     ///
@@ -66,8 +66,7 @@ mod owned {
         get: impl Fn(&mut [u8]) -> Result<(Option<u64>, usize), CallError>,
     ) -> Result<Option<String>, CallError> {
         let Some(len) = get(&mut [])?.0 else { return Ok(None) };
-        let mut buffer = Vec::new();
-        buffer.resize(len as usize, 0);
+        let mut buffer = vec![0; len as usize];
         let (len, filled) = get(&mut buffer)?;
         if text(len, filled, &buffer)?.is_none() {
             return Ok(None);

@@ -217,7 +217,9 @@ mod tests {
 
     #[test]
     fn errors_survive_the_link() {
-        for error in CODED.into_iter().chain([Error::Os(5), Error::Os(-99), Error::Call(CallError::Cancelled)]) {
+        for error in
+            CODED.into_iter().chain([Error::Os(5), Error::Os(-99), Error::Call(CallError::Cancelled)])
+        {
             assert_eq!(Error::from(CallError::from(error)), error);
             let mut words = [0];
             error.to_words(&mut words);

@@ -27,6 +27,7 @@ fn program(_lane: &Lane) -> i32 {
 
 #[test]
 fn a_kernel_has_its_types_and_info() {
+    #[allow(clippy::type_complexity)] // it is what the test is about
     let typed: Kernel<(Slice<u64>, f32, Ref<AtomicU32>, Slice<Global<u64>>)> = gather;
     assert_eq!(typed.name, "gather");
     let info = typed.info;

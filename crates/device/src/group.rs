@@ -1,0 +1,58 @@
+//! The lanes of a wave that came to the same place together.
+
+use crate::target;
+
+/// A part of a wave, as one of its lanes sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct Group {
+    /// Lanes of the group, one bit a lane.
+    pub mask: u64,
+    /// Lanes in the group.
+    pub count: u32,
+    /// This lane's place among them.
+    pub rank: u32,
+}
+
+impl Group {
+    /// Meets the lanes that come to the same `site`.
+    #[inline(always)]
+    pub fn converge(site: u64) -> Self {
+        let mask = target::converge(site);
+        let below = mask & ((1 << target::lane_index()) - 1);
+        Self { mask, count: mask.count_ones(), rank: below.count_ones() }
+    }
+
+    #[inline(always)]
+    pub fn is_leader(&self) -> bool {
+        self.rank == 0
+    }
+
+    /// Index in the wave of the group's first lane.
+    #[inline(always)]
+    pub fn leader(&self) -> u32 {
+        self.mask.trailing_zeros()
+    }
+
+    /// Whether the group is all lanes that the wave began with, so that no other part can run beside it.
+    #[inline(always)]
+    pub fn is_whole(&self) -> bool {
+        self.mask == target::wave_lanes()
+    }
+
+    #[inline(always)]
+    pub fn sync(&self) {
+        target::sync(self.mask);
+    }
+
+    /// The leader's value.
+    #[inline(always)]
+    pub fn from_leader(&self, value: u64) -> u64 {
+        target::broadcast(self.mask, value, self.leader())
+    }
+
+    /// Whether `yes` holds for every lane.
+    #[inline(always)]
+    pub fn all(&self, yes: bool) -> bool {
+        target::ballot(self.mask, yes) == self.mask
+    }
+}

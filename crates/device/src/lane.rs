@@ -1,0 +1,201 @@
+//! Who a lane is, and what it does with the other lanes of its wave and workgroup.
+
+use crate::global::{Global, Word};
+use crate::group::Group;
+use crate::target::{self, RESERVED_WORKGROUP_BYTES};
+use core::marker::PhantomData;
+use core::panic::Location;
+use hostcall_abi::wire::Wire;
+
+/// The lane that a kernel's function runs on.
+pub struct Lane {
+    // A lane means something only on its own stack.
+    not_send: PhantomData<*const ()>,
+}
+
+/// Position of the lane's workgroup in the grid.
+pub(crate) fn workgroup() -> [u32; 3] {
+    let [width, height, _] = target::params().workgroups;
+    let linear = crate::packet::current().workgroup();
+    let (width, height) = (u64::from(width), u64::from(height));
+    [(linear % width) as u32, (linear / width % height) as u32, (linear / width / height) as u32]
+}
+
+/// The lane's index in its workgroup.
+pub(crate) fn index_in_workgroup() -> u32 {
+    let [x, y, z] = target::position();
+    let [width, height, _] = target::params().workgroup_size;
+    (z * height + y) * width + x
+}
+
+fn product([x, y, z]: [u32; 3]) -> usize {
+    x as usize * y as usize * z as usize
+}
+
+impl Lane {
+    pub(crate) fn new() -> Self {
+        Self { not_send: PhantomData }
+    }
+
+    /// Index in the wave, from 0.
+    pub fn index(&self) -> u32 {
+        target::lane_index()
+    }
+
+    /// Lanes of a full wave: 32 or 64.
+    pub fn wave_size(&self) -> u32 {
+        target::wave_size()
+    }
+
+    /// Index of the wave in its workgroup, from 0.
+    pub fn wave(&self) -> u32 {
+        target::wave_in_workgroup()
+    }
+
+    /// Position in the workgroup: x, y, z.
+    pub fn position(&self) -> [u32; 3] {
+        target::position()
+    }
+
+    /// Index in the workgroup: position x runs fastest.
+    pub fn local_id(&self) -> usize {
+        index_in_workgroup() as usize
+    }
+
+    /// Position of the workgroup in the grid: x, y, z.
+    pub fn workgroup(&self) -> [u32; 3] {
+        workgroup()
+    }
+
+    /// Lanes of a workgroup in x, y, z.
+    pub fn workgroup_size(&self) -> [u32; 3] {
+        target::params().workgroup_size
+    }
+
+    /// Workgroups of the grid in x, y, z.
+    pub fn workgroups(&self) -> [u32; 3] {
+        target::params().workgroups
+    }
+
+    /// Index in the whole grid, from 0: workgroup after workgroup, in each by [`Lane::local_id`].
+    pub fn global_id(&self) -> usize {
+        crate::packet::current().workgroup() as usize * product(self.workgroup_size()) + self.local_id()
+    }
+
+    /// Lanes of the whole grid.
+    pub fn grid_lanes(&self) -> usize {
+        product(self.workgroups()) * product(self.workgroup_size())
+    }
+
+    #[track_caller]
+    fn group(&self) -> Group {
+        Group::converge(core::ptr::from_ref(Location::caller()) as usize as u64)
+    }
+
+    /// The lanes of the wave that came here together, one bit a lane. Lanes that could have come may be
+    /// missing: a wave may split anywhere.
+    #[track_caller]
+    pub fn active(&self) -> u64 {
+        self.group().mask
+    }
+
+    /// The lanes among [`Lane::active`] for which `yes` holds.
+    #[track_caller]
+    pub fn ballot(&self, yes: bool) -> u64 {
+        target::ballot(self.group().mask, yes)
+    }
+
+    /// The value of the lane of index `from`, or of the first lane that came here when that one did not.
+    #[track_caller]
+    pub fn broadcast<T: Wire + Copy>(&self, value: T, from: u32) -> T {
+        let group = self.group();
+        let from = if from < 64 && group.mask >> from & 1 != 0 { from } else { group.leader() };
+        share(&value, |word| target::broadcast(group.mask, word, from))
+    }
+
+    /// Runs `body` on the first of the lanes that came here and gives its value to all of them: with a call in
+    /// it, a call once per wave.
+    #[track_caller]
+    pub fn once_per_wave<T: Wire + Copy>(&self, body: impl FnOnce() -> T) -> T {
+        let group = self.group();
+        let mut words = [0; 8];
+        const { assert!(T::WORDS <= 8, "at most 8 words are shared") };
+        if group.is_leader() {
+            body().to_words(&mut words[..T::WORDS]);
+        }
+        for word in &mut words[..T::WORDS] {
+            *word = group.from_leader(*word);
+        }
+        T::from_words(&words).expect("the leader's value")
+    }
+
+    /// Runs `body` on the first lane of the workgroup and gives its value to all of them. Every lane of the
+    /// workgroup comes here.
+    pub fn once_per_workgroup<T: Wire + Copy>(&self, body: impl FnOnce() -> T) -> T {
+        const { assert!(T::WORDS <= 8, "at most 8 words are shared") };
+        // SAFETY: the launch gave each workgroup `RESERVED_WORKGROUP_BYTES` at the start of its memory, which
+        // nothing else uses, and `Global` is accessed atomically.
+        let shared = unsafe { &*target::workgroup_memory().cast::<[Global<u64>; 8]>() };
+        let mut words = [0; 8];
+        if self.local_id() == 0 {
+            body().to_words(&mut words[..T::WORDS]);
+            for (to, word) in shared.iter().zip(words) {
+                to.set(word);
+            }
+        }
+        self.barrier();
+        for (word, from) in words.iter_mut().zip(shared) {
+            *word = from.get();
+        }
+        self.barrier();
+        T::from_words(&words).expect("the first lane's value")
+    }
+
+    /// Waits until every lane of the workgroup that has not ended came here, and makes what each wrote before
+    /// visible to all.
+    pub fn barrier(&self) {
+        target::barrier();
+    }
+
+    /// The workgroup's memory as `T`s, as many as the launch's bytes hold: zeroed on the software device,
+    /// else with any content. It lasts as long as the workgroup.
+    pub fn workgroup_memory<T: Word>(&self) -> &[Global<T>] {
+        let bytes = target::params().workgroup_memory_bytes as usize - RESERVED_WORKGROUP_BYTES;
+        // SAFETY: the launch gave the workgroup this many bytes after the reserved ones, 64-byte aligned, for
+        // the life of the workgroup, and every bit pattern is a `T`, accessed atomically.
+        unsafe {
+            let first = target::workgroup_memory().add(RESERVED_WORKGROUP_BYTES);
+            core::slice::from_raw_parts(first.cast::<Global<T>>(), bytes / size_of::<T>())
+        }
+    }
+
+    /// Lets other lanes run. For loops that wait until another lane writes something.
+    pub fn pause(&self) {
+        target::pause();
+    }
+
+    /// Nanoseconds of the device's own clock since some fixed point.
+    pub fn clock_ns(&self) -> u64 {
+        target::clock_ns()
+    }
+
+    /// Number of the launch, unique for its channel.
+    pub fn launch(&self) -> u64 {
+        target::params().launch
+    }
+
+    /// Asks over the link whether the launch was cancelled, for long kernels that make no calls.
+    pub fn is_cancelled(&self) -> bool {
+        target::cancelled() || crate::packet::region().cancelled(self.launch()) || crate::packet::region().stopped()
+    }
+}
+
+fn share<T: Wire>(value: &T, word: impl Fn(u64) -> u64) -> T {
+    const { assert!(T::WORDS <= 8, "at most 8 words are shared") };
+    let mut words = [0; 8];
+    value.to_words(&mut words[..T::WORDS]);
+    for w in &mut words[..T::WORDS] {
+        *w = word(*w);
+    }
+    T::from_words(&words).expect("a lane's value")
+}

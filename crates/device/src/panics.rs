@@ -1,0 +1,45 @@
+//! Telling the host of a panic.
+
+use crate::system::System;
+use crate::target;
+
+/// Sends a panic's message and place. The kernel's own text is cut at the host's limit, not here.
+pub(crate) fn report(message: &str, file: &str, line: u32, column: u32) {
+    let [x, y, z] = crate::lane::workgroup();
+    let lane = crate::lane::index_in_workgroup();
+    // Nothing is left to be done for a panic that cannot be reported.
+    let _ = System::panic(x, y, z, lane, line, column, target::params().launch, message, file);
+}
+
+/// Room for a panic's text on a GPU; what does not fit is cut.
+#[cfg(all(feature = "panic-text", any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+pub(crate) struct Text {
+    bytes: [u8; 256],
+    len: usize,
+}
+
+#[cfg(all(feature = "panic-text", any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+impl Text {
+    pub(crate) fn new() -> Self {
+        Self { bytes: [0; 256], len: 0 }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        let text = &self.bytes[..self.len];
+        match core::str::from_utf8(text) {
+            Ok(text) => text,
+            // A character was cut at the end.
+            Err(error) => core::str::from_utf8(&text[..error.valid_up_to()]).unwrap_or(""),
+        }
+    }
+}
+
+#[cfg(all(feature = "panic-text", any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+impl core::fmt::Write for Text {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        let take = text.len().min(self.bytes.len() - self.len);
+        self.bytes[self.len..self.len + take].copy_from_slice(&text.as_bytes()[..take]);
+        self.len += take;
+        Ok(())
+    }
+}
