@@ -1,0 +1,267 @@
+//! Lanes that do not end well: the launch says so, and the process and the executor live on.
+
+mod common;
+use common::*;
+use hostcall_abi::cpu::{CpuLane, ENTRY_DONE, ENTRY_PANICKED, Entry};
+use hostcall_softdev::{Config, Executor, LaunchError, LaunchResult};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+/// Runs `entry` on 3 workgroups of 50 lanes, with a flag that nobody sets; then a grid that must work.
+fn end(executor: &Executor, entry: Entry) -> LaunchResult {
+    let flag = Arc::new(AtomicBool::new(false));
+    let result = run(executor, entry, &flag, params([3, 1, 1], [50, 1, 1]));
+    assert_works(executor);
+    result
+}
+
+/// Lane 41 of workgroup 1 misbehaves, the others wait for each other at a barrier.
+fn only_one(lane: *mut CpuLane, arguments: *const u8, misbehave: impl FnOnce() -> u32) -> u32 {
+    // SAFETY: launched by `end`.
+    let kernel = unsafe { Kernel::<AtomicBool>::new(lane, arguments) };
+    if kernel.abi().workgroup[0] == 1 && kernel.index() == 41 {
+        return misbehave();
+    }
+    while !kernel.cancelled() {
+        kernel.barrier();
+        kernel.pause();
+    }
+    ENTRY_DONE
+}
+
+#[test]
+fn stack_overflow_ends_the_launch() {
+    fn recurse(depth: u64) -> u64 {
+        let frame = std::hint::black_box([depth; 16]);
+        if frame[3] == u64::MAX { 0 } else { recurse(depth + 1) + frame[5] }
+    }
+    unsafe extern "C" fn overflow(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        only_one(lane, arguments, || recurse(0) as u32)
+    }
+    let executor = executor(|_| ());
+    for _ in 0..20 {
+        let error = LaunchError::StackOverflow { workgroup: [1, 0, 0], lane: 41 };
+        assert_eq!(end(&executor, overflow), Err(error));
+    }
+}
+
+#[test]
+fn faults_end_the_launch() {
+    unsafe extern "C" fn null(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        only_one(lane, arguments, || {
+            // SAFETY: none, which is the point: the device must end the lane.
+            unsafe { std::ptr::without_provenance_mut::<u32>(16).write_volatile(1) };
+            ENTRY_DONE
+        })
+    }
+    let executor = executor(|_| ());
+    for _ in 0..20 {
+        let error = LaunchError::Fault { signal: libc::SIGSEGV, address: 16, workgroup: [1, 0, 0], lane: 41 };
+        assert_eq!(end(&executor, null), Err(error));
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn traps_end_the_launch() {
+    unsafe extern "C" fn divide(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        only_one(lane, arguments, || {
+            // SAFETY: none, as above: divides by zero.
+            unsafe {
+                std::arch::asm!("xor {0:e}, {0:e}", "div {0:e}", out(reg) _, inout("eax") 1 => _, inout("edx") 0 => _)
+            };
+            ENTRY_DONE
+        })
+    }
+    unsafe extern "C" fn illegal(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        only_one(lane, arguments, || {
+            // SAFETY: none, as above: no such instruction.
+            unsafe { std::arch::asm!("ud2") };
+            ENTRY_DONE
+        })
+    }
+    let executor = executor(|_| ());
+    for (entry, expected) in [(divide as Entry, libc::SIGFPE), (illegal, libc::SIGILL)] {
+        let Err(LaunchError::Fault { signal, workgroup, lane, .. }) = end(&executor, entry) else {
+            panic!("the trap was not reported");
+        };
+        assert_eq!((signal, workgroup, lane), (expected, [1, 0, 0], 41));
+    }
+}
+
+#[test]
+fn panics_are_counted() {
+    unsafe extern "C" fn panic(_: *mut CpuLane, _: *const u8) -> u32 {
+        ENTRY_PANICKED
+    }
+    unsafe extern "C" fn panic_once(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        only_one(lane, arguments, || ENTRY_PANICKED)
+    }
+    let executor = executor(|config| config.threads = 1);
+    assert_eq!(end(&executor, panic_once), Err(LaunchError::Panicked { lanes: 1 }));
+    // Those that had started when the first ended: its own wave's.
+    let Err(LaunchError::Panicked { lanes }) = end(&executor, panic) else { panic!("no panic was reported") };
+    assert!((1..=150).contains(&lanes));
+}
+
+/// Cancels a launch of `entry` once its lanes run; returns the slots that it left.
+fn cancel(executor: &Executor, entry: Entry, lanes: u32) -> Vec<u32> {
+    let started = Arc::new(AtomicU64::new(0));
+    let handle = start(executor, entry, &started, params([2, 1, 1], [lanes, 1, 1]));
+    while started.load(SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    assert!(!handle.is_done());
+    handle.cancel();
+    assert_eq!(handle.wait(LONG), Some(Err(LaunchError::Cancelled)));
+    assert_works(executor);
+    handle.abandoned_slots()
+}
+
+fn begin<'a>(lane: *mut CpuLane, arguments: *const u8) -> Kernel<'a, AtomicU64> {
+    // SAFETY: launched by `cancel`.
+    let kernel = unsafe { Kernel::<AtomicU64>::new(lane, arguments) };
+    kernel.data.fetch_add(1, SeqCst);
+    kernel
+}
+
+#[test]
+fn cancel_ends_endless_loops() {
+    unsafe extern "C" fn polite(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        let kernel = begin(lane, arguments);
+        while !kernel.cancelled() {
+            kernel.pause();
+        }
+        ENTRY_DONE
+    }
+    unsafe extern "C" fn deaf(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        let kernel = begin(lane, arguments);
+        loop {
+            kernel.pause();
+        }
+    }
+    unsafe extern "C" fn endless(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        begin(lane, arguments);
+        loop {
+            std::hint::spin_loop();
+        }
+    }
+    unsafe extern "C" fn clock(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        let kernel = begin(lane, arguments);
+        loop {
+            kernel.clock_ns();
+        }
+    }
+    unsafe extern "C" fn wait(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        let kernel = begin(lane, arguments);
+        kernel.wait(&AtomicBool::new(false));
+        ENTRY_DONE
+    }
+    let executor = executor(|_| ());
+    for lanes in [1, 64] {
+        assert_eq!(cancel(&executor, polite, lanes), []);
+        for entry in [deaf as Entry, endless, clock, wait] {
+            assert!(!cancel(&executor, entry, lanes).is_empty());
+        }
+    }
+}
+
+#[test]
+fn cancel_lets_blocked_lanes_go() {
+    unsafe extern "C" fn blocked(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        let kernel = begin(lane, arguments);
+        let bit = 1u64 << kernel.abi().lane;
+        match kernel.index() {
+            // Keeps the others where they are.
+            0 => {
+                while !kernel.cancelled() {
+                    kernel.pause();
+                }
+            }
+            1..32 => kernel.barrier(),
+            _ => assert_eq!(kernel.exchange(bit | 1 << 31, 3), [0; 64]),
+        }
+        assert_eq!(kernel.converge(1), bit);
+        assert!(kernel.cancelled());
+        ENTRY_DONE
+    }
+    // Lane 31 of the second wave takes no part in the exchange but waits at the barrier of lane 0.
+    unsafe extern "C" fn entry(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        // SAFETY: launched by `cancel`.
+        let kernel = unsafe { Kernel::<AtomicU64>::new(lane, arguments) };
+        if kernel.index() == 63 {
+            kernel.barrier();
+            return ENTRY_DONE;
+        }
+        // SAFETY: the same arguments.
+        unsafe { blocked(lane, arguments) }
+    }
+    let executor = executor(|config| config.cancel_grace = Duration::from_secs(30));
+    assert_eq!(cancel(&executor, entry, 64), []);
+}
+
+#[test]
+fn seeded_faults_repeat() {
+    unsafe extern "C" fn wait(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        // SAFETY: launched with a counter.
+        let kernel = unsafe { Kernel::<AtomicU64>::new(lane, arguments) };
+        kernel.wait(&AtomicBool::new(true));
+        kernel.notify();
+        kernel.data.fetch_add(1, SeqCst);
+        ENTRY_DONE
+    }
+    let outcome = |seed, kill_wave, lose_notifications| {
+        let executor = executor(|config: &mut Config| {
+            config.threads = 1;
+            config.faults.seed = seed;
+            config.faults.kill_wave = kill_wave;
+            config.faults.lose_notifications = lose_notifications;
+        });
+        let (lanes, notified) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let mut launch = launch(wait, &lanes, params([40, 1, 1], [2, 1, 1]));
+        let heard = Arc::clone(&notified);
+        launch.notify = Arc::new(move || {
+            heard.fetch_add(1, SeqCst);
+        });
+        let handle = executor.launch(launch).unwrap();
+        let error = handle.wait(LONG).unwrap().err();
+        (error, lanes.load(SeqCst), notified.load(SeqCst), handle.abandoned_slots().len())
+    };
+    assert_eq!(outcome(1, 0.0, 0.0), (None, 80, 80, 0));
+    let (error, lanes, notified, _) = outcome(2, 0.0, 0.5);
+    assert!(error.is_none() && lanes == 80 && (1..80).contains(&notified));
+    let died = outcome(3, 0.1, 0.0);
+    assert!(matches!(died.0, Some(LaunchError::WaveDied { .. })) && died.3 > 0);
+    assert_eq!(died, outcome(3, 0.1, 0.0));
+    assert_ne!(died, outcome(4, 0.1, 0.0));
+}
+
+/// A thread that sleeps uses no processor time, and so does one whose lanes wait for long, nearly.
+#[test]
+fn idle_threads_sleep() {
+    fn cpu_time() -> Duration {
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: writes the time to memory made for it.
+        assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) }, 0);
+        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    }
+    // A notification is called on an executor thread, so it can read that thread's clock.
+    unsafe extern "C" fn notify(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        // SAFETY: launched with a counter.
+        unsafe { Kernel::<AtomicU64>::new(lane, arguments) }.notify();
+        ENTRY_DONE
+    }
+    let executor = executor(|config| config.threads = 1);
+    let used = || {
+        let time = Arc::new(AtomicU64::new(0));
+        let mut launch = launch(notify, &time, params([1, 1, 1], [1, 1, 1]));
+        let written = Arc::clone(&time);
+        launch.notify = Arc::new(move || written.store(cpu_time().as_micros() as u64, SeqCst));
+        executor.launch(launch).unwrap().wait(LONG).unwrap().unwrap();
+        time.load(SeqCst)
+    };
+    let before = used();
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(used() - before < 100_000);
+}
