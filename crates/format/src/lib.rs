@@ -1,1 +1,23 @@
-//! placeholder
+//! Lines that a device prints and the host formats: how arguments are encoded ([`tags`]), and, on the host,
+//! Rust's format strings parsed ([`Format::parse`]) and rendered ([`Format::render`]) at run time.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+extern crate alloc;
+
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+mod parse;
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+mod render;
+pub mod tags;
+mod value;
+
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+pub use parse::{Format, ParseError};
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+pub use render::RenderError;
+pub use value::{DecodeError, Value, Values};
+
+/// Most arguments of a line.
+pub const MAX_ARGUMENTS: usize = 12;

@@ -1,0 +1,225 @@
+//! Rendering. A placeholder with options is left to `core::fmt`, which alone knows all its rules; only what
+//! cannot be said at run time there, fill and alignment, is done here.
+
+use crate::parse::{Align, Count, Format, Placeholder, Spec, Trait};
+use crate::value::Value;
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+
+/// Why arguments do not fit a format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RenderError {
+    /// The format has a placeholder for this argument, but there are fewer.
+    Missing(usize),
+    /// This argument has no such format, as a string has no hexadecimal.
+    Type(usize),
+    /// This argument is a width or precision, but no unsigned integer up to 65535.
+    Count(usize),
+}
+
+impl fmt::Display for RenderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(argument) => write!(f, "the printed line has no argument {argument}"),
+            Self::Type(argument) => {
+                write!(
+                    f,
+                    "argument {argument} of the printed line cannot be formatted as its placeholder says"
+                )
+            }
+            Self::Count(argument) => {
+                write!(f, "argument {argument} of the printed line is a width or precision above 65535")
+            }
+        }
+    }
+}
+
+impl core::error::Error for RenderError {}
+
+impl Format {
+    /// Appends the formatted line to `out`, exactly as `format!` would make it. On error `out` is as before.
+    ///
+    /// # Errors
+    /// [`RenderError`] when the values do not fit the format.
+    pub fn render(&self, values: &[Value<'_>], out: &mut Vec<u8>) -> Result<(), RenderError> {
+        let start = out.len();
+        self.render_pieces(values, out).inspect_err(|_| out.truncate(start))
+    }
+
+    #[inline]
+    fn render_pieces(&self, values: &[Value<'_>], out: &mut Vec<u8>) -> Result<(), RenderError> {
+        let mut text_start = 0;
+        for piece in &self.pieces {
+            out.extend_from_slice(&self.text.as_bytes()[text_start..piece.text_end]);
+            text_start = piece.text_end;
+            match &piece.placeholder {
+                Placeholder::None => {}
+                Placeholder::Plain(argument) => plain(value(values, *argument)?, out)
+                    .map_err(|_| RenderError::Type(usize::from(*argument)))?,
+                Placeholder::Spec(spec) => with_options(spec, values, out)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn value<'a>(values: &[Value<'a>], argument: u8) -> Result<Value<'a>, RenderError> {
+    let argument = usize::from(argument);
+    values.get(argument).copied().ok_or(RenderError::Missing(argument))
+}
+
+fn count(values: &[Value<'_>], count: Count) -> Result<Option<usize>, RenderError> {
+    match count {
+        Count::None => Ok(None),
+        Count::Fixed(count) => Ok(Some(count.into())),
+        Count::Argument(argument) => match value(values, argument)? {
+            Value::Unsigned(count @ 0..=0xffff) => Ok(Some(count as usize)),
+            _ => Err(RenderError::Count(argument.into())),
+        },
+    }
+}
+
+/// Appends a value as `{}` does.
+#[inline]
+fn plain(value: Value<'_>, out: &mut Vec<u8>) -> fmt::Result {
+    let mut buffer = itoa::Buffer::new();
+    let text = match value {
+        Value::Unsigned(v) => buffer.format(v),
+        Value::I8(v) => buffer.format(v),
+        Value::I16(v) => buffer.format(v),
+        Value::I32(v) => buffer.format(v),
+        Value::I64(v) => buffer.format(v),
+        Value::Str(v) => v,
+        other => {
+            return write!(Bytes(out), "{}", Formatted { value: other, trait_: Trait::Display });
+        }
+    };
+    out.extend_from_slice(text.as_bytes());
+    Ok(())
+}
+
+fn with_options(spec: &Spec, values: &[Value<'_>], out: &mut Vec<u8>) -> Result<(), RenderError> {
+    let value = value(values, spec.argument)?;
+    let width = count(values, spec.width)?;
+    let precision = count(values, spec.precision)?;
+    let textual = matches!(value, Value::Str(_) | Value::Char(_) | Value::Bool(_));
+    let debug = matches!(spec.trait_, Trait::Debug | Trait::DebugLowerHex | Trait::DebugUpperHex);
+    let pointer_padding = matches!(value, Value::Pointer(_)) && spec.alternate;
+    let zeros = width.filter(|_| (spec.zero && !textual) || pointer_padding);
+
+    let start = out.len();
+    let mut to = Bytes(out);
+    let v = Formatted { value, trait_: spec.trait_ };
+    match (spec.plus, spec.alternate, zeros, precision) {
+        (false, false, None, None) => write!(to, "{v}"),
+        (false, false, None, Some(p)) => write!(to, "{v:.p$}"),
+        (false, false, Some(w), None) => write!(to, "{v:0w$}"),
+        (false, false, Some(w), Some(p)) => write!(to, "{v:0w$.p$}"),
+        (false, true, None, None) => write!(to, "{v:#}"),
+        (false, true, None, Some(p)) => write!(to, "{v:#.p$}"),
+        (false, true, Some(w), None) => write!(to, "{v:#0w$}"),
+        (false, true, Some(w), Some(p)) => write!(to, "{v:#0w$.p$}"),
+        (true, false, None, None) => write!(to, "{v:+}"),
+        (true, false, None, Some(p)) => write!(to, "{v:+.p$}"),
+        (true, false, Some(w), None) => write!(to, "{v:+0w$}"),
+        (true, false, Some(w), Some(p)) => write!(to, "{v:+0w$.p$}"),
+        (true, true, None, None) => write!(to, "{v:+#}"),
+        (true, true, None, Some(p)) => write!(to, "{v:+#.p$}"),
+        (true, true, Some(w), None) => write!(to, "{v:+#0w$}"),
+        (true, true, Some(w), Some(p)) => write!(to, "{v:+#0w$.p$}"),
+    }
+    .map_err(|_| RenderError::Type(spec.argument.into()))?;
+
+    // The `Debug` of strings and characters knows no width.
+    let unpadded = debug && matches!(value, Value::Str(_) | Value::Char(_));
+    if let Some(width) = width
+        && zeros.is_none()
+        && !unpadded
+    {
+        let default = if textual { Align::Left } else { Align::Right };
+        pad(out, start, width, spec.fill, spec.align.unwrap_or(default));
+    }
+    Ok(())
+}
+
+/// Pads the text from `start` to `width` characters.
+fn pad(out: &mut Vec<u8>, start: usize, width: usize, fill: char, align: Align) {
+    let is_character_start = |byte: &&u8| **byte & 0xc0 != 0x80;
+    let missing = width.saturating_sub(out[start..].iter().filter(is_character_start).count());
+    let before = match align {
+        Align::Left => 0,
+        Align::Center => missing / 2,
+        Align::Right => missing,
+    };
+    let end = out.len();
+    let mut encoded = [0; 4];
+    let fill = fill.encode_utf8(&mut encoded).as_bytes();
+    for _ in 0..missing {
+        out.extend_from_slice(fill);
+    }
+    let text_len = end - start;
+    out[start..end + before * fill.len()].rotate_left(text_len);
+}
+
+struct Bytes<'a>(&'a mut Vec<u8>);
+
+impl Write for Bytes<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// A value whose `Display` is another formatting trait of it, with all the formatter's options.
+struct Formatted<'a> {
+    value: Value<'a>,
+    trait_: Trait,
+}
+
+impl fmt::Display for Formatted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        macro_rules! integer {
+            ($v:ident) => {
+                match self.trait_ {
+                    Trait::Display | Trait::Debug => fmt::Display::fmt(&$v, f),
+                    Trait::LowerHex | Trait::DebugLowerHex => fmt::LowerHex::fmt(&$v, f),
+                    Trait::UpperHex | Trait::DebugUpperHex => fmt::UpperHex::fmt(&$v, f),
+                    Trait::Octal => fmt::Octal::fmt(&$v, f),
+                    Trait::Binary => fmt::Binary::fmt(&$v, f),
+                    Trait::LowerExp => fmt::LowerExp::fmt(&$v, f),
+                    Trait::UpperExp => fmt::UpperExp::fmt(&$v, f),
+                    Trait::Pointer => Err(fmt::Error),
+                }
+            };
+        }
+        macro_rules! other {
+            ($v:expr $(, $also:ident)*) => {
+                match self.trait_ {
+                    Trait::Display => fmt::Display::fmt(&$v, f),
+                    Trait::Debug | Trait::DebugLowerHex | Trait::DebugUpperHex => fmt::Debug::fmt(&$v, f),
+                    $(Trait::$also => fmt::$also::fmt(&$v, f),)*
+                    _ => Err(fmt::Error),
+                }
+            };
+        }
+        match self.value {
+            Value::Unsigned(v) => integer!(v),
+            Value::I8(v) => integer!(v),
+            Value::I16(v) => integer!(v),
+            Value::I32(v) => integer!(v),
+            Value::I64(v) => integer!(v),
+            Value::F32(v) => other!(v, LowerExp, UpperExp),
+            Value::F64(v) => other!(v, LowerExp, UpperExp),
+            Value::Bool(v) => other!(v),
+            Value::Char(v) => other!(v),
+            Value::Str(v) => other!(*v),
+            Value::Pointer(v) => match self.trait_ {
+                Trait::Pointer | Trait::Debug | Trait::DebugLowerHex | Trait::DebugUpperHex => {
+                    fmt::Pointer::fmt(&core::ptr::without_provenance::<()>(v as usize), f)
+                }
+                _ => Err(fmt::Error),
+            },
+        }
+    }
+}
