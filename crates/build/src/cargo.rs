@@ -68,23 +68,23 @@ pub(crate) fn compile(
 const NVPTX: &str = "nvptx64-nvidia-cuda";
 const AMDGPU: &str = "amdgcn-amd-amdhsa";
 
-/// Features that the device crate and its macros use on GPUs. They are given here and not in the source, so
-/// that a program is stable Rust on the CPU.
-const NVPTX_FEATURES: &str = "abi_ptx,asm_experimental_arch,link_llvm_intrinsics,abi_unadjusted";
-const AMDGPU_FEATURES: &str = "abi_gpu_kernel,stdarch_amdgpu,link_llvm_intrinsics,abi_unadjusted";
+/// What the entries that the macros make in the program need. It is given here and not in the source, so that
+/// a program is stable Rust on the CPU.
+const NVPTX_FEATURE: &str = "abi_ptx";
+const AMDGPU_FEATURE: &str = "abi_gpu_kernel";
 
-fn gpu_flags(cpu: &str, features: &str) -> Vec<String> {
+fn gpu_flags(cpu: &str, feature: &str) -> Vec<String> {
     vec![
         format!("-Ctarget-cpu={cpu}"),
-        format!("-Zcrate-attr=feature({features})"),
-        // Every crate gets the same features, whichever it uses.
+        format!("-Zcrate-attr=feature({feature})"),
+        // Every crate gets it, whether it uses it, names it itself, or not.
         "-Aunused_features".into(),
-        "-Ainternal_features".into(),
+        "-Aduplicate_features".into(),
     ]
 }
 
 fn nvptx_flags(cpu: &str) -> Vec<String> {
-    let mut flags = gpu_flags(cpu, NVPTX_FEATURES);
+    let mut flags = gpu_flags(cpu, NVPTX_FEATURE);
     flags.push("-Clinker=/bin/true".into());
     // Later architectures imply a PTX version that has every instruction of the device crate. Named only where
     // it must be, because the compiler warns of it.
@@ -95,7 +95,7 @@ fn nvptx_flags(cpu: &str) -> Vec<String> {
 }
 
 fn amdgpu_flags(cpu: &str, toolchain: &Toolchain) -> Vec<String> {
-    let mut flags = gpu_flags(cpu, AMDGPU_FEATURES);
+    let mut flags = gpu_flags(cpu, AMDGPU_FEATURE);
     flags.push("-Cllvm-args=--amdhsa-code-object-version=5".into());
     if let Some(clang) = &toolchain.clang {
         flags.push(format!("-Clinker={}", clang.display()));
