@@ -8,10 +8,12 @@
 use crate::laps::{self, LAP_WORDS};
 use crate::primitive::{AtomicU64, Ordering, OwnedWord, fence, load_pair, store_pair};
 use crate::region::Region;
+#[cfg(not(loom))]
 use hostcall_abi::layout::{SLOT_STATE_WORDS, SlotStateWords};
 use hostcall_abi::word::{Doorbell, Line, MAX_POST_WORDS, PostHead, lap_of, with_lap};
 
-/// What the device remembers of a slot, in its own memory: [`SlotStateWords`], word for word.
+/// What the device remembers of a slot, in its own memory: [`hostcall_abi::layout::SlotStateWords`], word for
+/// word.
 #[repr(C)]
 pub struct SlotState {
     request_laps: [OwnedWord; LAP_WORDS],
@@ -206,7 +208,7 @@ impl<'m> Slot<'m> {
         let base = layout.ring(self.slot);
         for entry in 0..PostHead::entries_for(head.words as usize) {
             let position = position + entry as u64;
-            let lap = position / ring % 2 == 0;
+            let lap = (position / ring).is_multiple_of(2);
             let [a, b] = if entry == 0 {
                 [words[0], head.to_word(&words[..head.words as usize])]
             } else {
@@ -224,7 +226,7 @@ impl<'m> Slot<'m> {
         self.region.write_bytes(self.region.layout().bulk(self.slot) + offset / 8, bytes);
     }
 
-    /// Orders this lane's bulk bytes before the doorbell.
+    /// Orders this lane's bulk bytes, and its reads of a reply's, before the doorbell.
     #[inline(always)]
     pub fn publish_bulk(&self) {
         fence(Ordering::Release);
@@ -333,12 +335,9 @@ impl<'m> Pool<'m> {
         let word = &self.bitmap[(index / 64) as usize];
         let mut taken = word.load(Ordering::Relaxed);
         // A compare-exchange because LLVM drops the order of NVPTX's other read-modify-writes.
-        while let Err(now) = word.compare_exchange(
-            taken,
-            taken & !(1 << (index % 64)),
-            Ordering::Release,
-            Ordering::Relaxed,
-        ) {
+        while let Err(now) =
+            word.compare_exchange(taken, taken & !(1 << (index % 64)), Ordering::Release, Ordering::Relaxed)
+        {
             taken = now;
         }
     }

@@ -1,0 +1,475 @@
+//! The channel under loom's model checker: `RUSTFLAGS="--cfg loom" cargo test -p hostcall-channel --release loom`.
+//!
+//! Each model is one device thread or more and one host thread or more over a channel of the smallest sizes.
+//! Loom runs it in every interleaving within the preemption bound, with every value that a relaxed load may
+//! return, and reports accesses to an [`crate::primitive::OwnedWord`] that race. It does not let a load see a
+//! store that runs after it; that the loads of a packet come before the stores that answer it rests on the
+//! lap check between them, and for bulk bytes on fences.
+//!
+//! Loom explores unfair schedules without end when two threads spin while a third could run: in each model at
+//! most one does.
+
+use crate::device::{Pool, Slot, SlotState};
+use crate::host::{Answer, Packet, Scanner, Take};
+use crate::primitive::AtomicU64;
+use crate::{Region, SharedMemory};
+use hostcall_abi::layout::{CANCEL_WORDS, Layout};
+use hostcall_abi::status::{CallError, Status};
+use hostcall_abi::word::{Doorbell, Kind, Line, MAX_POST_WORDS, PostHead, RequestTag};
+use loom::sync::Mutex;
+use loom::thread;
+use std::sync::Arc;
+
+fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(preemptions);
+    builder.max_branches = 10_000;
+    builder.check(run);
+}
+
+fn doorbell(lanes: u8, argument_words: u8, result_words: u8) -> Doorbell {
+    Doorbell {
+        service: 300,
+        lanes,
+        first_lane: 0,
+        argument_words,
+        result_words,
+        check: 7,
+        kind: Kind::Words,
+        after_posts: false,
+        lines: argument_words > 0 || lanes > 1,
+    }
+}
+
+/// The device's end of a channel of one slot.
+struct Device {
+    memory: Arc<SharedMemory>,
+    state: SlotState,
+}
+
+impl Device {
+    fn slot(&self) -> Slot<'_> {
+        // SAFETY: each model keeps SLOT-OWNER, or loom reports a race; slot 0 is the only one.
+        unsafe { Slot::new(self.memory.region(), 0, &self.state) }
+    }
+
+    /// One call of the wave: lane `rank` sends `seed + rank` in every word. The replies, or `None` when
+    /// `give_up` was true before they came.
+    fn call_unless(&self, bell: Doorbell, seed: u64, give_up: impl Fn() -> bool) -> Option<Vec<Line>> {
+        let n = u32::from(bell.lanes);
+        let slot = self.slot();
+        let laps: Vec<_> = (0..n).map(|rank| slot.laps(&bell, rank)).collect();
+        let tag =
+            RequestTag { post_position: slot.post_position() as u32, ..RequestTag::default() }.to_bits();
+        slot.ring(&bell, laps[0]);
+        for rank in 0..n {
+            let line = Line { words: [seed + u64::from(rank); 7], tag };
+            slot.write_line(&bell, laps[rank as usize], rank, &line);
+        }
+        (0..n)
+            .map(|rank| {
+                loop {
+                    if let Some(line) = slot.poll_reply(&bell, laps[rank as usize], rank) {
+                        return Some(line);
+                    }
+                    if give_up() {
+                        return None;
+                    }
+                    thread::yield_now();
+                }
+            })
+            .collect()
+    }
+
+    /// A call that must be answered as [`Host::answer`] answers.
+    fn call(&self, bell: Doorbell, seed: u64) {
+        let lines = self.call_unless(bell, seed, || false).expect("it waits until answered");
+        check(bell, seed, &lines);
+    }
+
+    fn post(&self, words: &[u64]) {
+        let head = PostHead { service: 9, lane: 0, words: words.len() as u8, extra: 1 };
+        let mut payload = [0; MAX_POST_WORDS];
+        payload[..words.len()].copy_from_slice(words);
+        loop {
+            if let Some(position) = self.slot().reserve_posts(PostHead::entries_for(words.len()) as u32) {
+                return self.slot().write_post(position, head, &payload);
+            }
+            thread::yield_now();
+        }
+    }
+}
+
+fn check(bell: Doorbell, seed: u64, lines: &[Line]) {
+    for (rank, line) in lines.iter().enumerate() {
+        let argument = if bell.argument_words > 0 { seed + rank as u64 } else { 0 };
+        assert_eq!(Status::from_bits(line.tag), Status::Ok);
+        assert!(line.words[..bell.result_words as usize].iter().all(|word| *word == !argument));
+    }
+}
+
+/// The host's end.
+struct Host {
+    memory: Arc<SharedMemory>,
+    scanner: Scanner,
+    packet: Packet,
+    posts: Vec<Vec<u64>>,
+}
+
+impl Host {
+    fn rung(&self) -> bool {
+        self.scanner.rung(self.memory.region(), 0) != 0
+    }
+
+    /// Looks once for a call, takes the posts that it waits for.
+    fn look(&mut self) -> Option<Answer> {
+        if !self.rung() {
+            return None;
+        }
+        match self.scanner.take(self.memory.region(), 0, &mut self.packet) {
+            Take::Call(answer) => return Some(answer),
+            Take::NotYet => {}
+            Take::PostsFirst(_) => self.take_posts(),
+            Take::Garbage(word) => panic!("the device wrote {word:#x}"),
+        }
+        None
+    }
+
+    fn next_call(&mut self) -> Answer {
+        loop {
+            if let Some(answer) = self.look() {
+                return answer;
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// The reply to lane `rank`: its argument, inverted.
+    fn reply(&self, rank: u32) -> [u64; 7] {
+        let words = self.packet.words(rank);
+        assert!(words.iter().all(|word| *word == words[0]));
+        [!words.first().copied().unwrap_or(0); 7]
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        for rank in 0..answer.lanes() {
+            answer.lane(self.memory.region(), rank, Status::Ok, &self.reply(rank));
+        }
+    }
+
+    fn take_posts(&mut self) {
+        let posts = &mut self.posts;
+        let batch = self.scanner.take_posts(self.memory.region(), 0, 64, |post| {
+            posts.push(post.words[..post.head.words as usize].to_vec());
+        });
+        assert_eq!(batch.garbage, 0);
+    }
+}
+
+fn ends(lanes: u32) -> (Arc<Device>, Host) {
+    let layout = Layout { slots: 1, lanes, ring_entries: 4 * lanes, bulk_bytes: 64 * lanes }.check().unwrap();
+    let memory = Arc::new(SharedMemory::allocate(layout));
+    let device = Arc::new(Device { memory: memory.clone(), state: SlotState::zeroed() });
+    (device, Host { memory, scanner: Scanner::new(0..1), packet: Packet::new(), posts: Vec::new() })
+}
+
+/// Calls in a row, each answered once and with its own answer, while every lap comes round twice.
+#[test]
+fn calls_in_a_row() {
+    model(3, || {
+        let (device, mut host) = ends(1);
+        let shapes = [(1, 1), (0, 0), (1, 1), (1, 1), (1, 1)];
+        let calls = thread::spawn(move || {
+            for (seed, (arguments, results)) in (1 << 63..).zip(shapes) {
+                device.call(doorbell(1, arguments, results), seed);
+            }
+        });
+        for _ in shapes {
+            let answer = host.next_call();
+            host.answer(answer);
+        }
+        calls.join().unwrap();
+        assert!(!host.rung());
+    });
+}
+
+/// Packets of changing shapes use the same words in different places and laps.
+#[test]
+fn calls_of_changing_shapes() {
+    model(2, || {
+        let (device, mut host) = ends(2);
+        let shapes = [(2, 1, 1), (1, 3, 2), (2, 0, 3), (2, 2, 0)];
+        let calls = thread::spawn(move || {
+            for (seed, (lanes, arguments, results)) in (7..).zip(shapes) {
+                device.call(doorbell(lanes, arguments, results), seed);
+            }
+        });
+        for _ in shapes {
+            let answer = host.next_call();
+            host.answer(answer);
+        }
+        calls.join().unwrap();
+        assert!(!host.rung());
+    });
+}
+
+/// A doorbell that is rung again is still one call.
+#[test]
+fn ringing_again_is_no_second_call() {
+    model(3, || {
+        let (device, mut host) = ends(1);
+        let calls = thread::spawn(move || {
+            let bell = doorbell(1, 1, 1);
+            for seed in [4, 5] {
+                let laps = device.slot().laps(&bell, 0);
+                let again = || {
+                    device.slot().ring_again(&bell, laps);
+                    false
+                };
+                check(bell, seed, &device.call_unless(bell, seed, again).unwrap());
+            }
+        });
+        for _ in 0..2 {
+            let answer = host.next_call();
+            host.answer(answer);
+        }
+        calls.join().unwrap();
+        assert!(!host.rung());
+    });
+}
+
+/// Answers from other threads: the scanner, which looks on, neither takes the next call early nor mixes its
+/// own answer with the other thread's.
+#[test]
+fn detached_answers() {
+    model(2, || {
+        let (device, mut host) = ends(1);
+        let calls = thread::spawn(move || {
+            device.call(doorbell(1, 1, 1), 10);
+            device.call(doorbell(1, 1, 1), 11);
+            let lines = device.call_unless(doorbell(1, 1, 1), 12, || false).unwrap();
+            assert_eq!(Status::from_bits(lines[0].tag), Status::Error(CallError::Cancelled));
+            device.call(doorbell(1, 1, 1), 13);
+        });
+        let mut early = None;
+        for seed in 10..14 {
+            let answer = early.take().unwrap_or_else(|| host.next_call());
+            assert_eq!(host.packet.words(0), [seed]);
+            if seed % 2 == 1 {
+                host.answer(answer);
+                continue;
+            }
+            let mut detached = host.scanner.detach(&host.memory, answer);
+            let answers = thread::spawn(move || {
+                if seed == 10 {
+                    detached.lane(0, Status::Ok, &[!seed]);
+                }
+            });
+            assert!(early.is_none());
+            early = host.look();
+            answers.join().unwrap();
+        }
+        calls.join().unwrap();
+        assert!(!host.rung());
+    });
+}
+
+/// More posts than the ring has entries: the device waits for room, the order is kept.
+#[test]
+fn posts_round_the_ring() {
+    model(3, || {
+        let (device, mut host) = ends(1);
+        let sent: [&[u64]; 6] = [&[1 << 63], &[2, !0], &[], &[4, 5, 6], &[7], &[8]];
+        let posts = thread::spawn(move || sent.map(|words| device.post(words)));
+        while host.posts.len() < sent.len() {
+            host.take_posts();
+            thread::yield_now();
+        }
+        posts.join().unwrap();
+        assert_eq!(host.posts, sent);
+    });
+}
+
+/// The host has seen the posts made before a call when it takes the call, whether it looks for them or not.
+#[test]
+fn a_call_comes_after_its_posts() {
+    for looks_for_posts in [false, true] {
+        model(3, move || {
+            let (device, mut host) = ends(1);
+            let calls = thread::spawn(move || {
+                for i in 0..2 {
+                    device.post(&[10 * i]);
+                    device.post(&[10 * i + 1]);
+                    let bell = Doorbell { after_posts: true, lines: true, ..doorbell(1, 0, 0) };
+                    device.call(bell, 0);
+                }
+            });
+            for i in 0..2 {
+                let answer = loop {
+                    if looks_for_posts {
+                        host.take_posts();
+                    }
+                    if let Some(answer) = host.look() {
+                        break answer;
+                    }
+                    thread::yield_now();
+                };
+                assert_eq!(host.posts, [[0], [1], [10], [11]][..2 * i + 2]);
+                host.answer(answer);
+            }
+            calls.join().unwrap();
+        });
+    }
+}
+
+/// Bytes in the bulk area arrive with the doorbell and come back with the reply, also by way of another
+/// thread.
+#[test]
+fn bulk_bytes() {
+    model(3, || {
+        let (device, mut host) = ends(1);
+        let bell = Doorbell { kind: Kind::Bytes, ..doorbell(1, 0, 0) };
+        let calls = thread::spawn(move || {
+            for round in [1, 2] {
+                device.slot().write_bulk(0, &[round; 12]);
+                device.slot().publish_bulk();
+                device.call(bell, 0);
+                let mut reply = [0; 12];
+                device.slot().read_bulk(0, &mut reply);
+                assert_eq!(reply, [round + 100; 12]);
+            }
+        });
+        for round in [1, 2] {
+            let answer = host.next_call();
+            let respond = move |region: Region<'_>, answer: &Answer| {
+                let mut bytes = [0; 12];
+                answer.read_bulk(region, 0, &mut bytes);
+                assert_eq!(bytes, [round; 12]);
+                answer.write_bulk(region, 0, &[round + 100; 12]);
+            };
+            if round == 1 {
+                let mut detached = host.scanner.detach(&host.memory, answer);
+                let answers = thread::spawn(move || {
+                    respond(detached.region(), detached.answer());
+                    detached.rest(Status::Ok);
+                });
+                answers.join().unwrap();
+            } else {
+                respond(host.memory.region(), &answer);
+                answer.all(host.memory.region(), Status::Ok);
+            }
+        }
+        calls.join().unwrap();
+    });
+}
+
+/// Waves that claim slots of the pool find each slot's state as its last holder left it.
+#[test]
+fn pool() {
+    model(3, || {
+        let slots = Arc::new([ends(1).0, ends(1).0]);
+        let bitmap = Arc::new([AtomicU64::new(0)]);
+        let wave = |claims: u32| {
+            let (slots, bitmap) = (slots.clone(), bitmap.clone());
+            move || {
+                let pool = Pool::new(&bitmap[..], 2);
+                for hint in 0..claims {
+                    let index = loop {
+                        match pool.claim(hint) {
+                            Some(index) => break index,
+                            None => thread::yield_now(),
+                        }
+                    };
+                    let slot = slots[index as usize].slot();
+                    slot.set_workgroup(slot.workgroup() + 1);
+                    pool.release(index);
+                }
+            }
+        };
+        let others = [thread::spawn(wave(1)), thread::spawn(wave(1))];
+        wave(2)();
+        others.into_iter().for_each(|wave| wave.join().unwrap());
+        assert_eq!(slots[0].slot().workgroup() + slots[1].slot().workgroup(), 4);
+        assert_eq!(bitmap[0].load(crate::primitive::Ordering::Relaxed), 0);
+    });
+}
+
+/// Two parts of a diverged wave share a slot by its lock; each gets its own answer. The part that holds the
+/// lock runs the host as well.
+#[test]
+fn lock() {
+    model(3, || {
+        let (device, host) = ends(1);
+        let host = Arc::new(Mutex::new(host));
+        let part = |seed: u64| {
+            let (device, host) = (device.clone(), host.clone());
+            move || {
+                for seed in [seed, seed + 1] {
+                    while !device.slot().try_lock() {
+                        thread::yield_now();
+                    }
+                    let answers = || {
+                        let mut host = host.lock().unwrap();
+                        let answer = host.next_call();
+                        host.answer(answer);
+                        false
+                    };
+                    let bell = doorbell(1, 1, 1);
+                    check(bell, seed, &device.call_unless(bell, seed, answers).unwrap());
+                    device.slot().unlock();
+                }
+            }
+        };
+        let other = thread::spawn(part(20));
+        part(30)();
+        other.join().unwrap();
+    });
+}
+
+/// Whenever the server stops, answered calls have their answers and the one that waits gives up.
+#[test]
+fn stop() {
+    for answered in 0..3 {
+        model(3, move || {
+            let (device, mut host) = ends(1);
+            let calls = thread::spawn(move || {
+                let mut seed = 30;
+                let stopped = || device.slot().region().stopped();
+                while let Some(lines) = device.call_unless(doorbell(1, 1, 1), seed, stopped) {
+                    check(doorbell(1, 1, 1), seed, &lines);
+                    seed += 1;
+                }
+                seed - 30
+            });
+            for _ in 0..answered {
+                let answer = host.next_call();
+                host.answer(answer);
+            }
+            host.memory.region().stop();
+            let late = host.look().map(|answer| host.answer(answer)).is_some();
+            assert!(calls.join().unwrap() <= answered + u64::from(late));
+        });
+    }
+}
+
+/// A cancelled launch's wave gives up waiting; that of another launch with the same place in the table is
+/// answered.
+#[test]
+fn cancel() {
+    for cancelled in [5, CANCEL_WORDS as u64 + 5] {
+        model(3, move || {
+            let (device, mut host) = ends(1);
+            let calls = thread::spawn(move || {
+                let bell = doorbell(1, 1, 1);
+                let lines = device.call_unless(bell, 40, || device.slot().region().cancelled(5));
+                lines.map(|lines| check(bell, 40, &lines)).is_some()
+            });
+            host.memory.region().cancel(cancelled);
+            if cancelled != 5 {
+                let answer = host.next_call();
+                host.answer(answer);
+            }
+            assert_eq!(calls.join().unwrap(), cancelled != 5);
+        });
+    }
+}

@@ -4,8 +4,10 @@
 //! and reads that the link keeps coherent. Read-modify-writes other than compare-exchange lose their order
 //! there and are not used.
 
+#[cfg(all(not(loom), not(any(target_arch = "nvptx64", target_arch = "amdgpu"))))]
+pub(crate) use core::sync::atomic::AtomicU8;
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+pub(crate) use core::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
@@ -23,7 +25,7 @@ use loom::cell::UnsafeCell;
 unsafe impl Sync for OwnedWord {}
 
 impl OwnedWord {
-    #[cfg(any(test, loom))]
+    #[cfg(test)]
     pub(crate) fn new(value: u64) -> Self {
         Self(UnsafeCell::new(value))
     }
@@ -112,5 +114,7 @@ pub(crate) fn signs(line: &[AtomicU64; 8]) -> u8 {
         (a | b << 2 | c << 4 | d << 6) as u8
     }
     #[cfg(not(all(target_arch = "x86_64", not(loom))))]
-    line.iter().enumerate().fold(0, |mask, (i, word)| mask | ((word.load(Ordering::Relaxed) >> 63) as u8) << i)
+    line.iter()
+        .enumerate()
+        .fold(0, |mask, (i, word)| mask | ((word.load(Ordering::Relaxed) >> 63) as u8) << i)
 }

@@ -1,7 +1,9 @@
 //! The shared memory of a channel, as words.
 
 use crate::primitive::{AtomicU64, Ordering};
-use hostcall_abi::layout::{CANCEL_WORDS, LINE_WORDS, Layout, header};
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+use hostcall_abi::layout::LINE_WORDS;
+use hostcall_abi::layout::{CANCEL_WORDS, Layout, header};
 
 /// A view of a channel's shared memory (invariant REGION).
 #[derive(Clone, Copy)]
@@ -25,7 +27,8 @@ impl<'m> Region<'m> {
     #[inline(always)]
     pub unsafe fn from_address(address: u64, layout: Layout) -> Self {
         // SAFETY: the caller promises REGION, and `AtomicU64` has `u64`'s layout.
-        let words = unsafe { core::slice::from_raw_parts(address as usize as *const AtomicU64, layout.words()) };
+        let words =
+            unsafe { core::slice::from_raw_parts(address as usize as *const AtomicU64, layout.words()) };
         Self { words, layout }
     }
 
@@ -111,9 +114,8 @@ impl<'m> Region<'m> {
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod shared_memory {
     use super::*;
-    use alloc::boxed::Box;
     #[cfg(not(loom))]
-    use core::ptr::NonNull;
+    use {alloc::boxed::Box, core::ptr::NonNull};
 
     /// A channel's shared memory, owned by the host, with its header written.
     pub struct SharedMemory {
@@ -155,7 +157,8 @@ mod shared_memory {
 
         #[cfg(not(loom))]
         fn heap_layout(layout: &Layout) -> core::alloc::Layout {
-            core::alloc::Layout::from_size_align(layout.words() * 8, 64).expect("a layout is less than 2^63 bytes")
+            core::alloc::Layout::from_size_align(layout.words() * 8, 64)
+                .expect("a layout is less than 2^63 bytes")
         }
 
         /// Memory that `owner` keeps, such as pages pinned for a GPU.
@@ -170,8 +173,9 @@ mod shared_memory {
             memory
         }
 
+        /// Memory of loom's.
         #[cfg(loom)]
-        pub(crate) fn allocate(layout: Layout) -> Self {
+        pub fn allocate(layout: Layout) -> Self {
             let words = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
             let memory = Self { words, layout };
             memory.write_header();

@@ -181,7 +181,9 @@ fn a_call_waits_for_the_posts_before_it() {
     let region = ends.memory.region();
     assert!(matches!(ends.scanner.take(region, 5, &mut ends.packet), Take::PostsFirst(3)));
     assert_eq!(ends.scanner.take_posts(region, 5, 100, |_| {}).posts, 3);
-    let Take::Call(answer) = ends.scanner.take(region, 5, &mut ends.packet) else { panic!("posts are taken") };
+    let Take::Call(answer) = ends.scanner.take(region, 5, &mut ends.packet) else {
+        panic!("posts are taken")
+    };
     answer.all(region, Status::Ok);
 }
 
@@ -191,10 +193,12 @@ fn a_dropped_answer_cancels() {
     let bell = doorbell(2, 1, 1);
     let laps = [0, 1].map(|rank| ends.slot().laps(&bell, rank));
     ends.slot().ring(&bell, laps[0]);
-    for rank in 0..2 {
-        ends.slot().write_line(&bell, laps[rank], rank as u32, &Line::default());
+    for (rank, laps) in (0..).zip(laps) {
+        ends.slot().write_line(&bell, laps, rank, &Line::default());
     }
-    let Take::Call(answer) = ends.scanner.take(ends.memory.region(), 5, &mut ends.packet) else { panic!("rung") };
+    let Take::Call(answer) = ends.scanner.take(ends.memory.region(), 5, &mut ends.packet) else {
+        panic!("rung")
+    };
     let mut answer = ends.scanner.detach(&ends.memory, answer);
     answer.lane(0, Status::Ok, &[11]);
     drop(answer);

@@ -87,6 +87,8 @@ impl Answer {
         let share = region.layout().bulk_share(self.lanes());
         debug_assert!(bytes.len() <= share);
         region.read_bytes(region.layout().bulk(self.slot) + rank as usize * share / 8, bytes);
+        // Before the answer: the device overwrites the area once it sees that.
+        fence(Ordering::Release);
     }
 
     /// Puts reply bytes into the lane's part of the bulk area, before the lane is answered.
@@ -110,7 +112,13 @@ pub struct DetachedAnswer {
 }
 
 impl DetachedAnswer {
-    pub(super) fn new(answer: Answer, memory: Arc<SharedMemory>, busy: Arc<[Busy]>, line: usize, bit: u8) -> Self {
+    pub(super) fn new(
+        answer: Answer,
+        memory: Arc<SharedMemory>,
+        busy: Arc<[Busy]>,
+        line: usize,
+        bit: u8,
+    ) -> Self {
         Self { answer, memory, busy, line, bit, answered: 0 }
     }
 
