@@ -186,6 +186,8 @@ impl Exchange<'_> {
             if taken == reply_bytes {
                 return Ok(reply_bytes - self.result_words * 8);
             }
+            // The host overwrites the piece that was just read.
+            self.slot.publish_bulk();
             self.packet(group, Kind::BytesFetch, [taken as u64, 0, 0])?;
         }
     }
