@@ -57,7 +57,11 @@ impl Executor {
     ///
     /// # Errors
     /// [`LaunchError::BadGrid`].
-    pub fn launch(&self, launch: Launch) -> Result<LaunchHandle, LaunchError> {
+    ///
+    /// # Safety
+    /// The entry must be sound to run on every lane of the grid with these arguments and parameters, as long as
+    /// `keep_alive` lives, also when lanes are ended without unwinding (see the crate's documentation).
+    pub unsafe fn launch(&self, launch: Launch) -> Result<LaunchHandle, LaunchError> {
         let grid = Grid::new(&launch.params, &self.shared.config).map_err(LaunchError::BadGrid)?;
         let mut queue = self.shared.queue();
         queue.launches += 1;

@@ -124,7 +124,8 @@ impl Group {
             self.cancel();
         }
         for (index, wave) in self.waves.iter().enumerate() {
-            if wave.live.get() != 0 {
+            // Once lanes are ended by force, those that a signal would have to end next need not start.
+            if wave.live.get() != 0 && !self.killed() {
                 self.turn_wave(wave, self.lanes_of(index));
                 if wave.dying.get() && wave.live.get() != 0 {
                     self.end_all(wave, self.lanes_of(index));
@@ -157,6 +158,9 @@ impl Group {
                 got_on |= 1 << index;
                 if let Some(ending) = lane.resume() {
                     self.end(wave, lane, ending);
+                    if self.killed() {
+                        return;
+                    }
                 }
             }
             let paused = wave.paused.get();
@@ -170,9 +174,13 @@ impl Group {
         }
     }
 
+    fn killed(&self) -> bool {
+        self.run.kill.load(Ordering::Relaxed)
+    }
+
     /// Lets lanes of a cancelled launch find out, or ends them once the grace is over.
     fn cancel(&self) {
-        let kill = self.run.kill.load(Ordering::Relaxed);
+        let kill = self.killed();
         for (index, wave) in self.waves.iter().enumerate() {
             let lanes = self.lanes_of(index);
             if kill {

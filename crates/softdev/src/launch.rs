@@ -164,6 +164,9 @@ impl LaunchHandle {
     }
 }
 
+/// Bytes of workgroup memory: several times what any GPU has, and little enough for every resident workgroup.
+const MOST_MEMORY: u32 = 1 << 20;
+
 /// A grid that was found to fit.
 #[derive(Clone, Copy)]
 pub(crate) struct Grid {
@@ -203,6 +206,15 @@ impl Grid {
                 "a workgroup of {lanes} lanes in {waves} waves is more than the device holds at once \
                  ({} lanes, {} waves)",
                 config.resident_lanes, config.resident_waves
+            ));
+        }
+        if params.slot_base.checked_add(slot_count).is_none() {
+            return Err(format!("there are no {slot_count} slots from slot {} on", params.slot_base));
+        }
+        if params.workgroup_memory_bytes > MOST_MEMORY {
+            return Err(format!(
+                "a workgroup has at most {MOST_MEMORY} bytes of memory, not {}",
+                params.workgroup_memory_bytes
             ));
         }
         if params.region != 0 && params.layout.lanes < config.wave_size {

@@ -16,6 +16,9 @@ const YIELD_AFTER: Duration = Duration::from_micros(20);
 const SLEEP_AFTER: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_micros(200);
 
+/// Rounds in which a thread leaves workgroups to threads that have fewer lanes. Those may be stuck in one.
+const MOST_REFUSALS: u32 = 1000;
+
 /// Memory of a workgroup comes in lines, which align it.
 #[repr(align(64))]
 #[derive(Clone, Copy)]
@@ -107,6 +110,7 @@ impl Thread {
         shared.queue().pthreads[local.index] = Some(pthread);
 
         let mut hungry = true;
+        let mut refusals = 0;
         let mut running = 0;
         let mut idle = Idle::default();
         loop {
@@ -117,7 +121,8 @@ impl Thread {
             local.progress.set(false);
             local.paused.set(false);
             if hungry || (shared.unstarted.load(Ordering::Relaxed) > 0 && idle.rounds.is_multiple_of(16)) {
-                hungry = self.admit(idle.long);
+                hungry = self.admit(idle.long || refusals > MOST_REFUSALS);
+                refusals = if hungry { 0 } else { refusals + 1 };
                 if !hungry && self.groups.is_empty() && shared.queue().shutdown {
                     break;
                 }

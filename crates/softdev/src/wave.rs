@@ -3,7 +3,8 @@ use crate::lane::{Lane, Request};
 use std::cell::Cell;
 
 /// Polls that a wave spends on lanes which wait before lanes that converge go on without them: replies to the
-/// lanes of one call come one shortly after the other, and those lanes should stay together.
+/// lanes of one call come one shortly after the other, and those lanes should stay together. Not spent on lanes
+/// that were gone without before.
 const PATIENCE: u32 = 256;
 
 /// Passes over a wave for which lanes that converge are held back by others that keep running. Those may wait
@@ -28,6 +29,8 @@ pub(crate) struct Wave {
     held: Cell<u32>,
     /// Polls left of [`PATIENCE`].
     patience: Cell<u32>,
+    /// Lanes that have begun to wait since lanes last converged.
+    recent: Cell<u64>,
     /// An injected fault ends the wave at its next turn.
     pub dying: Cell<bool>,
     /// A lane did not come to its end, so a call may be in flight on the slot.
@@ -50,6 +53,7 @@ impl Wave {
             paused: 0.into(),
             held: 0.into(),
             patience: PATIENCE.into(),
+            recent: 0.into(),
             dying: false.into(),
             abandoned: false.into(),
             draws,
@@ -63,7 +67,7 @@ impl Wave {
             Request::Exchange { .. } => &self.exchanging,
             Request::Barrier => &self.at_barrier,
             Request::Wait { .. } => {
-                self.patience.set(PATIENCE);
+                self.recent.set(self.recent.get() | bit);
                 &self.waiting
             }
         };
@@ -104,7 +108,8 @@ impl Wave {
         if self.converging.get() == 0 {
             return;
         }
-        while self.ready.get() == 0 && self.waiting.get() != 0 && self.patience.get() > 0 {
+        while self.ready.get() == 0 && self.waiting.get() & self.recent.get() != 0 && self.patience.get() > 0
+        {
             self.patience.set(self.patience.get().saturating_sub(self.waiting.get().count_ones()));
             self.poll(lanes);
         }
@@ -117,6 +122,8 @@ impl Wave {
     /// Lets the converging lanes go, those of one site together.
     fn converge(&self, lanes: &[Lane], split: f64) {
         self.held.set(0);
+        self.patience.set(PATIENCE);
+        self.recent.set(0);
         let site_of = |index: usize| match lanes[index].request.get() {
             Request::Converge { site } => Some(site),
             _ => None,

@@ -224,7 +224,7 @@ fn seeded_faults_repeat() {
         launch.notify = Arc::new(move || {
             heard.fetch_add(1, SeqCst);
         });
-        let handle = executor.launch(launch).unwrap();
+        let handle = try_launch(&executor, launch).unwrap();
         let error = handle.wait(LONG).unwrap().err();
         (error, lanes.load(SeqCst), notified.load(SeqCst), handle.abandoned_slots().len())
     };
@@ -258,7 +258,7 @@ fn idle_threads_sleep() {
         let mut launch = launch(notify, &time, params([1, 1, 1], [1, 1, 1]));
         let written = Arc::clone(&time);
         launch.notify = Arc::new(move || written.store(cpu_time().as_micros() as u64, SeqCst));
-        executor.launch(launch).unwrap().wait(LONG).unwrap().unwrap();
+        try_launch(&executor, launch).unwrap().wait(LONG).unwrap().unwrap();
         time.load(SeqCst)
     };
     let before = used();

@@ -59,6 +59,10 @@ fn bad_grids_are_refused() {
     let counter = Arc::new(AtomicU64::new(0));
     let mut few_slots = params([1, 1, 1], [65, 1, 1]);
     few_slots.slot_count = 2;
+    let mut no_such_slots = params([1; 3], [1; 3]);
+    no_such_slots.slot_base = u32::MAX;
+    let mut much_memory = params([1; 3], [1; 3]);
+    much_memory.workgroup_memory_bytes = u32::MAX;
     for bad in [
         params([0, 1, 1], [1, 1, 1]),
         params([1, 1, 1], [1, 0, 1]),
@@ -67,8 +71,10 @@ fn bad_grids_are_refused() {
         params([u32::MAX, 2, 1], [1, 1, 1]),
         params([1, 1, 1], [513, 1, 1]),
         few_slots,
+        no_such_slots,
+        much_memory,
     ] {
-        let refused = executor.launch(launch(count, &counter, bad)).err();
+        let refused = try_launch(&executor, launch(count, &counter, bad)).err();
         assert!(matches!(refused, Some(LaunchError::BadGrid(sentence)) if !sentence.is_empty()));
     }
     assert_works(&executor);
@@ -158,6 +164,35 @@ fn one_launch_waits_for_another_beside_it() {
             first.wait(LONG).unwrap().unwrap();
         }
     }
+}
+
+#[test]
+fn a_stuck_thread_does_not_keep_workgroups_from_others() {
+    // Until the flag is set, one thread is stuck in a lane and the other's lanes always get on.
+    unsafe extern "C" fn stuck(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        // SAFETY: launched with a flag.
+        let kernel = unsafe { Kernel::<AtomicBool>::new(lane, arguments) };
+        while !kernel.data.load(SeqCst) {
+            std::hint::spin_loop();
+        }
+        ENTRY_DONE
+    }
+    unsafe extern "C" fn busy(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        // SAFETY: launched with a flag.
+        let kernel = unsafe { Kernel::<AtomicBool>::new(lane, arguments) };
+        while !kernel.data.load(SeqCst) {
+            kernel.converge(1);
+        }
+        ENTRY_DONE
+    }
+    let executor = executor(|_| ());
+    let flag = Arc::new(AtomicBool::new(false));
+    let stuck = start(&executor, stuck, &flag, params([1, 1, 1], [1, 1, 1]));
+    let busy = start(&executor, busy, &flag, params([1, 1, 1], [2, 1, 1]));
+    assert_works(&executor);
+    flag.store(true, SeqCst);
+    stuck.wait(LONG).unwrap().unwrap();
+    busy.wait(LONG).unwrap().unwrap();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod common;
 use common::*;
 use hostcall_abi::cpu::{CpuLane, ENTRY_DONE, ENTRY_EXITED};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
@@ -61,6 +62,26 @@ unsafe extern "C" fn ballot(lane: *mut CpuLane, arguments: *const u8) -> u32 {
     }
     kernel.data.fetch_add(1, SeqCst);
     ENTRY_DONE
+}
+
+#[test]
+fn delayed_lanes_split_but_all_come_through() {
+    for seed in 0..20 {
+        let executor = executor(|config| {
+            config.faults.seed = seed;
+            config.faults.delay_lanes = 0.5;
+        });
+        let masks = Arc::new(Masks::default());
+        run(&executor, diverge, &masks, params([1, 1, 1], [32, 1, 1])).unwrap();
+        let masks = masks.0.lock().unwrap();
+        for site in 1..=3 {
+            // The groups of a site are apart, and together all that came.
+            let groups: HashSet<_> = masks.iter().filter(|one| one.0 == site).map(|one| one.1).collect();
+            let came = [0xAAAA_AAAA, 0x5555_5555, 0xFFFF_FFFF][site as usize - 1];
+            assert_eq!(groups.iter().fold(0, |all, group| all | group), came);
+            assert_eq!(groups.iter().map(|group| group.count_ones()).sum::<u32>(), came.count_ones());
+        }
+    }
 }
 
 #[test]
