@@ -1,17 +1,18 @@
 //! Reads AMD code objects: their headers, notes and disassembly.
 
+use crate::Limits;
 use std::path::Path;
 use std::process::Command;
 
 /// A read-modify-write that an image may hold, by the start of its mnemonic, and why it is right. On memory of
 /// the host it would need atomics over the link, which not every machine has.
-const ALLOWED_ATOMICS: &[(&str, &str)] = &[];
-
-/// Stack that a kernel may take of each lane.
-const MAX_STACK_BYTES: u32 = 1024;
+const ALLOWED_ATOMICS: &[(&str, &str)] = &[(
+    "flat_atomic_cmpswap_x2",
+    "the lock of a slot that parts of a wave share and the bitmap of the pool, both in memory of the device",
+)];
 
 /// What is wrong with the image, a sentence each.
-pub fn problems(image: &hostcall_build::Image) -> Vec<String> {
+pub fn problems(image: &hostcall_build::Image, limits: &Limits) -> Vec<String> {
     let about = tool("llvm-readelf-22", &["--file-header", "--notes", "--symbols", "--wide"], &image.path);
     let code = tool("llvm-objdump-22", &["--disassemble", "--no-show-raw-insn"], &image.path);
     let mut problems = atomics(&code);
@@ -23,18 +24,17 @@ pub fn problems(image: &hostcall_build::Image) -> Vec<String> {
     if field(&about, "ABI Version:") != Some(3) {
         problems.push("is not of code object version 5".into());
     }
-    // Rust passes this ABI's structs by address: the launch's parameters, then the kernel's own.
-    for line in about.lines().filter(|line| line.contains(".kernarg_segment_size:")) {
-        if field(line, ".kernarg_segment_size:") != Some(16) {
-            problems.push(format!("a kernel does not take two addresses: {}", line.trim()));
-        }
+    // What an argument becomes must not hang on its size: the host passes the address of each.
+    if about.lines().any(|line| line.contains(".value_kind:") && line.ends_with("by_value")) {
+        problems.push("a kernel takes an argument by value".into());
     }
     for line in about.lines().filter(|line| line.contains(".private_segment_fixed_size:")) {
-        if field(line, ".private_segment_fixed_size:").is_none_or(|bytes| bytes > MAX_STACK_BYTES) {
+        if field(line, ".private_segment_fixed_size:").is_none_or(|bytes| bytes > limits.stack_bytes) {
             problems.push(format!("a kernel takes much stack: {}", line.trim()));
         }
     }
-    if about.contains(".uses_dynamic_stack: true") {
+    // Formatting calls through pointers, of which the compiler does not know what stack they take.
+    if !limits.formatting && about.contains(".uses_dynamic_stack: true") {
         problems.push("a kernel's stack has no known size".into());
     }
     for kernel in &image.kernels {

@@ -8,30 +8,48 @@ use hostcall_build::{BuildError, Image, Progress, Request, Target, build};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders of all programs.
-fn programs() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs");
-    let entries =
-        fs::read_dir(folder).expect("the folder of programs").map(|entry| entry.expect("an entry").path());
-    let programs: Vec<_> = entries.filter(|path| path.join("Cargo.toml").exists()).collect();
-    assert!(!programs.is_empty(), "no programs to build");
+/// What a program's code may hold.
+struct Limits {
+    /// Stack of a kernel's entry, bytes a lane.
+    stack_bytes: u32,
+    /// Fences of the whole system. Byte messages need them; since all is inlined into the entry, only a
+    /// program without such messages can be checked.
+    fences: bool,
+    /// `core::fmt`, which the device crate's panic text brings.
+    formatting: bool,
+}
+
+impl Limits {
+    const PROGRAM: Self = Self { stack_bytes: 4096, fences: true, formatting: true };
+    const SMALL_CALL: Self = Self { stack_bytes: 256, fences: false, formatting: false };
+}
+
+/// Folders of all programs with what each may hold.
+fn programs() -> Vec<(PathBuf, Limits)> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let entries = fs::read_dir(here.join("../../programs")).expect("the folder of programs");
+    let folders = entries.map(|entry| entry.expect("an entry").path());
+    let mut programs: Vec<_> =
+        folders.filter(|path| path.join("Cargo.toml").exists()).map(|path| (path, Limits::PROGRAM)).collect();
+    programs.push((here.join("tests/small_call"), Limits::SMALL_CALL));
     programs
 }
 
 /// Builds all programs for the target and fails with all that `problems` finds in any of them.
-fn check(target: &str, problems: impl Fn(&Path, &Image) -> Vec<String>) {
+fn check(target: &str, problems: impl Fn(&Image, &Limits) -> Vec<String>) {
     let target = Target::parse(target).expect("a target");
     let found: Vec<String> = programs()
         .into_iter()
-        .flat_map(|package| {
+        .flat_map(|(package, limits)| {
             let request = Request {
                 package: package.clone(),
                 target: target.clone(),
-                target_dir: None,
+                // One for all programs, so that `core` is compiled once.
+                target_dir: Some(env!("CARGO_TARGET_TMPDIR").into()),
                 progress: Progress::Quiet,
             };
             let found = match build(&request) {
-                Ok(image) => problems(&package, &image),
+                Ok(image) => problems(&image, &limits),
                 Err(error) => vec![error.to_string()],
             };
             found.into_iter().map(move |problem| format!("{}: {problem}", package.display()))
@@ -40,20 +58,10 @@ fn check(target: &str, problems: impl Fn(&Path, &Image) -> Vec<String>) {
     assert!(found.is_empty(), "for {target}:\n{}", found.join("\n"));
 }
 
-/// Whether the program takes the device crate without its features, of which `panic-text` formats on the
-/// device.
-fn without_panic_text(package: &Path) -> bool {
-    let manifest = fs::read_to_string(package.join("Cargo.toml")).expect("the program's Cargo.toml");
-    manifest.contains("default-features = false") && !manifest.contains("\"panic-text\"")
-}
-
 fn nvidia(target: &str) {
-    check(target, |package, image| {
+    check(target, |image, limits| {
         let text = fs::read_to_string(&image.path).expect("the image");
-        let mut problems = ptx::problems(&text, &image.kernels);
-        if without_panic_text(package) && text.contains("4core3fmt") {
-            problems.push("holds core::fmt, which costs 50 KB".into());
-        }
+        let mut problems = ptx::problems(&text, &image.kernels, limits);
         problems.extend(ptx::assemble(image));
         problems
     });
@@ -76,18 +84,18 @@ fn sm_90() {
 
 #[test]
 fn gfx942() {
-    check("gfx942", |_, image| amdgpu::problems(image));
+    check("gfx942", amdgpu::problems);
 }
 
 #[test]
 fn gfx90a() {
-    check("gfx90a", |_, image| amdgpu::problems(image));
+    check("gfx90a", amdgpu::problems);
 }
 
 /// The one with waves of 32 lanes.
 #[test]
 fn gfx1100() {
-    check("gfx1100", |_, image| amdgpu::problems(image));
+    check("gfx1100", amdgpu::problems);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Reads PTX text for what the compiler is known to get wrong, and for what our device code must not hold.
 
+use crate::Limits;
 use hostcall_abi::launch::LaunchParams;
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,11 +12,8 @@ const ALLOWED_BARE: &[(&str, &str)] = &[];
 /// Warp operations: as inline assembly they could be moved out of a branch and see another mask.
 const CONVERGENT: &[&str] = &["activemask", "shfl.", "vote.", "match.", "redux.", "bar.", "barrier."];
 
-/// Stack that a kernel may take of each lane: more of it than this, times all lanes, is memory traffic.
-const MAX_STACK_BYTES: u32 = 1024;
-
 /// What is wrong with the image, a sentence each.
-pub fn problems(text: &str, kernels: &[String]) -> Vec<String> {
+pub fn problems(text: &str, kernels: &[String], limits: &Limits) -> Vec<String> {
     let mut problems = Vec::new();
     let mut in_inline_asm = false;
     let mut in_entry = false;
@@ -30,7 +28,7 @@ pub fn problems(text: &str, kernels: &[String]) -> Vec<String> {
         } else if line.contains(".func ") {
             in_entry = false;
         }
-        if in_entry && let Some(bytes) = stack_bytes(line).filter(|bytes| *bytes > MAX_STACK_BYTES) {
+        if in_entry && let Some(bytes) = stack_bytes(line).filter(|bytes| *bytes > limits.stack_bytes) {
             problems.push(format!("a kernel takes {bytes} bytes of stack a lane"));
         }
         for statement in line.split("//").next().unwrap_or_default().split(';') {
@@ -40,7 +38,7 @@ pub fn problems(text: &str, kernels: &[String]) -> Vec<String> {
             if is_bare(opcode) && !ALLOWED_BARE.iter().any(|(allowed, _)| opcode.starts_with(allowed)) {
                 problems.push(format!("a read-modify-write without scope: {statement}"));
             }
-            if is_system_fence(opcode) {
+            if !limits.fences && in_entry && is_system_fence(opcode) {
                 problems.push(format!("a fence of the whole system: {statement}"));
             }
             if in_inline_asm && CONVERGENT.iter().any(|name| opcode.starts_with(name)) {
@@ -49,6 +47,9 @@ pub fn problems(text: &str, kernels: &[String]) -> Vec<String> {
         }
     }
 
+    if !limits.formatting && text.contains("4core3fmt") {
+        problems.push("holds core::fmt, which costs 50 KB".into());
+    }
     for needed in ["ld.relaxed.sys.", "st.relaxed.sys."] {
         if !text.contains(needed) {
             problems.push(format!("no {needed}: calls cannot work without"));
@@ -59,7 +60,8 @@ pub fn problems(text: &str, kernels: &[String]) -> Vec<String> {
             None => problems.push(format!("no entry for kernel {kernel}")),
             Some(parameters) => {
                 let launch = format!("hostcall_kernel_{kernel}_param_0[{}]", size_of::<LaunchParams>());
-                if parameters.matches(".param ").count() != 2 || !parameters.contains(&launch) {
+                // A kernel without arguments has the launch's parameters only.
+                if parameters.matches(".param ").count() > 2 || !parameters.contains(&launch) {
                     problems
                         .push(format!("kernel {kernel} does not take the launch's and its own parameters"));
                 }
@@ -79,7 +81,7 @@ fn is_bare(opcode: &str) -> bool {
         && !parts.any(|part| matches!(part, "sys" | "gpu" | "cta" | "cluster"))
 }
 
-/// A call orders nothing but its own words: a fence would wait for every write of the wave to reach the host.
+/// A small call orders nothing but its own words: a fence would wait for every write of the wave to reach the host.
 fn is_system_fence(opcode: &str) -> bool {
     opcode == "membar.sys" || opcode.starts_with("fence.") && opcode.ends_with(".sys")
 }
@@ -137,7 +139,7 @@ fn traps_are_seen() {
 	// end inline asm
 	@%p1 atom.relaxed.sys.cas.b64 %rd1, [%rd2], %rd3, %rd4; // not red.add
 ";
-    assert_eq!(problems(good, &kernels), [""; 0]);
+    assert_eq!(problems(good, &kernels, &Limits::SMALL_CALL), [""; 0]);
     for bad in [
         "	atom.add.u64 	%rd9, [%rd2], 1;",
         "	@%p1 red.or.b64 [%rd2], 1;",
@@ -145,9 +147,10 @@ fn traps_are_seen() {
         "	membar.sys;",
         "	// begin inline asm\n	{ .reg .u32 %t; activemask.b32 %t; }\n	// end inline asm",
         "	.local .align 8 .b8 	__local_depot1[2048];",
+        "	call.uni _ZN4core3fmt5write17h0123456789abcdefE,",
         "	// begin inline asm\n	@%p1 bar.sync 0;\n	// end inline asm",
     ] {
-        assert_eq!(problems(&format!("{good}{bad}\n"), &kernels).len(), 1, "{bad}");
+        assert_eq!(problems(&format!("{good}{bad}\n"), &kernels, &Limits::SMALL_CALL).len(), 1, "{bad}");
     }
-    assert_eq!(problems(good, &["other".to_owned()]).len(), 2);
+    assert_eq!(problems(good, &["other".to_owned()], &Limits::SMALL_CALL).len(), 2);
 }
