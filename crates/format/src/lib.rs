@@ -11,13 +11,15 @@ mod parse;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod render;
 pub mod tags;
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod value;
 
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use parse::{Format, ParseError};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use render::RenderError;
-pub use value::{DecodeError, Value, Values};
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+pub use value::Value;
 
 /// Most arguments of a line.
 pub const MAX_ARGUMENTS: usize = 12;

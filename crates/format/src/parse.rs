@@ -17,8 +17,8 @@ pub struct Format {
 /// Literal text and the argument that follows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
-    /// End of the literal in [`Format::text`]; it starts where the last piece's ends.
-    pub text_end: usize,
+    /// Length of the literal in [`Format::text`]; it starts where the last piece's ends.
+    pub text_len: usize,
     pub placeholder: Placeholder,
 }
 
@@ -110,6 +110,7 @@ impl Format {
     ) -> Result<Self, ParseError> {
         let mut parser = Parser { text, at: 0, next: 0, resolve };
         let mut format = Self { text: String::new(), pieces: Vec::new() };
+        let mut text_start = 0;
         loop {
             let rest = &text[parser.at..];
             let literal = rest.find(['{', '}']).unwrap_or(rest.len());
@@ -122,10 +123,13 @@ impl Format {
                 return Err(ParseError { offset: parser.at - 1, message: "write `}}` for a `}`" });
             } else {
                 let placeholder = parser.placeholder()?;
-                format.pieces.push(Piece { text_end: format.text.len(), placeholder });
+                format.pieces.push(Piece { text_len: format.text.len() - text_start, placeholder });
+                text_start = format.text.len();
             }
         }
-        format.pieces.push(Piece { text_end: format.text.len(), placeholder: Placeholder::None });
+        format
+            .pieces
+            .push(Piece { text_len: format.text.len() - text_start, placeholder: Placeholder::None });
         Ok(format)
     }
 }

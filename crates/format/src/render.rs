@@ -3,6 +3,7 @@
 
 use crate::parse::{Align, Count, Format, Placeholder, Spec, Trait};
 use crate::value::Value;
+use crate::{MAX_ARGUMENTS, tags};
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
@@ -15,6 +16,8 @@ pub enum RenderError {
     Type(usize),
     /// This argument is a width or precision, but no unsigned integer up to 65535.
     Count(usize),
+    /// What a device sent is no line's arguments, or others than its tags say.
+    Decode,
 }
 
 impl fmt::Display for RenderError {
@@ -30,6 +33,7 @@ impl fmt::Display for RenderError {
             Self::Count(argument) => {
                 write!(f, "argument {argument} of the printed line is a width or precision above 65535")
             }
+            Self::Decode => f.write_str("the printed line's arguments do not decode as its tags say"),
         }
     }
 }
@@ -42,38 +46,74 @@ impl Format {
     /// # Errors
     /// [`RenderError`] when the values do not fit the format.
     pub fn render(&self, values: &[Value<'_>], out: &mut Vec<u8>) -> Result<(), RenderError> {
-        let start = out.len();
-        self.render_pieces(values, out).inspect_err(|_| out.truncate(start))
+        self.render_with(out, |argument| values.get(argument).copied().ok_or(RenderError::Missing(argument)))
     }
 
-    #[inline]
-    fn render_pieces(&self, values: &[Value<'_>], out: &mut Vec<u8>) -> Result<(), RenderError> {
-        let mut text_start = 0;
+    /// [`Format::render`] for the words of a posted line, see [`tags`].
+    ///
+    /// # Errors
+    /// [`RenderError`] when the words do not fit the tags or the format, or a string is among them.
+    pub fn render_words(&self, tags: u64, words: &[u64], out: &mut Vec<u8>) -> Result<(), RenderError> {
+        if tags::count(tags) != words.len() {
+            return Err(RenderError::Decode);
+        }
+        self.render_with(out, |argument| {
+            let word = *words.get(argument).ok_or(RenderError::Missing(argument))?;
+            Value::decode(tags::get(tags, argument), word, &mut &[][..]).ok_or(RenderError::Decode)
+        })
+    }
+
+    /// [`Format::render`] for a line that travelled as bytes, see [`tags`].
+    ///
+    /// # Errors
+    /// [`RenderError`] when the bytes do not fit the tags or the format.
+    pub fn render_bytes(&self, tags: u64, data: &[u8], out: &mut Vec<u8>) -> Result<(), RenderError> {
+        let count = tags::count(tags);
+        let (words, mut text) = data.split_at_checked(8 * count).ok_or(RenderError::Decode)?;
+        let mut values = [Value::Unsigned(0); MAX_ARGUMENTS];
+        for (i, word) in words.as_chunks().0.iter().enumerate() {
+            let word = u64::from_le_bytes(*word);
+            values[i] = Value::decode(tags::get(tags, i), word, &mut text).ok_or(RenderError::Decode)?;
+        }
+        if text.is_empty() { self.render(&values[..count], out) } else { Err(RenderError::Decode) }
+    }
+
+    #[inline(always)]
+    fn render_with<'a>(
+        &self,
+        out: &mut Vec<u8>,
+        value: impl Fn(usize) -> Result<Value<'a>, RenderError>,
+    ) -> Result<(), RenderError> {
+        let start = out.len();
+        let mut text = self.text.as_bytes();
         for piece in &self.pieces {
-            out.extend_from_slice(&self.text.as_bytes()[text_start..piece.text_end]);
-            text_start = piece.text_end;
-            match &piece.placeholder {
-                Placeholder::None => {}
-                Placeholder::Plain(argument) => plain(value(values, *argument)?, out)
-                    .map_err(|_| RenderError::Type(usize::from(*argument)))?,
-                Placeholder::Spec(spec) => with_options(spec, values, out)?,
+            let (literal, rest) = text.split_at(piece.text_len);
+            out.extend_from_slice(literal);
+            text = rest;
+            let rendered = match &piece.placeholder {
+                Placeholder::None => Ok(()),
+                Placeholder::Plain(argument) => {
+                    let argument = usize::from(*argument);
+                    value(argument).and_then(|v| plain(v, out).map_err(|_| RenderError::Type(argument)))
+                }
+                Placeholder::Spec(spec) => with_options(spec, &value, out),
+            };
+            if let Err(error) = rendered {
+                out.truncate(start);
+                return Err(error);
             }
         }
         Ok(())
     }
 }
 
-#[inline]
-fn value<'a>(values: &[Value<'a>], argument: u8) -> Result<Value<'a>, RenderError> {
-    let argument = usize::from(argument);
-    values.get(argument).copied().ok_or(RenderError::Missing(argument))
-}
+type Lookup<'l, 'a> = &'l dyn Fn(usize) -> Result<Value<'a>, RenderError>;
 
-fn count(values: &[Value<'_>], count: Count) -> Result<Option<usize>, RenderError> {
+fn count(value: Lookup<'_, '_>, count: Count) -> Result<Option<usize>, RenderError> {
     match count {
         Count::None => Ok(None),
         Count::Fixed(count) => Ok(Some(count.into())),
-        Count::Argument(argument) => match value(values, argument)? {
+        Count::Argument(argument) => match value(argument.into())? {
             Value::Unsigned(count @ 0..=0xffff) => Ok(Some(count as usize)),
             _ => Err(RenderError::Count(argument.into())),
         },
@@ -99,10 +139,10 @@ fn plain(value: Value<'_>, out: &mut Vec<u8>) -> fmt::Result {
     Ok(())
 }
 
-fn with_options(spec: &Spec, values: &[Value<'_>], out: &mut Vec<u8>) -> Result<(), RenderError> {
-    let value = value(values, spec.argument)?;
-    let width = count(values, spec.width)?;
-    let precision = count(values, spec.precision)?;
+fn with_options(spec: &Spec, lookup: Lookup<'_, '_>, out: &mut Vec<u8>) -> Result<(), RenderError> {
+    let value = lookup(spec.argument.into())?;
+    let width = count(lookup, spec.width)?;
+    let precision = count(lookup, spec.precision)?;
     let textual = matches!(value, Value::Str(_) | Value::Char(_) | Value::Bool(_));
     let debug = matches!(spec.trait_, Trait::Debug | Trait::DebugLowerHex | Trait::DebugUpperHex);
     let pointer_padding = matches!(value, Value::Pointer(_)) && spec.alternate;
