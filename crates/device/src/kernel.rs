@@ -195,6 +195,6 @@ pub fn finish_main(result: impl MainResult) {
     let code = result.exit_code();
     if code != 0 {
         // A host that cannot be told has ended the launch already.
-        let _ = crate::system::System::exit(code);
+        let _ = crate::system::System::main_returned(code);
     }
 }

@@ -9,7 +9,7 @@
 )]
 #![cfg_attr(
     target_arch = "amdgpu",
-    feature(abi_unadjusted, gpu_intrinsics, link_llvm_intrinsics, stdarch_amdgpu),
+    feature(abi_unadjusted, core_intrinsics, gpu_intrinsics, link_llvm_intrinsics, stdarch_amdgpu),
     allow(internal_features)
 )]
 
@@ -33,6 +33,7 @@ mod packet;
 mod panics;
 mod pending;
 mod post;
+pub mod print;
 pub mod process;
 pub mod services;
 pub mod system;
@@ -49,6 +50,6 @@ extern crate self as hostcall_device;
 pub use hostcall_abi as abi;
 pub use hostcall_abi::CallError;
 pub use global::{Global, Word};
-pub use hostcall_macros::{Wire, kernel, main, service};
+pub use hostcall_macros::{Wire, eprint, eprintln, kernel, main, print, println, service};
 pub use lane::Lane;
 

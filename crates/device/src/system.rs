@@ -11,7 +11,6 @@ use hostcall_macros::service;
 #[service(number = number::SYSTEM, internal)]
 pub trait System {
     /// Reports the panic of lane `lane` (its index in the workgroup) of workgroup (`x`, `y`, `z`) of a launch.
-    #[allow(clippy::too_many_arguments)]
     fn panic(
         x: u32,
         y: u32,
@@ -24,7 +23,7 @@ pub trait System {
         file: &str,
     );
 
-    /// Ends the program with this exit code.
+    /// Ends the program with this exit code, all lanes of it.
     fn exit(code: i32);
 
     /// Gives the id, 1 to 2²⁴ − 1, by which lines of this format are printed to stream 1 (stdout) or 2
@@ -35,4 +34,8 @@ pub trait System {
     /// Prints a line whose arguments, of these types, are more than a post carries: their words, 8 bytes each
     /// and little-endian, and then the text of the strings among them.
     fn print_bytes(format: u32, tags: u64, data: &[u8]);
+
+    /// Says that this lane's `main` returned a code other than 0; the other lanes go on. The program's code is
+    /// the first that any lane returned.
+    fn main_returned(code: i32);
 }

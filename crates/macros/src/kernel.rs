@@ -182,7 +182,8 @@ fn expand(kernel: Kernel) -> Result<TokenStream> {
             unsafe_code,
             improper_ctypes_definitions,
             clippy::undocumented_unsafe_blocks,
-            clippy::missing_safety_doc
+            clippy::missing_safety_doc,
+            clippy::type_complexity
         )]
         #visibility const #ident: ::hostcall_device::kernel::Kernel<(#(#markers,)*)> = {
             use ::hostcall_device::__private as __hostcall;

@@ -1,9 +1,10 @@
 //! The macros that `hostcall_device` re-exports: [`macro@kernel`], [`macro@main`], [`macro@service`],
-//! [`macro@Wire`]. What they expand to names everything through `::hostcall_device::__private`.
+//! [`macro@Wire`], [`println!`] and its like. What they expand to names everything through `::hostcall_device::__private`.
 #![forbid(unsafe_code)]
 
 mod kernel;
 mod options;
+mod print;
 mod service;
 mod wire;
 
@@ -75,4 +76,33 @@ pub fn service(options: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_derive(Wire)]
 pub fn wire(item: TokenStream) -> TokenStream {
     expanded(syn::parse(item).and_then(wire::derive))
+}
+
+/// Prints a line to the host's standard output, as the standard library's macro does.
+///
+/// Nothing is formatted on the device: the text is sent once, the arguments each time, and a line of at most
+/// five numbers is posted without waiting. Arguments are integers up to 64 bits, floats, `bool`, `char`,
+/// `&str`, raw pointers (`{:p}`), and references to these; 12 at most. The text must be a literal. A line is
+/// lost if the launch was cancelled.
+#[proc_macro]
+pub fn println(line: TokenStream) -> TokenStream {
+    expanded(print::print(line.into(), print::Stream::Stdout, "\n"))
+}
+
+/// [`println!`] without the end of line.
+#[proc_macro]
+pub fn print(line: TokenStream) -> TokenStream {
+    expanded(print::print(line.into(), print::Stream::Stdout, ""))
+}
+
+/// [`println!`] to the host's standard error.
+#[proc_macro]
+pub fn eprintln(line: TokenStream) -> TokenStream {
+    expanded(print::print(line.into(), print::Stream::Stderr, "\n"))
+}
+
+/// [`print!`] to the host's standard error.
+#[proc_macro]
+pub fn eprint(line: TokenStream) -> TokenStream {
+    expanded(print::print(line.into(), print::Stream::Stderr, ""))
 }

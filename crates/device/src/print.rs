@@ -1,0 +1,187 @@
+//! What `print!` and its like expand to. The host formats; the device sends a format's id and the arguments.
+
+use crate::call::{CallOptions, call_with_bytes, post_words};
+use crate::system::System;
+use crate::target;
+use core::sync::atomic::{AtomicU64, Ordering};
+use hostcall_abi::service::{Method, number};
+use hostcall_abi::status::CallError;
+use hostcall_abi::word::MAX_POST_WORDS;
+use hostcall_format::{MAX_ARGUMENTS, tags};
+
+/// Bits of a format's id.
+const ID_BITS: u32 = 24;
+
+/// Bits of the tags of as many arguments as a post carries.
+const TAG_BITS: u32 = tags::BITS * MAX_POST_WORDS as u32;
+
+/// One `print!` in the source.
+pub struct Site {
+    text: &'static str,
+    stream: u32,
+    /// The id that the host gave last, and whom it holds for: bits 0–23 the id, 0 for none; 24–43 the tags of
+    /// the arguments, which differ between the instances of a generic function; 44–63 the channel's epoch.
+    /// One word, so that whoever reads it (relaxed) has all of it.
+    registered: AtomicU64,
+}
+
+impl Site {
+    /// A line of this format for stream 1 (stdout) or 2 (stderr).
+    pub const fn new(text: &'static str, stream: u32) -> Self {
+        Self { text, stream, registered: AtomicU64::new(0) }
+    }
+
+    /// The id of this format for arguments of types `tags`, which are at most [`MAX_POST_WORDS`].
+    #[inline]
+    fn id(&self, tags: u64) -> Result<u32, CallError> {
+        let key = u64::from(target::epoch()) << TAG_BITS | tags;
+        let registered = self.registered.load(Ordering::Relaxed);
+        let id = registered as u32 & ((1 << ID_BITS) - 1);
+        if registered >> ID_BITS == key & (u64::MAX >> ID_BITS) && id != 0 {
+            return Ok(id);
+        }
+        self.register(key, tags)
+    }
+
+    #[cold]
+    fn register(&self, key: u64, tags: u64) -> Result<u32, CallError> {
+        let id = System::register_format(tags, self.stream, self.text)?;
+        if id == 0 || id >> ID_BITS != 0 {
+            return Err(CallError::Malformed);
+        }
+        self.registered.store(key << ID_BITS | u64::from(id), Ordering::Relaxed);
+        Ok(id)
+    }
+}
+
+/// A type whose values can be printed.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be printed from a device",
+    note = "print numbers, `bool`, `char`, `&str`, raw pointers and references to these"
+)]
+pub trait Argument {
+    /// The type's tag.
+    const TAG: u8;
+    /// The value's word, see [`hostcall_format::tags`].
+    fn word(&self) -> u64;
+    /// A string's text.
+    #[inline(always)]
+    fn text(&self) -> &str {
+        ""
+    }
+}
+
+macro_rules! arguments {
+    ($($t:ty, $tag:ident, |$v:ident| $word:expr;)*) => {$(
+        impl Argument for $t {
+            const TAG: u8 = tags::$tag;
+            #[inline(always)]
+            fn word(&self) -> u64 {
+                let $v = *self;
+                $word
+            }
+        }
+    )*};
+}
+
+arguments! {
+    u8, UNSIGNED, |v| v.into();
+    u16, UNSIGNED, |v| v.into();
+    u32, UNSIGNED, |v| v.into();
+    u64, UNSIGNED, |v| v;
+    usize, UNSIGNED, |v| v as u64;
+    i8, I8, |v| v as u64;
+    i16, I16, |v| v as u64;
+    i32, I32, |v| v as u64;
+    i64, I64, |v| v as u64;
+    isize, I64, |v| v as u64;
+    f32, F32, |v| v.to_bits().into();
+    f64, F64, |v| v.to_bits();
+    bool, BOOL, |v| v.into();
+    char, CHAR, |v| v.into();
+}
+
+impl Argument for str {
+    const TAG: u8 = tags::STR;
+    #[inline(always)]
+    fn word(&self) -> u64 {
+        self.len() as u64
+    }
+    #[inline(always)]
+    fn text(&self) -> &str {
+        self
+    }
+}
+
+impl<T: ?Sized> Argument for *const T {
+    const TAG: u8 = tags::POINTER;
+    #[inline(always)]
+    fn word(&self) -> u64 {
+        self.addr() as u64
+    }
+}
+
+impl<T: ?Sized> Argument for *mut T {
+    const TAG: u8 = tags::POINTER;
+    #[inline(always)]
+    fn word(&self) -> u64 {
+        self.addr() as u64
+    }
+}
+
+macro_rules! references {
+    ($($t:ty),*) => {$(
+        impl<T: Argument + ?Sized> Argument for $t {
+            const TAG: u8 = T::TAG;
+            #[inline(always)]
+            fn word(&self) -> u64 {
+                (**self).word()
+            }
+            #[inline(always)]
+            fn text(&self) -> &str {
+                (**self).text()
+            }
+        }
+    )*};
+}
+
+references!(&T, &mut T);
+
+/// The tag of a value's type.
+#[inline(always)]
+pub const fn tag_of<T: Argument + ?Sized>(_: &T) -> u8 {
+    T::TAG
+}
+
+/// Prints one line.
+#[inline(always)]
+pub fn print<const N: usize>(site: &'static Site, tags: [u8; N], words: [u64; N], texts: [&str; N]) {
+    let tags = tags::of(&tags);
+    // Fails only when the launch is over or the host refuses the format: the line has no reader.
+    let _ = if N <= MAX_POST_WORDS && !tags::has_str(tags) {
+        site.id(tags).and_then(|id| post_words(number::PRINT, id, &words))
+    } else {
+        print_bytes(site, tags, &words, &texts)
+    };
+}
+
+/// `System::print_bytes`, whose data here are several slices.
+const PRINT_BYTES: &Method = &System::METHODS[3];
+
+/// Prints a line that a post cannot carry. The tags travel with each line and are no part of the format, so
+/// that a site needs to know at most [`MAX_POST_WORDS`] of them.
+fn print_bytes(site: &'static Site, tags: u64, words: &[u64], texts: &[&str]) -> Result<(), CallError> {
+    let id = site.id(0)?;
+    let mut encoded = [[0; 8]; MAX_ARGUMENTS];
+    let mut slices = [&[][..]; MAX_ARGUMENTS + 1];
+    let mut len = words.len() * 8;
+    for (i, (word, text)) in words.iter().zip(texts).enumerate() {
+        encoded[i] = word.to_le_bytes();
+        slices[i + 1] = text.as_bytes();
+        len += text.len();
+    }
+    slices[0] = encoded[..words.len()].as_flattened();
+    let len = u32::try_from(len).map_err(|_| CallError::TooLarge)?;
+    let slices = &slices[..=words.len()];
+    call_with_bytes(PRINT_BYTES, CallOptions::DEFAULT, &(id, tags, len), slices, &mut []).map(|((), _)| ())
+}

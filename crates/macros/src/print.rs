@@ -1,0 +1,103 @@
+//! `print!` and its like.
+
+use hostcall_format::{Format, MAX_ARGUMENTS};
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{format_ident, quote};
+use syn::parse::{Parse, ParseStream, Parser};
+use syn::punctuated::Punctuated;
+use syn::{Error, Expr, LitStr, Result, Token};
+
+/// The streams of `System::register_format`.
+#[derive(Clone, Copy)]
+pub enum Stream {
+    Stdout = 1,
+    Stderr = 2,
+}
+
+struct Argument {
+    name: Option<Ident>,
+    value: Expr,
+}
+
+impl Parse for Argument {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let named = input.peek(syn::Ident) && input.peek2(Token![=]) && !input.peek2(Token![==]);
+        let name = if named { Some(input.parse()?) } else { None };
+        if named {
+            input.parse::<Token![=]>()?;
+        }
+        Ok(Self { name, value: input.parse()? })
+    }
+}
+
+fn line(input: ParseStream<'_>) -> Result<(LitStr, Vec<Argument>)> {
+    if input.is_empty() {
+        return Ok((LitStr::new("", Span::call_site()), Vec::new()));
+    }
+    let text = input.parse()?;
+    if !input.is_empty() {
+        input.parse::<Token![,]>()?;
+    }
+    let arguments = Punctuated::<Argument, Token![,]>::parse_terminated(input)?;
+    Ok((text, arguments.into_iter().collect()))
+}
+
+pub fn print(tokens: TokenStream, stream: Stream, end: &str) -> Result<TokenStream> {
+    let (literal, mut arguments) = line.parse2(tokens)?;
+    let text = literal.value();
+    let format = resolve(&literal, &text, &mut arguments)? + end;
+    if arguments.len() > MAX_ARGUMENTS {
+        return Err(Error::new_spanned(&literal, "a line has 12 arguments at most: print it in two"));
+    }
+    let bound: Vec<_> =
+        (0..arguments.len()).map(|i| format_ident!("argument_{i}", span = Span::mixed_site())).collect();
+    let values = arguments.iter().map(|argument| &argument.value);
+    let checked = arguments.iter().zip(&bound).map(|(Argument { name, .. }, bound)| match name {
+        None => quote!(*#bound),
+        Some(name) => quote!(#name = *#bound),
+    });
+    let stream = stream as u32;
+    Ok(quote! {
+        match (#(&(#values),)*) {
+            (#(#bound,)*) => {
+                // Never runs: the compiler checks the arguments against the text as it does for `format!`.
+                if false {
+                    let _ = ::core::format_args!(#literal, #(#checked),*);
+                }
+                static SITE: ::hostcall_device::__private::Site =
+                    ::hostcall_device::__private::Site::new(#format, #stream);
+                ::hostcall_device::__private::print(
+                    &SITE,
+                    [#(::hostcall_device::__private::tag_of(#bound)),*],
+                    [#(::hostcall_device::__private::Argument::word(#bound)),*],
+                    [#(::hostcall_device::__private::Argument::text(#bound)),*],
+                )
+            }
+        }
+    })
+}
+
+/// `text` with positions instead of names. Captured variables become named arguments.
+fn resolve(literal: &LitStr, text: &str, arguments: &mut Vec<Argument>) -> Result<String> {
+    let mut names = Vec::new();
+    Format::parse_with(text, &mut |name, range| {
+        let known = arguments.iter().position(|argument| argument.name.as_ref().is_some_and(|n| n == name));
+        let position = match known {
+            Some(position) => position,
+            None => {
+                let value: Expr = LitStr::new(name, literal.span()).parse().ok()?;
+                let name = Some(Ident::new(name, literal.span()));
+                arguments.push(Argument { name, value });
+                arguments.len() - 1
+            }
+        };
+        names.push((range, position));
+        Some(position)
+    })
+    .map_err(|error| Error::new_spanned(literal, error))?;
+    let mut resolved = text.to_owned();
+    for (range, position) in names.into_iter().rev() {
+        resolved.replace_range(range, &position.to_string());
+    }
+    Ok(resolved)
+}

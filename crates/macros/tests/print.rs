@@ -1,0 +1,161 @@
+//! Printed lines from the macro to the host's text: the device's own `print.rs` over a transport that is a
+//! function call, and the host's renderer.
+
+#![allow(missing_docs)] // nobody's interface
+
+extern crate self as hostcall_device;
+
+mod double;
+#[path = "../../device/src/print.rs"]
+mod print;
+#[path = "../../device/src/system.rs"]
+mod system;
+
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::double::*;
+    pub use crate::print::{Argument, Site, print, tag_of};
+}
+
+mod call {
+    pub use crate::double::{CallOptions, call_with_bytes};
+
+    pub fn post_words(service: u16, extra: u32, words: &[u64]) -> Result<(), hostcall_abi::CallError> {
+        assert_eq!(service, hostcall_abi::service::number::PRINT);
+        crate::HOST.with_borrow_mut(|host| {
+            let (tags, _, format) = &host.formats[extra as usize - 1];
+            format.render_words(*tags, words, &mut host.out).unwrap();
+            host.posts += 1;
+        });
+        Ok(())
+    }
+}
+
+mod target {
+    pub fn epoch() -> u32 {
+        crate::EPOCH.get()
+    }
+}
+
+use hostcall_abi::CallError;
+use hostcall_format::Format;
+use hostcall_macros::{eprint, print, println};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+#[derive(Default)]
+struct Host {
+    formats: Vec<(u64, u32, Format)>,
+    out: Vec<u8>,
+    posts: usize,
+}
+
+thread_local! {
+    static HOST: RefCell<Host> = RefCell::default();
+    static EPOCH: Cell<u32> = const { Cell::new(1) };
+}
+
+struct Handler;
+
+impl system::SystemHandler for Handler {
+    fn panic(
+        &self,
+        _: u32,
+        _: u32,
+        _: u32,
+        _: u32,
+        _: u32,
+        _: u32,
+        _: u64,
+        _: &str,
+        _: &str,
+    ) -> Result<(), CallError> {
+        Err(CallError::NoSuchService)
+    }
+    fn exit(&self, _: i32) -> Result<(), CallError> {
+        Err(CallError::NoSuchService)
+    }
+    fn main_returned(&self, _: i32) -> Result<(), CallError> {
+        Err(CallError::NoSuchService)
+    }
+    fn register_format(&self, tags: u64, stream: u32, text: &str) -> Result<u32, CallError> {
+        HOST.with_borrow_mut(|host| {
+            host.formats.push((tags, stream, Format::parse(text).unwrap()));
+            Ok(host.formats.len() as u32)
+        })
+    }
+    fn print_bytes(&self, format: u32, tags: u64, data: &[u8]) -> Result<(), CallError> {
+        HOST.with_borrow_mut(|host| {
+            host.formats[format as usize - 1].2.render_bytes(tags, data, &mut host.out).unwrap();
+            Ok(())
+        })
+    }
+}
+
+fn start() {
+    HOST.set(Host::default());
+    double::SERVICE.set(Some(Arc::new(system::System::serve(Handler))));
+}
+
+/// What was printed since the last time.
+fn printed() -> String {
+    HOST.with_borrow_mut(|host| String::from_utf8(std::mem::take(&mut host.out)).unwrap())
+}
+
+#[test]
+fn lines_look_like_std() {
+    start();
+    macro_rules! check {
+        ($(($($line:tt)*);)*) => {$(
+            print!($($line)*);
+            assert_eq!(printed(), format!($($line)*), "{}", stringify!($($line)*));
+        )*};
+    }
+    let (x, name, width, pi) = (-7i8, "grün", 12usize, std::f64::consts::PI);
+    let owned = String::from("owned");
+    let pointer = 0x10 as *const u32;
+    check! {
+        ("plain {{}}");
+        ("{} {x} {x:#x} {x:>5}", 1u32);
+        ("{pi:.3} {pi:>width$.1$} {:e}", 1.5f32, 2);
+        ("{name:>width$}|{name:?}|{:^9}|", owned.as_str());
+        ("{} {:?} {}", true, 'é', &&5u8);
+        ("{pointer:p} {:?} {0:p}", pointer);
+        (r"{}\n{y}", 1i64, y = x + 1);
+        ("{}{}{}{}{}{}{}", 1, 2, 3, 4, 5, 6, 7);
+        ("{0}{1}{0}{:.*}", 3, 0.12345, );
+    }
+    println!();
+    println!("end {}", if x < 0 { "negative" } else { "positive" });
+    assert_eq!(printed(), "\nend negative\n");
+    eprint!("to stderr");
+    assert_eq!(HOST.with_borrow(|host| host.formats.last().unwrap().1), 2);
+}
+
+fn generic<T: print::Argument + std::fmt::Display>(value: T) -> String {
+    println!("<{value}>");
+    printed()
+}
+
+#[test]
+fn a_site_registers_once_for_each_kind_and_channel() {
+    start();
+    let formats = || HOST.with_borrow(|host| host.formats.len());
+    for i in 0..3u32 {
+        assert_eq!(generic(i), format!("<{i}>\n"));
+    }
+    assert_eq!((formats(), HOST.with_borrow(|host| host.posts)), (1, 3));
+    assert_eq!(generic(-1i64), "<-1>\n");
+    assert_eq!(generic("text"), "<text>\n");
+    assert_eq!(generic("text"), "<text>\n");
+    assert_eq!(formats(), 3);
+    EPOCH.set(2);
+    start();
+    assert_eq!(generic(7u8), "<7>\n");
+    assert_eq!(formats(), 1);
+}
+
+#[test]
+fn the_method_of_long_lines_is_the_fourth() {
+    assert_eq!(system::System::METHODS[3].name, "System::print_bytes");
+}
