@@ -1,0 +1,232 @@
+//! The software device: a lane is a coroutine, and the executor does what hardware does on a GPU.
+
+use crate::lane::Lane;
+use core::cell::{Cell, RefCell};
+use core::ffi::c_void;
+use core::ptr;
+use hostcall_abi::cpu::{CpuLane, CpuOperations, ENTRY_DONE, ENTRY_EXITED, ENTRY_PANICKED};
+use hostcall_abi::launch::LaunchParams;
+use std::boxed::Box;
+use std::string::{String, ToString};
+use std::sync::Once;
+use std::{panic, thread_local};
+
+/// A lane's own data, on its stack; the thread's `CURRENT` points to that of the lane that runs.
+struct Local {
+    lane: *mut CpuLane,
+    panic: RefCell<Option<PanicText>>,
+}
+
+struct PanicText {
+    message: String,
+    file: String,
+    line: u32,
+    column: u32,
+}
+
+thread_local! {
+    // Invariant CURRENT: null, or the `Local` of the lane whose stack this thread is on. Every executor
+    // operation sets it again when it comes back, since other lanes ran meanwhile.
+    static CURRENT: Cell<*const Local> = const { Cell::new(ptr::null()) };
+}
+
+/// Ends a lane by unwinding, past the kernel's own frames.
+struct Exit;
+
+#[inline(always)]
+fn local() -> *const Local {
+    let local = CURRENT.get();
+    assert!(!local.is_null(), "hostcall's device functions work in kernels only");
+    local
+}
+
+#[inline(always)]
+fn lane() -> &'static CpuLane {
+    // SAFETY: CURRENT; the executor keeps a lane in place while it lives, and nothing that borrows from it
+    // outlives the lane's stack.
+    unsafe { &*(*local()).lane }
+}
+
+/// Calls an executor operation of the running lane.
+#[inline(always)]
+fn operate<R>(operation: impl FnOnce(*mut CpuLane, &'static CpuOperations) -> R) -> R {
+    let local = local();
+    // SAFETY: CURRENT; lane and operations are valid for the lane's life.
+    let (lane, operations) = unsafe { ((*local).lane, &*(*(*local).lane).operations) };
+    let result = operation(lane, operations);
+    CURRENT.set(local);
+    result
+}
+
+pub(crate) fn params() -> &'static LaunchParams {
+    // SAFETY: the executor keeps the parameters valid for the life of the lane.
+    unsafe { &*lane().launch }
+}
+
+pub(crate) fn slot() -> u32 {
+    lane().slot
+}
+
+pub(crate) fn lane_index() -> u32 {
+    lane().lane
+}
+
+pub(crate) fn wave_size() -> u32 {
+    lane().wave_size
+}
+
+pub(crate) fn wave_lanes() -> u64 {
+    u64::MAX >> (64 - lane().wave_lanes)
+}
+
+pub(crate) fn wave_in_workgroup() -> u32 {
+    lane().wave
+}
+
+pub(crate) fn position() -> [u32; 3] {
+    lane().position
+}
+
+pub(crate) fn workgroup_memory() -> *mut u8 {
+    lane().workgroup_memory
+}
+
+#[inline(always)]
+pub(crate) fn converge(site: u64) -> u64 {
+    // SAFETY: the running lane asks its own executor.
+    operate(|lane, operations| unsafe { (operations.converge)(lane, site) })
+}
+
+fn exchange(mask: u64, value: u64) -> [u64; 64] {
+    let mut values = [0; 64];
+    // SAFETY: the running lane asks its own executor, and `values` has room for 64.
+    operate(|lane, operations| unsafe { (operations.exchange)(lane, mask, value, &mut values) });
+    values
+}
+
+pub(crate) fn ballot(mask: u64, yes: bool) -> u64 {
+    if mask.is_power_of_two() {
+        return if yes { mask } else { 0 };
+    }
+    let values = exchange(mask, u64::from(yes));
+    (0..64).filter(|lane| values[*lane] != 0).fold(0, |ballot, lane| ballot | 1 << lane) & mask
+}
+
+pub(crate) fn broadcast(mask: u64, value: u64, from: u32) -> u64 {
+    if mask.is_power_of_two() { value } else { exchange(mask, value)[from as usize] }
+}
+
+#[inline(always)]
+pub(crate) fn sync(mask: u64) {
+    if !mask.is_power_of_two() {
+        exchange(mask, 0);
+    }
+}
+
+#[inline(always)]
+pub(crate) fn wait<F: FnMut() -> bool>(mut poll: F) {
+    unsafe extern "C" fn call<F: FnMut() -> bool>(data: *mut c_void) -> bool {
+        // SAFETY: `data` is the closure of the waiting lane, which stays on its stack until the wait is over,
+        // and only the executor calls it, one call at a time.
+        unsafe { (*data.cast::<F>())() }
+    }
+    // SAFETY: the running lane asks its own executor, with a function and data that fit each other.
+    operate(|lane, operations| unsafe { (operations.wait)(lane, call::<F>, (&raw mut poll).cast()) });
+}
+
+pub(crate) fn pause() {
+    // SAFETY: the running lane asks its own executor.
+    operate(|lane, operations| unsafe { (operations.pause)(lane) });
+    if cancelled() {
+        exit_lane();
+    }
+}
+
+#[inline(always)]
+pub(crate) fn notify() {
+    // SAFETY: the running lane asks its own executor.
+    operate(|lane, operations| unsafe { (operations.notify)(lane) });
+}
+
+pub(crate) fn barrier() {
+    // SAFETY: the running lane asks its own executor.
+    operate(|lane, operations| unsafe { (operations.barrier)(lane) });
+    if cancelled() {
+        exit_lane();
+    }
+}
+
+pub(crate) fn clock_ns() -> u64 {
+    // SAFETY: the running lane asks its own executor.
+    operate(|lane, operations| unsafe { (operations.clock_ns)(lane) })
+}
+
+/// Whether the launch was cancelled, as far as that is known without asking over the link.
+#[inline(always)]
+pub(crate) fn cancelled() -> bool {
+    // SAFETY: the running lane asks its own executor.
+    operate(|lane, operations| unsafe { (operations.cancelled)(lane) })
+}
+
+/// Whether the lane unwinds from a panic, so that it must not wait any more.
+#[inline(always)]
+pub(crate) fn unwinding() -> bool {
+    std::thread::panicking()
+}
+
+pub(crate) fn exit_lane() -> ! {
+    panic::resume_unwind(Box::new(Exit))
+}
+
+/// Runs a kernel's body on one lane. For the entries that `#[kernel]` makes.
+///
+/// # Safety
+/// `lane` is what the executor of a software device passes to a kernel's entry.
+#[doc(hidden)]
+pub unsafe fn enter_cpu(lane: *mut CpuLane, body: impl FnOnce(&Lane)) -> u32 {
+    install_hook();
+    let local = Local { lane, panic: RefCell::new(None) };
+    CURRENT.set(&local);
+    // SAFETY: the executor's promise.
+    let [x, y, z] = unsafe { (*lane).workgroup }.map(u64::from);
+    let [width, height, _] = params().workgroups.map(u64::from);
+    crate::packet::current().set_workgroup((z * height + y) * width + x);
+    let result = panic::catch_unwind(panic::AssertUnwindSafe(|| body(&Lane::new())));
+    CURRENT.set(&local);
+    let code = match result {
+        Ok(()) => ENTRY_DONE,
+        Err(payload) if payload.is::<Exit>() => ENTRY_EXITED,
+        Err(_) => {
+            let text = local.panic.borrow_mut().take();
+            // The report itself may find the launch cancelled, which unwinds again.
+            let _ = panic::catch_unwind(|| {
+                if let Some(text) = text {
+                    crate::panics::report(&text.message, &text.file, text.line, text.column);
+                }
+            });
+            ENTRY_PANICKED
+        }
+    };
+    CURRENT.set(ptr::null());
+    code
+}
+
+/// Keeps a lane's panic from being printed here: its message goes to the host.
+fn install_hook() {
+    static INSTALL: Once = Once::new();
+    INSTALL.call_once(|| {
+        let previous = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            let local = CURRENT.get();
+            if local.is_null() {
+                return previous(info);
+            }
+            let message = info.payload_as_str().unwrap_or("a panic whose payload is no text").to_string();
+            let (file, line, column) =
+                info.location().map_or(("?", 0, 0), |place| (place.file(), place.line(), place.column()));
+            let text = PanicText { message, file: file.to_string(), line, column };
+            // SAFETY: CURRENT: the lane that panics is the one that runs.
+            *unsafe { &*local }.panic.borrow_mut() = Some(text);
+        }));
+    });
+}

@@ -1,0 +1,59 @@
+//! What NVIDIA and AMD share: entering a kernel, and panics.
+
+use super::{block_index, block_count, exit_lane, first_param, set_params, workgroup_barrier};
+use crate::lane::Lane;
+use hostcall_abi::launch::LaunchParams;
+
+/// Runs a kernel's body on one lane, for each workgroup of the grid that falls to this physical one. For the
+/// entries that `#[kernel]` makes.
+///
+/// # Safety
+/// Called once by every lane of a kernel, with the kernel's own first parameter.
+#[doc(hidden)]
+#[inline(always)]
+pub unsafe fn enter_gpu(params: LaunchParams, body: impl Fn(&Lane)) {
+    set_params(&params);
+    let [x, y, z] = params.workgroups.map(u64::from);
+    let total = x * y * z;
+    let mut workgroup = block_index();
+    loop {
+        crate::packet::current().set_workgroup(workgroup);
+        body(&Lane::new());
+        workgroup += block_count();
+        if workgroup >= total {
+            return;
+        }
+        // Workgroup memory, and the barrier itself, are used again.
+        workgroup_barrier();
+    }
+}
+
+pub(crate) fn params() -> &'static LaunchParams {
+    // SAFETY: `enter_gpu` put the parameters where `first_param` looks before anything else ran.
+    unsafe { &*first_param() }
+}
+
+pub(crate) fn unwinding() -> bool {
+    false
+}
+
+#[cfg(not(test))]
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    let (file, line, column) =
+        info.location().map_or(("?", 0, 0), |place| (place.file(), place.line(), place.column()));
+    #[cfg(feature = "panic-text")]
+    {
+        let mut text = crate::panics::Text::new();
+        let _ = core::fmt::write(&mut text, format_args!("{}", info.message()));
+        crate::panics::report(text.as_str(), file, line, column);
+    }
+    #[cfg(not(feature = "panic-text"))]
+    crate::panics::report(
+        info.message().as_str().unwrap_or("a panic whose message needs the feature panic-text"),
+        file,
+        line,
+        column,
+    );
+    exit_lane()
+}
