@@ -1,0 +1,218 @@
+//! The heap that kernels allocate from: a table of what they have, over memory that the device can reach.
+
+use super::caller::caller;
+use hostcall_abi::status::CallError;
+use hostcall_device::services::{HeapHandler, NOT_ALLOCATED};
+use parking_lot::Mutex;
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Largest alignment that a kernel may ask for.
+const MAX_ALIGN: u64 = 65_536;
+
+/// What each allocation counts beside its bytes, for the table's entry.
+const OVERHEAD_BYTES: u64 = 128;
+
+/// Where a [`Heap`]'s memory comes from. Called from the server's threads, so it must not wait for kernels.
+pub trait HeapMemory: Send + Sync + 'static {
+    /// Allocates at least `bytes`, which is not 0, aligned to `align`, a power of two; `None` when there is no
+    /// such memory.
+    fn allocate(&self, bytes: u64, align: u64) -> Option<Block>;
+}
+
+/// Memory that the device can reach.
+pub struct Block {
+    /// Address on the device.
+    pub address: u64,
+    /// Keeps the memory: it is free once this is dropped.
+    pub memory: Box<dyn Any + Send>,
+}
+
+/// Memory of the host's process, for the software device.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessMemory;
+
+impl HeapMemory for ProcessMemory {
+    fn allocate(&self, bytes: u64, align: u64) -> Option<Block> {
+        let spare = align.saturating_sub(align_of::<u64>() as u64);
+        let words = usize::try_from(bytes.checked_add(spare)?.div_ceil(8)).ok()?;
+        // Never filled: the vector owns the memory, and only kernels touch it, through its address.
+        let mut memory = Vec::<u64>::new();
+        memory.try_reserve_exact(words).ok()?;
+        let address = memory.as_mut_ptr().expose_provenance() as u64;
+        Some(Block { address: address.next_multiple_of(align), memory: Box::new(memory) })
+    }
+}
+
+/// What kernels hold of the heap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeapUse {
+    /// Allocations that were not freed.
+    pub allocations: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+}
+
+struct Held {
+    launch: u64,
+    bytes: u64,
+    _block: Block,
+}
+
+#[derive(Default)]
+struct Table {
+    held: HashMap<u64, Held>,
+    /// Bytes held, [`OVERHEAD_BYTES`] each included.
+    charged: u64,
+    failed_frees: u64,
+}
+
+/// The heap of a device's kernels. Clones are the same heap.
+#[derive(Clone)]
+pub struct Heap {
+    memory: Arc<dyn HeapMemory>,
+    limit_bytes: u64,
+    table: Arc<Mutex<Table>>,
+}
+
+impl Heap {
+    /// A heap over `memory` that holds at most `limit_bytes`, some bytes for each allocation included.
+    pub fn new(memory: impl HeapMemory, limit_bytes: u64) -> Self {
+        Self { memory: Arc::new(memory), limit_bytes, table: Arc::default() }
+    }
+
+    /// What a launch allocated that is not freed.
+    pub fn held_by(&self, launch: u64) -> HeapUse {
+        let table = self.table.lock();
+        table.held.values().filter(|held| held.launch == launch).fold(HeapUse::default(), HeapUse::plus)
+    }
+
+    /// Frees what a launch allocated and nobody freed, and says how much that was. No kernel may use it any
+    /// more.
+    pub fn free_launch(&self, launch: u64) -> HeapUse {
+        let mut table = self.table.lock();
+        let leaked: Vec<Held> =
+            table.held.extract_if(|_, held| held.launch == launch).map(|(_, held)| held).collect();
+        let leak = leaked.iter().fold(HeapUse::default(), HeapUse::plus);
+        table.charged -= leak.bytes + leak.allocations * OVERHEAD_BYTES;
+        drop(table);
+        leak
+    }
+
+    /// How often kernels freed what was not allocated, or was freed before.
+    pub fn failed_frees(&self) -> u64 {
+        self.table.lock().failed_frees
+    }
+}
+
+impl HeapUse {
+    fn plus(self, held: &Held) -> Self {
+        Self { allocations: self.allocations + 1, bytes: self.bytes + held.bytes }
+    }
+}
+
+impl HeapHandler for Heap {
+    fn allocate(&self, bytes: u64, align: u64) -> Result<u64, CallError> {
+        if !align.is_power_of_two() || align > MAX_ALIGN {
+            return Ok(0);
+        }
+        let bytes = bytes.max(1);
+        let charge = |table: &Table| {
+            let charged = table.charged.checked_add(bytes.checked_add(OVERHEAD_BYTES)?)?;
+            (charged <= self.limit_bytes).then_some(charged)
+        };
+        // Charged before it is allocated, so that calls at the same time keep to the limit together.
+        {
+            let mut table = self.table.lock();
+            let Some(charged) = charge(&table) else { return Ok(0) };
+            table.charged = charged;
+        }
+        let block = self.memory.allocate(bytes, align);
+        let mut table = self.table.lock();
+        let Some(block) = block else {
+            table.charged -= bytes + OVERHEAD_BYTES;
+            return Ok(0);
+        };
+        let address = block.address;
+        table.held.insert(address, Held { launch: caller().launch, bytes, _block: block });
+        Ok(address)
+    }
+
+    fn free(&self, address: u64) -> Result<(), CallError> {
+        let mut table = self.table.lock();
+        let Some(held) = table.held.remove(&address) else {
+            table.failed_frees += 1;
+            return Err(CallError::Failed(NOT_ALLOCATED));
+        };
+        table.charged -= held.bytes + OVERHEAD_BYTES;
+        // The memory itself goes back outside the lock.
+        drop(table);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heap(limit_bytes: u64) -> Heap {
+        Heap::new(ProcessMemory, limit_bytes)
+    }
+
+    #[test]
+    fn memory_is_aligned_distinct_and_freed_once() {
+        let heap = heap(1 << 30);
+        let mut addresses = Vec::new();
+        for align in (0..=16).map(|bits| 1 << bits) {
+            for bytes in [0, 1, 7, 4096] {
+                let address = heap.allocate(bytes, align).unwrap();
+                assert!(address != 0 && address % align == 0);
+                addresses.push((address, bytes.max(1)));
+            }
+        }
+        addresses.sort_unstable();
+        assert!(addresses.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0));
+        for (address, _) in &addresses {
+            assert_eq!(heap.free(*address), Ok(()));
+            assert_eq!(heap.free(*address), Err(CallError::Failed(NOT_ALLOCATED)));
+        }
+        assert_eq!(heap.failed_frees(), addresses.len() as u64);
+        assert_eq!(heap.held_by(0), HeapUse::default());
+        assert_eq!(heap.table.lock().charged, 0);
+    }
+
+    #[test]
+    fn foreign_addresses_are_refused() {
+        let heap = heap(1 << 30);
+        let address = heap.allocate(64, 8).unwrap();
+        for wrong in [0, 1, address + 8, address - 8, u64::MAX] {
+            assert_eq!(heap.free(wrong), Err(CallError::Failed(NOT_ALLOCATED)));
+        }
+        assert_eq!(heap.free(address), Ok(()));
+    }
+
+    #[test]
+    fn huge_and_misshapen_requests_get_nothing() {
+        let heap = heap(u64::MAX);
+        for (bytes, align) in
+            [(u64::MAX, 1), (u64::MAX - OVERHEAD_BYTES, 8), (1 << 62, 8), (8, 0), (8, 3), (8, 1 << 17)]
+        {
+            assert_eq!(heap.allocate(bytes, align), Ok(0));
+        }
+        assert_eq!(heap.table.lock().charged, 0);
+    }
+
+    #[test]
+    fn the_limit_holds_and_a_launch_can_be_cleaned_up() {
+        let heap = heap(10 * (1000 + OVERHEAD_BYTES));
+        let addresses: Vec<u64> = (0..10).map(|_| heap.allocate(1000, 8).unwrap()).collect();
+        assert!(!addresses.contains(&0));
+        assert_eq!(heap.allocate(1, 1), Ok(0));
+        heap.free(addresses[3]).unwrap();
+        assert_eq!(heap.held_by(0), HeapUse { allocations: 9, bytes: 9000 });
+        assert_eq!(heap.free_launch(7), HeapUse::default());
+        assert_eq!(heap.free_launch(0), HeapUse { allocations: 9, bytes: 9000 });
+        assert_ne!(heap.allocate(1, 1), Ok(0));
+    }
+}

@@ -1,0 +1,217 @@
+//! Printed lines: formats that kernels register once, and lines that name them.
+
+use super::stdio::{Stdio, Stream};
+use hostcall_abi::service::{Method, Reply, Request, Service, number};
+use hostcall_abi::status::CallError;
+use hostcall_format::{Format, RenderError};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Formats of a chunk, and chunks. Together they bound the formats of a printer.
+const CHUNK: usize = 256;
+const CHUNKS: usize = 256;
+
+/// Longest format, in bytes.
+const MAX_TEXT_BYTES: usize = 8 << 10;
+
+/// Bytes of all formats together.
+const MAX_TOTAL_BYTES: usize = 16 << 20;
+
+struct Line {
+    tags: u64,
+    stream: Stream,
+    format: Format,
+}
+
+type Chunk = [OnceLock<Line>; CHUNK];
+
+#[derive(Default)]
+struct Ids {
+    by_format: HashMap<(u64, Stream, Box<str>), u32>,
+    bytes: usize,
+}
+
+/// Prints lines to the standard streams. A service of one method, the post of a line.
+pub struct Printer {
+    stdio: Arc<Stdio>,
+    ids: Mutex<Ids>,
+    /// Format `id` is entry `id - 1`. Entries are never removed, so that printing takes no lock to find one.
+    chunks: Box<[OnceLock<Box<Chunk>>; CHUNKS]>,
+    refused: AtomicU64,
+}
+
+impl Printer {
+    /// A printer without formats.
+    pub fn new(stdio: Arc<Stdio>) -> Self {
+        Self {
+            stdio,
+            ids: Mutex::default(),
+            chunks: Box::new([const { OnceLock::new() }; CHUNKS]),
+            refused: AtomicU64::new(0),
+        }
+    }
+
+    /// The id of a format: the same for the same format.
+    ///
+    /// # Errors
+    /// [`CallError::Malformed`] when `text` is no format string, [`CallError::TooLarge`] when it or all formats
+    /// together are too long, or too many.
+    pub fn register(&self, tags: u64, stream: u32, text: &str) -> Result<u32, CallError> {
+        let stream = Stream::from_number(stream)?;
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(CallError::TooLarge);
+        }
+        let mut ids = self.ids.lock();
+        let Ids { by_format, bytes } = &mut *ids;
+        let index = by_format.len();
+        match by_format.entry((tags, stream, text.into())) {
+            Entry::Occupied(known) => Ok(*known.get()),
+            Entry::Vacant(_) if index == CHUNK * CHUNKS || *bytes + text.len() > MAX_TOTAL_BYTES => {
+                Err(CallError::TooLarge)
+            }
+            Entry::Vacant(place) => {
+                let format = Format::parse(text).map_err(|_| CallError::Malformed)?;
+                let chunk =
+                    self.chunks[index / CHUNK].get_or_init(|| Box::new([const { OnceLock::new() }; CHUNK]));
+                chunk[index % CHUNK].get_or_init(|| Line { tags, stream, format });
+                *bytes += text.len();
+                Ok(*place.insert(index as u32 + 1))
+            }
+        }
+    }
+
+    #[inline]
+    fn line(&self, id: u32) -> Result<&Line, CallError> {
+        let index = (id as usize).checked_sub(1).ok_or(CallError::Malformed)?;
+        let chunk = self.chunks.get(index / CHUNK).and_then(OnceLock::get);
+        chunk.and_then(|chunk| chunk[index % CHUNK].get()).ok_or(CallError::Malformed)
+    }
+
+    /// Prints a line of format `id` whose arguments are these words. Waits while the streams are full.
+    ///
+    /// # Errors
+    /// [`CallError::Malformed`] when there is no such format or its arguments are others.
+    #[inline]
+    pub fn print(&self, id: u32, words: &[u64]) -> Result<(), CallError> {
+        self.append(id, |line, out| line.format.render_words(line.tags, words, out))
+    }
+
+    /// Prints a line of format `id` whose arguments, of types `tags`, are these bytes.
+    ///
+    /// # Errors
+    /// As for [`Printer::print`].
+    pub fn print_bytes(&self, id: u32, tags: u64, data: &[u8]) -> Result<(), CallError> {
+        self.append(id, |line, out| line.format.render_bytes(tags, data, out))
+    }
+
+    #[inline]
+    fn append(
+        &self,
+        id: u32,
+        render: impl FnOnce(&Line, &mut Vec<u8>) -> Result<(), RenderError>,
+    ) -> Result<(), CallError> {
+        let line = self.line(id)?;
+        let rendered = self.stdio.outputs().append(line.stream, |out| render(line, out));
+        rendered.map_err(|_| CallError::Malformed)
+    }
+
+    /// Posted lines that were not printed, because their arguments did not fit their format.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+}
+
+impl Service for super::Shared<Printer> {
+    fn methods(&self) -> &[Method] {
+        // No schema: a post's extra bits are the format's id.
+        &[Method { name: "System::print", number: number::PRINT, schema: 0 }]
+    }
+
+    fn call(&self, _: usize, _: Request<'_>, _: &mut dyn Reply) -> Result<(), CallError> {
+        Err(CallError::TypeMismatch)
+    }
+
+    #[inline]
+    fn post(&self, _: usize, id: u32, request: Request<'_>) {
+        if self.0.print(id, request.words).is_err() {
+            self.0.refused.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::Shared;
+    use crate::services::stdio::Streams;
+    use crate::services::testing::Capture;
+    use hostcall_abi::service::Caller;
+    use hostcall_format::tags;
+
+    fn printer() -> (Shared<Printer>, Capture, Capture) {
+        let (stdout, stderr) = (Capture::default(), Capture::default());
+        let streams =
+            Streams { stdout: Box::new(stdout.clone()), stderr: Box::new(stderr.clone()), ..Streams::none() };
+        (Shared(Arc::new(Printer::new(Arc::new(Stdio::new(streams))))), stdout, stderr)
+    }
+
+    fn post(printer: &Shared<Printer>, id: u32, words: &[u64]) {
+        let request = Request { words, bytes: &[], reply_capacity: 0, caller: Caller::default() };
+        printer.post(0, id, request);
+    }
+
+    #[test]
+    fn lines_go_to_their_streams() {
+        let (printer, stdout, stderr) = printer();
+        let kinds = tags::of(&[tags::UNSIGNED, tags::I32]);
+        let out = printer.0.register(kinds, 1, "{} and {:>4}\n").unwrap();
+        let err = printer.0.register(kinds, 2, "{} and {:>4}\n").unwrap();
+        assert_ne!(out, err);
+        assert_eq!(printer.0.register(kinds, 1, "{} and {:>4}\n"), Ok(out));
+        post(&printer, out, &[7, -3i64 as u64]);
+        post(&printer, err, &[8, 9]);
+        let text = printer.0.register(0, 1, "<{}>\n").unwrap();
+        let data = [&2u64.to_le_bytes()[..], "hé".as_bytes()].concat();
+        assert_eq!(printer.0.print_bytes(text, tags::of(&[tags::STR]), &data), Err(CallError::Malformed));
+        let data = [&3u64.to_le_bytes()[..], "hé".as_bytes()].concat();
+        assert_eq!(printer.0.print_bytes(text, tags::of(&[tags::STR]), &data), Ok(()));
+        printer.0.stdio.flush();
+        assert_eq!(stdout.text(), "7 and   -3\n<hé>\n");
+        assert_eq!(stderr.text(), "8 and    9\n");
+        assert_eq!(printer.0.refused(), 0);
+    }
+
+    #[test]
+    fn lines_that_do_not_fit_their_format_are_counted() {
+        let (printer, stdout, _) = printer();
+        let id = printer.0.register(tags::of(&[tags::BOOL]), 1, "{}\n").unwrap();
+        let missing = printer.0.register(0, 1, "a{}\n").unwrap();
+        for (id, words) in
+            [(0, &[][..]), (3, &[]), (u32::MAX, &[]), (id, &[]), (id, &[2]), (id, &[1, 1]), (missing, &[])]
+        {
+            post(&printer, id, words);
+        }
+        post(&printer, id, &[1]);
+        printer.0.stdio.flush();
+        assert_eq!(stdout.text(), "true\n");
+        assert_eq!(printer.0.refused(), 7);
+    }
+
+    #[test]
+    fn bad_formats_are_refused_and_their_number_is_bounded() {
+        let (printer, ..) = printer();
+        assert_eq!(printer.0.register(0, 0, "x"), Err(CallError::Malformed));
+        assert_eq!(printer.0.register(0, 1, "{"), Err(CallError::Malformed));
+        assert_eq!(printer.0.register(0, 1, &"x".repeat(MAX_TEXT_BYTES + 1)), Err(CallError::TooLarge));
+        let most = (CHUNK * CHUNKS) as u32;
+        for i in 0..most {
+            assert_eq!(printer.0.register(0, 1, &i.to_string()), Ok(i + 1));
+        }
+        assert_eq!(printer.0.register(0, 1, "one more"), Err(CallError::TooLarge));
+        assert_eq!(printer.0.register(0, 1, "5"), Ok(6));
+        assert_eq!(printer.0.print(most, &[]), Ok(()));
+    }
+}

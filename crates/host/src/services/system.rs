@@ -1,0 +1,203 @@
+//! What kernels report of themselves: panics and exit codes, by launch, and printing.
+
+use super::caller::caller;
+use super::print::Printer;
+use hostcall_abi::status::CallError;
+use hostcall_device::system::SystemHandler;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+/// Bytes to which a panic's message and file name are cut.
+const MAX_TEXT_BYTES: usize = 4096;
+
+/// A kernel's panic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Panic {
+    /// The message, cut after 4 KiB.
+    pub message: String,
+    /// Source file.
+    pub file: String,
+    /// Line in the file, from 1.
+    pub line: u32,
+    /// Column in the line, from 1.
+    pub column: u32,
+    /// Position of the workgroup in the grid.
+    pub workgroup: [u32; 3],
+    /// The lane's index in the workgroup.
+    pub lane: u32,
+}
+
+impl fmt::Display for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { message, file, line, column, workgroup: [x, y, z], lane } = self;
+        write!(f, "lane {lane} of workgroup ({x}, {y}, {z}) panicked at {file}:{line}:{column}: {message}")
+    }
+}
+
+/// What a launch's kernels reported.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The first panic.
+    pub panic: Option<Panic>,
+    /// Panics after the first.
+    pub other_panics: u64,
+    /// The first exit code.
+    pub exit_code: Option<i32>,
+}
+
+/// Why a launch should end early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EarlyEnd {
+    /// A lane panicked.
+    Panicked,
+    /// The program asked to exit with this code.
+    Exited(i32),
+}
+
+type OnEnd = Box<dyn Fn(u64, EarlyEnd) + Send + Sync>;
+
+/// The reports of all launches. Clones share them.
+#[derive(Clone, Default)]
+pub struct Reports(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    by_launch: Mutex<HashMap<u64, Report>>,
+    on_end: OnceLock<OnEnd>,
+}
+
+impl Reports {
+    /// Has `on_end` called, on a server's thread, when a launch first reports a panic or an exit code. Only
+    /// the first such function counts.
+    pub fn on_end(&self, on_end: impl Fn(u64, EarlyEnd) + Send + Sync + 'static) {
+        // A second one is dropped, as documented.
+        let _ = self.0.on_end.set(Box::new(on_end));
+    }
+
+    /// Takes what a launch reported. To be called when it has ended, or reports pile up.
+    pub fn take(&self, launch: u64) -> Report {
+        self.0.by_launch.lock().remove(&launch).unwrap_or_default()
+    }
+
+    fn add(&self, launch: u64, end: EarlyEnd, add: impl FnOnce(&mut Report) -> bool) {
+        let first = add(self.0.by_launch.lock().entry(launch).or_default());
+        if let (true, Some(on_end)) = (first, self.0.on_end.get()) {
+            on_end(launch, end);
+        }
+    }
+}
+
+/// The start of `text` that has at most [`MAX_TEXT_BYTES`].
+fn cut(text: &str) -> String {
+    text[..text.floor_char_boundary(MAX_TEXT_BYTES)].to_owned()
+}
+
+/// The handler.
+pub(super) struct SystemReports {
+    pub reports: Reports,
+    pub printer: Arc<Printer>,
+}
+
+impl SystemHandler for SystemReports {
+    fn panic(
+        &self,
+        x: u32,
+        y: u32,
+        z: u32,
+        lane: u32,
+        line: u32,
+        column: u32,
+        launch: u64,
+        message: &str,
+        file: &str,
+    ) -> Result<(), CallError> {
+        // The server knows better than the device, unless the slot has no launch of its own.
+        let launch = if caller().launch == 0 { launch } else { caller().launch };
+        self.reports.add(launch, EarlyEnd::Panicked, |report| {
+            if report.panic.is_some() {
+                report.other_panics += 1;
+                return false;
+            }
+            let workgroup = [x, y, z];
+            report.panic =
+                Some(Panic { message: cut(message), file: cut(file), line, column, workgroup, lane });
+            true
+        });
+        Ok(())
+    }
+
+    fn exit(&self, code: i32) -> Result<(), CallError> {
+        self.reports.add(caller().launch, EarlyEnd::Exited(code), |report| {
+            let first = report.exit_code.is_none();
+            report.exit_code.get_or_insert(code);
+            first
+        });
+        Ok(())
+    }
+
+    fn main_returned(&self, code: i32) -> Result<(), CallError> {
+        let mut reports = self.reports.0.by_launch.lock();
+        reports.entry(caller().launch).or_default().exit_code.get_or_insert(code);
+        Ok(())
+    }
+
+    fn register_format(&self, tags: u64, stream: u32, text: &str) -> Result<u32, CallError> {
+        self.printer.register(tags, stream, text)
+    }
+
+    fn print_bytes(&self, format: u32, tags: u64, data: &[u8]) -> Result<(), CallError> {
+        self.printer.print_bytes(format, tags, data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::stdio::{Stdio, Streams};
+
+    fn system() -> (SystemReports, Arc<Mutex<Vec<(u64, EarlyEnd)>>>) {
+        let stdio = Arc::new(Stdio::new(Streams::none()));
+        let reports = Reports::default();
+        let ends = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&ends);
+        reports.on_end(move |launch, end| seen.lock().push((launch, end)));
+        (SystemReports { reports, printer: Arc::new(Printer::new(stdio)) }, ends)
+    }
+
+    #[test]
+    fn the_first_panic_of_each_launch_is_kept() {
+        let (system, ends) = system();
+        for (launch, message) in [(1, "first"), (1, "second"), (2, "other"), (1, "third")] {
+            system.panic(1, 2, 3, 4, 5, 6, launch, message, "main.rs").unwrap();
+        }
+        let report = system.reports.take(1);
+        assert_eq!(report.other_panics, 2);
+        assert_eq!(
+            report.panic.unwrap().to_string(),
+            "lane 4 of workgroup (1, 2, 3) panicked at main.rs:5:6: first"
+        );
+        assert_eq!(system.reports.take(1), Report::default());
+        assert_eq!(system.reports.take(2).panic.unwrap().message, "other");
+        assert_eq!(*ends.lock(), [(1, EarlyEnd::Panicked), (2, EarlyEnd::Panicked)]);
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let (system, _) = system();
+        system.panic(0, 0, 0, 0, 0, 0, 1, &"é€".repeat(10_000), &"x".repeat(5000)).unwrap();
+        let panic = system.reports.take(1).panic.unwrap();
+        assert!(panic.message.len() > MAX_TEXT_BYTES - 3 && panic.message.len() <= MAX_TEXT_BYTES);
+        assert_eq!(panic.file.len(), MAX_TEXT_BYTES);
+    }
+
+    #[test]
+    fn the_first_exit_code_counts() {
+        let (system, ends) = system();
+        system.exit(3).unwrap();
+        system.exit(0).unwrap();
+        assert_eq!(system.reports.take(0).exit_code, Some(3));
+        assert_eq!(*ends.lock(), [(0, EarlyEnd::Exited(3))]);
+    }
+}
