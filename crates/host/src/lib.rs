@@ -1,1 +1,13 @@
-//! placeholder
+//! hostcall's host runtime: devices, streams and launches, the server that answers kernels' calls, and the
+//! services that come with it.
+//!
+//! The path of a call on this side: [`server`]'s consumer finds it, its dispatch looks the service up and runs
+//! the handler, and the answer goes back through the channel.
+#![deny(unsafe_code)]
+
+pub mod device;
+pub mod server;
+pub mod services;
+
+pub use device::{Device, DeviceBuffer, Error, Event, Grid, LaunchFailure, LaunchKernel, Stream};
+pub use hostcall_device;

@@ -1,0 +1,183 @@
+//! The software device as a backend.
+#![allow(unsafe_code)] // loads images, whose symbols have the types that the ABI gives them
+
+use super::LaunchFailure;
+use super::backend::{Backend, ImageCode, KernelCode, Memory, Running, Start};
+use hostcall_abi::cpu::Entry;
+use hostcall_abi::launch::{KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo};
+use hostcall_abi::layout::{Layout, MAGIC};
+use hostcall_channel::SharedMemory;
+use hostcall_softdev::{Config, Executor, Launch, LaunchError, LaunchHandle};
+use std::any::Any;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+pub(crate) struct Cpu {
+    executor: Executor,
+}
+
+impl Cpu {
+    pub fn open(config: Config) -> Result<Self, String> {
+        Executor::new(config).map(|executor| Self { executor }).map_err(|error| error.to_string())
+    }
+}
+
+/// Bytes that kernels may write at any time, so that the host too accesses them atomically.
+struct CpuMemory {
+    bytes: Box<[AtomicU8]>,
+    start: usize,
+    len: usize,
+}
+
+const ALIGN: usize = 256;
+
+impl CpuMemory {
+    fn new(len: usize) -> Result<Self, String> {
+        let mut bytes = Vec::new();
+        bytes
+            .try_reserve_exact(len + ALIGN)
+            .map_err(|_| format!("there is no room for {len} bytes of device memory"))?;
+        bytes.resize_with(len + ALIGN, AtomicU8::default);
+        let bytes = bytes.into_boxed_slice();
+        let start = bytes.as_ptr().align_offset(ALIGN);
+        Ok(Self { bytes, start, len })
+    }
+
+    fn range(&self, offset: usize, len: usize) -> Result<&[AtomicU8], String> {
+        self.bytes[self.start..self.start + self.len]
+            .get(offset..)
+            .and_then(|bytes| bytes.get(..len))
+            .ok_or_else(|| format!("bytes {offset} to {} lie outside of a buffer of {}", offset + len, self.len))
+    }
+}
+
+impl Memory for CpuMemory {
+    fn address(&self) -> u64 {
+        self.bytes[self.start..].as_ptr() as usize as u64
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), String> {
+        for (to, from) in self.range(offset, bytes.len())?.iter().zip(bytes) {
+            to.store(*from, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), String> {
+        let len = bytes.len();
+        for (to, from) in bytes.iter_mut().zip(self.range(offset, len)?) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+struct CpuKernel {
+    entry: Entry,
+    info: KernelInfo,
+    /// Keeps the image loaded.
+    _image: Option<Arc<libloading::Library>>,
+}
+
+impl KernelCode for CpuKernel {
+    fn info(&self) -> &KernelInfo {
+        &self.info
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+struct CpuImage(Arc<libloading::Library>);
+
+impl ImageCode for CpuImage {
+    fn kernel(&self, name: &str) -> Result<Arc<dyn KernelCode>, String> {
+        let symbol = |prefix: &str| format!("{prefix}{name}");
+        // SAFETY: a symbol of this name is a `KernelInfo`, as `#[kernel]` makes it; its magic is checked
+        // before anything else of it is believed.
+        let info = unsafe {
+            let info = self.0.get::<*const KernelInfo>(symbol(KERNEL_INFO_SYMBOL_PREFIX).as_bytes());
+            **info.map_err(|_| format!("the image has no kernel `{name}`"))?
+        };
+        if info.magic != MAGIC || info.abi_version != u64::from(hostcall_abi::ABI_VERSION) {
+            return Err("the image was made with another version of hostcall; build it again".to_string());
+        }
+        // SAFETY: the info says that this is a hostcall image of this version, whose kernels are entries.
+        let entry = unsafe { self.0.get::<Entry>(symbol(KERNEL_SYMBOL_PREFIX).as_bytes()) };
+        let entry = *entry.map_err(|_| format!("the image has no entry of the kernel `{name}`"))?;
+        Ok(Arc::new(CpuKernel { entry, info, _image: Some(self.0.clone()) }))
+    }
+}
+
+struct CpuRunning(LaunchHandle);
+
+impl Running for CpuRunning {
+    fn wait(&self, timeout: Option<Duration>) -> Option<Result<(), LaunchFailure>> {
+        self.0.wait(timeout).map(|result| result.map(|_| ()).map_err(failure))
+    }
+
+    fn cancel(&self) {
+        self.0.cancel();
+    }
+}
+
+fn failure(error: LaunchError) -> LaunchFailure {
+    match error {
+        LaunchError::Panicked { .. } => LaunchFailure::Panicked(None),
+        LaunchError::Cancelled => LaunchFailure::Cancelled,
+        LaunchError::BadGrid(sentence) => LaunchFailure::Refused(sentence),
+        other => LaunchFailure::Fault(other.to_string()),
+    }
+}
+
+impl Backend for Cpu {
+    fn wave_size(&self) -> u32 {
+        self.executor.config().wave_size
+    }
+
+    fn default_layout(&self) -> Layout {
+        Layout { slots: 2048, lanes: self.wave_size(), ring_entries: 512, bulk_bytes: 4096 }
+    }
+
+    fn shared_memory(&self, layout: Layout) -> Result<SharedMemory, String> {
+        Ok(SharedMemory::allocate(layout))
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>, String> {
+        Ok(Arc::new(CpuMemory::new(bytes)?))
+    }
+
+    fn native_kernel(&self, entry: Entry, info: KernelInfo) -> Option<Arc<dyn KernelCode>> {
+        Some(Arc::new(CpuKernel { entry, info, _image: None }))
+    }
+
+    fn load(&self, image: &Path) -> Result<Box<dyn ImageCode>, String> {
+        // SAFETY: loading runs the image's initialisers; the user asked to run this image.
+        let library = unsafe { libloading::Library::new(image) }
+            .map_err(|error| format!("cannot load {}: {error}", image.display()))?;
+        Ok(Box::new(CpuImage(Arc::new(library))))
+    }
+
+    fn start(&self, start: Start) -> Result<Box<dyn Running>, LaunchFailure> {
+        let kernel = start.kernel.as_any().downcast_ref::<CpuKernel>().expect("the device's own kernel");
+        let launch = Launch {
+            entry: kernel.entry,
+            arguments: start.arguments,
+            params: start.params,
+            keep_alive: Box::new((start.kernel.clone(), start.keep_alive)),
+            notify: start.notify,
+            kernel_name: start.name,
+        };
+        // SAFETY: the entry takes the arguments that its info names, which `enqueue` compared; the parameters
+        // are those of this device's channel, which outlives its launches.
+        let handle = unsafe { self.executor.launch(launch) };
+        handle.map(|handle| Box::new(CpuRunning(handle)) as _).map_err(failure)
+    }
+}

@@ -1,0 +1,354 @@
+//! A consumer thread: looks for calls and posts, and sleeps when there are none.
+//!
+//! What it costs to find a call does not grow with the slots. Lines of doorbells that rang lately are *hot*
+//! and looked at in every pass; of the cold ones, each pass looks at a few in turn. The slots' post rings are
+//! treated the same way.
+
+use super::control::{Command, Shared};
+use super::dispatch;
+use super::registry::Registry;
+use super::watchdog::{Stall, StallState};
+use hostcall_abi::layout::LINE_WORDS;
+use hostcall_abi::status::{CallError, Status};
+use hostcall_channel::host::{Packet, Scanner, Take};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Lines or rings looked at in a pass besides the hot ones.
+const COLD_LINES: usize = 4;
+const COLD_RINGS: usize = 4;
+
+/// Passes between two looks at cold rings.
+const RING_PASSES: u64 = 8;
+
+/// Passes between two looks at the clock while there is work.
+const CLOCK_PASSES: u64 = 256;
+
+/// Fruitless looks after which a hot line or ring is cold.
+const COOL_AFTER: u16 = 1024;
+
+/// Most ring entries taken in one visit, so that one busy wave does not starve the others.
+const ENTRIES_A_VISIT: u32 = 256;
+
+/// Longest sleep: within this time a call is found whose wake-up was lost.
+const LONGEST_SLEEP: Duration = Duration::from_micros(900);
+
+/// How often `on_idle` is called while there is work.
+const IDLE_CALL_EVERY: Duration = Duration::from_millis(1);
+
+/// Things looked at in every pass, of `count` things looked at in turn.
+struct HotSet {
+    hot: Vec<(u32, u16)>,
+    is_hot: Vec<bool>,
+    cursor: u32,
+}
+
+impl HotSet {
+    fn new(count: usize) -> Self {
+        Self { hot: Vec::with_capacity(count), is_hot: vec![false; count], cursor: 0 }
+    }
+
+    /// The next of the first `limit` things in turn.
+    fn next_cold(&mut self, limit: u32) -> u32 {
+        self.cursor = if self.cursor + 1 < limit { self.cursor + 1 } else { 0 };
+        self.cursor
+    }
+
+    fn heat(&mut self, thing: u32) {
+        if !self.is_hot[thing as usize] {
+            self.is_hot[thing as usize] = true;
+            self.hot.push((thing, 0));
+        }
+    }
+}
+
+pub(crate) struct Consumer<'s> {
+    shared: &'s Arc<Shared>,
+    index: usize,
+    scanner: Scanner,
+    packet: Packet,
+    registry: Arc<Registry>,
+    attention_seen: u64,
+    lines: HotSet,
+    rings: HotSet,
+    passes: u64,
+    packets: u64,
+    posts: u64,
+    last_idle_call: Instant,
+    /// Slots that rang without writing all of their words: since when, and whether that was reported.
+    unfinished: Vec<(u32, Instant, bool)>,
+}
+
+impl<'s> Consumer<'s> {
+    pub fn new(shared: &'s Arc<Shared>, index: usize, scanner: Scanner) -> Self {
+        Self {
+            shared,
+            index,
+            packet: Packet::new(),
+            registry: shared.registry(),
+            attention_seen: 0,
+            lines: HotSet::new(scanner.lines()),
+            rings: HotSet::new(scanner.slots().len()),
+            scanner,
+            passes: 0,
+            packets: 0,
+            posts: 0,
+            last_idle_call: Instant::now(),
+            unfinished: Vec::new(),
+        }
+    }
+
+    /// Serves until the server stops; then answers what has rung.
+    pub fn run(mut self) {
+        let mut idle_since: Option<Instant> = None;
+        loop {
+            let attention = self.shared.attention.load(Ordering::Acquire);
+            if attention != self.attention_seen {
+                self.attention_seen = attention;
+                self.registry = self.shared.registry();
+                if self.shared.stopping.load(Ordering::Acquire) {
+                    return self.refuse_all();
+                }
+                for command in self.shared.commands(self.index) {
+                    self.obey(command);
+                }
+            }
+            let worked = self.pass();
+            self.passes += 1;
+            if worked {
+                idle_since = None;
+                if self.passes.is_multiple_of(CLOCK_PASSES) {
+                    self.call_idle_if_due();
+                }
+            } else {
+                std::hint::spin_loop();
+                // The clock costs as much as a pass.
+                if self.passes.is_multiple_of(32) {
+                    let since = *idle_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= self.shared.spin {
+                        self.sleep();
+                    }
+                }
+            }
+        }
+    }
+
+    fn publish_counts(&mut self) {
+        let counters = &self.shared.statistics;
+        counters.packets.fetch_add(std::mem::take(&mut self.packets), Ordering::Relaxed);
+        counters.posts.fetch_add(std::mem::take(&mut self.posts), Ordering::Relaxed);
+    }
+
+    fn call_idle_if_due(&mut self) {
+        if self.last_idle_call.elapsed() >= IDLE_CALL_EVERY {
+            self.last_idle_call = Instant::now();
+            self.publish_counts();
+            (self.shared.on_idle)();
+        }
+    }
+
+    /// Sleeps until a hint, or for a bounded time while launches run.
+    fn sleep(&mut self) {
+        self.publish_counts();
+        (self.shared.on_idle)();
+        self.report_unfinished();
+        let parked = &self.shared.parked[self.index];
+        parked.store(true, Ordering::SeqCst);
+        if self.shared.attention.load(Ordering::SeqCst) == self.attention_seen {
+            if self.shared.attached.load(Ordering::SeqCst) == 0 {
+                std::thread::park_timeout(Duration::from_secs(1));
+            } else {
+                std::thread::park_timeout(LONGEST_SLEEP);
+            }
+        }
+        parked.store(false, Ordering::Relaxed);
+    }
+
+    /// Slots of this consumer that may be in use, counted from its first.
+    fn in_use(&self) -> u32 {
+        let slots = self.scanner.slots();
+        self.shared.slots_in_use.load(Ordering::Relaxed).min(slots.end).saturating_sub(slots.start)
+    }
+
+    /// Looks at the hot lines and rings and at some of the cold ones. Whether there was work.
+    #[inline]
+    fn pass(&mut self) -> bool {
+        let in_use = self.in_use();
+        if in_use == 0 {
+            return false;
+        }
+        let lines = in_use.div_ceil(LINE_WORDS as u32);
+        let mut worked = false;
+        let mut at = 0;
+        while let Some(&(line, _)) = self.lines.hot.get(at) {
+            let found = self.line(line);
+            worked |= found;
+            let (_, fruitless) = &mut self.lines.hot[at];
+            *fruitless = if found { 0 } else { *fruitless + 1 };
+            if *fruitless > COOL_AFTER {
+                self.lines.is_hot[line as usize] = false;
+                self.lines.hot.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        for _ in 0..COLD_LINES.min(lines as usize) {
+            let line = self.lines.next_cold(lines);
+            if !self.lines.is_hot[line as usize] && self.line(line) {
+                worked = true;
+                self.lines.heat(line);
+            }
+        }
+        self.visit_rings(in_use) || worked
+    }
+
+    fn visit_rings(&mut self, in_use: u32) -> bool {
+        let mut worked = false;
+        let mut at = 0;
+        while let Some(&(ring, _)) = self.rings.hot.get(at) {
+            let found = self.ring(ring);
+            worked |= found;
+            let (_, fruitless) = &mut self.rings.hot[at];
+            *fruitless = if found { 0 } else { *fruitless + 1 };
+            if *fruitless > COOL_AFTER {
+                self.rings.is_hot[ring as usize] = false;
+                self.rings.hot.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        if self.passes.is_multiple_of(RING_PASSES) {
+            for _ in 0..COLD_RINGS.min(in_use as usize) {
+                let ring = self.rings.next_cold(in_use);
+                if !self.rings.is_hot[ring as usize] && self.ring(ring) {
+                    worked = true;
+                    self.rings.heat(ring);
+                }
+            }
+        }
+        worked
+    }
+
+    /// Serves the calls of a line. Whether there were any.
+    #[inline]
+    fn line(&mut self, line: u32) -> bool {
+        let memory = &self.shared.memory;
+        let mut rung = self.scanner.rung(memory.region(), line as usize);
+        let worked = rung != 0;
+        while rung != 0 {
+            let slot = self.scanner.first_slot(line as usize) + rung.trailing_zeros();
+            rung &= rung - 1;
+            self.slot(slot);
+        }
+        worked
+    }
+
+    #[inline]
+    fn slot(&mut self, slot: u32) {
+        let shared = self.shared;
+        let region = shared.memory.region();
+        match self.scanner.take(region, slot, &mut self.packet) {
+            Take::Call(answer) => {
+                self.packets += 1;
+                if !self.unfinished.is_empty() {
+                    self.unfinished.retain(|(unfinished, ..)| *unfinished != slot);
+                }
+                dispatch::packet(shared, &self.registry, &self.scanner, &self.packet, answer);
+            }
+            Take::NotYet => self.not_yet(slot),
+            Take::PostsFirst(_) => {
+                // The call is looked at again in the next pass; posts that never come make it unfinished.
+                if !self.ring(slot - self.scanner.slots().start) {
+                    self.not_yet(slot);
+                }
+            }
+            Take::Garbage(_) => {
+                shared.statistics.broken_slots.fetch_add(1, Ordering::Relaxed);
+                (shared.on_broken)(slot, shared.owner(slot).launch);
+            }
+        }
+    }
+
+    /// Remembers a slot that rang and has not written all that its call consists of.
+    fn not_yet(&mut self, slot: u32) {
+        if !self.unfinished.iter().any(|(unfinished, ..)| *unfinished == slot) {
+            self.unfinished.push((slot, Instant::now(), false));
+        } else if self.passes.is_multiple_of(CLOCK_PASSES) {
+            self.report_unfinished();
+        }
+    }
+
+    /// Takes a slot's posts. Whether there were any.
+    #[inline]
+    fn ring(&mut self, ring: u32) -> bool {
+        let (shared, registry) = (self.shared, &self.registry);
+        let slot = self.scanner.slots().start + ring;
+        let region = shared.memory.region();
+        let batch = self.scanner.take_posts(region, slot, ENTRIES_A_VISIT, |post| {
+            dispatch::post(shared, registry, slot, post);
+        });
+        self.posts += u64::from(batch.posts);
+        if batch.garbage > 0 {
+            shared.statistics.garbage_posts.fetch_add(batch.garbage.into(), Ordering::Relaxed);
+        }
+        batch.posts + batch.garbage > 0
+    }
+
+    fn report_unfinished(&mut self) {
+        for (slot, since, reported) in &mut self.unfinished {
+            let waited = since.elapsed();
+            if !*reported && waited >= self.shared.watchdog.stall_after() {
+                *reported = true;
+                self.shared.watchdog.report(&Stall {
+                    slot: *slot,
+                    launch: self.shared.owner(*slot).launch,
+                    service: "a service".to_string(),
+                    waited,
+                    state: StallState::Words,
+                });
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        let first = self.scanner.slots().start;
+        match command {
+            Command::Flush(slots, done) => {
+                for slot in slots {
+                    while self.ring(slot - first) {}
+                }
+                self.publish_counts();
+                (self.shared.on_idle)();
+                let _ = done.send(());
+            }
+            Command::Reset(slots, done) => {
+                for slot in slots.clone() {
+                    self.scanner.reset(self.shared.memory.region(), slot);
+                }
+                self.unfinished.retain(|(slot, ..)| !slots.contains(slot));
+                let _ = done.send(());
+            }
+        }
+    }
+
+    /// Answers every call that has rung; those that ring later find the stop word.
+    fn refuse_all(&mut self) {
+        let region = self.shared.memory.region();
+        for line in 0..self.scanner.lines() {
+            let mut rung = self.scanner.rung(region, line);
+            while rung != 0 {
+                let slot = self.scanner.first_slot(line) + rung.trailing_zeros();
+                rung &= rung - 1;
+                if let Take::Call(answer) = self.scanner.take(region, slot, &mut self.packet) {
+                    answer.all(region, Status::Error(CallError::Cancelled));
+                }
+            }
+        }
+        for command in self.shared.commands(self.index) {
+            self.obey(command);
+        }
+        self.publish_counts();
+        (self.shared.on_idle)();
+    }
+}

@@ -1,0 +1,140 @@
+//! Calls whose handlers may wait: a worker thread or a future for each lane, and a ticket that answers the
+//! packet once, whoever is first: the handler, the deadline, or a cancellation.
+
+use super::control::Shared;
+use super::dispatch;
+use super::registry::{Entry, Handler};
+use hostcall_abi::service::OwnedRequest;
+use hostcall_abi::status::{CallError, Status};
+use hostcall_abi::word::Kind;
+use hostcall_channel::host::DetachedAnswer;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The right to answer a packet, shared by its lanes' handlers, the watchdog and cancellations.
+pub(crate) struct Ticket {
+    answer: Mutex<Answering>,
+    pub entry: Arc<Entry>,
+    pub slot: u32,
+    pub launch: u64,
+    pub started: Instant,
+    pub deadline: Option<Instant>,
+}
+
+struct Answering {
+    answer: Option<DetachedAnswer>,
+    lanes_left: usize,
+}
+
+impl Ticket {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Answering> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers one lane, unless the packet was answered as a whole meanwhile.
+    fn lane(&self, answer: impl FnOnce(&mut DetachedAnswer)) {
+        let mut answering = self.lock();
+        if let Some(detached) = &mut answering.answer {
+            answer(detached);
+            answering.lanes_left -= 1;
+            if answering.lanes_left == 0 {
+                answering.answer = None;
+            }
+        }
+    }
+
+    /// Gives the lanes that have no answer yet this error; handlers that still run answer nobody.
+    pub fn give_up(&self, error: CallError) {
+        if let Some(mut answer) = self.lock().answer.take() {
+            answer.rest(Status::Error(error));
+        }
+    }
+
+    /// Whether lanes still wait.
+    pub fn is_open(&self) -> bool {
+        self.lock().answer.is_some()
+    }
+}
+
+/// A packet's handlers.
+pub(crate) struct Job {
+    shared: Arc<Shared>,
+    ticket: Arc<Ticket>,
+    kind: Kind,
+}
+
+impl Job {
+    pub fn start(
+        shared: &Arc<Shared>,
+        entry: Arc<Entry>,
+        kind: Kind,
+        answer: DetachedAnswer,
+        requests: Vec<Result<OwnedRequest, CallError>>,
+        timeout_us: Option<u32>,
+    ) {
+        let started = Instant::now();
+        let ticket = Arc::new(Ticket {
+            slot: answer.answer().slot(),
+            launch: shared.owner(answer.answer().slot()).launch,
+            answer: Mutex::new(Answering { lanes_left: requests.len(), answer: Some(answer) }),
+            entry: entry.clone(),
+            started,
+            deadline: timeout_us.map(|us| started + Duration::from_micros(us.into())),
+        });
+        shared.watchdog.watch(&ticket);
+        for (rank, request) in requests.into_iter().enumerate() {
+            let job = Job { shared: shared.clone(), ticket: ticket.clone(), kind };
+            let rank = rank as u32;
+            let request = match request {
+                Ok(request) => request,
+                Err(error) => {
+                    job.finish(rank, 0, Err(error));
+                    continue;
+                }
+            };
+            let lane = request.caller.lane;
+            match &entry.handler {
+                Handler::Sync(service, _) => {
+                    let (service, index) = (service.clone(), entry.index);
+                    blocking::unblock(move || {
+                        let result = dispatch::run_for_bytes(service.as_ref(), index, request.as_request());
+                        job.finish(rank, lane, result);
+                    })
+                    .detach();
+                }
+                Handler::Async(service) => {
+                    let (service, index) = (service.clone(), entry.index);
+                    smol::spawn(async move {
+                        use futures_lite::FutureExt;
+                        let capacity = request.reply_capacity;
+                        let handler = async { service.call(index, request).await };
+                        let result = match AssertUnwindSafe(handler).catch_unwind().await {
+                            Ok(Ok(reply)) if reply.bytes.len() <= capacity => Ok((reply.words, reply.bytes)),
+                            Ok(Ok(_)) => Err(CallError::TooLarge),
+                            Ok(Err(error)) => Err(error),
+                            Err(_) => Err(CallError::Panicked),
+                        };
+                        job.finish(rank, lane, result);
+                    })
+                    .detach();
+                }
+            }
+        }
+    }
+
+    fn finish(&self, rank: u32, lane: u8, result: Result<(Vec<u64>, Vec<u8>), CallError>) {
+        self.ticket.lane(|detached| {
+            let (status, words) = if self.kind == Kind::Words {
+                match result {
+                    Ok((words, _)) => return detached.lane(rank, Status::Ok, &words),
+                    Err(error) => (Status::Error(error), [0; 2]),
+                }
+            } else {
+                let region = detached.region();
+                dispatch::put_bytes(&self.shared, region, detached.answer(), rank, lane, result)
+            };
+            detached.lane(rank, status, &words);
+        });
+    }
+}
