@@ -6,6 +6,8 @@ mod kernel;
 mod options;
 mod print;
 mod service;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use proc_macro::TokenStream;

@@ -1,0 +1,68 @@
+//! Mistakes and what they are told.
+
+use proc_macro2::TokenStream;
+use syn::Result;
+
+fn tokens(text: &str) -> TokenStream {
+    text.parse().unwrap()
+}
+
+#[track_caller]
+fn refused(result: Result<TokenStream>, part: &str) {
+    let error = result.expect_err("the macro should refuse this").to_string();
+    assert!(error.contains(part), "{error}");
+}
+
+#[test]
+fn wrong_kernels() {
+    for (options, item, part) in [
+        ("", "fn k() {}", "`lane: &Lane`"),
+        ("", "fn k(lane: Lane) {}", "`lane: &Lane`"),
+        ("", "fn k(&self) {}", "`lane: &Lane`"),
+        ("", "fn k(lane: &Lane, out: &mut [u64]) {}", "`&[Global<T>]`"),
+        ("", "fn k(lane: &Lane) -> u32 { 0 }", "returns nothing"),
+        ("", "fn k<T>(lane: &Lane, x: T) {}", "generic"),
+        ("", "async fn k(lane: &Lane) {}", "async"),
+        ("name = \"a b\"", "fn k(lane: &Lane) {}", "ASCII"),
+        ("name = \"info_x\"", "fn k(lane: &Lane) {}", "info_"),
+        ("name", "fn k(lane: &Lane) {}", "`name = ...`"),
+        ("lanes = 3", "fn k(lane: &Lane) {}", "unknown or repeated option `lanes`"),
+    ] {
+        refused(crate::kernel::kernel(tokens(options), tokens(item)), part);
+    }
+    refused(crate::kernel::main(tokens(""), tokens("fn main(lane: &Lane, x: u32) {}")), "environment");
+    refused(crate::kernel::main(tokens("name = 3"), tokens("fn main() {}")), "unknown");
+}
+
+#[test]
+fn wrong_services() {
+    for (item, part) in [
+        ("trait S {}", "at least one"),
+        ("trait S<T> { fn f(); }", "generic"),
+        ("trait S: Clone { fn f(); }", "supertraits"),
+        ("trait S { const C: u8; }", "methods only"),
+        ("trait S { fn f() {} }", "end with `;`"),
+        ("trait S { fn f<T>(); }", "generic"),
+        ("trait S { fn f(&self); }", "no `self`"),
+        ("trait S { fn f(out: &mut [u8], x: u32); }", "last"),
+        ("trait S { fn f(x: &u32); }", "`Wire` value"),
+        ("trait S { fn f() -> &str; }", "`&mut [u8]`"),
+        ("trait S { fn serve(); }", "this name"),
+    ] {
+        refused(crate::service::service(tokens(""), tokens(item)), part);
+    }
+    let many: String = (0..17).map(|i| format!("fn f{i}();")).collect();
+    refused(crate::service::service(tokens(""), tokens(&format!("trait S {{ {many} }}"))), "16 methods");
+    refused(crate::service::service(tokens("internal = 1"), tokens("trait S { fn f(); }")), "flag");
+}
+
+#[test]
+fn wrong_wire_types_and_lines() {
+    refused(crate::wire::derive(syn::parse_str("enum Never {}").unwrap()), "without variants");
+    refused(crate::wire::derive(syn::parse_str("union U { a: u32 }").unwrap()), "enum");
+    let print = |line| crate::print::print(tokens(line), crate::print::Stream::Stdout, "\n");
+    refused(print("\"{\""), "expected `}`");
+    refused(print("\"{:q}\", 1"), "unknown format type");
+    refused(print("concat!(\"a\")"), "string literal");
+    refused(print("\"\", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13"), "12 arguments");
+}
