@@ -94,14 +94,8 @@ pub(crate) fn call<A: Wire, R: Wire>(
     let capacity = R::WORDS * 8 + output.len();
     let filled = packet::held(group, |slot| {
         let share = slot.region().layout().bulk_share(group.count);
-        let lane = Exchange {
-            slot,
-            method,
-            options,
-            argument_words: A::WORDS,
-            result_words: R::WORDS,
-            capacity,
-        };
+        let lane =
+            Exchange { slot, method, options, argument_words: A::WORDS, result_words: R::WORDS, capacity };
         if group.all(message.len() <= share && capacity <= share) {
             return lane.run(group, &message, &mut result, output);
         }

@@ -36,11 +36,7 @@ pub const MAX_TYPED_WORDS: usize = 64;
 /// The call's status. When the launch was cancelled, the first call to learn of it returns
 /// [`CallError::Cancelled`] and the lane's next call ends the lane.
 #[inline]
-pub fn call<A: Wire, R: Wire>(
-    method: &Method,
-    options: CallOptions,
-    arguments: &A,
-) -> Result<R, CallError> {
+pub fn call<A: Wire, R: Wire>(method: &Method, options: CallOptions, arguments: &A) -> Result<R, CallError> {
     if A::WORDS > MAX_WORDS || R::WORDS > MAX_WORDS {
         return bulk::call(method, options, arguments, &[], &mut []).map(|(result, _)| result);
     }
@@ -48,9 +44,8 @@ pub fn call<A: Wire, R: Wire>(
     let mut line = Line::default();
     arguments.to_words(&mut line.words[..A::WORDS]);
     let group = Group::converge(site(method, Kind::Words));
-    let reply = packet::held(group, |slot| {
-        packet::exchange(slot, group, head::<A, R>(method, options), line)
-    })?;
+    let reply =
+        packet::held(group, |slot| packet::exchange(slot, group, head::<A, R>(method, options), line))?;
     R::from_words(&reply.words).ok_or(CallError::Malformed)
 }
 

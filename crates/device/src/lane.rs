@@ -186,7 +186,9 @@ impl Lane {
 
     /// Asks over the link whether the launch was cancelled, for long kernels that make no calls.
     pub fn is_cancelled(&self) -> bool {
-        target::cancelled() || crate::packet::region().cancelled(self.launch()) || crate::packet::region().stopped()
+        target::cancelled()
+            || crate::packet::region().cancelled(self.launch())
+            || crate::packet::region().stopped()
     }
 }
 

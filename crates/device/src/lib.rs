@@ -35,6 +35,7 @@ mod pending;
 mod post;
 pub mod print;
 pub mod process;
+mod remote;
 pub mod services;
 pub mod system;
 mod target;
@@ -47,9 +48,9 @@ pub mod __private;
 // The macros name this crate, also in its own modules.
 extern crate self as hostcall_device;
 
+pub use global::{Global, Word};
 pub use hostcall_abi as abi;
 pub use hostcall_abi::CallError;
-pub use global::{Global, Word};
 pub use hostcall_macros::{Wire, eprint, eprintln, kernel, main, print, println, service};
 pub use lane::Lane;
-
+pub use remote::RemoteCall;

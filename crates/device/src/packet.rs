@@ -158,12 +158,7 @@ pub(crate) fn receive(slot: Slot<'static>, rank: u32, packet: &InFlight) -> Resu
 
 /// Sends a packet and waits for the reply.
 #[inline(always)]
-pub(crate) fn exchange(
-    slot: Slot<'static>,
-    group: Group,
-    head: Head,
-    line: Line,
-) -> Result<Line, CallError> {
+pub(crate) fn exchange(slot: Slot<'static>, group: Group, head: Head, line: Line) -> Result<Line, CallError> {
     let packet = send(slot, group, head, line);
     let reply = receive(slot, group.rank, &packet);
     // The slot's lines are used again only after every lane has its reply.

@@ -6,8 +6,10 @@
 #![deny(unsafe_code)]
 
 pub mod device;
+mod hostcall;
 pub mod server;
 pub mod services;
 
 pub use device::{Device, DeviceBuffer, Error, Event, Grid, LaunchFailure, LaunchKernel, Stream};
+pub use hostcall::Hostcall;
 pub use hostcall_device;

@@ -1,6 +1,6 @@
 //! What NVIDIA and AMD share: entering a kernel, and panics.
 
-use super::{block_index, block_count, exit_lane, first_param, set_params, workgroup_barrier};
+use super::{block_count, block_index, exit_lane, first_param, set_params, workgroup_barrier};
 use crate::lane::Lane;
 use hostcall_abi::launch::LaunchParams;
 

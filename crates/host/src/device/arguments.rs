@@ -1,7 +1,7 @@
 //! Kernel arguments: what the host passes for each parameter type, checked at compile time.
 #![allow(unsafe_code)] // raw arguments are copied as bytes
 
-use super::buffer::DeviceBuffer;
+use super::buffer::{DeviceBuffer, PinnedBuffer};
 use hostcall_abi::launch::RawSlice;
 use hostcall_device::kernel::{KernelArg, Plain, Ref, Slice};
 use hostcall_device::{Global, Word};
@@ -37,6 +37,15 @@ impl<T: Plain + Word> IntoArg<Slice<Global<T>>> for &DeviceBuffer<T> {
     }
     fn keep_alive(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         keep(self)
+    }
+}
+
+impl<T: Plain + Word> IntoArg<Slice<Global<T>>> for &PinnedBuffer<T> {
+    fn raw(&self) -> RawSlice {
+        RawSlice { address: self.address(), len: self.len() as u64 }
+    }
+    fn keep_alive(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        Some(Arc::new(self.memory.clone()))
     }
 }
 

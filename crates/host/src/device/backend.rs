@@ -14,12 +14,18 @@ use std::time::Duration;
 pub(crate) trait Memory: Send + Sync {
     /// Address as the device sees it. A multiple of 256.
     fn address(&self) -> u64;
-    /// Bytes.
-    fn len(&self) -> usize;
-    /// Copies `bytes` to `offset`; both lie inside.
+    /// Copies `bytes` to `offset`, a multiple of 8.
     fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), String>;
-    /// Copies from `offset`.
+    /// Copies from `offset`, a multiple of 8.
     fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), String>;
+}
+
+/// Memory that host and kernels both reach at any time, freed when dropped.
+pub(crate) trait Pinned: Send + Sync {
+    /// Address as the device sees it. A multiple of 256.
+    fn address(&self) -> u64;
+    /// Address as the host sees it: as many zeroed bytes as were asked for, until it is dropped.
+    fn host_address(&self) -> *mut u8;
 }
 
 /// A kernel that the device can launch.
@@ -60,8 +66,11 @@ pub(crate) trait Backend: Send + Sync {
     fn shared_memory(&self, layout: Layout) -> Result<SharedMemory, String>;
     /// Zeroed memory of the device.
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>, String>;
+    /// Zeroed memory that host and kernels both reach.
+    fn pin(&self, bytes: usize) -> Result<Arc<dyn Pinned>, String>;
     /// A kernel that is part of this process, when the device can run such.
-    fn native_kernel(&self, entry: hostcall_abi::cpu::Entry, info: KernelInfo) -> Option<Arc<dyn KernelCode>>;
+    fn native_kernel(&self, entry: hostcall_abi::cpu::Entry, info: KernelInfo)
+    -> Option<Arc<dyn KernelCode>>;
     /// Loads an image and returns a function that finds its kernels by name.
     fn load(&self, image: &Path) -> Result<Box<dyn ImageCode>, String>;
     /// Starts a kernel.

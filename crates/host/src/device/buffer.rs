@@ -1,10 +1,12 @@
 //! Memory of a device as a typed buffer.
 #![allow(unsafe_code)] // plain values are copied as bytes
 
-use super::backend::Memory;
+use super::backend::{Memory, Pinned};
 use super::{Device, Error};
 use hostcall_device::kernel::Plain;
+use hostcall_device::{Global, Word};
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// `len` values of type `T` in a device's memory. Launches that use it keep it alive.
@@ -91,5 +93,45 @@ impl<T: Plain> DeviceBuffer<T> {
             values.set_len(self.len);
         }
         Ok(values)
+    }
+}
+
+/// `len` values of type `T` that host and running kernels both read and write, at the speed of the link. It is
+/// a slice of [`Global`]s on the host too. Launches that use it keep it alive; clones are the same memory.
+#[derive(Clone)]
+pub struct PinnedBuffer<T: Word> {
+    pub(super) memory: Arc<dyn Pinned>,
+    len: usize,
+    values: PhantomData<Global<T>>,
+}
+
+impl Device {
+    /// A pinned buffer of `len` values, all zero.
+    ///
+    /// # Errors
+    /// When there is no room for it.
+    pub fn pinned<T: Word>(&self, len: usize) -> Result<PinnedBuffer<T>, Error> {
+        let bytes = len
+            .checked_mul(size_of::<T>())
+            .ok_or_else(|| Error::Device(format!("a buffer of {len} values is larger than any memory")))?;
+        let memory = self.inner.backend.pin(bytes).map_err(Error::Device)?;
+        Ok(PinnedBuffer { memory, len, values: PhantomData })
+    }
+}
+
+impl<T: Word> PinnedBuffer<T> {
+    /// Address of the first value as the device sees it.
+    pub fn address(&self) -> u64 {
+        self.memory.address()
+    }
+}
+
+impl<T: Word> Deref for PinnedBuffer<T> {
+    type Target = [Global<T>];
+
+    fn deref(&self) -> &[Global<T>] {
+        // SAFETY: the memory has `len` zeroed values at this address, aligned to 256 bytes, while `self`
+        // lives, and host and kernels access them as `Global`s.
+        unsafe { std::slice::from_raw_parts(self.memory.host_address().cast::<Global<T>>(), self.len) }
     }
 }

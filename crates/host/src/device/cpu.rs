@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // loads images, whose symbols have the types that the ABI gives them
 
 use super::LaunchFailure;
-use super::backend::{Backend, ImageCode, KernelCode, Memory, Running, Start};
+use super::backend::{Backend, ImageCode, KernelCode, Memory, Pinned, Running, Start};
 use hostcall_abi::cpu::Entry;
 use hostcall_abi::launch::{KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo};
 use hostcall_abi::layout::{Layout, MAGIC};
@@ -11,7 +11,7 @@ use hostcall_softdev::{Config, Executor, Launch, LaunchError, LaunchHandle};
 use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub(crate) struct Cpu {
@@ -24,9 +24,9 @@ impl Cpu {
     }
 }
 
-/// Bytes that kernels may write at any time, so that the host too accesses them atomically.
+/// Words that kernels may write at any time, so that the host too accesses them atomically.
 struct CpuMemory {
-    bytes: Box<[AtomicU8]>,
+    words: Box<[AtomicU64]>,
     start: usize,
     len: usize,
 }
@@ -35,46 +35,61 @@ const ALIGN: usize = 256;
 
 impl CpuMemory {
     fn new(len: usize) -> Result<Self, String> {
-        let mut bytes = Vec::new();
-        bytes
-            .try_reserve_exact(len + ALIGN)
+        let count = (len + ALIGN).div_ceil(8);
+        let mut words = Vec::new();
+        words
+            .try_reserve_exact(count)
             .map_err(|_| format!("there is no room for {len} bytes of device memory"))?;
-        bytes.resize_with(len + ALIGN, AtomicU8::default);
-        let bytes = bytes.into_boxed_slice();
-        let start = bytes.as_ptr().align_offset(ALIGN);
-        Ok(Self { bytes, start, len })
+        words.resize_with(count, AtomicU64::default);
+        let words = words.into_boxed_slice();
+        let start = words.as_ptr().align_offset(ALIGN);
+        Ok(Self { words, start, len })
     }
 
-    fn range(&self, offset: usize, len: usize) -> Result<&[AtomicU8], String> {
-        self.bytes[self.start..self.start + self.len]
-            .get(offset..)
-            .and_then(|bytes| bytes.get(..len))
-            .ok_or_else(|| format!("bytes {offset} to {} lie outside of a buffer of {}", offset + len, self.len))
+    fn range(&self, offset: usize, len: usize) -> Result<&[AtomicU64], String> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.len && offset.is_multiple_of(8) => {
+                Ok(&self.words[self.start + offset / 8..][..len.div_ceil(8)])
+            }
+            _ => Err(format!("{len} bytes at {offset} do not lie in a buffer of {} bytes", self.len)),
+        }
     }
 }
 
 impl Memory for CpuMemory {
     fn address(&self) -> u64 {
-        self.bytes[self.start..].as_ptr() as usize as u64
-    }
-
-    fn len(&self) -> usize {
-        self.len
+        self.words[self.start..].as_ptr() as usize as u64
     }
 
     fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), String> {
-        for (to, from) in self.range(offset, bytes.len())?.iter().zip(bytes) {
-            to.store(*from, Ordering::Relaxed);
+        for (word, chunk) in self.range(offset, bytes.len())?.iter().zip(bytes.chunks(8)) {
+            let mut value = [0; 8];
+            if chunk.len() < 8 {
+                value = word.load(Ordering::Relaxed).to_le_bytes();
+            }
+            value[..chunk.len()].copy_from_slice(chunk);
+            word.store(u64::from_le_bytes(value), Ordering::Relaxed);
         }
         Ok(())
     }
 
     fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), String> {
-        let len = bytes.len();
-        for (to, from) in bytes.iter_mut().zip(self.range(offset, len)?) {
-            *to = from.load(Ordering::Relaxed);
+        let words = self.range(offset, bytes.len())?;
+        for (chunk, word) in bytes.chunks_mut(8).zip(words) {
+            let value = word.load(Ordering::Relaxed).to_le_bytes();
+            chunk.copy_from_slice(&value[..chunk.len()]);
         }
         Ok(())
+    }
+}
+
+impl Pinned for CpuMemory {
+    fn address(&self) -> u64 {
+        Memory::address(self)
+    }
+
+    fn host_address(&self) -> *mut u8 {
+        self.words[self.start..].as_ptr().cast::<u8>().cast_mut()
     }
 }
 
@@ -151,6 +166,10 @@ impl Backend for Cpu {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>, String> {
+        Ok(Arc::new(CpuMemory::new(bytes)?))
+    }
+
+    fn pin(&self, bytes: usize) -> Result<Arc<dyn Pinned>, String> {
         Ok(Arc::new(CpuMemory::new(bytes)?))
     }
 

@@ -70,7 +70,10 @@ impl Grid {
             return refuse(format!("a workgroup has at most 1024 lanes, not {lanes}"));
         }
         if count.saturating_mul(lanes) > u64::from(u32::MAX) {
-            return refuse(format!("a grid has at most {} lanes, not {count} workgroups of {lanes}", u32::MAX));
+            return refuse(format!(
+                "a grid has at most {} lanes, not {count} workgroups of {lanes}",
+                u32::MAX
+            ));
         }
         Ok(())
     }
@@ -202,7 +205,10 @@ pub trait LaunchKernel<P> {
 impl<P> LaunchKernel<P> for Kernel<P> {
     fn launch(&self, stream: &Stream, grid: Grid, arguments: impl Arguments<P>) -> Result<(), Error> {
         let code = stream.device().backend.native_kernel(self.entry, self.info).ok_or_else(|| {
-            Error::Device(format!("{} runs kernels of images only; load one and use `Image::typed`", stream.device().name))
+            Error::Device(format!(
+                "{} runs kernels of images only; load one and use `Image::typed`",
+                stream.device().name
+            ))
         })?;
         enqueue(stream, self.name, code, grid, arguments.pack())
     }

@@ -11,7 +11,7 @@ mod slots;
 mod stream;
 
 pub use arguments::{Arguments, IntoArg};
-pub use buffer::DeviceBuffer;
+pub use buffer::{DeviceBuffer, PinnedBuffer};
 pub use builder::{DeviceBuilder, DeviceInfo, devices};
 pub use event::Event;
 pub use launch::{Grid, Image, LaunchKernel, LoadedKernel};
@@ -172,7 +172,7 @@ impl Device {
         self.inner.server.waiting()
     }
 
-    /// The number of the next one-call service. See [`crate::Hostcall`].
+    /// The next number for a closure, counted from 0. See [`crate::Hostcall`].
     pub(crate) fn next_hostcall(&self) -> u64 {
         self.inner.hostcalls.fetch_add(1, Ordering::Relaxed)
     }

@@ -137,7 +137,8 @@ impl Shared {
 
     /// Queues a post for the thread that runs handlers which may wait, in order.
     pub fn post_later(&self, entry: Arc<Entry>, post: Post, caller: Caller) {
-        let queued = lock(&self.posts).as_ref().is_some_and(|posts| posts.send((entry, post, caller)).is_ok());
+        let queued =
+            lock(&self.posts).as_ref().is_some_and(|posts| posts.send((entry, post, caller)).is_ok());
         if !queued {
             self.statistics.count_refused_post();
         }
@@ -152,12 +153,8 @@ fn run_posts(shared: &Shared, posts: &mpsc::Receiver<PostLater>) {
         let run = || match &entry.handler {
             Handler::Sync(service, _) => service.post(entry.index, post.head.extra, request),
             Handler::Async(service) => {
-                let request = OwnedRequest {
-                    words: words.to_vec(),
-                    bytes: Vec::new(),
-                    reply_capacity: 0,
-                    caller,
-                };
+                let request =
+                    OwnedRequest { words: words.to_vec(), bytes: Vec::new(), reply_capacity: 0, caller };
                 let _ = futures_lite::future::block_on(service.call(entry.index, request));
             }
         };
@@ -286,7 +283,8 @@ impl ServerBuilder {
             parked: (0..self.consumers).map(|_| AtomicBool::new(false)).collect(),
             memory: self.memory,
         });
-        let mut server = Server { shared: shared.clone(), layout, threads: Vec::new(), consumers: Vec::new() };
+        let mut server =
+            Server { shared: shared.clone(), layout, threads: Vec::new(), consumers: Vec::new() };
         let spawn = |name: String, work: Box<dyn FnOnce(&Arc<Shared>) + Send>| {
             let shared = shared.clone();
             std::thread::Builder::new().name(name).spawn(move || work(&shared))
@@ -299,7 +297,9 @@ impl ServerBuilder {
             server.consumers.push(thread.thread().clone());
             server.threads.push(thread);
         }
-        server.threads.push(spawn("hostcall-posts".into(), Box::new(move |shared| run_posts(shared, &later)))?);
+        server
+            .threads
+            .push(spawn("hostcall-posts".into(), Box::new(move |shared| run_posts(shared, &later)))?);
         server.threads.push(spawn("hostcall-dog".into(), Box::new(|shared| shared.watchdog.run()))?);
         Ok(server)
     }
@@ -334,12 +334,17 @@ impl Server {
             on_stall: Box::new(|stall| eprintln!("hostcall: {stall}")),
             on_idle: Box::new(|| ()),
             on_broken: Box::new(|slot, launch| {
-                eprintln!("hostcall: launch {launch}, slot {slot}: the device wrote what is no call; slot ignored");
+                eprintln!(
+                    "hostcall: launch {launch}, slot {slot}: the device wrote what is no call; slot ignored"
+                );
             }),
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut Registry) -> Result<(), RegisterError>) -> Result<(), RegisterError> {
+    fn change(
+        &self,
+        change: impl FnOnce(&mut Registry) -> Result<(), RegisterError>,
+    ) -> Result<(), RegisterError> {
         let mut current = lock(&self.shared.registry);
         let mut registry = Registry::clone(&current);
         change(&mut registry)?;

@@ -1,8 +1,8 @@
 //! From a packet to its handlers, and back for those that run at once.
 
+use super::control::Shared;
 use super::job::Job;
 use super::registry::{Entry, Handler, Mode, Registry};
-use super::control::Shared;
 use hostcall_abi::MAX_WORDS;
 use hostcall_abi::service::{Caller, OwnedRequest, Reply, Request, Service};
 use hostcall_abi::status::{CallError, Status};
@@ -157,9 +157,8 @@ fn bytes_packet(
                         return Ok(None);
                     }
                     let (words, bytes) = pieces.finish(&head)?;
-                    let reply_capacity = usize::try_from(head.reply_capacity)
-                        .unwrap_or(usize::MAX)
-                        .min(shared.message_limit);
+                    let reply_capacity =
+                        usize::try_from(head.reply_capacity).unwrap_or(usize::MAX).min(shared.message_limit);
                     let caller = Caller { launch, slot: answer.slot(), lane };
                     Ok(Some(OwnedRequest { words, bytes, reply_capacity, caller }))
                 });
@@ -179,9 +178,10 @@ fn bytes_packet(
     }
     if let Handler::Sync(service, Mode::Inline) = &entry.handler {
         for (rank, request) in requests.iter().enumerate() {
-            let result = request.as_ref().map_err(|error| *error).and_then(|request| {
-                run_for_bytes(service.as_ref(), entry.index, request.as_request())
-            });
+            let result = request
+                .as_ref()
+                .map_err(|error| *error)
+                .and_then(|request| run_for_bytes(service.as_ref(), entry.index, request.as_request()));
             reply_bytes(shared, region, &answer, rank as u32, packet.tag(rank as u32).lane, result);
         }
         return;
@@ -262,7 +262,8 @@ pub(crate) fn post(shared: &Shared, registry: &Registry, slot: u32, post: &Post)
         Handler::Sync(service, Mode::Inline) => {
             let words = &post.words[..usize::from(post.head.words)];
             let request = Request { words, bytes: &[], reply_capacity: 0, caller };
-            if catch_unwind(AssertUnwindSafe(|| service.post(entry.index, post.head.extra, request))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| service.post(entry.index, post.head.extra, request))).is_err()
+            {
                 shared.statistics.count_refused_post();
             }
         }

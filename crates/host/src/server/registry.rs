@@ -88,14 +88,6 @@ impl Registry {
         }
     }
 
-    /// The name of a number's method, for reports.
-    pub fn name(&self, number: u16) -> String {
-        match self.find(number) {
-            Some(entry) => entry.method.name.to_string(),
-            None => format!("service {number}"),
-        }
-    }
-
     pub fn add(&mut self, handler: &Handler) -> Result<(), RegisterError> {
         let methods = handler.methods();
         if methods.is_empty() {

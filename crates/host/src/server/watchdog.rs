@@ -96,7 +96,12 @@ impl Watchdog {
     }
 
     fn open(&self) -> Vec<Arc<Ticket>> {
-        self.lock().tickets.iter().filter_map(|(ticket, _)| ticket.upgrade()).filter(|t| t.is_open()).collect()
+        self.lock()
+            .tickets
+            .iter()
+            .filter_map(|(ticket, _)| ticket.upgrade())
+            .filter(|t| t.is_open())
+            .collect()
     }
 
     /// The calls that wait for their handlers now.
