@@ -85,32 +85,44 @@ pub(crate) fn call<A: Wire, R: Wire>(
     output: &mut [u8],
 ) -> Result<(R, usize), CallError> {
     const { assert!(A::WORDS <= MAX_TYPED_WORDS && R::WORDS <= MAX_TYPED_WORDS, "too many words for a call") };
-    enter()?;
     let mut words = [0; MAX_TYPED_WORDS];
     arguments.to_words(&mut words[..A::WORDS]);
     let message = Message { words: &words[..A::WORDS], input };
     let mut result = [0; MAX_TYPED_WORDS];
+    let filled = call_words(method, options, &message, &mut result[..R::WORDS], output)?;
+    let result = R::from_words(&result).ok_or(CallError::Malformed)?;
+    Ok((result, filled))
+}
+
+/// The part of a call that is the same for all types, so that a kernel has it once.
+#[inline(never)]
+fn call_words(
+    method: &Method,
+    options: CallOptions,
+    message: &Message<'_>,
+    result: &mut [u64],
+    output: &mut [u8],
+) -> Result<usize, CallError> {
+    enter()?;
     let group = Group::converge(site(method, Kind::Bytes));
-    let capacity = R::WORDS * 8 + output.len();
-    let filled = packet::held(group, |slot| {
+    let capacity = result.len() * 8 + output.len();
+    packet::held(group, |slot| {
         let share = slot.region().layout().bulk_share(group.count);
-        let lane =
-            Exchange { slot, method, options, argument_words: A::WORDS, result_words: R::WORDS, capacity };
+        let (argument_words, result_words) = (message.words.len(), result.len());
+        let lane = Exchange { slot, method, options, argument_words, result_words, capacity };
         if group.all(message.len() <= share && capacity <= share) {
-            return lane.run(group, &message, &mut result, output);
+            return lane.run(group, message, result, output);
         }
         let mut filled = Err(CallError::Malformed);
         for turn in 0..group.count {
             if turn == group.rank {
                 let alone = Group { mask: 1 << crate::target::lane_index(), count: 1, rank: 0 };
-                filled = lane.run(alone, &message, &mut result, output);
+                filled = lane.run(alone, message, result, output);
             }
             group.sync();
         }
         filled
-    })?;
-    let result = R::from_words(&result).ok_or(CallError::Malformed)?;
-    Ok((result, filled))
+    })
 }
 
 struct Exchange<'a> {
