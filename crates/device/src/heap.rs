@@ -10,6 +10,7 @@ use hostcall_abi::CallError;
 
 /// New memory for a value of this layout, of any content; null when the host has none. Memory that no lane
 /// frees is freed after the launch's end, when the host says so.
+#[inline(never)] // a call's code at every allocation would be long
 pub fn alloc(layout: Layout) -> *mut u8 {
     let address = Heap::allocate(layout.size() as u64, layout.align() as u64).unwrap_or(0);
     // Pairs with the fence of the lane that freed this memory before.
@@ -25,6 +26,7 @@ pub fn alloc(layout: Layout) -> *mut u8 {
 ///
 /// # Safety
 /// No lane uses the memory any more.
+#[inline(never)] // as `alloc`
 pub unsafe fn dealloc(memory: *mut u8) -> Result<(), CallError> {
     fence(Ordering::Release);
     Heap::free(memory.addr() as u64)
@@ -47,6 +49,7 @@ mod global {
             alloc(layout)
         }
 
+        #[inline(never)] // as `alloc`
         unsafe fn dealloc(&self, memory: *mut u8, _layout: Layout) {
             fence(Ordering::Release);
             // A post, since nobody could be told of a failure.
