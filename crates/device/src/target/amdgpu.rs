@@ -18,11 +18,14 @@ fn packet_field<T: Copy>(offset: usize) -> T {
     unsafe { core::intrinsics::gpu::amdgpu_dispatch_ptr().cast::<u8>().add(offset).cast::<T>().read() }
 }
 
+/// rustc passes structs to AMD kernels by address: the first kernel argument is the parameters' address.
 pub(crate) fn first_param() -> *const LaunchParams {
-    packet_field::<u64>(PACKET_KERNARG_ADDRESS) as usize as *const LaunchParams
+    let arguments = packet_field::<u64>(PACKET_KERNARG_ADDRESS) as usize as *const *const LaunchParams;
+    // SAFETY: the kernel's arguments stay readable where the packet says while the kernel runs.
+    unsafe { arguments.read() }
 }
 
-/// The parameters are the first of the kernel's arguments, which stay where the packet says.
+/// The parameters stay where the kernel's first argument says.
 pub(crate) fn set_params(_params: &LaunchParams) {}
 
 #[inline(always)]
