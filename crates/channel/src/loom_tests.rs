@@ -2,7 +2,7 @@
 //!
 //! Each model is one device thread or more and one host thread or more over a channel of the smallest sizes.
 //! Loom runs it in every interleaving within the preemption bound, with every value that a relaxed load may
-//! return, and reports accesses to an [`crate::primitive::OwnedWord`] that race. It does not let a load see a
+//! return, and reports accesses to an [`OwnedWord`] that race. It does not let a load see a
 //! store that runs after it; that the loads of a packet come before the stores that answer it rests on the
 //! lap check between them, and for bulk bytes on fences.
 //!
@@ -11,11 +11,11 @@
 
 use crate::device::{Pool, Slot, SlotState};
 use crate::host::{Answer, Packet, Scanner, Take};
-use crate::primitive::AtomicU64;
+use crate::primitive::{AtomicU64, Ordering, OwnedWord};
 use crate::{Region, SharedMemory};
 use hostcall_abi::layout::{CANCEL_WORDS, Layout};
 use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::word::{Doorbell, Kind, Line, MAX_POST_WORDS, PostHead, RequestTag};
+use hostcall_abi::word::{Doorbell, Kind, Line, MAX_POST_WORDS, PostHead, RequestTag, lap_of};
 use loom::sync::Mutex;
 use loom::thread;
 use std::sync::Arc;
@@ -180,8 +180,8 @@ fn calls_in_a_row() {
         let (device, mut host) = ends(1);
         let shapes = [(1, 1), (0, 0), (1, 1), (1, 1), (1, 1)];
         let calls = thread::spawn(move || {
-            for (seed, (arguments, results)) in (1 << 63..).zip(shapes) {
-                device.call(doorbell(1, arguments, results), seed);
+            for (i, (arguments, results)) in (0..).zip(shapes) {
+                device.call(doorbell(1, arguments, results), i << 63 | i);
             }
         });
         for _ in shapes {
@@ -238,8 +238,8 @@ fn ringing_again_is_no_second_call() {
     });
 }
 
-/// Answers from other threads: the scanner, which looks on, neither takes the next call early nor mixes its
-/// own answer with the other thread's.
+/// Answers from other threads, while the scanner looks on. What such a thread did comes before the slot's next
+/// call.
 #[test]
 fn detached_answers() {
     model(2, || {
@@ -252,15 +252,21 @@ fn detached_answers() {
             device.call(doorbell(1, 1, 1), 13);
         });
         let mut early = None;
+        let done = Arc::new(OwnedWord::new(0));
         for seed in 10..14 {
             let answer = early.take().unwrap_or_else(|| host.next_call());
             assert_eq!(host.packet.words(0), [seed]);
+            // SAFETY: loom checks that no answering thread writes meanwhile.
+            assert_eq!(unsafe { done.get() }, (seed - 9) / 2);
             if seed % 2 == 1 {
                 host.answer(answer);
                 continue;
             }
             let mut detached = host.scanner.detach(&host.memory, answer);
+            let done = done.clone();
             let answers = thread::spawn(move || {
+                // SAFETY: loom checks that the scanner does not read meanwhile.
+                unsafe { done.set(done.get() + 1) };
                 if seed == 10 {
                     detached.lane(0, Status::Ok, &[!seed]);
                 }
@@ -271,6 +277,28 @@ fn detached_answers() {
         }
         calls.join().unwrap();
         assert!(!host.rung());
+    });
+}
+
+/// A device that calls again before it has its answer waits until the other thread has answered.
+#[test]
+fn a_hostile_call_waits_for_a_detached_answer() {
+    model(3, || {
+        let (device, mut host) = ends(1);
+        let bell = doorbell(1, 0, 0);
+        device.slot().ring(&bell, device.slot().laps(&bell, 0));
+        let answer = host.next_call();
+        let detached = host.scanner.detach(&host.memory, answer);
+        let laps = device.slot().laps(&bell, 0);
+        device.slot().ring(&bell, laps);
+        let answers = thread::spawn(move || drop(detached));
+        let early = host.look().is_some();
+        if early {
+            let reply = host.memory.region().layout().reply(0);
+            assert!(lap_of(host.memory.region().word(reply).load(Ordering::Relaxed)));
+        }
+        answers.join().unwrap();
+        assert!(early || host.look().is_some());
     });
 }
 
@@ -390,7 +418,7 @@ fn pool() {
         wave(2)();
         others.into_iter().for_each(|wave| wave.join().unwrap());
         assert_eq!(slots[0].slot().workgroup() + slots[1].slot().workgroup(), 4);
-        assert_eq!(bitmap[0].load(crate::primitive::Ordering::Relaxed), 0);
+        assert_eq!(bitmap[0].load(Ordering::Relaxed), 0);
     });
 }
 

@@ -1,0 +1,395 @@
+//! The body of the fuzz target `host_words`: bytes become a sequence of steps of a device and its host. Some
+//! slots are used as the protocol says, in others a hostile device writes what it likes. The host never
+//! panics, takes no call whose doorbell's lap did not change, and well-used slots work on.
+
+use hostcall_abi::layout::{Layout, SlotStateWords};
+use hostcall_abi::status::{CallError, Status};
+use hostcall_abi::word::{Doorbell, Kind, LAP, Line, MAX_POST_WORDS, PostHead, RequestTag, lap_of};
+use hostcall_channel::device::{Laps, Slot, SlotState};
+use hostcall_channel::host::{Answer, DetachedAnswer, Packet, Post, Scanner, Take};
+use hostcall_channel::{Region, SharedMemory};
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// More than one line of doorbells, the last one partly used.
+const SLOTS: u32 = 9;
+
+/// Runs one input.
+pub fn run(data: &[u8]) {
+    let mut input = Input(data);
+    let mut run = Run::new(&mut input);
+    while !input.0.is_empty() {
+        run.step(&mut input);
+    }
+    run.scan(&mut input);
+    assert!(run.memory.region().header_fits(), "the header is not a slot's");
+}
+
+/// What is left of the input; zeroes follow its end.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn byte(&mut self) -> u8 {
+        let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
+        self.0 = rest;
+        *first
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        usize::from(u16::from_le_bytes([self.byte(), if end > 256 { self.byte() } else { 0 }])) % end
+    }
+
+    fn flag(&mut self) -> bool {
+        self.byte() & 1 != 0
+    }
+
+    fn word(&mut self) -> u64 {
+        u64::from_le_bytes(std::array::from_fn(|_| self.byte()))
+    }
+
+    fn doorbell(&mut self, lanes: u32) -> Doorbell {
+        let lanes = 1 + self.below(lanes as usize) as u8;
+        let argument_words = self.byte() % 8;
+        let after_posts = self.flag();
+        Doorbell {
+            service: u16::from(self.byte()),
+            lanes,
+            first_lane: 0,
+            argument_words,
+            result_words: self.byte() % 8,
+            check: 7,
+            kind: [Kind::Words, Kind::Bytes, Kind::BytesMore, Kind::BytesFetch][self.below(4)],
+            after_posts,
+            lines: argument_words > 0 || lanes > 1 || after_posts || self.flag(),
+        }
+    }
+}
+
+/// A call that the device made.
+struct Call {
+    doorbell: Doorbell,
+    laps: Vec<Laps>,
+    lines: Vec<Line>,
+    complete: bool,
+    /// The host took it, so that answers are this call's and not the one's before.
+    taken: bool,
+    /// What each lane was answered.
+    replies: Vec<Option<(Status, Vec<u64>)>>,
+}
+
+#[derive(Default)]
+struct Model {
+    state: UnsafeCell<SlotStateWords>,
+    /// A hostile device wrote to the slot.
+    hostile: bool,
+    calls: u64,
+    call: Option<Call>,
+    held: Option<DetachedAnswer>,
+    posts: VecDeque<Post>,
+}
+
+struct Run {
+    memory: Arc<SharedMemory>,
+    scanner: Scanner,
+    packet: Packet,
+    slots: Vec<Model>,
+}
+
+impl Run {
+    fn new(input: &mut Input<'_>) -> Self {
+        let lanes = [1u32, 3, 8, 64][input.below(4)];
+        let per_lane = lanes.next_power_of_two();
+        let layout = Layout { slots: SLOTS, lanes, ring_entries: 4 * per_lane, bulk_bytes: 64 * per_lane }
+            .check()
+            .unwrap();
+        let first = if input.flag() { 8 } else { 0 };
+        Self {
+            memory: Arc::new(SharedMemory::allocate(layout)),
+            scanner: Scanner::new(first..SLOTS),
+            packet: Packet::new(),
+            slots: (0..SLOTS).map(|_| Model::default()).collect(),
+        }
+    }
+
+    fn layout(&self) -> Layout {
+        *self.memory.region().layout()
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at < self.layout().words());
+        // SAFETY: REGION: the word is mapped while `self.memory` is, and only accessed atomically.
+        unsafe { &*(self.memory.address() as *const AtomicU64).add(at) }
+    }
+
+    fn device(&self, slot: u32) -> Slot<'_> {
+        let state = self.slots[slot as usize].state.get() as *const SlotState;
+        // SAFETY: SLOT-OWNER: this thread alone uses the slots, each with its own state; both state types have
+        // one layout.
+        unsafe { Slot::new(self.memory.region(), slot, &*state) }
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        let action = input.byte() % 10;
+        let slots = self.scanner.slots();
+        let slot = slots.start + input.below(slots.len()) as u32;
+        match action {
+            0 => self.scan(input),
+            1 => self.call(slot, input),
+            2 => self.complete(slot),
+            3 => self.poll(slot),
+            4 => self.post(slot, input),
+            5 => self.take_posts(slot, 1 + input.below(300) as u32),
+            6 => self.answer_held(slot, input),
+            7 => self.reset(slot),
+            _ => self.scribble(slot, input),
+        }
+    }
+
+    /// A hostile device writes a word of its own or of the host's.
+    fn scribble(&mut self, slot: u32, input: &mut Input<'_>) {
+        let layout = self.layout();
+        let block = layout.ring_tail(slot);
+        let at = match input.byte() % 8 {
+            0..4 => layout.doorbell(slot),
+            4 => layout.request(slot) + input.below(8 * layout.lanes as usize),
+            5 => layout.ring(slot) + input.below(2 * layout.ring_entries as usize),
+            6 => layout.doorbell(SLOTS), // Belongs to no slot.
+            _ => block + input.below(layout.block_words()),
+        };
+        let value = match input.byte() % 4 {
+            0 => self.word(at).load(Ordering::Relaxed) ^ LAP,
+            1 => input.doorbell(layout.lanes).to_word(input.flag()),
+            2 => LAP | u64::from(input.byte()) << 55 | u64::from(input.byte()),
+            _ => input.word(),
+        };
+        self.word(at).store(value, Ordering::Relaxed);
+        self.slots[slot as usize].hostile = true;
+    }
+
+    fn call(&mut self, slot: u32, input: &mut Input<'_>) {
+        if self.slots[slot as usize].call.is_some() {
+            return;
+        }
+        let doorbell = input.doorbell(self.layout().lanes);
+        let seed = input.word();
+        let complete = input.flag();
+        let device = self.device(slot);
+        let share = self.layout().bulk_share(doorbell.lanes.into());
+        let laps: Vec<_> = (0..doorbell.lanes.into()).map(|rank| device.laps(&doorbell, rank)).collect();
+        let lines: Vec<_> = (0..doorbell.lanes)
+            .map(|rank| {
+                let mut words = [0; 7];
+                for (i, word) in words.iter_mut().enumerate().take(doorbell.argument_words.into()) {
+                    *word = seed.rotate_left(u32::from(rank) + 9 * i as u32);
+                }
+                let tag = RequestTag {
+                    lane: rank,
+                    timeout_us: seed as u32,
+                    post_position: device.post_position() as u32 & 0x3_ffff,
+                };
+                Line { words, tag: tag.to_bits() }
+            })
+            .collect();
+        if doorbell.kind != Kind::Words {
+            for (rank, line) in lines.iter().enumerate() {
+                device.write_bulk(rank * share, &bytes_of(line));
+            }
+            device.publish_bulk();
+        }
+        device.ring(&doorbell, laps[0]);
+        let replies = lines.iter().map(|_| None).collect();
+        let call = Call { doorbell, laps, lines, complete: !doorbell.lines, taken: false, replies };
+        self.slots[slot as usize].call = Some(call);
+        if complete {
+            self.complete(slot);
+        }
+    }
+
+    /// Writes the lines of a call that only rang so far.
+    fn complete(&mut self, slot: u32) {
+        let device = self.device(slot);
+        let Some(call) = &self.slots[slot as usize].call else { return };
+        if !call.complete {
+            for (rank, line) in call.lines.iter().enumerate() {
+                device.write_line(&call.doorbell, call.laps[rank], rank as u32, line);
+            }
+        }
+        self.slots[slot as usize].call.as_mut().expect("seen above").complete = true;
+    }
+
+    /// The device looks for its replies.
+    fn poll(&mut self, slot: u32) {
+        let device = self.device(slot);
+        let model = &self.slots[slot as usize];
+        let Some(call) = &model.call else { return };
+        for (rank, expected) in call.replies.iter().enumerate() {
+            let reply = device.poll_reply(&call.doorbell, call.laps[rank], rank as u32);
+            if !model.hostile {
+                let got = reply.map(|line| {
+                    (Status::from_bits(line.tag), line.words[..call.doorbell.result_words.into()].to_vec())
+                });
+                assert_eq!(&got, expected);
+            }
+        }
+        if model.hostile || call.replies.iter().all(Option::is_some) {
+            self.slots[slot as usize].call = None;
+        }
+    }
+
+    fn post(&mut self, slot: u32, input: &mut Input<'_>) {
+        let count = input.byte() % (MAX_POST_WORDS as u8 + 1);
+        let mut words = [0; MAX_POST_WORDS];
+        words[..count.into()].fill_with(|| input.word());
+        let model = &self.slots[slot as usize];
+        if model.hostile || model.call.is_some() {
+            return;
+        }
+        let head = PostHead { service: 4, lane: 0, words: count, extra: input.byte().into() };
+        let device = self.device(slot);
+        if let Some(position) = device.reserve_posts(PostHead::entries_for(count.into()) as u32) {
+            device.write_post(position, head, &words);
+            self.slots[slot as usize].posts.push_back(Post { head, words });
+        }
+    }
+
+    fn take_posts(&mut self, slot: u32, limit: u32) {
+        let model = &mut self.slots[slot as usize];
+        let batch = self.scanner.take_posts(self.memory.region(), slot, limit, |post| {
+            assert!(usize::from(post.head.words) <= MAX_POST_WORDS);
+            if !model.hostile {
+                assert_eq!(Some(*post), model.posts.pop_front());
+            }
+        });
+        assert!(batch.posts + batch.garbage <= limit);
+        assert!(model.hostile || batch.garbage == 0);
+    }
+
+    fn scan(&mut self, input: &mut Input<'_>) {
+        let memory = self.memory.clone();
+        for line in 0..self.scanner.lines() {
+            let rung = self.scanner.rung(memory.region(), line);
+            for bit in (0..8).filter(|bit| rung >> bit & 1 != 0) {
+                let slot = self.scanner.first_slot(line) + bit;
+                assert!(self.scanner.slots().contains(&slot));
+                assert!(self.slots[slot as usize].held.is_none() && !self.scanner.is_broken(slot));
+                self.take(memory.region(), slot, input);
+            }
+        }
+    }
+
+    fn take(&mut self, region: Region<'_>, slot: u32, input: &mut Input<'_>) {
+        let bell = self.word(self.layout().doorbell(slot)).load(Ordering::Relaxed);
+        let model = &mut self.slots[slot as usize];
+        let call = model.call.as_ref().filter(|_| !model.hostile);
+        match self.scanner.take(region, slot, &mut self.packet) {
+            Take::Call(answer) => {
+                assert_eq!(lap_of(bell), model.calls.is_multiple_of(2), "the doorbell's lap has not changed");
+                model.calls += 1;
+                assert_eq!(Some(self.packet.doorbell), Doorbell::from_word(bell, region.layout().lanes));
+                if !model.hostile {
+                    let call = call.expect("the device called");
+                    assert!(call.complete && call.doorbell == self.packet.doorbell);
+                    assert!(!call.doorbell.after_posts || model.posts.is_empty());
+                    for (rank, line) in (0..).zip(&call.lines) {
+                        assert_eq!(
+                            self.packet.words(rank),
+                            &line.words[..call.doorbell.argument_words.into()]
+                        );
+                        if call.doorbell.lines {
+                            assert_eq!(self.packet.tag(rank).to_bits(), line.tag);
+                        }
+                    }
+                }
+                self.answer(slot, answer, input);
+            }
+            Take::NotYet => assert!(call.is_none_or(|call| !call.complete)),
+            Take::PostsFirst(_) => {
+                assert!(call.is_none_or(|call| call.doorbell.after_posts && !model.posts.is_empty()));
+                if input.flag() {
+                    self.take_posts(slot, u32::MAX);
+                }
+            }
+            Take::Garbage(word) => {
+                assert!(model.hostile && word == bell && self.scanner.is_broken(slot));
+            }
+        }
+    }
+
+    fn answer(&mut self, slot: u32, answer: Answer, input: &mut Input<'_>) {
+        let region = self.memory.region();
+        let model = &mut self.slots[slot as usize];
+        if let Some(call) = &mut model.call {
+            call.taken = true;
+        }
+        if self.packet.doorbell.kind != Kind::Words {
+            for rank in 0..answer.lanes() {
+                let mut bytes = [0; 64];
+                answer.read_bulk(region, rank, &mut bytes);
+                if let Some(call) = model.call.as_ref().filter(|_| !model.hostile) {
+                    assert_eq!(bytes, bytes_of(&call.lines[rank as usize]));
+                }
+                answer.write_bulk(region, rank, &bytes);
+            }
+        }
+        if input.flag() {
+            model.held = Some(self.scanner.detach(&self.memory, answer));
+            return;
+        }
+        let seed = input.word();
+        for rank in 0..answer.lanes() {
+            let (status, words) = reply(seed, rank);
+            answer.lane(region, rank, status, &words);
+            record(&mut model.call, rank, status, &words);
+        }
+    }
+
+    /// Another thread answers some lanes and then perhaps gives the answer up.
+    fn answer_held(&mut self, slot: u32, input: &mut Input<'_>) {
+        let model = &mut self.slots[slot as usize];
+        let Some(held) = &mut model.held else { return };
+        let seed = input.word();
+        for rank in (0..held.answer().lanes()).filter(|rank| seed >> rank & 1 != 0) {
+            let (status, words) = reply(seed, rank);
+            held.lane(rank, status, &words);
+            record(&mut model.call, rank, status, &words);
+        }
+        if input.flag() {
+            for rank in 0..held.answer().lanes() {
+                record(&mut model.call, rank, Status::Error(CallError::Cancelled), &[]);
+            }
+            model.held = None;
+        }
+    }
+
+    fn reset(&mut self, slot: u32) {
+        if self.slots[slot as usize].held.is_none() {
+            self.scanner.reset(self.memory.region(), slot);
+            self.slots[slot as usize] = Model::default();
+        }
+    }
+}
+
+fn bytes_of(line: &Line) -> [u8; 64] {
+    let mut bytes = [line.tag as u8; 64];
+    bytes[..8].copy_from_slice(&line.words[0].to_le_bytes());
+    bytes
+}
+
+fn reply(seed: u64, rank: u32) -> (Status, [u64; 7]) {
+    let status = if seed & 1 == 0 { Status::Ok } else { Status::Error(CallError::Failed(seed as i32)) };
+    (status, std::array::from_fn(|i| seed.rotate_left(rank + 8 * i as u32)))
+}
+
+/// Remembers a lane's first answer.
+fn record(call: &mut Option<Call>, rank: u32, status: Status, words: &[u64]) {
+    if let Some(call) = call
+        && call.taken
+        && let Some(slot) = call.replies.get_mut(rank as usize)
+    {
+        let mut words = words.to_vec();
+        words.resize(call.doorbell.result_words.into(), 0);
+        slot.get_or_insert((status, words));
+    }
+}
