@@ -167,8 +167,7 @@ impl DeviceBuilder {
         let states = backend.allocate(slots as usize * SLOT_STATE_WORDS * 8).map_err(Error::Device)?;
         let pool_bitmap = backend.allocate(slots as usize / 8).map_err(Error::Device)?;
         let region_address = memory.address();
-        let stdio = builtins.stdio_handle();
-        let mut server = Server::builder(memory).on_idle(move || stdio.flush());
+        let mut server = Server::builder(memory);
         for handler in builtins.services() {
             server = server.handler(handler);
         }

@@ -176,6 +176,7 @@ fn run(device: &Arc<Inner>, work: Work) -> Result<(), LaunchFailure> {
         let _ = device.clear_states(range.clone());
     }
     device.slots.give_back(&range);
+    device.builtins.stdio().flush();
     device.builtins.heap().free_launch(launch);
     let report = device.builtins.reports().take(launch);
     let outcome = match (report.panic, report.exit_code, result) {

@@ -75,11 +75,6 @@ impl Builtins {
         &self.stdio
     }
 
-    /// The same, to keep.
-    pub fn stdio_handle(&self) -> Arc<Stdio> {
-        self.stdio.clone()
-    }
-
     /// The printer.
     pub fn printer(&self) -> &Printer {
         &self.printer

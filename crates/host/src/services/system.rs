@@ -157,10 +157,12 @@ mod tests {
     use super::*;
     use crate::services::stdio::{Stdio, Streams};
 
-    fn system() -> (SystemReports, Arc<Mutex<Vec<(u64, EarlyEnd)>>>) {
+    type Ends = Arc<Mutex<Vec<(u64, EarlyEnd)>>>;
+
+    fn system() -> (SystemReports, Ends) {
         let stdio = Arc::new(Stdio::new(Streams::none()));
         let reports = Reports::default();
-        let ends = Arc::new(Mutex::new(Vec::new()));
+        let ends = Ends::default();
         let seen = Arc::clone(&ends);
         reports.on_end(move |launch, end| seen.lock().push((launch, end)));
         (SystemReports { reports, printer: Arc::new(Printer::new(stdio)) }, ends)
