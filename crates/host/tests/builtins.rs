@@ -1,0 +1,177 @@
+//! The built-in services, from a kernel on the software device to the host and back.
+
+use hostcall::hostcall_device::{Lane, env, fs, heap, io, kernel, process, time};
+use hostcall::services::{Builtins, HeapUse};
+use hostcall::{Device, Grid, LaunchKernel};
+use std::alloc::Layout;
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+/// A writer whose bytes can be looked at.
+#[derive(Clone, Default)]
+struct Capture(Arc<Mutex<Vec<u8>>>);
+
+impl Capture {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Write for Capture {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn run(builtins: Builtins, kernel: hostcall::hostcall_device::kernel::Kernel<()>, grid: Grid) -> Device {
+    let device = Device::builder("cpu").builtins(builtins).open().unwrap();
+    let stream = device.stream().unwrap();
+    kernel.launch(&stream, grid, ()).unwrap();
+    stream.synchronize().unwrap();
+    device
+}
+
+/// Every lane writes its row of a file that one lane opened, and reads its neighbour's.
+#[kernel]
+fn share_a_file(lane: &Lane) {
+    let options = fs::OpenOptions::new().read().write().create_new();
+    let file = lane.once_per_workgroup(|| options.open("rows").map(fs::File::into_handle)).unwrap();
+    let id = lane.local_id() as u64;
+    let row = [b'a' + id as u8 % 26; 100];
+    assert_eq!(file.write_at(id * 100, &row), Ok(100));
+    lane.barrier();
+    let next = (id + 1) % lane.grid_lanes() as u64;
+    let mut row = [0; 100];
+    assert_eq!(file.read_at(next * 100, &mut row), Ok(100));
+    assert_eq!(row, [b'a' + next as u8 % 26; 100]);
+    lane.barrier();
+    lane.once_per_workgroup(|| file.close()).unwrap();
+    assert_eq!(file.len(), Err(fs::Error::Closed));
+}
+
+#[test]
+fn lanes_share_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let builtins = Builtins::builder().dir(dir.path()).build().unwrap();
+    let device = run(builtins, share_a_file, Grid::new(1, 100));
+    let rows = std::fs::read(dir.path().join("rows")).unwrap();
+    assert!(
+        rows.len() == 10_000 && rows.iter().enumerate().all(|(i, byte)| *byte == b'a' + (i / 100 % 26) as u8)
+    );
+    assert_eq!(device.builtins().files().open_count(), 0);
+}
+
+/// Each lane has files of its own, longer than what a wave's bulk area takes at once.
+#[kernel]
+fn own_files(lane: &Lane) {
+    let path = format!("file{}", lane.global_id());
+    let data: Vec<u8> = (0..50_000u32).map(|i| (i / 3) as u8 ^ lane.index() as u8).collect();
+    fs::write(&path, &data).unwrap();
+    let mut file = fs::read(&path).unwrap();
+    assert!(file == data);
+    let handle = fs::File::open(&path).unwrap();
+    assert_eq!(handle.seek(fs::SeekFrom::End(-10)), Ok(49_990));
+    handle.read_to_end(&mut file).unwrap();
+    assert_eq!(file[50_000..], data[49_990..]);
+    assert!(handle.write(b"x").is_err());
+    drop(handle);
+    fs::rename(&path, "moved").unwrap();
+    assert_eq!(fs::remove(&path), Err(fs::Error::NotFound));
+    assert_eq!(fs::File::open("../x").err(), Some(fs::Error::OutsideDir));
+    assert_eq!(fs::create_dir("."), Err(fs::Error::AlreadyExists));
+}
+
+#[test]
+fn each_lane_has_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let builtins = Builtins::builder().dir(dir.path()).build().unwrap();
+    let device = run(builtins, own_files, Grid::new(2, 33));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    assert_eq!(device.builtins().files().open_count(), 0);
+}
+
+#[kernel]
+fn echo(lane: &Lane) {
+    if lane.global_id() != 0 {
+        return;
+    }
+    let mut buffer = [0; 64];
+    assert_eq!(env::args_count(), Ok(2));
+    assert_eq!(env::arg(1, &mut buffer), Ok(Some("one")));
+    assert_eq!(env::arg(2, &mut buffer), Ok(None));
+    assert!(env::arg(1, &mut buffer[..2]).is_err());
+    assert_eq!(env::var("COLOUR", &mut buffer), Ok(Some("red")));
+    assert_eq!(env::var("PATH", &mut buffer), Ok(None));
+    assert_eq!(env::args().unwrap(), ["echo", "one"]);
+    assert_eq!(env::var_string("COLOUR").unwrap().as_deref(), Some("red"));
+    assert!(time::now_ns().unwrap() > 0);
+    let start = time::Instant::now();
+    time::sleep(core::time::Duration::from_micros(50));
+    assert!(start.elapsed().as_micros() >= 50);
+    loop {
+        let line = io::stdin().read_line(&mut buffer).unwrap();
+        if line.is_empty() {
+            break;
+        }
+        io::stdout().write(line.as_bytes()).unwrap();
+    }
+    io::stderr().write(b"done\n").unwrap();
+    io::stderr().flush().unwrap();
+    process::exit(3);
+}
+
+#[test]
+fn a_program_has_streams_arguments_and_an_exit_code() {
+    let (stdout, stderr) = (Capture::default(), Capture::default());
+    let builtins = Builtins::builder()
+        .args(["echo", "one"])
+        .env("COLOUR", "red")
+        .stdin(&b"first\nsecond"[..])
+        .stdout(stdout.clone())
+        .stderr(stderr.clone())
+        .build()
+        .unwrap();
+    let device = Device::builder("cpu").builtins(builtins).open().unwrap();
+    let stream = device.stream().unwrap();
+    echo.launch(&stream, Grid::new(2, 64), ()).unwrap();
+    // A launch that exits ends early, however the device calls that.
+    let _ = stream.synchronize();
+    assert_eq!(device.exit_code(), Some(3));
+    assert_eq!(stdout.text(), "first\nsecond");
+    assert_eq!(stderr.text(), "done\n");
+}
+
+#[kernel]
+fn allocate(lane: &Lane) {
+    let id = lane.global_id() as u64;
+    for round in 0..8 {
+        let layout = Layout::from_size_align(8 << (round % 4), 64).unwrap();
+        let memory = heap::alloc(layout);
+        assert!(!memory.is_null() && memory.addr().is_multiple_of(64));
+        // SAFETY: the memory is the lane's own, aligned and long enough for a `u64`; it is freed once.
+        unsafe {
+            memory.cast::<u64>().write(id);
+            lane.pause();
+            assert_eq!(memory.cast::<u64>().read(), id);
+            assert!(heap::dealloc(memory.add(4)).is_err());
+            // The last round's memory is left to the host.
+            if round < 7 {
+                heap::dealloc(memory).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn the_heap_is_shared_and_cleaned_up() {
+    let device = run(Builtins::builder().build().unwrap(), allocate, Grid::new(3, 40));
+    let heap = device.builtins().heap();
+    // What the launch left was freed when it ended.
+    assert_eq!(heap.held_by(1), HeapUse::default());
+    assert_eq!(heap.failed_frees(), 120 * 8);
+}
