@@ -13,3 +13,8 @@ pub mod services;
 pub use device::{Device, DeviceBuffer, Error, Event, Grid, LaunchFailure, LaunchKernel, Stream};
 pub use hostcall::Hostcall;
 pub use hostcall_device;
+
+/// Runs the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
