@@ -15,6 +15,9 @@ use hostcall_abi::wire::Wire;
 
 pub use crate::io::{Error, Result};
 
+/// Bytes that one call writes at most: less than any server takes in a message unless it is told otherwise.
+const MAX_WRITE_BYTES: usize = 16 << 20;
+
 /// Where [`Handle::seek`] moves a file's position to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekFrom {
@@ -81,7 +84,7 @@ impl Handle {
     /// # Errors
     /// See above.
     pub fn write(self, data: &[u8]) -> Result<usize> {
-        Ok(Files::write(self.0, data)? as usize)
+        Ok(Files::write(self.0, &data[..data.len().min(MAX_WRITE_BYTES)])? as usize)
     }
 
     /// Writes at byte `offset` and returns how many bytes were written, less than all at times. The file's
@@ -90,7 +93,7 @@ impl Handle {
     /// # Errors
     /// See above.
     pub fn write_at(self, offset: u64, data: &[u8]) -> Result<usize> {
-        Ok(Files::write_at(self.0, offset, data)? as usize)
+        Ok(Files::write_at(self.0, offset, &data[..data.len().min(MAX_WRITE_BYTES)])? as usize)
     }
 
     /// Writes all of `data` at the file's position.

@@ -95,6 +95,21 @@ fn each_lane_has_files() {
     assert_eq!(device.builtins().files().open_count(), 0);
 }
 
+/// Longer than a message may be.
+#[kernel]
+fn long_file(_lane: &Lane) {
+    let data: Vec<u8> = (0..65u32 << 20).map(|i| (i >> 12) as u8).collect();
+    fs::write("long", &data).unwrap();
+    assert!(fs::read("long").unwrap() == data);
+}
+
+#[test]
+fn a_file_may_be_longer_than_a_message() {
+    let dir = tempfile::tempdir().unwrap();
+    run(Builtins::builder().dir(dir.path()).build().unwrap(), long_file, Grid::new(1, 1));
+    assert_eq!(std::fs::metadata(dir.path().join("long")).unwrap().len(), 65 << 20);
+}
+
 #[kernel]
 fn echo(lane: &Lane) {
     if lane.global_id() != 0 {
