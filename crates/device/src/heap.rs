@@ -18,7 +18,7 @@ pub fn alloc(layout: Layout) -> *mut u8 {
     core::ptr::with_exposed_provenance_mut(address as usize)
 }
 
-/// Frees memory that [`alloc`] gave.
+/// Frees memory that [`alloc()`] gave.
 ///
 /// # Errors
 /// [`CallError::Failed`] with [`crate::services::NOT_ALLOCATED`] when the memory is none, or was freed before;
