@@ -1,0 +1,222 @@
+//! A GPU: what it is, and its context.
+
+use crate::Error;
+use crate::driver::check;
+use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
+use std::ffi::{CStr, c_char};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// What is known of a GPU before it is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuInfo {
+    /// Place in the driver's list, from 0.
+    pub index: u32,
+    /// The product's name.
+    pub name: String,
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Bytes of its memory.
+    pub memory_bytes: u64,
+    /// Major and minor version of what its code can use.
+    pub compute_capability: (u32, u32),
+    /// Where it is plugged in, such as `0000:4c:00.0`.
+    pub pci_bus_id: String,
+    /// Most bytes of shared memory that a block can have.
+    pub block_shared_bytes: u32,
+    /// Whether its memory can be allocated and freed while kernels run.
+    pub memory_pools: bool,
+    device: sys::CUdevice,
+}
+
+impl GpuInfo {
+    pub(crate) fn read(index: i32) -> Result<Self, Error> {
+        let about = || format!("asking about GPU {index}");
+        let mut device = 0;
+        // SAFETY: LOADED; the result lives through the call.
+        check(unsafe { sys::cuDeviceGet(&mut device, index) }, about)?;
+        let attribute = |attribute| {
+            let mut value = 0;
+            // SAFETY: as above, of a device that the driver named.
+            check(unsafe { sys::cuDeviceGetAttribute(&mut value, attribute, device) }, about)?;
+            Ok(value as u32)
+        };
+        let text = |get: unsafe fn(*mut c_char, i32, sys::CUdevice) -> CUresult| {
+            let mut bytes = [0 as c_char; 256];
+            // SAFETY: as above; the driver writes a string of at most this length.
+            check(unsafe { get(bytes.as_mut_ptr(), bytes.len() as i32, device) }, about)?;
+            // SAFETY: the array was zero, and what the driver writes ends in one.
+            Ok(unsafe { CStr::from_ptr(bytes.as_ptr()) }.to_string_lossy().into_owned())
+        };
+        let mut memory_bytes = 0;
+        // SAFETY: as above.
+        check(unsafe { sys::cuDeviceTotalMem_v2(&mut memory_bytes, device) }, about)?;
+        use CUdevice_attribute::*;
+        Ok(Self {
+            index: index as u32,
+            name: text(sys::cuDeviceGetName)?,
+            multiprocessors: attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            memory_bytes: memory_bytes as u64,
+            compute_capability: (
+                attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+                attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+            ),
+            pci_bus_id: text(sys::cuDeviceGetPCIBusId)?.to_ascii_lowercase(),
+            block_shared_bytes: attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+            memory_pools: attribute(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,
+            device,
+        })
+    }
+}
+
+/// A handle of the driver's, which any thread may use.
+#[derive(Clone, Copy)]
+pub(crate) struct Handle<T>(pub *mut T);
+
+// SAFETY: the driver's functions may be called from any thread with any of its handles.
+unsafe impl<T> Send for Handle<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Handle<T> {}
+
+pub(crate) type Stream = Handle<sys::CUstream_st>;
+
+/// An open GPU: the process's primary context on it, until the last reference is dropped.
+pub struct Gpu {
+    info: GpuInfo,
+    context: Handle<sys::CUctx_st>,
+    /// For copies, allocations and frees, so that they never wait for a kernel. Null until it is made.
+    copies: OnceLock<Stream>,
+    /// Streams on which no launch runs.
+    idle: Mutex<Vec<Stream>>,
+    /// The fault after which the driver refuses everything.
+    fault: OnceLock<Error>,
+}
+
+impl Gpu {
+    /// Bytes of stack of a lane whose needs the compiler cannot know, because it calls through pointers.
+    /// Memory for it is taken for all lanes that the GPU can hold at once.
+    const STACK_BYTES: usize = 8192;
+
+    pub(crate) fn open(info: GpuInfo) -> Result<Arc<Self>, Error> {
+        let opening = || format!("opening GPU {}", info.index);
+        if !info.memory_pools {
+            return Err(Error {
+                doing: opening(),
+                name: "no memory pools".into(),
+                text: "its memory cannot be allocated while kernels run; use a newer driver or another GPU"
+                    .into(),
+                is_fault: false,
+            });
+        }
+        let keep_stacks = sys::CUctx_flags_enum::CU_CTX_LMEM_RESIZE_TO_MAX as u32;
+        // SAFETY: LOADED. What it answers does not matter: without the flag, launches that need more stack wait
+        // for others more often.
+        unsafe { sys::cuDevicePrimaryCtxSetFlags_v2(info.device, keep_stacks) };
+        let mut context = std::ptr::null_mut();
+        // SAFETY: LOADED; the result lives through the call.
+        check(unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, info.device) }, opening)?;
+        let gpu = Arc::new(Self {
+            info,
+            context: Handle(context),
+            copies: OnceLock::new(),
+            idle: Mutex::default(),
+            fault: OnceLock::new(),
+        });
+        let opening = || format!("opening GPU {}", gpu.info.index);
+        // SAFETY: LOADED, with the GPU's context.
+        gpu.run(opening, || unsafe {
+            sys::cuCtxSetLimit(sys::CUlimit::CU_LIMIT_STACK_SIZE, Self::STACK_BYTES)
+        })?;
+        let _ = gpu.copies.set(gpu.new_stream()?);
+        gpu.keep_freed_memory()?;
+        Ok(gpu)
+    }
+
+    /// Lets the driver keep freed memory for the next allocation: giving it back may wait for kernels.
+    fn keep_freed_memory(&self) -> Result<(), Error> {
+        let doing = || "setting up the GPU's memory pool".to_string();
+        let mut pool = std::ptr::null_mut();
+        // SAFETY: LOADED; the result lives through the call.
+        self.run(doing, || unsafe { sys::cuDeviceGetDefaultMemPool(&mut pool, self.info.device) })?;
+        let mut all = u64::MAX;
+        let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+        // SAFETY: LOADED; the attribute is a u64, which lives through the call.
+        self.run(doing, || unsafe { sys::cuMemPoolSetAttribute(pool, attribute, (&raw mut all).cast()) })
+    }
+
+    /// What the GPU is.
+    pub fn info(&self) -> &GpuInfo {
+        &self.info
+    }
+
+    /// Calls the driver with the GPU's context as this thread's. After a fault nothing is called any more.
+    pub(crate) fn run(
+        &self,
+        doing: impl Fn() -> String,
+        operation: impl FnOnce() -> CUresult,
+    ) -> Result<(), Error> {
+        if let Some(fault) = self.fault.get() {
+            let text = format!("the GPU cannot be used any more by this process since {}", fault.doing);
+            return Err(Error { doing: doing(), text: format!("{text}: {}", fault.text), ..fault.clone() });
+        }
+        // SAFETY: LOADED; the context is retained while `self` lives.
+        check(unsafe { sys::cuCtxSetCurrent(self.context.0) }, &doing)?;
+        let result = check(operation(), doing);
+        if let Err(error) = &result
+            && error.is_fault
+        {
+            let _ = self.fault.set(error.clone());
+        }
+        result
+    }
+
+    /// Calls the driver, in this GPU's context, to free something: after a fault there is nothing left to free.
+    pub(crate) fn release(&self, operation: impl FnOnce() -> CUresult) {
+        let _ = self.run(String::new, operation);
+    }
+
+    /// A stream that waits for no other.
+    fn new_stream(&self) -> Result<Stream, Error> {
+        let mut stream = std::ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: LOADED; the result lives through the call.
+        self.run(|| "making a CUDA stream".into(), || unsafe { sys::cuStreamCreate(&mut stream, flags) })?;
+        Ok(Handle(stream))
+    }
+
+    /// The stream of copies, allocations and frees.
+    pub(crate) fn copies(&self) -> sys::CUstream {
+        self.copies.get().expect("made when the GPU was opened").0
+    }
+
+    /// Waits for what was put on the stream of copies.
+    pub(crate) fn finish_copies(&self, doing: impl Fn() -> String) -> Result<(), Error> {
+        // SAFETY: LOADED, with a stream of this GPU.
+        self.run(doing, || unsafe { sys::cuStreamSynchronize(self.copies()) })
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Stream>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A stream on which nothing runs.
+    pub(crate) fn take_stream(&self) -> Result<Stream, Error> {
+        let idle = self.idle().pop();
+        idle.map_or_else(|| self.new_stream(), Ok)
+    }
+
+    pub(crate) fn give_back_stream(&self, stream: Stream) {
+        self.idle().push(stream);
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        let streams = std::mem::take(&mut *self.idle());
+        for stream in streams.into_iter().chain(self.copies.get().copied()) {
+            // SAFETY: LOADED; every user of the stream held the GPU, so that nobody is left.
+            self.release(|| unsafe { sys::cuStreamDestroy_v2(stream.0) });
+        }
+        // SAFETY: LOADED; retained by `open`, and nobody is left who uses it.
+        let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.info.device) };
+    }
+}

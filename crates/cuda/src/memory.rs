@@ -1,0 +1,159 @@
+//! Memory of the GPU, and memory of the host that the GPU reaches.
+
+use crate::quiet::when_quiet;
+use crate::{Error, Gpu};
+use cudarc::driver::sys;
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Memory of a GPU. Free when dropped, and after that no kernel may use it.
+pub struct DeviceMemory {
+    gpu: Arc<Gpu>,
+    address: u64,
+    bytes: usize,
+}
+
+impl Gpu {
+    /// Allocates zeroed memory of the GPU, at a multiple of 256.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub fn allocate(self: &Arc<Self>, bytes: usize) -> Result<DeviceMemory, Error> {
+        let doing = || format!("allocating {bytes} bytes of GPU memory");
+        let (size, mut address) = (bytes.max(1), 0);
+        // SAFETY: LOADED; the result lives through the call, the stream as long as the GPU.
+        self.run(doing, || unsafe { sys::cuMemAllocAsync(&mut address, size, self.copies()) })?;
+        let memory = DeviceMemory { gpu: self.clone(), address, bytes };
+        // SAFETY: LOADED; the memory is `size` bytes long.
+        self.run(doing, || unsafe { sys::cuMemsetD8Async(address, 0, size, self.copies()) })?;
+        self.finish_copies(doing)?;
+        Ok(memory)
+    }
+
+    /// Reads memory that the GPU has at `address`, such as a module's variable.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    ///
+    /// # Safety
+    /// The GPU has `bytes.len()` bytes at `address` while this runs.
+    pub(crate) unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        let doing = || format!("reading {} bytes of GPU memory", bytes.len());
+        let len = bytes.len();
+        let to = bytes.as_ptr().cast_mut().cast::<c_void>();
+        // SAFETY: LOADED; the caller vouches for the source, and `bytes` is not used before the copy is over.
+        self.run(doing, || unsafe { sys::cuMemcpyDtoHAsync_v2(to, address, len, self.copies()) })?;
+        self.finish_copies(doing)
+    }
+}
+
+impl DeviceMemory {
+    /// Address on the GPU.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    fn at(&self, offset: usize, len: usize) -> Result<u64, Error> {
+        if offset.checked_add(len).is_some_and(|end| end <= self.bytes) {
+            return Ok(self.address + offset as u64);
+        }
+        Err(Error {
+            doing: format!("copying {len} bytes at {offset}"),
+            name: "out of bounds".into(),
+            text: format!("the buffer has {} bytes", self.bytes),
+            is_fault: false,
+        })
+    }
+
+    /// Copies `bytes` to `offset`. Waits for the copy, and for no kernel.
+    ///
+    /// # Errors
+    /// When they do not fit, or a kernel failed before.
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+        let doing = || format!("writing {} bytes of GPU memory", bytes.len());
+        let (to, from) = (self.at(offset, bytes.len())?, bytes.as_ptr().cast());
+        let gpu = &self.gpu;
+        // SAFETY: LOADED; `at` checked the target, and `bytes` lives until the copy is over.
+        gpu.run(doing, || unsafe { sys::cuMemcpyHtoDAsync_v2(to, from, bytes.len(), gpu.copies()) })?;
+        gpu.finish_copies(doing)
+    }
+
+    /// Copies from `offset`. Waits for the copy, and for no kernel.
+    ///
+    /// # Errors
+    /// When there are not as many, or a kernel failed before.
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), Error> {
+        let from = self.at(offset, bytes.len())?;
+        // SAFETY: `at` checked the source, which `self` keeps.
+        unsafe { self.gpu.read(from, bytes) }
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        // SAFETY: LOADED; it was allocated on this stream and is freed once.
+        self.gpu.release(|| unsafe { sys::cuMemFreeAsync(self.address, self.gpu.copies()) });
+    }
+}
+
+/// Memory of the host that stays in place, so that kernels of every GPU reach it. Free when dropped, or when
+/// the last running kernel has ended.
+pub struct PinnedMemory {
+    gpu: Arc<Gpu>,
+    start: NonNull<u8>,
+}
+
+// SAFETY: the memory is no thread's own, and whoever accesses it does so by its address.
+unsafe impl Send for PinnedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for PinnedMemory {}
+
+impl Gpu {
+    /// Allocates zeroed pinned memory, at a multiple of 256 and at the same address on host and GPU.
+    ///
+    /// # Errors
+    /// When there is no room, or the GPU has other addresses than the host.
+    pub fn pin(self: &Arc<Self>, bytes: usize) -> Result<PinnedMemory, Error> {
+        let doing = || format!("pinning {bytes} bytes of the host's memory");
+        let (size, mut start) = (bytes.max(1), std::ptr::null_mut());
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        // SAFETY: LOADED; the result lives through the call.
+        self.run(doing, || unsafe { sys::cuMemHostAlloc(&mut start, size, flags) })?;
+        let start = NonNull::new(start.cast::<u8>()).expect("the driver allocated it");
+        let memory = PinnedMemory { gpu: self.clone(), start };
+        // SAFETY: the memory is `size` bytes long, and new.
+        unsafe { start.write_bytes(0, size) };
+        let mut address = 0;
+        // SAFETY: LOADED; the result lives through the call.
+        self.run(doing, || unsafe {
+            sys::cuMemHostGetDevicePointer_v2(&mut address, start.as_ptr().cast(), 0)
+        })?;
+        if address == start.addr().get() as u64 {
+            return Ok(memory);
+        }
+        Err(Error {
+            doing: doing(),
+            name: "no unified addressing".into(),
+            text:
+                "the GPU sees the host's memory at other addresses than the host; use another GPU or driver"
+                    .into(),
+            is_fault: false,
+        })
+    }
+}
+
+impl PinnedMemory {
+    /// Address on the host, and on every GPU.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+}
+
+impl Drop for PinnedMemory {
+    fn drop(&mut self) {
+        let (gpu, address) = (self.gpu.clone(), self.start.addr().get());
+        // SAFETY: LOADED; `pin` allocated it, and it is freed once, without a kernel that could use it.
+        when_quiet(move || gpu.release(|| unsafe { sys::cuMemFreeHost(address as *mut c_void) }));
+    }
+}
