@@ -1,0 +1,229 @@
+//! A running server with all built-in services, called by a device that says what it likes: random calls of
+//! every method are answered, garbage in other slots disturbs nobody, and the server ends.
+#![no_main]
+
+use hostcall::server::{Handler, Mode, Server};
+use hostcall::services::Builtins;
+use hostcall_abi::layout::{Layout, SlotStateWords};
+use hostcall_abi::service::{Method, Reply, Request, Service, number};
+use hostcall_abi::status::{CallError, Status};
+use hostcall_abi::word::{Doorbell, Kind, LAP, Line, PostHead, RequestTag, check_of};
+use hostcall_channel::SharedMemory;
+use hostcall_channel::device::{Slot, SlotState};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+const LAYOUT: Layout = Layout { slots: 8, lanes: 4, ring_entries: 16, bulk_bytes: 512 };
+/// The slot that stays well used.
+const GOOD: u32 = 7;
+/// A call that has no answer by then will get none.
+const HANG: Duration = Duration::from_secs(20);
+
+static FILES: LazyLock<tempfile::TempDir> =
+    LazyLock::new(|| tempfile::tempdir().expect("a temporary folder"));
+
+struct Increment;
+
+impl Service for Increment {
+    fn methods(&self) -> &'static [Method] {
+        &[Method { name: "Fuzz::increment", number: number::USER, schema: 0 }]
+    }
+
+    fn call(&self, _: usize, request: Request<'_>, reply: &mut dyn Reply) -> Result<(), CallError> {
+        let [word] = request.words else { return Err(CallError::Malformed) };
+        reply.words(&[word.wrapping_add(1)]);
+        Ok(())
+    }
+}
+
+/// What is left of the input; zeroes follow its end.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn byte(&mut self) -> u8 {
+        let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
+        self.0 = rest;
+        *first
+    }
+
+    /// Small numbers more often than large ones.
+    fn word(&mut self) -> u64 {
+        match self.byte() {
+            byte @ 0..0xc0 => byte.into(),
+            0xc0..0xe0 => u16::from_le_bytes([self.byte(), self.byte()]).into(),
+            _ => u64::from_le_bytes(std::array::from_fn(|_| self.byte())),
+        }
+    }
+}
+
+struct Run {
+    memory: Arc<SharedMemory>,
+    server: Server,
+    methods: Vec<Method>,
+    states: [UnsafeCell<SlotStateWords>; LAYOUT.slots as usize],
+    hostile: [bool; LAYOUT.slots as usize],
+}
+
+impl Run {
+    fn new() -> Self {
+        let memory = Arc::new(SharedMemory::allocate(LAYOUT.check().expect("the sizes are good")));
+        let builtins = Builtins::builder()
+            .dir(FILES.path())
+            .args(["fuzz"])
+            .env("NAME", "value")
+            .stdin(&b"some\ninput"[..])
+            .stdout(std::io::sink())
+            .stderr(std::io::sink())
+            .heap(hostcall::services::ProcessMemory, 1 << 20)
+            .build()
+            .expect("the folder is there");
+        let mut builder = Server::builder(memory.clone()).message_limit(1 << 16).on_broken(|_, _| ());
+        let mut methods = Vec::new();
+        for handler in builtins.services() {
+            methods.extend_from_slice(handler.methods());
+            builder = builder.handler(handler);
+        }
+        let increment = Handler::Sync(Arc::new(Increment), Mode::Inline);
+        methods.extend_from_slice(increment.methods());
+        let server = builder.handler(increment).start().expect("threads start");
+        server.attach(0..LAYOUT.slots, 1);
+        Self { memory, server, methods, states: Default::default(), hostile: Default::default() }
+    }
+
+    fn slot(&self, slot: u32) -> Slot<'_> {
+        let state = self.states[slot as usize].get() as *const SlotState;
+        // SAFETY: SLOT-OWNER: this thread alone uses the slots, each with its own state; both state types have
+        // one layout.
+        unsafe { Slot::new(self.memory.region(), slot, &*state) }
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        let action = input.byte();
+        let slot = u32::from(action >> 4) % GOOD;
+        match action & 15 {
+            0..8 => self.call(slot, input),
+            8..10 => self.post(slot, input),
+            10 => self.server.flush(slot..slot + 1),
+            11 => self.reset(),
+            12 => self.increment(),
+            _ => self.scribble(slot, input),
+        }
+    }
+
+    fn scribble(&mut self, slot: u32, input: &mut Input<'_>) {
+        self.hostile[slot as usize] = true;
+        let at = match input.byte() {
+            0..0x80 => LAYOUT.doorbell(slot),
+            _ => LAYOUT.ring_tail(slot) + input.word() as usize % LAYOUT.block_words(),
+        };
+        // SAFETY: REGION: the word is one of the slot's and only accessed atomically.
+        let word = unsafe { &*(self.memory.address() as *const AtomicU64).add(at) };
+        match input.byte() & 1 {
+            0 => word.fetch_xor(LAP | input.word(), Ordering::Relaxed),
+            _ => word.swap(input.word(), Ordering::Relaxed),
+        };
+    }
+
+    fn call(&self, slot: u32, input: &mut Input<'_>) {
+        let lanes = 1 + input.byte() % LAYOUT.lanes as u8;
+        let method = self.methods[usize::from(input.byte()) % self.methods.len()];
+        let shape = input.byte();
+        let doorbell = Doorbell {
+            service: if shape == 255 { u16::from(input.byte()) << 8 } else { method.number },
+            lanes,
+            first_lane: 0,
+            argument_words: shape & 7,
+            result_words: shape >> 3 & 7,
+            check: check_of(method.schema),
+            kind: [Kind::Words, Kind::Bytes, Kind::BytesMore, Kind::BytesFetch][usize::from(shape >> 6)],
+            after_posts: self.slot(slot).has_untold_posts(),
+            lines: true,
+        };
+        let words = std::array::from_fn(|i| if i < usize::from(shape & 7) { input.word() } else { 0 });
+        let bytes: [u8; 64] = std::array::from_fn(|i| if i < 24 { input.byte() } else { b'/' });
+        self.exchange(slot, &doorbell, words, &bytes);
+    }
+
+    /// Makes a call; its answer, if the slot is well used.
+    fn exchange(&self, slot: u32, bell: &Doorbell, words: [u64; 7], bytes: &[u8]) -> Option<Line> {
+        let device = self.slot(slot);
+        let ranks = 0..u32::from(bell.lanes);
+        let laps: Vec<_> = ranks.clone().map(|rank| device.laps(bell, rank)).collect();
+        if bell.kind != Kind::Words {
+            for rank in ranks.clone() {
+                device.write_bulk(rank as usize * LAYOUT.bulk_share(bell.lanes.into()), bytes);
+            }
+            device.publish_bulk();
+        }
+        device.ring(bell, laps[0]);
+        for rank in ranks.clone() {
+            let post_position = device.post_position() as u32;
+            let tag = RequestTag { lane: rank as u8, timeout_us: 0, post_position }.to_bits();
+            device.write_line(bell, laps[rank as usize], rank, &Line { words, tag });
+        }
+        self.server.wake();
+        let mut first = None;
+        if !self.hostile[slot as usize] {
+            let start = Instant::now();
+            for rank in ranks.rev() {
+                first = loop {
+                    if let Some(line) = device.poll_reply(bell, laps[rank as usize], rank) {
+                        break Some(line);
+                    }
+                    assert!(start.elapsed() < HANG, "no answer to {bell:?} {words:?}");
+                    std::thread::yield_now();
+                };
+            }
+        }
+        first
+    }
+
+    fn post(&self, slot: u32, input: &mut Input<'_>) {
+        let method = self.methods[usize::from(input.byte()) % self.methods.len()];
+        let count = input.byte() % 6;
+        let words = std::array::from_fn(|i| if i < usize::from(count) { input.word() } else { 0 });
+        let head = PostHead { service: method.number, lane: 0, words: count, extra: check_of(method.schema) };
+        if self.hostile[slot as usize] {
+            return;
+        }
+        if let Some(position) = self.slot(slot).reserve_posts(PostHead::entries_for(count.into()) as u32) {
+            self.slot(slot).write_post(position, head, &words);
+            self.server.wake();
+        }
+    }
+
+    /// The launch ends in disorder; another gets the slots.
+    fn reset(&mut self) {
+        self.server.detach(0..LAYOUT.slots, false);
+        self.states = Default::default();
+        self.hostile = Default::default();
+        self.server.attach(0..LAYOUT.slots, 2);
+    }
+
+    fn increment(&self) {
+        let bell = Doorbell {
+            service: number::USER,
+            lanes: 1,
+            first_lane: 0,
+            argument_words: 1,
+            result_words: 1,
+            check: 0,
+            kind: Kind::Words,
+            after_posts: false,
+            lines: true,
+        };
+        let line = self.exchange(GOOD, &bell, [41; 7], &[]).expect("the slot is well used");
+        assert_eq!((Status::from_bits(line.tag), line.words[0]), (Status::Ok, 42));
+    }
+}
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let mut input = Input(data);
+    let mut run = Run::new();
+    while !input.0.is_empty() {
+        run.step(&mut input);
+    }
+    run.increment();
+});
