@@ -1,0 +1,173 @@
+//! Devices and servers that come, go, and stand beside each other.
+
+use crate::context::{done, read};
+use crate::{Context, Gates, Outcome, Session, echo, ensure, same};
+use conformance::calls::call_in_turn;
+use conformance::services::{AsyncGate, Gate};
+use conformance::statuses::status_wait;
+use hostcall::{DeviceBuffer, Error, Grid, LaunchFailure, Stream};
+use std::time::Duration;
+
+const GRID: Grid = Grid::new(3, 40);
+const LANES: usize = 120;
+
+fn open(context: &Context, gates: &Gates) -> Result<Session, String> {
+    context.open(|device| {
+        let device = device.inline_service(echo()).service(Gate::serve(gates.clone()));
+        device.async_service(AsyncGate::serve_async(gates.clone()))
+    })
+}
+
+/// Launches a kernel whose lanes wait, and returns once all of their calls are with the host.
+fn waiting(
+    session: &Session,
+    gates: &Gates,
+    kind: u32,
+    arrivals: usize,
+) -> Result<(Stream, DeviceBuffer<u64>), String> {
+    let (stream, out) = (session.stream()?, session.out(GRID, 1)?);
+    session.launch(&stream, status_wait, GRID, (kind, &out))?;
+    if kind == 3 {
+        let packets = || session.device.server().statistics().packets;
+        while packets() < 1000 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    } else {
+        gates.wait_for_arrivals(arrivals)?;
+    }
+    Ok((stream, out))
+}
+
+fn ended_as_cancelled(stream: &Stream, out: &DeviceBuffer<u64>) -> Outcome {
+    match stream.synchronize() {
+        Err(Error::Launch { failure: LaunchFailure::Cancelled, .. }) => {}
+        other => return Err(format!("the launch ended with {other:?}")),
+    }
+    // Lanes learn of it, or are ended by the device between two calls.
+    ensure!(read(out)?.iter().all(|value| *value <= 1));
+    Ok(())
+}
+
+pub fn cancelled_while_waiting(context: &Context) -> Outcome {
+    for kind in 0..2 {
+        let gates = Gates::default();
+        let session = open(context, &gates)?;
+        let (stream, out) = waiting(&session, &gates, kind, LANES)?;
+        ensure!(!session.device.waiting().is_empty());
+        session.device.cancel_all();
+        let outcome = ended_as_cancelled(&stream, &out);
+        gates.open_all();
+        outcome?;
+        // Lanes whose calls were with a handler got the status.
+        same!(read(&out)?, vec![1; LANES]);
+        let out = session.out(GRID, 1)?;
+        session.run(call_in_turn, GRID, (3u32, &out))?;
+        done(&read(&out)?)?;
+    }
+    Ok(())
+}
+
+pub fn cancelled_between_calls(context: &Context) -> Outcome {
+    for kind in [2, 3] {
+        let gates = Gates::default();
+        let session = open(context, &gates)?;
+        // Pending calls past the pool's slots wait one after the other.
+        let (stream, out) = waiting(&session, &gates, kind, 64)?;
+        session.device.cancel_all();
+        let outcome = ended_as_cancelled(&stream, &out);
+        gates.open_all();
+        outcome?;
+        for _ in 0..3 {
+            let out = session.out(GRID, 1)?;
+            session.run(call_in_turn, GRID, (3u32, &out))?;
+            done(&read(&out)?)?;
+        }
+    }
+    Ok(())
+}
+
+pub fn closed_with_calls_in_flight(context: &Context) -> Outcome {
+    for kind in [0, 1, 3] {
+        let gates = Gates::default();
+        let session = open(context, &gates)?;
+        let (stream, out) = waiting(&session, &gates, kind, LANES)?;
+        session.device.close();
+        let outcome = ended_as_cancelled(&stream, &out);
+        gates.open_all();
+        outcome?;
+        // What is launched now fails, and does not hang.
+        let (stream, out) = (session.stream()?, session.out(GRID, 1)?);
+        session.launch(&stream, call_in_turn, GRID, (3u32, &out))?;
+        ensure!(stream.synchronize().is_err());
+    }
+    Ok(())
+}
+
+pub fn two_devices(context: &Context) -> Outcome {
+    let (gates, others) = (Gates::default(), Gates::default());
+    let (first, second) = (open(context, &gates)?, open(context, &others)?);
+    let (stream, out) = waiting(&first, &gates, 0, LANES)?;
+    // The second device works, and its server's end is not the first one's.
+    let values = second.out(GRID, 1)?;
+    second.run(call_in_turn, GRID, (50u32, &values))?;
+    done(&read(&values)?)?;
+    drop(second);
+    gates.open_all();
+    stream.synchronize().map_err(|error| error.to_string())?;
+    same!(read(&out)?, vec![2; LANES]);
+    Ok(())
+}
+
+pub fn several_consumers(context: &Context) -> Outcome {
+    for consumers in [2, 3, 7] {
+        let session =
+            context.open(|device| device.inline_service(echo()).server(move |server| server.consumers(consumers)))?;
+        let grid = Grid::new(40, 100);
+        let out = session.out(grid, 1)?;
+        session.run(call_in_turn, grid, (10u32, &out))?;
+        done(&read(&out)?)?;
+    }
+    Ok(())
+}
+
+/// CPU time of the threads whose names begin with `name`, as the kernel accounts it.
+#[cfg(target_os = "linux")]
+fn cpu_time(name: &str) -> Result<Duration, String> {
+    let mut total = Duration::ZERO;
+    for task in std::fs::read_dir("/proc/self/task").map_err(|error| error.to_string())?.flatten() {
+        let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        if read("comm").starts_with(name) {
+            let nanoseconds = read("schedstat").split(' ').next().and_then(|text| text.parse().ok());
+            total += Duration::from_nanos(nanoseconds.unwrap_or(0));
+        }
+    }
+    Ok(total)
+}
+
+/// A server whose kernel waits for a handler takes next to no time.
+#[cfg(target_os = "linux")]
+pub fn idle(context: &Context) -> Outcome {
+    const SPAN: Duration = Duration::from_secs(2);
+    let gates = Gates::default();
+    let session = open(context, &gates)?;
+    let (stream, _out) = waiting(&session, &gates, 0, LANES)?;
+    std::thread::sleep(Duration::from_millis(50));
+    // Other cases run beside this one in the same process, whose servers are not idle: the least of some looks.
+    let mut least = Duration::MAX;
+    for _ in 0..5 {
+        let before = cpu_time("hostcall-0")?;
+        std::thread::sleep(SPAN / 5);
+        least = least.min(cpu_time("hostcall-0")?.saturating_sub(before));
+    }
+    gates.open_all();
+    stream.synchronize().map_err(|error| error.to_string())?;
+    let share = least.as_secs_f64() / (SPAN / 5).as_secs_f64();
+    println!("an idle server takes {:.2} % of a core", 100.0 * share);
+    ensure!(share < 0.05);
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn idle(_context: &Context) -> Outcome {
+    Ok(())
+}

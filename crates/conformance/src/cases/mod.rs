@@ -1,0 +1,48 @@
+//! The cases, by what they are about.
+
+mod bytes;
+mod calls;
+mod lifecycle;
+mod panics;
+mod posts;
+mod print;
+mod statuses;
+mod streams;
+mod system;
+mod watchdog;
+mod waves;
+
+use crate::{Context, Outcome};
+
+/// One test of the suite.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// Module and function.
+    pub name: &'static str,
+    /// The test.
+    pub run: fn(&Context) -> Outcome,
+}
+
+macro_rules! cases {
+    ($($module:ident: $($case:ident)*;)*) => {
+        /// Every case.
+        pub const CASES: &[Case] = &[$($(
+            Case { name: concat!(stringify!($module), "::", stringify!($case)), run: $module::$case },
+        )*)*];
+    };
+}
+
+cases! {
+    calls: words types partial_waves positions increments once divergence few_slots many_workgroups services_run_in_any_way;
+    posts: order rings_wrap sizes left_behind refused;
+    posts: pending_calls pending_past_the_pool pending_beside_a_call;
+    bytes: lengths own_lengths megabyte small too_large;
+    statuses: failures timeouts default_service registered_while_running duplicates_are_refused;
+    lifecycle: cancelled_while_waiting cancelled_between_calls closed_with_calls_in_flight two_devices several_consumers idle;
+    streams: waiting_handlers_delay_nobody waiting_in_one_wave side_by_side in_order events handler_launches;
+    print: types generic order outputs while_running;
+    system: files environment stdin heap heap_leaks exit;
+    panics: kinds one_of_many null_write;
+    waves: operations reduction;
+    watchdog: stuck_handler dead_wave;
+}

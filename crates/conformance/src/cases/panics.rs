@@ -1,0 +1,90 @@
+use crate::context::{done, read};
+use crate::{Context, Outcome, Session, echo, ensure, same};
+use conformance::calls::call_in_turn;
+use conformance::panics::{CHECKS_OVERFLOW, KINDS, PANIC_LINE, panic_kinds, panic_null_write};
+use hostcall::services::Panic;
+use hostcall::{Error, Grid, LaunchFailure};
+
+const GRID: Grid = Grid::new_3d([2, 2, 1], [10, 5, 1]);
+/// Lane 23 of workgroup (1, 1, 0).
+const GUILTY: u64 = 3 * 50 + 23;
+
+fn open(context: &Context) -> Result<Session, String> {
+    context.open(|device| device.inline_service(echo()))
+}
+
+/// The device works as before.
+fn still_works(session: &Session) -> Outcome {
+    let out = session.out(GRID, 1)?;
+    session.run(call_in_turn, GRID, (3u32, &out))?;
+    done(&read(&out)?)
+}
+
+fn panic_of(session: &Session, kind: u32) -> Result<Panic, String> {
+    let out = session.out(GRID, 1)?;
+    match session.try_run(panic_kinds, GRID, (kind, GUILTY, &out))? {
+        Err(Error::Launch { kernel, failure: LaunchFailure::Panicked(Some(panic)) }) => {
+            same!(kernel, "panic_kinds");
+            same!(read(&out)?[GUILTY as usize], 0);
+            Ok(panic)
+        }
+        other => Err(format!("{}: the launch ended with {other:?}", KINDS[kind as usize])),
+    }
+}
+
+pub fn kinds(context: &Context) -> Outcome {
+    let session = open(context)?;
+    let texts = [
+        "the kernel gives up",
+        "lane 173 of 200 gives up: Some(1.5)",
+        "index out of bounds: the len is 3 but the index is 3",
+        "called `Option::unwrap()` on a `None` value",
+        "no error: 7",
+        "assertion failed: black_box(id) != guilty",
+        "attempt to add with overflow",
+    ];
+    for (kind, text) in (0..).zip(texts) {
+        if KINDS[kind as usize] == "overflow" && (!CHECKS_OVERFLOW || context.image.is_some()) {
+            continue;
+        }
+        let panic = panic_of(&session, kind)?;
+        same!(panic.message, text);
+        ensure!(panic.file.ends_with("panics.rs"));
+        same!((panic.workgroup, panic.lane), ([1, 1, 0], 23));
+        if kind == 0 {
+            same!(panic.line, PANIC_LINE);
+        }
+        still_works(&session)?;
+    }
+    Ok(())
+}
+
+/// One lane of many; and many, of which the first is told.
+pub fn one_of_many(context: &Context) -> Outcome {
+    let session = open(context)?;
+    for guilty in [0, 31, 32, 199] {
+        let out = session.out(GRID, 1)?;
+        let ended = session.try_run(panic_kinds, GRID, (1u32, guilty, &out))?;
+        let sentence = ended.err().ok_or("a panic was not reported")?.to_string();
+        ensure!(sentence.contains("panic_kinds") && sentence.contains(&format!("lane {guilty} of 200")));
+    }
+    still_works(&session)
+}
+
+/// Faults of one lane, where the device can go on after them.
+pub fn null_write(context: &Context) -> Outcome {
+    if !context.is_software() {
+        return Ok(());
+    }
+    let session = open(context)?;
+    let out = session.out(GRID, 1)?;
+    for _ in 0..2 {
+        let ended = session.try_run(panic_null_write, GRID, (GUILTY, &out))?;
+        ensure!(matches!(ended, Err(Error::Launch { failure: LaunchFailure::Fault(_), .. })));
+        still_works(&session)?;
+        let ended = session.try_run(panic_kinds, GRID, (7u32, GUILTY, &out))?;
+        ensure!(matches!(ended, Err(Error::Launch { failure: LaunchFailure::Fault(_), .. })));
+        still_works(&session)?;
+    }
+    Ok(())
+}

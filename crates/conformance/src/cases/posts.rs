@@ -1,0 +1,91 @@
+//! Posts, and calls that are waited for later.
+
+use crate::context::{done, read};
+use crate::{Context, Gates, Noted, Outcome, echo, same};
+use conformance::pending::*;
+use conformance::posts::*;
+use conformance::services::{Gate, Keys, Meter};
+use hostcall::Grid;
+
+fn posts_of(context: &Context, grid: Grid, count: u32) -> Outcome {
+    let noted = Noted::default();
+    let session = context.open(|device| device.inline_service(Meter::serve(noted.clone())))?;
+    let out = session.out(grid, 1)?;
+    session.run(post_in_order, grid, (count, &out))?;
+    done(&read(&out)?)?;
+    let noted = noted.noted()?;
+    same!(noted.len(), read(&out)?.len());
+    same!(noted.values().find(|posts| **posts != u64::from(count)), None);
+    Ok(())
+}
+
+pub fn order(context: &Context) -> Outcome {
+    posts_of(context, Grid::new(5, 100), 60)
+}
+
+pub fn rings_wrap(context: &Context) -> Outcome {
+    posts_of(context, Grid::new(2, 1), 50_000)?;
+    posts_of(context, Grid::new(1, 33), 4_000)
+}
+
+pub fn sizes(context: &Context) -> Outcome {
+    let noted = Noted::default();
+    let session = context.open(|device| device.inline_service(Meter::serve(noted.clone())))?;
+    session.all_done(post_sizes, Grid::new(2, 50))?;
+    for (words, lanes) in [(0, 100), (1, 50), (3, 50), (4, 100), (5, 100), (6, 100), (20, 100)] {
+        let posts = noted.of_size(words);
+        same!((words, posts.len()), (words, lanes));
+        for post in posts {
+            same!(post, (0..words as u64).map(|i| post[0] - i).collect::<Vec<_>>());
+        }
+    }
+    Ok(())
+}
+
+/// A launch that ended has none of its posts left behind.
+pub fn left_behind(context: &Context) -> Outcome {
+    for in_place in [true, false] {
+        let noted = Noted::default();
+        let service = Meter::serve(noted.clone());
+        let session =
+            context.open(|device| if in_place { device.inline_service(service) } else { device.service(service) })?;
+        session.run(post_only, Grid::new(4, 40), (100u32,))?;
+        let mut waits = 0;
+        while !in_place && noted.noted()?.values().sum::<u64>() < 16_000 && waits < 10_000 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            waits += 1;
+        }
+        let noted = noted.noted()?;
+        same!((noted.len(), noted.values().find(|posts| **posts != 100)), (160, None));
+    }
+    Ok(())
+}
+
+/// Posts to nobody are counted and forgotten.
+pub fn refused(context: &Context) -> Outcome {
+    let session = context.open(|device| device.inline_service(echo()))?;
+    session.run(post_only, Grid::new(2, 40), (10u32,))?;
+    let statistics = session.device.server().statistics();
+    same!((statistics.posts, statistics.refused_posts, statistics.garbage_posts), (800, 800, 0));
+    Ok(())
+}
+
+pub fn pending_calls(context: &Context) -> Outcome {
+    let session = context.open(|device| device.inline_service(echo()))?;
+    session.all_done(pending_order, Grid::new(1, 6))?;
+    session.all_done(pending_dropped, Grid::new(2, 20))
+}
+
+/// More calls than the pool has slots: the others are made at once.
+pub fn pending_past_the_pool(context: &Context) -> Outcome {
+    let session = context.open(|device| device.inline_service(echo()))?;
+    session.all_done(pending_order, Grid::new(5, 64))
+}
+
+pub fn pending_beside_a_call(context: &Context) -> Outcome {
+    let gates = Gates::default();
+    let session = context.open(|device| {
+        device.service(Gate::serve(gates.clone())).inline_service(Keys::serve(gates.clone()))
+    })?;
+    session.all_done(pending_beside, Grid::new(1, 40))
+}

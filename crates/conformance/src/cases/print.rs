@@ -1,0 +1,93 @@
+use crate::{Context, Gates, Outcome, ensure, same};
+use conformance::print::*;
+use conformance::services::Gate;
+use hostcall::Grid;
+use std::time::Duration;
+
+pub fn types(context: &Context) -> Outcome {
+    let session = context.open(|device| device)?;
+    session.run(print_types, Grid::new(1, 1), ())?;
+    let (unsigned, signed, float, letter, text) = (250u8, -7i32, 1.5f64, 'ß', "text");
+    let expected = [
+        String::new(),
+        "plain {}".into(),
+        format!("{} {} {} {} {}", unsigned, 65_535u16, u32::MAX, u64::MAX, 7usize),
+        format!("{} {} {} {} {}", -1i8, i16::MIN, signed, i64::MIN, -7isize),
+        format!("{} {} {} {} {}", float, 0.1f32, true, letter, f64::NAN),
+        format!("{unsigned} {signed:>5} {float:.3} {letter:?} {text:?}"),
+        format!("{:#x} {:08b} {:o} {:X} {:#010x}", unsigned, 5u8, 8u32, 255u8, signed),
+        format!("{:>6}|{:<6}|{:^6}|{:*^7}|{:+}", 1, 2, 3, 4, 5),
+        format!("{:e} {:E} {:8.2} {:?} {:?}", 1234.5f64, 0.001f32, float, 1.0f64, 1e300),
+        format!("1 4 1 {text} {:>4}", 9),
+        "1 2 3 4 5 6 7".into(),
+        "text and another and     text.".into(),
+        format!("{:?} {:?}", "quote \" and \n", '\''),
+        "no end until here".into(),
+        "    7 1.23456".into(),
+        "250 text".into(),
+    ];
+    same!(session.stdout.lines(), expected);
+    Ok(())
+}
+
+pub fn generic(context: &Context) -> Outcome {
+    let session = context.open(|device| device)?;
+    session.run(print_generic, Grid::new(1, 1), ())?;
+    let once = ["<1>", "<-2>", "<three>", "<4.5>", "<5>"];
+    same!(session.stdout.lines(), [once, once].concat());
+    Ok(())
+}
+
+pub fn order(context: &Context) -> Outcome {
+    const LANES: usize = 3 * 70;
+    const COUNT: usize = 60;
+    let session = context.open(|device| device)?;
+    session.run(print_in_order, Grid::new(3, 70), (COUNT as u32,))?;
+    let mut next = [0; LANES];
+    for line in session.stdout.lines() {
+        let mut words = line.split(' ');
+        let mut number = |name: &str| {
+            (words.next() == Some(name)).then(|| words.next()?.parse::<usize>().ok()).flatten()
+        };
+        let (lane, i) = number("lane").zip(number("line")).ok_or_else(|| format!("mixed line: {line:?}"))?;
+        ensure!(lane < LANES);
+        same!((lane, i), (lane, next[lane]));
+        let rest = ["", "text", "1 2 3 4 5", ""][(i + lane) % 4];
+        same!(words.collect::<Vec<_>>().join(" "), rest);
+        next[lane] += 1;
+    }
+    same!(next, [COUNT; LANES]);
+    Ok(())
+}
+
+pub fn outputs(context: &Context) -> Outcome {
+    let session = context.open(|device| device)?;
+    session.run(print_streams, Grid::new(2, 20), ())?;
+    let (out, err) = (session.stdout.lines(), session.stderr.lines());
+    for lane in 0..40 {
+        same!(out.iter().filter(|line| **line == format!("out {lane}")).count(), 1);
+        ensure!(err.iter().any(|line| line.contains(&format!("err {lane}"))));
+    }
+    same!(out.iter().filter(|line| *line == "bytes out").count(), 40);
+    same!(out.len(), 80);
+    same!(session.stderr.text().matches("bytes err\n").count(), 40);
+    Ok(())
+}
+
+pub fn while_running(context: &Context) -> Outcome {
+    let gates = Gates::default();
+    let session = context.open(|device| device.service(Gate::serve(gates.clone())))?;
+    let grid = Grid::new(2, 40);
+    let (stream, out) = (session.stream()?, session.out(grid, 1)?);
+    session.launch(&stream, print_while_running, grid, (&out,))?;
+    let mut waits = 0;
+    while session.stdout.lines().len() < 80 && waits < 60_000 {
+        std::thread::sleep(Duration::from_millis(1));
+        waits += 1;
+    }
+    let lines = session.stdout.lines();
+    gates.open_all();
+    stream.synchronize().map_err(|error| error.to_string())?;
+    same!(lines.len(), 80);
+    Ok(())
+}

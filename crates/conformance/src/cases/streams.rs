@@ -1,0 +1,121 @@
+use crate::context::read;
+use crate::handlers::handler;
+use crate::{Context, Gates, Noted, Outcome, Session, echo, same};
+use conformance::services::{AsyncGate, Gate, Keys, Launcher, LauncherHandler, Meter};
+use conformance::streams::*;
+use hostcall::server::Mode;
+use hostcall::{Event, Grid};
+use hostcall_abi::CallError;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+fn open(context: &Context) -> Result<Session, String> {
+    let gates = Gates::default();
+    context.open(|device| {
+        let device = device.inline_service(echo()).service(Gate::serve(gates.clone()));
+        let device = device.inline_service(Keys::serve(gates.clone()));
+        device.async_service(AsyncGate::serve_async(gates))
+    })
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// Every lane waits for what another launch does, with threads and with futures.
+pub fn waiting_handlers_delay_nobody(context: &Context) -> Outcome {
+    for with_futures in [0u32, 1] {
+        let session = open(context)?;
+        let (first, second) = (session.stream()?, session.stream()?);
+        let grid = Grid::new(4, 60);
+        let out = session.out(grid, 1)?;
+        session.launch(&first, stream_pass, grid, (5u64, with_futures, &out))?;
+        session.launch(&second, stream_open, Grid::new(2, 40), (5u64,))?;
+        second.synchronize().map_err(text)?;
+        first.synchronize().map_err(text)?;
+        same!(read(&out)?, vec![5; 240]);
+    }
+    Ok(())
+}
+
+pub fn waiting_in_one_wave(context: &Context) -> Outcome {
+    let session = open(context)?;
+    same!(session.values(stream_in_wave, Grid::new(4, 50))?, vec![77; 200]);
+    Ok(())
+}
+
+/// A kernel waits for one that comes later in another stream.
+pub fn side_by_side(context: &Context) -> Outcome {
+    let session = open(context)?;
+    let streams = (0..6).map(|_| session.stream()).collect::<Result<Vec<_>, _>>()?;
+    let grid = Grid::new(1, 8);
+    let out = session.out(grid, 1)?;
+    for (key, stream) in (0u64..).zip(&streams) {
+        session.launch(stream, stream_pass, grid, (key + 1, 0u32, &out))?;
+        session.launch(stream, stream_open, grid, (key,))?;
+    }
+    session.run(stream_open, grid, (6u64,))?;
+    for stream in &streams {
+        stream.synchronize().map_err(text)?;
+    }
+    Ok(())
+}
+
+pub fn in_order(context: &Context) -> Outcome {
+    let session = open(context)?;
+    let stream = session.stream()?;
+    let grid = Grid::new(3, 50);
+    let out = session.out(grid, 1)?;
+    for step in 0..20u64 {
+        session.launch(&stream, stream_step, grid, (step, &out))?;
+    }
+    stream.synchronize().map_err(text)?;
+    same!(read(&out)?, vec![20; 150]);
+    Ok(())
+}
+
+pub fn events(context: &Context) -> Outcome {
+    let session = open(context)?;
+    let streams = [session.stream()?, session.stream()?, session.stream()?];
+    let grid = Grid::new(2, 40);
+    let out = session.out(grid, 1)?;
+    let mut last: Option<Event> = None;
+    for step in 0..12u64 {
+        let stream = &streams[step as usize % 3];
+        if let Some(event) = &last {
+            stream.wait_for(event);
+        }
+        session.launch(stream, stream_step, grid, (step, &out))?;
+        last = Some(stream.record());
+    }
+    let last = last.ok_or("no step ran")?;
+    last.wait();
+    same!((last.is_done(), read(&out)?), (true, vec![12; 80]));
+    Ok(())
+}
+
+/// Launches on a stream of its own while the caller waits.
+#[derive(Clone, Default)]
+struct Launches(Arc<Mutex<Option<Session>>>);
+
+impl LauncherHandler for Launches {
+    fn launch(&self, value: u64) -> Result<u64, CallError> {
+        let session = self.0.lock().clone().ok_or(CallError::Failed(1))?;
+        session.run(stream_count, Grid::new(2, 3), (value,)).map_err(|_| CallError::Failed(2))?;
+        Ok(value + 1)
+    }
+}
+
+pub fn handler_launches(context: &Context) -> Outcome {
+    let noted = Noted::default();
+    let session = context.open(|device| device.inline_service(Meter::serve(noted.clone())))?;
+    let launches = Launches(Arc::new(Mutex::new(Some(session.clone()))));
+    let service = handler(Launcher::serve(launches.clone()), Mode::Blocking);
+    session.device.server().register(&service).map_err(text)?;
+    let outcome = session.all_done(stream_launch, Grid::new(1, 12));
+    // Handler and device would keep each other alive.
+    *launches.0.lock() = None;
+    outcome?;
+    same!(noted.counters(), (0..12).map(|key| (key, 6)).collect());
+    Ok(())
+}

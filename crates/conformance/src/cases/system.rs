@@ -1,0 +1,77 @@
+use crate::context::{done, read};
+use crate::{Context, Outcome, echo, ensure, same};
+use conformance::system::*;
+use hostcall::services::HeapUse;
+use hostcall::{Grid, LaunchFailure};
+use std::fs;
+use std::io::Cursor;
+
+pub fn files(context: &Context) -> Outcome {
+    let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let session = context.open_with(|builtins| builtins.dir(dir.path()), |device| device)?;
+    session.all_done(system_files, Grid::new(2, 40))?;
+    let mut left: Vec<_> = fs::read_dir(dir.path())
+        .map_err(|error| error.to_string())?
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    left.sort_unstable();
+    let mut expected: Vec<_> = (0..80).filter(|id| id % 2 == 1).map(|id| format!("moved-{id}")).collect();
+    expected.sort_unstable();
+    same!(left, expected);
+    same!(fs::read(dir.path().join("moved-7")).map_err(|error| error.to_string())?.len(), 704);
+    Ok(())
+}
+
+pub fn environment(context: &Context) -> Outcome {
+    let session = context.open_with(
+        |builtins| builtins.args(["program", "one", "zwölf"]).env("COLOUR", "blau"),
+        |device| device,
+    )?;
+    session.all_done(system_environment, Grid::new(1, 40))
+}
+
+pub fn stdin(context: &Context) -> Outcome {
+    let input: String = (1..=50).map(|i| format!("line {i}\n")).collect();
+    let session = context.open_with(|builtins| builtins.stdin(Cursor::new(input)), |device| device)?;
+    let mut numbers = session.values(system_stdin, Grid::new(2, 40))?;
+    numbers.sort_unstable();
+    let expected: Vec<u64> = [0; 30].into_iter().chain(1..=50).collect();
+    same!(numbers, expected);
+    Ok(())
+}
+
+fn heap_of(context: &Context, leaks: u32) -> Outcome {
+    let session = context.open(|device| device)?;
+    let grid = Grid::new(2, 40);
+    let out = session.out(grid, 1)?;
+    session.run(system_heap, grid, (leaks, &out))?;
+    done(&read(&out)?)?;
+    let heap = session.device.builtins().heap();
+    same!(heap.failed_frees(), 0);
+    for launch in 0..4 {
+        same!((launch, heap.held_by(launch)), (launch, HeapUse::default()));
+    }
+    Ok(())
+}
+
+pub fn heap(context: &Context) -> Outcome {
+    heap_of(context, 0)
+}
+
+/// What a launch leaves behind is freed at its end.
+pub fn heap_leaks(context: &Context) -> Outcome {
+    heap_of(context, 3)
+}
+
+pub fn exit(context: &Context) -> Outcome {
+    for code in [3, 0, -1] {
+        let session = context.open(|device| device.inline_service(echo()))?;
+        let ended = session.try_run(system_exit, Grid::new(2, 40), (code,))?;
+        let cancelled =
+            matches!(&ended, Err(hostcall::Error::Launch { failure: LaunchFailure::Cancelled, .. }));
+        ensure!(ended.is_ok() || cancelled);
+        same!(session.device.exit_code(), Some(code));
+    }
+    Ok(())
+}

@@ -1,0 +1,208 @@
+//! What cases run on.
+
+use crate::Outcome;
+use hostcall::device::{Arguments, DeviceBuilder, DeviceBuffer, Faults, Image, LoadedKernel, SoftwareDeviceConfig};
+use hostcall::hostcall_device::kernel::Kernel;
+use hostcall::services::{Builtins, BuiltinsBuilder};
+use hostcall::{Device, Error, Grid, LaunchKernel, Stream};
+use parking_lot::Mutex;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+/// The device that a run of the suite tests, and how.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The name that [`Device::builder`] takes.
+    pub device: String,
+    /// The program's image; without one, kernels run that are part of this process.
+    pub image: Option<PathBuf>,
+    /// Lanes of the software device's waves.
+    pub wave_size: u32,
+    /// What goes wrong on the software device.
+    pub faults: Faults,
+}
+
+impl Default for Context {
+    /// The software device with waves of 32.
+    fn default() -> Self {
+        Self { device: "cpu".into(), image: None, wave_size: 32, faults: Faults::default() }
+    }
+}
+
+/// How long a case may take; one that takes longer hangs.
+const CASE_LIMIT: Duration = Duration::from_secs(300);
+
+impl Context {
+    /// Runs a case on a thread of its own, so that one that hangs ends the case and not the run.
+    pub fn run(&self, case: fn(&Context) -> Outcome) -> Outcome {
+        let (context, (done, ended)) = (self.clone(), mpsc::channel());
+        let thread = std::thread::spawn(move || {
+            let outcome = case(&context);
+            let _ = done.send(());
+            outcome
+        });
+        match ended.recv_timeout(CASE_LIMIT) {
+            Err(mpsc::RecvTimeoutError::Timeout) => Err(format!("has not ended after {CASE_LIMIT:?}")),
+            _ => thread.join().unwrap_or_else(|payload| {
+                let text = payload.downcast_ref::<String>().map(String::as_str);
+                Err(format!("panicked: {}", text.or(payload.downcast_ref().copied()).unwrap_or("?")))
+            }),
+        }
+    }
+
+    /// Whether faults of kernels leave the device as it was, and its settings can be chosen.
+    pub fn is_software(&self) -> bool {
+        self.device == "cpu"
+    }
+
+    /// The software device's settings: more threads than cores, so that every interleaving has a chance.
+    pub fn software(&self) -> SoftwareDeviceConfig {
+        SoftwareDeviceConfig {
+            threads: 3,
+            wave_size: self.wave_size,
+            cancel_grace: Duration::from_secs(5),
+            faults: self.faults,
+            ..SoftwareDeviceConfig::default()
+        }
+    }
+
+    /// Opens a device with these services besides the built-in ones.
+    pub fn open(&self, setup: impl FnOnce(DeviceBuilder) -> DeviceBuilder) -> Result<Session, String> {
+        self.open_with(|builtins| builtins, setup)
+    }
+
+    /// Opens a device whose built-in services have these settings.
+    pub fn open_with(
+        &self,
+        builtins: impl FnOnce(BuiltinsBuilder) -> BuiltinsBuilder,
+        setup: impl FnOnce(DeviceBuilder) -> DeviceBuilder,
+    ) -> Result<Session, String> {
+        let (stdout, stderr) = (Capture::default(), Capture::default());
+        let outputs =
+            Builtins::builder().stdin(io::empty()).stdout(stdout.clone()).stderr(stderr.clone());
+        let builtins = builtins(outputs).build().map_err(|error| error.to_string())?;
+        let builder = Device::builder(&self.device).software(self.software()).builtins(builtins);
+        let device = setup(builder).open().map_err(|error| error.to_string())?;
+        let image = self.image.as_ref().map(|image| device.load(image)).transpose();
+        let image = image.map_err(|error| error.to_string())?;
+        Ok(Session { device, image, stdout, stderr })
+    }
+}
+
+/// An open device.
+#[derive(Clone)]
+pub struct Session {
+    pub device: Device,
+    image: Option<Image>,
+    /// What kernels printed.
+    pub stdout: Capture,
+    pub stderr: Capture,
+}
+
+fn text(error: Error) -> String {
+    error.to_string()
+}
+
+impl Session {
+    pub fn stream(&self) -> Result<Stream, String> {
+        self.device.stream().map_err(text)
+    }
+
+    /// A buffer of zeros for one value a lane of `grid`, times `each`.
+    pub fn out(&self, grid: Grid, each: usize) -> Result<DeviceBuffer<u64>, String> {
+        let lanes: u32 = grid.workgroups.iter().chain(&grid.lanes).product();
+        self.device.alloc_zeroed(lanes as usize * each).map_err(text)
+    }
+
+    /// Puts a launch on a stream.
+    pub fn launch<P>(
+        &self,
+        stream: &Stream,
+        kernel: Kernel<P>,
+        grid: Grid,
+        arguments: impl Arguments<P>,
+    ) -> Outcome {
+        match &self.image {
+            None => kernel.launch(stream, grid, arguments).map_err(text),
+            Some(image) => {
+                let loaded: LoadedKernel = image.typed(&kernel).map_err(text)?;
+                loaded.launch_as(&kernel, stream, grid, arguments).map_err(text)
+            }
+        }
+    }
+
+    /// Runs a kernel to its end on a stream of its own, and gives the failure as it is.
+    pub fn try_run<P>(
+        &self,
+        kernel: Kernel<P>,
+        grid: Grid,
+        arguments: impl Arguments<P>,
+    ) -> Result<Result<(), Error>, String> {
+        let stream = self.stream()?;
+        self.launch(&stream, kernel, grid, arguments)?;
+        Ok(stream.synchronize())
+    }
+
+    /// Runs a kernel to its end on a stream of its own.
+    pub fn run<P>(&self, kernel: Kernel<P>, grid: Grid, arguments: impl Arguments<P>) -> Outcome {
+        self.try_run(kernel, grid, arguments)?.map_err(text)
+    }
+
+    /// Runs a kernel that takes one value a lane to write to, and returns these.
+    pub fn values<P>(&self, kernel: Kernel<P>, grid: Grid) -> Result<Vec<u64>, String>
+    where
+        for<'b> (&'b DeviceBuffer<u64>,): Arguments<P>,
+    {
+        let out = self.out(grid, 1)?;
+        self.run(kernel, grid, (&out,))?;
+        read(&out)
+    }
+
+    /// As [`Session::values`], for a kernel whose every lane writes its number plus one at its end.
+    pub fn all_done<P>(&self, kernel: Kernel<P>, grid: Grid) -> Outcome
+    where
+        for<'b> (&'b DeviceBuffer<u64>,): Arguments<P>,
+    {
+        done(&self.values(kernel, grid)?)
+    }
+}
+
+/// What a launch wrote.
+pub fn read(out: &DeviceBuffer<u64>) -> Result<Vec<u64>, String> {
+    out.read().map_err(text)
+}
+
+/// Checks that every lane wrote its number plus one.
+pub fn done(values: &[u64]) -> Outcome {
+    match values.iter().zip(1..).find(|(value, expected)| *value != expected) {
+        None => Ok(()),
+        Some((value, lane)) => Err(format!("lane {} wrote {value}: it did not come to its end", lane - 1)),
+    }
+}
+
+/// A writer whose text can be looked at.
+#[derive(Clone, Default)]
+pub struct Capture(Arc<Mutex<Vec<u8>>>);
+
+impl Capture {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock()).into_owned()
+    }
+
+    pub fn lines(&self) -> Vec<String> {
+        self.text().lines().map(str::to_owned).collect()
+    }
+}
+
+impl Write for Capture {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

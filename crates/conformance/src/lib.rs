@@ -1,0 +1,43 @@
+//! One suite of tests for every hostcall device: [`CASES`], each a function that gets a [`Context`], opens
+//! devices with it, and runs the kernels of the `conformance` program.
+//!
+//! `cargo test -p hostcall-conformance` runs every case on the software device in several settings; the
+//! `hostcall-conformance` command runs them on any device.
+#![allow(missing_docs)] // names of cases say what they check
+#![allow(clippy::missing_errors_doc)] // an error is a failed case
+
+mod cases;
+mod context;
+mod handlers;
+pub mod stress;
+
+pub use cases::{CASES, Case};
+pub use context::{Capture, Context, Session};
+pub use handlers::{Gates, Noted, echo, handler};
+
+/// How a case ends.
+pub type Outcome = Result<(), String>;
+
+/// Ends the case with a sentence if the two differ.
+#[macro_export]
+macro_rules! same {
+    ($left:expr, $right:expr) => {
+        match (&$left, &$right) {
+            (left, right) => {
+                if left != right {
+                    return Err(format!("{}:{}: {} is {left:?}, not {right:?}", file!(), line!(), stringify!($left)));
+                }
+            }
+        }
+    };
+}
+
+/// Ends the case with a sentence if the condition does not hold.
+#[macro_export]
+macro_rules! ensure {
+    ($condition:expr) => {
+        if !$condition {
+            return Err(format!("{}:{}: `{}` does not hold", file!(), line!(), stringify!($condition)));
+        }
+    };
+}

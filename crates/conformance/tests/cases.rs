@@ -1,0 +1,35 @@
+//! Every case of the suite as a test, on the software device in several settings.
+
+use hostcall::device::Faults;
+use hostcall_conformance::{CASES, Context, stress};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Settings by name.
+fn settings() -> Vec<(String, Context)> {
+    let context = |wave_size, faults| Context { wave_size, faults, ..Context::default() };
+    let plain = [32, 64].map(|size| (format!("wave{size}"), context(size, Faults::default())));
+    let delays = [1, 2, 3].map(|seed| {
+        let faults = Faults { seed, delay_lanes: 0.05, ..Faults::default() };
+        (format!("delays{seed}"), context(if seed == 2 { 64 } else { 32 }, faults))
+    });
+    let lost = Faults { lose_notifications: 1.0, ..Faults::default() };
+    plain.into_iter().chain(delays).chain([("lost".to_owned(), context(32, lost))]).collect()
+}
+
+fn trial(name: String, test: impl FnOnce() -> Result<(), String> + Send + 'static) -> Trial {
+    Trial::test(name, || test().map_err(Failed::from))
+}
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let mut trials = Vec::new();
+    for (setting, context) in settings() {
+        for case in CASES {
+            let context = context.clone();
+            trials.push(trial(format!("{setting}::{}", case.name), move || context.run(case.run)));
+        }
+        let load = stress::Load { calls: 300_000, rounds: 50, workgroups: 264 };
+        trials.push(trial(format!("{setting}::stress"), move || stress::run(&context, load).map(drop)));
+    }
+    libtest_mimic::run(&arguments, trials).exit();
+}

@@ -1,0 +1,27 @@
+//! The kernels of the conformance suite and the services that they call. The suite itself is the package
+//! `hostcall-conformance`, which uses this crate as a library too.
+//!
+//! A kernel asserts what it can see by itself: a failed assertion reaches the host as the lane's panic. What a
+//! kernel got or did besides, it writes to `out`, one value a lane, for the host to compare.
+#![no_std]
+
+pub mod bytes;
+pub mod calls;
+pub mod panics;
+pub mod pending;
+pub mod posts;
+pub mod print;
+pub mod services;
+pub mod statuses;
+pub mod streams;
+pub mod stress;
+pub mod system;
+pub mod waves;
+
+/// A number that looks random, made from `seed`: splitmix64.
+pub fn mix(seed: u64) -> u64 {
+    let z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

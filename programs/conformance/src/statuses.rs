@@ -1,0 +1,74 @@
+//! How calls end that do not end well.
+
+use crate::services::{AsyncGate, Current, Echo, Faulty, Gate, Nobody, old};
+use hostcall_device::{CallError, Global, Lane, kernel};
+
+/// Calls that fail, each followed by one that does not.
+#[kernel]
+pub fn status_failures(lane: &Lane, out: &[Global<u64>]) {
+    let id = lane.global_id() as u64;
+    let works = || assert_eq!(Echo::one(id), Ok(id));
+    assert_eq!(Nobody::call(1), Err(CallError::NoSuchService));
+    works();
+    for code in [0, 1, -1, i32::MIN, i32::MAX, id as i32] {
+        assert_eq!(Faulty::fail(code), Err(CallError::Failed(code)));
+    }
+    works();
+    assert_eq!(Faulty::panic(id), Err(CallError::Panicked));
+    works();
+    assert_eq!(old::Current::get(1), Err(CallError::TypeMismatch));
+    assert_eq!(Current::get(id), Ok(id + 1));
+    if id % 2 == 0 {
+        assert_eq!(Faulty::start_fail(3).wait(), Err(CallError::Failed(3)));
+        assert_eq!(Nobody::start_call(3).wait(), Err(CallError::NoSuchService));
+    }
+    out[id as usize].set(id + 1);
+}
+
+/// Calls with a deadline, of handlers that never return unless the host opens their gates.
+#[kernel]
+pub fn status_timeout(lane: &Lane, out: &[Global<u64>]) {
+    let id = lane.global_id() as u64;
+    assert_eq!(Gate::within_us(2000).pass(id), Err(CallError::TimedOut));
+    assert_eq!(AsyncGate::within_us(2000).pass(id), Err(CallError::TimedOut));
+    assert_eq!(Echo::within_us(60_000_000).one(id), Ok(id));
+    out[id as usize].set(id + 1);
+}
+
+/// Calls a number that only a default service answers.
+#[kernel]
+pub fn status_default(lane: &Lane, out: &[Global<u64>]) {
+    out[lane.global_id()].set(Nobody::call(lane.global_id() as u64).unwrap());
+}
+
+/// Says that it is here, and waits for a gate that nobody opens; writes 1 if the call was cancelled.
+#[kernel]
+pub fn status_wait(lane: &Lane, kind: u32, out: &[Global<u64>]) {
+    let id = lane.global_id() as u64;
+    assert_eq!(Echo::one(id), Ok(id));
+    let result = match kind {
+        0 => Gate::pass(id),
+        1 => AsyncGate::pass(id),
+        2 => Gate::start_pass(id).wait(),
+        _ => loop {
+            // Never waits for long, and never ends by itself.
+            if let Err(error) = Echo::one(id) {
+                break Err(error);
+            }
+        },
+    };
+    out[id as usize].set(if result == Err(CallError::Cancelled) { 1 } else { 2 });
+}
+
+/// Calls [`Nobody`] until someone is there, and then until nobody is: writes how often it was answered.
+#[kernel]
+pub fn status_comes_and_goes(lane: &Lane, out: &[Global<u64>]) {
+    while Nobody::call(1).is_err() {
+        lane.pause();
+    }
+    let mut answers = 1;
+    while Nobody::call(2).is_ok() {
+        answers += 1;
+    }
+    out[lane.global_id()].set(answers);
+}

@@ -1,0 +1,144 @@
+//! Files, streams, environment, clock, heap, and the program's end.
+
+use crate::services::Echo;
+use core::alloc::Layout;
+use core::time::Duration;
+use hostcall_device::fs::{self, File, OpenOptions, SeekFrom};
+use hostcall_device::io::{self, Error};
+use hostcall_device::time::Instant;
+use hostcall_device::{Global, Lane, env, heap, kernel, process, time};
+
+/// Writes `id` in decimal at the end of `buffer` and returns it behind `prefix`.
+fn name<'b>(buffer: &'b mut [u8; 24], prefix: &str, mut id: u64) -> &'b str {
+    let mut digits = [0; 20];
+    let mut count = 0;
+    loop {
+        digits[count] = b'0' + (id % 10) as u8;
+        count += 1;
+        id /= 10;
+        if id == 0 {
+            break;
+        }
+    }
+    let len = prefix.len() + count;
+    buffer[..prefix.len()].copy_from_slice(prefix.as_bytes());
+    for (to, from) in buffer[prefix.len()..len].iter_mut().zip(digits[..count].iter().rev()) {
+        *to = *from;
+    }
+    core::str::from_utf8(&buffer[..len]).unwrap()
+}
+
+/// Each lane works on files of its own.
+#[kernel]
+pub fn system_files(lane: &Lane, out: &[Global<u64>]) {
+    let id = lane.global_id() as u64;
+    let (mut a, mut b) = ([0; 24], [0; 24]);
+    let (path, moved) = (name(&mut a, "file-", id), name(&mut b, "moved-", id));
+    let data: [u8; 700] = core::array::from_fn(|i| crate::bytes::byte(id, i));
+    let mut back = [0; 700];
+
+    assert!(matches!(File::open(path), Err(Error::NotFound)));
+    let file = File::create(path).unwrap();
+    file.write_all(&data).unwrap();
+    assert_eq!(file.len(), Ok(700));
+    file.write_at(10, b"0123456789").unwrap();
+    file.sync().unwrap();
+    file.close().unwrap();
+    let file = File::open(path).unwrap();
+    file.read_exact(&mut back).unwrap();
+    assert!(back[..10] == data[..10] && &back[10..20] == b"0123456789" && back[20..] == data[20..]);
+    assert_eq!(file.read(&mut back), Ok(0));
+    assert_eq!(file.seek(SeekFrom::Start(695)), Ok(695));
+    assert_eq!(file.read(&mut back), Ok(5));
+    assert_eq!(file.read_at(12, &mut back[..3]), Ok(3));
+    assert!(&back[..3] == b"234");
+    assert!(file.write(b"x").is_err());
+    drop(file);
+
+    let appended = OpenOptions::new().append().open(path).unwrap();
+    appended.write_all(b"tail").unwrap();
+    assert_eq!(appended.len(), Ok(704));
+    drop(appended);
+    assert!(matches!(OpenOptions::new().write().create_new().open(path), Err(Error::AlreadyExists)));
+    fs::rename(path, moved).unwrap();
+    assert!(matches!(File::open(path), Err(Error::NotFound)));
+    if id % 2 == 0 {
+        fs::remove(moved).unwrap();
+    }
+    assert!(matches!(File::open("../secret"), Err(Error::OutsideDir)));
+    assert!(matches!(File::open("/etc/passwd"), Err(Error::OutsideDir | Error::NotFound)));
+    out[id as usize].set(id + 1);
+}
+
+/// Arguments, variables and clock.
+#[kernel]
+pub fn system_environment(lane: &Lane, out: &[Global<u64>]) {
+    let id = lane.global_id() as u64;
+    let mut buffer = [0; 16];
+    assert_eq!(env::args_count(), Ok(3));
+    assert_eq!(env::arg(0, &mut buffer), Ok(Some("program")));
+    assert_eq!(env::arg(2, &mut buffer), Ok(Some("zwölf")));
+    assert_eq!(env::arg(3, &mut buffer), Ok(None));
+    assert_eq!(env::var("COLOUR", &mut buffer), Ok(Some("blau")));
+    assert_eq!(env::var("PATH", &mut buffer), Ok(None));
+    assert!(env::var("COLOUR", &mut buffer[..3]).is_err());
+
+    let (start, wall) = (Instant::now(), time::now_ns().unwrap());
+    assert!(wall > 1_700_000_000_000_000_000);
+    time::sleep(Duration::from_millis(2));
+    assert!(start.elapsed() >= Duration::from_millis(2));
+    assert!(time::now_ns().unwrap() > wall);
+    out[id as usize].set(id + 1);
+}
+
+/// Lines of the input, each to one lane: writes the number on it, or 0 at the end.
+#[kernel]
+pub fn system_stdin(lane: &Lane, out: &[Global<u64>]) {
+    let mut buffer = [0; 32];
+    let line = io::stdin().read_line(&mut buffer).unwrap();
+    let number = line.bytes().filter(u8::is_ascii_digit).fold(0, |n, digit| 10 * n + u64::from(digit - b'0'));
+    assert!(line.is_empty() || line.ends_with('\n'));
+    out[lane.global_id()].set(number);
+}
+
+/// Most allocations of a lane in [`system_heap`].
+const ALLOCATIONS: usize = 256;
+
+/// Allocates 256 times, fills, checks and frees; leaves `leaks` allocations of 32 bytes behind.
+#[kernel]
+pub fn system_heap(lane: &Lane, leaks: u32, out: &[Global<u64>]) {
+    let id = lane.global_id() as u64;
+    let mut held = [core::ptr::null_mut::<u64>(); ALLOCATIONS];
+    let words = |i: usize| (crate::mix(id << 10 | i as u64) % 16 + 1) as usize;
+    for (i, held) in held.iter_mut().enumerate() {
+        let align = 8 << (i % 5);
+        let memory = heap::alloc(Layout::from_size_align(8 * words(i), align).unwrap()).cast::<u64>();
+        assert!(!memory.is_null() && memory.addr() % align == 0);
+        for at in 0..words(i) {
+            // SAFETY: the allocation has so many words, and nobody else has it.
+            unsafe { memory.add(at).write(id << 32 | (i * 16 + at) as u64) };
+        }
+        *held = memory;
+    }
+    for (i, memory) in held.iter().enumerate() {
+        for at in 0..words(i) {
+            // SAFETY: as above.
+            assert_eq!(unsafe { memory.add(at).read() }, id << 32 | (i * 16 + at) as u64);
+        }
+        // SAFETY: it is used no more.
+        assert_eq!(unsafe { heap::dealloc(memory.cast()) }, Ok(()));
+    }
+    for _ in 0..leaks {
+        assert!(!heap::alloc(Layout::new::<[u64; 4]>()).is_null());
+    }
+    out[id as usize].set(id + 1);
+}
+
+/// Lane 5 ends the program, the others call until they are cancelled.
+#[kernel]
+pub fn system_exit(lane: &Lane, code: i32) {
+    if lane.global_id() == 5 {
+        process::exit(code);
+    }
+    while Echo::one(1).is_ok() {}
+}

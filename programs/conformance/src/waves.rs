@@ -1,0 +1,49 @@
+//! What the lanes of a wave and of a workgroup do together.
+
+use hostcall_device::{Global, Lane, kernel};
+
+/// Ballot, broadcast and the active lanes, in whatever parts the wave comes.
+#[kernel]
+pub fn wave_operations(lane: &Lane, out: &[Global<u64>]) {
+    let (id, index) = (lane.global_id() as u64, lane.index());
+    let own = 1u64 << index;
+    assert!(index < lane.wave_size());
+    assert!(lane.active() & own != 0);
+    let odd = lane.ballot(index % 2 == 1);
+    assert_eq!(odd & own != 0, index % 2 == 1);
+    assert_eq!(odd & 0x5555_5555_5555_5555, 0);
+    assert_eq!(lane.ballot(false), 0);
+    let all = lane.ballot(true);
+    assert!(all & own != 0);
+    let (value, from) = lane.broadcast((id, index), 2);
+    assert_eq!(value, id - u64::from(index) + u64::from(from));
+    // Alone, a lane hears itself.
+    if index == 1 {
+        assert_eq!(lane.active(), 2);
+        assert_eq!(lane.broadcast(id, 0), id);
+        assert_eq!(lane.once_per_wave(|| id), id);
+    }
+    out[id as usize].set(id + 1);
+}
+
+/// The sum of the workgroup's values, by a tree in its memory.
+#[kernel(workgroup_memory = 8 * 1024)]
+pub fn wave_reduction(lane: &Lane, values: &[u64], out: &[Global<u64>]) {
+    let memory = lane.workgroup_memory::<u64>();
+    let [width, height, depth] = lane.workgroup_size();
+    let (lanes, at) = ((width * height * depth) as usize, lane.local_id());
+    for round in 1..=3 {
+        memory[at].set(values[lane.global_id()] * round);
+        let mut half = lanes.next_power_of_two() / 2;
+        while half > 0 {
+            lane.barrier();
+            if at < half && at + half < lanes {
+                memory[at].set(memory[at].get() + memory[at + half].get());
+            }
+            half /= 2;
+        }
+        lane.barrier();
+        out[lane.global_id()].set(memory[0].get());
+        lane.barrier();
+    }
+}
