@@ -8,7 +8,6 @@ use crate::server::{Server, ServerBuilder};
 use crate::services::{Builtins, EarlyEnd};
 use hostcall_abi::layout::{Layout, SLOT_STATE_WORDS};
 use hostcall_abi::service::{AsyncService, Service};
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -188,7 +187,8 @@ impl DeviceBuilder {
             exit_code: AtomicI64::new(NO_EXIT_CODE),
             launches: AtomicU64::new(0),
             hostcalls: AtomicU64::new(0),
-            running: Mutex::new(HashMap::new()),
+            running: Mutex::default(),
+            closed: false.into(),
             builtins,
         });
         let device = Arc::downgrade(&inner);

@@ -25,7 +25,7 @@ use backend::{Backend, Memory, Running};
 use hostcall_abi::layout::{Layout, SLOT_STATE_WORDS};
 use slots::SlotAllocator;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What can go wrong with a device.
@@ -91,6 +91,8 @@ pub(crate) struct Inner {
     launches: AtomicU64,
     hostcalls: AtomicU64,
     running: Mutex<HashMap<u64, Arc<dyn Running>>>,
+    /// Nothing is launched any more. Written while `running` is locked.
+    pub closed: AtomicBool,
 }
 
 /// No launch reported an exit code; no `i32` is this.
@@ -160,6 +162,15 @@ impl Device {
         for launch in launches {
             self.inner.cancel(launch);
         }
+    }
+
+    /// Ends the device's work for good: every launch is cancelled, and later ones are refused. Handlers that
+    /// wait go on; nobody gets their answers.
+    pub fn close(&self) {
+        let running = self.inner.running();
+        self.inner.closed.store(true, Ordering::Relaxed);
+        drop(running);
+        self.cancel_all();
     }
 
     /// The exit code that a launch reported last: the code of a program.

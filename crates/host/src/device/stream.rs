@@ -1,7 +1,7 @@
 //! Streams: work in order, beside the work of other streams. Each has a thread that does one thing after the
 //! other; the services run on the server's threads, so that waiting here never delays a call.
 
-use super::backend::{KernelCode, Running, Start};
+use super::backend::{KernelCode, Start};
 use super::event::Event;
 use super::launch::Grid;
 use super::slots::POOL_SLOTS;
@@ -159,16 +159,19 @@ fn run(device: &Arc<Inner>, work: Work) -> Result<(), LaunchFailure> {
             }
         }),
     };
-    let result = match device.backend.start(start) {
-        Ok(running) => {
-            let running: Arc<dyn Running> = running.into();
-            device.running().insert(launch, running.clone());
-            let result = running.wait(None).expect("without a timeout the wait ends with the launch");
-            device.running().remove(&launch);
-            result
-        }
-        Err(failure) => Err(failure),
+    // Locked until the launch is known, so that nobody who cancels it comes too early.
+    let mut running = device.running();
+    let started = if device.closed.load(Ordering::Relaxed) {
+        Err(LaunchFailure::Refused("the device was closed".to_string()))
+    } else {
+        device.backend.start(start).map(|started| running.entry(launch).or_insert(started.into()).clone())
     };
+    drop(running);
+    let result = started.and_then(|started| {
+        let result = started.wait(None).expect("without a timeout the wait ends with the launch");
+        device.running().remove(&launch);
+        result
+    });
     device.server.flush(range.clone());
     device.server.detach(range.clone(), result.is_ok());
     if result.is_err() {
