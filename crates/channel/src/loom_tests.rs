@@ -144,16 +144,13 @@ impl Host {
         }
     }
 
-    /// The reply to lane `rank`: its argument, inverted.
-    fn reply(&self, rank: u32) -> [u64; 7] {
-        let words = self.packet.words(rank);
-        assert!(words.iter().all(|word| *word == words[0]));
-        [!words.first().copied().unwrap_or(0); 7]
-    }
-
+    /// Answers each lane with its argument, inverted.
     fn answer(&mut self, answer: Answer) {
         for rank in 0..answer.lanes() {
-            answer.lane(self.memory.region(), rank, Status::Ok, &self.reply(rank));
+            let words = self.packet.words(rank);
+            assert!(words.iter().all(|word| *word == words[0]));
+            let reply = [!words.first().copied().unwrap_or(0); 7];
+            answer.lane(self.memory.region(), rank, Status::Ok, &reply);
         }
     }
 
