@@ -67,7 +67,9 @@ pub fn find(program: &str, target: &Target) -> Result<PathBuf, Box<dyn std::erro
 
     let bytes = std::fs::read(path).map_err(unreadable)?;
     let kind = Kind::of_image(&bytes).ok_or_else(|| {
-        format!("{program} is no image of a program: name one that `hostcall build` made, or a package's folder")
+        format!(
+            "{program} is no image of a program: name one that `hostcall build` made, or a package's folder"
+        )
     })?;
     let wanted = Kind::of_target(target);
     if kind != wanted {

@@ -1,0 +1,142 @@
+//! The files to count in, and how a lane counts in its part of one.
+
+use crate::count::{Counts, LOOK_AHEAD};
+use alloc::string::String;
+use alloc::vec;
+use hostcall_device::fs::{self, File, Handle};
+use hostcall_device::io;
+
+pub use hostcall_device::io::Error;
+
+/// Bytes that a lane reads at a time.
+const READ_BYTES: usize = 32 << 10;
+
+/// A part smaller than this is not worth another lane.
+const PART_BYTES: u64 = 4 << 10;
+
+const EISDIR: i32 = 21;
+const ESPIPE: i32 = 29;
+
+/// Where a file's bytes come from.
+pub enum Source {
+    /// The host's files, any part at any time.
+    Regular {
+        file: Handle,
+        len: u64,
+    },
+    /// A file that is read from start to end.
+    Stream(Handle),
+    Stdin,
+    /// The file could not be opened.
+    None(Error),
+}
+
+/// A file of the command line.
+pub struct Input {
+    pub name: String,
+    pub source: Source,
+}
+
+impl Input {
+    pub fn open(name: String) -> Self {
+        let source = if name.is_empty() || name == "-" {
+            Source::Stdin
+        } else {
+            Self::source(&name).unwrap_or_else(Source::None)
+        };
+        Self { name, source }
+    }
+
+    fn source(name: &str) -> fs::Result<Source> {
+        let file = File::open(name)?;
+        match file.read_at(0, &mut [0]) {
+            // Also files that say that they are empty and are not, as those of /proc.
+            Ok(_) if file.len()? == 0 => Ok(Source::Stream(file.into_handle())),
+            Ok(_) => Ok(Source::Regular { len: file.len()?, file: file.into_handle() }),
+            Err(Error::Os(ESPIPE)) => Ok(Source::Stream(file.into_handle())),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Bytes of a file on a disk, for the width of the columns; `None` for other files.
+    pub fn disk_bytes(&self) -> Option<u64> {
+        match self.source {
+            Source::Regular { len, .. } => Some(len),
+            Source::Stream(file) => file.len().ok(),
+            _ => None,
+        }
+    }
+
+    /// Whether there is nothing to print of it.
+    pub fn is_missing(&self) -> bool {
+        matches!(self.source, Source::None(error) if error != Error::Os(EISDIR))
+    }
+
+    /// Counts in part `part` of `parts`; only bytes unless it `reads`, if the file says how many it has.
+    pub fn count(&self, part: u64, parts: u64, reads: bool) -> fs::Result<Counts> {
+        match self.source {
+            Source::Regular { file, len } => {
+                let step = len.div_ceil(parts).max(PART_BYTES);
+                let start = part.saturating_mul(step).min(len);
+                let end = start.saturating_add(step).min(len);
+                if reads {
+                    count_part(file, start, end)
+                } else {
+                    Ok(Counts { bytes: end - start, ..Counts::default() })
+                }
+            }
+            Source::Stream(file) if part == 0 => count_stream(|buffer| file.read(buffer)),
+            Source::Stdin if part == 0 => count_stream(|buffer| io::stdin().read(buffer)),
+            Source::None(error) if part == 0 => Err(error),
+            _ => Ok(Counts::default()),
+        }
+    }
+}
+
+fn count_part(file: Handle, mut start: u64, end: u64) -> fs::Result<Counts> {
+    let mut counts = Counts::default();
+    let mut buffer = vec![0; READ_BYTES.min((end - start) as usize + LOOK_AHEAD)];
+    while start < end {
+        let want = buffer.len().min((end - start) as usize + LOOK_AHEAD);
+        let got = file.read_at(start, &mut buffer[..want])?;
+        // The last characters may go on in what was not read, unless nothing follows.
+        let whole = if got == want { got - LOOK_AHEAD } else { got };
+        let len = whole.min((end - start) as usize);
+        if len == 0 {
+            break;
+        }
+        counts.add(&buffer[..got], len);
+        start += len as u64;
+    }
+    Ok(counts)
+}
+
+fn count_stream(mut read: impl FnMut(&mut [u8]) -> fs::Result<usize>) -> fs::Result<Counts> {
+    let mut counts = Counts::default();
+    let mut buffer = vec![0; READ_BYTES];
+    let mut kept = 0;
+    loop {
+        let got = read(&mut buffer[kept..])?;
+        let filled = kept + got;
+        let len = if got == 0 { filled } else { filled.saturating_sub(LOOK_AHEAD) };
+        counts.add(&buffer[..filled], len);
+        if got == 0 {
+            return Ok(counts);
+        }
+        buffer.copy_within(len..filled, 0);
+        kept = filled - len;
+    }
+}
+
+/// The error as coreutils words it.
+pub fn message(error: Error) -> &'static str {
+    match error {
+        Error::NotFound => "No such file or directory",
+        Error::PermissionDenied => "Permission denied",
+        Error::Os(EISDIR) => "Is a directory",
+        Error::Os(20) => "Not a directory",
+        Error::Os(36) => "File name too long",
+        Error::Os(40) => "Too many levels of symbolic links",
+        error => error.message(),
+    }
+}

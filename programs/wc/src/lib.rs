@@ -1,0 +1,198 @@
+//! Counts lines, words and bytes of files, or of the standard input, as GNU wc does where characters are
+//! UTF-8. Every lane counts in a part of each file; the lane that ends last joins the parts and prints.
+//!
+//! `hostcall run programs/wc [-l] [-w] [-c] [FILE]...`
+
+#![no_std]
+
+extern crate alloc;
+
+mod count;
+mod input;
+mod options;
+mod unprintable;
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+use count::Counts;
+use hostcall_device::abi::wire::Wire;
+use hostcall_device::{Global, Lane, eprintln, print, println};
+use input::{Input, message};
+use options::Options;
+
+/// The work of one run, which all lanes share.
+struct Job {
+    options: Options,
+    inputs: Vec<Input>,
+    /// What each lane found: of input `i`, lane `l` at `i * lanes + l`.
+    parts: Vec<Part>,
+}
+
+/// One lane's counts of its part, in words that another lane reads later.
+#[derive(Default)]
+struct Part {
+    lines: Global<u64>,
+    words: Global<u64>,
+    bytes: Global<u64>,
+    /// Bit 0: there is a character that counts; bit 1: `starts_in_word`; bit 2: `ends_in_word`.
+    flags: Global<u64>,
+    /// The error's number and one, or 0.
+    error: Global<u64>,
+}
+
+impl Part {
+    fn set(&self, found: Result<Counts, input::Error>) {
+        let counts = found.unwrap_or_else(|error| {
+            let mut word = [0];
+            error.to_words(&mut word);
+            self.error.set(word[0]);
+            Counts::default()
+        });
+        self.lines.set(counts.lines);
+        self.words.set(counts.words);
+        self.bytes.set(counts.bytes);
+        let start = counts.starts_in_word;
+        let flags = [start.is_some(), start == Some(true), counts.ends_in_word];
+        self.flags.set(flags.iter().enumerate().map(|(bit, on)| u64::from(*on) << bit).sum());
+    }
+
+    fn counts(&self) -> Counts {
+        let flag = |bit: u32| self.flags.get() >> bit & 1 != 0;
+        Counts {
+            lines: self.lines.get(),
+            words: self.words.get(),
+            bytes: self.bytes.get(),
+            starts_in_word: flag(0).then_some(flag(1)),
+            ends_in_word: flag(2),
+        }
+    }
+
+    fn error(&self) -> Option<input::Error> {
+        input::Error::from_words(&[self.error.get()])
+    }
+}
+
+/// Address of the run's `Option<Job>`; before it, 0 and then [`BEING_MADE`].
+static JOB: AtomicU64 = AtomicU64::new(0);
+const BEING_MADE: u64 = 1;
+
+/// Lanes that have counted.
+static DONE: AtomicU64 = AtomicU64::new(0);
+
+#[hostcall_device::main(workgroups = 4, lanes = 32)]
+fn main(lane: &Lane) -> i32 {
+    let address = lane.once_per_workgroup(|| share_job(lane));
+    // SAFETY: `share_job` gave the address of an `Option<Job>`, which lives until the last lane is `DONE`.
+    let job = unsafe { &*core::ptr::with_exposed_provenance::<Option<Job>>(address as usize) };
+    if let Some(job) = job {
+        job.count(lane);
+    }
+    // Release: the parts; acquire: those of the other lanes.
+    if DONE.fetch_add(1, Ordering::AcqRel) + 1 < lane.grid_lanes() as u64 {
+        return 0;
+    }
+    let code = job.as_ref().map_or(1, |job| job.print(lane.grid_lanes()));
+    // Ready for another launch of this image.
+    DONE.store(0, Ordering::Relaxed);
+    JOB.store(0, Ordering::Relaxed);
+    // SAFETY: `Box::into_raw` gave the pointer, and this is the last lane, which uses it no more.
+    drop(unsafe { Box::from_raw(core::ptr::from_ref(job).cast_mut()) });
+    code
+}
+
+/// The job's address. The first workgroup to come makes it.
+fn share_job(lane: &Lane) -> u64 {
+    if JOB.compare_exchange(0, BEING_MADE, Ordering::Acquire, Ordering::Acquire).is_ok() {
+        let job = Box::into_raw(Box::new(Job::new(lane.grid_lanes())));
+        JOB.store(job.expose_provenance() as u64, Ordering::Release);
+    }
+    loop {
+        match JOB.load(Ordering::Acquire) {
+            BEING_MADE => lane.pause(),
+            address => return address,
+        }
+    }
+}
+
+impl Job {
+    /// `None`: the user was told why.
+    fn new(lanes: usize) -> Option<Self> {
+        let mut options = Options::read().unwrap_or_else(|_| {
+            eprintln!("wc: the host does not answer");
+            None
+        })?;
+        let mut names = core::mem::take(&mut options.files);
+        if names.is_empty() {
+            names.push(String::new());
+        }
+        let inputs: Vec<Input> = names.into_iter().map(Input::open).collect();
+        let mut parts = Vec::new();
+        parts.resize_with(inputs.len() * lanes, Part::default);
+        Some(Self { options, inputs, parts })
+    }
+
+    fn count(&self, lane: &Lane) {
+        let (id, lanes) = (lane.global_id(), lane.grid_lanes());
+        let reads = self.options.lines || self.options.words;
+        for (input, parts) in self.inputs.iter().zip(self.parts.chunks(lanes)) {
+            parts[id].set(input.count(id as u64, lanes as u64, reads));
+        }
+    }
+
+    /// Prints what all lanes found and gives the exit code.
+    fn print(&self, lanes: usize) -> i32 {
+        let width = self.width();
+        let mut total = Counts::default();
+        let mut code = 0;
+        for (input, parts) in self.inputs.iter().zip(self.parts.chunks(lanes)) {
+            let counts = parts.iter().map(Part::counts).fold(Counts::default(), Counts::join);
+            if let Some(error) = parts.iter().find_map(Part::error) {
+                let name = if input.name.is_empty() { "standard input" } else { &input.name };
+                eprintln!("wc: {}: {}", name, message(error));
+                code = 1;
+            }
+            if !input.is_missing() {
+                self.print_row(width, counts, &input.name);
+            }
+            total = Counts {
+                lines: total.lines + counts.lines,
+                words: total.words + counts.words,
+                bytes: total.bytes + counts.bytes,
+                ..total
+            };
+        }
+        if self.inputs.len() > 1 {
+            self.print_row(width, total, "total");
+        }
+        code
+    }
+
+    fn print_row(&self, width: usize, counts: Counts, name: &str) {
+        let Options { lines, words, bytes, .. } = self.options;
+        let mut gap = "";
+        for (on, count) in [(lines, counts.lines), (words, counts.words), (bytes, counts.bytes)] {
+            if on {
+                print!("{}{:>2$}", gap, count, width);
+                gap = " ";
+            }
+        }
+        if name.is_empty() {
+            println!();
+        } else {
+            println!(" {}", name);
+        }
+    }
+
+    /// Width of each number: as wide as all files' bytes together, and 7 at least if not all are on a disk.
+    fn width(&self) -> usize {
+        if self.inputs.len() == 1 && self.options.columns() == 1 {
+            return 1;
+        }
+        let unknown = |input: &&Input| !input.is_missing() && input.disk_bytes().is_none();
+        let least = if self.inputs.iter().any(|input| unknown(&input)) { 7 } else { 1 };
+        let bytes: u64 = self.inputs.iter().filter_map(Input::disk_bytes).sum();
+        least.max(bytes.checked_ilog10().unwrap_or(0) as usize + 1)
+    }
+}
