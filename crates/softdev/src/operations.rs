@@ -55,12 +55,9 @@ unsafe extern "C" fn converge(abi: *mut CpuLane, site: u64) -> u64 {
 unsafe extern "C" fn exchange(abi: *mut CpuLane, mask: u64, value: u64, values: *mut [u64; 64]) {
     let exchange = |lane: &Lane| {
         let (_, bit) = lane.group().wave_of(lane);
-        let cancelled = lane.group().run().cancelled();
-        if mask == bit || cancelled {
+        if mask == bit {
             let mut all = [0; 64];
-            if !cancelled {
-                all[bit.trailing_zeros() as usize] = value;
-            }
+            all[bit.trailing_zeros() as usize] = value;
             // SAFETY: the kernel gives an array to write to.
             unsafe { values.write(all) };
             charge(lane);

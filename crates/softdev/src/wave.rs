@@ -159,21 +159,17 @@ impl Wave {
                 _ => false,
             }));
             left &= !here;
-            if mask & self.live.get() & !here == 0 {
-                self.give(lanes, here, &all);
+            if mask & self.live.get() & !here != 0 {
+                continue;
             }
-        }
-    }
-
-    /// Ends the exchange of the lanes `to` with `all` as the values.
-    fn give(&self, lanes: &[Lane], to: u64, all: &[u64; 64]) {
-        for index in bits(to) {
-            if let Request::Exchange { values, .. } = lanes[index].request.get() {
-                // SAFETY: the kernel gave an array to write to, on the stack of a lane that is blocked.
-                unsafe { values.write(*all) };
+            for index in bits(here) {
+                if let Request::Exchange { values, .. } = lanes[index].request.get() {
+                    // SAFETY: the kernel gave an array to write to, on the stack of a lane that is blocked.
+                    unsafe { values.write(all) };
+                }
             }
+            self.release(&self.exchanging, here);
         }
-        self.release(&self.exchanging, to);
     }
 
     /// Ends the blocked lanes' barrier.
@@ -181,9 +177,9 @@ impl Wave {
         self.release(&self.at_barrier, self.at_barrier.get());
     }
 
-    /// Lets all blocked lanes go but those that wait for a poll, each by itself.
+    /// Lets all blocked lanes go, each by itself, but those that wait for a poll, and those that exchange: lanes
+    /// that work on something together end it together.
     pub fn let_go(&self, lanes: &[Lane]) {
-        self.give(lanes, self.exchanging.get(), &[0; 64]);
         for index in bits(self.converging.get()) {
             lanes[index].converged.set(1 << index);
         }
