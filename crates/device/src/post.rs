@@ -34,7 +34,9 @@ pub fn post_words(service: u16, extra: u32, words: &[u64]) -> Result<(), CallErr
     let place = packet::held(group, |slot| {
         let mut place = CANCELLED;
         if group.is_leader() {
+            let launch = target::params().launch;
             let mut polls = 0u32;
+            // On the CPU the executor calls this while other lanes run: it asks nothing of its own lane.
             let mut look = || match slot.reserve_posts(group.count * entries) {
                 Some(reserved) => {
                     place = reserved;
@@ -42,15 +44,12 @@ pub fn post_words(service: u16, extra: u32, words: &[u64]) -> Result<(), CallErr
                 }
                 None => {
                     polls = polls.wrapping_add(1);
-                    if polls.is_multiple_of(POLLS_A_LOOK) {
-                        target::notify();
-                        let launch = target::params().launch;
-                        return slot.region().stopped() || slot.region().cancelled(launch);
-                    }
-                    false
+                    polls.is_multiple_of(POLLS_A_LOOK)
+                        && (slot.region().stopped() || slot.region().cancelled(launch))
                 }
             };
             if !look() {
+                target::notify();
                 target::wait(look);
             }
         }

@@ -5,7 +5,7 @@
 //! | `params`, `slot`, `workgroup_memory` | the launch's parameters, the wave's slot, the workgroup's memory |
 //! | `lane_index`, `wave_size`, `wave_lanes`, `position`, `wave_in_workgroup` | who the calling lane is |
 //! | `converge`, `ballot`, `broadcast`, `sync` | the wave's operations |
-//! | `wait`, `pause`, `notify`, `barrier` | waiting |
+//! | `wait`, `pause`, `notify`, `barrier` | waiting; what `wait` polls asks nothing of its own lane |
 //! | `exit_lane`, `unwinding`, `clock_ns` | the rest |
 
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
