@@ -1,0 +1,108 @@
+//! The service [`Inventory`] on a SQLite database.
+
+#![forbid(unsafe_code)]
+
+use hostcall::hostcall_device::CallError;
+use hostcall::hostcall_device::abi::service::{Output, Service};
+use inventory::{Inventory, InventoryHandler, Refused};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior, params};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a kernel gets when the database itself fails, as when the disk is full.
+pub const DATABASE_FAILED: i32 = 1;
+
+/// A store of items in a database file.
+pub struct Store {
+    /// Calls wait here for each other: SQLite has one writer at a time.
+    database: Mutex<Connection>,
+}
+
+impl Store {
+    /// Opens the file, and makes it and its table when they are not there.
+    ///
+    /// # Errors
+    /// When the file is no database or cannot be made.
+    pub fn open(file: &Path) -> rusqlite::Result<Self> {
+        let database = Connection::open(file)?;
+        // A change costs one sync of one file, not two of two.
+        database.pragma_update(None, "journal_mode", "WAL")?;
+        database.execute_batch(
+            "CREATE TABLE IF NOT EXISTS items (
+                 key INTEGER PRIMARY KEY,
+                 name TEXT NOT NULL,
+                 amount INTEGER NOT NULL CHECK (amount >= 0)
+             ) STRICT",
+        )?;
+        Ok(Self { database: Mutex::new(database) })
+    }
+
+    /// The service, for a device's server.
+    pub fn serve(self) -> impl Service {
+        Inventory::serve(self)
+    }
+
+    fn database(&self) -> MutexGuard<'_, Connection> {
+        // A transaction that a panic left is rolled back when it is dropped.
+        self.database.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn failed(_: rusqlite::Error) -> CallError {
+    CallError::Failed(DATABASE_FAILED)
+}
+
+/// A number as SQLite keeps it, which has no unsigned ones: the same 64 bits.
+fn signed(number: u64) -> i64 {
+    number.cast_signed()
+}
+
+impl InventoryHandler for Store {
+    fn find(&self, key: u64, name: &mut Output<'_>) -> Result<Option<u64>, CallError> {
+        let database = self.database();
+        let mut find =
+            database.prepare_cached("SELECT amount, name FROM items WHERE key = ?1").map_err(failed)?;
+        let row = find
+            .query_row([signed(key)], |row| Ok((row.get::<_, u64>(0)?, row.get::<_, String>(1)?)))
+            .optional()
+            .map_err(failed)?;
+        let Some((amount, text)) = row else { return Ok(None) };
+        name.push(text.as_bytes())?;
+        Ok(Some(amount))
+    }
+
+    fn add(&self, key: u64, amount: u64, name: &str) -> Result<Result<(), Refused>, CallError> {
+        let database = self.database();
+        let mut add = database
+            .prepare_cached("INSERT INTO items (key, name, amount) VALUES (?1, ?2, ?3)")
+            .map_err(failed)?;
+        match add.execute(params![signed(key), name, amount]) {
+            Ok(_) => Ok(Ok(())),
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+                Ok(Err(Refused::Duplicate))
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    fn transfer(&self, from: u64, to: u64, amount: u64) -> Result<Result<u64, Refused>, CallError> {
+        let mut database = self.database();
+        let transaction =
+            database.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+        let row = transaction
+            .query_row("SELECT amount FROM items WHERE key = ?1", [signed(from)], |row| row.get(0));
+        let left = match row.optional().map_err(failed)? {
+            None => return Ok(Err(Refused::NoSuchItem)),
+            Some(has) if has < amount => return Ok(Err(Refused::TooFew(has))),
+            Some(has) => has - amount,
+        };
+        let change = |sql: &str, key| transaction.execute(sql, params![signed(key), amount]).map_err(failed);
+        change("UPDATE items SET amount = amount - ?2 WHERE key = ?1", from)?;
+        // Dropped without a commit, the transaction takes the first change back.
+        if change("UPDATE items SET amount = amount + ?2 WHERE key = ?1", to)? == 0 {
+            return Ok(Err(Refused::NoSuchItem));
+        }
+        transaction.commit().map_err(failed)?;
+        Ok(Ok(left))
+    }
+}
