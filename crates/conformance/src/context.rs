@@ -3,6 +3,7 @@
 use crate::Outcome;
 use hostcall::device::{Arguments, DeviceBuilder, DeviceBuffer, Faults, Image, LoadedKernel, SoftwareDeviceConfig};
 use hostcall::hostcall_device::kernel::Kernel;
+use hostcall::server::Stall;
 use hostcall::services::{Builtins, BuiltinsBuilder};
 use hostcall::{Device, Error, Grid, LaunchKernel, Stream};
 use parking_lot::Mutex;
@@ -32,7 +33,7 @@ impl Default for Context {
 }
 
 /// How long a case may take; one that takes longer hangs.
-const CASE_LIMIT: Duration = Duration::from_secs(300);
+const CASE_LIMIT: Duration = Duration::from_secs(120);
 
 impl Context {
     /// Runs a case on a thread of its own, so that one that hangs ends the case and not the run.
@@ -83,7 +84,12 @@ impl Context {
         let outputs =
             Builtins::builder().stdin(io::empty()).stdout(stdout.clone()).stderr(stderr.clone());
         let builtins = builtins(outputs).build().map_err(|error| error.to_string())?;
-        let builder = Device::builder(&self.device).software(self.software()).builtins(builtins);
+        // Cases that are about something else wait for longer than the default.
+        let quiet = |stall: &Stall| eprintln!("{stall}");
+        let builder = Device::builder(&self.device)
+            .software(self.software())
+            .builtins(builtins)
+            .server(move |server| server.stall_report(CASE_LIMIT / 2, quiet));
         let device = setup(builder).open().map_err(|error| error.to_string())?;
         let image = self.image.as_ref().map(|image| device.load(image)).transpose();
         let image = image.map_err(|error| error.to_string())?;

