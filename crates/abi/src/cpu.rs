@@ -7,6 +7,7 @@
 
 use crate::launch::LaunchParams;
 use core::ffi::c_void;
+use core::sync::atomic::AtomicBool;
 
 /// One lane of a resident wave. The executor owns it; the kernel's side only reads it. It stays where it
 /// is, on one thread, for the life of the lane.
@@ -33,6 +34,8 @@ pub struct CpuLane {
     /// The workgroup's memory: `workgroup_memory_bytes` of the launch, zeroed, 64-byte aligned, valid for the
     /// life of the workgroup.
     pub workgroup_memory: *mut u8,
+    /// Whether the launch was cancelled, so that lanes shall end; valid for the life of the lane.
+    pub cancelled: *const AtomicBool,
     /// The operations below; valid for the life of the lane.
     pub operations: *const CpuOperations,
     /// The executor's own.
@@ -65,8 +68,6 @@ pub struct CpuOperations {
     pub notify: unsafe extern "C" fn(lane: *mut CpuLane),
     /// Nanoseconds of the device's clock since some fixed point.
     pub clock_ns: unsafe extern "C" fn(lane: *mut CpuLane) -> u64,
-    /// Whether the launch was cancelled, so that waiting loops end.
-    pub cancelled: unsafe extern "C" fn(lane: *mut CpuLane) -> bool,
 }
 
 /// A kernel's entry: `arguments` points to its argument block.

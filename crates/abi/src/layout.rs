@@ -3,9 +3,10 @@
 //! | words from | what | writer |
 //! |---|---|---|
 //! | 0 | [`header`]: magic, version, sizes | host, before the first launch |
-//! | 8 | stop word | host |
+//! | 8 | stop word, count of sleeping consumers | host |
 //! | 16 | cancel table, [`CANCEL_WORDS`] launch numbers | host |
 //! | 64 | doorbells, one a slot, in lines of [`LINE_WORDS`] | device |
+//! | after them | post bells, the same: ring entries reserved when the slot's wave told last | device |
 //! | `blocks_at` | one block a slot, `block_words` apart | as below |
 //!
 //! A slot's block: the tail of its post ring (host), reply lines (host), request lines (device), bulk area
@@ -35,6 +36,8 @@ pub mod header {
     pub const WORDS: usize = 4;
     /// Not zero once the host serves no more: waiting lanes give up.
     pub const STOP: usize = 8;
+    /// Consumers that sleep: a device in this process wakes them when it rings.
+    pub const ASLEEP: usize = 9;
     /// The cancel table: launch number `n` is cancelled when word `n % CANCEL_WORDS` of it is `n`.
     pub const CANCEL: usize = 16;
 }
@@ -125,8 +128,15 @@ impl Layout {
         DOORBELLS_AT + slot as usize
     }
 
+    /// Word of a slot's post bell.
+    #[inline(always)]
+    pub const fn post_bell(&self, slot: u32) -> usize {
+        DOORBELLS_AT + self.doorbell_lines() * LINE_WORDS + slot as usize
+    }
+
+    #[inline(always)]
     const fn blocks_at(&self) -> usize {
-        DOORBELLS_AT + self.doorbell_lines() * LINE_WORDS
+        DOORBELLS_AT + 2 * self.doorbell_lines() * LINE_WORDS
     }
 
     /// Words of the lines of one direction: a slot's lanes × 4 pairs.
@@ -188,6 +198,7 @@ impl Layout {
     }
 
     /// Words of the whole region.
+    #[inline(always)]
     pub const fn words(&self) -> usize {
         self.blocks_at() + self.slots as usize * self.block_words()
     }
@@ -228,8 +239,8 @@ pub struct SlotStateWords {
     pub workgroup: u64,
     /// The launch that the wave knows to be cancelled.
     pub cancelled_launch: u64,
-    /// Pads the state to 128 bytes.
-    pub reserved: u64,
+    /// The device's clock when the post bell was rung last.
+    pub post_bell_clock: u64,
 }
 
 /// Words of a [`SlotStateWords`].

@@ -25,7 +25,7 @@ pub struct SlotState {
     lock: AtomicU64,
     workgroup: OwnedWord,
     cancelled_launch: OwnedWord,
-    reserved: OwnedWord,
+    post_bell_clock: OwnedWord,
 }
 
 #[cfg(not(loom))]
@@ -49,7 +49,7 @@ impl SlotState {
             lock: AtomicU64::new(0),
             workgroup: word(0),
             cancelled_launch: word(0),
-            reserved: word(0),
+            post_bell_clock: word(0),
         }
     }
 }
@@ -216,6 +216,17 @@ impl<'m> Slot<'m> {
             };
             let at = base + 2 * (position % ring) as usize;
             store_pair(self.region.pair(at), [with_lap(a, lap), with_lap(b, lap)]);
+        }
+    }
+
+    /// The leader's part after a post: tells the host, unless it was told in the last `quiet` ticks of the
+    /// device's clock, for which the host goes on looking by itself.
+    #[inline(always)]
+    pub fn ring_post_bell(&self, clock: u64, quiet: u64) {
+        if quiet == 0 || clock.wrapping_sub(self.get(&self.state.post_bell_clock)) > quiet {
+            self.set(&self.state.post_bell_clock, clock);
+            let bell = self.region.layout().post_bell(self.slot);
+            self.region.word(bell).store(self.get(&self.state.post_position), Ordering::Relaxed);
         }
     }
 

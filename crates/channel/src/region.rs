@@ -64,6 +64,12 @@ impl<'m> Region<'m> {
 
     #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     #[inline(always)]
+    pub(crate) fn post_bell_line(&self, line: usize) -> &'m [AtomicU64; LINE_WORDS] {
+        self.words_at(self.layout.post_bell(0) + line * LINE_WORDS)
+    }
+
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+    #[inline(always)]
     pub(crate) fn doorbell_line(&self, line: usize) -> &'m [AtomicU64; LINE_WORDS] {
         self.words_at(self.layout.doorbell(0) + line * LINE_WORDS)
     }
@@ -72,6 +78,13 @@ impl<'m> Region<'m> {
     #[inline(always)]
     pub fn stopped(&self) -> bool {
         self.word(header::STOP).load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether a consumer sleeps, so that the device should hint to it. Looked at only by devices for which
+    /// this is no read over a link.
+    #[inline(always)]
+    pub fn consumers_sleep(&self) -> bool {
+        self.word(header::ASLEEP).load(Ordering::Relaxed) != 0
     }
 
     /// Whether launch `launch` was cancelled.
@@ -189,6 +202,7 @@ mod shared_memory {
         }
 
         /// The view of the memory.
+        #[inline]
         pub fn region(&self) -> Region<'_> {
             #[cfg(not(loom))]
             // SAFETY: the words were made with `layout.words()` words and live as long as `self`.
@@ -233,6 +247,12 @@ impl Region<'_> {
     /// Tells the device that nobody serves the channel any more. For good.
     pub fn stop(&self) {
         self.word(header::STOP).store(1, Ordering::Release);
+    }
+
+    /// Tells the device that a consumer is about to sleep, or is awake again.
+    pub fn count_sleeper(&self, asleep: bool) {
+        let change = if asleep { 1 } else { u64::MAX };
+        self.word(header::ASLEEP).fetch_add(change, Ordering::SeqCst);
     }
 
     /// Tells the device that launch `launch` is cancelled.

@@ -71,6 +71,14 @@ pub(crate) struct Head {
     pub timeout_us: u32,
 }
 
+/// Wakes a host that sleeps. Devices across a link cannot; they are polled.
+#[inline(always)]
+pub(crate) fn hint(region: Region<'_>) {
+    if !cfg!(any(target_arch = "nvptx64", target_arch = "amdgpu")) && region.consumers_sleep() {
+        target::notify();
+    }
+}
+
 /// A packet on its way.
 #[derive(Clone, Copy)]
 pub(crate) struct InFlight {
@@ -108,7 +116,7 @@ pub(crate) fn send(slot: Slot<'static>, group: Group, head: Head, mut line: Line
     }
     slot.write_line(&doorbell, laps, group.rank, &line);
     if group.is_leader() {
-        target::notify();
+        hint(slot.region());
     }
     InFlight { doorbell, laps }
 }

@@ -49,7 +49,7 @@ pub fn post_words(service: u16, extra: u32, words: &[u64]) -> Result<(), CallErr
                 }
             };
             if !look() {
-                target::notify();
+                packet::hint(slot.region());
                 target::wait(look);
             }
         }
@@ -61,7 +61,9 @@ pub fn post_words(service: u16, extra: u32, words: &[u64]) -> Result<(), CallErr
     let head = PostHead { service, lane: target::lane_index() as u8, words: words.len() as u8, extra };
     packet::current().write_post(place + u64::from(group.rank * entries), head, &payload);
     if group.is_leader() {
-        target::notify();
+        let slot = packet::current();
+        slot.ring_post_bell(target::bell_clock(), target::BELL_QUIET);
+        packet::hint(slot.region());
     }
     Ok(())
 }

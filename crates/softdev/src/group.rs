@@ -61,6 +61,7 @@ impl Group {
             wave_lanes: lanes_of(index / wave_size),
             launch: &run.params,
             workgroup_memory,
+            cancelled: &run.cancelled,
             operations: &OPERATIONS,
             executor: ptr::null_mut(),
         };

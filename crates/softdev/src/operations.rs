@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::hint::spin_loop;
 
 pub(crate) static OPERATIONS: CpuOperations =
-    CpuOperations { converge, exchange, barrier, wait, pause, notify, clock_ns, cancelled };
+    CpuOperations { converge, exchange, barrier, wait, pause, notify, clock_ns };
 
 /// Polls on the lane's own stack when it is the only lane of its thread (about 20 µs),
 const POLLS_ALONE: u32 = 4096;
@@ -149,13 +149,4 @@ unsafe extern "C" fn clock_ns(abi: *mut CpuLane) -> u64 {
     };
     // SAFETY: the kernel passes the lane that runs.
     unsafe { operate(abi, clock_ns) }
-}
-
-unsafe extern "C" fn cancelled(abi: *mut CpuLane) -> bool {
-    let cancelled = |lane: &Lane| {
-        charge(lane);
-        lane.group().run().cancelled()
-    };
-    // SAFETY: the kernel passes the lane that runs.
-    unsafe { operate(abi, cancelled) }
 }

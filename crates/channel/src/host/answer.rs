@@ -5,7 +5,7 @@ use crate::region::{Region, SharedMemory};
 use alloc::sync::Arc;
 use hostcall_abi::MAX_WORDS;
 use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::word::{Doorbell, Line, pairs_for, with_lap};
+use hostcall_abi::word::{Doorbell, Line, TAG_BITS, pairs_for, with_lap};
 
 /// The slots of one line whose call another thread answers.
 pub(super) struct Busy(AtomicU8);
@@ -61,6 +61,14 @@ impl Answer {
     /// ones are zero. Each lane is answered once.
     #[inline]
     pub fn lane(&self, region: Region<'_>, rank: u32, status: Status, words: &[u64]) {
+        if self.result_words() <= 1 {
+            // Most calls: one pair.
+            let word = if self.result_words() == 1 { words.first().copied().unwrap_or(0) } else { 0 };
+            let lap = self.reply_laps[(rank / 64) as usize] >> (rank % 64) & 1 == 0;
+            let meta = status.to_bits() | word >> 63 << TAG_BITS;
+            let at = region.layout().reply(self.slot) + 2 * rank as usize;
+            return store_pair(region.pair(at), [with_lap(word, lap), with_lap(meta, lap)]);
+        }
         let mut line = Line { words: [0; MAX_WORDS], tag: status.to_bits() };
         let count = self.result_words().min(words.len());
         line.words[..count].copy_from_slice(&words[..count]);

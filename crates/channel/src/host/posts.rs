@@ -3,6 +3,7 @@
 use super::scanner::Scanner;
 use crate::primitive::{Ordering, load_pair};
 use crate::region::Region;
+use hostcall_abi::layout::LINE_WORDS;
 use hostcall_abi::word::{MAX_POST_WORDS, PostHead, lap_of};
 
 /// A post, copied out of shared memory.
@@ -26,6 +27,32 @@ pub struct PostBatch {
 }
 
 impl Scanner {
+    /// The slots of a line whose post bell has changed since the last look: bit `i` is slot
+    /// `first_slot(line) + i`.
+    #[inline]
+    pub fn post_bells(&mut self, region: Region<'_>, line: usize) -> u8 {
+        let first = self.first_slot(line);
+        let bells = region.post_bell_line(first as usize / LINE_WORDS);
+        let slots = (self.slots().end - first).min(LINE_WORDS as u32);
+        let mut changed = 0;
+        for (i, bell) in bells.iter().enumerate().take(slots as usize) {
+            let bell = bell.load(Ordering::Relaxed);
+            let mirror = self.mirror_mut(first + i as u32);
+            if bell != mirror.post_bell {
+                mirror.post_bell = bell;
+                changed |= 1 << i;
+            }
+        }
+        changed
+    }
+
+    /// Whether the slot's wave said that it reserved more ring entries than were taken.
+    #[inline]
+    pub fn expects_posts(&mut self, slot: u32) -> bool {
+        let mirror = self.mirror_mut(slot);
+        mirror.post_bell.wrapping_sub(mirror.posts_taken).cast_signed() > 0
+    }
+
     /// Takes the posts that lie ready in a slot's ring, at most about `limit` entries, in order.
     #[inline]
     pub fn take_posts(

@@ -18,6 +18,8 @@ pub(super) struct Mirror {
     reply_laps: [u64; LAP_WORDS],
     /// Ring entries taken, ever.
     pub(super) posts_taken: u64,
+    /// The post bell when it was looked at last.
+    pub(super) post_bell: u64,
 }
 
 /// A packet's request, copied out of shared memory. Reused from call to call: 64 lines are 4 KiB.
@@ -228,6 +230,7 @@ impl Scanner {
         let index = self.index(slot);
         let (line, bit) = (index / LINE_WORDS, 1u8 << (index % LINE_WORDS));
         region.word(layout.doorbell(slot)).store(0, Ordering::Relaxed);
+        region.word(layout.post_bell(slot)).store(0, Ordering::Relaxed);
         for at in layout.ring_tail(slot)..layout.bulk(slot) {
             region.word(at).store(0, Ordering::Relaxed);
         }

@@ -4,6 +4,7 @@ use crate::lane::Lane;
 use core::cell::{Cell, RefCell};
 use core::ffi::c_void;
 use core::ptr;
+use core::sync::atomic::Ordering;
 use hostcall_abi::cpu::{CpuLane, CpuOperations, ENTRY_DONE, ENTRY_EXITED, ENTRY_PANICKED};
 use hostcall_abi::launch::LaunchParams;
 use std::boxed::Box;
@@ -58,31 +59,38 @@ fn operate<R>(operation: impl FnOnce(*mut CpuLane, &'static CpuOperations) -> R)
     result
 }
 
+#[inline]
 pub(crate) fn params() -> &'static LaunchParams {
     // SAFETY: the executor keeps the parameters valid for the life of the lane.
     unsafe { &*lane().launch }
 }
 
+#[inline]
 pub(crate) fn slot() -> u32 {
     lane().slot
 }
 
+#[inline]
 pub(crate) fn lane_index() -> u32 {
     lane().lane
 }
 
+#[inline]
 pub(crate) fn wave_size() -> u32 {
     lane().wave_size
 }
 
+#[inline]
 pub(crate) fn wave_lanes() -> u64 {
     u64::MAX >> (64 - lane().wave_lanes)
 }
 
+#[inline]
 pub(crate) fn wave_in_workgroup() -> u32 {
     lane().wave
 }
 
+#[inline]
 pub(crate) fn position() -> [u32; 3] {
     lane().position
 }
@@ -93,6 +101,13 @@ pub(crate) fn workgroup_memory() -> *mut u8 {
 
 #[inline(always)]
 pub(crate) fn converge(site: u64) -> u64 {
+    let CpuLane { wave_lanes: 1, lane: index, .. } = lane() else {
+        return converge_with_others(site);
+    };
+    1 << index
+}
+
+fn converge_with_others(site: u64) -> u64 {
     // SAFETY: the running lane asks its own executor.
     operate(|lane, operations| unsafe { (operations.converge)(lane, site) })
 }
@@ -156,6 +171,13 @@ pub(crate) fn barrier() {
     }
 }
 
+/// Every post rings: a store here costs nothing.
+pub(crate) const BELL_QUIET: u64 = 0;
+
+pub(crate) fn bell_clock() -> u64 {
+    0
+}
+
 pub(crate) fn clock_ns() -> u64 {
     // SAFETY: the running lane asks its own executor.
     operate(|lane, operations| unsafe { (operations.clock_ns)(lane) })
@@ -164,8 +186,8 @@ pub(crate) fn clock_ns() -> u64 {
 /// Whether the launch was cancelled, as far as that is known without asking over the link.
 #[inline(always)]
 pub(crate) fn cancelled() -> bool {
-    // SAFETY: the running lane asks its own executor.
-    operate(|lane, operations| unsafe { (operations.cancelled)(lane) })
+    // SAFETY: the executor keeps the flag valid for the life of the lane.
+    unsafe { (*lane().cancelled).load(Ordering::Relaxed) }
 }
 
 /// Whether the lane unwinds from a panic, so that it must not wait any more.

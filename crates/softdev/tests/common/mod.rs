@@ -155,7 +155,7 @@ impl<'a, T> Kernel<'a, T> {
 
     pub fn cancelled(&self) -> bool {
         // SAFETY: the lane that runs.
-        unsafe { (self.operations().cancelled)(self.lane) }
+        unsafe { (*(*self.lane).cancelled).load(std::sync::atomic::Ordering::Relaxed) }
     }
 }
 
