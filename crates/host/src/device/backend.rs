@@ -2,6 +2,7 @@
 //! for all.
 
 use super::LaunchFailure;
+use crate::services::HeapMemory;
 use hostcall_abi::launch::{KernelInfo, LaunchParams};
 use hostcall_abi::layout::Layout;
 use hostcall_channel::SharedMemory;
@@ -58,6 +59,8 @@ pub(crate) trait Running: Send + Sync {
 
 /// A device.
 pub(crate) trait Backend: Send + Sync {
+    /// What its images are built for, as `hostcall build --target` takes it.
+    fn target(&self) -> String;
     /// Lanes of a wave.
     fn wave_size(&self) -> u32;
     /// The channel's sizes when the user names none, and the slots that all resident waves need.
@@ -68,6 +71,8 @@ pub(crate) trait Backend: Send + Sync {
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>, String>;
     /// Zeroed memory that host and kernels both reach.
     fn pin(&self, bytes: usize) -> Result<Arc<dyn Pinned>, String>;
+    /// Where its kernels' heap comes from.
+    fn heap_memory(&self) -> Arc<dyn HeapMemory>;
     /// A kernel that is part of this process, when the device can run such.
     fn native_kernel(&self, entry: hostcall_abi::cpu::Entry, info: KernelInfo)
     -> Option<Arc<dyn KernelCode>>;

@@ -2,6 +2,7 @@
 
 use super::backend::Backend;
 use super::cpu::Cpu;
+use super::cuda::{self, Cuda};
 use super::slots::{GRANULE, POOL_SLOTS, SlotAllocator};
 use super::{Device, Error, Inner, NO_EXIT_CODE, SoftwareDeviceConfig};
 use crate::server::{Server, ServerBuilder};
@@ -25,20 +26,18 @@ pub struct DeviceInfo {
 /// Lists the devices of this machine, and the kinds of which there is none.
 pub fn devices() -> Vec<DeviceInfo> {
     let threads = SoftwareDeviceConfig::default().threads;
-    let absent = |name: &str, description: &str, why: &str| DeviceInfo {
-        name: name.into(),
-        description: description.into(),
-        unavailable: Some(why.into()),
-    };
-    vec![
-        DeviceInfo {
-            name: "cpu".into(),
-            description: format!("software device, {threads} thread(s), waves of 32 or 64 lanes"),
-            unavailable: None,
-        },
-        absent("cuda:0", "NVIDIA GPU", "this version of hostcall does not drive NVIDIA GPUs; use `cpu`"),
-        absent("hsa:0", "AMD GPU", "this version of hostcall does not drive AMD GPUs; use `cpu`"),
-    ]
+    let mut devices = vec![DeviceInfo {
+        name: "cpu".into(),
+        description: format!("software device, {threads} thread(s), waves of 32 or 64 lanes"),
+        unavailable: None,
+    }];
+    devices.extend(cuda::devices());
+    devices.push(DeviceInfo {
+        name: "hsa:0".into(),
+        description: "AMD GPU".into(),
+        unavailable: Some("this version of hostcall does not drive AMD GPUs; use `cpu`".into()),
+    });
+    devices
 }
 
 type ServerSetup = Box<dyn FnOnce(ServerBuilder) -> ServerBuilder>;
@@ -125,15 +124,19 @@ impl DeviceBuilder {
     }
 
     fn backend(&self) -> Result<Box<dyn Backend>, Error> {
-        match self.name.as_str() {
-            "cpu" => Ok(Box::new(Cpu::open(self.software.clone()).map_err(Error::Device)?)),
-            name => {
-                let kind = name.split(':').next().unwrap_or_default();
-                let why = devices()
-                    .into_iter()
-                    .find(|device| device.name.split(':').next() == Some(kind))
-                    .and_then(|device| device.unavailable);
-                Err(Error::NoDevice(match why {
+        let name = self.name.as_str();
+        let (kind, index) = name.split_once(':').unwrap_or((name, "0"));
+        match (kind, index.parse()) {
+            ("cpu", _) if name == "cpu" => {
+                Ok(Box::new(Cpu::open(self.software.clone()).map_err(Error::Device)?))
+            }
+            ("cuda", Ok(index)) => match Cuda::open(index) {
+                Ok(cuda) => Ok(Box::new(cuda)),
+                Err(why) => Err(Error::NoDevice(format!("device {name} cannot be used: {why}"))),
+            },
+            _ => {
+                let listed = devices().into_iter().find(|device| device.name == name);
+                Err(Error::NoDevice(match listed.and_then(|device| device.unavailable) {
                     Some(why) => format!("device {name} cannot be used: {why}"),
                     None => format!("there is no device `{name}`; `hostcall devices` lists those there are"),
                 }))
@@ -162,6 +165,7 @@ impl DeviceBuilder {
                 .build()
                 .map_err(|error| Error::Device(format!("the built-in services do not start: {error}")))?,
         };
+        builtins.heap().provide(backend.heap_memory());
         let memory = Arc::new(backend.shared_memory(layout).map_err(Error::Device)?);
         let states = backend.allocate(slots as usize * SLOT_STATE_WORDS * 8).map_err(Error::Device)?;
         let pool_bitmap = backend.allocate(slots as usize / 8).map_err(Error::Device)?;

@@ -3,6 +3,7 @@
 
 use super::LaunchFailure;
 use super::backend::{Backend, ImageCode, KernelCode, Memory, Pinned, Running, Start};
+use crate::services::{HeapMemory, ProcessMemory};
 use hostcall_abi::cpu::Entry;
 use hostcall_abi::launch::{KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo};
 use hostcall_abi::layout::{Layout, MAGIC};
@@ -153,6 +154,10 @@ fn failure(error: LaunchError) -> LaunchFailure {
 }
 
 impl Backend for Cpu {
+    fn target(&self) -> String {
+        "cpu".into()
+    }
+
     fn wave_size(&self) -> u32 {
         self.executor.config().wave_size
     }
@@ -171,6 +176,10 @@ impl Backend for Cpu {
 
     fn pin(&self, bytes: usize) -> Result<Arc<dyn Pinned>, String> {
         Ok(Arc::new(CpuMemory::new(bytes)?))
+    }
+
+    fn heap_memory(&self) -> Arc<dyn HeapMemory> {
+        Arc::new(ProcessMemory)
     }
 
     fn native_kernel(&self, entry: Entry, info: KernelInfo) -> Option<Arc<dyn KernelCode>> {

@@ -5,6 +5,7 @@ mod backend;
 mod buffer;
 mod builder;
 mod cpu;
+mod cuda;
 mod event;
 mod launch;
 mod slots;
@@ -123,7 +124,7 @@ impl Inner {
 }
 
 impl Device {
-    /// Opens a device by name: `cpu` is the software device.
+    /// Opens a device by name: `cpu` is the software device, `cuda:0` the first NVIDIA GPU, as `cuda` is.
     ///
     /// # Errors
     /// When there is no such device, or it cannot be opened.
@@ -139,6 +140,11 @@ impl Device {
     /// The name that the device was opened with.
     pub fn name(&self) -> &str {
         &self.inner.name
+    }
+
+    /// What images for this device are built for, as `hostcall build --target` takes it: `cpu`, `sm_90`.
+    pub fn target(&self) -> String {
+        self.inner.backend.target()
     }
 
     /// Lanes of a wave.

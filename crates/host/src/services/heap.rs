@@ -6,7 +6,7 @@ use hostcall_device::services::{HeapHandler, NOT_ALLOCATED};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Largest alignment that a kernel may ask for.
 const MAX_ALIGN: u64 = 65_536;
@@ -71,7 +71,8 @@ struct Table {
 /// The heap of a device's kernels. Clones are the same heap.
 #[derive(Clone)]
 pub struct Heap {
-    memory: Arc<dyn HeapMemory>,
+    /// Empty until the device is known, when it is to be the device's.
+    memory: Arc<OnceLock<Arc<dyn HeapMemory>>>,
     limit_bytes: u64,
     table: Arc<Mutex<Table>>,
 }
@@ -79,7 +80,19 @@ pub struct Heap {
 impl Heap {
     /// A heap over `memory` that holds at most `limit_bytes`, some bytes for each allocation included.
     pub fn new(memory: impl HeapMemory, limit_bytes: u64) -> Self {
-        Self { memory: Arc::new(memory), limit_bytes, table: Arc::default() }
+        let heap = Self::of_device(limit_bytes);
+        heap.provide(Arc::new(memory));
+        heap
+    }
+
+    /// A heap over the memory of the device that opens with it; without a device, over the process's.
+    pub fn of_device(limit_bytes: u64) -> Self {
+        Self { memory: Arc::default(), limit_bytes, table: Arc::default() }
+    }
+
+    /// Gives the heap its memory, unless it has some.
+    pub(crate) fn provide(&self, memory: Arc<dyn HeapMemory>) {
+        let _ = self.memory.set(memory);
     }
 
     /// What a launch allocated that is not freed.
@@ -128,7 +141,7 @@ impl HeapHandler for Heap {
             let Some(charged) = charge(&table) else { return Ok(0) };
             table.charged = charged;
         }
-        let block = self.memory.allocate(bytes, align);
+        let block = self.memory.get_or_init(|| Arc::new(ProcessMemory)).allocate(bytes, align);
         let mut table = self.table.lock();
         let Some(block) = block else {
             table.charged -= bytes + OVERHEAD_BYTES;

@@ -44,7 +44,7 @@ pub struct Builtins {
 
 impl Builtins {
     /// Starts from: no files, no arguments and variables, the process's standard streams, and a heap of the
-    /// process's memory.
+    /// device's memory.
     pub fn builder() -> BuiltinsBuilder {
         BuiltinsBuilder::default()
     }
@@ -112,13 +112,13 @@ impl Default for BuiltinsBuilder {
             arguments: Vec::new(),
             variables: HashMap::new(),
             streams: Streams::process(),
-            heap: Heap::new(ProcessMemory, Self::DEFAULT_HEAP_BYTES),
+            heap: Heap::of_device(Self::DEFAULT_HEAP_BYTES),
         }
     }
 }
 
 impl BuiltinsBuilder {
-    /// What kernels may hold of the process's memory when nobody says otherwise.
+    /// What kernels may hold of the heap when nobody says otherwise.
     pub const DEFAULT_HEAP_BYTES: u64 = 16 << 30;
 
     /// Opens the files below `dir` to kernels; `/` opens all.

@@ -1,0 +1,77 @@
+//! The heap's memory: pieces of large blocks of GPU memory, so that a kernel's allocation costs no call of the
+//! driver.
+
+use crate::services::{Block, HeapMemory};
+use hostcall_cuda::{DeviceMemory, Gpu};
+use offset_allocator::{Allocation, Allocator};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Bytes of a block; what is larger than half of it gets memory of its own.
+const ARENA_BYTES: u64 = 64 << 20;
+
+/// Pieces are of multiples of this, and aligned to it.
+const UNIT: u64 = 16;
+
+struct Arena {
+    memory: DeviceMemory,
+    space: Allocator,
+}
+
+type Shared = Arc<Mutex<Vec<Arena>>>;
+
+pub struct Arenas {
+    gpu: Arc<Gpu>,
+    arenas: Shared,
+}
+
+impl Arenas {
+    pub fn new(gpu: Arc<Gpu>) -> Self {
+        Self { gpu, arenas: Shared::default() }
+    }
+}
+
+/// A part of an arena, free when dropped.
+struct Piece {
+    arenas: Shared,
+    arena: usize,
+    allocation: Allocation,
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.arenas.lock()[self.arena].space.free(self.allocation);
+    }
+}
+
+impl HeapMemory for Arenas {
+    fn allocate(&self, bytes: u64, align: u64) -> Option<Block> {
+        let size = bytes.checked_add(align.saturating_sub(UNIT))?;
+        if size > ARENA_BYTES / 2 {
+            let memory = self.gpu.allocate(usize::try_from(size).ok()?).ok()?;
+            return Some(Block {
+                address: memory.address().next_multiple_of(align),
+                memory: Box::new(memory),
+            });
+        }
+        let units = size.div_ceil(UNIT) as u32;
+        let mut arenas = self.arenas.lock();
+        let found = arenas
+            .iter_mut()
+            .enumerate()
+            .find_map(|(arena, place)| Some((arena, place.space.allocate(units)?)));
+        let (arena, allocation) = match found {
+            Some(found) => found,
+            None => {
+                let memory = self.gpu.allocate(ARENA_BYTES as usize).ok()?;
+                let mut space = Allocator::new((ARENA_BYTES / UNIT) as u32);
+                let allocation = space.allocate(units)?;
+                arenas.push(Arena { memory, space });
+                (arenas.len() - 1, allocation)
+            }
+        };
+        let start = arenas[arena].memory.address() + u64::from(allocation.offset) * UNIT;
+        let piece = Piece { arenas: self.arenas.clone(), arena, allocation };
+        Some(Block { address: start.next_multiple_of(align), memory: Box::new(piece) })
+    }
+}
