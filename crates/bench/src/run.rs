@@ -1,12 +1,14 @@
 //! Which benchmarks there are, and their report.
 
 use crate::{latency, rate};
-use hostcall::device::SoftwareDeviceConfig;
-use hostcall::services::Builtins;
-use hostcall::{Device, Grid};
-use hostcall_bench_kernels::{BenchHandler, Bench};
+use hostcall::device::{Arguments, Image, SoftwareDeviceConfig};
 use hostcall::hostcall_device::CallError;
+use hostcall::hostcall_device::kernel::Kernel;
+use hostcall::services::Builtins;
+use hostcall::{Device, Grid, LaunchKernel};
+use hostcall_bench_kernels::{Bench, BenchHandler};
 use serde::Serialize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +21,7 @@ pub struct Row {
     pub value: f64,
     /// Its unit.
     pub unit: &'static str,
-    /// What physics allows, measured in the same run, in the same unit; `null` where there is no such figure.
+    /// What the link allows, measured in the same run, in the same unit; `null` where there is no such figure.
     pub floor: Option<f64>,
     /// How far the figure is from the floor: the time over the floor's time. 1 is the best.
     pub ratio: Option<f64>,
@@ -42,8 +44,17 @@ pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 pub struct Options {
     /// The device to open.
     pub device: String,
+    /// The kernels' image (`programs/bench`), for devices that run images only.
+    pub image: Option<PathBuf>,
     /// Measures of each figure; the median counts.
     pub repeats: usize,
+}
+
+impl Options {
+    /// Whether kernels run on this process's threads, some at a time.
+    pub(crate) fn is_software(&self) -> bool {
+        self.device == "cpu"
+    }
 }
 
 /// The host's side of the benchmarks' calls: no handler waits.
@@ -56,7 +67,6 @@ impl BenchHandler for Handler {
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments)] // as many as a line carries
     fn sum(&self, a: u64, b: u64, c: u64, d: u64, e: u64, f: u64, g: u64) -> Answer<u64> {
         Ok([a, b, c, d, e, f, g].into_iter().fold(0, u64::wrapping_add))
     }
@@ -71,11 +81,13 @@ impl BenchHandler for Handler {
 /// A device with the benchmarks' service.
 pub(crate) struct Bed {
     pub device: Device,
-    pub stream: hostcall::Stream,
+    stream: hostcall::Stream,
+    image: Option<Image>,
     pub events: Arc<AtomicU64>,
 }
 
 impl Bed {
+    /// Opens the device with `slots` call slots or its default, and with stdout going to `output` if given.
     pub fn open(options: &Options, slots: Option<u32>, output: Option<std::fs::File>) -> Result<Self> {
         let events = Arc::new(AtomicU64::new(0));
         let mut builder = Device::builder(&options.device)
@@ -88,14 +100,28 @@ impl Bed {
             builder = builder.builtins(Builtins::builder().stdout(output).build()?);
         }
         let device = builder.open()?;
-        Ok(Self { stream: device.stream()?, device, events })
+        let image = options.image.as_ref().map(|path| device.load(path)).transpose()?;
+        Ok(Self { stream: device.stream()?, device, image, events })
+    }
+
+    /// Puts a kernel on the bed's stream.
+    pub fn launch<P>(&self, kernel: &Kernel<P>, grid: Grid, arguments: impl Arguments<P>) -> Result<()> {
+        Ok(match &self.image {
+            Some(image) => image.typed(kernel)?.launch_as(kernel, &self.stream, grid, arguments)?,
+            None => kernel.launch(&self.stream, grid, arguments)?,
+        })
+    }
+
+    /// Waits for what was launched.
+    pub fn synchronize(&self) -> Result<()> {
+        Ok(self.stream.synchronize()?)
     }
 }
 
 /// Runs the benchmarks.
 ///
 /// # Errors
-/// When the device cannot be opened or a kernel fails.
+/// When the device cannot be opened, a kernel fails, or something is lost or wrong.
 pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report> {
     let mut results = Vec::new();
     let mut add = |rows: Vec<Row>| {
@@ -106,8 +132,8 @@ pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report
     };
     add(latency::one_lane(options)?);
     add(latency::whole_wave(options)?);
-    add(vec![rate::wave_calls(options, Grid::new(64, 1))?]);
-    add(vec![rate::posts(options)?]);
-    add(vec![rate::lines(options)?]);
+    add(rate::wave_calls(options)?);
+    add(rate::posts(options)?);
+    add(rate::lines(options)?);
     Ok(Report { device: options.device.clone(), results })
 }

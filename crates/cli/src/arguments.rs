@@ -32,6 +32,18 @@ pub enum Command {
     },
     /// Lists the devices, and why those that are not there are not
     Devices,
+    /// Measures a device, each figure beside its floor in the same run
+    Bench {
+        /// Device to measure
+        #[arg(long, default_value = "cpu")]
+        device: String,
+        /// Image of programs/bench, for devices that run images only
+        #[arg(long)]
+        image: Option<PathBuf>,
+        /// Prints one JSON object
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Args)]

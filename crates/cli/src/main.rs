@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod bench;
 mod image;
 mod package;
 mod run;
@@ -35,6 +36,7 @@ fn main() {
             }
             Command::New { name } => package::create(&name).map_err(Into::into),
             Command::Devices => devices(),
+            Command::Bench { device, image, json } => bench::run(device, image, json),
         },
         Err(error) => usage(&error),
     };

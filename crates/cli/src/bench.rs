@@ -1,0 +1,33 @@
+//! `hostcall bench`.
+
+use crate::{Outcome, print};
+use hostcall_bench::{Options, Row, bench};
+use std::path::PathBuf;
+
+/// Measures the device; one line a figure, or one JSON object.
+pub fn run(device: String, image: Option<PathBuf>, json: bool) -> Outcome {
+    let options = Options { device, image, repeats: 5 };
+    if !json {
+        print(format_args!("{:<28} {:>16} {:>9} {:>16} {:>7}\n", "name", "value", "unit", "floor", "ratio"))?;
+    }
+    let report = bench(&options, |row| {
+        if !json {
+            // A reader that has gone is found out by the next line.
+            let _ = print(format_args!("{}\n", line(row)));
+        }
+    })?;
+    if json { print(format_args!("{}\n", serde_json::to_string(&report)?)) } else { Ok(0) }
+}
+
+fn line(row: &Row) -> String {
+    let number = |value: f64| if value < 1e5 { format!("{value:.1}") } else { format!("{value:.3e}") };
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+    format!(
+        "{:<28} {:>16} {:>9} {:>16} {:>7}",
+        row.name,
+        number(row.value),
+        row.unit,
+        or_dash(row.floor.map(number)),
+        or_dash(row.ratio.map(|ratio| format!("{ratio:.2}")))
+    )
+}
