@@ -7,6 +7,7 @@
 
 pub mod bytes;
 pub mod calls;
+pub mod closures;
 pub mod panics;
 pub mod pending;
 pub mod posts;

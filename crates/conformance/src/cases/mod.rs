@@ -2,6 +2,7 @@
 
 mod bytes;
 mod calls;
+mod closures;
 mod lifecycle;
 mod panics;
 mod posts;
@@ -44,5 +45,6 @@ cases! {
     system: files environment stdin heap heap_leaks exit;
     panics: kinds one_of_many null_write;
     waves: operations reduction;
+    closures: continuous once panicking;
     watchdog: stuck_handler dead_wave;
 }
