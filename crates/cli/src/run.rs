@@ -58,15 +58,11 @@ pub fn run(options: RunOptions) -> Outcome {
         .server(|server| server.stall_report(Duration::MAX, |_| ()))
         .open()?;
 
-    let kernel = device.load(image::find(&options.program[0], &target(&options.device)?)?)?.kernel("main")?;
+    let image = image::find(&options.program[0], &Target::parse(&device.target())?)?;
+    let kernel = device.load(image)?.kernel("main")?;
     let grid = grid(&kernel, &options);
     start(&device, &kernel, grid, sender)?;
     wait(&device, grid, options.timeout, &events)
-}
-
-/// What to build for a device of this name.
-fn target(device: &str) -> Result<Target, hostcall_build::BuildError> {
-    Target::parse(device.split(':').next().unwrap_or_default())
 }
 
 fn grid(kernel: &LoadedKernel, options: &RunOptions) -> Grid {
