@@ -1,7 +1,9 @@
 //! What cases run on.
 
 use crate::Outcome;
-use hostcall::device::{Arguments, DeviceBuilder, DeviceBuffer, Faults, Image, LoadedKernel, SoftwareDeviceConfig};
+use hostcall::device::{
+    Arguments, DeviceBuffer, DeviceBuilder, Faults, Image, LoadedKernel, SoftwareDeviceConfig,
+};
 use hostcall::hostcall_device::kernel::Kernel;
 use hostcall::server::Stall;
 use hostcall::services::{Builtins, BuiltinsBuilder};
@@ -81,8 +83,7 @@ impl Context {
         setup: impl FnOnce(DeviceBuilder) -> DeviceBuilder,
     ) -> Result<Session, String> {
         let (stdout, stderr) = (Capture::default(), Capture::default());
-        let outputs =
-            Builtins::builder().stdin(io::empty()).stdout(stdout.clone()).stderr(stderr.clone());
+        let outputs = Builtins::builder().stdin(io::empty()).stdout(stdout.clone()).stderr(stderr.clone());
         let builtins = builtins(outputs).build().map_err(|error| error.to_string())?;
         // Cases that are about something else wait for longer than the default.
         let quiet = |stall: &Stall| eprintln!("{stall}");

@@ -54,10 +54,24 @@ pub fn echo() -> impl Service {
 pub struct AllTypes;
 
 impl TypesHandler for AllTypes {
-    fn unsigned(&self, a: u8, b: u16, c: u32, d: u64, e: usize) -> Result<(u8, u16, u32, u64, usize), CallError> {
+    fn unsigned(
+        &self,
+        a: u8,
+        b: u16,
+        c: u32,
+        d: u64,
+        e: usize,
+    ) -> Result<(u8, u16, u32, u64, usize), CallError> {
         Ok((a, b, c, d, e))
     }
-    fn signed(&self, a: i8, b: i16, c: i32, d: i64, e: isize) -> Result<(i8, i16, i32, i64, isize), CallError> {
+    fn signed(
+        &self,
+        a: i8,
+        b: i16,
+        c: i32,
+        d: i64,
+        e: isize,
+    ) -> Result<(i8, i16, i32, i64, isize), CallError> {
         Ok((a, b, c, d, e))
     }
     fn other(&self, a: f32, b: f64, c: bool, d: char) -> Result<(f32, f64, bool, char), CallError> {
@@ -70,7 +84,7 @@ impl TypesHandler for AllTypes {
         Ok(value)
     }
     fn lookup(&self, key: u64) -> Result<Result<u64, NotFound>, CallError> {
-        Ok(if key % 2 == 0 { Ok(key * 10) } else { Err(NotFound) })
+        Ok(if key.is_multiple_of(2) { Ok(key * 10) } else { Err(NotFound) })
     }
 }
 
@@ -175,7 +189,14 @@ impl BytesHandler for Messages {
         let bytes: Vec<u8> = (0..len as usize).map(|i| byte(seed, i)).collect();
         out.push(&bytes)
     }
-    fn join(&self, a: u8, left: &str, b: i64, right: &[u8], out: &mut Output<'_>) -> Result<(u8, i64), CallError> {
+    fn join(
+        &self,
+        a: u8,
+        left: &str,
+        b: i64,
+        right: &[u8],
+        out: &mut Output<'_>,
+    ) -> Result<(u8, i64), CallError> {
         out.push(left.as_bytes())?;
         out.push(right)?;
         Ok((a, b))

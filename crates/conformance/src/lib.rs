@@ -25,7 +25,12 @@ macro_rules! same {
         match (&$left, &$right) {
             (left, right) => {
                 if left != right {
-                    return Err(format!("{}:{}: {} is {left:?}, not {right:?}", file!(), line!(), stringify!($left)));
+                    return Err(format!(
+                        "{}:{}: {} is {left:?}, not {right:?}",
+                        file!(),
+                        line!(),
+                        stringify!($left)
+                    ));
                 }
             }
         }
@@ -35,9 +40,10 @@ macro_rules! same {
 /// Ends the case with a sentence if the condition does not hold.
 #[macro_export]
 macro_rules! ensure {
-    ($condition:expr) => {
-        if !$condition {
+    ($condition:expr) => {{
+        let holds: bool = $condition;
+        if !holds {
             return Err(format!("{}:{}: `{}` does not hold", file!(), line!(), stringify!($condition)));
         }
-    };
+    }};
 }

@@ -1,4 +1,5 @@
-//! Runs the conformance suite on a device.
+//! Runs the conformance suite on a device. The long stress test is
+//! `cargo run --release -p hostcall-conformance -- --stress 10000000`, about a minute on two cores.
 #![forbid(unsafe_code)]
 
 use clap::Parser;

@@ -100,7 +100,7 @@ impl LedgerHandler for Keeper {
 
 impl SlowLedgerHandler for Keeper {
     fn call(&self, lane: u64, sequence: u64, value: u64) -> Result<u64, CallError> {
-        if value % 64 == 0 {
+        if value.is_multiple_of(64) {
             std::thread::sleep(Duration::from_millis(value >> 8 & 3));
         }
         self.0.call(lane, sequence, value)
@@ -128,15 +128,9 @@ struct Launched {
 /// # Errors
 /// The first call that was lost, came twice, or got another one's answer.
 pub fn run(context: &Context, load: Load) -> Result<Done, String> {
-    let shelf = Arc::new(Shelf {
-        books: Default::default(),
-        wrong: false.into(),
-        calls: 0.into(),
-    });
+    let shelf = Arc::new(Shelf { books: Default::default(), wrong: false.into(), calls: 0.into() });
     let keeper = Keeper(shelf.clone());
-    let session = context.open(|device| {
-        device.slots(4096).inline_service(Ledger::serve(keeper.clone()))
-    })?;
+    let session = context.open(|device| device.slots(4096).inline_service(Ledger::serve(keeper.clone())))?;
     let slow = handler(SlowLedger::serve(keeper), Mode::Blocking);
     session.device.server().register(&slow).map_err(|error| error.to_string())?;
     let (start, mut done) = (Instant::now(), Done::default());

@@ -10,22 +10,32 @@ pub fn byte(seed: u64, i: usize) -> u8 {
 
 /// FNV-1a, the hash of [`Bytes::hash`].
 pub fn hash(data: impl IntoIterator<Item = u8>) -> u64 {
-    data.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    })
+    data.into_iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 /// Each lane sends its part of `data` and gets it back in its part of `room`: `len` bytes, and `step` more for
 /// each further lane.
 #[kernel]
-pub fn bytes_echo(lane: &Lane, data: &[u8], len: u32, step: u32, most: u32, room: &[Global<u8>], out: &[Global<u64>]) {
+pub fn bytes_echo(
+    lane: &Lane,
+    data: &[u8],
+    len: u32,
+    step: u32,
+    most: u32,
+    room: &[Global<u8>],
+    out: &[Global<u64>],
+) {
     let id = lane.global_id();
     let len = (len as usize + step as usize * id) % (most as usize + 1);
     let start = id * most as usize;
     let data = &data[start..start + len];
     // SAFETY: each lane has its own part of the buffer, and the host reads it after the launch.
     let room = unsafe {
-        core::slice::from_raw_parts_mut(room[start..start + most as usize].as_ptr().cast_mut().cast::<u8>(), most as usize)
+        core::slice::from_raw_parts_mut(
+            room[start..start + most as usize].as_ptr().cast_mut().cast::<u8>(),
+            most as usize,
+        )
     };
     assert_eq!(Bytes::hash(data), Ok(hash(data.iter().copied())));
     assert_eq!(Bytes::echo(data, room), Ok((len as u32, len)));

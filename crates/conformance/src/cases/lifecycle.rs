@@ -115,8 +115,8 @@ pub fn two_devices(context: &Context) -> Outcome {
 
 pub fn several_consumers(context: &Context) -> Outcome {
     for consumers in [2, 3, 7] {
-        let session =
-            context.open(|device| device.inline_service(echo()).server(move |server| server.consumers(consumers)))?;
+        let session = context
+            .open(|device| device.inline_service(echo()).server(move |server| server.consumers(consumers)))?;
         let grid = Grid::new(40, 100);
         let out = session.out(grid, 1)?;
         session.run(call_in_turn, grid, (10u32, &out))?;

@@ -47,8 +47,8 @@ pub fn left_behind(context: &Context) -> Outcome {
     for in_place in [true, false] {
         let noted = Noted::default();
         let service = Meter::serve(noted.clone());
-        let session =
-            context.open(|device| if in_place { device.inline_service(service) } else { device.service(service) })?;
+        let session = context
+            .open(|device| if in_place { device.inline_service(service) } else { device.service(service) })?;
         session.run(post_only, Grid::new(4, 40), (100u32,))?;
         let mut waits = 0;
         while !in_place && noted.noted()?.values().sum::<u64>() < 16_000 && waits < 10_000 {

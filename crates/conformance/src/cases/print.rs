@@ -47,9 +47,8 @@ pub fn order(context: &Context) -> Outcome {
     let mut next = [0; LANES];
     for line in session.stdout.lines() {
         let mut words = line.split(' ');
-        let mut number = |name: &str| {
-            (words.next() == Some(name)).then(|| words.next()?.parse::<usize>().ok()).flatten()
-        };
+        let mut number =
+            |name: &str| (words.next() == Some(name)).then(|| words.next()?.parse::<usize>().ok()).flatten();
         let (lane, i) = number("lane").zip(number("line")).ok_or_else(|| format!("mixed line: {line:?}"))?;
         ensure!(lane < LANES);
         same!((lane, i), (lane, next[lane]));
@@ -86,7 +85,8 @@ pub fn while_running(context: &Context) -> Outcome {
     let limit = Instant::now() + Duration::from_secs(60);
     while seen.len() < 80 && Instant::now() < limit {
         std::thread::sleep(Duration::from_millis(1));
-        for lane in session.stdout.lines().iter().filter_map(|line| line.strip_prefix("seen ")?.parse().ok()) {
+        for lane in session.stdout.lines().iter().filter_map(|line| line.strip_prefix("seen ")?.parse().ok())
+        {
             if seen.insert(lane) {
                 gates.open(lane);
             }
