@@ -58,8 +58,8 @@ pub fn run(options: RunOptions) -> Outcome {
         .server(|server| server.stall_report(Duration::MAX, |_| ()))
         .open()?;
 
-    let image = image::find(&options.program[0], &Target::parse(&device.target())?)?;
-    let kernel = device.load(image)?.kernel("main")?;
+    let kernel =
+        device.load(image::find(&options.program[0], &Target::parse(&device.target())?)?)?.kernel("main")?;
     let grid = grid(&kernel, &options);
     start(&device, &kernel, grid, sender)?;
     wait(&device, grid, options.timeout, &events)
@@ -135,9 +135,10 @@ fn report(device: &Device, grid: Grid) -> String {
     let stalls = device.waiting();
     if stalls.is_empty() {
         let lanes: u64 = grid.workgroups.iter().chain(&grid.lanes).map(|n| u64::from(*n)).product();
-        return format!("{lanes} lanes run without waiting for a call");
+        let lanes = if lanes == 1 { "1 lane runs".into() } else { format!("{lanes} lanes run") };
+        return format!("{lanes} without waiting for a call");
     }
-    let mut report = format!("{} waves wait for calls", stalls.len());
+    let mut report = format!("{} call(s) wait for the host", stalls.len());
     for stall in stalls.iter().take(MAX_NAMED) {
         report += &format!("\n  {stall}");
     }

@@ -6,14 +6,16 @@
 
 use hostcall_device::{CallError, Lane, env, eprintln, println, time};
 
-#[hostcall_device::main(workgroups = 2, lanes = 4)]
+#[hostcall_device::main(lanes = 8)]
 fn main(lane: &Lane) -> i32 {
     if lane.global_id() == 0
-        && let Err(error) = greet()
+        && greet().is_err()
     {
-        eprintln!("hello: the host does not answer: {}", error.name());
+        eprintln!("hello: the host does not answer");
         return 1;
     }
+    // The first workgroup's lanes speak after the greeting.
+    lane.barrier();
     let [workgroup, ..] = lane.workgroup();
     println!(
         "lane {} of the grid: lane {} of wave {} of workgroup {}",

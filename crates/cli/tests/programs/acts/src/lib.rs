@@ -1,0 +1,80 @@
+//! Does what its first argument names.
+
+#![no_std]
+
+extern crate alloc;
+
+use alloc::format;
+use alloc::string::String;
+use core::hint::black_box;
+use core::time::Duration;
+use hostcall_device::{Lane, env, eprintln, fs, io, print, println, process, time};
+
+#[hostcall_device::main(workgroups = 1, lanes = 4)]
+fn main(lane: &Lane) -> i32 {
+    let arguments = env::args().expect("arguments");
+    let argument = |index: usize| arguments.get(index).map_or("", String::as_str);
+    let first = lane.global_id() == 0;
+    let act = match argument(1).strip_prefix("say-") {
+        Some(act) => {
+            if first {
+                println!("{} begins", act);
+            }
+            act
+        }
+        None => argument(1),
+    };
+    match act {
+        "arguments" if first => arguments.iter().skip(2).for_each(|text| println!("<{}>", text.as_str())),
+        "grid" => println!(
+            "{} of {}, {} of {}, wave of {}",
+            lane.global_id(),
+            lane.grid_lanes(),
+            format!("{:?}", lane.position()).as_str(),
+            format!("{:?}", lane.workgroup_size()).as_str(),
+            lane.wave_size()
+        ),
+        "return" => return if first { 7 } else { 0 },
+        "exit" if first => process::exit(9),
+        // The other lanes are ended by the first one's exit.
+        "exit" => loop {
+            lane.pause();
+        },
+        "forever" => loop {
+            black_box(());
+        },
+        "sleep" => time::sleep(Duration::from_secs(3600)),
+        "panic" if first => panic!("the sum is {}", 3),
+        "index" if first => _ = black_box(&[1, 2, 3][..])[black_box(3)],
+        "null" => {
+            // SAFETY: none: the program asks for the fault.
+            unsafe { black_box(core::ptr::null_mut::<u32>()).write_volatile(1) }
+        }
+        "env" if first => {
+            let value = env::var_string(argument(2)).expect("a variable");
+            println!("{}", value.as_deref().unwrap_or("none"));
+        }
+        "echo" if first => {
+            let mut bytes = [0; 1000];
+            while let Ok(len @ 1..) = io::stdin().read(&mut bytes) {
+                io::stdout().write(&bytes[..len]).expect("an output");
+            }
+        }
+        "both" if first => {
+            print!("to stdout");
+            eprintln!("to stderr");
+        }
+        "lines" if first => loop {
+            println!("another line");
+        },
+        "read" if first => match fs::read_to_string(argument(2)) {
+            Ok(text) => print!("{}", text.as_str()),
+            Err(error) => {
+                eprintln!("{}", error.message());
+                return 1;
+            }
+        },
+        _ => {}
+    }
+    0
+}

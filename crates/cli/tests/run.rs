@@ -1,0 +1,189 @@
+//! A program's streams, arguments and exit code are the command's own.
+
+mod common;
+
+use common::{act, acting, expect, fed, hostcall, stderr, stdout};
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::symlink;
+use std::process::{Child, Stdio};
+
+#[test]
+fn arguments_are_passed_as_they_are() {
+    let output = act("", &["arguments", "-l", "--timeout", "3", "--", "", "é b", "--env"]);
+    expect(&output, 0, "<-l>\n<--timeout>\n<3>\n<-->\n<>\n<é b>\n<--env>\n", "");
+}
+
+#[test]
+fn grids_and_waves_are_what_was_asked_for() {
+    assert!(stdout(&act("", &["grid"])).ends_with("3 of 4, [3, 0, 0] of [4, 1, 1], wave of 32\n"));
+    let output = act("--threads 2,1,2 --blocks 1,3 --wave 64 --device cpu", &["grid"]);
+    let mut lines: Vec<String> = stdout(&output).lines().map(Into::into).collect();
+    lines.sort_by_key(|line| line.split(' ').next().unwrap().parse::<u32>().unwrap());
+    assert_eq!(lines.len(), 12);
+    assert_eq!(lines[11], "11 of 12, [1, 0, 1] of [2, 1, 2], wave of 64");
+}
+
+#[test]
+fn the_exit_code_is_the_programs() {
+    expect(&act("", &["nothing"]), 0, "", "");
+    expect(&act("", &["return"]), 7, "", "");
+    expect(&act("", &["exit"]), 9, "", "");
+}
+
+#[test]
+fn a_panic_says_where_and_what() {
+    let output = act("", &["panic"]);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(101));
+    assert!(text.starts_with("hostcall: kernel main: lane 0 of workgroup (0, 0, 0) panicked at "), "{text}");
+    assert!(text.contains("lib.rs:") && text.ends_with(": the sum is 3\n"), "{text}");
+    let output = act("", &["index"]);
+    assert_eq!(output.status.code(), Some(101));
+    assert!(stderr(&output).ends_with("the len is 3 but the index is 3\n"));
+}
+
+#[test]
+fn a_fault_is_one_sentence() {
+    let output = act("", &["null"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stderr(&output).lines().count(), 1);
+    assert!(stderr(&output).contains("SIGSEGV"));
+}
+
+#[test]
+fn the_program_sees_only_its_own_variables() {
+    let variable = |options, name| stdout(&act(options, &["env", name]));
+    assert_eq!(variable("--env A=1 --env B=b=c --env C=", "B"), "b=c\n");
+    assert_eq!(variable("--env A=1 --env A=2", "A"), "2\n");
+    assert_eq!(variable("--env C=", "C"), "\n");
+    assert_eq!(variable("", "PATH"), "none\n");
+}
+
+#[test]
+fn standard_streams_are_the_commands() {
+    let input: Vec<u8> = (0..300_000u32).map(|i| i.wrapping_mul(i) as u8).collect();
+    let output = fed(&mut acting("", &["echo"]), &input);
+    assert!(output.status.success() && output.stdout == input && output.stderr.is_empty());
+    expect(&act("", &["echo"]), 0, "", "");
+    expect(&act("", &["both"]), 0, "to stdout", "to stderr\n");
+}
+
+#[test]
+fn files_are_reached_below_the_folder_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, inside) = (folder.path(), folder.path().join("inside"));
+    fs::create_dir(&inside).unwrap();
+    fs::write(root.join("secret"), "secret").unwrap();
+    fs::write(inside.join("open"), "open").unwrap();
+    symlink("../secret", inside.join("link")).unwrap();
+    symlink("..", inside.join("up")).unwrap();
+    symlink("open", inside.join("fine")).unwrap();
+
+    let read = |dir: &str, path: &str| acting(dir, &["read", path]).current_dir(&inside).output().unwrap();
+    let absolute = root.join("secret");
+    for dir in ["", "--dir ."] {
+        expect(&read(dir, "open"), 0, "open", "");
+        expect(&read(dir, "fine"), 0, "open", "");
+        for outside in ["../secret", "link", "up/secret", "./../inside/../secret", absolute.to_str().unwrap()]
+        {
+            let refused = "the path leads out of the directory that the host opened\n";
+            expect(&read(dir, outside), 1, "", refused);
+        }
+        expect(&read(dir, "nothing"), 1, "", "there is no such file or directory\n");
+    }
+    expect(&read("--dir ..", "secret"), 0, "secret", "");
+    expect(&read("--dir /", absolute.to_str().unwrap()), 0, "secret", "");
+    expect(&read("--dir /", "../secret"), 0, "secret", "");
+}
+
+#[test]
+fn a_timeout_reports_what_the_program_waited_for() {
+    for (act_name, report) in
+        [("forever", "4 lanes run without waiting"), ("sleep", "4 lanes run without waiting")]
+    {
+        let output = act("--timeout 0.3", &[act_name]);
+        assert_eq!(output.status.code(), Some(124));
+        let text = stderr(&output);
+        assert!(text.contains("did not end within 0.3 s") && text.contains(report), "{text}");
+    }
+    let mut child =
+        acting("--timeout 0.3", &["echo"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let _open = child.stdin.take();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(124));
+    assert!(stderr(&output).contains("Stdin::read"), "{}", stderr(&output));
+    expect(&act("--timeout 1e9", &["return"]), 7, "", "");
+}
+
+/// Sends the signal to a program that has begun, and gives the exit code and standard error.
+fn signalled(mut child: Child, signal: &str) -> (Option<i32>, String) {
+    // The first line says that the program runs.
+    let mut first = [0];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    let sent = std::process::Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), stderr(&output))
+}
+
+#[test]
+fn a_signal_ends_the_program() {
+    for (act_name, signal, code, report) in [
+        ("say-forever", "-INT", 130, "1 lane runs without waiting for a call"),
+        ("say-echo", "-INT", 130, "Stdin::read"),
+        ("say-echo", "-TERM", 143, "Stdin::read"),
+    ] {
+        let mut child = acting("--threads 1", &[act_name])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let _open = child.stdin.take();
+        let (ended, text) = signalled(child, signal);
+        assert_eq!(ended, Some(code), "{text}");
+        assert!(text.starts_with("hostcall: interrupted: ") && text.contains(report), "{text}");
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_program_quietly() {
+    let mut child = acting("", &["lines"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut start = [0; 13];
+    child.stdout.take().unwrap().read_exact(&mut start).unwrap();
+    assert_eq!(&start, b"another line\n");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(141));
+    assert_eq!(stderr(&output), "");
+}
+
+#[test]
+fn two_run_at_once() {
+    let waiting = || {
+        let mut command = acting("", &["echo"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let (first, second) = (waiting(), waiting());
+    for mut child in [second, first] {
+        let mut stdin = child.stdin.take().unwrap();
+        std::io::Write::write_all(&mut stdin, b"text").unwrap();
+        drop(stdin);
+        assert_eq!(child.wait_with_output().unwrap().stdout, b"text");
+    }
+}
+
+#[test]
+fn a_folder_is_built_and_run() {
+    let output = hostcall(["run".as_ref(), common::here("../../programs/hello").as_os_str()])
+        .args(["first", "--second"])
+        .output()
+        .unwrap();
+    let text = stdout(&output);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(text.starts_with("Hello, World!\nIt is "), "{text}");
+    assert!(text.contains("argument 1: first\nargument 2: --second\n"), "{text}");
+    assert_eq!(text.matches(" of the grid: lane ").count(), 8);
+    // Cargo's own progress.
+    assert!(stderr(&output).contains("Finished"), "{}", stderr(&output));
+}

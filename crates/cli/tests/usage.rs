@@ -1,0 +1,133 @@
+//! Wrong input gets one clear sentence and an exit code.
+
+mod common;
+
+use common::{acts, build, expect, here, hostcall, stderr, stdout};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+/// Runs the command, which must fail with the code, and gives what it says in its last line.
+#[track_caller]
+fn refused(code: i32, arguments: &[&str]) -> String {
+    let output = hostcall(arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", stderr(&output));
+    assert!(output.stdout.is_empty());
+    let text = stderr(&output);
+    let sentence = text.lines().last().unwrap_or_default();
+    sentence.strip_prefix("hostcall: ").unwrap_or_else(|| panic!("{arguments:?}: {text}")).to_owned()
+}
+
+#[track_caller]
+fn says(sentence: &str, what: &str) {
+    assert!(sentence.contains(what), "{sentence}");
+}
+
+#[test]
+fn options_are_checked() {
+    let run = |options: &[&str]| {
+        let arguments: Vec<&str> = ["run"].iter().chain(options).copied().chain([acts()]).collect();
+        refused(2, &arguments)
+    };
+    says(&run(&["--threads", "0"]), "at least 1");
+    says(&run(&["--blocks", "4,0,4"]), "at least 1");
+    says(&run(&["--blocks", "99999999999"]), "at most 4294967295");
+    says(&run(&["--threads", "1,2,3,4"]), "at most three numbers");
+    says(&run(&["--threads=-3"]), "give a number or three");
+    says(&run(&["--blocks", "many"]), "give a number or three");
+    says(&run(&["--wave", "48"]), "32 or 64");
+    says(&run(&["--timeout", "soon"]), "number of seconds");
+    for seconds in ["0", "nan", "inf", "1e300"] {
+        says(&run(&["--timeout", seconds]), "number of seconds");
+    }
+    says(&run(&["--env", "NAME"]), "NAME=VALUE");
+    says(&run(&["--env", "=value"]), "NAME=VALUE");
+    says(&run(&["--bogus"]), "--bogus");
+    says(&refused(2, &["run"]), "PROGRAM");
+    says(&refused(2, &["bogus"]), "bogus");
+    says(&refused(2, &["build", "--target", "vax", "."]), "sm_90");
+}
+
+#[test]
+fn what_cannot_be_run_is_named() {
+    says(&refused(1, &["run", "--threads", "1025", acts()]), "at most 1024 lanes");
+    says(&refused(1, &["run", "--blocks", "4294967295", acts()]), "lanes");
+    says(&refused(1, &["run", "--device", "toaster", acts()]), "no device `toaster`");
+    says(&refused(1, &["run", "--dir", "/nowhere", acts()]), "cannot open the folder /nowhere");
+    says(&refused(1, &["run", "/nowhere"]), "cannot read the program /nowhere");
+}
+
+#[test]
+fn packages_are_checked() {
+    let program = |name: &str| here("tests/programs").join(name).to_str().unwrap().to_owned();
+    let folder = tempfile::tempdir().unwrap();
+    says(&refused(1, &["run", folder.path().to_str().unwrap()]), "no Cargo.toml in");
+    says(&refused(1, &["run", &program("no_program")]), "not a hostcall program");
+    says(&refused(1, &["run", &program("no_main")]), "no main kernel");
+    says(&refused(1, &["run", &program("broken")]), "broken does not compile");
+}
+
+#[test]
+fn files_that_are_no_image_for_the_device_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    says(&refused(1, &["run", &file("text", b"hello")]), "no image of a program");
+    says(&refused(1, &["run", &file("empty", b"")]), "no image of a program");
+    says(&refused(1, &["run", &file("ptx", b"//\n.version 6.3\n")]), "built for NVIDIA GPUs");
+    let mut code_object = b"\x7fELF\x02\x01\x01\x40\x03\0\0\0\0\0\0\0".to_vec();
+    code_object.extend([3, 0, 224, 0]);
+    says(&refused(1, &["run", &file("amd", &code_object)]), "built for AMD GPUs");
+
+    let image = fs::read(acts()).unwrap();
+    let library = image[..64].to_vec();
+    says(&refused(1, &["run", &file("library.so", &library)]), "no main kernel");
+    let unreadable = file("unreadable", &image);
+    fs::set_permissions(&unreadable, PermissionsExt::from_mode(0o000)).unwrap();
+    // The superuser reads it all the same.
+    if fs::read(&unreadable).is_err() {
+        says(&refused(1, &["run", &unreadable]), "Permission denied");
+    }
+}
+
+#[test]
+fn an_image_is_found_without_a_folder_in_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(acts(), folder.path().join("program")).unwrap();
+    let output = hostcall(["run", "program", "return"]).current_dir(&folder).output().unwrap();
+    expect(&output, 7, "", "");
+}
+
+#[test]
+fn a_new_package_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| hostcall(arguments).current_dir(&folder).output().unwrap();
+    let output = run(&["new", "greeter"]);
+    expect(&output, 0, "Made greeter. Run it with `hostcall run greeter`.\n", "");
+    let output = run(&["run", "greeter"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("Hello from lane 7 of 8\n"));
+
+    let output = run(&["new", "greeter"]);
+    expect(&output, 1, "", "hostcall: greeter exists already: take another name\n");
+    for bad in ["1st", "fn", "with space", ".."] {
+        assert_eq!(run(&["new", bad]).status.code(), Some(1), "{bad}");
+    }
+}
+
+#[test]
+fn devices_are_listed_with_reasons() {
+    let output = hostcall(["devices"]).output().unwrap();
+    assert!(output.status.success());
+    let text = stdout(&output);
+    assert!(text.starts_with("cpu "), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("hsa:0") && line.contains("not available: ")), "{text}");
+}
+
+#[test]
+fn build_prints_the_images_path() {
+    assert!(build(&here("tests/programs/acts")).is_file());
+    assert!(hostcall(["--version"]).output().unwrap().stdout.starts_with(b"hostcall "));
+}

@@ -1,0 +1,133 @@
+//! The program `wc` counts, prints and fails as the system's `wc` does.
+
+mod common;
+
+use common::{build, expect, fed, hostcall, stderr, stdout};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+fn image() -> &'static Path {
+    static IMAGE: OnceLock<PathBuf> = OnceLock::new();
+    IMAGE.get_or_init(|| build(&common::here("../../programs/wc")))
+}
+
+/// Both commands, in the folder, with arguments divided by spaces.
+fn commands(folder: &Path, options: &str, arguments: &str) -> [Command; 2] {
+    let mut ours = hostcall(["run"]);
+    ours.args(options.split_whitespace()).arg(image());
+    let mut theirs = Command::new("wc");
+    theirs.env("LC_ALL", "C.UTF-8").stdin(std::process::Stdio::null());
+    [ours, theirs].map(|mut command| {
+        command.args(arguments.split_whitespace()).current_dir(folder);
+        command
+    })
+}
+
+#[track_caller]
+fn same(folder: &Path, options: &str, arguments: &str) {
+    let [ours, theirs] = commands(folder, options, arguments).map(|mut command| command.output().unwrap());
+    expect(&ours, theirs.status.code().unwrap(), &stdout(&theirs), &stderr(&theirs));
+}
+
+/// Numbers that look random, the same each time.
+fn noise(len: usize) -> impl Iterator<Item = u32> {
+    let mut state = 1u64;
+    std::iter::repeat_with(move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u32
+    })
+    .take(len)
+}
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
+    write("empty", b"");
+    write("short", b"two words\n");
+    write("open-ended", b"no newline at the end");
+    write("newline", b"\n");
+    write("-dash", b"a b c");
+    write("spaces", &b" \t\n\r\x0b\x0c".repeat(10_000));
+    write("one-word", &b"x".repeat(1_000_000));
+    write("zeros", &vec![0; 300_000]);
+    write("utf-8", "für 歯車\u{2003}and\u{a0}😀 \u{85} \u{2028} \u{301}\n".repeat(20_000).as_bytes());
+    write("binary", &noise(2_000_000).map(|number| number as u8).collect::<Vec<_>>());
+    let pieces = [&b" "[..], b"\n", b"a", b"\0", b"\xc3", b"\xc3\xa9", b"\xe2\x80\x83", b"\xf0\x9f", b"\x85"];
+    write(
+        "mixed",
+        &noise(300_000).flat_map(|number| pieces[number as usize % 9]).copied().collect::<Vec<_>>(),
+    );
+    fs::create_dir(folder.path().join("folder")).unwrap();
+    folder
+}
+
+#[test]
+fn files_are_counted_as_by_the_systems_wc() {
+    let folder = folder();
+    for name in
+        ["empty", "short", "open-ended", "newline", "spaces", "one-word", "zeros", "utf-8", "binary", "mixed"]
+    {
+        same(folder.path(), "", name);
+        same(folder.path(), "--threads 64 --wave 64 --blocks 3,2", name);
+        same(folder.path(), "--threads 1 --blocks 1", name);
+    }
+}
+
+#[test]
+fn rows_and_errors_are_those_of_the_systems_wc() {
+    let folder = folder();
+    for arguments in [
+        "short empty binary",
+        "short missing short",
+        "missing",
+        "missing missing",
+        "folder",
+        "short folder",
+        "-l folder",
+        "short/x",
+        "-l short",
+        "-l short short",
+        "-w utf-8",
+        "-c binary",
+        "-c folder short",
+        "-lw short binary",
+        "-cl short",
+        "-wcl short",
+        "short -l",
+        "--lines --words short",
+        "--bytes empty",
+        "-- -dash",
+        "-l -- -dash -l",
+        "-z short",
+        "-lzx short",
+        "- short",
+        "-",
+        "",
+        "-l",
+    ] {
+        same(folder.path(), "", arguments);
+    }
+}
+
+#[test]
+fn the_standard_input_is_counted() {
+    let folder = folder();
+    for name in ["empty", "open-ended", "utf-8", "mixed", "binary"] {
+        let input = fs::read(folder.path().join(name)).unwrap();
+        for arguments in ["", "-", "-w", "short - empty"] {
+            let [ours, theirs] =
+                commands(folder.path(), "", arguments).map(|mut command| fed(&mut command, &input));
+            expect(&ours, 0, &stdout(&theirs), "");
+        }
+    }
+}
+
+#[test]
+fn a_large_file_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let piece: Vec<u8> = noise(1 << 20).map(|number| b" \nabcdefgh"[number as usize % 10]).collect();
+    fs::write(folder.path().join("large"), piece.repeat(100)).unwrap();
+    same(folder.path(), "", "large");
+}
