@@ -6,7 +6,7 @@ use super::registry::{Entry, Handler, Mode, Registry};
 use hostcall_abi::MAX_WORDS;
 use hostcall_abi::service::{Caller, OwnedRequest, Reply, Request, Service};
 use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::word::{BytesHead, Kind, check_of};
+use hostcall_abi::word::{BytesHead, Kind};
 use hostcall_channel::Region;
 use hostcall_channel::host::{Answer, Packet, Post, Scanner};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -91,12 +91,18 @@ pub(crate) fn packet(
     if owner.cancelled {
         return refuse(CallError::Cancelled);
     }
-    let Some(entry) = registry.find(packet.doorbell.service) else {
-        return refuse(CallError::NoSuchService);
+    let newest;
+    let entry = match registry.entry(packet.doorbell.service, packet.doorbell.check) {
+        Ok(entry) => entry,
+        Err(_) => {
+            // The service may have come since the consumer last looked.
+            newest = shared.registry();
+            match newest.entry(packet.doorbell.service, packet.doorbell.check) {
+                Ok(entry) => entry,
+                Err(error) => return refuse(error),
+            }
+        }
     };
-    if entry.method.schema != 0 && check_of(entry.method.schema) != packet.doorbell.check {
-        return refuse(CallError::TypeMismatch);
-    }
     if packet.doorbell.kind != Kind::Words {
         return bytes_packet(shared, entry, scanner, packet, answer, owner.launch);
     }
@@ -250,13 +256,17 @@ fn start(
 /// Handles a post.
 #[inline]
 pub(crate) fn post(shared: &Shared, registry: &Registry, slot: u32, post: &Post) {
-    let Some(entry) = registry.find(post.head.service) else {
-        return shared.statistics.count_refused_post();
+    let newest;
+    let entry = match registry.entry(post.head.service, post.head.extra) {
+        Ok(entry) => entry,
+        Err(_) => {
+            newest = shared.registry();
+            match newest.entry(post.head.service, post.head.extra) {
+                Ok(entry) => entry,
+                Err(_) => return shared.statistics.count_refused_post(),
+            }
+        }
     };
-    let schema = entry.method.schema;
-    if schema != 0 && check_of(schema) != post.head.extra {
-        return shared.statistics.count_refused_post();
-    }
     let caller = Caller { launch: shared.owner(slot).launch, slot, lane: post.head.lane };
     match &entry.handler {
         Handler::Sync(service, Mode::Inline) => {

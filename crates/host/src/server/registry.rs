@@ -2,6 +2,8 @@
 //! snapshot and fetch a new one when its version changed.
 
 use hostcall_abi::service::{AsyncService, Method, Service};
+use hostcall_abi::status::CallError;
+use hostcall_abi::word::check_of;
 use std::sync::Arc;
 
 /// Where a service's handlers run.
@@ -86,6 +88,17 @@ impl Registry {
             0 => self.default.as_ref(),
             index => Some(&self.entries[usize::from(index) - 1]),
         }
+    }
+
+    /// The entry for a call of a number whose types have this check.
+    #[inline]
+    pub fn entry(&self, number: u16, check: u32) -> Result<&Arc<Entry>, CallError> {
+        let entry = self.find(number).ok_or(CallError::NoSuchService)?;
+        let schema = entry.method.schema;
+        if schema != 0 && check_of(schema) != check {
+            return Err(CallError::TypeMismatch);
+        }
+        Ok(entry)
     }
 
     pub fn add(&mut self, handler: &Handler) -> Result<(), RegisterError> {
