@@ -34,7 +34,7 @@ fn main() {
                     .map_err(Into::into)
                     .and_then(|image| print(format_args!("{}\n", image.path.display())))
             }
-            Command::New { name } => package::create(&name).map_err(Into::into),
+            Command::New { name } => package::create(&name),
             Command::Devices => devices(),
             Command::Bench { device, image, json } => bench::run(device, image, json),
         },
