@@ -57,3 +57,19 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     );
     exit_lane()
 }
+
+/// What LLVM calls to compare slices. No library is linked to a device program, so this crate has it.
+///
+/// # Safety
+/// As C's `memcmp`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memcmp(a: *const u8, b: *const u8, len: usize) -> i32 {
+    for i in 0..len {
+        // SAFETY: the caller promises `len` readable bytes at both.
+        let (a, b) = unsafe { (a.add(i).read(), b.add(i).read()) };
+        if a != b {
+            return i32::from(a) - i32::from(b);
+        }
+    }
+    0
+}
