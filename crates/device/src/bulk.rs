@@ -104,7 +104,7 @@ fn call_words(
     output: &mut [u8],
 ) -> Result<usize, CallError> {
     enter()?;
-    let group = Group::converge(site(method, Kind::Bytes));
+    let group = Group::converge(site(method.number, method.schema, Kind::Bytes));
     let capacity = result.len() * 8 + output.len();
     packet::held(group, |slot| {
         let share = slot.region().layout().bulk_share(group.count);
@@ -135,6 +135,7 @@ struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
+    #[inline(never)]
     fn packet(&self, group: Group, kind: Kind, words: [u64; BytesHead::WORDS]) -> Result<Line, CallError> {
         let head = Head {
             service: self.method.number,

@@ -45,19 +45,27 @@ pub(crate) fn current() -> Slot<'static> {
 #[inline(always)]
 pub(crate) fn held<R>(group: Group, body: impl FnOnce(Slot<'static>) -> R) -> R {
     let slot = current();
-    if group.is_whole() {
-        return body(slot);
+    let is_part = !group.is_whole();
+    if is_part {
+        lock(slot, group);
     }
+    let result = body(slot);
+    if is_part {
+        group.sync();
+        if group.is_leader() {
+            slot.unlock();
+        }
+    }
+    result
+}
+
+#[cold]
+#[inline(never)]
+fn lock(slot: Slot<'static>, group: Group) {
     if group.is_leader() {
         target::wait(|| slot.try_lock());
     }
     group.sync();
-    let result = body(slot);
-    group.sync();
-    if group.is_leader() {
-        slot.unlock();
-    }
-    result
 }
 
 /// What a packet carries for each lane besides its line.
@@ -148,20 +156,23 @@ pub(crate) fn receive(slot: Slot<'static>, rank: u32, packet: &InFlight) -> Resu
         }
         false
     });
-    let Some(line) = reply else {
-        current().set_cancelled(target::params().launch);
-        return Err(CallError::Cancelled);
-    };
-    match Status::from_bits(line.tag) {
-        Status::Ok => Ok(line),
-        Status::Error(error) => {
-            let launch = target::params().launch;
-            if error == CallError::Cancelled && slot.region().cancelled(launch) {
-                current().set_cancelled(launch);
-            }
-            Err(error)
-        }
+    match reply {
+        Some(line) if line.tag == Status::Ok.to_bits() => Ok(line),
+        reply => Err(failed(slot, reply)),
     }
+}
+
+/// Why there is no result: the reply's status, or nobody serves any more.
+#[cold]
+#[inline(never)]
+fn failed(slot: Slot<'static>, reply: Option<Line>) -> CallError {
+    let status = reply.map_or(Err(CallError::Cancelled), |line| Status::from_bits(line.tag).into_result());
+    let error = status.err().unwrap_or(CallError::Malformed);
+    let launch = target::params().launch;
+    if error == CallError::Cancelled && (slot.region().stopped() || slot.region().cancelled(launch)) {
+        current().set_cancelled(launch);
+    }
+    error
 }
 
 /// Sends a packet and waits for the reply.

@@ -3,13 +3,13 @@
 
 use crate::call::{CallOptions, call, enter, head};
 use crate::group::Group;
-use crate::packet::{self, InFlight};
+use crate::packet::{self, Head, InFlight};
 use crate::target;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use hostcall_abi::MAX_WORDS;
 use hostcall_abi::service::Method;
-use hostcall_abi::status::{CallError, Status};
+use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
 use hostcall_abi::word::Line;
 use hostcall_channel::device::{Pool, Slot};
@@ -51,18 +51,25 @@ pub fn start<A: Wire, R: Wire>(method: &Method, options: CallOptions, arguments:
     let Some(index) = index else {
         return Pending(State::Done(call(method, options, arguments)));
     };
-    if let Err(error) = enter() {
-        pool().release(index);
-        return Pending(State::Done(Err(error)));
-    }
     let mut line = Line::default();
     arguments.to_words(&mut line.words[..A::WORDS]);
-    let packet = packet::send(claimed(index), alone(), head::<A, R>(method, options), line);
-    Pending(State::InFlight(index, packet, PhantomData))
+    match send(index, head::<A, R>(method, options), &line) {
+        Ok(packet) => Pending(State::InFlight(index, packet, PhantomData)),
+        Err(error) => Pending(State::Done(Err(error))),
+    }
+}
+
+/// Sends a line through the pool's slot of this index, the same code for every method.
+#[inline(never)]
+fn send(index: u32, head: Head, line: &Line) -> Result<InFlight, CallError> {
+    if let Err(error) = enter() {
+        pool().release(index);
+        return Err(error);
+    }
+    Ok(packet::send(claimed(index), alone(), head, *line))
 }
 
 fn decode<R: Wire>(line: Line) -> Result<R, CallError> {
-    Status::from_bits(line.tag).into_result()?;
     R::from_words(&line.words).ok_or(CallError::Malformed)
 }
 
@@ -89,6 +96,7 @@ impl<R: Wire> Pending<R> {
 }
 
 /// Waits for the reply and gives the slot back. A slot whose call the host never answered stays taken.
+#[inline(never)]
 fn finish(index: u32, packet: &InFlight) -> Result<Line, CallError> {
     let slot = claimed(index);
     let reply = packet::receive(slot, 0, packet);

@@ -7,6 +7,7 @@ use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
 use hostcall_abi::word::{MAX_POST_WORDS, PostHead, check_of};
+use hostcall_channel::device::Slot;
 
 /// No place in a ring: the launch was cancelled while the lane waited for room.
 const CANCELLED: u64 = u64::MAX;
@@ -21,51 +22,69 @@ const POLLS_A_LOOK: u32 = 64;
 /// [`CallError::Cancelled`] when the launch was cancelled, [`CallError::TooLarge`] for more words.
 #[inline]
 pub fn post_words(service: u16, extra: u32, words: &[u64]) -> Result<(), CallError> {
-    if words.len() > MAX_POST_WORDS {
-        return Err(CallError::TooLarge);
-    }
-    enter()?;
     let mut payload = [0; MAX_POST_WORDS];
     for (to, from) in payload.iter_mut().zip(words) {
         *to = *from;
     }
-    let entries = PostHead::entries_for(words.len()) as u32;
+    match words.len() {
+        0 => put::<0>(service, extra, payload),
+        1 => put::<1>(service, extra, payload),
+        2 => put::<2>(service, extra, payload),
+        3 => put::<3>(service, extra, payload),
+        4 => put::<4>(service, extra, payload),
+        5 => put::<5>(service, extra, payload),
+        _ => Err(CallError::TooLarge),
+    }
+}
+
+/// A post of `N` words, the same code for every service.
+#[inline(never)]
+fn put<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST_WORDS]) -> Result<(), CallError> {
+    enter()?;
+    let entries = const { PostHead::entries_for(N) as u32 };
     let group = Group::converge(u64::from(service) << 8 | u64::from(entries) | 1 << 63);
     let place = packet::held(group, |slot| {
         let mut place = CANCELLED;
         if group.is_leader() {
-            let launch = target::params().launch;
-            let mut polls = 0u32;
-            // On the CPU the executor calls this while other lanes run: it asks nothing of its own lane.
-            let mut look = || match slot.reserve_posts(group.count * entries) {
-                Some(reserved) => {
-                    place = reserved;
-                    true
-                }
-                None => {
-                    polls = polls.wrapping_add(1);
-                    polls.is_multiple_of(POLLS_A_LOOK)
-                        && (slot.region().stopped() || slot.region().cancelled(launch))
-                }
+            place = match slot.reserve_posts(group.count * entries) {
+                Some(place) => place,
+                None => wait_for_room(slot, group.count * entries),
             };
-            if !look() {
-                packet::hint(slot.region());
-                target::wait(look);
-            }
         }
         group.from_leader(place)
     });
     if place == CANCELLED {
         return Err(CallError::Cancelled);
     }
-    let head = PostHead { service, lane: target::lane_index() as u8, words: words.len() as u8, extra };
-    packet::current().write_post(place + u64::from(group.rank * entries), head, &payload);
+    let slot = packet::current();
+    let head = PostHead { service, lane: target::lane_index() as u8, words: N as u8, extra };
+    slot.write_post(place + u64::from(group.rank * entries), head, &payload);
     if group.is_leader() {
-        let slot = packet::current();
         slot.ring_post_bell(target::bell_clock(), target::BELL_QUIET);
         packet::hint(slot.region());
     }
     Ok(())
+}
+
+#[cold]
+#[inline(never)]
+fn wait_for_room(slot: Slot<'static>, entries: u32) -> u64 {
+    let mut place = CANCELLED;
+    let launch = target::params().launch;
+    let mut polls = 0u32;
+    packet::hint(slot.region());
+    // On the CPU the executor calls this while other lanes run: it asks nothing of its own lane.
+    target::wait(|| match slot.reserve_posts(entries) {
+        Some(reserved) => {
+            place = reserved;
+            true
+        }
+        None => {
+            polls = polls.wrapping_add(1);
+            polls.is_multiple_of(POLLS_A_LOOK) && (slot.region().stopped() || slot.region().cancelled(launch))
+        }
+    });
+    place
 }
 
 /// Posts `arguments` to `method`, whose result, if any, nobody gets. Arguments of more than

@@ -5,6 +5,17 @@
 //! kernel got or did besides, it writes to `out`, one value a lane, for the host to compare.
 #![no_std]
 
+/// Compares without printing the values: `core`'s macro makes megabytes of formatting code for GPUs.
+macro_rules! assert_eq {
+    ($left:expr, $right:expr $(,)?) => {
+        assert!(($left) == ($right))
+    };
+    ($left:expr, $right:expr, $($text:tt)+) => {
+        assert!(($left) == ($right), $($text)+)
+    };
+}
+
+
 pub mod bytes;
 pub mod calls;
 pub mod closures;
