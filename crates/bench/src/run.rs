@@ -106,10 +106,11 @@ impl Bed {
 
     /// Puts a kernel on the bed's stream.
     pub fn launch<P>(&self, kernel: &Kernel<P>, grid: Grid, arguments: impl Arguments<P>) -> Result<()> {
-        Ok(match &self.image {
+        match &self.image {
             Some(image) => image.typed(kernel)?.launch_as(kernel, &self.stream, grid, arguments)?,
             None => kernel.launch(&self.stream, grid, arguments)?,
-        })
+        }
+        Ok(())
     }
 
     /// Waits for what was launched.

@@ -49,7 +49,11 @@ pub fn call<A: Wire, R: Wire>(method: &Method, options: CallOptions, arguments: 
 /// The call of lines of `A` argument and `R` result words, the same code for every method of these sizes: a copy
 /// at each call makes GPU programs of megabytes. The sizes are constants, so that its loops are unrolled.
 #[inline(never)]
-fn exchange<const A: usize, const R: usize>(head: Head, schema: u64, line: &mut Line) -> Result<(), CallError> {
+fn exchange<const A: usize, const R: usize>(
+    head: Head,
+    schema: u64,
+    line: &mut Line,
+) -> Result<(), CallError> {
     enter()?;
     let mut request = Line::default();
     request.words[..A].copy_from_slice(&line.words[..A]);

@@ -46,7 +46,7 @@ impl Group {
 
     /// The leader's value.
     #[inline(always)]
-    pub fn from_leader(&self, value: u64) -> u64 {
+    pub fn of_leader(&self, value: u64) -> u64 {
         target::broadcast(self.mask, value, self.leader())
     }
 

@@ -124,7 +124,7 @@ impl Lane {
             body().to_words(&mut words[..T::WORDS]);
         }
         for word in &mut words[..T::WORDS] {
-            *word = group.from_leader(*word);
+            *word = group.of_leader(*word);
         }
         T::from_words(&words).expect("the leader's value")
     }

@@ -51,7 +51,7 @@ fn put<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST_WORDS])
                 None => wait_for_room(slot, group.count * entries),
             };
         }
-        group.from_leader(place)
+        group.of_leader(place)
     });
     if place == CANCELLED {
         return Err(CallError::Cancelled);

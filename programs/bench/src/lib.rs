@@ -17,7 +17,13 @@ pub trait Bench {
 /// Each lane flips a flag in host memory and waits until the host has flipped it back, `count` times. The
 /// first word of lane `i` is at `8 * i`, so that lanes have cache lines of their own.
 #[kernel]
-pub fn flag_ping_pong(lane: &Lane, request: &[Global<u64>], reply: &[Global<u64>], ns: &[Global<u64>], count: u64) {
+pub fn flag_ping_pong(
+    lane: &Lane,
+    request: &[Global<u64>],
+    reply: &[Global<u64>],
+    ns: &[Global<u64>],
+    count: u64,
+) {
     let at = lane.global_id() * 8;
     let start = lane.clock_ns();
     for i in 1..=count {
@@ -30,7 +36,13 @@ pub fn flag_ping_pong(lane: &Lane, request: &[Global<u64>], reply: &[Global<u64>
 /// Each lane stores two words, flag and value, in each of its two 16-byte places, and waits for 16 bytes back:
 /// what a whole wave's call cannot do without.
 #[kernel]
-pub fn pair_ping_pong(lane: &Lane, request: &[Global<u64>], reply: &[Global<u64>], ns: &[Global<u64>], count: u64) {
+pub fn pair_ping_pong(
+    lane: &Lane,
+    request: &[Global<u64>],
+    reply: &[Global<u64>],
+    ns: &[Global<u64>],
+    count: u64,
+) {
     let at = lane.global_id() * 2;
     let start = lane.clock_ns();
     for i in 1..=count {

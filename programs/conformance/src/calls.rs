@@ -44,7 +44,7 @@ pub fn call_types(lane: &Lane, out: &[Global<u64>]) {
     let signed = (-(n as i8 & 0x7f), i16::MIN, -1 - i32::from(n), i64::MIN + id as i64, -5isize);
     let (a, b, c, d, e) = signed;
     assert_eq!(Types::signed(a, b, c, d, e), Ok(signed));
-    let other = (-1.5f32 * f32::from(n), f64::MIN_POSITIVE, n % 2 == 0, '\u{10ffff}');
+    let other = (-1.5f32 * f32::from(n), f64::MIN_POSITIVE, n.is_multiple_of(2), '\u{10ffff}');
     let (a, b, c, d) = other;
     assert_eq!(Types::other(a, b, c, d), Ok(other));
     let point = Point { x: -7 - i32::from(n), y: f32::from(n) / 4.0 };
@@ -88,10 +88,10 @@ pub fn call_increments(lane: &Lane, out: &[Global<u64>]) {
         value = next;
     }
     assert_eq!(value, count);
-    if lane.local_id() % 2 == 0 {
+    if lane.local_id().is_multiple_of(2) {
         assert_eq!(Echo::zero(), Ok(()));
     }
-    if lane.local_id() % 3 == 0 {
+    if lane.local_id().is_multiple_of(3) {
         assert_eq!(Echo::zero(), Ok(()));
         assert_eq!(Echo::zero(), Ok(()));
     }
@@ -124,9 +124,9 @@ fn deep(id: u64, depth: u64) -> u64 {
 pub fn call_divergent(lane: &Lane, out: &[Global<u64>]) {
     let id = lane.global_id() as u64;
     let out = &out[id as usize];
-    if id % 2 == 0 {
+    if id.is_multiple_of(2) {
         assert_eq!(Echo::one(id), Ok(id));
-    } else if id % 3 == 0 {
+    } else if id.is_multiple_of(3) {
         assert_eq!(Echo::three([id, 1, 2]), Ok([id, 1, 2]));
     } else {
         let data = [id as u8; 40];
@@ -134,7 +134,7 @@ pub fn call_divergent(lane: &Lane, out: &[Global<u64>]) {
         let len = id as usize % 40;
         assert_eq!(Bytes::echo(&data[..len], &mut reply), Ok((len as u32, len)));
         assert!(reply[..len] == data[..len]);
-        if id % 5 == 0 {
+        if id.is_multiple_of(5) {
             assert_eq!(Echo::zero(), Ok(()));
         }
     }

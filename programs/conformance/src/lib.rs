@@ -15,7 +15,6 @@ macro_rules! assert_eq {
     };
 }
 
-
 pub mod bytes;
 pub mod calls;
 pub mod closures;

@@ -31,7 +31,7 @@ pub fn post_sizes(lane: &Lane, out: &[Global<u64>]) {
     let id = lane.global_id() as u64;
     let value = |i: u64| u64::MAX - id - i;
     Meter::post_note0().unwrap();
-    if id % 2 == 0 {
+    if id.is_multiple_of(2) {
         Meter::post_note1(value(0)).unwrap();
     } else {
         Meter::post_note3([value(0), value(1), value(2)]).unwrap();

@@ -18,7 +18,7 @@ pub fn status_failures(lane: &Lane, out: &[Global<u64>]) {
     works();
     assert_eq!(old::Current::get(1), Err(CallError::TypeMismatch));
     assert_eq!(Current::get(id), Ok(id + 1));
-    if id % 2 == 0 {
+    if id.is_multiple_of(2) {
         assert_eq!(Faulty::start_fail(3).wait(), Err(CallError::Failed(3)));
         assert_eq!(Nobody::start_call(3).wait(), Err(CallError::NoSuchService));
     }

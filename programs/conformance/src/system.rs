@@ -62,7 +62,7 @@ pub fn system_files(lane: &Lane, out: &[Global<u64>]) {
     assert!(matches!(OpenOptions::new().write().create_new().open(path), Err(Error::AlreadyExists)));
     fs::rename(path, moved).unwrap();
     assert!(matches!(File::open(path), Err(Error::NotFound)));
-    if id % 2 == 0 {
+    if id.is_multiple_of(2) {
         fs::remove(moved).unwrap();
     }
     assert!(matches!(File::open("../secret"), Err(Error::OutsideDir)));

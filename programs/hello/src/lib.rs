@@ -8,9 +8,7 @@ use hostcall_device::{CallError, Lane, env, eprintln, println, time};
 
 #[hostcall_device::main(lanes = 8)]
 fn main(lane: &Lane) -> i32 {
-    if lane.global_id() == 0
-        && greet().is_err()
-    {
+    if lane.global_id() == 0 && greet().is_err() {
         eprintln!("hello: the host does not answer");
         return 1;
     }

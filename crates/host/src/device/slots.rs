@@ -37,7 +37,7 @@ impl SlotAllocator {
         loop {
             let mut start = 0;
             let mut best = 0..0;
-            for range in taken.iter().cloned().chain([self.slots..self.slots]) {
+            for range in taken.iter().cloned().chain(std::iter::once(self.slots..self.slots)) {
                 if range.start - start > best.end - best.start {
                     best = start..range.start;
                 }

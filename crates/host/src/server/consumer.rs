@@ -19,8 +19,11 @@ use std::time::{Duration, Instant};
 /// seen within 25 µs.
 const COLD_LINE_PASSES: u64 = 4;
 
-/// Passes between two looks at the clock while there is work.
+/// Passes between two looks at the clock while a call is unfinished.
 const CLOCK_PASSES: u64 = 256;
+
+/// Passes with work after which the counts are published.
+const COUNT_PASSES: u64 = 1 << 14;
 
 /// Fruitless looks after which a hot line or ring is cold. At 8 ns a pass this is 33 µs, longer than a GPU
 /// posts without ringing.
@@ -31,9 +34,6 @@ const ENTRIES_A_VISIT: u32 = 256;
 
 /// Longest sleep: within this time a call is found whose wake-up was lost.
 const LONGEST_SLEEP: Duration = Duration::from_micros(900);
-
-/// How often `on_idle` is called while there is work.
-const IDLE_CALL_EVERY: Duration = Duration::from_millis(1);
 
 /// Things looked at in every pass, of `count` things looked at in turn.
 struct HotSet {
@@ -87,7 +87,6 @@ pub(crate) struct Consumer<'s> {
     passes: u64,
     packets: u64,
     posts: u64,
-    last_idle_call: Instant,
     /// Slots that rang without writing all of their words: since when, and whether that was reported.
     unfinished: Vec<(u32, Instant, bool)>,
 }
@@ -106,7 +105,6 @@ impl<'s> Consumer<'s> {
             passes: 0,
             packets: 0,
             posts: 0,
-            last_idle_call: Instant::now(),
             unfinished: Vec::new(),
         }
     }
@@ -130,8 +128,8 @@ impl<'s> Consumer<'s> {
             self.passes += 1;
             if worked {
                 idle_since = None;
-                if self.passes.is_multiple_of(CLOCK_PASSES) {
-                    self.call_idle_if_due();
+                if self.passes.is_multiple_of(COUNT_PASSES) {
+                    self.publish_counts();
                 }
             } else {
                 // Where calls come often, the pause would be a tenth of a call.
@@ -158,18 +156,9 @@ impl<'s> Consumer<'s> {
         counters.posts.fetch_add(std::mem::take(&mut self.posts), Ordering::Relaxed);
     }
 
-    fn call_idle_if_due(&mut self) {
-        if self.last_idle_call.elapsed() >= IDLE_CALL_EVERY {
-            self.last_idle_call = Instant::now();
-            self.publish_counts();
-            (self.shared.on_idle)();
-        }
-    }
-
     /// Sleeps until a hint, or for a bounded time while launches run.
     fn sleep(&mut self) {
         self.publish_counts();
-        (self.shared.on_idle)();
         self.report_unfinished();
         let parked = &self.shared.parked[self.index];
         parked.store(true, Ordering::SeqCst);
@@ -335,7 +324,6 @@ impl<'s> Consumer<'s> {
                     while self.ring(slot - first) {}
                 }
                 self.publish_counts();
-                (self.shared.on_idle)();
                 let _ = done.send(());
             }
             Command::Reset(slots, done) => {
@@ -365,6 +353,5 @@ impl<'s> Consumer<'s> {
             self.obey(command);
         }
         self.publish_counts();
-        (self.shared.on_idle)();
     }
 }

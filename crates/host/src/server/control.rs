@@ -79,6 +79,8 @@ pub(crate) enum Command {
     Reset(Range<u32>, Sender<()>),
 }
 
+type Work = Box<dyn FnOnce(&Arc<Shared>) + Send>;
+
 type PostLater = (Arc<Entry>, Post, Caller);
 
 /// What the server's threads share.
@@ -88,7 +90,6 @@ pub(crate) struct Shared {
     pub spin: Duration,
     pub statistics: Counters,
     pub watchdog: Watchdog,
-    pub on_idle: Box<dyn Fn() + Send + Sync>,
     /// Told of a slot, and the launch that has it, whose device wrote what is no doorbell.
     pub on_broken: Box<dyn Fn(u32, u64) + Send + Sync>,
     /// Goes up when consumers have to look at `registry`, `commands` or `stopping`.
@@ -174,7 +175,6 @@ pub struct ServerBuilder {
     spin: Duration,
     stall_after: Duration,
     on_stall: Box<dyn Fn(&Stall) + Send + Sync>,
-    on_idle: Box<dyn Fn() + Send + Sync>,
     on_broken: Box<dyn Fn(u32, u64) + Send + Sync>,
 }
 
@@ -237,12 +237,6 @@ impl ServerBuilder {
         self
     }
 
-    /// Calls `idle` when a consumer runs out of work, and about every millisecond while it has some.
-    pub fn on_idle(mut self, idle: impl Fn() + Send + Sync + 'static) -> Self {
-        self.on_idle = Box::new(idle);
-        self
-    }
-
     /// Calls `broken` with slot and launch number when a device wrote what is no doorbell: its slot is ignored
     /// from then on, so the launch should be cancelled. Default: a line on stderr.
     pub fn on_broken(mut self, broken: impl Fn(u32, u64) + Send + Sync + 'static) -> Self {
@@ -269,7 +263,6 @@ impl ServerBuilder {
             spin: self.spin,
             statistics: Counters::default(),
             watchdog: Watchdog::new(self.stall_after, self.on_stall),
-            on_idle: self.on_idle,
             on_broken: self.on_broken,
             attention: AtomicU64::new(1),
             stopping: AtomicBool::new(false),
@@ -285,7 +278,7 @@ impl ServerBuilder {
         });
         let mut server =
             Server { shared: shared.clone(), layout, threads: Vec::new(), consumers: Vec::new() };
-        let spawn = |name: String, work: Box<dyn FnOnce(&Arc<Shared>) + Send>| {
+        let spawn = |name: String, work: Work| {
             let shared = shared.clone();
             std::thread::Builder::new().name(name).spawn(move || work(&shared))
         };
@@ -332,7 +325,6 @@ impl Server {
             spin: Duration::from_micros(50),
             stall_after: Duration::from_secs(5),
             on_stall: Box::new(|stall| eprintln!("hostcall: {stall}")),
-            on_idle: Box::new(|| ()),
             on_broken: Box::new(|slot, launch| {
                 eprintln!(
                     "hostcall: launch {launch}, slot {slot}: the device wrote what is no call; slot ignored"
