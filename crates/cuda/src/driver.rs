@@ -66,7 +66,7 @@ impl Driver {
     /// The process's driver, loaded by the first call.
     ///
     /// The first call sets two variables of the environment, which the driver reads, unless they are set: call
-    /// it before threads run that read the environment other than through [`std::env`].
+    /// it before threads run that read the environment other than through [`mod@std::env`].
     ///
     /// # Errors
     /// A sentence that says what is missing, the same at every call.

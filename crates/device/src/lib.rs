@@ -1,6 +1,6 @@
 //! What a hostcall kernel is written with, the same for the software device (CPU), NVIDIA (PTX) and AMD.
 //!
-//! [`target`] is all that differs between devices; the path of a call starts in [`call`].
+//! `target` is all that differs between devices; the path of a call starts in [`call`].
 #![cfg_attr(any(not(test), target_arch = "nvptx64", target_arch = "amdgpu"), no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",
