@@ -146,18 +146,14 @@ fn run(device: &Arc<Inner>, work: Work) -> Result<(), LaunchFailure> {
         workgroup_memory: 0,
     };
     device.server.attach(range.clone(), launch);
-    let server = Arc::downgrade(&device.server);
+    let server = device.server.clone();
     let start = Start {
         name: work.name,
         kernel: work.kernel,
         params,
         arguments: work.arguments,
         keep_alive: work.keep_alive,
-        notify: Arc::new(move || {
-            if let Some(server) = server.upgrade() {
-                server.wake();
-            }
-        }),
+        notify: Arc::new(move || server.wake()),
     };
     // Locked until the launch is known, so that nobody who cancels it comes too early.
     let mut running = device.running();
@@ -173,15 +169,15 @@ fn run(device: &Arc<Inner>, work: Work) -> Result<(), LaunchFailure> {
         result
     });
     device.server.flush(range.clone());
-    device.server.detach(range.clone(), result.is_ok());
-    if result.is_err() {
+    let report = device.builtins.reports().take(launch);
+    let ended_in_order = result.is_ok() && report.panic.is_none() && report.exit_code.is_none();
+    if !device.server.detach(range.clone(), ended_in_order) {
         // A device whose memory cannot be written any more runs nothing else either.
         let _ = device.clear_states(range.clone());
     }
     device.slots.give_back(&range);
     device.builtins.stdio().flush();
     device.builtins.heap().free_launch(launch);
-    let report = device.builtins.reports().take(launch);
     let outcome = match (report.panic, report.exit_code, result) {
         (Some(panic), ..) => Err(LaunchFailure::Panicked(Some(panic))),
         // A program that exits ends its other lanes.

@@ -99,6 +99,8 @@ pub(crate) struct Shared {
     commands: Box<[Mutex<Vec<Command>>]>,
     /// Slots below this may be in use.
     pub slots_in_use: AtomicU32,
+    /// Held while `slots_in_use` and `attached` change together.
+    attaching: Mutex<()>,
     /// Launches that have slots.
     pub attached: AtomicU32,
     owners: Box<[AtomicU64]>,
@@ -269,6 +271,7 @@ impl ServerBuilder {
             registry: Mutex::new(Arc::new(self.registry)),
             commands: (0..self.consumers).map(|_| Mutex::default()).collect(),
             slots_in_use: AtomicU32::new(0),
+            attaching: Mutex::new(()),
             attached: AtomicU32::new(0),
             owners: (0..layout.slots).map(|_| AtomicU64::new(0)).collect(),
             pieces: Mutex::default(),
@@ -385,8 +388,10 @@ impl Server {
         for slot in slots.clone() {
             self.shared.owners[slot as usize].store(launch, Ordering::Relaxed);
         }
+        let attaching = lock(&self.shared.attaching);
         self.shared.slots_in_use.fetch_max(slots.end, Ordering::Relaxed);
         self.shared.attached.fetch_add(1, Ordering::Relaxed);
+        drop(attaching);
         self.wake();
     }
 
@@ -396,23 +401,25 @@ impl Server {
         self.command(slots, Command::Flush);
     }
 
-    /// Takes slots back after their launch ended. `clean` when every wave ended in order; otherwise the slots'
-    /// words and all that the host knows of them are cleared, and the device's slot states must be too.
-    pub fn detach(&self, slots: Range<u32>, clean: bool) {
+    /// Takes slots back after their launch ended. `clean` when every wave ended in order. When one did not, or
+    /// the launch was cancelled, the slots' words and all that the host knows of them are cleared, and this
+    /// returns `false`: the device's slot states must be cleared too.
+    pub fn detach(&self, slots: Range<u32>, clean: bool) -> bool {
+        let owner = self.shared.owner(slots.start);
+        let clean = clean && !owner.cancelled;
         if !clean {
-            let launches: Vec<u64> = slots.clone().map(|slot| self.shared.owner(slot).launch).collect();
-            if let Some(launch) = launches.first() {
-                self.shared.watchdog.give_up(Some(*launch), CallError::Cancelled);
-            }
+            self.shared.watchdog.give_up(Some(owner.launch), CallError::Cancelled);
             self.command(slots.clone(), Command::Reset);
         }
         lock(&self.shared.pieces).retain(|(slot, _), _| !slots.contains(slot));
         for slot in slots {
             self.shared.owners[slot as usize].store(0, Ordering::Relaxed);
         }
+        let _attaching = lock(&self.shared.attaching);
         if self.shared.attached.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.shared.slots_in_use.store(0, Ordering::Relaxed);
         }
+        clean
     }
 
     fn command(&self, slots: Range<u32>, command: impl Fn(Range<u32>, Sender<()>) -> Command) {
