@@ -111,8 +111,18 @@ impl<'m> Slot<'m> {
     pub fn laps(&self, doorbell: &Doorbell, rank: u32) -> Laps {
         let n = u32::from(doorbell.lanes);
         Laps {
-            request: laps::next(|i| self.get(&self.state.request_laps[i]), n, rank, doorbell.request_pairs()),
-            reply: laps::next(|i| self.get(&self.state.reply_laps[i]), n, rank, doorbell.reply_pairs()),
+            request: laps::next(
+                |i| self.get(&self.state.request_laps[i % LAP_WORDS]),
+                n,
+                rank,
+                doorbell.request_pairs(),
+            ),
+            reply: laps::next(
+                |i| self.get(&self.state.reply_laps[i % LAP_WORDS]),
+                n,
+                rank,
+                doorbell.reply_pairs(),
+            ),
             doorbell: self.get(&self.state.calls) & 1 == 0,
         }
     }
@@ -123,7 +133,9 @@ impl<'m> Slot<'m> {
     pub fn ring(&self, doorbell: &Doorbell, laps: Laps) {
         let n = u32::from(doorbell.lanes);
         let flip = |words: &[OwnedWord; LAP_WORDS], count| {
-            laps::flip(|i| self.get(&words[i]), |i, value| self.set(&words[i], value), count);
+            // The remainder changes nothing, and spares GPU code the panic of a wrong index.
+            let word = |i: usize| &words[i % LAP_WORDS];
+            laps::flip(|i| self.get(word(i)), |i, value| self.set(word(i), value), count);
         };
         flip(&self.state.request_laps, n * doorbell.request_pairs() as u32);
         flip(&self.state.reply_laps, n * doorbell.reply_pairs() as u32);

@@ -162,18 +162,31 @@ fn expand(kernel: Kernel) -> Result<TokenStream> {
     let markers: Vec<_> = parameters.iter().map(|parameter| &parameter.marker).collect();
     let entry = format_ident!("hostcall_kernel_{name}");
     let info = format_ident!("hostcall_kernel_info_{name}");
-    let gpu_entries = [("nvptx64", "ptx-kernel"), ("amdgpu", "gpu-kernel")].map(|(arch, abi)| {
-        quote! {
-            #[cfg(target_arch = #arch)]
-            #[unsafe(no_mangle)]
-            pub unsafe extern #abi fn #entry(launch: __hostcall::LaunchParams, arguments: HostcallArguments) {
-                let _ = &arguments;
-                // SAFETY: the host launches the entry only on a device that has the channel that `launch`
-                // describes, with arguments that `KernelInfo::schema` describes and that outlive the launch.
-                unsafe { __hostcall::enter_gpu(launch, |lane| #body) }
-            }
+    let enter = quote! {
+        let _ = &arguments;
+        // SAFETY: the host launches the entry only on a device that has the channel that `launch` describes,
+        // with arguments that `KernelInfo::schema` describes and that outlive the launch.
+        unsafe { __hostcall::enter_gpu(launch, |lane| #body) }
+    };
+    let gpu_entries = quote! {
+        #[cfg(target_arch = "nvptx64")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "ptx-kernel" fn #entry(launch: __hostcall::LaunchParams, arguments: HostcallArguments) {
+            #enter
         }
-    });
+
+        // By address, since rustc passes structs to AMD's kernels in ways that hang on their fields.
+        #[cfg(target_arch = "amdgpu")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "gpu-kernel" fn #entry(
+            launch: *const __hostcall::LaunchParams,
+            arguments: *const HostcallArguments,
+        ) {
+            // SAFETY: the host passes the addresses of both, which outlive the launch.
+            let (launch, arguments) = unsafe { (launch.read(), arguments.read()) };
+            #enter
+        }
+    };
     Ok(quote! {
         #(#docs)*
         #[allow(
@@ -221,7 +234,7 @@ fn expand(kernel: Kernel) -> Result<TokenStream> {
                 // SAFETY: the executor passes its lane, on the lane's stack; the arguments outlive the launch.
                 unsafe { __hostcall::enter_cpu(lane, |lane| #body) }
             }
-            #(#gpu_entries)*
+            #gpu_entries
 
             __hostcall::Kernel::new(
                 #name,

@@ -15,7 +15,7 @@ const ALLOWED_ATOMICS: &[(&str, &str)] = &[(
 pub fn problems(image: &hostcall_build::Image, limits: &Limits) -> Vec<String> {
     let about = tool("llvm-readelf-22", &["--file-header", "--notes", "--symbols", "--wide"], &image.path);
     let code = tool("llvm-objdump-22", &["--disassemble", "--no-show-raw-insn"], &image.path);
-    let mut problems = atomics(&code);
+    let mut problems = if limits.atomics { Vec::new() } else { atomics(&code) };
 
     if !about.contains(&format!("amdhsa.target:   amdgcn-amd-amdhsa--{}\n", image.target)) {
         problems.push(format!("is not for {}", image.target));

@@ -18,7 +18,7 @@ fn packet_field<T: Copy>(offset: usize) -> T {
     unsafe { core::intrinsics::gpu::amdgpu_dispatch_ptr().cast::<u8>().add(offset).cast::<T>().read() }
 }
 
-/// rustc passes structs to AMD kernels by address: the first kernel argument is the parameters' address.
+/// Kernels take their arguments by address: the first is that of the parameters.
 pub(crate) fn first_param() -> *const LaunchParams {
     let arguments = packet_field::<u64>(PACKET_KERNARG_ADDRESS) as usize as *const *const LaunchParams;
     // SAFETY: the kernel's arguments stay readable where the packet says while the kernel runs.
