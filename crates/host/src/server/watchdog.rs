@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// How often the watchdog looks while calls wait: the resolution of deadlines.
-const TICK: Duration = Duration::from_millis(2);
+const TICK: Duration = Duration::from_millis(5);
 
 /// A call that has not moved for long.
 #[derive(Clone, Debug, PartialEq, Eq)]
