@@ -12,7 +12,7 @@ const CONVERGENT: &[&str] = &["activemask", "shfl.", "vote.", "match.", "redux."
 pub fn problems(text: &str, kernels: &[String], limits: &Limits) -> Vec<String> {
     let mut problems = Vec::new();
     let mut in_inline_asm = false;
-    let mut in_entry = false;
+    let mut in_entry = false; // or in the call itself
     for line in text.lines().map(str::trim) {
         match line {
             "// begin inline asm" => in_inline_asm = true,
@@ -22,7 +22,11 @@ pub fn problems(text: &str, kernels: &[String], limits: &Limits) -> Vec<String> 
         if line.starts_with(".visible .entry") || line.starts_with(".entry") {
             in_entry = true;
         } else if line.contains(".func ") {
-            in_entry = false;
+            // The call itself stands in a function of its own, one for each size of line.
+            in_entry = line.contains("hostcall_device4call8exchange");
+        }
+        if !limits.fences && in_entry && line.contains("4core3fmt") {
+            problems.push(format!("a call formats: {line}"));
         }
         if in_entry && let Some(bytes) = stack_bytes(line).filter(|bytes| *bytes > limits.stack_bytes) {
             problems.push(format!("a kernel takes {bytes} bytes of stack a lane"));
