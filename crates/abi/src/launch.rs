@@ -1,10 +1,10 @@
 //! What the host passes to every kernel besides the kernel's own arguments.
 
-use crate::layout::Layout;
+use crate::layout::{Layout, Places};
 
 /// First kernel argument of every hostcall kernel, by value. Addresses are the device's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
+#[repr(C, align(16))]
 pub struct LaunchParams {
     /// [`crate::ABI_VERSION`].
     pub abi_version: u32,
@@ -16,10 +16,10 @@ pub struct LaunchParams {
     pub region: u64,
     /// Array of [`crate::layout::SlotStateWords`], one a slot, in memory of the device.
     pub states: u64,
-    /// Bitmap in memory of the device: the slots of the pool for calls that are waited for later.
-    pub pool_bitmap: u64,
     /// The channel's sizes.
     pub layout: Layout,
+    /// [`Layout::places`] of them.
+    pub places: Places,
     /// Slot of the first wave; wave `w` of the launch has slot `slot_base + w`.
     pub slot_base: u32,
     /// Waves that can be resident: slots that the launch has.
@@ -28,19 +28,24 @@ pub struct LaunchParams {
     pub pool_base: u32,
     /// Slots in the pool; the same for every launch of the channel.
     pub pool_count: u32,
-    /// Workgroups in x, y and z. The physical grid may be smaller: each workgroup then does several.
-    pub workgroups: [u32; 3],
     /// Lanes of a workgroup in x, y and z.
     pub workgroup_size: [u32; 3],
+    /// Workgroups in x, y and z. The physical grid may be smaller: each workgroup then does several.
+    pub workgroups: [u32; 3],
     /// Bytes of workgroup memory that the kernel may use.
     pub workgroup_memory_bytes: u32,
-    /// Pads to a multiple of 8 bytes.
-    pub reserved: u32,
+    /// Bitmap in memory of the device: the slots of the pool for calls that are waited for later.
+    pub pool_bitmap: u64,
     /// AMD: memory of the device for workgroup memory, `workgroup_memory_bytes` a physical workgroup. Else 0.
     pub workgroup_memory: u64,
+    /// Pads to a multiple of 16 bytes.
+    pub reserved: u64,
 }
 
-const _: () = assert!(size_of::<LaunchParams>() == 112);
+/// Bytes of [`LaunchParams`].
+pub const LAUNCH_PARAMS_BYTES: usize = 144;
+
+const _: () = assert!(size_of::<LaunchParams>() == LAUNCH_PARAMS_BYTES);
 
 /// A slice argument as it lies in the argument block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -70,6 +70,8 @@ pub enum LayoutError {
     Ring,
     /// The bulk area is no power of two from 64 bytes a lane to 1 MiB.
     Bulk,
+    /// The whole is longer than 32 GiB.
+    Words,
 }
 
 impl core::fmt::Display for LayoutError {
@@ -83,6 +85,7 @@ impl core::fmt::Display for LayoutError {
             LayoutError::Bulk => {
                 "a bulk area has a power of two of bytes, at least 64 a lane and at most 1048576"
             }
+            LayoutError::Words => "a channel has at most 32 GiB: take fewer slots or smaller rings",
         })
     }
 }
@@ -113,30 +116,32 @@ impl Layout {
         {
             return Err(LayoutError::Bulk);
         }
+        let words = self.slots as u64 * (self.block_words() as u64 + 2) + 2 * DOORBELLS_AT as u64;
+        if words > u32::MAX as u64 {
+            return Err(LayoutError::Words);
+        }
         Ok(self)
+    }
+
+    /// What a slot's places are computed with.
+    pub const fn places(&self) -> Places {
+        let doorbells = (self.doorbell_lines() * LINE_WORDS) as u32;
+        let bulk = (LINE_WORDS + 2 * self.line_area_words()) as u32;
+        Places {
+            post_bells: DOORBELLS_AT as u32 + doorbells,
+            blocks: DOORBELLS_AT as u32 + 2 * doorbells,
+            block_words: self.block_words() as u32,
+            request: (LINE_WORDS + self.line_area_words()) as u32,
+            bulk,
+            ring: bulk + self.bulk_bytes / 8,
+            words: (self.slots as usize * self.block_words()) as u32 + DOORBELLS_AT as u32 + 2 * doorbells,
+        }
     }
 
     /// Lines of [`LINE_WORDS`] doorbells.
     #[inline(always)]
     pub const fn doorbell_lines(&self) -> usize {
         (self.slots as usize).div_ceil(LINE_WORDS)
-    }
-
-    /// Word of a slot's doorbell.
-    #[inline(always)]
-    pub const fn doorbell(&self, slot: u32) -> usize {
-        DOORBELLS_AT + slot as usize
-    }
-
-    /// Word of a slot's post bell.
-    #[inline(always)]
-    pub const fn post_bell(&self, slot: u32) -> usize {
-        DOORBELLS_AT + self.doorbell_lines() * LINE_WORDS + slot as usize
-    }
-
-    #[inline(always)]
-    const fn blocks_at(&self) -> usize {
-        DOORBELLS_AT + 2 * self.doorbell_lines() * LINE_WORDS
     }
 
     /// Words of the lines of one direction: a slot's lanes × 4 pairs.
@@ -156,51 +161,16 @@ impl Layout {
         (lines | 1) * LINE_WORDS
     }
 
-    #[inline(always)]
-    const fn block(&self, slot: u32) -> usize {
-        self.blocks_at() + slot as usize * self.block_words()
-    }
-
-    /// Word of the tail of a slot's post ring: how many entries the host has taken, ever.
-    #[inline(always)]
-    pub const fn ring_tail(&self, slot: u32) -> usize {
-        self.block(slot)
-    }
-
-    /// First word of a slot's reply pairs. Pair `j` of the packet's lane `r` of `n` is pair `j·n + r`.
-    #[inline(always)]
-    pub const fn reply(&self, slot: u32) -> usize {
-        self.block(slot) + LINE_WORDS
-    }
-
-    /// First word of a slot's request pairs, in the order of [`Layout::reply`].
-    #[inline(always)]
-    pub const fn request(&self, slot: u32) -> usize {
-        self.reply(slot) + self.line_area_words()
-    }
-
-    /// First word of a slot's bulk area.
-    #[inline(always)]
-    pub const fn bulk(&self, slot: u32) -> usize {
-        self.request(slot) + self.line_area_words()
-    }
-
     /// Bytes of the bulk area that each lane of an `n`-lane byte packet has, lane after lane.
     #[inline(always)]
     pub const fn bulk_share(&self, n: u32) -> usize {
         (self.bulk_bytes / n.next_power_of_two()) as usize
     }
 
-    /// First word of a slot's post ring.
-    #[inline(always)]
-    pub const fn ring(&self, slot: u32) -> usize {
-        self.bulk(slot) + self.bulk_bytes as usize / 8
-    }
-
     /// Words of the whole region.
     #[inline(always)]
     pub const fn words(&self) -> usize {
-        self.blocks_at() + self.slots as usize * self.block_words()
+        self.places().words as usize
     }
 
     /// The header's first five words.
@@ -215,40 +185,110 @@ impl Layout {
     }
 }
 
-/// What the device remembers of a slot: in the device's own memory, all zero at first, one cache line pair.
+/// The numbers that a slot's places are computed with, so that neither side derives them from the [`Layout`]
+/// again in every call. In words; those of areas count from the start of the slot's block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Places {
+    /// The first post bell.
+    pub post_bells: u32,
+    /// The first slot's block.
+    pub blocks: u32,
+    /// From one slot's block to the next.
+    pub block_words: u32,
+    /// The slot's request pairs.
+    pub request: u32,
+    /// The slot's bulk area.
+    pub bulk: u32,
+    /// The slot's post ring.
+    pub ring: u32,
+    /// The whole region.
+    pub words: u32,
+}
+
+impl Places {
+    /// Word of a slot's doorbell.
+    #[inline(always)]
+    pub const fn doorbell(&self, slot: u32) -> u32 {
+        DOORBELLS_AT as u32 + slot
+    }
+
+    /// Word of a slot's post bell.
+    #[inline(always)]
+    pub const fn post_bell(&self, slot: u32) -> u32 {
+        self.post_bells + slot
+    }
+
+    /// Word of the tail of a slot's post ring, the first of its block: how many entries the host has taken,
+    /// ever.
+    #[inline(always)]
+    pub const fn ring_tail(&self, slot: u32) -> u32 {
+        self.blocks + slot * self.block_words
+    }
+
+    /// First word of a slot's reply pairs. Pair `j` of the packet's lane `r` of `n` is pair `j·n + r`.
+    #[inline(always)]
+    pub const fn reply(&self, slot: u32) -> u32 {
+        self.ring_tail(slot) + LINE_WORDS as u32
+    }
+
+    /// First word of a slot's request pairs, in the order of [`Places::reply`].
+    #[inline(always)]
+    pub const fn request(&self, slot: u32) -> u32 {
+        self.ring_tail(slot) + self.request
+    }
+
+    /// First word of a slot's bulk area.
+    #[inline(always)]
+    pub const fn bulk(&self, slot: u32) -> u32 {
+        self.ring_tail(slot) + self.bulk
+    }
+
+    /// First word of a slot's post ring.
+    #[inline(always)]
+    pub const fn ring(&self, slot: u32) -> u32 {
+        self.ring_tail(slot) + self.ring
+    }
+}
+
+/// Words of the lap bits of a slot's pairs in one direction: 64 lanes × 4 pairs, 32 bits a word.
+pub const LAP_WORDS: usize = 8;
+
+/// What the device remembers of a slot: in the device's own memory, one cache line pair. Calls and posts begin with
+/// a look at the first 16 bytes.
 ///
 /// Only the wave that has the slot touches it, except `lock`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
+#[repr(C, align(16))]
 pub struct SlotStateWords {
-    /// Lap of each request pair's last use, one bit a pair.
-    pub request_laps: [u64; 4],
-    /// Lap of each reply pair's last use.
-    pub reply_laps: [u64; 4],
     /// Calls made, ever; its low bit is the lap of the doorbell's last use.
-    pub calls: u64,
-    /// Ring entries reserved, ever.
-    pub post_position: u64,
-    /// Ring entries that the host had taken when the device looked last.
-    pub post_tail_seen: u64,
+    pub calls: u32,
+    /// Not zero when the wave knows that its launch was cancelled.
+    pub cancelled: u32,
+    /// Low bits of the ring entries reserved, ever.
+    pub post_position: u32,
+    /// Low bits of the ring entries that the host had taken when the device looked last.
+    pub post_tail_seen: u32,
     /// `post_position` when a doorbell last carried it.
-    pub post_position_told: u64,
+    pub post_position_told: u32,
     /// Taken by a part of a diverged wave while its call is in flight.
-    pub lock: u64,
-    /// Linear index of the workgroup that the wave works on.
-    pub workgroup: u64,
-    /// The launch that the wave knows to be cancelled.
-    pub cancelled_launch: u64,
+    pub lock: u32,
     /// The device's clock when the post bell was rung last.
     pub post_bell_clock: u64,
+    /// Lap of each request pair's last use, one bit a pair.
+    pub request_laps: [u32; LAP_WORDS],
+    /// Lap of each reply pair's last use.
+    pub reply_laps: [u32; LAP_WORDS],
+    /// Linear index of the workgroup that the wave works on.
+    pub workgroup: u64,
+    /// Zero.
+    pub reserved_end: [u64; 3],
 }
 
-/// Words of a [`SlotStateWords`].
-pub const SLOT_STATE_WORDS: usize = 16;
+/// Bytes of a [`SlotStateWords`].
+pub const SLOT_STATE_BYTES: usize = 128;
 
-const _: () = assert!(size_of::<SlotStateWords>() == SLOT_STATE_WORDS * 8);
-const _: () = assert!(core::mem::offset_of!(SlotStateWords, calls) == 64);
-const _: () = assert!(core::mem::offset_of!(SlotStateWords, lock) == 96);
+const _: () = assert!(size_of::<SlotStateWords>() == SLOT_STATE_BYTES);
 
 #[cfg(test)]
 mod tests {
@@ -258,17 +298,19 @@ mod tests {
     fn areas_do_not_overlap_and_are_aligned() {
         for (slots, lanes) in [(1, 1), (7, 32), (64, 32), (4096, 64)] {
             let layout = Layout { slots, lanes, ring_entries: 512, bulk_bytes: 4096 }.check().unwrap();
-            let area = layout.request(0) - layout.reply(0);
-            assert!(area >= lanes as usize * 8);
-            assert_eq!(layout.bulk(0), layout.request(0) + area);
-            assert!(layout.ring(0) + 1024 <= layout.block(0) + layout.block_words());
-            assert!(layout.doorbell(slots - 1) < layout.ring_tail(0));
-            assert_eq!(layout.ring_tail(slots - 1) + layout.block_words(), layout.words());
-            assert_eq!(layout.block_words() / LINE_WORDS % 2, 1);
+            let places = layout.places();
+            let area = places.request(0) - places.reply(0);
+            assert!(area >= lanes * 8);
+            assert_eq!(places.bulk(0), places.request(0) + area);
+            assert!(places.ring(0) + 1024 <= places.ring_tail(0) + places.block_words);
+            assert!(places.doorbell(slots - 1) < places.post_bell(0));
+            assert!(places.post_bell(slots - 1) < places.ring_tail(0));
+            assert_eq!((places.ring_tail(slots - 1) + places.block_words) as usize, layout.words());
+            assert_eq!(places.block_words / LINE_WORDS as u32 % 2, 1);
             for word in
-                [layout.ring_tail(1), layout.reply(1), layout.request(1), layout.bulk(1), layout.ring(1)]
+                [places.ring_tail(1), places.reply(1), places.request(1), places.bulk(1), places.ring(1)]
             {
-                assert_eq!(word % LINE_WORDS, 0);
+                assert_eq!(word % LINE_WORDS as u32, 0);
             }
         }
     }
@@ -281,5 +323,7 @@ mod tests {
         assert_eq!(Layout { lanes: 65, ..good }.check(), Err(LayoutError::Lanes));
         assert_eq!(Layout { ring_entries: 100, ..good }.check(), Err(LayoutError::Ring));
         assert_eq!(Layout { bulk_bytes: 3, ..good }.check(), Err(LayoutError::Bulk));
+        let huge = Layout { slots: 65_536, lanes: 64, ring_entries: 65_536, bulk_bytes: 1 << 20 };
+        assert_eq!(huge.check(), Err(LayoutError::Words));
     }
 }

@@ -1,12 +1,14 @@
 //! What both ends of a hostcall channel agree on: statuses, service numbers, the formats of the 64-bit
 //! words that cross the link, the layout of shared memory, launch parameters, and the schema hashes by
 //! which a call's types are compared. Pure data and arithmetic: no memory is touched here.
-#![no_std]
+#![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 extern crate alloc;
 
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+pub mod batch;
 pub mod cpu;
 pub mod launch;
 pub mod layout;
@@ -19,7 +21,7 @@ pub mod word;
 pub use status::{CallError, Status};
 
 /// Version of everything in this crate. Host and device refuse to work together when it differs.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// Most lanes a wave can have (AMD's wave64).
 pub const MAX_LANES: usize = 64;

@@ -1,5 +1,7 @@
 //! Services as the host dispatches them: numbers, and the form in which a handler gets a request.
 
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+use crate::batch::{Calls, Posts};
 use crate::status::CallError;
 use crate::wire::Wire;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
@@ -159,6 +161,20 @@ pub trait Service: Send + Sync + 'static {
     /// were its check. Nobody waits for a result or an error.
     fn post(&self, method: usize, _extra: u32, request: Request<'_>) {
         let _ = self.call(method, request, &mut NoReply);
+    }
+    /// Handles the calls of a packet's lanes to method `method`, each as [`Service::call`] would. Called for
+    /// handlers that run inline; it is called again for the calls that are left when one panicked.
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+    fn calls(&self, method: usize, calls: &mut Calls<'_>) {
+        calls.one_by_one(self, method);
+    }
+    /// Handles a run of posts to method `method`, each as [`Service::post`] would, and returns how many were
+    /// refused because their words are no arguments. Called for handlers that run inline; it is called again for
+    /// the posts that are left when one panicked.
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+    fn posts(&self, method: usize, posts: &mut Posts<'_>) -> usize {
+        posts.one_by_one(self, method);
+        0
     }
 }
 

@@ -1,57 +1,73 @@
 //! The device's side: what the lanes of one wave do with their slot.
 //!
 //! A call by `n` converged lanes, `rank` counting them up from the leader: every lane reads its laps
-//! ([`Slot::laps`]); the wave synchronises; the leader flips the laps and rings ([`Slot::ring`]); every lane
+//! ([`Slot::laps`]); the wave synchronises; the leader rings and the lanes flip the laps ([`Slot::ring`]); every lane
 //! writes its line ([`Slot::write_line`]) and polls for its reply ([`Slot::poll_reply`]). The doorbell goes
 //! first because the host, once it looks at the slot, waits for the lines anyway.
 
-use crate::laps::{self, LAP_WORDS};
-use crate::primitive::{AtomicU64, Ordering, OwnedWord, fence, load_pair, store_pair};
+use crate::laps;
+use crate::primitive::{AtomicU32, AtomicU64, Ordering, Owned, fence, get_four, load_pair, store_pair};
 use crate::region::Region;
+use hostcall_abi::layout::LAP_WORDS;
 #[cfg(not(loom))]
-use hostcall_abi::layout::{SLOT_STATE_WORDS, SlotStateWords};
+use hostcall_abi::layout::{SLOT_STATE_BYTES, SlotStateWords};
 use hostcall_abi::word::{Doorbell, Line, MAX_POST_WORDS, PostHead, lap_of, with_lap};
 
-/// What the device remembers of a slot, in its own memory: [`hostcall_abi::layout::SlotStateWords`], word for
-/// word.
-#[repr(C)]
+/// What the device remembers of a slot, in its own memory: [`hostcall_abi::layout::SlotStateWords`], field for
+/// field.
+#[repr(C, align(16))]
 pub struct SlotState {
-    request_laps: [OwnedWord; LAP_WORDS],
-    reply_laps: [OwnedWord; LAP_WORDS],
-    calls: OwnedWord,
-    post_position: OwnedWord,
-    post_tail_seen: OwnedWord,
-    post_position_told: OwnedWord,
-    lock: AtomicU64,
-    workgroup: OwnedWord,
-    cancelled_launch: OwnedWord,
-    post_bell_clock: OwnedWord,
+    /// Calls, cancelled, post position, post tail seen.
+    first: [Owned<u32>; 4],
+    post_position_told: Owned<u32>,
+    lock: AtomicU32,
+    post_bell_clock: Owned<u64>,
+    request_laps: [Owned<u32>; LAP_WORDS],
+    reply_laps: [Owned<u32>; LAP_WORDS],
+    workgroup: Owned<u64>,
+    reserved_end: [u64; 3],
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<SlotState>() == size_of::<SlotStateWords>());
-#[cfg(not(loom))]
-const _: () = assert!(size_of::<SlotState>() == SLOT_STATE_WORDS * 8);
+const _: () = assert!(size_of::<SlotState>() == SLOT_STATE_BYTES);
 #[cfg(not(loom))]
 const _: () = assert!(core::mem::offset_of!(SlotState, lock) == core::mem::offset_of!(SlotStateWords, lock));
+#[cfg(not(loom))]
+const _: () =
+    assert!(core::mem::offset_of!(SlotState, workgroup) == core::mem::offset_of!(SlotStateWords, workgroup));
 
 impl SlotState {
     #[cfg(test)]
     pub(crate) fn zeroed() -> Self {
-        let word = |_| OwnedWord::new(0);
+        let word = |_| Owned::new(0);
         Self {
+            first: core::array::from_fn(word),
+            post_position_told: word(0),
+            lock: AtomicU32::new(0),
+            post_bell_clock: Owned::new(0),
             request_laps: core::array::from_fn(word),
             reply_laps: core::array::from_fn(word),
-            calls: word(0),
-            post_position: word(0),
-            post_tail_seen: word(0),
-            post_position_told: word(0),
-            lock: AtomicU64::new(0),
-            workgroup: word(0),
-            cancelled_launch: word(0),
-            post_bell_clock: word(0),
+            workgroup: Owned::new(0),
+            reserved_end: [0; 3],
         }
     }
+}
+
+// Places in `SlotState::first`.
+const CALLS: usize = 0;
+const CANCELLED: usize = 1;
+const POST_POSITION: usize = 2;
+const POST_TAIL_SEEN: usize = 3;
+
+/// What a call or post has to know of its slot, in one load on a GPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Glance {
+    calls: u32,
+    /// Whether the wave knows its launch to be cancelled.
+    pub cancelled: bool,
+    /// Low bits of the entries posted, ever.
+    pub post_position: u32,
+    post_tail_seen: u32,
 }
 
 /// The laps of one lane's next packet.
@@ -59,7 +75,10 @@ impl SlotState {
 pub struct Laps {
     request: u8,
     reply: u8,
-    doorbell: bool,
+    /// Calls made before.
+    calls: u32,
+    /// What the doorbell tells of posts.
+    post_position: u32,
 }
 
 /// A slot as the wave that holds it sees it.
@@ -88,78 +107,81 @@ impl<'m> Slot<'m> {
         self.region
     }
 
-    /// The slot's number.
     #[inline(always)]
-    pub fn number(&self) -> u32 {
-        self.slot
-    }
-
-    #[inline(always)]
-    fn get(&self, word: &OwnedWord) -> u64 {
+    fn get<T: Copy>(&self, word: &Owned<T>) -> T {
         // SAFETY: SLOT-OWNER, promised to `new`.
         unsafe { word.get() }
     }
 
     #[inline(always)]
-    fn set(&self, word: &OwnedWord, value: u64) {
+    fn set<T: Copy>(&self, word: &Owned<T>, value: T) {
         // SAFETY: SLOT-OWNER, promised to `new`.
         unsafe { word.set(value) }
     }
 
+    /// Looks at what the next call or post depends on, which holds until the wave's next.
+    #[inline(always)]
+    pub fn glance(&self) -> Glance {
+        // SAFETY: SLOT-OWNER, promised to `new`; the state is 16-byte aligned.
+        let [calls, cancelled, post_position, post_tail_seen] = unsafe { get_four(&self.state.first) };
+        Glance { calls, cancelled: cancelled != 0, post_position, post_tail_seen }
+    }
+
     /// The laps for the lane of rank `rank` among the packet's lanes.
     #[inline(always)]
-    pub fn laps(&self, doorbell: &Doorbell, rank: u32) -> Laps {
+    pub fn laps(&self, glance: Glance, doorbell: &Doorbell, rank: u32) -> Laps {
         let n = u32::from(doorbell.lanes);
+        // The remainder changes nothing, and spares GPU code the panic of a wrong index.
+        let next = |words: &[Owned<u32>; LAP_WORDS], pairs| {
+            laps::next(|i| self.get(&words[i % LAP_WORDS]), n, rank, pairs)
+        };
         Laps {
-            request: laps::next(
-                |i| self.get(&self.state.request_laps[i % LAP_WORDS]),
-                n,
-                rank,
-                doorbell.request_pairs(),
-            ),
-            reply: laps::next(
-                |i| self.get(&self.state.reply_laps[i % LAP_WORDS]),
-                n,
-                rank,
-                doorbell.reply_pairs(),
-            ),
-            doorbell: self.get(&self.state.calls) & 1 == 0,
+            request: next(&self.state.request_laps, doorbell.request_pairs()),
+            reply: next(&self.state.reply_laps, doorbell.reply_pairs()),
+            calls: glance.calls,
+            post_position: glance.post_position,
         }
     }
 
-    /// The leader's part: flips the laps that the packet uses and rings the doorbell. Every lane has read its
-    /// laps before.
+    /// Rings the doorbell, which the leader (rank 0) does, and flips the laps that the packet uses, for which
+    /// each lane has a word. Every lane has read its laps before, and all of them come here.
     #[inline(always)]
-    pub fn ring(&self, doorbell: &Doorbell, laps: Laps) {
+    pub fn ring(&self, doorbell: &Doorbell, laps: Laps, rank: u32) {
         let n = u32::from(doorbell.lanes);
-        let flip = |words: &[OwnedWord; LAP_WORDS], count| {
-            // The remainder changes nothing, and spares GPU code the panic of a wrong index.
-            let word = |i: usize| &words[i % LAP_WORDS];
-            laps::flip(|i| self.get(word(i)), |i, value| self.set(word(i), value), count);
+        if rank == 0 {
+            self.ring_again(doorbell, laps);
+            self.set(&self.state.first[CALLS], laps.calls.wrapping_add(1));
+            if doorbell.after_posts {
+                self.set(&self.state.post_position_told, laps.post_position);
+            }
+        }
+        // `n` lanes of at most four pairs have no more words than lanes.
+        let flip = |words: &[Owned<u32>; LAP_WORDS], pairs: usize| {
+            let flips = laps::flips(rank, n * pairs as u32);
+            if flips != 0 {
+                let word = &words[rank as usize % LAP_WORDS];
+                self.set(word, self.get(word) ^ flips);
+            }
         };
-        flip(&self.state.request_laps, n * doorbell.request_pairs() as u32);
-        flip(&self.state.reply_laps, n * doorbell.reply_pairs() as u32);
-        self.set(&self.state.calls, self.get(&self.state.calls) + 1);
-        self.set(&self.state.post_position_told, self.get(&self.state.post_position));
-        self.ring_again(doorbell, laps);
+        flip(&self.state.request_laps, doorbell.request_pairs());
+        flip(&self.state.reply_laps, doorbell.reply_pairs());
     }
 
     /// Stores the doorbell once more. Harmless: the host takes a doorbell once per lap.
     #[inline(always)]
     pub fn ring_again(&self, doorbell: &Doorbell, laps: Laps) {
-        self.region
-            .word(self.region.layout().doorbell(self.slot))
-            .store(doorbell.to_word(laps.doorbell), Ordering::Relaxed);
+        let at = self.region.places().doorbell(self.slot);
+        self.region.word(at).store(doorbell.to_word(laps.calls & 1 == 0), Ordering::Relaxed);
     }
 
     /// Writes one lane's request line.
     #[inline(always)]
     pub fn write_line(&self, doorbell: &Doorbell, laps: Laps, rank: u32, line: &Line) {
-        let base = self.region.layout().request(self.slot);
+        let base = self.region.places().request(self.slot) + 2 * rank;
         for pair in 0..doorbell.request_pairs() {
             let [a, b] = line.pair(pair, doorbell.argument_words as usize);
             let lap = laps.request >> pair & 1 != 0;
-            let at = base + 2 * (pair * doorbell.lanes as usize + rank as usize);
+            let at = base + 2 * pair as u32 * u32::from(doorbell.lanes);
             store_pair(self.region.pair(at), [with_lap(a, lap), with_lap(b, lap)]);
         }
     }
@@ -167,11 +189,11 @@ impl<'m> Slot<'m> {
     /// The lane's reply, once all of its words are there.
     #[inline(always)]
     pub fn poll_reply(&self, doorbell: &Doorbell, laps: Laps, rank: u32) -> Option<Line> {
-        let base = self.region.layout().reply(self.slot);
+        let base = self.region.places().reply(self.slot) + 2 * rank;
         let mut line = Line::default();
         for pair in 0..doorbell.reply_pairs() {
             let lap = laps.reply >> pair & 1 != 0;
-            let at = base + 2 * (pair * doorbell.lanes as usize + rank as usize);
+            let at = base + 2 * pair as u32 * u32::from(doorbell.lanes);
             let [a, b] = load_pair(self.region.pair(at));
             if lap_of(a) != lap || lap_of(b) != lap {
                 return None;
@@ -184,61 +206,55 @@ impl<'m> Slot<'m> {
 
     /// Whether posts were made that no doorbell has told the host of yet.
     #[inline(always)]
-    pub fn has_untold_posts(&self) -> bool {
-        self.get(&self.state.post_position) != self.get(&self.state.post_position_told)
-    }
-
-    /// Entries posted, ever.
-    #[inline(always)]
-    pub fn post_position(&self) -> u64 {
-        self.get(&self.state.post_position)
+    pub fn has_untold_posts(&self, glance: Glance) -> bool {
+        glance.post_position != self.get(&self.state.post_position_told)
     }
 
     /// The leader's part of a post: reserves `entries` places in the ring and returns the first, or `None`
     /// while the host has not made room.
     #[inline(always)]
-    pub fn reserve_posts(&self, entries: u32) -> Option<u64> {
-        let position = self.get(&self.state.post_position);
-        let end = position + u64::from(entries);
-        let ring = u64::from(self.region.layout().ring_entries);
-        if end > self.get(&self.state.post_tail_seen) + ring {
-            let tail = self.region.word(self.region.layout().ring_tail(self.slot)).load(Ordering::Relaxed);
-            self.set(&self.state.post_tail_seen, tail);
-            if end > tail + ring {
-                return None;
-            }
+    pub fn reserve_posts(&self, glance: Glance, entries: u32) -> Option<u32> {
+        let used = glance.post_position.wrapping_sub(glance.post_tail_seen);
+        if used + entries > self.region.layout().ring_entries {
+            return None;
         }
-        self.set(&self.state.post_position, end);
-        Some(position)
+        self.set(&self.state.first[POST_POSITION], glance.post_position.wrapping_add(entries));
+        Some(glance.post_position)
+    }
+
+    /// The leader's part when there was no room: asks how far the host has read. One read over the link.
+    #[inline(always)]
+    pub fn look_at_ring_tail(&self) {
+        let tail = self.region.word(self.region.places().ring_tail(self.slot)).load(Ordering::Relaxed);
+        self.set(&self.state.first[POST_TAIL_SEEN], tail as u32);
     }
 
     /// Writes a post at a reserved place. `head.words` is the number of payload words.
     #[inline(always)]
-    pub fn write_post(&self, position: u64, head: PostHead, words: &[u64; MAX_POST_WORDS]) {
-        let layout = self.region.layout();
-        let ring = u64::from(layout.ring_entries);
-        let base = layout.ring(self.slot);
+    pub fn write_post(&self, position: u32, head: PostHead, words: &[u64; MAX_POST_WORDS]) {
+        let ring = self.region.layout().ring_entries;
+        let base = self.region.places().ring(self.slot);
         for entry in 0..PostHead::entries_for(head.words as usize) {
-            let position = position + entry as u64;
-            let lap = (position / ring).is_multiple_of(2);
+            let position = position.wrapping_add(entry as u32);
+            let lap = position & ring == 0;
             let [a, b] = if entry == 0 {
                 [words[0], head.to_word(&words[..head.words as usize])]
             } else {
                 [words[2 * entry - 1], words[2 * entry]]
             };
-            let at = base + 2 * (position % ring) as usize;
+            let at = base + 2 * (position & (ring - 1));
             store_pair(self.region.pair(at), [with_lap(a, lap), with_lap(b, lap)]);
         }
     }
 
-    /// The leader's part after a post: tells the host, unless it was told in the last `quiet` ticks of the
+    /// The leader's part after posts up to `position`: tells the host, unless it was told in the last `quiet` ticks of the
     /// device's clock, for which the host goes on looking by itself.
     #[inline(always)]
-    pub fn ring_post_bell(&self, clock: u64, quiet: u64) {
+    pub fn ring_post_bell(&self, clock: u64, quiet: u64, position: u32) {
         if quiet == 0 || clock.wrapping_sub(self.get(&self.state.post_bell_clock)) > quiet {
             self.set(&self.state.post_bell_clock, clock);
-            let bell = self.region.layout().post_bell(self.slot);
-            self.region.word(bell).store(self.get(&self.state.post_position), Ordering::Relaxed);
+            let bell = self.region.places().post_bell(self.slot);
+            self.region.word(bell).store(position.into(), Ordering::Relaxed);
         }
     }
 
@@ -246,7 +262,7 @@ impl<'m> Slot<'m> {
     /// that tells of them comes [`Slot::publish_bulk`].
     #[inline(always)]
     pub fn write_bulk(&self, offset: usize, bytes: &[u8]) {
-        self.region.write_bytes(self.region.layout().bulk(self.slot) + offset / 8, bytes);
+        self.region.write_bytes(self.region.places().bulk(self.slot) + offset as u32 / 8, bytes);
     }
 
     /// Orders this lane's bulk bytes, and its reads of a reply's, before the doorbell.
@@ -260,7 +276,7 @@ impl<'m> Slot<'m> {
     #[inline(always)]
     pub fn read_bulk(&self, offset: usize, bytes: &mut [u8]) {
         fence(Ordering::Acquire);
-        self.region.read_bytes(self.region.layout().bulk(self.slot) + offset / 8, bytes);
+        self.region.read_bytes(self.region.places().bulk(self.slot) + offset as u32 / 8, bytes);
     }
 
     /// Takes the slot for one part of a diverged wave. One lane tries for its part; another part may hold it.
@@ -275,16 +291,11 @@ impl<'m> Slot<'m> {
         self.state.lock.store(0, Ordering::Release);
     }
 
-    /// Remembers that the wave knows its launch `launch` to be cancelled.
+    /// Remembers that the wave knows its launch to be cancelled. The host clears the states of a cancelled
+    /// launch's slots.
     #[inline(always)]
-    pub fn set_cancelled(&self, launch: u64) {
-        self.set(&self.state.cancelled_launch, launch);
-    }
-
-    /// Whether the wave knows launch `launch` to be cancelled.
-    #[inline(always)]
-    pub fn knows_cancelled(&self, launch: u64) -> bool {
-        self.get(&self.state.cancelled_launch) == launch
+    pub fn set_cancelled(&self) {
+        self.set(&self.state.first[CANCELLED], 1);
     }
 
     /// Sets the workgroup that the wave works on.

@@ -2,7 +2,7 @@
 //!
 //! Each model is one device thread or more and one host thread or more over a channel of the smallest sizes.
 //! Loom runs it in every interleaving within the preemption bound, with every value that a relaxed load may
-//! return, and reports accesses to an [`OwnedWord`] that race. It does not let a load see a
+//! return, and reports accesses to an [`Owned`] that race. It does not let a load see a
 //! store that runs after it; that the loads of a packet come before the stores that answer it rests on the
 //! lap check between them, and for bulk bytes on fences.
 //!
@@ -10,8 +10,8 @@
 //! most one does.
 
 use crate::device::{Pool, Slot, SlotState};
-use crate::host::{Answer, Packet, Scanner, Take};
-use crate::primitive::{AtomicU64, Ordering, OwnedWord};
+use crate::host::{Answer, Packet, PostBuffer, Scanner, Take};
+use crate::primitive::{AtomicU64, Ordering, Owned};
 use crate::{Region, SharedMemory};
 use hostcall_abi::layout::{CANCEL_WORDS, Layout};
 use hostcall_abi::status::{CallError, Status};
@@ -58,10 +58,12 @@ impl Device {
     fn call_unless(&self, bell: Doorbell, seed: u64, give_up: impl Fn() -> bool) -> Option<Vec<Line>> {
         let n = u32::from(bell.lanes);
         let slot = self.slot();
-        let laps: Vec<_> = (0..n).map(|rank| slot.laps(&bell, rank)).collect();
+        let laps: Vec<_> = (0..n).map(|rank| slot.laps(slot.glance(), &bell, rank)).collect();
         let tag =
-            RequestTag { post_position: slot.post_position() as u32, ..RequestTag::default() }.to_bits();
-        slot.ring(&bell, laps[0]);
+            RequestTag { post_position: slot.glance().post_position, ..RequestTag::default() }.to_bits();
+        for rank in 0..n {
+            slot.ring(&bell, laps[rank as usize], rank);
+        }
         for rank in 0..n {
             let line = Line { words: [seed + u64::from(rank); 7], tag };
             slot.write_line(&bell, laps[rank as usize], rank, &line);
@@ -92,9 +94,12 @@ impl Device {
         let mut payload = [0; MAX_POST_WORDS];
         payload[..words.len()].copy_from_slice(words);
         loop {
-            if let Some(position) = self.slot().reserve_posts(PostHead::entries_for(words.len()) as u32) {
+            if let Some(position) =
+                self.slot().reserve_posts(self.slot().glance(), PostHead::entries_for(words.len()) as u32)
+            {
                 return self.slot().write_post(position, head, &payload);
             }
+            self.slot().look_at_ring_tail();
             thread::yield_now();
         }
     }
@@ -147,17 +152,18 @@ impl Host {
     /// Answers each lane with its argument, inverted.
     fn answer(&mut self, answer: Answer) {
         for rank in 0..answer.lanes() {
-            let words = self.packet.words(rank);
-            assert!(words.iter().all(|word| *word == words[0]));
-            let reply = [!words.first().copied().unwrap_or(0); 7];
+            let words = self.packet.lines().words::<7>(rank);
+            let count = usize::from(self.packet.doorbell.argument_words);
+            assert!(words[..count].iter().all(|word| *word == words[0]));
+            let reply = [!words[0]; 7];
             answer.lane(self.memory.region(), rank, Status::Ok, &reply);
         }
     }
 
     fn take_posts(&mut self) {
         let posts = &mut self.posts;
-        let batch = self.scanner.take_posts(self.memory.region(), 0, 64, |post| {
-            posts.push(post.words[..post.head.words as usize].to_vec());
+        let batch = self.scanner.take_posts(self.memory.region(), 0, &mut PostBuffer::new(), |_, mut run| {
+            run.for_each(|words, _| posts.push(words.to_vec()));
         });
         assert_eq!(batch.garbage, 0);
     }
@@ -218,7 +224,7 @@ fn ringing_again_is_no_second_call() {
         let calls = thread::spawn(move || {
             let bell = doorbell(1, 1, 1);
             for seed in [4, 5] {
-                let laps = device.slot().laps(&bell, 0);
+                let laps = device.slot().laps(device.slot().glance(), &bell, 0);
                 let again = || {
                     device.slot().ring_again(&bell, laps);
                     false
@@ -249,10 +255,10 @@ fn detached_answers() {
             device.call(doorbell(1, 1, 1), 13);
         });
         let mut early = None;
-        let done = Arc::new(OwnedWord::new(0));
+        let done = Arc::new(Owned::new(0));
         for seed in 10..14 {
             let answer = early.take().unwrap_or_else(|| host.next_call());
-            assert_eq!(host.packet.words(0), [seed]);
+            assert_eq!(host.packet.lines().words(0), [seed]);
             // SAFETY: loom checks that no answering thread writes meanwhile.
             assert_eq!(unsafe { done.get() }, (seed - 9) / 2);
             if seed % 2 == 1 {
@@ -283,11 +289,11 @@ fn a_hostile_call_waits_for_a_detached_answer() {
     model(3, || {
         let (device, mut host) = ends(1);
         let bell = doorbell(1, 0, 0);
-        device.slot().ring(&bell, device.slot().laps(&bell, 0));
+        device.slot().ring(&bell, device.slot().laps(device.slot().glance(), &bell, 0), 0);
         let answer = host.next_call();
         let detached = host.scanner.detach(&host.memory, answer);
-        let laps = device.slot().laps(&bell, 0);
-        device.slot().ring(&bell, laps);
+        let laps = device.slot().laps(device.slot().glance(), &bell, 0);
+        device.slot().ring(&bell, laps, 0);
         let answers = thread::spawn(move || drop(detached));
         let early = host.look().is_some();
         if early {

@@ -7,14 +7,14 @@
 #[cfg(all(not(loom), not(any(target_arch = "nvptx64", target_arch = "amdgpu"))))]
 pub(crate) use core::sync::atomic::AtomicU8;
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
-/// A word of the device's own memory that only the slot's holder touches (SLOT-OWNER), so that on a GPU it
+/// A value in the device's own memory that only the slot's holder touches (SLOT-OWNER), so that on a GPU it
 /// may stay in the L1 cache, unlike an atomic.
 #[repr(transparent)]
-pub struct OwnedWord(UnsafeCell<u64>);
+pub struct Owned<T>(UnsafeCell<T>);
 
 #[cfg(not(loom))]
 use core::cell::UnsafeCell;
@@ -22,20 +22,20 @@ use core::cell::UnsafeCell;
 use loom::cell::UnsafeCell;
 
 // SAFETY: SLOT-OWNER keeps accesses by several threads apart; the accessors are unsafe and say so.
-unsafe impl Sync for OwnedWord {}
+unsafe impl<T: Send> Sync for Owned<T> {}
 
-impl OwnedWord {
+impl<T: Copy> Owned<T> {
     #[cfg(test)]
-    pub(crate) fn new(value: u64) -> Self {
+    pub(crate) fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))
     }
 
-    /// Reads the word.
+    /// Reads the value.
     ///
     /// # Safety
-    /// SLOT-OWNER: the caller's wave holds the slot, and no other lane writes the word meanwhile.
+    /// SLOT-OWNER: the caller's wave holds the slot, and no other lane writes the value meanwhile.
     #[inline(always)]
-    pub(crate) unsafe fn get(&self) -> u64 {
+    pub(crate) unsafe fn get(&self) -> T {
         #[cfg(not(loom))]
         // SAFETY: the caller upholds SLOT-OWNER, so nobody writes now.
         return unsafe { *self.0.get() };
@@ -44,20 +44,42 @@ impl OwnedWord {
         return self.0.with(|word| unsafe { *word });
     }
 
-    /// Writes the word.
+    /// Writes the value.
     ///
     /// # Safety
-    /// SLOT-OWNER: the caller's wave holds the slot, and no other lane accesses the word meanwhile.
+    /// SLOT-OWNER: the caller's wave holds the slot, and no other lane accesses the value meanwhile.
     #[inline(always)]
-    pub(crate) unsafe fn set(&self, value: u64) {
+    pub(crate) unsafe fn set(&self, value: T) {
         #[cfg(not(loom))]
-        // SAFETY: the caller upholds SLOT-OWNER, so nobody else accesses the word now.
+        // SAFETY: the caller upholds SLOT-OWNER, so nobody else accesses the value now.
         unsafe {
             *self.0.get() = value;
         }
         #[cfg(loom)]
         // SAFETY: as above; loom checks it.
         self.0.with_mut(|word| unsafe { *word = value });
+    }
+}
+
+/// Reads four values that lie side by side. On NVIDIA in one load, which the compiler would take apart again.
+///
+/// # Safety
+/// SLOT-OWNER, as for [`Owned::get`], for each; the first is 16-byte aligned.
+#[inline(always)]
+pub(crate) unsafe fn get_four(words: &[Owned<u32>; 4]) -> [u32; 4] {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: the array is valid for reads and aligned, and nobody writes now, by the caller's promise.
+    unsafe {
+        let (a, b, c, d);
+        core::arch::asm!("ld.global.v4.b32 {{{a}, {b}, {c}, {d}}}, [{at}];", at = in(reg64) words.as_ptr(),
+            a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
+            options(nostack, readonly));
+        [a, b, c, d]
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        [words[0].get(), words[1].get(), words[2].get(), words[3].get()]
     }
 }
 
@@ -68,7 +90,7 @@ pub(crate) fn store_pair(at: &[AtomicU64; 2], pair: [u64; 2]) {
     // SAFETY: `at` is 16-byte aligned (pairs lie at even words of a 64-byte aligned region) and valid for
     // writes of two words; a relaxed vector store is two relaxed stores of a word each.
     unsafe {
-        core::arch::asm!("st.relaxed.sys.v2.b64 [{at}], {{{a}, {b}}};",
+        core::arch::asm!("st.relaxed.sys.global.v2.b64 [{at}], {{{a}, {b}}};",
             at = in(reg64) at.as_ptr(), a = in(reg64) pair[0], b = in(reg64) pair[1], options(nostack));
     }
     #[cfg(not(target_arch = "nvptx64"))]
@@ -85,7 +107,7 @@ pub(crate) fn load_pair(at: &[AtomicU64; 2]) -> [u64; 2] {
     // SAFETY: as for `store_pair`, for reads.
     unsafe {
         let (a, b);
-        core::arch::asm!("ld.relaxed.sys.v2.b64 {{{a}, {b}}}, [{at}];",
+        core::arch::asm!("ld.relaxed.sys.global.v2.b64 {{{a}, {b}}}, [{at}];",
             at = in(reg64) at.as_ptr(), a = out(reg64) a, b = out(reg64) b, options(nostack));
         [a, b]
     }
@@ -117,4 +139,77 @@ pub(crate) fn signs(line: &[AtomicU64; 8]) -> u8 {
     line.iter()
         .enumerate()
         .fold(0, |mask, (i, word)| mask | ((word.load(Ordering::Relaxed) >> 63) as u8) << i)
+}
+
+/// Copies pairs, each word loaded whole and relaxed, up to the first that lacks the lap `lap`, and at most as many
+/// as `to` holds. How many were copied; what `to` holds beyond them does not matter.
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+#[inline]
+pub(crate) fn copy_pairs(from: &[[AtomicU64; 2]], to: &mut [[u64; 2]], lap: bool) -> usize {
+    let count = from.len().min(to.len());
+    let mut done = 0;
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    while let (Some(from), Some(to)) = (from[done..count].first_chunk(), to[done..count].first_chunk_mut()) {
+        if !copy_line(from, to, lap) {
+            break;
+        }
+        done += 4;
+    }
+    while done < count {
+        let [a, b] = load_pair(&from[done]);
+        if a >> 63 != u64::from(lap) || b >> 63 != u64::from(lap) {
+            break;
+        }
+        to[done] = [a, b];
+        done += 1;
+    }
+    done
+}
+
+/// Copies four pairs. Whether all of their words have the lap `lap`.
+#[cfg(all(target_arch = "x86_64", not(loom)))]
+#[inline(always)]
+fn copy_line(from: &[[AtomicU64; 2]; 4], to: &mut [[u64; 2]; 4], lap: bool) -> bool {
+    let tops: u32;
+    macro_rules! copy {
+        ($gather:literal) => {
+            // SAFETY: both arrays are 64 bytes, the first valid for reads (of memory that others write, which
+            // `asm!` may do), the second for writes. `from` is 16-byte aligned (pairs lie at even words of a 64-byte
+            // aligned region); SSE2 is part of x86-64, and its aligned 16-byte loads do not tear an aligned
+            // word.
+            unsafe {
+                core::arch::asm!(
+                    "movapd {x}, [{from}]", "movupd [{to}], {x}",
+                    "movapd {y}, [{from} + 16]", "movupd [{to} + 16], {y}", concat!($gather, " {x}, {y}"),
+                    "movapd {z}, [{from} + 32]", "movupd [{to} + 32], {z}",
+                    "movapd {y}, [{from} + 48]", "movupd [{to} + 48], {y}", concat!($gather, " {z}, {y}"),
+                    concat!($gather, " {x}, {z}"), "movmskpd {tops:e}, {x}",
+                    from = in(reg) from.as_ptr(), to = in(reg) to.as_mut_ptr(), tops = out(reg) tops,
+                    x = out(xmm_reg) _, y = out(xmm_reg) _, z = out(xmm_reg) _,
+                    options(nostack, preserves_flags));
+            }
+        };
+    }
+    if lap {
+        copy!("andpd");
+        tops == 3
+    } else {
+        copy!("orpd");
+        tops == 0
+    }
+}
+
+/// Asks for the cache line of a word that will be read, or stored to, soon.
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+#[inline(always)]
+pub(crate) fn prefetch(word: &AtomicU64) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    // SAFETY: a prefetch accesses nothing.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(
+            core::ptr::from_ref(word).cast(),
+        );
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    let _ = word;
 }

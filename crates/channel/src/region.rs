@@ -3,33 +3,35 @@
 use crate::primitive::{AtomicU64, Ordering};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 use hostcall_abi::layout::LINE_WORDS;
-use hostcall_abi::layout::{CANCEL_WORDS, Layout, header};
+use hostcall_abi::layout::{CANCEL_WORDS, Layout, Places, header};
 
 /// A view of a channel's shared memory (invariant REGION).
 #[derive(Clone, Copy)]
 pub struct Region<'m> {
     words: &'m [AtomicU64],
     layout: Layout,
+    places: Places,
 }
 
 impl<'m> Region<'m> {
     /// A view of `words`. `None` when there are fewer words than the layout has.
     pub fn new(words: &'m [AtomicU64], layout: Layout) -> Option<Self> {
-        (words.len() >= layout.words()).then_some(Self { words, layout })
+        (words.len() >= layout.words()).then_some(Self { words, layout, places: layout.places() })
     }
 
     /// A view of the memory at `address`.
     ///
     /// # Safety
     /// REGION: `layout.words()` words at `address` (a multiple of 64) are mapped for `'m` and accessed only
-    /// atomically, and `layout` passed [`Layout::check`].
+    /// atomically, `layout` passed [`Layout::check`], and `places` are its [`Layout::places`].
     #[cfg(not(loom))]
     #[inline(always)]
-    pub unsafe fn from_address(address: u64, layout: Layout) -> Self {
+    pub unsafe fn from_address(address: u64, layout: Layout, places: Places) -> Self {
         // SAFETY: the caller promises REGION, and `AtomicU64` has `u64`'s layout.
-        let words =
-            unsafe { core::slice::from_raw_parts(address as usize as *const AtomicU64, layout.words()) };
-        Self { words, layout }
+        let words = unsafe {
+            core::slice::from_raw_parts(address as usize as *const AtomicU64, places.words as usize)
+        };
+        Self { words, layout, places }
     }
 
     /// The channel's sizes.
@@ -38,8 +40,15 @@ impl<'m> Region<'m> {
         &self.layout
     }
 
+    /// Where the slots' places are.
     #[inline(always)]
-    pub(crate) fn word(&self, at: usize) -> &'m AtomicU64 {
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
+    #[inline(always)]
+    pub(crate) fn word(&self, at: u32) -> &'m AtomicU64 {
+        let at = at as usize;
         #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
         // SAFETY: a device computes `at` from its own slot, rank and pair, which the layout covers; the
         // check would cost registers in every kernel.
@@ -49,7 +58,8 @@ impl<'m> Region<'m> {
     }
 
     #[inline(always)]
-    fn words_at<const N: usize>(&self, at: usize) -> &'m [AtomicU64; N] {
+    fn words_at<const N: usize>(&self, at: u32) -> &'m [AtomicU64; N] {
+        let at = at as usize;
         #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
         // SAFETY: as for `word`.
         return unsafe { &*(self.words.as_ptr().add(at) as *const [AtomicU64; N]) };
@@ -58,45 +68,52 @@ impl<'m> Region<'m> {
     }
 
     #[inline(always)]
-    pub(crate) fn pair(&self, at: usize) -> &'m [AtomicU64; 2] {
+    pub(crate) fn pair(&self, at: u32) -> &'m [AtomicU64; 2] {
         self.words_at(at)
+    }
+
+    /// `count` pairs from word `at` on.
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+    #[inline(always)]
+    pub(crate) fn pairs(&self, at: u32, count: usize) -> &'m [[AtomicU64; 2]] {
+        self.words[at as usize..][..2 * count].as_chunks().0
     }
 
     #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     #[inline(always)]
     pub(crate) fn post_bell_line(&self, line: usize) -> &'m [AtomicU64; LINE_WORDS] {
-        self.words_at(self.layout.post_bell(0) + line * LINE_WORDS)
+        self.words_at(self.places.post_bell((line * LINE_WORDS) as u32))
     }
 
     #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     #[inline(always)]
     pub(crate) fn doorbell_line(&self, line: usize) -> &'m [AtomicU64; LINE_WORDS] {
-        self.words_at(self.layout.doorbell(0) + line * LINE_WORDS)
+        self.words_at(self.places.doorbell((line * LINE_WORDS) as u32))
     }
 
     /// Whether the host serves no more.
     #[inline(always)]
     pub fn stopped(&self) -> bool {
-        self.word(header::STOP).load(Ordering::Relaxed) != 0
+        self.word(header::STOP as u32).load(Ordering::Relaxed) != 0
     }
 
     /// Whether a consumer sleeps, so that the device should hint to it. Looked at only by devices for which
     /// this is no read over a link.
     #[inline(always)]
     pub fn consumers_sleep(&self) -> bool {
-        self.word(header::ASLEEP).load(Ordering::Relaxed) != 0
+        self.word(header::ASLEEP as u32).load(Ordering::Relaxed) != 0
     }
 
     /// Whether launch `launch` was cancelled.
     #[inline(always)]
     pub fn cancelled(&self, launch: u64) -> bool {
-        let at = header::CANCEL + (launch % CANCEL_WORDS as u64) as usize;
+        let at = header::CANCEL as u32 + (launch % CANCEL_WORDS as u64) as u32;
         self.word(at).load(Ordering::Relaxed) == launch
     }
 
     /// Copies `bytes` into the region's words from word `at` on.
     #[inline(always)]
-    pub(crate) fn write_bytes(&self, at: usize, bytes: &[u8]) {
+    pub(crate) fn write_bytes(&self, at: u32, bytes: &[u8]) {
         let chunks = bytes.chunks_exact(8);
         let rest = chunks.remainder();
         let mut at = at;
@@ -116,9 +133,9 @@ impl<'m> Region<'m> {
 
     /// Copies into `bytes` from the region's words from word `at` on.
     #[inline(always)]
-    pub(crate) fn read_bytes(&self, at: usize, bytes: &mut [u8]) {
+    pub(crate) fn read_bytes(&self, at: u32, bytes: &mut [u8]) {
         for (i, chunk) in bytes.chunks_mut(8).enumerate() {
-            let word = self.word(at + i).load(Ordering::Relaxed).to_le_bytes();
+            let word = self.word(at + i as u32).load(Ordering::Relaxed).to_le_bytes();
             chunk.copy_from_slice(&word[..chunk.len()]);
         }
     }
@@ -137,6 +154,7 @@ mod shared_memory {
         #[cfg(loom)]
         words: alloc::vec::Vec<AtomicU64>,
         layout: Layout,
+        places: Places,
         #[cfg(not(loom))]
         owner: Owner,
     }
@@ -163,7 +181,7 @@ mod shared_memory {
             // SAFETY: the size is not zero, since every layout has a header.
             let words = unsafe { alloc::alloc::alloc_zeroed(size) } as *mut AtomicU64;
             let Some(words) = NonNull::new(words) else { alloc::alloc::handle_alloc_error(size) };
-            let memory = Self { words, layout, owner: Owner::Heap };
+            let memory = Self { words, layout, places: layout.places(), owner: Owner::Heap };
             memory.write_header();
             memory
         }
@@ -181,7 +199,8 @@ mod shared_memory {
         /// is dropped, and nothing but channels accesses them. `layout` passed [`Layout::check`].
         #[cfg(not(loom))]
         pub unsafe fn from_parts(words: NonNull<u64>, layout: Layout, owner: Box<dyn Send + Sync>) -> Self {
-            let memory = Self { words: words.cast(), layout, owner: Owner::Other(owner) };
+            let owner = Owner::Other(owner);
+            let memory = Self { words: words.cast(), layout, places: layout.places(), owner };
             memory.write_header();
             memory
         }
@@ -190,14 +209,14 @@ mod shared_memory {
         #[cfg(loom)]
         pub fn allocate(layout: Layout) -> Self {
             let words = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
-            let memory = Self { words, layout };
+            let memory = Self { words, layout, places: layout.places() };
             memory.write_header();
             memory
         }
 
         fn write_header(&self) {
             for (i, word) in self.layout.header().into_iter().enumerate() {
-                self.region().word(i).store(word, Ordering::Relaxed);
+                self.region().word(i as u32).store(word, Ordering::Relaxed);
             }
         }
 
@@ -209,7 +228,7 @@ mod shared_memory {
             let words = unsafe { core::slice::from_raw_parts(self.words.as_ptr(), self.layout.words()) };
             #[cfg(loom)]
             let words = &self.words[..];
-            Region { words, layout: self.layout }
+            Region { words, layout: self.layout, places: self.places }
         }
 
         /// The memory's address in this process.
@@ -237,7 +256,7 @@ impl Region<'_> {
     /// Checks the header that the other side wrote: magic, version and sizes.
     pub fn header_fits(&self) -> bool {
         let header = self.layout.header();
-        (0..header.len()).all(|i| self.word(i).load(Ordering::Relaxed) == header[i])
+        (0..header.len()).all(|i| self.word(i as u32).load(Ordering::Relaxed) == header[i])
     }
 }
 
@@ -246,18 +265,18 @@ impl Region<'_> {
 impl Region<'_> {
     /// Tells the device that nobody serves the channel any more. For good.
     pub fn stop(&self) {
-        self.word(header::STOP).store(1, Ordering::Release);
+        self.word(header::STOP as u32).store(1, Ordering::Release);
     }
 
     /// Tells the device that a consumer is about to sleep, or is awake again.
     pub fn count_sleeper(&self, asleep: bool) {
         let change = if asleep { 1 } else { u64::MAX };
-        self.word(header::ASLEEP).fetch_add(change, Ordering::SeqCst);
+        self.word(header::ASLEEP as u32).fetch_add(change, Ordering::SeqCst);
     }
 
     /// Tells the device that launch `launch` is cancelled.
     pub fn cancel(&self, launch: u64) {
-        let at = header::CANCEL + (launch % CANCEL_WORDS as u64) as usize;
+        let at = header::CANCEL as u32 + (launch % CANCEL_WORDS as u64) as u32;
         self.word(at).store(launch, Ordering::Release);
     }
 }

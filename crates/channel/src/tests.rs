@@ -2,7 +2,7 @@
 
 use crate::SharedMemory;
 use crate::device::{Pool, Slot, SlotState};
-use crate::host::{Packet, Scanner, Take};
+use crate::host::{Packet, PostBatch, PostBuffer, Scanner, Take};
 use hostcall_abi::layout::Layout;
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::{Doorbell, Kind, Line, PostHead, RequestTag};
@@ -50,10 +50,20 @@ impl Ends {
         unsafe { Slot::new(self.memory.region(), 5, &self.state) }
     }
 
+    /// Takes posts of slot 5: what each says of itself, and its words.
+    fn take_posts(&mut self, mut take: impl FnMut(PostHead, Vec<u64>)) -> PostBatch {
+        self.scanner.take_posts(self.memory.region(), 5, &mut PostBuffer::new(), |head, mut posts| {
+            posts.for_each(|words, caller| take(PostHead { lane: caller.lane, ..head }, words.to_vec()));
+        })
+    }
+
     fn round_trip(&mut self, doorbell: Doorbell, request: impl Fn(u32) -> Line, detached: bool) {
         let n = u32::from(doorbell.lanes);
-        let laps: Vec<_> = (0..n).map(|rank| self.slot().laps(&doorbell, rank)).collect();
-        self.slot().ring(&doorbell, laps[0]);
+        let laps: Vec<_> =
+            (0..n).map(|rank| self.slot().laps(self.slot().glance(), &doorbell, rank)).collect();
+        for rank in 0..n {
+            self.slot().ring(&doorbell, laps[rank as usize], rank);
+        }
         for rank in 0..n {
             if doorbell.lines && rank + 1 == n {
                 assert_eq!(self.scanner.rung(self.memory.region(), 0), 1 << 5);
@@ -73,12 +83,12 @@ impl Ends {
         if detached {
             let mut answer = self.scanner.detach(&self.memory, answer);
             for rank in 0..n {
-                assert_eq!(self.packet.words(rank), &request(rank).words[..doorbell.argument_words as usize]);
+                assert_eq!(self.packet.lines().words(rank), request(rank).words);
                 answer.lane(rank, Status::Ok, &reply(rank));
             }
         } else {
             for rank in 0..n {
-                assert_eq!(self.packet.words(rank), &request(rank).words[..doorbell.argument_words as usize]);
+                assert_eq!(self.packet.lines().words(rank), request(rank).words);
                 answer.lane(self.memory.region(), rank, Status::Ok, &reply(rank));
             }
         }
@@ -115,40 +125,43 @@ proptest! {
 
     /// Posts of any size arrive in order, over many laps of the ring.
     #[test]
-    fn posts_arrive_in_order(sizes in prop::collection::vec((0u8..=5, any::<u64>()), 1..1000), limit in 1u32..300) {
+    fn posts_arrive_in_order(
+        sizes in prop::collection::vec((0u8..=5, any::<u64>()), 1..1000),
+        same_extra in any::<bool>(),
+    ) {
         let mut ends = Ends::new();
         let mut waiting = std::collections::VecDeque::new();
         for (words, seed) in sizes {
             let payload: [u64; 5] = core::array::from_fn(|i| if i < words as usize { seed.rotate_left(9 * i as u32) } else { 0 });
-            let head = PostHead { service: 4, lane: words, words, extra: seed as u32 };
+            let extra = if same_extra { 1 } else { seed as u32 };
+            let head = PostHead { service: 4, lane: seed as u8 & 63, words, extra };
             let entries = PostHead::entries_for(words as usize) as u32;
             let position = loop {
-                if let Some(position) = ends.slot().reserve_posts(entries) {
+                if let Some(position) = ends.slot().reserve_posts(ends.slot().glance(), entries) {
                     break position;
                 }
-                let batch = ends.scanner.take_posts(ends.memory.region(), 5, limit, |post| {
-                    assert_eq!(Some((post.head, post.words)), waiting.pop_front());
-                });
+                let before = waiting.len();
+                let batch = ends.take_posts(|head, words| assert_eq!(Some((head, words)), waiting.pop_front()));
+                assert_eq!(before - waiting.len(), batch.posts as usize);
                 assert!(batch.posts > 0 && batch.garbage == 0);
+                ends.slot().look_at_ring_tail();
             };
             ends.slot().write_post(position, head, &payload);
-            waiting.push_back((head, payload));
+            waiting.push_back((head, payload[..words as usize].to_vec()));
         }
         while !waiting.is_empty() {
-            ends.scanner.take_posts(ends.memory.region(), 5, limit, |post| {
-                assert_eq!(Some((post.head, post.words)), waiting.pop_front());
-            });
+            ends.take_posts(|head, words| assert_eq!(Some((head, words)), waiting.pop_front()));
         }
     }
 
     /// Whatever stands in the words that a device writes, the host neither panics nor takes a call twice.
     #[test]
     fn garbage_is_survived(words in prop::collection::vec((any::<prop::sample::Index>(), any::<u64>()), 1..200)) {
-        let mut ends = Ends::new();
+        let (mut ends, mut buffer) = (Ends::new(), PostBuffer::new());
         let region = ends.memory.region();
         for (at, word) in words {
             let at = 64 + at.index(layout().words() - 64);
-            region.word(at).store(word, crate::primitive::Ordering::Relaxed);
+            region.word(at as u32).store(word, crate::primitive::Ordering::Relaxed);
             for slot in 0..8 {
                 if ends.scanner.rung(region, 0) & 1 << slot != 0 {
                     match ends.scanner.take(region, slot, &mut ends.packet) {
@@ -157,7 +170,7 @@ proptest! {
                         Take::NotYet | Take::PostsFirst(_) => {}
                     }
                 }
-                ends.scanner.take_posts(region, slot, 64, |post| assert!(post.head.words <= 5));
+                ends.scanner.take_posts(region, slot, &mut buffer, |head, _| assert!(head.words <= 5));
             }
         }
     }
@@ -168,19 +181,19 @@ fn a_call_waits_for_the_posts_before_it() {
     let mut ends = Ends::new();
     let head = PostHead { service: 9, lane: 0, words: 1, extra: 0 };
     for i in 0..3 {
-        let position = ends.slot().reserve_posts(1).unwrap();
+        let position = ends.slot().reserve_posts(ends.slot().glance(), 1).unwrap();
         ends.slot().write_post(position, head, &[i, 0, 0, 0, 0]);
     }
-    assert!(ends.slot().has_untold_posts());
+    assert!(ends.slot().has_untold_posts(ends.slot().glance()));
     let bell = Doorbell { after_posts: true, lines: true, ..doorbell(1, 0, 0) };
-    let laps = ends.slot().laps(&bell, 0);
-    let tag = RequestTag { post_position: ends.slot().post_position() as u32, ..RequestTag::default() };
-    ends.slot().ring(&bell, laps);
+    let laps = ends.slot().laps(ends.slot().glance(), &bell, 0);
+    let tag = RequestTag { post_position: ends.slot().glance().post_position, ..RequestTag::default() };
+    ends.slot().ring(&bell, laps, 0);
     ends.slot().write_line(&bell, laps, 0, &Line { words: [0; 7], tag: tag.to_bits() });
-    assert!(!ends.slot().has_untold_posts());
+    assert!(!ends.slot().has_untold_posts(ends.slot().glance()));
     let region = ends.memory.region();
     assert!(matches!(ends.scanner.take(region, 5, &mut ends.packet), Take::PostsFirst(3)));
-    assert_eq!(ends.scanner.take_posts(region, 5, 100, |_| {}).posts, 3);
+    assert_eq!(ends.scanner.take_posts(region, 5, &mut PostBuffer::new(), |_, _| {}).posts, 3);
     let Take::Call(answer) = ends.scanner.take(region, 5, &mut ends.packet) else {
         panic!("posts are taken")
     };
@@ -191,9 +204,9 @@ fn a_call_waits_for_the_posts_before_it() {
 fn a_dropped_answer_cancels() {
     let mut ends = Ends::new();
     let bell = doorbell(2, 1, 1);
-    let laps = [0, 1].map(|rank| ends.slot().laps(&bell, rank));
-    ends.slot().ring(&bell, laps[0]);
+    let laps = [0, 1].map(|rank| ends.slot().laps(ends.slot().glance(), &bell, rank));
     for (rank, laps) in (0..).zip(laps) {
+        ends.slot().ring(&bell, laps, rank);
         ends.slot().write_line(&bell, laps, rank, &Line::default());
     }
     let Take::Call(answer) = ends.scanner.take(ends.memory.region(), 5, &mut ends.packet) else {
@@ -214,14 +227,14 @@ fn a_dropped_answer_cancels() {
 fn bytes_pass_through_the_bulk_area() {
     let mut ends = Ends::new();
     let bell = Doorbell { kind: Kind::Bytes, ..doorbell(4, 3, 2) };
-    let laps: Vec<_> = (0..4).map(|rank| ends.slot().laps(&bell, rank)).collect();
+    let laps: Vec<_> = (0..4).map(|rank| ends.slot().laps(ends.slot().glance(), &bell, rank)).collect();
     let share = layout().bulk_share(4);
     for rank in 0..4 {
         ends.slot().write_bulk(rank * share, &[rank as u8 + 1; 1021]);
     }
     ends.slot().publish_bulk();
-    ends.slot().ring(&bell, laps[0]);
     for rank in 0..4 {
+        ends.slot().ring(&bell, laps[rank as usize], rank);
         ends.slot().write_line(&bell, laps[rank as usize], rank, &Line::default());
     }
     let region = ends.memory.region();
@@ -258,7 +271,7 @@ fn a_reset_slot_starts_again() {
     let mut ends = Ends::new();
     ends.round_trip(doorbell(3, 2, 3), |_| Line::default(), false);
     let region = ends.memory.region();
-    region.word(layout().doorbell(5)).store(1 << 63 >> 1 | 15, crate::primitive::Ordering::Relaxed);
+    region.word(layout().places().doorbell(5)).store(1 << 63 >> 1 | 15, crate::primitive::Ordering::Relaxed);
     assert!(matches!(ends.scanner.take(region, 5, &mut ends.packet), Take::Garbage(_)));
     assert_eq!(ends.scanner.rung(region, 0), 0);
     ends.scanner.reset(region, 5);

@@ -6,6 +6,7 @@
 use crate::call::{CallOptions, MAX_TYPED_WORDS, enter, site};
 use crate::group::Group;
 use crate::packet::{self, Head};
+use crate::target;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
@@ -103,26 +104,29 @@ fn call_words(
     result: &mut [u64],
     output: &mut [u8],
 ) -> Result<usize, CallError> {
-    enter()?;
-    let group = Group::converge(site(method.number, method.schema, Kind::Bytes));
+    enter(target::here())?;
+    let group = Group::converge(site(method.number, check_of(method.schema), Kind::Bytes));
     let capacity = result.len() * 8 + output.len();
-    packet::held(group, |slot| {
+    let (slot, _) = packet::hold(group);
+    let filled = {
         let share = slot.region().layout().bulk_share(group.count);
         let (argument_words, result_words) = (message.words.len(), result.len());
         let lane = Exchange { slot, method, options, argument_words, result_words, capacity };
         if group.all(message.len() <= share && capacity <= share) {
-            return lane.run(group, message, result, output);
-        }
-        let mut filled = Err(CallError::Malformed);
-        for turn in 0..group.count {
-            if turn == group.rank {
-                let alone = Group { mask: 1 << crate::target::lane_index(), count: 1, rank: 0 };
-                filled = lane.run(alone, message, result, output);
+            lane.run(group, message, result, output)
+        } else {
+            let mut filled = Err(CallError::Malformed);
+            for turn in 0..group.count {
+                if turn == group.rank {
+                    filled = lane.run(Group::alone(), message, result, output);
+                }
+                group.sync();
             }
-            group.sync();
+            filled
         }
-        filled
-    })
+    };
+    packet::release(group);
+    filled
 }
 
 struct Exchange<'a> {
@@ -147,11 +151,12 @@ impl Exchange<'_> {
         };
         let mut line = Line::default();
         line.words[..BytesHead::WORDS].copy_from_slice(&words);
-        packet::exchange(self.slot, group, head, line)
+        packet::exchange(self.slot, self.slot.glance(), group, head, line)
     }
 
     /// Sends the message, in pieces if it is longer than the lane's share, and fetches the reply likewise:
     /// result words into `words`, bytes into `output`. Returns the bytes of `output` that were filled.
+    #[inline(never)]
     fn run(
         &self,
         group: Group,

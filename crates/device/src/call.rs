@@ -2,12 +2,13 @@
 //!
 //! The lanes of a wave that call together share a packet. What `#[service]` makes of a trait ends here.
 
+use crate::bulk;
 use crate::group::Group;
 use crate::packet::{self, Head};
-use crate::{bulk, target};
+use crate::target::{self, Here};
 use hostcall_abi::MAX_WORDS;
 use hostcall_abi::service::Method;
-use hostcall_abi::status::CallError;
+use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::wire::Wire;
 use hostcall_abi::word::{Kind, Line, check_of};
 
@@ -40,62 +41,100 @@ pub fn call<A: Wire, R: Wire>(method: &Method, options: CallOptions, arguments: 
     if A::WORDS > MAX_WORDS || R::WORDS > MAX_WORDS {
         return bulk::call(method, options, arguments, &[], &mut []).map(|(result, _)| result);
     }
-    let mut line = Line::default();
-    arguments.to_words(&mut line.words[..A::WORDS]);
-    choose_arguments::<A, R>(head::<A, R>(method, options), method.schema, &mut line)?;
-    R::from_words(&line.words).ok_or(CallError::Malformed)
+    let mut words = [0; MAX_WORDS];
+    arguments.to_words(&mut words[..A::WORDS]);
+    choose_arguments::<A, R>(head::<A, R>(method, options), words)
 }
 
 /// The call of lines of `A` argument and `R` result words, the same code for every method of these sizes: a copy
-/// at each call makes GPU programs of megabytes. The sizes are constants, so that its loops are unrolled.
+/// at each call makes GPU programs of megabytes. The sizes are constants, so that its loops are unrolled. Words are
+/// parameters of their own, and status and first result word the value, because these travel in registers;
+/// `others` gets the result words from the second on.
 #[inline(never)]
+#[expect(clippy::too_many_arguments, reason = "an array would travel in memory")]
 fn exchange<const A: usize, const R: usize>(
-    head: Head,
-    schema: u64,
-    line: &mut Line,
-) -> Result<(), CallError> {
-    enter()?;
-    let mut request = Line::default();
-    request.words[..A].copy_from_slice(&line.words[..A]);
-    let head = Head { argument_words: A as u8, result_words: R as u8, ..head };
-    let group = Group::converge(site(head.service, schema, Kind::Words));
-    let reply = packet::held(group, |slot| packet::exchange(slot, group, head, request))?;
-    line.words[..R].copy_from_slice(&reply.words[..R]);
-    Ok(())
+    service: u16,
+    check: u32,
+    timeout_us: u32,
+    a: u64,
+    b: u64,
+    c: u64,
+    d: u64,
+    e: u64,
+    f: u64,
+    g: u64,
+    others: &mut [u64; MAX_WORDS],
+) -> (u64, u64) {
+    let (argument_words, result_words) = (A as u8, R as u8);
+    let head = Head { service, check, kind: Kind::Words, argument_words, result_words, timeout_us };
+    if let Err(error) = enter(target::here()) {
+        return (Status::Error(error).to_bits(), 0);
+    }
+    let mut request = Line { words: [a, b, c, d, e, f, g], tag: 0 };
+    request.words[A..].fill(0);
+    let group = Group::converge(site(service, check, Kind::Words));
+    let (slot, glance) = packet::hold(group);
+    let reply = packet::exchange(slot, glance, group, head, request);
+    packet::release(group);
+    match reply {
+        Ok(reply) => {
+            if R > 1 {
+                others[1..R].copy_from_slice(&reply.words[1..R]);
+            }
+            (Status::Ok.to_bits(), reply.words[0])
+        }
+        Err(error) => (Status::Error(error).to_bits(), 0),
+    }
 }
 
 /// Chooses among the `exchange`s by constants, so that one is left of the choice.
 #[inline(always)]
-fn choose_arguments<A: Wire, R: Wire>(head: Head, schema: u64, line: &mut Line) -> Result<(), CallError> {
+fn choose_arguments<A: Wire, R: Wire>(head: Head, words: [u64; MAX_WORDS]) -> Result<R, CallError> {
     match A::WORDS {
-        0 => choose_results::<0>(R::WORDS, head, schema, line),
-        1 => choose_results::<1>(R::WORDS, head, schema, line),
-        2 => choose_results::<2>(R::WORDS, head, schema, line),
-        3 => choose_results::<3>(R::WORDS, head, schema, line),
-        4 => choose_results::<4>(R::WORDS, head, schema, line),
-        5 => choose_results::<5>(R::WORDS, head, schema, line),
-        6 => choose_results::<6>(R::WORDS, head, schema, line),
-        _ => choose_results::<7>(R::WORDS, head, schema, line),
+        0 => choose_results::<0, R>(head, words),
+        1 => choose_results::<1, R>(head, words),
+        2 => choose_results::<2, R>(head, words),
+        3 => choose_results::<3, R>(head, words),
+        4 => choose_results::<4, R>(head, words),
+        5 => choose_results::<5, R>(head, words),
+        6 => choose_results::<6, R>(head, words),
+        _ => choose_results::<7, R>(head, words),
     }
 }
 
 #[inline(always)]
-fn choose_results<const A: usize>(
-    results: usize,
+fn choose_results<const A: usize, R: Wire>(
     head: Head,
-    schema: u64,
-    line: &mut Line,
-) -> Result<(), CallError> {
-    match results {
-        0 => exchange::<A, 0>(head, schema, line),
-        1 => exchange::<A, 1>(head, schema, line),
-        2 => exchange::<A, 2>(head, schema, line),
-        3 => exchange::<A, 3>(head, schema, line),
-        4 => exchange::<A, 4>(head, schema, line),
-        5 => exchange::<A, 5>(head, schema, line),
-        6 => exchange::<A, 6>(head, schema, line),
-        _ => exchange::<A, 7>(head, schema, line),
+    [a, b, c, d, e, f, g]: [u64; MAX_WORDS],
+) -> Result<R, CallError> {
+    let Head { service, check, timeout_us, .. } = head;
+    let mut results = [0; MAX_WORDS];
+    macro_rules! exchange {
+        ($r:literal) => {
+            exchange::<A, $r>(service, check, timeout_us, a, b, c, d, e, f, g, &mut results)
+        };
     }
+    let (status, first) = match R::WORDS {
+        0 => exchange!(0),
+        1 => exchange!(1),
+        2 => exchange!(2),
+        3 => exchange!(3),
+        4 => exchange!(4),
+        5 => exchange!(5),
+        6 => exchange!(6),
+        _ => exchange!(7),
+    };
+    if status != Status::Ok.to_bits() {
+        return Err(error_of(status));
+    }
+    results[0] = first;
+    R::from_words(&results).ok_or(CallError::Malformed)
+}
+
+#[cold]
+#[inline(never)]
+fn error_of(status: u64) -> CallError {
+    Status::from_bits(status).into_result().err().unwrap_or(CallError::Malformed)
 }
 
 /// Calls `method` with bytes beside the words: the slices of `input` one after the other, and room for the
@@ -115,8 +154,8 @@ pub fn call_with_bytes<A: Wire, R: Wire>(
 
 /// Lanes that call the same method in the same way share a packet, wherever in the kernel they are.
 #[inline(always)]
-pub(crate) fn site(number: u16, schema: u64, kind: Kind) -> u64 {
-    schema.rotate_left(8) ^ u64::from(number) << 3 ^ kind as u64
+pub(crate) fn site(service: u16, check: u32, kind: Kind) -> u64 {
+    u64::from(check) << 32 | u64::from(service) << 8 | kind as u64
 }
 
 #[inline(always)]
@@ -133,11 +172,11 @@ pub(crate) fn head<A: Wire, R: Wire>(method: &Method, options: CallOptions) -> H
 
 /// Ends the lane if its launch is known to be cancelled; refuses while the lane unwinds from a panic.
 #[inline(always)]
-pub(crate) fn enter() -> Result<(), CallError> {
-    if target::unwinding() {
+pub(crate) fn enter(here: Here) -> Result<(), CallError> {
+    if here.unwinding() {
         return Err(CallError::Cancelled);
     }
-    if target::cancelled() || packet::current().knows_cancelled(target::params().launch) {
+    if here.cancelled() {
         target::exit_lane();
     }
     Ok(())

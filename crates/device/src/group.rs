@@ -1,12 +1,14 @@
 //! The lanes of a wave that came to the same place together.
 
-use crate::target;
+use crate::target::{self, Here, Mask};
 
 /// A part of a wave, as one of its lanes sees it.
 #[derive(Clone, Copy)]
 pub(crate) struct Group {
+    /// This lane.
+    pub here: Here,
     /// Lanes of the group, one bit a lane.
-    pub mask: u64,
+    pub mask: Mask,
     /// Lanes in the group.
     pub count: u32,
     /// This lane's place among them.
@@ -17,9 +19,17 @@ impl Group {
     /// Meets the lanes that come to the same `site`.
     #[inline(always)]
     pub fn converge(site: u64) -> Self {
-        let mask = target::converge(site);
-        let below = mask & ((1 << target::lane_index()) - 1);
-        Self { mask, count: mask.count_ones(), rank: below.count_ones() }
+        let here = target::here();
+        let mask = here.converge(site);
+        let below = mask & ((1 << here.lane_index()) - 1);
+        Self { here, mask, count: mask.count_ones(), rank: below.count_ones() }
+    }
+
+    /// The calling lane alone.
+    #[inline(always)]
+    pub fn alone() -> Self {
+        let here = target::here();
+        Self { here, mask: 1 << here.lane_index(), count: 1, rank: 0 }
     }
 
     #[inline(always)]
@@ -36,23 +46,23 @@ impl Group {
     /// Whether the group is all lanes that the wave began with, so that no other part can run beside it.
     #[inline(always)]
     pub fn is_whole(&self) -> bool {
-        self.mask == target::wave_lanes()
+        self.mask == self.here.wave_lanes()
     }
 
     #[inline(always)]
     pub fn sync(&self) {
-        target::sync(self.mask);
+        self.here.sync(self.mask);
     }
 
     /// The leader's value.
     #[inline(always)]
     pub fn of_leader(&self, value: u64) -> u64 {
-        target::broadcast(self.mask, value, self.leader())
+        self.here.broadcast(self.mask, value, self.leader())
     }
 
     /// Whether `yes` holds for every lane.
     #[inline(always)]
     pub fn all(&self, yes: bool) -> bool {
-        target::ballot(self.mask, yes) == self.mask
+        self.here.ballot(self.mask, yes) == self.mask
     }
 }

@@ -15,16 +15,16 @@ pub struct Lane {
 
 /// Position of the lane's workgroup in the grid.
 pub(crate) fn workgroup() -> [u32; 3] {
-    let [width, height, _] = target::params().workgroups;
-    let linear = crate::packet::current().workgroup();
+    let [width, height, _] = target::here().params().workgroups;
+    let linear = crate::packet::current(target::here()).workgroup();
     let (width, height) = (u64::from(width), u64::from(height));
     [(linear % width) as u32, (linear / width % height) as u32, (linear / width / height) as u32]
 }
 
 /// The lane's index in its workgroup.
 pub(crate) fn index_in_workgroup() -> u32 {
-    let [x, y, z] = target::position();
-    let [width, height, _] = target::params().workgroup_size;
+    let [x, y, z] = target::here().position();
+    let [width, height, _] = target::here().params().workgroup_size;
     (z * height + y) * width + x
 }
 
@@ -39,22 +39,22 @@ impl Lane {
 
     /// Index in the wave, from 0.
     pub fn index(&self) -> u32 {
-        target::lane_index()
+        target::here().lane_index()
     }
 
     /// Lanes of a full wave: 32 or 64.
     pub fn wave_size(&self) -> u32 {
-        target::wave_size()
+        target::here().wave_size()
     }
 
     /// Index of the wave in its workgroup, from 0.
     pub fn wave(&self) -> u32 {
-        target::wave_in_workgroup()
+        target::here().wave_in_workgroup()
     }
 
     /// Position in the workgroup: x, y, z.
     pub fn position(&self) -> [u32; 3] {
-        target::position()
+        target::here().position()
     }
 
     /// Index in the workgroup: position x runs fastest.
@@ -69,17 +69,18 @@ impl Lane {
 
     /// Lanes of a workgroup in x, y, z.
     pub fn workgroup_size(&self) -> [u32; 3] {
-        target::params().workgroup_size
+        target::here().params().workgroup_size
     }
 
     /// Workgroups of the grid in x, y, z.
     pub fn workgroups(&self) -> [u32; 3] {
-        target::params().workgroups
+        target::here().params().workgroups
     }
 
     /// Index in the whole grid, from 0: workgroup after workgroup, in each by [`Lane::local_id`].
     pub fn global_id(&self) -> usize {
-        crate::packet::current().workgroup() as usize * product(self.workgroup_size()) + self.local_id()
+        crate::packet::current(target::here()).workgroup() as usize * product(self.workgroup_size())
+            + self.local_id()
     }
 
     /// Lanes of the whole grid.
@@ -96,21 +97,23 @@ impl Lane {
     /// missing: a wave may split anywhere.
     #[track_caller]
     pub fn active(&self) -> u64 {
-        self.group().mask
+        self.group().mask.into()
     }
 
     /// The lanes among [`Lane::active`] for which `yes` holds.
     #[track_caller]
     pub fn ballot(&self, yes: bool) -> u64 {
-        target::ballot(self.group().mask, yes)
+        let group = self.group();
+        group.here.ballot(group.mask, yes).into()
     }
 
     /// The value of the lane of index `from`, or of the first lane that came here when that one did not.
     #[track_caller]
     pub fn broadcast<T: Wire + Copy>(&self, value: T, from: u32) -> T {
         let group = self.group();
-        let from = if from < 64 && group.mask >> from & 1 != 0 { from } else { group.leader() };
-        share(&value, |word| target::broadcast(group.mask, word, from))
+        let from =
+            if u64::from(group.mask).checked_shr(from).unwrap_or(0) & 1 != 0 { from } else { group.leader() };
+        share(&value, |word| group.here.broadcast(group.mask, word, from))
     }
 
     /// Runs `body` on the first of the lanes that came here and gives its value to all of them: with a call in
@@ -135,7 +138,7 @@ impl Lane {
         const { assert!(T::WORDS <= 8, "at most 8 words are shared") };
         // SAFETY: the launch gave each workgroup `RESERVED_WORKGROUP_BYTES` at the start of its memory, which
         // nothing else uses, and `Global` is accessed atomically.
-        let shared = unsafe { &*target::workgroup_memory().cast::<[Global<u64>; 8]>() };
+        let shared = unsafe { &*target::here().workgroup_memory().cast::<[Global<u64>; 8]>() };
         let mut words = [0; 8];
         if self.local_id() == 0 {
             body().to_words(&mut words[..T::WORDS]);
@@ -154,41 +157,41 @@ impl Lane {
     /// Waits until every lane of the workgroup that has not ended came here, and makes what each wrote before
     /// visible to all.
     pub fn barrier(&self) {
-        target::barrier();
+        target::here().barrier();
     }
 
     /// The workgroup's memory as `T`s, as many as the launch's bytes hold: zeroed on the software device,
     /// else with any content. It lasts as long as the workgroup.
     pub fn workgroup_memory<T: Word>(&self) -> &[Global<T>] {
-        let bytes = target::params().workgroup_memory_bytes as usize - RESERVED_WORKGROUP_BYTES;
+        let bytes = target::here().params().workgroup_memory_bytes as usize - RESERVED_WORKGROUP_BYTES;
         // SAFETY: the launch gave the workgroup this many bytes after the reserved ones, 64-byte aligned, for
         // the life of the workgroup, and every bit pattern is a `T`, accessed atomically.
         unsafe {
-            let first = target::workgroup_memory().add(RESERVED_WORKGROUP_BYTES);
+            let first = target::here().workgroup_memory().add(RESERVED_WORKGROUP_BYTES);
             core::slice::from_raw_parts(first.cast::<Global<T>>(), bytes / size_of::<T>())
         }
     }
 
     /// Lets other lanes run. For loops that wait until another lane writes something.
     pub fn pause(&self) {
-        target::pause();
+        target::here().pause();
     }
 
     /// Nanoseconds of the device's own clock since some fixed point.
     pub fn clock_ns(&self) -> u64 {
-        target::clock_ns()
+        target::here().clock_ns()
     }
 
     /// Number of the launch, unique for its channel.
     pub fn launch(&self) -> u64 {
-        target::params().launch
+        target::here().params().launch
     }
 
     /// Asks over the link whether the launch was cancelled, for long kernels that make no calls.
     pub fn is_cancelled(&self) -> bool {
-        target::cancelled()
-            || crate::packet::region().cancelled(self.launch())
-            || crate::packet::region().stopped()
+        target::here().cancelled()
+            || crate::packet::region(target::here()).cancelled(self.launch())
+            || crate::packet::region(target::here()).stopped()
     }
 }
 

@@ -1,12 +1,12 @@
 //! One packet: from the lanes of a group, through the wave's slot, and back.
 
 use crate::group::Group;
-use crate::target;
-use hostcall_abi::layout::SLOT_STATE_WORDS;
+use crate::target::{self, Here};
+use hostcall_abi::layout::SLOT_STATE_BYTES;
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::{Doorbell, Kind, Line, RequestTag};
 use hostcall_channel::Region;
-use hostcall_channel::device::{Laps, Slot, SlotState};
+use hostcall_channel::device::{Glance, Laps, Slot, SlotState};
 
 /// Polls between looks at whether the host still serves: one read over the link each.
 const POLLS_A_LOOK: u32 = 256;
@@ -16,10 +16,10 @@ const POLLS_A_RING: u32 = 1 << 16;
 
 /// The channel's memory.
 #[inline(always)]
-pub(crate) fn region() -> Region<'static> {
-    let params = target::params();
+pub(crate) fn region(here: Here) -> Region<'static> {
+    let params = here.params();
     // SAFETY: REGION: the host keeps the channel mapped while a launch runs, and checked its layout.
-    unsafe { Region::from_address(params.region, params.layout) }
+    unsafe { Region::from_address(target::global(params.region) as u64, params.layout, params.places) }
 }
 
 /// A slot of the channel.
@@ -27,45 +27,67 @@ pub(crate) fn region() -> Region<'static> {
 /// # Safety
 /// SLOT-OWNER, as for [`Slot::new`].
 #[inline(always)]
-pub(crate) unsafe fn slot(number: u32) -> Slot<'static> {
-    let state = target::params().states as usize + number as usize * SLOT_STATE_WORDS * 8;
+pub(crate) unsafe fn slot(here: Here, number: u32) -> Slot<'static> {
+    let states = target::global(here.params().states);
     // SAFETY: the host gives a state to each of the layout's slots; the caller promises the rest.
-    unsafe { Slot::new(region(), number, &*(state as *const SlotState)) }
+    unsafe {
+        let state = states.add(number as usize * SLOT_STATE_BYTES).cast::<SlotState>();
+        Slot::new(region(here), number, &*state)
+    }
 }
 
 /// The slot that the calling lane's wave holds.
 #[inline(always)]
-pub(crate) fn current() -> Slot<'static> {
+pub(crate) fn current(here: Here) -> Slot<'static> {
     // SAFETY: SLOT-OWNER: the host gives each resident wave a slot of its own, `Group` synchronises the lanes
     // of one packet, and `held` keeps the parts of a diverged wave apart.
-    unsafe { slot(target::slot()) }
+    unsafe { slot(here, here.slot()) }
 }
 
-/// Runs `body` while the group has the wave's slot for itself.
+/// Takes the wave's slot for the group, until [`release`], and looks at it. Ends the lanes if their launch is known to
+/// be cancelled.
 #[inline(always)]
-pub(crate) fn held<R>(group: Group, body: impl FnOnce(Slot<'static>) -> R) -> R {
-    let slot = current();
-    let is_part = !group.is_whole();
-    if is_part {
-        lock(slot, group);
+pub(crate) fn hold(group: Group) -> (Slot<'static>, Glance) {
+    if !group.is_whole() {
+        // A whole wave excludes any other part.
+        lock(group);
     }
-    let result = body(slot);
-    if is_part {
-        group.sync();
-        if group.is_leader() {
-            slot.unlock();
-        }
+    let slot = current(group.here);
+    let glance = slot.glance();
+    if glance.cancelled {
+        release(group);
+        target::exit_lane();
     }
-    result
+    (slot, glance)
+}
+
+/// Gives the wave's slot to its other parts.
+#[inline(always)]
+pub(crate) fn release(group: Group) {
+    if !group.is_whole() {
+        unlock(group);
+    }
+}
+
+// What is rare takes its slot again rather than by reference: a value whose address is taken lies in memory.
+
+#[cold]
+#[inline(never)]
+fn lock(group: Group) {
+    if group.is_leader() {
+        let slot = current(group.here);
+        group.here.wait(|| slot.try_lock());
+    }
+    group.sync();
 }
 
 #[cold]
 #[inline(never)]
-fn lock(slot: Slot<'static>, group: Group) {
-    if group.is_leader() {
-        target::wait(|| slot.try_lock());
-    }
+fn unlock(group: Group) {
     group.sync();
+    if group.is_leader() {
+        current(group.here).unlock();
+    }
 }
 
 /// What a packet carries for each lane besides its line.
@@ -81,9 +103,9 @@ pub(crate) struct Head {
 
 /// Wakes a host that sleeps. Devices across a link cannot; they are polled.
 #[inline(always)]
-pub(crate) fn hint(region: Region<'_>) {
+pub(crate) fn hint(here: Here, region: Region<'_>) {
     if !cfg!(any(target_arch = "nvptx64", target_arch = "amdgpu")) && region.consumers_sleep() {
-        target::notify();
+        here.notify();
     }
 }
 
@@ -96,12 +118,20 @@ pub(crate) struct InFlight {
 
 /// Sends a packet of the group's lanes through a slot that the group has for itself.
 #[inline(always)]
-pub(crate) fn send(slot: Slot<'static>, group: Group, head: Head, mut line: Line) -> InFlight {
-    let after_posts = slot.has_untold_posts();
+pub(crate) fn send(
+    slot: Slot<'static>,
+    glance: Glance,
+    group: Group,
+    head: Head,
+    mut line: Line,
+) -> InFlight {
+    let after_posts = slot.has_untold_posts(glance);
+    let lane = group.here.lane_index() as u8;
     let doorbell = Doorbell {
         service: head.service,
         lanes: group.count as u8,
-        first_lane: group.leader() as u8,
+        // The leader rings.
+        first_lane: lane,
         argument_words: head.argument_words,
         result_words: head.result_words,
         check: head.check,
@@ -109,22 +139,16 @@ pub(crate) fn send(slot: Slot<'static>, group: Group, head: Head, mut line: Line
         after_posts,
         lines: head.argument_words > 0 || group.count > 1 || after_posts || head.timeout_us > 0,
     };
-    let laps = slot.laps(&doorbell, group.rank);
-    if doorbell.lines {
-        line.tag = RequestTag {
-            lane: target::lane_index() as u8,
-            timeout_us: head.timeout_us,
-            post_position: slot.post_position() as u32,
-        }
-        .to_bits();
-    }
+    let laps = slot.laps(glance, &doorbell, group.rank);
     group.sync();
-    if group.is_leader() {
-        slot.ring(&doorbell, laps);
+    slot.ring(&doorbell, laps, group.rank);
+    if doorbell.lines {
+        let post_position = glance.post_position;
+        line.tag = RequestTag { lane, timeout_us: head.timeout_us, post_position }.to_bits();
+        slot.write_line(&doorbell, laps, group.rank, &line);
     }
-    slot.write_line(&doorbell, laps, group.rank, &line);
     if group.is_leader() {
-        hint(slot.region());
+        hint(group.here, slot.region());
     }
     InFlight { doorbell, laps }
 }
@@ -137,11 +161,11 @@ pub(crate) fn poll(slot: Slot<'static>, rank: u32, packet: &InFlight) -> Option<
 
 /// Waits for the lane's reply.
 #[inline(always)]
-pub(crate) fn receive(slot: Slot<'static>, rank: u32, packet: &InFlight) -> Result<Line, CallError> {
+pub(crate) fn receive(slot: Slot<'static>, group: Group, packet: InFlight) -> Result<Line, CallError> {
     let mut reply = None;
     let mut polls = 0u32;
-    target::wait(|| {
-        reply = poll(slot, rank, packet);
+    group.here.wait(|| {
+        reply = poll(slot, group.rank, &packet);
         if reply.is_some() {
             return true;
         }
@@ -150,7 +174,7 @@ pub(crate) fn receive(slot: Slot<'static>, rank: u32, packet: &InFlight) -> Resu
             if slot.region().stopped() {
                 return true;
             }
-            if rank == 0 && polls.is_multiple_of(POLLS_A_RING) {
+            if group.rank == 0 && polls.is_multiple_of(POLLS_A_RING) {
                 slot.ring_again(&packet.doorbell, packet.laps);
             }
         }
@@ -158,28 +182,34 @@ pub(crate) fn receive(slot: Slot<'static>, rank: u32, packet: &InFlight) -> Resu
     });
     match reply {
         Some(line) if line.tag == Status::Ok.to_bits() => Ok(line),
-        reply => Err(failed(slot, reply)),
+        Some(line) => Err(failed(group.here, line.tag)),
+        None => Err(failed(group.here, Status::Error(CallError::Cancelled).to_bits())),
     }
 }
 
-/// Why there is no result: the reply's status, or nobody serves any more.
+/// What a reply's status means, and whether the wave's launch is over.
 #[cold]
 #[inline(never)]
-fn failed(slot: Slot<'static>, reply: Option<Line>) -> CallError {
-    let status = reply.map_or(Err(CallError::Cancelled), |line| Status::from_bits(line.tag).into_result());
-    let error = status.err().unwrap_or(CallError::Malformed);
-    let launch = target::params().launch;
-    if error == CallError::Cancelled && (slot.region().stopped() || slot.region().cancelled(launch)) {
-        current().set_cancelled(launch);
+fn failed(here: Here, status: u64) -> CallError {
+    let error = Status::from_bits(status).into_result().err().unwrap_or(CallError::Malformed);
+    let region = region(here);
+    if error == CallError::Cancelled && (region.stopped() || region.cancelled(here.params().launch)) {
+        current(here).set_cancelled();
     }
     error
 }
 
 /// Sends a packet and waits for the reply.
 #[inline(always)]
-pub(crate) fn exchange(slot: Slot<'static>, group: Group, head: Head, line: Line) -> Result<Line, CallError> {
-    let packet = send(slot, group, head, line);
-    let reply = receive(slot, group.rank, &packet);
+pub(crate) fn exchange(
+    slot: Slot<'static>,
+    glance: Glance,
+    group: Group,
+    head: Head,
+    line: Line,
+) -> Result<Line, CallError> {
+    let packet = send(slot, glance, group, head, line);
+    let reply = receive(slot, group, packet);
     // The slot's lines are used again only after every lane has its reply.
     group.sync();
     reply

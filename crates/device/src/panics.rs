@@ -8,7 +8,7 @@ pub(crate) fn report(message: &str, file: &str, line: u32, column: u32) {
     let [x, y, z] = crate::lane::workgroup();
     let lane = crate::lane::index_in_workgroup();
     // Nothing is left to be done for a panic that cannot be reported.
-    let _ = System::panic(x, y, z, lane, line, column, target::params().launch, message, file);
+    let _ = System::panic(x, y, z, lane, line, column, target::here().params().launch, message, file);
 }
 
 /// Room for a panic's text on a GPU; what does not fit is cut.

@@ -25,7 +25,7 @@ enum State<R> {
 }
 
 fn pool() -> Pool<'static> {
-    let params = target::params();
+    let params = target::here().params();
     // SAFETY: the host gives every launch of the channel the same bitmap, with a bit for each slot of the
     // pool.
     unsafe { Pool::from_address(params.pool_bitmap, params.pool_count) }
@@ -34,20 +34,16 @@ fn pool() -> Pool<'static> {
 /// The pool's slot of this index, which the calling lane has claimed.
 fn claimed(index: u32) -> Slot<'static> {
     // SAFETY: SLOT-OWNER: the pool gives a slot to one lane at a time.
-    unsafe { packet::slot(target::params().pool_base + index) }
-}
-
-/// A group of the calling lane alone.
-fn alone() -> Group {
-    Group { mask: 1 << target::lane_index(), count: 1, rank: 0 }
+    unsafe { packet::slot(target::here(), target::here().params().pool_base + index) }
 }
 
 /// Calls `method` without waiting. When all of the pool's slots are taken, or the words are too many for a
 /// line, the call is made as [`call`] makes it, so that this never waits for another pending call.
 pub fn start<A: Wire, R: Wire>(method: &Method, options: CallOptions, arguments: &A) -> Pending<R> {
-    let hint = target::slot() + target::lane_index();
+    let here = target::here();
+    let hint = here.slot() + here.lane_index();
     let small = A::WORDS <= MAX_WORDS && R::WORDS <= MAX_WORDS;
-    let index = if small && target::params().pool_count > 0 { pool().claim(hint) } else { None };
+    let index = if small && here.params().pool_count > 0 { pool().claim(hint) } else { None };
     let Some(index) = index else {
         return Pending(State::Done(call(method, options, arguments)));
     };
@@ -62,11 +58,16 @@ pub fn start<A: Wire, R: Wire>(method: &Method, options: CallOptions, arguments:
 /// Sends a line through the pool's slot of this index, the same code for every method.
 #[inline(never)]
 fn send(index: u32, head: Head, line: &Line) -> Result<InFlight, CallError> {
-    if let Err(error) = enter() {
+    if let Err(error) = enter(target::here()) {
         pool().release(index);
         return Err(error);
     }
-    Ok(packet::send(claimed(index), alone(), head, *line))
+    if packet::current(target::here()).glance().cancelled {
+        pool().release(index);
+        target::exit_lane();
+    }
+    let slot = claimed(index);
+    Ok(packet::send(slot, slot.glance(), Group::alone(), head, *line))
 }
 
 fn decode<R: Wire>(line: Line) -> Result<R, CallError> {
@@ -99,7 +100,7 @@ impl<R: Wire> Pending<R> {
 #[inline(never)]
 fn finish(index: u32, packet: &InFlight) -> Result<Line, CallError> {
     let slot = claimed(index);
-    let reply = packet::receive(slot, 0, packet);
+    let reply = packet::receive(slot, Group::alone(), *packet);
     if packet::poll(slot, 0, packet).is_some() {
         pool().release(index);
     }
@@ -109,7 +110,7 @@ fn finish(index: u32, packet: &InFlight) -> Result<Line, CallError> {
 impl<R: Wire> Drop for Pending<R> {
     fn drop(&mut self) {
         if let State::InFlight(index, packet, _) = &self.0
-            && !target::unwinding()
+            && !target::here().unwinding()
         {
             let _ = finish(*index, packet);
         }

@@ -2,12 +2,12 @@
 
 use crate::call::{CallOptions, call, enter};
 use crate::group::Group;
-use crate::{packet, target};
+use crate::packet;
+use crate::target::{self, Here};
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
 use hostcall_abi::word::{MAX_POST_WORDS, PostHead, check_of};
-use hostcall_channel::device::Slot;
 
 /// No place in a ring: the launch was cancelled while the lane waited for room.
 const CANCELLED: u64 = u64::MAX;
@@ -37,51 +37,57 @@ pub fn post_words(service: u16, extra: u32, words: &[u64]) -> Result<(), CallErr
     }
 }
 
-/// A post of `N` words, the same code for every service.
-#[inline(never)]
+#[inline(always)]
 fn put<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST_WORDS]) -> Result<(), CallError> {
-    enter()?;
     let entries = const { PostHead::entries_for(N) as u32 };
+    enter(target::here())?;
     let group = Group::converge(u64::from(service) << 8 | u64::from(entries) | 1 << 63);
-    let place = packet::held(group, |slot| {
-        let mut place = CANCELLED;
-        if group.is_leader() {
-            place = match slot.reserve_posts(group.count * entries) {
-                Some(place) => place,
-                None => wait_for_room(slot, group.count * entries),
-            };
-        }
-        group.of_leader(place)
-    });
+    let here = group.here;
+    let (slot, glance) = packet::hold(group);
+    let mut place = CANCELLED;
+    if group.is_leader() {
+        place = match slot.reserve_posts(glance, group.count * entries) {
+            Some(place) => place.into(),
+            None => wait_for_room(here, group.count * entries),
+        };
+    }
+    let place = group.of_leader(place);
+    packet::release(group);
     if place == CANCELLED {
         return Err(CallError::Cancelled);
     }
-    let slot = packet::current();
-    let head = PostHead { service, lane: target::lane_index() as u8, words: N as u8, extra };
-    slot.write_post(place + u64::from(group.rank * entries), head, &payload);
+    let head = PostHead { service, lane: here.lane_index() as u8, words: N as u8, extra };
+    let place = place as u32;
+    slot.write_post(place.wrapping_add(group.rank * entries), head, &payload);
     if group.is_leader() {
-        slot.ring_post_bell(target::bell_clock(), target::BELL_QUIET);
-        packet::hint(slot.region());
+        let end = place.wrapping_add(group.count * entries);
+        slot.ring_post_bell(target::bell_clock(), target::BELL_QUIET, end);
+        packet::hint(here, slot.region());
     }
     Ok(())
 }
 
 #[cold]
 #[inline(never)]
-fn wait_for_room(slot: Slot<'static>, entries: u32) -> u64 {
+fn wait_for_room(here: Here, entries: u32) -> u64 {
     let mut place = CANCELLED;
-    let launch = target::params().launch;
+    let slot = packet::current(here);
+    let launch = here.params().launch;
     let mut polls = 0u32;
-    packet::hint(slot.region());
+    packet::hint(here, slot.region());
     // On the CPU the executor calls this while other lanes run: it asks nothing of its own lane.
-    target::wait(|| match slot.reserve_posts(entries) {
-        Some(reserved) => {
-            place = reserved;
-            true
-        }
-        None => {
-            polls = polls.wrapping_add(1);
-            polls.is_multiple_of(POLLS_A_LOOK) && (slot.region().stopped() || slot.region().cancelled(launch))
+    here.wait(|| {
+        slot.look_at_ring_tail();
+        match slot.reserve_posts(slot.glance(), entries) {
+            Some(reserved) => {
+                place = reserved.into();
+                true
+            }
+            None => {
+                polls = polls.wrapping_add(1);
+                polls.is_multiple_of(POLLS_A_LOOK)
+                    && (slot.region().stopped() || slot.region().cancelled(launch))
+            }
         }
     });
     place

@@ -8,6 +8,8 @@ pub use crate::print::{Argument, Site, print, tag_of};
 pub use crate::target::enter_cpu;
 #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
 pub use crate::target::enter_gpu;
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+pub use hostcall_abi::batch::{Calls, Posts};
 pub use hostcall_abi::cpu::CpuLane;
 pub use hostcall_abi::launch::{KernelInfo, LaunchParams};
 pub use hostcall_abi::layout::MAGIC;

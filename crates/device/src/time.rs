@@ -20,12 +20,12 @@ pub struct Instant(u64);
 impl Instant {
     /// Now.
     pub fn now() -> Self {
-        Self(target::clock_ns())
+        Self(target::here().clock_ns())
     }
 
     /// Time since the moment; zero if it is not past.
     pub fn elapsed(&self) -> Duration {
-        Duration::from_nanos(target::clock_ns().saturating_sub(self.0))
+        Duration::from_nanos(target::here().clock_ns().saturating_sub(self.0))
     }
 }
 
@@ -33,6 +33,6 @@ impl Instant {
 pub fn sleep(time: Duration) {
     let start = Instant::now();
     while start.elapsed() < time {
-        target::pause();
+        target::here().pause();
     }
 }

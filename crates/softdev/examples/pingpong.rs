@@ -79,6 +79,7 @@ fn plain() -> f64 {
 /// Nanoseconds of a round trip between a lane and a thread.
 fn lane(executor: &Executor) -> f64 {
     let table = Arc::new(Table::default());
+    let layout = Layout { slots: 0, lanes: 0, ring_entries: 0, bulk_bytes: 0 };
     let params = LaunchParams {
         abi_version: hostcall_abi::ABI_VERSION,
         epoch: 1,
@@ -86,7 +87,8 @@ fn lane(executor: &Executor) -> f64 {
         region: 0,
         states: 0,
         pool_bitmap: 0,
-        layout: Layout { slots: 0, lanes: 0, ring_entries: 0, bulk_bytes: 0 },
+        layout,
+        places: layout.places(),
         slot_base: 0,
         slot_count: 1,
         pool_base: 0,

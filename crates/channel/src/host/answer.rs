@@ -4,6 +4,8 @@ use crate::primitive::{AtomicU8, Ordering, fence, store_pair};
 use crate::region::{Region, SharedMemory};
 use alloc::sync::Arc;
 use hostcall_abi::MAX_WORDS;
+use hostcall_abi::batch::LaneReply;
+use hostcall_abi::layout::LAP_WORDS;
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::{Doorbell, Line, TAG_BITS, pairs_for, with_lap};
 
@@ -34,11 +36,11 @@ pub struct Answer {
     slot: u32,
     lanes: u8,
     result_words: u8,
-    reply_laps: [u64; 4],
+    reply_laps: [u32; LAP_WORDS],
 }
 
 impl Answer {
-    pub(super) fn new(slot: u32, doorbell: &Doorbell, reply_laps: [u64; 4]) -> Self {
+    pub(super) fn new(slot: u32, doorbell: &Doorbell, reply_laps: [u32; LAP_WORDS]) -> Self {
         Self { slot, lanes: doorbell.lanes, result_words: doorbell.result_words, reply_laps }
     }
 
@@ -64,21 +66,30 @@ impl Answer {
         if self.result_words() <= 1 {
             // Most calls: one pair.
             let word = if self.result_words() == 1 { words.first().copied().unwrap_or(0) } else { 0 };
-            let lap = self.reply_laps[(rank / 64) as usize] >> (rank % 64) & 1 == 0;
+            let lap = self.reply_laps[(rank / 32) as usize] >> (rank % 32) & 1 == 0;
             let meta = status.to_bits() | word >> 63 << TAG_BITS;
-            let at = region.layout().reply(self.slot) + 2 * rank as usize;
+            let at = region.places().reply(self.slot) + 2 * rank;
             return store_pair(region.pair(at), [with_lap(word, lap), with_lap(meta, lap)]);
         }
         let mut line = Line { words: [0; MAX_WORDS], tag: status.to_bits() };
         let count = self.result_words().min(words.len());
         line.words[..count].copy_from_slice(&words[..count]);
-        let base = region.layout().reply(self.slot);
+        let base = region.places().reply(self.slot);
         // The highest pair first: when the device sees the first, the others are most likely there.
         for pair in (0..pairs_for(self.result_words())).rev() {
             let bit = pair as u32 * u32::from(self.lanes) + rank;
-            let lap = self.reply_laps[(bit / 64) as usize] >> (bit % 64) & 1 == 0;
+            let lap = self.reply_laps[(bit / 32) as usize] >> (bit % 32) & 1 == 0;
             let [a, b] = line.pair(pair, self.result_words());
-            store_pair(region.pair(base + 2 * bit as usize), [with_lap(a, lap), with_lap(b, lap)]);
+            store_pair(region.pair(base + 2 * bit), [with_lap(a, lap), with_lap(b, lap)]);
+        }
+    }
+
+    /// Answers every lane, by rank.
+    #[inline]
+    pub fn lanes_with(&self, region: Region<'_>, replies: &[LaneReply]) {
+        for (rank, reply) in (0..self.lanes()).zip(replies) {
+            let words = if reply.status == Status::Ok { &reply.words[..] } else { &[] };
+            self.lane(region, rank, reply.status, words);
         }
     }
 
@@ -94,7 +105,7 @@ impl Answer {
     pub fn read_bulk(&self, region: Region<'_>, rank: u32, bytes: &mut [u8]) {
         let share = region.layout().bulk_share(self.lanes());
         debug_assert!(bytes.len() <= share);
-        region.read_bytes(region.layout().bulk(self.slot) + rank as usize * share / 8, bytes);
+        region.read_bytes(region.places().bulk(self.slot) + (rank as usize * share / 8) as u32, bytes);
         // Before the answer: the device overwrites the area once it sees that.
         fence(Ordering::Release);
     }
@@ -103,7 +114,7 @@ impl Answer {
     pub fn write_bulk(&self, region: Region<'_>, rank: u32, bytes: &[u8]) {
         let share = region.layout().bulk_share(self.lanes());
         debug_assert!(bytes.len() <= share);
-        region.write_bytes(region.layout().bulk(self.slot) + rank as usize * share / 8, bytes);
+        region.write_bytes(region.places().bulk(self.slot) + (rank as usize * share / 8) as u32, bytes);
         fence(Ordering::Release);
     }
 }

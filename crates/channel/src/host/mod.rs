@@ -9,5 +9,5 @@ mod posts;
 mod scanner;
 
 pub use answer::{Answer, DetachedAnswer};
-pub use posts::{Post, PostBatch};
+pub use posts::{ENTRIES_A_VISIT, PostBatch, PostBuffer};
 pub use scanner::{Packet, Scanner, Take};

@@ -1,18 +1,33 @@
 //! Taking posts from the slots' rings.
 
 use super::scanner::Scanner;
-use crate::primitive::{Ordering, load_pair};
+use crate::primitive::{Ordering, copy_pairs};
 use crate::region::Region;
+use alloc::boxed::Box;
+use hostcall_abi::batch::Posts;
 use hostcall_abi::layout::LINE_WORDS;
-use hostcall_abi::word::{MAX_POST_WORDS, PostHead, lap_of};
+use hostcall_abi::word::{LAP, PostHead};
 
-/// A post, copied out of shared memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Post {
-    /// What the post says of itself.
-    pub head: PostHead,
-    /// Payload; `head.words` of them count.
-    pub words: [u64; MAX_POST_WORDS],
+/// Most ring entries taken in one visit, so that one busy wave does not starve the others.
+pub const ENTRIES_A_VISIT: usize = 256;
+
+/// Bits of a post's head in which the posts of a run agree: service, number of words and extra bits.
+const RUN: u64 = 0xffff << 38 | 15 << 54 | 0xffff_ffff;
+
+/// Room for the entries of one visit, reused from visit to visit.
+pub struct PostBuffer(Box<[[u64; 2]; ENTRIES_A_VISIT]>);
+
+impl PostBuffer {
+    /// An empty buffer.
+    pub fn new() -> Self {
+        Self(Box::new([[0; 2]; ENTRIES_A_VISIT]))
+    }
+}
+
+impl Default for PostBuffer {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// What a visit to a ring found.
@@ -22,8 +37,6 @@ pub struct PostBatch {
     pub posts: u32,
     /// Entries that were no post's beginning; each was skipped.
     pub garbage: u32,
-    /// Ring entries taken, ever.
-    pub position: u64,
 }
 
 impl Scanner {
@@ -36,10 +49,10 @@ impl Scanner {
         let slots = (self.slots().end - first).min(LINE_WORDS as u32);
         let mut changed = 0;
         for (i, bell) in bells.iter().enumerate().take(slots as usize) {
-            let bell = bell.load(Ordering::Relaxed);
-            let mirror = self.mirror_mut(first + i as u32);
-            if bell != mirror.post_bell {
-                mirror.post_bell = bell;
+            let bell = bell.load(Ordering::Relaxed) as u32;
+            let mirror = self.posts_mut(first + i as u32);
+            if bell != mirror.bell {
+                mirror.bell = bell;
                 changed |= 1 << i;
             }
         }
@@ -49,63 +62,70 @@ impl Scanner {
     /// Whether the slot's wave said that it reserved more ring entries than were taken.
     #[inline]
     pub fn expects_posts(&mut self, slot: u32) -> bool {
-        let mirror = self.mirror_mut(slot);
-        mirror.post_bell.wrapping_sub(mirror.posts_taken).cast_signed() > 0
+        let mirror = self.posts_mut(slot);
+        mirror.bell.wrapping_sub(mirror.taken as u32).cast_signed() > 0
     }
 
-    /// Takes the posts that lie ready in a slot's ring, at most about `limit` entries, in order.
+    /// Takes the posts that lie ready in a slot's ring, at most about [`ENTRIES_A_VISIT`] entries, in order and in
+    /// runs of the same service, number of words and extra bits.
     #[inline]
     pub fn take_posts(
         &mut self,
         region: Region<'_>,
         slot: u32,
-        limit: u32,
-        mut take: impl FnMut(&Post),
+        buffer: &mut PostBuffer,
+        mut take: impl FnMut(PostHead, Posts<'_>),
     ) -> PostBatch {
-        let layout = *region.layout();
-        let mask = u64::from(layout.ring_entries) - 1;
-        let shift = layout.ring_entries.trailing_zeros();
-        let base = layout.ring(slot);
-        let entry = |position: u64| -> Option<[u64; 2]> {
-            let [a, b] = load_pair(region.pair(base + 2 * (position & mask) as usize));
-            let lap = (position >> shift) & 1 == 0;
-            (lap_of(a) == lap && lap_of(b) == lap).then_some([a, b])
-        };
-        let start = self.mirror_mut(slot).posts_taken;
-        let end = start + u64::from(limit);
-        let mut position = start;
+        let ring = region.layout().ring_entries;
+        let start = self.posts_mut(slot).taken;
+        let base = region.places().ring(slot);
+        let mut copied = 0;
+        // Once to the ring's end, and once from its beginning.
+        while copied < ENTRIES_A_VISIT {
+            let position = start as u32 + copied as u32;
+            let at = position & (ring - 1);
+            let from = region.pairs(base + 2 * at, (ring - at) as usize);
+            let done = copy_pairs(from, &mut buffer.0[copied..], position & ring == 0);
+            copied += done;
+            if done < from.len() {
+                break;
+            }
+        }
         let mut batch = PostBatch::default();
-        'posts: while position < end {
-            let Some([first, head]) = entry(position) else { break };
-            let Some((head, tops)) = PostHead::from_word(head) else {
+        let mut rest = &buffer.0[..copied];
+        while let Some([_, first]) = rest.first() {
+            let Some((head, _)) = PostHead::from_word(*first) else {
                 batch.garbage += 1;
-                position += 1;
+                rest = &rest[1..];
                 continue;
             };
-            let mut post = Post { head, words: [first, 0, 0, 0, 0] };
-            let entries = PostHead::entries_for(head.words as usize);
-            for more in 1..entries {
-                let Some([a, b]) = entry(position + more as u64) else { break 'posts };
-                post.words[2 * more - 1] = a;
-                post.words[2 * more] = b;
+            let per = PostHead::entries_for(usize::from(head.words));
+            // One look at all of them: mostly the rest is one run.
+            let differ = |post: &[[u64; 2]]| (post[0][1] ^ first) & RUN;
+            let posts = rest.chunks_exact(per);
+            let posts = if posts.clone().fold(0, |differs, post| differs | differ(post)) == 0 {
+                posts.len()
+            } else {
+                posts.take_while(|post| differ(post) == 0).count()
+            };
+            if posts == 0 {
+                break; // The last post's other entries are still on their way.
             }
-            for (i, word) in post.words.iter_mut().enumerate() {
-                *word = if i < head.words as usize {
-                    *word & !(1 << 63) | u64::from(tops >> i & 1) << 63
-                } else {
-                    0
-                };
+            let (run, others) = rest.split_at(posts * per);
+            if let Some((head, run)) = Posts::new(run) {
+                take(head, run);
             }
-            take(&post);
-            batch.posts += 1;
-            position += entries as u64;
+            batch.posts += posts as u32;
+            rest = others;
         }
-        if position != start {
-            self.mirror_mut(slot).posts_taken = position;
+        let taken = (copied - rest.len()) as u64;
+        if taken > 0 {
+            self.posts_mut(slot).taken += taken;
             // Release: the device overwrites the entries once it sees the tail.
-            region.word(layout.ring_tail(slot)).store(position, Ordering::Release);
+            region.word(region.places().ring_tail(slot)).store(start + taken, Ordering::Release);
         }
-        batch.position = position;
         batch
     }
 }
+
+const _: () = assert!(RUN & LAP == 0);

@@ -1,32 +1,39 @@
 //! Finding calls: doorbells are looked at a line of eight at a time, by their top bits alone.
 
 use super::answer::{Answer, Busy, DetachedAnswer};
-use crate::laps::{self, LAP_WORDS};
-use crate::primitive::{Ordering, fence, load_pair, signs};
+use crate::laps;
+use crate::primitive::{AtomicU64, Ordering, copy_pairs, fence, prefetch, signs};
 use crate::region::{Region, SharedMemory};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ops::Range;
 use hostcall_abi::MAX_LANES;
-use hostcall_abi::layout::LINE_WORDS;
-use hostcall_abi::word::{Doorbell, Kind, Line, POST_POSITION_BITS, RequestTag, lap_of};
+use hostcall_abi::batch::Lines;
+use hostcall_abi::layout::{LAP_WORDS, LINE_WORDS};
+use hostcall_abi::word::{Doorbell, Kind, MAX_PAIRS, POST_POSITION_BITS, lap_of};
 
-/// What the host remembers of a slot.
+/// What the host remembers of a slot's calls: a cache line.
 #[derive(Clone, Default)]
-pub(super) struct Mirror {
-    request_laps: [u64; LAP_WORDS],
-    reply_laps: [u64; LAP_WORDS],
-    /// Ring entries taken, ever.
-    pub(super) posts_taken: u64,
-    /// The post bell when it was looked at last.
-    pub(super) post_bell: u64,
+#[repr(align(64))]
+struct Mirror {
+    request_laps: [u32; LAP_WORDS],
+    reply_laps: [u32; LAP_WORDS],
 }
 
-/// A packet's request, copied out of shared memory. Reused from call to call: 64 lines are 4 KiB.
+/// What the host remembers of a slot's posts.
+#[derive(Clone, Copy, Default)]
+pub(super) struct PostMirror {
+    /// Ring entries taken, ever.
+    pub taken: u64,
+    /// The post bell when it was looked at last.
+    pub bell: u32,
+}
+
+/// A packet's request, copied out of shared memory. Reused from call to call: its pairs are 4 KiB.
 pub struct Packet {
     /// The doorbell, checked.
     pub doorbell: Doorbell,
-    lines: Box<[Line; MAX_LANES]>,
+    pairs: Box<[[u64; 2]; MAX_LANES * MAX_PAIRS]>,
 }
 
 impl Packet {
@@ -43,7 +50,7 @@ impl Packet {
             after_posts: false,
             lines: false,
         };
-        Self { doorbell, lines: Box::new([Line::default(); MAX_LANES]) }
+        Self { doorbell, pairs: Box::new([[0; 2]; MAX_LANES * MAX_PAIRS]) }
     }
 
     /// Lanes in the packet.
@@ -52,20 +59,10 @@ impl Packet {
         u32::from(self.doorbell.lanes)
     }
 
-    /// The argument words of the lane of rank `rank`.
+    /// What the lanes wrote.
     #[inline(always)]
-    pub fn words(&self, rank: u32) -> &[u64] {
-        &self.lines[rank as usize].words[..self.doorbell.argument_words as usize]
-    }
-
-    /// What the lane of rank `rank` says of itself.
-    #[inline(always)]
-    pub fn tag(&self, rank: u32) -> RequestTag {
-        if self.doorbell.lines {
-            RequestTag::from_bits(self.lines[rank as usize].tag)
-        } else {
-            RequestTag { lane: self.doorbell.first_lane, ..RequestTag::default() }
-        }
+    pub fn lines(&self) -> Lines<'_> {
+        Lines::new(self.doorbell, &self.pairs[..])
     }
 }
 
@@ -92,6 +89,7 @@ pub enum Take {
 pub struct Scanner {
     slots: Range<u32>,
     mirrors: Box<[Mirror]>,
+    posts: Box<[PostMirror]>,
     /// Per line of doorbells, the lap that each slot's next doorbell has.
     expected: Box<[u8]>,
     /// Per line, the slots that are not looked at: beyond the range, or broken.
@@ -116,6 +114,7 @@ impl Scanner {
         Self {
             slots,
             mirrors: alloc::vec![Mirror::default(); count].into_boxed_slice(),
+            posts: alloc::vec![PostMirror::default(); count].into_boxed_slice(),
             expected: alloc::vec![u8::MAX; lines].into_boxed_slice(),
             ignored,
             busy: (0..lines).map(|_| Busy::new()).collect(),
@@ -152,49 +151,50 @@ impl Scanner {
         (slot - self.slots.start) as usize
     }
 
-    pub(super) fn mirror_mut(&mut self, slot: u32) -> &mut Mirror {
+    pub(super) fn posts_mut(&mut self, slot: u32) -> &mut PostMirror {
         let index = self.index(slot);
-        &mut self.mirrors[index]
+        &mut self.posts[index]
+    }
+
+    /// Asks for the cache lines that taking and answering a slot's call touches, so that those of several slots
+    /// come at the same time.
+    #[inline(always)]
+    pub fn prefetch(&self, region: Region<'_>, slot: u32) {
+        prefetch(region.word(region.places().request(slot)));
+        prefetch(region.word(region.places().reply(slot)));
+    }
+
+    /// Asks for a line of doorbells that is looked at soon.
+    #[inline(always)]
+    pub fn prefetch_line(&self, region: Region<'_>, line: usize) {
+        prefetch(&region.doorbell_line(self.slots.start as usize / LINE_WORDS + line)[0]);
     }
 
     /// Takes the call of a slot that [`Scanner::rung`] named.
     #[inline]
     pub fn take(&mut self, region: Region<'_>, slot: u32, packet: &mut Packet) -> Take {
-        let layout = region.layout();
         let index = self.index(slot);
         let (line, bit) = (index / LINE_WORDS, 1u8 << (index % LINE_WORDS));
-        let word = region.word(layout.doorbell(slot)).load(Ordering::Relaxed);
+        let word = region.word(region.places().doorbell(slot)).load(Ordering::Relaxed);
         if lap_of(word) != (self.expected[line] & bit != 0) {
             return Take::NotYet;
         }
-        let Some(doorbell) = Doorbell::from_word(word, layout.lanes) else {
+        let Some(doorbell) = Doorbell::from_word(word, region.layout().lanes) else {
             self.ignored[line] |= bit;
             return Take::Garbage(word);
         };
         let mirror = &mut self.mirrors[index];
-        let n = u32::from(doorbell.lanes);
-        let pairs = doorbell.request_pairs();
-        let base = layout.request(slot);
-        for pair in 0..pairs {
-            for rank in 0..n {
-                let bit = pair as u32 * n + rank;
-                let lap = mirror.request_laps[(bit / 64) as usize] >> (bit % 64) & 1 == 0;
-                let [a, b] = load_pair(region.pair(base + 2 * bit as usize));
-                if lap_of(a) != lap || lap_of(b) != lap {
-                    return Take::NotYet;
-                }
-                packet.lines[rank as usize].set_pair(pair, [a, b]);
-            }
-        }
-        if doorbell.lines {
-            for line in &mut packet.lines[..n as usize] {
-                line.restore(doorbell.argument_words as usize);
+        let pairs = u32::from(doorbell.lanes) * doorbell.request_pairs() as u32;
+        if pairs > 0 {
+            let from = region.pairs(region.places().request(slot), pairs as usize);
+            if !copy_packet(from, &mut packet.pairs[..pairs as usize], &mirror.request_laps) {
+                return Take::NotYet;
             }
         }
         packet.doorbell = doorbell;
         if doorbell.after_posts {
-            let position = packet.tag(0).post_position;
-            if position != (mirror.posts_taken & ((1 << POST_POSITION_BITS) - 1)) as u32 {
+            let position = packet.lines().tag(0).post_position;
+            if position != (self.posts[index].taken & ((1 << POST_POSITION_BITS) - 1)) as u32 {
                 return Take::PostsFirst(position);
             }
         }
@@ -203,10 +203,16 @@ impl Scanner {
             fence(Ordering::Acquire);
         }
         self.expected[line] ^= bit;
-        flip(&mut mirror.request_laps, n * pairs as u32);
+        flip(&mut mirror.request_laps, pairs);
         let answer = Answer::new(slot, &doorbell, mirror.reply_laps);
-        flip(&mut mirror.reply_laps, n * doorbell.reply_pairs() as u32);
+        flip(&mut mirror.reply_laps, u32::from(doorbell.lanes) * doorbell.reply_pairs() as u32);
         Take::Call(answer)
+    }
+
+    /// What a slot's doorbell says now, for reports. `None` when it is no doorbell.
+    pub fn doorbell(&self, region: Region<'_>, slot: u32) -> Option<Doorbell> {
+        let word = region.word(region.places().doorbell(slot)).load(Ordering::Relaxed);
+        Doorbell::from_word(word, region.layout().lanes)
     }
 
     /// Makes an answer that another thread gives. Until then the slot is not looked at.
@@ -226,25 +232,50 @@ impl Scanner {
     /// Forgets everything about a slot and clears its words, for a device that forgets its state too. No
     /// wave holds the slot and no answer is outstanding.
     pub fn reset(&mut self, region: Region<'_>, slot: u32) {
-        let layout = region.layout();
+        let places = region.places();
         let index = self.index(slot);
         let (line, bit) = (index / LINE_WORDS, 1u8 << (index % LINE_WORDS));
-        region.word(layout.doorbell(slot)).store(0, Ordering::Relaxed);
-        region.word(layout.post_bell(slot)).store(0, Ordering::Relaxed);
-        for at in layout.ring_tail(slot)..layout.bulk(slot) {
+        region.word(places.doorbell(slot)).store(0, Ordering::Relaxed);
+        region.word(places.post_bell(slot)).store(0, Ordering::Relaxed);
+        for at in places.ring_tail(slot)..places.bulk(slot) {
             region.word(at).store(0, Ordering::Relaxed);
         }
-        for at in layout.ring(slot)..layout.ring(slot) + 2 * layout.ring_entries as usize {
+        for at in places.ring(slot)..places.ring(slot) + 2 * region.layout().ring_entries {
             region.word(at).store(0, Ordering::Relaxed);
         }
         self.mirrors[index] = Mirror::default();
+        self.posts[index] = PostMirror::default();
         self.expected[line] |= bit;
         self.ignored[line] &= !bit;
         fence(Ordering::Release);
     }
 }
 
-fn flip(words: &mut [u64; LAP_WORDS], count: u32) {
-    let old = *words;
-    laps::flip(|i| old[i], |i, value| words[i] = value, count);
+/// Flips the first `count` bits.
+#[inline(always)]
+fn flip(words: &mut [u32; LAP_WORDS], count: u32) {
+    for (i, word) in (0..).zip(words.iter_mut()).take(count.div_ceil(32) as usize) {
+        *word ^= laps::flips(i, count);
+    }
+}
+
+/// Copies the pairs of a packet. Whether each word has the lap that comes after those in `laps`.
+#[inline]
+fn copy_packet(from: &[[AtomicU64; 2]], to: &mut [[u64; 2]], laps: &[u32; LAP_WORDS]) -> bool {
+    for ((from, to), laps) in from.chunks(32).zip(to.chunks_mut(32)).zip(laps) {
+        // Mostly all of the pairs were used by the same packets before.
+        let all = u32::MAX >> (32 - from.len());
+        let whole = match laps & all {
+            0 => copy_pairs(from, to, true) == from.len(),
+            used if used == all => copy_pairs(from, to, false) == from.len(),
+            _ => (0..from.len()).all(|i| {
+                let lap = laps >> i & 1 == 0;
+                copy_pairs(&from[i..=i], &mut to[i..=i], lap) == 1
+            }),
+        };
+        if !whole {
+            return false;
+        }
+    }
+    true
 }

@@ -6,7 +6,7 @@ use hostcall_abi::layout::{Layout, SlotStateWords};
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::{Doorbell, Kind, LAP, Line, MAX_POST_WORDS, PostHead, RequestTag, lap_of};
 use hostcall_channel::device::{Laps, Slot, SlotState};
-use hostcall_channel::host::{Answer, DetachedAnswer, Packet, Post, Scanner, Take};
+use hostcall_channel::host::{Answer, DetachedAnswer, ENTRIES_A_VISIT, Packet, PostBuffer, Scanner, Take};
 use hostcall_channel::{Region, SharedMemory};
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -87,13 +87,14 @@ struct Model {
     calls: u64,
     call: Option<Call>,
     held: Option<DetachedAnswer>,
-    posts: VecDeque<Post>,
+    posts: VecDeque<(PostHead, Vec<u64>)>,
 }
 
 struct Run {
     memory: Arc<SharedMemory>,
     scanner: Scanner,
     packet: Packet,
+    buffer: PostBuffer,
     slots: Vec<Model>,
 }
 
@@ -109,6 +110,7 @@ impl Run {
             memory: Arc::new(SharedMemory::allocate(layout)),
             scanner: Scanner::new(first..SLOTS),
             packet: Packet::new(),
+            buffer: PostBuffer::new(),
             slots: (0..SLOTS).map(|_| Model::default()).collect(),
         }
     }
@@ -117,7 +119,8 @@ impl Run {
         *self.memory.region().layout()
     }
 
-    fn word(&self, at: usize) -> &AtomicU64 {
+    fn word(&self, at: u32) -> &AtomicU64 {
+        let at = at as usize;
         assert!(at < self.layout().words());
         // SAFETY: REGION: the word is mapped while `self.memory` is, and only accessed atomically.
         unsafe { &*(self.memory.address() as *const AtomicU64).add(at) }
@@ -140,7 +143,7 @@ impl Run {
             2 => self.complete(slot),
             3 => self.poll(slot),
             4 => self.post(slot, input),
-            5 => self.take_posts(slot, 1 + input.below(300) as u32),
+            5 => self.take_posts(slot),
             6 => self.answer_held(slot, input),
             7 => self.reset(slot),
             _ => self.scribble(slot, input),
@@ -149,14 +152,13 @@ impl Run {
 
     /// A hostile device writes a word of its own or of the host's.
     fn scribble(&mut self, slot: u32, input: &mut Input<'_>) {
-        let layout = self.layout();
-        let block = layout.ring_tail(slot);
+        let (layout, places) = (self.layout(), self.layout().places());
         let at = match input.byte() % 8 {
-            0..4 => layout.doorbell(slot),
-            4 => layout.request(slot) + input.below(8 * layout.lanes as usize),
-            5 => layout.ring(slot) + input.below(2 * layout.ring_entries as usize),
-            6 => layout.doorbell(SLOTS), // Belongs to no slot.
-            _ => block + input.below(layout.block_words()),
+            0..4 => places.doorbell(slot),
+            4 => places.request(slot) + input.below(8 * layout.lanes as usize) as u32,
+            5 => places.ring(slot) + input.below(2 * layout.ring_entries as usize) as u32,
+            6 => places.doorbell(SLOTS), // Belongs to no slot.
+            _ => places.ring_tail(slot) + input.below(layout.block_words()) as u32,
         };
         let value = match input.byte() % 4 {
             0 => self.word(at).load(Ordering::Relaxed) ^ LAP,
@@ -177,7 +179,8 @@ impl Run {
         let complete = input.flag();
         let device = self.device(slot);
         let share = self.layout().bulk_share(doorbell.lanes.into());
-        let laps: Vec<_> = (0..doorbell.lanes.into()).map(|rank| device.laps(&doorbell, rank)).collect();
+        let laps: Vec<_> =
+            (0..doorbell.lanes.into()).map(|rank| device.laps(device.glance(), &doorbell, rank)).collect();
         let lines: Vec<_> = (0..doorbell.lanes)
             .map(|rank| {
                 let mut words = [0; 7];
@@ -187,7 +190,7 @@ impl Run {
                 let tag = RequestTag {
                     lane: rank,
                     timeout_us: seed as u32,
-                    post_position: device.post_position() as u32 & 0x3_ffff,
+                    post_position: device.glance().post_position & 0x3_ffff,
                 };
                 Line { words, tag: tag.to_bits() }
             })
@@ -198,7 +201,9 @@ impl Run {
             }
             device.publish_bulk();
         }
-        device.ring(&doorbell, laps[0]);
+        for (rank, laps) in (0..).zip(&laps) {
+            device.ring(&doorbell, *laps, rank);
+        }
         let replies = lines.iter().map(|_| None).collect();
         let call = Call { doorbell, laps, lines, complete: !doorbell.lines, taken: false, replies };
         self.slots[slot as usize].call = Some(call);
@@ -248,21 +253,29 @@ impl Run {
         }
         let head = PostHead { service: 4, lane: 0, words: count, extra: input.byte().into() };
         let device = self.device(slot);
-        if let Some(position) = device.reserve_posts(PostHead::entries_for(count.into()) as u32) {
+        device.look_at_ring_tail();
+        if let Some(position) =
+            device.reserve_posts(device.glance(), PostHead::entries_for(count.into()) as u32)
+        {
             device.write_post(position, head, &words);
-            self.slots[slot as usize].posts.push_back(Post { head, words });
+            let words = words[..count.into()].to_vec();
+            self.slots[slot as usize].posts.push_back((head, words));
         }
     }
 
-    fn take_posts(&mut self, slot: u32, limit: u32) {
+    fn take_posts(&mut self, slot: u32) {
         let model = &mut self.slots[slot as usize];
-        let batch = self.scanner.take_posts(self.memory.region(), slot, limit, |post| {
-            assert!(usize::from(post.head.words) <= MAX_POST_WORDS);
-            if !model.hostile {
-                assert_eq!(Some(*post), model.posts.pop_front());
-            }
+        let region = self.memory.region();
+        let batch = self.scanner.take_posts(region, slot, &mut self.buffer, |head, mut posts| {
+            posts.for_each(|words, caller| {
+                assert!(words.len() <= MAX_POST_WORDS && words.len() == usize::from(head.words));
+                if !model.hostile {
+                    let head = PostHead { lane: caller.lane, ..head };
+                    assert_eq!(Some((head, words.to_vec())), model.posts.pop_front());
+                }
+            });
         });
-        assert!(batch.posts + batch.garbage <= limit);
+        assert!((batch.posts + batch.garbage) as usize <= ENTRIES_A_VISIT);
         assert!(model.hostile || batch.garbage == 0);
     }
 
@@ -280,7 +293,7 @@ impl Run {
     }
 
     fn take(&mut self, region: Region<'_>, slot: u32, input: &mut Input<'_>) {
-        let bell = self.word(self.layout().doorbell(slot)).load(Ordering::Relaxed);
+        let bell = self.word(self.layout().places().doorbell(slot)).load(Ordering::Relaxed);
         let model = &mut self.slots[slot as usize];
         let call = model.call.as_ref().filter(|_| !model.hostile);
         match self.scanner.take(region, slot, &mut self.packet) {
@@ -293,12 +306,9 @@ impl Run {
                     assert!(call.complete && call.doorbell == self.packet.doorbell);
                     assert!(!call.doorbell.after_posts || model.posts.is_empty());
                     for (rank, line) in (0..).zip(&call.lines) {
-                        assert_eq!(
-                            self.packet.words(rank),
-                            &line.words[..call.doorbell.argument_words.into()]
-                        );
+                        assert_eq!(self.packet.lines().words(rank), line.words);
                         if call.doorbell.lines {
-                            assert_eq!(self.packet.tag(rank).to_bits(), line.tag);
+                            assert_eq!(self.packet.lines().tag(rank).to_bits(), line.tag);
                         }
                     }
                 }
@@ -308,7 +318,7 @@ impl Run {
             Take::PostsFirst(_) => {
                 assert!(call.is_none_or(|call| call.doorbell.after_posts && !model.posts.is_empty()));
                 if input.flag() {
-                    self.take_posts(slot, u32::MAX);
+                    self.take_posts(slot);
                 }
             }
             Take::Garbage(word) => {

@@ -34,141 +34,169 @@ thread_local! {
 /// Ends a lane by unwinding, past the kernel's own frames.
 struct Exit;
 
+/// The lane that runs, and how it asks its executor. Found once and handed down: finding it reads a thread-local.
+#[derive(Clone, Copy)]
+pub(crate) struct Here {
+    local: *const Local,
+    lane: &'static CpuLane,
+}
+
 #[inline(always)]
-fn local() -> *const Local {
+pub(crate) fn here() -> Here {
     let local = CURRENT.get();
     assert!(!local.is_null(), "hostcall's device functions work in kernels only");
-    local
-}
-
-#[inline(always)]
-fn lane() -> &'static CpuLane {
     // SAFETY: CURRENT; the executor keeps a lane in place while it lives, and nothing that borrows from it
     // outlives the lane's stack.
-    unsafe { &*(*local()).lane }
+    Here { local, lane: unsafe { &*(*local).lane } }
 }
 
-/// Calls an executor operation of the running lane.
-#[inline(always)]
-fn operate<R>(operation: impl FnOnce(*mut CpuLane, &'static CpuOperations) -> R) -> R {
-    let local = local();
-    // SAFETY: CURRENT; lane and operations are valid for the lane's life.
-    let (lane, operations) = unsafe { ((*local).lane, &*(*(*local).lane).operations) };
-    let result = operation(lane, operations);
-    CURRENT.set(local);
-    result
-}
-
-#[inline]
-pub(crate) fn params() -> &'static LaunchParams {
-    // SAFETY: the executor keeps the parameters valid for the life of the lane.
-    unsafe { &*lane().launch }
-}
-
-#[inline]
-pub(crate) fn slot() -> u32 {
-    lane().slot
-}
-
-#[inline]
-pub(crate) fn lane_index() -> u32 {
-    lane().lane
-}
-
-#[inline]
-pub(crate) fn wave_size() -> u32 {
-    lane().wave_size
-}
-
-#[inline]
-pub(crate) fn wave_lanes() -> u64 {
-    u64::MAX >> (64 - lane().wave_lanes)
-}
-
-#[inline]
-pub(crate) fn wave_in_workgroup() -> u32 {
-    lane().wave
-}
-
-#[inline]
-pub(crate) fn position() -> [u32; 3] {
-    lane().position
-}
-
-pub(crate) fn workgroup_memory() -> *mut u8 {
-    lane().workgroup_memory
-}
-
-#[inline(always)]
-pub(crate) fn converge(site: u64) -> u64 {
-    let CpuLane { wave_lanes: 1, lane: index, .. } = lane() else {
-        return converge_with_others(site);
-    };
-    1 << index
-}
-
-fn converge_with_others(site: u64) -> u64 {
-    // SAFETY: the running lane asks its own executor.
-    operate(|lane, operations| unsafe { (operations.converge)(lane, site) })
-}
-
-fn exchange(mask: u64, value: u64) -> [u64; 64] {
-    let mut values = [0; 64];
-    // SAFETY: the running lane asks its own executor, and `values` has room for 64.
-    operate(|lane, operations| unsafe { (operations.exchange)(lane, mask, value, &mut values) });
-    values
-}
-
-pub(crate) fn ballot(mask: u64, yes: bool) -> u64 {
-    if mask.is_power_of_two() {
-        return if yes { mask } else { 0 };
+impl Here {
+    /// Calls an executor operation of the running lane.
+    #[inline(always)]
+    fn operate<R>(self, operation: impl FnOnce(*mut CpuLane, &'static CpuOperations) -> R) -> R {
+        // SAFETY: CURRENT; lane and operations are valid for the lane's life.
+        let (lane, operations) = unsafe { ((*self.local).lane, &*self.lane.operations) };
+        let result = operation(lane, operations);
+        CURRENT.set(self.local);
+        result
     }
-    let values = exchange(mask, u64::from(yes));
-    (0..64).filter(|lane| values[*lane] != 0).fold(0, |ballot, lane| ballot | 1 << lane) & mask
+
+    #[inline(always)]
+    pub fn params(self) -> &'static LaunchParams {
+        // SAFETY: the executor keeps the parameters valid for the life of the lane.
+        unsafe { &*self.lane.launch }
+    }
+
+    #[inline(always)]
+    pub fn slot(self) -> u32 {
+        self.lane.slot
+    }
+
+    #[inline(always)]
+    pub fn lane_index(self) -> u32 {
+        self.lane.lane
+    }
+
+    #[inline(always)]
+    pub fn wave_size(self) -> u32 {
+        self.lane.wave_size
+    }
+
+    /// The lanes that the wave began with.
+    #[inline(always)]
+    pub fn wave_lanes(self) -> Mask {
+        Mask::MAX >> (64 - self.lane.wave_lanes)
+    }
+
+    pub fn wave_in_workgroup(self) -> u32 {
+        self.lane.wave
+    }
+
+    pub fn position(self) -> [u32; 3] {
+        self.lane.position
+    }
+
+    pub fn workgroup_memory(self) -> *mut u8 {
+        self.lane.workgroup_memory
+    }
+
+    #[inline(always)]
+    pub fn converge(self, site: u64) -> Mask {
+        if self.lane.wave_lanes == 1 {
+            return 1 << self.lane.lane;
+        }
+        // SAFETY: the running lane asks its own executor.
+        self.operate(|lane, operations| unsafe { (operations.converge)(lane, site) })
+    }
+
+    fn exchange(self, mask: Mask, value: u64) -> [u64; 64] {
+        let mut values = [0; 64];
+        // SAFETY: the running lane asks its own executor, and `values` has room for 64.
+        self.operate(|lane, operations| unsafe { (operations.exchange)(lane, mask, value, &mut values) });
+        values
+    }
+
+    pub fn ballot(self, mask: Mask, yes: bool) -> Mask {
+        if mask.is_power_of_two() {
+            return if yes { mask } else { 0 };
+        }
+        let values = self.exchange(mask, u64::from(yes));
+        (0..64).filter(|lane| values[*lane] != 0).fold(0, |ballot, lane| ballot | 1 << lane) & mask
+    }
+
+    #[inline(always)]
+    pub fn broadcast(self, mask: Mask, value: u64, from: u32) -> u64 {
+        if mask.is_power_of_two() { value } else { self.exchange(mask, value)[from as usize] }
+    }
+
+    #[inline(always)]
+    pub fn sync(self, mask: Mask) {
+        if !mask.is_power_of_two() {
+            self.exchange(mask, 0);
+        }
+    }
+
+    #[inline(always)]
+    pub fn wait<F: FnMut() -> bool>(self, mut poll: F) {
+        unsafe extern "C" fn call<F: FnMut() -> bool>(data: *mut c_void) -> bool {
+            // SAFETY: `data` is the closure of the waiting lane, which stays on its stack until the wait is over,
+            // and only the executor calls it, one call at a time.
+            unsafe { (*data.cast::<F>())() }
+        }
+        // SAFETY: the running lane asks its own executor, with a function and data that fit each other.
+        self.operate(|lane, operations| unsafe {
+            (operations.wait)(lane, call::<F>, (&raw mut poll).cast())
+        });
+    }
+
+    pub fn pause(self) {
+        // SAFETY: the running lane asks its own executor.
+        self.operate(|lane, operations| unsafe { (operations.pause)(lane) });
+        if self.cancelled() {
+            exit_lane();
+        }
+    }
+
+    #[inline(always)]
+    pub fn notify(self) {
+        // SAFETY: the running lane asks its own executor.
+        self.operate(|lane, operations| unsafe { (operations.notify)(lane) });
+    }
+
+    pub fn barrier(self) {
+        // SAFETY: the running lane asks its own executor.
+        self.operate(|lane, operations| unsafe { (operations.barrier)(lane) });
+        if self.cancelled() {
+            exit_lane();
+        }
+    }
+
+    pub fn clock_ns(self) -> u64 {
+        // SAFETY: the running lane asks its own executor.
+        self.operate(|lane, operations| unsafe { (operations.clock_ns)(lane) })
+    }
+
+    /// Whether the launch was cancelled, as far as that is known without asking over the link.
+    #[inline(always)]
+    pub fn cancelled(self) -> bool {
+        // SAFETY: the executor keeps the flag valid for the life of the lane.
+        unsafe { (*self.lane.cancelled).load(Ordering::Relaxed) }
+    }
+
+    /// Whether the lane unwinds from a panic, so that it must not wait any more.
+    #[inline(always)]
+    pub fn unwinding(self) -> bool {
+        std::thread::panicking()
+    }
 }
 
-pub(crate) fn broadcast(mask: u64, value: u64, from: u32) -> u64 {
-    if mask.is_power_of_two() { value } else { exchange(mask, value)[from as usize] }
-}
+/// Lanes of a wave, one bit a lane.
+pub(crate) type Mask = u64;
 
+/// A device address as a pointer.
 #[inline(always)]
-pub(crate) fn sync(mask: u64) {
-    if !mask.is_power_of_two() {
-        exchange(mask, 0);
-    }
-}
-
-#[inline(always)]
-pub(crate) fn wait<F: FnMut() -> bool>(mut poll: F) {
-    unsafe extern "C" fn call<F: FnMut() -> bool>(data: *mut c_void) -> bool {
-        // SAFETY: `data` is the closure of the waiting lane, which stays on its stack until the wait is over,
-        // and only the executor calls it, one call at a time.
-        unsafe { (*data.cast::<F>())() }
-    }
-    // SAFETY: the running lane asks its own executor, with a function and data that fit each other.
-    operate(|lane, operations| unsafe { (operations.wait)(lane, call::<F>, (&raw mut poll).cast()) });
-}
-
-pub(crate) fn pause() {
-    // SAFETY: the running lane asks its own executor.
-    operate(|lane, operations| unsafe { (operations.pause)(lane) });
-    if cancelled() {
-        exit_lane();
-    }
-}
-
-#[inline(always)]
-pub(crate) fn notify() {
-    // SAFETY: the running lane asks its own executor.
-    operate(|lane, operations| unsafe { (operations.notify)(lane) });
-}
-
-pub(crate) fn barrier() {
-    // SAFETY: the running lane asks its own executor.
-    operate(|lane, operations| unsafe { (operations.barrier)(lane) });
-    if cancelled() {
-        exit_lane();
-    }
+pub(crate) fn global(address: u64) -> *const u8 {
+    address as usize as *const u8
 }
 
 /// Every post rings: a store here costs nothing.
@@ -176,24 +204,6 @@ pub(crate) const BELL_QUIET: u64 = 0;
 
 pub(crate) fn bell_clock() -> u64 {
     0
-}
-
-pub(crate) fn clock_ns() -> u64 {
-    // SAFETY: the running lane asks its own executor.
-    operate(|lane, operations| unsafe { (operations.clock_ns)(lane) })
-}
-
-/// Whether the launch was cancelled, as far as that is known without asking over the link.
-#[inline(always)]
-pub(crate) fn cancelled() -> bool {
-    // SAFETY: the executor keeps the flag valid for the life of the lane.
-    unsafe { (*lane().cancelled).load(Ordering::Relaxed) }
-}
-
-/// Whether the lane unwinds from a panic, so that it must not wait any more.
-#[inline(always)]
-pub(crate) fn unwinding() -> bool {
-    std::thread::panicking()
 }
 
 pub(crate) fn exit_lane() -> ! {
@@ -211,8 +221,9 @@ pub unsafe fn enter_cpu(lane: *mut CpuLane, body: impl FnOnce(&Lane)) -> u32 {
     CURRENT.set(&local);
     // SAFETY: the executor's promise.
     let [x, y, z] = unsafe { (*lane).workgroup }.map(u64::from);
-    let [width, height, _] = params().workgroups.map(u64::from);
-    crate::packet::current().set_workgroup((z * height + y) * width + x);
+    let here = here();
+    let [width, height, _] = here.params().workgroups.map(u64::from);
+    crate::packet::current(here).set_workgroup((z * height + y) * width + x);
     let result = panic::catch_unwind(panic::AssertUnwindSafe(|| body(&Lane::new())));
     CURRENT.set(&local);
     let code = match result {

@@ -1,6 +1,6 @@
 //! What NVIDIA and AMD share: entering a kernel, and panics.
 
-use super::{block_count, block_index, exit_lane, first_param, set_params, workgroup_barrier};
+use super::{block_count, block_index, exit_lane, here, set_params, workgroup_barrier};
 use crate::lane::Lane;
 use hostcall_abi::launch::LaunchParams;
 
@@ -13,11 +13,16 @@ use hostcall_abi::launch::LaunchParams;
 #[inline(always)]
 pub unsafe fn enter_gpu(params: LaunchParams, body: impl Fn(&Lane)) {
     set_params(&params);
-    let [x, y, z] = params.workgroups.map(u64::from);
-    let total = x * y * z;
+    run(params.workgroups, body);
+}
+
+/// A function of its own, because the one that writes the parameters may not read them.
+#[inline(never)]
+fn run([x, y, z]: [u32; 3], body: impl Fn(&Lane)) {
+    let total = u64::from(x) * u64::from(y) * u64::from(z);
     let mut workgroup = block_index();
     loop {
-        crate::packet::current().set_workgroup(workgroup);
+        crate::packet::current(here()).set_workgroup(workgroup);
         body(&Lane::new());
         workgroup += block_count();
         if workgroup >= total {
@@ -26,15 +31,6 @@ pub unsafe fn enter_gpu(params: LaunchParams, body: impl Fn(&Lane)) {
         // Workgroup memory, and the barrier itself, are used again.
         workgroup_barrier();
     }
-}
-
-pub(crate) fn params() -> &'static LaunchParams {
-    // SAFETY: `enter_gpu` put the parameters where `first_param` looks before anything else ran.
-    unsafe { &*first_param() }
-}
-
-pub(crate) fn unwinding() -> bool {
-    false
 }
 
 #[cfg(not(test))]

@@ -1,12 +1,14 @@
 //! What differs between devices. Each target gives the same functions:
 //!
-//! | function | what |
+//! | item | what |
 //! |---|---|
+//! | `here`, `Here` | the lane that runs, with the methods below |
 //! | `params`, `slot`, `workgroup_memory` | the launch's parameters, the wave's slot, the workgroup's memory |
-//! | `lane_index`, `wave_size`, `wave_lanes`, `position`, `wave_in_workgroup` | who the calling lane is |
-//! | `converge`, `ballot`, `broadcast`, `sync` | the wave's operations |
+//! | `lane_index`, `wave_size`, `wave_lanes`, `position`, `wave_in_workgroup` | who the lane is |
+//! | `converge`, `ballot`, `broadcast`, `sync` | the wave's operations, on a `Mask` of lanes |
 //! | `wait`, `pause`, `notify`, `barrier` | waiting; what `wait` polls asks nothing of its own lane |
-//! | `exit_lane`, `unwinding`, `clock_ns` | the rest |
+//! | `cancelled`, `unwinding`, `clock_ns` | the rest |
+//! | `global`, `exit_lane`, `bell_clock`, `BELL_QUIET` | addresses, the end of a lane, when to ring for posts |
 
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod cpu;
@@ -30,9 +32,3 @@ pub(crate) use amdgpu::*;
 
 /// Bytes at the start of a workgroup's memory that this crate keeps for itself.
 pub const RESERVED_WORKGROUP_BYTES: usize = 64;
-
-/// Number of the channel, to tell what a static remembers of one channel from another.
-#[inline(always)]
-pub(crate) fn epoch() -> u32 {
-    params().epoch
-}

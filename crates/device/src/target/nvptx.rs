@@ -2,13 +2,12 @@
 //! be hoisted out of a branch), and the launch's parameters at the start of dynamic shared memory.
 
 use core::arch::{asm, global_asm};
-use hostcall_abi::launch::LaunchParams;
+use hostcall_abi::launch::{LAUNCH_PARAMS_BYTES, LaunchParams};
 
 global_asm!(".extern .shared .align 64 .b8 hostcall_shared[];");
 
 /// Bytes of dynamic shared memory before the workgroup's memory: the launch's parameters.
-const PARAMS_BYTES: usize = 128;
-const _: () = assert!(size_of::<LaunchParams>() <= PARAMS_BYTES);
+const PARAMS_BYTES: usize = LAUNCH_PARAMS_BYTES.next_multiple_of(64);
 
 unsafe extern "unadjusted" {
     #[link_name = "llvm.nvvm.activemask"]
@@ -21,16 +20,16 @@ unsafe extern "unadjusted" {
     fn llvm_warp_sync(mask: u32);
     #[link_name = "llvm.nvvm.barrier.cta.sync.aligned.all"]
     fn llvm_block_sync(barrier: u32);
+    #[link_name = "llvm.nvvm.isspacep.global"]
+    fn llvm_is_global(pointer: *const u8) -> bool;
     #[link_name = "llvm.nvvm.nanosleep"]
     fn llvm_nanosleep(ns: u32);
     #[link_name = "llvm.nvvm.read.ptx.sreg.laneid"]
     safe fn llvm_lane() -> u32;
     #[link_name = "llvm.nvvm.read.ptx.sreg.tid.x"]
     safe fn llvm_tid_x() -> u32;
-    #[link_name = "llvm.nvvm.read.ptx.sreg.tid.y"]
-    safe fn llvm_tid_y() -> u32;
-    #[link_name = "llvm.nvvm.read.ptx.sreg.tid.z"]
-    safe fn llvm_tid_z() -> u32;
+    #[link_name = "llvm.nvvm.read.ptx.sreg.ntid.x"]
+    safe fn llvm_ntid_x() -> u32;
     #[link_name = "llvm.nvvm.read.ptx.sreg.ctaid.x"]
     safe fn llvm_ctaid_x() -> u32;
     #[link_name = "llvm.nvvm.read.ptx.sreg.nctaid.x"]
@@ -52,10 +51,6 @@ fn shared() -> *mut u8 {
     shared
 }
 
-pub(crate) fn first_param() -> *const LaunchParams {
-    shared().cast()
-}
-
 /// Puts the parameters where every function of the kernel finds them.
 #[inline(always)]
 pub(crate) fn set_params(params: &LaunchParams) {
@@ -63,33 +58,10 @@ pub(crate) fn set_params(params: &LaunchParams) {
     // same values, and synchronises with its wave before it reads.
     unsafe { shared().cast::<LaunchParams>().write(*params) };
     // SAFETY: all lanes of the wave that exist are here: the kernel has only begun.
-    unsafe { llvm_warp_sync(wave_lanes() as u32) };
+    unsafe { llvm_warp_sync(here().wave_lanes()) };
 }
 
-#[inline(always)]
-fn linear_tid() -> u32 {
-    let [x, y, z] = position();
-    let [width, height, _] = super::params().workgroup_size;
-    (z * height + y) * width + x
-}
-
-#[inline(always)]
-fn lanes_in_workgroup() -> u32 {
-    let [x, y, z] = super::params().workgroup_size;
-    x * y * z
-}
-
-#[inline(always)]
-pub(crate) fn position() -> [u32; 3] {
-    [llvm_tid_x(), llvm_tid_y(), llvm_tid_z()]
-}
-
-#[inline(always)]
-pub(crate) fn wave_in_workgroup() -> u32 {
-    linear_tid() / 32
-}
-
-/// The physical grid has one dimension.
+/// The physical grid and its workgroups have one dimension.
 #[inline(always)]
 pub(crate) fn block_index() -> u64 {
     u64::from(llvm_ctaid_x())
@@ -100,81 +72,169 @@ pub(crate) fn block_count() -> u64 {
     u64::from(llvm_nctaid_x())
 }
 
-#[inline(always)]
-pub(crate) fn slot() -> u32 {
-    super::params().slot_base + llvm_ctaid_x() * lanes_in_workgroup().div_ceil(32) + wave_in_workgroup()
-}
+/// Lanes of a wave, one bit a lane.
+pub(crate) type Mask = u32;
+
+const WHOLE: Mask = Mask::MAX;
+
+/// The lane that runs. What it is stands in registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Here;
 
 #[inline(always)]
-pub(crate) fn lane_index() -> u32 {
-    llvm_lane()
+pub(crate) fn here() -> Here {
+    Here
 }
 
-#[inline(always)]
-pub(crate) fn wave_size() -> u32 {
-    32
-}
+impl Here {
+    /// The parameters, by value: of the loads those stay whose fields the caller looks at, once a function and
+    /// outside of its loops. That is what `nomem` says, and it holds because `enter_gpu` writes them in a function
+    /// that does not read them.
+    #[inline(always)]
+    pub fn params(self) -> LaunchParams {
+        let mut words = [[0u64; 2]; LAUNCH_PARAMS_BYTES / 16];
+        macro_rules! load {
+            ($($at:literal)*) => {$(
+                // SAFETY: `set_params` wrote them; the symbol is aligned to 64 bytes.
+                unsafe {
+                    let (a, b);
+                    asm!(concat!("ld.shared.v2.b64 {{{a}, {b}}}, [hostcall_shared+", $at, "*16];"),
+                        a = out(reg64) a, b = out(reg64) b, options(pure, nomem, nostack, preserves_flags));
+                    words[$at] = [a, b];
+                }
+            )*};
+        }
+        load!(0 1 2 3 4 5 6 7 8);
+        // SAFETY: the type is as long, has no padding, and any bits are a value of its numbers.
+        unsafe { core::mem::transmute(words) }
+    }
 
-/// The lanes that the wave began with.
-#[inline(always)]
-pub(crate) fn wave_lanes() -> u64 {
-    let left = lanes_in_workgroup() - wave_in_workgroup() * 32;
-    if left >= 32 { 0xffff_ffff } else { (1 << left) - 1 }
-}
+    #[inline(always)]
+    pub fn position(self) -> [u32; 3] {
+        let [width, height, _] = self.params().workgroup_size;
+        let linear = llvm_tid_x();
+        [linear % width, linear / width % height, linear / width / height]
+    }
 
-#[inline(always)]
-pub(crate) fn workgroup_memory() -> *mut u8 {
-    // SAFETY: the launch gave more shared memory than the parameters take.
-    unsafe { shared().add(PARAMS_BYTES) }
-}
+    #[inline(always)]
+    pub fn wave_in_workgroup(self) -> u32 {
+        llvm_tid_x() / 32
+    }
 
-#[inline(always)]
-pub(crate) fn converge(_site: u64) -> u64 {
-    // SAFETY: reads the mask of the lanes that run this together.
-    u64::from(unsafe { llvm_activemask() })
-}
+    #[inline(always)]
+    pub fn slot(self) -> u32 {
+        let waves = (llvm_ntid_x() + 31) / 32;
+        self.params().slot_base + llvm_ctaid_x() * waves + self.wave_in_workgroup()
+    }
 
-#[inline(always)]
-pub(crate) fn ballot(mask: u64, yes: bool) -> u64 {
-    // SAFETY: the lanes of `mask` came out of one `converge` and all come here.
-    u64::from(unsafe { llvm_ballot(mask as u32, yes) })
-}
+    #[inline(always)]
+    pub fn lane_index(self) -> u32 {
+        llvm_lane()
+    }
 
-#[inline(always)]
-pub(crate) fn broadcast(mask: u64, value: u64, from: u32) -> u64 {
-    // SAFETY: as for `ballot`; `from` is one of the lanes.
-    let (low, high) = unsafe {
-        (
-            llvm_shuffle(mask as u32, value as u32, from, 31),
-            llvm_shuffle(mask as u32, (value >> 32) as u32, from, 31),
-        )
-    };
-    u64::from(low) | u64::from(high) << 32
-}
+    #[inline(always)]
+    pub fn wave_size(self) -> u32 {
+        32
+    }
 
-#[inline(always)]
-pub(crate) fn sync(mask: u64) {
-    if !mask.is_power_of_two() {
+    /// The lanes that the wave began with.
+    #[inline(always)]
+    pub fn wave_lanes(self) -> Mask {
+        let left = llvm_ntid_x() - self.wave_in_workgroup() * 32;
+        if left >= 32 { WHOLE } else { (1 << left) - 1 }
+    }
+
+    #[inline(always)]
+    pub fn workgroup_memory(self) -> *mut u8 {
+        // SAFETY: the launch gave more shared memory than the parameters take.
+        unsafe { shared().add(PARAMS_BYTES) }
+    }
+
+    #[inline(always)]
+    pub fn converge(self, _site: u64) -> Mask {
+        // SAFETY: reads the mask of the lanes that run this together.
+        unsafe { llvm_activemask() }
+    }
+
+    // With a mask that is a constant, wave operations are one instruction; with any other, ptxas adds a check of
+    // who came.
+
+    #[inline(always)]
+    pub fn ballot(self, mask: Mask, yes: bool) -> Mask {
+        // SAFETY: the lanes of `mask` came out of one `converge` and all come here.
+        unsafe { if mask == WHOLE { llvm_ballot(WHOLE, yes) } else { llvm_ballot(mask, yes) } }
+    }
+
+    #[inline(always)]
+    pub fn broadcast(self, mask: Mask, value: u64, from: u32) -> u64 {
+        let share = |mask: Mask| {
+            // SAFETY: as for `ballot`; `from` is one of the lanes.
+            let (low, high) = unsafe {
+                (
+                    llvm_shuffle(mask, value as u32, from, 31),
+                    llvm_shuffle(mask, (value >> 32) as u32, from, 31),
+                )
+            };
+            u64::from(low) | u64::from(high) << 32
+        };
+        match mask {
+            WHOLE => share(WHOLE),
+            alone if alone.is_power_of_two() => value,
+            part => share(part),
+        }
+    }
+
+    #[inline(always)]
+    pub fn sync(self, mask: Mask) {
         // SAFETY: as for `ballot`.
-        unsafe { llvm_warp_sync(mask as u32) };
+        unsafe {
+            if mask == WHOLE {
+                llvm_warp_sync(WHOLE);
+            } else if !mask.is_power_of_two() {
+                llvm_warp_sync(mask);
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub fn wait<F: FnMut() -> bool>(self, mut poll: F) {
+        while !poll() {}
+    }
+
+    pub fn pause(self) {
+        // SAFETY: sleeps.
+        unsafe { llvm_nanosleep(200) };
+    }
+
+    #[inline(always)]
+    pub fn notify(self) {}
+
+    pub fn barrier(self) {
+        workgroup_barrier();
+    }
+
+    pub fn clock_ns(self) -> u64 {
+        llvm_globaltimer()
+    }
+
+    #[inline(always)]
+    pub fn cancelled(self) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    pub fn unwinding(self) -> bool {
+        false
     }
 }
 
+/// A device address as a pointer, which is known to be no address of shared or local memory.
 #[inline(always)]
-pub(crate) fn wait<F: FnMut() -> bool>(mut poll: F) {
-    while !poll() {}
-}
-
-pub(crate) fn pause() {
-    // SAFETY: sleeps.
-    unsafe { llvm_nanosleep(200) };
-}
-
-#[inline(always)]
-pub(crate) fn notify() {}
-
-pub(crate) fn barrier() {
-    workgroup_barrier();
+pub(crate) fn global(address: u64) -> *const u8 {
+    let pointer = address as usize as *const u8;
+    // SAFETY: the host gives addresses of global memory only.
+    unsafe { core::hint::assert_unchecked(llvm_is_global(pointer)) };
+    pointer
 }
 
 #[inline(always)]
@@ -183,21 +243,12 @@ pub(crate) fn workgroup_barrier() {
     unsafe { llvm_block_sync(0) };
 }
 
-#[inline(always)]
-pub(crate) fn cancelled() -> bool {
-    false
-}
-
 /// About 8 µs of clock cycles: less than the host goes on looking at a ring that had posts.
 pub(crate) const BELL_QUIET: u64 = 1 << 14;
 
 #[inline(always)]
 pub(crate) fn bell_clock() -> u64 {
     llvm_clock()
-}
-
-pub(crate) fn clock_ns() -> u64 {
-    llvm_globaltimer()
 }
 
 pub(crate) fn exit_lane() -> ! {

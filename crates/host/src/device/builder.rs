@@ -7,7 +7,7 @@ use super::slots::{GRANULE, POOL_SLOTS, SlotAllocator};
 use super::{Device, Error, Inner, NO_EXIT_CODE, SoftwareDeviceConfig};
 use crate::server::{Server, ServerBuilder};
 use crate::services::{Builtins, EarlyEnd};
-use hostcall_abi::layout::{Layout, SLOT_STATE_WORDS};
+use hostcall_abi::layout::{Layout, SLOT_STATE_BYTES};
 use hostcall_abi::service::{AsyncService, Service};
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -167,7 +167,7 @@ impl DeviceBuilder {
         };
         builtins.heap().provide(backend.heap_memory());
         let memory = Arc::new(backend.shared_memory(layout).map_err(Error::Device)?);
-        let states = backend.allocate(slots as usize * SLOT_STATE_WORDS * 8).map_err(Error::Device)?;
+        let states = backend.allocate(slots as usize * SLOT_STATE_BYTES).map_err(Error::Device)?;
         let pool_bitmap = backend.allocate(slots as usize / 8).map_err(Error::Device)?;
         let region_address = memory.address();
         let mut server = Server::builder(memory);

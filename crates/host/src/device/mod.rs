@@ -23,7 +23,7 @@ pub use hostcall_softdev::{Config as SoftwareDeviceConfig, Faults};
 use crate::server::{Server, Stall};
 use crate::services::{Builtins, Panic};
 use backend::{Backend, Memory, Running};
-use hostcall_abi::layout::{Layout, SLOT_STATE_WORDS};
+use hostcall_abi::layout::{Layout, SLOT_STATE_BYTES};
 use slots::SlotAllocator;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -110,7 +110,7 @@ impl Inner {
 
     /// Makes the slots' states on the device what they were at first.
     pub fn clear_states(&self, slots: std::ops::Range<u32>) -> Result<(), String> {
-        let bytes = SLOT_STATE_WORDS * 8;
+        let bytes = SLOT_STATE_BYTES;
         self.states.write(slots.start as usize * bytes, &vec![0; slots.len() * bytes])?;
         self.pool_bitmap.write(slots.start as usize / 8, &[0; slots::POOL_SLOTS as usize / 8])
     }

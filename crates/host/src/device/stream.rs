@@ -135,6 +135,7 @@ fn run(device: &Arc<Inner>, work: Work) -> Result<(), LaunchFailure> {
         states: device.states.address(),
         pool_bitmap: device.pool_bitmap.address() + u64::from(range.start / 8),
         layout: device.layout,
+        places: device.layout.places(),
         slot_base: range.start + POOL_SLOTS,
         slot_count: range.len() as u32 - POOL_SLOTS,
         pool_base: range.start,

@@ -5,10 +5,10 @@ use super::consumer::Consumer;
 use super::registry::{Entry, Handler, Mode, RegisterError, Registry};
 use super::watchdog::{Stall, Watchdog};
 use hostcall_abi::layout::{LINE_WORDS, Layout};
-use hostcall_abi::service::{AsyncService, Caller, OwnedRequest, Request, Service};
+use hostcall_abi::service::{AsyncService, Caller, OwnedRequest, Service};
 use hostcall_abi::status::CallError;
 use hostcall_channel::SharedMemory;
-use hostcall_channel::host::{Post, Scanner};
+use hostcall_channel::host::Scanner;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -57,8 +57,8 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub fn count_refused_post(&self) {
-        self.refused_posts.fetch_add(1, Ordering::Relaxed);
+    pub fn count_refused_posts(&self, count: usize) {
+        self.refused_posts.fetch_add(count as u64, Ordering::Relaxed);
     }
 }
 
@@ -81,7 +81,12 @@ pub(crate) enum Command {
 
 type Work = Box<dyn FnOnce(&Arc<Shared>) + Send>;
 
-type PostLater = (Arc<Entry>, Post, Caller);
+/// A post for a handler that may wait.
+struct PostLater {
+    entry: Arc<Entry>,
+    extra: u32,
+    request: OwnedRequest,
+}
 
 /// What the server's threads share.
 pub(crate) struct Shared {
@@ -139,30 +144,26 @@ impl Shared {
     }
 
     /// Queues a post for the thread that runs handlers which may wait, in order.
-    pub fn post_later(&self, entry: Arc<Entry>, post: Post, caller: Caller) {
-        let queued =
-            lock(&self.posts).as_ref().is_some_and(|posts| posts.send((entry, post, caller)).is_ok());
-        if !queued {
-            self.statistics.count_refused_post();
+    pub fn post_later(&self, entry: &Arc<Entry>, extra: u32, words: &[u64], caller: Caller) {
+        let request = OwnedRequest { words: words.to_vec(), bytes: Vec::new(), reply_capacity: 0, caller };
+        let post = PostLater { entry: entry.clone(), extra, request };
+        if !lock(&self.posts).as_ref().is_some_and(|posts| posts.send(post).is_ok()) {
+            self.statistics.count_refused_posts(1);
         }
     }
 }
 
 /// Runs posts to handlers that may wait, one after the other.
 fn run_posts(shared: &Shared, posts: &mpsc::Receiver<PostLater>) {
-    for (entry, post, caller) in posts {
-        let words = &post.words[..usize::from(post.head.words)];
-        let request = Request { words, bytes: &[], reply_capacity: 0, caller };
+    for PostLater { entry, extra, request } in posts {
         let run = || match &entry.handler {
-            Handler::Sync(service, _) => service.post(entry.index, post.head.extra, request),
+            Handler::Sync(service, _) => service.post(entry.index, extra, request.as_request()),
             Handler::Async(service) => {
-                let request =
-                    OwnedRequest { words: words.to_vec(), bytes: Vec::new(), reply_capacity: 0, caller };
                 let _ = futures_lite::future::block_on(service.call(entry.index, request));
             }
         };
         if catch_unwind(AssertUnwindSafe(run)).is_err() {
-            shared.statistics.count_refused_post();
+            shared.statistics.count_refused_posts(1);
         }
     }
 }

@@ -3,31 +3,15 @@
 use super::control::Shared;
 use super::job::Job;
 use super::registry::{Entry, Handler, Mode, Registry};
-use hostcall_abi::MAX_WORDS;
+use hostcall_abi::batch::{Calls, LaneReply, Posts};
 use hostcall_abi::service::{Caller, OwnedRequest, Reply, Request, Service};
 use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::word::{BytesHead, Kind};
+use hostcall_abi::word::{BytesHead, Kind, PostHead};
+use hostcall_abi::{MAX_LANES, MAX_WORDS};
 use hostcall_channel::Region;
-use hostcall_channel::host::{Answer, Packet, Post, Scanner};
+use hostcall_channel::host::{Answer, Packet, Scanner};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-
-/// The reply of a call whose result travels in a line.
-struct LineReply {
-    words: [u64; MAX_WORDS],
-    count: usize,
-}
-
-impl Reply for LineReply {
-    fn words(&mut self, words: &[u64]) {
-        self.count = words.len().min(MAX_WORDS);
-        self.words[..self.count].copy_from_slice(&words[..self.count]);
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) -> Result<(), CallError> {
-        if bytes.is_empty() { Ok(()) } else { Err(CallError::TooLarge) }
-    }
-}
 
 /// The reply of a byte call: result words, then bytes.
 #[derive(Default)]
@@ -84,6 +68,7 @@ pub(crate) fn packet(
     scanner: &Scanner,
     packet: &Packet,
     answer: Answer,
+    replies: &mut [LaneReply; MAX_LANES],
 ) {
     let region = shared.memory.region();
     let refuse = |error| answer.all(region, Status::Error(error));
@@ -106,21 +91,27 @@ pub(crate) fn packet(
     if packet.doorbell.kind != Kind::Words {
         return bytes_packet(shared, entry, scanner, packet, answer, owner.launch);
     }
-    let caller = |rank| Caller { launch: owner.launch, slot: answer.slot(), lane: packet.tag(rank).lane };
+    let lines = packet.lines();
+    let caller = Caller { launch: owner.launch, slot: answer.slot(), lane: 0 };
     if let Handler::Sync(service, Mode::Inline) = &entry.handler {
-        for rank in 0..packet.lanes() {
-            let request =
-                Request { words: packet.words(rank), bytes: &[], reply_capacity: 0, caller: caller(rank) };
-            let mut reply = LineReply { words: [0; MAX_WORDS], count: 0 };
-            let status = run(service.as_ref(), entry.index, request, &mut reply);
-            answer.lane(region, rank, status, &reply.words[..reply.count]);
+        let mut calls = Calls::new(lines, caller, replies);
+        let mut left = calls.left() + 1;
+        // A handler's panic is one lane's; those after it have theirs handled.
+        while calls.left() < left {
+            left = calls.left();
+            if catch_unwind(AssertUnwindSafe(|| service.calls(entry.index, &mut calls))).is_ok() {
+                break;
+            }
+            calls.panicked();
         }
-        return;
+        calls.refuse();
+        return answer.lanes_with(region, replies);
     }
     let requests = (0..packet.lanes())
         .map(|rank| {
-            let words = packet.words(rank).to_vec();
-            Ok(OwnedRequest { words, bytes: Vec::new(), reply_capacity: 0, caller: caller(rank) })
+            let words = lines.words::<MAX_WORDS>(rank)[..lines.argument_words()].to_vec();
+            let caller = Caller { lane: lines.tag(rank).lane, ..caller };
+            Ok(OwnedRequest { words, bytes: Vec::new(), reply_capacity: 0, caller })
         })
         .collect();
     start(shared, entry, scanner, packet, answer, requests);
@@ -137,13 +128,14 @@ fn bytes_packet(
 ) {
     let region = shared.memory.region();
     let share = region.layout().bulk_share(packet.lanes());
+    let lines = packet.lines();
+    if lines.argument_words() != BytesHead::WORDS {
+        return answer.all(region, Status::Error(CallError::Malformed));
+    }
     let mut requests = Vec::with_capacity(packet.lanes() as usize);
     for rank in 0..packet.lanes() {
-        let words = packet.words(rank);
-        let Ok(words) = <[u64; BytesHead::WORDS]>::try_from(words) else {
-            return answer.all(region, Status::Error(CallError::Malformed));
-        };
-        let lane = packet.tag(rank).lane;
+        let words = lines.words::<{ BytesHead::WORDS }>(rank);
+        let lane = lines.tag(rank).lane;
         let key = (answer.slot(), lane);
         match packet.doorbell.kind {
             Kind::BytesFetch => {
@@ -188,7 +180,7 @@ fn bytes_packet(
                 .as_ref()
                 .map_err(|error| *error)
                 .and_then(|request| run_for_bytes(service.as_ref(), entry.index, request.as_request()));
-            reply_bytes(shared, region, &answer, rank as u32, packet.tag(rank as u32).lane, result);
+            reply_bytes(shared, region, &answer, rank as u32, lines.tag(rank as u32).lane, result);
         }
         return;
     }
@@ -248,35 +240,46 @@ fn start(
     answer: Answer,
     requests: Vec<Result<OwnedRequest, CallError>>,
 ) {
-    let timeout_us = (0..packet.lanes()).map(|rank| packet.tag(rank).timeout_us).filter(|us| *us > 0).min();
+    let lines = packet.lines();
+    let timeout_us = (0..packet.lanes()).map(|rank| lines.tag(rank).timeout_us).filter(|us| *us > 0).min();
     let answer = scanner.detach(&shared.memory, answer);
     Job::start(shared, entry.clone(), packet.doorbell.kind, answer, requests, timeout_us);
 }
 
-/// Handles a post.
+/// Handles a run of posts.
 #[inline]
-pub(crate) fn post(shared: &Shared, registry: &Registry, slot: u32, post: &Post) {
+pub(crate) fn posts(shared: &Shared, registry: &Registry, slot: u32, head: PostHead, posts: Posts<'_>) {
     let newest;
-    let entry = match registry.entry(post.head.service, post.head.extra) {
+    let entry = match registry.entry(head.service, head.extra) {
         Ok(entry) => entry,
         Err(_) => {
             newest = shared.registry();
-            match newest.entry(post.head.service, post.head.extra) {
+            match newest.entry(head.service, head.extra) {
                 Ok(entry) => entry,
-                Err(_) => return shared.statistics.count_refused_post(),
+                Err(_) => return shared.statistics.count_refused_posts(posts.left()),
             }
         }
     };
-    let caller = Caller { launch: shared.owner(slot).launch, slot, lane: post.head.lane };
+    let mut posts = posts.of(Caller { launch: shared.owner(slot).launch, slot, lane: 0 });
     match &entry.handler {
         Handler::Sync(service, Mode::Inline) => {
-            let words = &post.words[..usize::from(post.head.words)];
-            let request = Request { words, bytes: &[], reply_capacity: 0, caller };
-            if catch_unwind(AssertUnwindSafe(|| service.post(entry.index, post.head.extra, request))).is_err()
-            {
-                shared.statistics.count_refused_post();
+            let (mut refused, mut left) = (0, posts.left() + 1);
+            // A post whose handler panicked is refused, and those after it are handled.
+            while posts.left() < left {
+                left = posts.left();
+                match catch_unwind(AssertUnwindSafe(|| service.posts(entry.index, &mut posts))) {
+                    Ok(malformed) => {
+                        refused += malformed;
+                        break;
+                    }
+                    Err(_) => refused += 1,
+                }
+            }
+            refused += posts.left();
+            if refused > 0 {
+                shared.statistics.count_refused_posts(refused);
             }
         }
-        _ => shared.post_later(entry.clone(), *post, caller),
+        _ => posts.for_each(|words, caller| shared.post_later(entry, head.extra, words, caller)),
     }
 }

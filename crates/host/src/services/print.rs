@@ -1,6 +1,7 @@
 //! Printed lines: formats that kernels register once, and lines that name them.
 
 use super::stdio::{Stdio, Stream};
+use hostcall_abi::batch::Posts;
 use hostcall_abi::service::{Method, Reply, Request, Service, number};
 use hostcall_abi::status::CallError;
 use hostcall_format::{Format, RenderError};
@@ -99,6 +100,22 @@ impl Printer {
         self.append(id, |line, out| line.format.render_words(line.tags, words, out))
     }
 
+    /// Prints the lines of a run of posts, whose extra bits are their format's id. Returns how many were refused,
+    /// as [`Printer::print`] refuses.
+    pub fn print_run(&self, posts: &mut Posts<'_>) -> u64 {
+        let Ok(line) = self.line(posts.extra()) else {
+            let mut refused = 0;
+            posts.for_each(|_, _| refused += 1);
+            return refused;
+        };
+        let (mut outputs, mut refused) = (self.stdio.outputs(), 0);
+        posts.for_each(|words, _| {
+            let render = |out: &mut Vec<u8>| line.format.render_words(line.tags, words, out);
+            refused += u64::from(outputs.append(line.stream, render).is_err());
+        });
+        refused
+    }
+
     /// Prints a line of format `id` whose arguments, of types `tags`, are these bytes.
     ///
     /// # Errors
@@ -139,6 +156,12 @@ impl Service for super::Shared<Printer> {
         if self.0.print(id, request.words).is_err() {
             self.0.refused.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    fn posts(&self, _: usize, posts: &mut Posts<'_>) -> usize {
+        let refused = self.0.print_run(posts);
+        self.0.refused.fetch_add(refused, Ordering::Relaxed);
+        0
     }
 }
 

@@ -48,6 +48,8 @@ pub(super) fn side(item: &ItemTrait, methods: &[Method]) -> TokenStream {
         }
     });
     let dispatch = methods.iter().enumerate().map(|(index, method)| method.dispatch(index));
+    let packets: Vec<_> = methods.iter().enumerate().filter_map(|(i, method)| method.packet(i)).collect();
+    let runs: Vec<_> = methods.iter().enumerate().filter_map(|(i, method)| method.run(i)).collect();
     let async_dispatch = methods.iter().enumerate().map(|(index, method)| method.async_dispatch(index));
     quote! {
         #[doc = #handler_docs]
@@ -83,6 +85,21 @@ pub(super) fn side(item: &ItemTrait, methods: &[Method]) -> TokenStream {
                     match method {
                         #(#dispatch)*
                         _ => Err(__hostcall::CallError::NoSuchService),
+                    }
+                }
+                fn calls(&self, method: usize, __calls: &mut __hostcall::Calls<'_>) {
+                    match method {
+                        #(#packets)*
+                        _ => __calls.one_by_one(self, method),
+                    }
+                }
+                fn posts(&self, method: usize, __posts: &mut __hostcall::Posts<'_>) -> usize {
+                    match method {
+                        #(#runs)*
+                        _ => {
+                            __posts.one_by_one(self, method);
+                            0
+                        }
                     }
                 }
             }
@@ -157,6 +174,43 @@ impl Method {
                 Ok(())
             }
         }
+    }
+
+    /// Whether every parameter travels as words, so that the handler can be called in a loop.
+    fn is_plain(&self) -> bool {
+        self.output.is_none()
+            && self.parameters.iter().all(|parameter| matches!(parameter.kind, ParameterKind::Value(_)))
+    }
+
+    /// The calls of a packet's lanes, in one loop without a choice of the method in it.
+    fn packet(&self, index: usize) -> Option<TokenStream> {
+        let Method { name, result, .. } = self;
+        let (names, arguments) = (self.names(), self.arguments());
+        self.is_plain().then(|| {
+            quote! {
+                #index => {
+                    while let Some(rank) = __calls.next_rank() {
+                        let arguments = __calls.arguments::<#arguments>(rank);
+                        let result: Result<#result, _> =
+                            arguments.and_then(|(#(#names,)*)| self.0.#name(#(#names),*));
+                        __calls.answer(rank, result);
+                    }
+                }
+            }
+        })
+    }
+
+    /// A run of posts, likewise.
+    fn run(&self, index: usize) -> Option<TokenStream> {
+        let Method { name, .. } = self;
+        let (names, arguments) = (self.names(), self.arguments());
+        self.is_plain().then(|| {
+            quote! {
+                #index => __posts.for_each_of(|(#(#names,)*): #arguments| {
+                    let _ = self.0.#name(#(#names),*);
+                }),
+            }
+        })
     }
 
     fn async_dispatch(&self, index: usize) -> TokenStream {

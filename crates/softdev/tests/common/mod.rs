@@ -14,6 +14,7 @@ use std::time::Duration;
 pub const LONG: Option<Duration> = Some(Duration::from_secs(60));
 
 pub fn params(workgroups: [u32; 3], workgroup_size: [u32; 3]) -> LaunchParams {
+    let layout = Layout { slots: 0, lanes: 0, ring_entries: 0, bulk_bytes: 0 };
     LaunchParams {
         abi_version: hostcall_abi::ABI_VERSION,
         epoch: 1,
@@ -21,7 +22,8 @@ pub fn params(workgroups: [u32; 3], workgroup_size: [u32; 3]) -> LaunchParams {
         region: 0,
         states: 0,
         pool_bitmap: 0,
-        layout: Layout { slots: 0, lanes: 0, ring_entries: 0, bulk_bytes: 0 },
+        layout,
+        places: layout.places(),
         slot_base: 100,
         slot_count: 2048,
         pool_base: 0,

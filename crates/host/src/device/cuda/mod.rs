@@ -7,7 +7,9 @@ use super::LaunchFailure;
 use super::backend::{Backend, ImageCode, KernelCode, Memory, Pinned, Running, Start};
 use super::builder::DeviceInfo;
 use crate::services::HeapMemory;
-use hostcall_abi::launch::{KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo};
+use hostcall_abi::launch::{
+    KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, LAUNCH_PARAMS_BYTES,
+};
 use hostcall_abi::layout::{Layout, MAGIC};
 use hostcall_channel::SharedMemory;
 use hostcall_cuda::{DeviceMemory, Driver, Error, Function, Gpu, GpuInfo, Launch, Module, PinnedMemory};
@@ -21,7 +23,7 @@ const WAVE_SIZE: u32 = 32;
 
 /// Bytes of dynamic shared memory before the workgroup's memory, where the device crate keeps the launch's
 /// parameters.
-const PARAMS_BYTES: u32 = 128;
+const PARAMS_BYTES: u32 = (LAUNCH_PARAMS_BYTES as u32).next_multiple_of(64);
 
 fn text(error: Error) -> String {
     error.to_string()
@@ -266,7 +268,7 @@ impl Backend for Cuda {
         // SAFETY: the parameters are those of every hostcall kernel of this ABI version, which `kernel_info`
         // checked; the arguments are as long as the image says and of the types that its schema names. What
         // they refer to is kept until the launch has ended, and the channel outlives its launches.
-        let launch = unsafe { function.launch(blocks, params.workgroup_size, shared_bytes, &mut parameters) };
+        let launch = unsafe { function.launch(blocks, [lanes, 1, 1], shared_bytes, &mut parameters) };
         match launch {
             Ok(launch) => {
                 keep_alive.push(Arc::new(kernel));
