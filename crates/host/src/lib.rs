@@ -7,6 +7,7 @@
 
 pub mod device;
 mod hostcall;
+pub mod image;
 pub mod server;
 pub mod services;
 

@@ -266,7 +266,8 @@ impl Backend for Cuda {
         // SAFETY: the parameters are those of every hostcall kernel of this ABI version, which `kernel_info`
         // checked; the arguments are as long as the image says and of the types that its schema names. What
         // they refer to is kept until the launch has ended, and the channel outlives its launches.
-        let launch = unsafe { function.launch(blocks, params.workgroup_size, shared_bytes, &mut parameters) };
+        let launch =
+            unsafe { function.launch([blocks, 1, 1], params.workgroup_size, shared_bytes, &mut parameters) };
         match launch {
             Ok(launch) => {
                 keep_alive.push(Arc::new(kernel));
