@@ -8,6 +8,7 @@
 pub mod device;
 mod hostcall;
 pub mod image;
+pub mod llvm;
 pub mod server;
 pub mod services;
 

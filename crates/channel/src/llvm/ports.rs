@@ -93,6 +93,8 @@ mod memory {
     pub struct PortMemory {
         #[cfg(not(loom))]
         start: NonNull<u8>,
+        #[cfg(not(loom))]
+        device_address: u64,
         #[cfg(loom)]
         words: Words,
         layout: Layout,
@@ -130,7 +132,8 @@ mod memory {
             // SAFETY: the size is not zero, since every layout has a port.
             let start = unsafe { alloc::alloc::alloc_zeroed(size) };
             let Some(start) = NonNull::new(start) else { alloc::alloc::handle_alloc_error(size) };
-            Self { start, layout, owner: Owner::Heap }
+            let device_address = start.as_ptr().expose_provenance() as u64;
+            Self { start, device_address, layout, owner: Owner::Heap }
         }
 
         #[cfg(not(loom))]
@@ -143,10 +146,15 @@ mod memory {
         ///
         /// # Safety
         /// `start` points to `layout.bytes()` zeroed bytes, 64-byte aligned, that stay mapped until `owner` is
-        /// dropped, and nothing but this protocol accesses them.
+        /// dropped, and nothing but this protocol accesses them. The device has them at `device_address`.
         #[cfg(not(loom))]
-        pub unsafe fn from_parts(start: NonNull<u8>, layout: Layout, owner: Box<dyn Send + Sync>) -> Self {
-            Self { start, layout, owner: Owner::Other(owner) }
+        pub unsafe fn from_parts(
+            start: NonNull<u8>,
+            device_address: u64,
+            layout: Layout,
+            owner: Box<dyn Send + Sync>,
+        ) -> Self {
+            Self { start, device_address, layout, owner: Owner::Other(owner) }
         }
 
         /// Memory of loom's.
@@ -201,10 +209,10 @@ mod memory {
             }
         }
 
-        /// The memory's address in this process.
+        /// The client object that the device finds the memory by.
         #[cfg(not(loom))]
-        pub fn address(&self) -> u64 {
-            self.start.as_ptr().expose_provenance() as u64
+        pub fn client_object(&self) -> alloc::vec::Vec<u8> {
+            self.layout.client_object(self.device_address)
         }
     }
 

@@ -126,7 +126,7 @@ struct Ends {
 impl Ends {
     fn new(version: Version, ports: u32, lanes: u32) -> Self {
         let memory = PortMemory::allocate(Layout::new(version, ports, lanes).unwrap());
-        let object = memory.layout().client_object(memory.address());
+        let object = memory.client_object();
         let object = object.chunks(8).map(|chunk| u64::from_le_bytes(chunk.try_into().unwrap()));
         Self { object: object.collect(), memory }
     }
