@@ -2,6 +2,7 @@
 //! for all.
 
 use super::LaunchFailure;
+use super::llvm::{KernelResources, ProgramCode};
 use crate::services::HeapMemory;
 use hostcall_abi::launch::{KernelInfo, LaunchParams};
 use hostcall_abi::layout::Layout;
@@ -33,6 +34,10 @@ pub(crate) trait Pinned: Send + Sync {
 pub(crate) trait KernelCode: Any + Send + Sync {
     /// What the image says of the kernel.
     fn info(&self) -> &KernelInfo;
+    /// What it needs of the device, as far as the device says that.
+    fn resources(&self) -> Option<KernelResources> {
+        None
+    }
     /// For the backend that made it.
     fn as_any(&self) -> &dyn Any;
 }
@@ -78,6 +83,10 @@ pub(crate) trait Backend: Send + Sync {
     -> Option<Arc<dyn KernelCode>>;
     /// Loads an image and returns a function that finds its kernels by name.
     fn load(&self, image: &Path) -> Result<Box<dyn ImageCode>, String>;
+    /// Loads a program that was linked with LLVM's GPU libc, with stacks of so many bytes a lane if they are named.
+    fn load_llvm(&self, _image: &[u8], _stack_bytes: Option<usize>) -> Result<Box<dyn ProgramCode>, String> {
+        Err("the device runs no programs that were linked with LLVM's GPU libc; use a GPU".into())
+    }
     /// Starts a kernel.
     fn start(&self, start: Start) -> Result<Box<dyn Running>, LaunchFailure>;
 }
