@@ -31,12 +31,24 @@ thread_local! {
     static CURRENT: Cell<*const Local> = const { Cell::new(ptr::null()) };
 }
 
+/// Reads `CURRENT`. A lane may come out of an operation on another thread than it went in on, so the address of
+/// the variable must not outlive an operation in a caller's frame: this and [`set_current`] stay calls.
+#[inline(never)]
+fn current() -> *const Local {
+    CURRENT.get()
+}
+
+#[inline(never)]
+fn set_current(local: *const Local) {
+    CURRENT.set(local);
+}
+
 /// Ends a lane by unwinding, past the kernel's own frames.
 struct Exit;
 
 #[inline(always)]
 fn local() -> *const Local {
-    let local = CURRENT.get();
+    let local = current();
     assert!(!local.is_null(), "hostcall's device functions work in kernels only");
     local
 }
@@ -55,7 +67,7 @@ fn operate<R>(operation: impl FnOnce(*mut CpuLane, &'static CpuOperations) -> R)
     // SAFETY: CURRENT; lane and operations are valid for the lane's life.
     let (lane, operations) = unsafe { ((*local).lane, &*(*(*local).lane).operations) };
     let result = operation(lane, operations);
-    CURRENT.set(local);
+    set_current(local);
     result
 }
 
@@ -150,6 +162,9 @@ pub(crate) fn wait<F: FnMut() -> bool>(mut poll: F) {
 }
 
 pub(crate) fn pause() {
+    if unwinding() {
+        return;
+    }
     // SAFETY: the running lane asks its own executor.
     operate(|lane, operations| unsafe { (operations.pause)(lane) });
     if cancelled() {
@@ -164,6 +179,9 @@ pub(crate) fn notify() {
 }
 
 pub(crate) fn barrier() {
+    if unwinding() {
+        return;
+    }
     // SAFETY: the running lane asks its own executor.
     operate(|lane, operations| unsafe { (operations.barrier)(lane) });
     if cancelled() {
@@ -190,7 +208,8 @@ pub(crate) fn cancelled() -> bool {
     unsafe { (*lane().cancelled).load(Ordering::Relaxed) }
 }
 
-/// Whether the lane unwinds from a panic, so that it must not wait any more.
+/// Whether the lane unwinds from a panic, so that it must not wait any more: other lanes of the thread would
+/// seem to unwind too, and a lane that ends itself meanwhile would end the process.
 #[inline(always)]
 pub(crate) fn unwinding() -> bool {
     std::thread::panicking()
@@ -208,13 +227,13 @@ pub(crate) fn exit_lane() -> ! {
 pub unsafe fn enter_cpu(lane: *mut CpuLane, body: impl FnOnce(&Lane)) -> u32 {
     install_hook();
     let local = Local { lane, panic: RefCell::new(None) };
-    CURRENT.set(&local);
+    set_current(&local);
     // SAFETY: the executor's promise.
     let [x, y, z] = unsafe { (*lane).workgroup }.map(u64::from);
     let [width, height, _] = params().workgroups.map(u64::from);
     crate::packet::current().set_workgroup((z * height + y) * width + x);
     let result = panic::catch_unwind(panic::AssertUnwindSafe(|| body(&Lane::new())));
-    CURRENT.set(&local);
+    set_current(&local);
     let code = match result {
         Ok(()) => ENTRY_DONE,
         Err(payload) if payload.is::<Exit>() => ENTRY_EXITED,
@@ -229,7 +248,7 @@ pub unsafe fn enter_cpu(lane: *mut CpuLane, body: impl FnOnce(&Lane)) -> u32 {
             ENTRY_PANICKED
         }
     };
-    CURRENT.set(ptr::null());
+    set_current(ptr::null());
     code
 }
 
@@ -239,7 +258,7 @@ fn install_hook() {
     INSTALL.call_once(|| {
         let previous = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            let local = CURRENT.get();
+            let local = current();
             if local.is_null() {
                 return previous(info);
             }

@@ -52,6 +52,8 @@ pub(crate) struct Start {
     pub keep_alive: Vec<Arc<dyn Any + Send + Sync>>,
     /// Hints to the server that there may be work.
     pub notify: Arc<dyn Fn() + Send + Sync>,
+    /// Cancels the launch's calls, for a device that ends the other lanes of a launch itself when one failed.
+    pub on_failure: Arc<dyn Fn() + Send + Sync>,
 }
 
 /// A launch on its way.

@@ -201,6 +201,7 @@ impl Backend for Cpu {
             params: start.params,
             keep_alive: Box::new((start.kernel.clone(), start.keep_alive)),
             notify: start.notify,
+            on_failure: start.on_failure,
             kernel_name: start.name,
         };
         // SAFETY: the entry takes the arguments that its info names, which `enqueue` compared; the parameters
