@@ -139,6 +139,18 @@ fn general_conversions_that_keep_zeros() {
 }
 
 #[test]
+fn null_pointers_have_a_name() {
+    let format = Format::parse(b"%12p|").unwrap();
+    for (format, expected) in
+        [(format.clone(), "       (nil)|"), (format.null_pointer("(nullptr)"), "   (nullptr)|")]
+    {
+        let mut out = Vec::new();
+        format.render::<&str>(Layout::Packed, &[0; 8], &[], &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+}
+
+#[test]
 fn widths_of_c23() {
     let fill = |block: Block| block.int(0x1ff).int(-1).word(u64::MAX).word(5);
     assert_eq!(line("%w8d %w32u %wf16d %w64x", fill, &[]).unwrap(), "-1 4294967295 -1 5");

@@ -14,6 +14,7 @@ pub struct Format {
     pub(super) text: Vec<u8>,
     pub(super) pieces: Vec<Piece>,
     pub(super) arguments: Vec<Argument>,
+    pub(super) null_pointer: &'static str,
 }
 
 #[derive(Clone, Debug)]
@@ -105,7 +106,15 @@ impl Format {
             offset: text.len(),
             message: "a position between others is named by no conversion",
         })?;
-        Ok(Self { text: text.to_vec(), pieces, arguments: arguments::place(types) })
+        let arguments = arguments::place(types);
+        Ok(Self { text: text.to_vec(), pieces, arguments, null_pointer: "(nil)" })
+    }
+
+    /// What `%p` prints of a null pointer: glibc's `(nil)` unless it is set. LLVM's libc prints `(nullptr)`.
+    #[must_use]
+    pub fn null_pointer(mut self, text: &'static str) -> Self {
+        self.null_pointer = text;
+        self
     }
 
     /// The arguments that are strings, in the order of their conversions.

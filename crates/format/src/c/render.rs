@@ -61,7 +61,7 @@ impl Format {
         }
         let mut strings = strings.iter().map(|string| string.as_ref().map(AsRef::as_ref));
         let start = out.len();
-        let mut line = Line { out, end: start + MAX_LINE_BYTES, values };
+        let mut line = Line { out, end: start + MAX_LINE_BYTES, values, null_pointer: self.null_pointer };
         let rendered = self.pieces.iter().try_for_each(|piece| match piece {
             Piece::Text(range) => line.text(&self.text[range.clone()]),
             Piece::Conversion(spec) if spec.conversion == Conversion::String => {
@@ -122,6 +122,7 @@ pub(super) struct Line<'a> {
     /// Length that [`Line::out`] must not exceed.
     end: usize,
     values: Values<'a>,
+    null_pointer: &'static str,
 }
 
 impl Line<'_> {
@@ -202,7 +203,9 @@ impl Line<'_> {
                 let character = char::from_u32(word as u32).ok_or(RenderError::Character(word as u32))?;
                 self.field(&options, &[], 0, character.encode_utf8(&mut [0; 4]).as_bytes(), false)
             }
-            Conversion::Pointer if word == 0 => self.field(&options, &[], 0, b"(nil)", false),
+            Conversion::Pointer if word == 0 => {
+                self.field(&options, &[], 0, self.null_pointer.as_bytes(), false)
+            }
             // glibc gives pointers the signs of signed numbers.
             Conversion::Pointer => self.integer(&options, &[options.sign(false), "0x"], word, 16),
             Conversion::String => unreachable!("strings have text of their own"),

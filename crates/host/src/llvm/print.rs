@@ -9,6 +9,9 @@ use std::rc::Rc;
 /// Longest format.
 const MAX_FORMAT_BYTES: usize = 64 << 10;
 
+/// A null pointer as LLVM's libc prints it.
+const NULL_POINTER: &str = "(nullptr)";
+
 /// What `printf` gives for an error.
 const FAILED: u64 = -1i64 as u64;
 
@@ -77,7 +80,8 @@ fn format(port: &mut Port, lane: u32, before: Option<&Line>) -> Option<Rc<Format
         }
     }
     let text = port.bytes(lane);
-    (text.len() <= MAX_FORMAT_BYTES).then(|| Format::parse(text).ok().map(Rc::new))?
+    let parse = || Format::parse(text).ok().map(|format| Rc::new(format.null_pointer(NULL_POINTER)));
+    (text.len() <= MAX_FORMAT_BYTES).then(parse)?
 }
 
 /// Asks for the strings, the last one first, of all lanes together until none wants any more.
