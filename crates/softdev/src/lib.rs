@@ -34,7 +34,8 @@
 //!
 //! Lanes at a `converge` go on, grouped by site, once no other lane of their wave can run, or when the others
 //! keep running for long. A thread that makes no progress polls for some ten microseconds, then yields, then
-//! sleeps for a growing time of at most 200 µs; with nothing to do it sleeps until a launch.
+//! sleeps for a growing time of at most 20 ms, or until it is woken ([`Waker`]); with nothing to do it sleeps until a
+//! launch.
 //!
 //! # Ends that are forced
 //! A lane that faults, overflows its stack, or outlives the grace of a cancelled launch is ended where it is,
@@ -55,5 +56,5 @@ mod watch;
 mod wave;
 
 pub use config::{Config, Faults};
-pub use executor::Executor;
+pub use executor::{Executor, Waker};
 pub use launch::{Launch, LaunchError, LaunchHandle, LaunchReport, LaunchResult};

@@ -19,7 +19,10 @@ use std::time::{Duration, Instant};
 const YIELD_AFTER: Duration = Duration::from_micros(20);
 /// and then to sleep, a quarter of the time it has waited and at most [`LONGEST_SLEEP`].
 const SLEEP_AFTER: Duration = Duration::from_micros(50);
-const LONGEST_SLEEP: Duration = Duration::from_micros(200);
+const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+
+/// The same while a launch is cancelled, when lanes look at what nobody wakes them for.
+const LONGEST_SLEEP_AT_END: Duration = Duration::from_micros(200);
 
 /// Rounds in which a seat leaves workgroups to seats that have fewer lanes. Those may be stuck in one.
 const MOST_REFUSALS: u32 = 1000;
@@ -164,6 +167,7 @@ impl Seat {
         let mut idle = Idle::default();
         loop {
             let events = shared.events.load(Ordering::Acquire);
+            let hints = shared.hints.load(Ordering::Acquire);
             if events != self.seen.replace(events) {
                 hungry = true;
                 self.take_returned();
@@ -198,11 +202,18 @@ impl Seat {
             } else {
                 let sleep = idle.round();
                 if let (Some(sleep), false) = (sleep, self.paused.get()) {
-                    let resident = !self.groups.borrow().is_empty();
-                    shared.sleep(events, resident.then_some(sleep));
+                    shared.sleep(events, hints, self.limit(sleep));
                 }
             }
         }
+    }
+
+    /// How long the thread may sleep that would do so for `sleep`; `None` without end.
+    fn limit(&self, sleep: Duration) -> Option<Duration> {
+        let groups = self.groups.borrow();
+        let ending = groups.iter().any(|group| group.run().cancelled());
+        let longest = if ending { LONGEST_SLEEP_AT_END } else { LONGEST_SLEEP };
+        (!groups.is_empty()).then_some(sleep.min(longest))
     }
 
     /// Takes on a workgroup if there is one for this seat.
@@ -273,6 +284,6 @@ impl Idle {
         if waited >= YIELD_AFTER {
             std::thread::yield_now();
         }
-        self.long.then(|| (waited / 4).min(LONGEST_SLEEP))
+        self.long.then_some(waited / 4)
     }
 }

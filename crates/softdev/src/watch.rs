@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// How often the watch looks, and how much processor time a lane may take until it is suspect.
 const TICK: Duration = Duration::from_millis(10);
+/// How often while all lanes wait.
+const QUIET_TICK: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_millis(5);
 
 /// The same when a seat was lost lately, as the next lane may well do what the last one did, and for how many
@@ -37,7 +39,8 @@ pub(crate) fn run(shared: &Arc<Shared>, seats: &[Arc<Seat>]) {
     let mut looks: Vec<Option<Look>> = seats.iter().map(|_| None).collect();
     let mut busy = 0u32;
     let mut turns = Turns { last: 0, since: Instant::now() };
-    while shared.watch(if busy > 0 { BUSY_TICK } else { TICK }) {
+    let mut tick = TICK;
+    while shared.watch(tick) {
         busy = busy.saturating_sub(1);
         let mut asked = 0;
         for (seat, look) in seats.iter().zip(&mut looks) {
@@ -54,9 +57,15 @@ pub(crate) fn run(shared: &Arc<Shared>, seats: &[Arc<Seat>]) {
         }
         staff(shared);
         let idle = |seat: &&Arc<Seat>| seat.turns.load(Ordering::Relaxed).is_multiple_of(2);
-        if turns.change(shared, 1 + seats.iter().filter(idle).count()) {
+        let idle = seats.iter().filter(idle).count();
+        if turns.change(shared, 1 + idle) {
             busy = BUSY_LOOKS;
         }
+        tick = match busy {
+            0 if idle == seats.len() => QUIET_TICK,
+            0 => TICK,
+            _ => BUSY_TICK,
+        };
     }
 }
 

@@ -78,6 +78,15 @@ pub(crate) trait Backend: Send + Sync {
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>, String>;
     /// Zeroed memory that host and kernels both reach.
     fn pin(&self, bytes: usize) -> Result<Arc<dyn Pinned>, String>;
+    /// Whether a wave that rings while the channel's header says that the host sleeps always calls
+    /// [`Start::notify`].
+    fn has_reliable_hints(&self) -> bool {
+        false
+    }
+    /// Makes lanes look that wait for long, on a device that lets them sleep: called after an answer.
+    fn waker(&self) -> Option<Box<dyn Fn() + Send + Sync>> {
+        None
+    }
     /// Where its kernels' heap comes from.
     fn heap_memory(&self) -> Arc<dyn HeapMemory>;
     /// A kernel that is part of this process, when the device can run such.
