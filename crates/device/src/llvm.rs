@@ -3,10 +3,13 @@
 
 use crate::group::Group;
 use crate::kernel::KernelArg;
-use crate::target;
+use crate::{packet, target};
 use core::panic::Location;
 use hostcall_abi::schema;
 use hostcall_channel::llvm::{Version, client};
+
+/// Polls between looks at whether the launch was cancelled: one read over the link each.
+const POLLS_A_LOOK: u32 = 256;
 
 /// A client that a kernel got as an argument.
 #[derive(Clone, Copy)]
@@ -50,8 +53,14 @@ impl client::Wave for Lanes {
 
     #[inline(always)]
     fn wait(&self, mut poll: impl FnMut() -> bool) {
-        target::wait(|| poll() || target::cancelled());
-        if target::cancelled() && !target::unwinding() {
+        let (region, launch) = (packet::region(), target::params().launch);
+        let (mut polls, mut cancelled) = (0u32, false);
+        target::wait(|| {
+            polls = polls.wrapping_add(1);
+            cancelled = polls.is_multiple_of(POLLS_A_LOOK) && (region.cancelled(launch) || region.stopped());
+            poll() || cancelled
+        });
+        if cancelled && !target::unwinding() {
             target::exit_lane();
         }
     }

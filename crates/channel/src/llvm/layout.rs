@@ -164,11 +164,6 @@ impl Layout {
         (self.ports as usize * 4).next_multiple_of(ALIGN)
     }
 
-    /// The doorbell of [`Version::Doorbell`].
-    const fn doorbell(&self) -> usize {
-        0
-    }
-
     /// Mailbox words that the server writes.
     pub const fn primary(&self) -> usize {
         match self.version {
@@ -202,7 +197,8 @@ impl Layout {
     pub fn client_object(&self, address: u64) -> alloc::vec::Vec<u8> {
         let mut object = alloc::vec![0; self.version.object_bytes()];
         object[..4].copy_from_slice(&self.ports.to_le_bytes());
-        let places = [self.doorbell(), self.primary(), self.secondary(), self.headers(), self.buffers()];
+        // The doorbell, where there is one, comes first.
+        let places = [0, self.primary(), self.secondary(), self.headers(), self.buffers()];
         let pointers = object[8..self.version.locks_offset()].chunks_exact_mut(8);
         for (pointer, place) in pointers.rev().zip(places.into_iter().rev()) {
             pointer.copy_from_slice(&(address + place as u64).to_le_bytes());

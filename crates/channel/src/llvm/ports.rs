@@ -1,7 +1,7 @@
 //! The shared memory, as words.
 
 use super::AtomicU32;
-use super::layout::{BUFFER_WORDS, Layout};
+use super::layout::BUFFER_WORDS;
 use crate::primitive::AtomicU64;
 
 /// A view of the shared memory (invariant PORTS).
@@ -85,6 +85,7 @@ pub(super) fn at<T>(words: &[T], index: usize) -> &T {
 
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod memory {
+    use super::super::layout::Layout;
     use super::*;
     #[cfg(not(loom))]
     use {alloc::boxed::Box, core::ptr::NonNull};
