@@ -34,6 +34,10 @@ impl Image {
             return Err(BuildError::NoKernel { name: package.name.clone() });
         }
 
+        let bytes = match target {
+            Target::Nvptx { .. } => bound_lanes(&bytes),
+            _ => bytes,
+        };
         let path = folder.join(&package.library).with_extension(target.extension());
         // Renamed into place: a process that has the old image mapped keeps the old file.
         let new = path.with_extension(format!("{}.new", std::process::id()));
@@ -70,9 +74,38 @@ fn kernel_names(image: &[u8]) -> Vec<String> {
     names.into_iter().collect()
 }
 
+/// PTX whose every kernel says that its workgroups have up to 1024 lanes, as a grid allows on every device.
+/// Without that, NVIDIA's compiler may give a lane up to 255 registers, of which a multiprocessor has enough
+/// for 256 lanes, and larger workgroups cannot start. One workgroup a multiprocessor is enough: without that
+/// it may aim at two, with half of the registers.
+fn bound_lanes(ptx: &[u8]) -> Vec<u8> {
+    const MOST_LANES: &[u8] = b".maxntid 1024, 1, 1\n.minnctapersm 1\n";
+    let mut bounded = Vec::with_capacity(ptx.len() + 4096);
+    let mut in_parameters = false;
+    for line in ptx.split_inclusive(|byte| *byte == b'\n') {
+        bounded.extend(line);
+        in_parameters |= line.starts_with(b".visible .entry ") || line.starts_with(b".entry ");
+        if in_parameters && line.trim_ascii_end().ends_with(b")") {
+            bounded.extend(MOST_LANES);
+            in_parameters = false;
+        }
+    }
+    bounded
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernels_are_bounded_and_functions_are_not() {
+        let ptx =
+            ".visible .entry a(\n\t.param .b64 a_0\n)\n{\n}\n.func f(\n)\n{\n}\n.visible .entry b()\n{\n}\n";
+        let bound = ")\n.maxntid 1024, 1, 1\n.minnctapersm 1\n";
+        let expected =
+            ptx.replace("a_0\n)\n", &format!("a_0\n{bound}")).replace("b()\n", &format!("b({bound}"));
+        assert_eq!(String::from_utf8(bound_lanes(ptx.as_bytes())).unwrap(), expected);
+    }
 
     #[test]
     fn kernels_are_found_in_symbol_tables_and_in_text() {

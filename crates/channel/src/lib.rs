@@ -1,7 +1,8 @@
 //! hostcall's own channel: everything that touches memory which host and device share.
 //!
 //! [`device`] is what a lane does, [`host`] what the server does; each hop of a call has its function in
-//! one of them. The words' formats and places are [`hostcall_abi`]'s.
+//! one of them. The words' formats and places are [`hostcall_abi`]'s. [`llvm`] is LLVM's protocol, apart from
+//! the rest.
 //!
 //! # Invariants
 //!
@@ -22,6 +23,7 @@ pub mod device;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub mod host;
 mod laps;
+pub mod llvm;
 mod primitive;
 mod region;
 

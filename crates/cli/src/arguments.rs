@@ -1,7 +1,9 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand};
+use hostcall::Grid;
 use hostcall_build::Target;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -48,15 +50,27 @@ pub enum Command {
 
 #[derive(Args)]
 pub struct RunOptions {
-    /// Device to run on, as `hostcall devices` names it
-    #[arg(long, default_value = "cpu")]
-    pub device: String,
+    /// Device to run on, as `hostcall devices` names it; if absent, one that runs the image, and `cpu` for a package
+    #[arg(long)]
+    pub device: Option<String>,
     /// Lanes of each workgroup: N or X,Y,Z; the program's own default if absent
-    #[arg(long, value_parser = extent)]
+    #[arg(long, alias = "threads-x", value_parser = extent)]
     pub threads: Option<[u32; 3]>,
+    /// Lanes of each workgroup in y
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub threads_y: Option<u32>,
+    /// Lanes of each workgroup in z
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub threads_z: Option<u32>,
     /// Workgroups: N or X,Y,Z; the program's own default if absent
-    #[arg(long, value_parser = extent)]
+    #[arg(long, alias = "blocks-x", value_parser = extent)]
     pub blocks: Option<[u32; 3]>,
+    /// Workgroups in y
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub blocks_y: Option<u32>,
+    /// Workgroups in z
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub blocks_z: Option<u32>,
     /// Lanes of a wave on the software device: 32 or 64
     #[arg(long, default_value = "32", value_parser = wave)]
     pub wave: u32,
@@ -66,13 +80,57 @@ pub struct RunOptions {
     /// Sets an environment variable of the program, which sees no others
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     pub env: Vec<(String, String)>,
+    /// Gives the program this process's environment variables too
+    #[arg(long)]
+    pub inherit_env: bool,
     /// Folder whose files the program can reach; `/` opens all
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     pub dir: PathBuf,
+    /// Prints what the program's kernels need of the device to standard error: registers, stack, shared memory
+    #[arg(long)]
+    pub print_resource_usage: bool,
+    #[command(flatten)]
+    pub llvm: LlvmOptions,
     /// Folder of the program's package, or an image built before; then the program's own arguments
     // One argument: after its first value clap looks at nothing more.
     #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARGUMENTS"], num_args = 1..)]
     pub program: Vec<String>,
+}
+
+/// What only programs that were linked with LLVM's GPU libc look at.
+#[derive(Args)]
+#[command(next_help_heading = "Programs linked with LLVM's GPU libc")]
+pub struct LlvmOptions {
+    /// Calls that can be on their way at once
+    #[arg(long, value_name = "N", default_value = "4096", value_parser = clap::value_parser!(u32).range(1..))]
+    pub ports: u32,
+    /// Bytes of stack of each lane
+    #[arg(long, value_name = "BYTES")]
+    pub stack: Option<usize>,
+    /// Lets `system` run commands
+    #[arg(long)]
+    pub allow_system: bool,
+}
+
+impl RunOptions {
+    /// Workgroups and lanes, with the program's own where the user names none.
+    pub fn grid(&self, default_workgroups: u32, default_lanes: u32) -> Grid {
+        let sizes = |all: Option<[u32; 3]>, default: u32, y: Option<u32>, z: Option<u32>| {
+            let [default_x, default_y, default_z] = all.unwrap_or([default, 1, 1]);
+            [default_x, y.unwrap_or(default_y), z.unwrap_or(default_z)]
+        };
+        Grid::new_3d(
+            sizes(self.blocks, default_workgroups, self.blocks_y, self.blocks_z),
+            sizes(self.threads, default_lanes, self.threads_y, self.threads_z),
+        )
+    }
+
+    /// The program's environment variables: a later one of the same name counts.
+    pub fn variables(&self) -> Vec<(String, String)> {
+        let text = |text: OsString| text.to_string_lossy().into_owned();
+        let inherited = self.inherit_env.then(std::env::vars_os).into_iter().flatten();
+        inherited.map(|(name, value)| (text(name), text(value))).chain(self.env.iter().cloned()).collect()
+    }
 }
 
 fn extent(text: &str) -> Result<[u32; 3], String> {

@@ -1,114 +1,104 @@
-//! What the user names as a program, made into an image for a device.
+//! What the user names as a program: a package's folder, which is built for the device, or an image.
 
+use hostcall::Device;
+use hostcall::device::devices;
+use hostcall::image::{Calls, ImageInfo, identify};
 use hostcall_build::{BuildError, Progress, Request, Target};
+use std::error::Error;
 use std::path::{Path, PathBuf};
 
-/// The kinds of image, told apart by content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Cpu,
-    Nvidia,
-    Amd,
+/// A program that was found, and read if it is a file.
+pub enum Program {
+    /// A package's folder.
+    Package(PathBuf),
+    /// An image of kernels that call by hostcall's own channel, with a `main`.
+    Image(PathBuf, ImageInfo),
+    /// An image that was linked with LLVM's GPU libc.
+    Llvm(PathBuf, ImageInfo),
 }
 
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Kind::Cpu => "the software device",
-            Kind::Nvidia => "NVIDIA GPUs",
-            Kind::Amd => "AMD GPUs",
+impl Program {
+    /// Finds what `name` stands for.
+    ///
+    /// # Errors
+    /// A sentence, when it is nothing that could be run.
+    pub fn find(name: &str) -> Result<Self, Box<dyn Error>> {
+        let unreadable = |error| format!("cannot read the program {name}: {error}");
+        let path = Path::new(name);
+        if path.metadata().map_err(unreadable)?.is_dir() {
+            return Ok(Self::Package(path.into()));
+        }
+        let path = path.canonicalize().map_err(unreadable)?;
+        let info =
+            identify(&std::fs::read(&path).map_err(unreadable)?).map_err(|why| format!("{name}: {why}"))?;
+        match &info.calls {
+            Calls::Hostcall(kernels) if kernels.iter().any(|kernel| kernel == "main") => Ok(Self::Image(path, info)),
+            Calls::Hostcall(_) => Err(BuildError::NoMain { image: name.into() }.into()),
+            Calls::Llvm(_) => Ok(Self::Llvm(path, info)),
+            _ => Err(format!(
+                "{name} has no main kernel: a program is built by `hostcall build`, or linked with LLVM's GPU libc, \
+                 which gives it the kernels _begin, _start and _end"
+            )
+            .into()),
         }
     }
 
-    fn of_target(target: &Target) -> Self {
-        match target {
-            Target::Nvptx { .. } => Kind::Nvidia,
-            Target::Amdgpu { .. } => Kind::Amd,
-            _ => Kind::Cpu,
-        }
-    }
-
-    fn of_image(image: &[u8]) -> Option<Self> {
-        /// `e_machine` of this process's own shared objects.
-        const EM_HOST: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
-        const EM_AMDGPU: u16 = 224;
-        const ET_DYN: u16 = 3;
-        let half = |at: usize| Some(u16::from_le_bytes([*image.get(at)?, *image.get(at + 1)?]));
-        if image.starts_with(b"\x7fELF") {
-            return match (half(16)?, half(18)?) {
-                (ET_DYN, EM_HOST) => Some(Kind::Cpu),
-                (_, EM_AMDGPU) => Some(Kind::Amd),
-                _ => None,
-            };
-        }
-        let start = image.trim_ascii_start();
-        (start.starts_with(b"//") || start.starts_with(b".version")).then_some(Kind::Nvidia)
-    }
-}
-
-/// Finds the image that `program` stands for, building it for `target` if it is a package's folder.
-///
-/// # Errors
-/// A sentence.
-pub fn find(program: &str, target: &Target) -> Result<PathBuf, Box<dyn std::error::Error>> {
-    let path = Path::new(program);
-    let unreadable = |error| format!("cannot read the program {program}: {error}");
-    if path.metadata().map_err(unreadable)?.is_dir() {
-        let request = Request {
-            package: path.into(),
-            target: target.clone(),
-            target_dir: None,
-            progress: Progress::Inherit,
+    /// The device to run on when the user names none: the first that an image is for, or else the software device.
+    ///
+    /// # Errors
+    /// A sentence, when an image is for a kind of device that is not there.
+    pub fn device(&self) -> Result<String, Box<dyn Error>> {
+        let (path, info) = match self {
+            Self::Package(_) => return Ok("cpu".into()),
+            Self::Image(path, info) | Self::Llvm(path, info) => (path, info),
         };
-        let image = hostcall_build::build(&request)?;
-        image.require_main()?;
-        return Ok(image.path);
+        let kind = info.target.device_kind();
+        let of_kind = |name: &str| name.split(':').next() == Some(kind);
+        let first = devices().into_iter().find(|device| of_kind(&device.name)).expect("every kind is listed");
+        match first.unavailable {
+            None => Ok(first.name),
+            Some(why) => {
+                let (program, target) = (path.display(), &info.target);
+                Err(format!("{program} was built for {target}, and {} cannot be used: {why}", first.name)
+                    .into())
+            }
+        }
     }
 
-    let bytes = std::fs::read(path).map_err(unreadable)?;
-    let kind = Kind::of_image(&bytes).ok_or_else(|| {
-        format!(
-            "{program} is no image of a program: name one that `hostcall build` made, or a package's folder"
-        )
-    })?;
-    let wanted = Kind::of_target(target);
-    if kind != wanted {
-        let (has, wants) = (kind.name(), wanted.name());
-        return Err(format!(
-            "{program} was built for {has}, not for {wants}: build it with `hostcall build --target {target}`"
-        )
-        .into());
-    }
-    // Before it is loaded: any shared object may run code of its own then.
-    const MAIN: &[u8] = b"hostcall_kernel_info_main";
-    if !bytes.windows(MAIN.len()).any(|window| window == MAIN) {
-        return Err(BuildError::NoMain { image: path.into() }.into());
-    }
-    Ok(path.canonicalize().map_err(unreadable)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn elf(kind: u8, machine: u8) -> Vec<u8> {
-        let mut image = b"\x7fELF\x02\x01\x01".to_vec();
-        image.resize(16, 0);
-        image.extend([kind, 0, machine, 0]);
-        image
-    }
-
-    #[test]
-    fn images_are_told_apart() {
-        let host = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
-        assert_eq!(Kind::of_image(&elf(3, host)), Some(Kind::Cpu));
-        assert_eq!(Kind::of_image(&elf(3, 224)), Some(Kind::Amd));
-        assert_eq!(Kind::of_image(&elf(2, host)), None);
-        assert_eq!(Kind::of_image(&elf(3, 40)), None);
-        assert_eq!(Kind::of_image(&elf(3, host)[..17]), None);
-        assert_eq!(Kind::of_image(b"//\n// Generated by LLVM"), Some(Kind::Nvidia));
-        assert_eq!(Kind::of_image(b"\n.version 6.3"), Some(Kind::Nvidia));
-        assert_eq!(Kind::of_image(b"#!/bin/sh\n"), None);
-        assert_eq!(Kind::of_image(b""), None);
+    /// The image for the device, built if the program is a package.
+    ///
+    /// # Errors
+    /// A sentence, when it does not build or is for another device.
+    pub fn image_for(&self, device: &Device) -> Result<PathBuf, Box<dyn Error>> {
+        let wanted = device.target();
+        match self {
+            Self::Package(folder) => {
+                let target = Target::parse(&wanted)?;
+                let request = Request {
+                    package: folder.clone(),
+                    target,
+                    target_dir: None,
+                    progress: Progress::Inherit,
+                };
+                let image = hostcall_build::build(&request)?;
+                image.require_main()?;
+                Ok(image.path)
+            }
+            Self::Image(path, info) | Self::Llvm(path, info) if info.target.runs_on(&wanted) => {
+                Ok(path.clone())
+            }
+            Self::Image(path, info) => {
+                let (program, target) = (path.display(), &info.target);
+                Err(format!(
+                    "{program} was built for {target}, not for {wanted}: build it with `hostcall build --target {wanted}`"
+                )
+                .into())
+            }
+            Self::Llvm(path, info) => {
+                let (program, target) = (path.display(), &info.target);
+                Err(format!("{program} was built for {target}, not for {wanted}: link it for that device")
+                    .into())
+            }
+        }
     }
 }

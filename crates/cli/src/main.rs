@@ -5,6 +5,7 @@
 mod arguments;
 mod bench;
 mod image;
+mod llvm;
 mod package;
 mod run;
 

@@ -1,11 +1,11 @@
 //! `hostcall run`: one program from start to end.
 
 use crate::arguments::RunOptions;
-use crate::{Outcome, complain, image};
+use crate::image::Program;
+use crate::{Outcome, complain, llvm};
 use hostcall::device::{Error, LoadedKernel};
 use hostcall::services::Builtins;
 use hostcall::{Device, Grid, LaunchFailure};
-use hostcall_build::Target;
 use signal_hook::consts::{SIGINT, SIGPIPE, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ const PANICKED: i32 = 101;
 const TIMED_OUT: i32 = 124;
 
 /// What the exit code of a process that a signal ends is above.
-const BY_SIGNAL: i32 = 128;
+pub const BY_SIGNAL: i32 = 128;
 
 /// How long a cancelled program may take to end. The software device ends lanes by force after a second.
 const GRACE: Duration = Duration::from_secs(2);
@@ -28,11 +28,14 @@ const GRACE: Duration = Duration::from_secs(2);
 const MAX_NAMED: usize = 16;
 
 /// What ends the wait for the program.
-enum Event {
-    Ended(Result<(), Error>),
+pub enum Event {
+    /// With its exit code.
+    Ended(Result<i32, Error>),
     Signal(i32),
     /// Nobody reads standard output any more.
     BrokenPipe,
+    /// The program did what it must not, and cannot go on.
+    Broken(String),
 }
 
 /// Runs the program that the options name.
@@ -41,69 +44,102 @@ enum Event {
 /// A sentence, when it cannot be run.
 pub fn run(options: RunOptions) -> Outcome {
     let (sender, events) = mpsc::channel();
+    let program = Program::find(&options.program[0])?;
+    let device = match &options.device {
+        Some(device) => device.clone(),
+        None => program.device()?,
+    };
+    let device = open(&device, &program, &options, sender.clone())?;
+    let image = program.image_for(&device)?;
+    let started = match program {
+        Program::Llvm(..) => llvm::start(&device, &image, &options, sender),
+        Program::Package(_) | Program::Image(..) => {
+            let kernel = device.load(image)?.kernel("main")?;
+            start(&device, &kernel, &options, sender)
+        }
+    };
+    wait(&device, &started?, options.timeout, &events)
+}
+
+/// A program that runs.
+pub struct Started {
+    pub grid: Grid,
+    /// Its calls can be cancelled, and the device tells what it waits for.
+    pub can_cancel: bool,
+}
+
+fn open(name: &str, program: &Program, options: &RunOptions, sender: Sender<Event>) -> Result<Device, Error> {
     let dir = options.dir.display();
     let builtins = options
-        .env
-        .iter()
+        .variables()
+        .into_iter()
         .fold(Builtins::builder(), |builtins, (name, value)| builtins.env(name, value))
         .dir(&options.dir)
         .args(&options.program)
-        .stdout(Stdout(sender.clone()))
+        .stdout(Stdout(sender))
         .build()
-        .map_err(|error| format!("cannot open the folder {dir}: {error}"))?;
-    let device = Device::builder(&options.device)
+        .map_err(|error| Error::Device(format!("cannot open the folder {dir}: {error}")))?;
+    let mut device = Device::builder(name)
         .wave_size(options.wave)
         .builtins(builtins)
         // A program may wait for its input as long as it likes.
-        .server(|server| server.stall_report(Duration::MAX, |_| ()))
-        .open()?;
-
-    let kernel =
-        device.load(image::find(&options.program[0], &Target::parse(&device.target())?)?)?.kernel("main")?;
-    let grid = grid(&kernel, &options);
-    start(&device, &kernel, grid, sender)?;
-    wait(&device, grid, options.timeout, &events)
+        .server(|server| server.stall_report(Duration::MAX, |_| ()));
+    if let Program::Llvm(..) = program {
+        // It makes no calls by the device's own channel.
+        device = device.slots(1);
+    }
+    device.open()
 }
 
-fn grid(kernel: &LoadedKernel, options: &RunOptions) -> Grid {
-    let one_dimension = |size: u64| [u32::try_from(size).unwrap_or(u32::MAX).max(1), 1, 1];
-    let info = kernel.info();
-    Grid::new_3d(
-        options.blocks.unwrap_or_else(|| one_dimension(info.default_workgroups)),
-        options.threads.unwrap_or_else(|| one_dimension(info.default_lanes)),
-    )
-}
-
-/// Launches the program, and has its end and signals sent to the channel of `sender`.
-fn start(device: &Device, kernel: &LoadedKernel, grid: Grid, sender: Sender<Event>) -> Result<(), Error> {
+/// Has signals sent to the channel of `sender`.
+pub fn watch_signals(sender: Sender<Event>) -> Result<(), Error> {
     let no_thread = |error: io::Error| Error::Device(format!("cannot watch for signals: {error}"));
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(no_thread)?;
-    let for_signals = sender.clone();
     std::thread::spawn(move || {
         for signal in signals.forever() {
             // The receiver is gone when the process is about to end.
-            let _ = for_signals.send(Event::Signal(signal));
+            let _ = sender.send(Event::Signal(signal));
         }
     });
+    Ok(())
+}
 
+/// Launches the program, and has its end and signals sent to the channel of `sender`.
+fn start(
+    device: &Device,
+    kernel: &LoadedKernel,
+    options: &RunOptions,
+    sender: Sender<Event>,
+) -> Result<Started, Error> {
+    let at_most = |size: u64| u32::try_from(size).unwrap_or(u32::MAX).max(1);
+    let info = kernel.info();
+    let grid = options.grid(at_most(info.default_workgroups), at_most(info.default_lanes));
+    if options.print_resource_usage {
+        match kernel.resources() {
+            Some(resources) => eprintln!("{resources}"),
+            None => complain("the device does not say what kernels need of it"),
+        }
+    }
+    watch_signals(sender.clone())?;
     let stream = device.stream()?;
     kernel.launch(&stream, grid)?;
     let device = device.clone();
     std::thread::spawn(move || {
         let result = stream.synchronize();
         device.builtins().stdio().flush();
-        let _ = sender.send(Event::Ended(result));
+        let _ = sender.send(Event::Ended(result.map(|()| device.exit_code().unwrap_or(0))));
     });
-    Ok(())
+    Ok(Started { grid, can_cancel: true })
 }
 
-fn wait(device: &Device, grid: Grid, timeout: Option<Duration>, events: &Receiver<Event>) -> Outcome {
+fn wait(device: &Device, started: &Started, timeout: Option<Duration>, events: &Receiver<Event>) -> Outcome {
     let event = match timeout {
         Some(timeout) => events.recv_timeout(timeout),
         None => events.recv().map_err(Into::into),
     };
     let (code, why) = match event {
-        Ok(Event::Ended(result)) => return Ok(exit_code(device, result)),
+        Ok(Event::Ended(result)) => return Ok(exit_code(result)),
+        Ok(Event::Broken(why)) => return Err(why.into()),
         Ok(Event::BrokenPipe) => (BY_SIGNAL + SIGPIPE, None),
         Ok(Event::Signal(signal)) => (BY_SIGNAL + signal, Some("interrupted".to_owned())),
         Err(RecvTimeoutError::Timeout) => {
@@ -113,30 +149,37 @@ fn wait(device: &Device, grid: Grid, timeout: Option<Duration>, events: &Receive
         Err(RecvTimeoutError::Disconnected) => unreachable!("the signals' thread keeps the channel open"),
     };
     if let Some(why) = why {
-        complain(format!("{why}: {}", report(device, grid)));
+        complain(format!("{why}: {}", report(device, started)));
     }
-    device.cancel_all();
-    // A second signal ends the wait too.
-    let _ = events.recv_timeout(GRACE);
+    if started.can_cancel {
+        device.cancel_all();
+        // A second signal ends the wait too.
+        let _ = events.recv_timeout(GRACE);
+    }
     Ok(code)
 }
 
-fn exit_code(device: &Device, result: Result<(), Error>) -> i32 {
-    let Err(error) = result else { return device.exit_code().unwrap_or(0) };
-    complain(&error);
-    match error {
-        Error::Launch { failure: LaunchFailure::Panicked(_), .. } => PANICKED,
-        _ => 1,
-    }
+fn exit_code(result: Result<i32, Error>) -> i32 {
+    result.unwrap_or_else(|error| {
+        complain(&error);
+        match error {
+            Error::Launch { failure: LaunchFailure::Panicked(_), .. } => PANICKED,
+            _ => 1,
+        }
+    })
 }
 
 /// What the lanes of the launch wait for.
-fn report(device: &Device, grid: Grid) -> String {
+fn report(device: &Device, Started { grid, can_cancel }: &Started) -> String {
     let stalls = device.waiting();
     if stalls.is_empty() {
         let lanes: u64 = grid.workgroups.iter().chain(&grid.lanes).map(|n| u64::from(*n)).product();
-        let lanes = if lanes == 1 { "1 lane runs".into() } else { format!("{lanes} lanes run") };
-        return format!("{lanes} without waiting for a call");
+        return match (lanes, can_cancel) {
+            (1, true) => "1 lane runs without waiting for a call".into(),
+            (_, true) => format!("{lanes} lanes run without waiting for a call"),
+            (1, false) => "1 lane has not ended".into(),
+            (_, false) => format!("not all of {lanes} lanes have ended"),
+        };
     }
     let mut report = format!("{} call(s) wait for the host", stalls.len());
     for stall in stalls.iter().take(MAX_NAMED) {

@@ -74,16 +74,24 @@ fn files_that_are_no_image_for_the_device_are_refused() {
         fs::write(&path, bytes).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    says(&refused(1, &["run", &file("text", b"hello")]), "no image of a program");
-    says(&refused(1, &["run", &file("empty", b"")]), "no image of a program");
-    says(&refused(1, &["run", &file("ptx", b"//\n.version 6.3\n")]), "built for NVIDIA GPUs");
-    let mut code_object = b"\x7fELF\x02\x01\x01\x40\x03\0\0\0\0\0\0\0".to_vec();
-    code_object.extend([3, 0, 224, 0]);
-    says(&refused(1, &["run", &file("amd", &code_object)]), "built for AMD GPUs");
+    let run = |name: &str, bytes: &[u8]| refused(1, &["run", "--device", "cpu", &file(name, bytes)]);
+    says(&run("text", b"hello"), "no image of a program");
+    says(&run("empty", b""), "no image of a program");
+    says(&run("bitcode", b"BC\xc0\xde"), "LLVM's intermediate code");
+    says(&run("fat", b"\x50\xed\x55\xba"), "fat binary");
+    let ptx = b"//\n.version 6.3\n.target sm_70\n";
+    says(&run("ptx", ptx), "no main kernel");
+    let ours =
+        [ptx, &b".visible .entry hostcall_kernel_main(\n.global .b8 hostcall_kernel_info_main[64];\n"[..]];
+    says(&run("ours.ptx", &ours.concat()), "built for NVIDIA GPUs from sm_70 on, not for cpu");
+    let llvm = [ptx, &b".entry _begin(\n.entry _start(\n.entry _end(\n"[..]].concat();
+    says(&run("llvm.ptx", &llvm), "built for NVIDIA GPUs from sm_70 on, not for cpu");
+    let host = fs::read(env!("CARGO_BIN_EXE_hostcall")).unwrap();
+    says(&run("host", &host), "for this computer's processor");
 
     let image = fs::read(acts()).unwrap();
     let library = image[..64].to_vec();
-    says(&refused(1, &["run", &file("library.so", &library)]), "no main kernel");
+    says(&run("library.so", &library), "damaged ELF file");
     let unreadable = file("unreadable", &image);
     fs::set_permissions(&unreadable, PermissionsExt::from_mode(0o000)).unwrap();
     // The superuser reads it all the same.

@@ -66,21 +66,65 @@ fn c_name(name: &str) -> Result<CString, Error> {
 }
 
 impl Module {
-    /// The bytes that the variable `name` has now.
-    ///
-    /// # Errors
-    /// When the module has no such variable.
-    pub fn variable(&self, name: &str) -> Result<Vec<u8>, Error> {
+    /// Address and length in bytes of the variable `name`.
+    fn find(&self, name: &str) -> Result<(u64, usize), Error> {
         let (symbol, mut address, mut len) = (c_name(name)?, 0, 0);
         let doing = || format!("looking for the variable {name}");
         // SAFETY: LOADED; name and results live through the call.
         self.gpu.run(doing, || unsafe {
             sys::cuModuleGetGlobal_v2(&mut address, &mut len, self.handle.0, symbol.as_ptr())
         })?;
+        Ok((address, len))
+    }
+
+    /// The bytes that the variable `name` has now.
+    ///
+    /// # Errors
+    /// When the module has no such variable.
+    pub fn variable(&self, name: &str) -> Result<Vec<u8>, Error> {
+        let (address, len) = self.find(name)?;
         let mut bytes = vec![0; len];
         // SAFETY: the driver says that the variable lies there; the module keeps it.
         unsafe { self.gpu.read(address, &mut bytes) }?;
         Ok(bytes)
+    }
+
+    /// Sets the first bytes of the variable `name`.
+    ///
+    /// # Errors
+    /// When the module has no such variable, or it is shorter.
+    pub fn set_variable(&self, name: &str, bytes: &[u8]) -> Result<(), Error> {
+        let (address, len) = self.find(name)?;
+        if bytes.len() > len {
+            return Err(Error {
+                doing: format!("setting the variable {name}"),
+                name: "out of bounds".into(),
+                text: format!("it has {len} bytes, not {}", bytes.len()),
+                is_fault: false,
+            });
+        }
+        // SAFETY: the driver says that the variable lies there; the module keeps it.
+        unsafe { self.gpu.write(address, bytes) }
+    }
+
+    /// Writes to where the pointer `name` of the module points.
+    ///
+    /// # Errors
+    /// When the module has no such variable, or the driver finds no memory there.
+    ///
+    /// # Safety
+    /// The module keeps `bytes.len()` bytes there.
+    pub unsafe fn write_where_pointed(&self, name: &str, bytes: &[u8]) -> Result<(), Error> {
+        let pointer = self.variable(name)?;
+        let address = pointer.first_chunk().map(|address| u64::from_le_bytes(*address));
+        let address = address.filter(|address| *address != 0).ok_or_else(|| Error {
+            doing: format!("following the pointer {name}"),
+            name: "no pointer".into(),
+            text: "it points to nothing".into(),
+            is_fault: false,
+        })?;
+        // SAFETY: the caller vouches for the memory.
+        unsafe { self.gpu.write(address, bytes) }
     }
 
     /// The kernel `name`, ready to be launched.
@@ -101,13 +145,15 @@ impl Module {
             Ok(value as u32)
         };
         use CUfunction_attribute::*;
-        let static_bytes = attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
+        let shared_bytes = attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
         let function = Function {
             module: self.clone(),
             handle: Handle(handle),
             registers: attribute(CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+            stack_bytes: attribute(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+            shared_bytes,
             most_lanes: attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
-            most_shared_bytes: self.gpu.info().block_shared_bytes.saturating_sub(static_bytes),
+            most_shared_bytes: self.gpu.info().block_shared_bytes.saturating_sub(shared_bytes),
         };
         // Without it a launch gets 48 KiB at most.
         let (limit, bytes) = (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, function.most_shared_bytes);
@@ -122,6 +168,8 @@ pub struct Function {
     module: Arc<Module>,
     handle: Handle<sys::CUfunc_st>,
     registers: u32,
+    stack_bytes: u32,
+    shared_bytes: u32,
     most_lanes: u32,
     most_shared_bytes: u32,
 }
@@ -137,6 +185,16 @@ impl Function {
         self.registers
     }
 
+    /// Bytes of stack that each lane needs, as far as the compiler knows: not for what it calls through pointers.
+    pub fn stack_bytes(&self) -> u32 {
+        self.stack_bytes
+    }
+
+    /// Bytes of shared memory that a block has besides what a launch asks for.
+    pub fn shared_bytes(&self) -> u32 {
+        self.shared_bytes
+    }
+
     /// Most lanes that a block can have.
     pub fn most_lanes(&self) -> u32 {
         self.most_lanes
@@ -147,8 +205,8 @@ impl Function {
         self.most_shared_bytes
     }
 
-    /// Starts `blocks` blocks in one dimension, of `lanes` lanes in x, y and z, with `shared_bytes` bytes of
-    /// dynamic shared memory each, on a stream of their own.
+    /// Starts `blocks` blocks of `lanes` lanes, both in x, y and z, with `shared_bytes` bytes of dynamic shared memory
+    /// for each block, on a stream of their own.
     ///
     /// # Errors
     /// When the GPU has no room for such a block, or a kernel failed before.
@@ -158,7 +216,7 @@ impl Function {
     /// they refer to is the kernel's to use until the launch has ended.
     pub unsafe fn launch(
         &self,
-        blocks: u32,
+        blocks: [u32; 3],
         lanes: [u32; 3],
         shared_bytes: u32,
         arguments: &mut [*mut c_void],
@@ -170,12 +228,24 @@ impl Function {
             _module: self.module.clone(),
             gpu: gpu.clone(),
         };
-        let ([x, y, z], stream) = (lanes, launch.stream.0);
+        let ([x, y, z], [across, down, deep], stream) = (lanes, blocks, launch.stream.0);
         let (arguments, extra) = (arguments.as_mut_ptr(), std::ptr::null_mut());
         let doing = || "launching the kernel".to_string();
         // SAFETY: LOADED; the caller vouches for the arguments, which the driver copies.
         gpu.run(doing, || unsafe {
-            sys::cuLaunchKernel(self.handle.0, blocks, 1, 1, x, y, z, shared_bytes, stream, arguments, extra)
+            sys::cuLaunchKernel(
+                self.handle.0,
+                across,
+                down,
+                deep,
+                x,
+                y,
+                z,
+                shared_bytes,
+                stream,
+                arguments,
+                extra,
+            )
         })?;
         Ok(launch)
     }

@@ -121,14 +121,21 @@ impl Gpu {
             idle: Mutex::default(),
             fault: OnceLock::new(),
         });
-        let opening = || format!("opening GPU {}", gpu.info.index);
-        // SAFETY: LOADED, with the GPU's context.
-        gpu.run(opening, || unsafe {
-            sys::cuCtxSetLimit(sys::CUlimit::CU_LIMIT_STACK_SIZE, Self::STACK_BYTES)
-        })?;
+        gpu.set_stack_bytes(Self::STACK_BYTES)?;
         let _ = gpu.copies.set(gpu.new_stream()?);
         gpu.keep_freed_memory()?;
         Ok(gpu)
+    }
+
+    /// Sets the bytes of stack of each lane, for kernels launched from now on. The driver may wait for those that
+    /// run.
+    ///
+    /// # Errors
+    /// When the GPU has no such stacks.
+    pub fn set_stack_bytes(&self, bytes: usize) -> Result<(), Error> {
+        let doing = || format!("giving each lane a stack of {bytes} bytes");
+        // SAFETY: LOADED, with the GPU's context.
+        self.run(doing, || unsafe { sys::cuCtxSetLimit(sys::CUlimit::CU_LIMIT_STACK_SIZE, bytes) })
     }
 
     /// Lets the driver keep freed memory for the next allocation: giving it back may wait for kernels.

@@ -48,6 +48,23 @@ impl Gpu {
     }
 }
 
+impl Gpu {
+    /// Writes memory that the GPU has at `address`, such as a module's variable.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    ///
+    /// # Safety
+    /// The GPU has `bytes.len()` bytes at `address` while this runs.
+    pub(crate) unsafe fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Error> {
+        let doing = || format!("writing {} bytes of GPU memory", bytes.len());
+        let from = bytes.as_ptr().cast();
+        // SAFETY: LOADED; the caller vouches for the target, and `bytes` lives until the copy is over.
+        self.run(doing, || unsafe { sys::cuMemcpyHtoDAsync_v2(address, from, bytes.len(), self.copies()) })?;
+        self.finish_copies(doing)
+    }
+}
+
 impl DeviceMemory {
     /// Address on the GPU.
     pub fn address(&self) -> u64 {
@@ -71,12 +88,9 @@ impl DeviceMemory {
     /// # Errors
     /// When they do not fit, or a kernel failed before.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
-        let doing = || format!("writing {} bytes of GPU memory", bytes.len());
-        let (to, from) = (self.at(offset, bytes.len())?, bytes.as_ptr().cast());
-        let gpu = &self.gpu;
-        // SAFETY: LOADED; `at` checked the target, and `bytes` lives until the copy is over.
-        gpu.run(doing, || unsafe { sys::cuMemcpyHtoDAsync_v2(to, from, bytes.len(), gpu.copies()) })?;
-        gpu.finish_copies(doing)
+        let to = self.at(offset, bytes.len())?;
+        // SAFETY: `at` checked the target, which `self` keeps.
+        unsafe { self.gpu.write(to, bytes) }
     }
 
     /// Copies from `offset`. Waits for the copy, and for no kernel.

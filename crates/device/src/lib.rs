@@ -29,6 +29,7 @@ pub mod heap;
 pub mod io;
 pub mod kernel;
 mod lane;
+pub mod llvm;
 mod packet;
 mod panics;
 mod pending;

@@ -1,11 +1,14 @@
 //! Lines that a device prints and the host formats: how arguments are encoded ([`tags`]), and, on the host,
-//! Rust's format strings parsed ([`Format::parse`]) and rendered ([`Format::render`]) at run time.
+//! Rust's format strings parsed ([`Format::parse`]) and rendered ([`Format::render`]) at run time. Lines of C programs
+//! are formatted by [`c`].
 #![no_std]
 #![forbid(unsafe_code)]
 
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 extern crate alloc;
 
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+pub mod c;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod parse;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]

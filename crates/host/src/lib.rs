@@ -7,6 +7,8 @@
 
 pub mod device;
 mod hostcall;
+pub mod image;
+pub mod llvm;
 pub mod server;
 pub mod services;
 

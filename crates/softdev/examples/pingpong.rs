@@ -105,6 +105,7 @@ fn lane(executor: &Executor) -> f64 {
         params,
         keep_alive: Box::new(Arc::clone(&table)),
         notify: Arc::new(|| ()),
+        on_failure: Arc::new(|| ()),
         kernel_name: "pingpong".into(),
     };
     // SAFETY: the kernel gets the address that it asks for, of a table that the launch keeps alive.

@@ -6,6 +6,10 @@ use std::time::Duration;
 pub struct Config {
     /// Threads that run lanes. At least 1.
     pub threads: usize,
+    /// Threads that may be added while lanes keep theirs to themselves: one for each lane that runs for
+    /// milliseconds without an operation while other lanes of its thread could go on. Once there are as many,
+    /// such lanes hold up the others of their threads.
+    pub spare_threads: usize,
     /// Lanes of a full wave: 32 or 64.
     pub wave_size: u32,
     /// Waves resident at once, over all launches.
@@ -22,12 +26,13 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// One thread less than the machine has, waves of 32, 8192 resident waves and lanes, stacks of 64 KiB, one
+    /// One thread less than the machine has, 1024 spare ones, waves of 32, 8192 resident waves and lanes, stacks of 64 KiB, one
     /// second of grace, no faults.
     fn default() -> Config {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Config {
             threads: (cores - 1).max(1),
+            spare_threads: 1024,
             wave_size: 32,
             resident_waves: 8192,
             resident_lanes: 8192,

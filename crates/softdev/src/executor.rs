@@ -1,17 +1,17 @@
 use crate::config::Config;
 use crate::launch::{Grid, Launch, LaunchError, LaunchHandle, Run, Tally};
-use crate::thread::Thread;
-use crate::trap;
-use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::seat::Seat;
+use crate::thread::{Worker, hire};
+use crate::{trap, watch};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use std::{io, thread};
 
 /// Threads that run the lanes of launches. Dropping it cancels what still runs and waits for the threads.
 pub struct Executor {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
 }
 
 impl Executor {
@@ -23,32 +23,44 @@ impl Executor {
     pub fn new(config: Config) -> io::Result<Executor> {
         config.check()?;
         trap::install()?;
+        let threads = config.threads;
         let queue = Queue {
             active: Vec::new(),
             launches: 0,
             resident_waves: 0,
-            resident_lanes: vec![0; config.threads],
-            pthreads: vec![None; config.threads],
+            resident_lanes: vec![0; threads],
             turn: 0,
             shutdown: false,
+            workers: Vec::new(),
+            vacancies: Vec::new(),
+            open_seats: threads,
+            unseated: 0,
+            hired: 0,
+            threads: Vec::new(),
         };
-        let threads = config.threads;
         let shared = Arc::new(Shared {
-            running: (0..threads).map(|_| AtomicU64::new(0)).collect(),
             config,
             events: AtomicU64::new(0),
+            hints: AtomicU64::new(0),
+            sleepers: AtomicU32::new(0),
             unstarted: AtomicU64::new(0),
             queue: Mutex::new(queue),
             wake: Condvar::new(),
+            vacancy: Condvar::new(),
         });
-        let mut executor = Executor { shared, threads: Vec::new() };
-        for index in 0..threads {
-            let shared = Arc::clone(&executor.shared);
-            let thread = std::thread::Builder::new()
-                .name(format!("softdev-{index}"))
-                .spawn(move || trap::on_signal_stack(|| Thread::new(shared, index).run()))?;
-            executor.threads.push(thread);
+        let seats: Vec<_> =
+            (0..threads).map(|index| Arc::new(Seat::new(Arc::clone(&shared), index))).collect();
+        let executor = Executor { shared };
+        let mut queue = executor.shared.queue();
+        queue.vacancies.extend(seats.iter().rev().cloned());
+        for _ in 0..threads {
+            hire(&executor.shared, &mut queue)?;
         }
+        let shared = Arc::clone(&executor.shared);
+        let watch =
+            thread::Builder::new().name("softdev-watch".into()).spawn(move || watch::run(&shared, &seats))?;
+        queue.threads.push(watch);
+        drop(queue);
         Ok(executor)
     }
 
@@ -79,9 +91,32 @@ impl Executor {
         Ok(LaunchHandle { run, shared: Arc::clone(&self.shared) })
     }
 
+    /// Something to wake lanes with that wait for what the executor does not know of.
+    pub fn waker(&self) -> Waker {
+        Waker(Arc::clone(&self.shared))
+    }
+
     /// The configuration that it was made with.
     pub fn config(&self) -> &Config {
         &self.shared.config
+    }
+}
+
+/// Wakes threads whose lanes wait for what happens outside the executor.
+#[derive(Clone)]
+pub struct Waker(Arc<Shared>);
+
+impl Waker {
+    /// Makes threads that sleep call the polls of their lanes at once. Without it, they do so after a quarter of the
+    /// time that they have waited, at most 20 ms.
+    pub fn wake(&self) {
+        let shared = &*self.0;
+        // A thread counts itself and then looks at the hints: either it sees this one, or is seen here.
+        shared.hints.fetch_add(1, Ordering::SeqCst);
+        if shared.sleepers.load(Ordering::SeqCst) > 0 {
+            drop(shared.queue());
+            shared.wake.notify_all();
+        }
     }
 }
 
@@ -95,12 +130,21 @@ impl Drop for Executor {
             self.shared.stop(&run, LaunchError::Cancelled);
         }
         self.shared.announce();
-        for thread in self.threads.drain(..) {
-            // A callback may hold the last reference to the executor: its thread cannot wait for itself.
-            if thread.thread().id() != std::thread::current().id() {
-                let _ = thread.join();
-            }
+        self.shared.vacancy.notify_all();
+        let here = thread::current().id();
+        let mut queue = self.shared.queue();
+        // A callback may hold the last reference to the executor: its thread cannot wait for itself, and the
+        // others may wait for it.
+        if queue.threads.iter().any(|thread| thread.thread().id() == here) {
+            return;
         }
+        while let Some(thread) = queue.threads.pop() {
+            drop(queue);
+            let _ = thread.join();
+            queue = self.shared.queue();
+        }
+        // Left when not every thread could be started.
+        queue.vacancies.clear();
     }
 }
 
@@ -109,25 +153,51 @@ pub(crate) struct Shared {
     pub config: Config,
     /// Goes up when threads should look at the queue or at their launches' flags.
     pub events: AtomicU64,
+    /// Goes up when what lanes wait for may have happened.
+    pub hints: AtomicU64,
+    /// Threads that sleep.
+    sleepers: AtomicU32,
     /// Launches with workgroups that are not resident yet.
     pub unstarted: AtomicU64,
-    /// For each thread, the launch whose lanes it runs just now, or 0. A hint for whom to signal.
-    pub running: Vec<AtomicU64>,
     queue: Mutex<Queue>,
     wake: Condvar,
+    /// Notified when there is a seat for a thread that has none, or such threads shall end.
+    pub vacancy: Condvar,
 }
 
 pub(crate) struct Queue {
     active: Vec<Active>,
     launches: u64,
     resident_waves: u32,
-    /// Of each thread.
+    /// Of each seat.
     resident_lanes: Vec<u32>,
-    /// The threads that run. A thread takes itself out before it ends, so these can be signalled.
-    pub pthreads: Vec<Option<libc::pthread_t>>,
     /// Where the next look for a workgroup begins, so that every launch gets its turn.
     turn: usize,
     pub shutdown: bool,
+    /// The threads that run. A thread takes itself out before it ends, so these can be signalled.
+    pub workers: Vec<Worker>,
+    /// Seats that wait for a thread.
+    pub vacancies: Vec<Arc<Seat>>,
+    /// Seats that are not closed.
+    pub open_seats: usize,
+    /// Threads that wait for a seat, or are about to.
+    pub unseated: usize,
+    /// Threads started, ever.
+    pub hired: usize,
+    pub threads: Vec<JoinHandle<()>>,
+}
+
+impl Queue {
+    /// The calling thread.
+    pub fn worker(&mut self, pthread: libc::pthread_t) -> &mut Worker {
+        let worker = self.workers.iter_mut().find(|worker| worker.pthread == pthread);
+        worker.expect("a thread is in the list until it ends")
+    }
+
+    /// Whether the executor shuts down and nothing is left to do.
+    pub fn is_over(&self) -> bool {
+        self.shutdown && self.open_seats == 0
+    }
 }
 
 /// A launch that has not ended.
@@ -148,7 +218,7 @@ impl Active {
     }
 }
 
-/// A workgroup that a thread has taken on.
+/// A workgroup that a seat has taken on.
 pub(crate) struct Admitted {
     pub run: Arc<Run>,
     /// Its number in the grid, x fastest.
@@ -171,22 +241,27 @@ impl Shared {
         self.wake.notify_all();
     }
 
-    /// Sleeps until something is announced after `seen`, at most `limit`.
-    pub fn sleep(&self, seen: u64, limit: Option<Duration>) {
+    /// Sleeps until something is announced after `events` or hinted at after `hints`, at most `limit`.
+    pub fn sleep(&self, events: u64, hints: u64, limit: Option<Duration>) {
         let queue = self.queue();
-        let unseen = |_: &mut Queue| self.events.load(Ordering::Acquire) == seen;
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let unseen = |_: &mut Queue| {
+            self.events.load(Ordering::Acquire) == events
+                && (limit.is_none() || self.hints.load(Ordering::SeqCst) == hints)
+        };
         match limit {
             None => drop(self.wake.wait_while(queue, unseen)),
             Some(limit) => drop(self.wake.wait_timeout_while(queue, limit, unseen)),
         }
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Gives `thread` the next workgroup that fits. A thread which has more lanes than another leaves it to that
+    /// Gives a seat the next workgroup that fits. A seat which has more lanes than another leaves it to that
     /// one, unless it is `idle`.
-    pub fn admit(&self, thread: usize, idle: bool) -> Option<Admitted> {
+    pub fn admit(&self, seat: usize, idle: bool) -> Option<Admitted> {
         let mut guard = self.queue();
         let queue = &mut *guard;
-        if !idle && queue.resident_lanes.iter().any(|&lanes| lanes < queue.resident_lanes[thread]) {
+        if !idle && queue.resident_lanes.iter().any(|&lanes| lanes < queue.resident_lanes[seat]) {
             return None;
         }
         let lanes_left = self.config.resident_lanes - queue.resident_lanes.iter().sum::<u32>();
@@ -212,7 +287,7 @@ impl Shared {
             if active.next == count {
                 self.unstarted.fetch_sub(1, Ordering::Relaxed);
             }
-            queue.resident_lanes[thread] += lanes;
+            queue.resident_lanes[seat] += lanes;
             queue.resident_waves += waves;
             queue.turn = index + 1;
             return Some(admitted);
@@ -221,7 +296,7 @@ impl Shared {
     }
 
     /// Takes back what a workgroup had, once all its lanes have ended.
-    pub fn retire(&self, thread: usize, run: &Arc<Run>, good_slots: &[u32], mut tally: Tally) {
+    pub fn retire(&self, seat: usize, run: &Arc<Run>, good_slots: &[u32], mut tally: Tally) {
         let mut outcome = run.outcome();
         let total = &mut outcome.tally;
         total.workgroups += tally.workgroups;
@@ -232,7 +307,7 @@ impl Shared {
         drop(outcome);
 
         let mut queue = self.queue();
-        queue.resident_lanes[thread] -= run.grid.lanes;
+        queue.resident_lanes[seat] -= run.grid.lanes;
         queue.resident_waves -= run.grid.waves;
         let over =
             queue.active.iter().position(|active| Arc::ptr_eq(&active.run, run)).is_some_and(|index| {
@@ -278,10 +353,14 @@ impl Shared {
         if outcome.result.is_some() {
             return;
         }
+        let failed = reason != LaunchError::Cancelled;
         outcome.error.get_or_insert(reason);
         drop(outcome);
         if run.cancelled.swap(true, Ordering::Relaxed) {
             return;
+        }
+        if failed {
+            (run.on_failure)();
         }
         self.close(run);
         self.announce();
@@ -316,12 +395,23 @@ impl Shared {
     /// Interrupts the threads that are in a lane of the launch: one that never comes back is ended there.
     fn signal_threads_of(&self, run: &Run) {
         let queue = self.queue();
-        for (running, pthread) in self.running.iter().zip(&queue.pthreads) {
-            if let Some(pthread) = *pthread
-                && running.load(Ordering::Relaxed) == run.id
-            {
-                trap::interrupt(pthread);
+        for worker in &queue.workers {
+            if worker.running.launch() == run.id {
+                worker.running.hold.open();
+                trap::interrupt(worker.pthread);
             }
         }
+    }
+
+    /// Sleeps while no launch runs, then for `tick`; false once the executor has shut down.
+    pub fn watch(&self, tick: Duration) -> bool {
+        let idle = |queue: &mut Queue| queue.active.is_empty() && !queue.is_over();
+        let queue = self.wake.wait_while(self.queue(), idle).unwrap_or_else(PoisonError::into_inner);
+        let over = queue.is_over();
+        drop(queue);
+        if !over {
+            thread::sleep(tick);
+        }
+        !over
     }
 }

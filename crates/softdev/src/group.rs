@@ -1,9 +1,9 @@
 use crate::config::Draws;
 use crate::executor::Admitted;
-use crate::lane::{Ending, Lane};
+use crate::lane::{Ending, Lane, Resumed};
 use crate::launch::{LaunchError, Run, Tally};
 use crate::operations::OPERATIONS;
-use crate::thread::{Line, Local};
+use crate::seat::{Line, Returned, Seat};
 use crate::wave::{Wave, bits};
 use hostcall_abi::ABI_VERSION;
 use hostcall_abi::cpu::CpuLane;
@@ -17,10 +17,11 @@ use std::sync::atomic::Ordering;
 /// Passes over a wave in one turn, as long as its lanes get on.
 const PASSES: u32 = 16;
 
-/// A resident workgroup. It stays on the thread that took it on.
+/// A resident workgroup. It stays on the seat that took it on.
 pub(crate) struct Group {
     run: Arc<Run>,
-    local: Rc<Local>,
+    /// Owns the workgroup.
+    seat: *const Seat,
     position: [u32; 3],
     waves: Vec<Wave>,
     /// All waves' lanes, in order; never moved, as lanes are pointed to.
@@ -35,12 +36,12 @@ pub(crate) struct Group {
 impl Group {
     /// # Errors
     /// The system has no memory for a stack.
-    pub fn new(local: &Rc<Local>, admitted: Admitted) -> io::Result<Rc<Group>> {
+    pub fn new(seat: &Seat, admitted: Admitted) -> io::Result<Rc<Group>> {
         let Admitted { run, number, slots } = admitted;
-        let config = &local.shared.config;
+        let config = &seat.shared.config;
         let (grid, wave_size) = (run.grid, config.wave_size);
         let position = unflatten(number, grid.workgroups);
-        let mut memory = local.memories.borrow_mut().pop().unwrap_or_default();
+        let mut memory = seat.memories.borrow_mut().pop().unwrap_or_default();
         memory.clear();
         memory.resize(run.params.workgroup_memory_bytes.div_ceil(64) as usize, Line::ZERO);
         let lanes_of = |wave: u32| (grid.lanes - wave * wave_size).min(wave_size);
@@ -67,7 +68,7 @@ impl Group {
         };
         let lanes = (0..grid.lanes).map(|index| Lane::new(lane(index))).collect();
         let group = Rc::new(Group {
-            local: Rc::clone(local),
+            seat,
             position,
             waves,
             lanes,
@@ -80,9 +81,9 @@ impl Group {
         // SAFETY: has no preconditions.
         let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
         for lane in &group.lanes {
-            lane.attach(&group, local.stack()?, page_bytes);
+            lane.attach(&group, seat.stack()?, page_bytes);
         }
-        local.live_lanes.set(local.live_lanes.get() + grid.lanes);
+        Seat::count(&seat.live_lanes, grid.lanes.cast_signed());
         Ok(group)
     }
 
@@ -90,8 +91,9 @@ impl Group {
         &self.run
     }
 
-    pub fn local(&self) -> &Local {
-        &self.local
+    pub fn seat(&self) -> &Seat {
+        // SAFETY: the seat owns the workgroup, and lives until the executor's threads have ended.
+        unsafe { &*self.seat }
     }
 
     /// A lane's wave, and the lane's bit in its masks.
@@ -102,12 +104,12 @@ impl Group {
 
     /// Whether an injected fault keeps a notification from the host.
     pub fn draws_loss(&self, wave: &Wave) -> bool {
-        wave.draws.happens(self.local.shared.config.faults.lose_notifications)
+        wave.draws.happens(self.seat().shared.config.faults.lose_notifications)
     }
 
     /// Whether an injected fault ends the wave, now that a lane of it waits.
     pub fn draws_death(&self, wave: &Wave) -> bool {
-        let dies = wave.draws.happens(self.local.shared.config.faults.kill_wave);
+        let dies = wave.draws.happens(self.seat().shared.config.faults.kill_wave);
         if dies {
             wave.dying.set(true);
         }
@@ -115,35 +117,39 @@ impl Group {
     }
 
     fn lanes_of(&self, wave: usize) -> &[Lane] {
-        let wave_size = self.local.shared.config.wave_size as usize;
+        let wave_size = self.seat().shared.config.wave_size as usize;
         &self.lanes[wave * wave_size..self.lanes.len().min((wave + 1) * wave_size)]
     }
 
-    /// Runs the lanes that can run, each until it blocks or pauses.
-    pub fn turn(&self) {
+    /// Runs the lanes that can run, each until it blocks or pauses. When one of them took this thread away from
+    /// the seat, that lane comes back: another thread may have the workgroup now, so nothing else is touched.
+    pub fn turn(&self) -> Option<Returned> {
         if self.run.cancelled() {
             self.cancel();
         }
         for (index, wave) in self.waves.iter().enumerate() {
             // Once lanes are ended by force, those that a signal would have to end next need not start.
             if wave.live.get() != 0 && !self.killed() {
-                self.turn_wave(wave, self.lanes_of(index));
-                if wave.dying.get() && wave.live.get() != 0 {
+                if let Some(returned) = self.turn_wave(wave, self.lanes_of(index)) {
+                    return Some(returned);
+                }
+                if wave.dying.get() && wave.live.get() & !wave.away.get() != 0 {
                     self.end_all(wave, self.lanes_of(index));
                     let error = LaunchError::WaveDied { workgroup: self.position, wave: index as u32 };
-                    self.local.shared.report(&self.run, error);
+                    self.seat().shared.report(&self.run, error);
                 }
             }
         }
         let at_barrier: u32 = self.waves.iter().map(|wave| wave.at_barrier.get().count_ones()).sum();
         if at_barrier > 0 && at_barrier == self.live.get() {
             self.waves.iter().for_each(Wave::pass_barrier);
-            self.local.progress.set(true);
+            self.seat().progress.set(true);
         }
+        None
     }
 
-    fn turn_wave(&self, wave: &Wave, lanes: &[Lane]) {
-        let delay = self.local.shared.config.faults.delay_lanes;
+    fn turn_wave(&self, wave: &Wave, lanes: &[Lane]) -> Option<Returned> {
+        let delay = self.seat().shared.config.faults.delay_lanes;
         for _ in 0..PASSES {
             wave.poll(lanes);
             wave.settle(lanes, delay);
@@ -153,25 +159,39 @@ impl Group {
             for index in bits(ready) {
                 let lane = &lanes[index];
                 if delay > 0.0 && delayed(wave, lane, delay) {
-                    self.local.progress.set(true);
+                    self.seat().progress.set(true);
                     continue;
                 }
                 got_on |= 1 << index;
-                if let Some(ending) = lane.resume() {
-                    self.end(wave, lane, ending);
-                    if self.killed() {
-                        return;
+                match lane.resume(self.seat()) {
+                    Resumed::GaveWay => {}
+                    Resumed::Ended(ending) => {
+                        self.end(wave, lane, ending);
+                        if self.killed() {
+                            return None;
+                        }
                     }
+                    Resumed::Away(ending) => return Some(Returned { lane, ending }),
                 }
             }
             let paused = wave.paused.get();
             if paused != 0 {
-                self.local.paused.set(true);
+                self.seat().paused.set(true);
             }
             if got_on & !paused == 0 || wave.dying.get() {
                 break;
             }
-            self.local.progress.set(true);
+            self.seat().progress.set(true);
+        }
+        None
+    }
+
+    /// Takes back a lane that was away: it can run, or has ended.
+    pub fn take_back(&self, lane: &Lane, ending: Option<Ending>) {
+        let (wave, bit) = self.wave_of(lane);
+        wave.come_back(bit);
+        if let Some(ending) = ending {
+            self.end(wave, lane, ending);
         }
     }
 
@@ -188,7 +208,7 @@ impl Group {
                 self.end_all(wave, lanes);
                 continue;
             }
-            for index in bits(wave.live.get()) {
+            for index in bits(wave.live.get() & !wave.away.get()) {
                 if !lanes[index].started() {
                     self.end(wave, &lanes[index], Ending::Exited);
                 }
@@ -197,36 +217,36 @@ impl Group {
         }
     }
 
-    /// Ends the wave's lanes where they are.
+    /// Ends the wave's lanes where they are, but for those that are away, which a signal ends.
     fn end_all(&self, wave: &Wave, lanes: &[Lane]) {
-        for index in bits(wave.live.get()) {
+        for index in bits(wave.live.get() & !wave.away.get()) {
             self.end(wave, &lanes[index], Ending::Killed);
         }
     }
 
     fn end(&self, wave: &Wave, lane: &Lane, ending: Ending) {
         if let Some(stack) = lane.take_stack() {
-            self.local.keep_stack(stack);
+            self.seat().keep_stack(stack);
         }
         let (index, wave_index) = lane.place();
         wave.remove(1 << index);
         self.live.set(self.live.get() - 1);
-        self.local.live_lanes.set(self.local.live_lanes.get() - 1);
-        let lane = wave_index * self.local.shared.config.wave_size + index;
+        Seat::count(&self.seat().live_lanes, -1);
+        let lane = wave_index * self.seat().shared.config.wave_size + index;
         let workgroup = self.position;
         let error = match ending {
             Ending::Done => return,
             Ending::Exited => return self.exited.set(self.exited.get() + 1),
             Ending::Panicked => {
                 self.panicked.set(self.panicked.get() + 1);
-                return self.local.shared.report(&self.run, LaunchError::Panicked { lanes: 0 });
+                return self.seat().shared.report(&self.run, LaunchError::Panicked { lanes: 0 });
             }
             Ending::Killed => return wave.abandoned.set(true),
             Ending::Overflow => LaunchError::StackOverflow { workgroup, lane },
             Ending::Fault { signal, address } => LaunchError::Fault { signal, address, workgroup, lane },
         };
         wave.abandoned.set(true);
-        self.local.shared.report(&self.run, error);
+        self.seat().shared.report(&self.run, error);
     }
 
     /// Gives back what the workgroup has, if all its lanes have ended; whether they have.
@@ -246,7 +266,7 @@ impl Group {
             abandoned_slots: slots(true),
         };
         let good_slots: Vec<u32> = slots(false);
-        self.local.shared.retire(self.local.index, &self.run, &good_slots, tally);
+        self.seat().shared.retire(self.seat().index, &self.run, &good_slots, tally);
         true
     }
 }
@@ -254,9 +274,10 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         for stack in self.lanes.iter().filter_map(Lane::take_stack) {
-            self.local.keep_stack(stack);
+            self.seat().keep_stack(stack);
         }
-        self.local.memories.borrow_mut().push(std::mem::take(&mut self.memory));
+        let memory = std::mem::take(&mut self.memory);
+        self.seat().memories.borrow_mut().push(memory);
     }
 }
 

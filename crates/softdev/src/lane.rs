@@ -1,4 +1,6 @@
 use crate::group::Group;
+use crate::hold::Hold;
+use crate::seat::Seat;
 use corosensei::stack::{DefaultStack, Stack};
 use corosensei::trap::CoroutineTrapHandler;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -22,6 +24,15 @@ pub(crate) enum Ending {
     Killed,
 }
 
+/// What became of a lane that was gone on with.
+pub(crate) enum Resumed {
+    /// It blocked or paused.
+    GaveWay,
+    Ended(Ending),
+    /// It had taken its thread away, and has now come to an operation or to its end. Its state is the seat's.
+    Away(Option<Ending>),
+}
+
 /// What a blocked lane waits for.
 #[derive(Clone, Copy)]
 pub(crate) enum Request {
@@ -33,7 +44,8 @@ pub(crate) enum Request {
 
 type Fiber = Coroutine<(), (), Ending, DefaultStack>;
 
-/// A lane of a resident workgroup: a coroutine on a stack of its own. Used by one thread only.
+/// A lane of a resident workgroup: a coroutine on a stack of its own. Used by its seat's thread only, but that
+/// one which is *away* runs on the thread that it took from the seat until it comes to an operation.
 ///
 /// Its code may be given up at any instruction (see [`crate::trap`]), so an operation changes, of what is not
 /// the lane's own, only single cells, and each such state is one that the scheduler can go on from.
@@ -47,6 +59,8 @@ pub(crate) struct Lane {
     yielder: Cell<*const Yielder<(), ()>>,
     /// The lane is in an operation of the executor, or past its entry: it must not be killed by a signal.
     in_executor: AtomicBool,
+    /// The lane took its thread away from the seat. Changed on that thread only.
+    away: AtomicBool,
     /// What the lane waits for while it is blocked.
     pub request: Cell<Request>,
     /// The mask that a `converge` returns.
@@ -64,6 +78,7 @@ impl Lane {
             trap: OnceCell::new(),
             yielder: Cell::new(ptr::null()),
             in_executor: AtomicBool::new(false),
+            away: AtomicBool::new(false),
             request: Cell::new(Request::Barrier),
             converged: Cell::new(0),
             delay: Cell::new(0),
@@ -129,14 +144,48 @@ impl Lane {
         !self.in_executor.load(Ordering::Relaxed) && self.group().run().kill.load(Ordering::Relaxed)
     }
 
+    /// Notes that the lane is being ended where it is.
+    pub fn ends(&self) {
+        self.in_executor.store(true, Ordering::Relaxed);
+    }
+
+    /// What a lane does that was interrupted: if it is still at what made it suspect, it goes away with its thread,
+    /// so that the seat goes to another one; and if it is away, it waits for its turn. Called in a signal handler,
+    /// on the lane's thread.
+    pub fn interrupted(&self, hold: &Hold) {
+        if self.in_executor.load(Ordering::Relaxed) {
+            return;
+        }
+        let seat = self.group().seat();
+        if self.away.load(Ordering::Relaxed) {
+            hold.wait();
+        } else if seat.suspect.load(Ordering::Relaxed) == seat.turns.load(Ordering::Relaxed) {
+            self.away.store(true, Ordering::Relaxed);
+            hold.close();
+            seat.lose(self);
+            hold.wait();
+        }
+    }
+
     /// Marks the lane as inside the executor while `operation` runs on its stack.
     pub fn in_executor<R>(&self, operation: impl FnOnce(&Lane) -> R) -> R {
         self.in_executor.store(true, Ordering::Relaxed);
+        // A signal finds the lane in the executor, or came before and is seen here.
         compiler_fence(Ordering::SeqCst);
+        if self.away.load(Ordering::Relaxed) {
+            self.leave_thread();
+        }
         let result = operation(self);
         compiler_fence(Ordering::SeqCst);
         self.in_executor.store(false, Ordering::Relaxed);
         result
+    }
+
+    /// Gives up the thread that the lane had to itself, and goes on when the seat's thread gets to it.
+    #[cold]
+    #[inline(never)]
+    fn leave_thread(&self) {
+        self.suspend();
     }
 
     /// Back to the scheduler, until it resumes the lane. Called on the lane's stack.
@@ -151,14 +200,21 @@ impl Lane {
         unsafe { (*self.yielder.get()).on_parent_stack(action) }
     }
 
-    /// Goes on with the lane until it gives way (`None`) or ends. Called by the scheduler.
-    pub fn resume(&self) -> Option<Ending> {
+    /// Goes on with the lane until it gives way or ends. Called by the scheduler.
+    pub fn resume(&self, seat: &Seat) -> Resumed {
         // SAFETY: only the scheduler touches the coroutine, and it is not in it now.
-        let fiber = unsafe { (*self.fiber.get()).as_mut() }?;
-        match crate::trap::with_current(self, || fiber.resume(())) {
+        let Some(fiber) = (unsafe { (*self.fiber.get()).as_mut() }) else { return Resumed::GaveWay };
+        seat.next_turn();
+        let ending = match crate::trap::with_current(self, || fiber.resume(())) {
             CoroutineResult::Yield(()) => None,
             CoroutineResult::Return(ending) => Some(ending),
+        };
+        if self.away.load(Ordering::Relaxed) {
+            self.away.store(false, Ordering::Relaxed);
+            return Resumed::Away(ending);
         }
+        seat.next_turn();
+        ending.map_or(Resumed::GaveWay, Resumed::Ended)
     }
 
     /// Whether the lane's code has begun.

@@ -20,6 +20,9 @@ pub struct Launch {
     pub keep_alive: Box<dyn Any + Send>,
     /// Called from an executor thread when a lane notifies the host. Must be quick and must not panic.
     pub notify: Arc<dyn Fn() + Send + Sync>,
+    /// Called once, from an executor thread, when a lane's panic or fault ends the launch, before the other lanes
+    /// have ended. Must be quick and must not panic.
+    pub on_failure: Arc<dyn Fn() + Send + Sync>,
     /// The kernel's name, for messages.
     pub kernel_name: String,
 }
@@ -237,6 +240,7 @@ pub(crate) struct Run {
     pub params: LaunchParams,
     pub grid: Grid,
     pub notify: Arc<dyn Fn() + Send + Sync>,
+    pub on_failure: Arc<dyn Fn() + Send + Sync>,
     pub kernel_name: String,
     /// Lanes shall end.
     pub cancelled: AtomicBool,
@@ -283,6 +287,7 @@ impl Run {
             params: launch.params,
             grid,
             notify: launch.notify,
+            on_failure: launch.on_failure,
             kernel_name: launch.kernel_name,
             cancelled: false.into(),
             kill: false.into(),

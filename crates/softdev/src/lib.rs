@@ -3,14 +3,17 @@
 //!
 //! A kernel is an [`Entry`](hostcall_abi::cpu::Entry), called once a lane, and asks for what hardware would do
 //! through [`CpuOperations`](hostcall_abi::cpu::CpuOperations). Each lane is a coroutine on a stack of its own,
-//! so lanes progress independently of each other, and meet where they ask to. A workgroup stays on the thread
-//! that took it on, so lanes that share workgroup memory never run at the same instant.
+//! so lanes progress independently of each other, and meet where they ask to. A workgroup stays on the *seat* that
+//! took it on, a share of the resident workgroups that one thread at a time works on.
 //!
 //! | module | what |
 //! |---|---|
 //! | `executor` | the public [`Executor`]; the queue from which threads take workgroups; ending launches |
 //! | `launch` | a launch, its handle and its outcome |
-//! | `thread` | an executor thread: turns of its workgroups, and waiting when nothing gets on |
+//! | `seat` | turns of a seat's workgroups, waiting when nothing gets on, lanes that leave and come back |
+//! | `thread` | threads, which take seats |
+//! | `watch` | seats whose lane does not give way get another thread; turns of lanes that are away |
+//! | `hold` | what those wait for that it is not the turn of |
 //! | `group` | a resident workgroup: turns of its waves, the barrier, ended lanes |
 //! | `wave` | a wave: who is ready or blocked, converging and exchanging |
 //! | `lane` | a lane: its coroutine and what it waits for |
@@ -18,10 +21,21 @@
 //! | `trap` | signals: faults and forced ends |
 //!
 //! # Scheduling
-//! A lane runs until an operation blocks it; a loop without operations holds up the other lanes of its thread.
+//! A lane runs until an operation blocks it. One that runs on for some milliseconds of processor time (or a second,
+//! in the operating system) while others of its seat could run keeps its thread, and the seat goes to another
+//! thread: then it is *away*. It runs beside the other lanes, as a lane of a GPU would; nobody waits for it to
+//! converge, but exchanges and barriers that it has part in wait. At its next operation it gives its thread up
+//! and goes on where the others are. So lanes of one wave can run at the same instant, and a lane can come out of
+//! an operation on another thread than it went in on: kernels keep no address of a thread-local variable across
+//! operations, and share memory by atomics only. As many lanes can be away as
+//! [`Config::spare_threads`](crate::Config::spare_threads) says; one more holds up the others of its seat, until it
+//! gives way, one of those away does, or its launch is cancelled. Lanes that are away take turns of 10 ms on one
+//! processor, and on those that threads with nothing to do leave.
+//!
 //! Lanes at a `converge` go on, grouped by site, once no other lane of their wave can run, or when the others
 //! keep running for long. A thread that makes no progress polls for some ten microseconds, then yields, then
-//! sleeps for a growing time of at most 200 µs; with nothing to do it sleeps until a launch.
+//! sleeps for a growing time of at most 20 ms, or until it is woken ([`Waker`]); with nothing to do it sleeps until a
+//! launch.
 //!
 //! # Ends that are forced
 //! A lane that faults, overflows its stack, or outlives the grace of a cancelled launch is ended where it is,
@@ -31,13 +45,16 @@
 mod config;
 mod executor;
 mod group;
+mod hold;
 mod lane;
 mod launch;
 mod operations;
+mod seat;
 mod thread;
 mod trap;
+mod watch;
 mod wave;
 
 pub use config::{Config, Faults};
-pub use executor::Executor;
+pub use executor::{Executor, Waker};
 pub use launch::{Launch, LaunchError, LaunchHandle, LaunchReport, LaunchResult};

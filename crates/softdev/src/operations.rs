@@ -4,11 +4,12 @@ use crate::lane::{Lane, Poll, Request};
 use hostcall_abi::cpu::{CpuLane, CpuOperations};
 use std::ffi::c_void;
 use std::hint::spin_loop;
+use std::sync::atomic::Ordering;
 
 pub(crate) static OPERATIONS: CpuOperations =
     CpuOperations { converge, exchange, barrier, wait, pause, notify, clock_ns };
 
-/// Polls on the lane's own stack when it is the only lane of its thread (about 20 µs),
+/// Polls on the lane's own stack when it is the only lane of its seat (about 20 µs),
 const POLLS_ALONE: u32 = 4096;
 /// and when it is not, but no other lane of its wave can run.
 const POLLS: u32 = 16;
@@ -25,7 +26,7 @@ unsafe fn operate<R>(abi: *mut CpuLane, operation: impl FnOnce(&Lane) -> R) -> R
 /// After an operation that did not block: gives way now and then, so that a loop of such operations lets other
 /// lanes run and can be cancelled.
 fn charge(lane: &Lane) {
-    if !lane.group().local().charge() {
+    if !lane.group().seat().charge() {
         lane.suspend();
     }
 }
@@ -85,13 +86,13 @@ unsafe extern "C" fn barrier(abi: *mut CpuLane) {
 unsafe extern "C" fn wait(abi: *mut CpuLane, poll: Poll, data: *mut c_void) {
     let wait = |lane: &Lane| {
         let group = lane.group();
-        let local = group.local();
+        let seat = group.seat();
         let (wave, bit) = group.wave_of(lane);
         let polls = if group.draws_death(wave) {
             0
         } else if wave.ready.get() != bit {
             1
-        } else if local.live_lanes.get() == 1 {
+        } else if seat.live_lanes.load(Ordering::Relaxed) == 1 {
             POLLS_ALONE
         } else {
             POLLS
@@ -101,7 +102,7 @@ unsafe extern "C" fn wait(abi: *mut CpuLane, poll: Poll, data: *mut c_void) {
             if unsafe { poll(data) } {
                 return charge(lane);
             }
-            if n % 64 == 0 && local.called() {
+            if n % 64 == 0 && seat.called() {
                 break;
             }
             spin_loop();
@@ -115,7 +116,7 @@ unsafe extern "C" fn wait(abi: *mut CpuLane, poll: Poll, data: *mut c_void) {
 unsafe extern "C" fn pause(abi: *mut CpuLane) {
     let pause = |lane: &Lane| {
         let group = lane.group();
-        if group.local().live_lanes.get() == 1 && group.local().charge() {
+        if group.seat().live_lanes.load(Ordering::Relaxed) == 1 && group.seat().charge() {
             return spin_loop();
         }
         let (wave, bit) = group.wave_of(lane);

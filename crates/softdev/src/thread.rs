@@ -1,195 +1,111 @@
-use crate::executor::Shared;
-use crate::group::Group;
-use crate::launch::{LaunchError, Tally};
-use corosensei::stack::DefaultStack;
-use std::cell::{Cell, RefCell};
-use std::hint::spin_loop;
-use std::io;
-use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+//! Threads of the executor: each sits on a seat, is away in a lane, or waits for a seat.
 
-/// Without progress for this long, a thread begins to yield the processor,
-const YIELD_AFTER: Duration = Duration::from_micros(20);
-/// and then to sleep, a quarter of the time it has waited and at most [`LONGEST_SLEEP`].
-const SLEEP_AFTER: Duration = Duration::from_micros(50);
-const LONGEST_SLEEP: Duration = Duration::from_micros(200);
+use crate::executor::{Queue, Shared};
+use crate::hold::Hold;
+use crate::seat::{Left, Seat};
+use crate::trap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+use std::{io, thread};
 
-/// Rounds in which a thread leaves workgroups to threads that have fewer lanes. Those may be stuck in one.
-const MOST_REFUSALS: u32 = 1000;
+/// A thread without a seat ends when it has not got one for this long.
+const SPARE_LIFE: Duration = Duration::from_secs(1);
 
-/// Memory of a workgroup comes in lines, which align it.
-#[repr(align(64))]
-#[derive(Clone, Copy)]
-pub(crate) struct Line {
-    _bytes: [u8; 64],
+/// A thread that has not ended. In [`Queue::workers`], so it can be signalled under the queue's lock.
+pub(crate) struct Worker {
+    pub pthread: libc::pthread_t,
+    /// Index of the seat that it sits on. Changed under the queue's lock.
+    pub seat: Option<usize>,
+    pub running: Arc<Running>,
 }
 
-impl Line {
-    pub const ZERO: Line = Line { _bytes: [0; 64] };
-}
-
-/// What the workgroups of one thread share.
-pub(crate) struct Local {
-    pub shared: Arc<Shared>,
-    /// Index of the thread.
-    pub index: usize,
-    /// [`Shared::events`] as last seen.
-    seen: Cell<u64>,
-    /// Lanes of the thread that have not ended.
-    pub live_lanes: Cell<u32>,
-    /// Operations that lanes may do without giving way.
-    budget: Cell<u32>,
-    /// In this round a lane got on, or one paused.
-    pub progress: Cell<bool>,
-    pub paused: Cell<bool>,
-    /// What ended lanes and workgroups leave for the next.
-    stacks: RefCell<Vec<DefaultStack>>,
-    pub memories: RefCell<Vec<Vec<Line>>>,
-}
-
-impl Local {
-    /// Takes one off the budget; false when the lane should give way.
-    pub fn charge(&self) -> bool {
-        let left = self.budget.get();
-        self.budget.set(if left == 0 { 255 } else { left - 1 });
-        left != 0
-    }
-
-    /// Whether something was announced that this thread has not looked at.
-    pub fn called(&self) -> bool {
-        self.shared.events.load(Ordering::Relaxed) != self.seen.get()
-    }
-
-    pub fn stack(&self) -> io::Result<DefaultStack> {
-        let used = self.stacks.borrow_mut().pop();
-        used.map_or_else(|| DefaultStack::new(self.shared.config.stack_bytes), Ok)
-    }
-
-    pub fn keep_stack(&self, stack: DefaultStack) {
-        // One thread's share, so that kept and used stacks together stay below the system's limit of mappings.
-        let share = self.shared.config.resident_lanes as usize / self.shared.config.threads;
-        let mut stacks = self.stacks.borrow_mut();
-        if stacks.len() < share.max(64) {
-            stacks.push(stack);
-        }
+impl Worker {
+    /// Whether the thread is in a lane that took it away from its seat.
+    pub fn is_away(&self) -> bool {
+        self.seat.is_none() && self.running.launch() != 0
     }
 }
 
-/// A thread of the executor.
-pub(crate) struct Thread {
-    local: Rc<Local>,
-    groups: Vec<Rc<Group>>,
-}
-
-impl Thread {
-    pub fn new(shared: Arc<Shared>, index: usize) -> Thread {
-        let local = Local {
-            shared,
-            index,
-            seen: Cell::new(0),
-            live_lanes: Cell::new(0),
-            budget: Cell::new(0),
-            progress: Cell::new(false),
-            paused: Cell::new(false),
-            stacks: RefCell::default(),
-            memories: RefCell::default(),
-        };
-        Thread { local: Rc::new(local), groups: Vec::new() }
-    }
-
-    /// Runs workgroups until the executor shuts down.
-    pub fn run(mut self) {
-        // SAFETY: sets how exactly this thread's sleeps end, in nanoseconds; the result does not matter.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000usize) };
-        let local = Rc::clone(&self.local);
-        let shared = &*local.shared;
-        // SAFETY: has no preconditions.
-        let pthread = unsafe { libc::pthread_self() };
-        shared.queue().pthreads[local.index] = Some(pthread);
-
-        let mut hungry = true;
-        let mut refusals = 0;
-        let mut running = 0;
-        let mut idle = Idle::default();
-        loop {
-            let events = shared.events.load(Ordering::Acquire);
-            if events != local.seen.replace(events) {
-                hungry = true;
-            }
-            local.progress.set(false);
-            local.paused.set(false);
-            if hungry || (shared.unstarted.load(Ordering::Relaxed) > 0 && idle.rounds.is_multiple_of(16)) {
-                hungry = self.admit(idle.long || refusals > MOST_REFUSALS);
-                refusals = if hungry { 0 } else { refusals + 1 };
-                if !hungry && self.groups.is_empty() && shared.queue().shutdown {
-                    break;
-                }
-            }
-            for group in &self.groups {
-                if running != group.run().id {
-                    running = group.run().id;
-                    shared.running[local.index].store(running, Ordering::Relaxed);
-                }
-                group.turn();
-            }
-            let before = self.groups.len();
-            self.groups.retain(|group| !group.retire());
-            hungry |= self.groups.len() < before;
-
-            if hungry || local.progress.get() {
-                idle = Idle::default();
-            } else {
-                let sleep = idle.round();
-                if let (Some(sleep), false) = (sleep, local.paused.get()) {
-                    shared.sleep(events, (!self.groups.is_empty()).then_some(sleep));
-                }
-            }
-        }
-        shared.queue().pthreads[local.index] = None;
-    }
-
-    /// Takes on a workgroup if there is one for this thread.
-    fn admit(&mut self, idle: bool) -> bool {
-        let Some(admitted) = self.local.shared.admit(self.local.index, idle) else { return false };
-        let run = Arc::clone(&admitted.run);
-        match Group::new(&self.local, admitted) {
-            Ok(group) => self.groups.push(group),
-            Err(error) => {
-                let shared = &self.local.shared;
-                let sentence = format!("no memory for a lane's stack: {error}; lower `resident_lanes`");
-                shared.stop(&run, LaunchError::NoStack(sentence));
-                shared.retire(self.local.index, &run, &[], Tally::default());
-            }
-        }
-        true
-    }
-}
-
-/// How long a thread has made no progress.
+/// What a thread does just now.
 #[derive(Default)]
-struct Idle {
-    rounds: u32,
-    since: Option<Instant>,
-    /// Past [`SLEEP_AFTER`].
-    long: bool,
+pub(crate) struct Running {
+    launch: AtomicU64,
+    pub hold: Hold,
 }
 
-impl Idle {
-    /// One more round without progress: spins or yields, or says how long to sleep.
-    fn round(&mut self) -> Option<Duration> {
-        self.rounds = self.rounds.wrapping_add(1);
-        // A look at the clock costs as much as several polls.
-        if !self.rounds.is_multiple_of(8) && !self.long {
-            spin_loop();
+impl Running {
+    /// The launch whose lanes it runs, or 0. A hint for whom to signal.
+    pub fn launch(&self) -> u64 {
+        self.launch.load(Ordering::Relaxed)
+    }
+
+    /// Notes that lanes of this launch run next.
+    pub fn enter(&self, launch: u64) {
+        if self.launch() != launch {
+            self.launch.store(launch, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Starts a thread that takes seats.
+///
+/// # Errors
+/// The system has no thread.
+pub(crate) fn hire(shared: &Arc<Shared>, queue: &mut Queue) -> io::Result<()> {
+    queue.hired += 1;
+    let name = format!("softdev-{}", queue.hired - 1);
+    let theirs = Arc::clone(shared);
+    let work = move || {
+        let running = Arc::new(Running::default());
+        trap::with_signals(&running.hold, || work(&theirs, &running));
+    };
+    let thread = thread::Builder::new().name(name).spawn(work)?;
+    // Those that ended are forgotten here, the others joined when the executor is dropped.
+    queue.threads.retain(|thread| !thread.is_finished());
+    queue.threads.push(thread);
+    queue.unseated += 1;
+    Ok(())
+}
+
+/// A thread, from its start to its end.
+fn work(shared: &Arc<Shared>, running: &Arc<Running>) {
+    // SAFETY: sets how exactly this thread's sleeps end, in nanoseconds; the result does not matter.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000usize) };
+    // SAFETY: has no preconditions.
+    let pthread = unsafe { libc::pthread_self() };
+    shared.queue().workers.push(Worker { pthread, seat: None, running: Arc::clone(running) });
+    while let Some(seat) = take_seat(shared, pthread) {
+        let left = seat.sit(running);
+        running.hold.open();
+        let mut queue = shared.queue();
+        queue.unseated += 1;
+        if let Left::Closed = left {
+            queue.open_seats -= 1;
+            queue.worker(pthread).seat = None;
+            drop(queue);
+            shared.announce();
+            shared.vacancy.notify_all();
+        }
+    }
+}
+
+/// Waits for a seat; `None` when the thread shall end.
+fn take_seat(shared: &Shared, pthread: libc::pthread_t) -> Option<Arc<Seat>> {
+    let mut queue = shared.queue();
+    loop {
+        if let Some(seat) = queue.vacancies.pop() {
+            queue.unseated -= 1;
+            queue.worker(pthread).seat = Some(seat.index);
+            return Some(seat);
+        }
+        let waiting = |queue: &mut Queue| queue.vacancies.is_empty() && !queue.is_over();
+        let waited = shared.vacancy.wait_timeout_while(queue, SPARE_LIFE, waiting);
+        queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if queue.vacancies.is_empty() {
+            queue.unseated -= 1;
+            queue.workers.retain(|worker| worker.pthread != pthread);
             return None;
         }
-        let waited = self.since.get_or_insert_with(Instant::now).elapsed();
-        self.long = waited >= SLEEP_AFTER;
-        if waited >= YIELD_AFTER {
-            std::thread::yield_now();
-        }
-        self.long.then(|| (waited / 4).min(LONGEST_SLEEP))
     }
 }

@@ -1,13 +1,15 @@
 //! Signals: a fault on a lane's stack ends the lane, and a lane that never comes back can be interrupted.
 
+use crate::hold::Hold;
 use crate::lane::{Ending, Lane};
 use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
+use std::time::Duration;
 
-/// Sent to a thread whose lane shall be ended. Ignored by default, and little used.
+/// Sent to a thread whose lane shall be ended, or has run for long. Ignored by default, and little used.
 const INTERRUPT: i32 = libc::SIGURG;
 
 const SIGNALS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, INTERRUPT];
@@ -18,6 +20,8 @@ static PREVIOUS: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
 thread_local! {
     /// The lane that this thread is in, or null while it is in none.
     static CURRENT: Cell<*const Lane> = const { Cell::new(ptr::null()) };
+    /// What this thread waits for while its lane is away; null on threads that are not an executor's.
+    static HOLD: Cell<*const Hold> = const { Cell::new(ptr::null()) };
 }
 
 /// Runs `switch`, which goes on with `lane` and comes back when the lane gives way or ends.
@@ -68,8 +72,20 @@ pub(crate) fn interrupt(thread: libc::pthread_t) {
     unsafe { libc::pthread_kill(thread, INTERRUPT) };
 }
 
-/// Runs `body` with room for signal handlers beside the stacks of this thread.
-pub(crate) fn on_signal_stack<R>(body: impl FnOnce() -> R) -> R {
+/// Processor time that a thread has used; zero where the system does not say.
+pub(crate) fn cpu_time(thread: libc::pthread_t) -> Duration {
+    let mut clock = 0;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: as in `interrupt`; both calls write to memory made for them.
+    let known = unsafe {
+        libc::pthread_getcpuclockid(thread, &mut clock) == 0 && libc::clock_gettime(clock, &mut time) == 0
+    };
+    if known { Duration::new(time.tv_sec as u64, time.tv_nsec as u32) } else { Duration::ZERO }
+}
+
+/// Runs `body` on a thread whose lanes may be interrupted: with room for signal handlers beside its stacks.
+pub(crate) fn with_signals<R>(hold: &Hold, body: impl FnOnce() -> R) -> R {
+    HOLD.set(hold);
     let mut memory = vec![0u8; 64 << 10];
     let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
     let mut previous = MaybeUninit::uninit();
@@ -79,12 +95,26 @@ pub(crate) fn on_signal_stack<R>(body: impl FnOnce() -> R) -> R {
     let result = body();
     // SAFETY: written by the first call; what it names is the thread's earlier signal stack, still there.
     unsafe { libc::sigaltstack(previous.as_ptr(), ptr::null_mut()) };
+    HOLD.set(ptr::null());
     result
 }
 
-/// The handler. It only reads memory that the interrupted thread does not change meanwhile, sets one cell of
-/// the lane and writes the lane's stack, which nobody else uses: all async-signal-safe.
+/// The handler. It only reads memory that the interrupted thread does not change meanwhile, sets atomics of the
+/// lane and its seat, and writes the lane's stack, which nobody else uses: all async-signal-safe.
 unsafe extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the thread's own; what was interrupted may be about to read it.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: the arguments are the kernel's own.
+    unsafe { handle(signal, info, context) };
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// The handler's work.
+///
+/// # Safety
+/// Called with a handler's arguments, in the handler.
+unsafe fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes both for a handler with SA_SIGINFO.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     // SAFETY: as above; a ucontext is what the third argument points to.
@@ -96,7 +126,16 @@ unsafe extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context:
     {
         // A positive code is the processor's doing, others are sent by somebody.
         let ending = match signal {
-            INTERRUPT => lane.may_be_killed().then_some(Ending::Killed),
+            INTERRUPT => {
+                // SAFETY: set while the thread of the executor runs lanes, and this is one.
+                if let (false, Some(hold)) = (lane.may_be_killed(), unsafe { HOLD.get().as_ref() }) {
+                    lane.interrupted(hold);
+                }
+                if !lane.may_be_killed() {
+                    return;
+                }
+                Some(Ending::Killed)
+            }
             _ if code <= 0 => None,
             _ if guard.contains(&address) => Some(Ending::Overflow),
             _ => Some(Ending::Fault { signal, address }),
@@ -106,10 +145,8 @@ unsafe extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context:
             // lane's code was at is given up: it runs on its own data, and the executor's operations leave
             // every state that they pass through fit for this (see `operations`).
             let resume = unsafe { trap.setup_trap_handler(move || ending) };
+            lane.ends();
             set_registers(registers, resume);
-            return;
-        }
-        if signal == INTERRUPT {
             return;
         }
     }

@@ -12,7 +12,7 @@ const PATIENCE: u32 = 256;
 const HELD_PASSES: u32 = 64;
 
 /// A wave of a resident workgroup. A lane that has not ended is in exactly one of `ready`, `converging`,
-/// `exchanging`, `at_barrier` and `waiting`.
+/// `exchanging`, `at_barrier`, `waiting` and `away`.
 pub(crate) struct Wave {
     pub slot: u32,
     /// Lanes that have not ended.
@@ -23,6 +23,8 @@ pub(crate) struct Wave {
     pub exchanging: Cell<u64>,
     pub at_barrier: Cell<u64>,
     pub waiting: Cell<u64>,
+    /// Lanes that keep threads to themselves, which have lost their seats. Nobody waits for them to converge.
+    pub away: Cell<u64>,
     /// Those of `ready` that gave way by `pause` in this pass.
     pub paused: Cell<u64>,
     /// Passes since `converging` lanes were first held back.
@@ -50,6 +52,7 @@ impl Wave {
             exchanging: 0.into(),
             at_barrier: 0.into(),
             waiting: 0.into(),
+            away: 0.into(),
             paused: 0.into(),
             held: 0.into(),
             patience: PATIENCE.into(),
@@ -77,11 +80,21 @@ impl Wave {
 
     /// Takes an ended lane out.
     pub fn remove(&self, bit: u64) {
-        for mask in
-            [&self.live, &self.ready, &self.converging, &self.exchanging, &self.at_barrier, &self.waiting]
-        {
+        let blocked = [&self.converging, &self.exchanging, &self.at_barrier, &self.waiting];
+        for mask in [&self.live, &self.ready].into_iter().chain(blocked) {
             mask.set(mask.get() & !bit);
         }
+    }
+
+    /// Notes that the lane that ran has taken its thread away.
+    pub fn depart(&self, bit: u64) {
+        self.ready.set(self.ready.get() & !bit);
+        self.away.set(self.away.get() | bit);
+    }
+
+    /// Lets a lane that was away run again.
+    pub fn come_back(&self, bit: u64) {
+        self.release(&self.away, bit);
     }
 
     fn release(&self, state: &Cell<u64>, lanes: u64) {

@@ -265,4 +265,19 @@ fn idle_threads_sleep() {
     let before = used();
     std::thread::sleep(Duration::from_millis(200));
     assert!(used() - before < 100_000);
+
+    unsafe extern "C" fn wait(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        // SAFETY: launched with a flag.
+        let kernel = unsafe { Kernel::<AtomicBool>::new(lane, arguments) };
+        kernel.wait(kernel.data);
+        ENTRY_DONE
+    }
+    let flag = Arc::new(AtomicBool::new(false));
+    let before = used();
+    let waiting = start(&executor, wait, &flag, params([2, 1, 1], [40, 1, 1]));
+    std::thread::sleep(Duration::from_millis(400));
+    assert!(used() - before < 200_000);
+    flag.store(true, SeqCst);
+    executor.waker().wake();
+    assert_eq!(waiting.wait(LONG).unwrap().unwrap().lanes, 80);
 }

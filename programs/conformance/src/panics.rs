@@ -1,8 +1,8 @@
 //! Panics and faults.
 
-use crate::services::Echo;
+use crate::services::{Echo, Gate};
 use core::hint::black_box;
-use hostcall_device::{Global, Lane, kernel};
+use hostcall_device::{CallError, Global, Lane, kernel};
 
 /// The kinds of [`panic_kinds`], in the order of their numbers.
 pub const KINDS: [&str; 8] =
@@ -57,4 +57,19 @@ pub fn panic_null_write(lane: &Lane, guilty: u64, out: &[Global<u64>]) {
     }
     assert_eq!(Echo::one(id), Ok(id));
     out[id as usize].set(id + 1);
+}
+
+/// Workgroup 0 waits for gates that nobody opens; lane 0 of workgroup 1 passes its gate and faults. Lanes whose call
+/// was cancelled write 1.
+#[kernel]
+pub fn panic_fault_beside_calls(lane: &Lane, out: &[Global<u64>]) {
+    let id = lane.global_id() as u64;
+    if lane.workgroup()[0] == 0 {
+        let cancelled = Gate::pass(id) == Err(CallError::Cancelled);
+        out[id as usize].set(if cancelled { 1 } else { 2 });
+    } else if lane.local_id() == 0 && Gate::pass(id).is_ok() {
+        let nowhere = black_box(core::ptr::null_mut::<u64>());
+        // SAFETY: none, as above.
+        unsafe { nowhere.write_volatile(1) };
+    }
 }

@@ -1,6 +1,8 @@
 //! What the lanes of a wave and of a workgroup do together.
 
-use hostcall_device::{Global, Lane, kernel};
+use crate::services::Echo;
+use core::hint::spin_loop;
+use hostcall_device::{Global, Lane, kernel, process};
 
 /// Ballot, broadcast and the active lanes, in whatever parts the wave comes.
 #[kernel]
@@ -45,5 +47,35 @@ pub fn wave_reduction(lane: &Lane, values: &[u64], out: &[Global<u64>]) {
         lane.barrier();
         out[lane.global_id()].set(memory[0].get());
         lane.barrier();
+    }
+}
+
+/// Lanes look at memory, and nothing else, until the grid's last lane has written there; then they call.
+#[kernel]
+pub fn wave_spinning(lane: &Lane, flag: &[Global<u64>], out: &[Global<u64>]) {
+    let id = lane.global_id() as u64;
+    if lane.global_id() + 1 == lane.grid_lanes() {
+        flag[0].set(1);
+    }
+    while flag[0].get() == 0 {
+        spin_loop();
+    }
+    assert_eq!(Echo::one(id), Ok(id));
+    lane.barrier();
+    out[id as usize].set(id + 1);
+}
+
+/// Every lane but the last spins for ever; that one exits (0), panics (1), or calls until it is cancelled (2).
+#[kernel]
+pub fn wave_spinning_for_ever(lane: &Lane, way: u32) {
+    if lane.global_id() + 1 < lane.grid_lanes() {
+        loop {
+            spin_loop();
+        }
+    }
+    match way {
+        0 => process::exit(4),
+        1 => panic!("the last lane gives up"),
+        _ => while Echo::one(1).is_ok() {},
     }
 }

@@ -43,8 +43,8 @@ cases! {
     streams: waiting_handlers_delay_nobody waiting_in_one_wave side_by_side in_order events handler_launches;
     print: types generic order outputs while_running;
     system: files environment stdin heap heap_leaks exit;
-    panics: kinds one_of_many null_write;
-    waves: operations reduction;
+    panics: kinds one_of_many null_write fault_beside_calls;
+    waves: operations reduction spinning spinning_for_ever;
     closures: continuous once panicking;
     watchdog: stuck_handler dead_wave;
 }

@@ -1,7 +1,10 @@
 use crate::context::{done, read};
-use crate::{Context, Outcome, Session, echo, ensure, same};
+use crate::{Context, Gates, Outcome, Session, echo, ensure, same};
 use conformance::calls::call_in_turn;
-use conformance::panics::{CHECKS_OVERFLOW, KINDS, PANIC_LINE, panic_kinds, panic_null_write};
+use conformance::panics::{
+    CHECKS_OVERFLOW, KINDS, PANIC_LINE, panic_fault_beside_calls, panic_kinds, panic_null_write,
+};
+use conformance::services::Gate;
 use hostcall::services::Panic;
 use hostcall::{Error, Grid, LaunchFailure};
 
@@ -86,5 +89,26 @@ pub fn null_write(context: &Context) -> Outcome {
         ensure!(matches!(ended, Err(Error::Launch { failure: LaunchFailure::Fault(_), .. })));
         still_works(&session)?;
     }
+    Ok(())
+}
+
+/// A fault cancels the launch's calls, whose handlers may wait for ever.
+pub fn fault_beside_calls(context: &Context) -> Outcome {
+    if !context.is_software() {
+        return Ok(());
+    }
+    let gates = Gates::default();
+    let session = context.open(|device| device.service(Gate::serve(gates.clone())))?;
+    let grid = Grid::new(2, 40);
+    let (stream, out) = (session.stream()?, session.out(grid, 1)?);
+    session.launch(&stream, panic_fault_beside_calls, grid, (&out,))?;
+    let arrived = gates.wait_for_arrivals(41);
+    gates.open(40);
+    let ended = stream.synchronize();
+    gates.open_all();
+    arrived?;
+    ensure!(matches!(ended, Err(Error::Launch { failure: LaunchFailure::Fault(_), .. })));
+    same!(read(&out)?[..40], [1; 40]);
+    ensure!(session.device.waiting().is_empty());
     Ok(())
 }

@@ -31,6 +31,18 @@ thread_local! {
     static CURRENT: Cell<*const Local> = const { Cell::new(ptr::null()) };
 }
 
+/// Reads `CURRENT`. A lane may come out of an operation on another thread than it went in on, so the address of
+/// the variable must not outlive an operation in a caller's frame: this and [`set_current`] stay calls.
+#[inline(never)]
+fn current() -> *const Local {
+    CURRENT.get()
+}
+
+#[inline(never)]
+fn set_current(local: *const Local) {
+    CURRENT.set(local);
+}
+
 /// Ends a lane by unwinding, past the kernel's own frames.
 struct Exit;
 
@@ -43,7 +55,7 @@ pub(crate) struct Here {
 
 #[inline(always)]
 pub(crate) fn here() -> Here {
-    let local = CURRENT.get();
+    let local = current();
     assert!(!local.is_null(), "hostcall's device functions work in kernels only");
     // SAFETY: CURRENT; the executor keeps a lane in place while it lives, and nothing that borrows from it
     // outlives the lane's stack.
@@ -57,7 +69,7 @@ impl Here {
         // SAFETY: CURRENT; lane and operations are valid for the lane's life.
         let (lane, operations) = unsafe { ((*self.local).lane, &*self.lane.operations) };
         let result = operation(lane, operations);
-        CURRENT.set(self.local);
+        set_current(self.local);
         result
     }
 
@@ -218,14 +230,14 @@ pub(crate) fn exit_lane() -> ! {
 pub unsafe fn enter_cpu(lane: *mut CpuLane, body: impl FnOnce(&Lane)) -> u32 {
     install_hook();
     let local = Local { lane, panic: RefCell::new(None) };
-    CURRENT.set(&local);
+    set_current(&local);
     // SAFETY: the executor's promise.
     let [x, y, z] = unsafe { (*lane).workgroup }.map(u64::from);
     let here = here();
     let [width, height, _] = here.params().workgroups.map(u64::from);
     crate::packet::current(here).set_workgroup((z * height + y) * width + x);
     let result = panic::catch_unwind(panic::AssertUnwindSafe(|| body(&Lane::new())));
-    CURRENT.set(&local);
+    set_current(&local);
     let code = match result {
         Ok(()) => ENTRY_DONE,
         Err(payload) if payload.is::<Exit>() => ENTRY_EXITED,
@@ -240,7 +252,7 @@ pub unsafe fn enter_cpu(lane: *mut CpuLane, body: impl FnOnce(&Lane)) -> u32 {
             ENTRY_PANICKED
         }
     };
-    CURRENT.set(ptr::null());
+    set_current(ptr::null());
     code
 }
 
@@ -250,7 +262,7 @@ fn install_hook() {
     INSTALL.call_once(|| {
         let previous = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            let local = CURRENT.get();
+            let local = current();
             if local.is_null() {
                 return previous(info);
             }

@@ -2,6 +2,7 @@
 //! for all.
 
 use super::LaunchFailure;
+use super::llvm::{KernelResources, ProgramCode};
 use crate::services::HeapMemory;
 use hostcall_abi::launch::{KernelInfo, LaunchParams};
 use hostcall_abi::layout::Layout;
@@ -33,6 +34,10 @@ pub(crate) trait Pinned: Send + Sync {
 pub(crate) trait KernelCode: Any + Send + Sync {
     /// What the image says of the kernel.
     fn info(&self) -> &KernelInfo;
+    /// What it needs of the device, as far as the device says that.
+    fn resources(&self) -> Option<KernelResources> {
+        None
+    }
     /// For the backend that made it.
     fn as_any(&self) -> &dyn Any;
 }
@@ -47,6 +52,8 @@ pub(crate) struct Start {
     pub keep_alive: Vec<Arc<dyn Any + Send + Sync>>,
     /// Hints to the server that there may be work.
     pub notify: Arc<dyn Fn() + Send + Sync>,
+    /// Cancels the launch's calls, for a device that ends the other lanes of a launch itself when one failed.
+    pub on_failure: Arc<dyn Fn() + Send + Sync>,
 }
 
 /// A launch on its way.
@@ -71,6 +78,15 @@ pub(crate) trait Backend: Send + Sync {
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>, String>;
     /// Zeroed memory that host and kernels both reach.
     fn pin(&self, bytes: usize) -> Result<Arc<dyn Pinned>, String>;
+    /// Whether a wave that rings while the channel's header says that the host sleeps always calls
+    /// [`Start::notify`].
+    fn has_reliable_hints(&self) -> bool {
+        false
+    }
+    /// Makes lanes look that wait for long, on a device that lets them sleep: called after an answer.
+    fn waker(&self) -> Option<Box<dyn Fn() + Send + Sync>> {
+        None
+    }
     /// Where its kernels' heap comes from.
     fn heap_memory(&self) -> Arc<dyn HeapMemory>;
     /// A kernel that is part of this process, when the device can run such.
@@ -78,6 +94,10 @@ pub(crate) trait Backend: Send + Sync {
     -> Option<Arc<dyn KernelCode>>;
     /// Loads an image and returns a function that finds its kernels by name.
     fn load(&self, image: &Path) -> Result<Box<dyn ImageCode>, String>;
+    /// Loads a program that was linked with LLVM's GPU libc, with stacks of so many bytes a lane if they are named.
+    fn load_llvm(&self, _image: &[u8], _stack_bytes: Option<usize>) -> Result<Box<dyn ProgramCode>, String> {
+        Err("the device runs no programs that were linked with LLVM's GPU libc; use a GPU".into())
+    }
     /// Starts a kernel.
     fn start(&self, start: Start) -> Result<Box<dyn Running>, LaunchFailure>;
 }

@@ -170,7 +170,10 @@ impl DeviceBuilder {
         let states = backend.allocate(slots as usize * SLOT_STATE_BYTES).map_err(Error::Device)?;
         let pool_bitmap = backend.allocate(slots as usize / 8).map_err(Error::Device)?;
         let region_address = memory.address();
-        let mut server = Server::builder(memory);
+        let mut server = Server::builder(memory).reliable_hints(backend.has_reliable_hints());
+        if let Some(waker) = backend.waker() {
+            server = server.on_answer(waker);
+        }
         for handler in builtins.services() {
             server = server.handler(handler);
         }

@@ -178,6 +178,15 @@ impl Backend for Cpu {
         Ok(Arc::new(CpuMemory::new(bytes)?))
     }
 
+    fn has_reliable_hints(&self) -> bool {
+        self.executor.config().faults.lose_notifications == 0.0
+    }
+
+    fn waker(&self) -> Option<Box<dyn Fn() + Send + Sync>> {
+        let waker = self.executor.waker();
+        Some(Box::new(move || waker.wake()))
+    }
+
     fn heap_memory(&self) -> Arc<dyn HeapMemory> {
         Arc::new(ProcessMemory)
     }
@@ -201,6 +210,7 @@ impl Backend for Cpu {
             params: start.params,
             keep_alive: Box::new((start.kernel.clone(), start.keep_alive)),
             notify: start.notify,
+            on_failure: start.on_failure,
             kernel_name: start.name,
         };
         // SAFETY: the entry takes the arguments that its info names, which `enqueue` compared; the parameters

@@ -1,6 +1,7 @@
 //! Launching: grids, images, and typed kernels.
 
 use super::backend::{ImageCode, KernelCode};
+use super::llvm::KernelResources;
 use super::stream::Work;
 use super::{Arguments, Device, Error, Stream};
 use hostcall_abi::launch::KernelInfo;
@@ -60,7 +61,7 @@ impl Grid {
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 
-    fn check(&self) -> Result<(), Error> {
+    pub(super) fn check(&self) -> Result<(), Error> {
         let refuse = |sentence: String| Err(Error::Device(sentence));
         let (count, lanes) = (self.workgroup_count(), self.workgroup_lanes());
         if count == 0 || lanes == 0 {
@@ -133,6 +134,11 @@ impl LoadedKernel {
     /// What the image says of the kernel.
     pub fn info(&self) -> &KernelInfo {
         self.code.info()
+    }
+
+    /// What the kernel needs of the device; `None` when the device does not say.
+    pub fn resources(&self) -> Option<KernelResources> {
+        self.code.resources().map(|resources| KernelResources { kernel: self.name.clone(), ..resources })
     }
 
     /// Launches the kernel, which takes no arguments.

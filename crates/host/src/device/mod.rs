@@ -8,6 +8,7 @@ mod cpu;
 mod cuda;
 mod event;
 mod launch;
+mod llvm;
 mod slots;
 mod stream;
 
@@ -16,6 +17,7 @@ pub use buffer::{DeviceBuffer, PinnedBuffer};
 pub use builder::{DeviceBuilder, DeviceInfo, devices};
 pub use event::Event;
 pub use launch::{Grid, Image, LaunchKernel, LoadedKernel};
+pub use llvm::{KernelResources, LlvmProgram, LlvmRun};
 pub use stream::Stream;
 
 pub use hostcall_softdev::{Config as SoftwareDeviceConfig, Faults};

@@ -147,7 +147,7 @@ fn run(device: &Arc<Inner>, work: Work) -> Result<(), LaunchFailure> {
         workgroup_memory: 0,
     };
     device.server.attach(range.clone(), launch);
-    let server = device.server.clone();
+    let (server, failed) = (device.server.clone(), device.server.clone());
     let start = Start {
         name: work.name,
         kernel: work.kernel,
@@ -155,6 +155,7 @@ fn run(device: &Arc<Inner>, work: Work) -> Result<(), LaunchFailure> {
         arguments: work.arguments,
         keep_alive: work.keep_alive,
         notify: Arc::new(move || server.wake()),
+        on_failure: Arc::new(move || failed.cancel(launch)),
     };
     // Locked until the launch is known, so that nobody who cancels it comes too early.
     let mut running = device.running();

@@ -35,8 +35,14 @@ const COOL_AFTER: u16 = 4096;
 /// come, and some 20 ns to look at when it has calls.
 const LINES_AHEAD: usize = 8;
 
-/// Longest sleep: within this time a call is found whose wake-up was lost.
+/// Longest sleep while a hint may get lost: within this time a call is found all the same.
 const LONGEST_SLEEP: Duration = Duration::from_micros(900);
+
+/// Longest sleep where none gets lost: what is waited for then is nothing that the consumer knows of.
+const LONG_SLEEP: Duration = Duration::from_millis(100);
+
+/// Longest sleep while no launch has slots.
+const DEEP_SLEEP: Duration = Duration::from_secs(1);
 
 /// Things looked at in every pass, of `count` things looked at in turn.
 struct HotSet {
@@ -146,11 +152,8 @@ impl<'s> Consumer<'s> {
                 // The clock costs as much as a pass.
                 if self.passes.is_multiple_of(32) {
                     let since = *idle_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() >= self.shared.spin {
-                        self.sleep();
-                        if self.sweep() {
-                            idle_since = None;
-                        }
+                    if since.elapsed() >= self.shared.spin && self.sleep() {
+                        idle_since = None;
                     }
                 }
             }
@@ -163,22 +166,33 @@ impl<'s> Consumer<'s> {
         counters.posts.fetch_add(std::mem::take(&mut self.posts), Ordering::Relaxed);
     }
 
-    /// Sleeps until a hint, or for a bounded time while launches run.
-    fn sleep(&mut self) {
+    /// Sleeps until there is work, which it begins with, or something else to look at. Whether there was work.
+    ///
+    /// A call that is rung before the device saw that this consumer sleeps comes without a hint. After the first,
+    /// short sleep it is seen, and later ones come with hints: where these are reliable, sleeps are long then.
+    fn sleep(&mut self) -> bool {
         self.publish_counts();
-        self.report_unfinished();
-        let parked = &self.shared.parked[self.index];
+        let shared = self.shared;
+        let parked = &shared.parked[self.index];
         parked.store(true, Ordering::SeqCst);
-        self.shared.memory.region().count_sleeper(true);
-        if self.shared.attention.load(Ordering::SeqCst) == self.attention_seen {
-            if self.shared.attached.load(Ordering::SeqCst) == 0 {
-                std::thread::park_timeout(Duration::from_secs(1));
-            } else {
-                std::thread::park_timeout(LONGEST_SLEEP);
-            }
+        shared.memory.region().count_sleeper(true);
+        let mut longest = LONGEST_SLEEP;
+        let mut worked = false;
+        while !worked && shared.attention.load(Ordering::SeqCst) == self.attention_seen {
+            self.report_unfinished();
+            let idle = shared.attached.load(Ordering::SeqCst) == 0;
+            std::thread::park_timeout(if idle { DEEP_SLEEP } else { longest });
+            // Before it looks: a hint from now on ends the next sleep.
+            parked.store(true, Ordering::SeqCst);
+            worked = self.pass() | self.sweep();
+            self.passes += 1;
+            let expects_more =
+                !(self.unfinished.is_empty() && self.lines.hot.is_empty() && self.rings.hot.is_empty());
+            longest = if shared.reliable_hints && !expects_more { LONG_SLEEP } else { LONGEST_SLEEP };
         }
-        self.shared.memory.region().count_sleeper(false);
+        shared.memory.region().count_sleeper(false);
         parked.store(false, Ordering::Relaxed);
+        worked
     }
 
     /// Slots of this consumer that may be in use, counted from its first.

@@ -12,7 +12,7 @@ use hostcall_channel::host::Scanner;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, Thread};
@@ -93,10 +93,14 @@ pub(crate) struct Shared {
     pub memory: Arc<SharedMemory>,
     pub message_limit: usize,
     pub spin: Duration,
+    /// Whoever rings while the header says that consumers sleep calls [`Server::wake`].
+    pub reliable_hints: bool,
     pub statistics: Counters,
     pub watchdog: Watchdog,
     /// Told of a slot, and the launch that has it, whose device wrote what is no doorbell.
     pub on_broken: Box<dyn Fn(u32, u64) + Send + Sync>,
+    /// Told when a thread other than a consumer has answered.
+    pub on_answer: Box<dyn Fn() + Send + Sync>,
     /// Goes up when consumers have to look at `registry`, `commands` or `stopping`.
     pub attention: AtomicU64,
     pub stopping: AtomicBool,
@@ -176,9 +180,11 @@ pub struct ServerBuilder {
     consumers: usize,
     message_limit: usize,
     spin: Duration,
+    reliable_hints: bool,
     stall_after: Duration,
     on_stall: Box<dyn Fn(&Stall) + Send + Sync>,
     on_broken: Box<dyn Fn(u32, u64) + Send + Sync>,
+    on_answer: Box<dyn Fn() + Send + Sync>,
 }
 
 impl ServerBuilder {
@@ -227,9 +233,17 @@ impl ServerBuilder {
         self
     }
 
-    /// How long a consumer without work looks on before it sleeps, at most 1 ms at a time. Default 50 µs.
+    /// How long a consumer without work looks on before it sleeps, at most 1 ms at a time while launches run,
+    /// or 100 ms where hints are reliable. Default 50 µs.
     pub fn spin(mut self, spin: Duration) -> Self {
         self.spin = spin;
+        self
+    }
+
+    /// Whether whoever rings, while the channel's header says that consumers sleep, always calls [`Server::wake`]
+    /// then. Otherwise, as on a device that cannot, consumers look every millisecond. Default: not.
+    pub fn reliable_hints(mut self, reliable: bool) -> Self {
+        self.reliable_hints = reliable;
         self
     }
 
@@ -244,6 +258,13 @@ impl ServerBuilder {
     /// from then on, so the launch should be cancelled. Default: a line on stderr.
     pub fn on_broken(mut self, broken: impl Fn(u32, u64) + Send + Sync + 'static) -> Self {
         self.on_broken = Box::new(broken);
+        self
+    }
+
+    /// Calls `answered` after each answer that did not come at once: a wave that waits for long need not look for
+    /// it all the time. Must be quick. Default: nothing.
+    pub fn on_answer(mut self, answered: impl Fn() + Send + Sync + 'static) -> Self {
+        self.on_answer = Box::new(answered);
         self
     }
 
@@ -264,9 +285,11 @@ impl ServerBuilder {
         let shared = Arc::new(Shared {
             message_limit: self.message_limit,
             spin: self.spin,
+            reliable_hints: self.reliable_hints,
             statistics: Counters::default(),
             watchdog: Watchdog::new(self.stall_after, self.on_stall),
             on_broken: self.on_broken,
+            on_answer: self.on_answer,
             attention: AtomicU64::new(1),
             stopping: AtomicBool::new(false),
             registry: Mutex::new(Arc::new(self.registry)),
@@ -327,6 +350,7 @@ impl Server {
             consumers: 1,
             message_limit: 64 << 20,
             spin: Duration::from_micros(50),
+            reliable_hints: false,
             stall_after: Duration::from_secs(5),
             on_stall: Box::new(|stall| eprintln!("hostcall: {stall}")),
             on_broken: Box::new(|slot, launch| {
@@ -334,6 +358,7 @@ impl Server {
                     "hostcall: launch {launch}, slot {slot}: the device wrote what is no call; slot ignored"
                 );
             }),
+            on_answer: Box::new(|| ()),
         }
     }
 
@@ -377,6 +402,9 @@ impl Server {
     /// Wakes parked consumers: a hint that there may be work.
     #[inline]
     pub fn wake(&self) {
+        // A consumer notes that it is parked and then looks; the caller rang, and then it is looked whether that
+        // one is parked: one of them sees what the other did.
+        fence(Ordering::SeqCst);
         for (parked, thread) in self.shared.parked.iter().zip(&self.consumers) {
             if parked.load(Ordering::Relaxed) && parked.swap(false, Ordering::AcqRel) {
                 thread.unpark();

@@ -20,6 +20,7 @@ pub(crate) struct Ticket {
     pub launch: u64,
     pub started: Instant,
     pub deadline: Option<Instant>,
+    shared: Arc<Shared>,
 }
 
 struct Answering {
@@ -41,6 +42,8 @@ impl Ticket {
             if answering.lanes_left == 0 {
                 answering.answer = None;
             }
+            drop(answering);
+            (self.shared.on_answer)();
         }
     }
 
@@ -48,6 +51,8 @@ impl Ticket {
     pub fn give_up(&self, error: CallError) {
         if let Some(mut answer) = self.lock().answer.take() {
             answer.rest(Status::Error(error));
+            drop(answer);
+            (self.shared.on_answer)();
         }
     }
 
@@ -81,6 +86,7 @@ impl Job {
             entry: entry.clone(),
             started,
             deadline: timeout_us.map(|us| started + Duration::from_micros(us.into())),
+            shared: shared.clone(),
         });
         shared.watchdog.watch(&ticket);
         for (rank, request) in requests.into_iter().enumerate() {

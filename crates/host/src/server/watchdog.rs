@@ -5,8 +5,11 @@ use hostcall_abi::status::CallError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// How often the watchdog looks while calls wait: the resolution of deadlines.
+/// The watchdog looks at most this often: the resolution of deadlines.
 const TICK: Duration = Duration::from_millis(5);
+
+/// Calls noted since the last look after which those that were answered are forgotten.
+const FORGET_AFTER: usize = 1024;
 
 /// A call that has not moved for long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,8 +47,17 @@ impl std::fmt::Display for Stall {
 }
 
 struct Watched {
+    /// With whether the call was reported.
     tickets: Vec<(Weak<Ticket>, bool)>,
+    /// When the watchdog looks next; `None` when it does not know of anything.
+    next: Option<Instant>,
+    /// Tickets after the last look, or after answered ones were forgotten.
+    kept: usize,
     stopped: bool,
+}
+
+fn open_ticket(weak: &Weak<Ticket>) -> Option<Arc<Ticket>> {
+    weak.upgrade().filter(|ticket| ticket.is_open())
 }
 
 pub(crate) struct Watchdog {
@@ -67,7 +79,7 @@ fn stall_of(ticket: &Ticket) -> Stall {
 
 impl Watchdog {
     pub fn new(stall_after: Duration, report: Box<dyn Fn(&Stall) + Send + Sync>) -> Self {
-        let watched = Watched { tickets: Vec::new(), stopped: false };
+        let watched = Watched { tickets: Vec::new(), next: None, kept: 0, stopped: false };
         Self { watched: Mutex::new(watched), changed: Condvar::new(), stall_after, report }
     }
 
@@ -90,18 +102,26 @@ impl Watchdog {
             return ticket.give_up(CallError::Cancelled);
         }
         watched.tickets.push((Arc::downgrade(ticket), false));
-        if watched.tickets.len() == 1 {
+        if watched.tickets.len() > 2 * watched.kept + FORGET_AFTER {
+            watched.tickets.retain(|(weak, _)| open_ticket(weak).is_some());
+            watched.kept = watched.tickets.len();
+        }
+        let due = self.due(ticket, false);
+        if watched.next.is_none_or(|next| due.is_some_and(|due| due < next)) {
+            watched.next = due;
             self.changed.notify_one();
         }
     }
 
+    /// When the watchdog has to look at a call.
+    fn due(&self, ticket: &Ticket, reported: bool) -> Option<Instant> {
+        // A span that reaches beyond what the clock can say is no end at all.
+        let stalls = if reported { None } else { ticket.started.checked_add(self.stall_after) };
+        ticket.deadline.into_iter().chain(stalls).min()
+    }
+
     fn open(&self) -> Vec<Arc<Ticket>> {
-        self.lock()
-            .tickets
-            .iter()
-            .filter_map(|(ticket, _)| ticket.upgrade())
-            .filter(|t| t.is_open())
-            .collect()
+        self.lock().tickets.iter().filter_map(|(weak, _)| open_ticket(weak)).collect()
     }
 
     /// The calls that wait for their handlers now.
@@ -128,20 +148,26 @@ impl Watchdog {
     pub fn run(&self) {
         loop {
             let mut watched = self.lock();
-            while watched.tickets.is_empty() {
+            loop {
                 if watched.stopped {
                     return;
                 }
-                watched = self.changed.wait(watched).unwrap_or_else(PoisonError::into_inner);
-            }
-            if watched.stopped {
-                return;
+                let now = Instant::now();
+                watched = match watched.next {
+                    None => self.changed.wait(watched).unwrap_or_else(PoisonError::into_inner),
+                    Some(next) if next <= now => break,
+                    Some(next) => {
+                        let waited = self.changed.wait_timeout(watched, next - now);
+                        waited.unwrap_or_else(PoisonError::into_inner).0
+                    }
+                };
             }
             let now = Instant::now();
             let mut late = Vec::new();
             let mut stalled = Vec::new();
+            let mut next = None;
             watched.tickets.retain_mut(|(weak, reported)| {
-                let Some(ticket) = weak.upgrade().filter(|ticket| ticket.is_open()) else { return false };
+                let Some(ticket) = open_ticket(weak) else { return false };
                 if !*reported && now.duration_since(ticket.started) >= self.stall_after {
                     *reported = true;
                     stalled.push(stall_of(&ticket));
@@ -150,8 +176,11 @@ impl Watchdog {
                     late.push(ticket);
                     return false;
                 }
+                next = next.into_iter().chain(self.due(&ticket, *reported)).min();
                 true
             });
+            watched.kept = watched.tickets.len();
+            watched.next = next.map(|next: Instant| next.max(now + TICK));
             drop(watched);
             for ticket in late {
                 ticket.give_up(CallError::TimedOut);
@@ -159,7 +188,6 @@ impl Watchdog {
             for stall in &stalled {
                 self.report(stall);
             }
-            std::thread::sleep(TICK);
         }
     }
 }

@@ -75,6 +75,16 @@ impl Builtins {
         &self.stdio
     }
 
+    /// The standard streams, to keep.
+    pub(crate) fn stdio_shared(&self) -> Arc<Stdio> {
+        self.stdio.clone()
+    }
+
+    /// The open files, to keep.
+    pub(crate) fn files_shared(&self) -> Arc<OpenFiles> {
+        self.files.clone()
+    }
+
     /// The printer.
     pub fn printer(&self) -> &Printer {
         &self.printer

@@ -117,9 +117,14 @@ impl Stdio {
     }
 
     /// The outputs, to append to; nobody else does meanwhile.
-    pub(super) fn outputs(&self) -> Outputs<'_> {
+    pub(crate) fn outputs(&self) -> Outputs<'_> {
         let pending = self.shared.pending.lock();
         Outputs { was_empty: pending.bytes.is_empty(), pending, shared: &self.shared }
+    }
+
+    /// The input, which nobody else reads meanwhile.
+    pub(crate) fn stdin(&self) -> MutexGuard<'_, impl BufRead + use<>> {
+        self.stdin.lock()
     }
 
     /// Waits until all that was appended before has been written.
@@ -149,7 +154,7 @@ impl Drop for Stdio {
 }
 
 /// Append access to the outputs.
-pub(super) struct Outputs<'a> {
+pub(crate) struct Outputs<'a> {
     pending: MutexGuard<'a, Pending>,
     was_empty: bool,
     shared: &'a Shared,

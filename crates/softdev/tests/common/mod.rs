@@ -1,5 +1,5 @@
 //! What the tests share: launches of small kernels that use the executor's operations directly.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test file uses its own part")]
 
 use hostcall_abi::cpu::{CpuLane, CpuOperations, ENTRY_DONE, ENTRY_EXITED, Entry};
 use hostcall_abi::launch::LaunchParams;
@@ -44,6 +44,7 @@ pub fn launch<T: Send + Sync + 'static>(entry: Entry, data: &Arc<T>, params: Lau
         params,
         keep_alive: Box::new(Arc::clone(data)),
         notify: Arc::new(|| ()),
+        on_failure: Arc::new(|| ()),
         kernel_name: "test".into(),
     }
 }

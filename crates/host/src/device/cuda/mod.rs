@@ -2,10 +2,13 @@
 #![allow(unsafe_code)] // launches kernels, whose parameters are those that the ABI gives them
 
 mod heap;
+mod llvm;
 
 use super::LaunchFailure;
 use super::backend::{Backend, ImageCode, KernelCode, Memory, Pinned, Running, Start};
 use super::builder::DeviceInfo;
+use super::llvm::{KernelResources, ProgramCode};
+use crate::image;
 use crate::services::HeapMemory;
 use hostcall_abi::launch::{
     KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, LAUNCH_PARAMS_BYTES,
@@ -112,8 +115,21 @@ impl KernelCode for CudaKernel {
         &self.info
     }
 
+    fn resources(&self) -> Option<KernelResources> {
+        Some(resources(String::new(), &self.function))
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
+    }
+}
+
+fn resources(kernel: String, function: &Function) -> KernelResources {
+    KernelResources {
+        kernel,
+        registers: function.registers(),
+        stack_bytes: function.stack_bytes(),
+        workgroup_bytes: function.shared_bytes(),
     }
 }
 
@@ -227,16 +243,22 @@ impl Backend for Cuda {
     fn load(&self, image: &Path) -> Result<Box<dyn ImageCode>, String> {
         let bytes =
             std::fs::read(image).map_err(|error| format!("cannot read {}: {error}", image.display()))?;
+        let (path, target) = (image.display(), self.target());
+        let info = image::identify(&bytes).map_err(|why| format!("cannot load {path}: {why}"))?;
+        if !info.target.runs_on(&target) {
+            let built_for = info.target;
+            return Err(format!(
+                "{path} was built for {built_for}, and this GPU is {target}: use `hostcall build --target {target}`"
+            ));
+        }
         match self.gpu.load(bytes) {
             Ok(module) => Ok(Box::new(CudaImage(module))),
-            Err(error) => {
-                let (image, target) = (image.display(), self.target());
-                Err(format!(
-                    "cannot load {image}: {error}; if it was built for another device, use `hostcall build \
-                     --target {target}`"
-                ))
-            }
+            Err(error) => Err(format!("cannot load {path}: {error}")),
         }
+    }
+
+    fn load_llvm(&self, image: &[u8], stack_bytes: Option<usize>) -> Result<Box<dyn ProgramCode>, String> {
+        llvm::load(&self.gpu, image, stack_bytes)
     }
 
     fn start(&self, start: Start) -> Result<Box<dyn Running>, LaunchFailure> {
@@ -268,7 +290,8 @@ impl Backend for Cuda {
         // SAFETY: the parameters are those of every hostcall kernel of this ABI version, which `kernel_info`
         // checked; the arguments are as long as the image says and of the types that its schema names. What
         // they refer to is kept until the launch has ended, and the channel outlives its launches.
-        let launch = unsafe { function.launch(blocks, [lanes, 1, 1], shared_bytes, &mut parameters) };
+        // One dimension, so that a lane's place in its wave is its x.
+        let launch = unsafe { function.launch([blocks, 1, 1], [lanes, 1, 1], shared_bytes, &mut parameters) };
         match launch {
             Ok(launch) => {
                 keep_alive.push(Arc::new(kernel));

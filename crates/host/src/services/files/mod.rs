@@ -10,7 +10,7 @@ use hostcall_abi::service::Output;
 use hostcall_abi::status::CallError;
 use hostcall_device::io::Error;
 use hostcall_device::services::FilesHandler;
-use root::Root;
+pub(crate) use root::Root;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
@@ -50,7 +50,8 @@ impl OpenFiles {
         self.table.len()
     }
 
-    fn root(&self) -> Result<&Root, CallError> {
+    /// What paths are relative to.
+    pub(crate) fn root(&self) -> Result<&Root, CallError> {
         self.root.as_ref().ok_or(Error::OutsideDir.into())
     }
 }

@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// What kernels' paths are relative to.
-pub(super) enum Root {
+pub(crate) enum Root {
     /// A directory that no path leaves, by `..`, symbolic links or otherwise.
     Dir {
         dir: Dir,

@@ -1,0 +1,54 @@
+//! Programs that were linked with LLVM's GPU libc.
+
+use crate::arguments::RunOptions;
+use crate::run::{BY_SIGNAL, Event, Started, watch_signals};
+use hostcall::Device;
+use hostcall::device::{Error, LlvmRun};
+use hostcall::llvm::{End, Options};
+use signal_hook::consts::SIGABRT;
+use std::path::Path;
+use std::sync::mpsc::Sender;
+
+/// Starts the program, and has its end and signals sent to the channel of `sender`.
+///
+/// # Errors
+/// When the device cannot run it.
+pub fn start(
+    device: &Device,
+    image: &Path,
+    options: &RunOptions,
+    sender: Sender<Event>,
+) -> Result<Started, Error> {
+    let program = device.load_llvm(image, options.llvm.stack)?;
+    if options.print_resource_usage {
+        for resources in program.resources() {
+            eprintln!("{resources}");
+        }
+    }
+    let grid = options.grid(1, 1);
+    let faulted = sender.clone();
+    let server = Options::default()
+        .system(options.llvm.allow_system)
+        // Nobody else may be reading the channel when the program ends.
+        .on_fault(move |fault| _ = faulted.send(Event::Broken(fault.to_string())));
+    let run = options
+        .variables()
+        .into_iter()
+        .fold(LlvmRun::new(grid), |run, (name, value)| run.env(name, value))
+        .args(options.program.iter().map(String::as_str))
+        .ports(options.llvm.ports)
+        .server(server);
+    watch_signals(sender.clone())?;
+    let device = device.clone();
+    std::thread::spawn(move || {
+        let end = program.run(run);
+        device.builtins().stdio().flush();
+        let code = end.map(|end| match end {
+            End::Exited(code) => code,
+            End::Aborted => BY_SIGNAL + SIGABRT,
+        });
+        let _ = sender.send(Event::Ended(code));
+    });
+    // Nothing ends a GPU's kernel that does not end itself, but the end of the process.
+    Ok(Started { grid, can_cancel: false })
+}

@@ -1,0 +1,13 @@
+// run: --threads 64 --blocks 4
+// exit: 7
+#include <gpuids.h>
+#include <stdlib.h>
+
+// One lane ends the program while the others run.
+int main(void) {
+  if (lane_of_grid() == 77)
+    exit(7);
+  while (lane_of_grid() < 1000000)
+    __nvvm_bar_warp_sync(__nvvm_activemask());
+  return 0;
+}

@@ -1,0 +1,356 @@
+//! A thread that serves: looks for ports that the server owns and goes on with their conversations.
+//!
+//! What it costs to find a port does not grow with the ports: lines of mailbox words where a client wrote lately
+//! are *hot* and looked at in every pass, of the others one a pass. A conversation is a future that lives in a
+//! *seat*, whose memory conversations after one another use; it is polled when its port is found, or when
+//! its work on another thread is done.
+
+use super::conversation;
+use super::opcode::Opcode;
+use super::options::{Fault, FaultKind};
+use super::port::{Port, Scratch};
+use super::server::Shared;
+use hostcall_channel::llvm::Ports;
+use hostcall_channel::llvm::server::Scanner;
+use parking_lot::Mutex;
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+/// Fruitless looks after which a hot line is cold.
+const COOL_AFTER: u16 = 4096;
+
+/// Longest sleep: within this time a call is found, since nothing wakes the thread for it.
+const LONGEST_SLEEP: Duration = Duration::from_micros(900);
+
+/// Passes between two looks at the clock while there is no work.
+const CLOCK_PASSES: u32 = 32;
+
+/// Served calls after which their count is published.
+const COUNT_CALLS: u64 = 1 << 14;
+
+/// No conversation of a port.
+const NONE: u32 = u32::MAX;
+
+/// What a thread and its conversations share.
+pub(super) struct Thread {
+    shared: Arc<Shared>,
+    scanner: Scanner,
+    scratch: RefCell<Vec<Box<Scratch>>>,
+}
+
+impl Thread {
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub fn ports(&self) -> Ports<'_> {
+        self.shared.memory.ports()
+    }
+
+    pub fn owns(&self, port: u32) -> bool {
+        self.scanner.owns(self.ports(), port)
+    }
+
+    pub fn hand_over(&self, port: u32) {
+        self.scanner.hand_over(self.ports(), port);
+    }
+
+    pub fn set_aside(&self, port: u32, aside: bool) {
+        self.scanner.set_aside(port, aside);
+    }
+
+    pub fn scratch(&self) -> Box<Scratch> {
+        self.scratch.borrow_mut().pop().unwrap_or_else(Scratch::new)
+    }
+
+    pub fn keep(&self, scratch: Box<Scratch>) {
+        self.scratch.borrow_mut().push(scratch);
+    }
+}
+
+/// Wakes a serving thread from outside.
+#[derive(Default)]
+pub(super) struct Bell {
+    /// Somebody rang: there are seats to poll, or the server stops.
+    rung: AtomicBool,
+    seats: Mutex<Vec<u32>>,
+    thread: Mutex<Option<std::thread::Thread>>,
+}
+
+impl Bell {
+    pub fn ring(&self) {
+        self.rung.store(true, Ordering::Release);
+        if let Some(thread) = &*self.thread.lock() {
+            thread.unpark();
+        }
+    }
+}
+
+struct SeatWaker {
+    seat: u32,
+    bell: Arc<Bell>,
+}
+
+impl Wake for SeatWaker {
+    fn wake(self: Arc<Self>) {
+        self.bell.seats.lock().push(self.seat);
+        self.bell.ring();
+    }
+}
+
+/// Where a conversation takes place.
+struct Seat<F> {
+    port: u32,
+    conversation: Pin<Box<Option<F>>>,
+    waker: Waker,
+}
+
+/// The ports with a conversation, and the conversations.
+struct Seats<F> {
+    first_port: u32,
+    of_ports: Vec<u32>,
+    seats: Vec<Seat<F>>,
+    free: Vec<u32>,
+    bell: Arc<Bell>,
+}
+
+impl<F> Seats<F> {
+    fn of(&mut self, port: u32) -> &mut u32 {
+        &mut self.of_ports[(port - self.first_port) as usize]
+    }
+
+    /// Gives a port's new conversation a seat.
+    fn seat(&mut self, port: u32, conversation: F) -> u32 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            let seat = self.seats.len() as u32;
+            let waker = Arc::new(SeatWaker { seat, bell: self.bell.clone() }).into();
+            self.seats.push(Seat { port, conversation: Box::pin(None), waker });
+            seat
+        });
+        let seat = &mut self.seats[index as usize];
+        seat.port = port;
+        seat.conversation.set(Some(conversation));
+        *self.of(port) = index;
+        index
+    }
+}
+
+/// The lines that are looked at in every pass.
+struct HotLines {
+    hot: Vec<(u32, u16)>,
+    is_hot: Vec<bool>,
+    cursor: u32,
+}
+
+/// Serves the ports of a range until the server stops.
+pub(super) fn run(shared: Arc<Shared>, ports: Range<u32>, bell: Arc<Bell>) {
+    *bell.thread.lock() = Some(std::thread::current());
+    let scanner = Scanner::new(ports.clone());
+    let lines = scanner.lines();
+    let thread = Rc::new(Thread { shared, scanner, scratch: RefCell::default() });
+    let executor = Executor {
+        seats: Seats {
+            first_port: ports.start,
+            of_ports: vec![NONE; ports.len()],
+            seats: Vec::new(),
+            free: Vec::new(),
+            bell: bell.clone(),
+        },
+        converse: conversation::converse,
+        lines: HotLines { hot: Vec::new(), is_hot: vec![false; lines as usize], cursor: 0 },
+        calls: Cell::new(0),
+        thread,
+        bell,
+    };
+    executor.run();
+}
+
+struct Executor<F, M> {
+    thread: Rc<Thread>,
+    seats: Seats<F>,
+    converse: M,
+    lines: HotLines,
+    bell: Arc<Bell>,
+    calls: Cell<u64>,
+}
+
+impl<F, M> Executor<F, M>
+where
+    F: Future<Output = Result<(), FaultKind>>,
+    M: Fn(Port, Opcode) -> F,
+{
+    fn run(mut self) {
+        let mut idle_since: Option<Instant> = None;
+        let mut fruitless = 0;
+        loop {
+            if self.bell.rung.load(Ordering::Relaxed) && self.bell.rung.swap(false, Ordering::Acquire) {
+                if self.thread.shared.stopping.load(Ordering::Acquire) {
+                    self.publish_calls();
+                    return;
+                }
+                self.poll_rung();
+            }
+            if self.pass() {
+                idle_since = None;
+                fruitless = 0;
+                if self.calls.get() >= COUNT_CALLS {
+                    self.publish_calls();
+                }
+                continue;
+            }
+            std::hint::spin_loop();
+            fruitless += 1;
+            // The clock costs as much as a pass.
+            if fruitless % CLOCK_PASSES == 0 {
+                let since = *idle_since.get_or_insert_with(Instant::now);
+                if since.elapsed() >= self.thread.shared.options.spin {
+                    self.publish_calls();
+                    if !self.bell.rung.load(Ordering::Acquire) {
+                        std::thread::park_timeout(LONGEST_SLEEP);
+                    }
+                    if self.sweep() {
+                        idle_since = None;
+                    }
+                }
+            }
+        }
+    }
+
+    fn publish_calls(&self) {
+        self.thread.shared.calls.fetch_add(self.calls.take(), Ordering::Relaxed);
+    }
+
+    /// Polls the conversations whose work on another thread is done.
+    fn poll_rung(&mut self) {
+        let seats = std::mem::take(&mut *self.bell.seats.lock());
+        for seat in seats {
+            self.poll(seat);
+        }
+    }
+
+    /// Looks at the hot lines and at one that is cold. Whether there was work.
+    #[inline]
+    fn pass(&mut self) -> bool {
+        let mut worked = false;
+        let mut at = 0;
+        while let Some(&(line, _)) = self.lines.hot.get(at) {
+            let found = self.line(line);
+            worked |= found;
+            let (_, fruitless) = &mut self.lines.hot[at];
+            *fruitless = if found { 0 } else { *fruitless + 1 };
+            if *fruitless > COOL_AFTER {
+                self.lines.is_hot[line as usize] = false;
+                self.lines.hot.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        let cursor = &mut self.lines.cursor;
+        *cursor = if *cursor + 1 < self.thread.scanner.lines() { *cursor + 1 } else { 0 };
+        let cold = *cursor;
+        self.cold_line(cold) | worked
+    }
+
+    /// Looks at every line. Whether there was work.
+    fn sweep(&mut self) -> bool {
+        (0..self.thread.scanner.lines()).fold(false, |worked, line| self.cold_line(line) | worked)
+    }
+
+    #[inline]
+    fn cold_line(&mut self, line: u32) -> bool {
+        let worked = !self.lines.is_hot[line as usize] && self.line(line);
+        if worked {
+            self.lines.is_hot[line as usize] = true;
+            self.lines.hot.push((line, 0));
+        }
+        worked
+    }
+
+    /// Goes on with the ports of a line. Whether there were any.
+    #[inline]
+    fn line(&mut self, line: u32) -> bool {
+        let mut ready = self.thread.scanner.ready(self.thread.ports(), line);
+        let found = ready != 0;
+        while ready != 0 {
+            self.port(self.thread.scanner.first_port(line) + ready.trailing_zeros());
+            ready &= ready - 1;
+        }
+        found
+    }
+
+    #[inline]
+    fn port(&mut self, port: u32) {
+        // What the client wrote before is there only after this.
+        if !self.thread.owns(port) {
+            return;
+        }
+        match *self.seats.of(port) {
+            NONE => self.begin(port),
+            seat => self.poll(seat),
+        }
+    }
+
+    /// Begins a port's conversation.
+    #[inline]
+    fn begin(&mut self, port: u32) {
+        self.calls.set(self.calls.get() + 1);
+        let header = self.thread.ports().read_header(port);
+        let layout = self.thread.shared.memory.layout();
+        let opcode = Opcode::of(layout.version(), header.opcode);
+        if header.mask == 0 || header.mask > u64::MAX >> (64 - layout.lanes()) {
+            return self.fault(port, FaultKind::Mask(header.mask));
+        }
+        match opcode {
+            None => {
+                let opcode = header.opcode as u32 & layout.version().opcode_mask();
+                self.fault(port, FaultKind::Opcode(opcode));
+            }
+            // Received and closed at once.
+            Some(Opcode::Noop) => self.thread.hand_over(port),
+            Some(opcode) => {
+                let conversation = (self.converse)(Port::new(&self.thread, port, header), opcode);
+                let seat = self.seats.seat(port, conversation);
+                self.poll(seat);
+            }
+        }
+    }
+
+    fn poll(&mut self, index: u32) {
+        let seat = &mut self.seats.seats[index as usize];
+        let Some(conversation) = seat.conversation.as_mut().as_pin_mut() else {
+            // Work was done for a conversation that has ended.
+            return;
+        };
+        let mut context = Context::from_waker(&seat.waker);
+        let polled = catch_unwind(AssertUnwindSafe(|| conversation.poll(&mut context)));
+        let result = match polled {
+            Ok(Poll::Pending) => return,
+            Ok(Poll::Ready(result)) => result,
+            Err(_) => Err(FaultKind::Panicked),
+        };
+        seat.conversation.set(None);
+        let port = seat.port;
+        self.seats.free.push(index);
+        *self.seats.of(port) = NONE;
+        if let Err(kind) = result {
+            self.fault(port, kind);
+        }
+    }
+
+    /// Serves a port no more.
+    #[cold]
+    fn fault(&self, port: u32, kind: FaultKind) {
+        self.thread.set_aside(port, true);
+        let shared = &self.thread.shared;
+        shared.faults.fetch_add(1, Ordering::Relaxed);
+        (shared.options.on_fault)(&Fault { port, kind });
+    }
+}

@@ -1,0 +1,172 @@
+//! A thread that watches the others: a lane that keeps one to itself loses it the seat, and another thread goes
+//! on with the seat's other lanes. Lanes that are away take turns, so that they do not take the processors from
+//! the seats.
+
+use crate::executor::Shared;
+use crate::seat::Seat;
+use crate::{thread, trap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How often the watch looks, and how much processor time a lane may take until it is suspect.
+const TICK: Duration = Duration::from_millis(10);
+/// How often while all lanes wait.
+const QUIET_TICK: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// The same when a seat was lost lately, as the next lane may well do what the last one did, and for how many
+/// looks.
+const BUSY_TICK: Duration = Duration::from_millis(1);
+const BUSY_PATIENCE: Duration = Duration::from_micros(500);
+const BUSY_LOOKS: u32 = 20;
+
+/// How long lanes that are away run until it is the turn of others.
+const SLICE: Duration = Duration::from_millis(10);
+
+/// A lane that takes no processor time, but waits in the operating system, is suspect after this long.
+const BLOCKED: Duration = Duration::from_secs(1);
+
+/// What was seen of a seat.
+struct Look {
+    turns: u64,
+    cpu_time: Duration,
+    since: Instant,
+}
+
+/// Watches until the executor shuts down.
+pub(crate) fn run(shared: &Arc<Shared>, seats: &[Arc<Seat>]) {
+    let mut looks: Vec<Option<Look>> = seats.iter().map(|_| None).collect();
+    let mut busy = 0u32;
+    let mut turns = Turns { last: 0, since: Instant::now() };
+    let mut tick = TICK;
+    while shared.watch(tick) {
+        busy = busy.saturating_sub(1);
+        let mut asked = 0;
+        for (seat, look) in seats.iter().zip(&mut looks) {
+            if seat.vacant.load(Ordering::Acquire) {
+                fill(shared, seat);
+                *look = None;
+                busy = BUSY_LOOKS;
+            } else if let Some(turn) =
+                suspect(shared, seat, look, if busy > 0 { BUSY_PATIENCE } else { PATIENCE })
+            {
+                asked += usize::from(take_away(shared, seat, turn, asked));
+                busy = BUSY_LOOKS;
+            }
+        }
+        staff(shared);
+        let idle = |seat: &&Arc<Seat>| seat.turns.load(Ordering::Relaxed).is_multiple_of(2);
+        let idle = seats.iter().filter(idle).count();
+        if turns.change(shared, 1 + idle) {
+            busy = BUSY_LOOKS;
+        }
+        tick = match busy {
+            0 if idle == seats.len() => QUIET_TICK,
+            0 => TICK,
+            _ => BUSY_TICK,
+        };
+    }
+}
+
+/// Whose turn it is among the threads whose lanes are away.
+struct Turns {
+    /// The thread that was let go on last.
+    last: libc::pthread_t,
+    since: Instant,
+}
+
+impl Turns {
+    /// Lets so many threads go on, and holds up those that had their turn. Whether some wait.
+    fn change(&mut self, shared: &Shared, most: usize) -> bool {
+        let queue = shared.queue();
+        let away: Vec<_> = queue.workers.iter().filter(|worker| worker.is_away()).collect();
+        let running = away.iter().filter(|worker| worker.running.hold.is_open()).count();
+        let over = self.since.elapsed() >= SLICE && away.len() > most;
+        let free = if over { most } else { most.saturating_sub(running) };
+        let after = away.iter().position(|worker| worker.pthread == self.last).map_or(0, |at| at + 1);
+        let waiting = (0..away.len())
+            .map(|at| away[(after + at) % away.len()])
+            .filter(|worker| !worker.running.hold.is_open());
+        let next: Vec<_> = waiting.take(free).collect();
+        if let Some(last) = next.last() {
+            self.last = last.pthread;
+            self.since = Instant::now();
+        }
+        if over {
+            // As many of those that ran as others wait for.
+            let had_theirs = away.iter().filter(|worker| worker.running.hold.is_open());
+            for worker in had_theirs.take((running + next.len()).saturating_sub(most)) {
+                worker.running.hold.close();
+                trap::interrupt(worker.pthread);
+            }
+        }
+        for worker in next {
+            worker.running.hold.open();
+        }
+        away.len() > most
+    }
+}
+
+/// Offers a seat that lost its thread to another one.
+fn fill(shared: &Arc<Shared>, seat: &Arc<Seat>) {
+    seat.vacant.store(false, Ordering::Relaxed);
+    let mut queue = shared.queue();
+    for worker in &mut queue.workers {
+        worker.seat = worker.seat.filter(|&index| index != seat.index);
+    }
+    queue.vacancies.push(Arc::clone(seat));
+    drop(queue);
+    shared.vacancy.notify_one();
+}
+
+/// The turn in which a lane has kept the seat's thread for long, while others could go on there.
+fn suspect(shared: &Shared, seat: &Seat, look: &mut Option<Look>, patience: Duration) -> Option<u64> {
+    let turns = seat.turns.load(Ordering::Relaxed);
+    let others = seat.live_lanes.load(Ordering::Relaxed) > seat.away_lanes.load(Ordering::Relaxed) + 1;
+    let in_lane = !turns.is_multiple_of(2);
+    if !in_lane || !(others || shared.unstarted.load(Ordering::Relaxed) > 0) {
+        *look = None;
+        return None;
+    }
+    let queue = shared.queue();
+    let worker = queue.workers.iter().find(|worker| worker.seat == Some(seat.index))?;
+    let cpu_time = trap::cpu_time(worker.pthread);
+    drop(queue);
+    match look {
+        Some(look) if look.turns == turns => {
+            let long = cpu_time.saturating_sub(look.cpu_time) >= patience || look.since.elapsed() >= BLOCKED;
+            long.then_some(turns)
+        }
+        _ => {
+            *look = Some(Look { turns, cpu_time, since: Instant::now() });
+            None
+        }
+    }
+}
+
+/// Asks the seat's thread, by a signal, to give the seat up, when there is a thread to take it besides those that
+/// take the seats of `asked` others. Whether it did.
+fn take_away(shared: &Arc<Shared>, seat: &Seat, turn: u64, asked: usize) -> bool {
+    let mut queue = shared.queue();
+    if queue.unseated <= queue.vacancies.len() + asked {
+        let most = shared.config.threads + shared.config.spare_threads;
+        if queue.workers.len() >= most || thread::hire(shared, &mut queue).is_err() {
+            return false;
+        }
+    }
+    seat.suspect.store(turn, Ordering::Relaxed);
+    if let Some(worker) = queue.workers.iter().find(|worker| worker.seat == Some(seat.index)) {
+        trap::interrupt(worker.pthread);
+    }
+    true
+}
+
+/// Starts a thread for a vacant seat when the one that was meant for it has ended meanwhile.
+fn staff(shared: &Arc<Shared>) {
+    let mut queue = shared.queue();
+    if queue.unseated < queue.vacancies.len() {
+        // The next look tries again.
+        let _ = thread::hire(shared, &mut queue);
+    }
+}
