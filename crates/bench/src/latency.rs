@@ -1,11 +1,15 @@
 //! How long one call takes.
 
-use crate::run::{Bed, Options, Result, Row};
-use crate::{floor, median};
+use crate::run::{Bed, Options, Result, Row, until};
+use crate::{floor, median, percentile};
 use hostcall::Grid;
 use hostcall::hostcall_device::Global;
 use hostcall::hostcall_device::kernel::{Kernel, Slice};
 use hostcall_bench_kernels as kernels;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 /// A kernel that loops: per lane its time in ns and whether it saw a wrong answer, and how often.
 pub type Loop = Kernel<(Slice<Global<u64>>, Slice<Global<u64>>, u64)>;
@@ -24,8 +28,17 @@ pub fn run(bed: &Bed, kernel: &Loop, grid: Grid, count: u64) -> Result<f64> {
 }
 
 fn row(name: &'static str, values: Vec<f64>, floor: f64) -> Row {
-    let value = median(values);
-    Row { name, value, unit: "ns", floor: Some(floor), ratio: Some(value / floor) }
+    Row::time(name, "ns", median(values), Some(floor))
+}
+
+/// Nanoseconds of each of `count` null calls of one lane.
+fn each_call(bed: &Bed, count: usize) -> Result<Vec<f64>> {
+    let buffer = |len| bed.device.alloc_zeroed::<u64>(len);
+    let (ns, ticks, times) = (buffer(1)?, buffer(1)?, buffer(count)?);
+    bed.launch(&kernels::null_call_times, Grid::new(1, 1), (&ns, &ticks, &times))?;
+    bed.synchronize()?;
+    let tick_ns = ns.read()?[0] as f64 / ticks.read()?[0] as f64;
+    Ok(times.read()?.into_iter().map(|ticks| ticks as f64 * tick_ns).collect())
 }
 
 /// Null calls of one lane, with few and with 4096 slots in use, beside a flag ping-pong.
@@ -48,11 +61,19 @@ pub fn one_lane(options: &Options) -> Result<Vec<Row>> {
         calls_4096.push(run(&many, &kernels::null_calls, one, COUNT)? / COUNT as f64);
     }
     let floor = median(pings.clone());
-    Ok(vec![
+    let times = each_call(&few, COUNT as usize)?;
+    let mut rows = vec![
         row("ping_pong", pings, floor),
         row("call_1_lane", calls, floor),
         row("call_1_lane_4096_slots", calls_4096, floor),
-    ])
+        Row::time("call_1_lane_p50", "ns", percentile(times.clone(), 50), Some(floor)),
+        Row::time("call_1_lane_p99", "ns", percentile(times, 99), Some(floor)),
+    ];
+    if !options.is_software() {
+        let overlapped = (0..options.repeats).map(|_| floor::overlapped_ping_pong_ns(&few, COUNT));
+        rows.push(row("ping_pong_overlapped", overlapped.collect::<Result<_>>()?, floor));
+    }
+    Ok(rows)
 }
 
 /// Calls of a whole wave, 64 bytes a lane out and 16 back.
@@ -68,4 +89,39 @@ pub fn whole_wave(options: &Options) -> Result<Vec<Row>> {
         calls.push(run(&bed, &kernels::wide_calls, grid, COUNT)? / COUNT as f64);
     }
     Ok(vec![row("call_wave_64b", calls, median(pings))])
+}
+
+/// Counts the lines that are written to it.
+struct Lines(Arc<AtomicU64>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
+        self.0.fetch_add(lines as u64, Ordering::Relaxed);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Milliseconds from a kernel's beginning to print a line, while it goes on running, to the line's write to the
+/// standard output: 99 of 100 lines take at most so long.
+pub fn visible_line(options: &Options) -> Result<Row> {
+    const COUNT: u64 = 1000;
+    let written = Arc::new(AtomicU64::new(0));
+    let bed = Bed::open(options, None, Some(Box::new(Lines(written.clone()))))?;
+    let state = bed.device.pinned::<u64>(2)?;
+    bed.launch(&kernels::lines_in_turn, Grid::new(1, 1), (&state, COUNT))?;
+    let mut times = vec![];
+    for i in 1..=COUNT {
+        until(|| state[0].get() >= i)?;
+        let start = Instant::now();
+        until(|| written.load(Ordering::Relaxed) >= i)?;
+        times.push(1e3 * start.elapsed().as_secs_f64());
+        state[1].set(i);
+    }
+    bed.synchronize()?;
+    Ok(Row::time("print_visible_ms", "ms", percentile(times, 99), None))
 }

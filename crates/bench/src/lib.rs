@@ -5,12 +5,19 @@
 mod floor;
 mod latency;
 mod rate;
+mod rival;
 mod run;
 
+pub use rival::device_printf;
 pub use run::{Options, Report, Result, Row, bench};
 
 /// Middle of some measurements.
-fn median(mut values: Vec<f64>) -> f64 {
+fn median(values: Vec<f64>) -> f64 {
+    percentile(values, 50)
+}
+
+/// What so many in a hundred of the measurements are at most.
+fn percentile(mut values: Vec<f64>, percent: usize) -> f64 {
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    values[values.len() * percent / 100]
 }

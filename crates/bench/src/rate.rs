@@ -8,65 +8,79 @@ use hostcall_bench_kernels as kernels;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-fn row(name: &'static str, unit: &'static str, values: Vec<f64>, floor: Option<f64>) -> Row {
-    let value = median(values);
-    Row { name, value, unit, floor, ratio: floor.map(|floor| floor / value) }
-}
-
-/// Repeats of `per_pass` things a second, from launch to the end of the last handler.
-fn rates(
+/// Things a second, `count` of each of the grid's `each` lanes or waves, from launch to the end of the last
+/// handler, beside their floor, if there is one, which is measured in turn with them.
+fn rate(
     options: &Options,
-    bed: &Bed,
-    kernel: &Loop,
-    grid: Grid,
+    (name, unit): (&'static str, &'static str),
+    each: u32,
     count: u64,
-    per_pass: u32,
-) -> Result<Vec<f64>> {
-    run(bed, kernel, grid, count / 10 + 1)?;
-    let mut rates = vec![];
+    run: impl Fn(u64) -> Result<f64>,
+    floor: impl Fn(u64) -> Result<Option<f64>>,
+) -> Result<Row> {
+    let warm_up = count / 10 + 1;
+    run(warm_up)?;
+    floor(warm_up)?;
+    let (mut rates, mut floors) = (vec![], vec![]);
     for _ in 0..options.repeats {
         let start = Instant::now();
-        run(bed, kernel, grid, count)?;
-        rates.push(f64::from(per_pass) * count as f64 / start.elapsed().as_secs_f64());
+        run(count)?;
+        rates.push(f64::from(each) * count as f64 / start.elapsed().as_secs_f64());
+        floors.extend(floor(count)?);
     }
-    Ok(rates)
+    let floor = (!floors.is_empty()).then(|| median(floors));
+    Ok(Row::rate(name, unit, median(rates), floor))
 }
 
-/// Calls a second of many waves, one lane each and whole waves of 64 bytes a lane. Beside the first, what one
-/// lane can do: the reciprocal of a flag ping-pong.
+/// Calls a second of many waves, one lane each and whole waves of 64 bytes a lane, beside calls without dispatch
+/// and status. On the software device, beside what one lane can do: the reciprocal of a flag ping-pong.
 pub fn wave_calls(options: &Options) -> Result<Vec<Row>> {
     let bed = Bed::open(options, None, None)?;
-    let ping = 1e9 / floor::ping_pong_ns(&bed, 20_000)?;
-    let one = |name, waves, count| -> Result<Row> {
-        let rates = rates(options, &bed, &kernels::null_calls, Grid::new(waves, 1), count, waves)?;
-        Ok(row(name, "calls/s", rates, Some(ping)))
+    let calls = |name, kernel: &Loop, grid: Grid, waves, words, count| {
+        let run = |count| run(&bed, kernel, grid, count);
+        let floor = |count| match options.is_software() {
+            true => Ok(Some(1e9 / floor::ping_pong_ns(&bed, 20_000)?)),
+            false => floor::bare_calls_per_s(&bed, grid, words, count).map(Some),
+        };
+        rate(options, (name, "calls/s"), waves, count, run, floor)
     };
+    let one = |name, waves, count| calls(name, &kernels::null_calls, Grid::new(waves, 1), waves, 1, count);
     if options.is_software() {
         return Ok(vec![one("wave_calls_per_s", 64, 5_000)?]);
     }
-    let mut rows = vec![one("wave_calls_per_s", 1056, 5_000)?, one("wave_calls_per_s_4224", 4224, 2_000)?];
     let lanes = bed.device.wave_size();
-    for (name, waves) in [("wide_wave_calls_per_s", 1056), ("wide_wave_calls_per_s_4224", 4224)] {
-        let rates = rates(options, &bed, &kernels::wide_calls, Grid::new(waves / 4, lanes * 4), 500, waves)?;
-        rows.push(row(name, "calls/s", rates, None));
-    }
-    Ok(rows)
+    let wide =
+        |name, waves| calls(name, &kernels::wide_calls, Grid::new(waves / 4, lanes * 4), waves, 8, 500);
+    Ok(vec![
+        one("wave_calls_per_s", 1056, 5_000)?,
+        one("wave_calls_per_s_4224", 4224, 2_000)?,
+        wide("wide_wave_calls_per_s", 1056)?,
+        wide("wide_wave_calls_per_s_4224", 4224)?,
+    ])
 }
 
-/// Posts of 16 bytes a second, each taken by a handler that adds it up.
+/// Posts of 16 bytes a second, each taken by a handler that adds it up, beside posts without dispatch.
 pub fn posts(options: &Options) -> Result<Vec<Row>> {
     let bed = Bed::open(options, None, None)?;
     let lanes = bed.device.wave_size();
     let posts = |name, workgroups: u32, lanes: u32, count: u64| -> Result<Row> {
-        let before = bed.events.load(Ordering::Relaxed);
         let all = workgroups * lanes;
-        let rates = rates(options, &bed, &kernels::posts, Grid::new(workgroups, lanes), count, all)?;
-        let sum = bed.events.load(Ordering::Relaxed).wrapping_sub(before);
-        let of = |count: u64| count * (count + 1) / 2;
-        if sum != u64::from(all) * (of(count / 10 + 1) + options.repeats as u64 * of(count)) {
-            return Err("posts were lost or changed".into());
-        }
-        Ok(row(name, "posts/s", rates, None))
+        let grid = Grid::new(workgroups, lanes);
+        let run = |count| {
+            let before = bed.events.load(Ordering::Relaxed);
+            let ns = run(&bed, &kernels::posts, grid, count)?;
+            let sum = bed.events.load(Ordering::Relaxed).wrapping_sub(before);
+            if sum != u64::from(all) * (count * (count + 1) / 2) {
+                return Err("posts were lost or changed".into());
+            }
+            Ok(ns)
+        };
+        // The software device's lanes cannot wait for room without asking it.
+        let floor = |count| match options.is_software() {
+            true => Ok(None),
+            false => floor::bare_posts_per_s(&bed, grid, count).map(Some),
+        };
+        rate(options, (name, "posts/s"), all, count, run, floor)
     };
     if options.is_software() {
         return Ok(vec![posts("posts_per_s", 1, lanes, 30_000)?]);
@@ -80,11 +94,17 @@ pub fn posts(options: &Options) -> Result<Vec<Row>> {
     ])
 }
 
+/// What a kernel of the whole GPU can store to the host's memory.
+pub fn stores(options: &Options) -> Result<Row> {
+    let bed = Bed::open(options, None, None)?;
+    Ok(Row::rate("kernel_store_gb_per_s", "GB/s", floor::stored_bytes_per_s(&bed)? / 1e9, None))
+}
+
 /// Lines of three integers a second, formatted and written to a file.
 pub fn lines(options: &Options) -> Result<Vec<Row>> {
     const COUNT: u64 = 20_000;
     let path = std::env::temp_dir().join(format!("hostcall-bench-{}", std::process::id()));
-    let bed = Bed::open(options, None, Some(std::fs::File::create(&path)?))?;
+    let bed = Bed::open(options, None, Some(Box::new(std::fs::File::create(&path)?)))?;
     let lanes = bed.device.wave_size();
     let workgroups = if options.is_software() { 1 } else { 32 };
     let grid = Grid::new(workgroups, lanes);
@@ -100,5 +120,5 @@ pub fn lines(options: &Options) -> Result<Vec<Row>> {
     if written != u64::from(workgroups * lanes) * COUNT * options.repeats as u64 {
         return Err(format!("{written} lines were written").into());
     }
-    Ok(vec![row("print_lines_per_s", "lines/s", rates, None)])
+    Ok(vec![Row::rate("print_lines_per_s", "lines/s", median(rates), None)])
 }

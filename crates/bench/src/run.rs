@@ -1,6 +1,6 @@
 //! Which benchmarks there are, and their report.
 
-use crate::{latency, rate};
+use crate::{latency, rate, rival};
 use hostcall::device::{Arguments, Image, SoftwareDeviceConfig};
 use hostcall::hostcall_device::CallError;
 use hostcall::hostcall_device::kernel::Kernel;
@@ -8,9 +8,11 @@ use hostcall::services::Builtins;
 use hostcall::{Device, Grid, LaunchKernel};
 use hostcall_bench_kernels::{Bench, BenchHandler};
 use serde::Serialize;
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// A figure.
 #[derive(Clone, Debug, Serialize)]
@@ -23,8 +25,20 @@ pub struct Row {
     pub unit: &'static str,
     /// What the link allows, measured in the same run, in the same unit; `null` where there is no such figure.
     pub floor: Option<f64>,
-    /// How far the figure is from the floor: the time over the floor's time. 1 is the best.
+    /// How far the figure is from the floor: its time over the floor's, or the floor's rate over its. 1 is the best.
     pub ratio: Option<f64>,
+}
+
+impl Row {
+    /// A rate beside the highest that there can be.
+    pub(crate) fn rate(name: &'static str, unit: &'static str, value: f64, floor: Option<f64>) -> Self {
+        Self { name, value, unit, floor, ratio: floor.map(|floor| floor / value) }
+    }
+
+    /// A time beside the shortest that there can be.
+    pub(crate) fn time(name: &'static str, unit: &'static str, value: f64, floor: Option<f64>) -> Self {
+        Self { name, value, unit, floor, ratio: floor.map(|floor| value / floor) }
+    }
 }
 
 /// All figures of a device.
@@ -51,6 +65,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// Whether the device is NVIDIA's, with a `printf` of the driver's.
+    fn is_nvidia(&self) -> bool {
+        self.device.starts_with("cuda")
+    }
+
     /// Whether kernels run on this process's threads, some at a time.
     pub(crate) fn is_software(&self) -> bool {
         self.device == "cpu"
@@ -86,9 +105,34 @@ pub(crate) struct Bed {
     pub events: Arc<AtomicU64>,
 }
 
+/// Where the device's standard output goes.
+pub(crate) type Output = Box<dyn Write + Send>;
+
+/// How long a kernel may take to do what the host waits for.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Asks again and again until it is so, as fast as it can.
+///
+/// # Errors
+/// When it has not come after a long time: the kernel has ended by a fault, or never began.
+#[inline(always)]
+pub(crate) fn until(mut is_so: impl FnMut() -> bool) -> Result<()> {
+    let mut start = None;
+    loop {
+        for _ in 0..1 << 14 {
+            if is_so() {
+                return Ok(());
+            }
+        }
+        if start.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            return Err(format!("the kernel did not answer within {} s", PATIENCE.as_secs()).into());
+        }
+    }
+}
+
 impl Bed {
     /// Opens the device with `slots` call slots or its default, and with stdout going to `output` if given.
-    pub fn open(options: &Options, slots: Option<u32>, output: Option<std::fs::File>) -> Result<Self> {
+    pub fn open(options: &Options, slots: Option<u32>, output: Option<Output>) -> Result<Self> {
         let events = Arc::new(AtomicU64::new(0));
         let mut builder = Device::builder(&options.device)
             .software(SoftwareDeviceConfig { threads: 1, ..SoftwareDeviceConfig::default() })
@@ -136,5 +180,13 @@ pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report
     add(rate::wave_calls(options)?);
     add(rate::posts(options)?);
     add(rate::lines(options)?);
+    add(vec![latency::visible_line(options)?]);
+    if !options.is_software() {
+        add(vec![rate::stores(options)?]);
+        add(rival::fifo(options)?);
+    }
+    if options.is_nvidia() {
+        add(vec![rival::device_printf_row(options)?]);
+    }
     Ok(Report { device: options.device.clone(), results })
 }

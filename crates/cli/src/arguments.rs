@@ -45,6 +45,10 @@ pub enum Command {
         /// Prints one JSON object
         #[arg(long)]
         json: bool,
+        /// Only prints by the printf of NVIDIA's driver, and how many lines a second on standard error; the
+        /// benchmarks run it so, because that printf writes to the process's own standard output
+        #[arg(long, hide = true)]
+        device_printf: bool,
     },
 }
 

@@ -4,11 +4,21 @@ use crate::{Outcome, print};
 use hostcall_bench::{Options, Row, bench};
 use std::path::PathBuf;
 
+fn options(device: String, image: Option<PathBuf>) -> Options {
+    Options { device, image, repeats: 5 }
+}
+
+/// Prints by the driver's `printf`, and says on standard error how many lines a second.
+pub fn device_printf(device: String, image: Option<PathBuf>) -> Outcome {
+    eprintln!("{}", hostcall_bench::device_printf(&options(device, image))?);
+    Ok(0)
+}
+
 /// Measures the device; one line a figure, or one JSON object.
 pub fn run(device: String, image: Option<PathBuf>, json: bool) -> Outcome {
-    let options = Options { device, image, repeats: 5 };
+    let options = options(device, image);
     if !json {
-        print(format_args!("{:<28} {:>16} {:>9} {:>16} {:>7}\n", "name", "value", "unit", "floor", "ratio"))?;
+        print(format_args!("{:<32} {:>16} {:>9} {:>16} {:>7}\n", "name", "value", "unit", "floor", "ratio"))?;
     }
     let report = bench(&options, |row| {
         if !json {
@@ -20,10 +30,18 @@ pub fn run(device: String, image: Option<PathBuf>, json: bool) -> Outcome {
 }
 
 fn line(row: &Row) -> String {
-    let number = |value: f64| if value < 1e5 { format!("{value:.1}") } else { format!("{value:.3e}") };
+    let number = |value: f64| {
+        if value < 10.0 {
+            format!("{value:.3}")
+        } else if value < 1e5 {
+            format!("{value:.1}")
+        } else {
+            format!("{value:.3e}")
+        }
+    };
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     format!(
-        "{:<28} {:>16} {:>9} {:>16} {:>7}",
+        "{:<32} {:>16} {:>9} {:>16} {:>7}",
         row.name,
         number(row.value),
         row.unit,

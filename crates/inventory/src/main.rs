@@ -5,7 +5,7 @@
 use clap::Parser;
 use hostcall::services::Builtins;
 use hostcall::{Device, DeviceBuffer, Grid};
-use hostcall_build::{Progress, Request, Target, build};
+use hostcall_build::{BuildError, Progress, Request, Target, build};
 use hostcall_inventory::Store;
 use inventory::outcome;
 use std::error::Error;
@@ -30,6 +30,20 @@ struct Arguments {
     /// Amount to move from each item to the next
     #[arg(long, default_value_t = 4)]
     transfer: u64,
+    /// Image of the kernels, built before for the device; without one they are built now
+    #[arg(long)]
+    image: Option<PathBuf>,
+}
+
+/// Builds the kernels, and gives their image.
+fn built_for(device: &Device) -> Result<PathBuf, BuildError> {
+    let request = Request {
+        package: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/inventory"),
+        target: Target::parse(&device.target())?,
+        target_dir: None,
+        progress: Progress::Inherit,
+    };
+    Ok(build(&request)?.path)
 }
 
 fn main() -> ExitCode {
@@ -50,13 +64,10 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         .builtins(Builtins::builder().build()?)
         .service(store.serve())
         .open()?;
-    let image = build(&Request {
-        package: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/inventory"),
-        target: Target::parse(arguments.device.split(':').next().unwrap_or_default())?,
-        target_dir: None,
-        progress: Progress::Inherit,
-    })?;
-    let image = device.load(image.path)?;
+    let image = match &arguments.image {
+        Some(image) => device.load(image)?,
+        None => device.load(built_for(&device)?)?,
+    };
     let stock = image.typed(&inventory::stock)?;
     let transfer = image.typed(&inventory::transfer)?;
 

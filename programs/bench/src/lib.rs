@@ -1,5 +1,10 @@
 //! The kernels of `hostcall bench`: each does one thing in a loop and writes how long that took.
 #![no_std]
+#![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
+
+pub mod floors;
+mod link;
+pub mod rivals;
 
 use hostcall_device::{Global, Lane, kernel, println, service};
 
@@ -14,46 +19,6 @@ pub trait Bench {
     fn event(value: u64);
 }
 
-/// Each lane flips a flag in host memory and waits until the host has flipped it back, `count` times. The
-/// first word of lane `i` is at `8 * i`, so that lanes have cache lines of their own.
-#[kernel]
-pub fn flag_ping_pong(
-    lane: &Lane,
-    request: &[Global<u64>],
-    reply: &[Global<u64>],
-    ns: &[Global<u64>],
-    count: u64,
-) {
-    let at = lane.global_id() * 8;
-    let start = lane.clock_ns();
-    for i in 1..=count {
-        request[at].set(i);
-        while reply[at].get() != i {}
-    }
-    ns[lane.global_id()].set(lane.clock_ns() - start);
-}
-
-/// Each lane stores two words, flag and value, in each of its two 16-byte places, and waits for 16 bytes back:
-/// what a whole wave's call cannot do without.
-#[kernel]
-pub fn pair_ping_pong(
-    lane: &Lane,
-    request: &[Global<u64>],
-    reply: &[Global<u64>],
-    ns: &[Global<u64>],
-    count: u64,
-) {
-    let at = lane.global_id() * 2;
-    let start = lane.clock_ns();
-    for i in 1..=count {
-        request[at].set(i);
-        request[at + 1].set(i);
-        while reply[at].get() != i || reply[at + 1].get() != i {}
-        lane.active();
-    }
-    ns[lane.global_id()].set(lane.clock_ns() - start);
-}
-
 /// `count` calls that do nothing.
 #[kernel]
 pub fn null_calls(lane: &Lane, ns: &[Global<u64>], failed: &[Global<u64>], count: u64) {
@@ -64,6 +29,36 @@ pub fn null_calls(lane: &Lane, ns: &[Global<u64>], failed: &[Global<u64>], count
         }
     }
     ns[lane.global_id()].set(lane.clock_ns() - start);
+}
+
+/// Calls that do nothing, one for each value of `times`, to which each call's time goes, in a unit of which `ticks` is told
+/// how many the loop took; beside it `ns`, what they are in nanoseconds.
+#[kernel]
+pub fn null_call_times(lane: &Lane, ns: &[Global<u64>], ticks: &[Global<u64>], times: &[Global<u64>]) {
+    let (start, first) = (lane.clock_ns(), link::ticks(lane));
+    let mut before = first;
+    for time in times {
+        // A wrong answer shows in `null_calls`.
+        let _ = Bench::null();
+        let after = link::ticks(lane);
+        time.set(after - before);
+        before = after;
+    }
+    ticks[0].set(before - first);
+    ns[0].set(lane.clock_ns() - start);
+}
+
+/// For each of `count` lines: tells the host in `state[0]` that the line comes, prints it, and waits until the
+/// host has seen it and says so in `state[1]`.
+#[kernel]
+pub fn lines_in_turn(lane: &Lane, state: &[Global<u64>], count: u64) {
+    for i in 1..=count {
+        state[0].set(i);
+        println!("{}", i);
+        while state[1].get() != i {
+            lane.pause();
+        }
+    }
 }
 
 /// `count` calls of seven words with one back, checked.

@@ -107,8 +107,9 @@ fn ptxas() -> PathBuf {
 /// What the assembler has against the image.
 pub fn assemble(image: &hostcall_build::Image) -> Vec<String> {
     let arch = format!("-arch={}", image.target);
-    let output = match Command::new(ptxas()).args([&arch, "-c", "-o", "/dev/null"]).arg(&image.path).output()
-    {
+    // An object's functions are compiled apart from the kernels, whose bound they must keep.
+    let arguments = [&arch, "-c", "-maxrregcount=64", "-o", "/dev/null"];
+    let output = match Command::new(ptxas()).args(arguments).arg(&image.path).output() {
         Ok(output) => output,
         Err(error) => panic!("ptxas does not run ({error}): install it with .ci/install-device-toolchain"),
     };

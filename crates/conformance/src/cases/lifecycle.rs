@@ -5,6 +5,7 @@ use crate::{Context, Gates, Outcome, Session, echo, ensure, same};
 use conformance::calls::call_in_turn;
 use conformance::services::{AsyncGate, Gate};
 use conformance::statuses::status_wait;
+use hostcall::device::{DeviceInfo, devices};
 use hostcall::{DeviceBuffer, Error, Grid, LaunchFailure, Stream};
 use std::time::Duration;
 
@@ -110,6 +111,34 @@ pub fn two_devices(context: &Context) -> Outcome {
     gates.open_all();
     stream.synchronize().map_err(|error| error.to_string())?;
     same!(read(&out)?, vec![2; LANES]);
+    Ok(())
+}
+
+/// Two GPUs of one process work at the same time, where there are two.
+pub fn two_gpus(context: &Context) -> Outcome {
+    let is_other = |device: &DeviceInfo| {
+        let kind = |name: &str| name.split(':').next().map(str::to_owned);
+        let is_same = device.name == context.device;
+        !is_same && kind(&device.name) == kind(&context.device) && device.unavailable.is_none()
+    };
+    let Some(other) = devices().into_iter().find(is_other) else { return Ok(()) };
+    let second = Context { device: other.name, ..context.clone() };
+    let (gates, others) = (Gates::default(), Gates::default());
+    let sessions = [open(context, &gates)?, open(&second, &others)?];
+    // Both have a launch whose lanes wait, and run another beside it.
+    let first = waiting(&sessions[0], &gates, 0)?;
+    let second = waiting(&sessions[1], &others, 0)?;
+    for session in &sessions {
+        let out = session.out(GRID, 1)?;
+        session.run(call_in_turn, GRID, (50u32, &out))?;
+        done(&read(&out)?)?;
+    }
+    gates.open_all();
+    others.open_all();
+    for (stream, out) in [first, second] {
+        stream.synchronize().map_err(|error| error.to_string())?;
+        same!(read(&out)?, vec![2; LANES]);
+    }
     Ok(())
 }
 

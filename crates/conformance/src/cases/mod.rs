@@ -24,6 +24,13 @@ pub struct Case {
     pub run: fn(&Context) -> Outcome,
 }
 
+impl Case {
+    /// Whether a GPU is of no use any more to the process after the case.
+    pub fn is_fatal(&self) -> bool {
+        self.name == "panics::null_write"
+    }
+}
+
 macro_rules! cases {
     ($($module:ident: $($case:ident)*;)*) => {
         /// Every case.
@@ -39,7 +46,7 @@ cases! {
     posts: pending_calls pending_past_the_pool pending_beside_a_call;
     bytes: lengths own_lengths megabyte small too_large;
     statuses: failures timeouts default_service registered_while_running duplicates_are_refused;
-    lifecycle: cancelled_while_waiting cancelled_between_calls closed_with_calls_in_flight two_devices several_consumers idle;
+    lifecycle: cancelled_while_waiting cancelled_between_calls closed_with_calls_in_flight two_devices two_gpus several_consumers idle;
     streams: waiting_handlers_delay_nobody waiting_in_one_wave side_by_side in_order events handler_launches;
     print: types generic order outputs while_running;
     system: files environment stdin heap heap_leaks exit;

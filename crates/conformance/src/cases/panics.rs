@@ -74,13 +74,18 @@ pub fn one_of_many(context: &Context) -> Outcome {
     still_works(&session)
 }
 
-/// Faults of one lane, where the device can go on after them.
+/// Faults of one lane. The software device can go on after them; a GPU says that it cannot.
 pub fn null_write(context: &Context) -> Outcome {
-    if !context.is_software() {
-        return Ok(());
-    }
     let session = open(context)?;
     let out = session.out(GRID, 1)?;
+    if !context.is_software() {
+        let ended = session.try_run(panic_null_write, GRID, (GUILTY, &out))?;
+        ensure!(matches!(ended, Err(Error::Launch { failure: LaunchFailure::Fault(_), .. })));
+        let ended = session.try_run(panic_null_write, GRID, (GUILTY, &out))?;
+        let sentence = ended.err().ok_or("a GPU went on after a fault")?.to_string();
+        ensure!(sentence.contains("cannot be used any more by this process"));
+        return Ok(());
+    }
     for _ in 0..2 {
         let ended = session.try_run(panic_null_write, GRID, (GUILTY, &out))?;
         ensure!(matches!(ended, Err(Error::Launch { failure: LaunchFailure::Fault(_), .. })));

@@ -3,6 +3,7 @@
 use super::backend::Backend;
 use super::cpu::Cpu;
 use super::cuda::{self, Cuda};
+use super::numbers::LaunchNumbers;
 use super::slots::{GRANULE, POOL_SLOTS, SlotAllocator};
 use super::{Device, Error, Inner, NO_EXIT_CODE, SoftwareDeviceConfig};
 use crate::server::{Server, ServerBuilder};
@@ -192,7 +193,7 @@ impl DeviceBuilder {
             pool_bitmap,
             epoch: EPOCH.fetch_add(1, Ordering::Relaxed),
             exit_code: AtomicI64::new(NO_EXIT_CODE),
-            launches: AtomicU64::new(0),
+            numbers: LaunchNumbers::new(),
             hostcalls: AtomicU64::new(0),
             running: Mutex::default(),
             closed: false.into(),

@@ -9,6 +9,7 @@ mod cuda;
 mod event;
 mod launch;
 mod llvm;
+mod numbers;
 mod slots;
 mod stream;
 
@@ -26,6 +27,7 @@ use crate::server::{Server, Stall};
 use crate::services::{Builtins, Panic};
 use backend::{Backend, Memory, Running};
 use hostcall_abi::layout::{Layout, SLOT_STATE_BYTES};
+use numbers::LaunchNumbers;
 use slots::SlotAllocator;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -91,7 +93,7 @@ pub(crate) struct Inner {
     pub epoch: u32,
     /// The last exit code that a launch reported, or `NO_EXIT_CODE`.
     pub exit_code: AtomicI64,
-    launches: AtomicU64,
+    pub numbers: LaunchNumbers,
     hostcalls: AtomicU64,
     running: Mutex<HashMap<u64, Arc<dyn Running>>>,
     /// Nothing is launched any more. Written while `running` is locked.
@@ -102,10 +104,6 @@ pub(crate) struct Inner {
 const NO_EXIT_CODE: i64 = i64::MAX;
 
 impl Inner {
-    pub fn next_launch(&self) -> u64 {
-        self.launches.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
     pub fn running(&self) -> MutexGuard<'_, HashMap<u64, Arc<dyn Running>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -126,7 +126,8 @@ fn run(device: &Arc<Inner>, work: Work) -> Result<(), LaunchFailure> {
         )));
     }
     let range = device.slots.take(work.grid.workgroup_count().saturating_mul(workgroup_waves), at_least);
-    let launch = device.next_launch();
+    let number = device.numbers.take();
+    let launch = number.get();
     let params = LaunchParams {
         abi_version: ABI_VERSION,
         epoch: device.epoch,
