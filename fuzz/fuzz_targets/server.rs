@@ -114,12 +114,19 @@ impl Run {
 
     fn scribble(&mut self, slot: u32, input: &mut Input<'_>) {
         self.hostile[slot as usize] = true;
-        let at = match input.byte() {
-            0..0x80 => LAYOUT.doorbell(slot),
-            _ => LAYOUT.ring_tail(slot) + input.word() as usize % LAYOUT.block_words(),
+        let places = LAYOUT.places();
+        let (kind, word) = (input.byte(), input.word() as u32);
+        let at = match kind {
+            0..0x80 => places.doorbell(slot),
+            0x80..0xa0 => places.post_bell(slot),
+            0xa0..0xb0 => places.ring_tail(slot),
+            0xb0..0xc0 => places.ring(slot) + word % (2 * LAYOUT.ring_entries),
+            0xc0..0xd0 => places.bulk(slot) + word % (LAYOUT.bulk_bytes / 8),
+            0xd0..0xf0 => places.request(slot) + word % 4 * places.plane + (word >> 8) % (2 * LAYOUT.lanes),
+            _ => places.reply(slot) + word % 4 * places.plane + (word >> 8) % (2 * LAYOUT.lanes),
         };
         // SAFETY: REGION: the word is one of the slot's and only accessed atomically.
-        let word = unsafe { &*(self.memory.address() as *const AtomicU64).add(at) };
+        let word = unsafe { &*(self.memory.address() as *const AtomicU64).add(at as usize) };
         match input.byte() & 1 {
             0 => word.fetch_xor(LAP | input.word(), Ordering::Relaxed),
             _ => word.swap(input.word(), Ordering::Relaxed),
@@ -150,16 +157,18 @@ impl Run {
     fn exchange(&self, slot: u32, bell: &Doorbell, words: [u64; 7], bytes: &[u8]) -> Option<Line> {
         let device = self.slot(slot);
         let ranks = 0..u32::from(bell.lanes);
-        let laps: Vec<_> = ranks.clone().map(|rank| device.laps(bell, rank)).collect();
+        let laps: Vec<_> = ranks.clone().map(|rank| device.laps(device.glance(), bell, rank)).collect();
         if bell.kind != Kind::Words {
             for rank in ranks.clone() {
                 device.write_bulk(rank as usize * LAYOUT.bulk_share(bell.lanes.into()), bytes);
             }
             device.publish_bulk();
         }
-        device.ring(bell, laps[0]);
+        for (rank, laps) in (0..).zip(&laps) {
+            device.ring(bell, *laps, rank);
+        }
         for rank in ranks.clone() {
-            let post_position = device.post_position() as u32;
+            let post_position = device.glance().post_position;
             let tag = RequestTag { lane: rank as u8, timeout_us: 0, post_position }.to_bits();
             device.write_line(bell, laps[rank as usize], rank, &Line { words, tag });
         }
@@ -188,7 +197,7 @@ impl Run {
         if self.hostile[slot as usize] {
             return;
         }
-        if let Some(position) = self.slot(slot).reserve_posts(PostHead::entries_for(count.into()) as u32) {
+        if let Some(position) = self.slot(slot).reserve_posts(self.slot(slot).glance(), PostHead::entries_for(count.into()) as u32) {
             self.slot(slot).write_post(position, head, &words);
             self.server.wake();
         }

@@ -1,6 +1,6 @@
 //! What the host passes to every kernel besides the kernel's own arguments.
 
-use crate::layout::{Layout, Places};
+use crate::layout::{Layout, Places, SLOT_STATE_BYTES};
 
 /// First kernel argument of every hostcall kernel, by value. Addresses are the device's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +28,12 @@ pub struct LaunchParams {
     pub pool_base: u32,
     /// Slots in the pool; the same for every launch of the channel.
     pub pool_count: u32,
+    /// Bytes of workgroup memory that the kernel may use.
+    pub workgroup_memory_bytes: u32,
     /// Lanes of a workgroup in x, y and z.
     pub workgroup_size: [u32; 3],
     /// Workgroups in x, y and z. The physical grid may be smaller: each workgroup then does several.
     pub workgroups: [u32; 3],
-    /// Bytes of workgroup memory that the kernel may use.
-    pub workgroup_memory_bytes: u32,
     /// Bitmap in memory of the device: the slots of the pool for calls that are waited for later.
     pub pool_bitmap: u64,
     /// AMD: memory of the device for workgroup memory, `workgroup_memory_bytes` a physical workgroup. Else 0.
@@ -43,9 +43,15 @@ pub struct LaunchParams {
 }
 
 /// Bytes of [`LaunchParams`].
-pub const LAUNCH_PARAMS_BYTES: usize = 144;
+pub const LAUNCH_PARAMS_BYTES: usize = 160;
 
 const _: () = assert!(size_of::<LaunchParams>() == LAUNCH_PARAMS_BYTES);
+
+/// Bytes that the device crate keeps at the start of a workgroup's shared memory on NVIDIA: the launch's parameters
+/// and, of each wave, what the device remembers of its slot.
+pub const fn shared_bytes(waves: u32) -> u32 {
+    (LAUNCH_PARAMS_BYTES.next_multiple_of(64) + waves as usize * SLOT_STATE_BYTES) as u32
+}
 
 /// A slice argument as it lies in the argument block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,11 +7,13 @@
 //! | 16 | cancel table, [`CANCEL_WORDS`] launch numbers | host |
 //! | 64 | doorbells, one a slot, in lines of [`LINE_WORDS`] | device |
 //! | after them | post bells, the same: ring entries reserved when the slot's wave told last | device |
-//! | `blocks_at` | one block a slot, `block_words` apart | as below |
+//! | after them | tails of the post rings | host |
+//! | after them | reply pairs: four planes, each with the slots' pairs one after the other, see [`Spread`] | host |
+//! | after them | request pairs, the same | device |
+//! | after them | bulk areas | whoever holds the slot |
+//! | after them | post rings | device |
 //!
-//! A slot's block: the tail of its post ring (host), reply lines (host), request lines (device), bulk area
-//! (whoever holds the slot), post ring (device). Blocks are an odd number of cache lines apart, so that the
-//! same place of many slots does not fall into the same cache sets.
+//! What belongs to one slot lies apart, by kind: a host that looks after thousands of slots touches few pages.
 
 /// Words of a 64-byte cache line.
 pub const LINE_WORDS: usize = 8;
@@ -116,8 +118,8 @@ impl Layout {
         {
             return Err(LayoutError::Bulk);
         }
-        let words = self.slots as u64 * (self.block_words() as u64 + 2) + 2 * DOORBELLS_AT as u64;
-        if words > u32::MAX as u64 {
+        let per_slot = 8 * self.line_stride() + self.bulk_stride() + self.ring_stride() + 3;
+        if self.slots as u64 * per_slot as u64 + (DOORBELLS_AT + 3 * LINE_WORDS) as u64 > u32::MAX as u64 {
             return Err(LayoutError::Words);
         }
         Ok(self)
@@ -125,16 +127,26 @@ impl Layout {
 
     /// What a slot's places are computed with.
     pub const fn places(&self) -> Places {
-        let doorbells = (self.doorbell_lines() * LINE_WORDS) as u32;
-        let bulk = (LINE_WORDS + 2 * self.line_area_words()) as u32;
+        let (doorbells, line_stride) = ((self.doorbell_lines() * LINE_WORDS) as u32, self.line_stride());
+        let plane = self.slots * line_stride;
+        let post_bells = DOORBELLS_AT as u32 + doorbells;
+        let ring_tails = post_bells + doorbells;
+        let replies = ring_tails + doorbells;
+        let requests = replies + crate::word::MAX_PAIRS as u32 * plane;
+        let bulk = requests + crate::word::MAX_PAIRS as u32 * plane;
+        let rings = bulk + self.slots * self.bulk_stride();
         Places {
-            post_bells: DOORBELLS_AT as u32 + doorbells,
-            blocks: DOORBELLS_AT as u32 + 2 * doorbells,
-            block_words: self.block_words() as u32,
-            request: (LINE_WORDS + self.line_area_words()) as u32,
+            post_bells,
+            ring_tails,
+            replies,
+            requests,
+            line_stride,
+            plane,
             bulk,
-            ring: bulk + self.bulk_bytes / 8,
-            words: (self.slots as usize * self.block_words()) as u32 + DOORBELLS_AT as u32 + 2 * doorbells,
+            bulk_stride: self.bulk_stride(),
+            rings,
+            ring_stride: self.ring_stride(),
+            words: rings + self.slots * self.ring_stride(),
         }
     }
 
@@ -144,21 +156,18 @@ impl Layout {
         (self.slots as usize).div_ceil(LINE_WORDS)
     }
 
-    /// Words of the lines of one direction: a slot's lanes × 4 pairs.
-    #[inline(always)]
-    const fn line_area_words(&self) -> usize {
-        (self.lanes as usize * 2 * crate::word::MAX_PAIRS).next_multiple_of(LINE_WORDS)
+    // An odd number of cache lines, so that the same place of many slots does not fall into the same cache sets.
+
+    const fn line_stride(&self) -> u32 {
+        ((self.lanes as usize * 2).next_multiple_of(LINE_WORDS) / LINE_WORDS | 1) as u32 * LINE_WORDS as u32
     }
 
-    /// Words from one slot's block to the next.
-    #[inline(always)]
-    pub const fn block_words(&self) -> usize {
-        let words = LINE_WORDS
-            + 2 * self.line_area_words()
-            + self.bulk_bytes as usize / 8
-            + self.ring_entries as usize * 2;
-        let lines = words / LINE_WORDS;
-        (lines | 1) * LINE_WORDS
+    const fn bulk_stride(&self) -> u32 {
+        self.bulk_bytes / 8 + LINE_WORDS as u32
+    }
+
+    const fn ring_stride(&self) -> u32 {
+        self.ring_entries * 2 + LINE_WORDS as u32
     }
 
     /// Bytes of the bulk area that each lane of an `n`-lane byte packet has, lane after lane.
@@ -186,22 +195,30 @@ impl Layout {
 }
 
 /// The numbers that a slot's places are computed with, so that neither side derives them from the [`Layout`]
-/// again in every call. In words; those of areas count from the start of the slot's block.
+/// again in every call. All in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Places {
-    /// The first post bell.
+    /// The first slot's post bell; the others follow, one word each.
     pub post_bells: u32,
-    /// The first slot's block.
-    pub blocks: u32,
-    /// From one slot's block to the next.
-    pub block_words: u32,
-    /// The slot's request pairs.
-    pub request: u32,
-    /// The slot's bulk area.
+    /// The tail of the first slot's post ring; the others follow, one word each.
+    pub ring_tails: u32,
+    /// The first slot's reply pairs.
+    pub replies: u32,
+    /// The first slot's request pairs.
+    pub requests: u32,
+    /// From one slot's pairs to the next slot's.
+    pub line_stride: u32,
+    /// From one plane of pairs to the next.
+    pub plane: u32,
+    /// The first slot's bulk area.
     pub bulk: u32,
-    /// The slot's post ring.
-    pub ring: u32,
+    /// From one slot's bulk area to the next.
+    pub bulk_stride: u32,
+    /// The first slot's post ring.
+    pub rings: u32,
+    /// From one slot's post ring to the next.
+    pub ring_stride: u32,
     /// The whole region.
     pub words: u32,
 }
@@ -219,35 +236,95 @@ impl Places {
         self.post_bells + slot
     }
 
-    /// Word of the tail of a slot's post ring, the first of its block: how many entries the host has taken,
-    /// ever.
+    /// Word of the tail of a slot's post ring: how many entries the host has taken, ever.
     #[inline(always)]
     pub const fn ring_tail(&self, slot: u32) -> u32 {
-        self.blocks + slot * self.block_words
+        self.ring_tails + slot
     }
 
-    /// First word of a slot's reply pairs. Pair `j` of the packet's lane `r` of `n` is pair `j·n + r`.
+    /// First word of a slot's reply pairs, see [`Spread`].
     #[inline(always)]
     pub const fn reply(&self, slot: u32) -> u32 {
-        self.ring_tail(slot) + LINE_WORDS as u32
+        self.replies + slot * self.line_stride
     }
 
-    /// First word of a slot's request pairs, in the order of [`Places::reply`].
+    /// First word of a slot's request pairs, see [`Spread`].
     #[inline(always)]
     pub const fn request(&self, slot: u32) -> u32 {
-        self.ring_tail(slot) + self.request
+        self.requests + slot * self.line_stride
     }
 
     /// First word of a slot's bulk area.
     #[inline(always)]
     pub const fn bulk(&self, slot: u32) -> u32 {
-        self.ring_tail(slot) + self.bulk
+        self.bulk + slot * self.bulk_stride
     }
 
     /// First word of a slot's post ring.
     #[inline(always)]
     pub const fn ring(&self, slot: u32) -> u32 {
-        self.ring_tail(slot) + self.ring
+        self.rings + slot * self.ring_stride
+    }
+}
+
+/// How the pairs of a packet's lanes lie in one direction. Each slot has four *planes* of as many pairs as a wave has
+/// lanes, far apart, so that the first planes of all slots are dense. A packet whose pairs fit one plane has them
+/// all there: one lane's line is a cache line. In a larger one each plane has one pair of every lane: what a wave
+/// stores at a time is contiguous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spread {
+    lanes: u32,
+    pairs: u32,
+    dense: bool,
+}
+
+/// Lap bits of a plane.
+const PLANE_BITS: u32 = 64;
+
+impl Spread {
+    /// How `pairs` pairs of each of `lanes` lanes lie, of a wave of `wave_lanes`.
+    #[inline(always)]
+    pub const fn new(lanes: u32, pairs: usize, wave_lanes: u32) -> Self {
+        let pairs = pairs as u32;
+        Self { lanes, pairs, dense: pairs <= 1 || lanes * pairs <= wave_lanes }
+    }
+
+    /// Whether all pairs are in the first plane, pair `j` of the lane of rank `r` at `j·n + r`.
+    #[inline(always)]
+    pub const fn is_dense(&self) -> bool {
+        self.dense
+    }
+
+    /// Words from one pair of a lane to its next.
+    #[inline(always)]
+    pub const fn step(&self, plane: u32) -> u32 {
+        if self.dense { 2 * self.lanes } else { plane }
+    }
+
+    /// Place of the lap of pair `pair` of the lane of rank `rank` among a slot's lap bits.
+    #[inline(always)]
+    pub const fn lap(&self, pair: u32, rank: u32) -> u32 {
+        pair * (if self.dense { self.lanes } else { PLANE_BITS }) + rank
+    }
+
+    /// Words of lap bits that the packet may touch.
+    #[inline(always)]
+    pub const fn lap_words(&self) -> u32 {
+        if self.dense { PLANE_BITS / 32 } else { LAP_WORDS as u32 }
+    }
+
+    /// What the packet flips in word `word` of the lap bits.
+    #[inline(always)]
+    pub const fn flips(&self, word: u32) -> u32 {
+        let (count, first) = if self.dense {
+            (self.lanes * self.pairs, word * 32)
+        } else if word * 32 / PLANE_BITS < self.pairs {
+            (self.lanes, word * 32 % PLANE_BITS)
+        } else {
+            (0, 0)
+        };
+        let count = count.saturating_sub(first);
+        if count >= 32 { u32::MAX } else { (1 << count) - 1 }
     }
 }
 
@@ -299,18 +376,44 @@ mod tests {
         for (slots, lanes) in [(1, 1), (7, 32), (64, 32), (4096, 64)] {
             let layout = Layout { slots, lanes, ring_entries: 512, bulk_bytes: 4096 }.check().unwrap();
             let places = layout.places();
-            let area = places.request(0) - places.reply(0);
-            assert!(area >= lanes * 8);
-            assert_eq!(places.bulk(0), places.request(0) + area);
-            assert!(places.ring(0) + 1024 <= places.ring_tail(0) + places.block_words);
-            assert!(places.doorbell(slots - 1) < places.post_bell(0));
-            assert!(places.post_bell(slots - 1) < places.ring_tail(0));
-            assert_eq!((places.ring_tail(slots - 1) + places.block_words) as usize, layout.words());
-            assert_eq!(places.block_words / LINE_WORDS as u32 % 2, 1);
+            let last = slots - 1;
+            assert!(places.doorbell(last) < places.post_bell(0));
+            assert!(places.post_bell(last) < places.ring_tail(0));
+            assert!(places.ring_tail(last) < places.reply(0));
+            assert!(places.line_stride >= 2 * lanes);
+            assert_eq!(places.reply(last) + places.line_stride, places.replies + places.plane);
+            assert_eq!(places.replies + 4 * places.plane, places.requests);
+            assert_eq!(places.requests + 4 * places.plane, places.bulk(0));
+            assert!(places.bulk(last) + 4096 / 8 < places.ring(0));
+            assert!(places.ring(last) + 1024 < places.words);
+            for stride in [places.line_stride, places.bulk_stride, places.ring_stride] {
+                assert_eq!(stride / LINE_WORDS as u32 % 2, 1);
+            }
             for word in
-                [places.ring_tail(1), places.reply(1), places.request(1), places.bulk(1), places.ring(1)]
+                [places.reply(1), places.request(1), places.bulk(1), places.ring(1), places.ring_tails]
             {
                 assert_eq!(word % LINE_WORDS as u32, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn the_pairs_of_a_packet_have_places_and_laps_of_their_own() {
+        for wave_lanes in [1, 7, 32, 64] {
+            for (lanes, pairs) in (1..=wave_lanes).flat_map(|lanes| (1..=4).map(move |pairs| (lanes, pairs)))
+            {
+                let spread = Spread::new(lanes, pairs as usize, wave_lanes);
+                let (mut places, mut laps) = (std::collections::HashSet::new(), [0u32; LAP_WORDS]);
+                for (pair, rank) in (0..pairs).flat_map(|pair| (0..lanes).map(move |rank| (pair, rank))) {
+                    let place = 2 * rank + pair * spread.step(1000);
+                    assert!(places.insert(place) && place % 1000 + 2 <= 2 * wave_lanes);
+                    let lap = spread.lap(pair, rank);
+                    laps[lap as usize / 32] |= 1 << (lap % 32);
+                }
+                assert_eq!(places.len() as u32, laps.iter().map(|word| word.count_ones()).sum());
+                for (i, laps) in (0..).zip(laps) {
+                    assert_eq!(if i < spread.lap_words() { spread.flips(i) } else { 0 }, laps);
+                }
             }
         }
     }

@@ -5,10 +5,9 @@
 //! writes its line ([`Slot::write_line`]) and polls for its reply ([`Slot::poll_reply`]). The doorbell goes
 //! first because the host, once it looks at the slot, waits for the lines anyway.
 
-use crate::laps;
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, Owned, fence, get_four, load_pair, store_pair};
 use crate::region::Region;
-use hostcall_abi::layout::LAP_WORDS;
+use hostcall_abi::layout::{LAP_WORDS, Spread};
 #[cfg(not(loom))]
 use hostcall_abi::layout::{SLOT_STATE_BYTES, SlotStateWords};
 use hostcall_abi::word::{Doorbell, Line, MAX_POST_WORDS, PostHead, lap_of, with_lap};
@@ -130,10 +129,14 @@ impl<'m> Slot<'m> {
     /// The laps for the lane of rank `rank` among the packet's lanes.
     #[inline(always)]
     pub fn laps(&self, glance: Glance, doorbell: &Doorbell, rank: u32) -> Laps {
-        let n = u32::from(doorbell.lanes);
         // The remainder changes nothing, and spares GPU code the panic of a wrong index.
         let next = |words: &[Owned<u32>; LAP_WORDS], pairs| {
-            laps::next(|i| self.get(&words[i % LAP_WORDS]), n, rank, pairs)
+            let spread = self.spread(doorbell, pairs);
+            (0..pairs).fold(0, |laps, pair| {
+                let at = spread.lap(pair as u32, rank);
+                let used = self.get(&words[at as usize / 32 % LAP_WORDS]) >> (at % 32) & 1;
+                laps | (used as u8 ^ 1) << pair
+            })
         };
         Laps {
             request: next(&self.state.request_laps, doorbell.request_pairs()),
@@ -143,11 +146,10 @@ impl<'m> Slot<'m> {
         }
     }
 
-    /// Rings the doorbell, which the leader (rank 0) does, and flips the laps that the packet uses, for which
-    /// each lane has a word. Every lane has read its laps before, and all of them come here.
+    /// Rings the doorbell, which the leader (rank 0) does, and flips the laps that the packet uses, of
+    /// which each lane has some words. Every lane has read its laps before, and all of them come here.
     #[inline(always)]
     pub fn ring(&self, doorbell: &Doorbell, laps: Laps, rank: u32) {
-        let n = u32::from(doorbell.lanes);
         if rank == 0 {
             self.ring_again(doorbell, laps);
             self.set(&self.state.first[CALLS], laps.calls.wrapping_add(1));
@@ -155,16 +157,24 @@ impl<'m> Slot<'m> {
                 self.set(&self.state.post_position_told, laps.post_position);
             }
         }
-        // `n` lanes of at most four pairs have no more words than lanes.
-        let flip = |words: &[Owned<u32>; LAP_WORDS], pairs: usize| {
-            let flips = laps::flips(rank, n * pairs as u32);
-            if flips != 0 {
-                let word = &words[rank as usize % LAP_WORDS];
-                self.set(word, self.get(word) ^ flips);
+        let flip = |words: &[Owned<u32>; LAP_WORDS], pairs| {
+            let spread = self.spread(doorbell, pairs);
+            let mut at = rank;
+            while at < spread.lap_words() {
+                let (word, flips) = (&words[at as usize % LAP_WORDS], spread.flips(at));
+                if flips != 0 {
+                    self.set(word, self.get(word) ^ flips);
+                }
+                at += u32::from(doorbell.lanes);
             }
         };
         flip(&self.state.request_laps, doorbell.request_pairs());
         flip(&self.state.reply_laps, doorbell.reply_pairs());
+    }
+
+    #[inline(always)]
+    fn spread(&self, doorbell: &Doorbell, pairs: usize) -> Spread {
+        Spread::new(doorbell.lanes.into(), pairs, self.region.layout().lanes)
     }
 
     /// Stores the doorbell once more. Harmless: the host takes a doorbell once per lap.
@@ -177,24 +187,26 @@ impl<'m> Slot<'m> {
     /// Writes one lane's request line.
     #[inline(always)]
     pub fn write_line(&self, doorbell: &Doorbell, laps: Laps, rank: u32, line: &Line) {
-        let base = self.region.places().request(self.slot) + 2 * rank;
+        let places = self.region.places();
+        let base = places.request(self.slot) + 2 * rank;
+        let step = self.spread(doorbell, doorbell.request_pairs()).step(places.plane);
         for pair in 0..doorbell.request_pairs() {
             let [a, b] = line.pair(pair, doorbell.argument_words as usize);
             let lap = laps.request >> pair & 1 != 0;
-            let at = base + 2 * pair as u32 * u32::from(doorbell.lanes);
-            store_pair(self.region.pair(at), [with_lap(a, lap), with_lap(b, lap)]);
+            store_pair(self.region.pair(base + pair as u32 * step), [with_lap(a, lap), with_lap(b, lap)]);
         }
     }
 
     /// The lane's reply, once all of its words are there.
     #[inline(always)]
     pub fn poll_reply(&self, doorbell: &Doorbell, laps: Laps, rank: u32) -> Option<Line> {
-        let base = self.region.places().reply(self.slot) + 2 * rank;
+        let places = self.region.places();
+        let base = places.reply(self.slot) + 2 * rank;
+        let step = self.spread(doorbell, doorbell.reply_pairs()).step(places.plane);
         let mut line = Line::default();
         for pair in 0..doorbell.reply_pairs() {
             let lap = laps.reply >> pair & 1 != 0;
-            let at = base + 2 * pair as u32 * u32::from(doorbell.lanes);
-            let [a, b] = load_pair(self.region.pair(at));
+            let [a, b] = load_pair(self.region.pair(base + pair as u32 * step));
             if lap_of(a) != lap || lap_of(b) != lap {
                 return None;
             }
@@ -215,7 +227,7 @@ impl<'m> Slot<'m> {
     #[inline(always)]
     pub fn reserve_posts(&self, glance: Glance, entries: u32) -> Option<u32> {
         let used = glance.post_position.wrapping_sub(glance.post_tail_seen);
-        if used + entries > self.region.layout().ring_entries {
+        if used.saturating_add(entries) > self.region.layout().ring_entries {
             return None;
         }
         self.set(&self.state.first[POST_POSITION], glance.post_position.wrapping_add(entries));
@@ -293,9 +305,12 @@ impl<'m> Slot<'m> {
 
     /// Remembers that the wave knows its launch to be cancelled. The host clears the states of a cancelled
     /// launch's slots.
-    #[inline(always)]
+    ///
+    /// Posts find no room from now on, so that the way of a post need not look whether it was cancelled.
     pub fn set_cancelled(&self) {
         self.set(&self.state.first[CANCELLED], 1);
+        let position = self.get(&self.state.first[POST_POSITION]);
+        self.set(&self.state.first[POST_TAIL_SEEN], position ^ 1 << 31);
     }
 
     /// Sets the workgroup that the wave works on.

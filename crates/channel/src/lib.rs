@@ -22,7 +22,6 @@ extern crate alloc;
 pub mod device;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub mod host;
-mod laps;
 pub mod llvm;
 mod primitive;
 mod region;

@@ -71,7 +71,7 @@ pub(crate) unsafe fn get_four(words: &[Owned<u32>; 4]) -> [u32; 4] {
     // SAFETY: the array is valid for reads and aligned, and nobody writes now, by the caller's promise.
     unsafe {
         let (a, b, c, d);
-        core::arch::asm!("ld.global.v4.b32 {{{a}, {b}, {c}, {d}}}, [{at}];", at = in(reg64) words.as_ptr(),
+        core::arch::asm!("ld.v4.b32 {{{a}, {b}, {c}, {d}}}, [{at}];", at = in(reg64) words.as_ptr(),
             a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
             options(nostack, readonly));
         [a, b, c, d]

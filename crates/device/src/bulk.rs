@@ -107,7 +107,7 @@ fn call_words(
     enter(target::here())?;
     let group = Group::converge(site(method.number, check_of(method.schema), Kind::Bytes));
     let capacity = result.len() * 8 + output.len();
-    let (slot, _) = packet::hold(group);
+    let (slot, glance) = packet::hold(group);
     let filled = {
         let share = slot.region().layout().bulk_share(group.count);
         let (argument_words, result_words) = (message.words.len(), result.len());
@@ -126,6 +126,9 @@ fn call_words(
         }
     };
     packet::release(group);
+    if glance.cancelled && filled == Err(CallError::Cancelled) {
+        target::exit_lane();
+    }
     filled
 }
 

@@ -83,6 +83,7 @@ fn exchange<const A: usize, const R: usize>(
             }
             (Status::Ok.to_bits(), reply.words[0])
         }
+        Err(CallError::Cancelled) if glance.cancelled => target::exit_lane(),
         Err(error) => (Status::Error(error).to_bits(), 0),
     }
 }

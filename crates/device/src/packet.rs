@@ -40,12 +40,11 @@ pub(crate) unsafe fn slot(here: Here, number: u32) -> Slot<'static> {
 #[inline(always)]
 pub(crate) fn current(here: Here) -> Slot<'static> {
     // SAFETY: SLOT-OWNER: the host gives each resident wave a slot of its own, `Group` synchronises the lanes
-    // of one packet, and `held` keeps the parts of a diverged wave apart.
-    unsafe { slot(here, here.slot()) }
+    // of one packet, and `hold` keeps the parts of a diverged wave apart. The target says where the state is.
+    unsafe { Slot::new(region(here), here.slot(), &*here.state().cast::<SlotState>()) }
 }
 
-/// Takes the wave's slot for the group, until [`release`], and looks at it. Ends the lanes if their launch is known to
-/// be cancelled.
+/// Takes the wave's slot for the group, until [`release`], and looks at it.
 #[inline(always)]
 pub(crate) fn hold(group: Group) -> (Slot<'static>, Glance) {
     if !group.is_whole() {
@@ -53,12 +52,7 @@ pub(crate) fn hold(group: Group) -> (Slot<'static>, Glance) {
         lock(group);
     }
     let slot = current(group.here);
-    let glance = slot.glance();
-    if glance.cancelled {
-        release(group);
-        target::exit_lane();
-    }
-    (slot, glance)
+    (slot, slot.glance())
 }
 
 /// Gives the wave's slot to its other parts.

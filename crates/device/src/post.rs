@@ -54,6 +54,9 @@ fn put<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST_WORDS])
     let place = group.of_leader(place);
     packet::release(group);
     if place == CANCELLED {
+        if glance.cancelled {
+            target::exit_lane();
+        }
         return Err(CallError::Cancelled);
     }
     let head = PostHead { service, lane: here.lane_index() as u8, words: N as u8, extra };
@@ -74,6 +77,9 @@ fn wait_for_room(here: Here, entries: u32) -> u64 {
     let slot = packet::current(here);
     let launch = here.params().launch;
     let mut polls = 0u32;
+    if slot.glance().cancelled {
+        return CANCELLED;
+    }
     packet::hint(here, slot.region());
     // On the CPU the executor calls this while other lanes run: it asks nothing of its own lane.
     here.wait(|| {
@@ -90,6 +96,9 @@ fn wait_for_room(here: Here, entries: u32) -> u64 {
             }
         }
     });
+    if place == CANCELLED {
+        slot.set_cancelled();
+    }
     place
 }
 

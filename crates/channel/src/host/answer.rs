@@ -5,7 +5,7 @@ use crate::region::{Region, SharedMemory};
 use alloc::sync::Arc;
 use hostcall_abi::MAX_WORDS;
 use hostcall_abi::batch::LaneReply;
-use hostcall_abi::layout::LAP_WORDS;
+use hostcall_abi::layout::{LAP_WORDS, Spread};
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::{Doorbell, Line, TAG_BITS, pairs_for, with_lap};
 
@@ -36,12 +36,14 @@ pub struct Answer {
     slot: u32,
     lanes: u8,
     result_words: u8,
+    spread: Spread,
     reply_laps: [u32; LAP_WORDS],
 }
 
 impl Answer {
-    pub(super) fn new(slot: u32, doorbell: &Doorbell, reply_laps: [u32; LAP_WORDS]) -> Self {
-        Self { slot, lanes: doorbell.lanes, result_words: doorbell.result_words, reply_laps }
+    pub(super) fn new(slot: u32, doorbell: &Doorbell, spread: Spread, reply_laps: [u32; LAP_WORDS]) -> Self {
+        let (lanes, result_words) = (doorbell.lanes, doorbell.result_words);
+        Self { slot, lanes, result_words, spread, reply_laps }
     }
 
     /// The slot that waits.
@@ -74,13 +76,15 @@ impl Answer {
         let mut line = Line { words: [0; MAX_WORDS], tag: status.to_bits() };
         let count = self.result_words().min(words.len());
         line.words[..count].copy_from_slice(&words[..count]);
-        let base = region.places().reply(self.slot);
+        let places = region.places();
+        let base = places.reply(self.slot) + 2 * rank;
+        let step = self.spread.step(places.plane);
         // The highest pair first: when the device sees the first, the others are most likely there.
         for pair in (0..pairs_for(self.result_words())).rev() {
-            let bit = pair as u32 * u32::from(self.lanes) + rank;
+            let bit = self.spread.lap(pair as u32, rank);
             let lap = self.reply_laps[(bit / 32) as usize] >> (bit % 32) & 1 == 0;
             let [a, b] = line.pair(pair, self.result_words());
-            store_pair(region.pair(base + 2 * bit), [with_lap(a, lap), with_lap(b, lap)]);
+            store_pair(region.pair(base + pair as u32 * step), [with_lap(a, lap), with_lap(b, lap)]);
         }
     }
 

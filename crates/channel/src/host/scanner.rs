@@ -1,7 +1,6 @@
 //! Finding calls: doorbells are looked at a line of eight at a time, by their top bits alone.
 
 use super::answer::{Answer, Busy, DetachedAnswer};
-use crate::laps;
 use crate::primitive::{AtomicU64, Ordering, copy_pairs, fence, prefetch, signs};
 use crate::region::{Region, SharedMemory};
 use alloc::boxed::Box;
@@ -9,7 +8,7 @@ use alloc::sync::Arc;
 use core::ops::Range;
 use hostcall_abi::MAX_LANES;
 use hostcall_abi::batch::Lines;
-use hostcall_abi::layout::{LAP_WORDS, LINE_WORDS};
+use hostcall_abi::layout::{LAP_WORDS, LINE_WORDS, Spread};
 use hostcall_abi::word::{Doorbell, Kind, MAX_PAIRS, POST_POSITION_BITS, lap_of};
 
 /// What the host remembers of a slot's calls: a cache line.
@@ -184,12 +183,10 @@ impl Scanner {
             return Take::Garbage(word);
         };
         let mirror = &mut self.mirrors[index];
-        let pairs = u32::from(doorbell.lanes) * doorbell.request_pairs() as u32;
-        if pairs > 0 {
-            let from = region.pairs(region.places().request(slot), pairs as usize);
-            if !copy_packet(from, &mut packet.pairs[..pairs as usize], &mirror.request_laps) {
-                return Take::NotYet;
-            }
+        let (n, wave_lanes) = (u32::from(doorbell.lanes), region.layout().lanes);
+        let spread = Spread::new(n, doorbell.request_pairs(), wave_lanes);
+        if doorbell.lines && !copy_packet(region, slot, &doorbell, spread, mirror, &mut packet.pairs[..]) {
+            return Take::NotYet;
         }
         packet.doorbell = doorbell;
         if doorbell.after_posts {
@@ -203,9 +200,10 @@ impl Scanner {
             fence(Ordering::Acquire);
         }
         self.expected[line] ^= bit;
-        flip(&mut mirror.request_laps, pairs);
-        let answer = Answer::new(slot, &doorbell, mirror.reply_laps);
-        flip(&mut mirror.reply_laps, u32::from(doorbell.lanes) * doorbell.reply_pairs() as u32);
+        flip(&mut mirror.request_laps, spread);
+        let spread = Spread::new(n, doorbell.reply_pairs(), wave_lanes);
+        let answer = Answer::new(slot, &doorbell, spread, mirror.reply_laps);
+        flip(&mut mirror.reply_laps, spread);
         Take::Call(answer)
     }
 
@@ -237,8 +235,14 @@ impl Scanner {
         let (line, bit) = (index / LINE_WORDS, 1u8 << (index % LINE_WORDS));
         region.word(places.doorbell(slot)).store(0, Ordering::Relaxed);
         region.word(places.post_bell(slot)).store(0, Ordering::Relaxed);
-        for at in places.ring_tail(slot)..places.bulk(slot) {
-            region.word(at).store(0, Ordering::Relaxed);
+        region.word(places.ring_tail(slot)).store(0, Ordering::Relaxed);
+        for plane in 0..MAX_PAIRS as u32 {
+            for base in [places.reply(slot), places.request(slot)] {
+                let base = base + plane * places.plane;
+                for at in base..base + 2 * region.layout().lanes {
+                    region.word(at).store(0, Ordering::Relaxed);
+                }
+            }
         }
         for at in places.ring(slot)..places.ring(slot) + 2 * region.layout().ring_entries {
             region.word(at).store(0, Ordering::Relaxed);
@@ -251,17 +255,37 @@ impl Scanner {
     }
 }
 
-/// Flips the first `count` bits.
 #[inline(always)]
-fn flip(words: &mut [u32; LAP_WORDS], count: u32) {
-    for (i, word) in (0..).zip(words.iter_mut()).take(count.div_ceil(32) as usize) {
-        *word ^= laps::flips(i, count);
+fn flip(words: &mut [u32; LAP_WORDS], spread: Spread) {
+    for (i, word) in (0..spread.lap_words()).zip(words) {
+        *word ^= spread.flips(i);
     }
 }
 
-/// Copies the pairs of a packet. Whether each word has the lap that comes after those in `laps`.
+/// Copies the pairs of a packet, pair after pair. Whether each word has the lap that comes after its last use.
 #[inline]
-fn copy_packet(from: &[[AtomicU64; 2]], to: &mut [[u64; 2]], laps: &[u32; LAP_WORDS]) -> bool {
+fn copy_packet(
+    region: Region<'_>,
+    slot: u32,
+    doorbell: &Doorbell,
+    spread: Spread,
+    mirror: &Mirror,
+    to: &mut [[u64; 2]],
+) -> bool {
+    let (places, n, pairs) = (region.places(), usize::from(doorbell.lanes), doorbell.request_pairs());
+    let base = places.request(slot);
+    if spread.is_dense() {
+        return copy_run(region.pairs(base, n * pairs), to, &mirror.request_laps);
+    }
+    (0..pairs).all(|pair| {
+        let laps = &mirror.request_laps[spread.lap(pair as u32, 0) as usize / 32..];
+        copy_run(region.pairs(base + pair as u32 * places.plane, n), &mut to[pair * n..], laps)
+    })
+}
+
+/// Copies pairs whose laps of last use are the bits of `laps`, from the lowest on.
+#[inline]
+fn copy_run(from: &[[AtomicU64; 2]], to: &mut [[u64; 2]], laps: &[u32]) -> bool {
     for ((from, to), laps) in from.chunks(32).zip(to.chunks_mut(32)).zip(laps) {
         // Mostly all of the pairs were used by the same packets before.
         let all = u32::MAX >> (32 - from.len());

@@ -153,12 +153,20 @@ impl Run {
     /// A hostile device writes a word of its own or of the host's.
     fn scribble(&mut self, slot: u32, input: &mut Input<'_>) {
         let (layout, places) = (self.layout(), self.layout().places());
+        let lines = |base: u32, input: &mut Input<'_>| {
+            base + input.below(4) as u32 * places.plane + input.below(2 * layout.lanes as usize) as u32
+        };
         let at = match input.byte() % 8 {
             0..4 => places.doorbell(slot),
-            4 => places.request(slot) + input.below(8 * layout.lanes as usize) as u32,
+            4 => lines(places.request(slot), input),
             5 => places.ring(slot) + input.below(2 * layout.ring_entries as usize) as u32,
             6 => places.doorbell(SLOTS), // Belongs to no slot.
-            _ => places.ring_tail(slot) + input.below(layout.block_words()) as u32,
+            _ => match input.byte() % 4 {
+                0 => places.ring_tail(slot),
+                1 => places.post_bell(slot),
+                2 => lines(places.reply(slot), input),
+                _ => places.bulk(slot) + input.below(layout.bulk_bytes as usize / 8) as u32,
+            },
         };
         let value = match input.byte() % 4 {
             0 => self.word(at).load(Ordering::Relaxed) ^ LAP,

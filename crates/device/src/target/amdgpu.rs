@@ -3,6 +3,7 @@
 
 use core::arch::amdgpu as intrinsics;
 use hostcall_abi::launch::LaunchParams;
+use hostcall_abi::layout::SLOT_STATE_BYTES;
 
 unsafe extern "unadjusted" {
     #[link_name = "llvm.readsteadycounter"]
@@ -20,6 +21,12 @@ fn packet_field<T: Copy>(offset: usize) -> T {
 
 /// The parameters stay where the kernel's first argument says.
 pub(crate) fn set_params(_params: &LaunchParams) {}
+
+// A slot's state stays in the device's memory.
+
+pub(crate) fn load_state() {}
+
+pub(crate) fn save_state() {}
 
 pub(crate) fn block_index() -> u64 {
     u64::from(intrinsics::workgroup_id_x())
@@ -70,6 +77,11 @@ impl Here {
     pub fn slot(self) -> u32 {
         let waves = self.lanes_in_workgroup().div_ceil(self.wave_size());
         self.params().slot_base + intrinsics::workgroup_id_x() * waves + self.wave_in_workgroup()
+    }
+
+    /// What the device remembers of the wave's slot.
+    pub fn state(self) -> *const u8 {
+        global(self.params().states).wrapping_add(self.slot() as usize * SLOT_STATE_BYTES)
     }
 
     pub fn lane_index(self) -> u32 {

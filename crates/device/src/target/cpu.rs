@@ -7,6 +7,7 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 use hostcall_abi::cpu::{CpuLane, CpuOperations, ENTRY_DONE, ENTRY_EXITED, ENTRY_PANICKED};
 use hostcall_abi::launch::LaunchParams;
+use hostcall_abi::layout::SLOT_STATE_BYTES;
 use std::boxed::Box;
 use std::string::{String, ToString};
 use std::sync::Once;
@@ -82,6 +83,12 @@ impl Here {
     #[inline(always)]
     pub fn slot(self) -> u32 {
         self.lane.slot
+    }
+
+    /// What the device remembers of the wave's slot.
+    #[inline(always)]
+    pub fn state(self) -> *const u8 {
+        global(self.params().states).wrapping_add(self.slot() as usize * SLOT_STATE_BYTES)
     }
 
     #[inline(always)]

@@ -1,6 +1,8 @@
 //! What NVIDIA and AMD share: entering a kernel, and panics.
 
-use super::{block_count, block_index, exit_lane, here, set_params, workgroup_barrier};
+use super::{
+    block_count, block_index, exit_lane, here, load_state, save_state, set_params, workgroup_barrier,
+};
 use crate::lane::Lane;
 use hostcall_abi::launch::LaunchParams;
 
@@ -21,12 +23,13 @@ pub unsafe fn enter_gpu(params: LaunchParams, body: impl Fn(&Lane)) {
 fn run([x, y, z]: [u32; 3], body: impl Fn(&Lane)) {
     let total = u64::from(x) * u64::from(y) * u64::from(z);
     let mut workgroup = block_index();
+    load_state();
     loop {
         crate::packet::current(here()).set_workgroup(workgroup);
         body(&Lane::new());
         workgroup += block_count();
         if workgroup >= total {
-            return;
+            return save_state();
         }
         // Workgroup memory, and the barrier itself, are used again.
         workgroup_barrier();

@@ -3,7 +3,7 @@
 //! | item | what |
 //! |---|---|
 //! | `here`, `Here` | the lane that runs, with the methods below |
-//! | `params`, `slot`, `workgroup_memory` | the launch's parameters, the wave's slot, the workgroup's memory |
+//! | `params`, `slot`, `state`, `workgroup_memory` | the launch's parameters, the wave's slot and its state, the workgroup's memory |
 //! | `lane_index`, `wave_size`, `wave_lanes`, `position`, `wave_in_workgroup` | who the lane is |
 //! | `converge`, `ballot`, `broadcast`, `sync` | the wave's operations, on a `Mask` of lanes |
 //! | `wait`, `pause`, `notify`, `barrier` | waiting; what `wait` polls asks nothing of its own lane |

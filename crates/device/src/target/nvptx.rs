@@ -1,13 +1,15 @@
 //! NVIDIA: special registers, warp operations as LLVM intrinsics (which are convergent; `asm!` is not and can
-//! be hoisted out of a branch), and the launch's parameters at the start of dynamic shared memory.
+//! be hoisted out of a branch). At the start of dynamic shared memory lie the launch's parameters and then what the
+//! device remembers of each wave's slot: a store to global memory would evict it from the L1 cache.
 
 use core::arch::{asm, global_asm};
-use hostcall_abi::launch::{LAUNCH_PARAMS_BYTES, LaunchParams};
+use hostcall_abi::launch::{LAUNCH_PARAMS_BYTES, LaunchParams, shared_bytes};
+use hostcall_abi::layout::SLOT_STATE_BYTES;
 
 global_asm!(".extern .shared .align 64 .b8 hostcall_shared[];");
 
-/// Bytes of dynamic shared memory before the workgroup's memory: the launch's parameters.
-const PARAMS_BYTES: usize = LAUNCH_PARAMS_BYTES.next_multiple_of(64);
+/// Where the first wave's state lies in shared memory.
+const STATES_AT: usize = shared_bytes(0) as usize;
 
 unsafe extern "unadjusted" {
     #[link_name = "llvm.nvvm.activemask"]
@@ -54,11 +56,43 @@ fn shared() -> *mut u8 {
 /// Puts the parameters where every function of the kernel finds them.
 #[inline(always)]
 pub(crate) fn set_params(params: &LaunchParams) {
-    // SAFETY: the launch gave `PARAMS_BYTES` more shared memory than the kernel uses. Every lane writes the
+    // SAFETY: the launch gave `shared_bytes` more shared memory than the kernel uses. Every lane writes the
     // same values, and synchronises with its wave before it reads.
     unsafe { shared().cast::<LaunchParams>().write(*params) };
     // SAFETY: all lanes of the wave that exist are here: the kernel has only begun.
     unsafe { llvm_warp_sync(here().wave_lanes()) };
+}
+
+/// Where the state of the wave's slot lies between launches.
+#[inline(always)]
+fn kept_state() -> *mut u8 {
+    global(here().params().states).wrapping_add(here().slot() as usize * SLOT_STATE_BYTES).cast_mut()
+}
+
+/// Each of the wave's lanes copies its words of a state.
+#[inline(always)]
+fn copy_state(from: *const u8, to: *mut u8) {
+    let mut at = llvm_lane() as usize;
+    while at < SLOT_STATE_BYTES / 4 {
+        // SAFETY: both are states of this wave's slot, and no other lane touches these words now.
+        unsafe { to.cast::<u32>().add(at).write(from.cast::<u32>().add(at).read()) };
+        at += here().wave_lanes().count_ones() as usize;
+    }
+}
+
+/// Takes the state of the wave's slot into shared memory. Every lane comes here.
+#[inline(always)]
+pub(crate) fn load_state() {
+    copy_state(kept_state(), here().state().cast_mut());
+    here().sync(here().wave_lanes());
+}
+
+/// Keeps the state for the next launch. Lanes that ended the program or found it cancelled do not come here: the host
+/// clears the states of such a launch.
+#[inline(always)]
+pub(crate) fn save_state() {
+    here().sync(here().wave_lanes());
+    copy_state(here().state(), kept_state());
 }
 
 /// The physical grid and its workgroups have one dimension.
@@ -104,7 +138,7 @@ impl Here {
                 }
             )*};
         }
-        load!(0 1 2 3 4 5 6 7 8);
+        load!(0 1 2 3 4 5 6 7 8 9);
         // SAFETY: the type is as long, has no padding, and any bits are a value of its numbers.
         unsafe { core::mem::transmute(words) }
     }
@@ -123,8 +157,14 @@ impl Here {
 
     #[inline(always)]
     pub fn slot(self) -> u32 {
-        let waves = (llvm_ntid_x() + 31) / 32;
+        let waves = llvm_ntid_x().div_ceil(32);
         self.params().slot_base + llvm_ctaid_x() * waves + self.wave_in_workgroup()
+    }
+
+    /// What the device remembers of the wave's slot.
+    #[inline(always)]
+    pub fn state(self) -> *const u8 {
+        shared().wrapping_add(STATES_AT + self.wave_in_workgroup() as usize * SLOT_STATE_BYTES)
     }
 
     #[inline(always)]
@@ -146,8 +186,7 @@ impl Here {
 
     #[inline(always)]
     pub fn workgroup_memory(self) -> *mut u8 {
-        // SAFETY: the launch gave more shared memory than the parameters take.
-        unsafe { shared().add(PARAMS_BYTES) }
+        shared().wrapping_add(shared_bytes(llvm_ntid_x().div_ceil(32)) as usize)
     }
 
     #[inline(always)]

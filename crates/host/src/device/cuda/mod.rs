@@ -10,9 +10,7 @@ use super::builder::DeviceInfo;
 use super::llvm::{KernelResources, ProgramCode};
 use crate::image;
 use crate::services::HeapMemory;
-use hostcall_abi::launch::{
-    KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, LAUNCH_PARAMS_BYTES,
-};
+use hostcall_abi::launch::{KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, shared_bytes};
 use hostcall_abi::layout::{Layout, MAGIC};
 use hostcall_channel::SharedMemory;
 use hostcall_cuda::{DeviceMemory, Driver, Error, Function, Gpu, GpuInfo, Launch, Module, PinnedMemory};
@@ -23,10 +21,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const WAVE_SIZE: u32 = 32;
-
-/// Bytes of dynamic shared memory before the workgroup's memory, where the device crate keeps the launch's
-/// parameters.
-const PARAMS_BYTES: u32 = (LAUNCH_PARAMS_BYTES as u32).next_multiple_of(64);
 
 fn text(error: Error) -> String {
     error.to_string()
@@ -276,7 +270,8 @@ impl Backend for Cuda {
                 function.most_lanes()
             )));
         }
-        let shared_bytes = params.workgroup_memory_bytes.saturating_add(PARAMS_BYTES);
+        let shared_bytes =
+            params.workgroup_memory_bytes.saturating_add(shared_bytes(lanes.div_ceil(WAVE_SIZE)));
         if shared_bytes > function.most_shared_bytes() {
             return Err(LaunchFailure::Refused(format!(
                 "a workgroup needs {shared_bytes} bytes of its memory, and the GPU has {} for it",
