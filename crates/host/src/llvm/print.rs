@@ -1,6 +1,6 @@
 //! C's `printf` for clients that send the format, then a block with the arguments, then the strings.
 
-use super::conversation::{To, write};
+use super::conversation::{To, append_lines, write};
 use super::options::FaultKind;
 use super::port::Port;
 use hostcall_format::c::{Format, Layout};
@@ -27,6 +27,19 @@ struct Line {
     strings: Vec<Option<Vec<u8>>>,
 }
 
+impl Line {
+    /// Appends the line; its length, if it can be made.
+    fn render(&mut self, layout: Layout, out: &mut Vec<u8>) -> Option<usize> {
+        self.strings.reverse();
+        self.format.as_ref()?.render(layout, &self.block, &self.strings, out).ok()
+    }
+}
+
+/// Sets a lane's answer: `printf`'s result, and no string to send.
+fn answer(port: &mut Port, lane: u32, result: u64) {
+    port.words(lane)[..2].copy_from_slice(&[result, 0]);
+}
+
 pub(super) async fn print(port: &mut Port, to: To, packed: bool) -> Result<(), FaultKind> {
     let layout = if packed { Layout::Packed } else { Layout::Natural };
     port.receive_bytes().await?;
@@ -47,23 +60,26 @@ pub(super) async fn print(port: &mut Port, to: To, packed: bool) -> Result<(), F
         }
     }
     receive_strings(port, &mut lines).await?;
-    for Line { lane, format, block, strings, .. } in &mut lines {
-        strings.reverse();
-        let out = port.bytes(*lane);
-        out.clear();
-        let rendered = format.as_ref().map(|format| format.render(layout, block, strings, out));
-        if !matches!(rendered, Some(Ok(_))) {
-            *format = None;
+    match to {
+        To::Standard(stream) => {
+            let mut lines = lines.iter_mut();
+            append_lines(port, stream, |port, lane, out| {
+                let line = lines.next().expect("each lane has a line");
+                let length = line.render(layout, out);
+                answer(port, lane, length.map_or(FAILED, |length| length as u64));
+            })
+            .await?;
         }
-    }
-    let lengths: Vec<usize> = lines.iter().map(|line| port.bytes(line.lane).len()).collect();
-    write(port, &to, false).await?;
-    for (line, length) in lines.iter().zip(lengths) {
-        let words = port.words(line.lane);
-        if line.format.is_none() || words[0] != length as u64 {
-            words[0] = FAILED;
+        To::Streams(streams) => {
+            for line in &mut lines {
+                let out = port.bytes(line.lane);
+                out.clear();
+                let length = line.render(layout, out);
+                let written = write(port, line.lane, streams[line.lane as usize]).await?;
+                let all = length.is_some_and(|length| length as u64 == written);
+                answer(port, line.lane, if all { written } else { FAILED });
+            }
         }
-        words[1] = 0;
     }
     port.send(2).await;
     Ok(())
