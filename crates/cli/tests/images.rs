@@ -3,9 +3,10 @@
 
 mod common;
 
-use common::{hostcall, stderr};
+use common::{hostcall, stderr, stdout};
 use hostcall::image::{Calls, LlvmProgram, Target, identify};
 use hostcall::llvm::Version;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -74,6 +75,29 @@ fn constructors_are_listed_where_the_loader_calls_for_them() {
     }
     // AMD's linker makes the lists.
     assert!(read("constructors-19.elf").1.constructors.is_empty());
+}
+
+#[test]
+fn cubins_of_our_own_programs_are_images_too() {
+    // What other tests build the programs for as well.
+    const OLDEST: &str = "sm_70";
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/hello");
+    let output =
+        hostcall([OsStr::new("build"), "--target".as_ref(), OLDEST.as_ref(), program.as_os_str()]).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let ptx = stdout(&output);
+    let cubin = images().join("ours.cubin");
+    let find = "command -v ptxas || echo ${XDG_CACHE_HOME:-$HOME/.cache}/hostcall/ptxas";
+    let ptxas = stdout(&Command::new("sh").args(["-c", find]).output().unwrap());
+    let status = Command::new(ptxas.trim_end())
+        .args(["-O0", "-arch", OLDEST, ptx.trim_end(), "-o"])
+        .arg(&cubin)
+        .status();
+    assert!(status.unwrap().success());
+    let image = identify(&fs::read(cubin).unwrap()).unwrap();
+    assert_eq!(image.target.to_string(), "NVIDIA GPUs of sm_70");
+    assert_eq!(image.calls, Calls::Hostcall(vec!["main".into()]));
 }
 
 #[test]
