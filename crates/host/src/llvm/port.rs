@@ -53,6 +53,8 @@ pub(super) struct Port {
     received: bool,
     /// Bytes that are counted against the limit of all messages.
     counted: usize,
+    /// There may be messages in the scratch memory.
+    has_messages: bool,
     scratch: Option<Box<Scratch>>,
 }
 
@@ -69,7 +71,15 @@ impl Port {
     /// The port with this header, whose mask was checked.
     pub fn new(thread: &Rc<Thread>, index: u32, header: Header) -> Self {
         let scratch = Some(thread.scratch());
-        Self { thread: thread.clone(), index, mask: header.mask, received: false, counted: 0, scratch }
+        Self {
+            thread: thread.clone(),
+            index,
+            mask: header.mask,
+            received: false,
+            counted: 0,
+            has_messages: false,
+            scratch,
+        }
     }
 
     /// What the server's threads share.
@@ -93,6 +103,7 @@ impl Port {
 
     /// A lane's message.
     pub fn bytes(&mut self, lane: u32) -> &mut Vec<u8> {
+        self.has_messages = true;
         &mut self.scratch().bytes[lane as usize]
     }
 
@@ -123,8 +134,9 @@ impl Port {
         self.received = true;
         let Self { thread, index, scratch, .. } = self;
         let scratch = scratch.as_mut().expect("a port has it until it is dropped");
+        let ports = thread.ports();
         for lane in lanes_of(self.mask) {
-            thread.ports().read(*index, lane, &mut scratch.words[lane as usize][..words]);
+            ports.read(*index, lane, &mut scratch.words[lane as usize][..words]);
         }
     }
 
@@ -135,8 +147,9 @@ impl Port {
         }
         let Self { thread, index, scratch, .. } = self;
         let scratch = scratch.as_mut().expect("a port has it until it is dropped");
+        let ports = thread.ports();
         for lane in lanes_of(self.mask) {
-            thread.ports().write(*index, lane, &scratch.words[lane as usize][..words]);
+            ports.write(*index, lane, &scratch.words[lane as usize][..words]);
         }
         self.hand_over();
     }
@@ -144,6 +157,7 @@ impl Port {
     /// Receives each lane's message into its bytes.
     pub async fn receive_bytes(&mut self) -> Result<(), FaultKind> {
         self.receive(BUFFER_WORDS).await;
+        self.has_messages = true;
         let mut longest = 0;
         for lane in self.lanes() {
             let size = self.words(lane)[0];
@@ -238,9 +252,12 @@ impl Drop for Port {
             self.thread.shared().messages_bytes.fetch_sub(self.counted, Ordering::Relaxed);
         }
         if let Some(mut scratch) = self.scratch.take() {
-            for bytes in &mut scratch.bytes {
-                bytes.clear();
-                bytes.shrink_to(KEPT_BYTES);
+            if self.has_messages {
+                for lane in self.lanes() {
+                    let bytes = &mut scratch.bytes[lane as usize];
+                    bytes.clear();
+                    bytes.shrink_to(KEPT_BYTES);
+                }
             }
             self.thread.keep(scratch);
         }
