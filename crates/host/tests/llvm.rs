@@ -3,12 +3,12 @@
 
 use hostcall::hostcall_device::llvm::Client;
 use hostcall::hostcall_device::{Global, Lane, kernel};
-use hostcall::llvm::{End, FaultKind, Layout, LlvmClient, LlvmServer, Options, PortMemory, Version};
+use hostcall::llvm::{End, FaultKind, LlvmClient, LlvmServer, Options, Version};
 use hostcall::services::{Builtins, BuiltinsBuilder};
 use hostcall::{Device, DeviceBuffer, Grid, LaunchKernel};
 use std::io::{self, Read};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Libc's first opcode.
@@ -30,9 +30,8 @@ impl Session {
 
     fn sized(version: Version, ports: u32, lanes: u32, builtins: BuiltinsBuilder, options: Options) -> Self {
         let device = Device::builder("cpu").wave_size(lanes).open().unwrap();
-        let memory = Arc::new(PortMemory::allocate(Layout::new(version, ports, lanes).unwrap()));
-        let server = LlvmServer::start(memory.clone(), &builtins.build().unwrap(), options).unwrap();
-        let client = LlvmClient::new(&device, memory).unwrap();
+        let client = LlvmClient::new(&device, version, ports).unwrap();
+        let server = LlvmServer::start(client.memory(), &builtins.build().unwrap(), options).unwrap();
         Self { device, server, client }
     }
 

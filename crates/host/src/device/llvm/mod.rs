@@ -10,7 +10,7 @@ mod vectors;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use code::{ProgramCode, ProgramKernel};
+pub(crate) use code::{ProgramCode, ProgramKernel, port_memory};
 
 use super::backend::Memory;
 use super::{Device, Error, Grid, LaunchFailure};
