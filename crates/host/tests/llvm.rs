@@ -319,12 +319,12 @@ fn long_messages(lane: &Lane, client: Client, bytes: u64) {
 
 #[test]
 fn messages_are_limited_alone_and_together() {
-    // Two waves say that each lane sends 1000 bytes, and do not go on.
-    for (bytes, expected) in [(1000, FaultKind::TooMuch), (1001, FaultKind::TooLong(1001))] {
+    // Two waves say that each lane sends 4000 bytes, and do not go on.
+    for (bytes, expected) in [(4000, FaultKind::TooMuch), (4001, FaultKind::TooLong(4001))] {
         let (fault, faults) = channel();
         let options = Options::default()
-            .message_limit(1000)
-            .messages_limit(40 * 1000)
+            .message_limit(4000)
+            .messages_limit(40 * 4000)
             .on_fault(move |it| fault.send(it.kind.clone()).unwrap());
         let session = Session::new(Builtins::builder(), options);
         run!(session, long_messages, Grid::new(2, 32), (bytes));

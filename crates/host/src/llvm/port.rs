@@ -15,8 +15,11 @@ use std::task::Poll;
 /// Most lanes of a wave.
 pub(super) const MAX_LANES: usize = 64;
 
-/// Messages up to this are not counted against the limit of all messages.
-const UNCOUNTED_BYTES: u64 = 512;
+/// Bytes of a conversation's messages that are not counted against the limit of all messages.
+const UNCOUNTED_BYTES: usize = 32 << 10;
+
+/// What a message counts at least, for its memory's bookkeeping.
+const LEAST_BYTES: u64 = 64;
 
 /// Room for a lane's message that is kept for the next conversation.
 const KEPT_BYTES: usize = 16 << 10;
@@ -53,6 +56,8 @@ pub(super) struct Port {
     received: bool,
     /// Bytes that are counted against the limit of all messages.
     counted: usize,
+    /// Bytes that are not counted yet, and may stay so.
+    uncounted: usize,
     /// There may be messages in the scratch memory.
     has_messages: bool,
     scratch: Option<Box<Scratch>>,
@@ -77,6 +82,7 @@ impl Port {
             mask: header.mask,
             received: false,
             counted: 0,
+            uncounted: UNCOUNTED_BYTES,
             has_messages: false,
             scratch,
         }
@@ -186,19 +192,22 @@ impl Port {
 
     /// Counts a message that a client wants to send against the limits.
     fn count(&mut self, bytes: u64) -> Result<(), FaultKind> {
-        let shared = self.thread.shared();
-        if bytes > shared.options.message_limit as u64 {
+        if bytes > self.shared().options.message_limit as u64 {
             return Err(FaultKind::TooLong(bytes));
         }
-        if bytes > UNCOUNTED_BYTES {
-            let bytes = bytes as usize;
-            let before = shared.messages_bytes.fetch_add(bytes, Ordering::Relaxed);
-            self.counted += bytes;
-            if before + bytes > shared.options.messages_limit {
-                return Err(FaultKind::TooMuch);
-            }
+        self.count_memory(bytes.max(LEAST_BYTES) as usize)
+    }
+
+    /// Counts memory that the conversation needs.
+    pub fn count_memory(&mut self, bytes: usize) -> Result<(), FaultKind> {
+        if let Some(left) = self.uncounted.checked_sub(bytes) {
+            self.uncounted = left;
+            return Ok(());
         }
-        Ok(())
+        let shared = self.thread.shared();
+        let before = shared.messages_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.counted += bytes;
+        if before + bytes > shared.options.messages_limit { Err(FaultKind::TooMuch) } else { Ok(()) }
     }
 
     /// How many of so many bytes may be sent to a client, which are counted.

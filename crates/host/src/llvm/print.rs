@@ -9,6 +9,9 @@ use std::rc::Rc;
 /// Longest format.
 const MAX_FORMAT_BYTES: usize = 64 << 10;
 
+/// Memory that a parsed format takes for each of its bytes, at most.
+const PARSED_BYTES: usize = 48;
+
 /// A null pointer as LLVM's libc prints it.
 const NULL_POINTER: &str = "(nullptr)";
 
@@ -45,7 +48,7 @@ pub(super) async fn print(port: &mut Port, to: To, packed: bool) -> Result<(), F
     port.receive_bytes().await?;
     let mut lines: Vec<Line> = Vec::new();
     for lane in port.lanes() {
-        let format = format(port, lane, lines.last());
+        let format = format(port, lane, lines.last())?;
         port.words(lane)[0] = format.as_ref().map_or(0, |format| format.block_bytes(layout) as u64);
         lines.push(Line { lane, format, block: Vec::new(), wanted: Vec::new(), strings: Vec::new() });
     }
@@ -85,19 +88,19 @@ pub(super) async fn print(port: &mut Port, to: To, packed: bool) -> Result<(), F
     Ok(())
 }
 
-/// The format that a lane sent. Lanes of a wave mostly send the same.
-fn format(port: &mut Port, lane: u32, before: Option<&Line>) -> Option<Rc<Format>> {
-    if let Some(Line { lane: other, format, .. }) = before {
-        let text = std::mem::take(port.bytes(lane));
-        let same = text == *port.bytes(*other);
-        *port.bytes(lane) = text;
-        if same {
-            return format.clone();
+/// The format that a lane sent, if it is one. Lanes of a wave mostly send the same.
+fn format(port: &mut Port, lane: u32, before: Option<&Line>) -> Result<Option<Rc<Format>>, FaultKind> {
+    let text = std::mem::take(port.bytes(lane));
+    let format = match before {
+        Some(before) if text == *port.bytes(before.lane) => before.format.clone(),
+        _ if text.len() > MAX_FORMAT_BYTES => None,
+        _ => {
+            port.count_memory(text.len() * PARSED_BYTES)?;
+            Format::parse(&text).ok().map(|format| Rc::new(format.null_pointer(NULL_POINTER)))
         }
-    }
-    let text = port.bytes(lane);
-    let parse = || Format::parse(text).ok().map(|format| Rc::new(format.null_pointer(NULL_POINTER)));
-    (text.len() <= MAX_FORMAT_BYTES).then(parse)?
+    };
+    *port.bytes(lane) = text;
+    Ok(format)
 }
 
 /// Asks for the strings, the last one first, of all lanes together until none wants any more.
