@@ -139,7 +139,10 @@ fn wait(device: &Device, started: &Started, timeout: Option<Duration>, events: &
     };
     let (code, why) = match event {
         Ok(Event::Ended(result)) => return Ok(exit_code(result)),
-        Ok(Event::Broken(why)) => return Err(why.into()),
+        Ok(Event::Broken(why)) => {
+            flush(device);
+            return Err(why.into());
+        }
         Ok(Event::BrokenPipe) => (BY_SIGNAL + SIGPIPE, None),
         Ok(Event::Signal(signal)) => (BY_SIGNAL + signal, Some("interrupted".to_owned())),
         Err(RecvTimeoutError::Timeout) => {
@@ -155,8 +158,21 @@ fn wait(device: &Device, started: &Started, timeout: Option<Duration>, events: &
         device.cancel_all();
         // A second signal ends the wait too.
         let _ = events.recv_timeout(GRACE);
+    } else {
+        flush(device);
     }
     Ok(code)
+}
+
+/// Writes out what the program has printed, unless its reader takes too long.
+fn flush(device: &Device) {
+    let (done, flushed) = mpsc::channel();
+    let device = device.clone();
+    std::thread::spawn(move || {
+        device.builtins().stdio().flush();
+        let _ = done.send(());
+    });
+    let _ = flushed.recv_timeout(GRACE);
 }
 
 fn exit_code(result: Result<i32, Error>) -> i32 {

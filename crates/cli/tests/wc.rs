@@ -59,6 +59,19 @@ fn folder() -> tempfile::TempDir {
         "mixed",
         &noise(300_000).flat_map(|number| pieces[number as usize % 9]).copied().collect::<Vec<_>>(),
     );
+    let pieces =
+        ["a", "\t", "\t\t", " ", "\n", "\r", "\x0c", "\x0b", "\x01", "é", "歯", "\u{301}", "\u{2028}", "😀"];
+    let line =
+        noise(300_000).map(|number| pieces[if number % 97 == 0 { 4 } else { number as usize / 97 % 14 }]);
+    write("columns", line.collect::<String>().as_bytes());
+    // Hardly a tab or a line end, so that lines reach over many parts.
+    let pieces = noise(300_000).map(|number| match number % 60_000 {
+        0 => "\n",
+        1..4 => "\t",
+        other => ["x", "é", "歯"][other as usize % 3],
+    });
+    write("long-lines", pieces.collect::<String>().as_bytes());
+    write("every-character", ('\0'..=char::MAX).collect::<String>().as_bytes());
     fs::create_dir(folder.path().join("folder")).unwrap();
     folder
 }
@@ -72,6 +85,27 @@ fn files_are_counted_as_by_the_systems_wc() {
         same(folder.path(), "", name);
         same(folder.path(), "--threads 64 --wave 64 --blocks 3,2", name);
         same(folder.path(), "--threads 1 --blocks 1", name);
+    }
+}
+
+#[test]
+fn characters_and_columns_are_counted_as_by_the_systems_wc() {
+    let folder = folder();
+    for name in
+        ["empty", "open-ended", "utf-8", "binary", "mixed", "columns", "long-lines", "every-character"]
+    {
+        same(folder.path(), "", &format!("-lwmcL {name}"));
+        same(folder.path(), "--threads 64 --wave 64 --blocks 3,2", &format!("-mL {name} short"));
+        same(folder.path(), "--threads 1 --blocks 1", &format!("-L {name}"));
+    }
+    for (text, columns) in
+        [("a\tb", 9), ("12345678\t|", 17), ("ab\rc", 2), ("ab\x0cc\n\tx", 9), ("歯\te\u{301}", 9)]
+    {
+        fs::write(folder.path().join("line"), text).unwrap();
+        same(folder.path(), "", "--max-line-length line");
+        let output =
+            hostcall(["run"]).arg(image()).args(["-L", "line"]).current_dir(folder.path()).output().unwrap();
+        assert_eq!(stdout(&output), format!("{columns} line\n"), "{text:?}");
     }
 }
 
@@ -98,6 +132,10 @@ fn rows_and_errors_are_those_of_the_systems_wc() {
         "short -l",
         "--lines --words short",
         "--bytes empty",
+        "--chars --max-line-length utf-8 short",
+        "-m utf-8",
+        "-m folder",
+        "-L short open-ended empty",
         "-- -dash",
         "-l -- -dash -l",
         "-z short",
@@ -116,7 +154,7 @@ fn the_standard_input_is_counted() {
     let folder = folder();
     for name in ["empty", "open-ended", "utf-8", "mixed", "binary"] {
         let input = fs::read(folder.path().join(name)).unwrap();
-        for arguments in ["", "-", "-w", "short - empty"] {
+        for arguments in ["", "-", "-w", "-mL", "short - empty"] {
             let [ours, theirs] =
                 commands(folder.path(), "", arguments).map(|mut command| fed(&mut command, &input));
             expect(&ours, 0, &stdout(&theirs), "");

@@ -297,7 +297,7 @@ impl<C: Caller> Run<'_, C> {
         let number = lane as i64 * 1_000_003 - 7;
         let real = lane as f64 * 1.375 - 3.5;
         let text = format!("lane {lane}");
-        let cases: [(&str, &[Argument<'_>]); 23] = [
+        let cases: [(&str, &[Argument<'_>]); 24] = [
             ("plain text\n", &[]),
             ("%% and %d\n", &[Int(number as i32)]),
             ("[%5d|%-5d|%05d|%+d|% d|%.3d|%8.3d]\n", &[Int(lane as i32); 7]),
@@ -320,6 +320,7 @@ impl<C: Caller> Run<'_, C> {
             ("[%d%d%d%d%d%d%d%d]\n", &[Int(1); 8]),
             ("%c%ld%c%f%c%s\n", &[Int(65), Long(-1), Int(66), Real(0.5), Int(67), Text("end")]),
             ("[%p]\n", &[Long(0x1234_5678)]),
+            ("[%p|%s|%8s]\n", &[Long(0); 3]),
             ("%s", &[Text("")]),
             ("%s\n", &[Text(&"long ".repeat(100))]),
         ];

@@ -35,6 +35,8 @@ mod panics;
 mod pending;
 mod post;
 pub mod print;
+#[cfg(feature = "alloc")]
+mod print_owned;
 pub mod process;
 mod remote;
 pub mod services;

@@ -3,6 +3,11 @@
 use crate::call::{CallOptions, call_with_bytes, post_words};
 use crate::system::System;
 use crate::target;
+use core::num::{
+    NonZeroI8, NonZeroI16, NonZeroI32, NonZeroI64, NonZeroIsize, NonZeroU8, NonZeroU16, NonZeroU32,
+    NonZeroU64, NonZeroUsize, Wrapping,
+};
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use hostcall_abi::service::{Method, number};
 use hostcall_abi::status::CallError;
@@ -57,7 +62,7 @@ impl Site {
 /// A type whose values can be printed.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be printed from a device",
-    note = "print numbers, `bool`, `char`, `&str`, raw pointers and references to these"
+    note = "print numbers of at most 64 bits, `bool`, `char`, `str`, `String`, raw pointers, and references, boxes and the like of these"
 )]
 pub trait Argument {
     /// The type's tag.
@@ -99,6 +104,16 @@ arguments! {
     f64, F64, |v| v.to_bits();
     bool, BOOL, |v| v.into();
     char, CHAR, |v| v.into();
+    NonZeroU8, UNSIGNED, |v| v.get().into();
+    NonZeroU16, UNSIGNED, |v| v.get().into();
+    NonZeroU32, UNSIGNED, |v| v.get().into();
+    NonZeroU64, UNSIGNED, |v| v.get();
+    NonZeroUsize, UNSIGNED, |v| v.get() as u64;
+    NonZeroI8, I8, |v| v.get() as u64;
+    NonZeroI16, I16, |v| v.get() as u64;
+    NonZeroI32, I32, |v| v.get() as u64;
+    NonZeroI64, I64, |v| v.get() as u64;
+    NonZeroIsize, I64, |v| v.get() as u64;
 }
 
 impl Argument for str {
@@ -113,21 +128,81 @@ impl Argument for str {
     }
 }
 
-impl<T: ?Sized> Argument for *const T {
-    const TAG: u8 = tags::POINTER;
+impl<T: Argument> Argument for Wrapping<T> {
+    const TAG: u8 = T::TAG;
     #[inline(always)]
     fn word(&self) -> u64 {
-        self.addr() as u64
+        self.0.word()
     }
 }
 
-impl<T: ?Sized> Argument for *mut T {
-    const TAG: u8 = tags::POINTER;
-    #[inline(always)]
-    fn word(&self) -> u64 {
-        self.addr() as u64
-    }
+/// A type whose values have an address, which is all that `{:p}` shows, also where `std` would add a length.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be printed with `{{:p}}` from a device",
+    note = "print raw pointers, references and boxes"
+)]
+pub trait Address {
+    /// The address.
+    fn address(&self) -> u64;
 }
+
+/// A pointer that prints as its address in every way, so that one argument can be shown by `{:p}` and by `{:?}`.
+#[diagnostic::on_unimplemented(
+    message = "one argument of type `{Self}` cannot be printed as an address and as a value from a device",
+    note = "pass it twice: once for `{{:p}}`, once for its value"
+)]
+pub trait Pointer: Argument + Address {}
+
+macro_rules! pointers {
+    ($($t:ty, |$v:ident| $pointer:expr;)*) => {$(
+        impl<T: ?Sized> Argument for $t {
+            const TAG: u8 = tags::POINTER;
+            #[inline(always)]
+            fn word(&self) -> u64 {
+                self.address()
+            }
+        }
+
+        impl<T: ?Sized> Address for $t {
+            #[inline(always)]
+            fn address(&self) -> u64 {
+                let $v = *self;
+                $pointer.addr() as u64
+            }
+        }
+
+        impl<T: ?Sized> Pointer for $t {}
+    )*};
+}
+
+pointers! {
+    *const T, |v| v;
+    *mut T, |v| v;
+    NonNull<T>, |v| v.as_ptr();
+}
+
+macro_rules! references_with_address {
+    ($($t:ty),*) => {$(
+        impl<T: ?Sized> Address for $t {
+            #[inline(always)]
+            fn address(&self) -> u64 {
+                core::ptr::from_ref::<T>(self).addr() as u64
+            }
+        }
+    )*};
+}
+
+references_with_address!(&T, &mut T);
+
+/// The address that `{:p}` shows, and its tag.
+#[inline(always)]
+pub fn address_of<T: Address + ?Sized>(value: &T) -> (u8, u64) {
+    (tags::POINTER, value.address())
+}
+
+/// Accepts what prints as its address in every way.
+#[inline(always)]
+pub const fn check_pointer<T: Pointer + ?Sized>(_: &T) {}
 
 macro_rules! references {
     ($($t:ty),*) => {$(

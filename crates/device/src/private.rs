@@ -3,7 +3,7 @@
 pub use crate::call::{CallOptions, Pending, call, call_with_bytes, post, start};
 pub use crate::kernel::finish_main;
 pub use crate::kernel::{Kernel, KernelArg, kernel_schema};
-pub use crate::print::{Argument, Site, print, tag_of};
+pub use crate::print::{Argument, Site, address_of, check_pointer, print, tag_of};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use crate::target::enter_cpu;
 #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]

@@ -18,7 +18,7 @@ pub mod tags;
 mod value;
 
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-pub use parse::{Format, ParseError};
+pub use parse::{Format, ParseError, Uses};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use render::RenderError;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]

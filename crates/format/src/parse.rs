@@ -134,6 +134,38 @@ impl Format {
     }
 }
 
+/// How a format shows an argument.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Uses {
+    /// As an address, by `{:p}`.
+    pub address: bool,
+    /// In another way, or as a width or precision.
+    pub value: bool,
+}
+
+impl Format {
+    /// How the argument of this position is shown.
+    pub fn uses_of(&self, argument: usize) -> Uses {
+        let mut uses = Uses::default();
+        let is = |other: u8| usize::from(other) == argument;
+        for piece in &self.pieces {
+            match &piece.placeholder {
+                Placeholder::None => {}
+                Placeholder::Plain(shown) => uses.value |= is(*shown),
+                Placeholder::Spec(spec) => {
+                    let address = spec.trait_ == Trait::Pointer;
+                    uses.address |= is(spec.argument) && address;
+                    uses.value |= is(spec.argument) && !address;
+                    for count in [spec.width, spec.precision] {
+                        uses.value |= matches!(count, Count::Argument(shown) if is(shown));
+                    }
+                }
+            }
+        }
+        uses
+    }
+}
+
 struct Parser<'t, 'r> {
     text: &'t str,
     at: usize,

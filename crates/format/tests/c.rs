@@ -1,6 +1,7 @@
 //! C's formats, compared with those of the C library that this machine has, and by examples.
 
 use hostcall_format::c::{Format, Layout, MAX_LINE_BYTES, RenderError};
+use proptest::prelude::*;
 
 /// A block of arguments.
 #[derive(Clone, Debug, Default)]
@@ -154,6 +155,38 @@ fn null_pointers_have_a_name() {
 fn widths_of_c23() {
     let fill = |block: Block| block.int(0x1ff).int(-1).word(u64::MAX).word(5);
     assert_eq!(line("%w8d %w32u %wf16d %w64x", fill, &[]).unwrap(), "-1 4294967295 -1 5");
+}
+
+/// Formats that are full of conversions, and some of any bytes.
+fn format_bytes() -> impl Strategy<Value = Vec<u8>> {
+    let conversions = proptest::collection::vec(
+        proptest::sample::select(b"%%%*.$-+ #0'1239hlLjztwfdiuoxXcsfFeEgGaApnbBq".to_vec()),
+        0..40,
+    );
+    prop_oneof![3 => conversions, 1 => proptest::collection::vec(any::<u8>(), 0..40)]
+}
+
+proptest! {
+    /// Whatever a device sends is a line or an error, and what it says of the block's length holds.
+    #[test]
+    fn any_bytes_are_a_line_or_an_error(
+        text in format_bytes(),
+        block in proptest::collection::vec(any::<u8>(), 0..200),
+        packed in any::<bool>(),
+    ) {
+        let layout = if packed { Layout::Packed } else { Layout::Natural };
+        if let Ok(format) = Format::parse(&text) {
+            let strings = format.strings(layout, &block);
+            prop_assert_eq!(strings.is_ok(), block.len() >= format.block_bytes(layout));
+            let strings: Vec<Option<&[u8]>> =
+                strings.unwrap_or_default().iter().map(|address| (*address != 0).then_some(&b"text"[..])).collect();
+            let mut out = Vec::new();
+            match format.render(layout, &block, &strings, &mut out) {
+                Ok(len) => prop_assert!(len == out.len() && len <= MAX_LINE_BYTES),
+                Err(_) => prop_assert!(out.is_empty()),
+            }
+        }
+    }
 }
 
 /// Against the C library, where it is glibc: its `printf` is what the documentation promises.

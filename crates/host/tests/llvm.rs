@@ -3,12 +3,12 @@
 
 use hostcall::hostcall_device::llvm::Client;
 use hostcall::hostcall_device::{Global, Lane, kernel};
-use hostcall::llvm::{End, FaultKind, Layout, LlvmClient, LlvmServer, Options, PortMemory, Version};
+use hostcall::llvm::{End, FaultKind, LlvmClient, LlvmServer, Options, Version};
 use hostcall::services::{Builtins, BuiltinsBuilder};
 use hostcall::{Device, DeviceBuffer, Grid, LaunchKernel};
 use std::io::{self, Read};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Libc's first opcode.
@@ -30,9 +30,8 @@ impl Session {
 
     fn sized(version: Version, ports: u32, lanes: u32, builtins: BuiltinsBuilder, options: Options) -> Self {
         let device = Device::builder("cpu").wave_size(lanes).open().unwrap();
-        let memory = Arc::new(PortMemory::allocate(Layout::new(version, ports, lanes).unwrap()));
-        let server = LlvmServer::start(memory.clone(), &builtins.build().unwrap(), options).unwrap();
-        let client = LlvmClient::new(&device, memory).unwrap();
+        let client = LlvmClient::new(&device, version, ports).unwrap();
+        let server = LlvmServer::start(client.memory(), &builtins.build().unwrap(), options).unwrap();
         Self { device, server, client }
     }
 
@@ -320,12 +319,12 @@ fn long_messages(lane: &Lane, client: Client, bytes: u64) {
 
 #[test]
 fn messages_are_limited_alone_and_together() {
-    // Two waves say that each lane sends 1000 bytes, and do not go on.
-    for (bytes, expected) in [(1000, FaultKind::TooMuch), (1001, FaultKind::TooLong(1001))] {
+    // Two waves say that each lane sends 4000 bytes, and do not go on.
+    for (bytes, expected) in [(4000, FaultKind::TooMuch), (4001, FaultKind::TooLong(4001))] {
         let (fault, faults) = channel();
         let options = Options::default()
-            .message_limit(1000)
-            .messages_limit(40 * 1000)
+            .message_limit(4000)
+            .messages_limit(40 * 4000)
             .on_fault(move |it| fault.send(it.kind.clone()).unwrap());
         let session = Session::new(Builtins::builder(), options);
         run!(session, long_messages, Grid::new(2, 32), (bytes));

@@ -3,12 +3,11 @@
 
 use hostcall::hostcall_device::llvm::Client;
 use hostcall::hostcall_device::{Lane, kernel};
-use hostcall::llvm::{Layout, LlvmClient, LlvmServer, Options, PortMemory, Version};
+use hostcall::llvm::{LlvmClient, LlvmServer, Options, Version};
 use hostcall::services::{Block, Builtins, HeapMemory};
 use hostcall::{Device, Grid, LaunchKernel};
 use std::alloc::{GlobalAlloc, System};
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Allocations of threads that count theirs.
@@ -65,7 +64,7 @@ fn ask(client: Client, opcode: u32, word: u64) -> u64 {
 }
 
 fn calls(client: Client) {
-    for i in 0..1000 {
+    for i in 0..200 {
         assert_eq!(ask(client, 0x8001, i), i + 1);
         assert_eq!(ask(client, 14, 2), 0);
         let mut noop = client.open(0);
@@ -94,11 +93,9 @@ fn counted(lane: &Lane, client: Client) {
 #[test]
 fn calls_of_one_packet_allocate_nothing() {
     let device = Device::open("cpu").unwrap();
-    let layout = Layout::new(Version::Llvm19, 64, device.wave_size()).unwrap();
-    let memory = Arc::new(PortMemory::allocate(layout));
+    let client = LlvmClient::new(&device, Version::Llvm19, 64).unwrap();
     let builtins = Builtins::builder().heap(Switch, 1 << 30).build().unwrap();
-    let server = LlvmServer::start(memory.clone(), &builtins, Options::default()).unwrap();
-    let client = LlvmClient::new(&device, memory).unwrap();
+    let server = LlvmServer::start(client.memory(), &builtins, Options::default()).unwrap();
     let stream = device.stream().unwrap();
     counted.launch(&stream, Grid::new(1, 100), (&client,)).unwrap();
     stream.synchronize().unwrap();

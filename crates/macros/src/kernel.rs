@@ -196,7 +196,8 @@ fn expand(kernel: Kernel) -> Result<TokenStream> {
             improper_ctypes_definitions,
             clippy::undocumented_unsafe_blocks,
             clippy::missing_safety_doc,
-            clippy::type_complexity
+            clippy::type_complexity,
+            reason = "the kernel's constant and its entry are made by a macro, whose safety `hostcall_device` argues"
         )]
         #visibility const #ident: ::hostcall_device::kernel::Kernel<(#(#markers,)*)> = {
             use ::hostcall_device::__private as __hostcall;
@@ -222,7 +223,7 @@ fn expand(kernel: Kernel) -> Result<TokenStream> {
             };
 
             #[unsafe(no_mangle)]
-            #[allow(non_upper_case_globals)]
+            #[allow(non_upper_case_globals, reason = "the symbol has the kernel's name in it")]
             pub static #info: __hostcall::KernelInfo = INFO;
 
             #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]

@@ -1,6 +1,6 @@
 //! `print!` and its like.
 
-use hostcall_format::{Format, MAX_ARGUMENTS};
+use hostcall_format::{Format, MAX_ARGUMENTS, Uses};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote};
 use syn::parse::{Parse, ParseStream, Parser};
@@ -45,7 +45,8 @@ fn line(input: ParseStream<'_>) -> Result<(LitStr, Vec<Argument>)> {
 pub fn print(tokens: TokenStream, stream: Stream, end: &str) -> Result<TokenStream> {
     let (literal, mut arguments) = line.parse2(tokens)?;
     let text = literal.value();
-    let format = resolve(&literal, &text, &mut arguments)? + end;
+    let (format, parsed) = resolve(&literal, &text, &mut arguments)?;
+    let format = format + end;
     if arguments.len() > MAX_ARGUMENTS {
         return Err(Error::new_spanned(&literal, "a line has 12 arguments at most: print it in two"));
     }
@@ -57,6 +58,24 @@ pub fn print(tokens: TokenStream, stream: Stream, end: &str) -> Result<TokenStre
         Some(name) => quote!(#name = *#bound),
     });
     let stream = stream as u32;
+    let device = quote!(::hostcall_device::__private);
+    let (mut tags, mut words, mut texts, mut checks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (i, bound) in bound.iter().enumerate() {
+        match parsed.uses_of(i) {
+            // The address itself, of whatever type, travels as a pointer.
+            Uses { address: true, value: false } => {
+                tags.push(quote!(#device::address_of(#bound).0));
+                words.push(quote!(#device::address_of(#bound).1));
+                texts.push(quote!(""));
+                continue;
+            }
+            Uses { address: true, value: true } => checks.push(quote!(#device::check_pointer(#bound);)),
+            Uses { address: false, .. } => {}
+        }
+        tags.push(quote!(#device::tag_of(#bound)));
+        words.push(quote!(#device::Argument::word(#bound)));
+        texts.push(quote!(#device::Argument::text(#bound)));
+    }
     Ok(quote! {
         match (#(&(#values),)*) {
             (#(#bound,)*) => {
@@ -64,23 +83,18 @@ pub fn print(tokens: TokenStream, stream: Stream, end: &str) -> Result<TokenStre
                 if false {
                     let _ = ::core::format_args!(#literal, #(#checked),*);
                 }
-                static SITE: ::hostcall_device::__private::Site =
-                    ::hostcall_device::__private::Site::new(#format, #stream);
-                ::hostcall_device::__private::print(
-                    &SITE,
-                    [#(::hostcall_device::__private::tag_of(#bound)),*],
-                    [#(::hostcall_device::__private::Argument::word(#bound)),*],
-                    [#(::hostcall_device::__private::Argument::text(#bound)),*],
-                )
+                #(#checks)*
+                static SITE: #device::Site = #device::Site::new(#format, #stream);
+                #device::print(&SITE, [#(#tags),*], [#(#words),*], [#(#texts),*])
             }
         }
     })
 }
 
-/// `text` with positions instead of names. Captured variables become named arguments.
-fn resolve(literal: &LitStr, text: &str, arguments: &mut Vec<Argument>) -> Result<String> {
+/// `text` with positions instead of names, and parsed. Captured variables become named arguments.
+fn resolve(literal: &LitStr, text: &str, arguments: &mut Vec<Argument>) -> Result<(String, Format)> {
     let mut names = Vec::new();
-    Format::parse_with(text, &mut |name, range| {
+    let parsed = Format::parse_with(text, &mut |name, range| {
         let known = arguments.iter().position(|argument| argument.name.as_ref().is_some_and(|n| n == name));
         let position = match known {
             Some(position) => position,
@@ -99,5 +113,5 @@ fn resolve(literal: &LitStr, text: &str, arguments: &mut Vec<Argument>) -> Resul
     for (range, position) in names.into_iter().rev() {
         resolved.replace_range(range, &position.to_string());
     }
-    Ok(resolved)
+    Ok((resolved, parsed))
 }

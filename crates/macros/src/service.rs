@@ -321,7 +321,7 @@ fn device_side(item: &ItemTrait, methods: &[Method]) -> TokenStream {
 
         const _: () = {
             use ::hostcall_device::__private as __hostcall;
-            #[allow(clippy::too_many_arguments)]
+            #[allow(clippy::too_many_arguments, reason = "as many as the service's methods have")]
             impl #name {
                 /// The methods with a deadline: `timeout_us` after the host sees the call it ends with
                 /// `CallError::TimedOut`. 0 is no deadline.
@@ -330,7 +330,7 @@ fn device_side(item: &ItemTrait, methods: &[Method]) -> TokenStream {
                 }
                 #(#plain)*
             }
-            #[allow(clippy::too_many_arguments)]
+            #[allow(clippy::too_many_arguments, reason = "as many as the service's methods have")]
             impl #within {
                 #(#deadline)*
             }

@@ -1,7 +1,7 @@
 //! Printed lines from the macro to the host's text: the device's own `print.rs` over a transport that is a
 //! function call, and the host's renderer.
 
-#![allow(missing_docs)] // nobody's interface
+#![allow(missing_docs, reason = "nobody's interface")]
 
 extern crate self as hostcall_device;
 
@@ -14,7 +14,7 @@ mod system;
 #[doc(hidden)]
 pub mod __private {
     pub use crate::double::*;
-    pub use crate::print::{Argument, Site, print, tag_of};
+    pub use crate::print::{Argument, Site, address_of, check_pointer, print, tag_of};
 }
 
 mod call {
@@ -114,6 +114,7 @@ fn lines_look_like_std() {
     let (x, name, width, pi) = (-7i8, "grün", 12usize, std::f64::consts::PI);
     let owned = String::from("owned");
     let pointer = 0x10 as *const u32;
+    let to_x = &x;
     check! {
         ("plain {{}}");
         ("{} {x} {x:#x} {x:>5}", 1u32);
@@ -121,6 +122,10 @@ fn lines_look_like_std() {
         ("{name:>width$}|{name:?}|{:^9}|", owned.as_str());
         ("{} {:?} {}", true, 'é', &&5u8);
         ("{pointer:p} {:?} {0:p}", pointer);
+        ("{:p} {:18p} {:#p}", &x, &pi, &width);
+        ("{:p} {to_x} {:p}", &to_x, to_x);
+        ("{:p} {:?}", std::ptr::NonNull::from(&x), std::ptr::NonNull::<u8>::dangling());
+        ("{} {:?} {:x}", std::num::NonZeroI8::new(-3).unwrap(), std::num::NonZeroUsize::MAX, std::num::Wrapping(-3i16));
         (r"{}\n{y}", 1i64, y = x + 1);
         ("{}{}{}{}{}{}{}", 1, 2, 3, 4, 5, 6, 7);
         ("{0}{1}{0}{:.*}", 3, 0.12345, );

@@ -1,6 +1,6 @@
 //! A service from a kernel's function to the handler and back, without a channel between them.
 
-#![allow(missing_docs)] // a service needs public types, and these are nobody's interface
+#![allow(missing_docs, reason = "a service needs public types, and these are nobody's interface")]
 
 extern crate self as hostcall_device;
 

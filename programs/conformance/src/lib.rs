@@ -5,6 +5,8 @@
 //! kernel got or did besides, it writes to `out`, one value a lane, for the host to compare.
 #![no_std]
 
+extern crate alloc;
+
 /// Compares without printing the values: `core`'s macro makes megabytes of formatting code for GPUs.
 macro_rules! assert_eq {
     ($left:expr, $right:expr $(,)?) => {

@@ -1,7 +1,13 @@
 //! Printing.
 
 use crate::services::Gate;
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::rc::Rc;
+use alloc::string::String;
 use core::fmt::Display;
+use core::num::{NonZeroU16, Wrapping};
+use core::ptr::NonNull;
 use hostcall_device::print::Argument;
 use hostcall_device::{Global, Lane, eprint, eprintln, io, kernel, print, println};
 
@@ -28,6 +34,18 @@ pub fn print_types(_lane: &Lane) {
     println!("{:1$} {:.*}", 7, 5usize, 1.23456f64);
     let reference = &&unsigned;
     println!("{reference} {}", &text);
+}
+
+/// Owned and shared values, and addresses.
+#[kernel]
+pub fn print_owned(_lane: &Lane) {
+    let owned = String::from("owned");
+    println!("{owned:?} {} {} {}", Box::new('x'), Cow::Borrowed("borrowed"), Rc::new(-5i8));
+    println!("{} {:?} {:x}", NonZeroU16::MAX, Wrapping(7u8), Wrapping(-3i16));
+    let array = [5u32, 6];
+    let address = (&raw const array[1]).addr();
+    println!("{:p} {:p} {:?}", &array[1], &raw const array[1], NonNull::from(&array[1]));
+    println!("{address:#x}");
 }
 
 fn show<T: Argument + Display>(value: T) {

@@ -1,6 +1,15 @@
 //! Counting in a part of a text, and joining the counts of parts.
 
+use crate::columns::Columns;
 use crate::unprintable::is_unprintable;
+
+/// What is counted besides lines, words and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    pub characters: bool,
+    /// How long lines are.
+    pub columns: bool,
+}
 
 /// What a text has, seen from whether a word goes on from before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,6 +18,8 @@ pub struct Counts {
     /// Words, if no word goes on from before.
     pub words: u64,
     pub bytes: u64,
+    pub characters: u64,
+    pub columns: Columns,
     /// The first character that is either is part of a word, not space. `None`: there is no such character.
     pub starts_in_word: Option<bool>,
     /// The same of the last one.
@@ -39,20 +50,49 @@ const ASCII: [Effect; 256] = {
     table
 };
 
-/// Most bytes of a character, less one: so far past its part must a counter see.
-pub const LOOK_AHEAD: usize = 3;
+/// Most bytes of what is counted as a character, less one: so far past its part must a counter see.
+pub const LOOK_AHEAD: usize = 5;
 
-/// The effect of the character that starts at the first byte. A byte in the middle of one has none, so that
-/// each byte can be judged with no view of those before it.
-fn effect(text: &[u8]) -> Effect {
+/// The character past ASCII that starts at the first byte.
+pub fn character(text: &[u8]) -> Option<char> {
     let len = match text[0] {
         0xc2..=0xdf => 2,
         0xe0..=0xef => 3,
         0xf0..=0xf4 => 4,
-        ascii => return ASCII[ascii as usize],
+        _ => return None,
     };
-    let character = text.get(..len).and_then(|text| core::str::from_utf8(text).ok());
-    match character.and_then(|text| text.chars().next()) {
+    text.get(..len).and_then(|text| core::str::from_utf8(text).ok())?.chars().next()
+}
+
+/// Whether a character starts at the first byte. For glibc also those past Unicode's last are characters, as UTF-8
+/// had them once, of up to 31 bits; surrogates are none.
+fn starts_character(text: &[u8]) -> bool {
+    let (len, second) = match text[0] {
+        0..=0x7f => return true,
+        0xc2..=0xdf => (2, 0x80..=0xbf),
+        // What could be shorter is no character.
+        0xe0 => (3, 0xa0..=0xbf),
+        0xed => (3, 0x80..=0x9f),
+        0xe1..=0xef => (3, 0x80..=0xbf),
+        0xf0 => (4, 0x90..=0xbf),
+        0xf1..=0xf7 => (4, 0x80..=0xbf),
+        0xf8 => (5, 0x88..=0xbf),
+        0xf9..=0xfb => (5, 0x80..=0xbf),
+        0xfc => (6, 0x84..=0xbf),
+        0xfd => (6, 0x80..=0xbf),
+        _ => return false,
+    };
+    text.get(1..len)
+        .is_some_and(|rest| second.contains(&rest[0]) && rest.iter().all(|byte| (0x80..0xc0).contains(byte)))
+}
+
+/// The effect of the character that starts at the first byte. A byte in the middle of one has none, so that
+/// each byte can be judged with no view of those before it.
+fn effect(text: &[u8]) -> Effect {
+    if text[0] < 128 {
+        return ASCII[text[0] as usize];
+    }
+    match character(text) {
         None => Effect::None,
         Some(c) if is_unprintable(c) => Effect::None,
         Some(c) if c.is_whitespace() || c == '\u{2060}' => Effect::Space,
@@ -62,7 +102,13 @@ fn effect(text: &[u8]) -> Effect {
 
 impl Counts {
     /// Goes on with the first `len` bytes of `text`, which has [`LOOK_AHEAD`] more unless it ends.
-    pub fn add(&mut self, text: &[u8], len: usize) {
+    pub fn add(&mut self, text: &[u8], len: usize, wanted: Wanted) {
+        if wanted.characters {
+            self.characters += (0..len).filter(|at| starts_character(&text[*at..])).count() as u64;
+        }
+        if wanted.columns {
+            self.columns.add(text, len);
+        }
         self.bytes += len as u64;
         self.lines += text[..len].iter().map(|byte| u64::from(*byte == b'\n')).sum::<u64>();
         let mut words = 0;
@@ -94,6 +140,8 @@ impl Counts {
             lines: self.lines + next.lines,
             words: self.words + next.words - u64::from(split_word),
             bytes: self.bytes + next.bytes,
+            characters: self.characters + next.characters,
+            columns: self.columns.join(next.columns),
             starts_in_word: self.starts_in_word.or(next.starts_in_word),
             ends_in_word: if next.starts_in_word.is_some() { next.ends_in_word } else { self.ends_in_word },
         }

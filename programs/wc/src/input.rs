@@ -1,6 +1,6 @@
 //! The files to count in, and how a lane counts in its part of one.
 
-use crate::count::{Counts, LOOK_AHEAD};
+use crate::count::{Counts, LOOK_AHEAD, Wanted};
 use alloc::string::String;
 use alloc::vec;
 use hostcall_device::fs::{self, File, Handle};
@@ -72,28 +72,27 @@ impl Input {
         matches!(self.source, Source::None(error) if error != Error::Os(EISDIR))
     }
 
-    /// Counts in part `part` of `parts`; only bytes unless it `reads`, if the file says how many it has.
-    pub fn count(&self, part: u64, parts: u64, reads: bool) -> fs::Result<Counts> {
+    /// Counts in part `part` of `parts`; only bytes when nothing is `wanted`, if the file says how many it has.
+    pub fn count(&self, part: u64, parts: u64, wanted: Option<Wanted>) -> fs::Result<Counts> {
         match self.source {
             Source::Regular { file, len } => {
                 let step = len.div_ceil(parts).max(PART_BYTES);
                 let start = part.saturating_mul(step).min(len);
                 let end = start.saturating_add(step).min(len);
-                if reads {
-                    count_part(file, start, end)
-                } else {
-                    Ok(Counts { bytes: end - start, ..Counts::default() })
+                match wanted {
+                    Some(wanted) => count_part(file, start, end, wanted),
+                    None => Ok(Counts { bytes: end - start, ..Counts::default() }),
                 }
             }
-            Source::Stream(file) if part == 0 => count_stream(|buffer| file.read(buffer)),
-            Source::Stdin if part == 0 => count_stream(|buffer| io::stdin().read(buffer)),
+            Source::Stream(file) if part == 0 => count_stream(|buffer| file.read(buffer), wanted),
+            Source::Stdin if part == 0 => count_stream(|buffer| io::stdin().read(buffer), wanted),
             Source::None(error) if part == 0 => Err(error),
             _ => Ok(Counts::default()),
         }
     }
 }
 
-fn count_part(file: Handle, mut start: u64, end: u64) -> fs::Result<Counts> {
+fn count_part(file: Handle, mut start: u64, end: u64, wanted: Wanted) -> fs::Result<Counts> {
     let mut counts = Counts::default();
     let mut buffer = vec![0; READ_BYTES.min((end - start) as usize + LOOK_AHEAD)];
     while start < end {
@@ -105,13 +104,17 @@ fn count_part(file: Handle, mut start: u64, end: u64) -> fs::Result<Counts> {
         if len == 0 {
             break;
         }
-        counts.add(&buffer[..got], len);
+        counts.add(&buffer[..got], len, wanted);
         start += len as u64;
     }
     Ok(counts)
 }
 
-fn count_stream(mut read: impl FnMut(&mut [u8]) -> fs::Result<usize>) -> fs::Result<Counts> {
+fn count_stream(
+    mut read: impl FnMut(&mut [u8]) -> fs::Result<usize>,
+    wanted: Option<Wanted>,
+) -> fs::Result<Counts> {
+    let wanted = wanted.unwrap_or_default();
     let mut counts = Counts::default();
     let mut buffer = vec![0; READ_BYTES];
     let mut kept = 0;
@@ -119,7 +122,7 @@ fn count_stream(mut read: impl FnMut(&mut [u8]) -> fs::Result<usize>) -> fs::Res
         let got = read(&mut buffer[kept..])?;
         let filled = kept + got;
         let len = if got == 0 { filled } else { filled.saturating_sub(LOOK_AHEAD) };
-        counts.add(&buffer[..filled], len);
+        counts.add(&buffer[..filled], len, wanted);
         if got == 0 {
             return Ok(counts);
         }

@@ -1,22 +1,25 @@
-//! Counts lines, words and bytes of files, or of the standard input, as GNU wc does where characters are
+//! Counts lines, words, characters and bytes of files, or of the standard input, as GNU wc does where characters are
 //! UTF-8. Every lane counts in a part of each file; the lane that ends last joins the parts and prints.
 //!
-//! `hostcall run programs/wc [-l] [-w] [-c] [FILE]...`
+//! `hostcall run programs/wc [-l] [-w] [-m] [-c] [-L] [FILE]...`
 
 #![no_std]
 
 extern crate alloc;
 
+mod columns;
 mod count;
 mod input;
 mod options;
 mod unprintable;
+mod width;
 
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
+use columns::Columns;
 use core::sync::atomic::{AtomicU64, Ordering};
-use count::Counts;
+use count::{Counts, Wanted};
 use hostcall_device::abi::wire::Wire;
 use hostcall_device::{Global, Lane, eprintln, print, println};
 use input::{Input, message};
@@ -36,7 +39,11 @@ struct Part {
     lines: Global<u64>,
     words: Global<u64>,
     bytes: Global<u64>,
-    /// Bit 0: there is a character that counts; bit 1: `starts_in_word`; bit 2: `ends_in_word`.
+    characters: Global<u64>,
+    /// Of [`Columns`]: `before_tab`, `after_tab`, and both of `ended`, zero for what is not there.
+    columns: [Global<u64>; 4],
+    /// Bit 0: there is a character that counts; bit 1: `starts_in_word`; bit 2: `ends_in_word`; bit 3: `after_tab`
+    /// is there; bit 4: `ended` is there.
     flags: Global<u64>,
     /// The error's number and one, or 0.
     error: Global<u64>,
@@ -53,8 +60,15 @@ impl Part {
         self.lines.set(counts.lines);
         self.words.set(counts.words);
         self.bytes.set(counts.bytes);
+        self.characters.set(counts.characters);
+        let Columns { before_tab, after_tab, ended } = counts.columns;
+        let (longest, last) = ended.unwrap_or_default();
+        for (to, word) in self.columns.iter().zip([before_tab, after_tab.unwrap_or(0), longest, last]) {
+            to.set(word);
+        }
         let start = counts.starts_in_word;
-        let flags = [start.is_some(), start == Some(true), counts.ends_in_word];
+        let flags =
+            [start.is_some(), start == Some(true), counts.ends_in_word, after_tab.is_some(), ended.is_some()];
         self.flags.set(flags.iter().enumerate().map(|(bit, on)| u64::from(*on) << bit).sum());
     }
 
@@ -64,6 +78,12 @@ impl Part {
             lines: self.lines.get(),
             words: self.words.get(),
             bytes: self.bytes.get(),
+            characters: self.characters.get(),
+            columns: Columns {
+                before_tab: self.columns[0].get(),
+                after_tab: flag(3).then(|| self.columns[1].get()),
+                ended: flag(4).then(|| (self.columns[2].get(), self.columns[3].get())),
+            },
             starts_in_word: flag(0).then_some(flag(1)),
             ends_in_word: flag(2),
         }
@@ -135,16 +155,18 @@ impl Job {
 
     fn count(&self, lane: &Lane) {
         let (id, lanes) = (lane.global_id(), lane.grid_lanes());
-        let reads = self.options.lines || self.options.words;
+        let Options { lines, words, characters, longest_line, .. } = self.options;
+        let reads = lines || words || characters || longest_line;
+        let wanted = reads.then_some(Wanted { characters, columns: longest_line });
         for (input, parts) in self.inputs.iter().zip(self.parts.chunks(lanes)) {
-            parts[id].set(input.count(id as u64, lanes as u64, reads));
+            parts[id].set(input.count(id as u64, lanes as u64, wanted));
         }
     }
 
     /// Prints what all lanes found and gives the exit code.
     fn print(&self, lanes: usize) -> i32 {
         let width = self.width();
-        let mut total = Counts::default();
+        let mut total = [0; 5];
         let mut code = 0;
         for (input, parts) in self.inputs.iter().zip(self.parts.chunks(lanes)) {
             let counts = parts.iter().map(Part::counts).fold(Counts::default(), Counts::join);
@@ -153,15 +175,15 @@ impl Job {
                 eprintln!("wc: {}: {}", name, message(error));
                 code = 1;
             }
+            let longest = counts.columns.longest();
+            let row = [counts.lines, counts.words, counts.characters, counts.bytes, longest];
             if !input.is_missing() {
-                self.print_row(width, counts, &input.name);
+                self.print_row(width, row, &input.name);
             }
-            total = Counts {
-                lines: total.lines + counts.lines,
-                words: total.words + counts.words,
-                bytes: total.bytes + counts.bytes,
-                ..total
-            };
+            for (total, count) in total.iter_mut().zip(row).take(4) {
+                *total += count;
+            }
+            total[4] = longest.max(total[4]);
         }
         if self.inputs.len() > 1 {
             self.print_row(width, total, "total");
@@ -169,10 +191,11 @@ impl Job {
         code
     }
 
-    fn print_row(&self, width: usize, counts: Counts, name: &str) {
-        let Options { lines, words, bytes, .. } = self.options;
+    /// Prints lines, words, characters, bytes and the longest line's columns, as far as they are asked for.
+    fn print_row(&self, width: usize, row: [u64; 5], name: &str) {
+        let Options { lines, words, characters, bytes, longest_line, .. } = self.options;
         let mut gap = "";
-        for (on, count) in [(lines, counts.lines), (words, counts.words), (bytes, counts.bytes)] {
+        for (on, count) in [lines, words, characters, bytes, longest_line].into_iter().zip(row) {
             if on {
                 print!("{}{:>2$}", gap, count, width);
                 gap = " ";

@@ -5,10 +5,14 @@ use alloc::vec::Vec;
 use hostcall_device::{CallError, env, eprintln};
 
 /// What is asked for.
+#[derive(Default)]
 pub struct Options {
     pub lines: bool,
     pub words: bool,
     pub bytes: bool,
+    pub characters: bool,
+    /// Columns of the longest line.
+    pub longest_line: bool,
     /// Names; empty for the standard input without one.
     pub files: Vec<String>,
 }
@@ -16,7 +20,7 @@ pub struct Options {
 impl Options {
     /// Reads the program's arguments. `None`: they are wrong, and the user was told.
     pub fn read() -> Result<Option<Self>, CallError> {
-        let mut options = Self { lines: false, words: false, bytes: false, files: Vec::new() };
+        let mut options = Self::default();
         let mut only_files = false;
         for argument in env::args()?.into_iter().skip(1) {
             if only_files || argument == "-" || !argument.starts_with('-') {
@@ -28,7 +32,7 @@ impl Options {
                 return Ok(None);
             }
         }
-        if !(options.lines || options.words || options.bytes) {
+        if options.columns() == 0 {
             options = Self { lines: true, words: true, bytes: true, ..options };
         }
         Ok(Some(options))
@@ -39,6 +43,8 @@ impl Options {
             "--lines" => self.lines = true,
             "--words" => self.words = true,
             "--bytes" => self.bytes = true,
+            "--chars" => self.characters = true,
+            "--max-line-length" => self.longest_line = true,
             _ if argument.starts_with("--") => {
                 eprintln!("wc: unrecognized option '{}'", argument);
                 return false;
@@ -49,6 +55,8 @@ impl Options {
                         'l' => self.lines = true,
                         'w' => self.words = true,
                         'c' => self.bytes = true,
+                        'm' => self.characters = true,
+                        'L' => self.longest_line = true,
                         _ => {
                             eprintln!("wc: invalid option -- '{}'", letter);
                             return false;
@@ -62,6 +70,9 @@ impl Options {
 
     /// Numbers of each row.
     pub fn columns(&self) -> usize {
-        [self.lines, self.words, self.bytes].into_iter().filter(|on| *on).count()
+        [self.lines, self.words, self.characters, self.bytes, self.longest_line]
+            .into_iter()
+            .filter(|on| *on)
+            .count()
     }
 }

@@ -31,14 +31,19 @@ fn programs() -> Vec<(PathBuf, Limits)> {
     let folders = entries.map(|entry| entry.expect("an entry").path());
     let mut programs: Vec<_> =
         folders.filter(|path| path.join("Cargo.toml").exists()).map(|path| (path, Limits::PROGRAM)).collect();
-    programs.push((here.join("tests/small_call"), Limits::SMALL_CALL));
+    programs.extend(small_call());
     programs
 }
 
-/// Builds all programs for the target and fails with all that `problems` finds in any of them.
-fn check(target: &str, problems: impl Fn(&Image, &Limits) -> Vec<String>) {
+/// The least of programs, for targets that are of the kind of one that all programs are built for.
+fn small_call() -> Vec<(PathBuf, Limits)> {
+    vec![(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/small_call"), Limits::SMALL_CALL)]
+}
+
+/// Builds programs for the target and fails with all that `problems` finds in any of them.
+fn check(target: &str, programs: Vec<(PathBuf, Limits)>, problems: impl Fn(&Image, &Limits) -> Vec<String>) {
     let target = Target::parse(target).expect("a target");
-    let found: Vec<String> = programs()
+    let found: Vec<String> = programs
         .into_iter()
         .flat_map(|(package, limits)| {
             let request = Request {
@@ -58,8 +63,8 @@ fn check(target: &str, problems: impl Fn(&Image, &Limits) -> Vec<String>) {
     assert!(found.is_empty(), "for {target}:\n{}", found.join("\n"));
 }
 
-fn nvidia(target: &str) {
-    check(target, |image, limits| {
+fn nvidia(target: &str, programs: Vec<(PathBuf, Limits)>) {
+    check(target, programs, |image, limits| {
         let text = fs::read_to_string(&image.path).expect("the image");
         let mut problems = ptx::problems(&text, &image.kernels, limits);
         problems.extend(ptx::assemble(image));
@@ -69,17 +74,29 @@ fn nvidia(target: &str) {
 
 #[test]
 fn cpu() {
-    check("cpu", |_, _| Vec::new());
+    check("cpu", programs(), |_, _| Vec::new());
 }
 
 #[test]
 fn sm_70() {
-    nvidia("sm_70");
+    nvidia("sm_70", programs());
+}
+
+#[test]
+fn sm_90() {
+    nvidia("sm_90", small_call());
 }
 
 #[test]
 fn gfx942() {
-    check("gfx942", amdgpu::problems);
+    check("gfx942", programs(), amdgpu::problems);
+}
+
+/// Of these, gfx90a has lanes of 64 as gfx942 has, gfx1100 lanes of 32.
+#[test]
+fn gfx90a_and_gfx1100() {
+    check("gfx90a", small_call(), amdgpu::problems);
+    check("gfx1100", small_call(), amdgpu::problems);
 }
 
 #[test]

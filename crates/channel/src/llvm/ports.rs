@@ -73,6 +73,16 @@ impl<'m> Ports<'m> {
     }
 }
 
+impl<'m> Ports<'m> {
+    /// A lane's buffer.
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+    #[inline(always)]
+    pub(super) fn buffer(&self, port: u32, lane: u32) -> &'m [AtomicU64; BUFFER_WORDS] {
+        let buffer = port as usize * self.lanes as usize + lane as usize;
+        self.buffers[buffer * BUFFER_WORDS..].first_chunk().expect("a buffer has its words")
+    }
+}
+
 #[inline(always)]
 pub(super) fn at<T>(words: &[T], index: usize) -> &T {
     #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]

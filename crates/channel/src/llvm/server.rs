@@ -1,6 +1,5 @@
 //! The server's side: finding the ports whose buffers it owns, and what it reads and writes in them.
 
-use super::layout::BUFFER_WORDS;
 use super::ports::Ports;
 use crate::primitive::{Ordering, fence};
 use alloc::vec::Vec;
@@ -114,16 +113,16 @@ impl Ports<'_> {
     /// Reads the first words of a lane's buffer, each once.
     #[inline]
     pub fn read(&self, port: u32, lane: u32, words: &mut [u64]) {
-        for (i, word) in words.iter_mut().enumerate().take(BUFFER_WORDS) {
-            *word = self.word(port, lane, i).load(Ordering::Relaxed);
+        for (word, from) in words.iter_mut().zip(self.buffer(port, lane)) {
+            *word = from.load(Ordering::Relaxed);
         }
     }
 
     /// Writes the first words of a lane's buffer.
     #[inline]
     pub fn write(&self, port: u32, lane: u32, words: &[u64]) {
-        for (i, word) in words.iter().enumerate().take(BUFFER_WORDS) {
-            self.word(port, lane, i).store(*word, Ordering::Relaxed);
+        for (word, to) in words.iter().zip(self.buffer(port, lane)) {
+            to.store(*word, Ordering::Relaxed);
         }
     }
 }

@@ -48,7 +48,7 @@ cases! {
     statuses: failures timeouts default_service registered_while_running duplicates_are_refused;
     lifecycle: cancelled_while_waiting cancelled_between_calls closed_with_calls_in_flight two_devices two_gpus several_consumers idle;
     streams: waiting_handlers_delay_nobody waiting_in_one_wave side_by_side in_order events handler_launches;
-    print: types generic order outputs while_running;
+    print: types owned generic order outputs while_running;
     system: files environment stdin heap heap_leaks exit;
     panics: kinds one_of_many null_write fault_beside_calls;
     waves: operations reduction spinning spinning_for_ever;

@@ -31,6 +31,16 @@ pub fn types(context: &Context) -> Outcome {
     Ok(())
 }
 
+pub fn owned(context: &Context) -> Outcome {
+    let session = context.open(|device| device)?;
+    session.run(print_owned, Grid::new(1, 1), ())?;
+    let lines = session.stdout.lines();
+    same!(lines[..2], ["\"owned\" x borrowed -5", "65535 7 fffd"]);
+    let address = &lines[3];
+    same!(lines[2], format!("{address} {address} {address}"));
+    Ok(())
+}
+
 pub fn generic(context: &Context) -> Outcome {
     let session = context.open(|device| device)?;
     session.run(print_generic, Grid::new(1, 1), ())?;

@@ -18,6 +18,7 @@ pub use buffer::{DeviceBuffer, PinnedBuffer};
 pub use builder::{DeviceBuilder, DeviceInfo, devices};
 pub use event::Event;
 pub use launch::{Grid, Image, LaunchKernel, LoadedKernel};
+pub(crate) use llvm::port_memory;
 pub use llvm::{KernelResources, LlvmProgram, LlvmRun};
 pub use stream::Stream;
 

@@ -1,7 +1,7 @@
 //! The client object on a device, for kernels written with the device crate.
 
-use crate::device::{Device, DeviceBuffer, Error, IntoArg};
-use hostcall_channel::llvm::{PortMemory, Version};
+use crate::device::{Device, DeviceBuffer, Error, IntoArg, port_memory};
+use hostcall_channel::llvm::{Layout, PortMemory, Version};
 use hostcall_device::llvm::{Client, raw};
 use std::any::Any;
 use std::sync::Arc;
@@ -14,18 +14,23 @@ pub struct LlvmClient {
 }
 
 impl LlvmClient {
-    /// Puts a client object on the device. There is one for a memory.
+    /// Makes so many ports and puts a client object for them on the device. An
+    /// [`LlvmServer`](super::LlvmServer) of [`LlvmClient::memory`] is to run before kernels that take the client.
     ///
     /// # Errors
-    /// When the device's waves have other lanes than the memory's ports, or it has no room.
-    pub fn new(device: &Device, memory: Arc<PortMemory>) -> Result<Self, Error> {
-        let (lanes, wave) = (memory.layout().lanes(), device.wave_size());
-        if lanes != wave {
-            return Err(Error::Device(format!("the ports are for waves of {lanes} lanes, not of {wave}")));
-        }
+    /// When the version has not so many ports, or there is no room.
+    pub fn new(device: &Device, version: Version, ports: u32) -> Result<Self, Error> {
+        let layout = Layout::new(version, ports, device.wave_size())
+            .map_err(|error| Error::Device(error.to_string()))?;
+        let memory = Arc::new(port_memory(&device.inner, layout)?);
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("a word has 8 bytes"));
         let object: Vec<u64> = memory.client_object().chunks_exact(8).map(word).collect();
-        Ok(Self { object: device.upload(&object)?, version: memory.layout().version(), memory })
+        Ok(Self { object: device.upload(&object)?, version, memory })
+    }
+
+    /// The ports' memory.
+    pub fn memory(&self) -> Arc<PortMemory> {
+        self.memory.clone()
     }
 }
 

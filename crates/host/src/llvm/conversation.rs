@@ -140,11 +140,7 @@ impl Target {
     /// Writes bytes. How many were written; `None` when that would wait.
     pub fn write(&self, shared: &Shared, bytes: &[u8], may_wait: bool) -> Option<usize> {
         match self {
-            Self::Output(_) if !may_wait && shared.standard.is_full() => None,
-            Self::Output(stream) => {
-                shared.standard.append(*stream, |out| out.extend_from_slice(bytes));
-                Some(bytes.len())
-            }
+            Self::Output(stream) => shared.standard.write(*stream, bytes, may_wait),
             Self::File(file) => {
                 let mut file = lock(file, may_wait)?;
                 (may_wait || file.takes(bytes.len())).then(|| file.write(bytes))
@@ -262,39 +258,59 @@ async fn receive_streams(port: &mut Port) -> LaneWords {
     streams
 }
 
-/// Writes each lane's bytes; how many were written is in the lane's first word then.
-pub(super) async fn write(port: &mut Port, to: &To, newline: bool) -> Result<(), FaultKind> {
-    match to {
-        To::Standard(stream) => {
-            if port.shared().standard.is_full() {
-                let shared = port.shared().clone();
-                port.work(move || shared.standard.wait_for_room()).await?;
-            }
-            let shared = port.shared().clone();
-            for lane in port.lanes() {
-                let bytes = port.bytes(lane);
-                let written = bytes.len() + usize::from(newline);
-                shared.standard.append(*stream, |out| {
-                    out.extend_from_slice(bytes);
-                    out.extend_from_slice(if newline { b"\n" } else { b"" });
-                });
-                port.words(lane)[0] = written as u64;
-            }
-            Ok(())
+/// Appends to a standard stream what `line` makes for each lane; nobody else's text comes between, unless there is
+/// no room for it all.
+pub(super) async fn append_lines(
+    port: &mut Port,
+    stream: Stream,
+    mut line: impl FnMut(&mut Port, u32, &mut Vec<u8>),
+) -> Result<(), FaultKind> {
+    let shared = port.shared().clone();
+    let mut lanes = port.lanes().peekable();
+    loop {
+        let mut outputs = shared.standard.outputs();
+        while let Some(lane) = lanes.next_if(|_| !outputs.is_full()) {
+            outputs.append(stream, |out| line(port, lane, out));
         }
-        To::Streams(streams) => {
-            let take = |port: &mut Port, lane| (streams[lane as usize], std::mem::take(port.bytes(lane)));
-            let write = |shared: &Arc<Shared>, (stream, bytes): &mut (u64, Vec<u8>), may_wait| {
-                Target::of(shared, *stream).write(shared, bytes, may_wait)
-            };
-            for_each_lane(port, take, write, |port, lane, written| port.words(lane)[0] = written as u64).await
+        drop(outputs);
+        if lanes.peek().is_none() {
+            return Ok(());
         }
+        let shared = shared.clone();
+        port.work(move || shared.standard.wait_for_room()).await?;
     }
+}
+
+/// Writes a lane's bytes to a stream. How many were written.
+pub(super) async fn write(port: &mut Port, lane: u32, stream: u64) -> Result<u64, FaultKind> {
+    let target = Target::of(port.shared(), stream);
+    let shared = port.shared().clone();
+    if let Some(written) = target.write(&shared, port.bytes(lane), false) {
+        return Ok(written as u64);
+    }
+    let bytes = std::mem::take(port.bytes(lane));
+    let write = move || target.write(&shared, &bytes, true).unwrap_or(0);
+    Ok(port.work(write).await? as u64)
 }
 
 async fn write_text(port: &mut Port, to: To, newline: bool) -> Result<(), FaultKind> {
     port.receive_bytes().await?;
-    write(port, &to, newline).await?;
+    match to {
+        To::Standard(stream) => {
+            append_lines(port, stream, |port, lane, out| {
+                let bytes = port.bytes(lane);
+                out.extend_from_slice(bytes);
+                out.extend_from_slice(if newline { b"\n" } else { b"" });
+                port.words(lane)[0] = (port.bytes(lane).len() + usize::from(newline)) as u64;
+            })
+            .await?;
+        }
+        To::Streams(streams) => {
+            for lane in port.lanes() {
+                port.words(lane)[0] = write(port, lane, streams[lane as usize]).await?;
+            }
+        }
+    }
     port.send(1).await;
     Ok(())
 }

@@ -15,8 +15,11 @@ use std::task::Poll;
 /// Most lanes of a wave.
 pub(super) const MAX_LANES: usize = 64;
 
-/// Messages up to this are not counted against the limit of all messages.
-const UNCOUNTED_BYTES: u64 = 512;
+/// Bytes of a conversation's messages that are not counted against the limit of all messages.
+const UNCOUNTED_BYTES: usize = 32 << 10;
+
+/// What a message counts at least, for its memory's bookkeeping.
+const LEAST_BYTES: u64 = 64;
 
 /// Room for a lane's message that is kept for the next conversation.
 const KEPT_BYTES: usize = 16 << 10;
@@ -53,6 +56,10 @@ pub(super) struct Port {
     received: bool,
     /// Bytes that are counted against the limit of all messages.
     counted: usize,
+    /// Bytes that are not counted yet, and may stay so.
+    uncounted: usize,
+    /// There may be messages in the scratch memory.
+    has_messages: bool,
     scratch: Option<Box<Scratch>>,
 }
 
@@ -69,7 +76,16 @@ impl Port {
     /// The port with this header, whose mask was checked.
     pub fn new(thread: &Rc<Thread>, index: u32, header: Header) -> Self {
         let scratch = Some(thread.scratch());
-        Self { thread: thread.clone(), index, mask: header.mask, received: false, counted: 0, scratch }
+        Self {
+            thread: thread.clone(),
+            index,
+            mask: header.mask,
+            received: false,
+            counted: 0,
+            uncounted: UNCOUNTED_BYTES,
+            has_messages: false,
+            scratch,
+        }
     }
 
     /// What the server's threads share.
@@ -93,6 +109,7 @@ impl Port {
 
     /// A lane's message.
     pub fn bytes(&mut self, lane: u32) -> &mut Vec<u8> {
+        self.has_messages = true;
         &mut self.scratch().bytes[lane as usize]
     }
 
@@ -123,8 +140,9 @@ impl Port {
         self.received = true;
         let Self { thread, index, scratch, .. } = self;
         let scratch = scratch.as_mut().expect("a port has it until it is dropped");
+        let ports = thread.ports();
         for lane in lanes_of(self.mask) {
-            thread.ports().read(*index, lane, &mut scratch.words[lane as usize][..words]);
+            ports.read(*index, lane, &mut scratch.words[lane as usize][..words]);
         }
     }
 
@@ -135,8 +153,9 @@ impl Port {
         }
         let Self { thread, index, scratch, .. } = self;
         let scratch = scratch.as_mut().expect("a port has it until it is dropped");
+        let ports = thread.ports();
         for lane in lanes_of(self.mask) {
-            thread.ports().write(*index, lane, &scratch.words[lane as usize][..words]);
+            ports.write(*index, lane, &scratch.words[lane as usize][..words]);
         }
         self.hand_over();
     }
@@ -144,6 +163,7 @@ impl Port {
     /// Receives each lane's message into its bytes.
     pub async fn receive_bytes(&mut self) -> Result<(), FaultKind> {
         self.receive(BUFFER_WORDS).await;
+        self.has_messages = true;
         let mut longest = 0;
         for lane in self.lanes() {
             let size = self.words(lane)[0];
@@ -172,19 +192,22 @@ impl Port {
 
     /// Counts a message that a client wants to send against the limits.
     fn count(&mut self, bytes: u64) -> Result<(), FaultKind> {
-        let shared = self.thread.shared();
-        if bytes > shared.options.message_limit as u64 {
+        if bytes > self.shared().options.message_limit as u64 {
             return Err(FaultKind::TooLong(bytes));
         }
-        if bytes > UNCOUNTED_BYTES {
-            let bytes = bytes as usize;
-            let before = shared.messages_bytes.fetch_add(bytes, Ordering::Relaxed);
-            self.counted += bytes;
-            if before + bytes > shared.options.messages_limit {
-                return Err(FaultKind::TooMuch);
-            }
+        self.count_memory(bytes.max(LEAST_BYTES) as usize)
+    }
+
+    /// Counts memory that the conversation needs.
+    pub fn count_memory(&mut self, bytes: usize) -> Result<(), FaultKind> {
+        if let Some(left) = self.uncounted.checked_sub(bytes) {
+            self.uncounted = left;
+            return Ok(());
         }
-        Ok(())
+        let shared = self.thread.shared();
+        let before = shared.messages_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.counted += bytes;
+        if before + bytes > shared.options.messages_limit { Err(FaultKind::TooMuch) } else { Ok(()) }
     }
 
     /// How many of so many bytes may be sent to a client, which are counted.
@@ -238,9 +261,12 @@ impl Drop for Port {
             self.thread.shared().messages_bytes.fetch_sub(self.counted, Ordering::Relaxed);
         }
         if let Some(mut scratch) = self.scratch.take() {
-            for bytes in &mut scratch.bytes {
-                bytes.clear();
-                bytes.shrink_to(KEPT_BYTES);
+            if self.has_messages {
+                for lane in self.lanes() {
+                    let bytes = &mut scratch.bytes[lane as usize];
+                    bytes.clear();
+                    bytes.shrink_to(KEPT_BYTES);
+                }
             }
             self.thread.keep(scratch);
         }

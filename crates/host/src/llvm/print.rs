@@ -1,6 +1,6 @@
 //! C's `printf` for clients that send the format, then a block with the arguments, then the strings.
 
-use super::conversation::{To, write};
+use super::conversation::{To, append_lines, write};
 use super::options::FaultKind;
 use super::port::Port;
 use hostcall_format::c::{Format, Layout};
@@ -8,6 +8,9 @@ use std::rc::Rc;
 
 /// Longest format.
 const MAX_FORMAT_BYTES: usize = 64 << 10;
+
+/// Memory that a parsed format takes for each of its bytes, at most.
+const PARSED_BYTES: usize = 48;
 
 /// A null pointer as LLVM's libc prints it.
 const NULL_POINTER: &str = "(nullptr)";
@@ -27,12 +30,25 @@ struct Line {
     strings: Vec<Option<Vec<u8>>>,
 }
 
+impl Line {
+    /// Appends the line; its length, if it can be made.
+    fn render(&mut self, layout: Layout, out: &mut Vec<u8>) -> Option<usize> {
+        self.strings.reverse();
+        self.format.as_ref()?.render(layout, &self.block, &self.strings, out).ok()
+    }
+}
+
+/// Sets a lane's answer: `printf`'s result, and no string to send.
+fn answer(port: &mut Port, lane: u32, result: u64) {
+    port.words(lane)[..2].copy_from_slice(&[result, 0]);
+}
+
 pub(super) async fn print(port: &mut Port, to: To, packed: bool) -> Result<(), FaultKind> {
     let layout = if packed { Layout::Packed } else { Layout::Natural };
     port.receive_bytes().await?;
     let mut lines: Vec<Line> = Vec::new();
     for lane in port.lanes() {
-        let format = format(port, lane, lines.last());
+        let format = format(port, lane, lines.last())?;
         port.words(lane)[0] = format.as_ref().map_or(0, |format| format.block_bytes(layout) as u64);
         lines.push(Line { lane, format, block: Vec::new(), wanted: Vec::new(), strings: Vec::new() });
     }
@@ -47,41 +63,44 @@ pub(super) async fn print(port: &mut Port, to: To, packed: bool) -> Result<(), F
         }
     }
     receive_strings(port, &mut lines).await?;
-    for Line { lane, format, block, strings, .. } in &mut lines {
-        strings.reverse();
-        let out = port.bytes(*lane);
-        out.clear();
-        let rendered = format.as_ref().map(|format| format.render(layout, block, strings, out));
-        if !matches!(rendered, Some(Ok(_))) {
-            *format = None;
+    match to {
+        To::Standard(stream) => {
+            let mut lines = lines.iter_mut();
+            append_lines(port, stream, |port, lane, out| {
+                let line = lines.next().expect("each lane has a line");
+                let length = line.render(layout, out);
+                answer(port, lane, length.map_or(FAILED, |length| length as u64));
+            })
+            .await?;
         }
-    }
-    let lengths: Vec<usize> = lines.iter().map(|line| port.bytes(line.lane).len()).collect();
-    write(port, &to, false).await?;
-    for (line, length) in lines.iter().zip(lengths) {
-        let words = port.words(line.lane);
-        if line.format.is_none() || words[0] != length as u64 {
-            words[0] = FAILED;
+        To::Streams(streams) => {
+            for line in &mut lines {
+                let out = port.bytes(line.lane);
+                out.clear();
+                let length = line.render(layout, out);
+                let written = write(port, line.lane, streams[line.lane as usize]).await?;
+                let all = length.is_some_and(|length| length as u64 == written);
+                answer(port, line.lane, if all { written } else { FAILED });
+            }
         }
-        words[1] = 0;
     }
     port.send(2).await;
     Ok(())
 }
 
-/// The format that a lane sent. Lanes of a wave mostly send the same.
-fn format(port: &mut Port, lane: u32, before: Option<&Line>) -> Option<Rc<Format>> {
-    if let Some(Line { lane: other, format, .. }) = before {
-        let text = std::mem::take(port.bytes(lane));
-        let same = text == *port.bytes(*other);
-        *port.bytes(lane) = text;
-        if same {
-            return format.clone();
+/// The format that a lane sent, if it is one. Lanes of a wave mostly send the same.
+fn format(port: &mut Port, lane: u32, before: Option<&Line>) -> Result<Option<Rc<Format>>, FaultKind> {
+    let text = std::mem::take(port.bytes(lane));
+    let format = match before {
+        Some(before) if text == *port.bytes(before.lane) => before.format.clone(),
+        _ if text.len() > MAX_FORMAT_BYTES => None,
+        _ => {
+            port.count_memory(text.len() * PARSED_BYTES)?;
+            Format::parse(&text).ok().map(|format| Rc::new(format.null_pointer(NULL_POINTER)))
         }
-    }
-    let text = port.bytes(lane);
-    let parse = || Format::parse(text).ok().map(|format| Rc::new(format.null_pointer(NULL_POINTER)));
-    (text.len() <= MAX_FORMAT_BYTES).then(parse)?
+    };
+    *port.bytes(lane) = text;
+    Ok(format)
 }
 
 /// Asks for the strings, the last one first, of all lanes together until none wants any more.

@@ -1,7 +1,7 @@
 //! The standard streams, as C has them.
 
 use super::stream::{Amount, Reading};
-use crate::services::{Stdio, Stream};
+use crate::services::{Outputs, Stdio, Stream};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -17,19 +17,22 @@ impl Standard {
         Self { stdio, input: Mutex::default() }
     }
 
-    /// Whether so much waits to be written that more would have to wait.
-    pub fn is_full(&self) -> bool {
-        self.stdio.is_full()
-    }
-
     /// Waits until more can be written.
     pub fn wait_for_room(&self) {
         self.stdio.outputs().append(Stream::Stdout, |_| ());
     }
 
-    /// Appends what `write` appends to a stream's buffer.
-    pub fn append<R>(&self, stream: Stream, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
-        self.stdio.outputs().append(stream, write)
+    /// The outputs, to append to; nobody else does meanwhile.
+    pub fn outputs(&self) -> Outputs<'_> {
+        self.stdio.outputs()
+    }
+
+    /// Appends bytes to a stream's buffer. `None` when it has no room and the caller may not wait.
+    pub fn write(&self, stream: Stream, bytes: &[u8], may_wait: bool) -> Option<usize> {
+        let mut outputs = self.stdio.outputs();
+        let has_room = may_wait || !outputs.is_full();
+        has_room.then(|| outputs.append(stream, |out| out.extend_from_slice(bytes)))?;
+        Some(bytes.len())
     }
 
     /// Waits until all has been written.

@@ -16,6 +16,7 @@ mod testing;
 pub use files::OpenFiles;
 pub use heap::{Block, Heap, HeapMemory, HeapUse, ProcessMemory};
 pub use print::Printer;
+pub(crate) use stdio::Outputs;
 pub use stdio::{Stdio, Stream, Streams};
 pub use system::{EarlyEnd, Panic, Report, Reports};
 

@@ -161,6 +161,11 @@ pub(crate) struct Outputs<'a> {
 }
 
 impl Outputs<'_> {
+    /// Whether appending would first wait for room.
+    pub(crate) fn is_full(&self) -> bool {
+        self.pending.bytes.len() >= MAX_BYTES
+    }
+
     /// Appends to a stream what `write` appends to the buffer, first waiting for room.
     #[inline]
     pub fn append<R>(&mut self, stream: Stream, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {

@@ -54,14 +54,14 @@ pub(super) fn side(item: &ItemTrait, methods: &[Method]) -> TokenStream {
     quote! {
         #[doc = #handler_docs]
         #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-        #[allow(clippy::too_many_arguments)]
+        #[allow(clippy::too_many_arguments, reason = "as many as the service's methods have")]
         #visibility trait #handler: Send + Sync + 'static {
             #(#blocking)*
         }
 
         #[doc = #async_docs]
         #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-        #[allow(clippy::too_many_arguments)]
+        #[allow(clippy::too_many_arguments, reason = "as many as the service's methods have")]
         #visibility trait #async_handler: Send + Sync + 'static {
             #(#futures)*
         }

@@ -1,5 +1,5 @@
 //! Stands for `hostcall_device::__private`: a transport that calls the handler on the spot.
-#![allow(dead_code, unused_imports)] // no test uses all of it
+#![allow(dead_code, unused_imports, reason = "no test uses all of it")]
 
 pub use hostcall_abi::service::*;
 pub use hostcall_abi::{CallError, schema, wire::Wire};

@@ -30,7 +30,7 @@ pub(crate) trait ProgramKernel: Send + Sync {
 }
 
 /// Pinned memory for ports.
-pub(super) fn port_memory(device: &Inner, layout: Layout) -> Result<PortMemory, Error> {
+pub(crate) fn port_memory(device: &Inner, layout: Layout) -> Result<PortMemory, Error> {
     let pinned = device.backend.pin(layout.bytes()).map_err(Error::Device)?;
     let address = pinned.address();
     let start = NonNull::new(pinned.host_address()).expect("memory is never at address 0");

@@ -10,7 +10,7 @@ mod vectors;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use code::{ProgramCode, ProgramKernel};
+pub(crate) use code::{ProgramCode, ProgramKernel, port_memory};
 
 use super::backend::Memory;
 use super::{Device, Error, Grid, LaunchFailure};
@@ -204,15 +204,25 @@ impl LlvmProgram {
             .name("hostcall-program".into())
             .spawn(move || session.run(run.grid, &events))
             .map_err(|error| Error::Device(format!("no thread for a program: {error}")))?;
-        match happened.recv().expect("the session tells its end") {
-            Event::Ended(end) => Ok(end),
-            Event::Failed(error) => Err(error),
-            Event::Returned(code) => {
-                let last = match server {
-                    Some(_) => happened.recv_timeout(LAST_CALLS),
-                    None => Err(RecvTimeoutError::Timeout),
-                };
-                Ok(if let Ok(Event::Ended(end)) = last { end } else { End::Exited(code) })
+        let mut in_last_kernel = false;
+        loop {
+            match happened.recv().expect("the session tells its end") {
+                Event::LastKernel => in_last_kernel = true,
+                Event::Failed(error) => return Err(error),
+                Event::Ended(end) => {
+                    if in_last_kernel {
+                        // It ends at once, and then nothing of the program is left on the device.
+                        let _ = happened.recv_timeout(LAST_CALLS);
+                    }
+                    return Ok(end);
+                }
+                Event::Returned(code) => {
+                    let last = match server {
+                        Some(_) => happened.recv_timeout(LAST_CALLS),
+                        None => Err(RecvTimeoutError::Timeout),
+                    };
+                    return Ok(if let Ok(Event::Ended(end)) = last { end } else { End::Exited(code) });
+                }
             }
         }
     }
@@ -272,6 +282,8 @@ impl LlvmProgram {
 
 /// What happens to a program that runs.
 enum Event {
+    /// Its last kernel is about to start.
+    LastKernel,
     /// It ended itself.
     Ended(End),
     /// Its last kernel ended, and `main` gave this.
@@ -292,11 +304,11 @@ struct Session {
 impl Session {
     fn run(self, grid: Grid, events: &Sender<Event>) {
         // Nobody waits for the event when the program has ended itself before.
-        let _ = events.send(self.kernels(grid).map_or_else(Event::Failed, Event::Returned));
+        let _ = events.send(self.kernels(grid, events).map_or_else(Event::Failed, Event::Returned));
     }
 
     /// Runs the kernels one after the other; gives what `main` returned.
-    fn kernels(&self, grid: Grid) -> Result<i32, Error> {
+    fn kernels(&self, grid: Grid, events: &Sender<Event>) -> Result<i32, Error> {
         let Vectors { count, arguments, environment, .. } = self.vectors;
         let one = Grid::new(1, 1);
         let [begin, start, end] = &self.program.kernels;
@@ -305,6 +317,7 @@ impl Session {
         let mut code = [0; 8];
         self.result.read(0, &mut code).map_err(Error::Device)?;
         let code = u64::from_le_bytes(code) as i32;
+        let _ = events.send(Event::LastKernel);
         self.kernel(&**end, one, &mut [code as u32 as u64])?;
         Ok(code)
     }

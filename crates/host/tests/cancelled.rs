@@ -1,0 +1,49 @@
+//! Launches that were cancelled and whose lanes ended by themselves, as all lanes do on a GPU: here the server is
+//! told, and the software device is not.
+
+use hostcall::hostcall_device::{Lane, kernel, time};
+use hostcall::{Device, Error, Grid, LaunchFailure, LaunchKernel};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The launch that runs, once a call of it was answered.
+static CALLED: AtomicU64 = AtomicU64::new(0);
+
+/// Calls until a call fails.
+#[kernel]
+fn call_on(lane: &Lane) {
+    while time::now_ns().is_ok() {
+        CALLED.store(lane.launch(), Ordering::Relaxed);
+    }
+}
+
+/// Calls a few times.
+#[kernel]
+fn call_thrice(_lane: &Lane) {
+    for _ in 0..3 {
+        assert!(time::now_ns().is_ok());
+    }
+}
+
+#[test]
+fn a_cancelled_launch_whose_lanes_returned_was_cancelled() {
+    let device = Device::builder("cpu").slots(128).open().unwrap();
+    let stream = device.stream().unwrap();
+    let grid = Grid::new(2, 40);
+    for _ in 0..3 {
+        CALLED.store(0, Ordering::Relaxed);
+        call_on.launch(&stream, grid, ()).unwrap();
+        while CALLED.load(Ordering::Relaxed) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        device.server().cancel(CALLED.load(Ordering::Relaxed));
+        let ended = stream.synchronize();
+        assert!(
+            matches!(&ended, Err(Error::Launch { failure: LaunchFailure::Cancelled, .. })),
+            "the launch ended with {ended:?}"
+        );
+        // The next launch has the same slots.
+        call_thrice.launch(&stream, grid, ()).unwrap();
+        stream.synchronize().unwrap();
+    }
+}
