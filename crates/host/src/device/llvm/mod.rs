@@ -74,7 +74,7 @@ pub struct LlvmRun {
 }
 
 /// Looks at the server before the program starts, and gives more arguments.
-type Prepare = dyn FnOnce(&LlvmServer) -> Vec<Vec<u8>>;
+type Prepare = dyn FnOnce(&LlvmServer) -> Vec<Vec<u8>> + Send;
 
 impl LlvmRun {
     /// `main` in every lane of the grid, without arguments and variables.
@@ -127,7 +127,7 @@ impl LlvmRun {
     #[must_use]
     pub fn host_functions<A: Into<Vec<u8>>>(
         mut self,
-        register: impl FnOnce(&LlvmServer) -> Vec<A> + 'static,
+        register: impl FnOnce(&LlvmServer) -> Vec<A> + Send + 'static,
     ) -> Self {
         self.prepare = Some(Box::new(|server| register(server).into_iter().map(Into::into).collect()));
         self
