@@ -7,6 +7,9 @@ use hostcall_build::{BuildError, Progress, Request, Target};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
+/// The software device's name, and its kind's.
+const SOFTWARE: &str = "cpu";
+
 /// A program that was found, and read if it is a file.
 pub enum Program {
     /// A package's folder.
@@ -49,10 +52,14 @@ impl Program {
     /// A sentence, when an image is for a kind of device that is not there.
     pub fn device(&self) -> Result<String, Box<dyn Error>> {
         let (path, info) = match self {
-            Self::Package(_) => return Ok("cpu".into()),
+            Self::Package(_) => return Ok(SOFTWARE.into()),
             Self::Image(path, info) | Self::Llvm(path, info) => (path, info),
         };
         let kind = info.target.device_kind();
+        if kind == SOFTWARE {
+            // Listing the others starts their drivers.
+            return Ok(SOFTWARE.into());
+        }
         let of_kind = |name: &str| name.split(':').next() == Some(kind);
         let first = devices().into_iter().find(|device| of_kind(&device.name)).expect("every kind is listed");
         match first.unavailable {

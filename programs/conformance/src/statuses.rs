@@ -60,6 +60,12 @@ pub fn status_wait(lane: &Lane, kind: u32, out: &[Global<u64>]) {
     out[id as usize].set(if result == Err(CallError::Cancelled) { 1 } else { 2 });
 }
 
+/// Writes 1 if [`Nobody`] is there, else 0.
+#[kernel]
+pub fn status_is_there(lane: &Lane, out: &[Global<u64>]) {
+    out[lane.global_id()].set(Nobody::call(1).is_ok().into());
+}
+
 /// Calls [`Nobody`] until someone is there, and then until nobody is: writes how often it was answered.
 #[kernel]
 pub fn status_comes_and_goes(lane: &Lane, out: &[Global<u64>]) {

@@ -45,7 +45,7 @@ cases! {
     posts: order rings_wrap sizes left_behind refused;
     posts: pending_calls pending_past_the_pool pending_beside_a_call;
     bytes: lengths own_lengths megabyte small too_large;
-    statuses: failures timeouts default_service registered_while_running duplicates_are_refused;
+    statuses: failures timeouts default_service registered_while_running removed duplicates_are_refused;
     lifecycle: cancelled_while_waiting cancelled_between_calls closed_with_calls_in_flight two_devices two_gpus several_consumers idle;
     streams: waiting_handlers_delay_nobody waiting_in_one_wave side_by_side in_order events handler_launches;
     print: types owned generic order outputs while_running;

@@ -64,6 +64,19 @@ pub fn registered_while_running(context: &Context) -> Outcome {
     Ok(())
 }
 
+/// A removed service answers nobody any more.
+pub fn removed(context: &Context) -> Outcome {
+    let session = context.open(|device| device)?;
+    let server = session.device.server();
+    for _ in 0..20 {
+        server.register(&handler(Nobody::serve(PlusOne), Mode::Inline)).map_err(|error| error.to_string())?;
+        same!(session.values(status_is_there, Grid::new(1, 1))?, [1]);
+        ensure!(server.unregister(Nobody::METHODS[0].number));
+        same!(session.values(status_is_there, Grid::new(1, 1))?, [0]);
+    }
+    Ok(())
+}
+
 pub fn duplicates_are_refused(context: &Context) -> Outcome {
     let opened = Device::builder(&context.device)
         .service(Current::serve(PlusOne))

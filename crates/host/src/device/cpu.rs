@@ -11,6 +11,7 @@ use hostcall_channel::SharedMemory;
 use hostcall_softdev::{Config, Executor, Launch, LaunchError, LaunchHandle};
 use std::any::Any;
 use std::path::Path;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -36,13 +37,15 @@ const ALIGN: usize = 256;
 
 impl CpuMemory {
     fn new(len: usize) -> Result<Self, String> {
-        let count = (len + ALIGN).div_ceil(8);
-        let mut words = Vec::new();
-        words
-            .try_reserve_exact(count)
-            .map_err(|_| format!("there is no room for {len} bytes of device memory"))?;
-        words.resize_with(count, AtomicU64::default);
-        let words = words.into_boxed_slice();
+        let no_room = || format!("there is no room for {len} bytes of device memory");
+        let count = len.checked_add(ALIGN).ok_or_else(no_room)?.div_ceil(8);
+        let layout = std::alloc::Layout::array::<AtomicU64>(count).map_err(|_| no_room())?;
+        // SAFETY: the layout has a size. Pages that nobody touches take no memory, unlike those of a vector of zeros
+        // that are written one by one.
+        let words = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or_else(no_room)?;
+        let words = std::ptr::slice_from_raw_parts_mut(words.as_ptr().cast::<AtomicU64>(), count);
+        // SAFETY: allocated as a box of so many words is, and zeros are such words.
+        let words = unsafe { Box::from_raw(words) };
         let start = words.as_ptr().align_offset(ALIGN);
         Ok(Self { words, start, len })
     }
@@ -163,11 +166,15 @@ impl Backend for Cpu {
     }
 
     fn default_layout(&self) -> Layout {
-        Layout { slots: 2048, lanes: self.wave_size(), ring_entries: 512, bulk_bytes: 4096 }
+        Layout { slots: 2048, lanes: self.wave_size(), ring_entries: 512, bulk_bytes: 16 << 10 }
     }
 
     fn shared_memory(&self, layout: Layout) -> Result<SharedMemory, String> {
-        Ok(SharedMemory::allocate(layout))
+        let memory = CpuMemory::new(layout.words() * 8)?;
+        let words = NonNull::new(memory.host_address().cast::<u64>()).expect("memory has an address");
+        // SAFETY: as many zeroed words, aligned to more than a cache line, which `memory` keeps and only the channel
+        // gets. Every layout comes here checked.
+        Ok(unsafe { SharedMemory::from_parts(words, layout, Box::new(memory)) })
     }
 
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>, String> {

@@ -2,14 +2,13 @@
 //! every send a receive.
 
 use super::functions::HostFunction;
-use super::opcode::{Opcode, PrintTo};
+use super::opcode::{Conversation, PrintTo};
 use super::options::{End, FaultKind};
 use super::port::{MAX_LANES, Port};
 use super::print;
 use super::server::Shared;
 use super::stream::{Amount, CFile, FAILED, lock};
 use crate::services::Stream;
-use hostcall_device::services::HeapHandler;
 use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,40 +16,34 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::Arc;
 
-/// Alignment of what `malloc` gives, in bytes.
-const MALLOC_ALIGN: u64 = 16;
-
 /// One word of each lane.
 pub(super) type LaneWords = [u64; MAX_LANES];
 
 /// Serves a port from its first packet to its last.
-pub(super) async fn converse(mut port: Port, opcode: Opcode) -> Result<(), FaultKind> {
-    match opcode {
-        Opcode::Noop => port.receive(0).await,
-        Opcode::Exit => exit(&mut port).await?,
-        Opcode::Abort => abort(&mut port).await?,
-        Opcode::Write => write_text(&mut port, To::Standard(Stream::Stdout), false).await?,
-        Opcode::WriteLine => write_text(&mut port, To::Standard(Stream::Stdout), true).await?,
-        Opcode::WriteError => write_text(&mut port, To::Standard(Stream::Stderr), false).await?,
-        Opcode::WriteStream => {
+pub(super) async fn converse(mut port: Port, about: Conversation) -> Result<(), FaultKind> {
+    match about {
+        Conversation::Exit => exit(&mut port).await?,
+        Conversation::Abort => abort(&mut port).await?,
+        Conversation::Write => write_text(&mut port, To::Standard(Stream::Stdout), false).await?,
+        Conversation::WriteLine => write_text(&mut port, To::Standard(Stream::Stdout), true).await?,
+        Conversation::WriteError => write_text(&mut port, To::Standard(Stream::Stderr), false).await?,
+        Conversation::WriteStream => {
             let streams = receive_streams(&mut port).await;
             write_text(&mut port, To::Streams(Box::new(streams)), false).await?;
         }
-        Opcode::ReadStream => read(&mut port, false).await?,
-        Opcode::ReadLine => read(&mut port, true).await?,
-        Opcode::Open => open(&mut port).await?,
-        Opcode::Close => on_stream(&mut port, Target::close).await?,
-        Opcode::EndOfFile => on_stream(&mut port, Target::end_of_file).await?,
-        Opcode::Error => on_stream(&mut port, Target::error).await?,
-        Opcode::ClearError => on_stream(&mut port, Target::clear_error).await?,
-        Opcode::Tell => on_stream(&mut port, Target::tell).await?,
-        Opcode::Flush => on_stream(&mut port, Target::flush).await?,
-        Opcode::Seek => seek(&mut port).await?,
-        Opcode::Unget => unget(&mut port).await?,
-        Opcode::Malloc => malloc(&mut port).await,
-        Opcode::Free => free(&mut port).await,
-        Opcode::HostCall => host_call(&mut port).await?,
-        Opcode::Print { to, packed } => {
+        Conversation::ReadStream => read(&mut port, false).await?,
+        Conversation::ReadLine => read(&mut port, true).await?,
+        Conversation::Open => open(&mut port).await?,
+        Conversation::Close => on_stream(&mut port, Target::close).await?,
+        Conversation::EndOfFile => on_stream(&mut port, Target::end_of_file).await?,
+        Conversation::Error => on_stream(&mut port, Target::error).await?,
+        Conversation::ClearError => on_stream(&mut port, Target::clear_error).await?,
+        Conversation::Tell => on_stream(&mut port, Target::tell).await?,
+        Conversation::Flush => on_stream(&mut port, Target::flush).await?,
+        Conversation::Seek => seek(&mut port).await?,
+        Conversation::Unget => unget(&mut port).await?,
+        Conversation::HostCall => host_call(&mut port).await?,
+        Conversation::Print { to, packed } => {
             let to = match to {
                 PrintTo::Stdout => To::Standard(Stream::Stdout),
                 PrintTo::Stderr => To::Standard(Stream::Stderr),
@@ -58,12 +51,11 @@ pub(super) async fn converse(mut port: Port, opcode: Opcode) -> Result<(), Fault
             };
             print::print(&mut port, to, packed).await?;
         }
-        Opcode::Remove => remove(&mut port).await?,
-        Opcode::Rename => rename(&mut port).await?,
-        Opcode::System => system(&mut port).await?,
-        Opcode::TestIncrement => increment(&mut port).await,
-        Opcode::TestInterface => interface(&mut port).await,
-        Opcode::TestStream => {
+        Conversation::Remove => remove(&mut port).await?,
+        Conversation::Rename => rename(&mut port).await?,
+        Conversation::System => system(&mut port).await?,
+        Conversation::TestInterface => interface(&mut port).await,
+        Conversation::TestStream => {
             port.receive_bytes().await?;
             port.send_bytes().await;
         }
@@ -385,28 +377,6 @@ async fn unget(port: &mut Port) -> Result<(), FaultKind> {
     answer_each_lane(port, |port, lane| *port.words(lane), unget).await
 }
 
-async fn malloc(port: &mut Port) {
-    port.receive(1).await;
-    let shared = port.shared().clone();
-    for lane in port.lanes() {
-        let size = &mut port.words(lane)[0];
-        *size = shared.heap.allocate(*size, MALLOC_ALIGN).unwrap_or(0);
-    }
-    port.send(1).await;
-}
-
-async fn free(port: &mut Port) {
-    port.receive(1).await;
-    let shared = port.shared().clone();
-    for lane in port.lanes() {
-        let address = port.words(lane)[0];
-        if address != 0 {
-            // The heap counts what was not allocated; C's function has no result.
-            let _ = shared.heap.free(address);
-        }
-    }
-}
-
 async fn host_call(port: &mut Port) -> Result<(), FaultKind> {
     port.receive_bytes().await?;
     port.receive(1).await;
@@ -493,15 +463,6 @@ async fn abort(port: &mut Port) -> Result<(), FaultKind> {
     port.send(0).await;
     port.receive(0).await;
     end(port, End::Aborted).await
-}
-
-async fn increment(port: &mut Port) {
-    port.receive(1).await;
-    for lane in port.lanes() {
-        let word = &mut port.words(lane)[0];
-        *word = word.wrapping_add(1);
-    }
-    port.send(1).await;
 }
 
 async fn interface(port: &mut Port) {

@@ -2,7 +2,8 @@
 //!
 //! The path of a call: `executor` finds the ports that the server owns and goes on with each port's
 //! conversation, a future; `conversation` has what is said for each opcode, in terms of `port`'s sends and
-//! receives; `files`, `standard`, `print` and `functions` do it. A conversation that waits, for its client or
+//! receives; `files`, `standard`, `print` and `functions` do it. What needs one packet and never waits is no
+//! conversation: `one_packet` answers it at once. A conversation that waits, for its client or
 //! for a worker thread, delays no other.
 
 mod client;
@@ -10,6 +11,7 @@ mod conversation;
 mod executor;
 mod files;
 mod functions;
+mod one_packet;
 mod opcode;
 mod options;
 mod port;
@@ -20,6 +22,5 @@ mod stream;
 
 pub use client::LlvmClient;
 pub use hostcall_channel::llvm::{Layout, LayoutError, PortMemory, Version};
-pub use opcode::Opcode;
 pub use options::{End, Fault, FaultKind, Options};
 pub use server::{LlvmServer, Statistics};

@@ -3,10 +3,26 @@
 use hostcall_channel::llvm::Version;
 
 /// An operation of LLVM's GPU libc.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // they are named after what libc's functions do
-pub enum Opcode {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opcode {
+    /// One that needs the first packet only and never waits.
+    OnePacket(OnePacket),
+    Conversation(Conversation),
+}
+
+/// An operation whose answer goes where its packet came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnePacket {
     Noop,
+    Malloc,
+    Free,
+    /// Of LLVM's tests: adds one to a number.
+    Increment,
+}
+
+/// An operation that may wait, or takes several packets. They are named after what libc's functions do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Conversation {
     Exit,
     Abort,
     /// To standard output.
@@ -19,8 +35,6 @@ pub enum Opcode {
     ReadLine,
     Open,
     Close,
-    Malloc,
-    Free,
     HostCall,
     EndOfFile,
     Error,
@@ -36,8 +50,6 @@ pub enum Opcode {
     Remove,
     Rename,
     System,
-    /// Adds one to a number.
-    TestIncrement,
     /// Sends and receives in every order.
     TestInterface,
     /// Sends bytes back.
@@ -45,9 +57,8 @@ pub enum Opcode {
 }
 
 /// Where a formatted line goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
-pub enum PrintTo {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PrintTo {
     Stdout,
     Stderr,
     Stream,
@@ -67,10 +78,11 @@ impl Opcode {
     pub fn of(version: Version, word: u64) -> Option<Self> {
         let code = word as u32 & version.opcode_mask();
         if version == Version::Llvm19 {
-            return Self::of_libc(code).filter(|opcode| !matches!(opcode, Self::Rename | Self::System));
+            // Its libc had no later ones.
+            return Self::of_libc(code).filter(|_| !matches!(code, 28 | 29));
         }
         match code {
-            OFFLOAD_HOST_CALL => Some(Self::HostCall),
+            OFFLOAD_HOST_CALL => Some(Self::Conversation(Conversation::HostCall)),
             // Before libc's own had a byte on top, tests did without.
             TESTS.. if code & 0xff00_0000 == 0 => Self::of_libc(code),
             _ if code & 0xff00_0000 == LIBC => Self::of_libc(code & 0x00ff_ffff),
@@ -79,43 +91,44 @@ impl Opcode {
     }
 
     fn of_libc(number: u32) -> Option<Self> {
-        let print = |to, packed| Self::Print { to, packed };
-        Some(match number {
-            0 | TESTS => Self::Noop,
-            1 => Self::Exit,
-            2 => Self::Write,
-            3 => Self::WriteError,
-            4 => Self::WriteStream,
-            5 => Self::WriteLine,
-            6 => Self::ReadStream,
-            7 => Self::ReadLine,
-            8 => Self::Open,
-            9 => Self::Close,
-            10 => Self::Malloc,
-            11 => Self::Free,
-            12 => Self::HostCall,
-            13 => Self::Abort,
-            14 => Self::EndOfFile,
-            15 => Self::Error,
-            16 => Self::ClearError,
-            17 => Self::Seek,
-            18 => Self::Tell,
-            19 => Self::Flush,
-            20 => Self::Unget,
+        use Conversation as Talk;
+        let print = |to, packed| Talk::Print { to, packed };
+        Some(Self::Conversation(match number {
+            0 | TESTS => return Some(Self::OnePacket(OnePacket::Noop)),
+            10 => return Some(Self::OnePacket(OnePacket::Malloc)),
+            11 => return Some(Self::OnePacket(OnePacket::Free)),
+            0x8001 => return Some(Self::OnePacket(OnePacket::Increment)),
+            1 => Talk::Exit,
+            2 => Talk::Write,
+            3 => Talk::WriteError,
+            4 => Talk::WriteStream,
+            5 => Talk::WriteLine,
+            6 => Talk::ReadStream,
+            7 => Talk::ReadLine,
+            8 => Talk::Open,
+            9 => Talk::Close,
+            12 => Talk::HostCall,
+            13 => Talk::Abort,
+            14 => Talk::EndOfFile,
+            15 => Talk::Error,
+            16 => Talk::ClearError,
+            17 => Talk::Seek,
+            18 => Talk::Tell,
+            19 => Talk::Flush,
+            20 => Talk::Unget,
             21 => print(PrintTo::Stdout, false),
             22 => print(PrintTo::Stderr, false),
             23 => print(PrintTo::Stream, false),
             24 => print(PrintTo::Stdout, true),
             25 => print(PrintTo::Stderr, true),
             26 => print(PrintTo::Stream, true),
-            27 => Self::Remove,
-            28 => Self::Rename,
-            29 => Self::System,
-            0x8001 => Self::TestIncrement,
-            0x8002 => Self::TestInterface,
-            0x8003 => Self::TestStream,
+            27 => Talk::Remove,
+            28 => Talk::Rename,
+            29 => Talk::System,
+            0x8002 => Talk::TestInterface,
+            0x8003 => Talk::TestStream,
             _ => return None,
-        })
+        }))
     }
 }
 
@@ -126,14 +139,16 @@ mod tests {
     #[test]
     fn opcodes_belong_to_versions() {
         let of = |version, word| Opcode::of(version, word);
-        assert_eq!(of(Version::Llvm19, 0xabcd_0002), Some(Opcode::Write));
+        let talk = |what| Some(Opcode::Conversation(what));
+        let increment = Some(Opcode::OnePacket(OnePacket::Increment));
+        assert_eq!(of(Version::Llvm19, 0xabcd_0002), talk(Conversation::Write));
         assert_eq!(of(Version::Llvm19, 28), None);
-        assert_eq!(of(Version::Llvm19, 0x8003), Some(Opcode::TestStream));
+        assert_eq!(of(Version::Llvm19, 0x8003), talk(Conversation::TestStream));
         for version in [Version::Llvm20, Version::Doorbell] {
-            assert_eq!(of(version, 0xffff_ffff_6300_001d), Some(Opcode::System));
-            assert_eq!(of(version, 0x6300_8001), Some(Opcode::TestIncrement));
-            assert_eq!(of(version, 0x8001), Some(Opcode::TestIncrement));
-            assert_eq!(of(version, 0x6f00_0000), Some(Opcode::HostCall));
+            assert_eq!(of(version, 0xffff_ffff_6300_001d), talk(Conversation::System));
+            assert_eq!(of(version, 0x6300_8001), increment);
+            assert_eq!(of(version, 0x8001), increment);
+            assert_eq!(of(version, 0x6f00_0000), talk(Conversation::HostCall));
             for unknown in [2, 0x6400_0002, 0x6300_001e, 0x6f00_0001, 0xffff_ffff] {
                 assert_eq!(of(version, unknown), None);
             }

@@ -384,14 +384,32 @@ impl Server {
     }
 
     /// Removes the service whose first method has this number; returns whether there was one. Handlers that
-    /// run already finish.
+    /// run already finish; when this returns, no more are called, unless it is called from a handler that runs on a
+    /// consumer.
     pub fn unregister(&self, number: u16) -> bool {
         let mut removed = false;
         let _ = self.change(|registry| {
             removed = registry.remove(number);
             Ok(())
         });
+        // A consumer cannot wait for itself, nor for another one that may wait for it.
+        let here = std::thread::current().id();
+        if removed && self.consumers.iter().all(|consumer| consumer.id() != here) {
+            self.settle();
+        }
         removed
+    }
+
+    /// Waits until every consumer has looked at the registry.
+    fn settle(&self) {
+        let (done, wait) = mpsc::channel();
+        for commands in &self.shared.commands {
+            // Commands come after the registry. This one has nothing to do.
+            lock(commands).push(Command::Flush(0..0, done.clone()));
+        }
+        drop(done);
+        self.call_attention();
+        while wait.recv().is_ok() {}
     }
 
     fn call_attention(&self) {

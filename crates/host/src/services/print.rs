@@ -91,7 +91,8 @@ impl Printer {
         chunk.and_then(|chunk| chunk[index % CHUNK].get()).ok_or(CallError::Malformed)
     }
 
-    /// Prints a line of format `id` whose arguments are these words. Waits while the streams are full.
+    /// Prints a line of format `id` whose arguments are these words. Waits only while tens of megabytes wait to be
+    /// written.
     ///
     /// # Errors
     /// [`CallError::Malformed`] when there is no such format or its arguments are others.
@@ -131,7 +132,7 @@ impl Printer {
         render: impl FnOnce(&Line, &mut Vec<u8>) -> Result<(), RenderError>,
     ) -> Result<(), CallError> {
         let line = self.line(id)?;
-        let rendered = self.stdio.outputs().append(line.stream, |out| render(line, out));
+        let rendered = self.stdio.outputs().append_at_once(line.stream, |out| render(line, out));
         rendered.map_err(|_| CallError::Malformed)
     }
 

@@ -2,7 +2,9 @@
 //!
 //! Text is appended to one buffer for both outputs, so that their order is kept, and a thread of its own
 //! writes it out: a slow terminal delays nobody until the buffer is full, one line appears at once, and many
-//! lines go out in large writes.
+//! lines go out in large writes. Of a full buffer, handlers on threads of their own wait first; a server's consumers,
+//! which print the lines of kernels, have much more room, so that they serve other calls while a reader is slow. Only
+//! beyond that they wait too: no line is lost, and no more memory is taken.
 
 use super::error::status;
 use hostcall_abi::service::Output;
@@ -17,8 +19,10 @@ use std::time::Duration;
 /// Bytes that are written out without waiting for more.
 const FULL_BYTES: usize = 64 << 10;
 
-/// Bytes that may wait to be written; who appends more waits.
+/// Bytes that may wait to be written; who appends more waits,
 const MAX_BYTES: usize = 4 << 20;
+/// and who delays others by that waits only when there are more than these.
+const MAX_BYTES_AT_ONCE: usize = 64 << 20;
 
 /// How long the writer waits for [`FULL_BYTES`].
 const GATHER: Duration = Duration::from_micros(200);
@@ -169,9 +173,20 @@ impl Outputs<'_> {
     /// Appends to a stream what `write` appends to the buffer, first waiting for room.
     #[inline]
     pub fn append<R>(&mut self, stream: Stream, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
-        if self.pending.bytes.len() >= MAX_BYTES {
+        self.append_below(MAX_BYTES, stream, write)
+    }
+
+    /// As [`Outputs::append`], for callers who should not wait: they have more room.
+    #[inline]
+    pub fn append_at_once<R>(&mut self, stream: Stream, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        self.append_below(MAX_BYTES_AT_ONCE, stream, write)
+    }
+
+    #[inline]
+    fn append_below<R>(&mut self, most: usize, stream: Stream, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        if self.pending.bytes.len() >= most {
             self.shared.work.notify_one();
-            self.shared.written.wait_while(&mut self.pending, |pending| pending.bytes.len() >= MAX_BYTES);
+            self.shared.written.wait_while(&mut self.pending, |pending| pending.bytes.len() >= most);
             self.was_empty |= self.pending.bytes.is_empty();
         }
         let Pending { bytes, runs, .. } = &mut *self.pending;

@@ -79,19 +79,39 @@ fn a_broken_output_is_given_up_and_the_other_goes_on() {
     assert_eq!(stderr.text(), "still here");
 }
 
+/// Waits for a reader of each piece.
+struct Slow(mpsc::SyncSender<Vec<u8>>);
+
+impl Write for Slow {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send(bytes.to_vec()).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn printed_lines_do_not_wait_for_a_slow_reader() {
+    let (sender, receiver) = mpsc::sync_channel::<Vec<u8>>(0);
+    let stdio = shared(Streams { stdout: Box::new(Slow(sender)), ..Streams::none() });
+    let line = [b'x'; 1 << 16];
+    // On this thread, which reads only later.
+    for _ in 0..256 {
+        stdio.0.outputs().append_at_once(Stream::Stdout, |bytes| bytes.extend_from_slice(&line));
+    }
+    assert!(stdio.0.is_full());
+    let mut got = 0;
+    while got < 256 << 16 {
+        got += receiver.recv().unwrap().len();
+    }
+    stdio.0.flush();
+}
+
 #[test]
 fn writers_wait_while_the_buffer_is_full() {
     let (sender, receiver) = mpsc::sync_channel::<Vec<u8>>(0);
-    struct Slow(mpsc::SyncSender<Vec<u8>>);
-    impl Write for Slow {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.send(bytes.to_vec()).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
     let stdio = shared(Streams { stdout: Box::new(Slow(sender)), ..Streams::none() });
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -70,7 +70,11 @@ pub struct LlvmRun {
     environment: Vec<Vec<u8>>,
     ports: u32,
     server: Options,
+    prepare: Option<Box<Prepare>>,
 }
+
+/// Looks at the server before the program starts, and gives more arguments.
+type Prepare = dyn FnOnce(&LlvmServer) -> Vec<Vec<u8>> + Send;
 
 impl LlvmRun {
     /// `main` in every lane of the grid, without arguments and variables.
@@ -81,6 +85,7 @@ impl LlvmRun {
             environment: Vec::new(),
             ports: DEFAULT_PORTS,
             server: Options::default(),
+            prepare: None,
         }
     }
 
@@ -113,6 +118,18 @@ impl LlvmRun {
     #[must_use]
     pub fn server(mut self, options: Options) -> Self {
         self.server = options;
+        self
+    }
+
+    /// Calls `register` with the server before the program starts, if it makes calls at all: there functions are
+    /// registered for its host calls ([`LlvmServer::register`]). What `register` gives follows the other arguments,
+    /// so that the program can be told what to call the functions by.
+    #[must_use]
+    pub fn host_functions<A: Into<Vec<u8>>>(
+        mut self,
+        register: impl FnOnce(&LlvmServer) -> Vec<A> + Send + 'static,
+    ) -> Self {
+        self.prepare = Some(Box::new(|server| register(server).into_iter().map(Into::into).collect()));
         self
     }
 }
@@ -176,7 +193,7 @@ impl LlvmProgram {
     ///
     /// # Errors
     /// [`Error::Launch`] when a kernel fails, and others when the program cannot be started.
-    pub fn run(self, run: LlvmRun) -> Result<End, Error> {
+    pub fn run(self, mut run: LlvmRun) -> Result<End, Error> {
         run.grid.check()?;
         let (events, happened) = mpsc::channel();
         let memory = self.port_memory(run.ports)?;
@@ -190,6 +207,9 @@ impl LlvmProgram {
             }
             None => None,
         };
+        if let (Some(server), Some(prepare)) = (&server, run.prepare.take()) {
+            run.arguments.extend(prepare(server));
+        }
         let constructors = self.constructors()?;
         if self.code.variable(CLOCK_SYMBOL).map_err(Error::Device)?.is_some() {
             let frequency = self.code.clock_hz().to_le_bytes();

@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 
 const WRITE: u32 = 2;
 const EXIT: u32 = 1;
+const HOST_CALL: u32 = 12;
 const ABORT: u32 = 13;
 
 /// A wave of one lane.
@@ -306,6 +307,31 @@ fn programs_end_early() {
         let (program, _) = program(Version::Llvm20, &lists(), kernels);
         assert_eq!(program.run(LlvmRun::new(Grid::new(1, 1))).unwrap(), expected);
     }
+}
+
+#[test]
+fn programs_call_functions_that_are_registered() {
+    let main = kernel(|calls, arguments| {
+        let function = strings(arguments[1])[1].parse().unwrap();
+        let mut port = calls.open(calls.opcode(HOST_CALL));
+        port.send_bytes(b"twice ");
+        port.send(&[function]);
+        let mut result = [0];
+        port.receive(&mut result);
+        port.close();
+        or_into(arguments[3], result[0]);
+    });
+    let nothing = || kernel(|_, _| ());
+    let kernels = [("_begin", nothing()), ("_start", main), ("_end", nothing())];
+    let (program, _) = program(Version::Llvm20, &lists(), kernels);
+    let run = LlvmRun::new(Grid::new(1, 1)).args(["name"]).host_functions(|server| {
+        let function = server.register(|bytes| {
+            assert_eq!(bytes, b"twice ");
+            42
+        });
+        vec![function.to_string()]
+    });
+    assert_eq!(program.run(run).unwrap(), End::Exited(42));
 }
 
 #[test]
