@@ -37,19 +37,32 @@ impl<'a> Lines<'a> {
         usize::from(self.doorbell.argument_words)
     }
 
-    /// Argument word `i` of the lane of rank `rank`. Its top bit travels in the meta word.
-    #[inline(always)]
-    fn word(&self, rank: u32, i: usize) -> u64 {
-        let pair = &self.pairs[i.div_ceil(2) * self.lanes() as usize + rank as usize];
-        let word = if i > 0 && i.is_multiple_of(2) { pair[1] } else { pair[0] };
-        let meta = self.pairs[rank as usize][1];
-        word & PAYLOAD | (meta << (63 - TAG_BITS as usize - i)) & !PAYLOAD
-    }
-
     /// The first `N` argument words of the lane of rank `rank`; those that the packet does not have are zero.
     #[inline(always)]
     pub fn words<const N: usize>(&self, rank: u32) -> [u64; N] {
-        core::array::from_fn(|i| if i < self.argument_words() { self.word(rank, i) } else { 0 })
+        let (count, lanes) = (self.argument_words().min(N), self.lanes() as usize);
+        let mut words = [0; N];
+        if count == 0 {
+            return words;
+        }
+        // Word 0 shares its pair with the meta word, where the top bits travel that laps displace.
+        let [first, meta] = self.pairs[rank as usize];
+        words[0] = first & PAYLOAD;
+        for pair in 1..=count / 2 {
+            let [a, b] = self.pairs[pair * lanes + rank as usize];
+            words[2 * pair - 1] = a & PAYLOAD;
+            if 2 * pair < count {
+                words[2 * pair] = b & PAYLOAD;
+            }
+        }
+        // Seldom any is set.
+        let tops = meta >> TAG_BITS & ((1 << count) - 1);
+        if tops != 0 {
+            for (i, word) in words.iter_mut().enumerate() {
+                *word |= tops >> i << 63;
+            }
+        }
+        words
     }
 
     /// What the lane of rank `rank` says of itself.
@@ -66,22 +79,46 @@ impl<'a> Lines<'a> {
 /// The answer to one lane's call, whose result travels in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneReply {
-    /// Result words.
-    pub words: [u64; MAX_WORDS],
-    /// How the call ended.
-    pub status: Status,
+    words: [u64; MAX_WORDS],
+    /// Result words that count.
+    count: u8,
+    /// How the call ended, as it travels.
+    status: u64,
 }
 
 impl LaneReply {
     /// No result.
-    pub const NONE: Self = Self { words: [0; MAX_WORDS], status: Status::Ok };
+    pub const NONE: Self = Self { words: [0; MAX_WORDS], count: 0, status: Status::Ok.to_bits() };
+
+    /// How the call ended.
+    pub fn status(&self) -> Status {
+        Status::from_bits(self.status)
+    }
+
+    /// [`Status::to_bits`] of how the call ended.
+    #[inline(always)]
+    pub fn status_bits(&self) -> u64 {
+        self.status
+    }
+
+    #[inline(always)]
+    fn fail(&mut self, error: CallError) {
+        self.count = 0;
+        self.status = Status::Error(error).to_bits();
+    }
+
+    /// Result words.
+    #[inline(always)]
+    pub fn result(&self) -> &[u64] {
+        &self.words[..usize::from(self.count).min(MAX_WORDS)]
+    }
 }
 
 impl Reply for LaneReply {
     fn words(&mut self, words: &[u64]) {
         let count = words.len().min(MAX_WORDS);
         self.words[..count].copy_from_slice(&words[..count]);
-        self.words[count..].fill(0);
+        self.count = count as u8;
     }
 
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), CallError> {
@@ -111,7 +148,7 @@ impl<'a> Calls<'a> {
         (rank < self.lines.lanes()).then(|| {
             self.begun += 1;
             // What it gets if the handler forgets it.
-            self.replies[rank as usize].status = Status::Error(CallError::Malformed);
+            self.replies[rank as usize].fail(CallError::Malformed);
             rank
         })
     }
@@ -152,10 +189,10 @@ impl<'a> Calls<'a> {
         match result {
             Ok(result) => {
                 result.to_words(&mut reply.words[..R::WORDS]);
-                reply.words[R::WORDS..].fill(0);
-                reply.status = Status::Ok;
+                reply.count = R::WORDS as u8;
+                reply.status = Status::Ok.to_bits();
             }
-            Err(error) => reply.status = Status::Error(error),
+            Err(error) => reply.fail(error),
         }
     }
 
@@ -163,7 +200,7 @@ impl<'a> Calls<'a> {
     pub fn panicked(&mut self) {
         if let Some(reply) = (self.begun as usize).checked_sub(1).and_then(|rank| self.replies.get_mut(rank))
         {
-            reply.status = Status::Error(CallError::Panicked);
+            reply.fail(CallError::Panicked);
         }
     }
 
@@ -175,7 +212,7 @@ impl<'a> Calls<'a> {
             let request = Request { words, bytes: &[], reply_capacity: 0, caller: self.caller(rank) };
             let mut reply = LaneReply::NONE;
             if let Err(error) = service.call(method, request, &mut reply) {
-                reply = LaneReply { status: Status::Error(error), ..LaneReply::NONE };
+                reply.fail(error);
             }
             self.replies[rank as usize] = reply;
         }
@@ -337,9 +374,9 @@ mod tests {
             calls.answer(rank, arguments.map(|(first, .., last)| (first, last)));
         }
         calls.panicked();
-        assert_eq!(replies[1].words[..3], [word(1, 0), word(1, 4), 0]);
-        assert_eq!(replies[1].status, Status::Ok);
-        assert_eq!(replies[2].status, Status::Error(CallError::Panicked));
+        assert_eq!(replies[1].result(), [word(1, 0), word(1, 4)]);
+        assert_eq!(replies[1].status(), Status::Ok);
+        assert_eq!(replies[2].status(), Status::Error(CallError::Panicked));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What the host passes to every kernel besides the kernel's own arguments.
 
-use crate::layout::{Layout, Places, SLOT_STATE_BYTES};
+use crate::layout::{SLOT_STATE_BYTES, Sizes};
 
 /// First kernel argument of every hostcall kernel, by value. Addresses are the device's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,14 +12,12 @@ pub struct LaunchParams {
     pub epoch: u32,
     /// Number of the launch, unique for the channel, from 1.
     pub launch: u64,
-    /// The channel's shared memory ([`Layout::words`] words); 0 when the launch has no channel.
+    /// The channel's shared memory ([`Layout::words`](crate::layout::Layout::words) words); 0 when the launch has no channel.
     pub region: u64,
     /// Array of [`crate::layout::SlotStateWords`], one a slot, in memory of the device.
     pub states: u64,
     /// The channel's sizes.
-    pub layout: Layout,
-    /// [`Layout::places`] of them.
-    pub places: Places,
+    pub sizes: Sizes,
     /// Slot of the first wave; wave `w` of the launch has slot `slot_base + w`.
     pub slot_base: u32,
     /// Waves that can be resident: slots that the launch has.

@@ -223,6 +223,22 @@ pub struct Places {
     pub words: u32,
 }
 
+/// A layout with the places that follow from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Sizes {
+    /// The sizes that were chosen.
+    pub layout: Layout,
+    /// Their [`Layout::places`].
+    pub places: Places,
+}
+
+impl From<Layout> for Sizes {
+    fn from(layout: Layout) -> Self {
+        Self { layout, places: layout.places() }
+    }
+}
+
 impl Places {
     /// Word of a slot's doorbell.
     #[inline(always)]

@@ -3,47 +3,53 @@
 use crate::primitive::{AtomicU64, Ordering};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 use hostcall_abi::layout::LINE_WORDS;
-use hostcall_abi::layout::{CANCEL_WORDS, Layout, Places, header};
+use hostcall_abi::layout::{CANCEL_WORDS, Layout, Places, Sizes, header};
+
+/// The sizes as a [`Region`] has them: on NVIDIA in registers, since a kernel's parameters have no address there.
+#[cfg(target_arch = "nvptx64")]
+pub type SizesOf<'m> = Sizes;
+/// The sizes as a [`Region`] has them.
+#[cfg(not(target_arch = "nvptx64"))]
+pub type SizesOf<'m> = &'m Sizes;
 
 /// A view of a channel's shared memory (invariant REGION).
 #[derive(Clone, Copy)]
 pub struct Region<'m> {
     words: &'m [AtomicU64],
-    layout: Layout,
-    places: Places,
+    sizes: SizesOf<'m>,
 }
 
 impl<'m> Region<'m> {
     /// A view of `words`. `None` when there are fewer words than the layout has.
-    pub fn new(words: &'m [AtomicU64], layout: Layout) -> Option<Self> {
-        (words.len() >= layout.words()).then_some(Self { words, layout, places: layout.places() })
+    pub fn new(words: &'m [AtomicU64], sizes: SizesOf<'m>) -> Option<Self> {
+        (words.len() >= sizes.places.words as usize).then_some(Self { words, sizes })
     }
 
     /// A view of the memory at `address`.
     ///
     /// # Safety
-    /// REGION: `layout.words()` words at `address` (a multiple of 64) are mapped for `'m` and accessed only
-    /// atomically, `layout` passed [`Layout::check`], and `places` are its [`Layout::places`].
+    /// REGION: `places.words` words at `address` (a multiple of 64) are mapped for `'m` and accessed only
+    /// atomically, and the layout passed [`Layout::check`] and gave the places.
     #[cfg(not(loom))]
     #[inline(always)]
-    pub unsafe fn from_address(address: u64, layout: Layout, places: Places) -> Self {
+    pub unsafe fn from_address(address: u64, sizes: SizesOf<'m>) -> Self {
         // SAFETY: the caller promises REGION, and `AtomicU64` has `u64`'s layout.
         let words = unsafe {
-            core::slice::from_raw_parts(address as usize as *const AtomicU64, places.words as usize)
+            core::slice::from_raw_parts(address as usize as *const AtomicU64, sizes.places.words as usize)
         };
-        Self { words, layout, places }
+        Self { words, sizes }
     }
 
     /// The channel's sizes.
     #[inline(always)]
     pub fn layout(&self) -> &Layout {
-        &self.layout
+        &self.sizes.layout
     }
 
     /// Where the slots' places are.
     #[inline(always)]
     pub fn places(&self) -> &Places {
-        &self.places
+        &self.sizes.places
     }
 
     #[inline(always)]
@@ -82,13 +88,13 @@ impl<'m> Region<'m> {
     #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     #[inline(always)]
     pub(crate) fn post_bell_line(&self, line: usize) -> &'m [AtomicU64; LINE_WORDS] {
-        self.words_at(self.places.post_bell((line * LINE_WORDS) as u32))
+        self.words_at(self.sizes.places.post_bell((line * LINE_WORDS) as u32))
     }
 
     #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     #[inline(always)]
     pub(crate) fn doorbell_line(&self, line: usize) -> &'m [AtomicU64; LINE_WORDS] {
-        self.words_at(self.places.doorbell((line * LINE_WORDS) as u32))
+        self.words_at(self.sizes.places.doorbell((line * LINE_WORDS) as u32))
     }
 
     /// Whether the host serves no more.
@@ -153,8 +159,7 @@ mod shared_memory {
         words: NonNull<AtomicU64>,
         #[cfg(loom)]
         words: alloc::vec::Vec<AtomicU64>,
-        layout: Layout,
-        places: Places,
+        sizes: Sizes,
         #[cfg(not(loom))]
         owner: Owner,
     }
@@ -181,7 +186,7 @@ mod shared_memory {
             // SAFETY: the size is not zero, since every layout has a header.
             let words = unsafe { alloc::alloc::alloc_zeroed(size) } as *mut AtomicU64;
             let Some(words) = NonNull::new(words) else { alloc::alloc::handle_alloc_error(size) };
-            let memory = Self { words, layout, places: layout.places(), owner: Owner::Heap };
+            let memory = Self { words, sizes: layout.into(), owner: Owner::Heap };
             memory.write_header();
             memory
         }
@@ -200,7 +205,7 @@ mod shared_memory {
         #[cfg(not(loom))]
         pub unsafe fn from_parts(words: NonNull<u64>, layout: Layout, owner: Box<dyn Send + Sync>) -> Self {
             let owner = Owner::Other(owner);
-            let memory = Self { words: words.cast(), layout, places: layout.places(), owner };
+            let memory = Self { words: words.cast(), sizes: layout.into(), owner };
             memory.write_header();
             memory
         }
@@ -209,13 +214,13 @@ mod shared_memory {
         #[cfg(loom)]
         pub fn allocate(layout: Layout) -> Self {
             let words = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
-            let memory = Self { words, layout, places: layout.places() };
+            let memory = Self { words, sizes: layout.into() };
             memory.write_header();
             memory
         }
 
         fn write_header(&self) {
-            for (i, word) in self.layout.header().into_iter().enumerate() {
+            for (i, word) in self.sizes.layout.header().into_iter().enumerate() {
                 self.region().word(i as u32).store(word, Ordering::Relaxed);
             }
         }
@@ -225,10 +230,11 @@ mod shared_memory {
         pub fn region(&self) -> Region<'_> {
             #[cfg(not(loom))]
             // SAFETY: the words were made with `layout.words()` words and live as long as `self`.
-            let words = unsafe { core::slice::from_raw_parts(self.words.as_ptr(), self.layout.words()) };
+            let words =
+                unsafe { core::slice::from_raw_parts(self.words.as_ptr(), self.sizes.places.words as usize) };
             #[cfg(loom)]
             let words = &self.words[..];
-            Region { words, layout: self.layout, places: self.places }
+            Region { words, sizes: &self.sizes }
         }
 
         /// The memory's address in this process.
@@ -243,7 +249,9 @@ mod shared_memory {
         fn drop(&mut self) {
             if let Owner::Heap = self.owner {
                 // SAFETY: `allocate` made it with this layout.
-                unsafe { alloc::alloc::dealloc(self.words.as_ptr().cast(), Self::heap_layout(&self.layout)) };
+                unsafe {
+                    alloc::alloc::dealloc(self.words.as_ptr().cast(), Self::heap_layout(&self.sizes.layout))
+                };
             }
         }
     }
@@ -255,7 +263,7 @@ pub use shared_memory::SharedMemory;
 impl Region<'_> {
     /// Checks the header that the other side wrote: magic, version and sizes.
     pub fn header_fits(&self) -> bool {
-        let header = self.layout.header();
+        let header = self.sizes.layout.header();
         (0..header.len()).all(|i| self.word(i as u32).load(Ordering::Relaxed) == header[i])
     }
 }

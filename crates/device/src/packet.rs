@@ -19,7 +19,7 @@ const POLLS_A_RING: u32 = 1 << 16;
 pub(crate) fn region(here: Here) -> Region<'static> {
     let params = here.params();
     // SAFETY: REGION: the host keeps the channel mapped while a launch runs, and checked its layout.
-    unsafe { Region::from_address(target::global(params.region) as u64, params.layout, params.places) }
+    unsafe { Region::from_address(target::global(params.region) as u64, target::sizes(params)) }
 }
 
 /// A slot of the channel.

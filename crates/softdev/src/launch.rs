@@ -220,10 +220,10 @@ impl Grid {
                 params.workgroup_memory_bytes
             ));
         }
-        if params.region != 0 && params.layout.lanes < config.wave_size {
+        if params.region != 0 && params.sizes.layout.lanes < config.wave_size {
             return Err(format!(
                 "the channel is laid out for waves of {} lanes, and this device's have {}",
-                params.layout.lanes, config.wave_size
+                params.sizes.layout.lanes, config.wave_size
             ));
         }
         Ok(Grid { workgroups, count: count as u64, size, lanes, waves })

@@ -91,9 +91,24 @@ impl Answer {
     /// Answers every lane, by rank.
     #[inline]
     pub fn lanes_with(&self, region: Region<'_>, replies: &[LaneReply]) {
-        for (rank, reply) in (0..self.lanes()).zip(replies) {
-            let words = if reply.status == Status::Ok { &reply.words[..] } else { &[] };
-            self.lane(region, rank, reply.status, words);
+        if self.result_words() > 1 {
+            for (rank, reply) in (0..self.lanes()).zip(replies) {
+                self.lane(region, rank, reply.status(), reply.result());
+            }
+            return;
+        }
+        // Most calls: a pair a lane, one after the other.
+        let mut laps = u64::from(self.reply_laps[0]) | u64::from(self.reply_laps[1]) << 32;
+        let pairs = region.pairs(region.places().reply(self.slot), usize::from(self.lanes));
+        for (pair, reply) in pairs.iter().zip(replies) {
+            let word = match reply.result() {
+                [word, ..] if self.result_words == 1 => *word,
+                _ => 0,
+            };
+            let lap = laps & 1 == 0;
+            laps >>= 1;
+            let meta = reply.status_bits() | word >> 63 << TAG_BITS;
+            store_pair(pair, [with_lap(word, lap), with_lap(meta, lap)]);
         }
     }
 

@@ -170,7 +170,7 @@ impl Scanner {
     }
 
     /// Takes the call of a slot that [`Scanner::rung`] named.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, region: Region<'_>, slot: u32, packet: &mut Packet) -> Take {
         let index = self.index(slot);
         let (line, bit) = (index / LINE_WORDS, 1u8 << (index % LINE_WORDS));

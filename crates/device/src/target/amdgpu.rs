@@ -3,7 +3,7 @@
 
 use core::arch::amdgpu as intrinsics;
 use hostcall_abi::launch::LaunchParams;
-use hostcall_abi::layout::SLOT_STATE_BYTES;
+use hostcall_abi::layout::{SLOT_STATE_BYTES, Sizes};
 
 unsafe extern "unadjusted" {
     #[link_name = "llvm.readsteadycounter"]
@@ -34,6 +34,12 @@ pub(crate) fn block_index() -> u64 {
 
 pub(crate) fn block_count() -> u64 {
     u64::from(packet_field::<u32>(PACKET_GRID_SIZE_X) / here().lanes_in_workgroup())
+}
+
+/// The channel's sizes, where the parameters keep them.
+#[inline(always)]
+pub(crate) fn sizes(params: &'static LaunchParams) -> &'static Sizes {
+    &params.sizes
 }
 
 /// Lanes of a wave, one bit a lane.

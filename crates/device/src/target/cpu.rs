@@ -7,7 +7,7 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 use hostcall_abi::cpu::{CpuLane, CpuOperations, ENTRY_DONE, ENTRY_EXITED, ENTRY_PANICKED};
 use hostcall_abi::launch::LaunchParams;
-use hostcall_abi::layout::SLOT_STATE_BYTES;
+use hostcall_abi::layout::{SLOT_STATE_BYTES, Sizes};
 use std::boxed::Box;
 use std::string::{String, ToString};
 use std::sync::Once;
@@ -207,6 +207,12 @@ impl Here {
     pub fn unwinding(self) -> bool {
         std::thread::panicking()
     }
+}
+
+/// The channel's sizes, where the parameters keep them.
+#[inline(always)]
+pub(crate) fn sizes(params: &'static LaunchParams) -> &'static Sizes {
+    &params.sizes
 }
 
 /// Lanes of a wave, one bit a lane.

@@ -4,7 +4,7 @@
 
 use core::arch::{asm, global_asm};
 use hostcall_abi::launch::{LAUNCH_PARAMS_BYTES, LaunchParams, shared_bytes};
-use hostcall_abi::layout::SLOT_STATE_BYTES;
+use hostcall_abi::layout::{SLOT_STATE_BYTES, Sizes};
 
 global_asm!(".extern .shared .align 64 .b8 hostcall_shared[];");
 
@@ -104,6 +104,12 @@ pub(crate) fn block_index() -> u64 {
 #[inline(always)]
 pub(crate) fn block_count() -> u64 {
     u64::from(llvm_nctaid_x())
+}
+
+/// The channel's sizes.
+#[inline(always)]
+pub(crate) fn sizes(params: LaunchParams) -> Sizes {
+    params.sizes
 }
 
 /// Lanes of a wave, one bit a lane.
