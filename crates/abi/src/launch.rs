@@ -79,8 +79,8 @@ pub struct KernelInfo {
     pub default_lanes: u64,
     /// Bytes of workgroup memory that the kernel asks for.
     pub workgroup_memory_bytes: u64,
-    /// Zero.
-    pub reserved: u64,
+    /// Most lanes that a workgroup may have; 0 for as many as devices take.
+    pub max_lanes: u64,
 }
 
 /// Name of the kernel that a program's `#[main]` makes.

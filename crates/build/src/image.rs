@@ -1,6 +1,6 @@
 use crate::package::Package;
 use crate::{BuildError, Target};
-use hostcall_abi::launch::{KERNEL_INFO_SYMBOL_PREFIX, MAIN_KERNEL};
+use hostcall_abi::launch::{KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, MAIN_KERNEL};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -74,23 +74,43 @@ fn kernel_names(image: &[u8]) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// PTX whose every kernel says that its workgroups have up to 1024 lanes, as a grid allows on every device.
-/// Without that, NVIDIA's compiler may give a lane up to 255 registers, of which a multiprocessor has enough
-/// for 256 lanes, and larger workgroups cannot start. One workgroup a multiprocessor is enough: without that
-/// it may aim at two, with half of the registers.
+/// PTX whose every kernel says how many lanes its workgroups have at most: what it was written with, or 1024, as a
+/// grid allows on every device. Without that, NVIDIA's compiler may give a lane up to 255 registers, of which a
+/// multiprocessor has enough for 256 lanes, and larger workgroups cannot start. One workgroup a multiprocessor is
+/// enough: without that it may aim at two, with half of the registers.
 fn bound_lanes(ptx: &[u8]) -> Vec<u8> {
-    const MOST_LANES: &[u8] = b".maxntid 1024, 1, 1\n.minnctapersm 1\n";
     let mut bounded = Vec::with_capacity(ptx.len() + 4096);
-    let mut in_parameters = false;
+    let mut entry = None;
     for line in ptx.split_inclusive(|byte| *byte == b'\n') {
         bounded.extend(line);
-        in_parameters |= line.starts_with(b".visible .entry ") || line.starts_with(b".entry ");
-        if in_parameters && line.trim_ascii_end().ends_with(b")") {
-            bounded.extend(MOST_LANES);
-            in_parameters = false;
+        let text = std::str::from_utf8(line).unwrap_or_default();
+        if let Some((_, rest)) = text.split_once(".entry ") {
+            entry = rest.split('(').next().map(str::trim);
+        }
+        if let Some(name) = entry
+            && text.trim_end().ends_with(')')
+        {
+            let lanes = name.strip_prefix(KERNEL_SYMBOL_PREFIX).and_then(|name| max_lanes(ptx, name));
+            bounded.extend(format!(".maxntid {}, 1, 1\n.minnctapersm 1\n", lanes.unwrap_or(1024)).bytes());
+            entry = None;
         }
     }
     bounded
+}
+
+/// [`KernelInfo::max_lanes`] of a kernel in PTX, where it is not 0. PTX leaves zeros at a variable's end out.
+fn max_lanes(ptx: &[u8], name: &str) -> Option<u64> {
+    let symbol = format!(" {KERNEL_INFO_SYMBOL_PREFIX}{name}[");
+    let at = ptx.windows(symbol.len()).position(|window| window == symbol.as_bytes())?;
+    let line = ptx[at..].split(|byte| *byte == b'\n').next()?;
+    let (_, values) = std::str::from_utf8(line).ok()?.split_once('{')?;
+    let values =
+        values.trim_end_matches(['}', ';', ' ']).split(',').map(|value| value.trim().parse::<u8>().ok());
+    let info: Vec<u8> = values.collect::<Option<_>>()?;
+    let field = std::mem::offset_of!(KernelInfo, max_lanes);
+    let lanes =
+        (0..8).fold(0, |lanes, i| lanes | u64::from(info.get(field + i).copied().unwrap_or(0)) << (8 * i));
+    (lanes != 0).then_some(lanes)
 }
 
 #[cfg(test)]
@@ -105,6 +125,15 @@ mod tests {
         let expected =
             ptx.replace("a_0\n)\n", &format!("a_0\n{bound}")).replace("b()\n", &format!("b({bound}"));
         assert_eq!(String::from_utf8(bound_lanes(ptx.as_bytes())).unwrap(), expected);
+    }
+
+    #[test]
+    fn kernels_are_bounded_by_what_they_say() {
+        let zeros = "0, ".repeat(56);
+        let info = format!(".visible .global .align 8 .b8 hostcall_kernel_info_a[64] = {{{zeros}0, 1}};\n");
+        let ptx = format!("{info}.visible .entry hostcall_kernel_a()\n{{\n}}\n");
+        let bounded = String::from_utf8(bound_lanes(ptx.as_bytes())).unwrap();
+        assert_eq!(bounded, ptx.replace("a()\n", "a()\n.maxntid 256, 1, 1\n.minnctapersm 1\n"));
     }
 
     #[test]

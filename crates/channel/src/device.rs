@@ -222,12 +222,18 @@ impl<'m> Slot<'m> {
         glance.post_position != self.get(&self.state.post_position_told)
     }
 
+    /// Whether the ring has room for `entries` places, as far as the device knows.
+    #[inline(always)]
+    pub fn has_room(&self, glance: Glance, entries: u32) -> bool {
+        let used = glance.post_position.wrapping_sub(glance.post_tail_seen);
+        used.saturating_add(entries) <= self.region.layout().ring_entries
+    }
+
     /// The leader's part of a post: reserves `entries` places in the ring and returns the first, or `None`
     /// while the host has not made room.
     #[inline(always)]
     pub fn reserve_posts(&self, glance: Glance, entries: u32) -> Option<u32> {
-        let used = glance.post_position.wrapping_sub(glance.post_tail_seen);
-        if used.saturating_add(entries) > self.region.layout().ring_entries {
+        if !self.has_room(glance, entries) {
             return None;
         }
         self.set(&self.state.first[POST_POSITION], glance.post_position.wrapping_add(entries));

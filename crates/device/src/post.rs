@@ -39,6 +39,55 @@ pub fn post_words(service: u16, extra: u32, words: &[u64]) -> Result<(), CallErr
 
 #[inline(always)]
 fn put<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST_WORDS]) -> Result<(), CallError> {
+    if target::IN_STEP {
+        return if put_in_step::<N>(service, extra, payload) {
+            Ok(())
+        } else {
+            put_as_group::<N>(service, extra, payload)
+        };
+    }
+    put_as_group::<N>(service, extra, payload)
+}
+
+/// The post of a whole wave whose ring has room, where the lanes of a wave run in step: each looks at the slot itself,
+/// so that all that differs between posts is the position. Whether it was that.
+#[inline(always)]
+fn put_in_step<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST_WORDS]) -> bool {
+    let entries = const { PostHead::entries_for(N) as u32 };
+    let here = target::here();
+    let (wave, rank) = (here.wave_lanes(), here.lane_index());
+    if here.converge(0) != wave {
+        return false;
+    }
+    let slot = packet::current(here);
+    let glance = slot.glance();
+    let count = wave.count_ones();
+    let room = slot.has_room(glance, count * entries);
+    // Every lane has looked before the leader writes, and it has written before any looks again.
+    here.sync(wave);
+    if !room {
+        return false;
+    }
+    if rank == 0 {
+        slot.reserve_posts(glance, count * entries);
+    }
+    here.sync(wave);
+    let head = PostHead { service, lane: rank as u8, words: N as u8, extra };
+    slot.write_post(glance.post_position.wrapping_add(rank * entries), head, &payload);
+    if rank == 0 {
+        let end = glance.post_position.wrapping_add(count * entries);
+        slot.ring_post_bell(target::bell_clock(), target::BELL_QUIET, end);
+    }
+    true
+}
+
+/// The post of any part of a wave.
+#[cfg_attr(any(target_arch = "nvptx64", target_arch = "amdgpu"), inline(never))]
+fn put_as_group<const N: usize>(
+    service: u16,
+    extra: u32,
+    payload: [u64; MAX_POST_WORDS],
+) -> Result<(), CallError> {
     let entries = const { PostHead::entries_for(N) as u32 };
     enter(target::here())?;
     let group = Group::converge(u64::from(service) << 8 | u64::from(entries) | 1 << 63);
@@ -59,8 +108,8 @@ fn put<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST_WORDS])
         }
         return Err(CallError::Cancelled);
     }
-    let head = PostHead { service, lane: here.lane_index() as u8, words: N as u8, extra };
     let place = place as u32;
+    let head = PostHead { service, lane: here.lane_index() as u8, words: N as u8, extra };
     slot.write_post(place.wrapping_add(group.rank * entries), head, &payload);
     if group.is_leader() {
         let end = place.wrapping_add(group.count * entries);

@@ -16,6 +16,7 @@ struct Kernel {
     workgroups: TokenStream,
     lanes: TokenStream,
     workgroup_memory: TokenStream,
+    max_lanes: TokenStream,
 }
 
 /// A parameter after the lane: the name of its field in the argument block and its marker type.
@@ -32,7 +33,8 @@ pub fn kernel(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
         Some(name) => kernel_name(&name)?,
     };
     let workgroup_memory = or_default(options.value("workgroup_memory")?, 0);
-    options.finish("`name` and `workgroup_memory`")?;
+    let max_lanes = or_default(options.value("max_lanes")?, 0);
+    options.finish("`name`, `workgroup_memory` and `max_lanes`")?;
     check_function(&function)?;
     if !matches!(function.sig.output, ReturnType::Default) {
         let message = "a kernel returns nothing: write results through a `&[Global<T>]` parameter";
@@ -57,6 +59,7 @@ pub fn kernel(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
         workgroups: zero.clone(),
         lanes: zero,
         workgroup_memory,
+        max_lanes,
         function,
     })
 }
@@ -67,7 +70,8 @@ pub fn main(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let workgroups = or_default(options.value("workgroups")?, 1);
     let lanes = or_default(options.value("lanes")?, 1);
     let workgroup_memory = or_default(options.value("workgroup_memory")?, 0);
-    options.finish("`workgroups`, `lanes` and `workgroup_memory`")?;
+    let max_lanes = or_default(options.value("max_lanes")?, 0);
+    options.finish("`workgroups`, `lanes`, `workgroup_memory` and `max_lanes`")?;
     check_function(&function)?;
     let ident = &function.sig.ident;
     let call = match function.sig.inputs.len() {
@@ -81,7 +85,16 @@ pub fn main(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     // The span makes rustc point at the return type when it is neither `()` nor `i32`.
     let body = quote_spanned!(function.sig.output.span()=> __hostcall::finish_main(#call));
     let name = "main".to_owned(); // `hostcall_abi::launch::MAIN_KERNEL`
-    expand(Kernel { name, parameters: vec![], body, workgroups, lanes, workgroup_memory, function })
+    expand(Kernel {
+        name,
+        parameters: vec![],
+        body,
+        workgroups,
+        lanes,
+        workgroup_memory,
+        max_lanes,
+        function,
+    })
 }
 
 fn or_default(value: Option<Expr>, default: u64) -> TokenStream {
@@ -153,7 +166,7 @@ fn parameter(index: usize, input: &FnArg) -> Result<Parameter> {
 }
 
 fn expand(kernel: Kernel) -> Result<TokenStream> {
-    let Kernel { function, name, parameters, body, workgroups, lanes, workgroup_memory } = kernel;
+    let Kernel { function, name, parameters, body, workgroups, lanes, workgroup_memory, max_lanes } = kernel;
     let (visibility, ident) = (&function.vis, &function.sig.ident);
     let (docs, attributes): (Vec<&Attribute>, Vec<&Attribute>) =
         function.attrs.iter().partition(|attribute| attribute.path().is_ident("doc"));
@@ -219,7 +232,7 @@ fn expand(kernel: Kernel) -> Result<TokenStream> {
                 default_workgroups: #workgroups,
                 default_lanes: #lanes,
                 workgroup_memory_bytes: #workgroup_memory,
-                reserved: 0,
+                max_lanes: #max_lanes,
             };
 
             #[unsafe(no_mangle)]

@@ -28,8 +28,9 @@ fn expanded(result: syn::Result<proc_macro2::TokenStream>) -> TokenStream {
 /// ```
 ///
 /// The first parameter is `&Lane`. The others are numbers, `&[T]` or `&T` where `T` is `Plain`; what lanes
-/// write goes through `&[Global<T>]`. Options: `name = "text"` (else the function's name) and
-/// `workgroup_memory = BYTES`.
+/// write goes through `&[Global<T>]`. Options: `name = "text"` (else the function's name),
+/// `workgroup_memory = BYTES`, and `max_lanes = N`: launches with larger workgroups are refused, and an NVIDIA GPU,
+/// whose registers a workgroup's lanes share, gives each lane more of them (64 where 1024 lanes must fit).
 #[proc_macro_attribute]
 pub fn kernel(options: TokenStream, item: TokenStream) -> TokenStream {
     expanded(kernel::kernel(options.into(), item.into()))
@@ -39,7 +40,7 @@ pub fn kernel(options: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// The function takes nothing or `&Lane` and returns nothing or an `i32`; a value other than 0 ends the
 /// program with that exit code. Options: `workgroups = N` and `lanes = N`, the grid when the command line
-/// names none (1 and 1 if absent), and `workgroup_memory = BYTES`.
+/// names none (1 and 1 if absent), `workgroup_memory = BYTES` and `max_lanes = N`, as for a [`macro@kernel`].
 #[proc_macro_attribute]
 pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
     expanded(kernel::main(options.into(), item.into()))

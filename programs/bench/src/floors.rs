@@ -7,7 +7,7 @@ use hostcall_device::{Global, Lane, kernel};
 const LAP: u64 = 1 << 63;
 
 /// A lane flips a flag in host memory and waits until the host has flipped it back, `count` times.
-#[kernel]
+#[kernel(max_lanes = 256)]
 pub fn flag_ping_pong(
     lane: &Lane,
     request: &[Global<u64>],
@@ -29,7 +29,7 @@ const LOADS: usize = 4;
 
 /// As [`flag_ping_pong`], but the next look at the reply begins before the last one's answer has come:
 /// `apart` ticks after it.
-#[kernel]
+#[kernel(max_lanes = 256)]
 pub fn overlapped_ping_pong(
     lane: &Lane,
     request: &[Global<u64>],
@@ -63,7 +63,7 @@ pub fn overlapped_ping_pong(
 }
 
 /// Each lane of a wave stores 16 bytes and waits for 16 bytes back, each word with its flag, `count` times.
-#[kernel]
+#[kernel(max_lanes = 256)]
 pub fn pair_ping_pong(
     lane: &Lane,
     request: &[Global<u64>],
@@ -86,7 +86,7 @@ pub fn pair_ping_pong(
 /// Calls with no dispatch and no status: each wave has a doorbell, a word that counts its calls, and each
 /// lane `words` (1 or 8) words of its own in host memory and 16 bytes for the answer. The lap of call `i` is
 /// its lowest bit.
-#[kernel]
+#[kernel(max_lanes = 256)]
 pub fn bare_calls(
     lane: &Lane,
     bells: &[Global<u32>],
@@ -129,7 +129,7 @@ pub const RING_ENTRIES: usize = 1024;
 
 /// Posts with no dispatch: each wave has a ring of 16-byte entries in host memory, whose words bear the lap of
 /// the ring's pass, and the host tells in `tails`, a cache line a wave, how far it has read.
-#[kernel]
+#[kernel(max_lanes = 256)]
 pub fn bare_posts(lane: &Lane, rings: &[Global<u64>], tails: &[Global<u64>], ns: &[Global<u64>], count: u64) {
     const ENTRIES: u64 = RING_ENTRIES as u64;
     let id = lane.global_id();
@@ -154,7 +154,7 @@ pub fn bare_posts(lane: &Lane, rings: &[Global<u64>], tails: &[Global<u64>], ns:
 }
 
 /// All lanes together fill `words` with 16-byte stores, `count` times.
-#[kernel]
+#[kernel(max_lanes = 256)]
 pub fn stores(lane: &Lane, words: &[Global<u64>], ns: &[Global<u64>], count: u64) {
     let (id, step, words) = (lane.global_id(), lane.grid_lanes(), pairs(words));
     let start = lane.clock_ns();

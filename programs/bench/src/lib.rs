@@ -20,7 +20,7 @@ pub trait Bench {
 }
 
 /// `count` calls that do nothing.
-#[kernel]
+#[kernel(max_lanes = 256)]
 pub fn null_calls(lane: &Lane, ns: &[Global<u64>], failed: &[Global<u64>], count: u64) {
     let start = lane.clock_ns();
     for _ in 0..count {
@@ -33,7 +33,7 @@ pub fn null_calls(lane: &Lane, ns: &[Global<u64>], failed: &[Global<u64>], count
 
 /// Calls that do nothing, one for each value of `times`, to which each call's time goes, in a unit of which `ticks` is told
 /// how many the loop took; beside it `ns`, what they are in nanoseconds.
-#[kernel]
+#[kernel(max_lanes = 256)]
 pub fn null_call_times(lane: &Lane, ns: &[Global<u64>], ticks: &[Global<u64>], times: &[Global<u64>]) {
     let (start, first) = (lane.clock_ns(), link::ticks(lane));
     let mut before = first;
@@ -50,7 +50,7 @@ pub fn null_call_times(lane: &Lane, ns: &[Global<u64>], ticks: &[Global<u64>], t
 
 /// For each of `count` lines: tells the host in `state[0]` that the line comes, prints it, and waits until the
 /// host has seen it and says so in `state[1]`.
-#[kernel]
+#[kernel(max_lanes = 256)]
 pub fn lines_in_turn(lane: &Lane, state: &[Global<u64>], count: u64) {
     for i in 1..=count {
         state[0].set(i);
@@ -62,7 +62,7 @@ pub fn lines_in_turn(lane: &Lane, state: &[Global<u64>], count: u64) {
 }
 
 /// `count` calls of seven words with one back, checked.
-#[kernel]
+#[kernel(max_lanes = 256)]
 pub fn wide_calls(lane: &Lane, ns: &[Global<u64>], failed: &[Global<u64>], count: u64) {
     let id = lane.global_id() as u64;
     let start = lane.clock_ns();
@@ -75,7 +75,7 @@ pub fn wide_calls(lane: &Lane, ns: &[Global<u64>], failed: &[Global<u64>], count
 }
 
 /// `count` posts.
-#[kernel]
+#[kernel(max_lanes = 256)]
 pub fn posts(lane: &Lane, ns: &[Global<u64>], failed: &[Global<u64>], count: u64) {
     let start = lane.clock_ns();
     for i in 0..count {
@@ -87,7 +87,7 @@ pub fn posts(lane: &Lane, ns: &[Global<u64>], failed: &[Global<u64>], count: u64
 }
 
 /// `count` lines of three integers.
-#[kernel]
+#[kernel(max_lanes = 256)]
 pub fn lines(lane: &Lane, ns: &[Global<u64>], _failed: &[Global<u64>], count: u64) {
     let id = lane.global_id();
     let start = lane.clock_ns();

@@ -10,7 +10,7 @@ pub const FIFO_ENTRIES: usize = 1 << 16;
 /// Posts through one queue for all lanes: a lane takes its place from a counter in the GPU's memory, and
 /// writes its 16 bytes there with release order. `heads[0]` is the counter and `heads[1]` the last tail that a
 /// lane has read; `tail` the host writes.
-#[kernel]
+#[kernel(max_lanes = 256)]
 pub fn fifo(
     lane: &Lane,
     heads: &[AtomicU64],
@@ -40,7 +40,7 @@ pub fn fifo(
 }
 
 /// `count` lines of three integers by the `printf` of NVIDIA's driver, which shows them when the kernel ends.
-#[kernel]
+#[kernel(max_lanes = 256)]
 pub fn device_printf(lane: &Lane, ns: &[Global<u64>], count: u64) {
     let id = lane.global_id();
     let start = lane.clock_ns();

@@ -42,6 +42,9 @@ pub(crate) fn sizes(params: &'static LaunchParams) -> &'static Sizes {
     &params.sizes
 }
 
+/// The lanes of a wave that are together read a word as fast as one does.
+pub(crate) const IN_STEP: bool = true;
+
 /// Lanes of a wave, one bit a lane.
 pub(crate) type Mask = u64;
 

@@ -215,6 +215,9 @@ pub(crate) fn sizes(params: &'static LaunchParams) -> &'static Sizes {
     &params.sizes
 }
 
+/// Lanes run one after the other: meeting costs more than asking.
+pub(crate) const IN_STEP: bool = false;
+
 /// Lanes of a wave, one bit a lane.
 pub(crate) type Mask = u64;
 

@@ -147,7 +147,9 @@ impl LoadedKernel {
     /// When it takes some, or the grid is none.
     pub fn launch(&self, stream: &Stream, grid: Grid) -> Result<(), Error> {
         grid.check()?;
-        let expected = self.info().argument_bytes;
+        let info = self.info();
+        check_lanes(&self.name, info, &grid)?;
+        let expected = info.argument_bytes;
         if expected != 0 {
             return Err(Error::Device(format!("kernel {} takes {expected} bytes of arguments", self.name)));
         }
@@ -176,6 +178,17 @@ impl LoadedKernel {
     }
 }
 
+/// Refuses workgroups of more lanes than the kernel was written for, on every device alike.
+fn check_lanes(name: &str, info: &KernelInfo, grid: &Grid) -> Result<(), Error> {
+    let (most, lanes) = (info.max_lanes, grid.workgroup_lanes());
+    if most != 0 && lanes > most {
+        return Err(Error::Device(format!(
+            "kernel {name} takes workgroups of at most {most} lanes, not {lanes}: launch more, smaller ones"
+        )));
+    }
+    Ok(())
+}
+
 fn enqueue(
     stream: &Stream,
     name: &str,
@@ -184,6 +197,7 @@ fn enqueue(
     packed: super::arguments::Packed,
 ) -> Result<(), Error> {
     grid.check()?;
+    check_lanes(name, kernel.info(), &grid)?;
     let expected = kernel.info().argument_bytes;
     if (packed.bytes.len() as u64).abs_diff(expected) >= 8 {
         let given = packed.bytes.len();

@@ -140,7 +140,7 @@ fn kernel_info(bytes: &[u8]) -> Result<KernelInfo, String> {
             default_workgroups,
             default_lanes,
             workgroup_memory_bytes,
-            reserved,
+            max_lanes,
         ] if abi_version == u64::from(hostcall_abi::ABI_VERSION) => Ok(KernelInfo {
             magic: MAGIC,
             abi_version,
@@ -149,7 +149,7 @@ fn kernel_info(bytes: &[u8]) -> Result<KernelInfo, String> {
             default_workgroups,
             default_lanes,
             workgroup_memory_bytes,
-            reserved,
+            max_lanes,
         }),
         _ => Err("the image was made with another version of hostcall; build it again".into()),
     }
