@@ -104,6 +104,7 @@ impl Scanner {
 
 impl Ports<'_> {
     /// Begins to fetch what answering a port takes, so that its cache lines come side by side.
+    #[cfg_attr(any(not(target_arch = "x86_64"), loom), expect(unused_variables, reason = "fetches nothing"))]
     #[inline(always)]
     pub fn prefetch(&self, port: u32) {
         #[cfg(all(target_arch = "x86_64", not(loom)))]
