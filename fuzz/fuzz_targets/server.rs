@@ -145,7 +145,7 @@ impl Run {
             result_words: shape >> 3 & 7,
             check: check_of(method.schema),
             kind: [Kind::Words, Kind::Bytes, Kind::BytesMore, Kind::BytesFetch][usize::from(shape >> 6)],
-            after_posts: self.slot(slot).has_untold_posts(),
+            after_posts: self.slot(slot).has_untold_posts(self.slot(slot).glance()),
             lines: true,
         };
         let words = std::array::from_fn(|i| if i < usize::from(shape & 7) { input.word() } else { 0 });
@@ -197,8 +197,10 @@ impl Run {
         if self.hostile[slot as usize] {
             return;
         }
-        if let Some(position) = self.slot(slot).reserve_posts(self.slot(slot).glance(), PostHead::entries_for(count.into()) as u32) {
-            self.slot(slot).write_post(position, head, &words);
+        let (slot, entries) = (self.slot(slot), PostHead::entries_for(count.into()) as u32);
+        if let Some(position) = slot.reserve_posts(slot.glance(), entries) {
+            slot.write_post(position, head, &words);
+            slot.ring_post_bell(0, 0, position.wrapping_add(entries));
             self.server.wake();
         }
     }

@@ -10,7 +10,7 @@ use core::ffi::c_void;
 use core::sync::atomic::AtomicBool;
 
 /// One lane of a resident wave. The executor owns it; the kernel's side only reads it. It stays where it
-/// is, on one thread, for the life of the lane.
+/// is for the life of the lane, which may come out of an operation on another thread than it went in on.
 #[repr(C)]
 pub struct CpuLane {
     /// [`crate::ABI_VERSION`].
@@ -43,7 +43,7 @@ pub struct CpuLane {
 }
 
 /// What a lane asks of the executor. Each function takes the lane that runs on the calling stack. While it
-/// runs, other lanes of the same thread may run.
+/// runs, other lanes of the same thread run; others of its wave may run at any time.
 #[repr(C)]
 pub struct CpuOperations {
     /// Waits for the lanes of the wave that come to the same `site`, until no other lane of the wave can run

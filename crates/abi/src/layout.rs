@@ -159,7 +159,7 @@ impl Layout {
     // An odd number of cache lines, so that the same place of many slots does not fall into the same cache sets.
 
     const fn line_stride(&self) -> u32 {
-        ((self.lanes as usize * 2).next_multiple_of(LINE_WORDS) / LINE_WORDS | 1) as u32 * LINE_WORDS as u32
+        ((2 * self.lanes).div_ceil(LINE_WORDS as u32) | 1) * LINE_WORDS as u32
     }
 
     const fn bulk_stride(&self) -> u32 {

@@ -5,7 +5,9 @@
 //! writes its line ([`Slot::write_line`]) and polls for its reply ([`Slot::poll_reply`]). The doorbell goes
 //! first because the host, once it looks at the slot, waits for the lines anyway.
 
-use crate::primitive::{AtomicU32, AtomicU64, Ordering, Owned, fence, get_four, load_pair, store_pair};
+use crate::primitive::{
+    AtomicU32, AtomicU64, Ordering, Owned, OwnedWord, fence, get_four, load_pair, store_pair,
+};
 use crate::region::Region;
 use hostcall_abi::layout::{LAP_WORDS, Spread};
 #[cfg(not(loom))]
@@ -107,13 +109,13 @@ impl<'m> Slot<'m> {
     }
 
     #[inline(always)]
-    fn get<T: Copy>(&self, word: &Owned<T>) -> T {
+    fn get<T: OwnedWord>(&self, word: &Owned<T>) -> T {
         // SAFETY: SLOT-OWNER, promised to `new`.
         unsafe { word.get() }
     }
 
     #[inline(always)]
-    fn set<T: Copy>(&self, word: &Owned<T>, value: T) {
+    fn set<T: OwnedWord>(&self, word: &Owned<T>, value: T) {
         // SAFETY: SLOT-OWNER, promised to `new`.
         unsafe { word.set(value) }
     }

@@ -9,8 +9,9 @@
 //! - **REGION**: a [`Region`] covers `layout.words()` words that stay mapped for its lifetime and are only
 //!   accessed atomically.
 //! - **SLOT-OWNER**: a slot's [`device::SlotState`] is accessed only by the lanes of the wave that holds the
-//!   slot, and whenever one lane wrote it and another reads it, a wave operation (or, between holders, a
-//!   launch or the pool's claim) lies between.
+//!   slot, and whenever one lane acts on what another wrote, a wave operation, the slot's lock or (between
+//!   holders) a launch or the pool's claim lies between. A lane may look at words that another writes, of which it
+//!   then believes only hints: that the launch was cancelled, when the post bell rang last.
 //! - **LAP**: a word is taken only when its lap differs from the word's previous use; each side keeps the laps
 //!   of all words in memory of its own.
 #![cfg_attr(not(test), no_std)]

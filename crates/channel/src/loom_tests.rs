@@ -297,7 +297,7 @@ fn a_hostile_call_waits_for_a_detached_answer() {
         let answers = thread::spawn(move || drop(detached));
         let early = host.look().is_some();
         if early {
-            let reply = host.memory.region().layout().reply(0);
+            let reply = host.memory.region().places().reply(0);
             assert!(lap_of(host.memory.region().word(reply).load(Ordering::Relaxed)));
         }
         answers.join().unwrap();

@@ -12,7 +12,8 @@ pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 /// A value in the device's own memory that only the slot's holder touches (SLOT-OWNER), so that on a GPU it
-/// may stay in the L1 cache, unlike an atomic.
+/// may stay in the L1 cache, unlike an atomic. On the CPU lanes of one wave may run at the same instant, each on a
+/// thread, and it is read and written as a relaxed atomic, which costs nothing there.
 #[repr(transparent)]
 pub struct Owned<T>(UnsafeCell<T>);
 
@@ -24,7 +25,58 @@ use loom::cell::UnsafeCell;
 // SAFETY: SLOT-OWNER keeps accesses by several threads apart; the accessors are unsafe and say so.
 unsafe impl<T: Send> Sync for Owned<T> {}
 
-impl<T: Copy> Owned<T> {
+/// What an [`Owned`] can hold, and how the target reads and writes it.
+pub(crate) trait OwnedWord: Copy {
+    /// Reads the value at `at`.
+    ///
+    /// # Safety
+    /// `at` is valid and aligned, and [`Owned::get`]'s conditions hold.
+    unsafe fn read(at: *mut Self) -> Self;
+
+    /// Writes the value at `at`.
+    ///
+    /// # Safety
+    /// `at` is valid and aligned, and [`Owned::set`]'s conditions hold.
+    unsafe fn write(at: *mut Self, value: Self);
+}
+
+macro_rules! owned_word {
+    ($($word:ty: $atomic:ident),*) => {$(
+        impl OwnedWord for $word {
+            #[cfg(any(loom, target_arch = "nvptx64", target_arch = "amdgpu"))]
+            #[inline(always)]
+            unsafe fn read(at: *mut Self) -> Self {
+                // SAFETY: the caller's promise: nobody writes now.
+                unsafe { *at }
+            }
+
+            #[cfg(any(loom, target_arch = "nvptx64", target_arch = "amdgpu"))]
+            #[inline(always)]
+            unsafe fn write(at: *mut Self, value: Self) {
+                // SAFETY: the caller's promise: nobody else accesses the value now.
+                unsafe { *at = value }
+            }
+
+            #[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
+            #[inline(always)]
+            unsafe fn read(at: *mut Self) -> Self {
+                // SAFETY: the caller's promise; all accesses on this target are atomic.
+                unsafe { core::sync::atomic::$atomic::from_ptr(at) }.load(Ordering::Relaxed)
+            }
+
+            #[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
+            #[inline(always)]
+            unsafe fn write(at: *mut Self, value: Self) {
+                // SAFETY: the caller's promise; all accesses on this target are atomic.
+                unsafe { core::sync::atomic::$atomic::from_ptr(at) }.store(value, Ordering::Relaxed);
+            }
+        }
+    )*};
+}
+
+owned_word!(u32: AtomicU32, u64: AtomicU64);
+
+impl<T: OwnedWord> Owned<T> {
     #[cfg(test)]
     pub(crate) fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))
@@ -33,31 +85,33 @@ impl<T: Copy> Owned<T> {
     /// Reads the value.
     ///
     /// # Safety
-    /// SLOT-OWNER: the caller's wave holds the slot, and no other lane writes the value meanwhile.
+    /// SLOT-OWNER: the caller's wave holds the slot, and if another lane writes the value meanwhile, the caller makes
+    /// nothing of it.
     #[inline(always)]
     pub(crate) unsafe fn get(&self) -> T {
         #[cfg(not(loom))]
-        // SAFETY: the caller upholds SLOT-OWNER, so nobody writes now.
-        return unsafe { *self.0.get() };
+        // SAFETY: the cell is valid and aligned, and the caller upholds SLOT-OWNER.
+        return unsafe { T::read(self.0.get()) };
         #[cfg(loom)]
         // SAFETY: as above; loom checks it.
-        return self.0.with(|word| unsafe { *word });
+        return self.0.with(|word| unsafe { T::read(word.cast_mut()) });
     }
 
     /// Writes the value.
     ///
     /// # Safety
-    /// SLOT-OWNER: the caller's wave holds the slot, and no other lane accesses the value meanwhile.
+    /// SLOT-OWNER: the caller's wave holds the slot, and no other lane makes anything of the value meanwhile, nor
+    /// writes another.
     #[inline(always)]
     pub(crate) unsafe fn set(&self, value: T) {
         #[cfg(not(loom))]
-        // SAFETY: the caller upholds SLOT-OWNER, so nobody else accesses the value now.
+        // SAFETY: the cell is valid and aligned, and the caller upholds SLOT-OWNER.
         unsafe {
-            *self.0.get() = value;
+            T::write(self.0.get(), value);
         }
         #[cfg(loom)]
         // SAFETY: as above; loom checks it.
-        self.0.with_mut(|word| unsafe { *word = value });
+        self.0.with_mut(|word| unsafe { T::write(word, value) });
     }
 }
 

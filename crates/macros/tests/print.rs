@@ -32,8 +32,20 @@ mod call {
 }
 
 mod target {
-    pub fn epoch() -> u32 {
-        crate::EPOCH.get()
+    pub struct Here;
+
+    pub struct Params {
+        pub epoch: u32,
+    }
+
+    pub fn here() -> Here {
+        Here
+    }
+
+    impl Here {
+        pub fn params(&self) -> Params {
+            Params { epoch: crate::EPOCH.get() }
+        }
     }
 }
 

@@ -5,10 +5,13 @@
 extern crate self as hostcall_device;
 
 use double::{Buffer, SERVICE, TIMEOUT_US};
-use hostcall_abi::CallError;
+use hostcall_abi::batch::{Calls, LaneReply, Lines, Posts};
 use hostcall_abi::service::{
     AsyncService, Caller, Output, OwnedReply, OwnedRequest, Reply, Request, Service,
 };
+use hostcall_abi::wire::Wire as _;
+use hostcall_abi::word::{Doorbell, Kind, Line, PostHead, pairs_for};
+use hostcall_abi::{CallError, MAX_LANES, MAX_WORDS, Status};
 use hostcall_macros::{Wire, service};
 use std::future::Future;
 use std::pin::pin;
@@ -169,6 +172,73 @@ fn garbage_from_a_device_is_refused() {
     assert_eq!(call(3, &[5, 2, 2], &[0xff; 4]), malformed, "no UTF-8");
     assert_eq!(call(3, &[5, 2, 2], b"abcde"), malformed, "too many bytes");
     assert_eq!(call(5, &[], &[]), Err(CallError::NoSuchService));
+}
+
+/// A packet's pairs, of lanes with these argument words each.
+fn packet<const N: usize>(lanes: &[[u64; N]]) -> (Doorbell, Vec<[u64; 2]>) {
+    let doorbell = Doorbell {
+        service: 300,
+        lanes: lanes.len() as u8,
+        first_lane: 0,
+        argument_words: N as u8,
+        result_words: 0,
+        check: 0,
+        kind: Kind::Words,
+        after_posts: false,
+        lines: true,
+    };
+    let pair = |pair, words: &[u64; N]| {
+        let mut line = Line { words: [0; MAX_WORDS], tag: 0 };
+        line.words[..N].copy_from_slice(words);
+        line.pair(pair, N)
+    };
+    let pairs = (0..pairs_for(N)).flat_map(|j| lanes.iter().map(move |words| pair(j, words)));
+    (doorbell, pairs.collect())
+}
+
+#[test]
+fn a_packets_lanes_are_answered_each() {
+    let service = Inventory::serve(Shop);
+    let answers = |method, (doorbell, pairs): (Doorbell, Vec<[u64; 2]>)| {
+        let mut replies = [LaneReply::NONE; MAX_LANES];
+        let lines = Lines::new(doorbell, &pairs);
+        service.calls(method, &mut Calls::new(lines, Caller::default(), &mut replies));
+        replies[..usize::from(doorbell.lanes)].to_vec()
+    };
+    let lookups = answers(0, packet(&[[4], [0], [44], [2]]));
+    let results: Vec<_> = lookups
+        .iter()
+        .map(|reply| reply.status.into_result().map(|()| Result::<u64, NotFound>::from_words(&reply.words)))
+        .collect();
+    let expected = [Ok(Some(Ok(40))), Err(CallError::Failed(-7)), Ok(Some(Err(NotFound))), Ok(Some(Ok(20)))];
+    assert_eq!(results, expected);
+    let malformed = Status::Error(CallError::Malformed);
+    assert!(answers(0, packet(&[[4, 4], [5, 5]])).iter().all(|reply| reply.status == malformed));
+    assert_eq!(answers(1, packet(&[[3, 0, 0, 0]]))[0].status, malformed, "an unknown variant");
+    // Methods with bytes are handled one by one, and these lanes have no room for any.
+    assert_eq!(answers(2, packet(&[[4]]))[0].status, Status::Error(CallError::TooLarge));
+    assert_eq!(answers(5, packet(&[[4]]))[0].status, Status::Error(CallError::NoSuchService));
+}
+
+#[test]
+fn a_run_of_posts_is_handled_and_garbage_counted() {
+    let service = Inventory::serve(Shop);
+    let refused = |method, posts: &[[u64; 4]]| {
+        let entries: Vec<_> = posts
+            .iter()
+            .flat_map(|words| {
+                let head = PostHead { service: 300, lane: 0, words: 4, extra: 0 }.to_word(words);
+                [[words[0], head], [words[1], words[2]], [words[3], 0]]
+            })
+            .collect();
+        let (_, mut posts) = Posts::new(&entries).expect("a head");
+        let refused = service.posts(method, &mut posts);
+        assert_eq!(posts.left(), 0);
+        refused
+    };
+    assert_eq!(refused(1, &[[0, 0, 0, 0], [1, 7, 8, 9]]), 0);
+    assert_eq!(refused(1, &[[0, 0, 0, 0], [3, 0, 0, 0], [1, 0, 256, 0]]), 2);
+    assert_eq!(refused(0, &[[0, 0, 0, 0]]), 1, "a lookup has one word");
 }
 
 #[test]

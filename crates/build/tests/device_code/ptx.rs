@@ -126,7 +126,7 @@ fn traps_are_seen() {
     let good = "\
 .visible .global .align 8 .b8 hostcall_kernel_info_main[64] = {1};
 .visible .entry hostcall_kernel_main(
-	.param .align 8 .b8 hostcall_kernel_main_param_0[112],
+	.param .align 8 .b8 hostcall_kernel_main_param_0[160],
 	.param .align 8 .b8 hostcall_kernel_main_param_1[8]
 )
 {

@@ -103,6 +103,24 @@ impl Scanner {
 }
 
 impl Ports<'_> {
+    /// Begins to fetch what answering a port takes, so that its cache lines come side by side.
+    #[cfg_attr(any(not(target_arch = "x86_64"), loom), expect(unused_variables, reason = "fetches nothing"))]
+    #[inline(always)]
+    pub fn prefetch(&self, port: u32) {
+        #[cfg(all(target_arch = "x86_64", not(loom)))]
+        {
+            use core::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
+            let [mask, _] = self.header(port);
+            let outbox = &self.primary[port as usize];
+            // SAFETY: a prefetch of addresses of live words changes nothing.
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(mask.as_ptr().cast());
+                _mm_prefetch::<_MM_HINT_ET0>(self.buffer(port, 0).as_ptr().cast());
+                _mm_prefetch::<_MM_HINT_ET0>(outbox.as_ptr().cast());
+            }
+        }
+    }
+
     /// The header, read once.
     #[inline]
     pub fn read_header(&self, port: u32) -> Header {

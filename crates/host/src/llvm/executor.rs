@@ -292,6 +292,7 @@ where
 
     #[inline]
     fn port(&mut self, port: u32) {
+        self.thread.ports().prefetch(port);
         // What the client wrote before is there only after this.
         if !self.thread.owns(port) {
             return;

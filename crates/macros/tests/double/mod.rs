@@ -1,6 +1,7 @@
 //! Stands for `hostcall_device::__private`: a transport that calls the handler on the spot.
 #![allow(dead_code, unused_imports, reason = "no test uses all of it")]
 
+pub use hostcall_abi::batch::{Calls, Posts};
 pub use hostcall_abi::service::*;
 pub use hostcall_abi::{CallError, schema, wire::Wire};
 use std::cell::RefCell;
