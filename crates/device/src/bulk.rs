@@ -1,7 +1,7 @@
 //! Calls whose message or reply is longer than a line: through the slot's bulk area, in pieces if need be.
 //!
-//! When every lane's message and reply fit its share of the area, one packet carries them all. Otherwise the
-//! lanes take turns, each with the whole area.
+//! The lanes of a packet share the area. What does not fit a lane's share travels in pieces, of all lanes that have
+//! more at once: the loads of many lanes over the link take hardly longer than one lane's.
 
 use crate::call::{CallOptions, MAX_TYPED_WORDS, enter, site};
 use crate::group::Group;
@@ -108,23 +108,9 @@ fn call_words(
     let group = Group::converge(site(method.number, check_of(method.schema), Kind::Bytes));
     let capacity = result.len() * 8 + output.len();
     let (slot, glance) = packet::hold(group);
-    let filled = {
-        let share = slot.region().layout().bulk_share(group.count);
-        let (argument_words, result_words) = (message.words.len(), result.len());
-        let lane = Exchange { slot, method, options, argument_words, result_words, capacity };
-        if group.all(message.len() <= share && capacity <= share) {
-            lane.run(group, message, result, output)
-        } else {
-            let mut filled = Err(CallError::Malformed);
-            for turn in 0..group.count {
-                if turn == group.rank {
-                    filled = lane.run(Group::alone(), message, result, output);
-                }
-                group.sync();
-            }
-            filled
-        }
-    };
+    let (argument_words, result_words) = (message.words.len(), result.len());
+    let lane = Exchange { slot, method, options, argument_words, result_words, capacity };
+    let filled = lane.run(group, message, result, output);
     packet::release(group);
     if glance.cancelled && filled == Err(CallError::Cancelled) {
         target::exit_lane();
@@ -157,6 +143,35 @@ impl Exchange<'_> {
         packet::exchange(self.slot, self.slot.glance(), group, head, line)
     }
 
+    /// Bytes of the area that each lane of a packet has, and where those of this lane begin.
+    fn share(&self, group: Group) -> (usize, usize) {
+        let share = self.slot.region().layout().bulk_share(group.count);
+        (share, group.rank as usize * share)
+    }
+
+    /// Sends the next piece of the message: `from` on, as much as there is room for. Returns the reply, and where
+    /// the piece ended.
+    fn send(
+        &self,
+        group: Group,
+        kind: Kind,
+        message: &Message<'_>,
+        from: usize,
+    ) -> Result<(Line, usize), CallError> {
+        let (share, base) = self.share(group);
+        let total = message.len();
+        let to = total.min(from + share);
+        message.write(self.slot, base, from, to);
+        self.slot.publish_bulk();
+        let head = BytesHead {
+            piece_bytes: (to - from) as u64,
+            total_bytes: total as u64,
+            argument_words: self.argument_words as u16,
+            reply_capacity: (self.capacity - self.result_words * 8) as u64,
+        };
+        self.packet(group, kind, head.to_words()).map(|reply| (reply, to))
+    }
+
     /// Sends the message, in pieces if it is longer than the lane's share, and fetches the reply likewise:
     /// result words into `words`, bytes into `output`. Returns the bytes of `output` that were filled.
     #[inline(never)]
@@ -167,58 +182,85 @@ impl Exchange<'_> {
         words: &mut [u64],
         output: &mut [u8],
     ) -> Result<usize, CallError> {
-        let share = self.slot.region().layout().bulk_share(group.count);
-        let base = group.rank as usize * share;
+        let (share, _) = self.share(group);
         let total = message.len();
-        let mut sent = 0;
-        let mut reply;
-        loop {
-            let piece = (total - sent).min(share);
-            message.write(self.slot, base, sent, sent + piece);
-            self.slot.publish_bulk();
-            let head = BytesHead {
-                piece_bytes: piece as u64,
-                total_bytes: total as u64,
-                argument_words: self.argument_words as u16,
-                reply_capacity: (self.capacity - self.result_words * 8) as u64,
-            };
-            sent += piece;
-            let kind = if sent == total { Kind::Bytes } else { Kind::BytesMore };
-            reply = self.packet(group, kind, head.to_words())?;
-            if sent == total {
+        let fit = group.all(total <= share && self.capacity <= share);
+        let (mut sent, mut failed) = (0, None);
+        // Pieces that are not the last, of those lanes that have such.
+        while !fit {
+            // Every lane is done with the area.
+            group.sync();
+            let more = failed.is_none() && total - sent > share;
+            let part = group.those(more);
+            if part.count == 0 {
                 break;
             }
-        }
-        let reply_bytes = reply.words[0] as usize;
-        if reply_bytes > self.capacity || reply_bytes < self.result_words * 8 {
-            return Err(CallError::Malformed);
-        }
-        let mut taken = 0;
-        loop {
-            let piece = (reply_bytes - taken).min(share);
-            self.take(base, taken, piece, words, output);
-            taken += piece;
-            if taken == reply_bytes {
-                return Ok(reply_bytes - self.result_words * 8);
+            if more {
+                match self.send(part, Kind::BytesMore, message, sent) {
+                    Ok((_, to)) => sent = to,
+                    Err(error) => failed = Some(error),
+                }
             }
-            // The host overwrites the piece that was just read.
-            self.slot.publish_bulk();
-            self.packet(group, Kind::BytesFetch, [taken as u64, 0, 0])?;
+        }
+        // The last pieces.
+        let part = if fit { group } else { group.those(failed.is_none()) };
+        let (mut reply_bytes, mut taken) = (0, 0);
+        if failed.is_none() {
+            match self.send(part, Kind::Bytes, message, sent) {
+                Ok((reply, _)) if self.reply_fits(reply.words[0]) => {
+                    reply_bytes = reply.words[0] as usize;
+                    taken = self.take(part, 0, reply_bytes, words, output);
+                }
+                Ok(_) => failed = Some(CallError::Malformed),
+                Err(error) => failed = Some(error),
+            }
+        }
+        // The rest of the replies.
+        loop {
+            group.sync();
+            if fit {
+                break;
+            }
+            let more = failed.is_none() && taken < reply_bytes;
+            let part = group.those(more);
+            if part.count == 0 {
+                break;
+            }
+            if more {
+                // The host overwrites the piece that was just read.
+                self.slot.publish_bulk();
+                match self.packet(part, Kind::BytesFetch, [taken as u64, 0, 0]) {
+                    Ok(_) => taken = self.take(part, taken, reply_bytes, words, output),
+                    Err(error) => failed = Some(error),
+                }
+            }
+        }
+        match failed {
+            None => Ok(reply_bytes - self.result_words * 8),
+            Some(error) => Err(error),
         }
     }
 
-    /// Takes bytes `from..from + piece` of the reply from the bulk area. `from` is a multiple of 8.
-    fn take(&self, base: usize, from: usize, piece: usize, words: &mut [u64], output: &mut [u8]) {
+    fn reply_fits(&self, bytes: u64) -> bool {
+        (self.result_words as u64 * 8..=self.capacity as u64).contains(&bytes)
+    }
+
+    /// Takes the piece of a reply of `total` bytes that starts at `from`, a multiple of 8, from the bulk area. Returns
+    /// where it ends.
+    fn take(&self, group: Group, from: usize, total: usize, words: &mut [u64], output: &mut [u8]) -> usize {
+        let (share, base) = self.share(group);
+        let to = total.min(from + share);
         let words_end = self.result_words * 8;
         let mut at = from;
-        while at < words_end && at < from + piece {
+        while at < words_end.min(to) {
             let mut word = [0; 8];
             self.slot.read_bulk(base + at - from, &mut word);
             words[at / 8] = u64::from_le_bytes(word);
             at += 8;
         }
-        if at < from + piece {
-            self.slot.read_bulk(base + at - from, &mut output[at - words_end..from + piece - words_end]);
+        if at < to {
+            self.slot.read_bulk(base + at - from, &mut output[at - words_end..to - words_end]);
         }
+        to
     }
 }
