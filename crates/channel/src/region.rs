@@ -212,9 +212,15 @@ mod shared_memory {
         owner: Owner,
     }
 
+    /// Alignment of memory from the heap. Not asked of the allocator, which writes zeros to each page if it has to
+    /// align more than it does anyway.
+    #[cfg(not(loom))]
+    const HEAP_ALIGN: usize = 64;
+
     #[cfg(not(loom))]
     enum Owner {
-        Heap,
+        /// An allocation that begins here.
+        Heap(NonNull<u8>),
         Other(#[expect(dead_code, reason = "kept for its drop")] Box<dyn Send + Sync>),
     }
 
@@ -232,16 +238,18 @@ mod shared_memory {
         pub fn allocate(layout: Layout) -> Self {
             let size = Self::heap_layout(&layout);
             // SAFETY: the size is not zero, since every layout has a header.
-            let words = unsafe { alloc::alloc::alloc_zeroed(size) } as *mut AtomicU64;
-            let Some(words) = NonNull::new(words) else { alloc::alloc::handle_alloc_error(size) };
-            let memory = Self { words, sizes: layout.into(), owner: Owner::Heap };
+            let start = unsafe { alloc::alloc::alloc_zeroed(size) };
+            let Some(start) = NonNull::new(start) else { alloc::alloc::handle_alloc_error(size) };
+            // SAFETY: the memory has `HEAP_ALIGN` bytes more than the words.
+            let words = unsafe { start.add(start.align_offset(HEAP_ALIGN)) }.cast();
+            let memory = Self { words, sizes: layout.into(), owner: Owner::Heap(start) };
             memory.write_header();
             memory
         }
 
         #[cfg(not(loom))]
         fn heap_layout(layout: &Layout) -> core::alloc::Layout {
-            core::alloc::Layout::from_size_align(layout.words() * 8, 64)
+            core::alloc::Layout::from_size_align(layout.words() * 8 + HEAP_ALIGN, 8)
                 .expect("a layout is less than 2^63 bytes")
         }
 
@@ -295,11 +303,9 @@ mod shared_memory {
     #[cfg(not(loom))]
     impl Drop for SharedMemory {
         fn drop(&mut self) {
-            if let Owner::Heap = self.owner {
+            if let Owner::Heap(start) = self.owner {
                 // SAFETY: `allocate` made it with this layout.
-                unsafe {
-                    alloc::alloc::dealloc(self.words.as_ptr().cast(), Self::heap_layout(&self.sizes.layout))
-                };
+                unsafe { alloc::alloc::dealloc(start.as_ptr(), Self::heap_layout(&self.sizes.layout)) };
             }
         }
     }

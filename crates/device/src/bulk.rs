@@ -1,7 +1,8 @@
 //! Calls whose message or reply is longer than a line: through the slot's bulk area, in pieces if need be.
 //!
 //! The lanes of a packet share the area. What does not fit a lane's share travels in pieces, of all lanes that have
-//! more at once: the loads of many lanes over the link take hardly longer than one lane's.
+//! more at once: the loads of many lanes over the link take hardly longer than one lane's. Where the shares are tiny,
+//! lanes take turns, each with the whole area.
 
 use crate::call::{CallOptions, MAX_TYPED_WORDS, enter, site};
 use crate::group::Group;
@@ -12,6 +13,9 @@ use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
 use hostcall_abi::word::{BYTES_RESULT_WORDS, BytesHead, Kind, Line, check_of};
 use hostcall_channel::device::Slot;
+
+/// A share is large enough for pieces from so many bytes on.
+const LEAST_PIECE: usize = 512;
 
 /// A message: argument words, then slices.
 struct Message<'a> {
@@ -110,7 +114,20 @@ fn call_words(
     let (slot, glance) = packet::hold(group);
     let (argument_words, result_words) = (message.words.len(), result.len());
     let lane = Exchange { slot, method, options, argument_words, result_words, capacity };
-    let filled = lane.run(group, message, result, output);
+    let (share, _) = lane.share(group);
+    let fit = group.all(message.len() <= share && capacity <= share);
+    let filled = if fit || share >= LEAST_PIECE {
+        lane.run(group, fit, message, result, output)
+    } else {
+        let mut filled = Err(CallError::Malformed);
+        for turn in 0..group.count {
+            if turn == group.rank {
+                filled = lane.run(Group::alone(), false, message, result, output);
+            }
+            group.sync();
+        }
+        filled
+    };
     packet::release(group);
     if glance.cancelled && filled == Err(CallError::Cancelled) {
         target::exit_lane();
@@ -151,6 +168,7 @@ impl Exchange<'_> {
 
     /// Sends the next piece of the message: `from` on, as much as there is room for. Returns the reply, and where
     /// the piece ended.
+    #[inline(never)]
     fn send(
         &self,
         group: Group,
@@ -173,18 +191,19 @@ impl Exchange<'_> {
     }
 
     /// Sends the message, in pieces if it is longer than the lane's share, and fetches the reply likewise:
-    /// result words into `words`, bytes into `output`. Returns the bytes of `output` that were filled.
+    /// result words into `words`, bytes into `output`. Returns the bytes of `output` that were filled. All lanes'
+    /// messages and replies `fit` their shares, or it is not known.
     #[inline(never)]
     fn run(
         &self,
         group: Group,
+        fit: bool,
         message: &Message<'_>,
         words: &mut [u64],
         output: &mut [u8],
     ) -> Result<usize, CallError> {
         let (share, _) = self.share(group);
         let total = message.len();
-        let fit = group.all(total <= share && self.capacity <= share);
         let (mut sent, mut failed) = (0, None);
         // Pieces that are not the last, of those lanes that have such.
         while !fit {
@@ -247,6 +266,7 @@ impl Exchange<'_> {
 
     /// Takes the piece of a reply of `total` bytes that starts at `from`, a multiple of 8, from the bulk area. Returns
     /// where it ends.
+    #[inline(never)]
     fn take(&self, group: Group, from: usize, total: usize, words: &mut [u64], output: &mut [u8]) -> usize {
         let (share, base) = self.share(group);
         let to = total.min(from + share);
