@@ -202,61 +202,68 @@ impl Exchange<'_> {
         words: &mut [u64],
         output: &mut [u8],
     ) -> Result<usize, CallError> {
-        let (share, _) = self.share(group);
-        let total = message.len();
-        let (mut sent, mut failed) = (0, None);
-        // Pieces that are not the last, of those lanes that have such.
-        while !fit {
+        let sent = if fit { Ok(0) } else { self.send_all_but_last(group, message) };
+        let part = if fit { group } else { group.those(sent.is_ok()) };
+        let mut reply_bytes = 0;
+        let taken = sent.and_then(|sent| {
+            let (reply, _) = self.send(part, Kind::Bytes, message, sent)?;
+            if !self.reply_fits(reply.words[0]) {
+                return Err(CallError::Malformed);
+            }
+            reply_bytes = reply.words[0] as usize;
+            Ok(self.take(part, 0, reply_bytes, words, output))
+        });
+        if fit {
             // Every lane is done with the area.
             group.sync();
-            let more = failed.is_none() && total - sent > share;
-            let part = group.those(more);
-            if part.count == 0 {
-                break;
-            }
-            if more {
-                match self.send(part, Kind::BytesMore, message, sent) {
-                    Ok((_, to)) => sent = to,
-                    Err(error) => failed = Some(error),
-                }
-            }
+            taken?;
+        } else {
+            self.fetch_rest(group, reply_bytes, taken, words, output)?;
         }
-        // The last pieces.
-        let part = if fit { group } else { group.those(failed.is_none()) };
-        let (mut reply_bytes, mut taken) = (0, 0);
-        if failed.is_none() {
-            match self.send(part, Kind::Bytes, message, sent) {
-                Ok((reply, _)) if self.reply_fits(reply.words[0]) => {
-                    reply_bytes = reply.words[0] as usize;
-                    taken = self.take(part, 0, reply_bytes, words, output);
-                }
-                Ok(_) => failed = Some(CallError::Malformed),
-                Err(error) => failed = Some(error),
-            }
-        }
-        // The rest of the replies.
+        Ok(reply_bytes - self.result_words * 8)
+    }
+
+    /// Sends all pieces but each lane's last one, and returns where that begins.
+    fn send_all_but_last(&self, group: Group, message: &Message<'_>) -> Result<usize, CallError> {
+        let (share, _) = self.share(group);
+        let mut sent = Ok(0);
         loop {
             group.sync();
-            if fit {
-                break;
-            }
-            let more = failed.is_none() && taken < reply_bytes;
-            let part = group.those(more);
+            let from = sent.ok().filter(|from| message.len() - from > share);
+            let part = group.those(from.is_some());
             if part.count == 0 {
-                break;
+                return sent;
             }
-            if more {
-                // The host overwrites the piece that was just read.
-                self.slot.publish_bulk();
-                match self.packet(part, Kind::BytesFetch, [taken as u64, 0, 0]) {
-                    Ok(_) => taken = self.take(part, taken, reply_bytes, words, output),
-                    Err(error) => failed = Some(error),
-                }
+            if let Some(from) = from {
+                sent = self.send(part, Kind::BytesMore, message, from).map(|(_, to)| to);
             }
         }
-        match failed {
-            None => Ok(reply_bytes - self.result_words * 8),
-            Some(error) => Err(error),
+    }
+
+    /// Fetches what follows the first piece of the lanes' replies, if `taken`, its end, says that there was one.
+    fn fetch_rest(
+        &self,
+        group: Group,
+        total: usize,
+        mut taken: Result<usize, CallError>,
+        words: &mut [u64],
+        output: &mut [u8],
+    ) -> Result<usize, CallError> {
+        loop {
+            // Every lane is done with the area.
+            group.sync();
+            let from = taken.ok().filter(|from| *from < total);
+            let part = group.those(from.is_some());
+            if part.count == 0 {
+                return taken;
+            }
+            if let Some(from) = from {
+                // The host overwrites the piece that was just read.
+                self.slot.publish_bulk();
+                taken = self
+                    .packet(part, Kind::BytesFetch, [from as u64, 0, 0])
+                    .map(|_| self.take(part, from, total, words, output));
+            }
         }
     }
 
