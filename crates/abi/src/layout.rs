@@ -364,7 +364,7 @@ pub struct SlotStateWords {
     pub post_tail_seen: u32,
     /// `post_position` when a doorbell last carried it.
     pub post_position_told: u32,
-    /// Taken by a part of a diverged wave while its call is in flight.
+    /// Which part of a diverged wave may call: a turn in the lower half, the next to be given out in the upper one.
     pub lock: u32,
     /// The device's clock when the post bell was rung last.
     pub post_bell_clock: u64,

@@ -71,6 +71,14 @@ pub struct Glance {
     post_tail_seen: u32,
 }
 
+/// Of the lock's word, the lower half is the turn that has the slot, the upper half that of who lines up next.
+const TURN_BITS: u32 = 16;
+const TURN_MASK: u32 = (1 << TURN_BITS) - 1;
+
+/// A part's place in the line for its wave's slot.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn(u32);
+
 /// The laps of one lane's next packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Laps {
@@ -280,7 +288,7 @@ impl<'m> Slot<'m> {
 
     /// Writes bytes into the slot's bulk area, `offset` (a multiple of 8) from its start. Before the doorbell
     /// that tells of them comes [`Slot::publish_bulk`].
-    #[inline(always)]
+    #[inline]
     pub fn write_bulk(&self, offset: usize, bytes: &[u8]) {
         self.region.write_bytes(self.region.places().bulk(self.slot) + offset as u32 / 8, bytes);
     }
@@ -293,22 +301,47 @@ impl<'m> Slot<'m> {
 
     /// Reads reply bytes from the bulk area, `offset` (a multiple of 8) from its start, after the reply that
     /// tells of them was seen.
-    #[inline(always)]
+    #[inline]
     pub fn read_bulk(&self, offset: usize, bytes: &mut [u8]) {
         fence(Ordering::Acquire);
         self.region.read_bytes(self.region.places().bulk(self.slot) + offset as u32 / 8, bytes);
     }
 
-    /// Takes the slot for one part of a diverged wave. One lane tries for its part; another part may hold it.
+    /// Lines a part of a diverged wave up for the slot; one lane does it for its part. Parts get the slot in the order
+    /// in which they lined up: one that calls again and again leaves the others no moment to find the slot free in.
     #[inline(always)]
-    pub fn try_lock(&self) -> bool {
-        self.state.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    pub fn line_up(&self) -> Turn {
+        let mut lock = self.state.lock.load(Ordering::Relaxed);
+        // The upper half wraps without touching the lower one.
+        while let Err(now) = self.state.lock.compare_exchange(
+            lock,
+            lock.wrapping_add(1 << TURN_BITS),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        ) {
+            lock = now;
+        }
+        Turn(lock >> TURN_BITS)
     }
 
-    /// Gives the slot to the wave's other parts. Every lane of the part has read its reply.
+    /// Whether the part has the slot now, until [`Slot::end_turn`].
     #[inline(always)]
-    pub fn unlock(&self) {
-        self.state.lock.store(0, Ordering::Release);
+    pub fn has_turn(&self, turn: Turn) -> bool {
+        self.state.lock.load(Ordering::Acquire) & TURN_MASK == turn.0
+    }
+
+    /// Gives the slot to the wave's next part. Every lane of the part has read its reply.
+    #[inline(always)]
+    pub fn end_turn(&self) {
+        let mut lock = self.state.lock.load(Ordering::Relaxed);
+        loop {
+            let next = lock & !TURN_MASK | lock.wrapping_add(1) & TURN_MASK;
+            match self.state.lock.compare_exchange(lock, next, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                // Another part lined up.
+                Err(now) => lock = now,
+            }
+        }
     }
 
     /// Remembers that the wave knows its launch to be cancelled. The host clears the states of a cancelled

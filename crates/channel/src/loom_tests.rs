@@ -436,7 +436,8 @@ fn lock() {
             let (device, host) = (device.clone(), host.clone());
             move || {
                 for seed in [seed, seed + 1] {
-                    while !device.slot().try_lock() {
+                    let turn = device.slot().line_up();
+                    while !device.slot().has_turn(turn) {
                         thread::yield_now();
                     }
                     let answers = || {
@@ -447,7 +448,7 @@ fn lock() {
                     };
                     let bell = doorbell(1, 1, 1);
                     check(bell, seed, &device.call_unless(bell, seed, answers).unwrap());
-                    device.slot().unlock();
+                    device.slot().end_turn();
                 }
             }
         };

@@ -1,6 +1,6 @@
 //! The shared memory of a channel, as words.
 
-use crate::primitive::{AtomicU64, Ordering};
+use crate::primitive::{AtomicU64, Ordering, load_pair, store_pair};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 use hostcall_abi::layout::LINE_WORDS;
 use hostcall_abi::layout::{CANCEL_WORDS, Layout, Places, Sizes, header};
@@ -11,6 +11,10 @@ pub type SizesOf<'m> = Sizes;
 /// The sizes as a [`Region`] has them.
 #[cfg(not(target_arch = "nvptx64"))]
 pub type SizesOf<'m> = &'m Sizes;
+
+/// Pairs that are loaded before the first of them is used: a load over the link takes a GPU 1 µs, and its lanes have so
+/// many on their way.
+const BLOCK_PAIRS: usize = 8;
 
 /// A view of a channel's shared memory (invariant REGION).
 #[derive(Clone, Copy)]
@@ -118,31 +122,75 @@ impl<'m> Region<'m> {
     }
 
     /// Copies `bytes` into the region's words from word `at` on.
-    #[inline(always)]
     pub(crate) fn write_bytes(&self, at: u32, bytes: &[u8]) {
-        let chunks = bytes.chunks_exact(8);
-        let rest = chunks.remainder();
-        let mut at = at;
-        for chunk in chunks {
-            let word = u64::from_le_bytes(chunk.try_into().expect("a chunk has 8 bytes"));
-            self.word(at).store(word, Ordering::Relaxed);
-            at += 1;
+        let (words, rest) = bytes.as_chunks::<8>();
+        // SAFETY: any bytes are words.
+        match unsafe { words.as_flattened().align_to::<u64>() } {
+            ([], words, []) => self.write_words(at, words, |word| u64::from_le(*word)),
+            // Where a GPU would fault at a load of more than a byte.
+            _ => self.write_words(at, words, |word| u64::from_le_bytes(*word)),
         }
         if !rest.is_empty() {
             let mut word = 0;
             for (i, byte) in rest.iter().enumerate() {
                 word |= u64::from(*byte) << (8 * i);
             }
-            self.word(at).store(word, Ordering::Relaxed);
+            self.word(at + words.len() as u32).store(word, Ordering::Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    fn write_words<T>(&self, mut at: u32, mut words: &[T], value: impl Fn(&T) -> u64) {
+        if !at.is_multiple_of(2)
+            && let [first, others @ ..] = words
+        {
+            self.word(at).store(value(first), Ordering::Relaxed);
+            (at, words) = (at + 1, others);
+        }
+        let (pairs, last) = words.as_chunks::<2>();
+        for [a, b] in pairs {
+            store_pair(self.pair(at), [value(a), value(b)]);
+            at += 2;
+        }
+        if let [last] = last {
+            self.word(at).store(value(last), Ordering::Relaxed);
         }
     }
 
     /// Copies into `bytes` from the region's words from word `at` on.
-    #[inline(always)]
     pub(crate) fn read_bytes(&self, at: u32, bytes: &mut [u8]) {
-        for (i, chunk) in bytes.chunks_mut(8).enumerate() {
-            let word = self.word(at + i as u32).load(Ordering::Relaxed).to_le_bytes();
-            chunk.copy_from_slice(&word[..chunk.len()]);
+        let (words, rest) = bytes.as_chunks_mut::<8>();
+        let count = words.len() as u32;
+        // SAFETY: any words are bytes.
+        match unsafe { words.as_flattened_mut().align_to_mut::<u64>() } {
+            ([], words, []) => self.read_words(at, words, |to, word| *to = word.to_le()),
+            _ => self.read_words(at, words, |to, word| *to = word.to_le_bytes()),
+        }
+        if !rest.is_empty() {
+            let word = self.word(at + count).load(Ordering::Relaxed).to_le_bytes();
+            rest.copy_from_slice(&word[..rest.len()]);
+        }
+    }
+
+    #[inline(always)]
+    fn read_words<T>(&self, mut at: u32, mut words: &mut [T], put: impl Fn(&mut T, u64)) {
+        if !at.is_multiple_of(2)
+            && let [first, others @ ..] = words
+        {
+            put(first, self.word(at).load(Ordering::Relaxed));
+            (at, words) = (at + 1, others);
+        }
+        let (blocks, rest) = words.as_chunks_mut::<{ 2 * BLOCK_PAIRS }>();
+        for block in blocks {
+            let pairs: [_; BLOCK_PAIRS] = core::array::from_fn(|i| load_pair(self.pair(at + 2 * i as u32)));
+            for (to, word) in block.iter_mut().zip(pairs.as_flattened()) {
+                put(to, *word);
+            }
+            at += 2 * BLOCK_PAIRS as u32;
+        }
+        for to in rest {
+            put(to, self.word(at).load(Ordering::Relaxed));
+            at += 1;
         }
     }
 }
@@ -164,9 +212,15 @@ mod shared_memory {
         owner: Owner,
     }
 
+    /// Alignment of memory from the heap. Not asked of the allocator, which writes zeros to each page if it has to
+    /// align more than it does anyway.
+    #[cfg(not(loom))]
+    const HEAP_ALIGN: usize = 64;
+
     #[cfg(not(loom))]
     enum Owner {
-        Heap,
+        /// An allocation that begins here.
+        Heap(NonNull<u8>),
         Other(#[expect(dead_code, reason = "kept for its drop")] Box<dyn Send + Sync>),
     }
 
@@ -184,16 +238,18 @@ mod shared_memory {
         pub fn allocate(layout: Layout) -> Self {
             let size = Self::heap_layout(&layout);
             // SAFETY: the size is not zero, since every layout has a header.
-            let words = unsafe { alloc::alloc::alloc_zeroed(size) } as *mut AtomicU64;
-            let Some(words) = NonNull::new(words) else { alloc::alloc::handle_alloc_error(size) };
-            let memory = Self { words, sizes: layout.into(), owner: Owner::Heap };
+            let start = unsafe { alloc::alloc::alloc_zeroed(size) };
+            let Some(start) = NonNull::new(start) else { alloc::alloc::handle_alloc_error(size) };
+            // SAFETY: the memory has `HEAP_ALIGN` bytes more than the words.
+            let words = unsafe { start.add(start.align_offset(HEAP_ALIGN)) }.cast();
+            let memory = Self { words, sizes: layout.into(), owner: Owner::Heap(start) };
             memory.write_header();
             memory
         }
 
         #[cfg(not(loom))]
         fn heap_layout(layout: &Layout) -> core::alloc::Layout {
-            core::alloc::Layout::from_size_align(layout.words() * 8, 64)
+            core::alloc::Layout::from_size_align(layout.words() * 8 + HEAP_ALIGN, 8)
                 .expect("a layout is less than 2^63 bytes")
         }
 
@@ -247,11 +303,9 @@ mod shared_memory {
     #[cfg(not(loom))]
     impl Drop for SharedMemory {
         fn drop(&mut self) {
-            if let Owner::Heap = self.owner {
+            if let Owner::Heap(start) = self.owner {
                 // SAFETY: `allocate` made it with this layout.
-                unsafe {
-                    alloc::alloc::dealloc(self.words.as_ptr().cast(), Self::heap_layout(&self.sizes.layout))
-                };
+                unsafe { alloc::alloc::dealloc(start.as_ptr(), Self::heap_layout(&self.sizes.layout)) };
             }
         }
     }

@@ -254,6 +254,45 @@ fn bytes_pass_through_the_bulk_area() {
     }
 }
 
+/// A part that calls again and again lets one that came meanwhile go first.
+#[test]
+fn parts_of_a_wave_take_turns() {
+    let ends = Ends::new();
+    let slot = ends.slot();
+    // Past where the turns' numbers wrap.
+    for _ in 0..70_000 {
+        let busy = slot.line_up();
+        assert!(slot.has_turn(busy));
+        let other = slot.line_up();
+        assert!(!slot.has_turn(other));
+        slot.end_turn();
+        let again = slot.line_up();
+        assert!(slot.has_turn(other) && !slot.has_turn(again));
+        slot.end_turn();
+        assert!(slot.has_turn(again));
+        slot.end_turn();
+    }
+}
+
+/// At words that begin a pair and at others, and from and to slices that begin anywhere.
+#[test]
+fn bulk_bytes_are_copied_at_any_alignment() {
+    let ends = Ends::new();
+    let bytes: Vec<u8> = (0..400usize).map(|i| (i * 7 + i / 256) as u8).collect();
+    for (offset, start) in [(0, 0), (8, 0), (16, 3), (24, 8), (8, 9)] {
+        for len in 0..390 {
+            let bytes = &bytes[start..start + len];
+            ends.slot().write_bulk(offset, bytes);
+            for to in [0, 1, 8] {
+                let mut back = vec![0xee; to + len + 1];
+                ends.slot().read_bulk(offset, &mut back[to..to + len]);
+                assert_eq!(&back[to..to + len], bytes);
+                assert_eq!(back[to + len], 0xee);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_pool_gives_each_slot_once() {
     let bitmap: Vec<AtomicU64> = (0..2).map(|_| AtomicU64::new(0)).collect();

@@ -1,6 +1,7 @@
 //! Calls whose message or reply is longer than a line: through the slot's bulk area, in pieces if need be.
 //!
-//! When every lane's message and reply fit its share of the area, one packet carries them all. Otherwise the
+//! The lanes of a packet share the area. What does not fit a lane's share travels in pieces, of all lanes that have
+//! more at once: the loads of many lanes over the link take hardly longer than one lane's. Where the shares are tiny,
 //! lanes take turns, each with the whole area.
 
 use crate::call::{CallOptions, MAX_TYPED_WORDS, enter, site};
@@ -12,6 +13,9 @@ use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
 use hostcall_abi::word::{BYTES_RESULT_WORDS, BytesHead, Kind, Line, check_of};
 use hostcall_channel::device::Slot;
+
+/// A share is large enough for pieces from so many bytes on.
+const LEAST_PIECE: usize = 512;
 
 /// A message: argument words, then slices.
 struct Message<'a> {
@@ -108,22 +112,21 @@ fn call_words(
     let group = Group::converge(site(method.number, check_of(method.schema), Kind::Bytes));
     let capacity = result.len() * 8 + output.len();
     let (slot, glance) = packet::hold(group);
-    let filled = {
-        let share = slot.region().layout().bulk_share(group.count);
-        let (argument_words, result_words) = (message.words.len(), result.len());
-        let lane = Exchange { slot, method, options, argument_words, result_words, capacity };
-        if group.all(message.len() <= share && capacity <= share) {
-            lane.run(group, message, result, output)
-        } else {
-            let mut filled = Err(CallError::Malformed);
-            for turn in 0..group.count {
-                if turn == group.rank {
-                    filled = lane.run(Group::alone(), message, result, output);
-                }
-                group.sync();
+    let (argument_words, result_words) = (message.words.len(), result.len());
+    let lane = Exchange { slot, method, options, argument_words, result_words, capacity };
+    let (share, _) = lane.share(group);
+    let fit = group.all(message.len() <= share && capacity <= share);
+    let filled = if fit || share >= LEAST_PIECE {
+        lane.run(group, fit, message, result, output)
+    } else {
+        let mut filled = Err(CallError::Malformed);
+        for turn in 0..group.count {
+            if turn == group.rank {
+                filled = lane.run(Group::alone(), false, message, result, output);
             }
-            filled
+            group.sync();
         }
+        filled
     };
     packet::release(group);
     if glance.cancelled && filled == Err(CallError::Cancelled) {
@@ -157,68 +160,134 @@ impl Exchange<'_> {
         packet::exchange(self.slot, self.slot.glance(), group, head, line)
     }
 
+    /// Bytes of the area that each lane of a packet has, and where those of this lane begin.
+    fn share(&self, group: Group) -> (usize, usize) {
+        let share = self.slot.region().layout().bulk_share(group.count);
+        (share, group.rank as usize * share)
+    }
+
+    /// Sends the next piece of the message: `from` on, as much as there is room for. Returns the reply, and where
+    /// the piece ended.
+    #[inline(never)]
+    fn send(
+        &self,
+        group: Group,
+        kind: Kind,
+        message: &Message<'_>,
+        from: usize,
+    ) -> Result<(Line, usize), CallError> {
+        let (share, base) = self.share(group);
+        let total = message.len();
+        let to = total.min(from + share);
+        message.write(self.slot, base, from, to);
+        self.slot.publish_bulk();
+        let head = BytesHead {
+            piece_bytes: (to - from) as u64,
+            total_bytes: total as u64,
+            argument_words: self.argument_words as u16,
+            reply_capacity: (self.capacity - self.result_words * 8) as u64,
+        };
+        self.packet(group, kind, head.to_words()).map(|reply| (reply, to))
+    }
+
     /// Sends the message, in pieces if it is longer than the lane's share, and fetches the reply likewise:
-    /// result words into `words`, bytes into `output`. Returns the bytes of `output` that were filled.
+    /// result words into `words`, bytes into `output`. Returns the bytes of `output` that were filled. All lanes'
+    /// messages and replies `fit` their shares, or it is not known.
     #[inline(never)]
     fn run(
         &self,
         group: Group,
+        fit: bool,
         message: &Message<'_>,
         words: &mut [u64],
         output: &mut [u8],
     ) -> Result<usize, CallError> {
-        let share = self.slot.region().layout().bulk_share(group.count);
-        let base = group.rank as usize * share;
-        let total = message.len();
-        let mut sent = 0;
-        let mut reply;
-        loop {
-            let piece = (total - sent).min(share);
-            message.write(self.slot, base, sent, sent + piece);
-            self.slot.publish_bulk();
-            let head = BytesHead {
-                piece_bytes: piece as u64,
-                total_bytes: total as u64,
-                argument_words: self.argument_words as u16,
-                reply_capacity: (self.capacity - self.result_words * 8) as u64,
-            };
-            sent += piece;
-            let kind = if sent == total { Kind::Bytes } else { Kind::BytesMore };
-            reply = self.packet(group, kind, head.to_words())?;
-            if sent == total {
-                break;
+        let sent = if fit { Ok(0) } else { self.send_all_but_last(group, message) };
+        let part = if fit { group } else { group.those(sent.is_ok()) };
+        let mut reply_bytes = 0;
+        let taken = sent.and_then(|sent| {
+            let (reply, _) = self.send(part, Kind::Bytes, message, sent)?;
+            if !self.reply_fits(reply.words[0]) {
+                return Err(CallError::Malformed);
             }
+            reply_bytes = reply.words[0] as usize;
+            Ok(self.take(part, 0, reply_bytes, words, output))
+        });
+        if fit {
+            // Every lane is done with the area.
+            group.sync();
+            taken?;
+        } else {
+            self.fetch_rest(group, reply_bytes, taken, words, output)?;
         }
-        let reply_bytes = reply.words[0] as usize;
-        if reply_bytes > self.capacity || reply_bytes < self.result_words * 8 {
-            return Err(CallError::Malformed);
-        }
-        let mut taken = 0;
+        Ok(reply_bytes - self.result_words * 8)
+    }
+
+    /// Sends all pieces but each lane's last one, and returns where that begins.
+    fn send_all_but_last(&self, group: Group, message: &Message<'_>) -> Result<usize, CallError> {
+        let (share, _) = self.share(group);
+        let mut sent = Ok(0);
         loop {
-            let piece = (reply_bytes - taken).min(share);
-            self.take(base, taken, piece, words, output);
-            taken += piece;
-            if taken == reply_bytes {
-                return Ok(reply_bytes - self.result_words * 8);
+            group.sync();
+            let from = sent.ok().filter(|from| message.len() - from > share);
+            let part = group.those(from.is_some());
+            if part.count == 0 {
+                return sent;
             }
-            // The host overwrites the piece that was just read.
-            self.slot.publish_bulk();
-            self.packet(group, Kind::BytesFetch, [taken as u64, 0, 0])?;
+            if let Some(from) = from {
+                sent = self.send(part, Kind::BytesMore, message, from).map(|(_, to)| to);
+            }
         }
     }
 
-    /// Takes bytes `from..from + piece` of the reply from the bulk area. `from` is a multiple of 8.
-    fn take(&self, base: usize, from: usize, piece: usize, words: &mut [u64], output: &mut [u8]) {
+    /// Fetches what follows the first piece of the lanes' replies, if `taken`, its end, says that there was one.
+    fn fetch_rest(
+        &self,
+        group: Group,
+        total: usize,
+        mut taken: Result<usize, CallError>,
+        words: &mut [u64],
+        output: &mut [u8],
+    ) -> Result<usize, CallError> {
+        loop {
+            // Every lane is done with the area.
+            group.sync();
+            let from = taken.ok().filter(|from| *from < total);
+            let part = group.those(from.is_some());
+            if part.count == 0 {
+                return taken;
+            }
+            if let Some(from) = from {
+                // The host overwrites the piece that was just read.
+                self.slot.publish_bulk();
+                taken = self
+                    .packet(part, Kind::BytesFetch, [from as u64, 0, 0])
+                    .map(|_| self.take(part, from, total, words, output));
+            }
+        }
+    }
+
+    fn reply_fits(&self, bytes: u64) -> bool {
+        (self.result_words as u64 * 8..=self.capacity as u64).contains(&bytes)
+    }
+
+    /// Takes the piece of a reply of `total` bytes that starts at `from`, a multiple of 8, from the bulk area. Returns
+    /// where it ends.
+    #[inline(never)]
+    fn take(&self, group: Group, from: usize, total: usize, words: &mut [u64], output: &mut [u8]) -> usize {
+        let (share, base) = self.share(group);
+        let to = total.min(from + share);
         let words_end = self.result_words * 8;
         let mut at = from;
-        while at < words_end && at < from + piece {
+        while at < words_end.min(to) {
             let mut word = [0; 8];
             self.slot.read_bulk(base + at - from, &mut word);
             words[at / 8] = u64::from_le_bytes(word);
             at += 8;
         }
-        if at < from + piece {
-            self.slot.read_bulk(base + at - from, &mut output[at - words_end..from + piece - words_end]);
+        if at < to {
+            self.slot.read_bulk(base + at - from, &mut output[at - words_end..to - words_end]);
         }
+        to
     }
 }

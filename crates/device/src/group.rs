@@ -49,6 +49,14 @@ impl Group {
         self.mask == self.here.wave_lanes()
     }
 
+    /// Those of the group's lanes for which `yes` holds; it means something to them alone, but for their number.
+    #[inline(always)]
+    pub fn those(&self, yes: bool) -> Self {
+        let mask = self.here.ballot(self.mask, yes);
+        let below = mask & ((1 << self.here.lane_index()) - 1);
+        Self { here: self.here, mask, count: mask.count_ones(), rank: below.count_ones() }
+    }
+
     #[inline(always)]
     pub fn sync(&self) {
         self.here.sync(self.mask);

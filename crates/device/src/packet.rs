@@ -70,7 +70,8 @@ pub(crate) fn release(group: Group) {
 fn lock(group: Group) {
     if group.is_leader() {
         let slot = current(group.here);
-        group.here.wait(|| slot.try_lock());
+        let turn = slot.line_up();
+        group.here.wait(|| slot.has_turn(turn));
     }
     group.sync();
 }
@@ -80,7 +81,7 @@ fn lock(group: Group) {
 fn unlock(group: Group) {
     group.sync();
     if group.is_leader() {
-        current(group.here).unlock();
+        current(group.here).end_turn();
     }
 }
 

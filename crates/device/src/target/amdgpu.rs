@@ -137,7 +137,9 @@ impl Here {
     }
 
     pub fn pause(self) {
+        let before = self.clock_ns();
         intrinsics::s_sleep::<8>();
+        super::gpu::end_if_cancelled(self, before);
     }
 
     pub fn notify(self) {}

@@ -1,7 +1,7 @@
 //! What NVIDIA and AMD share: entering a kernel, and panics.
 
 use super::{
-    block_count, block_index, exit_lane, here, load_state, save_state, set_params, workgroup_barrier,
+    Here, block_count, block_index, exit_lane, here, load_state, save_state, set_params, workgroup_barrier,
 };
 use crate::lane::Lane;
 use hostcall_abi::launch::LaunchParams;
@@ -33,6 +33,29 @@ fn run([x, y, z]: [u32; 3], body: impl Fn(&Lane)) {
         }
         // Workgroup memory, and the barrier itself, are used again.
         workgroup_barrier();
+    }
+}
+
+/// Time between two looks of a pausing lane at whether its launch was cancelled, in ns: each is a read over the link.
+const LOOK_NS: u64 = 1 << 14;
+
+/// Ends a lane that has paused since `before` if its launch was cancelled. The clock says when to look, because a lane
+/// has no place to count in.
+#[inline(always)]
+pub(super) fn end_if_cancelled(here: Here, before: u64) {
+    // Not all waves at the same moment.
+    let phase = u64::from(here.slot()) << 8;
+    if (before + phase) / LOOK_NS != (here.clock_ns() + phase) / LOOK_NS {
+        look(here);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn look(here: Here) {
+    let region = crate::packet::region(here);
+    if region.stopped() || region.cancelled(here.params().launch) {
+        exit_lane();
     }
 }
 

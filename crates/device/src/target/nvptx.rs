@@ -250,8 +250,10 @@ impl Here {
     }
 
     pub fn pause(self) {
+        let before = self.clock_ns();
         // SAFETY: sleeps.
         unsafe { llvm_nanosleep(200) };
+        super::gpu::end_if_cancelled(self, before);
     }
 
     #[inline(always)]

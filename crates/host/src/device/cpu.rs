@@ -166,7 +166,7 @@ impl Backend for Cpu {
     }
 
     fn default_layout(&self) -> Layout {
-        Layout { slots: 2048, lanes: self.wave_size(), ring_entries: 512, bulk_bytes: 16 << 10 }
+        Layout { slots: 2048, lanes: self.wave_size(), ring_entries: 512, bulk_bytes: 64 << 10 }
     }
 
     fn shared_memory(&self, layout: Layout) -> Result<SharedMemory, String> {

@@ -213,11 +213,14 @@ pub(crate) fn put_bytes(
         Ok(reply) => reply,
         Err(error) => return (Status::Error(error), [0; 2]),
     };
-    let mut reply = Vec::with_capacity(words.len() * 8 + bytes.len());
-    for word in &words {
-        reply.extend_from_slice(&word.to_le_bytes());
-    }
-    reply.extend_from_slice(&bytes);
+    let reply = if words.is_empty() {
+        bytes
+    } else {
+        let mut reply = Vec::with_capacity(words.len() * 8 + bytes.len());
+        words.iter().for_each(|word| reply.extend_from_slice(&word.to_le_bytes()));
+        reply.extend_from_slice(&bytes);
+        reply
+    };
     let share = region.layout().bulk_share(answer.lanes());
     let total = reply.len() as u64;
     if reply.len() <= share {

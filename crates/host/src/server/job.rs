@@ -1,16 +1,18 @@
-//! Calls whose handlers may wait: a worker thread or a future for each lane, and a ticket that answers the
+//! Calls whose handlers may wait: on worker threads or as a future for each lane, and a ticket that answers the
 //! packet once, whoever is first: the handler, the deadline, or a cancellation.
 
 use super::control::Shared;
 use super::dispatch;
 use super::registry::{Entry, Handler};
-use hostcall_abi::service::OwnedRequest;
+use futures_lite::FutureExt;
+use hostcall_abi::service::{AsyncService, OwnedRequest, Service};
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::Kind;
 use hostcall_channel::host::DetachedAnswer;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use std::vec::IntoIter;
 
 /// The right to answer a packet, shared by its lanes' handlers, the watchdog and cancellations.
 pub(crate) struct Ticket {
@@ -89,41 +91,24 @@ impl Job {
             shared: shared.clone(),
         });
         shared.watchdog.watch(&ticket);
-        for (rank, request) in requests.into_iter().enumerate() {
-            let job = Job { shared: shared.clone(), ticket: ticket.clone(), kind };
-            let rank = rank as u32;
-            let request = match request {
-                Ok(request) => request,
-                Err(error) => {
-                    job.finish(rank, 0, Err(error));
-                    continue;
-                }
-            };
-            let lane = request.caller.lane;
-            match &entry.handler {
-                Handler::Sync(service, _) => {
-                    let (service, index) = (service.clone(), entry.index);
-                    blocking::unblock(move || {
-                        let result = dispatch::run_for_bytes(service.as_ref(), index, request.as_request());
-                        job.finish(rank, lane, result);
-                    })
-                    .detach();
-                }
-                Handler::Async(service) => {
-                    let (service, index) = (service.clone(), entry.index);
-                    smol::spawn(async move {
-                        use futures_lite::FutureExt;
-                        let capacity = request.reply_capacity;
-                        let handler = async { service.call(index, request).await };
-                        let result = match AssertUnwindSafe(handler).catch_unwind().await {
-                            Ok(Ok(reply)) if reply.bytes.len() <= capacity => Ok((reply.words, reply.bytes)),
-                            Ok(Ok(_)) => Err(CallError::TooLarge),
-                            Ok(Err(error)) => Err(error),
-                            Err(_) => Err(CallError::Panicked),
-                        };
-                        job.finish(rank, lane, result);
-                    })
-                    .detach();
+        let job = Self { shared: shared.clone(), ticket, kind };
+        let mut lanes = Vec::with_capacity(requests.len());
+        for (rank, request) in (0..).zip(requests) {
+            match request {
+                Ok(request) => lanes.push((rank, request)),
+                Err(error) => job.finish(rank, 0, Err(error)),
+            }
+        }
+        match &entry.handler {
+            Handler::Sync(service, _) => {
+                let (service, lanes) = (service.clone(), Mutex::new(lanes.into_iter()));
+                work(Arc::new(Lanes { job, service, index: entry.index, lanes }));
+            }
+            Handler::Async(service) => {
+                let job = Arc::new(job);
+                for (rank, request) in lanes {
+                    smol::spawn(answer_later(job.clone(), service.clone(), entry.index, rank, request))
+                        .detach();
                 }
             }
         }
@@ -143,4 +128,51 @@ impl Job {
             detached.lane(rank, status, &words);
         });
     }
+}
+
+/// The lanes of a packet whose handlers have not begun.
+struct Lanes {
+    job: Job,
+    service: Arc<dyn Service>,
+    index: usize,
+    lanes: Mutex<IntoIter<(u32, OwnedRequest)>>,
+}
+
+/// Has a worker run handlers of a packet's lanes, one after the other. Before its first it starts another worker if
+/// lanes are left: one handler that waits delays no other lane's, and handlers that do not wait are done before
+/// many workers have come.
+fn work(lanes: Arc<Lanes>) {
+    blocking::unblock(move || {
+        let mut is_first = true;
+        loop {
+            let mut left = lanes.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some((rank, request)) = left.next() else { return };
+            let is_last = left.len() == 0;
+            drop(left);
+            if std::mem::take(&mut is_first) && !is_last {
+                work(lanes.clone());
+            }
+            let result = dispatch::run_for_bytes(lanes.service.as_ref(), lanes.index, request.as_request());
+            lanes.job.finish(rank, request.caller.lane, result);
+        }
+    })
+    .detach();
+}
+
+async fn answer_later(
+    job: Arc<Job>,
+    service: Arc<dyn AsyncService>,
+    index: usize,
+    rank: u32,
+    request: OwnedRequest,
+) {
+    let (lane, capacity) = (request.caller.lane, request.reply_capacity);
+    let handler = async { service.call(index, request).await };
+    let result = match AssertUnwindSafe(handler).catch_unwind().await {
+        Ok(Ok(reply)) if reply.bytes.len() <= capacity => Ok((reply.words, reply.bytes)),
+        Ok(Ok(_)) => Err(CallError::TooLarge),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(CallError::Panicked),
+    };
+    job.finish(rank, lane, result);
 }
