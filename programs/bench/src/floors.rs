@@ -154,7 +154,7 @@ pub fn bare_posts(lane: &Lane, rings: &[Global<u64>], tails: &[Global<u64>], ns:
 }
 
 /// All lanes together fill `words` with 16-byte stores, `count` times.
-#[kernel(max_lanes = 256)]
+#[kernel]
 pub fn stores(lane: &Lane, words: &[Global<u64>], ns: &[Global<u64>], count: u64) {
     let (id, step, words) = (lane.global_id(), lane.grid_lanes(), pairs(words));
     let start = lane.clock_ns();

@@ -81,8 +81,11 @@ pub fn null_write(context: &Context) -> Outcome {
     if !context.is_software() {
         let ended = session.try_run(panic_null_write, GRID, (GUILTY, &out))?;
         ensure!(matches!(ended, Err(Error::Launch { failure: LaunchFailure::Fault(_), .. })));
-        let ended = session.try_run(panic_null_write, GRID, (GUILTY, &out))?;
-        let sentence = ended.err().ok_or("a GPU went on after a fault")?.to_string();
+        // Finding the kernel fails, or launching it.
+        let sentence = match session.try_run(panic_null_write, GRID, (GUILTY, &out)) {
+            Ok(ended) => ended.err().ok_or("a GPU went on after a fault")?.to_string(),
+            Err(sentence) => sentence,
+        };
         ensure!(sentence.contains("cannot be used any more by this process"));
         return Ok(());
     }
