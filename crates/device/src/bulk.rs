@@ -111,7 +111,8 @@ fn call_words(
     enter(target::here())?;
     let group = Group::converge(site(method.number, check_of(method.schema), Kind::Bytes));
     let capacity = result.len() * 8 + output.len();
-    let (slot, glance) = packet::hold(group);
+    let slot = packet::hold(group);
+    let glance = slot.glance();
     let (argument_words, result_words) = (message.words.len(), result.len());
     let lane = Exchange { slot, method, options, argument_words, result_words, capacity };
     let (share, _) = lane.share(group);

@@ -73,7 +73,8 @@ fn exchange<const A: usize, const R: usize>(
     let mut request = Line { words: [a, b, c, d, e, f, g], tag: 0 };
     request.words[A..].fill(0);
     let group = Group::converge(site(service, check, Kind::Words));
-    let (slot, glance) = packet::hold(group);
+    let slot = packet::hold(group);
+    let glance = slot.glance();
     let reply = packet::exchange(slot, glance, group, head, request);
     packet::release(group);
     match reply {

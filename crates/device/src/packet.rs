@@ -44,15 +44,14 @@ pub(crate) fn current(here: Here) -> Slot<'static> {
     unsafe { Slot::new(region(here), here.slot(), &*here.state().cast::<SlotState>()) }
 }
 
-/// Takes the wave's slot for the group, until [`release`], and looks at it.
+/// Takes the wave's slot for the group, until [`release`].
 #[inline(always)]
-pub(crate) fn hold(group: Group) -> (Slot<'static>, Glance) {
+pub(crate) fn hold(group: Group) -> Slot<'static> {
     if !group.is_whole() {
         // A whole wave excludes any other part.
         lock(group);
     }
-    let slot = current(group.here);
-    (slot, slot.glance())
+    current(group.here)
 }
 
 /// Gives the wave's slot to its other parts.

@@ -8,9 +8,13 @@ use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
 use hostcall_abi::word::{MAX_POST_WORDS, PostHead, check_of};
+use hostcall_channel::device::{Glance, Slot};
 
 /// No place in a ring: the launch was cancelled while the lane waited for room.
 const CANCELLED: u64 = u64::MAX;
+
+/// The same, and the wave knew it: its lanes end.
+const CANCELLED_BEFORE: u64 = u64::MAX - 1;
 
 /// Polls between looks at whether the launch was cancelled.
 const POLLS_A_LOOK: u32 = 64;
@@ -69,15 +73,11 @@ fn put_in_step<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST
         return false;
     }
     if rank == 0 {
-        slot.reserve_posts(glance, count * entries);
+        reserve(slot, glance, count * entries);
     }
     here.sync(wave);
     let head = PostHead { service, lane: rank as u8, words: N as u8, extra };
     slot.write_post(glance.post_position.wrapping_add(rank * entries), head, &payload);
-    if rank == 0 {
-        let end = glance.post_position.wrapping_add(count * entries);
-        slot.ring_post_bell(target::bell_clock(), target::BELL_QUIET, end);
-    }
     true
 }
 
@@ -92,18 +92,23 @@ fn put_as_group<const N: usize>(
     enter(target::here())?;
     let group = Group::converge(u64::from(service) << 8 | u64::from(entries) | 1 << 63);
     let here = group.here;
-    let (slot, glance) = packet::hold(group);
+    let slot = packet::hold(group);
     let mut place = CANCELLED;
     if group.is_leader() {
-        place = match slot.reserve_posts(glance, group.count * entries) {
+        // Only the leader looks, since it also writes.
+        let glance = slot.glance();
+        place = match reserve(slot, glance, group.count * entries) {
             Some(place) => place.into(),
             None => wait_for_room(here, group.count * entries),
         };
+        if place == CANCELLED && glance.cancelled {
+            place = CANCELLED_BEFORE;
+        }
     }
     let place = group.of_leader(place);
     packet::release(group);
-    if place == CANCELLED {
-        if glance.cancelled {
+    if place >= CANCELLED_BEFORE {
+        if place == CANCELLED_BEFORE {
             target::exit_lane();
         }
         return Err(CallError::Cancelled);
@@ -112,11 +117,18 @@ fn put_as_group<const N: usize>(
     let head = PostHead { service, lane: here.lane_index() as u8, words: N as u8, extra };
     slot.write_post(place.wrapping_add(group.rank * entries), head, &payload);
     if group.is_leader() {
-        let end = place.wrapping_add(group.count * entries);
-        slot.ring_post_bell(target::bell_clock(), target::BELL_QUIET, end);
         packet::hint(here, slot.region());
     }
     Ok(())
+}
+
+/// The leader's part: reserves places in the ring, if there is room, and tells the host that posts will be there. Both
+/// while the leader's group has the slot.
+#[inline(always)]
+fn reserve(slot: Slot<'static>, glance: Glance, entries: u32) -> Option<u32> {
+    let place = slot.reserve_posts(glance, entries)?;
+    slot.ring_post_bell(target::bell_clock(), target::BELL_QUIET, place.wrapping_add(entries));
+    Some(place)
 }
 
 #[cold]
@@ -133,7 +145,7 @@ fn wait_for_room(here: Here, entries: u32) -> u64 {
     // On the CPU the executor calls this while other lanes run: it asks nothing of its own lane.
     here.wait(|| {
         slot.look_at_ring_tail();
-        match slot.reserve_posts(slot.glance(), entries) {
+        match reserve(slot, slot.glance(), entries) {
             Some(reserved) => {
                 place = reserved.into();
                 true

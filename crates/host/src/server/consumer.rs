@@ -36,7 +36,7 @@ const COOL_AFTER: u16 = 4096;
 const LINES_AHEAD: usize = 8;
 
 /// Longest sleep while a hint may get lost: within this time a call is found all the same.
-const LONGEST_SLEEP: Duration = Duration::from_micros(900);
+const LONGEST_SLEEP: Duration = Duration::from_micros(650);
 
 /// Longest sleep where none gets lost: what is waited for then is nothing that the consumer knows of.
 const LONG_SLEEP: Duration = Duration::from_millis(100);

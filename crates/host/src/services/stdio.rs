@@ -25,7 +25,7 @@ const MAX_BYTES: usize = 4 << 20;
 const MAX_BYTES_AT_ONCE: usize = 64 << 20;
 
 /// How long the writer waits for [`FULL_BYTES`].
-const GATHER: Duration = Duration::from_micros(200);
+const GATHER: Duration = Duration::from_micros(100);
 
 /// One of the two outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -26,8 +26,18 @@ pub struct Arenas {
 }
 
 impl Arenas {
+    /// Arenas of which the first is there from the start: a kernel's first allocation waits for no driver, and tools
+    /// like compute-sanitizer, which know the memory of before a launch, know it.
     pub fn new(gpu: Arc<Gpu>) -> Self {
-        Self { gpu, arenas: Shared::default() }
+        let first = Arena::new(&gpu);
+        Self { gpu, arenas: Arc::new(Mutex::new(first.into_iter().collect())) }
+    }
+}
+
+impl Arena {
+    fn new(gpu: &Arc<Gpu>) -> Option<Self> {
+        let memory = gpu.allocate(ARENA_BYTES as usize).ok()?;
+        Some(Self { memory, space: Allocator::new((ARENA_BYTES / UNIT) as u32) })
     }
 }
 
@@ -63,10 +73,9 @@ impl HeapMemory for Arenas {
         let (arena, allocation) = match found {
             Some(found) => found,
             None => {
-                let memory = self.gpu.allocate(ARENA_BYTES as usize).ok()?;
-                let mut space = Allocator::new((ARENA_BYTES / UNIT) as u32);
-                let allocation = space.allocate(units)?;
-                arenas.push(Arena { memory, space });
+                let mut arena = Arena::new(&self.gpu)?;
+                let allocation = arena.space.allocate(units)?;
+                arenas.push(arena);
                 (arenas.len() - 1, allocation)
             }
         };
