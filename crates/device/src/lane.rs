@@ -97,22 +97,25 @@ impl Lane {
     /// missing: a wave may split anywhere.
     #[track_caller]
     pub fn active(&self) -> u64 {
-        self.group().mask.into()
+        target::bits(self.group().mask)
     }
 
     /// The lanes among [`Lane::active`] for which `yes` holds.
     #[track_caller]
     pub fn ballot(&self, yes: bool) -> u64 {
         let group = self.group();
-        group.here.ballot(group.mask, yes).into()
+        target::bits(group.here.ballot(group.mask, yes))
     }
 
     /// The value of the lane of index `from`, or of the first lane that came here when that one did not.
     #[track_caller]
     pub fn broadcast<T: Wire + Copy>(&self, value: T, from: u32) -> T {
         let group = self.group();
-        let from =
-            if u64::from(group.mask).checked_shr(from).unwrap_or(0) & 1 != 0 { from } else { group.leader() };
+        let from = if target::bits(group.mask).checked_shr(from).unwrap_or(0) & 1 != 0 {
+            from
+        } else {
+            group.leader()
+        };
         share(&value, |word| group.here.broadcast(group.mask, word, from))
     }
 

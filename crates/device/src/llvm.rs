@@ -23,7 +23,7 @@ struct Lanes(Group);
 impl client::Wave for Lanes {
     #[inline(always)]
     fn mask(&self) -> u64 {
-        self.0.mask.into()
+        target::bits(self.0.mask)
     }
 
     #[inline(always)]

@@ -208,16 +208,18 @@ fn a_packets_lanes_are_answered_each() {
     let lookups = answers(0, packet(&[[4], [0], [44], [2]]));
     let results: Vec<_> = lookups
         .iter()
-        .map(|reply| reply.status.into_result().map(|()| Result::<u64, NotFound>::from_words(&reply.words)))
+        .map(|reply| {
+            reply.status().into_result().map(|()| Result::<u64, NotFound>::from_words(reply.result()))
+        })
         .collect();
     let expected = [Ok(Some(Ok(40))), Err(CallError::Failed(-7)), Ok(Some(Err(NotFound))), Ok(Some(Ok(20)))];
     assert_eq!(results, expected);
     let malformed = Status::Error(CallError::Malformed);
-    assert!(answers(0, packet(&[[4, 4], [5, 5]])).iter().all(|reply| reply.status == malformed));
-    assert_eq!(answers(1, packet(&[[3, 0, 0, 0]]))[0].status, malformed, "an unknown variant");
+    assert!(answers(0, packet(&[[4, 4], [5, 5]])).iter().all(|reply| reply.status() == malformed));
+    assert_eq!(answers(1, packet(&[[3, 0, 0, 0]]))[0].status(), malformed, "an unknown variant");
     // Methods with bytes are handled one by one, and these lanes have no room for any.
-    assert_eq!(answers(2, packet(&[[4]]))[0].status, Status::Error(CallError::TooLarge));
-    assert_eq!(answers(5, packet(&[[4]]))[0].status, Status::Error(CallError::NoSuchService));
+    assert_eq!(answers(2, packet(&[[4]]))[0].status(), Status::Error(CallError::TooLarge));
+    assert_eq!(answers(5, packet(&[[4]]))[0].status(), Status::Error(CallError::NoSuchService));
 }
 
 #[test]

@@ -48,6 +48,12 @@ pub(crate) const IN_STEP: bool = true;
 /// Lanes of a wave, one bit a lane.
 pub(crate) type Mask = u64;
 
+/// The lanes of a mask.
+#[inline(always)]
+pub(crate) fn bits(mask: Mask) -> u64 {
+    mask
+}
+
 /// The lane that runs. What it is stands in registers.
 #[derive(Clone, Copy)]
 pub(crate) struct Here;

@@ -221,6 +221,12 @@ pub(crate) const IN_STEP: bool = false;
 /// Lanes of a wave, one bit a lane.
 pub(crate) type Mask = u64;
 
+/// The lanes of a mask.
+#[inline(always)]
+pub(crate) fn bits(mask: Mask) -> u64 {
+    mask
+}
+
 /// A device address as a pointer.
 #[inline(always)]
 pub(crate) fn global(address: u64) -> *const u8 {

@@ -118,6 +118,12 @@ pub(crate) const IN_STEP: bool = true;
 /// Lanes of a wave, one bit a lane.
 pub(crate) type Mask = u32;
 
+/// The lanes of a mask.
+#[inline(always)]
+pub(crate) fn bits(mask: Mask) -> u64 {
+    mask.into()
+}
+
 const WHOLE: Mask = Mask::MAX;
 
 /// The lane that runs. What it is stands in registers.

@@ -151,7 +151,7 @@ impl Shared {
     pub fn post_later(&self, entry: &Arc<Entry>, extra: u32, words: &[u64], caller: Caller) {
         let request = OwnedRequest { words: words.to_vec(), bytes: Vec::new(), reply_capacity: 0, caller };
         let post = PostLater { entry: entry.clone(), extra, request };
-        if !lock(&self.posts).as_ref().is_some_and(|posts| posts.send(post).is_ok()) {
+        if lock(&self.posts).as_ref().is_none_or(|posts| posts.send(post).is_err()) {
             self.statistics.count_refused_posts(1);
         }
     }
