@@ -158,6 +158,9 @@ pub(crate) fn poll(slot: Slot<'static>, rank: u32, packet: &InFlight) -> Option<
 pub(crate) fn receive(slot: Slot<'static>, group: Group, packet: InFlight) -> Result<Line, CallError> {
     let mut reply = None;
     let mut polls = 0u32;
+    if group.count > 1 {
+        group.here.pass(packet.doorbell.request_pairs() as u32);
+    }
     group.here.wait(|| {
         reply = poll(slot, group.rank, &packet);
         if reply.is_some() {

@@ -168,6 +168,10 @@ impl Here {
         });
     }
 
+    /// Lets the time pass in which the host cannot have answered: it costs nothing to look here.
+    #[inline(always)]
+    pub fn pass(self, _request_pairs: u32) {}
+
     pub fn pause(self) {
         // SAFETY: the running lane asks its own executor.
         self.operate(|lane, operations| unsafe { (operations.pause)(lane) });

@@ -6,7 +6,7 @@
 //! | `params`, `slot`, `state`, `workgroup_memory` | the launch's parameters, the wave's slot and its state, the workgroup's memory |
 //! | `lane_index`, `wave_size`, `wave_lanes`, `position`, `wave_in_workgroup` | who the lane is |
 //! | `converge`, `ballot`, `broadcast`, `sync` | the wave's operations, on a `Mask` of lanes (`bits` of it) |
-//! | `wait`, `pause`, `notify`, `barrier` | waiting; what `wait` polls asks nothing of its own lane |
+//! | `wait`, `pass`, `pause`, `notify`, `barrier` | waiting; what `wait` polls asks nothing of its own lane |
 //! | `cancelled`, `unwinding`, `clock_ns` | the rest |
 //! | `global`, `exit_lane`, `bell_clock`, `BELL_QUIET`, `IN_STEP` | addresses, the end of a lane, when to ring for posts, how lanes share |
 
