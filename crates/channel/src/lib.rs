@@ -11,7 +11,7 @@
 //! - **SLOT-OWNER**: a slot's [`device::SlotState`] is accessed only by the lanes of the wave that holds the
 //!   slot, and whenever one lane acts on what another wrote, a wave operation, the slot's lock or (between
 //!   holders) a launch or the pool's claim lies between. A lane may look at words that another writes, of which it
-//!   then believes only hints: that the launch was cancelled, when the post bell rang last.
+//!   then believes only that the launch was cancelled, a hint.
 //! - **LAP**: a word is taken only when its lap differs from the word's previous use; each side keeps the laps
 //!   of all words in memory of its own.
 #![cfg_attr(not(test), no_std)]

@@ -134,16 +134,22 @@ fn a_signal_ends_the_program() {
         ("say-echo", "-INT", 130, "Stdin::read"),
         ("say-echo", "-TERM", 143, "Stdin::read"),
     ] {
-        let mut child = acting("--threads 1", &[act_name])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let _open = child.stdin.take();
-        let (ended, text) = signalled(child, signal);
-        assert_eq!(ended, Some(code), "{text}");
-        assert!(text.starts_with("hostcall: interrupted: ") && text.contains(report), "{text}");
+        let end = || {
+            let mut child = acting("--threads 1", &[act_name])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let _open = child.stdin.take();
+            let (ended, text) = signalled(child, signal);
+            assert_eq!(ended, Some(code), "{text}");
+            assert!(text.starts_with("hostcall: interrupted: "), "{text}");
+            text
+        };
+        // On a busy machine the signal may come before the call that follows the first line.
+        let reports: Vec<_> = (0..20).map(|_| end()).take_while(|text| !text.contains(report)).collect();
+        assert!(reports.len() < 20, "{reports:?}");
     }
 }
 

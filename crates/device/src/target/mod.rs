@@ -8,7 +8,7 @@
 //! | `converge`, `ballot`, `broadcast`, `sync` | the wave's operations, on a `Mask` of lanes (`bits` of it) |
 //! | `wait`, `pass`, `pause`, `notify`, `barrier` | waiting; what `wait` polls asks nothing of its own lane |
 //! | `cancelled`, `unwinding`, `clock_ns` | the rest |
-//! | `global`, `exit_lane`, `bell_clock`, `BELL_QUIET`, `IN_STEP` | addresses, the end of a lane, when to ring for posts, how lanes share |
+//! | `global`, `sizes`, `exit_lane`, `bell_clock`, `BELL_QUIET`, `IN_STEP` | addresses, the channel's sizes, the end of a lane, when to ring for posts, how lanes share |
 
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod cpu;

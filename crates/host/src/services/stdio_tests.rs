@@ -96,10 +96,17 @@ impl Write for Slow {
 fn printed_lines_do_not_wait_for_a_slow_reader() {
     let (sender, receiver) = mpsc::sync_channel::<Vec<u8>>(0);
     let stdio = shared(Streams { stdout: Box::new(Slow(sender)), ..Streams::none() });
-    let line = [b'x'; 1 << 16];
-    // On this thread, which reads only later.
-    for _ in 0..256 {
+    let print = || {
+        let line = [b'x'; 1 << 16];
         stdio.0.outputs().append_at_once(Stream::Stdout, |bytes| bytes.extend_from_slice(&line));
+    };
+    print();
+    // The writer has the first line, for which this thread is the reader, and takes no more.
+    while !stdio.0.shared.pending.lock().writing {
+        std::thread::yield_now();
+    }
+    for _ in 1..256 {
+        print();
     }
     assert!(stdio.0.is_full());
     let mut got = 0;
