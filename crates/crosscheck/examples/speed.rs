@@ -4,7 +4,7 @@
 use hostcall::device::IntoArg;
 use hostcall::llvm::{Layout, LlvmServer, Options, PortMemory, Version};
 use hostcall::services::Builtins;
-use hostcall_channel::llvm::client::{Client, Wave};
+use hostcall_channel::llvm::client::{Alone, Client};
 use hostcall_crosscheck::LlvmRpcServer;
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,33 +12,6 @@ use std::time::Instant;
 /// Calls that are timed together, and how often that is done. The shortest time counts: others had the machine too.
 const CALLS: u64 = 10_000;
 const ROUNDS: u32 = 50;
-
-#[derive(Clone, Copy)]
-struct Alone;
-
-impl Wave for Alone {
-    fn mask(&self) -> u64 {
-        1
-    }
-    fn lane(&self) -> u32 {
-        0
-    }
-    fn is_leader(&self) -> bool {
-        true
-    }
-    fn of_leader(&self, value: u64) -> u64 {
-        value
-    }
-    fn any(&self, yes: bool) -> bool {
-        yes
-    }
-    fn sync(&self) {}
-    fn wait(&self, mut poll: impl FnMut() -> bool) {
-        while !poll() {
-            std::hint::spin_loop();
-        }
-    }
-}
 
 /// Nanoseconds a call, with `flight` ports at once.
 fn measure(client: Client<'_>, flight: usize) -> f64 {
@@ -49,7 +22,7 @@ fn measure(client: Client<'_>, flight: usize) -> f64 {
         while done < calls {
             let mut ports = Vec::with_capacity(flight);
             for i in 0..flight {
-                let mut port = client.open(Alone, 0x8001, i as u32);
+                let mut port = client.open(Alone(std::hint::spin_loop), 0x8001, i as u32);
                 port.send(&[done]);
                 ports.push(port);
             }

@@ -6,7 +6,7 @@ use hostcall::hostcall_device::llvm::{Client, Port};
 use hostcall::hostcall_device::{Global, Lane, kernel};
 use hostcall::llvm::Version;
 use hostcall::{Device, Grid, LaunchKernel};
-use hostcall_channel::llvm::client::{self, Wave};
+use hostcall_channel::llvm::client::{self, Alone};
 use std::io::Write;
 
 /// What a lane noted, in its order.
@@ -117,33 +117,7 @@ fn run_script(
     }
 }
 
-struct Alone;
-
-impl Wave for Alone {
-    fn mask(&self) -> u64 {
-        1
-    }
-    fn lane(&self) -> u32 {
-        0
-    }
-    fn is_leader(&self) -> bool {
-        true
-    }
-    fn of_leader(&self, value: u64) -> u64 {
-        value
-    }
-    fn any(&self, yes: bool) -> bool {
-        yes
-    }
-    fn sync(&self) {}
-    fn wait(&self, mut poll: impl FnMut() -> bool) {
-        while !poll() {
-            std::thread::yield_now();
-        }
-    }
-}
-
-struct AlonePort<'c>(client::Port<'c, Alone>);
+struct AlonePort<'c>(client::Port<'c, Alone<fn()>>);
 
 impl Talk for AlonePort<'_> {
     fn send(&mut self, words: &[u64]) {
@@ -175,7 +149,7 @@ struct ThreadCaller {
 impl Caller for ThreadCaller {
     type Port = AlonePort<'static>;
     fn open(&self, opcode: u32) -> AlonePort<'static> {
-        AlonePort(self.client.open(Alone, opcode, 0))
+        AlonePort(self.client.open(Alone(std::thread::yield_now), opcode, 0))
     }
     fn lane(&self) -> u64 {
         0

@@ -43,12 +43,8 @@ pub fn post_words(service: u16, extra: u32, words: &[u64]) -> Result<(), CallErr
 
 #[inline(always)]
 fn put<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST_WORDS]) -> Result<(), CallError> {
-    if target::IN_STEP {
-        return if put_in_step::<N>(service, extra, payload) {
-            Ok(())
-        } else {
-            put_as_group::<N>(service, extra, payload)
-        };
+    if target::IN_STEP && put_in_step::<N>(service, extra, payload) {
+        return Ok(());
     }
     put_as_group::<N>(service, extra, payload)
 }

@@ -47,7 +47,7 @@ pub fn kernel(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let parameters = parameters.map(|(i, input)| parameter(i, input)).collect::<Result<Vec<_>>>()?;
     let ident = &function.sig.ident;
     let values = parameters.iter().map(|Parameter { field, marker }| {
-        // Stands in the `unsafe` block of the entry, whose comment holds for it.
+        // SAFETY: the entry that this becomes a part of got the argument block that the kernel's schema describes.
         quote!(unsafe { <#marker as __hostcall::KernelArg>::from_raw(arguments.#field) })
     });
     let body = quote!(#ident(lane, #(#values),*));

@@ -27,6 +27,40 @@ pub trait Wave {
     fn wait(&self, poll: impl FnMut() -> bool);
 }
 
+/// A wave of one lane, which calls the function between its looks at a port: a client that is a thread.
+#[derive(Clone, Copy)]
+pub struct Alone<F>(pub F);
+
+impl<F: Fn()> Wave for Alone<F> {
+    fn mask(&self) -> u64 {
+        1
+    }
+
+    fn lane(&self) -> u32 {
+        0
+    }
+
+    fn is_leader(&self) -> bool {
+        true
+    }
+
+    fn of_leader(&self, value: u64) -> u64 {
+        value
+    }
+
+    fn any(&self, yes: bool) -> bool {
+        yes
+    }
+
+    fn sync(&self) {}
+
+    fn wait(&self, mut poll: impl FnMut() -> bool) {
+        while !poll() {
+            (self.0)();
+        }
+    }
+}
+
 /// A client: the ports, and a lock bit for each in the device's own memory.
 #[derive(Clone, Copy)]
 pub struct Client<'c> {

@@ -1,7 +1,7 @@
 //! A port under loom's model checker, as the channel's `loom_tests` are. Loom's memory is not the real layout;
 //! lanes are one thread each, or one thread alone.
 
-use super::client::{Client, Wave};
+use super::client::{Alone, Client};
 use super::server::Scanner;
 use super::{AtomicU32, Layout, PortMemory, Version};
 use crate::primitive::Ordering;
@@ -14,34 +14,6 @@ fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
     builder.preemption_bound.get_or_insert(preemptions);
     builder.max_branches = 10_000;
     builder.check(run);
-}
-
-/// A wave of one lane that does `meanwhile` while it waits.
-struct Alone<F>(F);
-
-impl<F: Fn()> Wave for Alone<F> {
-    fn mask(&self) -> u64 {
-        1
-    }
-    fn lane(&self) -> u32 {
-        0
-    }
-    fn is_leader(&self) -> bool {
-        true
-    }
-    fn of_leader(&self, value: u64) -> u64 {
-        value
-    }
-    fn any(&self, yes: bool) -> bool {
-        yes
-    }
-    fn sync(&self) {}
-    fn wait(&self, mut poll: impl FnMut() -> bool) {
-        while !poll() {
-            (self.0)();
-            thread::yield_now();
-        }
-    }
 }
 
 struct Ends {
@@ -107,7 +79,7 @@ fn calls_in_a_row() {
         let mut server = Server::new(&ends);
         let calls = thread::spawn(move || {
             for i in 0..3 {
-                let mut port = ends.client().open(Alone(|| ()), 0x8001, 0);
+                let mut port = ends.client().open(Alone(thread::yield_now), 0x8001, 0);
                 port.send(&[10 * i]);
                 let mut answer = [0];
                 port.receive(&mut answer);
@@ -135,7 +107,7 @@ fn sends_in_a_row_and_receives_in_a_row() {
         let mut server = Server::new(&ends);
         let client = thread::spawn(move || {
             for round in 0..2 {
-                let mut port = ends.client().open(Alone(|| ()), round, 0);
+                let mut port = ends.client().open(Alone(thread::yield_now), round, 0);
                 port.send(&[1]);
                 port.send(&[2]);
                 let mut answer = [0];
@@ -184,6 +156,8 @@ fn waves_take_turns() {
                         server.write(!server.read());
                         server.hand_over();
                     }
+                    drop(server);
+                    thread::yield_now();
                 };
                 let mut port = ends.client().open(Alone(serve), 1, 0);
                 port.send(&[seed]);
@@ -207,9 +181,9 @@ fn ports_side_by_side() {
         let ends = Ends::new(2);
         let mut server = Server::new(&ends);
         let client = thread::spawn(move || {
-            let mut first = ends.client().open(Alone(|| ()), 1, 0);
+            let mut first = ends.client().open(Alone(thread::yield_now), 1, 0);
             first.send(&[1]);
-            let mut second = ends.client().open(Alone(|| ()), 1, 0);
+            let mut second = ends.client().open(Alone(thread::yield_now), 1, 0);
             second.send(&[2]);
             let mut answers = [[0]; 2];
             second.receive(&mut answers[1]);

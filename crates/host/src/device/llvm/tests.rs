@@ -5,7 +5,7 @@ use super::*;
 use crate::device::backend::Running;
 use crate::llvm::Version;
 use crate::services::Builtins;
-use hostcall_channel::llvm::client::{Client, Wave};
+use hostcall_channel::llvm::client::{Alone, Client};
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::io::{self, Write};
@@ -18,40 +18,6 @@ const EXIT: u32 = 1;
 const HOST_CALL: u32 = 12;
 const ABORT: u32 = 13;
 
-/// A wave of one lane.
-#[derive(Clone, Copy)]
-struct Alone;
-
-impl Wave for Alone {
-    fn mask(&self) -> u64 {
-        1
-    }
-
-    fn lane(&self) -> u32 {
-        0
-    }
-
-    fn is_leader(&self) -> bool {
-        true
-    }
-
-    fn of_leader(&self, value: u64) -> u64 {
-        value
-    }
-
-    fn any(&self, yes: bool) -> bool {
-        yes
-    }
-
-    fn sync(&self) {}
-
-    fn wait(&self, mut poll: impl FnMut() -> bool) {
-        while !poll() {
-            std::thread::yield_now();
-        }
-    }
-}
-
 /// The client object, where LLVM 19's pointer points or as the later versions' variable.
 type Object = Arc<OnceLock<Vec<u64>>>;
 
@@ -63,11 +29,11 @@ struct Calls {
 }
 
 impl Calls {
-    fn open(&self, opcode: u32) -> hostcall_channel::llvm::client::Port<'_, Alone> {
+    fn open(&self, opcode: u32) -> hostcall_channel::llvm::client::Port<'_, Alone<fn()>> {
         let address = self.object.get().expect("set before a kernel starts").as_ptr().expose_provenance();
         // SAFETY: the loader made the object, for the software device's waves of 32 lanes, and keeps its ports.
         let client = unsafe { Client::from_address(address as u64, self.version, 32) };
-        client.open(Alone, opcode, 0)
+        client.open(Alone(std::thread::yield_now), opcode, 0)
     }
 
     /// LLVM 20 put a mark on the opcodes of libc.
