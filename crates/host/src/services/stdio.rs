@@ -1,10 +1,10 @@
 //! The standard streams of programs: any reader and writers, of the process if nobody says otherwise.
 //!
 //! Text is appended to one buffer for both outputs, so that their order is kept, and a thread of its own
-//! writes it out: a slow terminal delays nobody until the buffer is full, one line appears at once, and many
-//! lines go out in large writes. Of a full buffer, handlers on threads of their own wait first; a server's consumers,
-//! which print the lines of kernels, have much more room, so that they serve other calls while a reader is slow. Only
-//! beyond that they wait too: no line is lost, and no more memory is taken.
+//! writes it out: a slow terminal delays nobody until the buffer is full, a line after a quiet time is written
+//! at once, and many lines go out in large writes. Of a full buffer, handlers on threads of their own wait first; a
+//! server's consumers, which print the lines of kernels, have much more room, so that they serve other calls while a
+//! reader is slow. Only beyond that they wait too: no line is lost, and no more memory is taken.
 
 use super::error::status;
 use hostcall_abi::service::Output;
@@ -24,7 +24,7 @@ const MAX_BYTES: usize = 4 << 20;
 /// and who delays others by that waits only when there are more than these.
 const MAX_BYTES_AT_ONCE: usize = 64 << 20;
 
-/// How long the writer waits for [`FULL_BYTES`].
+/// How long after a write the writer waits for [`FULL_BYTES`].
 const GATHER: Duration = Duration::from_micros(100);
 
 /// One of the two outputs.
@@ -77,6 +77,8 @@ struct Pending {
     runs: Vec<(Stream, usize)>,
     /// The writer is at work on what it took before.
     writing: bool,
+    /// The writer waits for the first byte, however long that takes.
+    idle: bool,
     /// Callers that wait for all to be written.
     flushers: usize,
     closing: bool,
@@ -122,8 +124,7 @@ impl Stdio {
 
     /// The outputs, to append to; nobody else does meanwhile.
     pub(crate) fn outputs(&self) -> Outputs<'_> {
-        let pending = self.shared.pending.lock();
-        Outputs { was_empty: pending.bytes.is_empty(), pending, shared: &self.shared }
+        Outputs { pending: self.shared.pending.lock(), shared: &self.shared }
     }
 
     /// The input, which nobody else reads meanwhile.
@@ -160,7 +161,6 @@ impl Drop for Stdio {
 /// Append access to the outputs.
 pub(crate) struct Outputs<'a> {
     pending: MutexGuard<'a, Pending>,
-    was_empty: bool,
     shared: &'a Shared,
 }
 
@@ -187,7 +187,6 @@ impl Outputs<'_> {
         if self.pending.bytes.len() >= most {
             self.shared.work.notify_one();
             self.shared.written.wait_while(&mut self.pending, |pending| pending.bytes.len() >= most);
-            self.was_empty |= self.pending.bytes.is_empty();
         }
         let Pending { bytes, runs, .. } = &mut *self.pending;
         let before = bytes.len();
@@ -204,8 +203,7 @@ impl Outputs<'_> {
 impl Drop for Outputs<'_> {
     fn drop(&mut self) {
         let len = self.pending.bytes.len();
-        // The writer waits for the first byte, and then for enough of them.
-        if len >= FULL_BYTES || self.was_empty && len > 0 {
+        if len >= FULL_BYTES || self.pending.idle && len > 0 {
             self.shared.work.notify_one();
         }
     }
@@ -217,11 +215,12 @@ fn write_out(shared: &Shared, stdout: Box<dyn Write + Send>, stderr: Box<dyn Wri
     let (mut bytes, mut runs) = (Vec::new(), Vec::new());
     let mut pending = shared.pending.lock();
     loop {
+        pending.idle = true;
         shared.work.wait_while(&mut pending, |pending| pending.bytes.is_empty() && !pending.closing);
+        pending.idle = false;
         if pending.bytes.is_empty() {
             return;
         }
-        shared.work.wait_while_for(&mut pending, |pending| !pending.is_urgent(), GATHER);
         std::mem::swap(&mut pending.bytes, &mut bytes);
         std::mem::swap(&mut pending.runs, &mut runs);
         pending.writing = true;
@@ -246,6 +245,8 @@ fn write_out(shared: &Shared, stdout: Box<dyn Write + Send>, stderr: Box<dyn Wri
         pending = shared.pending.lock();
         pending.writing = false;
         shared.written.notify_all();
+        // What follows a write soon is mostly part of much.
+        shared.work.wait_while_for(&mut pending, |pending| !pending.is_urgent(), GATHER);
     }
 }
 
