@@ -10,6 +10,8 @@ extern crate alloc;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub mod c;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+mod integers;
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod parse;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod render;
@@ -17,6 +19,8 @@ pub mod tags;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod value;
 
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+pub use integers::{IntegerLine, Lines};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use parse::{Format, ParseError, Uses};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]

@@ -4,7 +4,8 @@ use super::stdio::{Stdio, Stream};
 use hostcall_abi::batch::Posts;
 use hostcall_abi::service::{Method, Reply, Request, Service, number};
 use hostcall_abi::status::CallError;
-use hostcall_format::{Format, RenderError};
+use hostcall_abi::word::MAX_POST_WORDS;
+use hostcall_format::{Format, IntegerLine, Lines, RenderError};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,6 +19,9 @@ const CHUNKS: usize = 256;
 /// Longest format, in bytes.
 const MAX_TEXT_BYTES: usize = 8 << 10;
 
+/// Bytes of rendered lines that are appended to the outputs without waiting for more of their run.
+const GATHERED_BYTES: usize = 2 << 10;
+
 /// Bytes of all formats together.
 const MAX_TOTAL_BYTES: usize = 16 << 20;
 
@@ -25,6 +29,8 @@ struct Line {
     tags: u64,
     stream: Stream,
     format: Format,
+    /// The same, if its lines are integers.
+    integers: Option<IntegerLine>,
 }
 
 type Chunk = [OnceLock<Line>; CHUNK];
@@ -77,7 +83,8 @@ impl Printer {
                 let format = Format::parse(text).map_err(|_| CallError::Malformed)?;
                 let chunk =
                     self.chunks[index / CHUNK].get_or_init(|| Box::new([const { OnceLock::new() }; CHUNK]));
-                chunk[index % CHUNK].get_or_init(|| Line { tags, stream, format });
+                let integers = IntegerLine::new(&format, tags);
+                chunk[index % CHUNK].get_or_init(|| Line { tags, stream, format, integers });
                 *bytes += text.len();
                 Ok(*place.insert(index as u32 + 1))
             }
@@ -109,12 +116,52 @@ impl Printer {
             posts.for_each(|_, _| refused += 1);
             return refused;
         };
-        let (mut outputs, mut refused) = (self.stdio.outputs(), 0);
+        match &line.integers {
+            Some(integers) => match integers.arguments() {
+                0 => self.print_integers::<0>(line, integers, posts),
+                1 => self.print_integers::<1>(line, integers, posts),
+                2 => self.print_integers::<2>(line, integers, posts),
+                3 => self.print_integers::<3>(line, integers, posts),
+                4 => self.print_integers::<4>(line, integers, posts),
+                // A post has no more words, so that lines of more are refused.
+                _ => self.print_integers::<MAX_POST_WORDS>(line, integers, posts),
+            },
+            None => self.print_values(line, posts),
+        }
+    }
+
+    /// [`Printer::print_run`] for lines of `N` integers.
+    fn print_integers<const N: usize>(
+        &self,
+        line: &Line,
+        integers: &IntegerLine,
+        posts: &mut Posts<'_>,
+    ) -> u64 {
+        let mut refused = 0;
+        let mut lines = Lines::new(integers, |text| self.append_text(line.stream, text));
+        let others = posts.for_each_of(|words: [u64; N]| refused += u64::from(lines.push(&words).is_err()));
+        lines.finish();
+        refused + others as u64
+    }
+
+    /// [`Printer::print_run`] for lines of any values.
+    fn print_values(&self, line: &Line, posts: &mut Posts<'_>) -> u64 {
+        let (mut text, mut refused) = (Vec::with_capacity(2 * GATHERED_BYTES), 0);
         posts.for_each(|words, _| {
-            let render = |out: &mut Vec<u8>| line.format.render_words(line.tags, words, out);
-            refused += u64::from(outputs.append(line.stream, render).is_err());
+            refused += u64::from(line.format.render_words(line.tags, words, &mut text).is_err());
+            if text.len() >= GATHERED_BYTES {
+                self.append_text(line.stream, &text);
+                text.clear();
+            }
         });
+        self.append_text(line.stream, &text);
         refused
+    }
+
+    /// Appends rendered lines. The outputs are not locked for longer, so that their writer need not wait for a lock
+    /// that is nearly always taken.
+    fn append_text(&self, stream: Stream, text: &[u8]) {
+        self.stdio.outputs().append_at_once(stream, |out| out.extend_from_slice(text));
     }
 
     /// Prints a line of format `id` whose arguments, of types `tags`, are these bytes.
@@ -173,6 +220,7 @@ mod tests {
     use crate::services::stdio::Streams;
     use crate::services::testing::Capture;
     use hostcall_abi::service::Caller;
+    use hostcall_abi::word::{PostHead, with_lap};
     use hostcall_format::tags;
 
     fn printer() -> (Shared<Printer>, Capture, Capture) {
@@ -222,6 +270,47 @@ mod tests {
         printer.0.stdio.flush();
         assert_eq!(stdout.text(), "true\n");
         assert_eq!(printer.0.refused(), 7);
+    }
+
+    #[test]
+    fn runs_of_posts_print_like_single_posts() {
+        let (printer, stdout, _) = printer();
+        let mut expected = String::new();
+        let mut refused = 0;
+        for (text, kinds) in [
+            ("nothing\n", &[][..]),
+            ("{}\n", &[tags::UNSIGNED]),
+            ("{1}, {0:x}\n", &[tags::UNSIGNED, tags::UNSIGNED]),
+            ("{} {} {}\n", &[tags::UNSIGNED, tags::I8, tags::I64]),
+            ("{} {} {} {} {}\n", &[tags::I32; 5]),
+            ("too many words for a post: {5}\n", &[tags::I32; 6]),
+        ] {
+            let id = printer.0.register(tags::of(kinds), 1, text).unwrap();
+            // As many words as the format's arguments, and one more.
+            for count in [kinds.len(), kinds.len() + 1] {
+                let count = count.min(MAX_POST_WORDS);
+                let format = Format::parse(text).unwrap();
+                let mut entries = Vec::new();
+                for i in 0..300u64 {
+                    let words = &[i, i, (i << 40).wrapping_neg(), i << 23, 1][..count];
+                    let head = PostHead { service: 1, lane: 0, words: count as u8, extra: id }.to_word(words);
+                    let first = [words.first().copied().unwrap_or(0), head];
+                    let others = words.get(1..).unwrap_or(&[]).chunks(2);
+                    entries.push(first);
+                    entries.extend(others.map(|pair| [pair[0], pair.get(1).copied().unwrap_or(0)]));
+                    let mut line = Vec::new();
+                    refused += u64::from(format.render_words(tags::of(kinds), words, &mut line).is_err());
+                    expected += std::str::from_utf8(&line).unwrap();
+                }
+                let entries: Vec<_> =
+                    entries.into_iter().map(|pair| pair.map(|word| with_lap(word, true))).collect();
+                let (_, mut posts) = Posts::new(&entries).unwrap();
+                assert_eq!(printer.posts(0, &mut posts), 0);
+            }
+        }
+        printer.0.stdio.flush();
+        assert_eq!(stdout.text(), expected);
+        assert_eq!(printer.0.refused(), refused);
     }
 
     #[test]
