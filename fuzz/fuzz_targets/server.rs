@@ -200,7 +200,7 @@ impl Run {
         let (slot, entries) = (self.slot(slot), PostHead::entries_for(count.into()) as u32);
         if let Some(position) = slot.reserve_posts(slot.glance(), entries) {
             slot.write_post(position, head, &words);
-            slot.ring_post_bell(0, 0, position.wrapping_add(entries));
+            slot.ring_post_bell(None, position.wrapping_add(entries));
             self.server.wake();
         }
     }

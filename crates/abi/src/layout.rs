@@ -356,8 +356,8 @@ pub const LAP_WORDS: usize = 8;
 pub struct SlotStateWords {
     /// Calls made, ever; its low bit is the lap of the doorbell's last use.
     pub calls: u32,
-    /// Not zero when the wave knows that its launch was cancelled.
-    pub cancelled: u32,
+    /// The period of the device's clock in which the post bell was rung last.
+    pub post_bell_period: u32,
     /// Low bits of the ring entries reserved, ever.
     pub post_position: u32,
     /// Low bits of the ring entries that the host had taken when the device looked last.
@@ -366,8 +366,10 @@ pub struct SlotStateWords {
     pub post_position_told: u32,
     /// Which part of a diverged wave may call: a turn in the lower half, the next to be given out in the upper one.
     pub lock: u32,
-    /// The device's clock when the post bell was rung last.
-    pub post_bell_clock: u64,
+    /// Not zero when the wave knows that its launch was cancelled.
+    pub cancelled: u32,
+    /// Zero.
+    pub reserved: u32,
     /// Lap of each request pair's last use, one bit a pair.
     pub request_laps: [u32; LAP_WORDS],
     /// Lap of each reply pair's last use.

@@ -6,7 +6,7 @@
 //! first because the host, once it looks at the slot, waits for the lines anyway.
 
 use crate::primitive::{
-    AtomicU32, AtomicU64, Ordering, Owned, OwnedWord, fence, get_four, load_pair, store_pair,
+    AtomicU32, AtomicU64, Ordering, Owned, OwnedFour, OwnedWord, fence, load_pair, store_pair,
 };
 use crate::region::Region;
 use hostcall_abi::layout::{LAP_WORDS, Spread};
@@ -18,11 +18,12 @@ use hostcall_abi::word::{Doorbell, Line, MAX_POST_WORDS, PostHead, lap_of, with_
 /// field.
 #[repr(C, align(16))]
 pub struct SlotState {
-    /// Calls, cancelled, post position, post tail seen.
+    /// Calls, post bell period, post position, post tail seen.
     first: [Owned<u32>; 4],
     post_position_told: Owned<u32>,
     lock: AtomicU32,
-    post_bell_clock: Owned<u64>,
+    cancelled: Owned<u32>,
+    reserved: u32,
     request_laps: [Owned<u32>; LAP_WORDS],
     reply_laps: [Owned<u32>; LAP_WORDS],
     workgroup: Owned<u64>,
@@ -35,6 +36,9 @@ const _: () = assert!(size_of::<SlotState>() == SLOT_STATE_BYTES);
 const _: () = assert!(core::mem::offset_of!(SlotState, lock) == core::mem::offset_of!(SlotStateWords, lock));
 #[cfg(not(loom))]
 const _: () =
+    assert!(core::mem::offset_of!(SlotState, cancelled) == core::mem::offset_of!(SlotStateWords, cancelled));
+#[cfg(not(loom))]
+const _: () =
     assert!(core::mem::offset_of!(SlotState, workgroup) == core::mem::offset_of!(SlotStateWords, workgroup));
 
 impl SlotState {
@@ -45,7 +49,8 @@ impl SlotState {
             first: core::array::from_fn(word),
             post_position_told: word(0),
             lock: AtomicU32::new(0),
-            post_bell_clock: Owned::new(0),
+            cancelled: word(0),
+            reserved: 0,
             request_laps: core::array::from_fn(word),
             reply_laps: core::array::from_fn(word),
             workgroup: Owned::new(0),
@@ -56,7 +61,7 @@ impl SlotState {
 
 // Places in `SlotState::first`.
 const CALLS: usize = 0;
-const CANCELLED: usize = 1;
+const POST_BELL_PERIOD: usize = 1;
 const POST_POSITION: usize = 2;
 const POST_TAIL_SEEN: usize = 3;
 
@@ -64,6 +69,7 @@ const POST_TAIL_SEEN: usize = 3;
 #[derive(Clone, Copy, Debug)]
 pub struct Glance {
     calls: u32,
+    post_bell_period: u32,
     /// Whether the wave knows its launch to be cancelled.
     pub cancelled: bool,
     /// Low bits of the entries posted, ever.
@@ -96,6 +102,7 @@ pub struct Slot<'m> {
     region: Region<'m>,
     slot: u32,
     state: &'m SlotState,
+    first: OwnedFour<'m>,
 }
 
 impl<'m> Slot<'m> {
@@ -107,7 +114,7 @@ impl<'m> Slot<'m> {
     /// layout's slots, and the ranks and counts passed to the methods are less than its lanes.
     #[inline(always)]
     pub unsafe fn new(region: Region<'m>, slot: u32, state: &'m SlotState) -> Self {
-        Self { region, slot, state }
+        Self { region, slot, state, first: OwnedFour::new(&state.first) }
     }
 
     /// The view of the channel's memory.
@@ -128,12 +135,20 @@ impl<'m> Slot<'m> {
         unsafe { word.set(value) }
     }
 
+    #[inline(always)]
+    fn set_first<const I: usize>(&self, value: u32) {
+        // SAFETY: SLOT-OWNER, promised to `new`.
+        unsafe { self.first.set::<I>(value) }
+    }
+
     /// Looks at what the next call or post depends on, which holds until the wave's next.
     #[inline(always)]
     pub fn glance(&self) -> Glance {
-        // SAFETY: SLOT-OWNER, promised to `new`; the state is 16-byte aligned.
-        let [calls, cancelled, post_position, post_tail_seen] = unsafe { get_four(&self.state.first) };
-        Glance { calls, cancelled: cancelled != 0, post_position, post_tail_seen }
+        // SAFETY: SLOT-OWNER, promised to `new`.
+        let [calls, post_bell_period, post_position, post_tail_seen] = unsafe { self.first.get() };
+        // A load of its own, which posts, that do not ask, do without.
+        let cancelled = self.get(&self.state.cancelled) != 0;
+        Glance { calls, post_bell_period, cancelled, post_position, post_tail_seen }
     }
 
     /// The laps for the lane of rank `rank` among the packet's lanes.
@@ -162,7 +177,7 @@ impl<'m> Slot<'m> {
     pub fn ring(&self, doorbell: &Doorbell, laps: Laps, rank: u32) {
         if rank == 0 {
             self.ring_again(doorbell, laps);
-            self.set(&self.state.first[CALLS], laps.calls.wrapping_add(1));
+            self.set_first::<CALLS>(laps.calls.wrapping_add(1));
             if doorbell.after_posts {
                 self.set(&self.state.post_position_told, laps.post_position);
             }
@@ -236,7 +251,16 @@ impl<'m> Slot<'m> {
     #[inline(always)]
     pub fn has_room(&self, glance: Glance, entries: u32) -> bool {
         let used = glance.post_position.wrapping_sub(glance.post_tail_seen);
-        used.saturating_add(entries) <= self.region.layout().ring_entries
+        // Negative after `set_cancelled`.
+        let free = self.region.layout().ring_entries.wrapping_sub(used).cast_signed();
+        free >= entries.cast_signed()
+    }
+
+    /// Whether posts in this period of the device's clock need no bell, because the wave rang in it already: periods are
+    /// shorter than the host goes on looking by itself. In no period (`None`) they always do.
+    #[inline(always)]
+    pub fn is_told(&self, glance: Glance, period: Option<u32>) -> bool {
+        period == Some(glance.post_bell_period)
     }
 
     /// The leader's part of a post: reserves `entries` places in the ring and returns the first, or `None`
@@ -246,15 +270,21 @@ impl<'m> Slot<'m> {
         if !self.has_room(glance, entries) {
             return None;
         }
-        self.set(&self.state.first[POST_POSITION], glance.post_position.wrapping_add(entries));
+        self.take_places(glance, entries);
         Some(glance.post_position)
+    }
+
+    /// The same when the ring [has room](Self::has_room).
+    #[inline(always)]
+    pub fn take_places(&self, glance: Glance, entries: u32) {
+        self.set_first::<POST_POSITION>(glance.post_position.wrapping_add(entries));
     }
 
     /// The leader's part when there was no room: asks how far the host has read. One read over the link.
     #[inline(always)]
     pub fn look_at_ring_tail(&self) {
         let tail = self.region.word(self.region.places().ring_tail(self.slot)).load(Ordering::Relaxed);
-        self.set(&self.state.first[POST_TAIL_SEEN], tail as u32);
+        self.set_first::<POST_TAIL_SEEN>(tail as u32);
     }
 
     /// Writes a post at a reserved place. `head.words` is the number of payload words.
@@ -270,20 +300,19 @@ impl<'m> Slot<'m> {
             } else {
                 [words[2 * entry - 1], words[2 * entry]]
             };
-            let at = base + 2 * (position & (ring - 1));
-            store_pair(self.region.pair(at), [with_lap(a, lap), with_lap(b, lap)]);
+            let pair = self.region.pair_of(base, position & (ring - 1));
+            store_pair(pair, [with_lap(a, lap), with_lap(b, lap)]);
         }
     }
 
-    /// The leader's part after posts up to `position`: tells the host, unless it was told in the last `quiet` ticks of the
-    /// device's clock, for which the host goes on looking by itself.
+    /// The leader's part after posts up to `position` that the host is not [told](Self::is_told) of.
     #[inline(always)]
-    pub fn ring_post_bell(&self, clock: u64, quiet: u64, position: u32) {
-        if quiet == 0 || clock.wrapping_sub(self.get(&self.state.post_bell_clock)) > quiet {
-            self.set(&self.state.post_bell_clock, clock);
-            let bell = self.region.places().post_bell(self.slot);
-            self.region.word(bell).store(position.into(), Ordering::Relaxed);
+    pub fn ring_post_bell(&self, period: Option<u32>, position: u32) {
+        if let Some(period) = period {
+            self.set_first::<POST_BELL_PERIOD>(period);
         }
+        let bell = self.region.places().post_bell(self.slot);
+        self.region.word(bell).store(position.into(), Ordering::Relaxed);
     }
 
     /// Writes bytes into the slot's bulk area, `offset` (a multiple of 8) from its start. Before the doorbell
@@ -349,9 +378,9 @@ impl<'m> Slot<'m> {
     ///
     /// Posts find no room from now on, so that the way of a post need not look whether it was cancelled.
     pub fn set_cancelled(&self) {
-        self.set(&self.state.first[CANCELLED], 1);
+        self.set(&self.state.cancelled, 1);
         let position = self.get(&self.state.first[POST_POSITION]);
-        self.set(&self.state.first[POST_TAIL_SEEN], position ^ 1 << 31);
+        self.set_first::<POST_TAIL_SEEN>(position ^ 1 << 31);
     }
 
     /// Sets the workgroup that the wave works on.

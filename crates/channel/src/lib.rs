@@ -15,7 +15,11 @@
 //! - **LAP**: a word is taken only when its lap differs from the word's previous use; each side keeps the laps
 //!   of all words in memory of its own.
 #![cfg_attr(not(test), no_std)]
-#![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
+#![cfg_attr(
+    target_arch = "nvptx64",
+    feature(abi_unadjusted, asm_experimental_arch, link_llvm_intrinsics),
+    allow(internal_features)
+)]
 
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 extern crate alloc;

@@ -115,25 +115,93 @@ impl<T: OwnedWord> Owned<T> {
     }
 }
 
-/// Reads four values that lie side by side. On NVIDIA in one load, which the compiler would take apart again.
-///
-/// # Safety
-/// SLOT-OWNER, as for [`Owned::get`], for each; the first is 16-byte aligned.
-#[inline(always)]
-pub(crate) unsafe fn get_four(words: &[Owned<u32>; 4]) -> [u32; 4] {
+#[cfg(target_arch = "nvptx64")]
+unsafe extern "unadjusted" {
+    #[link_name = "llvm.nvvm.isspacep.shared"]
+    fn llvm_is_shared(pointer: *const u32) -> bool;
+}
+
+/// Four values that lie side by side, read together. On NVIDIA that is one load, which the compiler would take apart
+/// again, and where they are known to lie in shared memory (or turn out to) accesses say so: one to what may be any memory
+/// takes longer and two instructions more.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnedFour<'m> {
+    words: &'m [Owned<u32>; 4],
+    /// The address in shared memory.
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: the array is valid for reads and aligned, and nobody writes now, by the caller's promise.
-    unsafe {
-        let (a, b, c, d);
-        core::arch::asm!("ld.v4.b32 {{{a}, {b}, {c}, {d}}}, [{at}];", at = in(reg64) words.as_ptr(),
-            a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
-            options(nostack, readonly));
-        [a, b, c, d]
+    shared: Option<u32>,
+}
+
+impl<'m> OwnedFour<'m> {
+    /// A view of the values. The first is 16-byte aligned.
+    #[inline(always)]
+    pub fn new(words: &'m [Owned<u32>; 4]) -> Self {
+        Self {
+            words,
+            #[cfg(target_arch = "nvptx64")]
+            shared: {
+                let at = words.as_ptr().cast();
+                // SAFETY: looks at an address.
+                unsafe { llvm_is_shared(at) }.then(|| {
+                    let shared;
+                    // SAFETY: computes an address.
+                    unsafe {
+                        core::arch::asm!(
+                            "{{ .reg .u64 %at; cvta.to.shared.u64 %at, {at}; cvt.u32.u64 {shared}, %at; }}",
+                            at = in(reg64) at, shared = out(reg32) shared,
+                            options(pure, nomem, nostack, preserves_flags));
+                    }
+                    shared
+                })
+            },
+        }
     }
-    #[cfg(not(target_arch = "nvptx64"))]
-    // SAFETY: the caller's promise.
-    unsafe {
-        [words[0].get(), words[1].get(), words[2].get(), words[3].get()]
+
+    /// Reads the values.
+    ///
+    /// # Safety
+    /// SLOT-OWNER, as for [`Owned::get`], for each.
+    #[inline(always)]
+    pub unsafe fn get(self) -> [u32; 4] {
+        #[cfg(target_arch = "nvptx64")]
+        // SAFETY: the array is valid for reads and aligned, and nobody writes now, by the caller's promise.
+        unsafe {
+            let (a, b, c, d);
+            match self.shared {
+                Some(at) => core::arch::asm!("ld.shared.v4.b32 {{{a}, {b}, {c}, {d}}}, [{at}];",
+                    at = in(reg32) at, a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
+                    options(nostack, readonly)),
+                None => core::arch::asm!("ld.v4.b32 {{{a}, {b}, {c}, {d}}}, [{at}];",
+                    at = in(reg64) self.words.as_ptr(),
+                    a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
+                    options(nostack, readonly)),
+            }
+            [a, b, c, d]
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        // SAFETY: the caller's promise.
+        unsafe {
+            [self.words[0].get(), self.words[1].get(), self.words[2].get(), self.words[3].get()]
+        }
+    }
+
+    /// Writes value `I`.
+    ///
+    /// # Safety
+    /// SLOT-OWNER, as for [`Owned::set`].
+    #[inline(always)]
+    pub unsafe fn set<const I: usize>(self, value: u32) {
+        #[cfg(target_arch = "nvptx64")]
+        if let Some(at) = self.shared {
+            // SAFETY: the array is valid for writes, and nobody else accesses the value now, by the caller's promise.
+            unsafe {
+                core::arch::asm!("st.shared.b32 [{at}+{offset}], {value};", at = in(reg32) at,
+                    offset = const 4 * I, value = in(reg32) value, options(nostack));
+            }
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.words[I].set(value) }
     }
 }
 

@@ -82,6 +82,16 @@ impl<'m> Region<'m> {
         self.words_at(at)
     }
 
+    /// Pair `pair` of those from word `at` on.
+    #[inline(always)]
+    pub(crate) fn pair_of(&self, at: u32, pair: u32) -> &'m [AtomicU64; 2] {
+        #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
+        // SAFETY: as for `word`. In two steps, of which a loop keeps the first.
+        return unsafe { &*self.words.as_ptr().add(at as usize).cast::<[AtomicU64; 2]>().add(pair as usize) };
+        #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+        self.pair(at + 2 * pair)
+    }
+
     /// `count` pairs from word `at` on.
     #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     #[inline(always)]

@@ -71,6 +71,6 @@ impl Group {
     /// Whether `yes` holds for every lane.
     #[inline(always)]
     pub fn all(&self, yes: bool) -> bool {
-        self.here.ballot(self.mask, yes) == self.mask
+        self.here.all(self.mask, yes)
     }
 }

@@ -49,36 +49,55 @@ fn put<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST_WORDS])
     put_as_group::<N>(service, extra, payload)
 }
 
-/// The post of a whole wave whose ring has room, where the lanes of a wave run in step: each looks at the slot itself,
-/// so that all that differs between posts is the position. Whether it was that.
+/// The post of a full wave, or of a wave of one lane, when nothing is to be done but to write it: the ring has room and the
+/// host is told. Whether it was that. Where the lanes of a wave run in step, each looks at the slot itself, so that
+/// all that differs between posts is the position.
 #[inline(always)]
 fn put_in_step<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST_WORDS]) -> bool {
     let entries = const { PostHead::entries_for(N) as u32 };
     let here = target::here();
-    let (wave, rank) = (here.wave_lanes(), here.lane_index());
-    if here.converge(0) != wave {
-        return false;
-    }
     let slot = packet::current(here);
-    let glance = slot.glance();
-    let count = wave.count_ones();
-    let room = slot.has_room(glance, count * entries);
-    // Every lane has looked before the leader writes, and it has written before any looks again.
-    here.sync(wave);
-    if !room {
+    let wave = here.full();
+    let write = |place: u32, lane: u32| {
+        let head = PostHead { service, lane: lane as u8, words: N as u8, extra };
+        slot.write_post(place.wrapping_add(lane * entries), head, &payload);
+        true
+    };
+    if here.converge(0) == wave {
+        let count = wave.count_ones();
+        let (glance, ready) = look(slot, count * entries);
+        // Every lane has looked before the leader writes, and it has written before any looks again.
+        if !here.all(wave, ready) {
+            return false;
+        }
+        if here.lane_index() == 0 {
+            slot.take_places(glance, count * entries);
+        }
+        here.sync(wave);
+        return write(glance.post_position, here.lane_index());
+    }
+    if here.wave_lanes() != 1 {
         return false;
     }
-    if rank == 0 {
-        reserve(slot, glance, count * entries);
+    let (glance, ready) = look(slot, entries);
+    if !ready {
+        return false;
     }
-    here.sync(wave);
-    let head = PostHead { service, lane: rank as u8, words: N as u8, extra };
-    slot.write_post(glance.post_position.wrapping_add(rank * entries), head, &payload);
-    true
+    slot.take_places(glance, entries);
+    write(glance.post_position, 0)
+}
+
+/// Looks at the slot, and whether it has room for posts that the host need not be told of.
+#[inline(always)]
+fn look(slot: Slot<'static>, entries: u32) -> (Glance, bool) {
+    // The clock first: it comes while the load takes its time.
+    let period = target::bell_period();
+    let glance = slot.glance();
+    (glance, slot.has_room(glance, entries) & slot.is_told(glance, period))
 }
 
 /// The post of any part of a wave.
-#[cfg_attr(any(target_arch = "nvptx64", target_arch = "amdgpu"), inline(never))]
+#[cfg_attr(any(target_arch = "nvptx64", target_arch = "amdgpu"), cold, inline(never))]
 fn put_as_group<const N: usize>(
     service: u16,
     extra: u32,
@@ -123,7 +142,10 @@ fn put_as_group<const N: usize>(
 #[inline(always)]
 fn reserve(slot: Slot<'static>, glance: Glance, entries: u32) -> Option<u32> {
     let place = slot.reserve_posts(glance, entries)?;
-    slot.ring_post_bell(target::bell_clock(), target::BELL_QUIET, place.wrapping_add(entries));
+    let period = target::bell_period();
+    if !slot.is_told(glance, period) {
+        slot.ring_post_bell(period, place.wrapping_add(entries));
+    }
     Some(place)
 }
 

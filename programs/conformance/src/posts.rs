@@ -1,7 +1,7 @@
 //! Posts.
 
 use crate::services::Meter;
-use hostcall_device::{Global, Lane, kernel};
+use hostcall_device::{Global, Lane, kernel, println};
 
 /// Each lane posts 0 to `count` − 1, and then sees by a call that all were taken, in order.
 #[kernel]
@@ -15,6 +15,48 @@ pub fn post_in_order(lane: &Lane, count: u32, out: &[Global<u64>]) {
     }
     assert_eq!(Meter::noted(id), Ok(count.into()));
     out[id as usize].set(id + 1);
+}
+
+/// Posts by all lanes of a wave, by some of them, and alone, with calls, prints and pauses between: each lane's `count` posts are
+/// in order whoever posts beside it.
+#[kernel]
+pub fn post_mixed(lane: &Lane, count: u32, out: &[Global<u64>]) {
+    let id = lane.global_id() as u64;
+    let index = u64::from(lane.index());
+    let mut posted = 0;
+    let mut post = || {
+        Meter::post_note(id, posted).unwrap();
+        posted += 1;
+        posted
+    };
+    let mut round = 0;
+    while round < u64::from(count) {
+        post();
+        post();
+        match (index + round) % 8 {
+            // The first lane of the wave, which reserves for all, is now among those that post and now not.
+            0 => drop((post(), post())),
+            1 => {
+                let posted = post();
+                assert_eq!(Meter::noted(id), Ok(posted));
+            }
+            2 if round % 64 == index => println!("lane {id} is in round {round}"),
+            3 | 4 => drop(post()),
+            _ => {}
+        }
+        post();
+        match round % 100 {
+            50 => {
+                let posted = post();
+                assert_eq!(Meter::noted(id), Ok(posted));
+            }
+            // Longer than the host looks at a ring that had posts.
+            99 => (0..200).for_each(|_| lane.pause()),
+            _ => {}
+        }
+        round += 1;
+    }
+    out[id as usize].set(post());
 }
 
 /// Posts without a call after them.

@@ -28,6 +28,19 @@ pub fn rings_wrap(context: &Context) -> Outcome {
     posts_of(context, Grid::new(1, 33), 4_000)
 }
 
+/// Whole waves, parts of them and lone lanes share a ring, which is full at times.
+pub fn mixed(context: &Context) -> Outcome {
+    for grid in [Grid::new(1, 1), Grid::new(2, 64), Grid::new(3, 72)] {
+        let noted = Noted::default();
+        let session = context.open(|device| device.inline_service(Meter::serve(noted.clone())))?;
+        let out = session.out(grid, 1)?;
+        session.run(post_mixed, grid, (400u32, &out))?;
+        let (posted, noted) = (read(&out)?, noted.noted()?);
+        same!(noted.values().copied().collect::<Vec<_>>(), posted);
+    }
+    Ok(())
+}
+
 pub fn sizes(context: &Context) -> Outcome {
     let noted = Noted::default();
     let session = context.open(|device| device.inline_service(Meter::serve(noted.clone())))?;

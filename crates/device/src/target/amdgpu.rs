@@ -107,6 +107,11 @@ impl Here {
         intrinsics::wavefrontsize()
     }
 
+    /// All lanes of a wave that lacks none.
+    pub fn full(self) -> Mask {
+        Mask::MAX >> (64 - self.wave_size())
+    }
+
     /// The lanes that the wave began with.
     pub fn wave_lanes(self) -> Mask {
         let left = self.lanes_in_workgroup() - self.wave_in_workgroup() * self.wave_size();
@@ -125,6 +130,10 @@ impl Here {
 
     pub fn ballot(self, _mask: Mask, yes: bool) -> Mask {
         intrinsics::ballot(yes)
+    }
+
+    pub fn all(self, mask: Mask, yes: bool) -> bool {
+        intrinsics::ballot(yes) == mask
     }
 
     pub fn broadcast(self, _mask: Mask, value: u64, from: u32) -> u64 {
@@ -183,11 +192,10 @@ pub(crate) fn workgroup_barrier() {
     core::sync::atomic::fence(core::sync::atomic::Ordering::AcqRel);
 }
 
-/// 8 µs of the steady counter: less than the host goes on looking at a ring that had posts.
-pub(crate) const BELL_QUIET: u64 = 800;
-
-pub(crate) fn bell_clock() -> u64 {
-    llvm_steady_counter()
+/// The period of the post bell: 5 µs of the steady counter, which is less than the host goes on looking at a ring that
+/// had posts. The numbers begin again after hours.
+pub(crate) fn bell_period() -> Option<u32> {
+    Some((llvm_steady_counter() >> 9) as u32)
 }
 
 /// AMD has no way to end one lane: this ends the wave.

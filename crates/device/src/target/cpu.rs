@@ -101,6 +101,12 @@ impl Here {
         self.lane.wave_size
     }
 
+    /// All lanes of a wave that lacks none.
+    #[inline(always)]
+    pub fn full(self) -> Mask {
+        Mask::MAX >> (64 - self.lane.wave_size)
+    }
+
     /// The lanes that the wave began with.
     #[inline(always)]
     pub fn wave_lanes(self) -> Mask {
@@ -141,6 +147,11 @@ impl Here {
         }
         let values = self.exchange(mask, u64::from(yes));
         (0..64).filter(|lane| values[*lane] != 0).fold(0, |ballot, lane| ballot | 1 << lane) & mask
+    }
+
+    #[inline(always)]
+    pub fn all(self, mask: Mask, yes: bool) -> bool {
+        self.ballot(mask, yes) == mask
     }
 
     #[inline(always)]
@@ -238,10 +249,9 @@ pub(crate) fn global(address: u64) -> *const u8 {
 }
 
 /// Every post rings: a store here costs nothing.
-pub(crate) const BELL_QUIET: u64 = 0;
-
-pub(crate) fn bell_clock() -> u64 {
-    0
+#[inline(always)]
+pub(crate) fn bell_period() -> Option<u32> {
+    None
 }
 
 pub(crate) fn exit_lane() -> ! {

@@ -14,6 +14,8 @@ const STATES_AT: usize = shared_bytes(0) as usize;
 unsafe extern "unadjusted" {
     #[link_name = "llvm.nvvm.activemask"]
     fn llvm_activemask() -> u32;
+    #[link_name = "llvm.nvvm.vote.all.sync"]
+    fn llvm_all(mask: u32, yes: bool) -> bool;
     #[link_name = "llvm.nvvm.vote.ballot.sync"]
     fn llvm_ballot(mask: u32, yes: bool) -> u32;
     #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
@@ -24,6 +26,8 @@ unsafe extern "unadjusted" {
     fn llvm_block_sync(barrier: u32);
     #[link_name = "llvm.nvvm.isspacep.global"]
     fn llvm_is_global(pointer: *const u8) -> bool;
+    #[link_name = "llvm.nvvm.isspacep.shared"]
+    fn llvm_is_shared(pointer: *const u8) -> bool;
     #[link_name = "llvm.nvvm.nanosleep"]
     fn llvm_nanosleep(ns: u32);
     #[link_name = "llvm.nvvm.read.ptx.sreg.laneid"]
@@ -179,7 +183,11 @@ impl Here {
     /// What the device remembers of the wave's slot.
     #[inline(always)]
     pub fn state(self) -> *const u8 {
-        shared().wrapping_add(STATES_AT + self.wave_in_workgroup() as usize * SLOT_STATE_BYTES)
+        let at = STATES_AT + self.wave_in_workgroup() as usize * SLOT_STATE_BYTES;
+        let state = shared().wrapping_add(at).cast_const();
+        // SAFETY: the launch gave each wave a state in shared memory.
+        unsafe { core::hint::assert_unchecked(llvm_is_shared(state)) };
+        state
     }
 
     #[inline(always)]
@@ -190,6 +198,12 @@ impl Here {
     #[inline(always)]
     pub fn wave_size(self) -> u32 {
         32
+    }
+
+    /// All lanes of a wave that lacks none.
+    #[inline(always)]
+    pub fn full(self) -> Mask {
+        WHOLE
     }
 
     /// The lanes that the wave began with.
@@ -217,6 +231,12 @@ impl Here {
     pub fn ballot(self, mask: Mask, yes: bool) -> Mask {
         // SAFETY: the lanes of `mask` came out of one `converge` and all come here.
         unsafe { if mask == WHOLE { llvm_ballot(WHOLE, yes) } else { llvm_ballot(mask, yes) } }
+    }
+
+    #[inline(always)]
+    pub fn all(self, mask: Mask, yes: bool) -> bool {
+        // SAFETY: as for `ballot`.
+        unsafe { if mask == WHOLE { llvm_all(WHOLE, yes) } else { llvm_all(mask, yes) } }
     }
 
     #[inline(always)]
@@ -311,12 +331,11 @@ pub(crate) fn workgroup_barrier() {
 /// gave the shortest call on an H200; runs differ by more than these do, see docs/measurements.md.
 const PASS_CYCLES_A_PAIR: u32 = 300;
 
-/// About 8 µs of clock cycles: less than the host goes on looking at a ring that had posts.
-pub(crate) const BELL_QUIET: u64 = 1 << 14;
-
+/// The period of the post bell: about 8 µs of clock cycles, which is less than the host goes on looking at a ring that
+/// had posts. The numbers begin again after hours.
 #[inline(always)]
-pub(crate) fn bell_clock() -> u64 {
-    llvm_clock()
+pub(crate) fn bell_period() -> Option<u32> {
+    Some((llvm_clock() >> 14) as u32)
 }
 
 pub(crate) fn exit_lane() -> ! {
