@@ -9,7 +9,7 @@ mod rival;
 mod run;
 
 pub use rival::device_printf;
-pub use run::{Options, Report, Result, Row, bench};
+pub use run::{Group, Options, Report, Result, Row, bench};
 
 /// Middle of some measurements.
 fn median(values: Vec<f64>) -> f64 {

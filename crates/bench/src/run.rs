@@ -62,6 +62,36 @@ pub struct Options {
     pub image: Option<PathBuf>,
     /// Measures of each figure; the median counts.
     pub repeats: usize,
+    /// The groups to measure; all when there are none.
+    pub only: Vec<Group>,
+}
+
+/// Figures that are measured together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// How long one call takes.
+    Latency,
+    /// Calls a second of many waves.
+    Calls,
+    /// Posts a second.
+    Posts,
+    /// Printed lines: how many a second, and how soon one is seen.
+    Lines,
+    /// What kernels can store to the host's memory.
+    Stores,
+    /// What others do.
+    Rivals,
+}
+
+impl Group {
+    /// All groups, in the order in which they are measured.
+    pub const ALL: [Self; 6] =
+        [Self::Latency, Self::Calls, Self::Posts, Self::Lines, Self::Stores, Self::Rivals];
+
+    /// The group's name.
+    pub fn name(self) -> &'static str {
+        ["latency", "calls", "posts", "lines", "stores", "rivals"][self as usize]
+    }
 }
 
 impl Options {
@@ -175,18 +205,31 @@ pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report
             results.push(row);
         }
     };
-    add(latency::one_lane(options)?);
-    add(latency::whole_wave(options)?);
-    add(rate::wave_calls(options)?);
-    add(rate::posts(options)?);
-    add(rate::lines(options)?);
-    add(vec![latency::visible_line(options)?]);
-    if !options.is_software() {
-        add(vec![rate::stores(options)?]);
-        add(rival::fifo(options)?);
-    }
-    if options.is_nvidia() {
-        add(vec![rival::device_printf_row(options)?]);
+    for group in Group::ALL {
+        if !options.only.is_empty() && !options.only.contains(&group) {
+            continue;
+        }
+        match group {
+            Group::Latency => {
+                add(latency::one_lane(options)?);
+                add(latency::whole_wave(options)?);
+            }
+            Group::Calls => add(rate::wave_calls(options)?),
+            Group::Posts => add(rate::posts(options)?),
+            Group::Lines => {
+                add(rate::lines(options)?);
+                add(vec![latency::visible_line(options)?]);
+            }
+            // The software device's memory is the host's.
+            Group::Stores | Group::Rivals if options.is_software() => {}
+            Group::Stores => add(vec![rate::stores(options)?]),
+            Group::Rivals => {
+                add(rival::fifo(options)?);
+                if options.is_nvidia() {
+                    add(vec![rival::device_printf_row(options)?]);
+                }
+            }
+        }
     }
     Ok(Report { device: options.device.clone(), results })
 }

@@ -45,6 +45,9 @@ pub enum Command {
         /// Prints one JSON object
         #[arg(long)]
         json: bool,
+        /// Measures only these: latency, calls, posts, lines, stores, rivals
+        #[arg(long, value_name = "GROUP", value_delimiter = ',', value_parser = crate::bench::group)]
+        only: Vec<hostcall_bench::Group>,
         /// Only prints by the printf of NVIDIA's driver, and how many lines a second on standard error; the
         /// benchmarks run it so, because that printf writes to the process's own standard output
         #[arg(long, hide = true)]

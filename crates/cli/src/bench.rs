@@ -1,11 +1,11 @@
 //! `hostcall bench`.
 
 use crate::{Outcome, print};
-use hostcall_bench::{Options, Row, bench};
+use hostcall_bench::{Group, Options, Row, bench};
 use std::path::PathBuf;
 
 fn options(device: String, image: Option<PathBuf>) -> Options {
-    Options { device, image, repeats: 5 }
+    Options { device, image, repeats: 5, only: Vec::new() }
 }
 
 /// Prints by the driver's `printf`, and says on standard error how many lines a second.
@@ -14,9 +14,19 @@ pub fn device_printf(device: String, image: Option<PathBuf>) -> Outcome {
     Ok(0)
 }
 
+/// The benchmarks of this name.
+///
+/// # Errors
+/// When there are none.
+pub fn group(name: &str) -> Result<Group, String> {
+    let names = || Group::ALL.map(Group::name).join(", ");
+    let group = Group::ALL.into_iter().find(|group| group.name() == name);
+    group.ok_or_else(|| format!("there are: {}", names()))
+}
+
 /// Measures the device; one line a figure, or one JSON object.
-pub fn run(device: String, image: Option<PathBuf>, json: bool) -> Outcome {
-    let options = options(device, image);
+pub fn run(device: String, image: Option<PathBuf>, json: bool, only: Vec<Group>) -> Outcome {
+    let options = Options { only, ..options(device, image) };
     if !json {
         print(format_args!("{:<32} {:>16} {:>9} {:>16} {:>7}\n", "name", "value", "unit", "floor", "ratio"))?;
     }

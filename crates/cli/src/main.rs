@@ -38,7 +38,7 @@ fn main() {
             Command::New { name } => package::create(&name),
             Command::Devices => devices(),
             Command::Bench { device, image, device_printf: true, .. } => bench::device_printf(device, image),
-            Command::Bench { device, image, json, .. } => bench::run(device, image, json),
+            Command::Bench { device, image, json, only, .. } => bench::run(device, image, json, only),
         },
         Err(error) => usage(&error),
     };
