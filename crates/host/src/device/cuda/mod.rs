@@ -204,7 +204,7 @@ impl Backend for Cuda {
     fn default_layout(&self) -> Layout {
         // As many waves as keep a GPU busy with calls, and as many again as some more launches need.
         let slots = (self.gpu.info().multiprocessors * 32 + 1024).next_multiple_of(64);
-        Layout { slots, lanes: WAVE_SIZE, ring_entries: 1024, bulk_bytes: 32 << 10 }
+        Layout { slots, lanes: WAVE_SIZE, ring_entries: 2048, bulk_bytes: 32 << 10 }
     }
 
     fn shared_memory(&self, layout: Layout) -> Result<SharedMemory, String> {
