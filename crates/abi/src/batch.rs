@@ -1,221 +1,235 @@
-//! Calls and posts as handlers get them many at a time: the calls of one packet's lanes, a run of one wave's
-//! posts. The host has copied and checked the words; what they say is still the device's claim.
+//! Calls and posts as handlers get them many at a time: the calls of the lanes of packets that say the same, a run of
+//! one wave's posts. The host has copied and checked the words; what they say is still the device's claim.
 
 use crate::service::{Caller, Reply, Request, Service};
 use crate::status::{CallError, Status};
 use crate::wire::Wire;
-use crate::word::{Doorbell, MAX_POST_WORDS, PAYLOAD, PostHead, RequestTag, TAG_BITS};
+use crate::word::{
+    Line, MAX_PAIRS, MAX_POST_WORDS, PAYLOAD, PostHead, RequestTag, Rung, TAG_BITS, pairs_for,
+};
 use crate::{MAX_LANES, MAX_WORDS};
 
-/// The pairs of a packet's request, copied out of shared memory: pair `j` of the lane of rank `r` among `n` is
-/// pair `j·n + r`.
+/// Lines in pairs without laps, a plane for each pair of a line: pair `j` of the lane of rank `r` is `[j][r]`.
+pub type Planes = [[[u64; 2]; MAX_LANES]; MAX_PAIRS];
+
+/// The requests of packets that say the same, copied out of shared memory. Their lanes are counted through, packet
+/// after packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Lines<'a> {
-    pairs: &'a [[u64; 2]],
-    doorbell: Doorbell,
+    planes: &'a Planes,
+    rung: Rung,
+    callers: &'a [Caller],
 }
 
 impl<'a> Lines<'a> {
-    /// The lines of a packet with this doorbell.
+    /// The requests of packets with this doorbell, each from a caller, whose lane is the packet's first one.
     ///
     /// # Panics
-    /// When `pairs` are fewer than the doorbell says.
-    #[inline]
-    pub fn new(doorbell: Doorbell, pairs: &'a [[u64; 2]]) -> Self {
-        Self { pairs: &pairs[..usize::from(doorbell.lanes) * doorbell.request_pairs()], doorbell }
+    /// When the packets have more than [`MAX_LANES`] lanes together.
+    #[inline(always)]
+    pub fn new(rung: Rung, planes: &'a Planes, callers: &'a [Caller]) -> Self {
+        assert!(callers.len() * rung.lanes() as usize <= MAX_LANES, "too many lanes for one batch");
+        Self { planes, rung, callers }
     }
 
-    /// Lanes of the packet.
+    /// Lanes of all packets.
     #[inline(always)]
-    pub fn lanes(&self) -> u32 {
-        u32::from(self.doorbell.lanes)
+    pub fn lanes(&self) -> usize {
+        // The bound is known from `new`; here it spares the checks of every place.
+        (self.callers.len() * self.rung.lanes() as usize).min(MAX_LANES)
     }
 
     /// Argument words of each lane.
     #[inline(always)]
     pub fn argument_words(&self) -> usize {
-        usize::from(self.doorbell.argument_words)
+        self.rung.argument_words()
     }
 
-    /// The first `N` argument words of the lane of rank `rank`; those that the packet does not have are zero.
+    /// The first `words` argument words of the lane of rank `rank`, which the packets have.
     #[inline(always)]
-    pub fn words<const N: usize>(&self, rank: u32) -> [u64; N] {
-        let (count, lanes) = (self.argument_words().min(N), self.lanes() as usize);
-        let mut words = [0; N];
-        if count == 0 {
-            return words;
+    fn line(&self, rank: usize, words: usize) -> [u64; MAX_WORDS] {
+        let mut line = [0; MAX_WORDS];
+        if words == 0 {
+            return line;
         }
         // Word 0 shares its pair with the meta word, where the top bits travel that laps displace.
-        let [first, meta] = self.pairs[rank as usize];
-        words[0] = first & PAYLOAD;
-        for pair in 1..=count / 2 {
-            let [a, b] = self.pairs[pair * lanes + rank as usize];
-            words[2 * pair - 1] = a & PAYLOAD;
-            if 2 * pair < count {
-                words[2 * pair] = b & PAYLOAD;
+        let [first, meta] = self.planes[0][rank];
+        line[0] = first;
+        for pair in 1..pairs_for(words) {
+            let [a, b] = self.planes[pair][rank];
+            line[2 * pair - 1] = a;
+            if 2 * pair < words {
+                line[2 * pair] = b;
             }
         }
         // Seldom any is set.
-        let tops = meta >> TAG_BITS & ((1 << count) - 1);
+        let tops = meta >> TAG_BITS & ((1 << words) - 1);
         if tops != 0 {
-            for (i, word) in words.iter_mut().enumerate() {
+            for (i, word) in line.iter_mut().enumerate() {
                 *word |= tops >> i << 63;
             }
         }
-        words
+        line
+    }
+
+    /// The argument words of the lane of rank `rank`, and zeros.
+    #[inline]
+    pub fn words(&self, rank: usize) -> [u64; MAX_WORDS] {
+        self.line(rank, self.argument_words())
     }
 
     /// What the lane of rank `rank` says of itself.
-    #[inline(always)]
-    pub fn tag(&self, rank: u32) -> RequestTag {
-        if self.doorbell.lines {
-            RequestTag::from_bits(self.pairs[rank as usize][1])
+    #[inline]
+    pub fn tag(&self, rank: usize) -> RequestTag {
+        if self.rung.has_lines() {
+            RequestTag::from_bits(self.planes[0][rank][1])
         } else {
-            RequestTag { lane: self.doorbell.first_lane, ..RequestTag::default() }
+            // Such a packet has one lane.
+            RequestTag { lane: self.callers[rank].lane, ..RequestTag::default() }
+        }
+    }
+
+    /// Who the lane of rank `rank` is.
+    #[inline]
+    pub fn caller(&self, rank: usize) -> Caller {
+        Caller { lane: self.tag(rank).lane, ..self.callers[rank / self.rung.lanes() as usize] }
+    }
+}
+
+/// Room for the replies of as many lanes.
+#[derive(Clone, Debug)]
+pub struct Replies(Planes);
+
+impl Replies {
+    /// Whatever replies, until others are put here.
+    pub const EMPTY: Self = Self([[[0; 2]; MAX_LANES]; MAX_PAIRS]);
+
+    /// The replies.
+    #[inline(always)]
+    pub fn planes(&self) -> &Planes {
+        &self.0
+    }
+
+    /// Puts a lane's status and words there, of which the lane waits for `count`: more are left out, missing ones
+    /// are zero.
+    #[inline(never)]
+    fn put(&mut self, count: usize, rank: usize, status: Status, words: &[u64]) {
+        let mut line = Line { words: [0; MAX_WORDS], tag: status.to_bits() };
+        for (to, from) in line.words[..count].iter_mut().zip(words) {
+            *to = *from;
+        }
+        for (pair, plane) in self.0.iter_mut().enumerate().take(pairs_for(count)) {
+            plane[rank] = line.pair(pair, count);
+        }
+    }
+
+    /// Puts a result there.
+    #[inline(always)]
+    fn put_result<R: Wire>(&mut self, count: usize, rank: usize, result: &R) {
+        // An array for each way: one whose address is taken lies in memory.
+        let mut words = [0; MAX_WORDS];
+        result.to_words(&mut words[..R::WORDS]);
+        if R::WORDS <= 1 && count == R::WORDS {
+            let [word, ..] = words;
+            self.0[0][rank] = [word & PAYLOAD, Status::Ok.to_bits() | word >> 63 << TAG_BITS];
+        } else {
+            let mut words = [0; MAX_WORDS];
+            result.to_words(&mut words[..R::WORDS]);
+            self.put(count, rank, Status::Ok, &words);
         }
     }
 }
 
-/// The answer to one lane's call, whose result travels in a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LaneReply {
-    words: [u64; MAX_WORDS],
-    /// Result words that count.
-    count: u8,
-    /// How the call ended, as it travels.
-    status: u64,
-}
-
-impl LaneReply {
-    /// No result.
-    pub const NONE: Self = Self { words: [0; MAX_WORDS], count: 0, status: Status::Ok.to_bits() };
-
-    /// How the call ended.
-    pub fn status(&self) -> Status {
-        Status::from_bits(self.status)
-    }
-
-    /// [`Status::to_bits`] of how the call ended.
-    #[inline(always)]
-    pub fn status_bits(&self) -> u64 {
-        self.status
-    }
-
-    #[inline(always)]
-    fn fail(&mut self, error: CallError) {
-        self.count = 0;
-        self.status = Status::Error(error).to_bits();
-    }
-
-    /// Result words.
-    #[inline(always)]
-    pub fn result(&self) -> &[u64] {
-        &self.words[..usize::from(self.count).min(MAX_WORDS)]
-    }
-}
-
-impl Reply for LaneReply {
-    fn words(&mut self, words: &[u64]) {
-        let count = words.len().min(MAX_WORDS);
-        self.words[..count].copy_from_slice(&words[..count]);
-        self.count = count as u8;
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) -> Result<(), CallError> {
-        if bytes.is_empty() { Ok(()) } else { Err(CallError::TooLarge) }
-    }
-}
-
-/// The calls of one packet's lanes, to be answered one after the other.
+/// Calls of one method, to be answered one after the other.
 pub struct Calls<'a> {
     lines: Lines<'a>,
-    caller: Caller,
-    replies: &'a mut [LaneReply; MAX_LANES],
-    begun: u32,
+    replies: &'a mut Replies,
+    begun: usize,
 }
 
 impl<'a> Calls<'a> {
-    /// The calls of these lines. `caller.lane` does not matter.
-    #[inline]
-    pub fn new(lines: Lines<'a>, caller: Caller, replies: &'a mut [LaneReply; MAX_LANES]) -> Self {
-        Self { lines, caller, replies, begun: 0 }
-    }
-
-    /// The rank of the next lane whose call no handler has begun.
+    /// The calls of these lines.
     #[inline(always)]
-    pub fn next_rank(&mut self) -> Option<u32> {
-        let rank = self.begun;
-        (rank < self.lines.lanes()).then(|| {
-            self.begun += 1;
-            // What it gets if the handler forgets it.
-            self.replies[rank as usize].fail(CallError::Malformed);
-            rank
-        })
+    pub fn new(lines: Lines<'a>, replies: &'a mut Replies) -> Self {
+        Self { lines, replies, begun: 0 }
     }
 
     /// Lanes whose calls no handler has begun.
-    #[inline]
-    pub fn left(&self) -> u32 {
+    #[inline(always)]
+    pub fn left(&self) -> usize {
         self.lines.lanes() - self.begun
     }
 
     /// Answers the lanes whose calls no handler has begun: there is no handler for them.
     pub fn refuse(&mut self) {
-        while self.next_rank().is_some() {}
-    }
-
-    /// The arguments of the lane of rank `rank`.
-    ///
-    /// # Errors
-    /// [`CallError::Malformed`] when its words are no `A`.
-    #[inline(always)]
-    pub fn arguments<A: Wire>(&self, rank: u32) -> Result<A, CallError> {
-        if self.lines.argument_words() != A::WORDS {
-            return Err(CallError::Malformed);
+        for rank in self.begun..self.lines.lanes() {
+            self.put(rank, Status::Error(CallError::Malformed), &[]);
         }
-        A::from_words(&self.lines.words::<MAX_WORDS>(rank)[..A::WORDS]).ok_or(CallError::Malformed)
+        self.begun = self.lines.lanes();
     }
 
-    /// Who calls from the lane of rank `rank`.
-    #[inline]
-    pub fn caller(&self, rank: u32) -> Caller {
-        Caller { lane: self.lines.tag(rank).lane, ..self.caller }
+    fn put(&mut self, rank: usize, status: Status, words: &[u64]) {
+        self.replies.put(self.lines.rung.result_words(), rank, status, words);
     }
 
-    /// Answers the lane of rank `rank`.
+    /// Answers each call that is left with what `handle` makes of its arguments; one whose words are no `A`, or
+    /// whose result travels otherwise than in a line, with [`CallError::Malformed`].
     #[inline(always)]
-    pub fn answer<R: Wire>(&mut self, rank: u32, result: Result<R, CallError>) {
-        let reply = &mut self.replies[rank as usize];
-        match result {
-            Ok(result) => {
-                result.to_words(&mut reply.words[..R::WORDS]);
-                reply.count = R::WORDS as u8;
-                reply.status = Status::Ok.to_bits();
+    pub fn answer_each<A: Wire, R: Wire>(&mut self, mut handle: impl FnMut(A) -> Result<R, CallError>) {
+        if self.lines.argument_words() != A::WORDS || R::WORDS > MAX_WORDS {
+            return self.refuse();
+        }
+        let (lanes, result_words) = (self.lines.lanes(), self.lines.rung.result_words());
+        let mut place = Place { at: self.begun, begun: &mut self.begun };
+        while place.at < lanes {
+            let rank = place.at;
+            place.at += 1;
+            let line = self.lines.line(rank, A::WORDS);
+            let result = A::from_words(&line[..A::WORDS]).ok_or(CallError::Malformed).and_then(&mut handle);
+            match result {
+                Ok(result) => self.replies.put_result(result_words, rank, &result),
+                Err(error) => self.replies.put(result_words, rank, Status::Error(error), &[]),
             }
-            Err(error) => reply.fail(error),
         }
     }
 
     /// Answers the lane whose handler panicked: the one begun last.
     pub fn panicked(&mut self) {
-        if let Some(reply) = (self.begun as usize).checked_sub(1).and_then(|rank| self.replies.get_mut(rank))
-        {
-            reply.fail(CallError::Panicked);
+        if let Some(rank) = self.begun.checked_sub(1) {
+            self.put(rank, Status::Error(CallError::Panicked), &[]);
         }
     }
 
     /// Gives each call that is left to a service's [`Service::call`].
     pub fn one_by_one<S: Service + ?Sized>(&mut self, service: &S, method: usize) {
-        while let Some(rank) = self.next_rank() {
-            let words = self.lines.words::<MAX_WORDS>(rank);
+        while self.left() > 0 {
+            let rank = self.begun;
+            self.begun += 1;
+            let words = self.lines.words(rank);
             let words = &words[..self.lines.argument_words()];
-            let request = Request { words, bytes: &[], reply_capacity: 0, caller: self.caller(rank) };
-            let mut reply = LaneReply::NONE;
-            if let Err(error) = service.call(method, request, &mut reply) {
-                reply.fail(error);
+            let request = Request { words, bytes: &[], reply_capacity: 0, caller: self.lines.caller(rank) };
+            let mut reply = ResultWords::default();
+            match service.call(method, request, &mut reply) {
+                Ok(()) => self.put(rank, Status::Ok, &reply.0),
+                Err(error) => self.put(rank, Status::Error(error), &[]),
             }
-            self.replies[rank as usize] = reply;
         }
+    }
+}
+
+/// The result words of a call whose result travels in a line.
+#[derive(Default)]
+struct ResultWords([u64; MAX_WORDS]);
+
+impl Reply for ResultWords {
+    fn words(&mut self, words: &[u64]) {
+        for (to, from) in self.0.iter_mut().zip(words) {
+            *to = *from;
+        }
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> Result<(), CallError> {
+        if bytes.is_empty() { Ok(()) } else { Err(CallError::TooLarge) }
     }
 }
 
@@ -229,8 +243,8 @@ pub struct Posts<'a> {
 }
 
 impl<'a> Posts<'a> {
-    /// The run of these ring entries, each post of as many as the first one's head says. `None` when the first
-    /// entry is no head.
+    /// The run of these ring entries, which have no laps, each post of as many as the first one's head says. `None`
+    /// when the first entry is no head.
     #[inline]
     pub fn new(entries: &'a [[u64; 2]]) -> Option<(PostHead, Self)> {
         let (head, _) = PostHead::from_word(entries.first()?[1])?;
@@ -306,7 +320,7 @@ impl<'a> Posts<'a> {
     }
 }
 
-/// How far a run was handled, kept in a register until its end or a handler's panic.
+/// How far calls or a run were handled, kept in a register until its end or a handler's panic.
 struct Place<'a> {
     at: usize,
     begun: &'a mut usize,
@@ -318,7 +332,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// The words of the post of these entries.
+/// The words of the post of these entries, which have no laps.
 #[inline(always)]
 fn payload(entries: &[[u64; 2]], words: usize) -> [u64; MAX_POST_WORDS] {
     let head = entries[0][1];
@@ -327,17 +341,17 @@ fn payload(entries: &[[u64; 2]], words: usize) -> [u64; MAX_POST_WORDS] {
             return 0;
         }
         let word = if i > 0 && i.is_multiple_of(2) { entries[i / 2][1] } else { entries[i.div_ceil(2)][0] };
-        word & PAYLOAD | (head << (5 - i)) & !PAYLOAD
+        word | (head << (5 - i)) & !PAYLOAD
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::word::{Kind, Line, with_lap};
+    use crate::word::{Doorbell, Kind};
 
     #[test]
-    fn words_and_tags_come_back_from_a_packets_pairs() {
+    fn calls_of_several_packets_are_answered_each() {
         let (lanes, argument_words) = (3u8, 5u8);
         let doorbell = Doorbell {
             service: 1,
@@ -350,33 +364,59 @@ mod tests {
             after_posts: false,
             lines: true,
         };
+        let rung = Rung::from_word(doorbell.to_word(false), 32).unwrap();
         let word = |rank: u32, i: usize| (u64::from(rank) << 8 | i as u64).wrapping_neg() >> (i % 2);
-        let mut pairs = [[0; 2]; 9];
-        for rank in 0..3u32 {
+        // Two packets, of three lanes each.
+        let mut planes = [[[0; 2]; MAX_LANES]; MAX_PAIRS];
+        for rank in 0..6u32 {
             let tag = RequestTag { lane: 9 + rank as u8, ..RequestTag::default() }.to_bits();
             let line = Line { words: core::array::from_fn(|i| word(rank, i)), tag };
-            for pair in 0..3 {
-                pairs[pair * 3 + rank as usize] =
-                    line.pair(pair, 5).map(|word| with_lap(word, (rank as usize + pair).is_multiple_of(2)));
+            for (pair, plane) in planes.iter_mut().enumerate().take(3) {
+                plane[rank as usize] = line.pair(pair, 5);
             }
         }
-        let lines = Lines::new(doorbell, &pairs);
-        for rank in 0..3 {
-            assert_eq!(lines.words::<5>(rank), core::array::from_fn(|i| word(rank, i)));
-            assert_eq!(lines.words::<7>(rank)[5..], [0, 0]);
-            assert_eq!(u32::from(lines.tag(rank).lane), 9 + rank);
+        let callers = [3, 4].map(|slot| Caller { launch: 1, slot, lane: 0 });
+        let lines = Lines::new(rung, &planes, &callers);
+        for rank in 0..6 {
+            let words = core::array::from_fn(|i| if i < 5 { word(rank, i) } else { 0 });
+            assert_eq!(lines.words(rank as usize), words);
+            let caller = Caller { launch: 1, slot: 3 + rank / 3, lane: 9 + rank as u8 };
+            assert_eq!(lines.caller(rank as usize), caller);
         }
-        let mut replies = [LaneReply::NONE; MAX_LANES];
-        let mut calls = Calls::new(lines, Caller::default(), &mut replies);
-        assert_eq!(calls.arguments::<(u64, u64)>(0), Err(CallError::Malformed));
-        while let Some(rank) = calls.next_rank() {
-            let arguments = calls.arguments::<(u64, u64, u64, u64, u64)>(rank);
-            calls.answer(rank, arguments.map(|(first, .., last)| (first, last)));
-        }
+        let reply = |replies: &Replies, rank: usize| {
+            let mut line = Line::default();
+            for pair in 0..2 {
+                line.set_pair(pair, replies.planes()[pair][rank]);
+            }
+            line.restore(2);
+            (Status::from_bits(line.tag), line.words[..2].to_vec())
+        };
+        let error = |error| (Status::Error(error), vec![0, 0]);
+        let mut replies = Replies::EMPTY;
+        let mut calls = Calls::new(lines, &mut replies);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            calls.answer_each(|(first, .., last): (u64, u64, u64, u64, u64)| {
+                assert!(first != word(4, 0), "the fifth lane's handler panics");
+                Ok((first, last))
+            });
+        }));
+        assert!(panicked.is_err());
         calls.panicked();
-        assert_eq!(replies[1].result(), [word(1, 0), word(1, 4)]);
-        assert_eq!(replies[1].status(), Status::Ok);
-        assert_eq!(replies[2].status(), Status::Error(CallError::Panicked));
+        assert_eq!(calls.left(), 1);
+        calls.answer_each(|_: (u64, u64, u64, u64, u64)| Err::<(), _>(CallError::Cancelled));
+        assert_eq!(calls.left(), 0);
+        assert_eq!(reply(&replies, 0), (Status::Ok, vec![word(0, 0), word(0, 4)]));
+        assert_eq!(reply(&replies, 3), (Status::Ok, vec![word(3, 0), word(3, 4)]));
+        assert_eq!(reply(&replies, 4), error(CallError::Panicked));
+        assert_eq!(reply(&replies, 5), error(CallError::Cancelled));
+        let mut calls = Calls::new(lines, &mut replies);
+        calls.answer_each(|_: (u64, u64)| -> Result<(), _> { unreachable!("the words are five") });
+        assert_eq!(reply(&replies, 5), error(CallError::Malformed));
+        let mut calls = Calls::new(lines, &mut replies);
+        calls.answer_each(|_: (u64, u64, u64, u64, u64)| -> Result<[u64; 8], _> {
+            unreachable!("eight do not fit")
+        });
+        assert_eq!(reply(&replies, 0), error(CallError::Malformed));
     }
 
     #[test]
@@ -384,7 +424,7 @@ mod tests {
         let post = |first: u64, lane| {
             let words = [first, !first, first << 1];
             let head = PostHead { service: 7, lane, words: 3, extra: 5 }.to_word(&words);
-            [[words[0], head], [words[1], words[2]]].map(|pair| pair.map(|word| with_lap(word, true)))
+            [[words[0], head], [words[1], words[2]]].map(|pair| pair.map(|word| word & PAYLOAD))
         };
         let entries = [post(1, 3), post(u64::MAX, 4), post(1 << 62, 5)].concat();
         let (head, run) = Posts::new(&entries).unwrap();

@@ -329,6 +329,17 @@ impl Spread {
         if self.dense { PLANE_BITS / 32 } else { LAP_WORDS as u32 }
     }
 
+    /// What the packet flips in the lap bits of plane `plane`: those of words `2·plane` and `2·plane + 1`.
+    #[inline(always)]
+    pub const fn plane_flips(&self, plane: usize) -> u64 {
+        let count = match (self.dense, plane) {
+            (true, 0) => self.lanes * self.pairs,
+            (false, plane) if plane < self.pairs as usize => self.lanes,
+            _ => 0,
+        };
+        if count >= PLANE_BITS { u64::MAX } else { (1 << count) - 1 }
+    }
+
     /// What the packet flips in word `word` of the lap bits.
     #[inline(always)]
     pub const fn flips(&self, word: u32) -> u32 {
@@ -431,6 +442,7 @@ mod tests {
                 assert_eq!(places.len() as u32, laps.iter().map(|word| word.count_ones()).sum());
                 for (i, laps) in (0..).zip(laps) {
                     assert_eq!(if i < spread.lap_words() { spread.flips(i) } else { 0 }, laps);
+                    assert_eq!((spread.plane_flips(i as usize / 2) >> (i % 2 * 32)) as u32, laps);
                 }
             }
         }

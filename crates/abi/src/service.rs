@@ -162,8 +162,8 @@ pub trait Service: Send + Sync + 'static {
     fn post(&self, method: usize, _extra: u32, request: Request<'_>) {
         let _ = self.call(method, request, &mut NoReply);
     }
-    /// Handles the calls of a packet's lanes to method `method`, each as [`Service::call`] would. Called for
-    /// handlers that run inline; it is called again for the calls that are left when one panicked.
+    /// Handles calls to method `method`, of several lanes and waves, each as [`Service::call`] would. Called for handlers
+    /// that run inline; it is called again for the calls that are left when one panicked.
     #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     fn calls(&self, method: usize, calls: &mut Calls<'_>) {
         calls.one_by_one(self, method);

@@ -101,41 +101,6 @@ impl Doorbell {
             | ((self.lines as u64) << 4)
     }
 
-    /// Reads a word that a device wrote. `None` when it is no doorbell: an unknown kind, a reserved bit, or
-    /// more lanes than `wave_lanes`.
-    #[inline(always)]
-    pub const fn from_word(word: u64, wave_lanes: u32) -> Option<Self> {
-        let kind = match (word >> 6) & 7 {
-            0 => Kind::Words,
-            1 => Kind::Bytes,
-            2 => Kind::BytesMore,
-            3 => Kind::BytesFetch,
-            _ => return None,
-        };
-        let lanes = ((word >> 41) & 63) as u8 + 1;
-        let first_lane = ((word >> 35) & 63) as u8;
-        let argument_words = ((word >> 32) & 7) as u8;
-        let lines = word & 16 != 0;
-        let after_posts = word & 32 != 0;
-        if word & 15 != 0 || lanes as u32 > wave_lanes || first_lane as u32 >= wave_lanes {
-            return None;
-        }
-        if !lines && (argument_words != 0 || after_posts || lanes > 1) {
-            return None;
-        }
-        Some(Self {
-            service: (word >> 47) as u16,
-            lanes,
-            first_lane,
-            argument_words,
-            result_words: ((word >> 29) & 7) as u8,
-            check: ((word >> 9) & ((1 << CHECK_BITS) - 1)) as u32,
-            kind,
-            after_posts,
-            lines,
-        })
-    }
-
     /// Pairs of words a lane's request takes.
     #[inline(always)]
     pub const fn request_pairs(self) -> usize {
@@ -146,6 +111,103 @@ impl Doorbell {
     #[inline(always)]
     pub const fn reply_pairs(self) -> usize {
         pairs_for(self.result_words as usize)
+    }
+}
+
+/// A doorbell that the host read and checked. One word, from which each field is taken when it is needed: a struct of
+/// small fields that is built, copied and read at once makes the processor wait for its own stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rung(u64);
+
+impl Rung {
+    /// Reads a word that a device wrote. `None` when it is no doorbell: an unknown kind, a reserved bit, more
+    /// lanes than `wave_lanes`, or words without lines.
+    #[inline(always)]
+    pub const fn from_word(word: u64, wave_lanes: u32) -> Option<Self> {
+        let rung = Self(word & PAYLOAD);
+        let is_doorbell = word & (15 | 4 << 6) == 0
+            && rung.lanes() <= wave_lanes
+            && (rung.first_lane() as u32) < wave_lanes
+            // Argument words, more than one lane, and a place among the posts need lines.
+            && (rung.has_lines() || word & (7 << 32 | 63 << 41 | 1 << 5) == 0);
+        if is_doorbell { Some(rung) } else { None }
+    }
+
+    /// [`Doorbell::service`].
+    #[inline(always)]
+    pub const fn service(self) -> u16 {
+        (self.0 >> 47) as u16
+    }
+
+    /// [`Doorbell::lanes`].
+    #[inline(always)]
+    pub const fn lanes(self) -> u32 {
+        (self.0 >> 41) as u32 % 64 + 1
+    }
+
+    /// [`Doorbell::first_lane`].
+    #[inline(always)]
+    pub const fn first_lane(self) -> u8 {
+        (self.0 >> 35) as u8 % 64
+    }
+
+    /// The same packet from whichever lane: what packets have in common that are handled together.
+    #[inline(always)]
+    pub const fn from_any_lane(self) -> Self {
+        Self(self.0 & !(63 << 35))
+    }
+
+    /// [`Doorbell::argument_words`].
+    #[inline(always)]
+    pub const fn argument_words(self) -> usize {
+        (self.0 >> 32) as usize % 8
+    }
+
+    /// [`Doorbell::result_words`].
+    #[inline(always)]
+    pub const fn result_words(self) -> usize {
+        (self.0 >> 29) as usize % 8
+    }
+
+    /// [`Doorbell::check`].
+    #[inline(always)]
+    pub const fn check(self) -> u32 {
+        (self.0 >> 9) as u32 & ((1 << CHECK_BITS) - 1)
+    }
+
+    /// [`Doorbell::kind`].
+    #[inline(always)]
+    pub const fn kind(self) -> Kind {
+        match self.0 >> 6 & 3 {
+            0 => Kind::Words,
+            1 => Kind::Bytes,
+            2 => Kind::BytesMore,
+            _ => Kind::BytesFetch,
+        }
+    }
+
+    /// [`Doorbell::after_posts`].
+    #[inline(always)]
+    pub const fn is_after_posts(self) -> bool {
+        self.0 & 32 != 0
+    }
+
+    /// [`Doorbell::lines`].
+    #[inline(always)]
+    pub const fn has_lines(self) -> bool {
+        self.0 & 16 != 0
+    }
+
+    /// Pairs of words a lane's request takes.
+    #[inline(always)]
+    pub const fn request_pairs(self) -> usize {
+        if self.has_lines() { pairs_for(self.argument_words()) } else { 0 }
+    }
+
+    /// Pairs of words a lane's reply takes.
+    #[inline(always)]
+    pub const fn reply_pairs(self) -> usize {
+        pairs_for(self.result_words())
     }
 }
 
@@ -392,9 +454,29 @@ mod tests {
         for lap in [false, true] {
             let word = doorbell.to_word(lap);
             assert_eq!(lap_of(word), lap);
-            assert_eq!(Doorbell::from_word(word, 64), Some(doorbell));
-            assert_eq!(Doorbell::from_word(word, 32), None);
-            assert_eq!(Doorbell::from_word(word | 1, 64), None);
+            let rung = Rung::from_word(word, 64).unwrap();
+            assert_eq!((rung.service(), rung.lanes(), rung.first_lane()), (0xabcd, 64, 63));
+            assert_eq!((rung.argument_words(), rung.result_words(), rung.check()), (7, 5, 0xf_1234));
+            assert_eq!(
+                (rung.kind(), rung.is_after_posts(), rung.has_lines()),
+                (Kind::BytesFetch, true, true)
+            );
+            assert_eq!(
+                Some(rung.from_any_lane()),
+                Rung::from_word(Doorbell { first_lane: 0, ..doorbell }.to_word(lap), 64)
+            );
+            assert_eq!(Rung::from_word(word, 32), None);
+            assert_eq!(Rung::from_word(word | 1, 64), None);
+            assert_eq!(Rung::from_word(word | 1 << 8, 64), None);
+        }
+        let null = Doorbell { lanes: 1, argument_words: 0, after_posts: false, lines: false, ..doorbell };
+        assert!(Rung::from_word(null.to_word(true), 64).is_some());
+        for wrong in [
+            Doorbell { lanes: 2, ..null },
+            Doorbell { argument_words: 1, ..null },
+            Doorbell { after_posts: true, ..null },
+        ] {
+            assert_eq!(Rung::from_word(wrong.to_word(true), 64), None);
         }
     }
 

@@ -10,7 +10,7 @@
 //! most one does.
 
 use crate::device::{Pool, Slot, SlotState};
-use crate::host::{Answer, Packet, PostBuffer, Scanner, Take};
+use crate::host::{Answer, Batch, PostBuffer, Scanner, Take};
 use crate::primitive::{AtomicU64, Ordering, Owned};
 use crate::{Region, SharedMemory};
 use hostcall_abi::layout::{CANCEL_WORDS, Layout};
@@ -117,7 +117,7 @@ fn check(bell: Doorbell, seed: u64, lines: &[Line]) {
 struct Host {
     memory: Arc<SharedMemory>,
     scanner: Scanner,
-    packet: Packet,
+    batch: Batch,
     posts: Vec<Vec<u64>>,
 }
 
@@ -131,8 +131,10 @@ impl Host {
         if !self.rung() {
             return None;
         }
-        match self.scanner.take(self.memory.region(), 0, &mut self.packet) {
-            Take::Call(answer) => return Some(answer),
+        self.batch.clear();
+        match self.scanner.take(self.memory.region(), 0, 1, &mut self.batch) {
+            Take::Call => return Some(self.batch.answer(0)),
+            Take::Full => panic!("the batch is empty"),
             Take::NotYet => {}
             Take::PostsFirst(_) => self.take_posts(),
             Take::Garbage(word) => panic!("the device wrote {word:#x}"),
@@ -152,8 +154,8 @@ impl Host {
     /// Answers each lane with its argument, inverted.
     fn answer(&mut self, answer: Answer) {
         for rank in 0..answer.lanes() {
-            let words = self.packet.lines().words::<7>(rank);
-            let count = usize::from(self.packet.doorbell.argument_words);
+            let words = self.batch.lines().words(rank as usize);
+            let count = self.batch.rung().argument_words();
             assert!(words[..count].iter().all(|word| *word == words[0]));
             let reply = [!words[0]; 7];
             answer.lane(self.memory.region(), rank, Status::Ok, &reply);
@@ -173,7 +175,7 @@ fn ends(lanes: u32) -> (Arc<Device>, Host) {
     let layout = Layout { slots: 1, lanes, ring_entries: 4 * lanes, bulk_bytes: 64 * lanes }.check().unwrap();
     let memory = Arc::new(SharedMemory::allocate(layout));
     let device = Arc::new(Device { memory: memory.clone(), state: SlotState::zeroed() });
-    (device, Host { memory, scanner: Scanner::new(0..1), packet: Packet::new(), posts: Vec::new() })
+    (device, Host { memory, scanner: Scanner::new(0..1), batch: Batch::new(), posts: Vec::new() })
 }
 
 /// Calls in a row, each answered once and with its own answer, while every lap comes round twice.
@@ -258,7 +260,7 @@ fn detached_answers() {
         let done = Arc::new(Owned::new(0));
         for seed in 10..14 {
             let answer = early.take().unwrap_or_else(|| host.next_call());
-            assert_eq!(host.packet.lines().words(0), [seed]);
+            assert_eq!(host.batch.lines().words(0)[0], seed);
             // SAFETY: loom checks that no answering thread writes meanwhile.
             assert_eq!(unsafe { done.get() }, (seed - 9) / 2);
             if seed % 2 == 1 {

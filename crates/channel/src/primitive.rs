@@ -8,6 +8,8 @@
 pub(crate) use core::sync::atomic::AtomicU8;
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+use hostcall_abi::word::PAYLOAD;
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -263,8 +265,8 @@ pub(crate) fn signs(line: &[AtomicU64; 8]) -> u8 {
         .fold(0, |mask, (i, word)| mask | ((word.load(Ordering::Relaxed) >> 63) as u8) << i)
 }
 
-/// Copies pairs, each word loaded whole and relaxed, up to the first that lacks the lap `lap`, and at most as many
-/// as `to` holds. How many were copied; what `to` holds beyond them does not matter.
+/// Copies pairs, each word loaded whole and relaxed, without their laps, up to the first that lacks the lap `lap`, and at
+/// most as many as `to` holds. How many were copied; what `to` holds beyond them does not matter.
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 #[inline]
 pub(crate) fn copy_pairs(from: &[[AtomicU64; 2]], to: &mut [[u64; 2]], lap: bool) -> usize {
@@ -282,46 +284,58 @@ pub(crate) fn copy_pairs(from: &[[AtomicU64; 2]], to: &mut [[u64; 2]], lap: bool
         if a >> 63 != u64::from(lap) || b >> 63 != u64::from(lap) {
             break;
         }
-        to[done] = [a, b];
+        to[done] = [a & PAYLOAD, b & PAYLOAD];
         done += 1;
     }
     done
 }
 
-/// Copies four pairs. Whether all of their words have the lap `lap`.
+/// Copies four pairs. Whether all of their words have the lap `lap`, which the copies lack.
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 #[inline(always)]
 fn copy_line(from: &[[AtomicU64; 2]; 4], to: &mut [[u64; 2]; 4], lap: bool) -> bool {
     let tops: u32;
-    macro_rules! copy {
-        ($gather:literal) => {
-            // SAFETY: both arrays are 64 bytes, the first valid for reads (of memory that others write, which
-            // `asm!` may do), the second for writes. `from` is 16-byte aligned (pairs lie at even words of a 64-byte
-            // aligned region); SSE2 is part of x86-64, and its aligned 16-byte loads do not tear an aligned
-            // word.
-            unsafe {
-                core::arch::asm!(
-                    "movapd {x}, [{from}]", "movupd [{to}], {x}",
-                    "movapd {y}, [{from} + 16]", "movupd [{to} + 16], {y}", concat!($gather, " {x}, {y}"),
-                    "movapd {z}, [{from} + 32]", "movupd [{to} + 32], {z}",
-                    "movapd {y}, [{from} + 48]", "movupd [{to} + 48], {y}", concat!($gather, " {z}, {y}"),
-                    concat!($gather, " {x}, {z}"), "movmskpd {tops:e}, {x}",
-                    from = in(reg) from.as_ptr(), to = in(reg) to.as_mut_ptr(), tops = out(reg) tops,
-                    x = out(xmm_reg) _, y = out(xmm_reg) _, z = out(xmm_reg) _,
-                    options(nostack, preserves_flags));
-            }
-        };
-    }
-    if lap {
-        copy!("andpd");
-        tops == 3
-    } else {
-        copy!("orpd");
-        tops == 0
+    // SAFETY: both arrays are 64 bytes, the first valid for reads (of memory that others write, which
+    // `asm!` may do), the second for writes. `from` is 16-byte aligned (pairs lie at even words of a 64-byte
+    // aligned region); SSE2 is part of x86-64, and its aligned 16-byte loads do not tear an aligned
+    // word.
+    unsafe {
+        if lap {
+            core::arch::asm!(
+                "movapd {x}, [{from}]", "movapd {a}, {x}", "andpd {x}, {mask}", "movupd [{to}], {x}",
+                "movapd {x}, [{from} + 16]", "andpd {a}, {x}", "andpd {x}, {mask}", "movupd [{to} + 16], {x}",
+                "movapd {x}, [{from} + 32]", "andpd {a}, {x}", "andpd {x}, {mask}", "movupd [{to} + 32], {x}",
+                "movapd {x}, [{from} + 48]", "andpd {a}, {x}", "andpd {x}, {mask}", "movupd [{to} + 48], {x}",
+                "movmskpd {tops:e}, {a}",
+                from = in(reg) from.as_ptr(), to = in(reg) to.as_mut_ptr(), tops = out(reg) tops,
+                mask = in(xmm_reg) core::arch::x86_64::_mm_set1_epi64x(PAYLOAD as i64),
+                x = out(xmm_reg) _, a = out(xmm_reg) _, options(nostack, preserves_flags));
+            tops == 3
+        } else {
+            core::arch::asm!(
+                "movapd {a}, [{from}]", "movupd [{to}], {a}",
+                "movapd {x}, [{from} + 16]", "movupd [{to} + 16], {x}", "orpd {a}, {x}",
+                "movapd {x}, [{from} + 32]", "movupd [{to} + 32], {x}", "orpd {a}, {x}",
+                "movapd {x}, [{from} + 48]", "movupd [{to} + 48], {x}", "orpd {a}, {x}",
+                "movmskpd {tops:e}, {a}",
+                from = in(reg) from.as_ptr(), to = in(reg) to.as_mut_ptr(), tops = out(reg) tops,
+                x = out(xmm_reg) _, a = out(xmm_reg) _, options(nostack, preserves_flags));
+            tops == 0
+        }
     }
 }
 
-/// Asks for the cache line of a word that will be read, or stored to, soon.
+/// Stores pairs whose words have no lap with the lap `lap`, each word whole and relaxed.
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+#[inline(always)]
+pub(crate) fn store_pairs(to: &[[AtomicU64; 2]], from: &[[u64; 2]], lap: bool) {
+    let lap = u64::from(lap) << 63;
+    for (to, [a, b]) in to.iter().zip(from) {
+        store_pair(to, [a | lap, b | lap]);
+    }
+}
+
+/// Asks for the cache line of a word that will be read soon.
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 #[inline(always)]
 pub(crate) fn prefetch(word: &AtomicU64) {
@@ -331,6 +345,19 @@ pub(crate) fn prefetch(word: &AtomicU64) {
         core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(
             core::ptr::from_ref(word).cast(),
         );
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    let _ = word;
+}
+
+/// Asks for the cache line of a word that will be stored to soon, for this processor alone.
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+#[inline(always)]
+pub(crate) fn prefetch_for_write(word: &AtomicU64) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    // SAFETY: a prefetch accesses nothing; processors that do not know this one do nothing.
+    unsafe {
+        core::arch::asm!("prefetchw [{at}]", at = in(reg) word, options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(all(target_arch = "x86_64", not(loom))))]
     let _ = word;

@@ -2,10 +2,10 @@
 
 use crate::SharedMemory;
 use crate::device::{Pool, Slot, SlotState};
-use crate::host::{Packet, PostBatch, PostBuffer, Scanner, Take};
+use crate::host::{Answer, Batch, PostBatch, PostBuffer, Scanner, Take};
 use hostcall_abi::layout::Layout;
 use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::word::{Doorbell, Kind, Line, PostHead, RequestTag};
+use hostcall_abi::word::{Doorbell, Kind, Line, PostHead, RequestTag, Rung};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -32,7 +32,7 @@ struct Ends {
     memory: Arc<SharedMemory>,
     state: SlotState,
     scanner: Scanner,
-    packet: Packet,
+    batch: Batch,
 }
 
 impl Ends {
@@ -41,13 +41,25 @@ impl Ends {
             memory: Arc::new(SharedMemory::allocate(layout())),
             state: SlotState::zeroed(),
             scanner: Scanner::new(0..8),
-            packet: Packet::new(),
+            batch: Batch::new(),
         }
     }
 
     fn slot(&self) -> Slot<'_> {
         // SAFETY: one thread uses the slot (SLOT-OWNER), which is less than 8.
         unsafe { Slot::new(self.memory.region(), 5, &self.state) }
+    }
+
+    /// Looks at slot 5's call, which launch 3 has.
+    fn take(&mut self) -> Take {
+        self.batch.clear();
+        self.scanner.take(self.memory.region(), 5, 3, &mut self.batch)
+    }
+
+    /// Takes slot 5's call.
+    fn taken(&mut self) -> Answer {
+        assert!(matches!(self.take(), Take::Call));
+        self.batch.answer(0)
     }
 
     /// Takes posts of slot 5: what each says of itself, and its words.
@@ -67,28 +79,25 @@ impl Ends {
         for rank in 0..n {
             if doorbell.lines && rank + 1 == n {
                 assert_eq!(self.scanner.rung(self.memory.region(), 0), 1 << 5);
-                let take = self.scanner.take(self.memory.region(), 5, &mut self.packet);
-                assert!(matches!(take, Take::NotYet));
+                assert!(matches!(self.take(), Take::NotYet));
             }
             self.slot().write_line(&doorbell, laps[rank as usize], rank, &request(rank));
             assert_eq!(self.slot().poll_reply(&doorbell, laps[rank as usize], rank), None);
         }
         assert_eq!(self.scanner.rung(self.memory.region(), 0), 1 << 5);
-        let Take::Call(answer) = self.scanner.take(self.memory.region(), 5, &mut self.packet) else {
-            panic!("the call is all there")
-        };
-        assert_eq!(self.packet.doorbell, doorbell);
+        let answer = self.taken();
+        assert_eq!(Some(self.batch.rung()), Rung::from_word(doorbell.to_word(true), layout().lanes));
         assert_eq!(self.scanner.rung(self.memory.region(), 0), 0);
         let reply = |rank: u32| -> [u64; 7] { core::array::from_fn(|i| !(u64::from(rank) << 32 | i as u64)) };
         if detached {
             let mut answer = self.scanner.detach(&self.memory, answer);
             for rank in 0..n {
-                assert_eq!(self.packet.lines().words(rank), request(rank).words);
+                assert_eq!(self.batch.lines().words(rank as usize), request(rank).words);
                 answer.lane(rank, Status::Ok, &reply(rank));
             }
         } else {
             for rank in 0..n {
-                assert_eq!(self.packet.lines().words(rank), request(rank).words);
+                assert_eq!(self.batch.lines().words(rank as usize), request(rank).words);
                 answer.lane(self.memory.region(), rank, Status::Ok, &reply(rank));
             }
         }
@@ -164,11 +173,13 @@ proptest! {
             region.word(at as u32).store(word, crate::primitive::Ordering::Relaxed);
             for slot in 0..8 {
                 if ends.scanner.rung(region, 0) & 1 << slot != 0 {
-                    match ends.scanner.take(region, slot, &mut ends.packet) {
-                        Take::Call(answer) => answer.all(region, Status::Error(CallError::Malformed)),
+                    match ends.scanner.take(region, slot, 3, &mut ends.batch) {
+                        Take::Call => ends.batch.answer(0).all(region, Status::Error(CallError::Malformed)),
+                        Take::Full => panic!("the batch is empty"),
                         Take::Garbage(_) => assert!(ends.scanner.is_broken(slot)),
                         Take::NotYet | Take::PostsFirst(_) => {}
                     }
+                    ends.batch.clear();
                 }
                 ends.scanner.take_posts(region, slot, &mut buffer, |head, _| assert!(head.words <= 5));
             }
@@ -191,13 +202,9 @@ fn a_call_waits_for_the_posts_before_it() {
     ends.slot().ring(&bell, laps, 0);
     ends.slot().write_line(&bell, laps, 0, &Line { words: [0; 7], tag: tag.to_bits() });
     assert!(!ends.slot().has_untold_posts(ends.slot().glance()));
-    let region = ends.memory.region();
-    assert!(matches!(ends.scanner.take(region, 5, &mut ends.packet), Take::PostsFirst(3)));
-    assert_eq!(ends.scanner.take_posts(region, 5, &mut PostBuffer::new(), |_, _| {}).posts, 3);
-    let Take::Call(answer) = ends.scanner.take(region, 5, &mut ends.packet) else {
-        panic!("posts are taken")
-    };
-    answer.all(region, Status::Ok);
+    assert!(matches!(ends.take(), Take::PostsFirst(3)));
+    assert_eq!(ends.take_posts(|_, _| {}).posts, 3);
+    ends.taken().all(ends.memory.region(), Status::Ok);
 }
 
 #[test]
@@ -209,9 +216,7 @@ fn a_dropped_answer_cancels() {
         ends.slot().ring(&bell, laps, rank);
         ends.slot().write_line(&bell, laps, rank, &Line::default());
     }
-    let Take::Call(answer) = ends.scanner.take(ends.memory.region(), 5, &mut ends.packet) else {
-        panic!("rung")
-    };
+    let answer = ends.taken();
     let mut answer = ends.scanner.detach(&ends.memory, answer);
     answer.lane(0, Status::Ok, &[11]);
     drop(answer);
@@ -237,8 +242,8 @@ fn bytes_pass_through_the_bulk_area() {
         ends.slot().ring(&bell, laps[rank as usize], rank);
         ends.slot().write_line(&bell, laps[rank as usize], rank, &Line::default());
     }
+    let answer = ends.taken();
     let region = ends.memory.region();
-    let Take::Call(answer) = ends.scanner.take(region, 5, &mut ends.packet) else { panic!("rung") };
     for rank in 0..4 {
         let mut bytes = [0; 1021];
         answer.read_bulk(region, rank, &mut bytes);
@@ -309,11 +314,11 @@ fn a_pool_gives_each_slot_once() {
 fn a_reset_slot_starts_again() {
     let mut ends = Ends::new();
     ends.round_trip(doorbell(3, 2, 3), |_| Line::default(), false);
-    let region = ends.memory.region();
-    region.word(layout().places().doorbell(5)).store(1 << 63 >> 1 | 15, crate::primitive::Ordering::Relaxed);
-    assert!(matches!(ends.scanner.take(region, 5, &mut ends.packet), Take::Garbage(_)));
-    assert_eq!(ends.scanner.rung(region, 0), 0);
-    ends.scanner.reset(region, 5);
+    let word = ends.memory.region().word(layout().places().doorbell(5));
+    word.store(1 << 63 >> 1 | 15, crate::primitive::Ordering::Relaxed);
+    assert!(matches!(ends.take(), Take::Garbage(_)));
+    assert_eq!(ends.scanner.rung(ends.memory.region(), 0), 0);
+    ends.scanner.reset(ends.memory.region(), 5);
     ends.state = SlotState::zeroed();
     ends.round_trip(doorbell(2, 7, 7), |_| Line::default(), true);
 }

@@ -5,12 +5,12 @@
 extern crate self as hostcall_device;
 
 use double::{Buffer, SERVICE, TIMEOUT_US};
-use hostcall_abi::batch::{Calls, LaneReply, Lines, Posts};
+use hostcall_abi::batch::{Calls, Lines, Planes, Posts, Replies};
 use hostcall_abi::service::{
     AsyncService, Caller, Output, OwnedReply, OwnedRequest, Reply, Request, Service,
 };
 use hostcall_abi::wire::Wire as _;
-use hostcall_abi::word::{Doorbell, Kind, Line, PostHead, pairs_for};
+use hostcall_abi::word::{Doorbell, Kind, Line, MAX_PAIRS, PostHead, Rung, pairs_for};
 use hostcall_abi::{CallError, MAX_LANES, MAX_WORDS, Status};
 use hostcall_macros::{Wire, service};
 use std::future::Future;
@@ -174,52 +174,65 @@ fn garbage_from_a_device_is_refused() {
     assert_eq!(call(5, &[], &[]), Err(CallError::NoSuchService));
 }
 
-/// A packet's pairs, of lanes with these argument words each.
-fn packet<const N: usize>(lanes: &[[u64; N]]) -> (Doorbell, Vec<[u64; 2]>) {
+/// A packet of lanes with these argument words each.
+fn packet<const N: usize>(lanes: &[[u64; N]]) -> (Rung, Planes) {
     let doorbell = Doorbell {
         service: 300,
         lanes: lanes.len() as u8,
         first_lane: 0,
         argument_words: N as u8,
-        result_words: 0,
+        result_words: 2,
         check: 0,
         kind: Kind::Words,
         after_posts: false,
         lines: true,
     };
-    let pair = |pair, words: &[u64; N]| {
+    let mut planes = [[[0; 2]; MAX_LANES]; MAX_PAIRS];
+    for (rank, words) in lanes.iter().enumerate() {
         let mut line = Line { words: [0; MAX_WORDS], tag: 0 };
         line.words[..N].copy_from_slice(words);
-        line.pair(pair, N)
-    };
-    let pairs = (0..pairs_for(N)).flat_map(|j| lanes.iter().map(move |words| pair(j, words)));
-    (doorbell, pairs.collect())
+        for (pair, plane) in planes.iter_mut().enumerate().take(pairs_for(N)) {
+            plane[rank] = line.pair(pair, N);
+        }
+    }
+    (Rung::from_word(doorbell.to_word(false), 32).expect("a doorbell"), planes)
 }
 
 #[test]
 fn a_packets_lanes_are_answered_each() {
     let service = Inventory::serve(Shop);
-    let answers = |method, (doorbell, pairs): (Doorbell, Vec<[u64; 2]>)| {
-        let mut replies = [LaneReply::NONE; MAX_LANES];
-        let lines = Lines::new(doorbell, &pairs);
-        service.calls(method, &mut Calls::new(lines, Caller::default(), &mut replies));
-        replies[..usize::from(doorbell.lanes)].to_vec()
+    let answers = |method, (rung, planes): (Rung, Planes)| {
+        let mut replies = Replies::EMPTY;
+        let callers = [Caller::default()];
+        service.calls(method, &mut Calls::new(Lines::new(rung, &planes, &callers), &mut replies));
+        let lane = |rank| {
+            let mut line = Line::default();
+            for pair in 0..rung.reply_pairs() {
+                line.set_pair(pair, replies.planes()[pair][rank]);
+            }
+            line.restore(rung.result_words());
+            line
+        };
+        (0..rung.lanes() as usize).map(lane).collect::<Vec<_>>()
     };
     let lookups = answers(0, packet(&[[4], [0], [44], [2]]));
     let results: Vec<_> = lookups
         .iter()
         .map(|reply| {
-            reply.status().into_result().map(|()| Result::<u64, NotFound>::from_words(reply.result()))
+            let status = Status::from_bits(reply.tag);
+            status.into_result().map(|()| Result::<u64, NotFound>::from_words(&reply.words))
         })
         .collect();
     let expected = [Ok(Some(Ok(40))), Err(CallError::Failed(-7)), Ok(Some(Err(NotFound))), Ok(Some(Ok(20)))];
     assert_eq!(results, expected);
-    let malformed = Status::Error(CallError::Malformed);
-    assert!(answers(0, packet(&[[4, 4], [5, 5]])).iter().all(|reply| reply.status() == malformed));
-    assert_eq!(answers(1, packet(&[[3, 0, 0, 0]]))[0].status(), malformed, "an unknown variant");
+    let error = |error| Status::Error(error).to_bits();
+    assert!(
+        answers(0, packet(&[[4, 4], [5, 5]])).iter().all(|reply| reply.tag == error(CallError::Malformed))
+    );
+    assert_eq!(answers(1, packet(&[[3, 0, 0, 0]]))[0].tag, error(CallError::Malformed), "an unknown variant");
     // Methods with bytes are handled one by one, and these lanes have no room for any.
-    assert_eq!(answers(2, packet(&[[4]]))[0].status(), Status::Error(CallError::TooLarge));
-    assert_eq!(answers(5, packet(&[[4]]))[0].status(), Status::Error(CallError::NoSuchService));
+    assert_eq!(answers(2, packet(&[[4]]))[0].tag, error(CallError::TooLarge));
+    assert_eq!(answers(5, packet(&[[4]]))[0].tag, error(CallError::NoSuchService));
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! Answering: each packet exactly once, each lane with a status, from whichever thread handled it.
 
+use super::batch::Laps;
 use crate::primitive::{AtomicU8, Ordering, fence, store_pair};
 use crate::region::{Region, SharedMemory};
 use alloc::sync::Arc;
 use hostcall_abi::MAX_WORDS;
-use hostcall_abi::batch::LaneReply;
-use hostcall_abi::layout::{LAP_WORDS, Spread};
+use hostcall_abi::layout::Spread;
 use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::word::{Doorbell, Line, TAG_BITS, pairs_for, with_lap};
+use hostcall_abi::word::{Line, Rung, pairs_for, with_lap};
 
 /// The slots of one line whose call another thread answers.
 pub(super) struct Busy(AtomicU8);
@@ -34,45 +34,38 @@ impl Busy {
 #[must_use = "the wave waits for its answer"]
 pub struct Answer {
     slot: u32,
-    lanes: u8,
-    result_words: u8,
+    rung: Rung,
     spread: Spread,
-    reply_laps: [u32; LAP_WORDS],
+    /// Laps of the reply pairs' last use.
+    used: Laps,
 }
 
 impl Answer {
-    pub(super) fn new(slot: u32, doorbell: &Doorbell, spread: Spread, reply_laps: [u32; LAP_WORDS]) -> Self {
-        let (lanes, result_words) = (doorbell.lanes, doorbell.result_words);
-        Self { slot, lanes, result_words, spread, reply_laps }
+    #[inline(always)]
+    pub(super) fn new(slot: u32, rung: Rung, spread: Spread, used: Laps) -> Self {
+        Self { slot, rung, spread, used }
     }
 
     /// The slot that waits.
+    #[inline(always)]
     pub fn slot(&self) -> u32 {
         self.slot
     }
 
     /// Lanes that wait.
+    #[inline(always)]
     pub fn lanes(&self) -> u32 {
-        u32::from(self.lanes)
+        self.rung.lanes()
     }
 
     /// Result words that each lane waits for.
     pub fn result_words(&self) -> usize {
-        usize::from(self.result_words)
+        self.rung.result_words()
     }
 
     /// Answers the lane of rank `rank`. Words beyond those that the lane waits for are left out, missing
     /// ones are zero. Each lane is answered once.
-    #[inline]
     pub fn lane(&self, region: Region<'_>, rank: u32, status: Status, words: &[u64]) {
-        if self.result_words() <= 1 {
-            // Most calls: one pair.
-            let word = if self.result_words() == 1 { words.first().copied().unwrap_or(0) } else { 0 };
-            let lap = self.reply_laps[(rank / 32) as usize] >> (rank % 32) & 1 == 0;
-            let meta = status.to_bits() | word >> 63 << TAG_BITS;
-            let at = region.places().reply(self.slot) + 2 * rank;
-            return store_pair(region.pair(at), [with_lap(word, lap), with_lap(meta, lap)]);
-        }
         let mut line = Line { words: [0; MAX_WORDS], tag: status.to_bits() };
         let count = self.result_words().min(words.len());
         line.words[..count].copy_from_slice(&words[..count]);
@@ -82,33 +75,9 @@ impl Answer {
         // The highest pair first: when the device sees the first, the others are most likely there.
         for pair in (0..pairs_for(self.result_words())).rev() {
             let bit = self.spread.lap(pair as u32, rank);
-            let lap = self.reply_laps[(bit / 32) as usize] >> (bit % 32) & 1 == 0;
+            let lap = self.used[(bit / 64) as usize] >> (bit % 64) & 1 == 0;
             let [a, b] = line.pair(pair, self.result_words());
             store_pair(region.pair(base + pair as u32 * step), [with_lap(a, lap), with_lap(b, lap)]);
-        }
-    }
-
-    /// Answers every lane, by rank.
-    #[inline]
-    pub fn lanes_with(&self, region: Region<'_>, replies: &[LaneReply]) {
-        if self.result_words() > 1 {
-            for (rank, reply) in (0..self.lanes()).zip(replies) {
-                self.lane(region, rank, reply.status(), reply.result());
-            }
-            return;
-        }
-        // Most calls: a pair a lane, one after the other.
-        let mut laps = u64::from(self.reply_laps[0]) | u64::from(self.reply_laps[1]) << 32;
-        let pairs = region.pairs(region.places().reply(self.slot), usize::from(self.lanes));
-        for (pair, reply) in pairs.iter().zip(replies) {
-            let word = match reply.result() {
-                [word, ..] if self.result_words == 1 => *word,
-                _ => 0,
-            };
-            let lap = laps & 1 == 0;
-            laps >>= 1;
-            let meta = reply.status_bits() | word >> 63 << TAG_BITS;
-            store_pair(pair, [with_lap(word, lap), with_lap(meta, lap)]);
         }
     }
 

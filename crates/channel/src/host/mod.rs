@@ -1,13 +1,15 @@
 //! The host's side: finding calls, copying and checking what the device wrote, answering.
 //!
 //! [`Scanner`] is one consumer thread's view of a range of slots; what it remembers of them decides, and
-//! device-written words are only looked at when their lap is the expected one. [`Answer`] is the right and
+//! device-written words are only looked at when their lap is the expected one. [`Batch`] has the packets that it took; [`Answer`] is the right and
 //! the duty to answer one packet, exactly once, from any thread.
 
 mod answer;
+mod batch;
 mod posts;
 mod scanner;
 
 pub use answer::{Answer, DetachedAnswer};
+pub use batch::Batch;
 pub use posts::{ENTRIES_A_VISIT, PostBatch, PostBuffer};
-pub use scanner::{Packet, Scanner, Take};
+pub use scanner::{Scanner, Take};

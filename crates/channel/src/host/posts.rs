@@ -100,13 +100,10 @@ impl Scanner {
                 continue;
             };
             let per = PostHead::entries_for(usize::from(head.words));
-            // One look at all of them: mostly the rest is one run.
-            let differ = |post: &[[u64; 2]]| (post[0][1] ^ first) & RUN;
-            let posts = rest.chunks_exact(per);
-            let posts = if posts.clone().fold(0, |differs, post| differs | differ(post)) == 0 {
-                posts.len()
-            } else {
-                posts.take_while(|post| differ(post) == 0).count()
+            let posts = match per {
+                1 => run::<1>(rest),
+                2 => run::<2>(rest),
+                _ => run::<3>(rest),
             };
             if posts == 0 {
                 break; // The last post's other entries are still on their way.
@@ -125,6 +122,19 @@ impl Scanner {
             region.word(region.places().ring_tail(slot)).store(start + taken, Ordering::Release);
         }
         batch
+    }
+}
+
+/// Posts of `N` entries each, from the first on, whose heads agree in the bits of a run.
+#[inline(always)]
+fn run<const N: usize>(entries: &[[u64; 2]]) -> usize {
+    let posts = entries.as_chunks::<N>().0;
+    let Some(first) = posts.first().map(|post| post[0][1]) else { return 0 };
+    // One look at all of them: mostly all are one run.
+    if posts.iter().fold(0, |differ, post| differ | post[0][1] ^ first) & RUN == 0 {
+        posts.len()
+    } else {
+        posts.iter().take_while(|post| (post[0][1] ^ first) & RUN == 0).count()
     }
 }
 

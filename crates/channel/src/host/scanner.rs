@@ -1,22 +1,22 @@
 //! Finding calls: doorbells are looked at a line of eight at a time, by their top bits alone.
 
 use super::answer::{Answer, Busy, DetachedAnswer};
-use crate::primitive::{AtomicU64, Ordering, copy_pairs, fence, prefetch, signs};
+use super::batch::{Batch, Laps, Shape};
+use crate::primitive::{Ordering, fence, prefetch, prefetch_for_write, signs};
 use crate::region::{Region, SharedMemory};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ops::Range;
-use hostcall_abi::MAX_LANES;
-use hostcall_abi::batch::Lines;
-use hostcall_abi::layout::{LAP_WORDS, LINE_WORDS, Spread};
-use hostcall_abi::word::{Doorbell, Kind, MAX_PAIRS, POST_POSITION_BITS, lap_of};
+use hostcall_abi::layout::{LINE_WORDS, Spread};
+use hostcall_abi::service::Caller;
+use hostcall_abi::word::{Kind, MAX_PAIRS, POST_POSITION_BITS, Rung, lap_of};
 
 /// What the host remembers of a slot's calls: a cache line.
 #[derive(Clone, Default)]
 #[repr(align(64))]
 struct Mirror {
-    request_laps: [u32; LAP_WORDS],
-    reply_laps: [u32; LAP_WORDS],
+    request_laps: Laps,
+    reply_laps: Laps,
 }
 
 /// What the host remembers of a slot's posts.
@@ -28,54 +28,13 @@ pub(super) struct PostMirror {
     pub bell: u32,
 }
 
-/// A packet's request, copied out of shared memory. Reused from call to call: its pairs are 4 KiB.
-pub struct Packet {
-    /// The doorbell, checked.
-    pub doorbell: Doorbell,
-    pairs: Box<[[u64; 2]; MAX_LANES * MAX_PAIRS]>,
-}
-
-impl Packet {
-    /// An empty packet to take calls into.
-    pub fn new() -> Self {
-        let doorbell = Doorbell {
-            service: 0,
-            lanes: 1,
-            first_lane: 0,
-            argument_words: 0,
-            result_words: 0,
-            check: 0,
-            kind: Kind::Words,
-            after_posts: false,
-            lines: false,
-        };
-        Self { doorbell, pairs: Box::new([[0; 2]; MAX_LANES * MAX_PAIRS]) }
-    }
-
-    /// Lanes in the packet.
-    #[inline(always)]
-    pub fn lanes(&self) -> u32 {
-        u32::from(self.doorbell.lanes)
-    }
-
-    /// What the lanes wrote.
-    #[inline(always)]
-    pub fn lines(&self) -> Lines<'_> {
-        Lines::new(self.doorbell, &self.pairs[..])
-    }
-}
-
-impl Default for Packet {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// What a rung slot turned out to hold.
 #[must_use]
 pub enum Take {
-    /// A call, copied into the packet. It must be answered.
-    Call(Answer),
+    /// A call, copied into the batch. It must be answered.
+    Call,
+    /// A call that does not go with those of the batch. Answer these first, and take it again.
+    Full,
     /// Not all words are there yet; look again.
     NotYet,
     /// The call comes after posts: take those up to this position (its low 18 bits), then look again.
@@ -155,12 +114,14 @@ impl Scanner {
         &mut self.posts[index]
     }
 
-    /// Asks for the cache lines that taking and answering a slot's call touches, so that those of several slots
-    /// come at the same time.
+    /// Asks for the cache lines that taking and answering a slot's call touches first, so that those of several slots
+    /// come at the same time. The call is most likely as the batch's last.
     #[inline(always)]
-    pub fn prefetch(&self, region: Region<'_>, slot: u32) {
-        prefetch(region.word(region.places().request(slot)));
-        prefetch(region.word(region.places().reply(slot)));
+    pub fn prefetch(&self, region: Region<'_>, slot: u32, batch: &Batch) {
+        if batch.rung().has_lines() {
+            prefetch(region.word(region.places().request(slot)));
+        }
+        prefetch_for_write(region.word(region.places().reply(slot)));
     }
 
     /// Asks for a line of doorbells that is looked at soon.
@@ -169,48 +130,55 @@ impl Scanner {
         prefetch(&region.doorbell_line(self.slots.start as usize / LINE_WORDS + line)[0]);
     }
 
-    /// Takes the call of a slot that [`Scanner::rung`] named.
+    /// Takes the call of a slot that [`Scanner::rung`] named and launch `launch` has.
     #[inline(always)]
-    pub fn take(&mut self, region: Region<'_>, slot: u32, packet: &mut Packet) -> Take {
+    pub fn take(&mut self, region: Region<'_>, slot: u32, launch: u64, batch: &mut Batch) -> Take {
         let index = self.index(slot);
         let (line, bit) = (index / LINE_WORDS, 1u8 << (index % LINE_WORDS));
         let word = region.word(region.places().doorbell(slot)).load(Ordering::Relaxed);
         if lap_of(word) != (self.expected[line] & bit != 0) {
             return Take::NotYet;
         }
-        let Some(doorbell) = Doorbell::from_word(word, region.layout().lanes) else {
+        let wave_lanes = region.layout().lanes;
+        let Some(rung) = Rung::from_word(word, wave_lanes) else {
             self.ignored[line] |= bit;
             return Take::Garbage(word);
         };
-        let mirror = &mut self.mirrors[index];
-        let (n, wave_lanes) = (u32::from(doorbell.lanes), region.layout().lanes);
-        let spread = Spread::new(n, doorbell.request_pairs(), wave_lanes);
-        if doorbell.lines && !copy_packet(region, slot, &doorbell, spread, mirror, &mut packet.pairs[..]) {
-            return Take::NotYet;
-        }
-        packet.doorbell = doorbell;
-        if doorbell.after_posts {
-            let position = packet.lines().tag(0).post_position;
-            if position != (self.posts[index].taken & ((1 << POST_POSITION_BITS) - 1)) as u32 {
-                return Take::PostsFirst(position);
+        if rung.from_any_lane() != batch.rung() {
+            if batch.count() > 0 {
+                return Take::Full;
             }
+            batch.shape = Shape::new(rung, wave_lanes);
+        } else if !batch.has_room() {
+            return Take::Full;
         }
-        if !matches!(doorbell.kind, Kind::Words) {
+        let mirror = &mut self.mirrors[index];
+        if rung.has_lines() {
+            if !batch.copy_lines(region, slot, &mirror.request_laps) {
+                return Take::NotYet;
+            }
+            if rung.is_after_posts() {
+                let position = batch.post_position();
+                if position != (self.posts[index].taken & ((1 << POST_POSITION_BITS) - 1)) as u32 {
+                    return Take::PostsFirst(position);
+                }
+            }
+            flip(&mut mirror.request_laps, batch.shape.request);
+        }
+        if rung.kind() != Kind::Words {
             // Pairs with the device's release fence before the doorbell: its bulk bytes are there.
             fence(Ordering::Acquire);
         }
         self.expected[line] ^= bit;
-        flip(&mut mirror.request_laps, spread);
-        let spread = Spread::new(n, doorbell.reply_pairs(), wave_lanes);
-        let answer = Answer::new(slot, &doorbell, spread, mirror.reply_laps);
-        flip(&mut mirror.reply_laps, spread);
-        Take::Call(answer)
+        batch.push(Caller { launch, slot, lane: rung.first_lane() }, &mirror.reply_laps);
+        flip(&mut mirror.reply_laps, batch.shape.reply);
+        Take::Call
     }
 
     /// What a slot's doorbell says now, for reports. `None` when it is no doorbell.
-    pub fn doorbell(&self, region: Region<'_>, slot: u32) -> Option<Doorbell> {
+    pub fn doorbell(&self, region: Region<'_>, slot: u32) -> Option<Rung> {
         let word = region.word(region.places().doorbell(slot)).load(Ordering::Relaxed);
-        Doorbell::from_word(word, region.layout().lanes)
+        Rung::from_word(word, region.layout().lanes)
     }
 
     /// Makes an answer that another thread gives. Until then the slot is not looked at.
@@ -256,50 +224,11 @@ impl Scanner {
 }
 
 #[inline(always)]
-fn flip(words: &mut [u32; LAP_WORDS], spread: Spread) {
-    for (i, word) in (0..spread.lap_words()).zip(words) {
-        *word ^= spread.flips(i);
-    }
-}
-
-/// Copies the pairs of a packet, pair after pair. Whether each word has the lap that comes after its last use.
-#[inline]
-fn copy_packet(
-    region: Region<'_>,
-    slot: u32,
-    doorbell: &Doorbell,
-    spread: Spread,
-    mirror: &Mirror,
-    to: &mut [[u64; 2]],
-) -> bool {
-    let (places, n, pairs) = (region.places(), usize::from(doorbell.lanes), doorbell.request_pairs());
-    let base = places.request(slot);
-    if spread.is_dense() {
-        return copy_run(region.pairs(base, n * pairs), to, &mirror.request_laps);
-    }
-    (0..pairs).all(|pair| {
-        let laps = &mirror.request_laps[spread.lap(pair as u32, 0) as usize / 32..];
-        copy_run(region.pairs(base + pair as u32 * places.plane, n), &mut to[pair * n..], laps)
-    })
-}
-
-/// Copies pairs whose laps of last use are the bits of `laps`, from the lowest on.
-#[inline]
-fn copy_run(from: &[[AtomicU64; 2]], to: &mut [[u64; 2]], laps: &[u32]) -> bool {
-    for ((from, to), laps) in from.chunks(32).zip(to.chunks_mut(32)).zip(laps) {
-        // Mostly all of the pairs were used by the same packets before.
-        let all = u32::MAX >> (32 - from.len());
-        let whole = match laps & all {
-            0 => copy_pairs(from, to, true) == from.len(),
-            used if used == all => copy_pairs(from, to, false) == from.len(),
-            _ => (0..from.len()).all(|i| {
-                let lap = laps >> i & 1 == 0;
-                copy_pairs(&from[i..=i], &mut to[i..=i], lap) == 1
-            }),
-        };
-        if !whole {
-            return false;
+fn flip(laps: &mut Laps, spread: Spread) {
+    laps[0] ^= spread.plane_flips(0);
+    if !spread.is_dense() {
+        for (plane, laps) in laps.iter_mut().enumerate().skip(1) {
+            *laps ^= spread.plane_flips(plane);
         }
     }
-    true
 }

@@ -2,11 +2,13 @@
 //! slots are used as the protocol says, in others a hostile device writes what it likes. The host never
 //! panics, takes no call whose doorbell's lap did not change, and well-used slots work on.
 
+use hostcall_abi::batch::{Calls, Replies};
 use hostcall_abi::layout::{Layout, SlotStateWords};
+use hostcall_abi::service::{Method, Reply, Request, Service};
 use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::word::{Doorbell, Kind, LAP, Line, MAX_POST_WORDS, PostHead, RequestTag, lap_of};
+use hostcall_abi::word::{Doorbell, Kind, LAP, Line, MAX_POST_WORDS, PostHead, RequestTag, Rung, lap_of};
 use hostcall_channel::device::{Laps, Slot, SlotState};
-use hostcall_channel::host::{Answer, DetachedAnswer, ENTRIES_A_VISIT, Packet, PostBuffer, Scanner, Take};
+use hostcall_channel::host::{Batch, DetachedAnswer, ENTRIES_A_VISIT, PostBuffer, Scanner, Take};
 use hostcall_channel::{Region, SharedMemory};
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -93,7 +95,8 @@ struct Model {
 struct Run {
     memory: Arc<SharedMemory>,
     scanner: Scanner,
-    packet: Packet,
+    batch: Batch,
+    replies: Replies,
     buffer: PostBuffer,
     slots: Vec<Model>,
 }
@@ -109,7 +112,8 @@ impl Run {
         Self {
             memory: Arc::new(SharedMemory::allocate(layout)),
             scanner: Scanner::new(first..SLOTS),
-            packet: Packet::new(),
+            batch: Batch::new(),
+            replies: Replies::EMPTY,
             buffer: PostBuffer::new(),
             slots: (0..SLOTS).map(|_| Model::default()).collect(),
         }
@@ -297,6 +301,8 @@ impl Run {
                 assert!(self.slots[slot as usize].held.is_none() && !self.scanner.is_broken(slot));
                 self.take(memory.region(), slot, input);
             }
+            // The host answers before it looks at other lines.
+            self.answer(input);
         }
     }
 
@@ -304,23 +310,39 @@ impl Run {
         let bell = self.word(self.layout().places().doorbell(slot)).load(Ordering::Relaxed);
         let model = &mut self.slots[slot as usize];
         let call = model.call.as_ref().filter(|_| !model.hostile);
-        match self.scanner.take(region, slot, &mut self.packet) {
-            Take::Call(answer) => {
+        match self.scanner.take(region, slot, launch_of(slot), &mut self.batch) {
+            Take::Call => {
                 assert_eq!(lap_of(bell), model.calls.is_multiple_of(2), "the doorbell's lap has not changed");
                 model.calls += 1;
-                assert_eq!(Some(self.packet.doorbell), Doorbell::from_word(bell, region.layout().lanes));
+                let rung = Rung::from_word(bell, region.layout().lanes).expect("a doorbell");
+                let (lines, ranks) = (self.batch.lines(), self.batch.ranks(self.batch.count() - 1));
+                assert_eq!((self.batch.rung(), ranks.len()), (rung.from_any_lane(), rung.lanes() as usize));
                 if !model.hostile {
                     let call = call.expect("the device called");
-                    assert!(call.complete && call.doorbell == self.packet.doorbell);
+                    assert!(call.complete && call.doorbell.to_word(lap_of(bell)) == bell);
                     assert!(!call.doorbell.after_posts || model.posts.is_empty());
-                    for (rank, line) in (0..).zip(&call.lines) {
-                        assert_eq!(self.packet.lines().words(rank), line.words);
+                    for (rank, line) in ranks.zip(&call.lines) {
+                        assert_eq!(lines.words(rank), line.words);
+                        let caller = lines.caller(rank);
+                        assert_eq!((caller.launch, caller.slot), (launch_of(slot), slot));
                         if call.doorbell.lines {
-                            assert_eq!(self.packet.lines().tag(rank).to_bits(), line.tag);
+                            assert_eq!(lines.tag(rank).to_bits(), line.tag);
+                        } else {
+                            assert_eq!(caller.lane, call.doorbell.first_lane);
                         }
                     }
                 }
-                self.answer(slot, answer, input);
+                if let Some(call) = &mut model.call {
+                    call.taken = true;
+                }
+                if input.flag() {
+                    self.answer(input);
+                }
+            }
+            Take::Full => {
+                assert!(self.batch.count() > 0);
+                self.answer(input);
+                self.take(region, slot, input);
             }
             Take::NotYet => assert!(call.is_none_or(|call| !call.complete)),
             Take::PostsFirst(_) => {
@@ -335,32 +357,48 @@ impl Run {
         }
     }
 
-    fn answer(&mut self, slot: u32, answer: Answer, input: &mut Input<'_>) {
+    /// Answers the batch: all lanes at once as a service does, or packet by packet.
+    fn answer(&mut self, input: &mut Input<'_>) {
         let region = self.memory.region();
-        let model = &mut self.slots[slot as usize];
-        if let Some(call) = &mut model.call {
-            call.taken = true;
+        let answers: Vec<_> = (0..self.batch.count()).map(|packet| self.batch.answer(packet)).collect();
+        let replier = Replier(input.word());
+        let at_once = self.batch.rung().kind() == Kind::Words && input.flag();
+        if at_once {
+            Calls::new(self.batch.lines(), &mut self.replies).one_by_one(&replier, 0);
+            self.batch.answer_all(region, &self.replies);
         }
-        if self.packet.doorbell.kind != Kind::Words {
-            for rank in 0..answer.lanes() {
-                let mut bytes = [0; 64];
-                answer.read_bulk(region, rank, &mut bytes);
-                if let Some(call) = model.call.as_ref().filter(|_| !model.hostile) {
-                    assert_eq!(bytes, bytes_of(&call.lines[rank as usize]));
+        for (packet, answer) in answers.into_iter().enumerate() {
+            let model = &mut self.slots[answer.slot() as usize];
+            if at_once {
+                for (rank, place) in (0..).zip(self.batch.ranks(packet)) {
+                    let (status, words) = replier.reply(&self.batch.lines().words(place));
+                    let words = if status == Status::Ok { &words[..] } else { &[] };
+                    record(&mut model.call, rank, status, words);
                 }
-                answer.write_bulk(region, rank, &bytes);
+                continue;
+            }
+            if self.batch.rung().kind() != Kind::Words {
+                for rank in 0..answer.lanes() {
+                    let mut bytes = [0; 64];
+                    answer.read_bulk(region, rank, &mut bytes);
+                    if let Some(call) = model.call.as_ref().filter(|_| !model.hostile) {
+                        assert_eq!(bytes, bytes_of(&call.lines[rank as usize]));
+                    }
+                    answer.write_bulk(region, rank, &bytes);
+                }
+            }
+            if input.flag() {
+                model.held = Some(self.scanner.detach(&self.memory, answer));
+                continue;
+            }
+            let seed = input.word();
+            for rank in 0..answer.lanes() {
+                let (status, words) = reply(seed, rank);
+                answer.lane(region, rank, status, &words);
+                record(&mut model.call, rank, status, &words);
             }
         }
-        if input.flag() {
-            model.held = Some(self.scanner.detach(&self.memory, answer));
-            return;
-        }
-        let seed = input.word();
-        for rank in 0..answer.lanes() {
-            let (status, words) = reply(seed, rank);
-            answer.lane(region, rank, status, &words);
-            record(&mut model.call, rank, status, &words);
-        }
+        self.batch.clear();
     }
 
     /// Another thread answers some lanes and then perhaps gives the answer up.
@@ -393,6 +431,33 @@ fn bytes_of(line: &Line) -> [u8; 64] {
     let mut bytes = [line.tag as u8; 64];
     bytes[..8].copy_from_slice(&line.words[0].to_le_bytes());
     bytes
+}
+
+fn launch_of(slot: u32) -> u64 {
+    u64::from(slot) + 7
+}
+
+/// Answers calls by what their words say.
+struct Replier(u64);
+
+impl Replier {
+    fn reply(&self, words: &[u64]) -> (Status, [u64; 7]) {
+        reply(words.iter().fold(self.0, |seed, word| seed.rotate_left(9) ^ word), 0)
+    }
+}
+
+impl Service for Replier {
+    fn methods(&self) -> &[Method] {
+        &[]
+    }
+
+    fn call(&self, _: usize, request: Request<'_>, to: &mut dyn Reply) -> Result<(), CallError> {
+        let mut words = [0; 7];
+        words[..request.words.len()].copy_from_slice(request.words);
+        let (status, words) = self.reply(&words);
+        to.words(&words);
+        status.into_result()
+    }
 }
 
 fn reply(seed: u64, rank: u32) -> (Status, [u64; 7]) {

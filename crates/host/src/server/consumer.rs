@@ -8,11 +8,10 @@ use super::control::{Command, Shared};
 use super::dispatch;
 use super::registry::Registry;
 use super::watchdog::{Stall, StallState};
-use hostcall_abi::MAX_LANES;
-use hostcall_abi::batch::LaneReply;
+use hostcall_abi::batch::Replies;
 use hostcall_abi::layout::LINE_WORDS;
-use hostcall_abi::status::{CallError, Status};
-use hostcall_channel::host::{Packet, PostBuffer, Scanner, Take};
+use hostcall_abi::status::CallError;
+use hostcall_channel::host::{Batch, PostBuffer, Scanner, Take};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -88,8 +87,8 @@ pub(crate) struct Consumer<'s> {
     shared: &'s Arc<Shared>,
     index: usize,
     scanner: Scanner,
-    packet: Packet,
-    replies: Box<[LaneReply; MAX_LANES]>,
+    batch: Batch,
+    replies: Box<Replies>,
     buffer: PostBuffer,
     registry: Arc<Registry>,
     attention_seen: u64,
@@ -107,8 +106,8 @@ impl<'s> Consumer<'s> {
         Self {
             shared,
             index,
-            packet: Packet::new(),
-            replies: Box::new([LaneReply::NONE; MAX_LANES]),
+            batch: Batch::new(),
+            replies: Box::new(Replies::EMPTY),
             buffer: PostBuffer::new(),
             registry: shared.registry(),
             attention_seen: 0,
@@ -270,28 +269,47 @@ impl<'s> Consumer<'s> {
         while others != 0 {
             let slot = self.scanner.first_slot(line as usize) + others.trailing_zeros();
             others &= others - 1;
-            self.scanner.prefetch(self.shared.memory.region(), slot);
+            self.scanner.prefetch(self.shared.memory.region(), slot, &self.batch);
         }
         while rung != 0 {
             let slot = self.scanner.first_slot(line as usize) + rung.trailing_zeros();
-            rung &= rung - 1;
-            self.slot(slot);
+            if self.slot(slot) {
+                rung &= rung - 1;
+            } else {
+                self.handle();
+            }
+        }
+        if self.batch.count() > 0 {
+            self.handle();
         }
     }
 
+    /// Has the batch's calls answered.
+    fn handle(&mut self) {
+        self.packets += self.batch.count() as u64;
+        dispatch::batch(self.shared, &self.registry, &self.scanner, &self.batch, &mut self.replies);
+        self.batch.clear();
+    }
+
+    /// Takes what a slot rang for. Whether that was possible before the batch's calls are answered.
     #[inline]
-    fn slot(&mut self, slot: u32) {
+    fn slot(&mut self, slot: u32) -> bool {
         let shared = self.shared;
         let region = shared.memory.region();
-        match self.scanner.take(region, slot, &mut self.packet) {
-            Take::Call(answer) => {
-                self.packets += 1;
+        let owner = shared.owner(slot);
+        if owner.cancelled && self.batch.count() > 0 {
+            return false;
+        }
+        match self.scanner.take(region, slot, owner.launch, &mut self.batch) {
+            Take::Call => {
                 if !self.unfinished.is_empty() {
                     self.unfinished.retain(|(unfinished, ..)| *unfinished != slot);
                 }
-                let replies = &mut self.replies;
-                dispatch::packet(shared, &self.registry, &self.scanner, &self.packet, answer, replies);
+                if owner.cancelled {
+                    self.refuse();
+                }
             }
+            Take::Full => return false,
             Take::NotYet => self.not_yet(slot),
             Take::PostsFirst(_) => {
                 // The call is looked at again in the next pass; posts that never come make it unfinished.
@@ -301,9 +319,17 @@ impl<'s> Consumer<'s> {
             }
             Take::Garbage(_) => {
                 shared.statistics.broken_slots.fetch_add(1, Ordering::Relaxed);
-                (shared.on_broken)(slot, shared.owner(slot).launch);
+                (shared.on_broken)(slot, owner.launch);
             }
         }
+        true
+    }
+
+    /// Answers the batch's calls with [`CallError::Cancelled`].
+    fn refuse(&mut self) {
+        dispatch::refuse(self.shared.memory.region(), &self.batch, CallError::Cancelled);
+        self.packets += self.batch.count() as u64;
+        self.batch.clear();
     }
 
     /// Remembers a slot that rang and has not written all that its call consists of.
@@ -337,7 +363,7 @@ impl<'s> Consumer<'s> {
             if !*reported && waited >= self.shared.watchdog.stall_after() {
                 *reported = true;
                 let called = self.scanner.doorbell(self.shared.memory.region(), *slot);
-                let entry = called.and_then(|doorbell| self.registry.find(doorbell.service));
+                let entry = called.and_then(|rung| self.registry.find(rung.service()));
                 let service = entry.map_or("an unknown service", |entry| entry.method.name);
                 self.shared.watchdog.report(&Stall {
                     slot: *slot,
@@ -378,8 +404,8 @@ impl<'s> Consumer<'s> {
             while rung != 0 {
                 let slot = self.scanner.first_slot(line) + rung.trailing_zeros();
                 rung &= rung - 1;
-                if let Take::Call(answer) = self.scanner.take(region, slot, &mut self.packet) {
-                    answer.all(region, Status::Error(CallError::Cancelled));
+                if matches!(self.scanner.take(region, slot, 0, &mut self.batch), Take::Call) {
+                    self.refuse();
                 }
             }
         }

@@ -3,13 +3,12 @@
 use super::control::Shared;
 use super::job::Job;
 use super::registry::{Entry, Handler, Mode, Registry};
-use hostcall_abi::batch::{Calls, LaneReply, Posts};
+use hostcall_abi::batch::{Calls, Posts, Replies};
 use hostcall_abi::service::{Caller, OwnedRequest, Reply, Request, Service};
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::{BytesHead, Kind, PostHead};
-use hostcall_abi::{MAX_LANES, MAX_WORDS};
 use hostcall_channel::Region;
-use hostcall_channel::host::{Answer, Packet, Scanner};
+use hostcall_channel::host::{Answer, Batch, Scanner};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -60,95 +59,103 @@ pub(crate) fn run_for_bytes(
     Ok((reply.words, reply.bytes))
 }
 
-/// Answers a packet, or sees to it that it will be.
+/// Answers every lane of a batch with an error.
+pub(crate) fn refuse(region: Region<'_>, batch: &Batch, error: CallError) {
+    for packet in 0..batch.count() {
+        batch.answer(packet).all(region, Status::Error(error));
+    }
+}
+
+/// Answers a batch, or sees to it that it will be.
 #[inline]
-pub(crate) fn packet(
+pub(crate) fn batch(
     shared: &Arc<Shared>,
     registry: &Registry,
     scanner: &Scanner,
-    packet: &Packet,
-    answer: Answer,
-    replies: &mut [LaneReply; MAX_LANES],
+    batch: &Batch,
+    replies: &mut Replies,
 ) {
     let region = shared.memory.region();
-    let refuse = |error| answer.all(region, Status::Error(error));
-    let owner = shared.owner(answer.slot());
-    if owner.cancelled {
-        return refuse(CallError::Cancelled);
-    }
+    let rung = batch.rung();
     let newest;
-    let entry = match registry.entry(packet.doorbell.service, packet.doorbell.check) {
+    let entry = match registry.entry(rung.service(), rung.check()) {
         Ok(entry) => entry,
         Err(_) => {
             // The service may have come since the consumer last looked.
             newest = shared.registry();
-            match newest.entry(packet.doorbell.service, packet.doorbell.check) {
+            match newest.entry(rung.service(), rung.check()) {
                 Ok(entry) => entry,
-                Err(error) => return refuse(error),
+                Err(error) => return refuse(region, batch, error),
             }
         }
     };
-    if packet.doorbell.kind != Kind::Words {
-        return bytes_packet(shared, entry, scanner, packet, answer, owner.launch);
-    }
-    let lines = packet.lines();
-    let caller = Caller { launch: owner.launch, slot: answer.slot(), lane: 0 };
-    if let Handler::Sync(service, Mode::Inline) = &entry.handler {
-        let mut calls = Calls::new(lines, caller, replies);
-        let mut left = calls.left() + 1;
-        // A handler's panic is one lane's; those after it have theirs handled.
-        while calls.left() < left {
-            left = calls.left();
-            if catch_unwind(AssertUnwindSafe(|| service.calls(entry.index, &mut calls))).is_ok() {
-                break;
-            }
-            calls.panicked();
+    match &entry.handler {
+        _ if rung.kind() != Kind::Words => bytes_packet(shared, entry, scanner, batch),
+        Handler::Sync(service, Mode::Inline) => {
+            handle(service.as_ref(), entry.index, Calls::new(batch.lines(), replies));
+            batch.answer_all(region, replies);
         }
-        calls.refuse();
-        return answer.lanes_with(region, replies);
+        _ => words_packets(shared, entry, scanner, batch),
     }
-    let requests = (0..packet.lanes())
-        .map(|rank| {
-            let words = lines.words::<MAX_WORDS>(rank)[..lines.argument_words()].to_vec();
-            let caller = Caller { lane: lines.tag(rank).lane, ..caller };
-            Ok(OwnedRequest { words, bytes: Vec::new(), reply_capacity: 0, caller })
-        })
-        .collect();
-    start(shared, entry, scanner, packet, answer, requests);
 }
 
-/// A packet of kind `Bytes`, `BytesMore` or `BytesFetch`.
-fn bytes_packet(
-    shared: &Arc<Shared>,
-    entry: &Arc<Entry>,
-    scanner: &Scanner,
-    packet: &Packet,
-    answer: Answer,
-    launch: u64,
-) {
+/// Has calls handled at once.
+#[inline(always)]
+fn handle(service: &dyn Service, method: usize, mut calls: Calls<'_>) {
+    let mut left = calls.left() + 1;
+    // A handler's panic is one lane's; those after it have theirs handled.
+    while calls.left() < left {
+        left = calls.left();
+        if catch_unwind(AssertUnwindSafe(|| service.calls(method, &mut calls))).is_ok() {
+            break;
+        }
+        calls.panicked();
+    }
+    if calls.left() > 0 {
+        calls.refuse();
+    }
+}
+
+/// Packets of kind `Words` whose handlers may wait.
+#[inline(never)]
+fn words_packets(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, batch: &Batch) {
+    let lines = batch.lines();
+    for packet in 0..batch.count() {
+        let requests = batch.ranks(packet).map(|rank| {
+            let words = lines.words(rank)[..lines.argument_words()].to_vec();
+            Ok(OwnedRequest { words, bytes: Vec::new(), reply_capacity: 0, caller: lines.caller(rank) })
+        });
+        start(shared, entry, scanner, batch, packet, requests.collect());
+    }
+}
+
+/// A packet of kind `Bytes`, `BytesMore` or `BytesFetch`, which is alone in its batch.
+#[inline(never)]
+fn bytes_packet(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, batch: &Batch) {
+    let (answer, kind) = (batch.answer(0), batch.rung().kind());
     let region = shared.memory.region();
-    let share = region.layout().bulk_share(packet.lanes());
-    let lines = packet.lines();
+    let share = region.layout().bulk_share(answer.lanes());
+    let lines = batch.lines();
     if lines.argument_words() != BytesHead::WORDS {
         return answer.all(region, Status::Error(CallError::Malformed));
     }
-    let mut requests = Vec::with_capacity(packet.lanes() as usize);
-    for rank in 0..packet.lanes() {
-        let words = lines.words::<{ BytesHead::WORDS }>(rank);
-        let lane = lines.tag(rank).lane;
-        let key = (answer.slot(), lane);
-        match packet.doorbell.kind {
+    let mut requests = Vec::with_capacity(lines.lanes());
+    for (rank, place) in (0..answer.lanes()).zip(0..) {
+        let [piece, total, rest, ..] = lines.words(place);
+        let caller = lines.caller(place);
+        let key = (answer.slot(), caller.lane);
+        match kind {
             Kind::BytesFetch => {
                 let fetched = shared.pieces(key, |pieces| {
-                    let piece = pieces.fetch(words[0], share)?;
+                    let piece = pieces.fetch(piece, share)?;
                     answer.write_bulk(region, rank, piece);
                     Ok(())
                 });
                 let status = fetched.map_or_else(Status::Error, |()| Status::Ok);
                 answer.lane(region, rank, status, &[]);
             }
-            kind => {
-                let head = BytesHead::from_words(words);
+            _ => {
+                let head = BytesHead::from_words([piece, total, rest]);
                 let taken = shared.pieces(key, |pieces| {
                     answer.read_bulk(region, rank, pieces.extend(&head, share, shared.message_limit)?);
                     if kind == Kind::BytesMore {
@@ -157,7 +164,6 @@ fn bytes_packet(
                     let (words, bytes) = pieces.finish(&head)?;
                     let reply_capacity =
                         usize::try_from(head.reply_capacity).unwrap_or(usize::MAX).min(shared.message_limit);
-                    let caller = Caller { launch, slot: answer.slot(), lane };
                     Ok(Some(OwnedRequest { words, bytes, reply_capacity, caller }))
                 });
                 match taken {
@@ -171,20 +177,20 @@ fn bytes_packet(
             }
         }
     }
-    if packet.doorbell.kind != Kind::Bytes {
+    if kind != Kind::Bytes {
         return;
     }
     if let Handler::Sync(service, Mode::Inline) = &entry.handler {
-        for (rank, request) in requests.iter().enumerate() {
+        for (rank, request) in (0..).zip(&requests) {
             let result = request
                 .as_ref()
                 .map_err(|error| *error)
                 .and_then(|request| run_for_bytes(service.as_ref(), entry.index, request.as_request()));
-            reply_bytes(shared, region, &answer, rank as u32, lines.tag(rank as u32).lane, result);
+            reply_bytes(shared, region, &answer, rank, lines.caller(rank as usize).lane, result);
         }
         return;
     }
-    start(shared, entry, scanner, packet, answer, requests);
+    start(shared, entry, scanner, batch, 0, requests);
 }
 
 /// Answers one lane of a byte call.
@@ -234,19 +240,19 @@ pub(crate) fn put_bytes(
     (Status::Ok, [total, words.len() as u64])
 }
 
-/// Hands a packet to threads that may wait.
+/// Hands a packet of a batch to threads that may wait.
 fn start(
     shared: &Arc<Shared>,
     entry: &Arc<Entry>,
     scanner: &Scanner,
-    packet: &Packet,
-    answer: Answer,
+    batch: &Batch,
+    packet: usize,
     requests: Vec<Result<OwnedRequest, CallError>>,
 ) {
-    let lines = packet.lines();
-    let timeout_us = (0..packet.lanes()).map(|rank| lines.tag(rank).timeout_us).filter(|us| *us > 0).min();
-    let answer = scanner.detach(&shared.memory, answer);
-    Job::start(shared, entry.clone(), packet.doorbell.kind, answer, requests, timeout_us);
+    let lines = batch.lines();
+    let timeout_us = batch.ranks(packet).map(|rank| lines.tag(rank).timeout_us).filter(|us| *us > 0).min();
+    let answer = scanner.detach(&shared.memory, batch.answer(packet));
+    Job::start(shared, entry.clone(), batch.rung().kind(), answer, requests, timeout_us);
 }
 
 /// Handles a run of posts.

@@ -220,7 +220,7 @@ mod tests {
     use crate::services::stdio::Streams;
     use crate::services::testing::Capture;
     use hostcall_abi::service::Caller;
-    use hostcall_abi::word::{PostHead, with_lap};
+    use hostcall_abi::word::{PAYLOAD, PostHead};
     use hostcall_format::tags;
 
     fn printer() -> (Shared<Printer>, Capture, Capture) {
@@ -303,7 +303,7 @@ mod tests {
                     expected += std::str::from_utf8(&line).unwrap();
                 }
                 let entries: Vec<_> =
-                    entries.into_iter().map(|pair| pair.map(|word| with_lap(word, true))).collect();
+                    entries.into_iter().map(|pair| pair.map(|word| word & PAYLOAD)).collect();
                 let (_, mut posts) = Posts::new(&entries).unwrap();
                 assert_eq!(printer.posts(0, &mut posts), 0);
             }

@@ -48,7 +48,7 @@ pub(super) fn side(item: &ItemTrait, methods: &[Method]) -> TokenStream {
         }
     });
     let dispatch = methods.iter().enumerate().map(|(index, method)| method.dispatch(index));
-    let packets: Vec<_> = methods.iter().enumerate().filter_map(|(i, method)| method.packet(i)).collect();
+    let calls: Vec<_> = methods.iter().enumerate().filter_map(|(i, method)| method.calls(i)).collect();
     let runs: Vec<_> = methods.iter().enumerate().filter_map(|(i, method)| method.run(i)).collect();
     let async_dispatch = methods.iter().enumerate().map(|(index, method)| method.async_dispatch(index));
     quote! {
@@ -89,7 +89,7 @@ pub(super) fn side(item: &ItemTrait, methods: &[Method]) -> TokenStream {
                 }
                 fn calls(&self, method: usize, __calls: &mut __hostcall::Calls<'_>) {
                     match method {
-                        #(#packets)*
+                        #(#calls)*
                         _ => __calls.one_by_one(self, method),
                     }
                 }
@@ -182,20 +182,13 @@ impl Method {
             && self.parameters.iter().all(|parameter| matches!(parameter.kind, ParameterKind::Value(_)))
     }
 
-    /// The calls of a packet's lanes, in one loop without a choice of the method in it.
-    fn packet(&self, index: usize) -> Option<TokenStream> {
-        let Method { name, result, .. } = self;
+    /// Calls of the method, in one loop without a choice of the method in it.
+    fn calls(&self, index: usize) -> Option<TokenStream> {
+        let Method { name, .. } = self;
         let (names, arguments) = (self.names(), self.arguments());
         self.is_plain().then(|| {
             quote! {
-                #index => {
-                    while let Some(rank) = __calls.next_rank() {
-                        let arguments = __calls.arguments::<#arguments>(rank);
-                        let result: Result<#result, _> =
-                            arguments.and_then(|(#(#names,)*)| self.0.#name(#(#names),*));
-                        __calls.answer(rank, result);
-                    }
-                }
+                #index => __calls.answer_each(|(#(#names,)*): #arguments| self.0.#name(#(#names),*)),
             }
         })
     }

@@ -1,0 +1,197 @@
+//! Packets copied out of shared memory, several at a time when they say the same.
+
+use super::answer::Answer;
+use crate::primitive::{AtomicU64, copy_pairs, store_pair, store_pairs};
+use crate::region::Region;
+use alloc::boxed::Box;
+use hostcall_abi::MAX_LANES;
+use hostcall_abi::batch::{Lines, Planes, Replies};
+use hostcall_abi::layout::{LINE_WORDS, Spread};
+use hostcall_abi::service::Caller;
+use hostcall_abi::word::{Kind, MAX_PAIRS, RequestTag, Rung, with_lap};
+
+/// Most packets of a batch: the calls that one line of doorbells tells of. Their answers come when all of their handlers
+/// have run, so that more would make the first one wait.
+const PACKETS: usize = LINE_WORDS;
+
+/// Laps of a slot's pairs in one direction, one bit a pair, see [`Spread::lap`].
+pub(super) type Laps = [u64; MAX_PAIRS];
+
+/// What the packets of a batch have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    pub rung: Rung,
+    pub request: Spread,
+    pub reply: Spread,
+    /// Packets that may come together.
+    most: usize,
+}
+
+impl Shape {
+    #[inline(never)]
+    pub fn new(rung: Rung, wave_lanes: u32) -> Self {
+        let rung = rung.from_any_lane();
+        let lanes = rung.lanes();
+        Self {
+            rung,
+            request: Spread::new(lanes, rung.request_pairs(), wave_lanes),
+            reply: Spread::new(lanes, rung.reply_pairs(), wave_lanes),
+            // A packet of bytes has the rest of its message elsewhere.
+            most: if rung.kind() == Kind::Words { (MAX_LANES / lanes as usize).min(PACKETS) } else { 1 },
+        }
+    }
+}
+
+/// Packets to one method, of as many lanes and words each, taken by [`super::Scanner::take`]. Whoever took them answers
+/// each, and then clears the batch. Reused from batch to batch: it is 4 KiB.
+pub struct Batch {
+    pub(super) shape: Shape,
+    count: usize,
+    callers: [Caller; PACKETS],
+    /// Laps of each packet's reply pairs when they were used last.
+    replies_used: [Laps; PACKETS],
+    planes: Box<Planes>,
+}
+
+impl Batch {
+    /// An empty batch to take packets into.
+    pub fn new() -> Self {
+        let rung = Rung::from_word(0, 1).expect("a null call of one lane");
+        Self {
+            shape: Shape::new(rung, 1),
+            count: 0,
+            callers: [Caller::default(); PACKETS],
+            replies_used: [Laps::default(); PACKETS],
+            planes: Box::new([[[0; 2]; MAX_LANES]; MAX_PAIRS]),
+        }
+    }
+
+    /// Packets in the batch.
+    #[inline(always)]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// What the packets' doorbells say.
+    #[inline(always)]
+    pub fn rung(&self) -> Rung {
+        self.shape.rung
+    }
+
+    /// What the packets' lanes wrote.
+    #[inline(always)]
+    pub fn lines(&self) -> Lines<'_> {
+        Lines::new(self.shape.rung, &self.planes, &self.callers[..self.count])
+    }
+
+    /// The ranks of a packet's lanes among those of the batch.
+    #[inline(always)]
+    pub fn ranks(&self, packet: usize) -> core::ops::Range<usize> {
+        let lanes = self.shape.rung.lanes() as usize;
+        packet * lanes..(packet + 1) * lanes
+    }
+
+    /// The answer to a packet.
+    pub fn answer(&self, packet: usize) -> Answer {
+        let Shape { rung, reply, .. } = self.shape;
+        Answer::new(self.callers[packet].slot, rung, reply, self.replies_used[packet])
+    }
+
+    /// Answers every lane of the batch.
+    #[inline(always)]
+    pub fn answer_all(&self, region: Region<'_>, replies: &Replies) {
+        let (places, reply, lanes) = (region.places(), self.shape.reply, self.shape.rung.lanes());
+        let step = reply.step(places.plane);
+        for (packet, (caller, used)) in
+            self.callers.iter().zip(&self.replies_used).take(self.count).enumerate()
+        {
+            let base = places.reply(caller.slot);
+            // The highest pair first: when the device sees the first, the others are most likely there.
+            for pair in (0..self.shape.rung.reply_pairs()).rev() {
+                let to = region.pairs(base + pair as u32 * step, lanes as usize);
+                let bit = reply.lap(pair as u32, 0) as usize;
+                store_run(to, &replies.planes()[pair][self.ranks(packet)], used[bit / 64] >> (bit % 64));
+            }
+        }
+    }
+
+    /// Forgets the packets, which are all answered.
+    #[inline(always)]
+    pub fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    /// Whether one more packet of the batch's shape may come.
+    #[inline(always)]
+    pub(super) fn has_room(&self) -> bool {
+        self.count < self.shape.most
+    }
+
+    /// Copies the lines of one more packet. Whether each word has the lap that comes after its last use.
+    #[inline]
+    pub(super) fn copy_lines(&mut self, region: Region<'_>, slot: u32, used: &Laps) -> bool {
+        let (places, request, ranks) = (region.places(), self.shape.request, self.ranks(self.count));
+        let (base, step) = (places.request(slot), request.step(places.plane));
+        (0..self.shape.rung.request_pairs()).all(|pair| {
+            let from = region.pairs(base + pair as u32 * step, ranks.len());
+            let bit = request.lap(pair as u32, 0) as usize;
+            copy_run(from, &mut self.planes[pair][ranks.clone()], used[bit / 64] >> (bit % 64))
+        })
+    }
+
+    /// The post position that the packet says whose lines were copied last.
+    pub(super) fn post_position(&self) -> u32 {
+        let first = self.ranks(self.count).start;
+        RequestTag::from_bits(self.planes[0][first][1]).post_position
+    }
+
+    /// Counts the packet whose lines were copied, if it has any.
+    #[inline(always)]
+    pub(super) fn push(&mut self, caller: Caller, replies_used: &Laps) {
+        self.callers[self.count] = caller;
+        self.replies_used[self.count] = *replies_used;
+        self.count += 1;
+    }
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The lowest `count` bits, 1 to 64 of them.
+#[inline(always)]
+fn lowest(count: usize) -> u64 {
+    u64::MAX >> (64 - count)
+}
+
+/// Copies pairs whose laps of last use are the bits of `used`, from the lowest on.
+#[inline]
+fn copy_run(from: &[[AtomicU64; 2]], to: &mut [[u64; 2]], used: u64) -> bool {
+    // Mostly all of the pairs were used by the same packets before.
+    let all = lowest(from.len());
+    match used & all {
+        0 => copy_pairs(from, to, true) == from.len(),
+        used if used == all => copy_pairs(from, to, false) == from.len(),
+        _ => (0..from.len()).all(|i| copy_pairs(&from[i..=i], &mut to[i..=i], used >> i & 1 == 0) == 1),
+    }
+}
+
+/// Stores pairs without laps to where the laps of last use are the bits of `used`, from the lowest on.
+#[inline(always)]
+fn store_run(to: &[[AtomicU64; 2]], from: &[[u64; 2]], used: u64) {
+    if let ([to], [pair]) = (to, from) {
+        return store_pair(to, pair.map(|word| with_lap(word, used & 1 == 0)));
+    }
+    let all = lowest(from.len());
+    match used & all {
+        0 => store_pairs(to, from, true),
+        used if used == all => store_pairs(to, from, false),
+        _ => {
+            for (i, (to, pair)) in to.iter().zip(from).enumerate() {
+                store_pair(to, pair.map(|word| with_lap(word, used >> i & 1 == 0)));
+            }
+        }
+    }
+}
