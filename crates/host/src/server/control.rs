@@ -400,7 +400,7 @@ impl Server {
         removed
     }
 
-    /// Waits until every consumer has looked at the registry.
+    /// Waits until every consumer has done what it had begun, and looked at the registry.
     fn settle(&self) {
         let (done, wait) = mpsc::channel();
         for commands in &self.shared.commands {
@@ -455,6 +455,11 @@ impl Server {
         let owner = self.shared.owner(slots.start);
         let clean = clean && !owner.cancelled;
         if !clean {
+            for slot in slots.clone() {
+                self.shared.owners[slot as usize].store(owner.launch | CANCELLED, Ordering::Relaxed);
+            }
+            // A call that a consumer took before it saw this is with the watchdog then; later ones are refused.
+            self.settle();
             self.shared.watchdog.give_up(Some(owner.launch), CallError::Cancelled);
             self.command(slots.clone(), Command::Reset);
         }
