@@ -57,14 +57,15 @@ fn shared() -> *mut u8 {
     shared
 }
 
-/// Puts the parameters where every function of the kernel finds them.
+/// Puts the parameters where every function of the kernel finds them. Every lane of the workgroup comes here.
 #[inline(always)]
 pub(crate) fn set_params(params: &LaunchParams) {
-    // SAFETY: the launch gave `shared_bytes` more shared memory than the kernel uses. Every lane writes the
-    // same values, and synchronises with its wave before it reads.
-    unsafe { shared().cast::<LaunchParams>().write(*params) };
-    // SAFETY: all lanes of the wave that exist are here: the kernel has only begun.
-    unsafe { llvm_warp_sync(here().wave_lanes()) };
+    if llvm_tid_x() == 0 {
+        // SAFETY: the launch gave `shared_bytes` more shared memory than the kernel uses, and no other lane touches it
+        // before the barrier.
+        unsafe { shared().cast::<LaunchParams>().write(*params) };
+    }
+    workgroup_barrier();
 }
 
 /// Where the state of the wave's slot lies between launches.
