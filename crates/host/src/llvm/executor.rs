@@ -29,7 +29,10 @@ use std::time::{Duration, Instant};
 const COOL_AFTER: u16 = 4096;
 
 /// Longest sleep: within this time a call is found, since nothing wakes the thread for it.
-const LONGEST_SLEEP: Duration = Duration::from_micros(900);
+const LONGEST_SLEEP: Duration = Duration::from_millis(5);
+
+/// How much shorter a sleep is than what the thread has waited for a call: what that adds to a call's time.
+const SLEEP_PART: u32 = 8;
 
 /// Passes between two looks at the clock while there is no work.
 const CLOCK_PASSES: u32 = 32;
@@ -218,7 +221,7 @@ where
                 if since.elapsed() >= self.thread.shared.options.spin {
                     self.publish_calls();
                     if !self.bell.rung.load(Ordering::Acquire) {
-                        std::thread::park_timeout(LONGEST_SLEEP);
+                        std::thread::park_timeout((since.elapsed() / SLEEP_PART).min(LONGEST_SLEEP));
                     }
                     if self.sweep() {
                         idle_since = None;
