@@ -126,11 +126,11 @@ impl Replies {
     /// Puts a result there.
     #[inline(always)]
     fn put_result<R: Wire>(&mut self, count: usize, rank: usize, result: &R) {
-        // An array for each way: one whose address is taken lies in memory.
-        let mut words = [0; MAX_WORDS];
-        result.to_words(&mut words[..R::WORDS]);
+        // An array for each way, because one whose address is taken lies in memory.
         if R::WORDS <= 1 && count == R::WORDS {
-            let [word, ..] = words;
+            let mut words = [0; 1];
+            result.to_words(&mut words[..R::WORDS]);
+            let [word] = words;
             self.0[0][rank] = [word & PAYLOAD, Status::Ok.to_bits() | word >> 63 << TAG_BITS];
         } else {
             let mut words = [0; MAX_WORDS];
