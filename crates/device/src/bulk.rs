@@ -109,31 +109,33 @@ fn call_words(
     output: &mut [u8],
 ) -> Result<usize, CallError> {
     enter(target::here())?;
-    let group = Group::converge(site(method.number, check_of(method.schema), Kind::Bytes));
-    let capacity = result.len() * 8 + output.len();
-    let slot = packet::hold(group);
-    let glance = slot.glance();
-    let (argument_words, result_words) = (message.words.len(), result.len());
-    let lane = Exchange { slot, method, options, argument_words, result_words, capacity };
-    let (share, _) = lane.share(group);
-    let fit = group.all(message.len() <= share && capacity <= share);
-    let filled = if fit || share >= LEAST_PIECE {
-        lane.run(group, fit, message, result, output)
-    } else {
-        let mut filled = Err(CallError::Malformed);
-        for turn in 0..group.count {
-            if turn == group.rank {
-                filled = lane.run(Group::alone(), false, message, result, output);
+    let site = site(method.number, check_of(method.schema), Kind::Bytes);
+    Group::meet(site, Err(CallError::Malformed), |group| {
+        let capacity = result.len() * 8 + output.len();
+        let slot = packet::hold(group);
+        let glance = slot.glance();
+        let (argument_words, result_words) = (message.words.len(), result.len());
+        let lane = Exchange { slot, method, options, argument_words, result_words, capacity };
+        let (share, _) = lane.share(group);
+        let fit = group.all(message.len() <= share && capacity <= share);
+        let filled = if fit || share >= LEAST_PIECE {
+            lane.run(group, fit, message, result, output)
+        } else {
+            let mut filled = Err(CallError::Malformed);
+            for turn in 0..group.count {
+                if turn == group.rank {
+                    filled = lane.run(Group::alone(), false, message, result, output);
+                }
+                group.sync();
             }
-            group.sync();
+            filled
+        };
+        packet::release(group);
+        if glance.cancelled && filled == Err(CallError::Cancelled) {
+            target::exit_lane();
         }
         filled
-    };
-    packet::release(group);
-    if glance.cancelled && filled == Err(CallError::Cancelled) {
-        target::exit_lane();
-    }
-    filled
+    })
 }
 
 struct Exchange<'a> {

@@ -72,21 +72,22 @@ fn exchange<const A: usize, const R: usize>(
     }
     let mut request = Line { words: [a, b, c, d, e, f, g], tag: 0 };
     request.words[A..].fill(0);
-    let group = Group::converge(site(service, check, Kind::Words));
-    let slot = packet::hold(group);
-    let glance = slot.glance();
-    let reply = packet::exchange(slot, glance, group, head, request);
-    packet::release(group);
-    match reply {
-        Ok(reply) => {
-            if R > 1 {
-                others[1..R].copy_from_slice(&reply.words[1..R]);
+    Group::meet(site(service, check, Kind::Words), (0, 0), |group| {
+        let slot = packet::hold(group);
+        let glance = slot.glance();
+        let reply = packet::exchange(slot, glance, group, head, request);
+        packet::release(group);
+        match reply {
+            Ok(reply) => {
+                if R > 1 {
+                    others[1..R].copy_from_slice(&reply.words[1..R]);
+                }
+                (Status::Ok.to_bits(), reply.words[0])
             }
-            (Status::Ok.to_bits(), reply.words[0])
+            Err(CallError::Cancelled) if glance.cancelled => target::exit_lane(),
+            Err(error) => (Status::Error(error).to_bits(), 0),
         }
-        Err(CallError::Cancelled) if glance.cancelled => target::exit_lane(),
-        Err(error) => (Status::Error(error).to_bits(), 0),
-    }
+    })
 }
 
 /// Chooses among the `exchange`s by constants, so that one is left of the choice.

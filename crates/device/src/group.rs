@@ -16,13 +16,42 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Meets the lanes that come to the same `site`.
+    #[inline(always)]
+    fn of(here: Here, mask: Mask) -> Self {
+        let below = mask & ((1 << here.lane_index()) - 1);
+        Self { here, mask, count: mask.count_ones(), rank: below.count_ones() }
+    }
+
+    /// The lanes that come here together. On the software device they come to the same `site`; on a GPU lanes of
+    /// several sites may run the same code together.
     #[inline(always)]
     pub fn converge(site: u64) -> Self {
         let here = target::here();
-        let mask = here.converge(site);
-        let below = mask & ((1 << here.lane_index()) - 1);
-        Self { here, mask, count: mask.count_ones(), rank: below.count_ones() }
+        Self::of(here, here.converge(site))
+    }
+
+    /// Runs `body` with the lanes that come here together to the same `site`, one site's after the other's. `nothing` is
+    /// a value that nobody sees.
+    #[inline(always)]
+    pub fn meet<T>(site: u64, nothing: T, mut body: impl FnMut(Self) -> T) -> T {
+        let here = target::here();
+        let together = here.converge(site);
+        let own = here.same(together, site);
+        let (mut left, mut result) = (together, nothing);
+        loop {
+            // No way leads from the body out of the loop: compilers would let the sites' lanes meet there, and run the
+            // body together.
+            if own >> left.trailing_zeros() & 1 != 0 {
+                result = body(Self::of(here, own));
+            }
+            if own == together {
+                return result;
+            }
+            left &= !here.ballot(together, own >> left.trailing_zeros() & 1 != 0);
+            if left == 0 {
+                return result;
+            }
+        }
     }
 
     /// The calling lane alone.
@@ -52,9 +81,7 @@ impl Group {
     /// Those of the group's lanes for which `yes` holds; it means something to them alone, but for their number.
     #[inline(always)]
     pub fn those(&self, yes: bool) -> Self {
-        let mask = self.here.ballot(self.mask, yes);
-        let below = mask & ((1 << self.here.lane_index()) - 1);
-        Self { here: self.here, mask, count: mask.count_ones(), rank: below.count_ones() }
+        Self::of(self.here, self.here.ballot(self.mask, yes))
     }
 
     #[inline(always)]

@@ -68,7 +68,7 @@ impl client::Wave for Lanes {
 }
 
 impl Client {
-    /// Opens a port for the lanes that come here together.
+    /// Opens a port for the lanes that come here together, all with the same opcode.
     #[inline(always)]
     #[track_caller]
     pub fn open(&self, opcode: u32) -> Port {

@@ -70,7 +70,7 @@ fn lock(group: Group) {
     if group.is_leader() {
         let slot = current(group.here);
         let turn = slot.line_up();
-        group.here.wait(|| slot.has_turn(turn));
+        group.here.wait_for_part(|| slot.has_turn(turn));
     }
     group.sync();
 }

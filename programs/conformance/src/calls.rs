@@ -2,6 +2,7 @@
 
 use crate::services::{Bytes, Echo, Event, Meter, NotFound, Point, Types};
 use core::array::from_fn;
+use hostcall_device::call::{CallOptions, call, call_with_bytes};
 use hostcall_device::{Global, Lane, kernel};
 
 /// Values that use all 64 bits, other ones for each lane.
@@ -159,6 +160,29 @@ pub fn call_divergent(lane: &Lane, out: &[Global<u64>]) {
     }
     assert_eq!(deep(id, 6), id + u64::from((id >> 1 & 0x3f).count_ones()));
     out.set(id + 1);
+}
+
+/// Each lane calls the method that it chose, of two services whose calls look alike: lanes that are together call different
+/// ones.
+#[kernel]
+pub fn call_chosen(lane: &Lane, out: &[Global<u64>]) {
+    let id = lane.global_id() as u64;
+    let methods = [&Echo::METHODS[1], &Meter::METHODS[0], &Bytes::METHODS[0], &Bytes::METHODS[1]];
+    for round in 0..8 {
+        let choice = (crate::mix(id + round) % 4) as usize;
+        let (method, value) = (methods[choice], id << 8 | round);
+        if choice < 2 {
+            let expected = if choice == 0 { value } else { 0 };
+            assert_eq!(call(method, CallOptions::DEFAULT, &(value,)), Ok(expected));
+        } else {
+            let (data, mut reply) = (value.to_le_bytes(), [0; 8]);
+            let result = call_with_bytes(method, CallOptions::DEFAULT, &(8u32,), &[&data], &mut reply);
+            let expected = if choice == 2 { (8, 8) } else { (Bytes::hash(&data).unwrap(), 0) };
+            assert_eq!(result, Ok(expected));
+            assert!(choice == 3 || reply == data);
+        }
+    }
+    out[id as usize].set(id + 1);
 }
 
 /// Writes where each lane is: workgroup, position, wave, index in it.

@@ -88,6 +88,14 @@ pub fn divergence(context: &Context) -> Outcome {
     Ok(())
 }
 
+pub fn chosen(context: &Context) -> Outcome {
+    let session = context.open(|device| {
+        let device = device.inline_service(echo()).inline_service(Meter::serve(Noted::default()));
+        device.service(Bytes::serve(Messages))
+    })?;
+    session.all_done(call_chosen, Grid::new(3, 72))
+}
+
 pub fn few_slots(context: &Context) -> Outcome {
     let session = context.open(|device| device.slots(128).inline_service(echo()))?;
     // 64 slots for the waves of one launch at a time, and many more waves.

@@ -128,6 +128,21 @@ impl Here {
         intrinsics::ballot(true)
     }
 
+    /// Those of `mask` that came to the same `site`.
+    pub fn same(self, mask: Mask, site: u64) -> Mask {
+        let (mut left, mut own) = (mask, 0);
+        while left != 0 {
+            // SAFETY: the index of an active lane, the same for all.
+            let theirs = unsafe { intrinsics::readlane_u64(site, left.trailing_zeros()) };
+            let same = intrinsics::ballot(site == theirs);
+            if site == theirs {
+                own = same;
+            }
+            left &= !same;
+        }
+        own
+    }
+
     pub fn ballot(self, _mask: Mask, yes: bool) -> Mask {
         intrinsics::ballot(yes)
     }
@@ -149,6 +164,11 @@ impl Here {
         while !poll() {
             intrinsics::s_sleep::<1>();
         }
+    }
+
+    /// Waits for another part of the wave.
+    pub fn wait_for_part<F: FnMut() -> bool>(self, poll: F) {
+        self.wait(poll);
     }
 
     /// Lets the time pass in which the host cannot have answered: it costs nothing to look here.

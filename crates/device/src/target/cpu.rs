@@ -134,6 +134,12 @@ impl Here {
         self.operate(|lane, operations| unsafe { (operations.converge)(lane, site) })
     }
 
+    /// Those of `mask` that came to the same `site`: all.
+    #[inline(always)]
+    pub fn same(self, mask: Mask, _site: u64) -> Mask {
+        mask
+    }
+
     fn exchange(self, mask: Mask, value: u64) -> [u64; 64] {
         let mut values = [0; 64];
         // SAFETY: the running lane asks its own executor, and `values` has room for 64.
@@ -177,6 +183,12 @@ impl Here {
         self.operate(|lane, operations| unsafe {
             (operations.wait)(lane, call::<F>, (&raw mut poll).cast())
         });
+    }
+
+    /// Waits for another part of the wave.
+    #[inline(always)]
+    pub fn wait_for_part<F: FnMut() -> bool>(self, poll: F) {
+        self.wait(poll);
     }
 
     /// Lets the time pass in which the host cannot have answered: it costs nothing to look here.

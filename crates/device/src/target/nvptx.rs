@@ -20,6 +20,8 @@ unsafe extern "unadjusted" {
     fn llvm_ballot(mask: u32, yes: bool) -> u32;
     #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
     fn llvm_shuffle(mask: u32, value: u32, from: u32, clamp: u32) -> u32;
+    #[link_name = "llvm.nvvm.match.any.sync.i64"]
+    fn llvm_match(mask: u32, value: u64) -> u32;
     #[link_name = "llvm.nvvm.bar.warp.sync"]
     fn llvm_warp_sync(mask: u32);
     #[link_name = "llvm.nvvm.barrier.cta.sync.aligned.all"]
@@ -228,6 +230,18 @@ impl Here {
     // With a mask that is a constant, wave operations are one instruction; with any other, ptxas adds a check of
     // who came.
 
+    /// Those of `mask` that came to the same `site`.
+    #[inline(always)]
+    pub fn same(self, mask: Mask, site: u64) -> Mask {
+        match mask {
+            // SAFETY: as for `ballot`.
+            WHOLE => unsafe { llvm_match(WHOLE, site) },
+            alone if alone.is_power_of_two() => alone,
+            // SAFETY: as for `ballot`.
+            part => unsafe { llvm_match(part, site) },
+        }
+    }
+
     #[inline(always)]
     pub fn ballot(self, mask: Mask, yes: bool) -> Mask {
         // SAFETY: the lanes of `mask` came out of one `converge` and all come here.
@@ -274,6 +288,20 @@ impl Here {
     #[inline(always)]
     pub fn wait<F: FnMut() -> bool>(self, mut poll: F) {
         while !poll() {}
+    }
+
+    /// Waits for another part of the wave: between two looks an eighth of the time that it has waited, so that a part
+    /// which waits for long leaves the processor, and what guards its memory under a sanitizer, to others.
+    #[inline(always)]
+    pub fn wait_for_part<F: FnMut() -> bool>(self, mut poll: F) {
+        let start = llvm_clock();
+        while !poll() {
+            let cycles = llvm_clock().wrapping_sub(start);
+            // A cycle is half a nanosecond, and 2^20 of these are the longest sleep that there is.
+            let ns = (cycles / 16).min(1 << 20);
+            // SAFETY: sleeps.
+            unsafe { llvm_nanosleep(ns as u32) };
+        }
     }
 
     /// Lets the time pass in which the host cannot have answered a wave's request of so many pairs a lane. A look takes
