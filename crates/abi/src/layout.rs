@@ -46,6 +46,10 @@ pub mod header {
 
 const DOORBELLS_AT: usize = 64;
 
+/// Entries of all rings of a launch, 16 MiB: what a server's processor keeps in its cache of all that devices write
+/// (measured, see docs/measurements.md). Beyond that, posts go to memory and back.
+const CACHED_ENTRIES: u32 = 1 << 20;
+
 /// The sizes a channel is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -176,6 +180,15 @@ impl Layout {
         (self.bulk_bytes / n.next_power_of_two()) as usize
     }
 
+    /// Entries that the ring of each wave has in a launch of `waves` waves: a power of two, so many that the rings of the
+    /// launch stay in the host's cache together, but at least eight a lane, and at most [`Layout::ring_entries`].
+    pub const fn ring_entries_for(&self, waves: u32) -> u32 {
+        let share = CACHED_ENTRIES / if waves == 0 { 1 } else { waves };
+        let least = (8 * self.lanes).next_power_of_two();
+        let entries = if share < least { least } else { 1 << share.ilog2() };
+        if entries < self.ring_entries { entries } else { self.ring_entries }
+    }
+
     /// Words of the whole region.
     #[inline(always)]
     pub const fn words(&self) -> usize {
@@ -227,7 +240,7 @@ pub struct Places {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sizes {
-    /// The sizes that were chosen.
+    /// The sizes that were chosen. In a launch's parameters `ring_entries` is what the launch's rings have of that.
     pub layout: Layout,
     /// Their [`Layout::places`].
     pub places: Places,
@@ -399,6 +412,18 @@ const _: () = assert!(size_of::<SlotStateWords>() == SLOT_STATE_BYTES);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rings_of_many_waves_are_shorter() {
+        let layout = Layout { slots: 8192, lanes: 32, ring_entries: 2048, bulk_bytes: 4096 };
+        let entries =
+            [0, 1, 132, 512, 513, 1056, 4224, 8192, u32::MAX].map(|waves| layout.ring_entries_for(waves));
+        assert_eq!(entries, [2048, 2048, 2048, 2048, 1024, 512, 256, 256, 256]);
+        let wide = Layout { lanes: 64, ..layout };
+        assert_eq!(wide.ring_entries_for(u32::MAX), 512);
+        let short = Layout { ring_entries: 128, ..layout };
+        assert_eq!(short.ring_entries_for(1), 128);
+    }
 
     #[test]
     fn areas_do_not_overlap_and_are_aligned() {

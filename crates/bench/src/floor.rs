@@ -3,6 +3,7 @@
 use crate::run::{Bed, Options, Result, until};
 use hostcall::device::PinnedBuffer;
 use hostcall::hostcall_device::Global;
+use hostcall::hostcall_device::abi::layout::Layout;
 use hostcall::{DeviceBuffer, Grid};
 use hostcall_bench_kernels::floors;
 use std::hint::black_box;
@@ -169,30 +170,35 @@ fn answer(request: &[Global<u64>], reply: &[Global<u64>], words: usize, lap: u64
     }
 }
 
+/// The rings of [`bare_posts_per_s`] are as long as hostcall's on NVIDIA.
+const RINGS: Layout = Layout { slots: 1, lanes: 32, ring_entries: 2048, bulk_bytes: 4096 };
+
 /// Posts a second of 16 bytes, `count` of each lane, through a ring for each wave: this thread visits the rings
 /// in turn and adds up the words.
 pub fn bare_posts_per_s(bed: &Bed, grid: Grid, count: u64) -> Result<f64> {
     /// Entries read at a visit.
     const MOST: u64 = 256;
-    const ENTRIES: usize = floors::RING_ENTRIES;
     let (waves, lanes) = (waves(bed, grid), u64::from(grid.workgroups[0] * grid.lanes[0]));
-    let rings = bed.device.pinned::<u64>(2 * ENTRIES * waves)?;
+    let entries = RINGS.ring_entries_for(waves as u32) as usize;
+    let rings = bed.device.pinned::<u64>(2 * entries * waves)?;
     let tails = bed.device.pinned::<u64>(8 * waves)?;
     let ns = bed.device.alloc_zeroed::<u64>(lanes as usize)?;
     let mut positions = vec![0; waves];
     let (mut left, mut sum) = (lanes * count, 0u64);
     let start = Instant::now();
-    bed.launch(&floors::bare_posts, grid, (&rings, &tails, &ns, count))?;
+    bed.launch(&floors::bare_posts, grid, (&rings, &tails, &ns, entries as u32, count))?;
     {
         let (rings, tails): (&[Global<u64>], &[Global<u64>]) = (&rings, &tails);
-        let rings = rings.as_chunks::<2>().0.as_chunks::<ENTRIES>().0;
+        let rings = rings.as_chunks::<2>().0;
         until(|| {
-            for ((ring, tail), position) in rings.iter().zip(tails.as_chunks::<8>().0).zip(&mut positions) {
+            for ((ring, tail), position) in
+                rings.chunks_exact(entries).zip(tails.as_chunks::<8>().0).zip(&mut positions)
+            {
                 let begin = *position;
                 let mut at = begin;
                 while at < begin + MOST {
-                    let entry = &ring[at as usize % ENTRIES];
-                    let lap = lap_of(at, ENTRIES as u64);
+                    let entry = &ring[at as usize & (entries - 1)];
+                    let lap = if at & entries as u64 == 0 { LAP } else { 0 };
                     let (first, second) = (entry[0].get(), entry[1].get());
                     if first & LAP != lap || second & LAP != lap {
                         break;

@@ -1,9 +1,9 @@
 //! The channel with both ends in one process.
 
-use crate::SharedMemory;
 use crate::device::{Pool, Slot, SlotState};
 use crate::host::{Answer, Batch, PostBatch, PostBuffer, Scanner, Take};
-use hostcall_abi::layout::Layout;
+use crate::{Region, SharedMemory};
+use hostcall_abi::layout::{Layout, Sizes};
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::{Doorbell, Kind, Line, PostHead, RequestTag, Rung};
 use proptest::prelude::*;
@@ -160,6 +160,46 @@ proptest! {
         }
         while !waiting.is_empty() {
             ends.take_posts(|head, words| assert_eq!(Some((head, words)), waiting.pop_front()));
+        }
+    }
+
+    /// A ring that is longer or shorter in each launch, wherever the last one ended, has just the launch's posts.
+    #[test]
+    fn rings_are_resized(launches in prop::collection::vec((0u32..3, 0u64..600), 1..20)) {
+        let layout = Layout { slots: 8, lanes: 16, ring_entries: 256, bulk_bytes: 4096 }.check().unwrap();
+        let (memory, state, mut scanner) =
+            (SharedMemory::allocate(layout), SlotState::zeroed(), Scanner::new(0..8));
+        let (mut posted, mut taken, mut buffer) = (0, 0, PostBuffer::new());
+        for (shorter, count) in launches {
+            let ring_entries = 256 >> shorter;
+            scanner.resize_ring(memory.region(), 5, ring_entries);
+            let sizes = Sizes { layout: Layout { ring_entries, ..layout }, ..layout.into() };
+            // SAFETY: the memory's own address and places; one thread uses the slot (SLOT-OWNER), which is less than 8.
+            let slot = unsafe { Slot::new(Region::from_address(memory.address(), &sizes), 5, &state) };
+            let mut take = || {
+                let batch = scanner.take_posts(memory.region(), 5, &mut buffer, |_, mut posts| {
+                    posts.for_each(|words, _| {
+                        assert_eq!(words[0], taken);
+                        taken += 1;
+                    });
+                });
+                assert_eq!(batch.garbage, 0);
+                batch.posts
+            };
+            assert_eq!(take(), 0);
+            for _ in 0..count {
+                let place = loop {
+                    match slot.reserve_posts(slot.glance(), 1) {
+                        Some(place) => break place,
+                        None => take(),
+                    };
+                    slot.look_at_ring_tail();
+                };
+                slot.write_post(place, PostHead { service: 4, lane: 0, words: 1, extra: 0 }, &[posted, 0, 0, 0, 0]);
+                posted += 1;
+            }
+            while take() > 0 {}
+            assert_eq!(taken, posted);
         }
     }
 

@@ -124,31 +124,33 @@ pub fn bare_calls(
     ns[id].set(lane.clock_ns() - start);
 }
 
-/// Entries of a wave's ring in [`bare_posts`].
-pub const RING_ENTRIES: usize = 1024;
-
-/// Posts with no dispatch: each wave has a ring of 16-byte entries in host memory, whose words bear the lap of
-/// the ring's pass, and the host tells in `tails`, a cache line a wave, how far it has read.
+/// Posts with no dispatch: each wave has a ring of `entries` (a power of two) entries of 16 bytes in host memory, whose
+/// words bear the lap of the ring's pass, and the host tells in `tails`, a cache line a wave, how far it has read.
 #[kernel(max_lanes = 256)]
-pub fn bare_posts(lane: &Lane, rings: &[Global<u64>], tails: &[Global<u64>], ns: &[Global<u64>], count: u64) {
-    const ENTRIES: u64 = RING_ENTRIES as u64;
+pub fn bare_posts(
+    lane: &Lane,
+    rings: &[Global<u64>],
+    tails: &[Global<u64>],
+    ns: &[Global<u64>],
+    entries: u32,
+    count: u64,
+) {
     let id = lane.global_id();
     let in_workgroup = lane.workgroup_size()[0];
     let wave = lane.workgroup()[0] * in_workgroup.div_ceil(lane.wave_size()) + lane.wave();
-    let lanes = u64::from(in_workgroup.min(lane.wave_size()));
-    let ring = &pairs(rings)[wave as usize * RING_ENTRIES..];
-    let ring: &[_; RING_ENTRIES] = ring[..RING_ENTRIES].try_into().unwrap();
+    let lanes = in_workgroup.min(lane.wave_size());
+    let ring = &pairs(rings)[wave as usize * entries as usize..][..entries as usize];
     let tail = &tails[8 * wave as usize];
-    let (mut known, mut position) = (0, 0);
+    let (mut known, mut position) = (0u32, 0u32);
     let start = lane.clock_ns();
     for i in 0..count {
-        while position + lanes > known + ENTRIES {
-            known = load(tail);
+        while position.wrapping_sub(known) + lanes > entries {
+            known = load(tail) as u32;
         }
-        let at = position + u64::from(lane.index());
-        let lap = if (at / ENTRIES).is_multiple_of(2) { LAP } else { 0 };
-        ring[(at % ENTRIES) as usize].store([lap | i, lap | u64::from(lane.index())]);
-        position += lanes;
+        let at = position + lane.index();
+        let lap = if at & entries == 0 { LAP } else { 0 };
+        ring[(at & (entries - 1)) as usize].store([lap | i, lap | u64::from(lane.index())]);
+        position = position.wrapping_add(lanes);
     }
     ns[id].set(lane.clock_ns() - start);
 }

@@ -3,17 +3,19 @@
 use crate::services::Meter;
 use hostcall_device::{Global, Lane, kernel, println};
 
-/// Each lane posts 0 to `count` − 1, and then sees by a call that all were taken, in order.
+/// Each lane posts 0 to `count` − 1 for a key of its own, from `keys` on, and then sees by a call that all were taken, in
+/// order.
 #[kernel]
-pub fn post_in_order(lane: &Lane, count: u32, out: &[Global<u64>]) {
+pub fn post_in_order(lane: &Lane, keys: u64, count: u32, out: &[Global<u64>]) {
     let id = lane.global_id() as u64;
+    let key = keys + id;
     for i in 0..u64::from(count) {
-        Meter::post_note(id, i).unwrap();
+        Meter::post_note(key, i).unwrap();
         if i % 1000 == 777 {
-            assert_eq!(Meter::noted(id), Ok(i + 1));
+            assert_eq!(Meter::noted(key), Ok(i + 1));
         }
     }
-    assert_eq!(Meter::noted(id), Ok(count.into()));
+    assert_eq!(Meter::noted(key), Ok(count.into()));
     out[id as usize].set(id + 1);
 }
 

@@ -76,8 +76,8 @@ impl Scanner {
         buffer: &mut PostBuffer,
         mut take: impl FnMut(PostHead, Posts<'_>),
     ) -> PostBatch {
-        let ring = region.layout().ring_entries;
-        let start = self.posts_mut(slot).taken;
+        let mirror = self.posts_mut(slot);
+        let (ring, start) = (mirror.entries(region), mirror.taken);
         let base = region.places().ring(slot);
         let mut copied = 0;
         // Once to the ring's end, and once from its beginning.

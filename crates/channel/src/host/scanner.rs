@@ -2,14 +2,14 @@
 
 use super::answer::{Answer, Busy, DetachedAnswer};
 use super::batch::{Batch, Laps, Shape};
-use crate::primitive::{Ordering, fence, prefetch, prefetch_for_write, signs};
+use crate::primitive::{Ordering, fence, prefetch, prefetch_for_write, signs, store_pair};
 use crate::region::{Region, SharedMemory};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ops::Range;
 use hostcall_abi::layout::{LINE_WORDS, Spread};
 use hostcall_abi::service::Caller;
-use hostcall_abi::word::{Kind, MAX_PAIRS, POST_POSITION_BITS, Rung, lap_of};
+use hostcall_abi::word::{Kind, MAX_PAIRS, POST_POSITION_BITS, Rung, lap_of, with_lap};
 
 /// What the host remembers of a slot's calls: a cache line.
 #[derive(Clone, Default)]
@@ -26,6 +26,14 @@ pub(super) struct PostMirror {
     pub taken: u64,
     /// The post bell when it was looked at last.
     pub bell: u32,
+    /// Entries that the ring has; 0 for as many as the layout says.
+    pub entries: u32,
+}
+
+impl PostMirror {
+    pub fn entries(&self, region: Region<'_>) -> u32 {
+        if self.entries == 0 { region.layout().ring_entries } else { self.entries }
+    }
 }
 
 /// What a rung slot turned out to hold.
@@ -189,6 +197,33 @@ impl Scanner {
         DetachedAnswer::new(answer, memory.clone(), self.busy.clone(), line, bit)
     }
 
+    /// Lets a slot's ring have `entries` entries from now on: a power of two from four a lane to what the layout says. No
+    /// wave holds the slot, and all of its posts were taken.
+    ///
+    /// # Panics
+    /// When that is no such number.
+    pub fn resize_ring(&mut self, region: Region<'_>, slot: u32, entries: u32) {
+        let layout = region.layout();
+        assert!(entries.is_power_of_two() && (4 * layout.lanes..=layout.ring_entries).contains(&entries));
+        let index = self.index(slot);
+        let posts = &mut self.posts[index];
+        if posts.entries(region) == entries {
+            return;
+        }
+        posts.entries = entries;
+        if posts.taken == 0 {
+            return; // Zeros are no posts of the first pass.
+        }
+        let begin = posts.taken as u32;
+        for position in (0..entries).map(|i| begin.wrapping_add(i)) {
+            // What is no post of the pass in which the place comes next.
+            let none = with_lap(0, position & entries != 0);
+            let at = region.places().ring(slot) + 2 * (position & (entries - 1));
+            store_pair(region.pair(at), [none, none]);
+        }
+        fence(Ordering::Release);
+    }
+
     /// Whether the slot was given up after garbage.
     pub fn is_broken(&self, slot: u32) -> bool {
         let index = self.index(slot);
@@ -216,7 +251,7 @@ impl Scanner {
             region.word(at).store(0, Ordering::Relaxed);
         }
         self.mirrors[index] = Mirror::default();
-        self.posts[index] = PostMirror::default();
+        self.posts[index] = PostMirror { entries: self.posts[index].entries, ..PostMirror::default() };
         self.expected[line] |= bit;
         self.ignored[line] &= !bit;
         fence(Ordering::Release);

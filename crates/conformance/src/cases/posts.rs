@@ -11,7 +11,7 @@ fn posts_of(context: &Context, grid: Grid, count: u32) -> Outcome {
     let noted = Noted::default();
     let session = context.open(|device| device.inline_service(Meter::serve(noted.clone())))?;
     let out = session.out(grid, 1)?;
-    session.run(post_in_order, grid, (count, &out))?;
+    session.run(post_in_order, grid, (0u64, count, &out))?;
     done(&read(&out)?)?;
     let noted = noted.noted()?;
     same!(noted.len(), read(&out)?.len());
@@ -26,6 +26,24 @@ pub fn order(context: &Context) -> Outcome {
 pub fn rings_wrap(context: &Context) -> Outcome {
     posts_of(context, Grid::new(2, 1), 50_000)?;
     posts_of(context, Grid::new(1, 33), 4_000)
+}
+
+/// Launches of few and of many waves take turns on the same slots: their rings differ in length.
+pub fn rings_resized(context: &Context) -> Outcome {
+    let noted = Noted::default();
+    let session = context
+        .open(|device| device.slots(1024).ring_entries(16_384).inline_service(Meter::serve(noted.clone())))?;
+    let launches = [(1, 33, 700), (300, 1, 30), (1, 1, 9), (2, 40, 300), (300, 2, 1100), (1, 33, 9)];
+    let mut keys = 0;
+    for (workgroups, lanes, count) in launches {
+        let grid = Grid::new(workgroups, lanes);
+        let out = session.out(grid, 1)?;
+        session.run(post_in_order, grid, (keys, count, &out))?;
+        done(&read(&out)?)?;
+        keys += u64::from(workgroups * lanes);
+    }
+    same!(noted.noted()?.len() as u64, keys);
+    Ok(())
 }
 
 /// Whole waves, parts of them and lone lanes share a ring, which is full at times.

@@ -8,6 +8,7 @@ use super::slots::POOL_SLOTS;
 use super::{Device, Error, Inner, LaunchFailure};
 use hostcall_abi::ABI_VERSION;
 use hostcall_abi::launch::LaunchParams;
+use hostcall_abi::layout::Sizes;
 use std::any::Any;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Sender};
@@ -125,7 +126,12 @@ fn run(device: &Arc<Inner>, work: Work) -> Result<(), LaunchFailure> {
             device.slots.most_waves()
         )));
     }
-    let range = device.slots.take(work.grid.workgroup_count().saturating_mul(workgroup_waves), at_least);
+    let waves = work.grid.workgroup_count().saturating_mul(workgroup_waves);
+    let range = device.slots.take(waves, at_least);
+    let slot_count = range.len() as u32 - POOL_SLOTS;
+    let mut sizes = Sizes::from(device.layout);
+    let resident = u32::try_from(waves).unwrap_or(u32::MAX).min(slot_count);
+    sizes.layout.ring_entries = device.layout.ring_entries_for(resident);
     let number = device.numbers.take();
     let launch = number.get();
     let params = LaunchParams {
@@ -135,9 +141,9 @@ fn run(device: &Arc<Inner>, work: Work) -> Result<(), LaunchFailure> {
         region: device.region_address,
         states: device.states.address(),
         pool_bitmap: device.pool_bitmap.address() + u64::from(range.start / 8),
-        sizes: device.layout.into(),
+        sizes,
         slot_base: range.start + POOL_SLOTS,
-        slot_count: range.len() as u32 - POOL_SLOTS,
+        slot_count,
         pool_base: range.start,
         pool_count: POOL_SLOTS,
         workgroups: work.grid.workgroups,
@@ -146,6 +152,7 @@ fn run(device: &Arc<Inner>, work: Work) -> Result<(), LaunchFailure> {
         reserved: 0,
         workgroup_memory: 0,
     };
+    device.server.resize_rings(params.slot_base..range.end, sizes.layout.ring_entries);
     device.server.attach(range.clone(), launch);
     let (server, failed) = (device.server.clone(), device.server.clone());
     let start = Start {

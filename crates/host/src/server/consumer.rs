@@ -386,6 +386,12 @@ impl<'s> Consumer<'s> {
                 self.publish_counts();
                 let _ = done.send(());
             }
+            Command::ResizeRings(slots, entries, done) => {
+                for slot in slots {
+                    self.scanner.resize_ring(self.shared.memory.region(), slot, entries);
+                }
+                let _ = done.send(());
+            }
             Command::Reset(slots, done) => {
                 for slot in slots.clone() {
                     self.scanner.reset(self.shared.memory.region(), slot);

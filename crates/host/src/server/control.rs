@@ -77,6 +77,8 @@ pub(crate) enum Command {
     Flush(Range<u32>, Sender<()>),
     /// Forget the slots' state, then answer.
     Reset(Range<u32>, Sender<()>),
+    /// Let the slots' rings have so many entries, then answer.
+    ResizeRings(Range<u32>, u32, Sender<()>),
 }
 
 type Work = Box<dyn FnOnce(&Arc<Shared>) + Send>;
@@ -303,8 +305,13 @@ impl ServerBuilder {
             parked: (0..self.consumers).map(|_| AtomicBool::new(false)).collect(),
             memory: self.memory,
         });
-        let mut server =
-            Server { shared: shared.clone(), layout, threads: Vec::new(), consumers: Vec::new() };
+        let mut server = Server {
+            shared: shared.clone(),
+            layout,
+            ring_entries: Mutex::new(vec![layout.ring_entries; layout.slots as usize].into()),
+            threads: Vec::new(),
+            consumers: Vec::new(),
+        };
         let spawn = |name: String, work: Work| {
             let shared = shared.clone();
             std::thread::Builder::new().name(name).spawn(move || work(&shared))
@@ -336,6 +343,8 @@ fn share_out(slots: u32, consumers: usize) -> Vec<Range<u32>> {
 pub struct Server {
     shared: Arc<Shared>,
     layout: Layout,
+    /// Entries of each slot's ring.
+    ring_entries: Mutex<Box<[u32]>>,
     threads: Vec<JoinHandle<()>>,
     consumers: Vec<Thread>,
 }
@@ -427,6 +436,18 @@ impl Server {
             if parked.load(Ordering::Relaxed) && parked.swap(false, Ordering::AcqRel) {
                 thread.unpark();
             }
+        }
+    }
+
+    /// Lets the rings of these slots, which no launch has, have `entries` entries: a power of two from four a lane to what
+    /// the layout says.
+    pub fn resize_rings(&self, slots: Range<u32>, entries: u32) {
+        let mut all = lock(&self.ring_entries);
+        let current = &mut all[slots.start as usize..slots.end as usize];
+        if current.iter().any(|current| *current != entries) {
+            current.fill(entries);
+            drop(all);
+            self.command(slots, |slots, done| Command::ResizeRings(slots, entries, done));
         }
     }
 
