@@ -33,7 +33,7 @@ impl<'m> Region<'m> {
     ///
     /// # Safety
     /// REGION: `places.words` words at `address` (a multiple of 64) are mapped for `'m` and accessed only
-    /// atomically, and the layout passed [`Layout::check`] and gave the places.
+    /// atomically, and the layout passed [`Layout::check`] and gave the places. A launch's `ring_entries` may be fewer.
     #[cfg(not(loom))]
     #[inline(always)]
     pub unsafe fn from_address(address: u64, sizes: SizesOf<'m>) -> Self {

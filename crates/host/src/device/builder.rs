@@ -85,7 +85,8 @@ impl DeviceBuilder {
         self
     }
 
-    /// Entries of each slot's ring of posts: a power of two.
+    /// Entries of each slot's ring of posts, at most: a power of two. Launches of many waves use less, see
+    /// [`Layout::ring_entries_for`].
     pub fn ring_entries(mut self, entries: u32) -> Self {
         self.ring_entries = Some(entries);
         self
