@@ -441,7 +441,12 @@ impl Server {
 
     /// Lets the rings of these slots, which no launch has, have `entries` entries: a power of two from four a lane to what
     /// the layout says.
+    ///
+    /// # Panics
+    /// When that is no such number, or there are no such slots.
     pub fn resize_rings(&self, slots: Range<u32>, entries: u32) {
+        let possible = 4 * self.layout.lanes..=self.layout.ring_entries;
+        assert!(entries.is_power_of_two() && possible.contains(&entries), "no ring has {entries} entries");
         let mut all = lock(&self.ring_entries);
         let current = &mut all[slots.start as usize..slots.end as usize];
         if current.iter().any(|current| *current != entries) {
