@@ -2,7 +2,7 @@
 
 use crate::run::{Bed, Options, Result, Row, until};
 use crate::{floor, median, percentile};
-use hostcall::Grid;
+use hostcall::{Device, Grid};
 use hostcall::hostcall_device::Global;
 use hostcall::hostcall_device::kernel::{Kernel, Slice};
 use hostcall_bench_kernels as kernels;
@@ -89,6 +89,46 @@ pub fn whole_wave(options: &Options) -> Result<Vec<Row>> {
         calls.push(run(&bed, &kernels::wide_calls, grid, COUNT)? / COUNT as f64);
     }
     Ok(vec![row("call_wave_64b", calls, median(pings))])
+}
+
+/// Opening a device, with the least memory for the channel and with the default, loading the image, closing the device, and
+/// launching a kernel that does nothing.
+pub fn start(options: &Options) -> Result<Vec<Row>> {
+    const LAUNCHES: u32 = 200;
+    let (mut opens, mut small_opens, mut loads, mut closes, mut launches) =
+        (vec![], vec![], vec![], vec![], vec![]);
+    let passed_ms = |start: Instant| 1e3 * start.elapsed().as_secs_f64();
+    for _ in 0..options.repeats {
+        let start = Instant::now();
+        drop(Device::builder(&options.device).slots(1).open()?);
+        small_opens.push(passed_ms(start));
+        let start = Instant::now();
+        let device = Device::open(&options.device)?;
+        opens.push(passed_ms(start));
+        let start = Instant::now();
+        drop(device);
+        closes.push(passed_ms(start));
+        let start = Instant::now();
+        let bed = Bed::open(options, Some(128), None)?;
+        loads.push(passed_ms(start));
+        let nothing = bed.device.alloc_zeroed::<u64>(1)?;
+        let launch = || {
+            bed.launch(&kernels::null_calls, Grid::new(1, 1), (&nothing, &nothing, 0u64))?;
+            bed.synchronize()
+        };
+        launch()?;
+        let start = Instant::now();
+        (0..LAUNCHES).try_for_each(|_| launch())?;
+        launches.push(1e3 * passed_ms(start) / f64::from(LAUNCHES));
+    }
+    let row = |name, unit, values| Row::time(name, unit, median(values), None);
+    Ok(vec![
+        row("open_ms", "ms", opens),
+        row("close_ms", "ms", closes),
+        row("open_and_close_128_slots_ms", "ms", small_opens),
+        row("open_128_slots_and_load_ms", "ms", loads),
+        row("launch_us", "us", launches),
+    ])
 }
 
 /// Counts the lines that are written to it.

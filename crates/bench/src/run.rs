@@ -81,16 +81,18 @@ pub enum Group {
     Stores,
     /// What others do.
     Rivals,
+    /// Opening a device, and launching a kernel.
+    Start,
 }
 
 impl Group {
     /// All groups, in the order in which they are measured.
-    pub const ALL: [Self; 6] =
-        [Self::Latency, Self::Calls, Self::Posts, Self::Lines, Self::Stores, Self::Rivals];
+    pub const ALL: [Self; 7] =
+        [Self::Latency, Self::Calls, Self::Posts, Self::Lines, Self::Stores, Self::Rivals, Self::Start];
 
     /// The group's name.
     pub fn name(self) -> &'static str {
-        ["latency", "calls", "posts", "lines", "stores", "rivals"][self as usize]
+        ["latency", "calls", "posts", "lines", "stores", "rivals", "start"][self as usize]
     }
 }
 
@@ -229,6 +231,7 @@ pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report
                     add(vec![rival::device_printf_row(options)?]);
                 }
             }
+            Group::Start => add(latency::start(options)?),
         }
     }
     Ok(Report { device: options.device.clone(), results })

@@ -45,7 +45,7 @@ pub enum Command {
         /// Prints one JSON object
         #[arg(long)]
         json: bool,
-        /// Measures only these: latency, calls, posts, lines, stores, rivals
+        /// Measures only these: latency, calls, posts, lines, stores, rivals, start
         #[arg(long, value_name = "GROUP", value_delimiter = ',', value_parser = crate::bench::group)]
         only: Vec<hostcall_bench::Group>,
         /// Only prints by the printf of NVIDIA's driver, and how many lines a second on standard error; the
