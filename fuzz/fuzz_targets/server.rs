@@ -4,18 +4,18 @@
 
 use hostcall::server::{Handler, Mode, Server};
 use hostcall::services::Builtins;
-use hostcall_abi::layout::{Layout, SlotStateWords};
+use hostcall_abi::layout::{Layout, Sizes, SlotStateWords};
 use hostcall_abi::service::{Method, Reply, Request, Service, number};
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::{Doorbell, Kind, LAP, Line, PostHead, RequestTag, check_of};
-use hostcall_channel::SharedMemory;
 use hostcall_channel::device::{Slot, SlotState};
+use hostcall_channel::{Region, SharedMemory};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-const LAYOUT: Layout = Layout { slots: 8, lanes: 4, ring_entries: 16, bulk_bytes: 512 };
+const LAYOUT: Layout = Layout { slots: 8, lanes: 4, ring_entries: 64, bulk_bytes: 512 };
 /// The slot that stays well used.
 const GOOD: u32 = 7;
 /// A call that has no answer by then will get none.
@@ -62,6 +62,8 @@ struct Run {
     memory: Arc<SharedMemory>,
     server: Server,
     methods: Vec<Method>,
+    /// Those of the launch.
+    sizes: Sizes,
     states: [UnsafeCell<SlotStateWords>; LAYOUT.slots as usize],
     hostile: [bool; LAYOUT.slots as usize],
 }
@@ -89,14 +91,15 @@ impl Run {
         methods.extend_from_slice(increment.methods());
         let server = builder.handler(increment).start().expect("threads start");
         server.attach(0..LAYOUT.slots, 1);
-        Self { memory, server, methods, states: Default::default(), hostile: Default::default() }
+        let (states, hostile) = Default::default();
+        Self { memory, server, methods, sizes: LAYOUT.into(), states, hostile }
     }
 
     fn slot(&self, slot: u32) -> Slot<'_> {
         let state = self.states[slot as usize].get() as *const SlotState;
-        // SAFETY: SLOT-OWNER: this thread alone uses the slots, each with its own state; both state types have
-        // one layout.
-        unsafe { Slot::new(self.memory.region(), slot, &*state) }
+        // SAFETY: REGION: the memory's own places. SLOT-OWNER: this thread alone uses the slots, each with its own
+        // state; both state types have one layout.
+        unsafe { Slot::new(Region::from_address(self.memory.address(), &self.sizes), slot, &*state) }
     }
 
     fn step(&mut self, input: &mut Input<'_>) {
@@ -108,6 +111,7 @@ impl Run {
             10 => self.server.flush(slot..slot + 1),
             11 => self.reset(),
             12 => self.increment(),
+            13 => self.end(input),
             _ => self.scribble(slot, input),
         }
     }
@@ -211,6 +215,15 @@ impl Run {
         self.states = Default::default();
         self.hostile = Default::default();
         self.server.attach(0..LAYOUT.slots, 2);
+    }
+
+    /// The launch ends in order; another gets the slots, with rings of other sizes.
+    fn end(&mut self, input: &mut Input<'_>) {
+        self.server.flush(0..LAYOUT.slots);
+        assert!(self.server.detach(0..LAYOUT.slots, true));
+        self.sizes.layout.ring_entries = LAYOUT.ring_entries >> (input.byte() % 3);
+        self.server.resize_rings(0..LAYOUT.slots, self.sizes.layout.ring_entries);
+        self.server.attach(0..LAYOUT.slots, 3);
     }
 
     fn increment(&self) {
