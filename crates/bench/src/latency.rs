@@ -2,9 +2,9 @@
 
 use crate::run::{Bed, Options, Result, Row, until};
 use crate::{floor, median, percentile};
-use hostcall::{Device, Grid};
 use hostcall::hostcall_device::Global;
 use hostcall::hostcall_device::kernel::{Kernel, Slice};
+use hostcall::{Device, Grid};
 use hostcall_bench_kernels as kernels;
 use std::io::{self, Write};
 use std::sync::Arc;

@@ -219,6 +219,15 @@ impl Scanner {
         fence(Ordering::Release);
     }
 
+    /// Whether nothing is left to do for a slot: no call has rung or is being answered, and it was not given up.
+    pub fn is_quiet(&self, region: Region<'_>, slot: u32) -> bool {
+        let index = self.index(slot);
+        let (line, bit) = (index / LINE_WORDS, 1u8 << (index % LINE_WORDS));
+        let word = region.word(region.places().doorbell(slot)).load(Ordering::Relaxed);
+        let rung = lap_of(word) == (self.expected[line] & bit != 0);
+        !rung && (self.busy[line].load() | self.ignored[line]) & bit == 0
+    }
+
     /// Whether the slot was given up after garbage.
     pub fn is_broken(&self, slot: u32) -> bool {
         let index = self.index(slot);

@@ -43,7 +43,7 @@ macro_rules! cases {
 cases! {
     calls: words types partial_waves positions increments once divergence chosen few_slots many_workgroups services_run_in_any_way;
     posts: order rings_wrap rings_resized mixed sizes left_behind refused;
-    posts: pending_calls pending_past_the_pool pending_beside_a_call;
+    posts: pending_calls pending_past_the_pool pending_beside_a_call forgotten_calls;
     bytes: lengths own_lengths megabyte small too_large;
     statuses: failures timeouts default_service registered_while_running removed duplicates_are_refused;
     lifecycle: cancelled_while_waiting cancelled_between_calls closed_with_calls_in_flight two_devices two_gpus several_consumers idle;

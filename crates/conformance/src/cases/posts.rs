@@ -120,3 +120,17 @@ pub fn pending_beside_a_call(context: &Context) -> Outcome {
     })?;
     session.all_done(pending_beside, Grid::new(1, 40))
 }
+
+/// Launches that forget calls leave their slots to the next ones as they should be: three times as many calls as the pool
+/// has slots.
+pub fn forgotten_calls(context: &Context) -> Outcome {
+    let gates = Gates::default();
+    let session = context
+        .open(|device| device.slots(192).service(Gate::serve(gates.clone())).inline_service(echo()))?;
+    for _ in 0..3 {
+        session.all_done(pending_forgotten, Grid::new(1, 60))?;
+        session.all_done(pending_order, Grid::new(20, 60))?;
+    }
+    gates.open_all();
+    Ok(())
+}

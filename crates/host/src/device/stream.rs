@@ -177,16 +177,17 @@ fn run(device: &Arc<Inner>, work: Work) -> Result<(), LaunchFailure> {
         device.running().remove(&launch);
         result
     });
-    device.server.flush(range.clone());
+    let is_quiet = device.server.flush(range.clone());
     let report = device.builtins.reports().take(launch);
     let ended_in_order = result.is_ok() && report.panic.is_none() && report.exit_code.is_none();
-    let is_clean = device.server.detach(range.clone(), ended_in_order);
-    if !is_clean {
+    let is_cancelled = device.server.is_cancelled(&range);
+    // A kernel may forget calls that it started.
+    if !device.server.detach(range.clone(), ended_in_order && is_quiet) {
         // A device whose memory cannot be written any more runs nothing else either.
         let _ = device.clear_states(range.clone());
     }
     // To a device, lanes that learned of the cancellation from a call and returned have ended in order.
-    let result = if ended_in_order && !is_clean { Err(LaunchFailure::Cancelled) } else { result };
+    let result = if ended_in_order && is_cancelled { Err(LaunchFailure::Cancelled) } else { result };
     device.slots.give_back(&range);
     device.builtins.stdio().flush();
     device.builtins.heap().free_launch(launch);

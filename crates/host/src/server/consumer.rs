@@ -380,24 +380,25 @@ impl<'s> Consumer<'s> {
         let first = self.scanner.slots().start;
         match command {
             Command::Flush(slots, done) => {
-                for slot in slots {
+                for slot in slots.clone() {
                     while self.ring(slot - first) {}
                 }
                 self.publish_counts();
-                let _ = done.send(());
+                let region = self.shared.memory.region();
+                let _ = done.send({ slots }.all(|slot| self.scanner.is_quiet(region, slot)));
             }
             Command::ResizeRings(slots, entries, done) => {
                 for slot in slots {
                     self.scanner.resize_ring(self.shared.memory.region(), slot, entries);
                 }
-                let _ = done.send(());
+                let _ = done.send(true);
             }
             Command::Reset(slots, done) => {
                 for slot in slots.clone() {
                     self.scanner.reset(self.shared.memory.region(), slot);
                 }
                 self.unfinished.retain(|(slot, ..)| !slots.contains(slot));
-                let _ = done.send(());
+                let _ = done.send(true);
             }
         }
     }

@@ -73,12 +73,12 @@ const CANCELLED: u64 = 1 << 63;
 
 /// What a consumer is asked to do besides serving.
 pub(crate) enum Command {
-    /// Take everything that the slots' waves wrote, then answer.
-    Flush(Range<u32>, Sender<()>),
+    /// Take the posts of the slots' waves, then answer whether nothing is left to do for the slots.
+    Flush(Range<u32>, Sender<bool>),
     /// Forget the slots' state, then answer.
-    Reset(Range<u32>, Sender<()>),
+    Reset(Range<u32>, Sender<bool>),
     /// Let the slots' rings have so many entries, then answer.
-    ResizeRings(Range<u32>, u32, Sender<()>),
+    ResizeRings(Range<u32>, u32, Sender<bool>),
 }
 
 type Work = Box<dyn FnOnce(&Arc<Shared>) + Send>;
@@ -468,10 +468,16 @@ impl Server {
         self.wake();
     }
 
-    /// Takes everything that the slots' waves wrote: after a launch's end, its last posts are handled when
-    /// this returns.
-    pub fn flush(&self, slots: Range<u32>) {
-        self.command(slots, Command::Flush);
+    /// Takes all posts of the slots' waves: after a launch's end, its last posts are handled when this returns. Whether
+    /// nothing is left to do for the slots; otherwise a launch has ended without waiting for all of its calls, and has not
+    /// left the slots [clean](Server::detach).
+    pub fn flush(&self, slots: Range<u32>) -> bool {
+        self.command(slots, Command::Flush)
+    }
+
+    /// Whether the launch that has these slots was cancelled.
+    pub(crate) fn is_cancelled(&self, slots: &Range<u32>) -> bool {
+        self.shared.owner(slots.start).cancelled
     }
 
     /// Takes slots back after their launch ended. `clean` when every wave ended in order. When one did not, or
@@ -500,7 +506,8 @@ impl Server {
         clean
     }
 
-    fn command(&self, slots: Range<u32>, command: impl Fn(Range<u32>, Sender<()>) -> Command) {
+    /// Has the consumers obey, and waits for it. Whether all answers are yes.
+    fn command(&self, slots: Range<u32>, command: impl Fn(Range<u32>, Sender<bool>) -> Command) -> bool {
         let (done, wait) = mpsc::channel();
         for (commands, own) in
             self.shared.commands.iter().zip(share_out(self.layout.slots, self.consumers.len()))
@@ -513,7 +520,7 @@ impl Server {
         drop(done);
         self.call_attention();
         // Ends when the last consumer has answered or dropped its command.
-        while wait.recv().is_ok() {}
+        wait.iter().fold(true, |all, answer| all & answer)
     }
 
     /// Cancels a launch: its waiting calls and all further ones end with [`CallError::Cancelled`].
