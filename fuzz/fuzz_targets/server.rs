@@ -108,7 +108,7 @@ impl Run {
         match action & 15 {
             0..8 => self.call(slot, input),
             8..10 => self.post(slot, input),
-            10 => self.server.flush(slot..slot + 1),
+            10 => _ = self.server.flush(slot..slot + 1),
             11 => self.reset(),
             12 => self.increment(),
             13 => self.end(input),
@@ -211,16 +211,21 @@ impl Run {
 
     /// The launch ends in disorder; another gets the slots.
     fn reset(&mut self) {
-        self.server.detach(0..LAYOUT.slots, false);
-        self.states = Default::default();
-        self.hostile = Default::default();
+        self.detach(false);
         self.server.attach(0..LAYOUT.slots, 2);
     }
 
-    /// The launch ends in order; another gets the slots, with rings of other sizes.
+    fn detach(&mut self, in_order: bool) {
+        if !self.server.detach(0..LAYOUT.slots, in_order) {
+            self.states = Default::default();
+            self.hostile = Default::default();
+        }
+    }
+
+    /// The launch ends in order, if it has left nothing behind; another gets the slots, with rings of other sizes.
     fn end(&mut self, input: &mut Input<'_>) {
-        self.server.flush(0..LAYOUT.slots);
-        assert!(self.server.detach(0..LAYOUT.slots, true));
+        let is_quiet = self.server.flush(0..LAYOUT.slots);
+        self.detach(is_quiet);
         self.sizes.layout.ring_entries = LAYOUT.ring_entries >> (input.byte() % 3);
         self.server.resize_rings(0..LAYOUT.slots, self.sizes.layout.ring_entries);
         self.server.attach(0..LAYOUT.slots, 3);

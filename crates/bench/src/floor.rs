@@ -13,9 +13,10 @@ use std::time::Instant;
 /// The bit of a word that says which turn it is of.
 pub const LAP: u64 = 1 << 63;
 
-/// The lap of place `at` of a ring.
+/// The lap of place `at` of a ring, whose `entries` are a power of two.
+#[inline(always)]
 pub fn lap_of(at: u64, entries: u64) -> u64 {
-    if (at / entries).is_multiple_of(2) { LAP } else { 0 }
+    if at & entries == 0 { LAP } else { 0 }
 }
 
 /// Nanoseconds of a round trip between a lane and a host thread that flip flags, each on a page of its own.
@@ -198,7 +199,7 @@ pub fn bare_posts_per_s(bed: &Bed, grid: Grid, count: u64) -> Result<f64> {
                 let mut at = begin;
                 while at < begin + MOST {
                     let entry = &ring[at as usize & (entries - 1)];
-                    let lap = if at & entries as u64 == 0 { LAP } else { 0 };
+                    let lap = lap_of(at, entries as u64);
                     let (first, second) = (entry[0].get(), entry[1].get());
                     if first & LAP != lap || second & LAP != lap {
                         break;

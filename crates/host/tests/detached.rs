@@ -45,6 +45,12 @@ struct Wave {
 }
 
 impl Wave {
+    fn served() -> (Server, Self) {
+        let memory = Arc::new(SharedMemory::allocate(LAYOUT.check().unwrap()));
+        let server = Server::builder(memory.clone()).service(Same).start().unwrap();
+        (server, Self { memory, state: UnsafeCell::default() })
+    }
+
     fn slot(&self) -> Slot<'_> {
         // SAFETY: SLOT-OWNER: this thread alone uses the slot; both state types have one layout.
         unsafe { Slot::new(self.memory.region(), 3, &*(self.state.get() as *const SlotState)) }
@@ -76,9 +82,7 @@ impl Wave {
 
 #[test]
 fn a_launch_gets_no_answer_of_the_one_before() {
-    let memory = Arc::new(SharedMemory::allocate(LAYOUT.check().unwrap()));
-    let server = Server::builder(memory.clone()).service(Same).start().unwrap();
-    let mut wave = Wave { memory, state: UnsafeCell::default() };
+    let (server, mut wave) = Wave::served();
     for launch in 1..2000u64 {
         server.attach(0..8, launch);
         for word in 0..2 {
@@ -97,9 +101,7 @@ fn a_launch_gets_no_answer_of_the_one_before() {
 /// A launch that says that it ended in order, and has not waited for a call: what comes of that is not the next launch's.
 #[test]
 fn forgotten_calls_are_noticed() {
-    let memory = Arc::new(SharedMemory::allocate(LAYOUT.check().unwrap()));
-    let server = Server::builder(memory.clone()).service(Same).start().unwrap();
-    let mut wave = Wave { memory, state: UnsafeCell::default() };
+    let (server, mut wave) = Wave::served();
     for launch in 1..200u64 {
         server.attach(0..8, launch);
         assert!(server.flush(0..8));

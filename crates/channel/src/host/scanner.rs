@@ -117,6 +117,13 @@ impl Scanner {
         (slot - self.slots.start) as usize
     }
 
+    /// A slot's line, and its bit in the line's bytes.
+    #[inline(always)]
+    fn place(&self, slot: u32) -> (usize, u8) {
+        let index = self.index(slot);
+        (index / LINE_WORDS, 1 << (index % LINE_WORDS))
+    }
+
     pub(super) fn posts_mut(&mut self, slot: u32) -> &mut PostMirror {
         let index = self.index(slot);
         &mut self.posts[index]
@@ -141,8 +148,7 @@ impl Scanner {
     /// Takes the call of a slot that [`Scanner::rung`] named and launch `launch` has.
     #[inline(always)]
     pub fn take(&mut self, region: Region<'_>, slot: u32, launch: u64, batch: &mut Batch) -> Take {
-        let index = self.index(slot);
-        let (line, bit) = (index / LINE_WORDS, 1u8 << (index % LINE_WORDS));
+        let (index, (line, bit)) = (self.index(slot), self.place(slot));
         let word = region.word(region.places().doorbell(slot)).load(Ordering::Relaxed);
         if lap_of(word) != (self.expected[line] & bit != 0) {
             return Take::NotYet;
@@ -191,8 +197,7 @@ impl Scanner {
 
     /// Makes an answer that another thread gives. Until then the slot is not looked at.
     pub fn detach(&self, memory: &Arc<SharedMemory>, answer: Answer) -> DetachedAnswer {
-        let index = self.index(answer.slot());
-        let (line, bit) = (index / LINE_WORDS, 1u8 << (index % LINE_WORDS));
+        let (line, bit) = self.place(answer.slot());
         self.busy[line].set(bit);
         DetachedAnswer::new(answer, memory.clone(), self.busy.clone(), line, bit)
     }
@@ -221,25 +226,21 @@ impl Scanner {
 
     /// Whether nothing is left to do for a slot: no call has rung or is being answered, and it was not given up.
     pub fn is_quiet(&self, region: Region<'_>, slot: u32) -> bool {
-        let index = self.index(slot);
-        let (line, bit) = (index / LINE_WORDS, 1u8 << (index % LINE_WORDS));
-        let word = region.word(region.places().doorbell(slot)).load(Ordering::Relaxed);
-        let rung = lap_of(word) == (self.expected[line] & bit != 0);
-        !rung && (self.busy[line].load() | self.ignored[line]) & bit == 0
+        let (line, bit) = self.place(slot);
+        (self.rung(region, line) | self.busy[line].load() | self.ignored[line]) & bit == 0
     }
 
     /// Whether the slot was given up after garbage.
     pub fn is_broken(&self, slot: u32) -> bool {
-        let index = self.index(slot);
-        self.ignored[index / LINE_WORDS] & 1 << (index % LINE_WORDS) != 0
+        let (line, bit) = self.place(slot);
+        self.ignored[line] & bit != 0
     }
 
     /// Forgets everything about a slot and clears its words, for a device that forgets its state too. No
     /// wave holds the slot and no answer is outstanding.
     pub fn reset(&mut self, region: Region<'_>, slot: u32) {
         let places = region.places();
-        let index = self.index(slot);
-        let (line, bit) = (index / LINE_WORDS, 1u8 << (index % LINE_WORDS));
+        let (index, (line, bit)) = (self.index(slot), self.place(slot));
         region.word(places.doorbell(slot)).store(0, Ordering::Relaxed);
         region.word(places.post_bell(slot)).store(0, Ordering::Relaxed);
         region.word(places.ring_tail(slot)).store(0, Ordering::Relaxed);

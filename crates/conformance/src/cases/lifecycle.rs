@@ -169,26 +169,31 @@ fn consumers() -> Result<HashMap<OsString, Duration>, String> {
     Ok(tasks.flatten().filter_map(consumer).collect())
 }
 
-/// A server whose kernel waits for a handler sleeps most of the time.
+/// A server whose kernel waits for a handler takes next to no time.
 #[cfg(target_os = "linux")]
 pub fn idle(context: &Context) -> Outcome {
-    const SPAN: Duration = Duration::from_secs(2);
+    const SPAN: Duration = Duration::from_millis(400);
     let before = consumers()?;
     let gates = Gates::default();
     let session = open(context, &gates)?;
     let (stream, _out) = waiting(&session, &gates, 0)?;
     std::thread::sleep(Duration::from_millis(50));
-    let begin = consumers()?;
-    std::thread::sleep(SPAN);
-    let end = consumers()?;
+    // Other cases may have opened servers beside this one, which are not idle: the idlest one in the idlest of some spans is
+    // meant.
+    let mut least = SPAN;
+    for _ in 0..5 {
+        let begin = consumers()?;
+        std::thread::sleep(SPAN);
+        let end = consumers()?;
+        let new = begin.iter().filter(|(thread, _)| !before.contains_key(*thread));
+        let spent = new.filter_map(|(thread, begin)| Some(end.get(thread)?.saturating_sub(*begin)));
+        least = least.min(spent.min().ok_or("the server has no thread")?);
+    }
     gates.open_all();
     stream.synchronize().map_err(|error| error.to_string())?;
-    // Other cases may have opened servers beside this one, which are not idle: the idlest one is meant.
-    let new = begin.iter().filter(|(thread, _)| !before.contains_key(*thread));
-    let spent = new.filter_map(|(thread, begin)| Some(end.get(thread)?.saturating_sub(*begin)));
-    let spent = spent.min().ok_or("the server has no thread")?;
-    println!("an idle server takes {:.2} % of a core", 100.0 * spent.as_secs_f64() / SPAN.as_secs_f64());
-    ensure!(spent < SPAN / 2);
+    let share = least.as_secs_f64() / SPAN.as_secs_f64();
+    println!("an idle server takes {:.2} % of a core", 100.0 * share);
+    ensure!(share < 0.05);
     Ok(())
 }
 

@@ -52,7 +52,7 @@ pub fn mixed(context: &Context) -> Outcome {
         let noted = Noted::default();
         let session = context.open(|device| device.inline_service(Meter::serve(noted.clone())))?;
         let out = session.out(grid, 1)?;
-        session.run(post_mixed, grid, (100u32, &out))?;
+        session.run(post_mixed, grid, (400u32, &out))?;
         let (posted, noted) = (read(&out)?, noted.noted()?);
         same!(noted.values().copied().collect::<Vec<_>>(), posted);
     }

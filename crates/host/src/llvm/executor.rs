@@ -218,10 +218,11 @@ where
             // The clock costs as much as a pass.
             if fruitless % CLOCK_PASSES == 0 {
                 let since = *idle_since.get_or_insert_with(Instant::now);
-                if since.elapsed() >= self.thread.shared.options.spin {
+                let waited = since.elapsed();
+                if waited >= self.thread.shared.options.spin {
                     self.publish_calls();
                     if !self.bell.rung.load(Ordering::Acquire) {
-                        std::thread::park_timeout((since.elapsed() / SLEEP_PART).min(LONGEST_SLEEP));
+                        std::thread::park_timeout((waited / SLEEP_PART).min(LONGEST_SLEEP));
                     }
                     if self.sweep() {
                         idle_since = None;
