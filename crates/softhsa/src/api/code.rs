@@ -1,0 +1,366 @@
+//! Code objects, executables and symbols.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::runtime::{Runtime, lock};
+use super::{Status, give, give_text, report, status};
+use crate::load::{CodeObject, Kernel, Loaded};
+
+/// The bytes of a code object.
+#[derive(Clone, Debug)]
+pub struct Reader(Arc<Vec<u8>>);
+
+/// What a symbol is.
+#[derive(Clone, Debug)]
+enum SymbolKind {
+    Kernel(Box<Kernel>),
+    Variable { address: u64, bytes: u64 },
+}
+
+#[derive(Clone, Debug)]
+struct Symbol {
+    name: String,
+    agent: u64,
+    kind: SymbolKind,
+    /// The address of the kernel's descriptor.
+    object: u64,
+}
+
+/// An executable: code objects that are loaded on agents.
+#[derive(Debug, Default)]
+pub struct Executable {
+    loaded: Mutex<Vec<Arc<Loaded>>>,
+    symbols: Mutex<BTreeMap<u64, Symbol>>,
+    frozen: AtomicBool,
+}
+
+impl Executable {
+    /// Returns the code object and the kernel whose descriptor is at the address.
+    fn kernel(&self, descriptor: u64) -> Option<(Arc<Loaded>, Kernel)> {
+        lock(&self.loaded).iter().find_map(|loaded| {
+            let offset = descriptor.checked_sub(loaded.address)?;
+            let kernel = loaded.object.kernels.values().find(|kernel| kernel.descriptor_offset == offset)?;
+            Some((Arc::clone(loaded), kernel.clone()))
+        })
+    }
+
+    fn load(&self, runtime: &Runtime, agent: u64, bytes: &[u8]) -> Result<(), Status> {
+        if self.frozen.load(Ordering::Acquire) {
+            return Err(status::FROZEN_EXECUTABLE);
+        }
+        let device = runtime.gpu(agent)?;
+        let loaded =
+            CodeObject::read(bytes).and_then(|object| Loaded::load(device, object)).map_err(|refused| {
+                Runtime::note_failure(refused.to_string());
+                status::INVALID_CODE_OBJECT
+            })?;
+        let mut symbols = lock(&self.symbols);
+        for (name, kernel) in &loaded.object.kernels {
+            let object = loaded.address + kernel.descriptor_offset;
+            let kind = SymbolKind::Kernel(Box::new(kernel.clone()));
+            symbols.insert(runtime.new_handle(), Symbol { name: name.clone(), agent, kind, object });
+        }
+        for (name, variable) in &loaded.object.variables {
+            let kind =
+                SymbolKind::Variable { address: loaded.address + variable.offset, bytes: variable.bytes };
+            symbols.insert(runtime.new_handle(), Symbol { name: name.clone(), agent, kind, object: 0 });
+        }
+        drop(symbols);
+        lock(&self.loaded).push(Arc::new(loaded));
+        Ok(())
+    }
+}
+
+impl Runtime {
+    fn executable(&self, handle: u64) -> Result<Arc<Executable>, Status> {
+        let executables = self.executables.read().unwrap_or_else(PoisonError::into_inner);
+        executables.get(&handle).cloned().ok_or(status::INVALID_EXECUTABLE)
+    }
+
+    /// Returns the code object and the kernel whose descriptor is at the address.
+    pub fn kernel(&self, descriptor: u64) -> Option<(Arc<Loaded>, Kernel)> {
+        let executables = self.executables.read().unwrap_or_else(PoisonError::into_inner);
+        executables.values().find_map(|executable| executable.kernel(descriptor))
+    }
+
+    fn reader(&self, handle: u64, otherwise: Status) -> Result<Reader, Status> {
+        lock(&self.readers).get(&handle).cloned().ok_or(otherwise)
+    }
+
+    /// Copies a code object.
+    ///
+    /// # Safety
+    ///
+    /// The bytes are valid for reads.
+    unsafe fn add_reader(&self, bytes: *const c_void, size: usize) -> Result<u64, Status> {
+        if bytes.is_null() || size == 0 {
+            return Err(status::INVALID_ARGUMENT);
+        }
+        // SAFETY: by this function's contract.
+        let copied = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), size) }.to_vec();
+        let handle = self.new_handle();
+        lock(&self.readers).insert(handle, Reader(Arc::new(copied)));
+        Ok(handle)
+    }
+}
+
+/// Makes a reader of a code object in memory.
+///
+/// # Safety
+///
+/// Contract C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hsa_code_object_reader_create_from_memory(
+    bytes: *const c_void,
+    size: usize,
+    reader: *mut u64,
+) -> Status {
+    // SAFETY: contract C.
+    report(Runtime::get().and_then(|runtime| unsafe { give(reader, runtime.add_reader(bytes, size)?) }))
+}
+
+/// Ends a reader.
+#[unsafe(no_mangle)]
+pub extern "C" fn hsa_code_object_reader_destroy(reader: u64) -> Status {
+    let destroy = |runtime: Arc<Runtime>| {
+        lock(&runtime.readers).remove(&reader).map(drop).ok_or(status::INVALID_CODE_OBJECT_READER)
+    };
+    report(Runtime::get().and_then(destroy))
+}
+
+/// Makes a code object of its file (deprecated in favour of readers).
+///
+/// # Safety
+///
+/// Contract C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hsa_code_object_deserialize(
+    bytes: *mut c_void,
+    size: usize,
+    _options: *const c_char,
+    object: *mut u64,
+) -> Status {
+    // SAFETY: contract C.
+    unsafe { hsa_code_object_reader_create_from_memory(bytes, size, object) }
+}
+
+/// Ends a code object (deprecated in favour of readers).
+#[unsafe(no_mangle)]
+pub extern "C" fn hsa_code_object_destroy(object: u64) -> Status {
+    match hsa_code_object_reader_destroy(object) {
+        status::INVALID_CODE_OBJECT_READER => status::INVALID_CODE_OBJECT,
+        other => other,
+    }
+}
+
+/// Makes an executable.
+///
+/// # Safety
+///
+/// Contract C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hsa_executable_create_alt(
+    _profile: u32,
+    _rounding: u32,
+    _options: *const c_char,
+    executable: *mut u64,
+) -> Status {
+    let create = || {
+        let runtime = Runtime::get()?;
+        let handle = runtime.new_handle();
+        // SAFETY: contract C.
+        unsafe { give(executable, handle) }?;
+        let mut executables = runtime.executables.write().unwrap_or_else(PoisonError::into_inner);
+        executables.insert(handle, Arc::default());
+        Ok(())
+    };
+    report(create())
+}
+
+/// Loads a code object on an agent.
+///
+/// # Safety
+///
+/// Contract C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hsa_executable_load_agent_code_object(
+    executable: u64,
+    agent: u64,
+    reader: u64,
+    _options: *const c_char,
+    loaded: *mut u64,
+) -> Status {
+    let load = || {
+        let runtime = Runtime::get()?;
+        let bytes = runtime.reader(reader, status::INVALID_CODE_OBJECT_READER)?;
+        runtime.executable(executable)?.load(&runtime, agent, &bytes.0)?;
+        if loaded.is_null() {
+            return Ok(());
+        }
+        // SAFETY: contract C.
+        unsafe { give(loaded, runtime.new_handle()) }
+    };
+    report(load())
+}
+
+/// Loads a code object on an agent (deprecated in favour of readers).
+#[unsafe(no_mangle)]
+pub extern "C" fn hsa_executable_load_code_object(
+    executable: u64,
+    agent: u64,
+    object: u64,
+    _options: *const c_char,
+) -> Status {
+    let load = || {
+        let runtime = Runtime::get()?;
+        let bytes = runtime.reader(object, status::INVALID_CODE_OBJECT)?;
+        runtime.executable(executable)?.load(&runtime, agent, &bytes.0)
+    };
+    report(load())
+}
+
+/// Makes an executable final.
+#[unsafe(no_mangle)]
+pub extern "C" fn hsa_executable_freeze(executable: u64, _options: *const c_char) -> Status {
+    let freeze =
+        |runtime: Arc<Runtime>| match runtime.executable(executable)?.frozen.swap(true, Ordering::AcqRel) {
+            true => Err(status::FROZEN_EXECUTABLE),
+            false => Ok(()),
+        };
+    report(Runtime::get().and_then(freeze))
+}
+
+/// Tells whether an executable is valid, which it is once its code objects are loaded.
+///
+/// # Safety
+///
+/// Contract C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hsa_executable_validate(executable: u64, result: *mut u32) -> Status {
+    let validate = |runtime: Arc<Runtime>| {
+        runtime.executable(executable)?;
+        // SAFETY: contract C.
+        unsafe { give(result, 0) }
+    };
+    report(Runtime::get().and_then(validate))
+}
+
+/// Ends an executable. Its code must not run any more.
+#[unsafe(no_mangle)]
+pub extern "C" fn hsa_executable_destroy(executable: u64) -> Status {
+    let destroy = |runtime: Arc<Runtime>| {
+        let mut executables = runtime.executables.write().unwrap_or_else(PoisonError::into_inner);
+        executables.remove(&executable).map(drop).ok_or(status::INVALID_EXECUTABLE)
+    };
+    report(Runtime::get().and_then(destroy))
+}
+
+/// Finds a symbol by name, on an agent if one is given.
+///
+/// # Safety
+///
+/// Contract C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hsa_executable_get_symbol_by_name(
+    executable: u64,
+    name: *const c_char,
+    agent: *const u64,
+    symbol: *mut u64,
+) -> Status {
+    let find = || {
+        let runtime = Runtime::get()?;
+        let executable = runtime.executable(executable)?;
+        if name.is_null() {
+            return Err(status::INVALID_ARGUMENT);
+        }
+        // SAFETY: contract C.
+        let name = unsafe { CStr::from_ptr(name) };
+        // SAFETY: contract C.
+        let agent = (!agent.is_null()).then(|| unsafe { agent.read_unaligned() });
+        let symbols = lock(&executable.symbols);
+        let wanted = |symbol: &Symbol| {
+            symbol.name.as_bytes() == name.to_bytes() && agent.is_none_or(|agent| symbol.agent == agent)
+        };
+        let found = symbols.iter().find(|(_, symbol)| wanted(symbol)).map(|(handle, _)| *handle);
+        // SAFETY: contract C.
+        unsafe { give(symbol, found.ok_or(status::INVALID_SYMBOL_NAME)?) }
+    };
+    report(find())
+}
+
+/// Tells a property of a symbol.
+///
+/// # Safety
+///
+/// Contract C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hsa_executable_symbol_get_info(
+    symbol: u64,
+    attribute: u32,
+    value: *mut c_void,
+) -> Status {
+    let tell = || {
+        let runtime = Runtime::get()?;
+        let executables = runtime.executables.read().unwrap_or_else(PoisonError::into_inner);
+        let found =
+            executables.values().find_map(|executable| lock(&executable.symbols).get(&symbol).cloned());
+        let symbol = found.ok_or(status::INVALID_EXECUTABLE_SYMBOL)?;
+        // SAFETY: contract C says that `value` has the attribute's type.
+        unsafe { symbol_info(&symbol, attribute, value) }
+    };
+    report(tell())
+}
+
+/// Writes an attribute.
+///
+/// # Safety
+///
+/// `value` is null or valid for a write of the attribute's type.
+unsafe fn symbol_info(symbol: &Symbol, attribute: u32, value: *mut c_void) -> Result<(), Status> {
+    // SAFETY: by this function's contract.
+    unsafe {
+        match (attribute, &symbol.kind) {
+            (0, kind) => give(value.cast(), u32::from(matches!(kind, SymbolKind::Kernel(_)))),
+            (1, _) => give(value.cast(), symbol.name.len() as u32),
+            (2, _) => give_text(value, &symbol.name, symbol.name.len()),
+            (3, _) => give(value.cast(), 0u32),
+            (4, _) => Ok(()),
+            (5, _) => give(value.cast(), 1u32),
+            (17, _) => give(value.cast(), true),
+            (20, _) => give(value.cast(), symbol.agent),
+            (6 | 7, SymbolKind::Variable { .. }) => give(value.cast(), 0u32),
+            (8, SymbolKind::Variable { .. }) => give(value.cast(), 4096u32),
+            (9, SymbolKind::Variable { bytes, .. }) => give(value.cast(), *bytes as u32),
+            (10, SymbolKind::Variable { .. }) => give(value.cast(), false),
+            (21, SymbolKind::Variable { address, .. }) => give(value.cast(), *address),
+            (22, SymbolKind::Kernel(_)) => give(value.cast(), symbol.object),
+            (11, SymbolKind::Kernel(kernel)) => give(value.cast(), kernel.kernarg_bytes),
+            (12, SymbolKind::Kernel(kernel)) => give(value.cast(), kernel.kernarg_alignment),
+            (13, SymbolKind::Kernel(kernel)) => give(value.cast(), kernel.descriptor.group_bytes),
+            (14, SymbolKind::Kernel(kernel)) => give(value.cast(), kernel.descriptor.private_bytes),
+            (15, SymbolKind::Kernel(kernel)) => give(value.cast(), kernel.dynamic_stack),
+            (18, SymbolKind::Kernel(_)) => give(value.cast(), 0u32),
+            _ => Err(status::INVALID_ARGUMENT),
+        }
+    }
+}
+
+/// Registers the client's handler of events. There is one.
+#[unsafe(no_mangle)]
+pub extern "C" fn hsa_amd_register_system_event_handler(
+    handler: Option<super::runtime::EventHandler>,
+    data: *mut c_void,
+) -> Status {
+    let register = |runtime: Arc<Runtime>| {
+        let mut current = lock(&runtime.event_handler);
+        if current.is_some() && handler.is_some() {
+            return Err(status::ERROR);
+        }
+        *current = handler.map(|handler| (handler, super::runtime::ClientData(data)));
+        Ok(())
+    };
+    report(Runtime::get().and_then(register))
+}

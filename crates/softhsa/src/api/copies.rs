@@ -1,0 +1,120 @@
+//! Copies and fills.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use super::runtime::Runtime;
+use super::signals::Signal;
+use super::{Status, report, status};
+
+/// Copies bytes.
+///
+/// # Safety
+///
+/// Contract C: both sides are valid for the bytes. Memory that devices write at the same time is the client's matter.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hsa_memory_copy(to: *mut c_void, from: *const c_void, bytes: usize) -> Status {
+    let copy = || {
+        Runtime::get()?;
+        if to.is_null() || from.is_null() {
+            return Err(status::INVALID_ARGUMENT);
+        }
+        // SAFETY: contract C; the regions may overlap.
+        unsafe { std::ptr::copy(from.cast::<u8>(), to.cast(), bytes) };
+        Ok(())
+    };
+    report(copy())
+}
+
+/// Sets `count` numbers of 32 bits.
+///
+/// # Safety
+///
+/// Contract C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hsa_amd_memory_fill(pointer: *mut c_void, value: u32, count: usize) -> Status {
+    let fill = || {
+        Runtime::get()?;
+        if pointer.is_null() || !pointer.addr().is_multiple_of(4) {
+            return Err(status::INVALID_ARGUMENT);
+        }
+        for index in 0..count {
+            // SAFETY: contract C says that there are `count` numbers.
+            unsafe { pointer.cast::<u32>().add(index).write(value) };
+        }
+        Ok(())
+    };
+    report(fill())
+}
+
+/// A copy that waits for signals.
+struct Copy {
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: usize,
+    waits: Vec<Signal>,
+    done: u64,
+}
+
+// SAFETY: by contract C both sides stay valid until the copy's signal says that it is done, on whichever thread.
+unsafe impl Send for Copy {}
+
+impl Copy {
+    /// Waits for the signals and copies.
+    fn run(self, runtime: &Runtime) {
+        const EQUAL: u32 = 0;
+        for signal in &self.waits {
+            runtime.wait(signal, EQUAL, 0, None);
+        }
+        // SAFETY: contract C of `hsa_amd_memory_async_copy`.
+        unsafe { std::ptr::copy(self.from.cast::<u8>(), self.to.cast(), self.bytes) };
+        runtime.complete(self.done);
+    }
+}
+
+/// Copies bytes after all of the signals have become 0, and then subtracts 1 from the completion signal.
+///
+/// # Safety
+///
+/// Contract C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hsa_amd_memory_async_copy(
+    to: *mut c_void,
+    to_agent: u64,
+    from: *const c_void,
+    from_agent: u64,
+    bytes: usize,
+    count: u32,
+    signals: *const u64,
+    done: u64,
+) -> Status {
+    let start = || {
+        let runtime = Runtime::get()?;
+        runtime.check_agent(to_agent)?;
+        runtime.check_agent(from_agent)?;
+        if to.is_null() || from.is_null() || count > 0 && signals.is_null() {
+            return Err(status::INVALID_ARGUMENT);
+        }
+        if done != 0 {
+            runtime.signals.find(&runtime.memory, done)?;
+        }
+        let find = |index: usize| {
+            // SAFETY: contract C says that there are `count` signals.
+            let handle = unsafe { signals.add(index).read_unaligned() };
+            runtime.signals.find(&runtime.memory, handle)
+        };
+        let waits = (0..count as usize).map(find).collect::<Result<Vec<_>, _>>()?;
+        let copy = Copy { to, from, bytes, waits, done };
+        if copy.waits.is_empty() {
+            copy.run(&runtime);
+            return Ok(());
+        }
+        let shared = Arc::clone(&runtime);
+        let spawned = std::thread::Builder::new().name("copy".to_owned()).spawn(move || {
+            let copy = copy;
+            copy.run(&shared);
+        });
+        spawned.map(drop).map_err(|_| status::OUT_OF_RESOURCES)
+    };
+    report(start())
+}

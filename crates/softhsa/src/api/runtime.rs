@@ -1,0 +1,220 @@
+//! The runtime's state, from the first `hsa_init` to the last `hsa_shut_down`.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use super::code::{Executable, Reader};
+use super::queues::Queue;
+use super::signals::{AsyncHandlers, Signals};
+use super::{Status, status};
+use crate::device::{Device, Running};
+use crate::memory::Memory;
+
+/// The host's agent.
+pub const HOST: u64 = 1;
+
+/// The first GPU agent; the others follow.
+pub const FIRST_GPU: u64 = 2;
+
+/// The most GPU agents that `SOFTHSA_AGENTS` can ask for.
+const MOST_AGENTS: usize = 8;
+
+/// An event for the handler that the client registered.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    kind: u32,
+    agent: u64,
+    address: u64,
+    reason: u32,
+}
+
+/// The client's handler of events.
+pub type EventHandler = extern "C" fn(*const Event, *mut c_void) -> Status;
+
+/// A pointer of the client's that is only handed back.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientData(pub *mut c_void);
+
+// SAFETY: this library never reads through the pointer; HSA lets runtimes call handlers on any thread.
+unsafe impl Send for ClientData {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for ClientData {}
+
+impl ClientData {
+    /// Returns the pointer.
+    pub fn get(self) -> *mut c_void {
+        self.0
+    }
+}
+
+/// The state.
+#[derive(Debug)]
+pub struct Runtime {
+    /// Memory of all agents.
+    pub memory: Arc<Memory>,
+    gpus: Vec<Running>,
+    /// When the system's clock began.
+    pub epoch: Instant,
+    /// Queues by their addresses.
+    pub queues: RwLock<HashMap<u64, Arc<Queue>>>,
+    /// Queues by their doorbells' handles.
+    pub doorbells: RwLock<HashMap<u64, Arc<Queue>>>,
+    /// Executables by handle.
+    pub executables: RwLock<HashMap<u64, Arc<Executable>>>,
+    /// Code object readers by handle.
+    pub readers: Mutex<HashMap<u64, Reader>>,
+    /// Signals.
+    pub signals: Signals,
+    /// What waits for signals.
+    pub handlers: AsyncHandlers,
+    /// The handler of events.
+    pub event_handler: Mutex<Option<(EventHandler, ClientData)>>,
+    next_handle: AtomicU64,
+    changes: Mutex<u64>,
+    changed: Condvar,
+}
+
+static CURRENT: Mutex<(u32, Option<Arc<Runtime>>)> = Mutex::new((0, None));
+static LAST_FAILURE: Mutex<String> = Mutex::new(String::new());
+
+/// Returns the text of the last launch that failed.
+pub fn last_failure() -> String {
+    lock(&LAST_FAILURE).clone()
+}
+
+/// Locks a mutex. A panic elsewhere leaves nothing half done that matters here.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Runtime {
+    /// Counts a user, and starts the runtime for the first one.
+    pub fn retain() -> Result<(), Status> {
+        let mut current = lock(&CURRENT);
+        if current.1.is_none() {
+            current.1 = Some(Arc::new(Runtime::start()?));
+        }
+        current.0 += 1;
+        Ok(())
+    }
+
+    /// Ends a user's use. The last one's ends the runtime.
+    pub fn release() -> Result<(), Status> {
+        let mut current = lock(&CURRENT);
+        if current.0 == 0 {
+            return Err(status::NOT_INITIALIZED);
+        }
+        current.0 -= 1;
+        let ended = if current.0 == 0 { current.1.take() } else { None };
+        drop(current);
+        if let Some(runtime) = ended {
+            runtime.stop();
+        }
+        Ok(())
+    }
+
+    /// Returns the runtime, if it was started.
+    pub fn get() -> Result<Arc<Runtime>, Status> {
+        lock(&CURRENT).1.clone().ok_or(status::NOT_INITIALIZED)
+    }
+
+    fn start() -> Result<Runtime, Status> {
+        let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<usize>().ok());
+        let agents = number("SOFTHSA_AGENTS").unwrap_or(1).min(MOST_AGENTS);
+        if agents == 0 {
+            return Err(status::OUT_OF_RESOURCES);
+        }
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = number("SOFTHSA_THREADS").unwrap_or(cpus).clamp(1, 256);
+        let memory = Arc::new(Memory::new());
+        let gpus =
+            (0..agents).map(|_| Running::start(Arc::clone(&memory), threads)).collect::<Result<Vec<_>, _>>();
+        Ok(Runtime {
+            memory,
+            gpus: gpus.map_err(|_| status::OUT_OF_RESOURCES)?,
+            epoch: Instant::now(),
+            queues: RwLock::default(),
+            doorbells: RwLock::default(),
+            executables: RwLock::default(),
+            readers: Mutex::default(),
+            signals: Signals::default(),
+            handlers: AsyncHandlers::default(),
+            event_handler: Mutex::default(),
+            next_handle: AtomicU64::new(1 << 32),
+            changes: Mutex::new(0),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Stops the queues and the handlers' thread. Devices stop when the last use of the runtime ends.
+    fn stop(&self) {
+        let queues = std::mem::take(&mut *self.queues.write().unwrap_or_else(PoisonError::into_inner));
+        self.doorbells.write().unwrap_or_else(PoisonError::into_inner).clear();
+        for queue in queues.into_values() {
+            queue.stop();
+        }
+        self.handlers.stop(self);
+    }
+
+    /// Returns a handle that no other object has.
+    pub fn new_handle(&self) -> u64 {
+        self.next_handle.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns the agents, the host first.
+    pub fn agents(&self) -> impl Iterator<Item = u64> {
+        [HOST].into_iter().chain((0..self.gpus.len() as u64).map(|number| FIRST_GPU + number))
+    }
+
+    /// Returns a GPU agent's device.
+    pub fn gpu(&self, agent: u64) -> Result<&Arc<Device>, Status> {
+        let number = agent.checked_sub(FIRST_GPU).ok_or(status::INVALID_AGENT)?;
+        self.gpus.get(number as usize).map(Running::device).ok_or(status::INVALID_AGENT)
+    }
+
+    /// Returns an error if there is no such agent.
+    pub fn check_agent(&self, agent: u64) -> Result<(), Status> {
+        if agent == HOST { Ok(()) } else { self.gpu(agent).map(drop) }
+    }
+
+    /// Wakes everyone who waits for a signal.
+    pub fn signal_changed(&self) {
+        *lock(&self.changes) += 1;
+        self.changed.notify_all();
+    }
+
+    /// Returns how many changes were noted.
+    pub fn changes(&self) -> u64 {
+        *lock(&self.changes)
+    }
+
+    /// Waits until another change is noted than those that `seen` counts, but not longer than `timeout`: device code
+    /// changes signals without a note.
+    pub fn wait_for_change(&self, seen: u64, timeout: Duration) {
+        let changes = lock(&self.changes);
+        if *changes == seen {
+            drop(self.changed.wait_timeout(changes, timeout));
+        }
+    }
+
+    /// Reports a memory fault to the client's handler. Returns `false` if there is none.
+    pub fn memory_fault(&self, agent: u64, address: u64) -> bool {
+        const MEMORY_FAULT: u32 = 0;
+        const PAGE_NOT_PRESENT: u32 = 1;
+        let Some((handler, data)) = *lock(&self.event_handler) else { return false };
+        let event = Event { kind: MEMORY_FAULT, agent, address: address & !0xfff, reason: PAGE_NOT_PRESENT };
+        // The handler may end the process or the runtime, which a device's own thread could not wait for.
+        std::thread::spawn(move || handler(&raw const event, data.get()));
+        true
+    }
+
+    /// Keeps the text of a failed launch, and prints it.
+    pub fn note_failure(text: String) {
+        eprintln!("softhsa: {text}");
+        *lock(&LAST_FAILURE) = text;
+    }
+}

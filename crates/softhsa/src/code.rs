@@ -1,0 +1,138 @@
+//! Loaded code, and instructions decoded from it.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use crate::exec::{Env, Fault, Flow, Inst, Wave, coverage};
+use crate::isa::decode;
+use crate::isa::table::Flag;
+
+/// Everything that waves may execute.
+#[derive(Debug, Default)]
+pub struct CodeMap {
+    segments: RwLock<Vec<Arc<Segment>>>,
+}
+
+impl CodeMap {
+    /// Adds code that was loaded at an address.
+    pub fn add(&self, address: u64, words: Vec<u32>) {
+        let segment = Segment { address, words, tables: Mutex::default() };
+        self.segments.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(segment));
+    }
+
+    /// Removes the code that was loaded at an address.
+    pub fn remove(&self, address: u64) {
+        self.segments
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|segment| segment.address != address);
+    }
+
+    /// Returns the code that holds the address, for waves whose accumulation registers begin at that register.
+    pub fn find(&self, pc: u64, accumulation: usize) -> Option<Arc<Code>> {
+        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        let segment = segments.iter().find(|segment| segment.contains(pc))?;
+        Some(segment.code(accumulation))
+    }
+}
+
+#[derive(Debug)]
+struct Segment {
+    address: u64,
+    words: Vec<u32>,
+    /// Decoded code by the number of the first accumulation register, which is part of decoded operands.
+    tables: Mutex<Vec<(usize, Arc<Code>)>>,
+}
+
+impl Segment {
+    fn contains(&self, pc: u64) -> bool {
+        pc.checked_sub(self.address).is_some_and(|offset| offset / 4 < self.words.len() as u64)
+    }
+
+    fn code(&self, accumulation: usize) -> Arc<Code> {
+        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, code)) = tables.iter().find(|(first, _)| *first == accumulation) {
+            return Arc::clone(code);
+        }
+        let steps = self.words.iter().map(|_| OnceLock::new()).collect();
+        let code = Arc::new(Code { address: self.address, words: self.words.clone(), accumulation, steps });
+        tables.push((accumulation, Arc::clone(&code)));
+        code
+    }
+}
+
+/// A place for a decoded instruction, or for why there is none.
+type Step = OnceLock<Box<Result<Inst, Fault>>>;
+
+/// Code with the instructions that were decoded so far.
+#[derive(Debug)]
+pub struct Code {
+    address: u64,
+    words: Vec<u32>,
+    accumulation: usize,
+    steps: Box<[Step]>,
+}
+
+impl Code {
+    /// Returns the instruction at the address, or `None` if it is outside of this code.
+    #[inline]
+    pub fn at(&self, pc: u64) -> Option<&Result<Inst, Fault>> {
+        let index = pc.checked_sub(self.address)? / 4;
+        let step = self.steps.get(usize::try_from(index).ok()?)?;
+        Some(step.get_or_init(|| Box::new(self.prepare(index as usize))))
+    }
+
+    #[cold]
+    fn prepare(&self, index: usize) -> Result<Inst, Fault> {
+        let words = &self.words[index..];
+        let decoded =
+            decode(words).map_err(|refused| Fault::Illegal { words: [refused.first, refused.second] })?;
+        coverage::note(decoded.row);
+        Inst::new(&decoded, self.accumulation).ok_or_else(|| {
+            let raw: Vec<String> =
+                words[..decoded.size as usize / 4].iter().map(|w| format!("{w:#010x}")).collect();
+            Fault::Missing { text: format!("`{decoded}` ({})", raw.join(" ")) }
+        })
+    }
+}
+
+/// Runs a wave for at most `steps` instructions, and returns why it paused: [`Flow::Next`] if all of them ran. After a
+/// fault the program counter names the instruction that failed.
+pub fn run(wave: &mut Wave, env: &mut Env<'_>, code: &mut Arc<Code>, map: &CodeMap, steps: u32) -> Flow {
+    for _ in 0..steps {
+        let pc = wave.pc;
+        let inst = match code.at(pc) {
+            Some(Ok(inst)) => inst,
+            Some(Err(fault)) => {
+                wave.fault = Some(fault.clone());
+                return Flow::Fault;
+            }
+            None => match map.find(pc, wave.accumulation) {
+                Some(other) => {
+                    *code = other;
+                    continue;
+                }
+                None => {
+                    wave.fault = Some(Fault::Fetch);
+                    return Flow::Fault;
+                }
+            },
+        };
+        wave.pc = pc + u64::from(inst.size);
+        let flow = if wave.index_mode != 0 && inst.row.has(Flag::Valu) {
+            let index = wave.s[usize::from(crate::exec::wave::scalar::M0)] as u16 & 255;
+            let indexed = inst.indexed(wave.index_mode, index);
+            (indexed.run)(wave, &indexed, env)
+        } else {
+            (inst.run)(wave, inst, env)
+        };
+        match flow {
+            Flow::Next => {}
+            Flow::Fault => {
+                wave.pc = pc;
+                return Flow::Fault;
+            }
+            other => return other,
+        }
+    }
+    Flow::Next
+}

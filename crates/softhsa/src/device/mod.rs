@@ -1,0 +1,214 @@
+//! A device: threads that run the waves of launches.
+//!
+//! A workgroup belongs to one thread at a time, which runs each of its waves for a slice and then puts the workgroup
+//! at the end of the line. So waves that spin hold nothing up but their share of time, and local memory needs no locks.
+
+mod group;
+mod launch;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::code::CodeMap;
+use crate::memory::Memory;
+
+use group::{Group, Progress};
+pub use launch::{Failure, Launch, LaunchSpec};
+
+/// The most waves that a device holds at once. Waves beyond them start when others end, as on any device.
+pub const RESIDENT_WAVES: usize = 2048;
+
+/// How often a thread finds nothing but sleeping waves before it sleeps, too.
+const PATIENCE: u32 = 2000;
+
+/// How long a thread sleeps when all waves sleep. It bounds how late a wave sees the host's answer.
+const NAP: Duration = Duration::from_micros(50);
+
+/// A device.
+#[derive(Debug)]
+pub struct Device {
+    /// Device memory.
+    pub memory: Arc<Memory>,
+    /// Loaded code.
+    pub code: CodeMap,
+    /// When the device's clocks began.
+    pub epoch: Instant,
+    line: Mutex<Line>,
+    work: Condvar,
+    stopping: AtomicBool,
+    next_launch: AtomicU64,
+}
+
+/// What waits for a thread.
+#[derive(Debug, Default)]
+struct Line {
+    /// Launches with workgroups that have not started.
+    launches: VecDeque<Arc<Launch>>,
+    /// Workgroups that started.
+    groups: VecDeque<Group>,
+    /// Waves of workgroups that started and have not ended.
+    resident: usize,
+}
+
+/// A device with its threads, which end when this is dropped.
+#[derive(Debug)]
+pub struct Running {
+    device: Arc<Device>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Starts a device with so many threads.
+    ///
+    /// # Errors
+    ///
+    /// The system gives no more threads.
+    pub fn start(memory: Arc<Memory>, threads: usize) -> std::io::Result<Running> {
+        let device = Arc::new(Device {
+            memory,
+            code: CodeMap::default(),
+            epoch: Instant::now(),
+            line: Mutex::default(),
+            work: Condvar::new(),
+            stopping: AtomicBool::new(false),
+            next_launch: AtomicU64::new(1),
+        });
+        let mut running = Running { device, threads: Vec::new() };
+        for number in 0..threads.max(1) {
+            let device = Arc::clone(&running.device);
+            let thread = std::thread::Builder::new().name(format!("compute unit {number}"));
+            running.threads.push(thread.spawn(move || device.work(number as u32))?);
+        }
+        Ok(running)
+    }
+
+    /// Returns the device.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.device.stopping.store(true, Ordering::Release);
+        // The lock makes sure that no thread is between its look at the flag and its sleep.
+        drop(self.device.lock());
+        self.device.work.notify_all();
+        for thread in self.threads.drain(..) {
+            // The end of a launch can be what ends the device, on one of its own threads.
+            if thread.thread().id() != std::thread::current().id() {
+                // A panic of a device thread was printed when it happened.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Device {
+    fn lock(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a launch. `ended` is called on a device thread when all of its waves have ended or one has failed.
+    pub fn launch(
+        &self,
+        spec: LaunchSpec,
+        ended: impl FnOnce(Option<Failure>) + Send + 'static,
+    ) -> Arc<Launch> {
+        let number = self.next_launch.fetch_add(1, Ordering::Relaxed);
+        let launch = Arc::new(Launch::new(number, spec, Box::new(ended)));
+        if launch.workgroups() == 0 {
+            launch.finish();
+            return launch;
+        }
+        self.lock().launches.push_back(Arc::clone(&launch));
+        self.work.notify_all();
+        launch
+    }
+
+    /// Runs a launch to its end.
+    ///
+    /// # Errors
+    ///
+    /// A wave failed.
+    pub fn run(&self, spec: LaunchSpec) -> Result<(), Failure> {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        self.launch(spec, move |failure| {
+            // The receiver waits below.
+            let _ = sender.send(failure);
+        });
+        match receiver.recv() {
+            Ok(None) => Ok(()),
+            Ok(Some(failure)) => Err(failure),
+            Err(_) => Err(Failure::lost()),
+        }
+    }
+
+    /// Runs workgroups until the device stops.
+    fn work(&self, unit: u32) {
+        let mut fruitless = 0;
+        loop {
+            let Some(mut group) = self.next() else { return };
+            let progress = group.run(self, unit);
+            let mut line = self.lock();
+            if group.is_done() {
+                line.resident -= group.waves();
+                drop(line);
+                group.retire();
+                self.work.notify_all();
+                fruitless = 0;
+                continue;
+            }
+            let others = line.groups.len() as u32;
+            line.groups.push_back(group);
+            drop(line);
+            fruitless = if progress == Progress::Made { 0 } else { fruitless + 1 };
+            if fruitless > PATIENCE.max(others * 4) {
+                std::thread::sleep(NAP);
+            } else if fruitless > others {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Returns the next workgroup to run, or `None` if the device stops.
+    fn next(&self) -> Option<Group> {
+        let mut line = self.lock();
+        loop {
+            if self.stopping.load(Ordering::Acquire) {
+                return None;
+            }
+            if let Some(group) = self.start_group(&mut line) {
+                return Some(group);
+            }
+            if let Some(group) = line.groups.pop_front() {
+                return Some(group);
+            }
+            line = self.work.wait(line).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Starts a workgroup of the first launch that has one, if the device can hold it.
+    fn start_group(&self, line: &mut Line) -> Option<Group> {
+        loop {
+            let launch = line.launches.front()?;
+            let waves = launch.waves_in_workgroup();
+            if line.resident > 0 && line.resident + waves > RESIDENT_WAVES {
+                return None;
+            }
+            match launch.take_workgroup() {
+                Some(number) => {
+                    let group = Group::new(Arc::clone(launch), number);
+                    line.resident += group.waves();
+                    return Some(group);
+                }
+                None => {
+                    line.launches.pop_front();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Accesses through buffer descriptors: loads and stores of plain numbers in linear buffers.
+
+use super::fault::Fault;
+use super::flat::{load_registers, store_registers};
+use super::inst::{Flow, Inst, Src};
+use super::place::{self, Place};
+use super::wave::{Env, Wave, lanes_of};
+
+/// A buffer's descriptor.
+#[derive(Clone, Copy, Debug)]
+pub struct Descriptor {
+    /// The address of its first byte.
+    pub base: u64,
+    /// Bytes from element to element.
+    stride: u64,
+    /// Elements, or bytes if the stride is 0.
+    records: u64,
+    /// Whether lanes' elements interleave, which this interpreter lacks.
+    swizzled: bool,
+}
+
+impl Descriptor {
+    /// Reads the descriptor from its four registers.
+    pub fn read(wave: &Wave, inst: &Inst) -> Descriptor {
+        let word = |index: u8| match inst.base {
+            Some(Src::Scalar(first)) => u64::from(wave.s[usize::from(first.wrapping_add(index) & 127)]),
+            _ => 0,
+        };
+        Descriptor {
+            base: word(0) | (word(1) & 0xffff) << 32,
+            stride: word(1) >> 16 & 0x3fff,
+            records: word(2),
+            swizzled: word(1) >> 31 & 1 != 0,
+        }
+    }
+
+    /// Returns the bytes that scalar loads may reach.
+    pub fn scalar_bytes(&self) -> u64 {
+        self.records * self.stride.max(1)
+    }
+}
+
+/// Returns where a lane's access goes, or `None` if it is outside of the buffer.
+fn place_of(wave: &Wave, inst: &Inst, descriptor: Descriptor, lane: usize, bytes: u64) -> Option<Place> {
+    let name = inst.row.name;
+    let (has_index, has_offset) = (name.contains("_IDXEN") || name.contains("_BOTHEN"), name.contains("EN_"));
+    let has_offset = has_offset && !name.contains("_IDXEN");
+    let first = u64::from(wave.read(inst.src[0], lane));
+    let index = if has_index { first } else { 0 };
+    let vector_offset = match (has_index, has_offset) {
+        (true, true) => wave.read64(inst.src[0], lane) >> 32,
+        (false, true) => first,
+        _ => 0,
+    };
+    let offset = vector_offset + inst.imm as u64;
+    let scalar_offset = u64::from(wave.read_scalar(inst.src[2]));
+    let inside = match descriptor.stride {
+        0 => offset + scalar_offset + bytes <= descriptor.records,
+        stride => index < descriptor.records && (has_index || offset < stride * descriptor.records),
+    };
+    inside.then(|| Place::Global(descriptor.base + scalar_offset + descriptor.stride * index + offset))
+}
+
+fn each_lane(
+    wave: &mut Wave,
+    inst: &Inst,
+    env: &mut Env<'_>,
+    bytes: u64,
+    f: impl Fn(&mut Wave, &mut Env<'_>, usize, Option<Place>) -> Result<(), Fault>,
+) -> Flow {
+    let descriptor = Descriptor::read(wave, inst);
+    if descriptor.swizzled || inst.row.asm.contains(" lds") {
+        return super::special::missing(wave, "a swizzled buffer, or a buffer load to local memory");
+    }
+    for lane in lanes_of(wave.exec()) {
+        let place = place_of(wave, inst, descriptor, lane, bytes);
+        if let Err(fault) = f(wave, env, lane, place) {
+            wave.fault = Some(fault);
+            return Flow::Fault;
+        }
+    }
+    Flow::Next
+}
+
+fn load(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, registers: u16) -> Flow {
+    each_lane(wave, inst, env, u64::from(registers) * 4, |wave, env, lane, place| match place {
+        Some(place) => load_registers(wave, env, inst.dst, lane, place, registers),
+        None => {
+            (0..registers).for_each(|register| wave.write_lane(inst.dst + register, lane, 0));
+            Ok(())
+        }
+    })
+}
+
+fn load_u8(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u32, u8) -> u32) -> Flow {
+    each_lane(wave, inst, env, 1, |wave, env, lane, place| {
+        let value = place.map_or(Ok(0), |place| place::load_u8(wave, env, lane, place))?;
+        let old = wave.row(inst.dst)[lane];
+        wave.write_lane(inst.dst, lane, f(old, value));
+        Ok(())
+    })
+}
+
+fn load_u16(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u32, u16) -> u32) -> Flow {
+    each_lane(wave, inst, env, 2, |wave, env, lane, place| {
+        let value = place.map_or(Ok(0), |place| place::load_u16(wave, env, lane, place))?;
+        let old = wave.row(inst.dst)[lane];
+        wave.write_lane(inst.dst, lane, f(old, value));
+        Ok(())
+    })
+}
+
+fn store(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, registers: u16) -> Flow {
+    each_lane(wave, inst, env, u64::from(registers) * 4, |wave, env, lane, place| match place {
+        Some(place) => store_registers(wave, env, inst.src[1], lane, place, registers),
+        None => Ok(()),
+    })
+}
+
+fn store_small(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, bytes: u64, shift: u32) -> Flow {
+    each_lane(wave, inst, env, bytes, |wave, env, lane, place| {
+        let value = wave.read(inst.src[1], lane) >> shift;
+        match place {
+            Some(place) if bytes == 1 => place::store_u8(wave, env, lane, place, value as u8),
+            Some(place) => place::store_u16(wave, env, lane, place, value as u16),
+            None => Ok(()),
+        }
+    })
+}
+
+fn update(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u32, u32) -> u32) -> Flow {
+    each_lane(wave, inst, env, 4, |wave, env, lane, place| {
+        let data = wave.read(inst.src[1], lane);
+        let old =
+            place.map_or(Ok(0), |place| place::update_u32(wave, env, lane, place, |old| f(old, data)))?;
+        if inst.returns {
+            wave.write_lane(inst.dst, lane, old);
+        }
+        Ok(())
+    })
+}
+
+super::handlers! {
+    "buffer_load_ubyte" => load_u8(|_, value| u32::from(value)),
+    "buffer_load_sbyte" => load_u8(|_, value| value as i8 as u32),
+    "buffer_load_ushort" => load_u16(|_, value| u32::from(value)),
+    "buffer_load_sshort" => load_u16(|_, value| value as i16 as u32),
+    "buffer_load_short_d16" => load_u16(|old, value| old & 0xffff_0000 | u32::from(value)),
+    "buffer_load_short_d16_hi" => load_u16(|old, value| old & 0xffff | u32::from(value) << 16),
+    "buffer_load_dword" => load(1),
+    "buffer_load_dwordx2" => load(2),
+    "buffer_load_dwordx3" => load(3),
+    "buffer_load_dwordx4" => load(4),
+    "buffer_store_byte" => store_small(1, 0),
+    "buffer_store_byte_d16_hi" => store_small(1, 16),
+    "buffer_store_short" => store_small(2, 0),
+    "buffer_store_short_d16_hi" => store_small(2, 16),
+    "buffer_store_dword" => store(1),
+    "buffer_store_dwordx2" => store(2),
+    "buffer_store_dwordx3" => store(3),
+    "buffer_store_dwordx4" => store(4),
+    "buffer_atomic_add" => update(|old, data| old.wrapping_add(data)),
+    "buffer_atomic_sub" => update(|old, data| old.wrapping_sub(data)),
+    "buffer_atomic_swap" => update(|_, data| data),
+    "buffer_atomic_and" => update(|old, data| old & data),
+    "buffer_atomic_or" => update(|old, data| old | data),
+    "buffer_atomic_xor" => update(|old, data| old ^ data),
+    "buffer_atomic_umin" => update(|old, data| old.min(data)),
+    "buffer_atomic_umax" => update(|old, data| old.max(data)),
+    "buffer_atomic_smin" => update(|old, data| (old as i32).min(data as i32) as u32),
+    "buffer_atomic_smax" => update(|old, data| (old as i32).max(data as i32) as u32),
+}

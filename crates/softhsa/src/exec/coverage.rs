@@ -1,0 +1,65 @@
+//! Which instructions were executed, which are exact and which are missing.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::isa::table::{Row, TABLE};
+
+static EXECUTED: LazyLock<Vec<AtomicBool>> =
+    LazyLock::new(|| TABLE.rows().iter().map(|_| AtomicBool::new(false)).collect());
+
+/// Notes that an instruction was executed.
+pub fn note(row: &'static Row) {
+    // The row is one of the table's, so its distance from the first row is its number.
+    let distance = std::ptr::from_ref(row).addr() - TABLE.rows().as_ptr().addr();
+    if let Some(executed) = EXECUTED.get(distance / size_of::<Row>()) {
+        executed.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What is known of an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Exactness {
+    /// Every bit of the result is that of the processor's manual.
+    Exact,
+    /// The processor's result is an approximation; this one's is the correctly rounded number.
+    Approximate,
+    /// The interpreter stops the launch at it.
+    Missing,
+}
+
+/// Operations whose result the processor only approximates.
+const APPROXIMATE: [&str; 12] = [
+    "v_rcp_",
+    "v_rsq_",
+    "v_sqrt_",
+    "v_exp_",
+    "v_log_",
+    "v_sin_",
+    "v_cos_",
+    "v_dot2",
+    "v_mfma_f32",
+    "v_mfma_f64",
+    "v_smfmac_f32",
+    "v_trig_preop",
+];
+
+/// Returns what is known of each mnemonic, and whether this process has executed it.
+pub fn report() -> BTreeMap<&'static str, (Exactness, bool)> {
+    let mut report = BTreeMap::new();
+    for (row, executed) in TABLE.rows().iter().zip(EXECUTED.iter()) {
+        let mnemonic = row.mnemonic();
+        let mnemonic = mnemonic.strip_suffix("_e32").unwrap_or(mnemonic);
+        let exactness = if super::handler(row).is_none() {
+            Exactness::Missing
+        } else if APPROXIMATE.iter().any(|prefix| mnemonic.starts_with(prefix)) {
+            Exactness::Approximate
+        } else {
+            Exactness::Exact
+        };
+        let entry = report.entry(mnemonic).or_insert((exactness, false));
+        entry.1 |= executed.load(Ordering::Relaxed);
+    }
+    report
+}

@@ -1,0 +1,564 @@
+//! Drivers of vector instructions: they fetch sources, call the semantic function in each active lane, and write the
+//! results. Modifiers, SDWA and DPP are handled here, once for all instructions.
+
+use super::float::{f64_of_half, half_of_f64};
+use super::inst::{Dpp, Extension, Flow, HalfResult, Inst, Sdwa, Src};
+use super::wave::{Env, LANES, Row, Wave, lanes_of};
+
+/// With at most so many active lanes, a driver goes from lane to lane instead of working on whole registers.
+const FEW: u32 = 6;
+
+/// A type of the values in lanes.
+pub trait Lane: Copy {
+    /// Registers that a value takes.
+    const WIDE: bool;
+    /// The type's zero.
+    const ZERO: Self;
+
+    /// Makes a value of a source's bits.
+    fn decode(bits: u64, source: usize, inst: &Inst, wave: &Wave) -> Self;
+
+    /// Returns the bits that the result leaves in a register that held `old`.
+    fn encode(self, old: u64, inst: &Inst, wave: &Wave) -> u64;
+}
+
+macro_rules! plain_lanes {
+    ($($type:ty, $bits:ty, $wide:literal;)*) => {$(
+        impl Lane for $type {
+            const WIDE: bool = $wide;
+            const ZERO: Self = 0;
+
+            #[inline(always)]
+            fn decode(bits: u64, _: usize, _: &Inst, _: &Wave) -> Self {
+                bits as $bits as $type
+            }
+
+            #[inline(always)]
+            fn encode(self, _: u64, _: &Inst, _: &Wave) -> u64 {
+                u64::from(self as $bits)
+            }
+        }
+    )*};
+}
+
+plain_lanes! {
+    u32, u32, false;
+    i32, u32, false;
+    u64, u64, true;
+    i64, u64, true;
+}
+
+macro_rules! half_integers {
+    ($($type:ty),*) => {$(
+        impl Lane for $type {
+            const WIDE: bool = false;
+            const ZERO: Self = 0;
+
+            #[inline(always)]
+            fn decode(bits: u64, source: usize, inst: &Inst, _: &Wave) -> Self {
+                selected_half(bits, source, inst) as $type
+            }
+
+            #[inline(always)]
+            fn encode(self, old: u64, inst: &Inst, _: &Wave) -> u64 {
+                with_half(old, self as u16, inst)
+            }
+        }
+    )*};
+}
+
+half_integers!(u16, i16);
+
+#[inline(always)]
+fn selected_half(bits: u64, source: usize, inst: &Inst) -> u16 {
+    if inst.modifiers.op_sel >> source & 1 != 0 { (bits >> 16) as u16 } else { bits as u16 }
+}
+
+#[inline(always)]
+fn with_half(old: u64, half: u16, inst: &Inst) -> u64 {
+    let half = u64::from(half);
+    match inst.half {
+        HalfResult::Zero => half,
+        HalfResult::Low => old & 0xffff_0000 | half,
+        HalfResult::High => old & 0xffff | half << 16,
+    }
+}
+
+impl Lane for f32 {
+    const WIDE: bool = false;
+    const ZERO: Self = 0.0;
+
+    #[inline(always)]
+    fn decode(bits: u64, source: usize, inst: &Inst, wave: &Wave) -> Self {
+        let bits = F32Bits::decode(bits, source, inst, wave).0;
+        let denormal = bits & 0x7f80_0000 == 0;
+        f32::from_bits(if denormal && wave.flushes_32() { bits & 0x8000_0000 } else { bits })
+    }
+
+    #[inline(always)]
+    fn encode(self, _: u64, inst: &Inst, wave: &Wave) -> u64 {
+        let mut value = self;
+        if !inst.modifiers.plain {
+            value = scale(f64::from(value), inst, wave) as f32;
+        }
+        let bits = value.to_bits();
+        let denormal = bits & 0x7f80_0000 == 0;
+        u64::from(if denormal && wave.flushes_32() { bits & 0x8000_0000 } else { bits })
+    }
+}
+
+impl Lane for f64 {
+    const WIDE: bool = true;
+    const ZERO: Self = 0.0;
+
+    #[inline(always)]
+    fn decode(bits: u64, source: usize, inst: &Inst, wave: &Wave) -> Self {
+        const SIGN: u64 = 1 << 63;
+        let mut bits = bits;
+        if inst.modifiers.abs >> source & 1 != 0 {
+            bits &= !SIGN;
+        }
+        if inst.modifiers.neg >> source & 1 != 0 {
+            bits ^= SIGN;
+        }
+        let denormal = bits & 0x7ff0_0000_0000_0000 == 0;
+        f64::from_bits(if denormal && wave.flushes_16_64() { bits & SIGN } else { bits })
+    }
+
+    #[inline(always)]
+    fn encode(self, _: u64, inst: &Inst, wave: &Wave) -> u64 {
+        let value = if inst.modifiers.plain { self } else { scale(self, inst, wave) };
+        let bits = value.to_bits();
+        let denormal = bits & 0x7ff0_0000_0000_0000 == 0;
+        if denormal && wave.flushes_16_64() { bits & (1 << 63) } else { bits }
+    }
+}
+
+/// A 16-bit floating-point number, computed with as one of 64 bits and rounded when it is written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Half(pub f64);
+
+impl Lane for Half {
+    const WIDE: bool = false;
+    const ZERO: Self = Half(0.0);
+
+    #[inline(always)]
+    fn decode(bits: u64, source: usize, inst: &Inst, wave: &Wave) -> Self {
+        Half(half_source(selected_half(bits, source, inst), source, inst, wave))
+    }
+
+    #[inline(always)]
+    fn encode(self, old: u64, inst: &Inst, wave: &Wave) -> u64 {
+        with_half(old, half_result(self.0, inst, wave), inst)
+    }
+}
+
+/// Makes a number of 16 bits of a source, with its modifiers.
+#[inline]
+pub fn half_source(half: u16, source: usize, inst: &Inst, wave: &Wave) -> f64 {
+    let mut half = half;
+    if inst.modifiers.abs >> source & 1 != 0 {
+        half &= 0x7fff;
+    }
+    if inst.modifiers.neg >> source & 1 != 0 {
+        half ^= 0x8000;
+    }
+    if half & 0x7c00 == 0 && wave.flushes_16_64() {
+        half &= 0x8000;
+    }
+    f64_of_half(half)
+}
+
+/// Rounds a result to 16 bits, with the result's modifiers.
+#[inline]
+pub fn half_result(value: f64, inst: &Inst, wave: &Wave) -> u16 {
+    let value = if inst.modifiers.plain { value } else { scale(value, inst, wave) };
+    let half = half_of_f64(value);
+    if half & 0x7c00 == 0 && wave.flushes_16_64() { half & 0x8000 } else { half }
+}
+
+/// Returns a register that held `old` with a half as a 16-bit result.
+pub fn with_half_result(old: u32, half: u16, inst: &Inst) -> u32 {
+    with_half(u64::from(old), half, inst) as u32
+}
+
+/// The bits of a 32-bit number that is moved and not computed with: sign modifiers apply, denormals stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct F32Bits(pub u32);
+
+impl Lane for F32Bits {
+    const WIDE: bool = false;
+    const ZERO: Self = F32Bits(0);
+
+    #[inline(always)]
+    fn decode(bits: u64, source: usize, inst: &Inst, _: &Wave) -> Self {
+        let mut bits = bits as u32;
+        if inst.modifiers.abs >> source & 1 != 0 {
+            bits &= 0x7fff_ffff;
+        }
+        if inst.modifiers.neg >> source & 1 != 0 {
+            bits ^= 0x8000_0000;
+        }
+        F32Bits(bits)
+    }
+
+    #[inline(always)]
+    fn encode(self, _: u64, _: &Inst, _: &Wave) -> u64 {
+        u64::from(self.0)
+    }
+}
+
+/// Applies the multiplication and the clamp of a floating-point result.
+fn scale(value: f64, inst: &Inst, wave: &Wave) -> f64 {
+    let value = match inst.modifiers.omod {
+        1 => value * 2.0,
+        2 => value * 4.0,
+        3 => value * 0.5,
+        _ => value,
+    };
+    match inst.modifiers.clamp {
+        true if value.is_nan() && wave.mode & super::wave::mode::DX10_CLAMP != 0 => 0.0,
+        true => value.clamp(0.0, 1.0),
+        false => value,
+    }
+}
+
+/// A source in all lanes, made ready once before the lanes run.
+enum Fetched<'a> {
+    Row(&'a Row),
+    Rows(&'a Row, &'a Row),
+    Same(u64),
+    Own(Box<Row>),
+}
+
+impl Fetched<'_> {
+    #[inline(always)]
+    fn at(&self, lane: usize) -> u64 {
+        match self {
+            Fetched::Row(row) => u64::from(row[lane]),
+            Fetched::Rows(low, high) => u64::from(low[lane]) | u64::from(high[lane]) << 32,
+            Fetched::Same(bits) => *bits,
+            Fetched::Own(row) => u64::from(row[lane]),
+        }
+    }
+}
+
+/// Fetches source number `source`; of SDWA and DPP instructions that is the selected part or the other lane's value.
+fn fetch<'a, T: Lane>(wave: &'a Wave, inst: &Inst, source: usize) -> Fetched<'a> {
+    let src = inst.src[source];
+    match (inst.extension, source) {
+        (None, _) | (_, 2) => plain_fetch::<T>(wave, src),
+        (Some(Extension::Sdwa(sdwa)), _) => {
+            let mut row = Box::new([0; LANES]);
+            for (lane, value) in row.iter_mut().enumerate() {
+                *value = select(wave.read(src, lane), sdwa, source);
+            }
+            Fetched::Own(row)
+        }
+        (Some(Extension::Dpp(_)), 1..) => plain_fetch::<T>(wave, src),
+        (Some(Extension::Dpp(dpp)), _) => match src {
+            Src::Vector(register) if T::WIDE => {
+                // Of the patterns only row_newbcast works on pairs, and it reads lanes of the same row.
+                let _ = register;
+                plain_fetch::<T>(wave, src)
+            }
+            _ => {
+                let mut row = Box::new([0; LANES]);
+                for (lane, value) in row.iter_mut().enumerate() {
+                    *value = dpp_source(dpp, lane, wave.exec()).map_or(0, |from| wave.read(src, from));
+                }
+                Fetched::Own(row)
+            }
+        },
+    }
+}
+
+#[inline(always)]
+fn plain_fetch<T: Lane>(wave: &Wave, src: Src) -> Fetched<'_> {
+    match src {
+        Src::Vector(register) if T::WIDE => Fetched::Rows(wave.row(register), wave.row(register + 1)),
+        Src::Vector(register) => Fetched::Row(wave.row(register)),
+        _ if T::WIDE => Fetched::Same(wave.read_scalar64(src)),
+        _ => Fetched::Same(u64::from(wave.read_scalar(src))),
+    }
+}
+
+/// Returns a source's bits in one lane, for instructions without SDWA and DPP.
+#[inline(always)]
+fn fetch_lane<T: Lane>(wave: &Wave, inst: &Inst, source: usize, lane: usize) -> T {
+    let src = inst.src[source];
+    let bits = if T::WIDE { wave.read64(src, lane) } else { u64::from(wave.read(src, lane)) };
+    T::decode(bits, source, inst, wave)
+}
+
+fn select(value: u32, sdwa: Sdwa, source: usize) -> u32 {
+    let extend = sdwa.extend[source];
+    let (shift, bits) = match sdwa.select[source] {
+        byte @ 0..=3 => (u32::from(byte) * 8, 8),
+        word @ 4..=5 => (u32::from(word - 4) * 16, 16),
+        _ => return value,
+    };
+    let left = value << (32 - bits - shift);
+    if extend { ((left as i32) >> (32 - bits)) as u32 } else { left >> (32 - bits) }
+}
+
+/// Returns the lane whose value a lane reads, or `None` if there is no such active lane.
+pub fn dpp_source(dpp: Dpp, lane: usize, exec: u64) -> Option<usize> {
+    let (row, place) = (lane & !15, lane & 15);
+    let amount = usize::from(dpp.control & 15);
+    let from = match dpp.control {
+        pattern @ 0..=0xff => Some(lane & !3 | usize::from(pattern >> (2 * (lane & 3)) & 3)),
+        0x101..=0x10f => (place + amount < 16).then(|| lane + amount),
+        0x111..=0x11f => (place >= amount).then(|| lane - amount),
+        0x121..=0x12f => Some(row | (place + 16 - amount) & 15),
+        0x130 => (lane < 63).then(|| lane + 1),
+        0x134 => Some((lane + 1) & 63),
+        0x138 => (lane > 0).then(|| lane - 1),
+        0x13c => Some((lane + 63) & 63),
+        0x140 => Some(row | (15 - place)),
+        0x141 => Some(lane & !7 | (7 - (lane & 7))),
+        0x142 => (lane >= 16).then(|| row - 1),
+        0x143 => (lane >= 32).then_some(31),
+        0x150..=0x15f => Some(row | amount),
+        _ => None,
+    };
+    from.filter(|from| exec >> from & 1 != 0)
+}
+
+/// Returns the lanes that an instruction writes.
+fn written(wave: &Wave, inst: &Inst) -> u64 {
+    let exec = wave.exec();
+    let Some(Extension::Dpp(dpp)) = inst.extension else { return exec };
+    lanes_of(exec)
+        .filter(|&lane| {
+            let enabled = dpp.rows >> (lane / 16) & 1 != 0 && dpp.banks >> (lane / 4 % 4) & 1 != 0;
+            enabled && (dpp.bound_zero || dpp_source(dpp, lane, exec).is_some())
+        })
+        .fold(0, |mask, lane| mask | 1 << lane)
+}
+
+/// Returns what an SDWA result leaves in a register that held `old`.
+fn sdwa_result(sdwa: Sdwa, old: u32, value: u32) -> u32 {
+    let (shift, bits) = match sdwa.result {
+        byte @ 0..=3 => (u32::from(byte) * 8, 8),
+        word @ 4..=5 => (u32::from(word - 4) * 16, 16),
+        _ => return value,
+    };
+    let mask = ((1u64 << bits) - 1) as u32;
+    let part = (value & mask) << shift;
+    match sdwa.unused {
+        0 => part,
+        1 => {
+            let negative = value >> (bits - 1) & 1 != 0;
+            let above = !0u32.checked_shr(32 - bits - shift).unwrap_or(0);
+            part | if negative { above & !((mask << shift) | ((1 << shift) - 1)) } else { 0 }
+        }
+        _ => old & !(mask << shift) | part,
+    }
+}
+
+/// Writes a result in one lane.
+#[inline(always)]
+fn store_lane<T: Lane>(wave: &mut Wave, inst: &Inst, lane: usize, value: T) {
+    let old = u64::from(wave.row(inst.dst)[lane]);
+    let bits = value.encode(old, inst, wave);
+    let low = match inst.extension {
+        Some(Extension::Sdwa(sdwa)) => sdwa_result(sdwa, old as u32, bits as u32),
+        _ => bits as u32,
+    };
+    wave.write_lane(inst.dst, lane, low);
+    if T::WIDE {
+        wave.write_lane(inst.dst + 1, lane, (bits >> 32) as u32);
+    }
+}
+
+/// Writes the results of the lanes of the mask.
+#[inline(always)]
+fn store<T: Lane>(wave: &mut Wave, inst: &Inst, values: &[T; LANES], mask: u64) {
+    if mask == !0 && inst.extension.is_none() {
+        let mut low = *wave.row(inst.dst);
+        let mut high = [0; LANES];
+        for lane in 0..LANES {
+            let bits = values[lane].encode(u64::from(low[lane]), inst, wave);
+            low[lane] = bits as u32;
+            high[lane] = (bits >> 32) as u32;
+        }
+        wave.write_row(inst.dst, &low, !0);
+        if T::WIDE {
+            wave.write_row(inst.dst + 1, &high, !0);
+        }
+        return;
+    }
+    for lane in lanes_of(mask) {
+        store_lane(wave, inst, lane, values[lane]);
+    }
+}
+
+/// Whether the active lanes are few and the instruction needs no other lanes' values.
+#[inline(always)]
+fn goes_lane_by_lane(wave: &Wave, inst: &Inst) -> bool {
+    inst.extension.is_none() && wave.exec().count_ones() <= FEW
+}
+
+/// Runs an operation of one source.
+#[inline(always)]
+pub fn unary<A: Lane, R: Lane>(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>, f: impl Fn(A) -> R) -> Flow {
+    if goes_lane_by_lane(wave, inst) {
+        for lane in lanes_of(wave.exec()) {
+            let result = f(fetch_lane(wave, inst, 0, lane));
+            store_lane(wave, inst, lane, result);
+        }
+        return Flow::Next;
+    }
+    let mask = written(wave, inst);
+    let mut results = [R::ZERO; LANES];
+    {
+        let a = fetch::<A>(wave, inst, 0);
+        for (lane, result) in results.iter_mut().enumerate() {
+            *result = f(A::decode(a.at(lane), 0, inst, wave));
+        }
+    }
+    store(wave, inst, &results, mask);
+    Flow::Next
+}
+
+/// Runs an operation of two sources.
+#[inline(always)]
+pub fn binary<A: Lane, B: Lane, R: Lane>(
+    wave: &mut Wave,
+    inst: &Inst,
+    _: &mut Env<'_>,
+    f: impl Fn(A, B) -> R,
+) -> Flow {
+    if goes_lane_by_lane(wave, inst) {
+        for lane in lanes_of(wave.exec()) {
+            let result = f(fetch_lane(wave, inst, 0, lane), fetch_lane(wave, inst, 1, lane));
+            store_lane(wave, inst, lane, result);
+        }
+        return Flow::Next;
+    }
+    let mask = written(wave, inst);
+    let mut results = [R::ZERO; LANES];
+    {
+        let (a, b) = (fetch::<A>(wave, inst, 0), fetch::<B>(wave, inst, 1));
+        for (lane, result) in results.iter_mut().enumerate() {
+            *result = f(A::decode(a.at(lane), 0, inst, wave), B::decode(b.at(lane), 1, inst, wave));
+        }
+    }
+    store(wave, inst, &results, mask);
+    Flow::Next
+}
+
+/// Runs an operation of three sources.
+#[inline(always)]
+pub fn ternary<A: Lane, B: Lane, C: Lane, R: Lane>(
+    wave: &mut Wave,
+    inst: &Inst,
+    _: &mut Env<'_>,
+    f: impl Fn(A, B, C) -> R,
+) -> Flow {
+    if goes_lane_by_lane(wave, inst) {
+        for lane in lanes_of(wave.exec()) {
+            let (a, b) = (fetch_lane(wave, inst, 0, lane), fetch_lane(wave, inst, 1, lane));
+            let result = f(a, b, fetch_lane(wave, inst, 2, lane));
+            store_lane(wave, inst, lane, result);
+        }
+        return Flow::Next;
+    }
+    let mask = written(wave, inst);
+    let mut results = [R::ZERO; LANES];
+    {
+        let (a, b) = (fetch::<A>(wave, inst, 0), fetch::<B>(wave, inst, 1));
+        let c = fetch::<C>(wave, inst, 2);
+        for (lane, result) in results.iter_mut().enumerate() {
+            let (a, b) = (A::decode(a.at(lane), 0, inst, wave), B::decode(b.at(lane), 1, inst, wave));
+            *result = f(a, b, C::decode(c.at(lane), 2, inst, wave));
+        }
+    }
+    store(wave, inst, &results, mask);
+    Flow::Next
+}
+
+/// Runs an operation that sees its modifiers and the wave, lane by lane. Sources are decoded as usual.
+#[inline(always)]
+pub fn by_lane<A: Lane, B: Lane, C: Lane, R: Lane>(
+    wave: &mut Wave,
+    inst: &Inst,
+    _: &mut Env<'_>,
+    f: impl Fn(&Wave, &Inst, usize, A, B, C) -> R,
+) -> Flow {
+    let mask = written(wave, inst);
+    let mut results = [R::ZERO; LANES];
+    {
+        let (a, b) = (fetch::<A>(wave, inst, 0), fetch::<B>(wave, inst, 1));
+        let c = fetch::<C>(wave, inst, 2);
+        for lane in lanes_of(mask) {
+            let (a, b) = (A::decode(a.at(lane), 0, inst, wave), B::decode(b.at(lane), 1, inst, wave));
+            results[lane] = f(wave, inst, lane, a, b, C::decode(c.at(lane), 2, inst, wave));
+        }
+    }
+    for lane in lanes_of(mask) {
+        store_lane(wave, inst, lane, results[lane]);
+    }
+    Flow::Next
+}
+
+/// Runs an operation of two sources and a carry. `f` returns the result and the carry out, which go to the vector
+/// and the scalar result. `carry` names the pair of registers with the carries in.
+#[inline(always)]
+pub fn carrying<A: Lane, B: Lane, R: Lane>(
+    wave: &mut Wave,
+    inst: &Inst,
+    _: &mut Env<'_>,
+    carry: fn(&Inst) -> Option<Src>,
+    f: impl Fn(A, B, bool) -> (R, bool),
+) -> Flow {
+    let mask = written(wave, inst);
+    let carries = carry(inst).map_or(0, |src| wave.read_scalar64(src));
+    let mut results = [R::ZERO; LANES];
+    let mut out = 0;
+    {
+        let (a, b) = (fetch::<A>(wave, inst, 0), fetch::<B>(wave, inst, 1));
+        for lane in lanes_of(mask) {
+            let (a, b) = (A::decode(a.at(lane), 0, inst, wave), B::decode(b.at(lane), 1, inst, wave));
+            let (result, carry) = f(a, b, carries >> lane & 1 != 0);
+            results[lane] = result;
+            out |= u64::from(carry) << lane;
+        }
+    }
+    for lane in lanes_of(mask) {
+        store_lane(wave, inst, lane, results[lane]);
+    }
+    wave.set_pair(inst.sdst, out);
+    Flow::Next
+}
+
+/// Runs a comparison: lanes that are not active get 0. `v_cmpx` also writes EXEC.
+#[inline(always)]
+pub fn compare<A: Lane, B: Lane>(
+    wave: &mut Wave,
+    inst: &Inst,
+    _: &mut Env<'_>,
+    writes_exec: bool,
+    f: impl Fn(A, B) -> bool,
+) -> Flow {
+    let mut result = 0;
+    if goes_lane_by_lane(wave, inst) {
+        for lane in lanes_of(wave.exec()) {
+            let holds = f(fetch_lane(wave, inst, 0, lane), fetch_lane(wave, inst, 1, lane));
+            result |= u64::from(holds) << lane;
+        }
+    } else {
+        let (a, b) = (fetch::<A>(wave, inst, 0), fetch::<B>(wave, inst, 1));
+        for lane in 0..LANES {
+            let holds = f(A::decode(a.at(lane), 0, inst, wave), B::decode(b.at(lane), 1, inst, wave));
+            result |= u64::from(holds) << lane;
+        }
+        result &= wave.exec();
+    }
+    wave.set_pair(inst.sdst, result);
+    if writes_exec {
+        wave.set_pair(super::wave::scalar::EXEC, result);
+    }
+    Flow::Next
+}

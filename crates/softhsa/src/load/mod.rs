@@ -1,0 +1,211 @@
+//! Code objects: ELF files of AMD GPUs, versions 4 to 6.
+
+pub mod descriptor;
+mod elf;
+mod loaded;
+mod msgpack;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+pub use descriptor::Descriptor;
+use elf::{Elf, Symbol};
+pub use loaded::Loaded;
+use msgpack::Value;
+
+use crate::memory::PAGE;
+
+/// Why a code object was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused(pub String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the code object was refused: {}", self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+macro_rules! refuse {
+    ($($text:tt)*) => { return Err($crate::load::Refused(format!($($text)*))) };
+}
+use refuse;
+
+/// The most bytes that a code object may take in memory.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// A kernel of a code object.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// The name of its descriptor's symbol, which ends in `.kd`.
+    pub symbol: String,
+    /// Its descriptor.
+    pub descriptor: Descriptor,
+    /// Where its descriptor is, from the start of the image.
+    pub descriptor_offset: u64,
+    /// Where its first instruction is, from the start of the image.
+    pub entry_offset: u64,
+    /// Bytes of kernel arguments, the hidden ones included, by the metadata.
+    pub kernarg_bytes: u32,
+    /// What the kernel arguments' address must be a multiple of.
+    pub kernarg_alignment: u32,
+    /// Whether it needs a stack of a size that is not known.
+    pub dynamic_stack: bool,
+}
+
+/// A variable of a code object.
+#[derive(Clone, Debug)]
+pub struct Variable {
+    /// Where it is, from the start of the image.
+    pub offset: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+/// A code object, read and checked.
+#[derive(Debug)]
+pub struct CodeObject {
+    /// The kernels by the names of their symbols.
+    pub kernels: BTreeMap<String, Kernel>,
+    /// The variables by name.
+    pub variables: BTreeMap<String, Variable>,
+    /// The contents of its memory before relocation.
+    pub image: Vec<u8>,
+    /// Parts of the image that hold code: first byte and number of bytes.
+    pub code: Vec<(u64, u64)>,
+    relocations: Vec<elf::Relocation>,
+    /// The address that the image's first byte has in the file.
+    first: u64,
+}
+
+impl CodeObject {
+    /// Reads a code object.
+    ///
+    /// # Errors
+    ///
+    /// The file is no code object for gfx942, or what it says of itself cannot be true.
+    pub fn read(file: &[u8]) -> Result<CodeObject, Refused> {
+        let elf = Elf::read(file)?;
+        let (first, image) = image(&elf)?;
+        let code = code_ranges(&elf, first);
+        let metadata = elf.metadata()?;
+        let mut object = CodeObject {
+            kernels: BTreeMap::new(),
+            variables: BTreeMap::new(),
+            image,
+            code,
+            relocations: elf.relocations()?,
+            first,
+        };
+        for symbol in elf.symbols()? {
+            object.add_symbol(&symbol, metadata.as_ref())?;
+        }
+        Ok(object)
+    }
+
+    fn add_symbol(&mut self, symbol: &Symbol<'_>, metadata: Option<&Value<'_>>) -> Result<(), Refused> {
+        if !symbol.is_global_object() {
+            return Ok(());
+        }
+        let name = symbol.name;
+        let Some(offset) = self.offset_of(symbol.address, symbol.bytes) else {
+            refuse!("the symbol {name} lies outside of the loaded segments");
+        };
+        if name.ends_with(".kd") {
+            let kernel = self.kernel(name, offset, symbol.bytes, metadata)?;
+            self.kernels.insert(name.to_owned(), kernel);
+        } else {
+            self.variables.insert(name.to_owned(), Variable { offset, bytes: symbol.bytes });
+        }
+        Ok(())
+    }
+
+    fn offset_of(&self, address: u64, bytes: u64) -> Option<u64> {
+        let offset = address.checked_sub(self.first)?;
+        (offset.checked_add(bytes)? <= self.image.len() as u64).then_some(offset)
+    }
+
+    fn kernel(
+        &self,
+        name: &str,
+        offset: u64,
+        bytes: u64,
+        metadata: Option<&Value<'_>>,
+    ) -> Result<Kernel, Refused> {
+        let raw = self.image[offset as usize..].first_chunk().filter(|_| bytes == Descriptor::BYTES as u64);
+        let Some(raw) = raw else {
+            refuse!("the kernel descriptor {name} has {bytes} bytes instead of {}", Descriptor::BYTES);
+        };
+        let descriptor = Descriptor::read(raw).map_err(|why| Refused(format!("{name}: {why}")))?;
+        let entry_offset = offset.checked_add_signed(descriptor.entry_offset);
+        let in_code =
+            |entry: u64| self.code.iter().any(|&(start, length)| entry >= start && entry - start < length);
+        let Some(entry_offset) = entry_offset.filter(|&entry| entry % 4 == 0 && in_code(entry)) else {
+            refuse!("the entry of the kernel {name} is not in its code");
+        };
+        let entries = metadata.and_then(|metadata| metadata.get("amdhsa.kernels"));
+        let described = entries.and_then(|entries| entries.items().find(|k| k.text(".symbol") == Some(name)));
+        let number = |key: &str| described.and_then(|kernel| kernel.number(key));
+        let kernarg_bytes = number(".kernarg_segment_size").unwrap_or(u64::from(descriptor.kernarg_bytes));
+        if kernarg_bytes > 1 << 20 {
+            refuse!("the kernel {name} has {kernarg_bytes} bytes of arguments");
+        }
+        let alignment = number(".kernarg_segment_align").unwrap_or(16);
+        if !alignment.is_power_of_two() || alignment > PAGE as u64 {
+            refuse!("the arguments of the kernel {name} have an alignment of {alignment}");
+        }
+        Ok(Kernel {
+            symbol: name.to_owned(),
+            dynamic_stack: descriptor.dynamic_stack,
+            descriptor,
+            descriptor_offset: offset,
+            entry_offset,
+            kernarg_bytes: kernarg_bytes as u32,
+            kernarg_alignment: alignment as u32,
+        })
+    }
+
+    /// Changes the image for the address that it is loaded at.
+    ///
+    /// # Errors
+    ///
+    /// A relocation is of an unknown type or outside of the image.
+    pub fn relocate(&mut self, address: u64) -> Result<(), Refused> {
+        let delta = address.wrapping_sub(self.first);
+        for relocation in &self.relocations {
+            let (bytes, value) = relocation.value(delta)?;
+            let place =
+                relocation.address.checked_sub(self.first).and_then(|place| usize::try_from(place).ok());
+            let target = place.and_then(|place| self.image.get_mut(place..place.checked_add(bytes)?));
+            match target {
+                Some(target) => target.copy_from_slice(&value.to_le_bytes()[..bytes]),
+                None => refuse!("a relocation at {:#x} is outside of the image", relocation.address),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts the segments together. Returns the address of the first byte, which is a multiple of a page, and the bytes.
+fn image(elf: &Elf<'_>) -> Result<(u64, Vec<u8>), Refused> {
+    let segments = elf.loads();
+    let first = segments.iter().map(|segment| segment.address).min();
+    let last = segments.iter().map(|segment| segment.address.saturating_add(segment.memory_bytes)).max();
+    let (Some(first), Some(last)) = (first, last) else { refuse!("it has no segments to load") };
+    let first = first / PAGE as u64 * PAGE as u64;
+    if last - first > MOST_BYTES {
+        refuse!("its segments take {} bytes of memory", last - first);
+    }
+    let mut image = vec![0; (last - first) as usize];
+    for segment in segments {
+        let start = (segment.address - first) as usize;
+        image[start..start + segment.contents.len()].copy_from_slice(segment.contents);
+    }
+    Ok((first, image))
+}
+
+fn code_ranges(elf: &Elf<'_>, first: u64) -> Vec<(u64, u64)> {
+    let executable = elf.loads().iter().filter(|segment| segment.executable);
+    executable.map(|segment| (segment.address - first, segment.memory_bytes)).collect()
+}
