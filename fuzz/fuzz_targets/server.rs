@@ -2,20 +2,24 @@
 //! every method are answered, garbage in other slots disturbs nobody, and the server ends.
 #![no_main]
 
-use hostcall::server::{Handler, Mode, Server};
+use hostcall::server::{Handler, LaunchRecord, Server};
 use hostcall::services::Builtins;
-use hostcall_abi::layout::{Layout, Sizes, SlotStateWords};
-use hostcall_abi::service::{Method, Reply, Request, Service, number};
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::layout::{Layout, Sizes, SlotStateWords, area_share};
+use hostcall_abi::service::{Method, number};
+use hostcall_service::{Reply, Request, Service};
 use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::word::{Doorbell, Kind, LAP, Line, PostHead, RequestTag, check_of};
+use hostcall_abi::word::{Doorbell, Kind, LAP, Line, Owner, PostHead, RequestTag, check_of};
 use hostcall_channel::device::{Slot, SlotState};
-use hostcall_channel::{Region, SharedMemory};
+use hostcall_channel::SharedMemory;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-const LAYOUT: Layout = Layout { slots: 8, lanes: 4, ring_entries: 64, bulk_bytes: 512 };
+const LAYOUT: Layout = Layout { extra_slots: 2, large_areas: 2, ..Layout::small(8, 4, 64, 512) };
+/// All slots.
+const SLOTS: u32 = LAYOUT.home_slots + LAYOUT.extra_slots;
 /// The slot that stays well used.
 const GOOD: u32 = 7;
 /// A call that has no answer by then will get none.
@@ -62,10 +66,13 @@ struct Run {
     memory: Arc<SharedMemory>,
     server: Server,
     methods: Vec<Method>,
-    /// Those of the launch.
-    sizes: Sizes,
-    states: [UnsafeCell<SlotStateWords>; LAYOUT.slots as usize],
-    hostile: [bool; LAYOUT.slots as usize],
+    launch: LaunchId,
+    /// The good slot's launch: garbage ends the launch that wrote it.
+    good: LaunchId,
+    states: [UnsafeCell<SlotStateWords>; SLOTS as usize],
+    /// Whose a slot's calls are, once a wave has it.
+    owners: [Option<LaunchId>; SLOTS as usize],
+    hostile: [bool; SLOTS as usize],
 }
 
 impl Run {
@@ -81,51 +88,55 @@ impl Run {
             .heap(hostcall::services::ProcessMemory, 1 << 20)
             .build()
             .expect("the folder is there");
-        let mut builder = Server::builder(memory.clone()).message_limit(1 << 16).on_broken(|_, _| ());
+        let mut builder = Server::builder(memory.clone()).message_limit(1 << 16);
         let mut methods = Vec::new();
         for handler in builtins.services() {
             methods.extend_from_slice(handler.methods());
             builder = builder.handler(handler);
         }
-        let increment = Handler::Sync(Arc::new(Increment), Mode::Inline);
+        let increment = Handler::inline(Increment);
         methods.extend_from_slice(increment.methods());
         let server = builder.handler(increment).start().expect("threads start");
-        server.attach(0..LAYOUT.slots, 1);
-        let (states, hostile) = Default::default();
-        Self { memory, server, methods, sizes: LAYOUT.into(), states, hostile }
+        let [launch, good] = [0, 1].map(|_| server.begin(LaunchRecord::default()).expect("the first launches"));
+        let (states, owners, hostile) = Default::default();
+        Self { memory, server, methods, launch, good, states, owners, hostile }
     }
 
     fn slot(&self, slot: u32) -> Slot<'_> {
         let state = self.states[slot as usize].get() as *const SlotState;
         // SAFETY: REGION: the memory's own places. SLOT-OWNER: this thread alone uses the slots, each with its own
         // state; both state types have one layout.
-        unsafe { Slot::new(Region::from_address(self.memory.address(), &self.sizes), slot, &*state) }
+        unsafe { Slot::new(self.memory.region().words(), self.memory.region().sizes().slot(slot), &*state) }
     }
 
     fn step(&mut self, input: &mut Input<'_>) {
         let action = input.byte();
-        let slot = u32::from(action >> 4) % GOOD;
+        // The slot that stays well used is not among them.
+        let slot = [0, 1, 2, 3, 4, 5, 6, 8, 9][usize::from(action >> 4) % 9];
         match action & 15 {
             0..8 => self.call(slot, input),
             8..10 => self.post(slot, input),
-            10 => _ = self.server.flush(slot..slot + 1),
-            11 => self.reset(),
+            10 => self.server.flush(),
+            11 => self.reset(slot),
             12 => self.increment(),
-            13 => self.end(input),
+            13 => self.end(),
             _ => self.scribble(slot, input),
         }
     }
 
     fn scribble(&mut self, slot: u32, input: &mut Input<'_>) {
         self.hostile[slot as usize] = true;
+        // What an extra slot has no words for is a home slot's.
+        self.hostile[(slot % LAYOUT.home_slots) as usize] = true;
         let places = LAYOUT.places();
         let (kind, word) = (input.byte(), input.word() as u32);
         let at = match kind {
             0..0x80 => places.doorbell(slot),
-            0x80..0xa0 => places.post_bell(slot),
-            0xa0..0xb0 => places.ring_tail(slot),
-            0xb0..0xc0 => places.ring(slot) + word % (2 * LAYOUT.ring_entries),
-            0xc0..0xd0 => places.bulk(slot) + word % (LAYOUT.bulk_bytes / 8),
+            0x80..0xa0 => places.post_bell(slot % LAYOUT.home_slots),
+            0xa0..0xb0 => places.ring_tail(slot % LAYOUT.home_slots),
+            0xb0..0xc0 => Sizes::from(LAYOUT).ring(slot % LAYOUT.home_slots) + word % 128,
+            0xc0..0xc8 => places.area(slot) + word % (LAYOUT.area_bytes / 8),
+            0xc8..0xd0 => places.owner(slot) + word % 2,
             0xd0..0xf0 => places.request(slot) + word % 4 * places.plane + (word >> 8) % (2 * LAYOUT.lanes),
             _ => places.reply(slot) + word % 4 * places.plane + (word >> 8) % (2 * LAYOUT.lanes),
         };
@@ -137,7 +148,7 @@ impl Run {
         };
     }
 
-    fn call(&self, slot: u32, input: &mut Input<'_>) {
+    fn call(&mut self, slot: u32, input: &mut Input<'_>) {
         let lanes = 1 + input.byte() % LAYOUT.lanes as u8;
         let method = self.methods[usize::from(input.byte()) % self.methods.len()];
         let shape = input.byte();
@@ -149,7 +160,7 @@ impl Run {
             result_words: shape >> 3 & 7,
             check: check_of(method.schema),
             kind: [Kind::Words, Kind::Bytes, Kind::BytesMore, Kind::BytesFetch][usize::from(shape >> 6)],
-            after_posts: self.slot(slot).has_untold_posts(self.slot(slot).glance()),
+            after_posts: slot < LAYOUT.home_slots && self.slot(slot).has_untold_posts(self.slot(slot).glance()),
             lines: true,
         };
         let words = std::array::from_fn(|i| if i < usize::from(shape & 7) { input.word() } else { 0 });
@@ -158,13 +169,19 @@ impl Run {
     }
 
     /// Makes a call; its answer, if the slot is well used.
-    fn exchange(&self, slot: u32, bell: &Doorbell, words: [u64; 7], bytes: &[u8]) -> Option<Line> {
+    fn exchange(&mut self, slot: u32, bell: &Doorbell, words: [u64; 7], bytes: &[u8]) -> Option<Line> {
+        let launch = if slot == GOOD { self.good } else { self.launch };
+        if self.owners[slot as usize] != Some(launch) {
+            self.owners[slot as usize] = Some(launch);
+            let home = (slot >= LAYOUT.home_slots).then_some(0);
+            self.slot(slot).publish_owner(Owner { launch, home, wave: 0, workgroup: 1 });
+        }
         let device = self.slot(slot);
         let ranks = 0..u32::from(bell.lanes);
         let laps: Vec<_> = ranks.clone().map(|rank| device.laps(device.glance(), bell, rank)).collect();
         if bell.kind != Kind::Words {
             for rank in ranks.clone() {
-                device.write_bulk(rank as usize * LAYOUT.bulk_share(bell.lanes.into()), bytes);
+                device.write_bulk(rank as usize * area_share(LAYOUT.area_bytes, bell.lanes.into()), bytes);
             }
             device.publish_bulk();
         }
@@ -198,7 +215,7 @@ impl Run {
         let count = input.byte() % 6;
         let words = std::array::from_fn(|i| if i < usize::from(count) { input.word() } else { 0 });
         let head = PostHead { service: method.number, lane: 0, words: count, extra: check_of(method.schema) };
-        if self.hostile[slot as usize] {
+        if self.hostile[slot as usize] || slot >= LAYOUT.home_slots {
             return;
         }
         let (slot, entries) = (self.slot(slot), PostHead::entries_for(count.into()) as u32);
@@ -209,29 +226,21 @@ impl Run {
         }
     }
 
-    /// The launch ends in disorder; another gets the slots.
-    fn reset(&mut self) {
-        self.detach(false);
-        self.server.attach(0..LAYOUT.slots, 2);
+    /// The slot's wave is killed; another may have the slot.
+    fn reset(&mut self, slot: u32) {
+        self.server.reset(&[slot]);
+        self.states[slot as usize] = Default::default();
+        (self.owners[slot as usize], self.hostile[slot as usize]) = (None, false);
     }
 
-    fn detach(&mut self, in_order: bool) {
-        if !self.server.detach(0..LAYOUT.slots, in_order) {
-            self.states = Default::default();
-            self.hostile = Default::default();
-        }
+    /// The launch ends; waves of another one have the slots.
+    fn end(&mut self) {
+        self.server.flush();
+        self.server.end(self.launch);
+        self.launch = self.server.begin(LaunchRecord::default()).expect("one launch runs");
     }
 
-    /// The launch ends in order, if it has left nothing behind; another gets the slots, with rings of other sizes.
-    fn end(&mut self, input: &mut Input<'_>) {
-        let is_quiet = self.server.flush(0..LAYOUT.slots);
-        self.detach(is_quiet);
-        self.sizes.layout.ring_entries = LAYOUT.ring_entries >> (input.byte() % 3);
-        self.server.resize_rings(0..LAYOUT.slots, self.sizes.layout.ring_entries);
-        self.server.attach(0..LAYOUT.slots, 3);
-    }
-
-    fn increment(&self) {
+    fn increment(&mut self) {
         let bell = Doorbell {
             service: number::USER,
             lanes: 1,

@@ -6,6 +6,7 @@
 //! [`ENTRY_DONE`] or, when the kernel panicked (the message has then been sent), [`ENTRY_PANICKED`].
 
 use crate::launch::LaunchParams;
+use crate::layout::WaveRecordWords;
 use core::ffi::c_void;
 use core::sync::atomic::AtomicBool;
 
@@ -25,12 +26,14 @@ pub struct CpuLane {
     pub workgroup: [u32; 3],
     /// Position of the lane in its workgroup.
     pub position: [u32; 3],
-    /// The channel's slot that this wave has.
-    pub slot: u32,
+    /// The home slot that the wave claims when it needs one: no other wave that runs claims it.
+    pub proposed_slot: u32,
     /// Lanes that the wave started with (the last wave of a workgroup may be partial).
     pub wave_lanes: u32,
     /// The launch's parameters; valid for the life of the lane.
     pub launch: *const LaunchParams,
+    /// What the wave's lanes share, which began as [`WaveRecordWords::BEGIN`]; valid for the life of the lane.
+    pub record: *mut WaveRecordWords,
     /// The workgroup's memory: `workgroup_memory_bytes` of the launch, zeroed, 64-byte aligned, valid for the
     /// life of the workgroup.
     pub workgroup_memory: *mut u8,
@@ -40,10 +43,18 @@ pub struct CpuLane {
     pub operations: *const CpuOperations,
     /// The executor's own.
     pub executor: *mut c_void,
+    /// Says whether the calling thread unwinds, by the language runtime that the kernel is linked with. The kernel's
+    /// side writes it before anything of the kernel runs, as its one write to the lane; `None` says that kernels do
+    /// not unwind. It is called at any time while the lane runs, also in a signal handler on the lane's thread.
+    pub unwinding: Option<extern "C" fn() -> bool>,
 }
 
 /// What a lane asks of the executor. Each function takes the lane that runs on the calling stack. While it
 /// runs, other lanes of the same thread run; others of its wave may run at any time.
+///
+/// A lane that unwinds keeps its thread, because the language runtime counts panics by thread. Its operations
+/// return without waiting for other lanes: `converge` returns the lane's own bit, `exchange` gives its own value,
+/// `barrier` and `pause` return at once. `wait` and `sleep_until` wait on the lane's thread.
 #[repr(C)]
 pub struct CpuOperations {
     /// Waits for the lanes of the wave that come to the same `site`, until no other lane of the wave can run
@@ -68,6 +79,11 @@ pub struct CpuOperations {
     pub notify: unsafe extern "C" fn(lane: *mut CpuLane),
     /// Nanoseconds of the device's clock since some fixed point.
     pub clock_ns: unsafe extern "C" fn(lane: *mut CpuLane) -> u64,
+    /// Returns once the device's clock has reached `deadline_ns`, or the launch is cancelled.
+    pub sleep_until: unsafe extern "C" fn(lane: *mut CpuLane, deadline_ns: u64),
+    /// Ends the lane where it is, as [`ENTRY_EXITED`] does, without unwinding: what it owns leaks. For a lane that
+    /// shall end while it unwinds.
+    pub end: unsafe extern "C" fn(lane: *mut CpuLane) -> !,
 }
 
 /// A kernel's entry: `arguments` points to its argument block.

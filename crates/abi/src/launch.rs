@@ -1,54 +1,154 @@
 //! What the host passes to every kernel besides the kernel's own arguments.
 
-use crate::layout::{SLOT_STATE_BYTES, Sizes};
+use crate::layout::{LAUNCHES, Layout, Places, Sizes, WAVE_RECORD_BYTES};
 
-/// First kernel argument of every hostcall kernel, by value. Addresses are the device's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A launch, as both sides name it: an index into the host's table of launches, and a generation that tells the
+/// launches apart which have had the index. [`LaunchId::NONE`] is no launch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct LaunchId(u32);
+
+impl LaunchId {
+    /// No launch has this id.
+    pub const NONE: Self = Self(0);
+
+    /// Bits of the index.
+    pub const INDEX_BITS: u32 = LAUNCHES.ilog2();
+
+    /// The last generation; the first is 1, so that no launch's id is 0.
+    pub const LAST_GENERATION: u32 = (1 << (32 - Self::INDEX_BITS)) - 1;
+
+    /// The id of the launch with this index (less than [`LAUNCHES`]) and generation (1 to
+    /// [`LaunchId::LAST_GENERATION`]).
+    #[inline(always)]
+    pub const fn new(index: u32, generation: u32) -> Self {
+        Self(index & (LAUNCHES - 1) | generation << Self::INDEX_BITS)
+    }
+
+    /// The id with these bits, of a launch or of none.
+    #[inline(always)]
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
+    /// The id's bits.
+    #[inline(always)]
+    pub const fn to_bits(self) -> u32 {
+        self.0
+    }
+
+    /// Index in the host's table, less than [`LAUNCHES`].
+    #[inline(always)]
+    pub const fn index(self) -> u32 {
+        self.0 & (LAUNCHES - 1)
+    }
+
+    /// Which of the launches that have had the index; 0 for [`LaunchId::NONE`].
+    #[inline(always)]
+    pub const fn generation(self) -> u32 {
+        self.0 >> Self::INDEX_BITS
+    }
+}
+
+/// `17.3` is the third launch with index 17.
+impl core::fmt::Display for LaunchId {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}.{}", self.index(), self.generation())
+    }
+}
+
+/// First kernel argument of every hostcall kernel, by value. Addresses are the device's. Each wave keeps the first
+/// [`LAUNCH_PARAMS_KEPT`] bytes in its record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(16))]
 pub struct LaunchParams {
-    /// [`crate::ABI_VERSION`].
-    pub abi_version: u32,
-    /// Tells servers apart: what a static remembers of one channel does not hold for another. Never 0.
-    pub epoch: u32,
-    /// Number of the launch, unique for the channel, from 1.
-    pub launch: u64,
-    /// The channel's shared memory ([`Layout::words`](crate::layout::Layout::words) words); 0 when the launch has no channel.
-    pub region: u64,
-    /// Array of [`crate::layout::SlotStateWords`], one a slot, in memory of the device.
-    pub states: u64,
-    /// The channel's sizes.
-    pub sizes: Sizes,
-    /// Slot of the first wave; wave `w` of the launch has slot `slot_base + w`.
-    pub slot_base: u32,
-    /// Waves that can be resident: slots that the launch has.
-    pub slot_count: u32,
-    /// First slot of the pool.
-    pub pool_base: u32,
-    /// Slots in the pool; the same for every launch of the channel.
-    pub pool_count: u32,
+    /// The channel's [`ChannelParams`], in memory of the device.
+    pub channel: u64,
+    /// Place of the launch in its stream, counted up by the host.
+    pub sequence: u64,
+    /// A `u64` in memory of the device, one a stream: kernels whose `sequence` is this or more return when they begin.
+    pub stop_at: u64,
+    /// A `u64` in the host's memory, one a stream: the first post of a wave stores its launch's `sequence` there.
+    pub last_post: u64,
+    /// The launch.
+    pub launch: LaunchId,
     /// Bytes of workgroup memory that the kernel may use.
     pub workgroup_memory_bytes: u32,
-    /// Lanes of a workgroup in x, y and z.
-    pub workgroup_size: [u32; 3],
-    /// Workgroups in x, y and z. The physical grid may be smaller: each workgroup then does several.
+    /// Workgroups in x, y and z. The hardware's grid has one dimension, x fastest.
     pub workgroups: [u32; 3],
-    /// Bitmap in memory of the device: the slots of the pool for calls that are waited for later.
-    pub pool_bitmap: u64,
-    /// AMD: memory of the device for workgroup memory, `workgroup_memory_bytes` a physical workgroup. Else 0.
+    /// Lanes of a workgroup in x, y and z. The hardware's workgroup has one dimension too.
+    pub workgroup_size: [u32; 3],
+    /// AMD: memory of the device for the workgroups of the grid: for each of them `workgroup_memory_bytes` (rounded up
+    /// to 64) and then the records of its waves. Else 0.
     pub workgroup_memory: u64,
     /// Pads to a multiple of 16 bytes.
     pub reserved: u64,
 }
 
 /// Bytes of [`LaunchParams`].
-pub const LAUNCH_PARAMS_BYTES: usize = 160;
+pub const LAUNCH_PARAMS_BYTES: usize = 80;
+
+/// Bytes of [`LaunchParams`] that a wave's record keeps on NVIDIA: all but AMD's part.
+pub const LAUNCH_PARAMS_KEPT: usize = 64;
 
 const _: () = assert!(size_of::<LaunchParams>() == LAUNCH_PARAMS_BYTES);
+const _: () = assert!(core::mem::offset_of!(LaunchParams, workgroup_memory) == LAUNCH_PARAMS_KEPT);
 
-/// Bytes that the device crate keeps at the start of a workgroup's shared memory on NVIDIA: the launch's parameters
-/// and, of each wave, what the device remembers of its slot.
+/// What kernels have to know of the channel: the same for all of its launches, in memory of the device. A wave reads it
+/// when it claims a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(16))]
+pub struct ChannelParams {
+    /// [`crate::ABI_VERSION`].
+    pub abi_version: u32,
+    /// Unique for each device that this process opens: what a static of a kernel remembers of one channel (ids of formats)
+    /// does not hold for another. Never 0.
+    pub epoch: u32,
+    /// The channel's shared memory, [`Layout::words`] words.
+    pub region: u64,
+    /// [`crate::layout::SlotStateWords`] of all slots, home slots first, in memory of the device.
+    pub states: u64,
+    /// A `u64` for each home slot, in memory of the device: 0 while no wave has the slot, else 1.
+    pub claims: u64,
+    /// Bitmap of the extra slots that are taken, in `u64`s, in memory of the device.
+    pub extras: u64,
+    /// Bitmap of the large areas that are taken, in `u64`s, in memory of the device.
+    pub areas: u64,
+    /// The channel's sizes.
+    pub sizes: Sizes,
+}
+
+/// Bytes of [`ChannelParams`].
+pub const CHANNEL_PARAMS_BYTES: usize = size_of::<ChannelParams>();
+
+const _: () = assert!(CHANNEL_PARAMS_BYTES.is_multiple_of(16));
+const _: () = assert!(size_of::<Sizes>() == size_of::<Layout>() + size_of::<Places>());
+
+impl ChannelParams {
+    /// The parameters as they lie in memory of a device: little-endian, without padding.
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+    pub fn to_bytes(&self) -> [u8; CHANNEL_PARAMS_BYTES] {
+        let Self { abi_version, epoch, region, states, claims, extras, areas, sizes } = *self;
+        let Sizes { layout, places } = sizes;
+        let mut bytes = [0; CHANNEL_PARAMS_BYTES];
+        let mut words = bytes.as_chunks_mut::<4>().0.iter_mut();
+        let mut put = |word: u32| *words.next().expect("as many words as fields") = word.to_le_bytes();
+        [abi_version, epoch].into_iter().for_each(&mut put);
+        for word in [region, states, claims, extras, areas] {
+            put(word as u32);
+            put((word >> 32) as u32);
+        }
+        layout.to_words().into_iter().chain(places.to_words()).for_each(&mut put);
+        bytes
+    }
+}
+
+/// Bytes of a wave's record on NVIDIA, with the launch's parameters.
+pub const SHARED_RECORD_BYTES: usize = WAVE_RECORD_BYTES + LAUNCH_PARAMS_KEPT;
+
+/// Bytes that the device crate keeps at the start of a workgroup's shared memory on NVIDIA: a record for each wave.
 pub const fn shared_bytes(waves: u32) -> u32 {
-    (LAUNCH_PARAMS_BYTES.next_multiple_of(64) + waves as usize * SLOT_STATE_BYTES) as u32
+    (waves as usize * SHARED_RECORD_BYTES).next_multiple_of(64) as u32
 }
 
 /// A slice argument as it lies in the argument block.
@@ -61,7 +161,7 @@ pub struct RawSlice {
     pub len: u64,
 }
 
-/// What an image says of one kernel: the words of the exported static `hostcall_kernel_info_<name>`.
+/// What an image says of one kernel: the words of an exported static, whose symbol [`kernel_name`] describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct KernelInfo {
@@ -81,13 +181,67 @@ pub struct KernelInfo {
     pub workgroup_memory_bytes: u64,
     /// Most lanes that a workgroup may have; 0 for as many as devices take.
     pub max_lanes: u64,
+    /// Hash of the kernel's path, `crate::module::name`: it tells kernels of the same name apart.
+    pub path: u64,
 }
 
 /// Name of the kernel that a program's `#[main]` makes.
 pub const MAIN_KERNEL: &str = "main";
 
-/// Prefix of a kernel's exported symbol; its name follows.
+/// Prefix of the symbol of a kernel's entry. The rest of the symbol is that of the kernel's [`KernelInfo`].
 pub const KERNEL_SYMBOL_PREFIX: &str = "hostcall_kernel_";
 
-/// Prefix of the exported [`KernelInfo`]; the kernel's name follows.
+/// Prefix of the symbol of a kernel's [`KernelInfo`]. [`kernel_name`] describes the rest.
 pub const KERNEL_INFO_SYMBOL_PREFIX: &str = "hostcall_kernel_info_";
+
+/// Hexadecimal digits at the end of a kernel's symbols.
+const SUFFIX_DIGITS: usize = 8;
+
+/// Returns the name of the kernel to whose info this symbol belongs, or `None` when it belongs to none.
+///
+/// A kernel's two symbols end alike: `hostcall_kernel_<name>__<digits>` is its entry and
+/// `hostcall_kernel_info_<name>__<digits>` its [`KernelInfo`]. The eight lower-case hexadecimal digits differ for
+/// kernels of the same name in different modules and crates, so that such kernels can be linked into one image.
+/// They say nothing else: a kernel's place in its program is [`KernelInfo::path`].
+pub fn kernel_name(info_symbol: &str) -> Option<&str> {
+    let (name, digits) = info_symbol.strip_prefix(KERNEL_INFO_SYMBOL_PREFIX)?.rsplit_once("__")?;
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    (!name.is_empty() && digits.len() == SUFFIX_DIGITS && digits.bytes().all(is_digit)).then_some(name)
+}
+
+/// Returns [`KernelInfo::path`] of the kernel with this path, such as `shop::stock::count`.
+pub const fn kernel_path(path: &str) -> u64 {
+    crate::schema::of(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launch_ids_keep_index_and_generation() {
+        for (index, generation) in [(0, 1), (LAUNCHES - 1, LaunchId::LAST_GENERATION), (77, 300)] {
+            let id = LaunchId::new(index, generation);
+            assert_eq!((id.index(), id.generation()), (index, generation));
+            assert_eq!(LaunchId::from_bits(id.to_bits()), id);
+            assert_ne!(id, LaunchId::NONE);
+        }
+    }
+
+    #[test]
+    fn names_are_read_from_symbols() {
+        assert_eq!(kernel_name("hostcall_kernel_info_add__0123abcd"), Some("add"));
+        assert_eq!(kernel_name("hostcall_kernel_info_a__b__0123abcd"), Some("a__b"));
+        assert_eq!(kernel_name("hostcall_kernel_info_main__ffffffff"), Some("main"));
+        for none in [
+            "hostcall_kernel_add__0123abcd",
+            "hostcall_kernel_info_add",
+            "hostcall_kernel_info_add__0123abc",
+            "hostcall_kernel_info_add__0123ABCD",
+            "hostcall_kernel_info___0123abcd",
+            "x_hostcall_kernel_info_add__0123abcd",
+        ] {
+            assert_eq!(kernel_name(none), None, "{none}");
+        }
+    }
+}

@@ -4,16 +4,21 @@
 //! |---|---|---|
 //! | 0 | [`header`]: magic, version, sizes | host, before the first launch |
 //! | 8 | stop word, count of sleeping consumers | host |
-//! | 16 | cancel table, [`CANCEL_WORDS`] launch numbers | host |
-//! | 64 | doorbells, one a slot, in lines of [`LINE_WORDS`] | device |
-//! | after them | post bells, the same: ring entries reserved when the slot's wave told last | device |
-//! | after them | tails of the post rings | host |
+//! | 16 | hints of first calls | device |
+//! | 64 | cancelled launches, a bit for each index of the table of launches | host |
+//! | 2112 | doorbells, one a slot, in lines of [`LINE_WORDS`] | device |
+//! | after them | post bells, one word a home slot: the ring position that the wave announced last | device |
+//! | after them | tails of the post rings, one word a home slot | host |
+//! | after them | owner pairs, one a slot: whose the slot's calls are, see [`crate::word::Owner`] | device |
 //! | after them | reply pairs: four planes, each with the slots' pairs one after the other, see [`Spread`] | host |
 //! | after them | request pairs, the same | device |
-//! | after them | bulk areas | whoever holds the slot |
-//! | after them | post rings | device |
+//! | after them | byte areas, one a slot | whoever holds the slot |
+//! | after them | large byte areas | whoever holds the area |
+//! | after them | post rings of the home slots | device |
 //!
 //! What belongs to one slot lies apart, by kind: a host that looks after thousands of slots touches few pages.
+//!
+//! *Home slots* are claimed by waves for as long as they run, *extra slots* (numbered after the home slots) for one call.
 
 /// Words of a 64-byte cache line.
 pub const LINE_WORDS: usize = 8;
@@ -21,8 +26,14 @@ pub const LINE_WORDS: usize = 8;
 /// First word of every region: "hostcall" in little-endian ASCII.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"hostcall");
 
-/// Words of the cancel table.
-pub const CANCEL_WORDS: usize = 48;
+/// Most launches that have begun and not ended, on one device.
+pub const LAUNCHES: u32 = 1 << 17;
+
+/// Words of the bitmap of cancelled launches.
+pub const CANCEL_WORDS: usize = LAUNCHES as usize / 64;
+
+/// Words for hints of first calls.
+pub const FIRST_CALL_WORDS: usize = 32;
 
 /// Word offsets of the header's fields.
 pub mod header {
@@ -30,39 +41,116 @@ pub mod header {
     pub const MAGIC: usize = 0;
     /// ABI version.
     pub const VERSION: usize = 1;
-    /// Slots, and lanes a wave above bit 32.
-    pub const SLOTS_AND_LANES: usize = 2;
-    /// Entries of a post ring, and bytes of a bulk area above bit 32.
-    pub const RING_AND_BULK: usize = 3;
+    /// Home slots, and extra slots above bit 32.
+    pub const SLOTS: usize = 2;
+    /// Lanes a wave, and bytes of a byte area above bit 32.
+    pub const LANES_AND_AREA: usize = 3;
     /// Words of the region.
     pub const WORDS: usize = 4;
     /// Not zero once the host serves no more: waiting lanes give up.
     pub const STOP: usize = 8;
     /// Consumers that sleep: a device in this process wakes them when it rings.
     pub const ASLEEP: usize = 9;
-    /// The cancel table: launch number `n` is cancelled when word `n % CANCEL_WORDS` of it is `n`.
-    pub const CANCEL: usize = 16;
+    /// [`super::FIRST_CALL_WORDS`] words, in which waves that make their first call leave where their doorbell is, with the
+    /// owner pair's parity as lowest bit: a hint, since several waves may use one word.
+    pub const FIRST_CALLS: usize = 16;
+    /// The bitmap of cancelled launches: bit `i` is the launch with index `i`.
+    pub const CANCEL: usize = 64;
 }
 
-const DOORBELLS_AT: usize = 64;
+const DOORBELLS_AT: usize = header::CANCEL + CANCEL_WORDS;
 
-/// Entries of all rings of a launch, 16 MiB: what a server's processor keeps in its cache of all that devices write
-/// (measured, see docs/measurements.md). Beyond that, posts go to memory and back.
-const CACHED_ENTRIES: u32 = 1 << 20;
+/// When a post is announced, and how long the host goes on looking for posts that are not.
+///
+/// A GPU's wave rings its post bell with the first post in each period of the device's clock, and when it waits or ends.
+/// The host goes on looking at a ring for longer than that after it saw the bell change or took a post there.
+pub mod post_bell {
+    /// Period of the device's global clock in which a wave rings at most once, in ns: a power of two.
+    pub const PERIOD_NS: u64 = 1 << 13;
+
+    /// How long the host looks at a ring at least after it saw the bell change or took a post there, in ns.
+    pub const HOST_LOOKS_NS: u64 = 50_000;
+
+    // A post that is not announced was made within one period after the bell. The rest is for the way over the link, for
+    // clocks that go differently, and for a global clock that ticks only every microsecond.
+    const _: () = assert!(HOST_LOOKS_NS >= 4 * PERIOD_NS);
+    const _: () = assert!(PERIOD_NS.is_power_of_two());
+}
+
+/// Home slots that differ in nothing but the ring's length: hardware numbers the waves of a multiprocessor from 0, so that
+/// few waves have low numbers.
+pub const SLOT_GROUP: u32 = 64;
+
+/// Of a [`SLOT_GROUP`], the first slots, which have middle-sized rings; slot 0 has the longest.
+const EARLY_SLOTS: u32 = 8;
+
+/// Entries of 16 bytes in the post rings of the home slots: powers of two, at least four a lane (a lane's longest
+/// post takes three, an owner one), at most 65,536.
+///
+/// The rings of all waves that post have to stay in the host's cache together (docs/measurements.md). One wave a
+/// multiprocessor uses the slots with the first number only, some waves those with early numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct RingEntries {
+    /// Of slots whose number is a multiple of [`SLOT_GROUP`].
+    pub first: u32,
+    /// Of the seven slots after each of those.
+    pub early: u32,
+    /// Of all others.
+    pub other: u32,
+}
+
+impl RingEntries {
+    /// Rings of one length.
+    pub const fn all(entries: u32) -> Self {
+        Self { first: entries, early: entries, other: entries }
+    }
+
+    /// Entries of a slot's ring.
+    #[inline(always)]
+    pub const fn of(&self, slot: u32) -> u32 {
+        let at = slot % SLOT_GROUP;
+        if at == 0 {
+            self.first
+        } else if at < EARLY_SLOTS {
+            self.early
+        } else {
+            self.other
+        }
+    }
+
+    /// Words of the rings of a group before that of its slot `at`.
+    const fn words_before(&self, at: u32) -> u32 {
+        let (early, other) =
+            if at <= EARLY_SLOTS { (at.saturating_sub(1), 0) } else { (EARLY_SLOTS - 1, at - EARLY_SLOTS) };
+        let first = if at == 0 { 0 } else { ring_stride(self.first) };
+        first + early * ring_stride(self.early) + other * ring_stride(self.other)
+    }
+}
+
+// An odd number of cache lines, so that the same place of many slots does not fall into the same cache sets.
+const fn ring_stride(entries: u32) -> u32 {
+    entries * 2 + LINE_WORDS as u32
+}
 
 /// The sizes a channel is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Layout {
-    /// Call slots. 1 to [`Layout::MAX_SLOTS`].
-    pub slots: u32,
+    /// Slots that waves claim for as long as they run. At least 1.
+    pub home_slots: u32,
+    /// Slots for single calls. At most [`Layout::MAX_SLOTS`] slots in all.
+    pub extra_slots: u32,
     /// Lanes of a wave, 1 to 64 (32 or 64 on a device).
     pub lanes: u32,
-    /// Entries of 16 bytes in each slot's post ring: a power of two, at least four a lane (a lane's longest
-    /// post takes three), at most 65,536.
-    pub ring_entries: u32,
-    /// Bytes of each slot's bulk area: a power of two, at least 64 a lane, at most 1 MiB.
-    pub bulk_bytes: u32,
+    /// Bytes of each slot's byte area: a power of two, at least 64 a lane, at most 1 MiB.
+    pub area_bytes: u32,
+    /// Large byte areas, which calls with long messages borrow, at most 4096.
+    pub large_areas: u32,
+    /// Bytes of each large byte area: a power of two, at least [`Layout::area_bytes`], at most 1 MiB.
+    pub large_area_bytes: u32,
+    /// Lengths of the post rings.
+    pub ring_entries: RingEntries,
 }
 
 /// Why a [`Layout`] is refused.
@@ -72,10 +160,10 @@ pub enum LayoutError {
     Slots,
     /// Not 1 to 64 lanes.
     Lanes,
-    /// The ring is no power of two from four a lane to 65,536.
+    /// A ring is no power of two from four a lane to 65,536.
     Ring,
-    /// The bulk area is no power of two from 64 bytes a lane to 1 MiB.
-    Bulk,
+    /// The byte areas are no power of two from 64 bytes a lane to 1 MiB, or too many are large.
+    Area,
     /// The whole is longer than 32 GiB.
     Words,
 }
@@ -83,13 +171,14 @@ pub enum LayoutError {
 impl core::fmt::Display for LayoutError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
-            LayoutError::Slots => "a channel has 1 to 65536 slots",
+            LayoutError::Slots => "a channel has 1 to 65536 slots in all; ask for fewer",
             LayoutError::Lanes => "a wave has 1 to 64 lanes",
             LayoutError::Ring => {
                 "a post ring has a power of two of entries, at least 4 a lane and at most 65536"
             }
-            LayoutError::Bulk => {
-                "a bulk area has a power of two of bytes, at least 64 a lane and at most 1048576"
+            LayoutError::Area => {
+                "a byte area has a power of two of bytes, at least 64 a lane and at most 1048576; a large one no less; \
+                 at most 4096 are large"
             }
             LayoutError::Words => "a channel has at most 32 GiB: take fewer slots or smaller rings",
         })
@@ -102,91 +191,139 @@ impl Layout {
     /// Most slots of a channel.
     pub const MAX_SLOTS: u32 = 65_536;
 
+    /// Home slots only, with rings of one length and no large areas.
+    pub const fn small(home_slots: u32, lanes: u32, ring_entries: u32, area_bytes: u32) -> Self {
+        Self {
+            home_slots,
+            extra_slots: 0,
+            lanes,
+            area_bytes,
+            large_areas: 0,
+            large_area_bytes: area_bytes,
+            ring_entries: RingEntries::all(ring_entries),
+        }
+    }
+
     /// Refuses sizes that the protocol cannot carry.
     pub const fn check(self) -> Result<Self, LayoutError> {
-        if self.slots == 0 || self.slots > Self::MAX_SLOTS {
+        if self.home_slots == 0
+            || self.home_slots > Self::MAX_SLOTS
+            || self.extra_slots > Self::MAX_SLOTS - self.home_slots
+        {
             return Err(LayoutError::Slots);
         }
         if self.lanes == 0 || self.lanes > 64 {
             return Err(LayoutError::Lanes);
         }
-        if !self.ring_entries.is_power_of_two()
-            || self.ring_entries < 4 * self.lanes
-            || self.ring_entries > 65_536
-        {
-            return Err(LayoutError::Ring);
+        let rings = [self.ring_entries.first, self.ring_entries.early, self.ring_entries.other];
+        let mut i = 0;
+        while i < rings.len() {
+            if !rings[i].is_power_of_two() || rings[i] < 4 * self.lanes || rings[i] > 65_536 {
+                return Err(LayoutError::Ring);
+            }
+            i += 1;
         }
-        if !self.bulk_bytes.is_power_of_two()
-            || self.bulk_bytes < 64 * self.lanes
-            || self.bulk_bytes > 1 << 20
+        if !self.area_bytes.is_power_of_two()
+            || self.area_bytes < 64 * self.lanes
+            || !self.large_area_bytes.is_power_of_two()
+            || self.large_area_bytes < self.area_bytes
+            || self.large_area_bytes > 1 << 20
+            || self.large_areas > 4096
         {
-            return Err(LayoutError::Bulk);
+            return Err(LayoutError::Area);
         }
-        let per_slot = 8 * self.line_stride() + self.bulk_stride() + self.ring_stride() + 3;
-        if self.slots as u64 * per_slot as u64 + (DOORBELLS_AT + 3 * LINE_WORDS) as u64 > u32::MAX as u64 {
+        if self.words_needed() > u32::MAX as u64 {
             return Err(LayoutError::Words);
         }
         Ok(self)
     }
 
-    /// What a slot's places are computed with.
+    /// Words of the region, where they may be more than [`Places`] can say.
+    const fn words_needed(&self) -> u64 {
+        let lines = self.doorbell_lines() as u64 * LINE_WORDS as u64;
+        let home_lines = self.home_slots.div_ceil(LINE_WORDS as u32) as u64 * LINE_WORDS as u64;
+        let slots = self.slots() as u64;
+        DOORBELLS_AT as u64
+            + 3 * lines
+            + 2 * home_lines
+            + slots * (8 * self.line_stride() + self.area_stride()) as u64
+            + self.large_areas as u64 * self.large_area_stride() as u64
+            + self.ring_groups() as u64 * self.group_stride() as u64
+    }
+
+    /// All slots.
+    #[inline(always)]
+    pub const fn slots(&self) -> u32 {
+        self.home_slots + self.extra_slots
+    }
+
+    /// What a slot's places are computed with. The layout passed [`Layout::check`].
     pub const fn places(&self) -> Places {
-        let (doorbells, line_stride) = ((self.doorbell_lines() * LINE_WORDS) as u32, self.line_stride());
-        let plane = self.slots * line_stride;
-        let post_bells = DOORBELLS_AT as u32 + doorbells;
-        let ring_tails = post_bells + doorbells;
-        let replies = ring_tails + doorbells;
+        let lines = (self.doorbell_lines() * LINE_WORDS) as u32;
+        let home_lines = self.home_slots.div_ceil(LINE_WORDS as u32) * LINE_WORDS as u32;
+        let plane = self.slots() * self.line_stride();
+        let post_bells = DOORBELLS_AT as u32 + lines;
+        let ring_tails = post_bells + home_lines;
+        let owners = ring_tails + home_lines;
+        let replies = owners + 2 * lines;
         let requests = replies + crate::word::MAX_PAIRS as u32 * plane;
-        let bulk = requests + crate::word::MAX_PAIRS as u32 * plane;
-        let rings = bulk + self.slots * self.bulk_stride();
+        let areas = requests + crate::word::MAX_PAIRS as u32 * plane;
+        let large_areas = areas + self.slots() * self.area_stride();
+        let rings = large_areas + self.large_areas * self.large_area_stride();
         Places {
             post_bells,
             ring_tails,
+            owners,
             replies,
             requests,
-            line_stride,
+            line_stride: self.line_stride(),
             plane,
-            bulk,
-            bulk_stride: self.bulk_stride(),
+            areas,
+            area_stride: self.area_stride(),
+            large_areas,
+            large_area_stride: self.large_area_stride(),
             rings,
-            ring_stride: self.ring_stride(),
-            words: rings + self.slots * self.ring_stride(),
+            ring_group_stride: self.group_stride(),
+            words: rings + self.ring_groups() * self.group_stride(),
+            reserved: 0,
         }
+    }
+
+    /// The fields in their order.
+    pub const fn to_words(&self) -> [u32; 9] {
+        let Self { home_slots, extra_slots, lanes, area_bytes, large_areas, large_area_bytes, ring_entries } =
+            *self;
+        let RingEntries { first, early, other } = ring_entries;
+        [home_slots, extra_slots, lanes, area_bytes, large_areas, large_area_bytes, first, early, other]
     }
 
     /// Lines of [`LINE_WORDS`] doorbells.
     #[inline(always)]
     pub const fn doorbell_lines(&self) -> usize {
-        (self.slots as usize).div_ceil(LINE_WORDS)
+        (self.slots() as usize).div_ceil(LINE_WORDS)
     }
 
-    // An odd number of cache lines, so that the same place of many slots does not fall into the same cache sets.
+    // Odd numbers of cache lines, as for `ring_stride`.
 
     const fn line_stride(&self) -> u32 {
         ((2 * self.lanes).div_ceil(LINE_WORDS as u32) | 1) * LINE_WORDS as u32
     }
 
-    const fn bulk_stride(&self) -> u32 {
-        self.bulk_bytes / 8 + LINE_WORDS as u32
+    const fn area_stride(&self) -> u32 {
+        self.area_bytes / 8 + LINE_WORDS as u32
     }
 
-    const fn ring_stride(&self) -> u32 {
-        self.ring_entries * 2 + LINE_WORDS as u32
+    const fn large_area_stride(&self) -> u32 {
+        self.large_area_bytes / 8 + LINE_WORDS as u32
     }
 
-    /// Bytes of the bulk area that each lane of an `n`-lane byte packet has, lane after lane.
-    #[inline(always)]
-    pub const fn bulk_share(&self, n: u32) -> usize {
-        (self.bulk_bytes / n.next_power_of_two()) as usize
+    const fn ring_groups(&self) -> u32 {
+        self.home_slots.div_ceil(SLOT_GROUP)
     }
 
-    /// Entries that the ring of each wave has in a launch of `waves` waves: a power of two, so many that the rings of the
-    /// launch stay in the host's cache together, but at least eight a lane, and at most [`Layout::ring_entries`].
-    pub const fn ring_entries_for(&self, waves: u32) -> u32 {
-        let share = CACHED_ENTRIES / if waves == 0 { 1 } else { waves };
-        let least = (8 * self.lanes).next_power_of_two();
-        let entries = if share < least { least } else { 1 << share.ilog2() };
-        if entries < self.ring_entries { entries } else { self.ring_entries }
+    const fn group_stride(&self) -> u32 {
+        let last = self.home_slots - 1;
+        self.ring_entries.words_before(if last < SLOT_GROUP { last + 1 } else { SLOT_GROUP })
     }
 
     /// Words of the whole region.
@@ -200,22 +337,30 @@ impl Layout {
         [
             MAGIC,
             crate::ABI_VERSION as u64,
-            self.slots as u64 | (self.lanes as u64) << 32,
-            self.ring_entries as u64 | (self.bulk_bytes as u64) << 32,
+            self.home_slots as u64 | (self.extra_slots as u64) << 32,
+            self.lanes as u64 | (self.area_bytes as u64) << 32,
             self.words() as u64,
         ]
     }
 }
 
-/// The numbers that a slot's places are computed with, so that neither side derives them from the [`Layout`]
-/// again in every call. All in words.
+/// Bytes of an area of `area_bytes` that each lane of an `n`-lane byte packet has, lane after lane.
+#[inline(always)]
+pub const fn area_share(area_bytes: u32, n: u32) -> usize {
+    (area_bytes / n.next_power_of_two()) as usize
+}
+
+/// The numbers that a slot's places are computed with, so that nobody derives them from the [`Layout`] again. All in
+/// words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Places {
-    /// The first slot's post bell; the others follow, one word each.
+    /// The first slot's post bell; those of the other home slots follow, one word each.
     pub post_bells: u32,
-    /// The tail of the first slot's post ring; the others follow, one word each.
+    /// The tail of the first slot's post ring; those of the other home slots follow, one word each.
     pub ring_tails: u32,
+    /// The first slot's owner pair; the others follow.
+    pub owners: u32,
     /// The first slot's reply pairs.
     pub replies: u32,
     /// The first slot's request pairs.
@@ -224,23 +369,29 @@ pub struct Places {
     pub line_stride: u32,
     /// From one plane of pairs to the next.
     pub plane: u32,
-    /// The first slot's bulk area.
-    pub bulk: u32,
-    /// From one slot's bulk area to the next.
-    pub bulk_stride: u32,
+    /// The first slot's byte area.
+    pub areas: u32,
+    /// From one slot's byte area to the next.
+    pub area_stride: u32,
+    /// The first large byte area.
+    pub large_areas: u32,
+    /// From one large byte area to the next.
+    pub large_area_stride: u32,
     /// The first slot's post ring.
     pub rings: u32,
-    /// From one slot's post ring to the next.
-    pub ring_stride: u32,
+    /// From the rings of one [`SLOT_GROUP`] to those of the next.
+    pub ring_group_stride: u32,
     /// The whole region.
     pub words: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// A layout with the places that follow from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sizes {
-    /// The sizes that were chosen. In a launch's parameters `ring_entries` is what the launch's rings have of that.
+    /// The sizes that were chosen.
     pub layout: Layout,
     /// Their [`Layout::places`].
     pub places: Places,
@@ -252,23 +403,70 @@ impl From<Layout> for Sizes {
     }
 }
 
+const _: () = assert!(size_of::<Layout>() == 9 * 4 && size_of::<Places>() == 15 * 4);
+
 impl Places {
+    /// The fields in their order.
+    pub const fn to_words(&self) -> [u32; 15] {
+        let Self { post_bells, ring_tails, owners, replies, requests, line_stride, plane, .. } = *self;
+        let Self {
+            areas,
+            area_stride,
+            large_areas,
+            large_area_stride,
+            rings,
+            ring_group_stride,
+            words,
+            reserved,
+            ..
+        } = *self;
+        [
+            post_bells,
+            ring_tails,
+            owners,
+            replies,
+            requests,
+            line_stride,
+            plane,
+            areas,
+            area_stride,
+            large_areas,
+            large_area_stride,
+            rings,
+            ring_group_stride,
+            words,
+            reserved,
+        ]
+    }
+
     /// Word of a slot's doorbell.
     #[inline(always)]
     pub const fn doorbell(&self, slot: u32) -> u32 {
         DOORBELLS_AT as u32 + slot
     }
 
-    /// Word of a slot's post bell.
+    /// The slot that the word at `at` would be the doorbell of.
+    #[inline(always)]
+    pub const fn slot_of(&self, at: u32) -> Option<u32> {
+        at.checked_sub(DOORBELLS_AT as u32)
+    }
+
+    /// Word of a home slot's post bell.
     #[inline(always)]
     pub const fn post_bell(&self, slot: u32) -> u32 {
         self.post_bells + slot
     }
 
-    /// Word of the tail of a slot's post ring: how many entries the host has taken, ever.
+    /// Word of the tail of a home slot's post ring: how many entries the host has taken, ever.
     #[inline(always)]
     pub const fn ring_tail(&self, slot: u32) -> u32 {
         self.ring_tails + slot
+    }
+
+    /// First word of a slot's owner pair.
+    #[inline(always)]
+    pub const fn owner(&self, slot: u32) -> u32 {
+        self.owners + 2 * slot
     }
 
     /// First word of a slot's reply pairs, see [`Spread`].
@@ -283,17 +481,78 @@ impl Places {
         self.requests + slot * self.line_stride
     }
 
-    /// First word of a slot's bulk area.
+    /// First word of a slot's byte area.
     #[inline(always)]
-    pub const fn bulk(&self, slot: u32) -> u32 {
-        self.bulk + slot * self.bulk_stride
+    pub const fn area(&self, slot: u32) -> u32 {
+        self.areas + slot * self.area_stride
     }
 
-    /// First word of a slot's post ring.
+    /// First word of a large byte area.
+    #[inline(always)]
+    pub const fn large_area(&self, area: u32) -> u32 {
+        self.large_areas + area * self.large_area_stride
+    }
+}
+
+impl Sizes {
+    /// First word of a home slot's post ring.
     #[inline(always)]
     pub const fn ring(&self, slot: u32) -> u32 {
-        self.rings + slot * self.ring_stride
+        self.places.rings
+            + slot / SLOT_GROUP * self.places.ring_group_stride
+            + self.layout.ring_entries.words_before(slot % SLOT_GROUP)
     }
+
+    /// The places of a slot. An extra slot has no ring: its ring has no entries.
+    pub const fn slot(&self, slot: u32) -> SlotPlaces {
+        let places = &self.places;
+        let is_home = slot < self.layout.home_slots;
+        let ring_of = if is_home { slot } else { 0 };
+        SlotPlaces {
+            doorbell: places.doorbell(slot),
+            request: places.request(slot),
+            reply: places.reply(slot),
+            plane: places.plane,
+            area: places.area(slot),
+            area_bytes: self.layout.area_bytes,
+            ring: self.ring(ring_of),
+            ring_entries: if is_home { self.layout.ring_entries.of(slot) } else { 0 },
+            post_bell: places.post_bell(ring_of),
+            ring_tail: places.ring_tail(ring_of),
+            owner: places.owner(slot),
+            lanes: self.layout.lanes,
+        }
+    }
+}
+
+/// Where one slot's words are, computed once a claim. All in words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(16))]
+pub struct SlotPlaces {
+    /// The doorbell.
+    pub doorbell: u32,
+    /// The request pairs.
+    pub request: u32,
+    /// The reply pairs.
+    pub reply: u32,
+    /// From one plane of pairs to the next.
+    pub plane: u32,
+    /// The byte area.
+    pub area: u32,
+    /// Its bytes.
+    pub area_bytes: u32,
+    /// The post ring.
+    pub ring: u32,
+    /// Its entries, a power of two; 0 for an extra slot.
+    pub ring_entries: u32,
+    /// The post bell.
+    pub post_bell: u32,
+    /// The ring's tail.
+    pub ring_tail: u32,
+    /// The owner pair.
+    pub owner: u32,
+    /// Lanes of a wave.
+    pub lanes: u32,
 }
 
 /// How the pairs of a packet's lanes lie in one direction. Each slot has four *planes* of as many pairs as a wave has
@@ -371,84 +630,217 @@ impl Spread {
 /// Words of the lap bits of a slot's pairs in one direction: 64 lanes × 4 pairs, 32 bits a word.
 pub const LAP_WORDS: usize = 8;
 
-/// What the device remembers of a slot: in the device's own memory, one cache line pair. Calls and posts begin with
-/// a look at the first 16 bytes.
+/// Word of the header in which a wave with its doorbell at `doorbell` leaves a hint of its first call. Waves that run at the same
+/// place of several multiprocessors use several.
+#[inline(always)]
+pub const fn first_call_word(doorbell: u32) -> u32 {
+    header::FIRST_CALLS as u32 + (doorbell / SLOT_GROUP + doorbell) % FIRST_CALL_WORDS as u32
+}
+
+/// What the device remembers of a slot: in the device's own memory, one cache line pair. It lasts from one holder of the
+/// slot to the next. While a wave has the slot, the wave's record has its copy.
 ///
-/// Only the wave that has the slot touches it, except `lock`.
+/// Calls and posts begin with a look at the first 16 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(16))]
 pub struct SlotStateWords {
-    /// Calls made, ever; its low bit is the lap of the doorbell's last use.
-    pub calls: u32,
+    /// [`bell_bits`] of the last doorbell.
+    pub bell: u32,
     /// The period of the device's clock in which the post bell was rung last.
     pub post_bell_period: u32,
     /// Low bits of the ring entries reserved, ever.
     pub post_position: u32,
     /// Low bits of the ring entries that the host had taken when the device looked last.
     pub post_tail_seen: u32,
-    /// `post_position` when a doorbell last carried it.
+    /// `post_position` when a doorbell of the slot last carried it.
     pub post_position_told: u32,
-    /// Which part of a diverged wave may call: a turn in the lower half, the next to be given out in the upper one.
-    pub lock: u32,
+    /// `post_position` when the post bell was rung last.
+    pub post_position_announced: u32,
     /// Not zero when the wave knows that its launch was cancelled.
     pub cancelled: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Not zero once the wave has posted since it claimed the slot.
+    pub posted: u32,
+    /// Which part of a diverged wave may call: a turn in the lower half, the next to be given out in the upper one.
+    pub call_lock: u32,
+    /// Not zero while a part of a diverged wave reserves places in the ring.
+    pub post_lock: u32,
+    /// Extra slots: the home slot of the wave that has the slot, plus one.
+    pub holder: u32,
+    /// Extra slots: pairs of the reply that the slot's last call waits for.
+    pub reply_pairs: u32,
     /// Lap of each request pair's last use, one bit a pair.
     pub request_laps: [u32; LAP_WORDS],
     /// Lap of each reply pair's last use.
     pub reply_laps: [u32; LAP_WORDS],
-    /// Linear index of the workgroup that the wave works on.
-    pub workgroup: u64,
     /// Zero.
-    pub reserved_end: [u64; 3],
+    pub reserved: [u32; 4],
 }
+
+/// Bits of [`SlotStateWords::bell`].
+pub mod bell_bits {
+    /// Lap of the last doorbell.
+    pub const LAP: u32 = 1 << 31;
+    /// Parity of the last owner pair, which each doorbell carries in its lowest bit.
+    pub const PARITY: u32 = 1;
+    /// The wave has no slot.
+    pub const UNCLAIMED: u32 = 2;
+    /// The wave has not published an owner pair since it claimed the slot, which it does before its first call.
+    pub const OWNER_DUE: u32 = 4;
+}
+
+/// The period in which no post bell was rung: no period of a clock has this number.
+pub const NO_PERIOD: u32 = u32::MAX;
 
 /// Bytes of a [`SlotStateWords`].
 pub const SLOT_STATE_BYTES: usize = 128;
 
 const _: () = assert!(size_of::<SlotStateWords>() == SLOT_STATE_BYTES);
 
+/// What the lanes of one wave share, as it lies in memory: in shared memory on NVIDIA, in the executor's on the software
+/// device, beside the workgroup's memory on AMD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(16))]
+pub struct WaveRecordWords {
+    /// The state of the slot that the wave has.
+    pub state: SlotStateWords,
+    /// Places of that slot.
+    pub places: SlotPlaces,
+    /// The slot, [`NO_SLOT`] or [`CLAIMING`].
+    pub slot: u32,
+    /// Calls that are waited for later ([`SlotStateWords::holder`]) and have not been.
+    pub pending: u32,
+    /// Lanes that have ended, one bit a lane.
+    pub ended: u64,
+    /// The channel's shared memory, once the wave has a slot.
+    pub region: u64,
+    /// Its words.
+    pub region_words: u64,
+}
+
+/// A wave's [`WaveRecordWords::slot`] while it has none.
+pub const NO_SLOT: u32 = u32::MAX;
+
+/// A wave's [`WaveRecordWords::slot`] while one of its lanes claims one.
+pub const CLAIMING: u32 = u32::MAX - 1;
+
+/// Bytes of a [`WaveRecordWords`].
+pub const WAVE_RECORD_BYTES: usize = 208;
+
+const _: () = assert!(size_of::<WaveRecordWords>() == WAVE_RECORD_BYTES);
+
+impl WaveRecordWords {
+    /// The first 16 bytes of a wave's record when the wave begins: calls find that it has no slot, posts that there is no
+    /// room.
+    pub const BEGIN_FIRST: [u32; 4] = [bell_bits::UNCLAIMED, NO_PERIOD, 0, 1 << 31];
+
+    /// A wave's record when the wave begins.
+    pub const BEGIN: Self = Self {
+        state: SlotStateWords {
+            bell: Self::BEGIN_FIRST[0],
+            post_bell_period: Self::BEGIN_FIRST[1],
+            post_position: Self::BEGIN_FIRST[2],
+            post_tail_seen: Self::BEGIN_FIRST[3],
+            post_position_told: 0,
+            post_position_announced: 0,
+            cancelled: 0,
+            posted: 0,
+            call_lock: 0,
+            post_lock: 0,
+            holder: 0,
+            reply_pairs: 0,
+            request_laps: [0; LAP_WORDS],
+            reply_laps: [0; LAP_WORDS],
+            reserved: [0; 4],
+        },
+        places: SlotPlaces {
+            doorbell: 0,
+            request: 0,
+            reply: 0,
+            plane: 0,
+            area: 0,
+            area_bytes: 0,
+            ring: 0,
+            ring_entries: 0,
+            post_bell: 0,
+            ring_tail: 0,
+            owner: 0,
+            lanes: 0,
+        },
+        slot: NO_SLOT,
+        pending: 0,
+        ended: 0,
+        region: 0,
+        region_words: 0,
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn rings_of_many_waves_are_shorter() {
-        let layout = Layout { slots: 8192, lanes: 32, ring_entries: 2048, bulk_bytes: 4096 };
-        let entries =
-            [0, 1, 132, 512, 513, 1056, 4224, 8192, u32::MAX].map(|waves| layout.ring_entries_for(waves));
-        assert_eq!(entries, [2048, 2048, 2048, 2048, 1024, 512, 256, 256, 256]);
-        let wide = Layout { lanes: 64, ..layout };
-        assert_eq!(wide.ring_entries_for(u32::MAX), 512);
-        let short = Layout { ring_entries: 128, ..layout };
-        assert_eq!(short.ring_entries_for(1), 128);
-    }
+    const LAYOUT: Layout = Layout {
+        home_slots: 200,
+        extra_slots: 30,
+        lanes: 32,
+        area_bytes: 4096,
+        large_areas: 5,
+        large_area_bytes: 65_536,
+        ring_entries: RingEntries { first: 2048, early: 512, other: 256 },
+    };
 
     #[test]
     fn areas_do_not_overlap_and_are_aligned() {
-        for (slots, lanes) in [(1, 1), (7, 32), (64, 32), (4096, 64)] {
-            let layout = Layout { slots, lanes, ring_entries: 512, bulk_bytes: 4096 }.check().unwrap();
-            let places = layout.places();
-            let last = slots - 1;
+        let small = [(1, 1), (7, 32), (64, 32), (4096, 64)]
+            .map(|(slots, lanes)| Layout::small(slots, lanes, 512, 4096));
+        for layout in small.into_iter().chain([LAYOUT]) {
+            let sizes = Sizes::from(layout.check().unwrap());
+            let places = sizes.places;
+            let (last, last_home) = (layout.slots() - 1, layout.home_slots - 1);
+            assert!(header::CANCEL + CANCEL_WORDS <= places.doorbell(0) as usize);
             assert!(places.doorbell(last) < places.post_bell(0));
-            assert!(places.post_bell(last) < places.ring_tail(0));
-            assert!(places.ring_tail(last) < places.reply(0));
-            assert!(places.line_stride >= 2 * lanes);
+            assert!(places.post_bell(last_home) < places.ring_tail(0));
+            assert!(places.ring_tail(last_home) < places.owner(0));
+            assert!(places.owner(last) + 2 <= places.reply(0));
+            assert!(places.line_stride >= 2 * layout.lanes);
             assert_eq!(places.reply(last) + places.line_stride, places.replies + places.plane);
             assert_eq!(places.replies + 4 * places.plane, places.requests);
-            assert_eq!(places.requests + 4 * places.plane, places.bulk(0));
-            assert!(places.bulk(last) + 4096 / 8 < places.ring(0));
-            assert!(places.ring(last) + 1024 < places.words);
-            for stride in [places.line_stride, places.bulk_stride, places.ring_stride] {
+            assert_eq!(places.requests + 4 * places.plane, places.area(0));
+            assert!(places.area(last) + layout.area_bytes / 8 < places.large_area(0));
+            assert!(places.large_area(layout.large_areas) <= places.rings);
+            let mut end = places.rings;
+            for slot in 0..layout.home_slots {
+                let SlotPlaces { ring, ring_entries, .. } = sizes.slot(slot);
+                assert!(ring >= end && ring % LINE_WORDS as u32 == 0, "slot {slot}");
+                assert_eq!(ring_entries, layout.ring_entries.of(slot));
+                end = ring + 2 * ring_entries;
+            }
+            assert!(end <= places.words);
+            assert_eq!(u64::from(places.words), layout.words_needed());
+            for stride in [places.line_stride, places.area_stride, places.large_area_stride] {
                 assert_eq!(stride / LINE_WORDS as u32 % 2, 1);
             }
-            for word in
-                [places.reply(1), places.request(1), places.bulk(1), places.ring(1), places.ring_tails]
-            {
+            for word in [
+                places.doorbell(0),
+                places.post_bells,
+                places.ring_tails,
+                places.owners,
+                places.reply(1),
+                places.request(1),
+                places.area(1),
+                places.large_area(1),
+            ] {
                 assert_eq!(word % LINE_WORDS as u32, 0);
             }
         }
+    }
+
+    #[test]
+    fn few_waves_of_a_multiprocessor_have_long_rings() {
+        let rings = LAYOUT.ring_entries;
+        assert_eq!([0, 64, 128].map(|slot| rings.of(slot)), [2048; 3]);
+        assert_eq!([1, 7, 65, 71].map(|slot| rings.of(slot)), [512; 4]);
+        assert_eq!([8, 63, 72, 191].map(|slot| rings.of(slot)), [256; 4]);
+        assert_eq!(Sizes::from(LAYOUT).slot(200).ring_entries, 0);
     }
 
     #[test]
@@ -475,13 +867,23 @@ mod tests {
 
     #[test]
     fn bad_sizes_are_refused() {
-        let good = Layout { slots: 64, lanes: 32, ring_entries: 256, bulk_bytes: 4096 };
-        assert_eq!(Layout { slots: 0, ..good }.check(), Err(LayoutError::Slots));
-        assert_eq!(Layout { slots: 65_537, ..good }.check(), Err(LayoutError::Slots));
+        let good = LAYOUT;
+        assert_eq!(Layout { home_slots: 0, ..good }.check(), Err(LayoutError::Slots));
+        assert_eq!(Layout { home_slots: 65_537, ..good }.check(), Err(LayoutError::Slots));
+        assert_eq!(
+            Layout { home_slots: u32::MAX, extra_slots: u32::MAX, ..good }.check(),
+            Err(LayoutError::Slots)
+        );
+        assert_eq!(Layout { extra_slots: 65_337, ..good }.check(), Err(LayoutError::Slots));
         assert_eq!(Layout { lanes: 65, ..good }.check(), Err(LayoutError::Lanes));
-        assert_eq!(Layout { ring_entries: 100, ..good }.check(), Err(LayoutError::Ring));
-        assert_eq!(Layout { bulk_bytes: 3, ..good }.check(), Err(LayoutError::Bulk));
-        let huge = Layout { slots: 65_536, lanes: 64, ring_entries: 65_536, bulk_bytes: 1 << 20 };
+        for entries in [100, 64, 1 << 17, u32::MAX] {
+            let early = RingEntries { early: entries, ..good.ring_entries };
+            assert_eq!(Layout { ring_entries: early, ..good }.check(), Err(LayoutError::Ring));
+        }
+        assert_eq!(Layout { area_bytes: 3, ..good }.check(), Err(LayoutError::Area));
+        assert_eq!(Layout { large_area_bytes: 2048, ..good }.check(), Err(LayoutError::Area));
+        assert_eq!(Layout { large_areas: 4097, ..good }.check(), Err(LayoutError::Area));
+        let huge = Layout::small(65_536, 64, 65_536, 1 << 20);
         assert_eq!(huge.check(), Err(LayoutError::Words));
     }
 }

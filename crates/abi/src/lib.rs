@@ -4,11 +4,6 @@
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-extern crate alloc;
-
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-pub mod batch;
 pub mod cpu;
 pub mod launch;
 pub mod layout;
@@ -21,7 +16,7 @@ pub mod word;
 pub use status::{CallError, Status};
 
 /// Version of everything in this crate. Host and device refuse to work together when it differs.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 
 /// Most lanes a wave can have (AMD's wave64).
 pub const MAX_LANES: usize = 64;

@@ -1,13 +1,4 @@
-//! Services as the host dispatches them: numbers, and the form in which a handler gets a request.
-
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-use crate::batch::{Calls, Posts};
-use crate::status::CallError;
-use crate::wire::Wire;
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-use alloc::{boxed::Box, vec::Vec};
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-use core::{future::Future, pin::Pin};
+//! Services as both ends name them: numbers, and methods with the hash of their types.
 
 /// Numbers of the services that come with hostcall. Each is a family whose methods count up from it.
 pub mod number {
@@ -26,6 +17,8 @@ pub mod number {
     pub const ENVIRONMENT: u16 = 96;
     /// Clocks.
     pub const CLOCK: u16 = 112;
+    /// Closures of the host: `Hostcall`.
+    pub const HOSTCALL: u16 = 128;
     /// First number that a user may choose.
     pub const USER: u16 = 256;
     /// First number of those derived from a service's name.
@@ -38,108 +31,6 @@ pub const fn derived_number(name_hash: u64) -> u16 {
     number::DERIVED + (((name_hash >> 20) as u16 & 0x7ff) << 4)
 }
 
-/// A request as a handler gets it: the host's own copy, so that a device cannot change it any more.
-#[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
-    /// Argument words.
-    pub words: &'a [u64],
-    /// The bytes of the call's slices, one after the other.
-    pub bytes: &'a [u8],
-    /// Most bytes of reply (without result words) that the caller takes.
-    pub reply_capacity: usize,
-    /// Who calls.
-    pub caller: Caller,
-}
-
-impl<'a> Request<'a> {
-    /// The arguments that the words are.
-    ///
-    /// # Errors
-    /// [`CallError::Malformed`] when the words are no `A`.
-    #[inline]
-    pub fn arguments<A: Wire>(&self) -> Result<A, CallError> {
-        if self.words.len() != A::WORDS {
-            return Err(CallError::Malformed);
-        }
-        A::from_words(self.words).ok_or(CallError::Malformed)
-    }
-
-    /// Takes the next slice off the front of [`Request::bytes`].
-    ///
-    /// # Errors
-    /// [`CallError::Malformed`] when fewer than `len` bytes are left.
-    #[inline]
-    pub fn take_slice(&mut self, len: u32) -> Result<&'a [u8], CallError> {
-        let (slice, rest) = self.bytes.split_at_checked(len as usize).ok_or(CallError::Malformed)?;
-        self.bytes = rest;
-        Ok(slice)
-    }
-
-    /// Takes the next slice as text.
-    ///
-    /// # Errors
-    /// [`CallError::Malformed`] when fewer than `len` bytes are left or they are no UTF-8.
-    #[inline]
-    pub fn take_str(&mut self, len: u32) -> Result<&'a str, CallError> {
-        core::str::from_utf8(self.take_slice(len)?).map_err(|_| CallError::Malformed)
-    }
-
-    /// Checks that every byte was taken.
-    ///
-    /// # Errors
-    /// [`CallError::Malformed`] when bytes are left.
-    #[inline]
-    pub fn finish(&self) -> Result<(), CallError> {
-        if self.bytes.is_empty() { Ok(()) } else { Err(CallError::Malformed) }
-    }
-}
-
-/// Who calls, as far as the device can be believed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Caller {
-    /// Number of the launch that has the slot, 0 when none has.
-    pub launch: u64,
-    /// The channel's slot.
-    pub slot: u32,
-    /// Index of the lane in its wave.
-    pub lane: u8,
-}
-
-/// Where a handler puts its reply. Words and bytes may be set in either order.
-pub trait Reply {
-    /// Sets the result words, at most `words.len()` of what the caller asked for.
-    fn words(&mut self, words: &[u64]);
-    /// Appends bytes to the reply. Fails with [`CallError::TooLarge`] past the caller's capacity.
-    fn bytes(&mut self, bytes: &[u8]) -> Result<(), CallError>;
-}
-
-/// The host's end of an `&mut [u8]` parameter: a handler pushes what the device shall find in its slice.
-pub struct Output<'a> {
-    reply: &'a mut dyn Reply,
-    capacity: usize,
-}
-
-impl<'a> Output<'a> {
-    /// An output of at most `capacity` bytes into `reply`.
-    pub fn new(reply: &'a mut dyn Reply, capacity: usize) -> Self {
-        Self { reply, capacity }
-    }
-
-    /// Bytes that the device's slice still takes.
-    pub fn capacity(&self) -> usize {
-        self.capacity
-    }
-
-    /// Appends bytes.
-    ///
-    /// # Errors
-    /// [`CallError::TooLarge`] when they are more than [`Output::capacity`].
-    pub fn push(&mut self, bytes: &[u8]) -> Result<(), CallError> {
-        self.capacity = self.capacity.checked_sub(bytes.len()).ok_or(CallError::TooLarge)?;
-        self.reply.bytes(bytes)
-    }
-}
-
 /// One method of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Method {
@@ -149,88 +40,4 @@ pub struct Method {
     pub number: u16,
     /// Hash of name and types; 0 for a method that takes any words and checks them itself.
     pub schema: u64,
-}
-
-/// A set of methods with their handler. `#[service]` makes one from a trait.
-pub trait Service: Send + Sync + 'static {
-    /// The methods. Their numbers are dispatched to [`Service::call`] by their index here.
-    fn methods(&self) -> &[Method];
-    /// Handles a call of method `method`. An `Err` becomes the caller's status.
-    fn call(&self, method: usize, request: Request<'_>, reply: &mut dyn Reply) -> Result<(), CallError>;
-    /// Handles a post to method `method`. `extra` is the post's 32 more bits; those of a method with a schema
-    /// were its check. Nobody waits for a result or an error.
-    fn post(&self, method: usize, _extra: u32, request: Request<'_>) {
-        let _ = self.call(method, request, &mut NoReply);
-    }
-    /// Handles calls to method `method`, of several lanes and waves, each as [`Service::call`] would. Called for handlers
-    /// that run inline; it is called again for the calls that are left when one panicked.
-    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-    fn calls(&self, method: usize, calls: &mut Calls<'_>) {
-        calls.one_by_one(self, method);
-    }
-    /// Handles a run of posts to method `method`, each as [`Service::post`] would, and returns how many were
-    /// refused because their words are no arguments. Called for handlers that run inline; it is called again for
-    /// the posts that are left when one panicked.
-    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-    fn posts(&self, method: usize, posts: &mut Posts<'_>) -> usize {
-        posts.one_by_one(self, method);
-        0
-    }
-}
-
-/// The [`Reply`] of a post: nobody gets it.
-#[derive(Clone, Copy, Debug)]
-pub struct NoReply;
-
-impl Reply for NoReply {
-    fn words(&mut self, _words: &[u64]) {}
-    fn bytes(&mut self, _bytes: &[u8]) -> Result<(), CallError> {
-        Ok(())
-    }
-}
-
-/// A [`Request`] that a handler may keep while it waits.
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-#[derive(Clone, Debug)]
-pub struct OwnedRequest {
-    /// Argument words.
-    pub words: Vec<u64>,
-    /// The bytes of the call's slices, one after the other.
-    pub bytes: Vec<u8>,
-    /// Most bytes of reply (without result words) that the caller takes.
-    pub reply_capacity: usize,
-    /// Who calls.
-    pub caller: Caller,
-}
-
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-impl OwnedRequest {
-    /// The same request, borrowed.
-    pub fn as_request(&self) -> Request<'_> {
-        let Self { ref words, ref bytes, reply_capacity, caller } = *self;
-        Request { words, bytes, reply_capacity, caller }
-    }
-}
-
-/// What an [`AsyncService`] answers.
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-#[derive(Clone, Debug, Default)]
-pub struct OwnedReply {
-    /// Result words.
-    pub words: Vec<u64>,
-    /// Bytes of the reply, at most the request's `reply_capacity`.
-    pub bytes: Vec<u8>,
-}
-
-/// The future of an [`OwnedReply`].
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-pub type AsyncReply = Pin<Box<dyn Future<Output = Result<OwnedReply, CallError>> + Send>>;
-
-/// A [`Service`] whose handlers wait without holding a thread.
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-pub trait AsyncService: Send + Sync + 'static {
-    /// The methods. Their numbers are dispatched to [`AsyncService::call`] by their index here.
-    fn methods(&self) -> &[Method];
-    /// Handles a call of method `method`. An `Err` becomes the caller's status.
-    fn call(&self, method: usize, request: OwnedRequest) -> AsyncReply;
 }

@@ -29,6 +29,8 @@ pub enum CallError {
     TypeMismatch,
     /// The request (or, seen from the device, the reply) does not decode.
     Malformed,
+    /// The server holds as many bytes of messages and replies as it may, or as many files are open: try again later.
+    Busy,
 }
 
 impl Status {
@@ -45,6 +47,7 @@ impl Status {
                 CallError::TimedOut => 6,
                 CallError::TypeMismatch => 7,
                 CallError::Malformed => 8,
+                CallError::Busy => 9,
             },
         }
     }
@@ -60,6 +63,7 @@ impl Status {
             5 => CallError::TooLarge,
             6 => CallError::TimedOut,
             7 => CallError::TypeMismatch,
+            9 => CallError::Busy,
             _ => CallError::Malformed,
         };
         Status::Error(error)
@@ -85,6 +89,7 @@ impl core::fmt::Display for CallError {
             CallError::TimedOut => f.write_str("the call's deadline passed"),
             CallError::TypeMismatch => f.write_str("caller and service disagree on the types of the call"),
             CallError::Malformed => f.write_str("the message does not decode"),
+            CallError::Busy => f.write_str("the server holds as many messages as it may"),
         }
     }
 }
@@ -108,6 +113,7 @@ mod tests {
             CallError::TimedOut,
             CallError::TypeMismatch,
             CallError::Malformed,
+            CallError::Busy,
         ];
         assert_eq!(Status::from_bits(Status::Ok.to_bits()), Status::Ok);
         for error in errors {

@@ -6,6 +6,7 @@
 //! payload bits that a lap bit displaces travel in the *meta* word of the same line.
 
 use crate::MAX_WORDS;
+use crate::launch::LaunchId;
 
 /// The lap bit of a word.
 pub const LAP: u64 = 1 << 63;
@@ -54,7 +55,8 @@ pub enum Kind {
 /// | 6–8 | [`Kind`] |
 /// | 5 | posts of this slot come first: the meta word says how many |
 /// | 4 | the lines are present although there are no argument words |
-/// | 0–3 | zero |
+/// | 1–3 | zero |
+/// | 0 | parity of the slot's owner pair: when it changed, the pair names another owner, see [`Owner`] |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doorbell {
     /// Number of the service called.
@@ -86,7 +88,7 @@ pub const fn check_of(schema: u64) -> u32 {
 }
 
 impl Doorbell {
-    /// The word with the given lap.
+    /// The word with the given lap. Whoever rings adds the owner pair's parity as the lowest bit.
     #[inline(always)]
     pub const fn to_word(self, lap: bool) -> u64 {
         ((lap as u64) << 63)
@@ -125,7 +127,7 @@ impl Rung {
     #[inline(always)]
     pub const fn from_word(word: u64, wave_lanes: u32) -> Option<Self> {
         let rung = Self(word & PAYLOAD);
-        let is_doorbell = word & (15 | 4 << 6) == 0
+        let is_doorbell = word & (14 | 4 << 6) == 0
             && rung.lanes() <= wave_lanes
             && (rung.first_lane() as u32) < wave_lanes
             // Argument words, more than one lane, and a place among the posts need lines.
@@ -151,10 +153,16 @@ impl Rung {
         (self.0 >> 35) as u8 % 64
     }
 
-    /// The same packet from whichever lane: what packets have in common that are handled together.
+    /// The same packet from whichever lane and owner: what packets have in common that are handled together.
     #[inline(always)]
     pub const fn from_any_lane(self) -> Self {
-        Self(self.0 & !(63 << 35))
+        Self(self.0 & !(63 << 35 | 1))
+    }
+
+    /// Parity of the slot's owner pair.
+    #[inline(always)]
+    pub const fn parity(self) -> bool {
+        self.0 & 1 != 0
     }
 
     /// [`Doorbell::argument_words`].
@@ -327,14 +335,87 @@ impl RequestTag {
     }
 }
 
+/// Whose a slot's calls or posts are. A wave publishes it as the slot's owner pair before the first call of a claim, and as
+/// an entry of the slot's ring before the first post of a claim.
+///
+/// | word | bits | field |
+/// |---|---|---|
+/// | 0 | 63 | lap: the claim's parity in a pair, that of the ring's pass in an entry |
+/// | 0 | 50–56 | index of the wave in its workgroup |
+/// | 0 | 32–49 | home slot of the wave plus one if the slot is an extra one, else 0 |
+/// | 0 | 0–31 | launch |
+/// | 1 | 63 | lap |
+/// | 1 | 54 | one in an entry, where a post's head has zero |
+/// | 1 | 0–31 | linear index of the workgroup |
+///
+/// All other bits are zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// The launch.
+    pub launch: LaunchId,
+    /// Home slot of the wave, if the slot is an extra one.
+    pub home: Option<u32>,
+    /// Index of the wave in its workgroup, less than 128.
+    pub wave: u32,
+    /// Linear index of the workgroup, x fastest.
+    pub workgroup: u32,
+}
+
+/// Bit of a ring entry's second word that says that the entry is an [`Owner`].
+const OWNER_ENTRY: u64 = 1 << 54;
+
+impl Owner {
+    /// The words of the slot's owner pair, without their laps.
+    #[inline(always)]
+    pub const fn to_pair(self) -> [u64; 2] {
+        let home = match self.home {
+            Some(home) => home as u64 + 1,
+            None => 0,
+        };
+        [self.launch.to_bits() as u64 | home << 32 | ((self.wave & 127) as u64) << 50, self.workgroup as u64]
+    }
+
+    /// The words of an entry of the slot's ring, without their laps.
+    #[inline(always)]
+    pub const fn to_entry(self) -> [u64; 2] {
+        let [first, second] = self.to_pair();
+        [first, second | OWNER_ENTRY]
+    }
+
+    /// Reads a pair that a device wrote; laps do not matter. `None` when it is none.
+    #[inline(always)]
+    pub const fn from_pair([first, second]: [u64; 2]) -> Option<Self> {
+        if first & PAYLOAD >> 57 << 57 != 0 || second & PAYLOAD >> 32 << 32 != 0 {
+            return None;
+        }
+        Some(Self {
+            launch: LaunchId::from_bits(first as u32),
+            home: ((first >> 32) as u32 & 0x3_ffff).checked_sub(1),
+            wave: (first >> 50) as u32 & 127,
+            workgroup: second as u32,
+        })
+    }
+
+    /// Reads an entry of a ring; laps do not matter. `None` when it is a post, or nothing at all.
+    #[inline(always)]
+    pub const fn from_entry([first, second]: [u64; 2]) -> Option<Self> {
+        if second & OWNER_ENTRY == 0 { None } else { Self::from_pair([first, second & !OWNER_ENTRY]) }
+    }
+}
+
 /// The argument words of a packet of kind [`Kind::Bytes`] or [`Kind::BytesMore`].
 ///
 /// A byte message is a run of 8-byte argument words and then the bytes of the call's slices; it lies in the
 /// slot's bulk area, in pieces if it is longer. The reply is the same: result words, then bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BytesHead {
+    /// Whether the message begins with this packet. What the host has of an earlier message of the lane, which was
+    /// interrupted, is forgotten then.
+    pub begins: bool,
     /// Bytes of the message in this packet.
-    pub piece_bytes: u64,
+    pub piece_bytes: u32,
+    /// The large area that has them and gets the reply's, if it is not the slot's own. Less than 2³¹ − 1.
+    pub area: Option<u32>,
     /// Bytes of the whole message, argument words included.
     pub total_bytes: u64,
     /// Argument words at the start of the message.
@@ -351,14 +432,24 @@ impl BytesHead {
     #[inline(always)]
     pub const fn to_words(self) -> [u64; Self::WORDS] {
         let capacity = self.reply_capacity & ((1 << 48) - 1);
-        [self.piece_bytes, self.total_bytes, ((self.argument_words as u64) << 48) | capacity]
+        let area = match self.area {
+            Some(area) => area as u64 + 1,
+            None => 0,
+        };
+        [
+            self.piece_bytes as u64 | area << 32 & PAYLOAD | (self.begins as u64) << 63,
+            self.total_bytes,
+            ((self.argument_words as u64) << 48) | capacity,
+        ]
     }
 
     /// The head in these argument words.
     #[inline(always)]
     pub const fn from_words(words: [u64; Self::WORDS]) -> Self {
         Self {
-            piece_bytes: words[0],
+            begins: words[0] >> 63 != 0,
+            piece_bytes: words[0] as u32,
+            area: ((words[0] >> 32) as u32 & (u32::MAX >> 1)).checked_sub(1),
             total_bytes: words[1],
             argument_words: (words[2] >> 48) as u16,
             reply_capacity: words[2] & ((1 << 48) - 1),
@@ -452,7 +543,7 @@ mod tests {
             lines: true,
         };
         for lap in [false, true] {
-            let word = doorbell.to_word(lap);
+            let word = doorbell.to_word(lap) | u64::from(!lap);
             assert_eq!(lap_of(word), lap);
             let rung = Rung::from_word(word, 64).unwrap();
             assert_eq!((rung.service(), rung.lanes(), rung.first_lane()), (0xabcd, 64, 63));
@@ -461,12 +552,13 @@ mod tests {
                 (rung.kind(), rung.is_after_posts(), rung.has_lines()),
                 (Kind::BytesFetch, true, true)
             );
+            assert_eq!(rung.parity(), !lap);
             assert_eq!(
                 Some(rung.from_any_lane()),
                 Rung::from_word(Doorbell { first_lane: 0, ..doorbell }.to_word(lap), 64)
             );
             assert_eq!(Rung::from_word(word, 32), None);
-            assert_eq!(Rung::from_word(word | 1, 64), None);
+            assert_eq!(Rung::from_word(word | 2, 64), None);
             assert_eq!(Rung::from_word(word | 1 << 8, 64), None);
         }
         let null = Doorbell { lanes: 1, argument_words: 0, after_posts: false, lines: false, ..doorbell };
@@ -510,12 +602,31 @@ mod tests {
     }
 
     #[test]
+    fn owners_survive_the_link() {
+        for home in [None, Some(0), Some(65_535)] {
+            let launch = LaunchId::new(131_071, LaunchId::LAST_GENERATION);
+            let owner = Owner { launch, home, wave: 127, workgroup: u32::MAX };
+            let laps = |words: [u64; 2]| words.map(|word| with_lap(word, true));
+            assert!(owner.to_pair().iter().chain(&owner.to_entry()).all(|word| !lap_of(*word)));
+            assert_eq!(Owner::from_pair(laps(owner.to_pair())), Some(owner));
+            assert_eq!(Owner::from_entry(laps(owner.to_entry())), Some(owner));
+            assert_eq!(Owner::from_entry(owner.to_pair()), None);
+            assert_eq!(Owner::from_pair(owner.to_entry()), None);
+            assert_eq!(PostHead::from_word(owner.to_entry()[1]), None);
+        }
+        assert_eq!(Owner::from_pair([1 << 57, 0]), None);
+        assert_eq!(Owner::from_pair([0, 1 << 32]), None);
+    }
+
+    #[test]
     fn tags_and_heads_survive_the_link() {
         let tag = RequestTag { lane: 63, timeout_us: u32::MAX, post_position: 0x3_ffff };
         assert!(tag.to_bits() < 1 << TAG_BITS);
         assert_eq!(RequestTag::from_bits(tag.to_bits()), tag);
         let head = BytesHead {
-            piece_bytes: 1 << 40,
+            begins: true,
+            piece_bytes: u32::MAX,
+            area: Some(4095),
             total_bytes: u64::MAX,
             argument_words: 0xffff,
             reply_capacity: (1 << 48) - 1,

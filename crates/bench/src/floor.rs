@@ -3,7 +3,6 @@
 use crate::run::{Bed, Options, Result, until};
 use hostcall::device::PinnedBuffer;
 use hostcall::hostcall_device::Global;
-use hostcall::hostcall_device::abi::layout::Layout;
 use hostcall::{DeviceBuffer, Grid};
 use hostcall_bench_kernels::floors;
 use std::hint::black_box;
@@ -114,18 +113,18 @@ fn thread_wave_ping_pong_ns(lanes: usize, count: u64) -> f64 {
 
 /// Waves of a grid of one dimension.
 fn waves(bed: &Bed, grid: Grid) -> usize {
-    (grid.workgroups[0] * grid.lanes[0].div_ceil(bed.device.wave_size())) as usize
+    (grid.workgroups[0] * grid.workgroup_size[0].div_ceil(bed.device.wave_size())) as usize
 }
 
 /// Wave calls a second, `count` of each wave, with nothing but a doorbell, `words` (1 or 8) words a lane out and
 /// 16 bytes back: this thread scans all doorbells, reads the words, and answers.
 pub fn bare_calls_per_s(bed: &Bed, grid: Grid, words: u32, count: u64) -> Result<f64> {
     let (waves, size) = (waves(bed, grid), bed.device.wave_size() as usize);
-    let lanes = size.min(grid.lanes[0] as usize);
+    let lanes = size.min(grid.workgroup_size[0] as usize);
     let bells = bed.device.pinned::<u32>(waves)?;
     let requests = bed.device.pinned::<u64>(8 * size * waves)?;
     let replies = bed.device.pinned::<u64>(2 * size * waves)?;
-    let ns = bed.device.alloc_zeroed::<u64>((grid.workgroups[0] * grid.lanes[0]) as usize)?;
+    let ns = bed.device.alloc_zeroed::<u64>((grid.workgroups[0] * grid.workgroup_size[0]) as usize)?;
     let mut seen = vec![0; waves];
     let mut left = waves as u64 * count;
     let start = Instant::now();
@@ -171,16 +170,22 @@ fn answer(request: &[Global<u64>], reply: &[Global<u64>], words: usize, lap: u64
     }
 }
 
-/// The rings of [`bare_posts_per_s`] are as long as hostcall's on NVIDIA.
-const RINGS: Layout = Layout { slots: 1, lanes: 32, ring_entries: 2048, bulk_bytes: 4096 };
+/// Entries of the rings of [`bare_posts_per_s`] for so many waves: as many as most of hostcall's have on NVIDIA.
+fn ring_entries(waves: usize) -> usize {
+    match waves {
+        0..=256 => 2048,
+        257..=2048 => 512,
+        _ => 256,
+    }
+}
 
 /// Posts a second of 16 bytes, `count` of each lane, through a ring for each wave: this thread visits the rings
 /// in turn and adds up the words.
 pub fn bare_posts_per_s(bed: &Bed, grid: Grid, count: u64) -> Result<f64> {
     /// Entries read at a visit.
     const MOST: u64 = 256;
-    let (waves, lanes) = (waves(bed, grid), u64::from(grid.workgroups[0] * grid.lanes[0]));
-    let entries = RINGS.ring_entries_for(waves as u32) as usize;
+    let (waves, lanes) = (waves(bed, grid), u64::from(grid.workgroups[0] * grid.workgroup_size[0]));
+    let entries = ring_entries(waves);
     let rings = bed.device.pinned::<u64>(2 * entries * waves)?;
     let tails = bed.device.pinned::<u64>(8 * waves)?;
     let ns = bed.device.alloc_zeroed::<u64>(lanes as usize)?;

@@ -2,8 +2,10 @@
 //! floor are taken in turn, several times, and the medians are compared.
 #![forbid(unsafe_code)]
 
+mod compute;
 mod floor;
 mod latency;
+mod launches;
 mod rate;
 mod rival;
 mod run;

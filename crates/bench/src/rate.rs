@@ -114,7 +114,7 @@ pub fn lines(options: &Options) -> Result<Vec<Row>> {
         run(&bed, &kernels::lines, grid, COUNT)?;
         rates.push(f64::from(workgroups * lanes) * COUNT as f64 / start.elapsed().as_secs_f64());
     }
-    bed.device.builtins().stdio().flush();
+    bed.device.builtins().stdio().flush()?;
     let written = std::fs::read(&path)?.iter().filter(|byte| **byte == b'\n').count() as u64;
     std::fs::remove_file(&path)?;
     if written != u64::from(workgroups * lanes) * COUNT * options.repeats as u64 {

@@ -15,10 +15,10 @@ fn fifo_per_s(bed: &Bed, grid: Grid, count: u64) -> Result<f64> {
     /// Entries after which the device is told how far the host has read.
     const TELL: u64 = 256;
     const ENTRIES: u64 = FIFO_ENTRIES as u64;
-    let lanes = u64::from(grid.workgroups[0] * grid.lanes[0]);
+    let lanes = u64::from(grid.workgroups[0] * grid.workgroup_size[0]);
     let queue = bed.device.pinned::<u64>(2 * FIFO_ENTRIES)?;
     let tail = bed.device.pinned::<u64>(8)?;
-    let heads = bed.device.alloc_zeroed(2)?;
+    let heads = bed.device.alloc_zeroed::<u64>(2)?;
     let ns = bed.device.alloc_zeroed::<u64>(lanes as usize)?;
     let (total, mut at, mut sum) = (lanes * count, 0, 0u64);
     let start = Instant::now();

@@ -1,6 +1,6 @@
 //! Which benchmarks there are, and their report.
 
-use crate::{latency, rate, rival};
+use crate::{compute, latency, launches, rate, rival};
 use hostcall::device::{Arguments, Image, SoftwareDeviceConfig};
 use hostcall::hostcall_device::CallError;
 use hostcall::hostcall_device::kernel::Kernel;
@@ -83,16 +83,30 @@ pub enum Group {
     Rivals,
     /// Opening a device, and launching a kernel.
     Start,
+    /// Kernels that compute, beside CUDA C++.
+    Compute,
+    /// Launches of a kernel that does nothing, beside the driver's own.
+    Launches,
 }
 
 impl Group {
     /// All groups, in the order in which they are measured.
-    pub const ALL: [Self; 7] =
-        [Self::Latency, Self::Calls, Self::Posts, Self::Lines, Self::Stores, Self::Rivals, Self::Start];
+    pub const ALL: [Self; 9] = [
+        Self::Latency,
+        Self::Calls,
+        Self::Posts,
+        Self::Lines,
+        Self::Stores,
+        Self::Rivals,
+        Self::Start,
+        Self::Compute,
+        Self::Launches,
+    ];
 
     /// The group's name.
     pub fn name(self) -> &'static str {
-        ["latency", "calls", "posts", "lines", "stores", "rivals", "start"][self as usize]
+        ["latency", "calls", "posts", "lines", "stores", "rivals", "start", "compute", "launches"]
+            [self as usize]
     }
 }
 
@@ -183,9 +197,9 @@ impl Bed {
     /// Puts a kernel on the bed's stream.
     pub fn launch<P>(&self, kernel: &Kernel<P>, grid: Grid, arguments: impl Arguments<P>) -> Result<()> {
         match &self.image {
-            Some(image) => image.typed(kernel)?.launch_as(kernel, &self.stream, grid, arguments)?,
+            Some(image) => image.typed(kernel)?.launch(&self.stream, grid, arguments)?,
             None => kernel.launch(&self.stream, grid, arguments)?,
-        }
+        };
         Ok(())
     }
 
@@ -232,6 +246,8 @@ pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report
                 }
             }
             Group::Start => add(latency::start(options)?),
+            Group::Compute => add(compute::compute(options)?),
+            Group::Launches => add(launches::launches(options)?),
         }
     }
     Ok(Report { device: options.device.clone(), results })

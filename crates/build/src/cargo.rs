@@ -1,72 +1,139 @@
 use crate::package::Package;
 use crate::toolchain::Toolchain;
-use crate::{BuildError, Progress, Target};
-use serde_json::Value;
+use crate::{BuildError, Progress, Request, Target};
+use cargo_metadata::Message;
+use std::io::{BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
-/// Compiles the package's library for the target, in `folder`, and returns the file that came out.
+/// Compiles the package's library, in `folder`, and returns the file that came out.
 pub(crate) fn compile(
+    request: &Request,
     package: &Package,
-    target: &Target,
     toolchain: &Toolchain,
     folder: &Path,
-    progress: Progress,
 ) -> Result<PathBuf, BuildError> {
     let mut cargo = Command::new(&toolchain.cargo);
+    let colours = request.progress == Progress::Inherit && std::io::stderr().is_terminal();
     cargo
-        .args([
-            "rustc",
-            "--release",
-            "--lib",
-            "--crate-type=cdylib",
-            "--message-format=json-render-diagnostics",
-        ])
+        .args(["rustc", "--lib", "--crate-type=cdylib", "--profile"])
+        .arg(&request.profile)
+        .arg(if colours { "--message-format=json-diagnostic-rendered-ansi" } else { "--message-format=json" })
         .arg("--manifest-path")
         .arg(&package.manifest)
         .arg("--target-dir")
         .arg(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    match progress {
+    for features in &request.features {
+        cargo.arg("--features").arg(features);
+    }
+    // What cargo and its wrappers leave for a build script is not meant for another build.
+    if request.in_build_script {
+        for variable in
+            ["RUSTC", "RUSTC_WORKSPACE_WRAPPER", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"]
+        {
+            cargo.env_remove(variable);
+        }
+    }
+    match request.progress {
         Progress::Inherit => cargo.stderr(Stdio::inherit()),
         Progress::Quiet => cargo.arg("--quiet").stderr(Stdio::piped()),
     };
-    match target {
+    match &request.target {
         // A lane's panic is caught and reported, so it must unwind whatever the package's profile says.
-        Target::Cpu => _ = cargo.env("CARGO_PROFILE_RELEASE_PANIC", "unwind"),
-        Target::Nvptx { cpu } => for_gpu(&mut cargo, package, toolchain, NVPTX, &nvptx_flags(cpu)),
+        Target::Cpu => _ = cargo.env(profile_variable(&request.profile, "PANIC"), "unwind"),
+        Target::Nvptx { cpu } => for_gpu(&mut cargo, request, package, toolchain, &nvptx_flags(cpu)),
         Target::Amdgpu { cpu } => {
-            for_gpu(&mut cargo, package, toolchain, AMDGPU, &amdgpu_flags(cpu, toolchain))
+            for_gpu(&mut cargo, request, package, toolchain, &amdgpu_flags(cpu, toolchain))
         }
     }
-    if let Target::Nvptx { .. } = target {
+    if let Target::Nvptx { .. } = request.target {
         cargo.args(["--", "--emit=asm"]);
     }
 
-    let output = cargo
-        .spawn()
-        .and_then(std::process::Child::wait_with_output)
-        .map_err(|error| BuildError::Tool { tool: toolchain.cargo.clone(), error })?;
+    let tool = |error| BuildError::Tool { tool: toolchain.cargo.clone(), error };
+    let output = follow(cargo.spawn().map_err(tool)?, request.progress, &package.manifest).map_err(tool)?;
     let failed = || BuildError::Compile {
         name: package.name.clone(),
-        target: target.to_string(),
-        output: String::from_utf8_lossy(&output.stderr).into_owned(),
+        target: request.target.to_string(),
+        output: output.text.clone(),
     };
-    if !output.status.success() {
+    if !output.succeeded {
         return Err(failed());
     }
-    match target {
+    match &request.target {
         // With an assembly listing asked for, and no linker run, cargo names no file: the listing is the image.
         Target::Nvptx { .. } => {
-            Ok(folder.join(NVPTX).join("release/deps").join(&package.library).with_extension("s"))
+            let triple = request.target.triple().unwrap_or_default();
+            let built = folder.join(triple).join(profile_folder(&request.profile)).join("deps");
+            Ok(built.join(&package.library).with_extension("s"))
         }
-        _ => artifact(&output.stdout, package).ok_or_else(failed),
+        _ => output.artifact.clone().ok_or_else(failed),
     }
 }
 
-const NVPTX: &str = "nvptx64-nvidia-cuda";
-const AMDGPU: &str = "amdgcn-amd-amdhsa";
+/// What came of a build.
+struct Built {
+    succeeded: bool,
+    /// What the compiler said; empty if it was shown already.
+    text: String,
+    /// The file that the package's library was built into.
+    artifact: Option<PathBuf>,
+}
+
+/// Reads cargo's messages until it ends, and shows the compiler's among them when they are to be shown.
+fn follow(mut cargo: Child, progress: Progress, manifest: &Path) -> std::io::Result<Built> {
+    // Cargo writes little there when it is quiet, but a pipe that is full would stop it.
+    let errors = cargo.stderr.take().map(|mut stderr| {
+        std::thread::spawn(move || {
+            let mut text = Vec::new();
+            let _ = stderr.read_to_end(&mut text);
+            text
+        })
+    });
+    let (mut text, mut artifact) = (String::new(), None);
+    for message in Message::parse_stream(BufReader::new(cargo.stdout.take().expect("it is piped"))) {
+        match message {
+            Ok(Message::CompilerMessage(message)) if !is_expected(&message.message.message) => {
+                let rendered = message.message.rendered.unwrap_or_default();
+                match progress {
+                    // Nobody can be told that standard error is closed.
+                    Progress::Inherit => _ = std::io::stderr().write_all(rendered.as_bytes()),
+                    Progress::Quiet => text += &rendered,
+                }
+            }
+            Ok(Message::CompilerArtifact(built)) if built.manifest_path.as_std_path() == manifest => {
+                artifact = built.filenames.into_iter().next().map(PathBuf::from);
+            }
+            _ => {}
+        }
+    }
+    let succeeded = cargo.wait()?.success();
+    if let Some(errors) = errors.and_then(|thread| thread.join().ok()) {
+        text += &String::from_utf8_lossy(&errors);
+    }
+    Ok(Built { succeeded, text, artifact })
+}
+
+/// Whether the compiler warns of what this crate asks for, which is no fault of the program's.
+fn is_expected(warning: &str) -> bool {
+    warning.starts_with("unstable feature specified for `-Ctarget-feature`")
+}
+
+/// Cargo's name for a setting of a profile, as an environment variable.
+fn profile_variable(profile: &str, setting: &str) -> String {
+    format!("CARGO_PROFILE_{}_{setting}", profile.to_uppercase().replace('-', "_"))
+}
+
+/// The folder of what a profile builds.
+fn profile_folder(profile: &str) -> &str {
+    match profile {
+        "dev" | "test" => "debug",
+        "bench" => "release",
+        other => other,
+    }
+}
 
 /// What the entries that the macros make in the program need. It is given here and not in the source, so that
 /// a program is stable Rust on the CPU.
@@ -100,26 +167,33 @@ fn amdgpu_flags(cpu: &str, toolchain: &Toolchain) -> Vec<String> {
     if let Some(clang) = &toolchain.clang {
         flags.push(format!("-Clinker={}", clang.display()));
         flags.push("-Clinker-flavor=gcc".into());
-        let arguments = [format!("--target={AMDGPU}"), format!("-mcpu={cpu}"), "-nogpulib".into()];
+        let arguments = ["--target=amdgcn-amd-amdhsa".to_owned(), format!("-mcpu={cpu}"), "-nogpulib".into()];
         flags.extend(arguments.map(|argument| format!("-Clink-arg={argument}")));
     }
     flags
 }
 
-fn for_gpu(cargo: &mut Command, package: &Package, toolchain: &Toolchain, triple: &str, flags: &[String]) {
+fn for_gpu(
+    cargo: &mut Command,
+    request: &Request,
+    package: &Package,
+    toolchain: &Toolchain,
+    flags: &[String],
+) {
+    let profile = |setting| profile_variable(&request.profile, setting);
     cargo
         .arg("--target")
-        .arg(triple)
+        .args(request.target.triple())
         .arg("-Zbuild-std=core,alloc")
         .env("RUSTC_BOOTSTRAP", "1")
         // Also takes the place of the user's RUSTFLAGS, which are meant for this machine.
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
         // Without these, bounds checks and panic paths alone make a megabyte.
-        .env("CARGO_PROFILE_RELEASE_LTO", "fat")
-        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
-        .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
-        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3")
-        .env("CARGO_PROFILE_RELEASE_DEBUG", "false");
+        .env(profile("LTO"), "fat")
+        .env(profile("CODEGEN_UNITS"), "1")
+        .env(profile("PANIC"), "abort")
+        .env(profile("OPT_LEVEL"), "3")
+        .env(profile("DEBUG"), "false");
     if let Some(rustc) = &toolchain.rustc {
         cargo.env("RUSTC", rustc);
     }
@@ -131,12 +205,13 @@ fn for_gpu(cargo: &mut Command, package: &Package, toolchain: &Toolchain, triple
     }
 }
 
-/// The file that cargo's messages name for the package's library.
-fn artifact(messages: &[u8], package: &Package) -> Option<PathBuf> {
-    messages
-        .split(|&byte| byte == b'\n')
-        .filter_map(|line| serde_json::from_slice::<Value>(line).ok())
-        .filter(|message| message["reason"] == "compiler-artifact")
-        .filter(|message| message["manifest_path"].as_str().map(Path::new) == Some(&package.manifest))
-        .find_map(|message| message["filenames"][0].as_str().map(PathBuf::from))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_have_cargos_names() {
+        assert_eq!(profile_variable("my-release", "LTO"), "CARGO_PROFILE_MY_RELEASE_LTO");
+        assert_eq!(["dev", "release", "own"].map(profile_folder), ["debug", "release", "own"]);
+    }
 }

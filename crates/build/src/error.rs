@@ -1,3 +1,4 @@
+use crate::Target;
 use std::path::PathBuf;
 
 /// Why a program was not built.
@@ -5,10 +6,19 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum BuildError {
     /// The name is no target.
+    #[error("unknown target `{name}`{}; there are {}", did_you_mean(*like), Target::names().collect::<Vec<_>>().join(", "))]
+    UnknownTarget {
+        /// The name.
+        name: String,
+        /// The target's name that it is most like.
+        like: Option<&'static str>,
+    },
+    /// The name is an architecture that hostcall does not support.
     #[error(
-        "unknown target `{0}`: use cpu, cuda, an NVIDIA architecture such as sm_90, or an AMD one such as gfx942"
+        "{0} is too old: the memory model that hostcall needs begins with {oldest}, which `cuda` stands for",
+        oldest = Target::OLDEST_NVIDIA
     )]
-    UnknownTarget(String),
+    TooOld(String),
     /// The folder holds no package.
     #[error("no Cargo.toml in {}: name the folder of a program's package", folder.display())]
     NoPackage {
@@ -36,7 +46,7 @@ pub enum BuildError {
         name: String,
     },
     /// The compiler said no.
-    #[error("{name} does not compile for {target}: mend what the compiler names{}", after_colon(output))]
+    #[error("{name} does not compile for {target}: mend what the compiler names{}", after_colon(output.trim_end()))]
     Compile {
         /// The package's name.
         name: String,
@@ -68,6 +78,11 @@ pub enum BuildError {
         /// What is missing and how to install it.
         missing: String,
     },
+    /// `Kernels` was used outside of a build script.
+    #[error(
+        "this is no build script: call it from build.rs, where cargo sets CARGO_MANIFEST_DIR and OUT_DIR"
+    )]
+    NoBuildScript,
     /// A tool could not be started.
     #[error("cannot run {}: {error}; check that it is installed and in PATH", tool.display())]
     Tool {
@@ -84,6 +99,10 @@ pub enum BuildError {
         /// Why.
         error: std::io::Error,
     },
+}
+
+fn did_you_mean(like: Option<&str>) -> String {
+    like.map_or_else(String::new, |like| format!(": did you mean {like}?"))
 }
 
 fn after_colon(output: &str) -> String {

@@ -1,6 +1,8 @@
 use crate::package::Package;
 use crate::{BuildError, Target};
-use hostcall_abi::launch::{KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, MAIN_KERNEL};
+use hostcall_abi::launch::{
+    KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, MAIN_KERNEL, kernel_name,
+};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,6 +41,7 @@ impl Image {
             _ => bytes,
         };
         let path = folder.join(&package.library).with_extension(target.extension());
+        fs::create_dir_all(folder).map_err(io(folder))?;
         // Renamed into place: a process that has the old image mapped keeps the old file.
         let new = path.with_extension(format!("{}.new", std::process::id()));
         fs::write(&new, bytes).map_err(io(&new))?;
@@ -59,7 +62,7 @@ impl Image {
     }
 }
 
-/// Kernels that the image exports: what follows the info symbols' prefix, in a symbol table as in PTX text.
+/// Names of the kernels whose infos the image exports, in a symbol table as in PTX text.
 fn kernel_names(image: &[u8]) -> Vec<String> {
     let prefix = KERNEL_INFO_SYMBOL_PREFIX.as_bytes();
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
@@ -67,9 +70,9 @@ fn kernel_names(image: &[u8]) -> Vec<String> {
         .windows(prefix.len())
         .enumerate()
         .filter(|(_, window)| *window == prefix)
-        .map(|(at, _)| image[at + prefix.len()..].iter().take_while(|byte| is_name(byte)))
-        .map(|name| name.map(|&byte| char::from(byte)).collect::<String>())
-        .filter(|name| !name.is_empty())
+        .map(|(at, _)| image[at..].iter().take_while(|byte| is_name(byte)))
+        .map(|symbol| symbol.map(|&byte| char::from(byte)).collect::<String>())
+        .filter_map(|symbol| kernel_name(&symbol).map(str::to_owned))
         .collect();
     names.into_iter().collect()
 }
@@ -138,10 +141,11 @@ mod tests {
 
     #[test]
     fn kernels_are_found_in_symbol_tables_and_in_text() {
-        let table = b"\0hostcall_kernel_main\0hostcall_kernel_info_main\0hostcall_kernel_info_add_2\0x";
+        let table = b"\0hostcall_kernel_main__00000000\0hostcall_kernel_info_main__00000000\0\
+                      hostcall_kernel_info_add_2__0000000a\0x";
         assert_eq!(kernel_names(table), ["add_2", "main"]);
-        let ptx =
-            b".visible .global .align 8 .b8 hostcall_kernel_info_wc[56] = {1};\n// hostcall_kernel_info_wc";
+        let ptx = b".visible .global .align 8 .b8 hostcall_kernel_info_wc__89abcdef[56] = {1};\n\
+                    // hostcall_kernel_info_wc__89abcdef";
         assert_eq!(kernel_names(ptx), ["wc"]);
         assert!(kernel_names(b"hostcall_kernel_info_").is_empty());
     }

@@ -5,37 +5,40 @@
 //! Debian's packages of one; see [`available`].
 //!
 //! ```no_run
-//! use hostcall_build::{Progress, Request, Target, build};
+//! use hostcall_build::{Request, Target, build};
 //!
-//! let image = build(&Request {
-//!     package: "programs/hello".into(),
-//!     target: Target::parse("sm_90")?,
-//!     target_dir: None,
-//!     progress: Progress::Inherit,
-//! })?;
+//! let image = build(&Request::new("programs/hello", Target::parse("sm_90")?))?;
 //! println!("{} has kernels {:?}", image.path.display(), image.kernels);
 //! # Ok::<(), hostcall_build::BuildError>(())
 //! ```
+//!
+//! A host program that launches kernels carries their images: its `build.rs` makes them with [`Kernels`].
+//!
+//! Environment variables: `HOSTCALL_DEVICE_RUSTC` and `HOSTCALL_DEVICE_CARGO` name the compiler and the cargo that build for
+//! GPUs; `HOSTCALL_TARGETS` names the targets that [`Kernels`] builds for.
 
 #![forbid(unsafe_code)]
 
 mod cargo;
 mod error;
 mod image;
+mod kernels;
 mod package;
 mod target;
 mod toolchain;
 
 pub use error::BuildError;
 pub use image::Image;
+pub use kernels::Kernels;
 pub use target::Target;
 
 use package::Package;
 use std::path::PathBuf;
 use toolchain::Toolchain;
 
-/// What to build, for what, and where.
+/// What to build, for what, how, and where.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Request {
     /// Folder with the program's `Cargo.toml`.
     pub package: PathBuf,
@@ -44,8 +47,54 @@ pub struct Request {
     /// Folder for what is built; the package's own target folder if `None`. Everything is put into
     /// `hostcall/<cpu>` below it, away from other builds.
     pub target_dir: Option<PathBuf>,
+    /// The package's profile. GPU code is always optimised and linked as a whole, whatever the profile says.
+    pub profile: String,
+    /// Features of the package to turn on besides its default ones, each as cargo's `--features` takes it.
+    pub features: Vec<String>,
     /// What of cargo's output is shown.
     pub progress: Progress,
+    /// The environment is that of a build script.
+    pub(crate) in_build_script: bool,
+}
+
+impl Request {
+    /// Asks for the package in a folder with the `release` profile and default features, in its own target folder, and
+    /// for all of cargo's output.
+    pub fn new(package: impl Into<PathBuf>, target: Target) -> Self {
+        Self {
+            package: package.into(),
+            target,
+            target_dir: None,
+            profile: "release".into(),
+            features: Vec::new(),
+            progress: Progress::Inherit,
+            in_build_script: false,
+        }
+    }
+
+    /// Puts what is built into a folder.
+    #[must_use]
+    pub fn target_dir(self, folder: impl Into<PathBuf>) -> Self {
+        Self { target_dir: Some(folder.into()), ..self }
+    }
+
+    /// Takes a profile of the package other than `release`.
+    #[must_use]
+    pub fn profile(self, profile: impl Into<String>) -> Self {
+        Self { profile: profile.into(), ..self }
+    }
+
+    /// Turns features of the package on.
+    #[must_use]
+    pub fn features(self, features: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { features: features.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    /// Shows nothing of cargo's output.
+    #[must_use]
+    pub fn quiet(self) -> Self {
+        Self { progress: Progress::Quiet, ..self }
+    }
 }
 
 /// What is shown of cargo's own output.
@@ -70,7 +119,9 @@ pub fn build(request: &Request) -> Result<Image, BuildError> {
         .join("hostcall")
         .join(request.target.cpu());
     let toolchain = Toolchain::find(&request.target)?;
-    let built = cargo::compile(&package, &request.target, &toolchain, &folder, request.progress)?;
+    let built = cargo::compile(request, &package, &toolchain, &folder)?;
+    // Another profile's image does not take the place of the usual one.
+    let folder = if request.profile == "release" { folder } else { folder.join(&request.profile) };
     Image::take(&built, &folder, &package, &request.target)
 }
 

@@ -1,7 +1,7 @@
 use crate::BuildError;
-use serde_json::Value;
+use cargo_metadata::{CrateType, MetadataCommand, TargetKind};
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// What cargo says of the program's package.
 pub(crate) struct Package {
@@ -10,8 +10,10 @@ pub(crate) struct Package {
     /// Name of the library as a crate, with underscores.
     pub library: String,
     pub target_dir: PathBuf,
-    /// Whether it or anything below it comes from elsewhere than this machine's folders.
+    /// Whether any package of its workspace comes from elsewhere than this machine's folders: cargo resolves them together.
     pub has_registry_dependencies: bool,
+    /// Folders and files on this machine that the library is built from.
+    pub sources: BTreeSet<PathBuf>,
 }
 
 impl Package {
@@ -23,51 +25,80 @@ impl Package {
         let unreadable = |output: String| BuildError::Package { folder: folder.into(), output };
 
         let cargo = host_cargo();
-        let output = Command::new(&cargo)
-            .args(["metadata", "--quiet", "--format-version=1", "--manifest-path"])
-            .arg(&manifest)
-            .output()
-            .map_err(|error| BuildError::Tool { tool: cargo, error })?;
-        if !output.status.success() {
-            return Err(unreadable(String::from_utf8_lossy(&output.stderr).into_owned()));
-        }
-        let metadata: Value =
-            serde_json::from_slice(&output.stdout).map_err(|e| unreadable(e.to_string()))?;
+        let metadata = MetadataCommand::new()
+            .cargo_path(&cargo)
+            .manifest_path(&manifest)
+            .other_options(["--quiet".to_owned()])
+            .exec()
+            .map_err(|error| match error {
+                cargo_metadata::Error::CargoMetadata { stderr } => unreadable(stderr),
+                cargo_metadata::Error::Io(error) => BuildError::Tool { tool: cargo, error },
+                other => unreadable(other.to_string()),
+            })?;
 
-        let packages = list(&metadata["packages"]);
-        let package = packages
+        let package = metadata
+            .packages
             .iter()
-            .find(|package| Path::new(text(&package["manifest_path"])) == manifest)
+            .find(|package| package.manifest_path.as_std_path() == manifest)
             .ok_or_else(|| unreadable("it is a workspace: name the folder of one of its packages".into()))?;
-        let name = text(&package["name"]).to_owned();
-        if !list(&package["dependencies"]).iter().any(|needed| needed["name"] == "hostcall-device") {
+        let name = package.name.to_string();
+        if !package.dependencies.iter().any(|needed| needed.name == "hostcall-device") {
             return Err(BuildError::NotProgram { name });
         }
-        let library = list(&package["targets"])
+        let is_library = |target: &&cargo_metadata::Target| {
+            target
+                .kind
+                .iter()
+                .any(|kind| matches!(kind, TargetKind::Lib | TargetKind::RLib | TargetKind::CDyLib))
+                && !target.crate_types.contains(&CrateType::ProcMacro)
+        };
+        let library = package
+            .targets
             .iter()
-            .find(|target| {
-                list(&target["kind"]).iter().any(|kind| kind == "lib" || kind == "rlib" || kind == "cdylib")
-            })
+            .find(is_library)
             .ok_or_else(|| BuildError::NoLibrary { name: name.clone() })?;
         Ok(Self {
-            library: text(&library["name"]).replace('-', "_"),
+            library: library.name.replace('-', "_"),
             name,
-            target_dir: text(&metadata["target_directory"]).into(),
-            has_registry_dependencies: packages.iter().any(|package| !package["source"].is_null()),
+            target_dir: metadata.target_directory.clone().into(),
+            has_registry_dependencies: metadata.packages.iter().any(|package| package.source.is_some()),
+            sources: sources(&metadata, &package.id),
             manifest,
         })
     }
 }
 
+/// Manifests, lock file and source folders of the package and of what it depends on, as far as they lie on this machine.
+fn sources(metadata: &cargo_metadata::Metadata, package: &cargo_metadata::PackageId) -> BTreeSet<PathBuf> {
+    let nodes: HashMap<_, _> =
+        metadata.resolve.iter().flat_map(|resolve| &resolve.nodes).map(|node| (&node.id, node)).collect();
+    let mut seen = BTreeSet::from([package]);
+    let mut todo = vec![package];
+    while let Some(node) = todo.pop().and_then(|id| nodes.get(id)) {
+        todo.extend(node.dependencies.iter().filter(|id| seen.insert(id)));
+    }
+    let local =
+        metadata.packages.iter().filter(|package| package.source.is_none() && seen.contains(&package.id));
+    let mut sources: BTreeSet<PathBuf> = local
+        .flat_map(|package| {
+            // A library's modules lie beside its root.
+            let roots = package
+                .targets
+                .iter()
+                .filter(|target| !target.is_test() && !target.is_example() && !target.is_bench());
+            let folders = roots.filter_map(|target| target.src_path.parent());
+            let folders = folders.map(|folder| folder.to_path_buf().into_std_path_buf());
+            folders.chain([package.manifest_path.clone().into_std_path_buf()]).collect::<Vec<_>>()
+        })
+        // A build script lies beside the manifest, together with folders of what is built.
+        .map(|path| if path.join("Cargo.toml").exists() { path.join("build.rs") } else { path })
+        .collect();
+    sources.insert(metadata.workspace_root.join("Cargo.toml").into());
+    sources.insert(metadata.workspace_root.join("Cargo.lock").into());
+    sources
+}
+
 /// The cargo that builds for the CPU: the one that runs us, else the first in PATH.
 pub(crate) fn host_cargo() -> PathBuf {
     std::env::var_os("CARGO").map_or_else(|| "cargo".into(), PathBuf::from)
-}
-
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }

@@ -19,28 +19,64 @@ pub enum Target {
     },
 }
 
+/// NVIDIA architectures that LLVM 22 knows, from the oldest that hostcall supports on. An `a` or `f` at the end stands for
+/// instructions that only this architecture, or its family, has.
+const NVIDIA: &[&str] = &[
+    "sm_70", "sm_72", "sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_90a", "sm_100",
+    "sm_100a", "sm_100f", "sm_101", "sm_101a", "sm_101f", "sm_103", "sm_103a", "sm_103f", "sm_110",
+    "sm_110a", "sm_110f", "sm_120", "sm_120a", "sm_120f", "sm_121", "sm_121a", "sm_121f",
+];
+
+/// NVIDIA architectures whose memory model lacks what the channel needs.
+const TOO_OLD_NVIDIA: &[&str] = &[
+    "sm_20", "sm_21", "sm_30", "sm_32", "sm_35", "sm_37", "sm_50", "sm_52", "sm_53", "sm_60", "sm_61",
+    "sm_62",
+];
+
+/// AMD processors that LLVM 22 knows, from the oldest generation on that AMD's drivers still run.
+const AMD: &[&str] = &[
+    "gfx900", "gfx902", "gfx904", "gfx906", "gfx908", "gfx909", "gfx90a", "gfx90c", "gfx942", "gfx950",
+    "gfx1010", "gfx1011", "gfx1012", "gfx1013", "gfx1030", "gfx1031", "gfx1032", "gfx1033", "gfx1034",
+    "gfx1035", "gfx1036", "gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152",
+    "gfx1153", "gfx1200", "gfx1201", "gfx1250", "gfx1251",
+];
+
+/// How many letters of a wrong name may be wrong, missing or too many for a known name to be suggested.
+const MOST_WRONG_LETTERS: usize = 2;
+
 impl Target {
     /// Oldest NVIDIA architecture with the memory model that the channel needs; what `cuda` stands for.
-    pub const OLDEST_NVIDIA: &str = "sm_70";
+    pub const OLDEST_NVIDIA: &str = NVIDIA[0];
 
-    /// Reads `cpu`, `cuda`, `sm_NN` or `gfxNNN`.
+    /// Reads `cpu`, `cuda`, or the name of an architecture from [`Target::names`].
     ///
     /// # Errors
-    /// [`BuildError::UnknownTarget`].
+    /// [`BuildError::UnknownTarget`], which names the targets that exist, and [`BuildError::TooOld`].
     pub fn parse(name: &str) -> Result<Self, BuildError> {
-        let is_cpu = |prefix| {
-            name.strip_prefix(prefix).is_some_and(|rest: &str| {
-                rest.starts_with(|c: char| c.is_ascii_digit())
-                    && rest.bytes().all(|b| b.is_ascii_alphanumeric())
-            })
-        };
         match name {
             "cpu" => Ok(Self::Cpu),
             "cuda" => Ok(Self::Nvptx { cpu: Self::OLDEST_NVIDIA.into() }),
-            _ if is_cpu("sm_") => Ok(Self::Nvptx { cpu: name.into() }),
-            _ if is_cpu("gfx") => Ok(Self::Amdgpu { cpu: name.into() }),
-            _ => Err(BuildError::UnknownTarget(name.into())),
+            _ if NVIDIA.contains(&name) => Ok(Self::Nvptx { cpu: name.into() }),
+            _ if AMD.contains(&name) => Ok(Self::Amdgpu { cpu: name.into() }),
+            _ if TOO_OLD_NVIDIA.contains(&name) => Err(BuildError::TooOld(name.into())),
+            _ => Err(BuildError::UnknownTarget { name: name.into(), like: Self::like(name) }),
         }
+    }
+
+    /// Returns the names that [`Target::parse`] reads.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        ["cpu", "cuda"].into_iter().chain(NVIDIA.iter().copied()).chain(AMD.iter().copied())
+    }
+
+    /// Returns the name that a wrong one is most like, if it is like any.
+    fn like(name: &str) -> Option<&'static str> {
+        let name = name.to_lowercase();
+        // Of equally like names the first is taken: an older architecture, without a letter.
+        Self::names()
+            .map(|known| (strsim::osa_distance(&name, known), known))
+            .filter(|(wrong_letters, _)| *wrong_letters <= MOST_WRONG_LETTERS)
+            .min_by_key(|(wrong_letters, _)| *wrong_letters)
+            .map(|(_, known)| known)
     }
 
     /// Name that [`Target::parse`] reads and build folders have: `cpu`, `sm_70`, `gfx942`.
@@ -49,6 +85,15 @@ impl Target {
         match self {
             Self::Cpu => "cpu",
             Self::Nvptx { cpu } | Self::Amdgpu { cpu } => cpu,
+        }
+    }
+
+    /// Rust's name for the kind of device; `None` for this machine itself.
+    pub(crate) fn triple(&self) -> Option<&'static str> {
+        match self {
+            Self::Cpu => None,
+            Self::Nvptx { .. } => Some("nvptx64-nvidia-cuda"),
+            Self::Amdgpu { .. } => Some("amdgcn-amd-amdhsa"),
         }
     }
 
@@ -78,12 +123,32 @@ mod tests {
             assert_eq!(Target::parse(name).unwrap().to_string(), name);
         }
         assert_eq!(Target::parse("cuda").unwrap().cpu(), Target::OLDEST_NVIDIA);
+        assert_eq!(Target::OLDEST_NVIDIA, "sm_70");
+        assert!(Target::names().all(|name| Target::parse(name).is_ok()));
     }
 
     #[test]
-    fn other_names_are_refused() {
-        for name in ["", "sm_", "gfx", "sm_../..", "gfx9/0", "CPU", "gfxabc"] {
-            assert!(matches!(Target::parse(name), Err(BuildError::UnknownTarget(_))), "{name}");
+    fn other_names_are_refused_with_the_list() {
+        for name in ["", "sm_", "gfx", "sm_../..", "gfx9/0", "gfxabc", "sm_1", "gfx1", "vax"] {
+            let error = Target::parse(name).unwrap_err();
+            assert!(matches!(error, BuildError::UnknownTarget { .. }), "{name}");
+            let text = error.to_string();
+            assert!(text.contains("sm_90") && text.contains("gfx1201"), "{text}");
+        }
+        assert!(matches!(Target::parse("sm_61"), Err(BuildError::TooOld(_))));
+    }
+
+    #[test]
+    fn wrong_names_get_a_suggestion() {
+        for (wrong, meant) in [
+            ("CPU", Some("cpu")),
+            ("sm90", Some("sm_90")),
+            ("sm_91", Some("sm_90")),
+            ("gfx943", Some("gfx942")),
+            ("gfx90", Some("gfx900")),
+            ("vax", None),
+        ] {
+            assert_eq!(Target::like(wrong), meant, "{wrong}");
         }
     }
 }

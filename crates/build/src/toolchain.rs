@@ -4,6 +4,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// Names the compiler that builds for GPUs.
+pub(crate) const DEVICE_RUSTC: &str = "HOSTCALL_DEVICE_RUSTC";
+
+/// Names the cargo that goes with it; the one beside it if unset.
+pub(crate) const DEVICE_CARGO: &str = "HOSTCALL_DEVICE_CARGO";
+
 /// First compiler with LLVM 22, whose GPU back ends the device code is written for.
 const OLDEST_RUST: (u32, u32) = (1, 96);
 
@@ -53,6 +59,12 @@ impl Toolchain {
         if !library.join("core/src/lib.rs").exists() {
             return Err("lacks its library's sources, rust-src".into());
         }
+        // Compilers come with different versions of LLVM.
+        let list =
+            target.triple().and_then(|triple| said(rustc, &["--print", "target-cpus", "--target", triple]));
+        if list.is_some_and(|list| !list.split_whitespace().any(|known| known == target.cpu())) {
+            return Err(format!("does not know {target}"));
+        }
         let clang = Some(PathBuf::from("clang-22")).filter(|clang| said(clang, &["--version"]).is_some());
         let is_rustup = library.join("../../../multirust-channel-manifest.toml").exists();
         if matches!(target, Target::Amdgpu { .. }) && clang.is_none() && !is_rustup {
@@ -65,8 +77,8 @@ impl Toolchain {
 
 /// Compilers with their cargos, the ones that the user named first.
 fn candidates() -> Vec<(PathBuf, PathBuf)> {
-    if let Some(rustc) = std::env::var_os("HOSTCALL_DEVICE_RUSTC").map(PathBuf::from) {
-        let cargo = std::env::var_os("HOSTCALL_DEVICE_CARGO").unwrap_or_else(|| beside(&rustc));
+    if let Some(rustc) = std::env::var_os(DEVICE_RUSTC).map(PathBuf::from) {
+        let cargo = std::env::var_os(DEVICE_CARGO).unwrap_or_else(|| beside(&rustc));
         return vec![(rustc, cargo.into())];
     }
     let mut found = Vec::new();
@@ -101,6 +113,31 @@ fn version_of(text: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What [`Target::parse`] takes is what the compilers know: every name that the list has, and no other but those that
+    /// are too old or stand for a whole generation.
+    #[test]
+    fn targets_are_those_of_the_compiler() {
+        for target in ["sm_70", "gfx900"].map(|name| Target::parse(name).unwrap()) {
+            let Ok(toolchain) = Toolchain::find(&target) else { continue };
+            let rustc = toolchain.rustc.unwrap();
+            let triple = target.triple().unwrap();
+            let list = said(&rustc, &["--print", "target-cpus", "--target", triple]).unwrap();
+            let known: Vec<&str> = list.split_whitespace().collect();
+            let prefix = target.cpu().trim_end_matches(|c: char| c.is_ascii_digit());
+            for name in Target::names().filter(|name| name.starts_with(prefix)) {
+                assert!(known.contains(&name), "{name}");
+            }
+            let number = |name: &str| {
+                name.trim_start_matches(prefix).trim_end_matches(char::is_alphabetic).parse::<u32>()
+            };
+            for name in known.iter().filter(|name| name.starts_with(prefix) && !name.contains("generic")) {
+                let is_old = prefix == "gfx" && number(name).is_ok_and(|number| number < 900 && number > 90);
+                let result = Target::parse(name);
+                assert!(is_old || matches!(result, Ok(_) | Err(BuildError::TooOld(_))), "{name}");
+            }
+        }
+    }
 
     #[test]
     fn versions_compare() {

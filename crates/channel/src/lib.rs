@@ -9,9 +9,10 @@
 //! - **REGION**: a [`Region`] covers `layout.words()` words that stay mapped for its lifetime and are only
 //!   accessed atomically.
 //! - **SLOT-OWNER**: a slot's [`device::SlotState`] is accessed only by the lanes of the wave that holds the
-//!   slot, and whenever one lane acts on what another wrote, a wave operation, the slot's lock or (between
-//!   holders) a launch or the pool's claim lies between. A lane may look at words that another writes, of which it
-//!   then believes only that the launch was cancelled, a hint.
+//!   slot, and whenever one lane acts on what another wrote, a wave operation, one of the slot's two locks (one for calls, one
+//!   for places in the ring) or, between holders, the slot's claim lies between. A lane may look at words that another
+//!   writes, of which it then acts on two only: that the launch was cancelled, a hint, and the post position, of which its
+//!   own posts are a part in any case.
 //! - **LAP**: a word is taken only when its lap differs from the word's previous use; each side keeps the laps
 //!   of all words in memory of its own.
 #![cfg_attr(not(test), no_std)]
@@ -36,6 +37,6 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use region::Region;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use region::SharedMemory;
+pub use region::{Region, Words};

@@ -9,13 +9,14 @@
 //! Loom explores unfair schedules without end when two threads spin while a third could run: in each model at
 //! most one does.
 
-use crate::device::{Pool, Slot, SlotState};
-use crate::host::{Answer, Batch, PostBuffer, Scanner, Take};
+use crate::device::{Channel, Pool, Slot, SlotState, WaveRecord};
+use crate::host::{Answer, Batch, PostBuffer, Scanner, Take, Taken};
 use crate::primitive::{AtomicU64, Ordering, Owned};
 use crate::{Region, SharedMemory};
-use hostcall_abi::layout::{CANCEL_WORDS, Layout};
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::layout::Layout;
 use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::word::{Doorbell, Kind, Line, MAX_POST_WORDS, PostHead, RequestTag, lap_of};
+use hostcall_abi::word::{Doorbell, Kind, Line, MAX_POST_WORDS, Owner, PostHead, RequestTag, lap_of};
 use loom::sync::Mutex;
 use loom::thread;
 use std::sync::Arc;
@@ -41,6 +42,20 @@ fn doorbell(lanes: u8, argument_words: u8, result_words: u8) -> Doorbell {
     }
 }
 
+/// The launch of the models with one.
+const LAUNCH: LaunchId = LaunchId::new(5, 1);
+
+const OWNER: Owner = Owner { launch: LAUNCH, home: None, wave: 0, workgroup: 0 };
+
+/// A slot of a channel.
+///
+/// # Safety
+/// SLOT-OWNER, which loom checks.
+unsafe fn slot_of<'m>(memory: &'m SharedMemory, slot: u32, state: &'m SlotState) -> Slot<'m> {
+    // SAFETY: the caller's promise.
+    unsafe { Slot::new(memory.region().words(), memory.region().sizes().slot(slot), state) }
+}
+
 /// The device's end of a channel of one slot.
 struct Device {
     memory: Arc<SharedMemory>,
@@ -50,7 +65,7 @@ struct Device {
 impl Device {
     fn slot(&self) -> Slot<'_> {
         // SAFETY: each model keeps SLOT-OWNER, or loom reports a race; slot 0 is the only one.
-        unsafe { Slot::new(self.memory.region(), 0, &self.state) }
+        unsafe { slot_of(&self.memory, 0, &self.state) }
     }
 
     /// One call of the wave: lane `rank` sends `seed + rank` in every word. The replies, or `None` when
@@ -132,12 +147,12 @@ impl Host {
             return None;
         }
         self.batch.clear();
-        match self.scanner.take(self.memory.region(), 0, 1, &mut self.batch) {
+        match self.scanner.take(self.memory.region(), 0, &mut self.batch, |_| true) {
             Take::Call => return Some(self.batch.answer(0)),
             Take::Full => panic!("the batch is empty"),
-            Take::NotYet => {}
-            Take::PostsFirst(_) => self.take_posts(),
-            Take::Garbage(word) => panic!("the device wrote {word:#x}"),
+            Take::NotYet | Take::NewOwner => {}
+            Take::PostsFirst(..) => self.take_posts(),
+            Take::OfDeadLaunch(launch) | Take::Garbage(launch) => panic!("of launch {launch}"),
         }
         None
     }
@@ -164,18 +179,22 @@ impl Host {
 
     fn take_posts(&mut self) {
         let posts = &mut self.posts;
-        let batch = self.scanner.take_posts(self.memory.region(), 0, &mut PostBuffer::new(), |_, mut run| {
-            run.for_each(|words, _| posts.push(words.to_vec()));
-        });
+        let batch =
+            self.scanner.take_posts(self.memory.region(), 0, &mut PostBuffer::new(), |_, _, mut run| {
+                run.for_each(|words, _| posts.push(words.to_vec()));
+            });
         assert_eq!(batch.garbage, 0);
     }
 }
 
 fn ends(lanes: u32) -> (Arc<Device>, Host) {
-    let layout = Layout { slots: 1, lanes, ring_entries: 4 * lanes, bulk_bytes: 64 * lanes }.check().unwrap();
+    let layout = Layout::small(1, lanes, 4 * lanes, 64 * lanes).check().unwrap();
     let memory = Arc::new(SharedMemory::allocate(layout));
     let device = Arc::new(Device { memory: memory.clone(), state: SlotState::zeroed() });
-    (device, Host { memory, scanner: Scanner::new(0..1), batch: Batch::new(), posts: Vec::new() })
+    (
+        device,
+        Host { memory, scanner: Scanner::new(0..1, Taken::new(1)), batch: Batch::new(), posts: Vec::new() },
+    )
 }
 
 /// Calls in a row, each answered once and with its own answer, while every lap comes round twice.
@@ -376,9 +395,9 @@ fn bulk_bytes() {
             let answer = host.next_call();
             let respond = move |region: Region<'_>, answer: &Answer| {
                 let mut bytes = [0; 12];
-                answer.read_bulk(region, 0, &mut bytes);
+                answer.read_bytes(region, None, 0, &mut bytes);
                 assert_eq!(bytes, [round; 12]);
-                answer.write_bulk(region, 0, &[round + 100; 12]);
+                answer.write_bytes(region, None, 0, &[round + 100; 12]);
             };
             if round == 1 {
                 let mut detached = host.scanner.detach(&host.memory, answer);
@@ -396,11 +415,11 @@ fn bulk_bytes() {
     });
 }
 
-/// Waves that claim slots of the pool find each slot's state as its last holder left it.
+/// Lanes that take things of a pool find each as its last holder left it.
 #[test]
 fn pool() {
     model(3, || {
-        let slots = Arc::new([ends(1).0, ends(1).0]);
+        let slots = Arc::new([Owned::new(0u32), Owned::new(0u32)]);
         let bitmap = Arc::new([AtomicU64::new(0)]);
         let wave = |claims: u32| {
             let (slots, bitmap) = (slots.clone(), bitmap.clone());
@@ -413,8 +432,9 @@ fn pool() {
                             None => thread::yield_now(),
                         }
                     };
-                    let slot = slots[index as usize].slot();
-                    slot.set_workgroup(slot.workgroup() + 1);
+                    let counter = &slots[index as usize];
+                    // SAFETY: the pool gives it to one thread at a time, or loom reports a race.
+                    unsafe { counter.set(counter.get() + 1) };
                     pool.release(index);
                 }
             }
@@ -422,7 +442,8 @@ fn pool() {
         let others = [thread::spawn(wave(1)), thread::spawn(wave(1))];
         wave(2)();
         others.into_iter().for_each(|wave| wave.join().unwrap());
-        assert_eq!(slots[0].slot().workgroup() + slots[1].slot().workgroup(), 4);
+        // SAFETY: the other threads have ended.
+        assert_eq!(unsafe { slots[0].get() + slots[1].get() }, 4);
         assert_eq!(bitmap[0].load(Ordering::Relaxed), 0);
     });
 }
@@ -468,7 +489,7 @@ fn stop() {
             let (device, mut host) = ends(1);
             let calls = thread::spawn(move || {
                 let mut seed = 30;
-                let stopped = || device.slot().region().stopped();
+                let stopped = || device.slot().words().stopped();
                 while let Some(lines) = device.call_unless(doorbell(1, 1, 1), seed, stopped) {
                     check(doorbell(1, 1, 1), seed, &lines);
                     seed += 1;
@@ -486,24 +507,228 @@ fn stop() {
     }
 }
 
-/// A cancelled launch's wave gives up waiting; that of another launch with the same place in the table is
-/// answered.
+/// A cancelled launch's wave gives up waiting; that of another launch is answered.
 #[test]
 fn cancel() {
-    for cancelled in [5, CANCEL_WORDS as u64 + 5] {
+    for cancelled in [LAUNCH, LaunchId::new(6, 1)] {
         model(3, move || {
             let (device, mut host) = ends(1);
             let calls = thread::spawn(move || {
                 let bell = doorbell(1, 1, 1);
-                let lines = device.call_unless(bell, 40, || device.slot().region().cancelled(5));
+                let lines = device.call_unless(bell, 40, || device.slot().words().cancelled(LAUNCH));
                 lines.map(|lines| check(bell, 40, &lines)).is_some()
             });
-            host.memory.region().cancel(cancelled);
-            if cancelled != 5 {
+            host.memory.region().set_cancelled(cancelled, true);
+            if cancelled != LAUNCH {
                 let answer = host.next_call();
                 host.answer(answer);
             }
-            assert_eq!(calls.join().unwrap(), cancelled != 5);
+            assert_eq!(calls.join().unwrap(), cancelled != LAUNCH);
         });
     }
+}
+
+/// A device of a few home slots and one extra slot, whose waves claim them.
+struct Waves {
+    memory: Arc<SharedMemory>,
+    states: Vec<SlotState>,
+    claims: Vec<AtomicU64>,
+    extras: [AtomicU64; 1],
+    areas: [AtomicU64; 0],
+}
+
+impl Waves {
+    fn new(home_slots: u32) -> (Arc<Self>, Host) {
+        let layout = Layout { extra_slots: 1, ..Layout::small(home_slots, 1, 4, 64) }.check().unwrap();
+        let memory = Arc::new(SharedMemory::allocate(layout));
+        let waves = Self {
+            memory: memory.clone(),
+            states: (0..layout.slots()).map(|_| SlotState::zeroed()).collect(),
+            claims: (0..home_slots).map(|_| AtomicU64::new(0)).collect(),
+            extras: [AtomicU64::new(0)],
+            areas: [],
+        };
+        let scanner = Scanner::new(0..layout.slots(), Taken::new(home_slots));
+        (Arc::new(waves), Host { memory, scanner, batch: Batch::new(), posts: Vec::new() })
+    }
+
+    fn channel(&self) -> Channel<'_> {
+        Channel::new(self.memory.region(), &self.states, &self.claims, &self.extras, &self.areas)
+    }
+
+    /// Claims a slot for the wave of this record.
+    fn claim(&self, record: &WaveRecord) -> u32 {
+        loop {
+            match record.claim(self.channel(), 0) {
+                Some(slot) => return slot,
+                None => thread::yield_now(),
+            }
+        }
+    }
+
+    /// A null call through a slot that the caller has for itself.
+    fn call(&self, slot: Slot<'_>, posts_before: Option<u32>) {
+        let after_posts = posts_before.is_some();
+        let bell = Doorbell { after_posts, lines: after_posts, ..doorbell(1, 0, 0) };
+        let laps = slot.laps(slot.glance(), &bell, 0);
+        slot.ring(&bell, laps, 0);
+        if let Some(post_position) = posts_before {
+            let tag = RequestTag { post_position, ..RequestTag::default() }.to_bits();
+            slot.write_line(&bell, laps, 0, &Line { words: [0; 7], tag });
+        }
+        while slot.poll_reply(&bell, laps, 0).is_none() {
+            thread::yield_now();
+        }
+    }
+}
+
+/// One post at the ring's next place.
+fn post(slot: Slot<'_>, word: u64) {
+    let position = slot.reserve_posts(slot.glance(), 1).expect("the ring has room");
+    slot.write_post(position, PostHead { service: 9, lane: 0, words: 1, extra: 1 }, &[word, 0, 0, 0, 0]);
+}
+
+fn wait(poll: &mut dyn FnMut() -> bool) {
+    while !poll() {
+        thread::yield_now();
+    }
+}
+
+/// Two waves have one slot after the other: the second finds its state as the first left it, and the host knows whose each
+/// call is, though nothing is done between them.
+#[test]
+fn a_slot_goes_from_wave_to_wave() {
+    model(2, || {
+        let (waves, mut host) = Waves::new(1);
+        let wave = |index: u32| {
+            let waves = waves.clone();
+            move || {
+                let record = WaveRecord::new();
+                waves.claim(&record);
+                // SAFETY: SLOT-OWNER, or loom reports a race.
+                let slot = unsafe { record.held_in(waves.channel()) };
+                slot.publish_owner(Owner { launch: LaunchId::new(index, 1), ..OWNER });
+                waves.call(slot, None);
+                // SAFETY: as above.
+                unsafe { record.release(waves.channel(), wait) };
+            }
+        };
+        let threads = [thread::spawn(wave(1)), thread::spawn(wave(2))];
+        let mut seen = 0;
+        for _ in 0..2 {
+            let answer = host.next_call();
+            seen |= 1 << host.batch.lines().caller(0).launch.index();
+            host.answer(answer);
+        }
+        assert_eq!(seen, 6);
+        threads.into_iter().for_each(|wave| wave.join().unwrap());
+    });
+}
+
+/// Two parts of a wave come to their first call at once: one of them claims the slot for both, and each sees what it was claimed
+/// with. The part that ends last releases it.
+#[test]
+fn two_parts_claim_at_once() {
+    model(3, || {
+        let (waves, _host) = Waves::new(1);
+        let record = Arc::new(WaveRecord::new());
+        let part = |lane: u64| {
+            let (waves, record) = (waves.clone(), record.clone());
+            move || {
+                assert_eq!(waves.claim(&record), 0);
+                // SAFETY: SLOT-OWNER, or loom reports a race.
+                let slot = unsafe { record.held_in(waves.channel()) };
+                while !slot.try_lock() {
+                    thread::yield_now();
+                }
+                if slot.glance().is_unready() {
+                    slot.publish_owner(OWNER);
+                }
+                slot.end_turn();
+                if record.end(lane, 3) {
+                    // SAFETY: as above.
+                    unsafe { record.release(waves.channel(), wait) };
+                }
+            }
+        };
+        let other = thread::spawn(part(1));
+        part(2)();
+        other.join().unwrap();
+        assert_eq!((record.slot(), waves.claims[0].load(Ordering::Relaxed)), (None, 0));
+        // The pair was published once.
+        let pair = waves.memory.region().word(waves.memory.region().places().owner(0));
+        assert!(lap_of(pair.load(Ordering::Relaxed)));
+    });
+}
+
+/// A call through an extra slot is found after the posts of its wave's home slot, whichever the host looks at first.
+#[test]
+fn an_extra_slots_call_comes_after_the_posts() {
+    model(2, || {
+        let (waves, mut host) = Waves::new(1);
+        let wave = thread::spawn({
+            let waves = waves.clone();
+            move || {
+                let record = WaveRecord::new();
+                let home = waves.claim(&record);
+                // SAFETY: SLOT-OWNER, or loom reports a race.
+                let slot = unsafe { record.held_in(waves.channel()) };
+                post(slot, 7);
+                let index = waves.channel().extras().claim(home).expect("nobody else has one");
+                // SAFETY: as above.
+                let extra = unsafe { waves.channel().extra(index) };
+                extra.publish_owner(Owner { home: Some(home), ..OWNER });
+                waves.call(extra, Some(slot.glance().post_position));
+                waves.channel().extras().release(index);
+                // SAFETY: as above.
+                unsafe { record.release(waves.channel(), wait) };
+            }
+        });
+        let region_of = host.memory.clone();
+        loop {
+            host.batch.clear();
+            let region = region_of.region();
+            let rung = host.scanner.rung(region, 0) & 2 != 0;
+            let take = rung.then(|| host.scanner.take(region, 1, &mut host.batch, |_| true));
+            match take {
+                Some(Take::Call) => break,
+                Some(Take::PostsFirst(home, _)) => {
+                    assert_eq!(home, 0);
+                    host.take_posts();
+                }
+                _ => thread::yield_now(),
+            }
+        }
+        assert_eq!(host.posts, [[7]]);
+        host.batch.answer(0).all(region_of.region(), Status::Ok);
+        wave.join().unwrap();
+    });
+}
+
+/// A wave that ends with posts that it has not announced announces them: once it has ended, the host finds them by the bell.
+#[test]
+fn a_wave_that_ends_announces_its_posts() {
+    model(3, || {
+        let (waves, mut host) = Waves::new(1);
+        let wave = thread::spawn({
+            let waves = waves.clone();
+            move || {
+                for word in [1, 2] {
+                    let record = WaveRecord::new();
+                    waves.claim(&record);
+                    // SAFETY: SLOT-OWNER, or loom reports a race.
+                    post(unsafe { record.held_in(waves.channel()) }, word);
+                    // SAFETY: as above.
+                    unsafe { record.release(waves.channel(), wait) };
+                }
+            }
+        });
+        wave.join().unwrap();
+        let memory = host.memory.clone();
+        host.scanner.post_bells(memory.region(), 0);
+        while host.scanner.expects_posts(0) {
+            host.take_posts();
+        }
+        assert_eq!(host.posts, [[1], [2]]);
+    });
 }

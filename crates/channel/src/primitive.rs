@@ -8,6 +8,7 @@
 pub(crate) use core::sync::atomic::AtomicU8;
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use hostcall_abi::layout::SlotPlaces;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 use hostcall_abi::word::PAYLOAD;
 #[cfg(loom)]
@@ -77,6 +78,47 @@ macro_rules! owned_word {
 }
 
 owned_word!(u32: AtomicU32, u64: AtomicU64);
+
+impl OwnedWord for SlotPlaces {
+    #[cfg(any(loom, target_arch = "nvptx64", target_arch = "amdgpu"))]
+    #[inline(always)]
+    unsafe fn read(at: *mut Self) -> Self {
+        // SAFETY: the caller's promise: nobody writes now.
+        unsafe { *at }
+    }
+
+    #[cfg(any(loom, target_arch = "nvptx64", target_arch = "amdgpu"))]
+    #[inline(always)]
+    unsafe fn write(at: *mut Self, value: Self) {
+        // SAFETY: the caller's promise: nobody else accesses the value now.
+        unsafe { *at = value }
+    }
+
+    #[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
+    #[inline(always)]
+    unsafe fn read(at: *mut Self) -> Self {
+        // SAFETY: the caller's promise; the type is so many `u32`s, all of whose values are good.
+        unsafe {
+            let words: [u32; PLACES_WORDS] = core::array::from_fn(|i| u32::read(at.cast::<u32>().add(i)));
+            core::mem::transmute(words)
+        }
+    }
+
+    #[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
+    #[inline(always)]
+    unsafe fn write(at: *mut Self, value: Self) {
+        // SAFETY: as above.
+        unsafe {
+            let words: [u32; PLACES_WORDS] = core::mem::transmute(value);
+            for (i, word) in words.into_iter().enumerate() {
+                u32::write(at.cast::<u32>().add(i), word);
+            }
+        }
+    }
+}
+
+#[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
+const PLACES_WORDS: usize = size_of::<SlotPlaces>() / 4;
 
 impl<T: OwnedWord> Owned<T> {
     #[cfg(test)]
@@ -207,6 +249,110 @@ impl<'m> OwnedFour<'m> {
     }
 }
 
+// Atomics in memory of the device. On NVIDIA they are written out: those of `core` are the whole system's, and a release
+// would wait for every store that is on its way to the host; and LLVM drops the order of read-modify-writes other than
+// compare-exchange there.
+
+/// Changes a word of memory of the device from 0 to 1. Acquire.
+#[inline(always)]
+pub(crate) fn claim_word(word: &AtomicU64) -> bool {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: the word is valid and aligned, and accessed atomically.
+    unsafe {
+        let old: u64;
+        core::arch::asm!("atom.acquire.gpu.cas.b64 {old}, [{at}], 0, 1;",
+            at = in(reg64) word, old = out(reg64) old, options(nostack));
+        old == 0
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+}
+
+/// Makes a claimed word 0 again. Release.
+#[inline(always)]
+pub(crate) fn release_word(word: &AtomicU64) {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: as for `claim_word`.
+    unsafe {
+        core::arch::asm!("st.release.gpu.b64 [{at}], 0;", at = in(reg64) word, options(nostack));
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    word.store(0, Ordering::Release);
+}
+
+/// Compare-exchange among the lanes of a wave. Acquire and release.
+#[inline(always)]
+pub(crate) fn cas_in_wave(word: &AtomicU32, old: u32, new: u32) -> Result<u32, u32> {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: as for `claim_word`.
+    unsafe {
+        let now: u32;
+        core::arch::asm!("atom.acq_rel.cta.cas.b32 {now}, [{at}], {old}, {new};",
+            at = in(reg64) word, old = in(reg32) old, new = in(reg32) new, now = out(reg32) now, options(nostack));
+        if now == old { Ok(now) } else { Err(now) }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
+}
+
+/// Acquire, among the lanes of a wave.
+#[inline(always)]
+pub(crate) fn load_in_wave(word: &AtomicU32) -> u32 {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: as for `claim_word`.
+    unsafe {
+        let value: u32;
+        core::arch::asm!("ld.acquire.cta.b32 {value}, [{at}];",
+            at = in(reg64) word, value = out(reg32) value, options(nostack));
+        value
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    word.load(Ordering::Acquire)
+}
+
+/// Release, among the lanes of a wave.
+#[inline(always)]
+pub(crate) fn store_in_wave(word: &AtomicU32, value: u32) {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: as for `claim_word`.
+    unsafe {
+        core::arch::asm!("st.release.cta.b32 [{at}], {value};",
+            at = in(reg64) word, value = in(reg32) value, options(nostack));
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    word.store(value, Ordering::Release);
+}
+
+/// Sets bits among the lanes of a wave and returns those before. Acquire and release.
+#[inline(always)]
+pub(crate) fn or_in_wave(word: &AtomicU64, bits: u64) -> u64 {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: as for `claim_word`.
+    unsafe {
+        let old: u64;
+        core::arch::asm!("atom.acq_rel.cta.or.b64 {old}, [{at}], {bits};",
+            at = in(reg64) word, bits = in(reg64) bits, old = out(reg64) old, options(nostack));
+        old
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        let mut old = word.load(Ordering::Relaxed);
+        while let Err(now) = word.compare_exchange(old, old | bits, Ordering::AcqRel, Ordering::Relaxed) {
+            old = now;
+        }
+        old
+    }
+}
+
+/// Adds among the lanes of a wave. Relaxed.
+#[inline(always)]
+pub(crate) fn add_in_wave(word: &AtomicU32, value: u32) {
+    let mut old = word.load(Ordering::Relaxed);
+    while let Err(now) = cas_in_wave(word, old, old.wrapping_add(value)) {
+        old = now;
+    }
+}
+
 /// Stores the two words of a pair. Each word is stored whole; the pair may be seen half.
 #[inline(always)]
 pub(crate) fn store_pair(at: &[AtomicU64; 2], pair: [u64; 2]) {
@@ -243,7 +389,7 @@ pub(crate) fn load_pair(at: &[AtomicU64; 2]) -> [u64; 2] {
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 #[inline(always)]
 pub(crate) fn signs(line: &[AtomicU64; 8]) -> u8 {
-    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
     // SAFETY: the line is 64 readable bytes at a multiple of 16 (doorbell lines lie at multiples of eight
     // words of a 64-byte aligned region); SSE2 is part of x86-64, and its aligned 16-byte loads do not tear
     // an aligned word. `asm!` may read memory that others write.
@@ -259,10 +405,38 @@ pub(crate) fn signs(line: &[AtomicU64; 8]) -> u8 {
             options(nostack, preserves_flags, readonly));
         (a | b << 2 | c << 4 | d << 6) as u8
     }
-    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
     line.iter()
         .enumerate()
         .fold(0, |mask, (i, word)| mask | ((word.load(Ordering::Relaxed) >> 63) as u8) << i)
+}
+
+/// Eight words of the host's own, aligned as a line of shared ones.
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+#[derive(Clone, Copy, Default)]
+#[repr(align(64))]
+pub(crate) struct Line(pub [u64; 8]);
+
+/// Whether eight words, each loaded whole and relaxed, are these.
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+#[inline(always)]
+pub(crate) fn are_equal(line: &[AtomicU64; 8], other: &Line) -> bool {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    // SAFETY: both are 64 readable bytes at a multiple of 16; the rest as for `signs`.
+    unsafe {
+        let equal: u32;
+        core::arch::asm!(
+            "movdqa {a}, [{line}]", "pcmpeqd {a}, [{other}]",
+            "movdqa {b}, [{line} + 16]", "pcmpeqd {b}, [{other} + 16]", "pand {a}, {b}",
+            "movdqa {b}, [{line} + 32]", "pcmpeqd {b}, [{other} + 32]", "pand {a}, {b}",
+            "movdqa {b}, [{line} + 48]", "pcmpeqd {b}, [{other} + 48]", "pand {a}, {b}",
+            "pmovmskb {equal:e}, {a}",
+            line = in(reg) line.as_ptr(), other = in(reg) other.0.as_ptr(), a = out(xmm_reg) _, b = out(xmm_reg) _,
+            equal = out(reg) equal, options(nostack, preserves_flags, readonly));
+        equal == 0xffff
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    line.iter().zip(&other.0).all(|(word, other)| word.load(Ordering::Relaxed) == *other)
 }
 
 /// Copies pairs, each word loaded whole and relaxed, without their laps, up to the first that lacks the lap `lap`, and at
@@ -272,7 +446,7 @@ pub(crate) fn signs(line: &[AtomicU64; 8]) -> u8 {
 pub(crate) fn copy_pairs(from: &[[AtomicU64; 2]], to: &mut [[u64; 2]], lap: bool) -> usize {
     let count = from.len().min(to.len());
     let mut done = 0;
-    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
     while let (Some(from), Some(to)) = (from[done..count].first_chunk(), to[done..count].first_chunk_mut()) {
         if !copy_line(from, to, lap) {
             break;
@@ -291,7 +465,7 @@ pub(crate) fn copy_pairs(from: &[[AtomicU64; 2]], to: &mut [[u64; 2]], lap: bool
 }
 
 /// Copies four pairs. Whether all of their words have the lap `lap`, which the copies lack.
-#[cfg(all(target_arch = "x86_64", not(loom)))]
+#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
 #[inline(always)]
 fn copy_line(from: &[[AtomicU64; 2]; 4], to: &mut [[u64; 2]; 4], lap: bool) -> bool {
     let tops: u32;
@@ -339,14 +513,14 @@ pub(crate) fn store_pairs(to: &[[AtomicU64; 2]], from: &[[u64; 2]], lap: bool) {
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 #[inline(always)]
 pub(crate) fn prefetch(word: &AtomicU64) {
-    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
     // SAFETY: a prefetch accesses nothing.
     unsafe {
         core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(
             core::ptr::from_ref(word).cast(),
         );
     }
-    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
     let _ = word;
 }
 
@@ -354,11 +528,11 @@ pub(crate) fn prefetch(word: &AtomicU64) {
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 #[inline(always)]
 pub(crate) fn prefetch_for_write(word: &AtomicU64) {
-    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
     // SAFETY: a prefetch accesses nothing; processors that do not know this one do nothing.
     unsafe {
         core::arch::asm!("prefetchw [{at}]", at = in(reg) word, options(nostack, preserves_flags, readonly));
     }
-    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
     let _ = word;
 }

@@ -1,80 +1,87 @@
 //! The shared memory of a channel, as words.
 
 use crate::primitive::{AtomicU64, Ordering, load_pair, store_pair};
+#[cfg(not(loom))]
+use core::marker::PhantomData;
+use core::ops::Deref;
+use hostcall_abi::launch::LaunchId;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 use hostcall_abi::layout::LINE_WORDS;
-use hostcall_abi::layout::{CANCEL_WORDS, Layout, Places, Sizes, header};
-
-/// The sizes as a [`Region`] has them: on NVIDIA in registers, since a kernel's parameters have no address there.
-#[cfg(target_arch = "nvptx64")]
-pub type SizesOf<'m> = Sizes;
-/// The sizes as a [`Region`] has them.
-#[cfg(not(target_arch = "nvptx64"))]
-pub type SizesOf<'m> = &'m Sizes;
+use hostcall_abi::layout::{Layout, Places, Sizes, header};
 
 /// Pairs that are loaded before the first of them is used: a load over the link takes a GPU 1 µs, and its lanes have so
 /// many on their way.
 const BLOCK_PAIRS: usize = 8;
 
-/// A view of a channel's shared memory (invariant REGION).
+/// A view of a channel's shared memory as words (invariant REGION).
 #[derive(Clone, Copy)]
-pub struct Region<'m> {
+pub struct Words<'m> {
+    #[cfg(not(loom))]
+    start: *const AtomicU64,
+    #[cfg(not(loom))]
+    count: usize,
+    #[cfg(not(loom))]
+    lifetime: PhantomData<&'m [AtomicU64]>,
+    #[cfg(loom)]
     words: &'m [AtomicU64],
-    sizes: SizesOf<'m>,
 }
 
-impl<'m> Region<'m> {
-    /// A view of `words`. `None` when there are fewer words than the layout has.
-    pub fn new(words: &'m [AtomicU64], sizes: SizesOf<'m>) -> Option<Self> {
-        (words.len() >= sizes.places.words as usize).then_some(Self { words, sizes })
-    }
+// SAFETY: a view is as good as a slice of atomics, which is both.
+#[cfg(not(loom))]
+unsafe impl Send for Words<'_> {}
+// SAFETY: as above.
+#[cfg(not(loom))]
+unsafe impl Sync for Words<'_> {}
 
-    /// A view of the memory at `address`.
+impl<'m> Words<'m> {
+    /// A view of the `count` words at `address`; of no words, the address may be any.
     ///
     /// # Safety
-    /// REGION: `places.words` words at `address` (a multiple of 64) are mapped for `'m` and accessed only
-    /// atomically, and the layout passed [`Layout::check`] and gave the places. A launch's `ring_entries` may be fewer.
+    /// REGION: the words at `address` (a multiple of 64) are mapped for `'m` and accessed only atomically.
     #[cfg(not(loom))]
     #[inline(always)]
-    pub unsafe fn from_address(address: u64, sizes: SizesOf<'m>) -> Self {
-        // SAFETY: the caller promises REGION, and `AtomicU64` has `u64`'s layout.
-        let words = unsafe {
-            core::slice::from_raw_parts(address as usize as *const AtomicU64, sizes.places.words as usize)
-        };
-        Self { words, sizes }
+    pub(crate) unsafe fn from_address(address: u64, count: u32) -> Self {
+        Self { start: address as usize as *const AtomicU64, count: count as usize, lifetime: PhantomData }
     }
 
-    /// The channel's sizes.
+    /// A view of a slice.
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     #[inline(always)]
-    pub fn layout(&self) -> &Layout {
-        &self.sizes.layout
+    pub(crate) fn of(words: &'m [AtomicU64]) -> Self {
+        #[cfg(not(loom))]
+        return Self { start: words.as_ptr(), count: words.len(), lifetime: PhantomData };
+        #[cfg(loom)]
+        Self { words }
     }
 
-    /// Where the slots' places are.
+    /// The address of the first word, and how many there are.
     #[inline(always)]
-    pub fn places(&self) -> &Places {
-        &self.sizes.places
+    pub(crate) fn address(&self) -> (u64, u64) {
+        #[cfg(not(loom))]
+        return (self.start as usize as u64, self.count as u64);
+        #[cfg(loom)]
+        (0, self.words.len() as u64)
+    }
+
+    /// `N` words from word `at` on.
+    #[inline(always)]
+    fn words_at<const N: usize>(&self, at: u32) -> &'m [AtomicU64; N] {
+        #[cfg(loom)]
+        return self.words[at as usize..at as usize + N].try_into().expect("the range has N words");
+        #[cfg(not(loom))]
+        {
+            // A device computes `at` from its own slot, rank and pair, which the layout covers; the check would cost
+            // registers in every kernel.
+            #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+            assert!(at as usize + N <= self.count, "a place outside of the channel");
+            // SAFETY: REGION; the words are there, as checked or computed.
+            unsafe { &*self.start.add(at as usize).cast::<[AtomicU64; N]>() }
+        }
     }
 
     #[inline(always)]
     pub(crate) fn word(&self, at: u32) -> &'m AtomicU64 {
-        let at = at as usize;
-        #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
-        // SAFETY: a device computes `at` from its own slot, rank and pair, which the layout covers; the
-        // check would cost registers in every kernel.
-        return unsafe { self.words.get_unchecked(at) };
-        #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-        &self.words[at]
-    }
-
-    #[inline(always)]
-    fn words_at<const N: usize>(&self, at: u32) -> &'m [AtomicU64; N] {
-        let at = at as usize;
-        #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
-        // SAFETY: as for `word`.
-        return unsafe { &*(self.words.as_ptr().add(at) as *const [AtomicU64; N]) };
-        #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-        self.words[at..at + N].try_into().expect("the range has N words")
+        &self.words_at::<1>(at)[0]
     }
 
     #[inline(always)]
@@ -86,8 +93,8 @@ impl<'m> Region<'m> {
     #[inline(always)]
     pub(crate) fn pair_of(&self, at: u32, pair: u32) -> &'m [AtomicU64; 2] {
         #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
-        // SAFETY: as for `word`. In two steps, of which a loop keeps the first.
-        return unsafe { &*self.words.as_ptr().add(at as usize).cast::<[AtomicU64; 2]>().add(pair as usize) };
+        // SAFETY: as for `words_at`. In two steps, of which a loop keeps the first.
+        return unsafe { &*self.start.add(at as usize).cast::<[AtomicU64; 2]>().add(pair as usize) };
         #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
         self.pair(at + 2 * pair)
     }
@@ -96,19 +103,14 @@ impl<'m> Region<'m> {
     #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     #[inline(always)]
     pub(crate) fn pairs(&self, at: u32, count: usize) -> &'m [[AtomicU64; 2]] {
-        self.words[at as usize..][..2 * count].as_chunks().0
-    }
-
-    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-    #[inline(always)]
-    pub(crate) fn post_bell_line(&self, line: usize) -> &'m [AtomicU64; LINE_WORDS] {
-        self.words_at(self.sizes.places.post_bell((line * LINE_WORDS) as u32))
-    }
-
-    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-    #[inline(always)]
-    pub(crate) fn doorbell_line(&self, line: usize) -> &'m [AtomicU64; LINE_WORDS] {
-        self.words_at(self.sizes.places.doorbell((line * LINE_WORDS) as u32))
+        #[cfg(loom)]
+        return self.words[at as usize..][..2 * count].as_chunks().0;
+        #[cfg(not(loom))]
+        {
+            assert!(at as usize + 2 * count <= self.count, "a place outside of the channel");
+            // SAFETY: REGION; the words are there, as checked.
+            unsafe { core::slice::from_raw_parts(self.start.add(at as usize).cast(), count) }
+        }
     }
 
     /// Whether the host serves no more.
@@ -126,9 +128,9 @@ impl<'m> Region<'m> {
 
     /// Whether launch `launch` was cancelled.
     #[inline(always)]
-    pub fn cancelled(&self, launch: u64) -> bool {
-        let at = header::CANCEL as u32 + (launch % CANCEL_WORDS as u64) as u32;
-        self.word(at).load(Ordering::Relaxed) == launch
+    pub fn cancelled(&self, launch: LaunchId) -> bool {
+        let index = launch.index();
+        self.word(header::CANCEL as u32 + index / 64).load(Ordering::Relaxed) >> (index % 64) & 1 != 0
     }
 
     /// Copies `bytes` into the region's words from word `at` on.
@@ -202,6 +204,66 @@ impl<'m> Region<'m> {
             put(to, self.word(at).load(Ordering::Relaxed));
             at += 1;
         }
+    }
+}
+
+/// A view of a channel's shared memory with its sizes, as the host has it.
+#[derive(Clone, Copy)]
+pub struct Region<'m> {
+    words: Words<'m>,
+    sizes: &'m Sizes,
+}
+
+impl<'m> Deref for Region<'m> {
+    type Target = Words<'m>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Words<'m> {
+        &self.words
+    }
+}
+
+impl<'m> Region<'m> {
+    /// The view without its sizes.
+    #[inline(always)]
+    pub fn words(&self) -> Words<'m> {
+        self.words
+    }
+
+    /// The channel's sizes and the places that follow from them.
+    #[inline(always)]
+    pub fn sizes(&self) -> &'m Sizes {
+        self.sizes
+    }
+
+    /// The channel's sizes.
+    #[inline(always)]
+    pub fn layout(&self) -> &'m Layout {
+        &self.sizes.layout
+    }
+
+    /// Where the slots' places are.
+    #[inline(always)]
+    pub fn places(&self) -> &'m Places {
+        &self.sizes.places
+    }
+
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+    #[inline(always)]
+    pub(crate) fn first_call_line(&self, line: usize) -> &'m [AtomicU64; LINE_WORDS] {
+        self.words_at((header::FIRST_CALLS + line * LINE_WORDS) as u32)
+    }
+
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+    #[inline(always)]
+    pub(crate) fn post_bell_line(&self, line: usize) -> &'m [AtomicU64; LINE_WORDS] {
+        self.words_at(self.sizes.places.post_bell((line * LINE_WORDS) as u32))
+    }
+
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+    #[inline(always)]
+    pub(crate) fn doorbell_line(&self, line: usize) -> &'m [AtomicU64; LINE_WORDS] {
+        self.words_at(self.sizes.places.doorbell((line * LINE_WORDS) as u32))
     }
 }
 
@@ -300,7 +362,7 @@ mod shared_memory {
                 unsafe { core::slice::from_raw_parts(self.words.as_ptr(), self.sizes.places.words as usize) };
             #[cfg(loom)]
             let words = &self.words[..];
-            Region { words, sizes: &self.sizes }
+            Region { words: Words::of(words), sizes: &self.sizes }
         }
 
         /// The memory's address in this process.
@@ -346,9 +408,14 @@ impl Region<'_> {
         self.word(header::ASLEEP as u32).fetch_add(change, Ordering::SeqCst);
     }
 
-    /// Tells the device that launch `launch` is cancelled.
-    pub fn cancel(&self, launch: u64) {
-        let at = header::CANCEL as u32 + (launch % CANCEL_WORDS as u64) as u32;
-        self.word(at).store(launch, Ordering::Release);
+    /// Tells the device that the launch with this index is cancelled, or that a new one has its index.
+    pub fn set_cancelled(&self, launch: LaunchId, cancelled: bool) {
+        let (index, word) = (launch.index(), self.word(header::CANCEL as u32 + launch.index() / 64));
+        let bit = 1 << (index % 64);
+        if cancelled {
+            word.fetch_or(bit, Ordering::Release);
+        } else {
+            word.fetch_and(!bit, Ordering::Release);
+        }
     }
 }

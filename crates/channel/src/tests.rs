@@ -1,18 +1,24 @@
 //! The channel with both ends in one process.
 
-use crate::device::{Pool, Slot, SlotState};
-use crate::host::{Answer, Batch, PostBatch, PostBuffer, Scanner, Take};
-use crate::{Region, SharedMemory};
-use hostcall_abi::layout::{Layout, Sizes};
+use crate::SharedMemory;
+use crate::device::{Channel, Pool, Slot, SlotState, WaveRecord};
+use crate::host::{Answer, Batch, PostBatch, PostBuffer, Scanner, Take, Taken};
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::layout::{Layout, RingEntries, area_share};
 use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::word::{Doorbell, Kind, Line, PostHead, RequestTag, Rung};
+use hostcall_abi::word::{Doorbell, Kind, Line, Owner, PostHead, RequestTag, Rung};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 fn layout() -> Layout {
-    Layout { slots: 8, lanes: 64, ring_entries: 256, bulk_bytes: 4096 }.check().unwrap()
+    Layout::small(8, 64, 256, 4096).check().unwrap()
 }
+
+/// The launch whose wave has slot 5.
+const LAUNCH: LaunchId = LaunchId::new(3, 1);
+
+const OWNER: Owner = Owner { launch: LAUNCH, home: None, wave: 2, workgroup: 77 };
 
 fn doorbell(lanes: u8, argument_words: u8, result_words: u8) -> Doorbell {
     Doorbell {
@@ -37,23 +43,30 @@ struct Ends {
 
 impl Ends {
     fn new() -> Self {
-        Self {
+        let ends = Self {
             memory: Arc::new(SharedMemory::allocate(layout())),
             state: SlotState::zeroed(),
-            scanner: Scanner::new(0..8),
+            scanner: Scanner::new(0..8, Taken::new(8)),
             batch: Batch::new(),
-        }
+        };
+        ends.slot().publish_owner(OWNER);
+        ends
     }
 
     fn slot(&self) -> Slot<'_> {
         // SAFETY: one thread uses the slot (SLOT-OWNER), which is less than 8.
-        unsafe { Slot::new(self.memory.region(), 5, &self.state) }
+        unsafe { Slot::new(self.memory.region().words(), self.memory.region().sizes().slot(5), &self.state) }
     }
 
-    /// Looks at slot 5's call, which launch 3 has.
+    /// Looks at slot 5's call, of a launch that runs.
     fn take(&mut self) -> Take {
         self.batch.clear();
-        self.scanner.take(self.memory.region(), 5, 3, &mut self.batch)
+        let mut take =
+            || self.scanner.take(self.memory.region(), 5, &mut self.batch, |launch| launch == LAUNCH);
+        match take() {
+            Take::NewOwner => take(),
+            other => other,
+        }
     }
 
     /// Takes slot 5's call.
@@ -64,8 +77,9 @@ impl Ends {
 
     /// Takes posts of slot 5: what each says of itself, and its words.
     fn take_posts(&mut self, mut take: impl FnMut(PostHead, Vec<u64>)) -> PostBatch {
-        self.scanner.take_posts(self.memory.region(), 5, &mut PostBuffer::new(), |head, mut posts| {
+        self.scanner.take_posts(self.memory.region(), 5, &mut PostBuffer::new(), |_, head, mut posts| {
             posts.for_each(|words, caller| take(PostHead { lane: caller.lane, ..head }, words.to_vec()));
+            posts.count()
         })
     }
 
@@ -163,65 +177,29 @@ proptest! {
         }
     }
 
-    /// A ring that is longer or shorter in each launch, wherever the last one ended, has just the launch's posts.
-    #[test]
-    fn rings_are_resized(launches in prop::collection::vec((0u32..3, 0u64..600), 1..20)) {
-        let layout = Layout { slots: 8, lanes: 16, ring_entries: 256, bulk_bytes: 4096 }.check().unwrap();
-        let (memory, state, mut scanner) =
-            (SharedMemory::allocate(layout), SlotState::zeroed(), Scanner::new(0..8));
-        let (mut posted, mut taken, mut buffer) = (0, 0, PostBuffer::new());
-        for (shorter, count) in launches {
-            let ring_entries = 256 >> shorter;
-            scanner.resize_ring(memory.region(), 5, ring_entries);
-            let sizes = Sizes { layout: Layout { ring_entries, ..layout }, ..layout.into() };
-            // SAFETY: the memory's own address and places; one thread uses the slot (SLOT-OWNER), which is less than 8.
-            let slot = unsafe { Slot::new(Region::from_address(memory.address(), &sizes), 5, &state) };
-            let mut take = || {
-                let batch = scanner.take_posts(memory.region(), 5, &mut buffer, |_, mut posts| {
-                    posts.for_each(|words, _| {
-                        assert_eq!(words[0], taken);
-                        taken += 1;
-                    });
-                });
-                assert_eq!(batch.garbage, 0);
-                batch.posts
-            };
-            assert_eq!(take(), 0);
-            for _ in 0..count {
-                let place = loop {
-                    match slot.reserve_posts(slot.glance(), 1) {
-                        Some(place) => break place,
-                        None => take(),
-                    };
-                    slot.look_at_ring_tail();
-                };
-                slot.write_post(place, PostHead { service: 4, lane: 0, words: 1, extra: 0 }, &[posted, 0, 0, 0, 0]);
-                posted += 1;
-            }
-            while take() > 0 {}
-            assert_eq!(taken, posted);
-        }
-    }
-
     /// Whatever stands in the words that a device writes, the host neither panics nor takes a call twice.
     #[test]
     fn garbage_is_survived(words in prop::collection::vec((any::<prop::sample::Index>(), any::<u64>()), 1..200)) {
         let (mut ends, mut buffer) = (Ends::new(), PostBuffer::new());
         let region = ends.memory.region();
         for (at, word) in words {
-            let at = 64 + at.index(layout().words() - 64);
+                let first = layout().places().doorbell(0) as usize;
+            let at = first + at.index(layout().words() - first);
             region.word(at as u32).store(word, crate::primitive::Ordering::Relaxed);
             for slot in 0..8 {
                 if ends.scanner.rung(region, 0) & 1 << slot != 0 {
-                    match ends.scanner.take(region, slot, 3, &mut ends.batch) {
-                        Take::Call => ends.batch.answer(0).all(region, Status::Error(CallError::Malformed)),
+                    match ends.scanner.take(region, slot, &mut ends.batch, |launch| launch == LAUNCH) {
+                        Take::Call | Take::OfDeadLaunch(_) => ends.batch.answer(0).all(region, Status::Error(CallError::Malformed)),
                         Take::Full => panic!("the batch is empty"),
                         Take::Garbage(_) => assert!(ends.scanner.is_broken(slot)),
-                        Take::NotYet | Take::PostsFirst(_) => {}
+                        Take::NotYet | Take::NewOwner | Take::PostsFirst(..) => {}
                     }
                     ends.batch.clear();
                 }
-                ends.scanner.take_posts(region, slot, &mut buffer, |head, _| assert!(head.words <= 5));
+                ends.scanner.take_posts(region, slot, &mut buffer, |_, head, posts| {
+                    assert!(head.words <= 5);
+                    posts.count()
+                });
             }
         }
     }
@@ -242,7 +220,7 @@ fn a_call_waits_for_the_posts_before_it() {
     ends.slot().ring(&bell, laps, 0);
     ends.slot().write_line(&bell, laps, 0, &Line { words: [0; 7], tag: tag.to_bits() });
     assert!(!ends.slot().has_untold_posts(ends.slot().glance()));
-    assert!(matches!(ends.take(), Take::PostsFirst(3)));
+    assert!(matches!(ends.take(), Take::PostsFirst(5, 3)));
     assert_eq!(ends.take_posts(|_, _| {}).posts, 3);
     ends.taken().all(ends.memory.region(), Status::Ok);
 }
@@ -269,11 +247,11 @@ fn a_dropped_answer_cancels() {
 }
 
 #[test]
-fn bytes_pass_through_the_bulk_area() {
+fn bytes_pass_through_the_byte_area() {
     let mut ends = Ends::new();
     let bell = Doorbell { kind: Kind::Bytes, ..doorbell(4, 3, 2) };
     let laps: Vec<_> = (0..4).map(|rank| ends.slot().laps(ends.slot().glance(), &bell, rank)).collect();
-    let share = layout().bulk_share(4);
+    let share = area_share(layout().area_bytes, 4);
     for rank in 0..4 {
         ends.slot().write_bulk(rank * share, &[rank as u8 + 1; 1021]);
     }
@@ -286,9 +264,9 @@ fn bytes_pass_through_the_bulk_area() {
     let region = ends.memory.region();
     for rank in 0..4 {
         let mut bytes = [0; 1021];
-        answer.read_bulk(region, rank, &mut bytes);
+        answer.read_bytes(region, None, rank, &mut bytes);
         assert_eq!(bytes, [rank as u8 + 1; 1021]);
-        answer.write_bulk(region, rank, &[rank as u8 + 100; 13]);
+        answer.write_bytes(region, None, rank, &[rank as u8 + 100; 13]);
         answer.lane(region, rank, Status::Ok, &[13, 0]);
     }
     for rank in 0..4 {
@@ -360,5 +338,215 @@ fn a_reset_slot_starts_again() {
     assert_eq!(ends.scanner.rung(ends.memory.region(), 0), 0);
     ends.scanner.reset(ends.memory.region(), 5);
     ends.state = SlotState::zeroed();
+    ends.slot().publish_owner(OWNER);
     ends.round_trip(doorbell(2, 7, 7), |_| Line::default(), true);
+}
+
+/// A wave's end: what it leaves is what the slot's next wave finds.
+struct Waves {
+    memory: Arc<SharedMemory>,
+    states: Vec<SlotState>,
+    claims: Vec<AtomicU64>,
+    extras: Vec<AtomicU64>,
+}
+
+impl Waves {
+    fn new() -> Self {
+        let layout = Layout {
+            extra_slots: 70,
+            large_areas: 2,
+            large_area_bytes: 1 << 16,
+            ring_entries: RingEntries { first: 1024, early: 512, other: 256 },
+            ..Layout::small(8, 32, 256, 4096)
+        };
+        let memory = Arc::new(SharedMemory::allocate(layout.check().unwrap()));
+        let words = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
+        let states = (0..layout.slots()).map(|_| SlotState::zeroed()).collect();
+        Self { memory, states, claims: words(8), extras: words(2) }
+    }
+
+    fn channel(&self) -> Channel<'_> {
+        Channel::new(self.memory.region(), &self.states, &self.claims, &self.extras, &self.extras[..1])
+    }
+
+    /// Ends a wave that has a slot.
+    fn end(&self, record: &WaveRecord) {
+        // SAFETY: one thread uses the record (SLOT-OWNER).
+        unsafe { record.release(self.channel(), |poll| assert!(poll(), "the wave waits for ever")) };
+        assert_eq!(record.slot(), None);
+    }
+}
+
+#[test]
+fn waves_claim_slots_and_hand_them_on() {
+    let waves = Waves::new();
+    let records: Vec<_> = (0..8).map(|_| WaveRecord::new()).collect();
+    // SAFETY: one thread uses the records (SLOT-OWNER), also below.
+    let unclaimed = unsafe { records[0].held() };
+    assert!(unclaimed.glance().is_unready() && !unclaimed.has_room(unclaimed.glance(), 1));
+    // The proposed slot, or the next one that is free.
+    let slots: Vec<_> = records.iter().map(|record| record.claim(waves.channel(), 6).unwrap()).collect();
+    assert_eq!(slots, [6, 7, 0, 1, 2, 3, 4, 5]);
+    let late = WaveRecord::new();
+    assert_eq!((late.claim(waves.channel(), 3), records[0].claim(waves.channel(), 1)), (None, Some(6)));
+    waves.end(&records[4]);
+    assert_eq!(late.claim(waves.channel(), u32::MAX), Some(2));
+    // SAFETY: as above.
+    let held = unsafe { late.held() };
+    assert!(held.glance().is_unready() && !held.glance().is_unclaimed());
+    held.publish_owner(OWNER);
+    assert!(!held.glance().is_unready());
+}
+
+/// Every claim of a slot is told from the one before, whether the waves between called, posted or did neither.
+#[test]
+fn the_host_knows_whose_each_call_and_post_is() {
+    let waves = Waves::new();
+    let region = waves.memory.region();
+    let mut scanner = Scanner::new(0..72, Taken::new(8));
+    let (mut batch, mut buffer) = (Batch::new(), PostBuffer::new());
+    let mut expected = Vec::new();
+    for n in 1..40u32 {
+        let owner = Owner { launch: LaunchId::new(n, 1), home: None, wave: n, workgroup: n };
+        let record = WaveRecord::new();
+        assert_eq!(record.claim(waves.channel(), 3), Some(3));
+        // SAFETY: one thread uses the record (SLOT-OWNER).
+        let slot = unsafe { record.held() };
+        if n % 3 == 0 {
+            let position = slot.reserve_posts(slot.glance(), 2).unwrap();
+            slot.write_owner_entry(position, owner);
+            let head = PostHead { service: 4, lane: 0, words: 1, extra: 1 };
+            slot.write_post(position + 1, head, &[n.into(), 0, 0, 0, 0]);
+            slot.set_posted();
+            expected.push((owner.launch, u64::from(n)));
+        }
+        if n % 2 == 0 {
+            slot.publish_owner(owner);
+            let bell = Doorbell {
+                after_posts: slot.has_untold_posts(slot.glance()),
+                lines: true,
+                ..doorbell(1, 1, 1)
+            };
+            let laps = slot.laps(slot.glance(), &bell, 0);
+            let tag =
+                RequestTag { post_position: slot.glance().post_position, ..RequestTag::default() }.to_bits();
+            slot.ring(&bell, laps, 0);
+            slot.write_line(&bell, laps, 0, &Line { words: [n.into(); 7], tag });
+            let mut posts = Vec::new();
+            let mut owners = 0;
+            loop {
+                match scanner.take(region, 3, &mut batch, |launch| launch == owner.launch) {
+                    Take::Call => break,
+                    Take::NewOwner => owners += 1,
+                    Take::PostsFirst(3, _) => {
+                        scanner.take_posts(region, 3, &mut buffer, |launch, _, mut run| {
+                            // Some of a run are declined, and come again.
+                            let most = posts.len() + 1 + n as usize % 3;
+                            run.for_each_taken(|words, _| {
+                                let takes = posts.len() < most;
+                                if takes {
+                                    posts.push((launch, words[0]));
+                                }
+                                takes
+                            });
+                            run.count() - run.left()
+                        });
+                    }
+                    _ => panic!("call {n} is not found"),
+                }
+            }
+            assert_eq!((owners, scanner.owner(3)), (1, owner.launch));
+            assert_eq!(posts, std::mem::take(&mut expected));
+            batch.answer(0).all(region, Status::Ok);
+            batch.clear();
+            assert!(slot.poll_reply(&bell, laps, 0).is_some());
+        }
+        waves.end(&record);
+        // The wave's last posts are announced.
+        scanner.post_bells(region, 0);
+        assert_eq!(scanner.expects_posts(3), !expected.is_empty());
+    }
+}
+
+/// A call through an extra slot comes after the posts of its wave's home slot.
+#[test]
+fn extra_slots_wait_for_the_home_slots_posts() {
+    let waves = Waves::new();
+    let region = waves.memory.region();
+    let taken = Taken::new(8);
+    let (mut homes, mut extras) = (Scanner::new(0..8, taken.clone()), Scanner::new(8..78, taken));
+    let (mut batch, mut buffer) = (Batch::new(), PostBuffer::new());
+    let record = WaveRecord::new();
+    let home = record.claim(waves.channel(), 5).unwrap();
+    // SAFETY: one thread uses the record and the slots (SLOT-OWNER), also below.
+    let slot = unsafe { record.held() };
+    let position = slot.reserve_posts(slot.glance(), 1).unwrap();
+    slot.write_post(position, PostHead { service: 4, lane: 0, words: 0, extra: 1 }, &[0; 5]);
+    let index = waves.channel().extras().claim(1).unwrap();
+    // SAFETY: as above.
+    let extra = unsafe { waves.channel().extra(index) };
+    extra.set_holder(home, 1);
+    extra.publish_owner(Owner { home: Some(home), ..OWNER });
+    record.begin_pending();
+    let bell = Doorbell { after_posts: true, lines: true, ..doorbell(1, 0, 0) };
+    let laps = extra.laps(extra.glance(), &bell, 0);
+    extra.ring(&bell, laps, 0);
+    let tag = RequestTag { post_position: slot.glance().post_position, ..RequestTag::default() }.to_bits();
+    extra.write_line(&bell, laps, 0, &Line { words: [0; 7], tag });
+    let mut take = |batch: &mut Batch| extras.take(region, 8 + index, batch, |launch| launch == LAUNCH);
+    assert!(matches!(take(&mut batch), Take::NewOwner));
+    assert!(matches!(take(&mut batch), Take::PostsFirst(5, 1)));
+    assert_eq!(homes.take_posts(region, 5, &mut buffer, |_, _, posts| posts.count()).posts, 1);
+    assert!(matches!(take(&mut batch), Take::Call) && !extra.is_answered());
+    batch.answer(0).all(region, Status::Ok);
+    // The wave forgets the call, and its end gives the slot back.
+    assert!(extra.is_answered() && waves.channel().extras().is_taken(index));
+    assert_eq!(waves.channel().extras_held_by(&[5]), [8 + index]);
+    waves.end(&record);
+    assert!(!waves.channel().extras().is_taken(index));
+    assert_eq!(waves.channel().extras_held_by(&[5]), [0; 0]);
+}
+
+/// Owners that make no sense give the slot up, and are no panic: unknown bits, a home slot for a home slot, none for an extra
+/// one, one that there is not.
+#[test]
+fn bad_owners_break_a_slot() {
+    for (slot, home, garbage) in [(3, Some(1), 0), (9, None, 0), (9, Some(8), 0), (3, None, 1 << 60)] {
+        let waves = Waves::new();
+        let region = waves.memory.region();
+        let mut scanner = Scanner::new(0..78, Taken::new(8));
+        // SAFETY: one thread uses the slot (SLOT-OWNER).
+        let device =
+            unsafe { Slot::new(region.words(), region.sizes().slot(slot), &waves.states[slot as usize]) };
+        device.publish_owner(Owner { home, ..OWNER });
+        let word = region.word(region.places().owner(slot));
+        word.fetch_or(garbage, crate::primitive::Ordering::Relaxed);
+        let bell = doorbell(1, 0, 0);
+        device.ring(&bell, device.laps(device.glance(), &bell, 0), 0);
+        let mut batch = Batch::new();
+        assert!(matches!(scanner.take(region, slot, &mut batch, |_| true), Take::Garbage(LaunchId::NONE)));
+        assert!(scanner.is_broken(slot) && scanner.rung(region, slot as usize / 8) == 0);
+    }
+}
+
+/// A call whose owner pair is not all there yet is looked at again; one of a launch that nobody knows is alone in its batch.
+#[test]
+fn calls_wait_for_their_owner() {
+    let waves = Waves::new();
+    let region = waves.memory.region();
+    let mut scanner = Scanner::new(0..78, Taken::new(8));
+    // SAFETY: one thread uses the slot (SLOT-OWNER).
+    let device = unsafe { Slot::new(region.words(), region.sizes().slot(0), &waves.states[0]) };
+    device.publish_owner(OWNER);
+    let second = region.word(region.places().owner(0) + 1);
+    let late = second.swap(0, crate::primitive::Ordering::Relaxed);
+    let bell = doorbell(1, 0, 0);
+    device.ring(&bell, device.laps(device.glance(), &bell, 0), 0);
+    let mut batch = Batch::new();
+    let mut take = |batch: &mut Batch| scanner.take(region, 0, batch, |_| false);
+    assert!(matches!(take(&mut batch), Take::NotYet));
+    second.store(late, crate::primitive::Ordering::Relaxed);
+    assert!(matches!(take(&mut batch), Take::NewOwner));
+    assert!(matches!(take(&mut batch), Take::OfDeadLaunch(LAUNCH)));
+    assert_eq!(batch.count(), 1);
 }

@@ -1,15 +1,34 @@
 //! The command line.
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use hostcall::Grid;
-use hostcall_build::Target;
+use hostcall_build::{Request, Target};
 use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The help's last part.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    all went well; `hostcall run` ends with the program's own code
+  1    it could not be done, or the program was ended for what it did; standard error says why
+  2    the command line is wrong
+  101  a lane of the program panicked
+  124  the program did not end within its --timeout
+  134  a program linked with LLVM's GPU libc aborted
+  141  nobody reads the standard output any more
+  128 and a signal's number: the command was ended by that signal, such as 130 by an interrupt";
+
+/// What a user can do while a program runs.
+const SIGNALS: &str = "\
+SIGQUIT (control and \\) prints what the program waits for and lets it go on. SIGINT and SIGTERM print it too and end the \
+program; a second one does not wait for it.";
+
 /// Runs programs on a GPU, or on a software device that stands in for one, which call the CPU while they run.
 #[derive(Parser)]
-#[command(name = "hostcall", version)]
+#[command(name = "hostcall", version, after_help = EXIT_CODES)]
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
@@ -18,17 +37,24 @@ pub struct Arguments {
 #[derive(Subcommand)]
 pub enum Command {
     /// Builds a program when needed and runs it
+    #[command(after_help = format!("{SIGNALS}\n\n{EXIT_CODES}"))]
     Run(RunOptions),
     /// Builds a program and prints the path of its image
     Build {
-        /// Device to build for: cpu, an NVIDIA architecture such as sm_70, or an AMD one such as gfx942
+        /// Device to build for: cpu, cuda (all NVIDIA GPUs), an NVIDIA architecture such as sm_90, or an AMD one such as
+        /// gfx942
         #[arg(long, default_value = "cpu", value_parser = Target::parse)]
         target: Target,
+        #[command(flatten)]
+        build: BuildOptions,
         /// Folder of the program's package
         program: PathBuf,
     },
     /// Makes a package to start a program from
     New {
+        /// Makes a host program with a package of kernels, which runs on every device
+        #[arg(long)]
+        app: bool,
         /// Folder to make; its name is the package's
         name: PathBuf,
     },
@@ -78,15 +104,12 @@ pub struct RunOptions {
     /// Workgroups in z
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub blocks_z: Option<u32>,
-    /// Lanes of a wave on the software device: 32 or 64
-    #[arg(long, default_value = "32", value_parser = wave)]
-    pub wave: u32,
     /// Ends the program after so many seconds, with exit code 124 and a report of what it waited for
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Option<Duration>,
     /// Sets an environment variable of the program, which sees no others
-    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
-    pub env: Vec<(String, String)>,
+    #[arg(long, value_name = "NAME=VALUE", value_parser = OsStringValueParser::new().try_map(variable))]
+    pub env: Vec<(OsString, OsString)>,
     /// Gives the program this process's environment variables too
     #[arg(long)]
     pub inherit_env: bool,
@@ -96,24 +119,68 @@ pub struct RunOptions {
     /// Prints what the program's kernels need of the device to standard error: registers, stack, shared memory
     #[arg(long)]
     pub print_resource_usage: bool,
+    /// Bytes of stack of each lane: on the software device 64 KiB if absent; on a GPU only for programs linked with LLVM's
+    /// GPU libc
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub stack: Option<usize>,
+    #[command(flatten)]
+    pub build: BuildOptions,
+    #[command(flatten)]
+    pub software: SoftwareOptions,
     #[command(flatten)]
     pub llvm: LlvmOptions,
     /// Folder of the program's package, or an image built before; then the program's own arguments
     // One argument: after its first value clap looks at nothing more.
     #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARGUMENTS"], num_args = 1..)]
-    pub program: Vec<String>,
+    pub program: Vec<OsString>,
+}
+
+/// How a package is built.
+#[derive(Args)]
+#[command(next_help_heading = "Building a package")]
+pub struct BuildOptions {
+    /// Shows nothing of cargo's output but what does not compile
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Profile of the package; release if absent
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// Features of the package to turn on, divided by commas
+    #[arg(long, value_name = "FEATURES")]
+    pub features: Vec<String>,
+}
+
+impl BuildOptions {
+    /// Returns what to build with these options.
+    pub fn request(&self, package: PathBuf, target: Target) -> Request {
+        let request = Request::new(package, target).features(&self.features);
+        let request = match &self.profile {
+            Some(profile) => request.profile(profile),
+            None => request,
+        };
+        if self.quiet { request.quiet() } else { request }
+    }
+}
+
+/// What only the software device looks at.
+#[derive(Args)]
+#[command(next_help_heading = "The software device")]
+pub struct SoftwareOptions {
+    /// Lanes of a wave: 32 or 64; 32 if absent
+    #[arg(long, value_parser = wave)]
+    pub wave: Option<u32>,
+    /// Threads that run lanes; one less than the machine has processors if absent
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub cpu_threads: Option<u32>,
 }
 
 /// What only programs that were linked with LLVM's GPU libc look at.
 #[derive(Args)]
 #[command(next_help_heading = "Programs linked with LLVM's GPU libc")]
 pub struct LlvmOptions {
-    /// Calls that can be on their way at once
-    #[arg(long, value_name = "N", default_value = "4096", value_parser = clap::value_parser!(u32).range(1..))]
-    pub ports: u32,
-    /// Bytes of stack of each lane
-    #[arg(long, value_name = "BYTES")]
-    pub stack: Option<usize>,
+    /// Calls that can be on their way at once; 4096 if absent
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub ports: Option<u32>,
     /// Lets `system` run commands
     #[arg(long)]
     pub allow_system: bool,
@@ -133,10 +200,8 @@ impl RunOptions {
     }
 
     /// The program's environment variables: a later one of the same name counts.
-    pub fn variables(&self) -> Vec<(String, String)> {
-        let text = |text: OsString| text.to_string_lossy().into_owned();
-        let inherited = self.inherit_env.then(std::env::vars_os).into_iter().flatten();
-        inherited.map(|(name, value)| (text(name), text(value))).chain(self.env.iter().cloned()).collect()
+    pub fn variables(&self) -> impl Iterator<Item = (OsString, OsString)> {
+        self.inherit_env.then(std::env::vars_os).into_iter().flatten().chain(self.env.iter().cloned())
     }
 }
 
@@ -172,9 +237,25 @@ fn seconds(text: &str) -> Result<Duration, &'static str> {
         .ok_or("give a number of seconds above 0")
 }
 
-fn variable(text: &str) -> Result<(String, String), &'static str> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+fn bytes(text: &str) -> Result<usize, &'static str> {
+    let (number, shift) = match text.strip_suffix(['k', 'K']) {
+        Some(number) => (number, 10),
+        None => text.strip_suffix(['m', 'M']).map_or((text, 0), |number| (number, 20)),
+    };
+    let bytes = number.parse::<usize>().ok().and_then(|number| number.checked_mul(1 << shift));
+    // More than that for each of thousands of lanes is more than any machine has.
+    bytes
+        .filter(|bytes| (1..=1 << 30).contains(bytes))
+        .ok_or("give a number of bytes from 1 to 1024M, such as 65536, 64K or 1M")
+}
+
+fn variable(text: OsString) -> Result<(OsString, OsString), &'static str> {
+    let bytes = text.as_bytes();
+    match bytes.iter().position(|byte| *byte == b'=') {
+        Some(at @ 1..) => {
+            let part = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+            Ok((part(&bytes[..at]), part(&bytes[at + 1..])))
+        }
         _ => Err("write NAME=VALUE"),
     }
 }

@@ -1,14 +1,21 @@
 //! What the user names as a program: a package's folder, which is built for the device, or an image.
 
+use crate::arguments::BuildOptions;
 use hostcall::Device;
 use hostcall::device::devices;
 use hostcall::image::{Calls, ImageInfo, identify};
-use hostcall_build::{BuildError, Progress, Request, Target};
+use hostcall_build::{BuildError, Target};
 use std::error::Error;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// The software device's name, and its kind's.
-const SOFTWARE: &str = "cpu";
+pub const SOFTWARE: &str = "cpu";
+
+/// Most bytes of an image: no tool of today makes one of a tenth of that.
+const MAX_IMAGE_BYTES: u64 = 1 << 30;
 
 /// A program that was found, and read if it is a file.
 pub enum Program {
@@ -25,18 +32,33 @@ impl Program {
     ///
     /// # Errors
     /// A sentence, when it is nothing that could be run.
-    pub fn find(name: &str) -> Result<Self, Box<dyn Error>> {
-        let unreadable = |error| format!("cannot read the program {name}: {error}");
+    pub fn find(name: &OsStr) -> Result<Self, Box<dyn Error>> {
         let path = Path::new(name);
-        if path.metadata().map_err(unreadable)?.is_dir() {
+        let name = path.display();
+        let unreadable = |error| format!("cannot read the program {name}: {error}");
+        let metadata = path.metadata().map_err(unreadable)?;
+        if metadata.is_dir() {
             return Ok(Self::Package(path.into()));
         }
+        if !metadata.is_file() {
+            return Err(format!("{name} is no regular file: name a package's folder or an image").into());
+        }
         let path = path.canonicalize().map_err(unreadable)?;
-        let info =
-            identify(&std::fs::read(&path).map_err(unreadable)?).map_err(|why| format!("{name}: {why}"))?;
+        let mut bytes = Vec::new();
+        // Files of the system may say that they are short and never end.
+        if metadata.len() <= MAX_IMAGE_BYTES {
+            File::open(&path)
+                .and_then(|file| file.take(MAX_IMAGE_BYTES + 1).read_to_end(&mut bytes))
+                .map_err(unreadable)?;
+        }
+        if metadata.len().max(bytes.len() as u64) > MAX_IMAGE_BYTES {
+            let most = MAX_IMAGE_BYTES >> 20;
+            return Err(format!("{name} is no image of a program: it has more than {most} MiB").into());
+        }
+        let info = identify(&bytes).map_err(|why| format!("{name}: {why}"))?;
         match &info.calls {
-            Calls::Hostcall(kernels) if kernels.iter().any(|kernel| kernel == "main") => Ok(Self::Image(path, info)),
-            Calls::Hostcall(_) => Err(BuildError::NoMain { image: name.into() }.into()),
+            Calls::Hostcall(kernels) if kernels.iter().any(|kernel| kernel.name() == "main") => Ok(Self::Image(path, info)),
+            Calls::Hostcall(_) => Err(BuildError::NoMain { image: path }.into()),
             Calls::Llvm(_) => Ok(Self::Llvm(path, info)),
             _ => Err(format!(
                 "{name} has no main kernel: a program is built by `hostcall build`, or linked with LLVM's GPU libc, \
@@ -76,18 +98,12 @@ impl Program {
     ///
     /// # Errors
     /// A sentence, when it does not build or is for another device.
-    pub fn image_for(&self, device: &Device) -> Result<PathBuf, Box<dyn Error>> {
+    pub fn image_for(&self, device: &Device, options: &BuildOptions) -> Result<PathBuf, Box<dyn Error>> {
         let wanted = device.target();
         match self {
             Self::Package(folder) => {
                 let target = Target::parse(&wanted)?;
-                let request = Request {
-                    package: folder.clone(),
-                    target,
-                    target_dir: None,
-                    progress: Progress::Inherit,
-                };
-                let image = hostcall_build::build(&request)?;
+                let image = hostcall_build::build(&options.request(folder.clone(), target))?;
                 image.require_main()?;
                 Ok(image.path)
             }

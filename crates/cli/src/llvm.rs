@@ -3,9 +3,11 @@
 use crate::arguments::RunOptions;
 use crate::run::{BY_SIGNAL, Event, Started, watch_signals};
 use hostcall::Device;
-use hostcall::device::{Error, LlvmRun};
+use hostcall::device::LlvmRun;
 use hostcall::llvm::{End, Options};
 use signal_hook::consts::SIGABRT;
+use std::error::Error;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::mpsc::Sender;
 
@@ -18,8 +20,8 @@ pub fn start(
     image: &Path,
     options: &RunOptions,
     sender: Sender<Event>,
-) -> Result<Started, Error> {
-    let program = device.load_llvm(image, options.llvm.stack)?;
+) -> Result<Started, Box<dyn Error>> {
+    let program = device.load_llvm(image, options.stack)?;
     if options.print_resource_usage {
         for resources in program.resources() {
             eprintln!("{resources}");
@@ -31,24 +33,24 @@ pub fn start(
         .system(options.llvm.allow_system)
         // Nobody else may be reading the channel when the program ends.
         .on_fault(move |fault| _ = faulted.send(Event::Broken(fault.to_string())));
-    let run = options
+    let mut run = options
         .variables()
-        .into_iter()
-        .fold(LlvmRun::new(grid), |run, (name, value)| run.env(name, value))
-        .args(options.program.iter().map(String::as_str))
-        .ports(options.llvm.ports)
+        .fold(LlvmRun::new(grid), |run, (name, value)| run.env(name.into_vec(), value.as_bytes()))
+        .args(options.program.iter().map(|argument| argument.as_bytes()))
         .server(server);
+    if let Some(ports) = options.llvm.ports {
+        run = run.ports(ports);
+    }
     watch_signals(sender.clone())?;
     let device = device.clone();
     std::thread::spawn(move || {
         let end = program.run(run);
-        device.builtins().stdio().flush();
         let code = end.map(|end| match end {
             End::Exited(code) => code,
             End::Aborted => BY_SIGNAL + SIGABRT,
         });
-        let _ = sender.send(Event::Ended(code));
+        let _ = sender.send(Event::of_end(&device, code));
     });
     // Nothing ends a GPU's kernel that does not end itself, but the end of the process.
-    Ok(Started { grid, can_cancel: false })
+    Ok(Started { grid, can_cancel: false, resident_lanes: None })
 }

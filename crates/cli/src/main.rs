@@ -1,21 +1,22 @@
 //! The `hostcall` command: builds and runs device programs.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod arguments;
 mod bench;
 mod image;
 mod llvm;
-mod package;
+mod new;
 mod run;
 
 use arguments::{Arguments, Command};
 use clap::Parser;
-use clap::error::ErrorKind;
-use hostcall_build::{Progress, Request};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::error::Error;
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::exit;
 
 /// What a subcommand ends with: an exit code, or a sentence for standard error.
@@ -25,17 +26,21 @@ type Outcome = Result<i32, Box<dyn Error>>;
 const USAGE: i32 = 2;
 
 fn main() {
+    #[allow(unsafe_code)]
+    // SAFETY: the first statement of `main`: no other thread runs.
+    unsafe {
+        hostcall::device::prepare_environment();
+    }
     let outcome = match Arguments::try_parse() {
         Ok(arguments) => match arguments.command {
             Command::Run(options) => run::run(options),
-            Command::Build { target, program } => {
-                let request =
-                    Request { package: program, target, target_dir: None, progress: Progress::Inherit };
-                hostcall_build::build(&request)
+            Command::Build { target, build, program } => {
+                hostcall_build::build(&build.request(program, target))
                     .map_err(Into::into)
-                    .and_then(|image| print(format_args!("{}\n", image.path.display())))
+                    .and_then(|image| print_path(&image.path))
             }
-            Command::New { name } => package::create(&name),
+            Command::New { app: false, name } => new::package(&name),
+            Command::New { app: true, name } => new::app(&name),
             Command::Devices => devices(),
             Command::Bench { device, image, device_printf: true, .. } => bench::device_printf(device, image),
             Command::Bench { device, image, json, only, .. } => bench::run(device, image, json, only),
@@ -57,10 +62,23 @@ fn complain(error: impl Display) {
 
 /// Prints to standard output, whose reader may be gone.
 fn print(text: std::fmt::Arguments<'_>) -> Outcome {
-    match io::stdout().write_fmt(text) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+    print_bytes(text.to_string().as_bytes())
+}
+
+fn print_bytes(bytes: &[u8]) -> Outcome {
+    match io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to the standard output: {error}").into())
+        }
         _ => Ok(0),
     }
+}
+
+/// Prints a path as the system has it, which need not be UTF-8.
+fn print_path(path: &Path) -> Outcome {
+    let mut line = path.as_os_str().as_bytes().to_vec();
+    line.push(b'\n');
+    print_bytes(&line)
 }
 
 /// Says in one sentence what the parser says in several lines.
@@ -76,8 +94,19 @@ fn usage(error: &clap::Error) -> Outcome {
     let first = text.split("\n\n").next().unwrap_or_default();
     let sentence = first.split_whitespace().collect::<Vec<_>>().join(" ");
     let sentence = sentence.strip_prefix("error: ").unwrap_or(&sentence);
-    complain(format!("{sentence}; `hostcall --help` says more"));
+    complain(format!("{sentence}{}; `hostcall --help` says more", suggestion(error)));
     Ok(USAGE)
+}
+
+/// What the user may have meant, as the parser found it.
+fn suggestion(error: &clap::Error) -> String {
+    let kinds = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
+    let meant = kinds.into_iter().find_map(|kind| match error.get(kind) {
+        Some(ContextValue::String(name)) => Some(name.clone()),
+        Some(ContextValue::Strings(names)) => names.first().cloned(),
+        _ => None,
+    });
+    meant.map_or_else(String::new, |meant| format!(": did you mean `{meant}`?"))
 }
 
 fn devices() -> Outcome {

@@ -1,16 +1,17 @@
 //! `hostcall run`: one program from start to end.
 
 use crate::arguments::RunOptions;
-use crate::image::Program;
-use crate::{Outcome, complain, llvm};
-use hostcall::device::{Error, LoadedKernel};
+use crate::image::{Program, SOFTWARE};
+use crate::{Outcome, USAGE, complain, llvm};
+use hostcall::device::{Error as DeviceError, KernelResources, LoadedKernel, SoftwareDeviceConfig};
 use hostcall::services::Builtins;
 use hostcall::{Device, Grid, LaunchFailure};
-use signal_hook::consts::{SIGINT, SIGPIPE, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGPIPE, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::error::Error;
 use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Exit code of a program that panicked, as of a Rust process.
 const PANICKED: i32 = 101;
@@ -24,18 +25,28 @@ pub const BY_SIGNAL: i32 = 128;
 /// How long a cancelled program may take to end. The software device ends lanes by force after a second.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Calls that a report names one by one.
+/// Calls that the report of an interrupted program names one by one; the others are counted.
 const MAX_NAMED: usize = 16;
 
 /// What ends the wait for the program.
 pub enum Event {
     /// With its exit code.
-    Ended(Result<i32, Error>),
+    Ended(Result<i32, DeviceError>),
     Signal(i32),
     /// Nobody reads standard output any more.
     BrokenPipe,
     /// The program did what it must not, and cannot go on.
     Broken(String),
+}
+
+impl Event {
+    /// Waits for the output of a program that has ended and returns what is to become of the command.
+    pub fn of_end(device: &Device, result: Result<i32, DeviceError>) -> Self {
+        match (device.builtins().stdio().flush(), result) {
+            (Err(error), Ok(_)) => Self::Broken(format!("output of the program was lost: {error}")),
+            (_, result) => Self::Ended(result),
+        }
+    }
 }
 
 /// Runs the program that the options name.
@@ -49,8 +60,12 @@ pub fn run(options: RunOptions) -> Outcome {
         Some(device) => device.clone(),
         None => program.device()?,
     };
+    if let Some(refused) = unusable(&options, &program, &device) {
+        complain(refused);
+        return Ok(USAGE);
+    }
     let device = open(&device, &program, &options, sender.clone())?;
-    let image = program.image_for(&device)?;
+    let image = program.image_for(&device, &options.build)?;
     let started = match program {
         Program::Llvm(..) => llvm::start(&device, &image, &options, sender),
         Program::Package(_) | Program::Image(..) => {
@@ -61,26 +76,88 @@ pub fn run(options: RunOptions) -> Outcome {
     wait(&device, &started?, options.timeout, &events)
 }
 
+/// Returns why this program on this device can make nothing of an option that was given.
+fn unusable(options: &RunOptions, program: &Program, device: &str) -> Option<String> {
+    let is_llvm = matches!(program, Program::Llvm(..));
+    let is_package = matches!(program, Program::Package(_));
+    let is_software = device == SOFTWARE;
+    let name = options.program[0].display();
+    let given = |option: &'static str, is_given: bool, can_be_used: bool| {
+        (is_given && !can_be_used).then_some(option)
+    };
+
+    let build = &options.build;
+    let built = [
+        given("--profile", build.profile.is_some(), is_package),
+        given("--features", !build.features.is_empty(), is_package),
+    ];
+    let of_software = [
+        given("--wave", options.software.wave.is_some(), is_software),
+        given("--cpu-threads", options.software.cpu_threads.is_some(), is_software),
+    ];
+    let of_llvm = [
+        given("--ports", options.llvm.ports.is_some(), is_llvm),
+        given("--allow-system", options.llvm.allow_system, is_llvm),
+    ];
+    let stack = given("--stack", options.stack.is_some(), is_llvm || is_software);
+
+    let first = |options: [Option<&'static str>; 2]| options.into_iter().flatten().next();
+    if let Some(option) = first(built) {
+        return Some(format!("{name} is built already: leave {option} away, or name its package's folder"));
+    }
+    if let Some(option) = first(of_llvm) {
+        return Some(format!(
+            "{option} is for programs linked with LLVM's GPU libc, and {name} is none: leave it away"
+        ));
+    }
+    if let Some(option) = first(of_software) {
+        return Some(format!(
+            "{option} is for the software device, and the program would run on {device}: leave it away, or take \
+             `--device {SOFTWARE}`"
+        ));
+    }
+    stack.map(|option| {
+        format!("{option} is for the software device and for programs linked with LLVM's GPU libc; {name} has on {device} \
+                 the stack that its compiler worked out: leave it away")
+    })
+}
+
 /// A program that runs.
 pub struct Started {
     pub grid: Grid,
     /// Its calls can be cancelled, and the device tells what it waits for.
     pub can_cancel: bool,
+    /// Most of its lanes that run at a time, where the device says it.
+    pub resident_lanes: Option<u64>,
 }
 
-fn open(name: &str, program: &Program, options: &RunOptions, sender: Sender<Event>) -> Result<Device, Error> {
+fn open(
+    name: &str,
+    program: &Program,
+    options: &RunOptions,
+    sender: Sender<Event>,
+) -> Result<Device, Box<dyn Error>> {
     let dir = options.dir.display();
     let builtins = options
         .variables()
-        .into_iter()
         .fold(Builtins::builder(), |builtins, (name, value)| builtins.env(name, value))
         .dir(&options.dir)
         .args(&options.program)
         .stdout(Stdout(sender))
         .build()
-        .map_err(|error| Error::Device(format!("cannot open the folder {dir}: {error}")))?;
+        .map_err(|error| format!("cannot open the folder {dir}: {error}"))?;
+    let mut software = SoftwareDeviceConfig::default();
+    if let Some(lanes) = options.software.wave {
+        software.wave_size = lanes;
+    }
+    if let Some(threads) = options.software.cpu_threads {
+        software.threads = threads as usize;
+    }
+    if let Some(bytes) = options.stack {
+        software.stack_bytes = bytes;
+    }
     let mut device = Device::builder(name)
-        .wave_size(options.wave)
+        .software(software)
         .builtins(builtins)
         // A program may wait for its input as long as it likes.
         .server(|server| server.stall_report(Duration::MAX, |_| ()));
@@ -88,19 +165,23 @@ fn open(name: &str, program: &Program, options: &RunOptions, sender: Sender<Even
         // It makes no calls by the device's own channel.
         device = device.slots(1);
     }
-    device.open()
+    Ok(device.open()?)
 }
 
 /// Has signals sent to the channel of `sender`.
-pub fn watch_signals(sender: Sender<Event>) -> Result<(), Error> {
-    let no_thread = |error: io::Error| Error::Device(format!("cannot watch for signals: {error}"));
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(no_thread)?;
-    std::thread::spawn(move || {
-        for signal in signals.forever() {
-            // The receiver is gone when the process is about to end.
-            let _ = sender.send(Event::Signal(signal));
-        }
-    });
+pub fn watch_signals(sender: Sender<Event>) -> io::Result<()> {
+    let no_thread =
+        |error: io::Error| io::Error::new(error.kind(), format!("cannot watch for signals: {error}"));
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGQUIT]).map_err(no_thread)?;
+    std::thread::Builder::new()
+        .name("hostcall-signals".into())
+        .spawn(move || {
+            for signal in signals.forever() {
+                // The receiver is gone when the process is about to end.
+                let _ = sender.send(Event::Signal(signal));
+            }
+        })
+        .map_err(no_thread)?;
     Ok(())
 }
 
@@ -110,56 +191,77 @@ fn start(
     kernel: &LoadedKernel,
     options: &RunOptions,
     sender: Sender<Event>,
-) -> Result<Started, Error> {
+) -> Result<Started, Box<dyn Error>> {
     let at_most = |size: u64| u32::try_from(size).unwrap_or(u32::MAX).max(1);
     let info = kernel.info();
     let grid = options.grid(at_most(info.default_workgroups), at_most(info.default_lanes));
     if options.print_resource_usage {
-        match kernel.resources() {
-            Some(resources) => eprintln!("{resources}"),
+        let limits = kernel.limits();
+        match limits.registers {
+            Some(registers) => eprintln!(
+                "{}",
+                KernelResources {
+                    kernel: kernel.name().to_owned(),
+                    registers,
+                    stack_bytes: limits.stack_bytes,
+                    workgroup_bytes: limits.workgroup_bytes,
+                }
+            ),
             None => complain("the device does not say what kernels need of it"),
         }
     }
     watch_signals(sender.clone())?;
     let stream = device.stream()?;
-    kernel.launch(&stream, grid)?;
+    let launch = kernel.launch(&stream, grid)?;
+    let is_software = device.name() == SOFTWARE;
     let device = device.clone();
     std::thread::spawn(move || {
-        let result = stream.synchronize();
-        device.builtins().stdio().flush();
-        let _ = sender.send(Event::Ended(result.map(|()| device.exit_code().unwrap_or(0))));
+        let result = stream.synchronize().and_then(|()| launch.wait());
+        let result = result.map(|outcome| outcome.exit_code.unwrap_or(0));
+        let _ = sender.send(Event::of_end(&device, result));
     });
-    Ok(Started { grid, can_cancel: true })
+    // It was made with as many as there are by default.
+    let resident_lanes = is_software.then(|| SoftwareDeviceConfig::default().resident_lanes.into());
+    Ok(Started { grid, can_cancel: true, resident_lanes })
 }
 
 fn wait(device: &Device, started: &Started, timeout: Option<Duration>, events: &Receiver<Event>) -> Outcome {
-    let event = match timeout {
-        Some(timeout) => events.recv_timeout(timeout),
-        None => events.recv().map_err(Into::into),
-    };
-    let (code, why) = match event {
-        Ok(Event::Ended(result)) => return Ok(exit_code(result)),
-        Ok(Event::Broken(why)) => {
-            flush(device);
-            return Err(why.into());
+    // A time so late that the clock does not have it never comes.
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let (code, why) = loop {
+        let event = match deadline {
+            Some(deadline) => events.recv_timeout(deadline.saturating_duration_since(Instant::now())),
+            None => events.recv().map_err(Into::into),
+        };
+        match event {
+            Ok(Event::Ended(result)) => return Ok(exit_code(result)),
+            Ok(Event::Signal(SIGQUIT)) => {
+                complain(format!("the program goes on: {}", report(device, started, usize::MAX)));
+            }
+            Ok(Event::Broken(why)) => break (1, Some(why)),
+            Ok(Event::BrokenPipe) => break (BY_SIGNAL + SIGPIPE, None),
+            Ok(Event::Signal(signal)) => {
+                break (
+                    BY_SIGNAL + signal,
+                    Some(format!("interrupted: {}", report(device, started, MAX_NAMED))),
+                );
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let seconds = timeout.unwrap_or_default().as_secs_f64();
+                let report = report(device, started, usize::MAX);
+                break (TIMED_OUT, Some(format!("the program did not end within {seconds} s: {report}")));
+            }
+            Err(RecvTimeoutError::Disconnected) => unreachable!("the signals' thread keeps the channel open"),
         }
-        Ok(Event::BrokenPipe) => (BY_SIGNAL + SIGPIPE, None),
-        Ok(Event::Signal(signal)) => (BY_SIGNAL + signal, Some("interrupted".to_owned())),
-        Err(RecvTimeoutError::Timeout) => {
-            let seconds = timeout.unwrap_or_default().as_secs_f64();
-            (TIMED_OUT, Some(format!("the program did not end within {seconds} s")))
-        }
-        Err(RecvTimeoutError::Disconnected) => unreachable!("the signals' thread keeps the channel open"),
     };
-    if let Some(why) = why {
-        complain(format!("{why}: {}", report(device, started)));
-    }
     if started.can_cancel {
+        why.into_iter().for_each(complain);
         device.cancel_all();
         // A second signal ends the wait too.
         let _ = events.recv_timeout(GRACE);
     } else {
         flush(device);
+        why.into_iter().for_each(complain);
     }
     Ok(code)
 }
@@ -169,51 +271,74 @@ fn flush(device: &Device) {
     let (done, flushed) = mpsc::channel();
     let device = device.clone();
     std::thread::spawn(move || {
-        device.builtins().stdio().flush();
+        // What was lost is not the first thing to say here.
+        let _ = device.builtins().stdio().flush();
         let _ = done.send(());
     });
     let _ = flushed.recv_timeout(GRACE);
 }
 
-fn exit_code(result: Result<i32, Error>) -> i32 {
+fn exit_code(result: Result<i32, DeviceError>) -> i32 {
     result.unwrap_or_else(|error| {
         complain(&error);
         match error {
-            Error::Launch { failure: LaunchFailure::Panicked(_), .. } => PANICKED,
+            DeviceError::Launch { failure: LaunchFailure::Panicked { .. }, .. } => PANICKED,
             _ => 1,
         }
     })
 }
 
-/// What the lanes of the launch wait for.
-fn report(device: &Device, Started { grid, can_cancel }: &Started) -> String {
+/// Says what the waves of the program wait for, of at most `most` of them one by one.
+fn report(device: &Device, started: &Started, most: usize) -> String {
     let stalls = device.waiting();
     if stalls.is_empty() {
-        let lanes: u64 = grid.workgroups.iter().chain(&grid.lanes).map(|n| u64::from(*n)).product();
-        return match (lanes, can_cancel) {
-            (1, true) => "1 lane runs without waiting for a call".into(),
-            (_, true) => format!("{lanes} lanes run without waiting for a call"),
-            (1, false) => "1 lane has not ended".into(),
-            (_, false) => format!("not all of {lanes} lanes have ended"),
-        };
+        let lanes: u64 = started
+            .grid
+            .workgroups
+            .iter()
+            .chain(&started.grid.workgroup_size)
+            .map(|n| u64::from(*n))
+            .product();
+        return without_calls(lanes, started.can_cancel, started.resident_lanes);
     }
-    let mut report = format!("{} call(s) wait for the host", stalls.len());
-    for stall in stalls.iter().take(MAX_NAMED) {
+    let mut report = match stalls.len() {
+        1 => "1 call waits for the host".to_owned(),
+        calls => format!("{calls} calls wait for the host"),
+    };
+    for stall in stalls.iter().take(most) {
         report += &format!("\n  {stall}");
     }
-    if stalls.len() > MAX_NAMED {
-        report += &format!("\n  and {} more", stalls.len() - MAX_NAMED);
+    if stalls.len() > most {
+        report += &format!("\n  and {} more", stalls.len() - most);
     }
     report
 }
 
-/// The process's standard output, which tells when nobody reads it any more.
+/// Says of a program of so many lanes that none waits for a call, as far as that is known.
+fn without_calls(lanes: u64, is_known: bool, resident: Option<u64>) -> String {
+    match (lanes, is_known, resident) {
+        (1, true, _) => "its lane waits for no call".into(),
+        (_, true, Some(most)) if most < lanes => {
+            format!("none of its lanes waits for a call; at most {most} of the {lanes} run at a time")
+        }
+        (_, true, _) => format!("none of its {lanes} lanes waits for a call"),
+        (1, false, _) => "1 lane has not ended".into(),
+        (_, false, _) => format!("not all of {lanes} lanes have ended"),
+    }
+}
+
+/// The process's standard output, which tells when it takes nothing any more.
 struct Stdout(Sender<Event>);
 
 impl Stdout {
     fn told<T>(&self, result: io::Result<T>) -> io::Result<T> {
-        if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
-            let _ = self.0.send(Event::BrokenPipe);
+        if let Err(error) = &result {
+            let event = match error.kind() {
+                io::ErrorKind::Interrupted => return result,
+                io::ErrorKind::BrokenPipe => Event::BrokenPipe,
+                _ => Event::Broken(format!("cannot write to the standard output: {error}")),
+            };
+            let _ = self.0.send(event);
         }
         result
     }
@@ -226,5 +351,18 @@ impl Write for Stdout {
 
     fn flush(&mut self) -> io::Result<()> {
         self.told(io::stdout().flush())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_that_have_not_begun_are_not_said_to_run() {
+        let text = without_calls(25_600, true, Some(8192));
+        assert_eq!(text, "none of its lanes waits for a call; at most 8192 of the 25600 run at a time");
+        assert_eq!(without_calls(64, true, Some(8192)), "none of its 64 lanes waits for a call");
+        assert_eq!(without_calls(25_600, true, None), "none of its 25600 lanes waits for a call");
     }
 }

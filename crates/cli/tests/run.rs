@@ -2,16 +2,66 @@
 
 mod common;
 
-use common::{act, acting, expect, fed, hostcall, stderr, stdout};
-use std::fs;
-use std::io::Read;
+use common::{act, acting, expect, fed, here, hostcall, stderr, stdout};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 #[test]
 fn arguments_are_passed_as_they_are() {
     let output = act("", &["arguments", "-l", "--timeout", "3", "--", "", "é b", "--env"]);
     expect(&output, 0, "<-l>\n<--timeout>\n<3>\n<-->\n<>\n<é b>\n<--env>\n", "");
+}
+
+#[test]
+fn arguments_and_variables_need_not_be_text() {
+    let name = |bytes: &'static [u8]| OsStr::from_bytes(bytes);
+    let output = acting("", &["arguments"]).arg(name(b"\xff\xfe")).arg(name(b"a\x80")).output().unwrap();
+    assert_eq!(output.stdout, b"<\xff\xfe>\n<a\x80>\n");
+    let mut command = hostcall(["run"]);
+    command.arg("--env").arg(name(b"A\xff=\xfe=")).args([common::acts(), "env"]).arg(name(b"A\xff"));
+    let output = command.output().unwrap();
+    assert_eq!((&output.stdout[..], &*stderr(&output)), (&b"\xfe=\n"[..], ""));
+    let output = acting("--inherit-env", &["env", "BYTES"]).env("BYTES", name(b"\x81")).output().unwrap();
+    assert_eq!((&output.stdout[..], &*stderr(&output)), (&b"\x81\n"[..], ""));
+}
+
+#[test]
+fn the_software_device_is_made_as_asked_for() {
+    let overflow = act("", &["deep"]);
+    assert_eq!(overflow.status.code(), Some(1), "{}", stderr(&overflow));
+    expect(&act("--stack 1M --cpu-threads 2", &["deep"]), 0, "200\n", "");
+}
+
+#[test]
+fn a_package_is_built_as_asked_for() {
+    let acts = here("tests/programs/acts");
+    let run = |options: &[&str]| {
+        let mut command = hostcall(["run", "--quiet"]);
+        command.args(options).arg(&acts).arg("built").output().unwrap()
+    };
+    expect(&run(&[]), 0, "extra false, debug false\n", "");
+    expect(&run(&["--profile", "dev", "--features", "extra"]), 0, "extra true, debug true\n", "");
+    // The usual image is where it was, as it was.
+    expect(&act("", &["built"]), 0, "extra false, debug false\n", "");
+}
+
+#[test]
+fn output_that_cannot_be_written_fails_the_run() {
+    for act in ["both", "return"] {
+        let full = || File::options().write(true).open("/dev/full").unwrap();
+        let output = acting("", &[act]).stdout(full()).output().unwrap();
+        let expected = if act == "both" { 1 } else { 7 };
+        assert_eq!(output.status.code(), Some(expected), "{}", stderr(&output));
+        let told = stderr(&output).contains("hostcall: cannot write to the standard output: No space left");
+        assert_eq!(told, act == "both", "{}", stderr(&output));
+        let output = hostcall(["devices"]).stdout(full()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains("No space left"));
+    }
 }
 
 #[test]
@@ -87,7 +137,8 @@ fn files_are_reached_below_the_folder_only() {
         expect(&read(dir, "fine"), 0, "open", "");
         for outside in ["../secret", "link", "up/secret", "./../inside/../secret", absolute.to_str().unwrap()]
         {
-            let refused = "the path leads out of the directory that the host opened\n";
+            let refused = "the path leads out of the directory that the host opened; `--dir` of `hostcall run` opens \
+                           another\n";
             expect(&read(dir, outside), 1, "", refused);
         }
         expect(&read(dir, "nothing"), 1, "", "there is no such file or directory\n");
@@ -99,9 +150,10 @@ fn files_are_reached_below_the_folder_only() {
 
 #[test]
 fn a_timeout_reports_what_the_program_waited_for() {
-    for (act_name, report) in
-        [("forever", "4 lanes run without waiting"), ("sleep", "4 lanes run without waiting")]
-    {
+    for (act_name, report) in [
+        ("forever", "none of its 4 lanes waits for a call"),
+        ("sleep", "none of its 4 lanes waits for a call"),
+    ] {
         let output = act("--timeout 0.3", &[act_name]);
         assert_eq!(output.status.code(), Some(124));
         let text = stderr(&output);
@@ -116,13 +168,47 @@ fn a_timeout_reports_what_the_program_waited_for() {
     expect(&act("--timeout 1e9", &["return"]), 7, "", "");
 }
 
+fn send(child: &Child, signal: &str) {
+    let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+#[test]
+fn sigquit_tells_what_the_program_waits_for_and_lets_it_go_on() {
+    let mut child = acting("--threads 1", &["say-echo"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    // The first line says that the program runs.
+    output.read_line(&mut line).unwrap();
+    let mut reports = BufReader::new(child.stderr.take().unwrap()).lines();
+    // The signal may come before the call that follows the first line.
+    loop {
+        send(&child, "-QUIT");
+        let head = reports.next().unwrap().unwrap();
+        assert!(head.starts_with("hostcall: the program goes on: "), "{head}");
+        if head.ends_with("1 call waits for the host") {
+            break;
+        }
+    }
+    assert!(reports.next().unwrap().unwrap().contains("Stdin::read"));
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"text").unwrap();
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "text");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
 /// Sends the signal to a program that has begun, and gives the exit code and standard error.
 fn signalled(mut child: Child, signal: &str) -> (Option<i32>, String) {
     // The first line says that the program runs.
     let mut first = [0];
     child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
-    let sent = std::process::Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
+    send(&child, signal);
     let output = child.wait_with_output().unwrap();
     (output.status.code(), stderr(&output))
 }
@@ -130,7 +216,7 @@ fn signalled(mut child: Child, signal: &str) -> (Option<i32>, String) {
 #[test]
 fn a_signal_ends_the_program() {
     for (act_name, signal, code, report) in [
-        ("say-forever", "-INT", 130, "1 lane runs without waiting for a call"),
+        ("say-forever", "-INT", 130, "its lane waits for no call"),
         ("say-echo", "-INT", 130, "Stdin::read"),
         ("say-echo", "-TERM", 143, "Stdin::read"),
     ] {

@@ -3,8 +3,10 @@
 mod common;
 
 use common::{acts, build, expect, here, hostcall, stderr, stdout};
+use hostcall::Device;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 /// Runs the command, which must fail with the code, and gives what it says in its last line.
 #[track_caller]
@@ -41,15 +43,65 @@ fn options_are_checked() {
     }
     says(&run(&["--env", "NAME"]), "NAME=VALUE");
     says(&run(&["--env", "=value"]), "NAME=VALUE");
+    says(&run(&["--stack", "much"]), "number of bytes");
+    says(&run(&["--stack", "2000M"]), "number of bytes");
+    says(&run(&["--cpu-threads", "0"]), "0 is not in 1..=1024");
     says(&run(&["--bogus"]), "--bogus");
     says(&refused(2, &["run"]), "PROGRAM");
     says(&refused(2, &["bogus"]), "bogus");
-    says(&refused(2, &["build", "--target", "vax", "."]), "sm_90");
+}
+
+#[test]
+fn what_was_meant_is_suggested() {
+    says(&refused(2, &["run", "--timout", "3", acts()]), "did you mean `--timeout`?");
+    says(&refused(2, &["buidl", "."]), "did you mean `build`?");
+    says(&refused(2, &["build", "--tagret", "cpu", "."]), "did you mean `--target`?");
+    says(&refused(2, &["build", "--target", "sm90", "."]), "did you mean sm_90?");
+}
+
+#[test]
+fn targets_are_checked_before_anything_is_built() {
+    for target in ["vax", "sm_1", "gfx1", "sm_"] {
+        let sentence = refused(2, &["build", "--target", target, "/nowhere"]);
+        for listed in [target, "cpu", "cuda", "sm_70", "sm_120a", "gfx90a", "gfx1201"] {
+            says(&sentence, listed);
+        }
+    }
+    says(&refused(2, &["build", "--target", "sm_61", "/nowhere"]), "too old");
+}
+
+#[test]
+fn options_that_a_run_cannot_use_are_refused() {
+    let package = here("tests/programs/acts");
+    let package = package.to_str().unwrap();
+    for program in [acts(), package] {
+        says(&refused(2, &["run", "--ports", "5", program]), "--ports is for programs linked with LLVM's");
+        says(&refused(2, &["run", "--allow-system", program]), "--allow-system is for programs linked");
+    }
+    says(&refused(2, &["run", "--profile", "dev", acts()]), "is built already: leave --profile away");
+    says(&refused(2, &["run", "--features", "extra", acts()]), "is built already: leave --features away");
+    let on_gpu = |option, value| refused(2, &["run", "--device", "cuda:0", option, value, package]);
+    says(&on_gpu("--wave", "64"), "--wave is for the software device");
+    says(&on_gpu("--cpu-threads", "2"), "--cpu-threads is for the software device");
+    says(&on_gpu("--stack", "64K"), "--stack is for the software device");
+}
+
+#[test]
+fn the_help_names_the_exit_codes() {
+    for arguments in [&["--help"][..], &["run", "--help"]] {
+        let output = hostcall(arguments).output().unwrap();
+        let text = stdout(&output);
+        assert!(output.status.success());
+        for code in ["101  a lane of the program panicked", "124  the program did not end"] {
+            assert!(text.contains(code), "{text}");
+        }
+    }
 }
 
 #[test]
 fn what_cannot_be_run_is_named() {
     says(&refused(1, &["run", "--threads", "1025", acts()]), "at most 1024 lanes");
+    says(&refused(1, &["run", "--stack", "5", acts()]), "at least 16384 bytes");
     says(&refused(1, &["run", "--blocks", "4294967295", acts()]), "lanes");
     says(&refused(1, &["run", "--device", "toaster", acts()]), "no device `toaster`");
     says(&refused(1, &["run", "--dir", "/nowhere", acts()]), "cannot open the folder /nowhere");
@@ -82,7 +134,7 @@ fn files_that_are_no_image_for_the_device_are_refused() {
     let ptx = b"//\n.version 6.3\n.target sm_70\n";
     says(&run("ptx", ptx), "no main kernel");
     let ours =
-        [ptx, &b".visible .entry hostcall_kernel_main(\n.global .b8 hostcall_kernel_info_main[64];\n"[..]];
+        [ptx, &b".visible .entry hostcall_kernel_main__01234567(\n.global .b8 hostcall_kernel_info_main__01234567[72];\n"[..]];
     says(&run("ours.ptx", &ours.concat()), "built for NVIDIA GPUs from sm_70 on, not for cpu");
     let llvm = [ptx, &b".entry _begin(\n.entry _start(\n.entry _end(\n"[..]].concat();
     says(&run("llvm.ptx", &llvm), "built for NVIDIA GPUs from sm_70 on, not for cpu");
@@ -98,6 +150,29 @@ fn files_that_are_no_image_for_the_device_are_refused() {
     if fs::read(&unreadable).is_err() {
         says(&refused(1, &["run", &unreadable]), "Permission denied");
     }
+}
+
+#[test]
+fn files_that_have_no_end_are_not_read() {
+    says(&refused(1, &["run", "/dev/zero"]), "/dev/zero is no regular file");
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    says(&refused(1, &["run", pipe.to_str().unwrap()]), "is no regular file");
+    let large = folder.path().join("large");
+    fs::File::create(&large).unwrap().set_len((1 << 30) + 1).unwrap();
+    says(&refused(1, &["run", large.to_str().unwrap()]), "it has more than 1024 MiB");
+}
+
+#[test]
+fn images_are_not_searched_for_where_the_loader_searches() {
+    let device = Device::open("cpu").unwrap();
+    for name in ["libm.so.6", "libc.so.6"] {
+        let error = device.load(name).expect_err("no such file is here").to_string();
+        assert!(error.contains(name) && error.contains("No such file"), "{error}");
+    }
+    assert!(device.load("/dev/zero").err().unwrap().to_string().contains("no regular file"));
+    says(&refused(1, &["run", "libm.so.6"]), "cannot read the program libm.so.6");
 }
 
 #[test]
@@ -122,6 +197,24 @@ fn a_new_package_runs() {
     expect(&output, 1, "", "hostcall: greeter exists already: take another name\n");
     for bad in ["1st", "fn", "with space", ".."] {
         assert_eq!(run(&["new", bad]).status.code(), Some(1), "{bad}");
+    }
+}
+
+#[test]
+fn a_new_package_that_cannot_be_made_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    // No file may have a byte.
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\"";
+    for arguments in [&["new", "half"][..], &["new", "--app", "half"]] {
+        let output = Command::new("bash")
+            .args(["-c", script, env!("CARGO_BIN_EXE_hostcall")])
+            .args(arguments)
+            .current_dir(&folder)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).starts_with("hostcall: cannot make half: "), "{}", stderr(&output));
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
     }
 }
 

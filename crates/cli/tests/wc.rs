@@ -3,7 +3,9 @@
 mod common;
 
 use common::{build, expect, fed, hostcall, stderr, stdout};
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -144,9 +146,79 @@ fn rows_and_errors_are_those_of_the_systems_wc() {
         "-",
         "",
         "-l",
+        "--li short",
+        "--max short",
+        "--lines=3 short",
+        "--linesx short",
+        "-l --linesx short --words",
     ] {
         same(folder.path(), "", arguments);
     }
+}
+
+/// File names as the system has them: bytes of any kind, but zero and the slash.
+const NAMES: [&[u8]; 22] = [
+    b"",
+    b"\xff",
+    b"a\xfe b",
+    b"two words",
+    b"tab\there",
+    b"line\nend",
+    b"\x01\x7f",
+    b"it's",
+    b"it's $5",
+    b"'",
+    b"\"'",
+    b"~",
+    b"a~",
+    b"#1",
+    b"c#",
+    b"{}",
+    b"{",
+    b"a:b",
+    b"q?",
+    "für 歯車".as_bytes(),
+    "\u{85}é'".as_bytes(),
+    b"\xc3",
+];
+
+#[test]
+fn file_names_are_those_of_the_system() {
+    let folder = tempfile::tempdir().unwrap();
+    let compare = |names: &[&[u8]]| {
+        let names = names.iter().map(|name| OsStr::from_bytes(name));
+        let outputs =
+            commands(folder.path(), "", "").map(|mut command| command.args(names.clone()).output().unwrap());
+        let [ours, theirs] = &outputs;
+        assert_eq!(ours.status.code(), theirs.status.code(), "{}", stderr(ours));
+        // Both write to two streams, of which each has its own order.
+        assert_eq!(stderr(ours), stderr(theirs));
+        assert!(ours.stdout == theirs.stdout, "{}\n{}", stdout(ours), stdout(theirs));
+    };
+    // None of them exists.
+    compare(&NAMES);
+    for name in NAMES.iter().filter(|name| !name.is_empty()) {
+        fs::write(folder.path().join(OsStr::from_bytes(name)), b"one two\n").unwrap();
+    }
+    compare(&NAMES);
+    compare(&[b""]);
+    compare(&[b"two words", b""]);
+}
+
+#[test]
+fn the_help_is_that_of_the_systems_wc_without_what_is_not_there() {
+    let [ours, theirs] =
+        commands(Path::new("."), "", "--help").map(|mut command| stdout(&command.output().unwrap()));
+    let options = |text: &str| {
+        let lines = text.lines().filter(|line| line.trim_start().starts_with('-'));
+        lines.filter(|line| !line.contains("files0")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(options(&ours), options(&theirs));
+    assert!(ours.starts_with("Usage: wc [OPTION]... [FILE]...\n"), "{ours}");
+    let output = hostcall(["run"]).arg(image()).args(["--help", "--bogus", "missing"]).output().unwrap();
+    expect(&output, 0, &ours, "");
+    let output = hostcall(["run"]).arg(image()).arg("--version").output().unwrap();
+    assert!(output.status.success() && stdout(&output).starts_with("wc (hostcall) "));
 }
 
 #[test]

@@ -1,17 +1,15 @@
 //! What cases run on.
 
 use crate::Outcome;
-use hostcall::device::{
-    Arguments, DeviceBuffer, DeviceBuilder, Faults, Image, LoadedKernel, SoftwareDeviceConfig,
-};
+use hostcall::device::{Arguments, DeviceBuffer, DeviceBuilder, Faults, Image, Launch, SoftwareDeviceConfig};
 use hostcall::hostcall_device::kernel::Kernel;
-use hostcall::server::Stall;
+use hostcall::server::Waiting;
 use hostcall::services::{Builtins, BuiltinsBuilder};
 use hostcall::{Device, Error, Grid, LaunchKernel, Stream};
 use parking_lot::Mutex;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
 /// The device that a run of the suite tests, and how.
@@ -25,12 +23,61 @@ pub struct Context {
     pub wave_size: u32,
     /// What goes wrong on the software device.
     pub faults: Faults,
+    /// Time that lanes of a cancelled launch get on the software device until they are ended by force.
+    pub cancel_grace: Duration,
+    /// Devices that are open.
+    pub open: OpenDevices,
+}
+
+/// The devices that a run has opened and not closed, and what it does with them. Clones are the same.
+#[derive(Clone, Default)]
+pub struct OpenDevices(Arc<Mutex<(Vec<Weak<Device>>, String)>>);
+
+impl std::fmt::Debug for OpenDevices {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} open devices", self.devices().len())
+    }
+}
+
+impl OpenDevices {
+    fn add(&self, device: &Arc<Device>) {
+        let devices = &mut self.0.lock().0;
+        devices.retain(|device| device.strong_count() > 0);
+        devices.push(Arc::downgrade(device));
+    }
+
+    /// Notes what is done now, for a report.
+    pub fn note(&self, what: String) {
+        self.0.lock().1 = what;
+    }
+
+    fn devices(&self) -> Vec<Arc<Device>> {
+        self.0.lock().0.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// What is done, and what the launches of the open devices wait for, one line a wave.
+    pub fn waiting(&self) -> Vec<String> {
+        let doing = self.0.lock().1.clone();
+        let of = |(number, device): (usize, Arc<Device>)| {
+            let statistics = format!("device {number}: {:?}", device.server().statistics());
+            let waiting = device.waiting().into_iter().map(move |stall| format!("device {number}: {stall}"));
+            std::iter::once(statistics).chain(waiting)
+        };
+        std::iter::once(doing).chain(self.devices().into_iter().enumerate().flat_map(of)).collect()
+    }
 }
 
 impl Default for Context {
     /// The software device with waves of 32.
     fn default() -> Self {
-        Self { device: "cpu".into(), image: None, wave_size: 32, faults: Faults::default() }
+        Self {
+            device: "cpu".into(),
+            image: None,
+            wave_size: 32,
+            faults: Faults::default(),
+            cancel_grace: Duration::from_secs(5),
+            open: OpenDevices::default(),
+        }
     }
 }
 
@@ -38,17 +85,39 @@ impl Default for Context {
 const CASE_LIMIT: Duration = Duration::from_secs(120);
 
 impl Context {
-    /// Runs a case on a thread of its own, so that one that hangs ends the case and not the run.
+    /// Runs a case on a thread of its own, so that one that hangs ends the case and not the run. The failure of one that
+    /// hangs says what its launches wait for.
     pub fn run(&self, case: fn(&Context) -> Outcome) -> Outcome {
-        let (context, (done, ended)) = (self.clone(), mpsc::channel());
-        let thread = std::thread::spawn(move || {
-            let outcome = case(&context);
-            let _ = done.send(());
-            outcome
-        });
-        match ended.recv_timeout(CASE_LIMIT) {
-            Err(mpsc::RecvTimeoutError::Timeout) => Err(format!("has not ended after {CASE_LIMIT:?}")),
-            _ => thread.join().unwrap_or_else(|payload| {
+        // A list of its own: cases may run side by side.
+        let context = Self { open: OpenDevices::default(), ..self.clone() };
+        let inner = context.clone();
+        context.limited(CASE_LIMIT, move |_| case(&inner))
+    }
+
+    /// Runs `work`, which opens devices with this context, on a thread of its own. It gets a function to call when it gets
+    /// on, which it must do at least every `limit`.
+    ///
+    /// # Errors
+    /// What the work says, or that it has panicked or got stuck.
+    pub fn limited<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        work: impl FnOnce(&dyn Fn()) -> Result<T, String> + Send + 'static,
+    ) -> Result<T, String> {
+        let (progress, life) = mpsc::sync_channel(1);
+        // The channel closes when the work has ended.
+        let thread = std::thread::spawn(move || work(&|| _ = progress.try_send(())));
+        let end = loop {
+            if let Err(end) = life.recv_timeout(limit) {
+                break end;
+            }
+        };
+        match end {
+            mpsc::RecvTimeoutError::Timeout => {
+                let waiting = self.open.waiting().join("\n  ");
+                Err(format!("has not got on for {limit:?}; what is waited for:\n  {waiting}"))
+            }
+            mpsc::RecvTimeoutError::Disconnected => thread.join().unwrap_or_else(|payload| {
                 let text = payload.downcast_ref::<String>().map(String::as_str);
                 Err(format!("panicked: {}", text.or(payload.downcast_ref().copied()).unwrap_or("?")))
             }),
@@ -65,7 +134,7 @@ impl Context {
         SoftwareDeviceConfig {
             threads: 3,
             wave_size: self.wave_size,
-            cancel_grace: Duration::from_secs(5),
+            cancel_grace: self.cancel_grace,
             faults: self.faults,
             ..SoftwareDeviceConfig::default()
         }
@@ -86,7 +155,7 @@ impl Context {
         let outputs = Builtins::builder().stdin(io::empty()).stdout(stdout.clone()).stderr(stderr.clone());
         let builtins = builtins(outputs).build().map_err(|error| error.to_string())?;
         // Cases that are about something else wait for longer than the default.
-        let quiet = |stall: &Stall| eprintln!("{stall}");
+        let quiet = |stall: &Waiting| eprintln!("{stall}");
         let builder = Device::builder(&self.device)
             .software(self.software())
             .builtins(builtins)
@@ -94,7 +163,9 @@ impl Context {
         let device = setup(builder).open().map_err(|error| error.to_string())?;
         let image = self.image.as_ref().map(|image| device.load(image)).transpose();
         let image = image.map_err(|error| error.to_string())?;
-        Ok(Session { device, image, stdout, stderr })
+        let watched = Arc::new(device.clone());
+        self.open.add(&watched);
+        Ok(Session { device, image, stdout, stderr, _watched: watched })
     }
 }
 
@@ -106,6 +177,8 @@ pub struct Session {
     /// What kernels printed.
     pub stdout: Capture,
     pub stderr: Capture,
+    /// Lives as long as the session; [`OpenDevices`] knows it.
+    _watched: Arc<Device>,
 }
 
 fn text(error: Error) -> String {
@@ -119,7 +192,7 @@ impl Session {
 
     /// A buffer of zeros for one value a lane of `grid`, times `each`.
     pub fn out(&self, grid: Grid, each: usize) -> Result<DeviceBuffer<u64>, String> {
-        let lanes: u32 = grid.workgroups.iter().chain(&grid.lanes).product();
+        let lanes: u32 = grid.workgroups.iter().chain(&grid.workgroup_size).product();
         self.device.alloc_zeroed(lanes as usize * each).map_err(text)
     }
 
@@ -130,12 +203,12 @@ impl Session {
         kernel: Kernel<P>,
         grid: Grid,
         arguments: impl Arguments<P>,
-    ) -> Outcome {
+    ) -> Result<Launch, String> {
         match &self.image {
             None => kernel.launch(stream, grid, arguments).map_err(text),
             Some(image) => {
-                let loaded: LoadedKernel = image.typed(&kernel).map_err(text)?;
-                loaded.launch_as(&kernel, stream, grid, arguments).map_err(text)
+                let typed = image.typed(&kernel).map_err(text)?;
+                typed.launch(stream, grid, arguments).map_err(text)
             }
         }
     }
@@ -150,6 +223,19 @@ impl Session {
         let stream = self.stream()?;
         self.launch(&stream, kernel, grid, arguments)?;
         Ok(stream.synchronize())
+    }
+
+    /// Runs a kernel to its end on a stream of its own, and returns the exit code that a lane gave.
+    pub fn exit_code<P>(
+        &self,
+        kernel: Kernel<P>,
+        grid: Grid,
+        arguments: impl Arguments<P>,
+    ) -> Result<Option<i32>, String> {
+        let stream = self.stream()?;
+        let launch = self.launch(&stream, kernel, grid, arguments)?;
+        stream.synchronize().map_err(text)?;
+        Ok(launch.wait().map_err(text)?.exit_code)
     }
 
     /// Runs a kernel to its end on a stream of its own.

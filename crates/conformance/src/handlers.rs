@@ -2,18 +2,12 @@
 
 use conformance::bytes::{byte, hash};
 use conformance::services::*;
-use hostcall::server::{Handler, Mode};
 use hostcall_abi::CallError;
-use hostcall_abi::service::{Output, Service};
+use hostcall_service::{Output, Service};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A service as it is registered while kernels run.
-pub fn handler(service: impl Service, mode: Mode) -> Handler {
-    Handler::Sync(Arc::new(service), mode)
-}
 
 /// The handler of [`Echo`].
 struct Echoes;
@@ -102,6 +96,11 @@ struct Notes {
 }
 
 impl Noted {
+    /// Forgets all that was noted.
+    pub fn forget(&self) {
+        *self.0.lock() = Notes::default();
+    }
+
     pub fn counters(&self) -> BTreeMap<u64, u64> {
         self.0.lock().counters.clone()
     }

@@ -6,14 +6,16 @@
 #![allow(missing_docs)] // names of cases say what they check
 #![allow(clippy::missing_errors_doc)] // an error is a failed case
 
+pub mod cancels;
 mod cases;
 mod context;
 mod handlers;
+pub mod repeat;
 pub mod stress;
 
 pub use cases::{CASES, Case};
-pub use context::{Capture, Context, Session};
-pub use handlers::{Gates, Noted, echo, handler};
+pub use context::{Capture, Context, OpenDevices, Session};
+pub use handlers::{Gates, Messages, Noted, echo};
 
 /// How a case ends.
 pub type Outcome = Result<(), String>;

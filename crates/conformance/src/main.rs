@@ -1,9 +1,12 @@
-//! Runs the conformance suite on a device. The long stress test is
-//! `cargo run --release -p hostcall-conformance -- --stress 10000000`, about a minute on two cores.
-#![forbid(unsafe_code)]
+//! Runs the conformance suite on a device. The long tests, each of which ends at its first failure with a report:
+//! - `cargo run --release -p hostcall-conformance -- --stress 10000000`: about a minute on two cores;
+//! - `-- --repeat 100`: the whole suite, set up otherwise each time;
+//! - `-- --cancels 1000000`: launches cancelled at random moments.
+#![deny(unsafe_code)]
 
 use clap::Parser;
-use hostcall_conformance::{CASES, Case, Context, Outcome, stress};
+use hostcall_conformance::repeat::repeat;
+use hostcall_conformance::{CASES, Case, Context, Outcome, cancels, stress};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -27,6 +30,16 @@ struct Options {
     /// Instead of the cases: makes so many calls of all kinds, from 1,056 waves at once.
     #[arg(long, value_name = "CALLS")]
     stress: Option<u64>,
+    /// Runs the cases so many times, and ends at the first failure. On the software device each time has a wave size and
+    /// faults of its own, which its seed says.
+    #[arg(long, value_name = "TIMES", conflicts_with_all = ["stress", "cancels", "wave_size"])]
+    repeat: Option<u64>,
+    /// Instead of the cases: cancels so many launches at random moments, while their lanes wait in every way.
+    #[arg(long, value_name = "LAUNCHES", conflicts_with_all = ["stress", "wave_size", "only"])]
+    cancels: Option<u64>,
+    /// The first seed of `--repeat` and `--cancels`.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
     /// Runs also those cases in this process after which it cannot use a GPU any more.
     #[arg(long, hide = true)]
     in_this_process: bool,
@@ -50,27 +63,55 @@ fn run_apart(case: &Case, context: &Context) -> Outcome {
     Err(format!("{}: {}", output.status, String::from_utf8_lossy(&text).trim()))
 }
 
+/// Prints what a long test did, or its failure. The process ends at once: a test that hangs has threads that do not.
+fn end(name: &str, outcome: Result<String, String>) -> ! {
+    let code = match outcome {
+        Ok(done) => {
+            println!("{done}");
+            0
+        }
+        Err(error) => {
+            eprintln!("{name}: {error}");
+            1
+        }
+    };
+    std::process::exit(code)
+}
+
 fn main() -> ExitCode {
-    let Options { device, image, wave_size, only, stress, in_this_process } = Options::parse();
+    #[allow(unsafe_code)]
+    // SAFETY: the first statement of `main`: no other thread runs.
+    unsafe {
+        hostcall::device::prepare_environment();
+    }
+    let Options { device, image, wave_size, only, stress, repeat: times, cancels, seed, in_this_process } =
+        Options::parse();
     let context = Context { device, image, wave_size, ..Context::default() };
     if let Some(calls) = stress {
-        return match stress::run(&context, stress::Load { calls, rounds: 200, workgroups: 264 }) {
-            Ok(done) => {
-                println!("{done}");
-                ExitCode::SUCCESS
-            }
-            Err(error) => {
-                eprintln!("stress: {error}");
-                ExitCode::FAILURE
-            }
+        let load = stress::Load { calls, rounds: 200, workgroups: 264 };
+        end("stress", stress::run(&context, load).map(|done| done.to_string()));
+    }
+    if let Some(launches) = cancels {
+        end("cancels", cancels::run(&context, seed, launches).map(|done| done.to_string()));
+    }
+    let chosen = |case: &&Case| only.is_empty() || only.iter().any(|part| case.name.contains(part));
+    let cases: Vec<&Case> = CASES.iter().filter(chosen).collect();
+    let run_case = |case: &Case, context: &Context| {
+        let apart = case.is_fatal() && !context.is_software() && !in_this_process;
+        if apart { run_apart(case, context) } else { context.run(case.run) }
+    };
+    if let Some(times) = times {
+        let outcome = match cases.len() {
+            0 => Err("no case has such a name".to_owned()),
+            count => repeat(&context, (seed, times), &cases, run_case)
+                .map(|()| format!("{count} cases passed {times} times on {}", context.device)),
         };
+        end("repeat", outcome);
     }
     let (mut run, mut failed) = (0, 0);
-    let chosen = |case: &&Case| only.is_empty() || only.iter().any(|part| case.name.contains(part));
-    for case in CASES.iter().filter(chosen) {
+    for case in cases {
         let start = Instant::now();
-        let apart = case.is_fatal() && !context.is_software() && !in_this_process;
-        let outcome = if apart { run_apart(case, &context) } else { context.run(case.run) };
+        let outcome = run_case(case, &context);
         let seconds = start.elapsed().as_secs_f64();
         run += 1;
         match outcome {

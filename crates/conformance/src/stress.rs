@@ -2,14 +2,13 @@
 //! and answered with its own answer.
 
 use crate::context::read;
-use crate::{Context, Outcome, ensure, handler};
+use crate::{Context, Outcome, ensure};
 use conformance::services::{Ledger, LedgerHandler, SlowLedger, SlowLedgerHandler};
 use conformance::stress::{answer, stress, value};
 use conformance::{bytes, mix};
-use hostcall::server::Mode;
 use hostcall::{DeviceBuffer, Error, Grid, LaunchFailure, Stream};
 use hostcall_abi::CallError;
-use hostcall_abi::service::Output;
+use hostcall_service::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -131,8 +130,7 @@ pub fn run(context: &Context, load: Load) -> Result<Done, String> {
     let shelf = Arc::new(Shelf { books: Default::default(), wrong: false.into(), calls: 0.into() });
     let keeper = Keeper(shelf.clone());
     let session = context.open(|device| device.slots(4096).inline_service(Ledger::serve(keeper.clone())))?;
-    let slow = handler(SlowLedger::serve(keeper), Mode::Blocking);
-    session.device.server().register(&slow).map_err(|error| error.to_string())?;
+    session.device.register(SlowLedger::serve(keeper)).map_err(|error| error.to_string())?;
     let (start, mut done) = (Instant::now(), Done::default());
     for turn in 0u64.. {
         if shelf.calls.load(Ordering::Relaxed) >= load.calls {

@@ -1,7 +1,7 @@
 //! Every case of the suite as a test, on the software device in several settings.
 
 use hostcall::device::Faults;
-use hostcall_conformance::{CASES, Context, stress};
+use hostcall_conformance::{CASES, Context, cancels, stress};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Settings by name.
@@ -28,6 +28,9 @@ fn main() {
             let context = context.clone();
             trials.push(trial(format!("{setting}::{}", case.name), move || context.run(case.run)));
         }
+        let cancelled = context.clone();
+        let cancel = move || cancels::on_a_device(&cancelled, cancelled.faults.seed, 400).map(drop);
+        trials.push(trial(format!("{setting}::cancels"), cancel));
         let load = stress::Load { calls: 300_000, rounds: 50, workgroups: 264 };
         trials.push(trial(format!("{setting}::stress"), move || stress::run(&context, load).map(drop)));
     }

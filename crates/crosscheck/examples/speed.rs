@@ -1,7 +1,6 @@
 //! How long calls of one client thread take with LLVM's server and with hostcall's: `cargo run --release -p
 //! hostcall-crosscheck --example speed`. Waves of one lane; the server has a thread of its own.
 
-use hostcall::device::IntoArg;
 use hostcall::llvm::{Layout, LlvmServer, Options, PortMemory, Version};
 use hostcall::services::Builtins;
 use hostcall_channel::llvm::client::{Alone, Client};
@@ -44,7 +43,7 @@ fn main() {
         let llvm = {
             let server = LlvmRpcServer::start(ports, 1);
             // SAFETY: the server's object is for waves of one lane and lives longer than the client.
-            measure(unsafe { Client::from_address((&server).raw() & !7, Version::Llvm19, 1) }, flight)
+            measure(unsafe { Client::from_address(server.client().raw() & !7, Version::Llvm19, 1) }, flight)
         };
         let memory =
             Arc::new(PortMemory::allocate(Layout::new(Version::Llvm19, ports, 1).expect("small enough")));

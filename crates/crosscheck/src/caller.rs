@@ -1,7 +1,7 @@
 //! Who runs a script: lanes of the software device, or a thread that is a wave of one lane.
 
 use crate::scripts::Script;
-use hostcall::device::IntoArg;
+use hostcall::device::RawArg;
 use hostcall::hostcall_device::llvm::{Client, Port};
 use hostcall::hostcall_device::{Global, Lane, kernel};
 use hostcall::llvm::Version;
@@ -171,10 +171,13 @@ fn base(version: Version) -> u32 {
 ///
 /// # Panics
 /// When the software device does not run it.
-pub fn run<C>(script: &Script, lanes: u32, version: Version, client: C, host_function: u64) -> Vec<Record>
-where
-    C: IntoArg<Client>,
-{
+pub fn run(
+    script: &Script,
+    lanes: u32,
+    version: Version,
+    client: &RawArg<Client>,
+    host_function: u64,
+) -> Vec<Record> {
     if lanes == 1 {
         let address = client.raw() & !7;
         // SAFETY: a host passes kernels the address of a client object of the version, with its low bits, and

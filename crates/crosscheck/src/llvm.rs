@@ -1,6 +1,6 @@
 //! LLVM 19's server, from Debian's libllvmlibc-19-dev. The C interface is that of `llvmlibc_rpc_server.h`.
 
-use hostcall::device::IntoArg;
+use hostcall::device::RawArg;
 use hostcall::hostcall_device::llvm::{Client, raw};
 use hostcall::llvm::Version;
 use std::sync::Arc;
@@ -68,9 +68,11 @@ impl Drop for LlvmRpcServer {
     }
 }
 
-impl IntoArg<Client> for &LlvmRpcServer {
-    fn raw(&self) -> u64 {
-        raw(self.object_address(), Version::Llvm19)
+impl LlvmRpcServer {
+    /// The server's client, as kernels take it for an argument. The server must outlive them.
+    pub fn client(&self) -> RawArg<Client> {
+        // SAFETY: LLVM's server made the object, and keeps it and its ports while it lives, as callers see to.
+        unsafe { RawArg::new(raw(self.object_address(), Version::Llvm19), Arc::new(())) }
     }
 }
 

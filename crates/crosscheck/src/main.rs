@@ -2,7 +2,9 @@
 //! `llvm` or a version of hostcall's, `19`, `20` or `doorbell`. What lanes noted goes to the file RECORD; the
 //! script's files are in the current folder.
 
+use hostcall::device::RawArg;
 use hostcall::hostcall_device;
+use hostcall::hostcall_device::llvm::Client;
 use hostcall::llvm::{End, Layout, LlvmServer, Options, PortMemory, Version};
 use hostcall::services::Builtins;
 use hostcall_crosscheck::{LlvmRpcServer, Record, SCRIPTS, run};
@@ -13,15 +15,10 @@ use std::sync::Arc;
 const PORTS: u32 = 20;
 
 /// A client object in this process, for waves of any size.
-struct InProcess {
-    object: Vec<u64>,
-    version: Version,
-}
-
-impl hostcall::device::IntoArg<hostcall_device::llvm::Client> for &InProcess {
-    fn raw(&self) -> u64 {
-        hostcall_device::llvm::raw(self.object.as_ptr().expose_provenance() as u64, self.version)
-    }
+fn in_process(object: Vec<u64>, version: Version) -> RawArg<Client> {
+    let raw = hostcall_device::llvm::raw(object.as_ptr().expose_provenance() as u64, version);
+    // SAFETY: the object is one of the version, whose memory the argument keeps; the ports outlive the scripts' runs.
+    unsafe { RawArg::new(raw, Arc::new(object)) }
 }
 
 fn main() {
@@ -34,7 +31,8 @@ fn main() {
     let version = match server.as_str() {
         "llvm" => {
             let server = LlvmRpcServer::start(PORTS, lanes);
-            let records = run(script, lanes, Version::Llvm19, &server, LlvmRpcServer::host_function());
+            let records =
+                run(script, lanes, Version::Llvm19, &server.client(), LlvmRpcServer::host_function());
             return write_records(record, &records);
         }
         "19" => Version::Llvm19,
@@ -57,7 +55,7 @@ fn main() {
     });
     let words = memory.client_object();
     let words = words.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
-    let client = InProcess { object: words.collect(), version };
+    let client = in_process(words.collect(), version);
     write_records(record, &run(script, lanes, version, &client, function));
     drop(server);
 }

@@ -1,12 +1,11 @@
-//! Code of the GPU: modules, their functions, and launches of those.
+//! Code of the GPU: modules and their functions.
 
-use crate::gpu::{Handle, Stream};
-use crate::quiet::{Busy, when_quiet};
+use crate::gpu::Handle;
+use crate::quiet::when_quiet;
 use crate::{Error, Gpu};
-use cudarc::driver::sys::{self, CUfunction_attribute, CUjit_option, CUresult};
+use cudarc::driver::sys::{self, CUfunction_attribute, CUjit_option};
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// Loaded code. Unloaded when the last of its functions is dropped too and no kernel runs.
 pub struct Module {
@@ -40,7 +39,9 @@ impl Gpu {
             }
             error
         })?;
-        Ok(Arc::new(Module { gpu: self.clone(), handle: Handle(handle) }))
+        let module = Arc::new(Module { gpu: self.clone(), handle: Handle(handle) });
+        module.load_functions()?;
+        Ok(module)
     }
 }
 
@@ -55,6 +56,15 @@ impl Drop for Module {
     }
 }
 
+/// Turns the driver's answer that there is no such symbol into `None`.
+fn found_or_none<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.name == "CUDA_ERROR_NOT_FOUND" => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// A name as the driver takes it.
 fn c_name(name: &str) -> Result<CString, Error> {
     CString::new(name).map_err(|_| Error {
@@ -66,78 +76,56 @@ fn c_name(name: &str) -> Result<CString, Error> {
 }
 
 impl Module {
-    /// Address and length in bytes of the variable `name`.
-    fn find(&self, name: &str) -> Result<(u64, usize), Error> {
+    /// Loads the code of all functions. What the driver loads later, at a function's first use, waits for the kernels that
+    /// run, and these may wait for what comes after the load.
+    fn load_functions(&self) -> Result<(), Error> {
+        if !self.gpu.loads_functions() {
+            return Ok(());
+        }
+        let doing = || "loading the functions of GPU code".to_string();
+        let mut count = 0;
+        // SAFETY: LOADED; the driver has this call, and the result lives through it.
+        self.gpu.run(doing, || unsafe { sys::cuModuleGetFunctionCount(&mut count, self.handle.0) })?;
+        let mut functions = vec![std::ptr::null_mut(); count as usize];
+        // SAFETY: as above, with room for `count` functions.
+        self.gpu.run(doing, || unsafe {
+            sys::cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, self.handle.0)
+        })?;
+        for function in functions {
+            // SAFETY: as above, with a function of the driver's.
+            self.gpu.run(doing, || unsafe { sys::cuFuncLoad(function) })?;
+        }
+        Ok(())
+    }
+
+    /// Returns address and length in bytes of the variable `name`, or `None` when there is none.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    pub fn variable(&self, name: &str) -> Result<Option<(u64, usize)>, Error> {
         let (symbol, mut address, mut len) = (c_name(name)?, 0, 0);
         let doing = || format!("looking for the variable {name}");
         // SAFETY: LOADED; name and results live through the call.
-        self.gpu.run(doing, || unsafe {
+        let found = self.gpu.run(doing, || unsafe {
             sys::cuModuleGetGlobal_v2(&mut address, &mut len, self.handle.0, symbol.as_ptr())
-        })?;
-        Ok((address, len))
+        });
+        found_or_none(found.map(|()| (address, len)))
     }
 
-    /// The bytes that the variable `name` has now.
+    /// Returns the kernel `name`, ready to be launched, or `None` when there is none.
     ///
     /// # Errors
-    /// When the module has no such variable.
-    pub fn variable(&self, name: &str) -> Result<Vec<u8>, Error> {
-        let (address, len) = self.find(name)?;
-        let mut bytes = vec![0; len];
-        // SAFETY: the driver says that the variable lies there; the module keeps it.
-        unsafe { self.gpu.read(address, &mut bytes) }?;
-        Ok(bytes)
-    }
-
-    /// Sets the first bytes of the variable `name`.
-    ///
-    /// # Errors
-    /// When the module has no such variable, or it is shorter.
-    pub fn set_variable(&self, name: &str, bytes: &[u8]) -> Result<(), Error> {
-        let (address, len) = self.find(name)?;
-        if bytes.len() > len {
-            return Err(Error {
-                doing: format!("setting the variable {name}"),
-                name: "out of bounds".into(),
-                text: format!("it has {len} bytes, not {}", bytes.len()),
-                is_fault: false,
-            });
-        }
-        // SAFETY: the driver says that the variable lies there; the module keeps it.
-        unsafe { self.gpu.write(address, bytes) }
-    }
-
-    /// Writes to where the pointer `name` of the module points.
-    ///
-    /// # Errors
-    /// When the module has no such variable, or the driver finds no memory there.
-    ///
-    /// # Safety
-    /// The module keeps `bytes.len()` bytes there.
-    pub unsafe fn write_where_pointed(&self, name: &str, bytes: &[u8]) -> Result<(), Error> {
-        let pointer = self.variable(name)?;
-        let address = pointer.first_chunk().map(|address| u64::from_le_bytes(*address));
-        let address = address.filter(|address| *address != 0).ok_or_else(|| Error {
-            doing: format!("following the pointer {name}"),
-            name: "no pointer".into(),
-            text: "it points to nothing".into(),
-            is_fault: false,
-        })?;
-        // SAFETY: the caller vouches for the memory.
-        unsafe { self.gpu.write(address, bytes) }
-    }
-
-    /// The kernel `name`, ready to be launched.
-    ///
-    /// # Errors
-    /// When the module has no such kernel.
-    pub fn function(self: &Arc<Self>, name: &str) -> Result<Function, Error> {
+    /// When a kernel failed before.
+    pub fn function(self: &Arc<Self>, name: &str) -> Result<Option<Function>, Error> {
         let (symbol, mut handle) = (c_name(name)?, std::ptr::null_mut());
         let doing = || format!("looking for the kernel {name}");
         // SAFETY: LOADED; name and result live through the call.
-        self.gpu.run(doing, || unsafe {
-            sys::cuModuleGetFunction(&mut handle, self.handle.0, symbol.as_ptr())
-        })?;
+        let found = self
+            .gpu
+            .run(doing, || unsafe { sys::cuModuleGetFunction(&mut handle, self.handle.0, symbol.as_ptr()) });
+        if found_or_none(found)?.is_none() {
+            return Ok(None);
+        }
         let attribute = |attribute| {
             let mut value = 0;
             // SAFETY: LOADED; the result lives through the call.
@@ -159,7 +147,7 @@ impl Module {
         let (limit, bytes) = (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, function.most_shared_bytes);
         // SAFETY: LOADED, with a function of the driver's.
         self.gpu.run(doing, || unsafe { sys::cuFuncSetAttribute(handle, limit, bytes as i32) })?;
-        Ok(function)
+        Ok(Some(function))
     }
 }
 
@@ -175,6 +163,10 @@ pub struct Function {
 }
 
 impl Function {
+    pub(crate) fn handle(&self) -> sys::CUfunction {
+        self.handle.0
+    }
+
     /// The GPU that it is loaded on.
     pub fn gpu(&self) -> &Arc<Gpu> {
         &self.module.gpu
@@ -203,99 +195,5 @@ impl Function {
     /// Most bytes of dynamic shared memory that a block can have.
     pub fn most_shared_bytes(&self) -> u32 {
         self.most_shared_bytes
-    }
-
-    /// Starts `blocks` blocks of `lanes` lanes, both in x, y and z, with `shared_bytes` bytes of dynamic shared memory
-    /// for each block, on a stream of their own.
-    ///
-    /// # Errors
-    /// When the GPU has no room for such a block, or a kernel failed before.
-    ///
-    /// # Safety
-    /// `arguments` holds an address for each of the kernel's parameters, of as many bytes as it has, and what
-    /// they refer to is the kernel's to use until the launch has ended.
-    pub unsafe fn launch(
-        &self,
-        blocks: [u32; 3],
-        lanes: [u32; 3],
-        shared_bytes: u32,
-        arguments: &mut [*mut c_void],
-    ) -> Result<Launch, Error> {
-        let gpu = self.gpu();
-        let launch = Launch {
-            stream: gpu.take_stream()?,
-            _busy: Busy::new(),
-            _module: self.module.clone(),
-            gpu: gpu.clone(),
-        };
-        let ([x, y, z], [across, down, deep], stream) = (lanes, blocks, launch.stream.0);
-        let (arguments, extra) = (arguments.as_mut_ptr(), std::ptr::null_mut());
-        let doing = || "launching the kernel".to_string();
-        // SAFETY: LOADED; the caller vouches for the arguments, which the driver copies.
-        gpu.run(doing, || unsafe {
-            sys::cuLaunchKernel(
-                self.handle.0,
-                across,
-                down,
-                deep,
-                x,
-                y,
-                z,
-                shared_bytes,
-                stream,
-                arguments,
-                extra,
-            )
-        })?;
-        Ok(launch)
-    }
-}
-
-/// A launch on its way. Dropping it waits for its end.
-pub struct Launch {
-    stream: Stream,
-    _module: Arc<Module>,
-    /// Dropped after the module, so that the last launch unloads it.
-    _busy: Busy,
-    gpu: Arc<Gpu>,
-}
-
-impl Launch {
-    /// Waits for the end, at most `timeout`; `None` when it passed first. Asks often at first and then less,
-    /// so that a kernel's end is noticed within an eighth of its time or half a millisecond.
-    pub fn wait(&self, timeout: Option<Duration>) -> Option<Result<(), Error>> {
-        let begin = Instant::now();
-        loop {
-            let mut running = false;
-            // SAFETY: LOADED, with the launch's own stream.
-            let result = self.gpu.run(
-                || "running the kernel".into(),
-                || unsafe {
-                    let result = sys::cuStreamQuery(self.stream.0);
-                    running = result == CUresult::CUDA_ERROR_NOT_READY;
-                    if running { CUresult::CUDA_SUCCESS } else { result }
-                },
-            );
-            if !running {
-                return Some(result);
-            }
-            let elapsed = begin.elapsed();
-            if timeout.is_some_and(|timeout| elapsed >= timeout) {
-                return None;
-            }
-            if elapsed < Duration::from_micros(50) {
-                std::hint::spin_loop();
-            } else {
-                std::thread::sleep((elapsed / 8).min(Duration::from_micros(500)));
-            }
-        }
-    }
-}
-
-impl Drop for Launch {
-    fn drop(&mut self) {
-        if let Some(Ok(())) = self.wait(None) {
-            self.gpu.give_back_stream(self.stream);
-        }
     }
 }

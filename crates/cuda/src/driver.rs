@@ -44,6 +44,16 @@ const FUNCTIONS: &[&str] = &[
     "cuMemAllocAsync",
     "cuMemFreeAsync",
     "cuMemsetD8Async",
+    "cuStreamWaitEvent",
+    "cuStreamWriteValue64_v2",
+    "cuEventCreate",
+    "cuEventRecord",
+    "cuEventQuery",
+    "cuEventElapsedTime",
+    "cuEventDestroy_v2",
+    "cuMemsetD16Async",
+    "cuMemsetD32Async",
+    "cuMemcpyDtoDAsync_v2",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
     "cuMemHostAlloc",
@@ -58,15 +68,28 @@ const FUNCTIONS: &[&str] = &[
     "cuLaunchKernel",
 ];
 
+/// Sets the environment's variable that lets kernels of up to 32 streams run beside each other, unless it is set.
+///
+/// # Safety
+/// No other thread of the process reads or writes the environment meanwhile: to be called at the start of `main`.
+pub unsafe fn prepare_environment() {
+    const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
+    if std::env::var_os(CONNECTIONS).is_none() {
+        // SAFETY: by the caller's promise.
+        unsafe { std::env::set_var(CONNECTIONS, "32") };
+    }
+}
+
 /// The driver, loaded and initialised: whoever has a reference may call it (invariant LOADED).
 #[derive(Debug)]
 pub struct Driver(());
 
 impl Driver {
-    /// The process's driver, loaded by the first call.
+    /// Returns the process's driver, which the first call loads.
     ///
-    /// The first call sets two variables of the environment, which the driver reads, unless they are set: call
-    /// it before threads run that read the environment other than through [`mod@std::env`].
+    /// The driver reads `CUDA_DEVICE_MAX_CONNECTIONS` then. At its default of 8, kernels of more than eight streams wait for
+    /// each other; programs whose kernels wait for one another on many streams set it to 32 before they start (see
+    /// [`prepare_environment`]).
     ///
     /// # Errors
     /// A sentence that says what is missing, the same at every call.
@@ -76,18 +99,6 @@ impl Driver {
     }
 
     fn open() -> Result<Self, String> {
-        for (name, value) in [
-            // A kernel whose code is loaded at its first launch waits for the kernels that run.
-            ("CUDA_MODULE_LOADING", "EAGER"),
-            // Streams that share one of the default 8 queues wait for each other's kernels.
-            ("CUDA_DEVICE_MAX_CONNECTIONS", "32"),
-        ] {
-            if std::env::var_os(name).is_none() {
-                // SAFETY: once a process, before the driver is there to read it; `load` says what callers must
-                // see to.
-                unsafe { std::env::set_var(name, value) };
-            }
-        }
         // SAFETY: loads the driver's library by its name, as every program that uses a GPU does.
         if !unsafe { sys::is_culib_present() } {
             return Err(
@@ -114,7 +125,13 @@ impl Driver {
         }
     }
 
-    /// The GPUs of this machine that the process may use, in the driver's order.
+    /// Says whether the driver can be told to load a kernel's code before its first launch (12.4 and later).
+    pub(crate) fn loads_functions(&self) -> bool {
+        // SAFETY: LOADED; the function is looked up only, not called.
+        unsafe { sys::culib().get::<unsafe extern "C" fn()>(b"cuFuncLoad") }.is_ok()
+    }
+
+    /// Returns the GPUs of this machine that the process may use, in the driver's order.
     ///
     /// # Errors
     /// What the driver says.
@@ -130,7 +147,7 @@ impl Driver {
     /// # Errors
     /// What the driver says.
     pub fn open_gpu(&self, info: GpuInfo) -> Result<Arc<Gpu>, Error> {
-        Gpu::open(info)
+        Gpu::open(info, self.loads_functions())
     }
 }
 
@@ -147,8 +164,21 @@ pub(crate) fn check(result: CUresult, doing: impl FnOnce() -> String) -> Result<
         // SAFETY: the driver leaves null, or the address of a string that it keeps for good.
         (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
     };
+    // These are a kernel's faults, which the driver tells by whatever call comes next.
+    let is_of_kernel = matches!(
+        result,
+        CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUDA_ERROR_MISALIGNED_ADDRESS
+            | CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | CUDA_ERROR_INVALID_PC
+            | CUDA_ERROR_HARDWARE_STACK_ERROR
+            | CUDA_ERROR_LAUNCH_FAILED
+            | CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUDA_ERROR_ASSERT
+    );
     Err(Error {
-        doing: doing(),
+        doing: if is_of_kernel { "running the kernel".into() } else { doing() },
         name: describe(sys::cuGetErrorName).unwrap_or_else(|| format!("{result:?}")),
         text: describe(sys::cuGetErrorString).unwrap_or_else(|| "an error without a description".into()),
         is_fault: matches!(
@@ -171,6 +201,14 @@ pub(crate) fn check(result: CUresult, doing: impl FnOnce() -> String) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Safe code changes no variables of the environment (S7).
+    #[test]
+    fn loading_leaves_the_environment_alone() {
+        let before: Vec<_> = std::env::vars_os().collect();
+        let _ = Driver::load();
+        assert_eq!(std::env::vars_os().collect::<Vec<_>>(), before);
+    }
 
     /// On a machine with a GPU as on one without: no panic, and the same answer again.
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::driver::check;
+use crate::queue::Words;
 use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
 use std::ffi::{CStr, c_char};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -25,6 +26,12 @@ pub struct GpuInfo {
     pub block_shared_bytes: u32,
     /// Whether its memory can be allocated and freed while kernels run.
     pub memory_pools: bool,
+    /// Whether its streams write numbers to the host's memory.
+    pub stream_writes: bool,
+    /// Most threads that one multiprocessor holds at once.
+    pub multiprocessor_threads: u32,
+    /// Most threads of a block.
+    pub block_threads: u32,
     device: sys::CUdevice,
 }
 
@@ -63,6 +70,9 @@ impl GpuInfo {
             pci_bus_id: text(sys::cuDeviceGetPCIBusId)?.to_ascii_lowercase(),
             block_shared_bytes: attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
             memory_pools: attribute(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,
+            stream_writes: attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS)? != 0,
+            multiprocessor_threads: attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
+            block_threads: attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             device,
         })
     }
@@ -85,8 +95,11 @@ pub struct Gpu {
     context: Handle<sys::CUctx_st>,
     /// For copies, allocations and frees, so that they never wait for a kernel. Null until it is made.
     copies: OnceLock<Stream>,
-    /// Streams on which no launch runs.
+    /// Streams on which nothing runs.
     idle: Mutex<Vec<Stream>>,
+    /// How far queues have come.
+    words: Mutex<Words>,
+    loads_functions: bool,
     /// The fault after which the driver refuses everything.
     fault: OnceLock<Error>,
 }
@@ -96,16 +109,17 @@ impl Gpu {
     /// Memory for it is taken for all lanes that the GPU can hold at once.
     const STACK_BYTES: usize = 8192;
 
-    pub(crate) fn open(info: GpuInfo) -> Result<Arc<Self>, Error> {
+    pub(crate) fn open(info: GpuInfo, loads_functions: bool) -> Result<Arc<Self>, Error> {
         let opening = || format!("opening GPU {}", info.index);
+        let lacking = |name: &str, text: &str| {
+            let text = format!("{text}; use a newer driver or another GPU");
+            Err(Error { doing: opening(), name: name.into(), text, is_fault: false })
+        };
         if !info.memory_pools {
-            return Err(Error {
-                doing: opening(),
-                name: "no memory pools".into(),
-                text: "its memory cannot be allocated while kernels run; use a newer driver or another GPU"
-                    .into(),
-                is_fault: false,
-            });
+            return lacking("no memory pools", "its memory cannot be allocated while kernels run");
+        }
+        if !info.stream_writes {
+            return lacking("no stream writes", "its streams cannot tell the host how far they have come");
         }
         let keep_stacks = sys::CUctx_flags_enum::CU_CTX_LMEM_RESIZE_TO_MAX as u32;
         // SAFETY: LOADED. What it answers does not matter: without the flag, launches that need more stack wait
@@ -119,6 +133,8 @@ impl Gpu {
             context: Handle(context),
             copies: OnceLock::new(),
             idle: Mutex::default(),
+            words: Mutex::default(),
+            loads_functions,
             fault: OnceLock::new(),
         });
         gpu.set_stack_bytes(Self::STACK_BYTES)?;
@@ -201,6 +217,15 @@ impl Gpu {
         self.run(doing, || unsafe { sys::cuStreamSynchronize(self.copies()) })
     }
 
+    pub(crate) fn words(&self) -> MutexGuard<'_, Words> {
+        self.words.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says whether kernels' code can be loaded before their first launch.
+    pub(crate) fn loads_functions(&self) -> bool {
+        self.loads_functions
+    }
+
     fn idle(&self) -> MutexGuard<'_, Vec<Stream>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -223,6 +248,7 @@ impl Drop for Gpu {
             // SAFETY: LOADED; every user of the stream held the GPU, so that nobody is left.
             self.release(|| unsafe { sys::cuStreamDestroy_v2(stream.0) });
         }
+        std::mem::take(&mut *self.words()).release(self);
         // SAFETY: LOADED; retained by `open`, and nobody is left who uses it.
         let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.info.device) };
     }

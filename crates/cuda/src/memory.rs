@@ -38,7 +38,7 @@ impl Gpu {
     ///
     /// # Safety
     /// The GPU has `bytes.len()` bytes at `address` while this runs.
-    pub(crate) unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), Error> {
+    pub unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), Error> {
         let doing = || format!("reading {} bytes of GPU memory", bytes.len());
         let len = bytes.len();
         let to = bytes.as_ptr().cast_mut().cast::<c_void>();
@@ -56,7 +56,7 @@ impl Gpu {
     ///
     /// # Safety
     /// The GPU has `bytes.len()` bytes at `address` while this runs.
-    pub(crate) unsafe fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Error> {
+    pub unsafe fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Error> {
         let doing = || format!("writing {} bytes of GPU memory", bytes.len());
         let from = bytes.as_ptr().cast();
         // SAFETY: LOADED; the caller vouches for the target, and `bytes` lives until the copy is over.
@@ -71,36 +71,14 @@ impl DeviceMemory {
         self.address
     }
 
-    fn at(&self, offset: usize, len: usize) -> Result<u64, Error> {
-        if offset.checked_add(len).is_some_and(|end| end <= self.bytes) {
-            return Ok(self.address + offset as u64);
-        }
-        Err(Error {
-            doing: format!("copying {len} bytes at {offset}"),
-            name: "out of bounds".into(),
-            text: format!("the buffer has {} bytes", self.bytes),
-            is_fault: false,
-        })
+    /// Returns how many bytes it has.
+    pub fn len(&self) -> usize {
+        self.bytes
     }
 
-    /// Copies `bytes` to `offset`. Waits for the copy, and for no kernel.
-    ///
-    /// # Errors
-    /// When they do not fit, or a kernel failed before.
-    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
-        let to = self.at(offset, bytes.len())?;
-        // SAFETY: `at` checked the target, which `self` keeps.
-        unsafe { self.gpu.write(to, bytes) }
-    }
-
-    /// Copies from `offset`. Waits for the copy, and for no kernel.
-    ///
-    /// # Errors
-    /// When there are not as many, or a kernel failed before.
-    pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), Error> {
-        let from = self.at(offset, bytes.len())?;
-        // SAFETY: `at` checked the source, which `self` keeps.
-        unsafe { self.gpu.read(from, bytes) }
+    /// Says whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
     }
 }
 
@@ -116,6 +94,7 @@ impl Drop for DeviceMemory {
 pub struct PinnedMemory {
     gpu: Arc<Gpu>,
     start: NonNull<u8>,
+    bytes: usize,
 }
 
 // SAFETY: the memory is no thread's own, and whoever accesses it does so by its address.
@@ -135,7 +114,7 @@ impl Gpu {
         // SAFETY: LOADED; the result lives through the call.
         self.run(doing, || unsafe { sys::cuMemHostAlloc(&mut start, size, flags) })?;
         let start = NonNull::new(start.cast::<u8>()).expect("the driver allocated it");
-        let memory = PinnedMemory { gpu: self.clone(), start };
+        let memory = PinnedMemory { gpu: self.clone(), start, bytes };
         // SAFETY: the memory is `size` bytes long, and new.
         unsafe { start.write_bytes(0, size) };
         let mut address = 0;
@@ -161,6 +140,16 @@ impl PinnedMemory {
     /// Address on the host, and on every GPU.
     pub fn start(&self) -> NonNull<u8> {
         self.start
+    }
+
+    /// Returns how many bytes it has.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Says whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
     }
 }
 

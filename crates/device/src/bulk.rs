@@ -1,4 +1,5 @@
-//! Calls whose message or reply is longer than a line: through the slot's bulk area, in pieces if need be.
+//! Calls whose message or reply is longer than a line: through the slot's byte area, in pieces if need be, or a large area
+//! that the call borrows if one is free.
 //!
 //! The lanes of a packet share the area. What does not fit a lane's share travels in pieces, of all lanes that have
 //! more at once: the loads of many lanes over the link take hardly longer than one lane's. Where the shares are tiny,
@@ -6,7 +7,7 @@
 
 use crate::call::{CallOptions, MAX_TYPED_WORDS, enter, site};
 use crate::group::Group;
-use crate::packet::{self, Head};
+use crate::packet::{self, Head, Held};
 use crate::target;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
@@ -28,7 +29,7 @@ impl Message<'_> {
         self.words.len() * 8 + self.input.iter().map(|slice| slice.len()).sum::<usize>()
     }
 
-    /// Writes bytes `from..to` of the message to `at` in the bulk area. `from` and `at` are multiples of 8.
+    /// Writes bytes `from..to` of the message to `at` in the byte area. `from` and `at` are multiples of 8.
     fn write(&self, slot: Slot<'_>, at: usize, from: usize, to: usize) {
         let mut writer = Writer { slot, at, part: [0; 8], filled: 0 };
         let mut offset = 0;
@@ -48,7 +49,7 @@ impl Message<'_> {
     }
 }
 
-/// Packs a run of slices into whole words of the bulk area.
+/// Packs a run of slices into whole words of the byte area.
 struct Writer<'m> {
     slot: Slot<'m>,
     at: usize,
@@ -112,12 +113,21 @@ fn call_words(
     let site = site(method.number, check_of(method.schema), Kind::Bytes);
     Group::meet(site, Err(CallError::Malformed), |group| {
         let capacity = result.len() * 8 + output.len();
-        let slot = packet::hold(group);
-        let glance = slot.glance();
+        let held = packet::hold(group);
+        let glance = held.glance;
+        let slot = packet::held_slot(group.here, held);
         let (argument_words, result_words) = (message.words.len(), result.len());
-        let lane = Exchange { slot, method, options, argument_words, result_words, capacity };
-        let (share, _) = lane.share(group);
-        let fit = group.all(message.len() <= share && capacity <= share);
+        let mut lane =
+            Exchange { held, slot, area: None, method, options, argument_words, result_words, capacity };
+        let fits = |lane: &Exchange<'_>| {
+            let (share, _) = lane.share(group);
+            (group.all(message.len() <= share && capacity <= share), share)
+        };
+        let (mut fit, mut share) = fits(&lane);
+        if !fit {
+            lane.borrow_area(group);
+            (fit, share) = fits(&lane);
+        }
         let filled = if fit || share >= LEAST_PIECE {
             lane.run(group, fit, message, result, output)
         } else {
@@ -130,7 +140,8 @@ fn call_words(
             }
             filled
         };
-        packet::release(group);
+        lane.return_area(group);
+        packet::release(group, held);
         if glance.cancelled && filled == Err(CallError::Cancelled) {
             target::exit_lane();
         }
@@ -139,7 +150,10 @@ fn call_words(
 }
 
 struct Exchange<'a> {
+    held: Held,
     slot: Slot<'static>,
+    /// The large area in use.
+    area: Option<u32>,
     method: &'a Method,
     options: CallOptions,
     argument_words: usize,
@@ -148,6 +162,35 @@ struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
+    /// Uses a large area for the call, if the channel has one that is free.
+    #[inline(never)]
+    fn borrow_area(&mut self, group: Group) {
+        const NONE: u64 = u64::MAX;
+        let channel = packet::channel(group.here);
+        let mut area = NONE;
+        if group.is_leader() {
+            let hint = group.here.proposed_slot();
+            area = channel.areas().claim(hint).map_or(NONE, u64::from);
+        }
+        let area = group.of_leader(area);
+        if area != NONE {
+            let (at, bytes) = channel.area(area as u32);
+            self.slot.use_area(at, bytes);
+            self.area = Some(area as u32);
+        }
+    }
+
+    /// Gives the large area back, after every lane is done with it.
+    #[inline(never)]
+    fn return_area(&self, group: Group) {
+        if let Some(area) = self.area {
+            group.sync();
+            if group.is_leader() {
+                packet::channel(group.here).areas().release(area);
+            }
+        }
+    }
+
     #[inline(never)]
     fn packet(&self, group: Group, kind: Kind, words: [u64; BytesHead::WORDS]) -> Result<Line, CallError> {
         let head = Head {
@@ -160,12 +203,12 @@ impl Exchange<'_> {
         };
         let mut line = Line::default();
         line.words[..BytesHead::WORDS].copy_from_slice(&words);
-        packet::exchange(self.slot, self.slot.glance(), group, head, line)
+        packet::exchange_by_any(self.held.extra(), &self.slot, group, head, &line)
     }
 
     /// Bytes of the area that each lane of a packet has, and where those of this lane begin.
     fn share(&self, group: Group) -> (usize, usize) {
-        let share = self.slot.region().layout().bulk_share(group.count);
+        let share = self.slot.area_share(group.count);
         (share, group.rank as usize * share)
     }
 
@@ -185,7 +228,9 @@ impl Exchange<'_> {
         message.write(self.slot, base, from, to);
         self.slot.publish_bulk();
         let head = BytesHead {
-            piece_bytes: (to - from) as u64,
+            begins: from == 0,
+            piece_bytes: (to - from) as u32,
+            area: self.area,
             total_bytes: total as u64,
             argument_words: self.argument_words as u16,
             reply_capacity: (self.capacity - self.result_words * 8) as u64,
@@ -263,8 +308,9 @@ impl Exchange<'_> {
             if let Some(from) = from {
                 // The host overwrites the piece that was just read.
                 self.slot.publish_bulk();
+                let area = self.area.map_or(0, |area| u64::from(area) + 1);
                 taken = self
-                    .packet(part, Kind::BytesFetch, [from as u64, 0, 0])
+                    .packet(part, Kind::BytesFetch, [from as u64, area, 0])
                     .map(|_| self.take(part, from, total, words, output));
             }
         }
@@ -274,7 +320,7 @@ impl Exchange<'_> {
         (self.result_words as u64 * 8..=self.capacity as u64).contains(&bytes)
     }
 
-    /// Takes the piece of a reply of `total` bytes that starts at `from`, a multiple of 8, from the bulk area. Returns
+    /// Takes the piece of a reply of `total` bytes that starts at `from`, a multiple of 8, from the byte area. Returns
     /// where it ends.
     #[inline(never)]
     fn take(&self, group: Group, from: usize, total: usize, words: &mut [u64], output: &mut [u8]) -> usize {

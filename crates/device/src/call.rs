@@ -73,10 +73,16 @@ fn exchange<const A: usize, const R: usize>(
     let mut request = Line { words: [a, b, c, d, e, f, g], tag: 0 };
     request.words[A..].fill(0);
     Group::meet(site(service, check, Kind::Words), (0, 0), |group| {
-        let slot = packet::hold(group);
-        let glance = slot.glance();
-        let reply = packet::exchange(slot, glance, group, head, request);
-        packet::release(group);
+        let held = packet::hold(group);
+        let glance = held.glance;
+        let reply = match held.extra() {
+            None => packet::exchange(held.slot, glance, group, head, request),
+            Some(extra) => {
+                let mut line = request;
+                packet::exchange_by_extra(extra, group, head, &mut line).map(|()| line)
+            }
+        };
+        packet::release(group, held);
         match reply {
             Ok(reply) => {
                 if R > 1 {

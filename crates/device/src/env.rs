@@ -14,28 +14,50 @@ pub fn args_count() -> Result<usize, CallError> {
 /// Argument `index` in `buffer`, if there are so many.
 ///
 /// # Errors
-/// [`CallError::TooLarge`] when it does not fit; the call's status.
+/// [`CallError::TooLarge`] when it does not fit, [`CallError::Malformed`] when it is no UTF-8, for which [`arg_bytes`]
+/// does not ask; the call's status.
 pub fn arg(index: usize, buffer: &mut [u8]) -> Result<Option<&str>, CallError> {
+    text(arg_bytes(index, buffer)?)
+}
+
+/// Argument `index` in `buffer`, if there are so many, as the host's system has it.
+///
+/// # Errors
+/// [`CallError::TooLarge`] when it does not fit; the call's status.
+pub fn arg_bytes(index: usize, buffer: &mut [u8]) -> Result<Option<&[u8]>, CallError> {
     let Ok(index) = u32::try_from(index) else { return Ok(None) };
     let (len, filled) = Environment::argument(index, buffer)?;
-    text(len, filled, buffer)
+    whole(len, filled, buffer)
 }
 
 /// The value of environment variable `name` in `buffer`, if it is set.
 ///
 /// # Errors
 /// As for [`arg`].
-pub fn var<'b>(name: &str, buffer: &'b mut [u8]) -> Result<Option<&'b str>, CallError> {
-    let (len, filled) = Environment::variable(name, buffer)?;
-    text(len, filled, buffer)
+pub fn var(name: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<&str>, CallError> {
+    text(var_bytes(name, buffer)?)
 }
 
-fn text(len: Option<u64>, filled: usize, buffer: &[u8]) -> Result<Option<&str>, CallError> {
-    let Some(len) = len else { return Ok(None) };
-    if len != filled as u64 {
-        return Err(CallError::TooLarge);
+/// The value of environment variable `name` in `buffer`, if it is set, as the host's system has it.
+///
+/// # Errors
+/// As for [`arg_bytes`].
+pub fn var_bytes(name: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<&[u8]>, CallError> {
+    let (len, filled) = Environment::variable(name.as_ref(), buffer)?;
+    whole(len, filled, buffer)
+}
+
+/// The value, if it is there and `buffer` has all of it.
+fn whole(len: Option<u64>, filled: usize, buffer: &[u8]) -> Result<Option<&[u8]>, CallError> {
+    match len {
+        None => Ok(None),
+        Some(len) if len == filled as u64 => Ok(Some(&buffer[..filled])),
+        Some(_) => Err(CallError::TooLarge),
     }
-    core::str::from_utf8(&buffer[..filled]).map(Some).map_err(|_| CallError::Malformed)
+}
+
+fn text(bytes: Option<&[u8]>) -> Result<Option<&str>, CallError> {
+    bytes.map(core::str::from_utf8).transpose().map_err(|_| CallError::Malformed)
 }
 
 #[cfg(feature = "alloc")]
@@ -47,8 +69,16 @@ mod owned {
     /// The arguments; the first is the program's name.
     ///
     /// # Errors
-    /// The call's status.
+    /// [`CallError::Malformed`] when one is no UTF-8, for which [`args_bytes`] does not ask; the call's status.
     pub fn args() -> Result<Vec<String>, CallError> {
+        args_bytes()?.into_iter().map(string).collect()
+    }
+
+    /// The arguments, as the host's system has them; the first is the program's name.
+    ///
+    /// # Errors
+    /// The call's status.
+    pub fn args_bytes() -> Result<Vec<Vec<u8>>, CallError> {
         (0..Environment::argument_count()?)
             .filter_map(|index| owned(|buffer| Environment::argument(index, buffer)).transpose())
             .collect()
@@ -57,23 +87,24 @@ mod owned {
     /// The value of environment variable `name`, if it is set.
     ///
     /// # Errors
-    /// The call's status.
-    pub fn var_string(name: &str) -> Result<Option<String>, CallError> {
-        owned(|buffer| Environment::variable(name, buffer))
+    /// As for [`args`].
+    pub fn var_string(name: impl AsRef<[u8]>) -> Result<Option<String>, CallError> {
+        owned(|buffer| Environment::variable(name.as_ref(), buffer))?.map(string).transpose()
+    }
+
+    fn string(bytes: Vec<u8>) -> Result<String, CallError> {
+        String::from_utf8(bytes).map_err(|_| CallError::Malformed)
     }
 
     fn owned(
         get: impl Fn(&mut [u8]) -> Result<(Option<u64>, usize), CallError>,
-    ) -> Result<Option<String>, CallError> {
+    ) -> Result<Option<Vec<u8>>, CallError> {
         let Some(len) = get(&mut [])?.0 else { return Ok(None) };
         let mut buffer = vec![0; len as usize];
         let (len, filled) = get(&mut buffer)?;
-        if text(len, filled, &buffer)?.is_none() {
-            return Ok(None);
-        }
-        String::from_utf8(buffer).map(Some).map_err(|_| CallError::Malformed)
+        Ok(whole(len, filled, &buffer)?.is_some().then_some(buffer))
     }
 }
 
 #[cfg(feature = "alloc")]
-pub use owned::{args, var_string};
+pub use owned::{args, args_bytes, var_string};

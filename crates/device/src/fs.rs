@@ -1,11 +1,19 @@
-//! Files of the host, below the directory that it opened to kernels.
+//! Files of the host, below the directory that it opened to kernels. A path is text, or bytes, as the host's system has
+//! them.
 //!
 //! A [`File`] closes when it is dropped. Its [`Handle`] may be copied to other lanes, which then use the file
 //! together: with [`Handle::read_at`] and [`Handle::write_at`] they do not depend on each other.
 //!
-//! ```ignore
-//! let handle = lane.once_per_workgroup(|| File::open("data").map(File::into_handle))?;
-//! handle.read_at(lane.local_id() as u64 * 512, &mut block)?;
+//! ```
+//! use hostcall_device::fs::File;
+//! use hostcall_device::{Lane, io};
+//!
+//! /// Each lane reads a block of its own of one file that all share.
+//! fn block(lane: &Lane, block: &mut [u8; 512]) -> io::Result<()> {
+//!     let handle = lane.once_per_workgroup(|| File::open("data").map(File::into_handle))?;
+//!     handle.read_at(lane.local_id() as u64 * 512, block)?;
+//!     Ok(())
+//! }
 //! ```
 
 use crate::services::{Files, open_flags};
@@ -173,8 +181,8 @@ impl File {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::OutsideDir`], and what else the host reports.
-    pub fn open(path: &str) -> Result<Self> {
+    /// [`Error::NotFound`], [`Error::OutsideDir`], [`Error::NoDir`], and what else the host reports.
+    pub fn open(path: impl AsRef<[u8]>) -> Result<Self> {
         OpenOptions::new().read().open(path)
     }
 
@@ -182,7 +190,7 @@ impl File {
     ///
     /// # Errors
     /// [`Error::OutsideDir`], and what else the host reports.
-    pub fn create(path: &str) -> Result<Self> {
+    pub fn create(path: impl AsRef<[u8]>) -> Result<Self> {
         OpenOptions::new().write().create().truncate().open(path)
     }
 
@@ -251,8 +259,8 @@ impl OpenOptions {
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::OutsideDir`], [`Error::TooManyOpen`], and what else the host reports.
-    pub fn open(self, path: &str) -> Result<File> {
-        Ok(File(Handle(Files::open(path, self.0)?)))
+    pub fn open(self, path: impl AsRef<[u8]>) -> Result<File> {
+        Ok(File(Handle(Files::open(path.as_ref(), self.0)?)))
     }
 }
 
@@ -260,39 +268,39 @@ impl OpenOptions {
 ///
 /// # Errors
 /// [`Error::NotFound`], [`Error::OutsideDir`], and what else the host reports.
-pub fn remove(path: &str) -> Result<()> {
-    Ok(Files::remove(path)?)
+pub fn remove(path: impl AsRef<[u8]>) -> Result<()> {
+    Ok(Files::remove(path.as_ref())?)
 }
 
 /// Renames a file or directory, in place of what has the new name.
 ///
 /// # Errors
 /// As for [`remove`].
-pub fn rename(from: &str, to: &str) -> Result<()> {
-    Ok(Files::rename(from, to)?)
+pub fn rename(from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
+    Ok(Files::rename(from.as_ref(), to.as_ref())?)
 }
 
 /// Makes a directory.
 ///
 /// # Errors
 /// [`Error::AlreadyExists`]; as for [`remove`].
-pub fn create_dir(path: &str) -> Result<()> {
-    Ok(Files::create_dir(path)?)
+pub fn create_dir(path: impl AsRef<[u8]>) -> Result<()> {
+    Ok(Files::create_dir(path.as_ref())?)
 }
 
 /// Removes an empty directory.
 ///
 /// # Errors
 /// As for [`remove`].
-pub fn remove_dir(path: &str) -> Result<()> {
-    Ok(Files::remove_dir(path)?)
+pub fn remove_dir(path: impl AsRef<[u8]>) -> Result<()> {
+    Ok(Files::remove_dir(path.as_ref())?)
 }
 
 /// Writes a file anew.
 ///
 /// # Errors
 /// As for [`File::create`] and [`Handle::write_all`].
-pub fn write(path: &str, data: &[u8]) -> Result<()> {
+pub fn write(path: impl AsRef<[u8]>, data: &[u8]) -> Result<()> {
     File::create(path)?.write_all(data)
 }
 
@@ -301,7 +309,7 @@ pub fn write(path: &str, data: &[u8]) -> Result<()> {
 /// # Errors
 /// As for [`File::open`] and [`Handle::read`].
 #[cfg(feature = "alloc")]
-pub fn read(path: &str) -> Result<alloc::vec::Vec<u8>> {
+pub fn read(path: impl AsRef<[u8]>) -> Result<alloc::vec::Vec<u8>> {
     let mut data = alloc::vec::Vec::new();
     File::open(path)?.read_to_end(&mut data)?;
     Ok(data)
@@ -312,6 +320,6 @@ pub fn read(path: &str) -> Result<alloc::vec::Vec<u8>> {
 /// # Errors
 /// [`Error::NotUtf8`]; as for [`read`].
 #[cfg(feature = "alloc")]
-pub fn read_to_string(path: &str) -> Result<alloc::string::String> {
+pub fn read_to_string(path: impl AsRef<[u8]>) -> Result<alloc::string::String> {
     alloc::string::String::from_utf8(read(path)?).map_err(|_| Error::NotUtf8)
 }

@@ -8,8 +8,10 @@ use core::alloc::Layout;
 use core::sync::atomic::{Ordering, fence};
 use hostcall_abi::CallError;
 
-/// New memory for a value of this layout, of any content; null when the host has none. Memory that no lane
-/// frees is freed after the launch's end, when the host says so.
+/// Returns new memory for a value of this layout, of any content; null when the host has none.
+///
+/// The memory lives until a lane frees it or the device is closed, also past the launch's end: a `static` may hold it.
+/// Launches that panic or are cancelled do not free what their lanes held; the host's limit bounds what they leave.
 #[inline(never)] // a call's code at every allocation would be long
 pub fn alloc(layout: Layout) -> *mut u8 {
     let address = Heap::allocate(layout.size() as u64, layout.align() as u64).unwrap_or(0);
@@ -29,7 +31,8 @@ pub fn alloc(layout: Layout) -> *mut u8 {
 #[inline(never)] // as `alloc`
 pub unsafe fn dealloc(memory: *mut u8) -> Result<(), CallError> {
     fence(Ordering::Release);
-    Heap::free(memory.addr() as u64)
+    // SAFETY: the caller's promise.
+    unsafe { Heap::free(memory.addr() as u64) }
 }
 
 #[cfg(all(feature = "alloc", any(target_arch = "nvptx64", target_arch = "amdgpu")))]
@@ -53,7 +56,8 @@ mod global {
         unsafe fn dealloc(&self, memory: *mut u8, _layout: Layout) {
             fence(Ordering::Release);
             // A post, since nobody could be told of a failure.
-            let _ = Heap::post_free(memory.addr() as u64);
+            // SAFETY: the caller's promise.
+            let _ = unsafe { Heap::post_free(memory.addr() as u64) };
         }
     }
 }

@@ -28,6 +28,8 @@ pub enum Error {
     UnexpectedEnd,
     /// What was read is no UTF-8.
     NotUtf8,
+    /// The host opened no directory to kernels.
+    NoDir,
     /// Another error of the host's operating system: its `errno`.
     Os(i32),
     /// The call itself failed.
@@ -38,7 +40,7 @@ pub enum Error {
 pub type Result<T> = core::result::Result<T, Error>;
 
 /// The errors that have a code of their own, which is −1 for the first.
-const CODED: [Error; 9] = [
+const CODED: [Error; 10] = [
     Error::NotFound,
     Error::PermissionDenied,
     Error::AlreadyExists,
@@ -48,6 +50,7 @@ const CODED: [Error; 9] = [
     Error::Closed,
     Error::UnexpectedEnd,
     Error::NotUtf8,
+    Error::NoDir,
 ];
 
 impl Error {
@@ -57,7 +60,12 @@ impl Error {
             Error::NotFound => "there is no such file or directory",
             Error::PermissionDenied => "permission denied",
             Error::AlreadyExists => "the file exists already",
-            Error::OutsideDir => "the path leads out of the directory that the host opened",
+            Error::OutsideDir => {
+                "the path leads out of the directory that the host opened; `--dir` of `hostcall run` opens another"
+            }
+            Error::NoDir => {
+                "the host opened no directory to kernels: open one with `Builtins::builder().dir(..)`"
+            }
             Error::InvalidInput => "the path, offset or options make no sense",
             Error::TooManyOpen => "too many files are open",
             Error::Closed => "the file was closed",

@@ -5,34 +5,55 @@ use core::marker::PhantomData;
 use hostcall_abi::launch::{KernelInfo, RawSlice};
 use hostcall_abi::schema;
 
-/// A kernel, as `#[kernel]` makes it. `P` is the tuple of its parameters after the lane, each a
+/// A kernel, as `#[kernel]` makes it: what a host launches. `P` is the tuple of its parameters after the lane, each a
 /// [`KernelArg`]: `(Slice<u64>, Slice<Global<u64>>, u32)`.
 pub struct Kernel<P> {
-    /// The name by which images export it.
-    pub name: &'static str,
-    /// Schema, sizes and defaults.
-    pub info: KernelInfo,
-    /// The entry that the software device calls.
+    path: &'static str,
+    info: KernelInfo,
     #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-    pub entry: hostcall_abi::cpu::Entry,
+    entry: hostcall_abi::cpu::Entry,
     parameters: PhantomData<fn(P)>,
 }
 
 impl<P> Kernel<P> {
-    /// Used by the expansion of `#[kernel]`, which knows that the entry takes these parameters.
+    /// Makes the constant that `#[kernel]` expands to.
+    ///
+    /// # Safety
+    /// `info` must describe a kernel with these parameters, and `entry` must be its entry.
     #[doc(hidden)]
-    pub const fn new(
-        name: &'static str,
+    pub const unsafe fn new(
+        path: &'static str,
         info: KernelInfo,
         #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))] entry: hostcall_abi::cpu::Entry,
     ) -> Self {
         Self {
-            name,
+            path,
             info,
             #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
             entry,
             parameters: PhantomData,
         }
+    }
+
+    /// Returns the name by which images have the kernel.
+    pub fn name(&self) -> &'static str {
+        self.path.rsplit("::").next().unwrap_or(self.path)
+    }
+
+    /// Returns the kernel's place in its program and its name: `shop::stock::count`.
+    pub const fn path(&self) -> &'static str {
+        self.path
+    }
+
+    /// Returns the kernel's schema, sizes and defaults.
+    pub const fn info(&self) -> &KernelInfo {
+        &self.info
+    }
+
+    /// Returns the entry that the software device calls.
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+    pub const fn entry(&self) -> hostcall_abi::cpu::Entry {
+        self.entry
     }
 }
 
@@ -44,34 +65,143 @@ impl<P> Clone for Kernel<P> {
 
 impl<P> Copy for Kernel<P> {}
 
+/// A kernel that is an `unsafe fn`: who launches it must keep what its documentation asks for.
+///
+/// ```
+/// use hostcall_device::{Global, Lane, kernel};
+///
+/// /// Copies `from` to `to`.
+/// ///
+/// /// # Safety
+/// /// `indices` must be smaller than the length of `from`.
+/// #[kernel]
+/// unsafe fn gather(lane: &Lane, indices: &[u32], from: &[f32], to: &[Global<f32>]) {
+///     let i = lane.global_id();
+///     // SAFETY: who launches the kernel promises that.
+///     to[i].set(unsafe { *from.get_unchecked(indices[i] as usize) });
+/// }
+///
+/// // SAFETY: every index that this program passes comes from a search in `from`.
+/// let checked = unsafe { gather.assume_safe() };
+/// assert_eq!(checked.name(), "gather"); // `checked.launch(..)` works
+/// ```
+pub struct UnsafeKernel<P>(Kernel<P>);
+
+impl<P> UnsafeKernel<P> {
+    /// Makes the constant that `#[kernel]` expands to.
+    ///
+    /// # Safety
+    /// As for [`Kernel`]'s.
+    #[doc(hidden)]
+    pub const unsafe fn new(
+        path: &'static str,
+        info: KernelInfo,
+        #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))] entry: hostcall_abi::cpu::Entry,
+    ) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe {
+            Kernel::new(
+                path,
+                info,
+                #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+                entry,
+            )
+        })
+    }
+
+    /// Returns the kernel as one that can be launched.
+    ///
+    /// # Safety
+    /// Every launch of what this returns must keep what the kernel's documentation asks for.
+    pub const unsafe fn assume_safe(self) -> Kernel<P> {
+        self.0
+    }
+}
+
+impl<P> Clone for UnsafeKernel<P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for UnsafeKernel<P> {}
+
 /// A type of values that may lie in memory that host and device share: any bytes of its size are a value, and
-/// it has no padding.
+/// it has no padding. Implemented for the numbers, [`Global`], the atomics, and arrays of such; a struct of such
+/// derives it with [`macro@crate::Plain`].
+///
+/// `bytemuck`'s and `zerocopy`'s traits say less, and so cannot stand for this one: values are shared by all lanes,
+/// so they are [`Sync`] (and may be atomics, which `bytemuck::Pod` excludes), host and device lay them out alike, and
+/// both compare their [`Plain::SCHEMA`].
 ///
 /// # Safety
-/// Both must hold.
+/// - Any initialised bytes of the type's size are a value, and it has no padding.
+/// - Every target lays the type out alike.
+/// - [`Plain::SHARED`] is true if a value can be written through a shared reference.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot lie in memory that host and device share",
+    label = "not `Plain`",
+    note = "numbers, `Global`s, atomics and arrays of these are `Plain`; a `#[repr(C)]` struct of such has \
+            `#[derive(Plain)]`; `bool`, `char` and enums are not, because not all bytes are values of these"
+)]
 pub unsafe trait Plain: Sync + 'static {
     /// Hash of the type.
     const SCHEMA: u64;
+    /// Whether kernels may write values through `&`: whether there is a [`Global`] or an atomic in the type.
+    const SHARED: bool;
 }
 
 /// A type of kernel parameter.
 ///
 /// # Safety
-/// `Raw` must be what the argument block holds for it: host and device, possibly of different architectures,
-/// must agree on its layout.
+/// - Host and device, possibly of different architectures, must lay [`KernelArg::Raw`] out alike.
+/// - [`KernelArg::write`] must initialise all bytes.
+#[diagnostic::on_unimplemented(
+    message = "a kernel cannot take a parameter of type `{Self}`",
+    label = "no kernel parameter",
+    note = "a parameter is a number, `bool`, a `#[derive(Plain, Clone, Copy)]` struct, an array or tuple of these, \
+            `&[T]` or `&T` where `T` is `Plain`, or a `HostcallRef`"
+)]
 pub unsafe trait KernelArg {
     /// What lies in the argument block.
-    type Raw: Copy;
+    type Raw: Copy + 'static;
     /// What the kernel's function takes.
-    type Value<'a>;
+    type Value<'launch>;
     /// Hash of the type.
     const SCHEMA: u64;
+
     /// Makes the value.
     ///
     /// # Safety
-    /// `raw` must have been made for this parameter type, and what it points to must live, and be written by
-    /// nobody but through [`Global`] or atomics, for `'a`.
-    unsafe fn from_raw<'a>(raw: Self::Raw) -> Self::Value<'a>;
+    /// `raw` must have been made for this parameter type. What it refers to must live for `'launch`, and nobody may
+    /// write it in that time but through [`Global`] or atomics.
+    unsafe fn from_raw<'launch>(raw: Self::Raw) -> Self::Value<'launch>;
+
+    /// Writes the bytes of an argument, padding as zeros.
+    ///
+    /// # Panics
+    /// When `bytes` is not as long as [`KernelArg::Raw`].
+    fn write(raw: Self::Raw, bytes: &mut [u8]);
+}
+
+/// A type of kernel parameter that is passed by value: what a host passes is what the kernel gets.
+///
+/// # Safety
+/// `Self::Value<'_>` must be `Self`, and `from_raw(to_raw(x))` must be `x` and safe.
+pub unsafe trait ValueArg: KernelArg + Copy + Send + Sync + 'static {
+    /// Returns what lies in the argument block.
+    fn to_raw(self) -> Self::Raw;
+}
+
+/// Writes a value that has no padding.
+///
+/// # Safety
+/// `T` must have no padding.
+pub(crate) unsafe fn write_whole<T: Copy>(value: &T, bytes: &mut [u8]) {
+    // SAFETY: all bytes of a value without padding are initialised.
+    bytes.copy_from_slice(unsafe {
+        core::slice::from_raw_parts(core::ptr::from_ref(value).cast::<u8>(), size_of::<T>())
+    });
 }
 
 /// Marks a parameter `&[T]`.
@@ -83,47 +213,89 @@ pub struct Ref<T>(PhantomData<fn(T)>);
 // SAFETY: `RawSlice` is `repr(C)` of two `u64`s on every target.
 unsafe impl<T: Plain> KernelArg for Slice<T> {
     type Raw = RawSlice;
-    type Value<'a> = &'a [T];
+    type Value<'launch> = &'launch [T];
     const SCHEMA: u64 = schema::add_hash(schema::of("slice"), T::SCHEMA);
     #[inline(always)]
-    unsafe fn from_raw<'a>(raw: RawSlice) -> &'a [T] {
+    unsafe fn from_raw<'launch>(raw: RawSlice) -> &'launch [T] {
         if raw.len == 0 {
             return &[];
         }
-        // SAFETY: by this function's contract the host has put `len` elements of `T` there, for `'a`; any bytes
+        // SAFETY: by this function's contract the host has put `len` elements of `T` there, for `'launch`; any bytes
         // are a `T` since it is `Plain`.
         unsafe { core::slice::from_raw_parts(raw.address as usize as *const T, raw.len as usize) }
+    }
+    fn write(raw: RawSlice, bytes: &mut [u8]) {
+        // SAFETY: two `u64`s have no padding.
+        unsafe { write_whole(&raw, bytes) }
     }
 }
 
 // SAFETY: an address is a `u64` on every target.
 unsafe impl<T: Plain> KernelArg for Ref<T> {
     type Raw = u64;
-    type Value<'a> = &'a T;
+    type Value<'launch> = &'launch T;
     const SCHEMA: u64 = schema::add_hash(schema::of("ref"), T::SCHEMA);
     #[inline(always)]
-    unsafe fn from_raw<'a>(raw: u64) -> &'a T {
-        // SAFETY: by this function's contract the host has put a `T` there, for `'a`; any bytes are a `T`
+    unsafe fn from_raw<'launch>(raw: u64) -> &'launch T {
+        // SAFETY: by this function's contract the host has put a `T` there, for `'launch`; any bytes are a `T`
         // since it is `Plain`.
         unsafe { &*(raw as usize as *const T) }
+    }
+    fn write(raw: u64, bytes: &mut [u8]) {
+        bytes.copy_from_slice(&raw.to_ne_bytes());
+    }
+}
+
+// SAFETY: `Plain` says that every target lays the type out alike, and that it has no padding.
+unsafe impl<T: Plain + Copy> KernelArg for T {
+    type Raw = T;
+    type Value<'launch> = T;
+    const SCHEMA: u64 = T::SCHEMA;
+    #[inline(always)]
+    unsafe fn from_raw<'launch>(raw: T) -> Self::Value<'launch> {
+        raw
+    }
+    fn write(raw: T, bytes: &mut [u8]) {
+        // SAFETY: a `Plain` value has no padding.
+        unsafe { write_whole(&raw, bytes) }
+    }
+}
+
+// SAFETY: both functions give back what they got.
+unsafe impl<T: Plain + Copy + Send> ValueArg for T {
+    fn to_raw(self) -> T {
+        self
+    }
+}
+
+// SAFETY: a byte is one on every target.
+unsafe impl KernelArg for bool {
+    type Raw = u8;
+    type Value<'launch> = bool;
+    const SCHEMA: u64 = schema::of("bool");
+    #[inline(always)]
+    unsafe fn from_raw<'launch>(raw: u8) -> Self::Value<'launch> {
+        raw != 0
+    }
+    fn write(raw: u8, bytes: &mut [u8]) {
+        bytes.copy_from_slice(&[raw]);
+    }
+}
+
+// SAFETY: `false` is 0, and only that.
+unsafe impl ValueArg for bool {
+    fn to_raw(self) -> u8 {
+        u8::from(self)
     }
 }
 
 macro_rules! numbers {
     ($($t:ty, $name:literal;)*) => {$(
-        // SAFETY: any bytes are a number, and it has no padding.
+        // SAFETY: any bytes are a number, and it has no padding. All targets are 64-bit and little-endian, and lay
+        // the number out alike.
         unsafe impl Plain for $t {
             const SCHEMA: u64 = schema::of($name);
-        }
-        // SAFETY: all targets are 64-bit and little-endian, and lay the number out the same.
-        unsafe impl KernelArg for $t {
-            type Raw = $t;
-            type Value<'a> = $t;
-            const SCHEMA: u64 = schema::of($name);
-            #[inline(always)]
-            unsafe fn from_raw<'a>(raw: $t) -> Self::Value<'a> {
-                raw
-            }
+            const SHARED: bool = false;
         }
     )*};
 }
@@ -139,6 +311,7 @@ macro_rules! atomics {
         // SAFETY: an atomic has the layout of its number.
         unsafe impl Plain for core::sync::atomic::$atomic {
             const SCHEMA: u64 = schema::add(schema::of("atomic "), $name.as_bytes());
+            const SHARED: bool = true;
         }
     )*};
 }
@@ -151,23 +324,204 @@ atomics! {
 // SAFETY: `Global` is `repr(transparent)` over a `Plain` number.
 unsafe impl<T: Word + Plain> Plain for Global<T> {
     const SCHEMA: u64 = schema::add_hash(schema::of("global"), T::SCHEMA);
+    const SHARED: bool = true;
 }
 
 // SAFETY: an array of values without padding has none, and any bytes are values of its elements.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
     const SCHEMA: u64 = schema::add_hash(schema::add_hash(schema::of("array"), T::SCHEMA), N as u64);
+    const SHARED: bool = T::SHARED;
 }
 
-/// The schema of a kernel whose parameters have these schemas.
-#[doc(hidden)]
-pub const fn kernel_schema(parameters: &[u64]) -> u64 {
-    let mut hash = schema::of("kernel");
-    let mut i = 0;
-    while i < parameters.len() {
-        hash = schema::add_hash(hash, parameters[i]);
-        i += 1;
+/// A tuple of up to 16 kernel parameters.
+///
+/// # Safety
+/// `Block` must be `repr(C)` of the parameters' [`KernelArg::Raw`]s, in order.
+pub unsafe trait Parameters {
+    /// The argument block.
+    type Block: Copy + 'static;
+    /// What the kernel's function takes after the lane.
+    type Values<'launch>;
+    /// Hash of the types.
+    const SCHEMA: u64;
+
+    /// Makes the values.
+    ///
+    /// # Safety
+    /// As for [`KernelArg::from_raw`], of each parameter.
+    unsafe fn values<'launch>(block: Self::Block) -> Self::Values<'launch>;
+}
+
+/// Argument blocks: structs as C lays them out, of as many fields as their names say.
+mod block {
+    macro_rules! blocks {
+        ($($block:ident<$($raw:ident),*>;)*) => {$(
+            #[repr(C)]
+            #[derive(Clone, Copy)]
+            pub struct $block<$($raw),*>($(pub $raw),*);
+        )*};
     }
-    hash
+
+    blocks! {
+        Block0<>;
+        Block1<A>;
+        Block2<A, B>;
+        Block3<A, B, C>;
+        Block4<A, B, C, D>;
+        Block5<A, B, C, D, E>;
+        Block6<A, B, C, D, E, F>;
+        Block7<A, B, C, D, E, F, G>;
+        Block8<A, B, C, D, E, F, G, H>;
+        Block9<A, B, C, D, E, F, G, H, I>;
+        Block10<A, B, C, D, E, F, G, H, I, J>;
+        Block11<A, B, C, D, E, F, G, H, I, J, K>;
+        Block12<A, B, C, D, E, F, G, H, I, J, K, L>;
+        Block13<A, B, C, D, E, F, G, H, I, J, K, L, M>;
+        Block14<A, B, C, D, E, F, G, H, I, J, K, L, M, N>;
+        Block15<A, B, C, D, E, F, G, H, I, J, K, L, M, N, O>;
+        Block16<A, B, C, D, E, F, G, H, I, J, K, L, M, N, O, P>;
+    }
+}
+
+macro_rules! parameters {
+    ($block:ident $(, $p:ident $i:tt)*) => {
+        // SAFETY: the block is `repr(C)` of the parameters' `Raw`s.
+        unsafe impl<$($p: KernelArg),*> Parameters for ($($p,)*) {
+            type Block = block::$block<$($p::Raw),*>;
+            type Values<'launch> = ($($p::Value<'launch>,)*);
+            const SCHEMA: u64 = {
+                let hash = schema::of("kernel");
+                $(let hash = schema::add_hash(hash, $p::SCHEMA);)*
+                hash
+            };
+            #[inline(always)]
+            #[allow(unused_variables, unused_unsafe, clippy::unused_unit, reason = "the empty tuple has no values")]
+            unsafe fn values<'launch>(block: Self::Block) -> Self::Values<'launch> {
+                // SAFETY: the caller's promise, for each parameter.
+                unsafe { ($($p::from_raw(block.$i),)*) }
+            }
+        }
+    };
+}
+
+parameters!(Block0);
+parameters!(Block1, A 0);
+parameters!(Block2, A 0, B 1);
+parameters!(Block3, A 0, B 1, C 2);
+parameters!(Block4, A 0, B 1, C 2, D 3);
+parameters!(Block5, A 0, B 1, C 2, D 3, E 4);
+parameters!(Block6, A 0, B 1, C 2, D 3, E 4, F 5);
+parameters!(Block7, A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+parameters!(Block8, A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+parameters!(Block9, A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8);
+parameters!(Block10, A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9);
+parameters!(Block11, A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10);
+parameters!(Block12, A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11);
+parameters!(Block13, A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12);
+parameters!(Block14, A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12, N 13);
+parameters!(Block15, A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12, N 13, O 14);
+parameters!(Block16, A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12, N 13, O 14, P 15);
+
+macro_rules! tuples {
+    ($block:ident, $($p:ident $i:tt),*) => {
+        // SAFETY: the block is `repr(C)` of the elements' `Raw`s, and all its bytes are written.
+        unsafe impl<$($p: ValueArg),*> KernelArg for ($($p,)*) {
+            type Raw = block::$block<$($p::Raw),*>;
+            type Value<'launch> = ($($p::Value<'launch>,)*);
+            const SCHEMA: u64 = {
+                let hash = schema::of("tuple");
+                $(let hash = schema::add_hash(hash, $p::SCHEMA);)*
+                hash
+            };
+            #[inline(always)]
+            unsafe fn from_raw<'launch>(raw: Self::Raw) -> Self::Value<'launch> {
+                // SAFETY: the caller's promise, for each element.
+                unsafe { ($($p::from_raw(raw.$i),)*) }
+            }
+            fn write(raw: Self::Raw, bytes: &mut [u8]) {
+                assert_eq!(bytes.len(), size_of::<Self::Raw>(), "the bytes of an argument");
+                bytes.fill(0);
+                $({
+                    let at = core::mem::offset_of!(Self::Raw, $i);
+                    $p::write(raw.$i, &mut bytes[at..at + size_of::<$p::Raw>()]);
+                })*
+            }
+        }
+
+        // SAFETY: each element is what it was.
+        unsafe impl<$($p: ValueArg),*> ValueArg for ($($p,)*) {
+            fn to_raw(self) -> Self::Raw {
+                block::$block($(self.$i.to_raw()),*)
+            }
+        }
+    };
+}
+
+tuples!(Block1, A 0);
+tuples!(Block2, A 0, B 1);
+tuples!(Block3, A 0, B 1, C 2);
+tuples!(Block4, A 0, B 1, C 2, D 3);
+tuples!(Block5, A 0, B 1, C 2, D 3, E 4);
+tuples!(Block6, A 0, B 1, C 2, D 3, E 4, F 5);
+tuples!(Block7, A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+tuples!(Block8, A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+
+/// Makes a kernel's info.
+#[doc(hidden)]
+pub const fn kernel_info<P: Parameters>(
+    path: &str,
+    default_workgroups: u64,
+    default_lanes: u64,
+    workgroup_memory_bytes: u64,
+    max_lanes: u64,
+) -> KernelInfo {
+    KernelInfo {
+        magic: hostcall_abi::layout::MAGIC,
+        abi_version: hostcall_abi::ABI_VERSION as u64,
+        schema: P::SCHEMA,
+        argument_bytes: size_of::<P::Block>() as u64,
+        default_workgroups,
+        default_lanes,
+        workgroup_memory_bytes,
+        max_lanes,
+        path: hostcall_abi::launch::kernel_path(path),
+    }
+}
+
+/// Runs a kernel on one lane of the software device.
+///
+/// # Safety
+/// `lane` must be what the executor passes to a kernel's entry, and `block` must point to the argument block of `P`,
+/// whose values [`Parameters::values`] can make for the time of this call.
+#[doc(hidden)]
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+pub unsafe fn enter_kernel<P: Parameters>(
+    lane: *mut hostcall_abi::cpu::CpuLane,
+    block: *const u8,
+    run: impl for<'launch> Fn(&'launch crate::Lane, P::Values<'launch>),
+) -> u32 {
+    // SAFETY: the caller's promise. `run` takes values of any lifetime, so it keeps none of them.
+    unsafe {
+        let block = block.cast::<P::Block>().read_unaligned();
+        crate::target::enter_cpu(lane, |lane| run(lane, P::values(block)))
+    }
+}
+
+/// Runs a kernel on one lane of a GPU.
+///
+/// # Safety
+/// `launch` and `block` must be what the host passes to a kernel's entry, and [`Parameters::values`] can make values of
+/// `block` for the time of this call.
+#[doc(hidden)]
+#[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
+#[inline(always)]
+pub unsafe fn enter_kernel<P: Parameters>(
+    launch: hostcall_abi::launch::LaunchParams,
+    block: P::Block,
+    run: impl for<'launch> Fn(&'launch crate::Lane, P::Values<'launch>),
+) {
+    // SAFETY: the caller's promise. `run` takes values of any lifetime, so it keeps none of them.
+    unsafe { crate::target::enter_gpu(launch, |lane| run(lane, P::values(block))) }
 }
 
 /// What a `main` returns.

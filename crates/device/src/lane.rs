@@ -5,27 +5,13 @@ use crate::group::Group;
 use crate::target::{self, RESERVED_WORKGROUP_BYTES};
 use core::marker::PhantomData;
 use core::panic::Location;
+use hostcall_abi::launch::LaunchId;
 use hostcall_abi::wire::Wire;
 
 /// The lane that a kernel's function runs on.
 pub struct Lane {
     // A lane means something only on its own stack.
     not_send: PhantomData<*const ()>,
-}
-
-/// Position of the lane's workgroup in the grid.
-pub(crate) fn workgroup() -> [u32; 3] {
-    let [width, height, _] = target::here().params().workgroups;
-    let linear = crate::packet::current(target::here()).workgroup();
-    let (width, height) = (u64::from(width), u64::from(height));
-    [(linear % width) as u32, (linear / width % height) as u32, (linear / width / height) as u32]
-}
-
-/// The lane's index in its workgroup.
-pub(crate) fn index_in_workgroup() -> u32 {
-    let [x, y, z] = target::here().position();
-    let [width, height, _] = target::here().params().workgroup_size;
-    (z * height + y) * width + x
 }
 
 fn product([x, y, z]: [u32; 3]) -> usize {
@@ -59,12 +45,12 @@ impl Lane {
 
     /// Index in the workgroup: position x runs fastest.
     pub fn local_id(&self) -> usize {
-        index_in_workgroup() as usize
+        target::here().index_in_workgroup() as usize
     }
 
     /// Position of the workgroup in the grid: x, y, z.
     pub fn workgroup(&self) -> [u32; 3] {
-        workgroup()
+        target::here().workgroup()
     }
 
     /// Lanes of a workgroup in x, y, z.
@@ -79,8 +65,8 @@ impl Lane {
 
     /// Index in the whole grid, from 0: workgroup after workgroup, in each by [`Lane::local_id`].
     pub fn global_id(&self) -> usize {
-        crate::packet::current(target::here()).workgroup() as usize * product(self.workgroup_size())
-            + self.local_id()
+        let here = target::here();
+        here.workgroup_index() as usize * here.lanes_in_workgroup() as usize + self.local_id()
     }
 
     /// Lanes of the whole grid.
@@ -185,16 +171,15 @@ impl Lane {
         target::here().clock_ns()
     }
 
-    /// Number of the launch, unique for its channel.
-    pub fn launch(&self) -> u64 {
+    /// The launch, as the host names it.
+    pub fn launch(&self) -> LaunchId {
         target::here().params().launch
     }
 
     /// Asks over the link whether the launch was cancelled, for long kernels that make no calls.
     pub fn is_cancelled(&self) -> bool {
         target::here().cancelled()
-            || crate::packet::region(target::here()).cancelled(self.launch())
-            || crate::packet::region(target::here()).stopped()
+            || crate::packet::is_over(crate::packet::channel(target::here()).words(), self.launch())
     }
 }
 

@@ -1,5 +1,35 @@
 //! What a hostcall kernel is written with, the same for the software device (CPU), NVIDIA (PTX) and AMD.
 //!
+//! A package of kernels depends on this crate alone, is `no_std`, and is compiled for each device; a host program has all
+//! of it through `hostcall`, under the same names.
+//!
+//! ```
+//! use hostcall_device::math::Float;
+//! use hostcall_device::{Global, Lane, kernel, println};
+//!
+//! /// Square roots, and a word about the numbers that have none.
+//! #[kernel]
+//! fn roots(lane: &Lane, x: &[f32], out: &[Global<f32>]) {
+//!     let i = lane.global_id(); // this lane among all of the grid
+//!     if i >= x.len() {
+//!         return;
+//!     }
+//!     if x[i] < 0.0 {
+//!         println!("number {i} is negative: {}", x[i]);
+//!     }
+//!     out[i].set(Float::sqrt(x[i]));
+//! }
+//! ```
+//!
+//! | for | there is |
+//! |---|---|
+//! | kernels and programs | [`macro@kernel`], [`macro@main`], [`Lane`], [`kernel::KernelArg`] |
+//! | memory that lanes share | [`Global`], [`Lane::workgroup_memory`], [`macro@Plain`] for structs |
+//! | calls of the host | [`macro@service`], [`macro@Wire`], [`HostcallRef`], [`call`] |
+//! | text and files | [`println!`], [`io`], [`fs`] |
+//! | the rest of a program's world | [`mod@env`], [`heap`], [`process`], [`time`] |
+//! | mathematics | [`math`] |
+//!
 //! `target` is all that differs between devices; the path of a call starts in [`call`].
 #![cfg_attr(any(not(test), target_arch = "nvptx64", target_arch = "amdgpu"), no_std)]
 #![cfg_attr(
@@ -26,10 +56,12 @@ pub mod fs;
 mod global;
 mod group;
 pub mod heap;
+mod hostcall;
 pub mod io;
 pub mod kernel;
 mod lane;
 pub mod llvm;
+pub mod math;
 mod packet;
 mod panics;
 mod pending;
@@ -38,7 +70,6 @@ pub mod print;
 #[cfg(feature = "alloc")]
 mod print_owned;
 pub mod process;
-mod remote;
 pub mod services;
 pub mod system;
 mod target;
@@ -52,8 +83,9 @@ pub mod __private;
 extern crate self as hostcall_device;
 
 pub use global::{Global, Word};
+pub use hostcall::HostcallRef;
 pub use hostcall_abi as abi;
-pub use hostcall_abi::CallError;
-pub use hostcall_macros::{Wire, eprint, eprintln, kernel, main, print, println, service};
+pub use hostcall_abi::{CallError, wire::Wire};
+pub use hostcall_macros::{Plain, Wire, eprint, eprintln, kernel, main, print, println, service};
+pub use kernel::Plain;
 pub use lane::Lane;
-pub use remote::RemoteCall;

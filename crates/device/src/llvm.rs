@@ -4,6 +4,7 @@
 use crate::group::Group;
 use crate::kernel::KernelArg;
 use crate::{packet, target};
+use core::marker::PhantomData;
 use core::panic::Location;
 use hostcall_abi::schema;
 use hostcall_channel::llvm::{Version, client};
@@ -11,9 +12,9 @@ use hostcall_channel::llvm::{Version, client};
 /// Polls between looks at whether the launch was cancelled: one read over the link each.
 const POLLS_A_LOOK: u32 = 256;
 
-/// A client that a kernel got as an argument.
+/// A client that a kernel got as an argument. It stays on its lane's stack, so that it cannot outlive the launch.
 #[derive(Clone, Copy)]
-pub struct Client(client::Client<'static>);
+pub struct Client(client::Client<'static>, PhantomData<*const ()>);
 
 /// A port that the lanes of a wave which came together opened. They call its functions together.
 pub struct Port(client::Port<'static, Lanes>);
@@ -54,11 +55,11 @@ impl client::Wave for Lanes {
     #[inline(always)]
     fn wait(&self, mut poll: impl FnMut() -> bool) {
         let here = self.0.here;
-        let (region, launch) = (packet::region(here), here.params().launch);
+        let (words, launch) = (packet::channel(here).words(), here.params().launch);
         let (mut polls, mut cancelled) = (0u32, false);
         here.wait(|| {
             polls = polls.wrapping_add(1);
-            cancelled = polls.is_multiple_of(POLLS_A_LOOK) && (region.cancelled(launch) || region.stopped());
+            cancelled = polls.is_multiple_of(POLLS_A_LOOK) && packet::is_over(words, launch);
             poll() || cancelled
         });
         if cancelled && !here.unwinding() {
@@ -73,7 +74,7 @@ impl Client {
     #[track_caller]
     pub fn open(&self, opcode: u32) -> Port {
         let group = Group::converge(core::ptr::from_ref(Location::caller()) as usize as u64);
-        Port(self.0.open(Lanes(group), opcode, group.here.slot()))
+        Port(self.0.open(Lanes(group), opcode, group.here.proposed_slot()))
     }
 }
 
@@ -127,6 +128,12 @@ unsafe impl KernelArg for Client {
         };
         // SAFETY: by this function's contract the host has put a client object of the version there, for waves of
         // this device, and keeps its memory while the kernel runs.
-        Self(unsafe { client::Client::from_address(raw & !7, version, target::here().wave_size()) })
+        Self(
+            unsafe { client::Client::from_address(raw & !7, version, target::here().wave_size()) },
+            PhantomData,
+        )
+    }
+    fn write(raw: u64, bytes: &mut [u8]) {
+        bytes.copy_from_slice(&raw.to_ne_bytes());
     }
 }

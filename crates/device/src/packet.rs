@@ -1,12 +1,15 @@
-//! One packet: from the lanes of a group, through the wave's slot, and back.
+//! One packet: from the lanes of a group, through a slot, and back.
+//!
+//! A wave has a home slot from its first call or post on. A group that is the whole wave has it for itself; a part of a
+//! diverged wave takes it if no other part does, else an extra slot for the one call.
 
 use crate::group::Group;
 use crate::target::{self, Here};
-use hostcall_abi::layout::SLOT_STATE_BYTES;
+use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::word::{Doorbell, Kind, Line, RequestTag};
-use hostcall_channel::Region;
-use hostcall_channel::device::{Glance, Laps, Slot, SlotState};
+use hostcall_abi::word::{Doorbell, Kind, Line, Owner, RequestTag};
+use hostcall_channel::Words;
+use hostcall_channel::device::{Channel, Glance, Laps, Slot, note_posts, stop_from};
 
 /// Polls between looks at whether the host still serves: one read over the link each.
 const POLLS_A_LOOK: u32 = 256;
@@ -14,74 +17,221 @@ const POLLS_A_LOOK: u32 = 256;
 /// Polls between two rings of the same doorbell, in case the host lost the first.
 const POLLS_A_RING: u32 = 1 << 16;
 
-/// The channel's memory.
-#[inline(always)]
-pub(crate) fn region(here: Here) -> Region<'static> {
-    let params = here.params();
-    // SAFETY: REGION: the host keeps the channel mapped while a launch runs, and checked its layout.
-    unsafe { Region::from_address(target::global(params.region) as u64, target::sizes(params)) }
+/// The channel of the lane's launch.
+#[inline]
+pub(crate) fn channel(here: Here) -> Channel<'static> {
+    // SAFETY: REGION: the host keeps the channel mapped while a launch runs, checked its layout, and gives parameters that
+    // describe it.
+    unsafe { Channel::from_params(here.channel()) }
 }
 
-/// A slot of the channel.
-///
-/// # Safety
-/// SLOT-OWNER, as for [`Slot::new`].
-#[inline(always)]
-pub(crate) unsafe fn slot(here: Here, number: u32) -> Slot<'static> {
-    let states = target::global(here.params().states);
-    // SAFETY: the host gives a state to each of the layout's slots; the caller promises the rest.
-    unsafe {
-        let state = states.add(number as usize * SLOT_STATE_BYTES).cast::<SlotState>();
-        Slot::new(region(here), number, &*state)
-    }
-}
-
-/// The slot that the calling lane's wave holds.
+/// The slot that the calling lane's wave holds; one without room and without an owner if it holds none.
 #[inline(always)]
 pub(crate) fn current(here: Here) -> Slot<'static> {
-    // SAFETY: SLOT-OWNER: the host gives each resident wave a slot of its own, `Group` synchronises the lanes
-    // of one packet, and `hold` keeps the parts of a diverged wave apart. The target says where the state is.
-    unsafe { Slot::new(region(here), here.slot(), &*here.state().cast::<SlotState>()) }
+    // SAFETY: SLOT-OWNER: the wave claimed the slot, `Group` synchronises the lanes of one packet, and the slot's locks keep
+    // the parts of a diverged wave apart.
+    unsafe { here.record().held() }
 }
 
-/// Takes the wave's slot for the group, until [`release`].
-#[inline(always)]
-pub(crate) fn hold(group: Group) -> Slot<'static> {
-    if !group.is_whole() {
-        // A whole wave excludes any other part.
-        lock(group);
-    }
-    current(group.here)
+/// Whether the launch was cancelled, or nobody serves any more. One or two reads over the link.
+pub(crate) fn is_over(words: Words<'_>, launch: LaunchId) -> bool {
+    words.stopped() || words.cancelled(launch)
 }
 
-/// Gives the wave's slot to its other parts.
-#[inline(always)]
-pub(crate) fn release(group: Group) {
-    if !group.is_whole() {
-        unlock(group);
+/// Whose the calls and posts of the calling lane's wave are. `home` is its slot, if it calls through another one.
+fn owner(here: Here, home: Option<u32>) -> Owner {
+    let (wave, workgroup) = (here.wave_in_workgroup(), here.workgroup_index());
+    Owner { launch: here.params().launch, home, wave, workgroup }
+}
+
+/// The wave's home slot, claimed if it has none. One lane of a part asks for its part, which then synchronises. `None` when
+/// the launch ends before a slot is free.
+pub(crate) fn claim(here: Here) -> Option<u32> {
+    let record = here.record();
+    if let Some(home) = record.slot() {
+        return Some(home);
     }
+    let (channel, launch, proposed) = (channel(here), here.params().launch, here.proposed_slot());
+    let mut home = record.claim(channel, proposed);
+    if home.is_none() {
+        let mut polls = 0u32;
+        here.wait_for_part(|| {
+            home = record.claim(channel, proposed);
+            polls = polls.wrapping_add(1);
+            home.is_some() || polls.is_multiple_of(POLLS_A_LOOK) && is_over(channel.words(), launch)
+        });
+    }
+    home
+}
+
+/// [`Held::extra`] of a group that has the wave's home slot.
+const HOME: u32 = u32::MAX;
+
+/// No slot was free until the launch ended.
+const NO_SLOT: u32 = u32::MAX - 1;
+
+/// A slot that a group has for itself, until [`release`].
+#[derive(Clone, Copy)]
+pub(crate) struct Held {
+    pub slot: Slot<'static>,
+    pub glance: Glance,
+    /// Index of the extra slot.
+    extra: u32,
+}
+
+impl Held {
+    /// The extra slot that the group has, if it has one: then `slot` is not it.
+    #[inline(always)]
+    pub fn extra(&self) -> Option<u32> {
+        if self.extra == HOME { None } else { Some(self.extra) }
+    }
+}
+
+/// Takes a slot for the group. `slot` and `glance` are the home slot's, also when the group has got an extra one: then the
+/// packet goes by [`exchange_by_extra`], or through [`extra_slot`].
+#[inline(always)]
+pub(crate) fn hold(group: Group) -> Held {
+    let slot = current(group.here);
+    let glance = slot.glance();
+    // A whole wave excludes any other part.
+    if group.is_whole() && !glance.is_unready() {
+        return Held { slot, glance, extra: HOME };
+    }
+    let extra = prepare(group);
+    let slot = current(group.here);
+    Held { slot, glance: slot.glance(), extra }
 }
 
 // What is rare takes its slot again rather than by reference: a value whose address is taken lies in memory.
 
+/// Claims a home slot for the wave, if it has none, and says whose it is; takes it for the group, if that is not the whole
+/// wave, or an extra one if another part has it. Returns the extra slot's index, or [`HOME`].
 #[cold]
 #[inline(never)]
-fn lock(group: Group) {
-    if group.is_leader() {
-        let slot = current(group.here);
-        let turn = slot.line_up();
-        group.here.wait_for_part(|| slot.has_turn(turn));
+fn prepare(group: Group) -> u32 {
+    // Every lane of a whole wave has seen that the slot is not ready before the leader makes it so.
+    group.sync();
+    let extra = if group.is_leader() { prepare_for(group) } else { HOME };
+    let extra = group.of_leader(extra.into()) as u32;
+    if extra == NO_SLOT {
+        target::exit_lane();
     }
     group.sync();
+    extra
+}
+
+/// The leader's part of it.
+fn prepare_for(group: Group) -> u32 {
+    let here = group.here;
+    let Some(home) = claim(here) else { return NO_SLOT };
+    if !group.is_whole() && !current(here).try_lock() {
+        let extra = claim_extra(here, home);
+        if extra != HOME {
+            return extra;
+        }
+        let slot = current(here);
+        let turn = slot.line_up();
+        here.wait_for_part(|| slot.has_turn(turn));
+    }
+    let slot = current(here);
+    if slot.glance().is_unready() {
+        slot.publish_owner(owner(here, None));
+    }
+    HOME
+}
+
+/// Claims an extra slot and says whose it is. [`HOME`] when none is free.
+fn claim_extra(here: Here, home: u32) -> u32 {
+    let channel = channel(here);
+    let Some(extra) = channel.extras().claim(home) else { return HOME };
+    // SAFETY: SLOT-OWNER: this lane has just claimed it.
+    let slot = unsafe { channel.extra(extra) };
+    slot.set_holder(home, 0);
+    slot.publish_owner(owner(here, Some(home)));
+    current(here).announce_posts();
+    extra
+}
+
+/// What comes before the first post of a wave: whose its posts are, at a reserved place, and a word to the host that the
+/// stream's launches post.
+pub(crate) fn begin_posts(here: Here, slot: Slot<'_>, place: u32) {
+    let params = here.params();
+    // SAFETY: the host gives each launch the word of its stream.
+    unsafe { note_posts(params.last_post, params.sequence) };
+    slot.write_owner_entry(place, owner(here, None));
+    slot.set_posted();
+}
+
+/// The extra slot that a group holds.
+#[inline]
+pub(crate) fn extra_slot(here: Here, extra: u32) -> Slot<'static> {
+    // SAFETY: SLOT-OWNER: the extra slots' bitmap gives each to one lane at a time.
+    unsafe { channel(here).extra(extra) }
+}
+
+/// Gives the slot to the wave's other parts, or the extra slot to anybody.
+#[inline(always)]
+pub(crate) fn release(group: Group, held: Held) {
+    if !group.is_whole() {
+        unlock(group, held.extra);
+    }
 }
 
 #[cold]
 #[inline(never)]
-fn unlock(group: Group) {
+fn unlock(group: Group, extra: u32) {
+    group.sync();
+    if !group.is_leader() {
+    } else if extra == HOME {
+        current(group.here).end_turn();
+    } else {
+        release_extra(group.here, extra);
+    }
+}
+
+fn release_extra(here: Here, extra: u32) {
+    extra_slot(here, extra).clear_holder();
+    channel(here).extras().release(extra);
+}
+
+/// Rings the post bell of the wave's slot if the host was not told of all posts: before the lane waits for what the host
+/// may do because of them.
+#[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
+#[inline(always)]
+pub(crate) fn announce_posts(here: Here) {
+    let slot = current(here);
+    if !slot.glance().is_unclaimed() {
+        slot.announce_posts();
+    }
+}
+
+/// Ends these lanes of a wave, which are together. The wave's last ones release its slot.
+#[inline(always)]
+pub(crate) fn end_lanes(group: Group) {
     group.sync();
     if group.is_leader() {
-        current(group.here).end_turn();
+        let record = group.here.record();
+        let all = target::bits(group.here.wave_lanes());
+        // Nobody ended before a whole wave.
+        if (group.is_whole() || record.end(target::bits(group.mask), all)) && record.slot().is_some() {
+            release_home(group.here);
+        }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn release_home(here: Here) {
+    let record = here.record();
+    // SAFETY: SLOT-OWNER: all other lanes of the wave have ended, as `end` saw.
+    unsafe { record.release(channel(here), |poll| here.wait(poll)) };
+}
+
+/// Lets no workgroup of the lane's launch, and no later launch of its stream, begin any more.
+pub(crate) fn stop_stream(here: Here) {
+    let params = here.params();
+    // SAFETY: the host gives each launch the word of its stream.
+    unsafe { stop_from(params.stop_at, params.sequence) };
 }
 
 /// What a packet carries for each lane besides its line.
@@ -95,10 +245,32 @@ pub(crate) struct Head {
     pub timeout_us: u32,
 }
 
+/// Which posts of the wave come before a packet.
+#[derive(Clone, Copy)]
+pub(crate) struct PostsBefore {
+    /// Whether the packet says so.
+    are_told: bool,
+    position: u32,
+}
+
+impl PostsBefore {
+    /// Before a packet through the home slot: those that no doorbell has told the host of.
+    #[inline(always)]
+    fn of_home(slot: Slot<'_>, glance: Glance) -> Self {
+        Self { are_told: slot.has_untold_posts(glance), position: glance.post_position }
+    }
+
+    /// Before a packet through an extra slot: all, since the host may look at that slot first.
+    pub fn of_extra(here: Here) -> Self {
+        let home = current(here);
+        Self { are_told: home.has_posted(), position: home.glance().post_position }
+    }
+}
+
 /// Wakes a host that sleeps. Devices across a link cannot; they are polled.
 #[inline(always)]
-pub(crate) fn hint(here: Here, region: Region<'_>) {
-    if !cfg!(any(target_arch = "nvptx64", target_arch = "amdgpu")) && region.consumers_sleep() {
+pub(crate) fn hint(here: Here, words: Words<'_>) {
+    if !cfg!(any(target_arch = "nvptx64", target_arch = "amdgpu")) && words.consumers_sleep() {
         here.notify();
     }
 }
@@ -115,11 +287,12 @@ pub(crate) struct InFlight {
 pub(crate) fn send(
     slot: Slot<'static>,
     glance: Glance,
+    posts: PostsBefore,
     group: Group,
     head: Head,
     mut line: Line,
 ) -> InFlight {
-    let after_posts = slot.has_untold_posts(glance);
+    let after_posts = posts.are_told;
     let lane = group.here.lane_index() as u8;
     let doorbell = Doorbell {
         service: head.service,
@@ -137,12 +310,12 @@ pub(crate) fn send(
     group.sync();
     slot.ring(&doorbell, laps, group.rank);
     if doorbell.lines {
-        let post_position = glance.post_position;
+        let post_position = posts.position;
         line.tag = RequestTag { lane, timeout_us: head.timeout_us, post_position }.to_bits();
         slot.write_line(&doorbell, laps, group.rank, &line);
     }
     if group.is_leader() {
-        hint(group.here, slot.region());
+        hint(group.here, slot.words());
     }
     InFlight { doorbell, laps }
 }
@@ -168,7 +341,7 @@ pub(crate) fn receive(slot: Slot<'static>, group: Group, packet: InFlight) -> Re
         }
         polls = polls.wrapping_add(1);
         if polls.is_multiple_of(POLLS_A_LOOK) {
-            if slot.region().stopped() {
+            if slot.words().stopped() {
                 return true;
             }
             if group.rank == 0 && polls.is_multiple_of(POLLS_A_RING) {
@@ -189,14 +362,15 @@ pub(crate) fn receive(slot: Slot<'static>, group: Group, packet: InFlight) -> Re
 #[inline(never)]
 fn failed(here: Here, status: u64) -> CallError {
     let error = Status::from_bits(status).into_result().err().unwrap_or(CallError::Malformed);
-    let region = region(here);
-    if error == CallError::Cancelled && (region.stopped() || region.cancelled(here.params().launch)) {
-        current(here).set_cancelled();
+    let slot = current(here);
+    if error == CallError::Cancelled && is_over(slot.words(), here.params().launch) {
+        slot.set_cancelled();
+        stop_stream(here);
     }
     error
 }
 
-/// Sends a packet and waits for the reply.
+/// Sends a packet through the home slot and waits for the reply.
 #[inline(always)]
 pub(crate) fn exchange(
     slot: Slot<'static>,
@@ -205,9 +379,101 @@ pub(crate) fn exchange(
     head: Head,
     line: Line,
 ) -> Result<Line, CallError> {
-    let packet = send(slot, glance, group, head, line);
+    exchange_by(slot, glance, PostsBefore::of_home(slot, glance), group, head, line)
+}
+
+/// Sends a packet and waits for the reply.
+#[inline(always)]
+fn exchange_by(
+    slot: Slot<'static>,
+    glance: Glance,
+    posts: PostsBefore,
+    group: Group,
+    head: Head,
+    line: Line,
+) -> Result<Line, CallError> {
+    let packet = send(slot, glance, posts, group, head, line);
     let reply = receive(slot, group, packet);
     // The slot's lines are used again only after every lane has its reply.
     group.sync();
     reply
+}
+
+/// Sends a packet through the slot that the group holds, whichever that is, and waits for the reply. `slot` is the held slot,
+/// perhaps with another byte area.
+#[inline(never)]
+pub(crate) fn exchange_by_any(
+    extra: Option<u32>,
+    slot: &Slot<'static>,
+    group: Group,
+    head: Head,
+    line: &Line,
+) -> Result<Line, CallError> {
+    let (slot, glance) = (*slot, slot.glance());
+    let posts = match extra {
+        Some(_) => PostsBefore::of_extra(group.here),
+        None => PostsBefore::of_home(slot, glance),
+    };
+    exchange_by(slot, glance, posts, group, head, *line)
+}
+
+/// Sends a packet through an extra slot and waits for the reply, which takes the line's place.
+#[cold]
+#[inline(never)]
+pub(crate) fn exchange_by_extra(
+    extra: u32,
+    group: Group,
+    head: Head,
+    line: &mut Line,
+) -> Result<(), CallError> {
+    *line = exchange_by_any(Some(extra), &extra_slot(group.here, extra), group, head, line)?;
+    Ok(())
+}
+
+/// The slot that the group holds, whichever that is.
+pub(crate) fn held_slot(here: Here, held: Held) -> Slot<'static> {
+    held.extra().map_or(held.slot, |extra| extra_slot(here, extra))
+}
+
+/// A call that one lane waits for later, through an extra slot that it holds.
+#[derive(Clone, Copy)]
+pub(crate) struct Started {
+    extra: u32,
+    packet: InFlight,
+}
+
+/// Claims an extra slot and sends a packet of the calling lane. `None` when no extra slot is free.
+pub(crate) fn start(here: Here, head: Head, line: &Line) -> Option<Started> {
+    let Some(home) = claim(here) else { target::exit_lane() };
+    if current(here).is_cancelled() {
+        target::exit_lane();
+    }
+    let extra = claim_extra(here, home);
+    if extra == HOME {
+        return None;
+    }
+    here.record().begin_pending();
+    let slot = extra_slot(here, extra);
+    slot.set_holder(home, hostcall_abi::word::pairs_for(head.result_words.into()) as u32);
+    let posts = PostsBefore::of_extra(here);
+    let packet = send(slot, slot.glance(), posts, Group::alone(), head, *line);
+    Some(Started { extra, packet })
+}
+
+impl Started {
+    /// Whether the reply is there.
+    pub fn is_ready(&self, here: Here) -> bool {
+        poll(extra_slot(here, self.extra), 0, &self.packet).is_some()
+    }
+
+    /// Waits for the reply and gives the slot back. A slot whose call the host never answered stays taken.
+    pub fn finish(&self, here: Here) -> Result<Line, CallError> {
+        let slot = extra_slot(here, self.extra);
+        let reply = receive(slot, Group::alone(), self.packet);
+        if poll(slot, 0, &self.packet).is_some() {
+            release_extra(here, self.extra);
+            here.record().end_pending();
+        }
+        reply
+    }
 }

@@ -5,10 +5,11 @@ use crate::target;
 
 /// Sends a panic's message and place. The kernel's own text is cut at the host's limit, not here.
 pub(crate) fn report(message: &str, file: &str, line: u32, column: u32) {
-    let [x, y, z] = crate::lane::workgroup();
-    let lane = crate::lane::index_in_workgroup();
+    let here = target::here();
+    let [x, y, z] = here.workgroup();
     // Nothing is left to be done for a panic that cannot be reported.
-    let _ = System::panic(x, y, z, lane, line, column, target::here().params().launch, message, file);
+    let _ = System::panic(x, y, z, here.index_in_workgroup(), line, column, message, file);
+    crate::packet::stop_stream(here);
 }
 
 /// Room for a panic's text on a GPU; what does not fit is cut.

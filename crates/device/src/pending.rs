@@ -1,9 +1,8 @@
-//! Calls that are made now and waited for later. Each takes a slot of the channel's pool, so that the wave's
+//! Calls that are made now and waited for later. Each takes an extra slot of the channel, so that the wave's
 //! own slot stays free for other calls.
 
 use crate::call::{CallOptions, call, enter, head};
-use crate::group::Group;
-use crate::packet::{self, Head, InFlight};
+use crate::packet::{self, Head, Started};
 use crate::target;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
@@ -12,62 +11,42 @@ use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
 use hostcall_abi::word::Line;
-use hostcall_channel::device::{Pool, Slot};
 
-/// A call on its way. Dropping it waits for the reply and forgets it.
+/// A call on its way. Dropping it waits for the reply and forgets it. A wave does not end before its calls were answered,
+/// also those that were forgotten.
 #[must_use = "the result comes with `wait`"]
-pub struct Pending<R: Wire>(State<R>);
+pub struct Pending<R: Wire> {
+    state: State<R>,
+    // The slot is the calling wave's.
+    not_send: PhantomData<*const ()>,
+}
 
 enum State<R> {
-    /// The call in the pool's slot of this index.
-    InFlight(u32, InFlight, PhantomData<fn() -> R>),
+    InFlight(Started, PhantomData<fn() -> R>),
     Done(Result<R, CallError>),
 }
 
-fn pool() -> Pool<'static> {
-    let params = target::here().params();
-    // SAFETY: the host gives every launch of the channel the same bitmap, with a bit for each slot of the
-    // pool.
-    unsafe { Pool::from_address(params.pool_bitmap, params.pool_count) }
-}
-
-/// The pool's slot of this index, which the calling lane has claimed.
-fn claimed(index: u32) -> Slot<'static> {
-    // SAFETY: SLOT-OWNER: the pool gives a slot to one lane at a time.
-    unsafe { packet::slot(target::here(), target::here().params().pool_base + index) }
-}
-
-/// Calls `method` without waiting. When all of the pool's slots are taken, or the words are too many for a
+/// Calls `method` without waiting. When all of the channel's extra slots are taken, or the words are too many for a
 /// line, the call is made as [`call`] makes it, so that this never waits for another pending call.
 pub fn start<A: Wire, R: Wire>(method: &Method, options: CallOptions, arguments: &A) -> Pending<R> {
-    let here = target::here();
-    let hint = here.slot() + here.lane_index();
-    let small = A::WORDS <= MAX_WORDS && R::WORDS <= MAX_WORDS;
-    let index = if small && here.params().pool_count > 0 { pool().claim(hint) } else { None };
-    let Some(index) = index else {
-        return Pending(State::Done(call(method, options, arguments)));
-    };
+    let done = |result| Pending { state: State::Done(result), not_send: PhantomData };
+    if A::WORDS > MAX_WORDS || R::WORDS > MAX_WORDS {
+        return done(call(method, options, arguments));
+    }
     let mut line = Line::default();
     arguments.to_words(&mut line.words[..A::WORDS]);
-    match send(index, head::<A, R>(method, options), &line) {
-        Ok(packet) => Pending(State::InFlight(index, packet, PhantomData)),
-        Err(error) => Pending(State::Done(Err(error))),
+    match send(head::<A, R>(method, options), &line) {
+        Ok(Some(started)) => Pending { state: State::InFlight(started, PhantomData), not_send: PhantomData },
+        Ok(None) => done(call(method, options, arguments)),
+        Err(error) => done(Err(error)),
     }
 }
 
-/// Sends a line through the pool's slot of this index, the same code for every method.
+/// Sends a line through an extra slot, the same code for every method.
 #[inline(never)]
-fn send(index: u32, head: Head, line: &Line) -> Result<InFlight, CallError> {
-    if let Err(error) = enter(target::here()) {
-        pool().release(index);
-        return Err(error);
-    }
-    if packet::current(target::here()).glance().cancelled {
-        pool().release(index);
-        target::exit_lane();
-    }
-    let slot = claimed(index);
-    Ok(packet::send(slot, slot.glance(), Group::alone(), head, *line))
+fn send(head: Head, line: &Line) -> Result<Option<Started>, CallError> {
+    enter(target::here())?;
+    Ok(packet::start(target::here(), head, line))
 }
 
 fn decode<R: Wire>(line: Line) -> Result<R, CallError> {
@@ -77,8 +56,8 @@ fn decode<R: Wire>(line: Line) -> Result<R, CallError> {
 impl<R: Wire> Pending<R> {
     /// Whether [`Pending::wait`] would return at once.
     pub fn is_ready(&self) -> bool {
-        match &self.0 {
-            State::InFlight(index, packet, _) => packet::poll(claimed(*index), 0, packet).is_some(),
+        match &self.state {
+            State::InFlight(started, _) => started.is_ready(target::here()),
             State::Done(_) => true,
         }
     }
@@ -89,30 +68,25 @@ impl<R: Wire> Pending<R> {
     /// The call's status.
     pub fn wait(self) -> Result<R, CallError> {
         let mut this = ManuallyDrop::new(self);
-        match core::mem::replace(&mut this.0, State::Done(Err(CallError::Cancelled))) {
-            State::InFlight(index, packet, _) => finish(index, &packet).and_then(decode),
+        match core::mem::replace(&mut this.state, State::Done(Err(CallError::Cancelled))) {
+            State::InFlight(started, _) => finish(&started).and_then(decode),
             State::Done(result) => result,
         }
     }
 }
 
-/// Waits for the reply and gives the slot back. A slot whose call the host never answered stays taken.
 #[inline(never)]
-fn finish(index: u32, packet: &InFlight) -> Result<Line, CallError> {
-    let slot = claimed(index);
-    let reply = packet::receive(slot, Group::alone(), *packet);
-    if packet::poll(slot, 0, packet).is_some() {
-        pool().release(index);
-    }
-    reply
+fn finish(started: &Started) -> Result<Line, CallError> {
+    started.finish(target::here())
 }
 
 impl<R: Wire> Drop for Pending<R> {
     fn drop(&mut self) {
-        if let State::InFlight(index, packet, _) = &self.0
+        // A lane that unwinds does not wait; the last lane of its wave does.
+        if let State::InFlight(started, _) = &self.state
             && !target::here().unwinding()
         {
-            let _ = finish(*index, packet);
+            let _ = finish(started);
         }
     }
 }

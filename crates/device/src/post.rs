@@ -107,21 +107,10 @@ fn put_as_group<const N: usize>(
     enter(target::here())?;
     let group = Group::converge(u64::from(service) << 8 | u64::from(entries) | 1 << 63);
     let here = group.here;
-    let slot = packet::hold(group);
-    let mut place = CANCELLED;
-    if group.is_leader() {
-        // Only the leader looks, since it also writes.
-        let glance = slot.glance();
-        place = match reserve(slot, glance, group.count * entries) {
-            Some(place) => place.into(),
-            None => wait_for_room(here, group.count * entries),
-        };
-        if place == CANCELLED && glance.cancelled {
-            place = CANCELLED_BEFORE;
-        }
-    }
+    let place = if group.is_leader() { take_places(group, entries) } else { 0 };
     let place = group.of_leader(place);
-    packet::release(group);
+    group.sync();
+    let slot = packet::current(here);
     if place >= CANCELLED_BEFORE {
         if place == CANCELLED_BEFORE {
             target::exit_lane();
@@ -132,13 +121,47 @@ fn put_as_group<const N: usize>(
     let head = PostHead { service, lane: here.lane_index() as u8, words: N as u8, extra };
     slot.write_post(place.wrapping_add(group.rank * entries), head, &payload);
     if group.is_leader() {
-        packet::hint(here, slot.region());
+        packet::hint(here, slot.words());
     }
     Ok(())
 }
 
-/// The leader's part: reserves places in the ring, if there is room, and tells the host that posts will be there. Both
-/// while the leader's group has the slot.
+/// The leader's part of a post: claims a slot if the wave has none, has the ring for its part, and reserves places for
+/// `entries` entries of each lane. The first post of a wave has whose it is before it.
+#[cfg_attr(any(target_arch = "nvptx64", target_arch = "amdgpu"), cold)]
+#[inline(never)]
+fn take_places(group: Group, entries: u32) -> u64 {
+    let here = group.here;
+    if packet::claim(here).is_none() {
+        return CANCELLED_BEFORE;
+    }
+    let slot = packet::current(here);
+    // A whole wave excludes any other part.
+    if !group.is_whole() && !slot.try_lock_ring() {
+        here.wait_for_part(|| slot.try_lock_ring());
+    }
+    let is_first = !slot.has_posted();
+    let entries = group.count * entries + u32::from(is_first);
+    let glance = slot.glance();
+    let mut place = match reserve(slot, glance, entries) {
+        Some(place) => place.into(),
+        None => wait_for_room(here, entries),
+    };
+    if place == CANCELLED && glance.cancelled {
+        place = CANCELLED_BEFORE;
+    }
+    if is_first && place < CANCELLED_BEFORE {
+        packet::begin_posts(here, slot, place as u32);
+        place = (place as u32).wrapping_add(1).into();
+    }
+    if !group.is_whole() {
+        slot.unlock_ring();
+    }
+    place
+}
+
+/// Reserves places in the ring, if there is room, and tells the host that posts will be there. Both while the leader's
+/// group has the ring.
 #[inline(always)]
 fn reserve(slot: Slot<'static>, glance: Glance, entries: u32) -> Option<u32> {
     let place = slot.reserve_posts(glance, entries)?;
@@ -159,7 +182,7 @@ fn wait_for_room(here: Here, entries: u32) -> u64 {
     if slot.glance().cancelled {
         return CANCELLED;
     }
-    packet::hint(here, slot.region());
+    packet::hint(here, slot.words());
     // On the CPU the executor calls this while other lanes run: it asks nothing of its own lane.
     here.wait(|| {
         slot.look_at_ring_tail();
@@ -170,13 +193,13 @@ fn wait_for_room(here: Here, entries: u32) -> u64 {
             }
             None => {
                 polls = polls.wrapping_add(1);
-                polls.is_multiple_of(POLLS_A_LOOK)
-                    && (slot.region().stopped() || slot.region().cancelled(launch))
+                polls.is_multiple_of(POLLS_A_LOOK) && packet::is_over(slot.words(), launch)
             }
         }
     });
     if place == CANCELLED {
         slot.set_cancelled();
+        packet::stop_stream(here);
     }
     place
 }

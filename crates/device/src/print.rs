@@ -39,7 +39,7 @@ impl Site {
     /// The id of this format for arguments of types `tags`, which are at most [`MAX_POST_WORDS`].
     #[inline]
     fn id(&self, tags: u64) -> Result<u32, CallError> {
-        let key = u64::from(target::here().params().epoch) << TAG_BITS | tags;
+        let key = u64::from(target::here().channel().epoch) << TAG_BITS | tags;
         let registered = self.registered.load(Ordering::Relaxed);
         let id = registered as u32 & ((1 << ID_BITS) - 1);
         if registered >> ID_BITS == key & (u64::MAX >> ID_BITS) && id != 0 {

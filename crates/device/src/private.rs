@@ -1,23 +1,30 @@
 //! What the expansions of the macros name. Not for users.
 
+pub use crate::Lane;
 pub use crate::call::{CallOptions, Pending, call, call_with_bytes, post, start};
-pub use crate::kernel::finish_main;
-pub use crate::kernel::{Kernel, KernelArg, kernel_schema};
+pub use crate::hostcall::METHOD as HOSTCALL_METHOD;
+pub use crate::kernel::{
+    Kernel, KernelArg, Parameters, Plain, Ref, Slice, UnsafeKernel, enter_kernel, finish_main, kernel_info,
+};
 pub use crate::print::{Argument, Site, address_of, check_pointer, print, tag_of};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-pub use crate::target::enter_cpu;
-#[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
-pub use crate::target::enter_gpu;
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-pub use hostcall_abi::batch::{Calls, Posts};
 pub use hostcall_abi::cpu::CpuLane;
 pub use hostcall_abi::launch::{KernelInfo, LaunchParams};
-pub use hostcall_abi::layout::MAGIC;
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-pub use hostcall_abi::service::{AsyncReply, AsyncService, OwnedReply, OwnedRequest};
-pub use hostcall_abi::service::{Method, Output, Reply, Request, Service, derived_number, number};
+pub use hostcall_abi::service::{Method, derived_number, number};
 pub use hostcall_abi::wire::Wire;
-pub use hostcall_abi::{ABI_VERSION, CallError, schema};
+pub use hostcall_abi::{CallError, schema};
+// A user's types may have these names.
+pub use core::clone::Clone;
+pub use core::fmt::Debug;
+pub use core::future::Future;
+pub use core::marker::{Copy, Send, Sync};
+pub use core::option::Option::{self, None, Some};
+pub use core::primitive::{bool, str, u8, u16, u32, u64, usize};
+pub use core::result::Result::{self, Err, Ok};
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+pub use hostcall_service::{
+    AsyncReply, AsyncService, Caller, Calls, Output, OwnedReply, OwnedRequest, Posts, Reply, Request, Service,
+};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use std::{boxed::Box, string::String, sync::Arc, vec::Vec};
 
@@ -25,4 +32,59 @@ pub use std::{boxed::Box, string::String, sync::Arc, vec::Vec};
 #[inline(always)]
 pub fn slice_len(len: usize) -> Result<u32, CallError> {
     u32::try_from(len).map_err(|_| CallError::TooLarge)
+}
+
+/// The options of a call with this deadline.
+pub const fn within_us(timeout_us: u32) -> CallOptions {
+    CallOptions { timeout_us }
+}
+
+/// The result of a call that gives no bytes back.
+#[inline(always)]
+pub fn without_bytes<R>((result, _): (R, usize)) -> R {
+    result
+}
+
+/// The schema of a service's method.
+pub const fn method_schema(name: &str, parameters: &[u64], result: u64) -> u64 {
+    schema::add_hash(struct_schema(name, parameters), result)
+}
+
+/// The schema of a struct with fields of these schemas.
+pub const fn struct_schema(name: &str, fields: &[u64]) -> u64 {
+    add_hashes(schema::of(name), fields)
+}
+
+/// The schema of an enum with these variants and their fields' schemas.
+pub const fn enum_schema(name: &str, variants: &[(&str, &[u64])]) -> u64 {
+    let mut hash = schema::of(name);
+    let mut i = 0;
+    while i < variants.len() {
+        let (name, fields) = variants[i];
+        hash = add_hashes(schema::add(hash, name.as_bytes()), fields);
+        i += 1;
+    }
+    hash
+}
+
+const fn add_hashes(mut hash: u64, others: &[u64]) -> u64 {
+    let mut i = 0;
+    while i < others.len() {
+        hash = schema::add_hash(hash, others[i]);
+        i += 1;
+    }
+    hash
+}
+
+/// The largest of these numbers, or 0.
+pub const fn largest(numbers: &[usize]) -> usize {
+    let mut largest = 0;
+    let mut i = 0;
+    while i < numbers.len() {
+        if numbers[i] > largest {
+            largest = numbers[i];
+        }
+        i += 1;
+    }
+    largest
 }

@@ -8,6 +8,7 @@ use crate::target;
 pub fn exit(code: i32) -> ! {
     // A program that cannot tell the host ends all the same.
     let _ = System::exit(code);
+    crate::packet::stop_stream(target::here());
     target::exit_lane()
 }
 

@@ -10,18 +10,8 @@ use hostcall_macros::service;
 /// Panics, exit codes and printed lines.
 #[service(number = number::SYSTEM, internal)]
 pub trait System {
-    /// Reports the panic of lane `lane` (its index in the workgroup) of workgroup (`x`, `y`, `z`) of a launch.
-    fn panic(
-        x: u32,
-        y: u32,
-        z: u32,
-        lane: u32,
-        line: u32,
-        column: u32,
-        launch: u64,
-        message: &str,
-        file: &str,
-    );
+    /// Reports the panic of lane `lane` (its index in the workgroup) of workgroup (`x`, `y`, `z`).
+    fn panic(x: u32, y: u32, z: u32, lane: u32, line: u32, column: u32, message: &str, file: &str);
 
     /// Ends the program with this exit code, all lanes of it.
     fn exit(code: i32);

@@ -1,9 +1,9 @@
 //! What `#[kernel]` and `#[main]` make for the software device.
 
-use hostcall_device::abi::launch::{KernelInfo, RawSlice};
-use hostcall_device::abi::{ABI_VERSION, cpu, layout};
-use hostcall_device::kernel::{Kernel, Ref, Slice};
-use hostcall_device::{Global, Lane, kernel, main};
+use hostcall_device::abi::launch::{self, RawSlice};
+use hostcall_device::abi::{ABI_VERSION, layout};
+use hostcall_device::kernel::{Kernel, KernelArg, Ref, Slice, UnsafeKernel, ValueArg};
+use hostcall_device::{Global, Lane, Plain, kernel, main};
 use std::sync::atomic::AtomicU32;
 
 const TILE_BYTES: u64 = 1 << 10;
@@ -25,39 +25,147 @@ fn program(_lane: &Lane) -> i32 {
     0
 }
 
+mod other {
+    use super::*;
+
+    #[kernel(name = "plain_1")]
+    pub fn plain(_: &Lane, many: u8) {
+        let _ = many;
+    }
+}
+
+/// Copies without looking.
+///
+/// # Safety
+/// There must be as many of both.
+#[kernel]
+unsafe fn copy<'a>(lane: &'a Lane, from: &'a [u64], to: &'a [Global<u64>]) {
+    let i = lane.global_id();
+    // SAFETY: the kernel's own promise, for a grid of that size.
+    unsafe { to.get_unchecked(i).set(*from.get_unchecked(i)) };
+}
+
+/// A point of a plane.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Plain)]
+pub struct Point {
+    /// Across.
+    pub x: f32,
+    /// Up.
+    pub y: f32,
+}
+
+/// A stroke, of points.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Plain)]
+pub struct Stroke {
+    points: [Point; 2],
+    color: u32,
+    reserved: [u8; 4],
+}
+
+/// One cell, of the same layout as its content.
+#[repr(transparent)]
+#[derive(Debug, Plain)]
+pub struct Cell(Global<u32>);
+
+#[kernel]
+fn draw(
+    _lane: &Lane,
+    stroke: Stroke,
+    filled: bool,
+    sizes: (u8, u64, bool),
+    strokes: &[Stroke],
+    cells: &[Cell],
+) {
+    let _ = (stroke, filled, sizes, strokes, cells);
+}
+
+#[kernel]
+#[allow(clippy::too_many_arguments)]
+fn sixteen(
+    _lane: &Lane,
+    a: u8,
+    b: u16,
+    c: u32,
+    d: u64,
+    e: i8,
+    f: i16,
+    g: i32,
+    h: i64,
+    i: f32,
+    j: f64,
+    k: usize,
+    l: isize,
+    m: bool,
+    n: [u8; 3],
+    o: (u8, u16),
+    out: &[Global<f64>],
+) {
+    let sum = u64::from(a) as f64 + f64::from(b) + f64::from(c) + d as f64 + f64::from(e) + f64::from(f);
+    let sum = sum + f64::from(g) + h as f64 + f64::from(i) + j + k as f64 + l as f64 + f64::from(u8::from(m));
+    out[0].set(sum + n.map(f64::from).iter().sum::<f64>() + f64::from(o.0) + f64::from(o.1));
+}
+
 #[test]
 fn a_kernel_has_its_types_and_info() {
     #[allow(clippy::type_complexity)] // it is what the test is about
     let typed: Kernel<(Slice<u64>, f32, Ref<AtomicU32>, Slice<Global<u64>>)> = gather;
-    assert_eq!(typed.name, "gather");
-    let info = typed.info;
+    assert_eq!((typed.name(), typed.path()), ("gather", "kernel::gather"));
+    let info = typed.info();
     assert_eq!((info.magic, info.abi_version), (layout::MAGIC, u64::from(ABI_VERSION)));
     assert_eq!((info.default_workgroups, info.default_lanes), (0, 0));
     assert_eq!(info.workgroup_memory_bytes, 4096);
     #[repr(C)]
     struct Arguments(RawSlice, f32, u64, RawSlice);
     assert_eq!(info.argument_bytes, size_of::<Arguments>() as u64);
-    assert_ne!(info.schema, plain.info.schema);
-    assert_eq!((plain.name, plain.info.argument_bytes), ("plain_1", 0));
+    assert_ne!(info.schema, plain.info().schema);
+    assert_eq!((plain.name(), plain.info().argument_bytes), ("plain_1", 0));
+}
+
+#[test]
+fn kernels_of_one_name_are_two() {
+    assert_eq!((plain.name(), other::plain.name()), ("plain_1", "plain_1"));
+    assert_eq!(other::plain.path(), "kernel::other::plain_1");
+    assert_eq!(other::plain.info().path, launch::kernel_path(other::plain.path()));
+    assert_ne!(plain.info().path, other::plain.info().path);
+}
+
+#[test]
+fn an_unsafe_kernel_has_to_be_assumed_safe() {
+    let unsafe_kernel: UnsafeKernel<(Slice<u64>, Slice<Global<u64>>)> = copy;
+    // SAFETY: it is never launched.
+    assert_eq!(unsafe { unsafe_kernel.assume_safe() }.name(), "copy");
 }
 
 #[test]
 fn main_carries_its_grid() {
-    assert_eq!(program.name, hostcall_device::abi::launch::MAIN_KERNEL);
-    assert_eq!((program.info.default_workgroups, program.info.default_lanes), (3, 64));
+    assert_eq!(program.name(), launch::MAIN_KERNEL);
+    assert_eq!((program.info().default_workgroups, program.info().default_lanes), (3, 64));
 }
 
 #[test]
-fn entries_and_infos_are_exported() {
-    // SAFETY: the statics that the macros export under these names have this type.
-    unsafe extern "C" {
-        safe static hostcall_kernel_info_gather: KernelInfo;
-        safe static hostcall_kernel_info_main: KernelInfo;
-        safe static hostcall_kernel_info_plain_1: KernelInfo;
-        fn hostcall_kernel_gather(lane: *mut cpu::CpuLane, arguments: *const u8) -> u32;
-    }
-    assert_eq!(hostcall_kernel_info_gather, gather.info);
-    assert_eq!(hostcall_kernel_info_main, program.info);
-    assert_eq!(hostcall_kernel_info_plain_1, plain.info);
-    assert!(std::ptr::fn_addr_eq(gather.entry, hostcall_kernel_gather as cpu::Entry));
+fn structs_and_tuples_are_written_without_what_lies_between() {
+    type Sizes = (u8, u64, bool);
+    let mut bytes = [0xffu8; 24];
+    <Sizes as KernelArg>::write((1u8, 0x0203u64, true).to_raw(), &mut bytes);
+    assert_eq!(bytes, [1, 0, 0, 0, 0, 0, 0, 0, 3, 2, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    // SAFETY: the raw value was made from one of this type.
+    assert_eq!(unsafe { <Sizes as KernelArg>::from_raw((1u8, 0x0203u64, true).to_raw()) }, (1, 0x0203, true));
+
+    let [a, b] = [Point { x: 1.0, y: 2.0 }, Point { x: 3.0, y: 4.0 }];
+    let stroke = Stroke { points: [a, b], color: 0x0102_0304, reserved: [0; 4] };
+    let mut bytes = [0u8; 24];
+    <Stroke as KernelArg>::write(stroke.to_raw(), &mut bytes);
+    assert_eq!(bytes[4..8], 2f32.to_ne_bytes());
+    assert_eq!(bytes[16..20], 0x0102_0304u32.to_ne_bytes());
+    assert_eq!(draw.info().argument_bytes, 24 + 8 + 24 + 16 + 16);
+    assert_eq!([Stroke::SHARED, Cell::SHARED, <[Cell; 2]>::SHARED], [false, true, true]);
+    assert_ne!(<Stroke as Plain>::SCHEMA, <Point as Plain>::SCHEMA);
+}
+
+#[test]
+fn sixteen_parameters_are_as_c_lays_them_out() {
+    // 1, 2, 4, 8 | 1, 2, 4, 8 | 4, 8, 8, 8 | 1, 3, (1, 2), 16 bytes.
+    assert_eq!(sixteen.info().argument_bytes, 16 + 16 + 8 + 24 + 8 + 16);
 }

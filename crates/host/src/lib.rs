@@ -5,16 +5,43 @@
 //! the handler, and the answer goes back through the channel.
 #![deny(unsafe_code)]
 
+mod closures;
 pub mod device;
-mod hostcall;
 pub mod image;
-pub mod llvm;
-pub mod server;
-pub mod services;
 
+pub mod llvm {
+    //! LLVM's RPC protocol: its server, and clients for kernels on a device.
+    pub use crate::device::LlvmClient;
+    pub use hostcall_server::llvm::*;
+}
+
+pub mod server {
+    //! The server: it finds the calls of kernels and runs their handlers.
+    pub use hostcall_abi::launch::LaunchId;
+    pub use hostcall_server::{
+        CancelReason, Handler, LaunchRecord, LaunchReport, Launches, RegisterError, Registration, Server,
+        ServerBuilder, ServerError, Statistics, TooManyLaunches, Waiting, WaitsFor,
+    };
+}
+
+pub use closures::{Hostcall, HostcallState, NotContinuous};
 pub use device::{Device, DeviceBuffer, Error, Event, Grid, LaunchFailure, LaunchKernel, Stream};
-pub use hostcall::Hostcall;
+// What kernels and services are written with, so that a package that has both sides needs this crate alone.
 pub use hostcall_device;
+#[doc(hidden)]
+pub use hostcall_device::__private;
+pub use hostcall_device::{
+    CallError, Global, HostcallRef, Lane, Plain, Wire, Word, eprint, eprintln, kernel, main, print, println,
+    service,
+};
+pub use hostcall_device::{env, fs, heap, io, math, process, time};
+pub use hostcall_server::services;
+pub use hostcall_service as service;
+pub use hostcall_service::caller;
+pub use hostcall_service::{Caller, Output};
+
+// The macros name this crate, in packages that depend on it alone.
+extern crate self as hostcall;
 
 /// Runs the README's example.
 #[cfg(doctest)]

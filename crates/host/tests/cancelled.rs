@@ -2,6 +2,7 @@
 //! told, and the software device is not.
 
 use hostcall::hostcall_device::{Lane, kernel, time};
+use hostcall::server::{CancelReason, LaunchId};
 use hostcall::{Device, Error, Grid, LaunchFailure, LaunchKernel};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +14,7 @@ static CALLED: AtomicU64 = AtomicU64::new(0);
 #[kernel]
 fn call_on(lane: &Lane) {
     while time::now_ns().is_ok() {
-        CALLED.store(lane.launch(), Ordering::Relaxed);
+        CALLED.store(lane.launch().to_bits().into(), Ordering::Relaxed);
     }
 }
 
@@ -36,7 +37,8 @@ fn a_cancelled_launch_whose_lanes_returned_was_cancelled() {
         while CALLED.load(Ordering::Relaxed) == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
-        device.server().cancel(CALLED.load(Ordering::Relaxed));
+        let launch = LaunchId::from_bits(CALLED.load(Ordering::Relaxed) as u32);
+        device.server().cancel(launch, CancelReason::Asked);
         let ended = stream.synchronize();
         assert!(
             matches!(&ended, Err(Error::Launch { failure: LaunchFailure::Cancelled, .. })),

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use hostcall::hostcall_device::CallError;
-use hostcall::hostcall_device::abi::service::{Output, Service};
+use hostcall::service::{Output, Service};
 use inventory::{Inventory, InventoryHandler, Refused};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior, params};
 use std::path::Path;

@@ -4,8 +4,8 @@
 
 use clap::Parser;
 use hostcall::services::Builtins;
-use hostcall::{Device, DeviceBuffer, Grid};
-use hostcall_build::{BuildError, Progress, Request, Target, build};
+use hostcall::{Device, DeviceBuffer, Grid, LaunchKernel};
+use hostcall_build::{BuildError, Request, Target, build};
 use hostcall_inventory::Store;
 use inventory::outcome;
 use std::error::Error;
@@ -37,12 +37,8 @@ struct Arguments {
 
 /// Builds the kernels, and gives their image.
 fn built_for(device: &Device) -> Result<PathBuf, BuildError> {
-    let request = Request {
-        package: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/inventory"),
-        target: Target::parse(&device.target())?,
-        target_dir: None,
-        progress: Progress::Inherit,
-    };
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../programs/inventory");
+    let request = Request::new(package, Target::parse(&device.target())?);
     Ok(build(&request)?.path)
 }
 
@@ -82,9 +78,9 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 
     let stream = device.stream()?;
     let (grid, amount) = (Grid::lanes(*lanes), arguments.amount);
-    stock.launch_as(&inventory::stock, &stream, grid, (&keys, amount, &stocked))?;
+    stock.launch(&stream, grid, (&keys, amount, &stocked))?;
     let amount = arguments.transfer;
-    transfer.launch_as(&inventory::transfer, &stream, grid, (&from, &to, amount, &moved))?;
+    transfer.launch(&stream, grid, (&from, &to, amount, &moved))?;
     stream.synchronize()?;
 
     report(&stocked, &[("found", outcome::FOUND), ("added", outcome::ADDED), ("late", outcome::DUPLICATE)])?;

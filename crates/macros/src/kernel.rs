@@ -1,40 +1,55 @@
 //! `#[kernel]` and `#[main]`.
 
+use crate::names::{Names, crate_option, shadows};
 use crate::options::Options;
-use proc_macro2::TokenStream;
+use crate::symbol;
+use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{format_ident, quote, quote_spanned};
+use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Attribute, Error, Expr, FnArg, Ident, ItemFn, Lit, Pat, Result, ReturnType, Type};
+use syn::{
+    Attribute, Error, Expr, FnArg, GenericParam, Ident, ItemFn, Lit, Pat, Result, ReturnType, Safety, Type,
+};
+
+/// Most parameters after the lane: `hostcall_device::kernel::Parameters` is implemented for so many.
+const MAX_PARAMETERS: usize = 16;
 
 /// What a kernel's expansion is made from.
 struct Kernel {
     function: ItemFn,
     name: String,
     parameters: Vec<Parameter>,
-    /// Calls the body for `lane`.
-    body: TokenStream,
+    /// Whether the program's exit code comes from what the function returns.
+    is_main: bool,
+    options: LaunchOptions,
+}
+
+/// The options that end up in `KernelInfo`, each an expression.
+struct LaunchOptions {
     workgroups: TokenStream,
     lanes: TokenStream,
     workgroup_memory: TokenStream,
     max_lanes: TokenStream,
 }
 
-/// A parameter after the lane: the name of its field in the argument block and its marker type.
+/// A parameter after the lane.
 struct Parameter {
-    field: Ident,
+    /// The type that stands for it in the kernel's tuple of parameters.
     marker: TokenStream,
+    span: Span,
 }
 
 pub fn kernel(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let mut options = Options::parse(options)?;
+    let krate = crate_option(&mut options)?;
     let function: ItemFn = syn::parse2(item)?;
     let name = match options.value("name")? {
-        None => function.sig.ident.to_string(),
-        Some(name) => kernel_name(&name)?,
+        None => own_name(&function.sig.ident)?,
+        Some(name) => given_name(&name)?,
     };
     let workgroup_memory = or_default(options.value("workgroup_memory")?, 0);
     let max_lanes = or_default(options.value("max_lanes")?, 0);
-    options.finish("`name`, `workgroup_memory` and `max_lanes`")?;
+    options.finish("`name`, `workgroup_memory`, `max_lanes` and `crate`")?;
     check_function(&function)?;
     if !matches!(function.sig.output, ReturnType::Default) {
         let message = "a kernel returns nothing: write results through a `&[Global<T>]` parameter";
@@ -43,74 +58,72 @@ pub fn kernel(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     if function.sig.inputs.is_empty() {
         return Err(Error::new_spanned(&function.sig.ident, "a kernel's first parameter is `lane: &Lane`"));
     }
-    let parameters = function.sig.inputs.iter().skip(1).enumerate();
-    let parameters = parameters.map(|(i, input)| parameter(i, input)).collect::<Result<Vec<_>>>()?;
-    let ident = &function.sig.ident;
-    let values = parameters.iter().map(|Parameter { field, marker }| {
-        // SAFETY: the entry that this becomes a part of got the argument block that the kernel's schema describes.
-        quote!(unsafe { <#marker as __hostcall::KernelArg>::from_raw(arguments.#field) })
-    });
-    let body = quote!(#ident(lane, #(#values),*));
+    let names = Names::new(&quote!(#function), krate)?;
+    let parameters = function.sig.inputs.iter().skip(1);
+    let parameters = parameters.map(|input| parameter(&names, input)).collect::<Result<Vec<_>>>()?;
+    if parameters.len() > MAX_PARAMETERS {
+        let message = "a kernel has 16 parameters at most besides the lane: put numbers in a struct with \
+                       `#[derive(Plain)]`";
+        return Err(Error::new_spanned(&function.sig.inputs, message));
+    }
     let zero = quote!(0);
-    expand(Kernel {
-        name,
-        parameters,
-        body,
-        workgroups: zero.clone(),
-        lanes: zero,
-        workgroup_memory,
-        max_lanes,
-        function,
-    })
+    let options = LaunchOptions { workgroups: zero.clone(), lanes: zero, workgroup_memory, max_lanes };
+    Ok(expand(&names, Kernel { function, name, parameters, is_main: false, options }))
 }
 
 pub fn main(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let mut options = Options::parse(options)?;
+    let krate = crate_option(&mut options)?;
     let function: ItemFn = syn::parse2(item)?;
-    let workgroups = or_default(options.value("workgroups")?, 1);
-    let lanes = or_default(options.value("lanes")?, 1);
-    let workgroup_memory = or_default(options.value("workgroup_memory")?, 0);
-    let max_lanes = or_default(options.value("max_lanes")?, 0);
-    options.finish("`workgroups`, `lanes`, `workgroup_memory` and `max_lanes`")?;
-    check_function(&function)?;
-    let ident = &function.sig.ident;
-    let call = match function.sig.inputs.len() {
-        0 => quote!(#ident()),
-        1 => quote!(#ident(lane)),
-        _ => {
-            let message = "`main` takes nothing or `lane: &Lane`; its arguments are in the environment";
-            return Err(Error::new_spanned(&function.sig.inputs, message));
-        }
+    let launch = LaunchOptions {
+        workgroups: or_default(options.value("workgroups")?, 1),
+        lanes: or_default(options.value("lanes")?, 1),
+        workgroup_memory: or_default(options.value("workgroup_memory")?, 0),
+        max_lanes: or_default(options.value("max_lanes")?, 0),
     };
-    // The span makes rustc point at the return type when it is neither `()` nor `i32`.
-    let body = quote_spanned!(function.sig.output.span()=> __hostcall::finish_main(#call));
+    options.finish("`workgroups`, `lanes`, `workgroup_memory`, `max_lanes` and `crate`")?;
+    check_function(&function)?;
+    if let Safety::Unsafe(token) = &function.sig.safety {
+        let message = "`main` is launched by the `hostcall` command, which can promise nothing: it is safe";
+        return Err(Error::new_spanned(token, message));
+    }
+    if function.sig.inputs.len() > 1 {
+        let message = "`main` takes nothing or `lane: &Lane`; its arguments are in the environment";
+        return Err(Error::new_spanned(&function.sig.inputs, message));
+    }
+    let names = Names::new(&quote!(#function), krate)?;
     let name = "main".to_owned(); // `hostcall_abi::launch::MAIN_KERNEL`
-    expand(Kernel {
-        name,
-        parameters: vec![],
-        body,
-        workgroups,
-        lanes,
-        workgroup_memory,
-        max_lanes,
-        function,
-    })
+    Ok(expand(&names, Kernel { function, name, parameters: vec![], is_main: true, options: launch }))
 }
 
 fn or_default(value: Option<Expr>, default: u64) -> TokenStream {
     value.map_or_else(|| quote!(#default), |value| quote!(#value))
 }
 
-/// The text of the `name` option, which becomes part of a symbol.
-fn kernel_name(value: &Expr) -> Result<String> {
+/// Whether a name can be part of a symbol on every device, from which it is read again.
+fn is_symbol(name: &str) -> bool {
+    let letters = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    letters && !name.starts_with("info_")
+}
+
+/// The kernel's name when no option gives one.
+fn own_name(function: &Ident) -> Result<String> {
+    let name = function.unraw().to_string();
+    if is_symbol(&name) {
+        return Ok(name);
+    }
+    let message = "this name cannot be a symbol on every device (ASCII letters, digits and `_` that do not start \
+                   with `info_`): give the kernel another one with `#[kernel(name = \"...\")]`";
+    Err(Error::new_spanned(function, message))
+}
+
+/// The text of the `name` option.
+fn given_name(value: &Expr) -> Result<String> {
     if let Expr::Lit(literal) = value
         && let Lit::Str(text) = &literal.lit
+        && is_symbol(&text.value())
     {
-        let name = text.value();
-        let symbol = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        if symbol && !name.starts_with("info_") {
-            return Ok(name);
-        }
+        return Ok(text.value());
     }
     let message =
         "a kernel's name is a string of ASCII letters, digits and `_` that does not start with `info_`";
@@ -119,11 +132,16 @@ fn kernel_name(value: &Expr) -> Result<String> {
 
 fn check_function(function: &ItemFn) -> Result<()> {
     let signature = &function.sig;
-    if !signature.generics.params.is_empty() || signature.generics.where_clause.is_some() {
-        return Err(Error::new_spanned(&signature.generics, "a kernel cannot be generic: it is one symbol"));
+    for generic in &signature.generics.params {
+        if !matches!(generic, GenericParam::Lifetime(_)) {
+            return Err(Error::new_spanned(generic, "a kernel cannot be generic: it is one symbol"));
+        }
     }
     if let Some(token) = &signature.asyncness {
         return Err(Error::new_spanned(token, "a kernel cannot be `async`"));
+    }
+    if let Some(token) = &signature.constness {
+        return Err(Error::new_spanned(token, "a kernel cannot be `const`: it runs on the device"));
     }
     if let Some(token) = &signature.variadic {
         return Err(Error::new_spanned(token, "a kernel cannot be variadic"));
@@ -133,129 +151,241 @@ fn check_function(function: &ItemFn) -> Result<()> {
     }
     match signature.inputs.first() {
         None => Ok(()),
-        Some(FnArg::Typed(lane)) if matches!(&*lane.ty, Type::Reference(r) if r.mutability.is_none()) => {
+        Some(FnArg::Typed(lane)) if matches!(peel(&lane.ty), Type::Reference(r) if r.mutability.is_none()) => {
             Ok(())
         }
         Some(other) => Err(Error::new_spanned(other, "the first parameter is `lane: &Lane`")),
     }
 }
 
-fn parameter(index: usize, input: &FnArg) -> Result<Parameter> {
+/// The type without the groups that `macro_rules!` puts around one.
+fn peel(mut ty: &Type) -> &Type {
+    loop {
+        ty = match ty {
+            Type::Group(group) => &group.elem,
+            Type::Paren(paren) => &paren.elem,
+            ty => return ty,
+        };
+    }
+}
+
+fn parameter(names: &Names, input: &FnArg) -> Result<Parameter> {
     let FnArg::Typed(typed) = input else {
         return Err(Error::new_spanned(input, "a kernel cannot take `self`"));
     };
-    let field = match &*typed.pat {
-        Pat::Ident(pattern) => pattern.ident.clone(),
-        _ => format_ident!("argument_{index}"),
+    let k = &names.private;
+    let refuse_lifetime = |ty: &Type| match lifetime(quote!(#ty)) {
+        None => Ok(()),
+        Some(token) => {
+            let message = "what a kernel gets holds no references of its own: pass the data as a parameter";
+            Err(Error::new_spanned(token, message))
+        }
     };
-    let marker = match &*typed.ty {
+    let span = typed.ty.span();
+    let marker = match peel(&typed.ty) {
         Type::Reference(reference) if reference.mutability.is_some() => {
             let message = "all lanes share the arguments: take `&[Global<T>]` and write with `set`";
             return Err(Error::new_spanned(reference, message));
         }
-        Type::Reference(reference) => match &*reference.elem {
-            Type::Slice(slice) => {
-                let element = &slice.elem;
-                quote_spanned!(element.span()=> ::hostcall_device::kernel::Slice<#element>)
+        Type::Reference(reference) => {
+            if let Some(lifetime) = reference.lifetime.as_ref().filter(|lifetime| lifetime.ident == "static")
+            {
+                let message = "a kernel's arguments live as long as the launch: leave `'static` away";
+                return Err(Error::new_spanned(lifetime, message));
             }
-            element => quote_spanned!(element.span()=> ::hostcall_device::kernel::Ref<#element>),
-        },
-        scalar => quote!(#scalar),
+            match peel(&reference.elem) {
+                Type::Slice(slice) => {
+                    let element = &slice.elem;
+                    refuse_lifetime(element)?;
+                    quote_spanned!(element.span()=> #k::Slice<#element>)
+                }
+                Type::Path(path) if path.path.is_ident("str") => {
+                    let message = "a kernel takes no text: pass its bytes as `&[u8]`";
+                    return Err(Error::new_spanned(reference, message));
+                }
+                element => {
+                    refuse_lifetime(element)?;
+                    quote_spanned!(element.span()=> #k::Ref<#element>)
+                }
+            }
+        }
+        value => {
+            refuse_lifetime(value)?;
+            quote!(#value)
+        }
     };
-    Ok(Parameter { field, marker })
+    Ok(Parameter { marker, span })
 }
 
-fn expand(kernel: Kernel) -> Result<TokenStream> {
-    let Kernel { function, name, parameters, body, workgroups, lanes, workgroup_memory, max_lanes } = kernel;
-    let (visibility, ident) = (&function.vis, &function.sig.ident);
-    let (docs, attributes): (Vec<&Attribute>, Vec<&Attribute>) =
-        function.attrs.iter().partition(|attribute| attribute.path().is_ident("doc"));
-    let (signature, block) = (&function.sig, &function.block);
-    let fields: Vec<_> = parameters.iter().map(|parameter| &parameter.field).collect();
-    let markers: Vec<_> = parameters.iter().map(|parameter| &parameter.marker).collect();
-    let entry = format_ident!("hostcall_kernel_{name}");
-    let info = format_ident!("hostcall_kernel_info_{name}");
-    let enter = quote! {
-        let _ = &arguments;
-        // SAFETY: the host launches the entry only on a device that has the channel that `launch` describes,
-        // with arguments that `KernelInfo::schema` describes and that outlive the launch.
-        unsafe { __hostcall::enter_gpu(launch, |lane| #body) }
-    };
-    let gpu_entries = quote! {
+/// The name of a parameter, if it has one.
+fn input_name(input: &FnArg) -> Option<&Ident> {
+    match input {
+        FnArg::Typed(typed) => match &*typed.pat {
+            Pat::Ident(pattern) => Some(&pattern.ident),
+            _ => None,
+        },
+        FnArg::Receiver(_) => None,
+    }
+}
+
+/// The first lifetime among the tokens.
+fn lifetime(tokens: TokenStream) -> Option<TokenStream> {
+    let mut tokens = tokens.into_iter();
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Punct(quote) if quote.as_char() == '\'' => {
+                let name = tokens.next();
+                return Some(quote!(#quote #name));
+            }
+            TokenTree::Group(group) => {
+                if let Some(found) = lifetime(group.stream()) {
+                    return Some(found);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Statements that export the kernel's entry for the device that the crate is compiled for. `block` is the type of
+/// the argument block and `run` the function that takes the arguments out of it.
+fn entries(names: &Names, entry: &Ident, types: &Ident, run: &Ident) -> TokenStream {
+    let k = &names.private;
+    let [lane, launch, arguments] = ["lane", "launch", "arguments"].map(|name| names.fresh(name));
+    quote! {
+        #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn #entry(#lane: *mut #k::CpuLane, #arguments: *const #k::u8) -> #k::u32 {
+            // SAFETY: the executor passes its lane and the argument block that `KernelInfo::schema` describes,
+            // and keeps what the arguments refer to until the launch has ended.
+            unsafe { #k::enter_kernel::<#types>(#lane, #arguments, #run) }
+        }
+
         #[cfg(target_arch = "nvptx64")]
         #[unsafe(no_mangle)]
-        pub unsafe extern "ptx-kernel" fn #entry(launch: __hostcall::LaunchParams, arguments: HostcallArguments) {
-            #enter
+        pub unsafe extern "ptx-kernel" fn #entry(
+            #launch: #k::LaunchParams,
+            #arguments: <#types as #k::Parameters>::Block,
+        ) {
+            // SAFETY: the host launches the entry only on a device that has the channel that `launch` describes,
+            // with the argument block that `KernelInfo::schema` describes, and keeps what the arguments refer to
+            // until the launch has ended.
+            unsafe { #k::enter_kernel::<#types>(#launch, #arguments, #run) }
         }
 
         // By address, since rustc passes structs to AMD's kernels in ways that hang on their fields.
         #[cfg(target_arch = "amdgpu")]
         #[unsafe(no_mangle)]
         pub unsafe extern "gpu-kernel" fn #entry(
-            launch: *const __hostcall::LaunchParams,
-            arguments: *const HostcallArguments,
+            #launch: *const #k::LaunchParams,
+            #arguments: *const <#types as #k::Parameters>::Block,
         ) {
-            // SAFETY: the host passes the addresses of both, which outlive the launch.
-            let (launch, arguments) = unsafe { (launch.read(), arguments.read()) };
-            #enter
+            // SAFETY: as for NVIDIA's entry; the host passes the addresses of both.
+            unsafe { #k::enter_kernel::<#types>(#launch.read(), #arguments.read(), #run) }
         }
+    }
+}
+
+fn expand(names: &Names, kernel: Kernel) -> TokenStream {
+    let Kernel { function, name, parameters, is_main, options } = kernel;
+    let LaunchOptions { workgroups, lanes, workgroup_memory, max_lanes } = options;
+    let k = &names.private;
+    let (visibility, ident) = (&function.vis, &function.sig.ident);
+    // The constant has what is said of the kernel as an item, and the function the rest.
+    let of_item = ["doc", "cfg", "deprecated"];
+    let (outer, inner): (Vec<&Attribute>, Vec<&Attribute>) = function
+        .attrs
+        .iter()
+        .partition(|attribute| of_item.iter().any(|name| attribute.path().is_ident(name)));
+    let (signature, block) = (&function.sig, &function.block);
+    let markers: Vec<_> = parameters.iter().map(|parameter| &parameter.marker).collect();
+    let shadows = shadows(function.sig.inputs.iter().filter_map(input_name).filter(|name| *name != ident));
+
+    let symbol = symbol::unique(&name);
+    let (entry, info) =
+        (format_ident!("hostcall_kernel_{symbol}"), format_ident!("hostcall_kernel_info_{symbol}"));
+    let [types, run, info_value, lane] = ["types", "run", "info", "lane"].map(|name| names.fresh(name));
+    let lifetime = syn::Lifetime::new("'__hostcall_launch", Span::mixed_site());
+    let values: Vec<_> = (0..parameters.len()).map(|i| names.fresh(&format!("value_{i}"))).collect();
+    // The spans make rustc point at the parameter that is not as general as a launch needs it.
+    let passed = parameters.iter().zip(&values).map(|(parameter, value)| {
+        let mut value = value.clone();
+        value.set_span(value.span().located_at(parameter.span));
+        value
+    });
+    let passed_lane = (!function.sig.inputs.is_empty()).then(|| quote!(#lane,));
+    let call = quote!(#ident(#passed_lane #(#passed),*));
+    let call = if is_main {
+        // The span makes rustc point at the return type when it is neither `()` nor `i32`.
+        quote_spanned!(function.sig.output.span()=> #k::finish_main(#call))
+    } else if matches!(function.sig.safety, Safety::Unsafe(_)) {
+        // SAFETY: who launched the kernel promised what it asks for, in `UnsafeKernel::assume_safe`.
+        quote!(unsafe { #call })
+    } else {
+        call
     };
-    Ok(quote! {
-        #(#docs)*
+    let kind =
+        if matches!(function.sig.safety, Safety::Unsafe(_)) { quote!(UnsafeKernel) } else { quote!(Kernel) };
+    let entries = entries(names, &entry, &types, &run);
+    let variables = ["lane", "launch", "arguments"].map(|name| names.fresh(name));
+    let own_shadows = crate::names::shadows(variables.iter().chain(&values));
+    quote! {
+        #(#outer)*
         #[allow(
             non_upper_case_globals,
+            non_camel_case_types,
             dead_code,
             unsafe_code,
             improper_ctypes_definitions,
             clippy::undocumented_unsafe_blocks,
             clippy::missing_safety_doc,
             clippy::type_complexity,
+            clippy::too_many_arguments,
             reason = "the kernel's constant and its entry are made by a macro, whose safety `hostcall_device` argues"
         )]
-        #visibility const #ident: ::hostcall_device::kernel::Kernel<(#(#markers,)*)> = {
-            use ::hostcall_device::__private as __hostcall;
-
-            #(#attributes)*
+        #visibility const #ident: #k::#kind<(#(#markers,)*)> = {
+            #shadows
+            #(#inner)*
             #signature #block
 
-            #[repr(C)]
-            #[derive(Clone, Copy)]
-            pub struct HostcallArguments {
-                #(#fields: <#markers as __hostcall::KernelArg>::Raw,)*
+            {
+                #own_shadows
+                type #types = (#(#markers,)*);
+
+                // Its arguments live for any lifetime that the caller chooses, and so must the kernel's parameters.
+                #[inline(always)]
+                fn #run<#lifetime>(
+                    #lane: &#lifetime #k::Lane,
+                    (#(#values,)*): <#types as #k::Parameters>::Values<#lifetime>,
+                ) {
+                    let _ = #lane;
+                    #call
+                }
+
+                const #info_value: #k::KernelInfo = #k::kernel_info::<#types>(
+                    ::core::concat!(::core::module_path!(), "::", #name),
+                    #workgroups,
+                    #lanes,
+                    #workgroup_memory,
+                    #max_lanes,
+                );
+
+                #[unsafe(no_mangle)]
+                pub static #info: #k::KernelInfo = #info_value;
+
+                #entries
+
+                // SAFETY: the entry and the info are those of a function with these parameters.
+                unsafe {
+                    #k::#kind::new(
+                        ::core::concat!(::core::module_path!(), "::", #name),
+                        #info_value,
+                        #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+                        #entry,
+                    )
+                }
             }
-
-            const INFO: __hostcall::KernelInfo = __hostcall::KernelInfo {
-                magic: __hostcall::MAGIC,
-                abi_version: __hostcall::ABI_VERSION as u64,
-                schema: __hostcall::kernel_schema(&[#(<#markers as __hostcall::KernelArg>::SCHEMA),*]),
-                argument_bytes: size_of::<HostcallArguments>() as u64,
-                default_workgroups: #workgroups,
-                default_lanes: #lanes,
-                workgroup_memory_bytes: #workgroup_memory,
-                max_lanes: #max_lanes,
-            };
-
-            #[unsafe(no_mangle)]
-            #[allow(non_upper_case_globals, reason = "the symbol has the kernel's name in it")]
-            pub static #info: __hostcall::KernelInfo = INFO;
-
-            #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn #entry(lane: *mut __hostcall::CpuLane, arguments: *const u8) -> u32 {
-                // SAFETY: the executor passes the argument block that `KernelInfo::schema` describes.
-                let arguments = unsafe { arguments.cast::<HostcallArguments>().read_unaligned() };
-                let _ = &arguments;
-                // SAFETY: the executor passes its lane, on the lane's stack; the arguments outlive the launch.
-                unsafe { __hostcall::enter_cpu(lane, |lane| #body) }
-            }
-            #gpu_entries
-
-            __hostcall::Kernel::new(
-                #name,
-                INFO,
-                #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-                #entry,
-            )
         };
-    })
+    }
 }

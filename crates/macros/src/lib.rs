@@ -1,11 +1,44 @@
-//! The macros that `hostcall_device` re-exports: [`macro@kernel`], [`macro@main`], [`macro@service`],
-//! [`macro@Wire`], [`println!`] and its like. What they expand to names everything through `::hostcall_device::__private`.
+//! The macros that kernels and services are written with. Packages use them through `hostcall`, or through
+//! `hostcall-device` where there is only a device.
+//!
+//! ```
+//! use hostcall_device::{Global, Lane, kernel, println, service};
+//!
+//! #[service]
+//! trait Prices {
+//!     fn of(item: u32) -> Option<u64>;
+//! }
+//!
+//! #[kernel]
+//! fn total(lane: &Lane, items: &[u32], out: &[Global<u64>]) {
+//!     let i = lane.global_id();
+//!     match Prices::of(items[i]) {
+//!         Ok(Some(price)) => out[i].set(price),
+//!         Ok(None) => println!("item {} has no price", items[i]),
+//!         Err(_) => println!("the host did not answer"),
+//!     }
+//! }
+//! ```
+//!
+//! # How expansions find hostcall
+//! An expansion names everything through the package's own dependency: `hostcall-device` if it has that, else
+//! `hostcall`, also when `Cargo.toml` gives it another name. The name is looked up there, because Rust has no `$crate`
+//! for these macros. Where it cannot be found, in a macro of another library that expands to one of these, say it:
+//! `#[kernel(crate = $crate::hostcall)]`, `#[service(crate = ..)]`, `#[hostcall(crate = ..)]` beside a derive, and
+//! `println!(crate = .., "text")`.
+//!
+//! # Names
+//! No name of a user's meets one of an expansion, whatever kernels, parameters, services, methods and types are called,
+//! save that names which begin with `__hostcall` are the expansions' own.
 #![forbid(unsafe_code)]
 
 mod kernel;
+mod names;
 mod options;
+mod plain;
 mod print;
 mod service;
+mod symbol;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -16,21 +49,74 @@ fn expanded(result: syn::Result<proc_macro2::TokenStream>) -> TokenStream {
     result.unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Makes a function a kernel: a constant of the function's name, which the host launches, and the exported
-/// entry for the device that the crate is compiled for.
+/// Makes a function a kernel: a constant of the function's name, which a host launches, and the exported entry for the
+/// device that the crate is compiled for.
 ///
-/// ```ignore
-/// #[kernel]
-/// pub fn gather(lane: &Lane, keys: &[u64], out: &[Global<u64>]) {
-///     let i = lane.global_index();
-///     out[i].set(keys[i]);
+/// ```
+/// use hostcall::{Device, Global, Grid, Lane, LaunchKernel, Plain, kernel};
+///
+/// #[repr(C)]
+/// #[derive(Clone, Copy, Plain)]
+/// struct Line {
+///     slope: f32,
+///     offset: f32,
 /// }
+///
+/// /// `y = slope * x + offset`, or the same of |x|.
+/// #[kernel]
+/// fn apply(lane: &Lane, line: Line, absolute: bool, x: &[f32], y: &[Global<f32>]) {
+///     let i = lane.global_id();
+///     let x = if absolute { x[i].abs() } else { x[i] };
+///     y[i].set(line.slope * x + line.offset);
+/// }
+///
+/// let device = Device::open("cpu")?;
+/// let stream = device.stream()?;
+/// let x = device.upload(&[-1.0f32, 2.0])?;
+/// let y = device.alloc_zeroed::<f32>(2)?;
+/// apply.launch(&stream, Grid::new(1, 2), (Line { slope: 2.0, offset: 0.5 }, true, &x, &y))?;
+/// stream.synchronize()?;
+/// assert_eq!(y.read()?, [2.5, 4.5]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The first parameter is `&Lane`. The others are numbers, `&[T]` or `&T` where `T` is `Plain`; what lanes
-/// write goes through `&[Global<T>]`. Options: `name = "text"` (else the function's name),
-/// `workgroup_memory = BYTES`, and `max_lanes = N`: launches with larger workgroups are refused, and an NVIDIA GPU,
-/// whose registers a workgroup's lanes share, gives each lane more of them (64 where 1024 lanes must fit).
+/// # Parameters
+/// The first is `lane: &Lane`. Up to 16 others follow:
+///
+/// | parameter | the host passes | |
+/// |---|---|---|
+/// | `x: f32`, any number, `bool` | the value | |
+/// | `x: T`, a struct with `#[derive(Plain, Clone, Copy)]` | the value | |
+/// | `x: [T; N]`, `x: (T, U)` of these | the value | tuples of up to 8 |
+/// | `x: &[T]` where `T` is `Plain` | a buffer of `T` | nobody writes it in the launch |
+/// | `x: &T` | a buffer of at least one `T` | its first value |
+/// | `x: &[Global<T>]` | a buffer of `T` or `Global<T>` | what lanes write |
+/// | `x: HostcallRef<A, R>` | a `Hostcall<A, R>` | a closure of the host |
+///
+/// What the references refer to lives until the launch has ended and no longer, so parameters have no lifetimes of their
+/// own: `&'static [T]` is refused, and a kernel may be generic over lifetimes only.
+///
+/// # What it makes
+/// `apply` above becomes
+///
+/// ```text
+/// const apply: Kernel<(Line, bool, Slice<f32>, Slice<Global<f32>>)> = /* the function is in here */;
+/// ```
+///
+/// An `unsafe fn` becomes an `UnsafeKernel`, which [`assume_safe`] makes one that can be launched. Images export the
+/// kernel under its name; where several kernels of an image have the same name, they are told apart by their paths
+/// (`crate::module::apply`).
+///
+/// As any constant's, the kernel's name cannot be that of a variable in the same module.
+///
+/// # Options
+/// - `name = "text"`: the kernel's name in images, else the function's.
+/// - `workgroup_memory = BYTES` of memory that each workgroup shares.
+/// - `max_lanes = N`: launches with larger workgroups are refused, and an NVIDIA GPU, whose registers a workgroup's lanes
+///   share, gives each lane more of them (64 where 1024 lanes must fit).
+/// - `crate = path`: where hostcall is, see [the crate's page](crate#how-expansions-find-hostcall).
+///
+/// [`assume_safe`]: https://docs.rs/hostcall-device/latest/hostcall_device/kernel/struct.UnsafeKernel.html
 #[proc_macro_attribute]
 pub fn kernel(options: TokenStream, item: TokenStream) -> TokenStream {
     expanded(kernel::kernel(options.into(), item.into()))
@@ -46,39 +132,174 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
     expanded(kernel::main(options.into(), item.into()))
 }
 
-/// Makes a trait a service: a unit struct with the trait's methods as functions to call on the device, and,
-/// on the host, the traits by which it is handled.
+/// Makes a trait a service: functions that kernels call, and the traits by which a host handles them.
 ///
-/// ```ignore
+/// ```
+/// use hostcall::{CallError, Caller, Device, Global, Grid, Lane, LaunchKernel, Output, kernel, service};
+///
 /// #[service]
 /// pub trait Inventory {
-///     fn lookup(key: u64) -> Result<u64, NotFound>;
-///     fn name_of(key: u64, out: &mut [u8]) -> u32;
-///     fn insert(key: u64, name: &str, data: &[u8]) -> bool;
+///     /// How many there are of an item.
+///     fn count(item: u64) -> Option<u64>;
+///     /// Notes that an item was sold, and to whom.
+///     fn sold(caller: &Caller, item: u64);
+///     /// Writes an item's name into `out`.
+///     fn name_of(item: u64, out: &mut [u8]) -> bool;
+/// }
+///
+/// #[kernel]
+/// fn sell(lane: &Lane, items: &[u64], out: &[Global<u64>]) {
+///     let i = lane.global_id();
+///     let count = Inventory::count(items[i]).unwrap();
+///     out[i].set(count.unwrap_or(0));
+///     Inventory::post_sold(items[i]).unwrap(); // does not wait
+///     let mut name = [0; 16];
+///     let (_known, len) = Inventory::name_of(items[i], &mut name).unwrap();
+///     assert_eq!(&name[..len], b"lamp");
+/// }
+///
+/// struct Shop;
+///
+/// impl InventoryHandler for Shop {
+///     fn count(&self, item: u64) -> Result<Option<u64>, CallError> {
+///         Ok((item < 10).then_some(item * 100))
+///     }
+///     fn sold(&self, caller: &Caller, item: u64) -> Result<(), CallError> {
+///         println!("lane {} sold {item}", caller.lane);
+///         Ok(())
+///     }
+///     fn name_of(&self, _item: u64, out: &mut Output<'_>) -> Result<bool, CallError> {
+///         out.push(b"lamp")?;
+///         Ok(true)
+///     }
+/// }
+///
+/// let device = Device::builder("cpu").service(Inventory::serve(Shop)).open()?;
+/// let stream = device.stream()?;
+/// let (items, out) = (device.upload(&[3u64, 42])?, device.alloc_zeroed::<u64>(2)?);
+/// sell.launch(&stream, Grid::new(1, 2), (&items, &out))?;
+/// stream.synchronize()?;
+/// assert_eq!(out.read()?, [300, 0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Methods
+/// There are 16 at most. Parameters are `Wire` values, `&str`, `&[u8]`, and as the last one `&mut [u8]`, which the
+/// handler fills; 12 at most. Results are `Wire` values. A first parameter `caller: &Caller` is the handler's alone: it
+/// says which lane of which launch calls. (The type needs no import in the trait.) An `unsafe fn` is unsafe to call in a
+/// kernel.
+///
+/// # What it makes
+/// For the trait above, in kernels:
+///
+/// ```text
+/// pub struct Inventory;
+/// impl Inventory {
+///     pub fn count(item: u64) -> Result<Option<u64>, CallError>;
+///     pub fn sold(item: u64) -> Result<(), CallError>;
+///     pub fn name_of(item: u64, out: &mut [u8]) -> Result<(bool, usize), CallError>; // and the bytes filled
+///
+///     // For methods of values alone: begins the call; `Pending::wait` gives the result.
+///     pub fn start_count(item: u64) -> Pending<Option<u64>>;
+///     pub fn start_sold(item: u64) -> Pending<()>;
+///     // For such without a result: nobody waits, and nobody learns how it ended.
+///     pub fn post_sold(item: u64) -> Result<(), CallError>;
+///
+///     // The methods (but for `start_` and `post_`) with a deadline; 0 is none.
+///     pub const fn within_us(timeout_us: u32) -> InventoryWithin;
+///     // Names, numbers and schemas of the methods.
+///     pub const METHODS: &'static [Method; 3];
 /// }
 /// ```
 ///
-/// Parameters are `Wire` values, `&str`, `&[u8]`, and at most one `&mut [u8]`, the last, which the handler
-/// fills; results are `Wire` values. For each method `m` the struct has `Inventory::m(..)`, which gives
-/// `Result<R, CallError>`, or `Result<(R, usize), CallError>` with the bytes filled. A method of values only
-/// has `start_m`, which gives a `Pending`, and without result `post_m`, which does not wait at all.
-/// `Inventory::within_us(time)` has the same methods with a deadline.
+/// and on the host:
 ///
-/// On the host, `Inventory::serve` takes an `InventoryHandler` and `Inventory::serve_async` an
-/// `InventoryAsyncHandler`; their methods return `Result<R, CallError>`.
+/// ```text
+/// pub trait InventoryHandler: Send + Sync + 'static {
+///     fn count(&self, item: u64) -> Result<Option<u64>, CallError>;
+///     fn sold(&self, caller: &Caller, item: u64) -> Result<(), CallError>;
+///     fn name_of(&self, item: u64, out: &mut Output<'_>) -> Result<bool, CallError>;
+/// }
+/// pub trait InventoryAsyncHandler: Send + Sync + 'static {
+///     async fn count(&self, item: u64) -> Result<Option<u64>, CallError>;
+///     async fn sold(&self, caller: Caller, item: u64) -> Result<(), CallError>;
+///     // `&str` and `&[u8]` come as `String` and `Vec<u8>`; bytes for the device go back as a `Vec<u8>`.
+///     async fn name_of(&self, item: u64, out_capacity: usize) -> Result<(bool, Vec<u8>), CallError>;
+/// }
+/// impl Inventory {
+///     pub fn serve(handler: impl InventoryHandler) -> impl Service;
+///     pub fn serve_async(handler: impl InventoryAsyncHandler) -> impl AsyncService;
+/// }
+/// ```
 ///
-/// Options: `number = N` (256 to 32767; else derived from the name). Methods count up from it; there are 16
-/// at most.
+/// A handler's `Err` is what the lane's call ends with.
+///
+/// # Options
+/// - `number = N`, 256 to 32767, else derived from the name. Methods count up from it.
+/// - `crate = path`: where hostcall is, see [the crate's page](crate#how-expansions-find-hostcall).
 #[proc_macro_attribute]
 pub fn service(options: TokenStream, item: TokenStream) -> TokenStream {
     expanded(service::service(options.into(), item.into()))
 }
 
-/// Lets a struct or enum travel as words. Its fields must be `Wire` themselves; an enum takes one word for
-/// the variant and as many as its largest variant needs.
-#[proc_macro_derive(Wire)]
+/// Lets a struct or enum be a parameter or result of a service's method: it travels as words. Its fields must be `Wire`
+/// themselves; an enum takes one word for the variant and as many as its largest variant needs.
+///
+/// ```
+/// use hostcall_device::Wire;
+///
+/// #[derive(Debug, PartialEq, Wire)]
+/// enum Event {
+///     Started,
+///     Moved { from: u32, to: u32 },
+/// }
+///
+/// assert_eq!(Event::WORDS, 3);
+/// assert_eq!(Event::from_words(&[1, 4, 5]), Some(Event::Moved { from: 4, to: 5 }));
+/// ```
+#[proc_macro_derive(Wire, attributes(hostcall))]
 pub fn wire(item: TokenStream) -> TokenStream {
     expanded(syn::parse(item).and_then(wire::derive))
+}
+
+/// Lets a struct lie in memory that host and device share, in buffers and as a kernel's parameter.
+///
+/// ```
+/// use hostcall_device::{Global, Plain};
+///
+/// #[repr(C)]
+/// #[derive(Clone, Copy, Plain)]
+/// struct Particle {
+///     position: [f64; 3],
+///     mass: f32,
+///     kind: u32,
+/// }
+///
+/// // With cells that lanes write; such a struct is no parameter by value, since it is not `Copy`.
+/// #[repr(C)]
+/// #[derive(Plain)]
+/// struct Bin {
+///     count: Global<u32>,
+///     sum: Global<f32>,
+/// }
+/// assert!(Bin::SHARED && !Particle::SHARED);
+/// ```
+///
+/// The struct is `#[repr(C)]` or `#[repr(transparent)]`, all its fields are `Plain`, it has no padding, and it is not
+/// generic. All of this is checked when it is compiled.
+///
+/// ```compile_fail
+/// # use hostcall_device::Plain;
+/// #[repr(C)]
+/// #[derive(Plain)]
+/// struct Padded {
+///     small: u8, // three bytes of padding follow
+///     large: u32,
+/// }
+/// ```
+#[proc_macro_derive(Plain, attributes(hostcall))]
+pub fn plain(item: TokenStream) -> TokenStream {
+    expanded(syn::parse(item).and_then(plain::derive))
 }
 
 /// Prints a line to the host's standard output, as the standard library's macro does.
@@ -87,6 +308,16 @@ pub fn wire(item: TokenStream) -> TokenStream {
 /// five numbers is posted without waiting. Arguments are integers up to 64 bits, floats, `bool`, `char`,
 /// `&str`, raw pointers (`{:p}`), and references to these; 12 at most. The text must be a literal. A line is
 /// lost if the launch was cancelled.
+///
+/// ```
+/// use hostcall_device::{Lane, kernel, println};
+///
+/// #[kernel]
+/// fn greet(lane: &Lane, temperature: f32) {
+///     let lane = lane.global_id();
+///     println!("lane {lane:>3}: {temperature:.1} °C{}", if temperature > 30.0 { ", hot" } else { "" });
+/// }
+/// ```
 #[proc_macro]
 pub fn println(line: TokenStream) -> TokenStream {
     expanded(print::print(line.into(), print::Stream::Stdout, "\n"))

@@ -1,6 +1,7 @@
 //! The `name = value` and `flag` options of an attribute.
 
 use proc_macro2::TokenStream;
+use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::{Error, Expr, Ident, Result, Token};
@@ -12,7 +13,7 @@ struct Item {
 
 impl Parse for Item {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
-        let name = input.parse()?;
+        let name = Ident::parse_any(input)?;
         let value = if input.parse::<Option<Token![=]>>()?.is_some() { Some(input.parse()?) } else { None };
         Ok(Self { name, value })
     }

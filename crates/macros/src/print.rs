@@ -1,8 +1,9 @@
 //! `print!` and its like.
 
+use crate::names::Names;
 use hostcall_format::{Format, MAX_ARGUMENTS, Uses};
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{format_ident, quote};
+use quote::quote;
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::{Error, Expr, LitStr, Result, Token};
@@ -30,35 +31,54 @@ impl Parse for Argument {
     }
 }
 
-fn line(input: ParseStream<'_>) -> Result<(LitStr, Vec<Argument>)> {
+/// A macro's input.
+struct Line {
+    /// `crate = path,` before the text, for macros that other crates' macros expand to.
+    krate: Option<TokenStream>,
+    text: LitStr,
+    arguments: Vec<Argument>,
+}
+
+fn line(input: ParseStream<'_>) -> Result<Line> {
+    let mut krate = None;
+    if input.peek(Token![crate]) && input.peek2(Token![=]) {
+        input.parse::<Token![crate]>()?;
+        input.parse::<Token![=]>()?;
+        let path: syn::Path = input.parse()?;
+        krate = Some(quote!(#path));
+        if !input.is_empty() {
+            input.parse::<Token![,]>()?;
+        }
+    }
     if input.is_empty() {
-        return Ok((LitStr::new("", Span::call_site()), Vec::new()));
+        return Ok(Line { krate, text: LitStr::new("", Span::call_site()), arguments: Vec::new() });
     }
     let text = input.parse()?;
     if !input.is_empty() {
         input.parse::<Token![,]>()?;
     }
     let arguments = Punctuated::<Argument, Token![,]>::parse_terminated(input)?;
-    Ok((text, arguments.into_iter().collect()))
+    Ok(Line { krate, text, arguments: arguments.into_iter().collect() })
 }
 
 pub fn print(tokens: TokenStream, stream: Stream, end: &str) -> Result<TokenStream> {
-    let (literal, mut arguments) = line.parse2(tokens)?;
+    let Line { krate, text: literal, mut arguments } = line.parse2(tokens.clone())?;
+    let names = Names::new(&tokens, krate)?;
     let text = literal.value();
     let (format, parsed) = resolve(&literal, &text, &mut arguments)?;
     let format = format + end;
     if arguments.len() > MAX_ARGUMENTS {
         return Err(Error::new_spanned(&literal, "a line has 12 arguments at most: print it in two"));
     }
-    let bound: Vec<_> =
-        (0..arguments.len()).map(|i| format_ident!("argument_{i}", span = Span::mixed_site())).collect();
+    let bound: Vec<_> = (0..arguments.len()).map(|i| names.fresh(&format!("argument_{i}"))).collect();
+    let site = names.fresh("site");
     let values = arguments.iter().map(|argument| &argument.value);
     let checked = arguments.iter().zip(&bound).map(|(Argument { name, .. }, bound)| match name {
         None => quote!(*#bound),
         Some(name) => quote!(#name = *#bound),
     });
     let stream = stream as u32;
-    let device = quote!(::hostcall_device::__private);
+    let device = &names.private;
     let (mut tags, mut words, mut texts, mut checks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (i, bound) in bound.iter().enumerate() {
         match parsed.uses_of(i) {
@@ -84,8 +104,9 @@ pub fn print(tokens: TokenStream, stream: Stream, end: &str) -> Result<TokenStre
                     let _ = ::core::format_args!(#literal, #(#checked),*);
                 }
                 #(#checks)*
-                static SITE: #device::Site = #device::Site::new(#format, #stream);
-                #device::print(&SITE, [#(#tags),*], [#(#words),*], [#(#texts),*])
+                #[allow(non_upper_case_globals)]
+                static #site: #device::Site = #device::Site::new(#format, #stream);
+                #device::print(&#site, [#(#tags),*], [#(#words),*], [#(#texts),*])
             }
         }
     })

@@ -2,17 +2,22 @@
 
 mod host;
 
+use crate::names::{Names, crate_option, shadows};
 use crate::options::Options;
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
+use std::collections::HashMap;
+use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Attribute, Error, FnArg, Ident, ItemTrait, Pat, Result, ReturnType, TraitItem, TraitItemFn, Type};
+use syn::{
+    Attribute, Error, FnArg, Ident, ItemTrait, Pat, Result, ReturnType, Safety, TraitItem, TraitItemFn, Type,
+};
 
 /// Most methods of a service: derived numbers leave room for so many.
 const MAX_METHODS: usize = 16;
 
-/// Associated functions of the generated struct that are no methods of the service.
-const RESERVED: [&str; 3] = ["serve", "serve_async", "within_us"];
+/// Associated items of the generated struct that are no methods of the service.
+const RESERVED: [&str; 4] = ["serve", "serve_async", "within_us", "METHODS"];
 
 enum ParameterKind {
     Value(Box<Type>),
@@ -28,61 +33,71 @@ struct Parameter {
 struct Method {
     docs: Vec<Attribute>,
     name: Ident,
-    /// All parameters but the output.
+    /// The `&Caller` at the beginning: the handler gets it, and the device does not pass it.
+    caller: Option<Ident>,
+    /// All parameters but the caller and the output.
     parameters: Vec<Parameter>,
     /// The `&mut [u8]` at the end.
     output: Option<Ident>,
     result: TokenStream,
     has_result: bool,
+    /// Whether the device's functions are unsafe to call.
+    is_unsafe: bool,
 }
 
 pub fn service(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let mut options = Options::parse(options)?;
+    let krate = crate_option(&mut options)?;
     let item: ItemTrait = syn::parse2(item)?;
     let number = options.value("number")?;
     let internal = options.flag("internal")?;
-    options.finish("`number`")?;
+    options.finish("`number` and `crate`")?;
     check_trait(&item)?;
+    let names = Names::new(&quote!(#item), krate)?;
     let methods = item.items.iter().map(Method::parse).collect::<Result<Vec<_>>>()?;
     if methods.len() > MAX_METHODS {
         return Err(Error::new_spanned(&item.ident, "a service has 16 methods at most: make two services"));
     }
+    check_functions(&methods)?;
 
+    let k = &names.private;
     let name = &item.ident;
-    let text = name.to_string();
+    let text = name.unraw().to_string();
     let count = methods.len();
-    let base = match &number {
-        None => quote!(__hostcall::derived_number(__hostcall::schema::of(#text))),
+    let base = names.fresh("base");
+    let base_value = match &number {
+        None => quote!(#k::derived_number(#k::schema::of(#text))),
         Some(number) => quote!(#number),
     };
     let check = match &number {
         Some(number) if !internal => {
             let message = "a service's number, and those of its methods, are 256 to 32767";
             quote_spanned! {number.span()=>
-                const _: () = assert!(
-                    BASE >= __hostcall::number::USER && BASE + (#count as u16) <= __hostcall::number::DERIVED,
+                const _: () = ::core::assert!(
+                    #base >= #k::number::USER && #base + (#count as #k::u16) <= #k::number::DERIVED,
                     #message
                 );
             }
         }
         _ => quote!(),
     };
-    let table = methods.iter().enumerate().map(|(index, method)| method.table_entry(&text, index));
-    let device = device_side(&item, &methods);
-    let host = host::side(&item, &methods);
+    let table =
+        methods.iter().enumerate().map(|(index, method)| method.table_entry(&names, &base, &text, index));
+    let device = device_side(&names, &item, &methods);
+    let host = host::side(&names, &item, &methods);
     let (visibility, attributes) = (&item.vis, &item.attrs);
     Ok(quote! {
         #(#attributes)*
-        #[derive(Clone, Copy, Debug)]
+        #[derive(#k::Clone, #k::Copy, #k::Debug)]
         #visibility struct #name;
 
+        #[allow(non_upper_case_globals)]
         const _: () = {
-            use ::hostcall_device::__private as __hostcall;
-            const BASE: u16 = #base;
+            const #base: #k::u16 = #base_value;
             #check
             impl #name {
                 /// The service's methods, in the trait's order.
-                pub const METHODS: &'static [__hostcall::Method; #count] = &[#(#table),*];
+                pub const METHODS: &'static [#k::Method; #count] = &[#(#table),*];
             }
         };
         #device
@@ -90,9 +105,34 @@ pub fn service(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     })
 }
 
+/// Refuses methods whose generated functions would have the same name, as `a` with `start_a` and a method `start_a`.
+fn check_functions(methods: &[Method]) -> Result<()> {
+    let mut functions = HashMap::new();
+    for method in methods {
+        functions.insert(method.name.unraw().to_string(), &method.name);
+    }
+    for method in methods.iter().filter(|method| method.words_only()) {
+        let name = method.name.unraw();
+        for (prefix, what, made) in [("start_", "starts", true), ("post_", "posts", !method.has_result)] {
+            if let Some(other) = functions.get(&format!("{prefix}{name}")).filter(|_| made) {
+                let message = format!(
+                    "the function that {what} `{name}` is called `{prefix}{name}`: give this method another name"
+                );
+                return Err(Error::new_spanned(other, message));
+            }
+        }
+    }
+    Ok(())
+}
+
 fn check_trait(item: &ItemTrait) -> Result<()> {
-    if !item.generics.params.is_empty() {
+    if !item.generics.params.is_empty() || item.generics.where_clause.is_some() {
         return Err(Error::new_spanned(&item.generics, "a service cannot be generic: its types are fixed"));
+    }
+    if let Some(token) = &item.unsafety {
+        let message =
+            "leave `unsafe` away here: a method can be an `unsafe fn`, which is unsafe to call in a kernel";
+        return Err(Error::new_spanned(token, message));
     }
     if !item.supertraits.is_empty() {
         return Err(Error::new_spanned(&item.supertraits, "a service has no supertraits"));
@@ -118,11 +158,14 @@ impl Method {
             let message = "leave `async` away: `serve_async` takes async handlers";
             return Err(Error::new_spanned(token, message));
         }
+        if let Some(token) = &sig.constness {
+            return Err(Error::new_spanned(token, "a call is no constant: leave `const` away"));
+        }
         if RESERVED.iter().any(|reserved| sig.ident == reserved) {
             return Err(Error::new_spanned(&sig.ident, "the generated struct has a function of this name"));
         }
         let mut parameters = Vec::new();
-        let mut output = None;
+        let (mut caller, mut output) = (None, None);
         for input in &sig.inputs {
             if let Some(_after) = &output {
                 return Err(Error::new_spanned(
@@ -138,6 +181,13 @@ impl Method {
                 return Err(Error::new_spanned(&typed.pat, "name the parameter"));
             };
             let name = pattern.ident.clone();
+            if is_caller(&typed.ty) {
+                if caller.is_some() || !parameters.is_empty() {
+                    return Err(Error::new_spanned(input, "`&Caller` is the first parameter, and only one"));
+                }
+                caller = Some(name);
+                continue;
+            }
             match parameter_kind(&typed.ty)? {
                 Some(kind) => parameters.push(Parameter { name, kind }),
                 None => output = Some(name),
@@ -162,7 +212,8 @@ impl Method {
             },
         };
         let docs = attrs.iter().filter(|attribute| attribute.path().is_ident("doc")).cloned().collect();
-        Ok(Self { docs, name: sig.ident.clone(), parameters, output, result, has_result })
+        let is_unsafe = matches!(sig.safety, Safety::Unsafe(_));
+        Ok(Self { docs, name: sig.ident.clone(), caller, parameters, output, result, has_result, is_unsafe })
     }
 
     /// Whether the method's values travel as words alone.
@@ -171,11 +222,23 @@ impl Method {
         values && self.output.is_none()
     }
 
+    /// Functions with the names of the parameters and of these variables; see [`shadows`].
+    fn shadows(methods: &[Self], variables: &[&Ident]) -> TokenStream {
+        let parameters = methods.iter().flat_map(|method| {
+            let inputs = method.parameters.iter().map(|parameter| &parameter.name);
+            method.caller.iter().chain(inputs).chain(&method.output)
+        });
+        // The parameter of `within_us`.
+        let timeout = format_ident!("timeout_us");
+        shadows(parameters.chain([&timeout]).chain(variables.iter().copied()))
+    }
+
     /// The tuple type of the argument words: values, and for slices their lengths.
-    fn arguments(&self) -> TokenStream {
+    fn arguments(&self, names: &Names) -> TokenStream {
+        let k = &names.private;
         let types = self.parameters.iter().map(|parameter| match &parameter.kind {
             ParameterKind::Value(ty) => quote!(#ty),
-            ParameterKind::Str | ParameterKind::Bytes => quote!(u32),
+            ParameterKind::Str | ParameterKind::Bytes => quote!(#k::u32),
         });
         quote!((#(#types,)*))
     }
@@ -184,29 +247,36 @@ impl Method {
         self.parameters.iter().map(|parameter| &parameter.name).collect()
     }
 
-    fn table_entry(&self, service: &str, index: usize) -> TokenStream {
-        let full_name = format!("{service}::{}", self.name);
+    fn table_entry(&self, names: &Names, base: &Ident, service: &str, index: usize) -> TokenStream {
+        let k = &names.private;
+        let full_name = format!("{service}::{}", self.name.unraw());
         let result = &self.result;
         let (index, output) = (index as u16, self.output.iter());
         let parameters = self.parameters.iter().map(|parameter| match &parameter.kind {
-            ParameterKind::Value(ty) => quote_spanned!(ty.span()=> <#ty as __hostcall::Wire>::SCHEMA),
-            ParameterKind::Str => quote!(__hostcall::schema::of("&str")),
-            ParameterKind::Bytes => quote!(__hostcall::schema::of("&[u8]")),
+            ParameterKind::Value(ty) => quote_spanned!(ty.span()=> <#ty as #k::Wire>::SCHEMA),
+            ParameterKind::Str => quote!(#k::schema::of("&str")),
+            ParameterKind::Bytes => quote!(#k::schema::of("&[u8]")),
         });
-        let output = output.map(|_| quote!(let hash = __hostcall::schema::add(hash, b"&mut [u8]");));
+        let output = output.map(|_| quote!(#k::schema::of("&mut [u8]")));
         quote! {
-            __hostcall::Method {
+            #k::Method {
                 name: #full_name,
-                number: BASE + #index,
-                schema: {
-                    let hash = __hostcall::schema::of(#full_name);
-                    #(let hash = __hostcall::schema::add_hash(hash, #parameters);)*
-                    #(#output)*
-                    __hostcall::schema::add_hash(hash, <#result as __hostcall::Wire>::SCHEMA)
-                },
+                number: #base + #index,
+                schema: #k::method_schema(
+                    #full_name,
+                    &[#(#parameters,)* #(#output,)*],
+                    <#result as #k::Wire>::SCHEMA,
+                ),
             }
         }
     }
+}
+
+/// Whether a parameter is the handler's `&Caller`. The type needs no import here: the expansion names it.
+fn is_caller(ty: &Type) -> bool {
+    let Type::Reference(reference) = ty else { return false };
+    let Type::Path(path) = &*reference.elem else { return false };
+    reference.mutability.is_none() && path.path.segments.last().is_some_and(|last| last.ident == "Caller")
 }
 
 /// `None` for the output.
@@ -228,38 +298,33 @@ fn parameter_kind(ty: &Type) -> Result<Option<ParameterKind>> {
 }
 
 /// The functions that a kernel calls.
-fn device_side(item: &ItemTrait, methods: &[Method]) -> TokenStream {
+fn device_side(names: &Names, item: &ItemTrait, methods: &[Method]) -> TokenStream {
+    let k = &names.private;
     let (visibility, name) = (&item.vis, &item.ident);
-    let within = format_ident!("{name}Within");
+    let within = format_ident!("{}Within", name);
     let within_docs = format!("The methods of [`{name}`] with a deadline.");
     let mut plain = Vec::new();
     let mut deadline = Vec::new();
     for (index, method) in methods.iter().enumerate() {
         let Method { docs, name: method_name, result, .. } = method;
-        let names = method.names();
+        let is_unsafe = method.is_unsafe.then(|| quote!(unsafe));
+        let inputs: Vec<_> = method.names().into_iter().chain(&method.output).collect();
         let types = method.parameters.iter().map(|parameter| match &parameter.kind {
             ParameterKind::Value(ty) => quote!(#ty),
-            ParameterKind::Str => quote!(&str),
-            ParameterKind::Bytes => quote!(&[u8]),
+            ParameterKind::Str => quote!(&#k::str),
+            ParameterKind::Bytes => quote!(&[#k::u8]),
         });
-        let mut parameters = quote!(#(#names: #types),*);
-        let mut forwarded = quote!(#(#names),*);
-        let returns = match &method.output {
-            Some(output) => {
-                let comma = (!names.is_empty()).then(|| quote!(,));
-                parameters = quote!(#parameters #comma #output: &mut [u8]);
-                forwarded = quote!(#forwarded #comma #output);
-                quote!((#result, usize))
-            }
-            None => result.clone(),
-        };
+        let types = types.chain(method.output.iter().map(|_| quote!(&mut [#k::u8])));
+        let parameters = quote!(#(#inputs: #types),*);
+        let returns = if method.output.is_some() { quote!((#result, #k::usize)) } else { quote!(#result) };
         let lengths = method.parameters.iter().map(|Parameter { name, kind }| match kind {
             ParameterKind::Value(_) => quote!(#name),
-            ParameterKind::Str | ParameterKind::Bytes => quote!(__hostcall::slice_len(#name.len())?),
+            ParameterKind::Str | ParameterKind::Bytes => quote!(#k::slice_len(#name.len())?),
         });
         let arguments = quote!((#(#lengths,)*));
+        let described = quote!(&#name::METHODS[#index]);
         let call = if method.words_only() {
-            quote!(__hostcall::call(&#name::METHODS[#index], self.0, &#arguments))
+            quote!(#k::call(#described, self.0, &#arguments))
         } else {
             let slices = method.parameters.iter().filter_map(|Parameter { name, kind }| match kind {
                 ParameterKind::Value(_) => None,
@@ -268,65 +333,80 @@ fn device_side(item: &ItemTrait, methods: &[Method]) -> TokenStream {
             });
             let (output, take_result) = match &method.output {
                 Some(output) => (quote!(#output), quote!()),
-                None => (quote!(&mut []), quote!(.map(|(result, _)| result))),
+                None => (quote!(&mut []), quote!(.map(#k::without_bytes))),
             };
-            let call = quote!(__hostcall::call_with_bytes);
-            let method = quote!(&#name::METHODS[#index]);
-            quote!(#call(#method, self.0, &#arguments, &[#(#slices),*], #output)#take_result)
+            quote!(#k::call_with_bytes(#described, self.0, &#arguments, &[#(#slices),*], #output)#take_result)
         };
         deadline.push(quote! {
             #(#docs)*
             #[inline]
-            pub fn #method_name(self, #parameters) -> Result<#returns, __hostcall::CallError> {
+            pub #is_unsafe fn #method_name(self, #parameters) -> #k::Result<#returns, #k::CallError> {
                 #call
             }
         });
+        let forward = quote!(#within::#method_name(#within(#k::CallOptions::DEFAULT), #(#inputs),*));
+        // SAFETY: the caller's promise to this function is the one to the other.
+        let forward = if method.is_unsafe { quote!(unsafe { #forward }) } else { forward };
         plain.push(quote! {
             #(#docs)*
             #[inline]
-            pub fn #method_name(#parameters) -> Result<#returns, __hostcall::CallError> {
-                #within(__hostcall::CallOptions::DEFAULT).#method_name(#forwarded)
+            pub #is_unsafe fn #method_name(#parameters) -> #k::Result<#returns, #k::CallError> {
+                #forward
             }
         });
         if !method.words_only() {
             continue;
         }
-        let start = format_ident!("start_{method_name}");
-        let start_docs = format!("Starts [`{name}::{method_name}`], to be waited for later.");
+        let safety = method.is_unsafe.then(|| {
+            let text = format!("\n\n# Safety\nAs for [`{name}::{}`].", method_name.unraw());
+            quote!(#[doc = #text])
+        });
+        let start = format_ident!("start_{}", method_name);
+        let start_docs = format!("Starts [`{name}::{}`], to be waited for later.", method_name.unraw());
         plain.push(quote! {
             #[doc = #start_docs]
+            #safety
             #[inline]
-            pub fn #start(#parameters) -> __hostcall::Pending<#result> {
-                __hostcall::start(&#name::METHODS[#index], __hostcall::CallOptions::DEFAULT, &#arguments)
+            pub #is_unsafe fn #start(#parameters) -> #k::Pending<#result> {
+                #k::start(#described, #k::CallOptions::DEFAULT, &#arguments)
             }
         });
         if method.has_result {
             continue;
         }
-        let post = format_ident!("post_{method_name}");
-        let post_docs =
-            format!("Posts [`{name}::{method_name}`]: returns at once, and nobody learns how it ended.");
+        let post = format_ident!("post_{}", method_name);
+        let post_docs = format!(
+            "Posts [`{name}::{}`]: returns at once, and nobody learns how it ended.",
+            method_name.unraw()
+        );
         plain.push(quote! {
             #[doc = #post_docs]
+            #safety
             #[inline]
-            pub fn #post(#parameters) -> Result<(), __hostcall::CallError> {
-                __hostcall::post(&#name::METHODS[#index], &#arguments)
+            pub #is_unsafe fn #post(#parameters) -> #k::Result<(), #k::CallError> {
+                #k::post(#described, &#arguments)
             }
         });
     }
+    let shadows = Method::shadows(methods, &[]);
     quote! {
         #[doc = #within_docs]
-        #[derive(Clone, Copy, Debug)]
-        #visibility struct #within(::hostcall_device::__private::CallOptions);
+        #[derive(#k::Clone, #k::Copy, #k::Debug)]
+        #visibility struct #within(#k::CallOptions);
 
         const _: () = {
-            use ::hostcall_device::__private as __hostcall;
-            #[allow(clippy::too_many_arguments, reason = "as many as the service's methods have")]
+            #shadows
+            #[allow(
+                unsafe_code,
+                clippy::too_many_arguments,
+                clippy::undocumented_unsafe_blocks,
+                reason = "as many as the service's methods have; unsafe functions forward to each other"
+            )]
             impl #name {
-                /// The methods with a deadline: `timeout_us` after the host sees the call it ends with
+                /// Returns the methods with a deadline: `timeout_us` after the host sees the call it ends with
                 /// `CallError::TimedOut`. 0 is no deadline.
-                pub const fn within_us(timeout_us: u32) -> #within {
-                    #within(__hostcall::CallOptions { timeout_us })
+                pub const fn within_us(timeout_us: #k::u32) -> #within {
+                    #within(#k::within_us(timeout_us))
                 }
                 #(#plain)*
             }

@@ -1,115 +1,114 @@
 //! `#[derive(Wire)]`.
 
+use crate::names::Names;
 use proc_macro2::TokenStream;
-use quote::{format_ident, quote};
+use quote::quote;
+use syn::ext::IdentExt;
 use syn::{Data, DeriveInput, Error, Fields, Ident, Result, Type};
 
 /// The fields of a struct or variant: how they are bound in a pattern and the types in order.
 struct Bound<'a> {
+    names: &'a Names,
+    words: &'a Ident,
     pattern: TokenStream,
-    names: Vec<Ident>,
+    bound: Vec<Ident>,
     types: Vec<&'a Type>,
 }
 
 impl<'a> Bound<'a> {
-    fn new(fields: &'a Fields) -> Self {
-        let names: Vec<Ident> = (0..fields.len()).map(|i| format_ident!("field_{i}")).collect();
+    fn new(names: &'a Names, words: &'a Ident, fields: &'a Fields) -> Self {
+        let bound: Vec<Ident> = (0..fields.len()).map(|i| names.fresh(&format!("field_{i}"))).collect();
         let pattern = match fields {
             Fields::Unit => quote!(),
-            Fields::Unnamed(_) => quote!((#(#names),*)),
+            Fields::Unnamed(_) => quote!((#(#bound),*)),
             Fields::Named(named) => {
                 let idents = named.named.iter().map(|field| &field.ident);
-                quote!({ #(#idents: #names),* })
+                quote!({ #(#idents: #bound),* })
             }
         };
-        Self { pattern, names, types: fields.iter().map(|field| &field.ty).collect() }
+        let types = fields.iter().map(|field| &field.ty).collect();
+        Self { names, words, pattern, bound, types }
     }
 
-    fn words(&self) -> TokenStream {
-        let types = &self.types;
-        quote!((0 #(+ <#types as __hostcall::Wire>::WORDS)*))
+    /// How many words the fields have.
+    fn count(&self) -> TokenStream {
+        let (k, types) = (&self.names.private, &self.types);
+        quote!((0 #(+ <#types as #k::Wire>::WORDS)*))
     }
 
-    /// Statements that write the bound fields from `words[start..]`.
+    /// Statements that write the bound fields to the words from `start` on.
     fn write(&self, start: usize) -> TokenStream {
-        let Self { names, types, .. } = self;
+        let Self { names, words, bound, types, .. } = self;
+        let (k, at) = (&names.private, names.fresh("at"));
         quote! {
-            let at = #start;
+            let #at: #k::usize = #start;
             #(
-                __hostcall::Wire::to_words(#names, &mut words[at..at + <#types as __hostcall::Wire>::WORDS]);
-                let at = at + <#types as __hostcall::Wire>::WORDS;
+                #k::Wire::to_words(#bound, &mut #words[#at..#at + <#types as #k::Wire>::WORDS]);
+                let #at = #at + <#types as #k::Wire>::WORDS;
             )*
-            let _ = at;
+            let _ = #at;
         }
     }
 
-    /// Statements that read and bind the fields from `words[start..]`.
+    /// Statements that read and bind the fields from the words from `start` on.
     fn read(&self, start: usize) -> TokenStream {
-        let Self { names, types, .. } = self;
+        let Self { names, words, bound, types, .. } = self;
+        let (k, at) = (&names.private, names.fresh("at"));
         quote! {
-            let at = #start;
+            let #at: #k::usize = #start;
             #(
-                let #names = <#types as __hostcall::Wire>::from_words(&words[at..])?;
-                let at = at + <#types as __hostcall::Wire>::WORDS;
+                let #bound = <#types as #k::Wire>::from_words(&#words[#at..])?;
+                let #at = #at + <#types as #k::Wire>::WORDS;
             )*
-            let _ = at;
+            let _ = #at;
         }
     }
 
-    fn schema(&self) -> TokenStream {
-        let types = &self.types;
-        quote!(#(let hash = __hostcall::schema::add_hash(hash, <#types as __hostcall::Wire>::SCHEMA);)*)
+    fn schemas(&self) -> TokenStream {
+        let (k, types) = (&self.names.private, &self.types);
+        quote!(&[#(<#types as #k::Wire>::SCHEMA),*])
     }
 }
 
 pub fn derive(input: DeriveInput) -> Result<TokenStream> {
+    let names = Names::new(&quote!(#input), Names::of_attributes(&input.attrs)?)?;
+    let k = &names.private;
     let name = &input.ident;
-    let text = name.to_string();
-    let (words, schema, to_words, from_words) = match &input.data {
+    let text = name.unraw().to_string();
+    let words = &names.fresh("words");
+    let (count, schema, to_words, from_words) = match &input.data {
         Data::Struct(data) => {
-            let fields = Bound::new(&data.fields);
+            let fields = Bound::new(&names, words, &data.fields);
             let (pattern, write, read) = (&fields.pattern, fields.write(0), fields.read(0));
+            let schemas = fields.schemas();
             (
-                fields.words(),
-                fields.schema(),
+                fields.count(),
+                quote!(#k::struct_schema(#text, #schemas)),
                 quote!(let Self #pattern = self; #write),
-                quote!(#read Some(Self #pattern)),
+                quote!(#read #k::Some(Self #pattern)),
             )
         }
         Data::Enum(data) if data.variants.is_empty() => {
             return Err(Error::new_spanned(name, "an enum without variants has no value to send"));
         }
         Data::Enum(data) => {
-            let (mut schema, mut write, mut read, mut sizes) = (vec![], vec![], vec![], vec![]);
+            let (mut schemas, mut write, mut read, mut counts) = (vec![], vec![], vec![], vec![]);
             for (tag, variant) in data.variants.iter().enumerate() {
                 let (tag, ident) = (tag as u64, &variant.ident);
-                let variant_text = ident.to_string();
-                let fields = Bound::new(&variant.fields);
+                let variant_text = ident.unraw().to_string();
+                let fields = Bound::new(&names, words, &variant.fields);
                 let (pattern, writes, reads) = (&fields.pattern, fields.write(1), fields.read(1));
-                let types = fields.schema();
-                schema
-                    .push(quote!(let hash = __hostcall::schema::add(hash, #variant_text.as_bytes()); #types));
-                write.push(quote!(Self::#ident #pattern => { words[0] = #tag; #writes }));
-                read.push(quote!(#tag => { #reads Some(Self::#ident #pattern) }));
-                sizes.push(fields.words());
+                let types = fields.schemas();
+                schemas.push(quote!((#variant_text, #types)));
+                write.push(quote!(Self::#ident #pattern => { #words[0] = #tag; #writes }));
+                read.push(quote!(#tag => { #reads #k::Some(Self::#ident #pattern) }));
+                counts.push(fields.count());
             }
-            let words = quote!({
-                let sizes = [#(#sizes),*];
-                let mut most = 0;
-                let mut i = 0;
-                while i < sizes.len() {
-                    if sizes[i] > most {
-                        most = sizes[i];
-                    }
-                    i += 1;
-                }
-                1 + most
-            });
             (
-                words,
-                quote!(#(#schema)*),
-                quote!(words[..<Self as __hostcall::Wire>::WORDS].fill(0); match self { #(#write)* }),
-                quote!(match words[0] { #(#read)* _ => None }),
+                quote!(1 + #k::largest(&[#(#counts),*])),
+                quote!(#k::enum_schema(#text, &[#(#schemas),*])),
+                quote!(#words[..<Self as #k::Wire>::WORDS].fill(0); match self { #(#write)* }),
+                quote!(match #words[0] { #(#read)* _ => #k::None }),
             )
         }
         Data::Union(_) => {
@@ -118,31 +117,24 @@ pub fn derive(input: DeriveInput) -> Result<TokenStream> {
     };
     let mut generics = input.generics.clone();
     for parameter in generics.type_params_mut() {
-        parameter.bounds.push(syn::parse_quote!(__hostcall::Wire));
+        parameter.bounds.push(syn::parse_quote!(#k::Wire));
     }
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
     Ok(quote! {
-        const _: () = {
-            use ::hostcall_device::__private as __hostcall;
-            #[automatically_derived]
-            impl #impl_generics __hostcall::Wire for #name #type_generics #where_clause {
-                const WORDS: usize = #words;
-                const SCHEMA: u64 = {
-                    let hash = __hostcall::schema::of(#text);
-                    #schema
-                    hash
-                };
-                #[inline]
-                fn to_words(&self, words: &mut [u64]) {
-                    let _ = &words;
-                    #to_words
-                }
-                #[inline]
-                fn from_words(words: &[u64]) -> Option<Self> {
-                    let _ = &words;
-                    #from_words
-                }
+        #[automatically_derived]
+        impl #impl_generics #k::Wire for #name #type_generics #where_clause {
+            const WORDS: #k::usize = #count;
+            const SCHEMA: #k::u64 = #schema;
+            #[inline]
+            fn to_words(&self, #words: &mut [#k::u64]) {
+                let _ = &#words;
+                #to_words
             }
-        };
+            #[inline]
+            fn from_words(#words: &[#k::u64]) -> #k::Option<Self> {
+                let _ = &#words;
+                #from_words
+            }
+        }
     })
 }

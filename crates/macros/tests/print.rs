@@ -34,7 +34,7 @@ mod call {
 mod target {
     pub struct Here;
 
-    pub struct Params {
+    pub struct Channel {
         pub epoch: u32,
     }
 
@@ -43,8 +43,8 @@ mod target {
     }
 
     impl Here {
-        pub fn params(&self) -> Params {
-            Params { epoch: crate::EPOCH.get() }
+        pub fn channel(&self) -> Channel {
+            Channel { epoch: crate::EPOCH.get() }
         }
     }
 }
@@ -78,7 +78,6 @@ impl system::SystemHandler for Handler {
         _: u32,
         _: u32,
         _: u32,
-        _: u64,
         _: &str,
         _: &str,
     ) -> Result<(), CallError> {

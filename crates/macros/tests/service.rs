@@ -5,14 +5,14 @@
 extern crate self as hostcall_device;
 
 use double::{Buffer, SERVICE, TIMEOUT_US};
-use hostcall_abi::batch::{Calls, Lines, Planes, Posts, Replies};
-use hostcall_abi::service::{
-    AsyncService, Caller, Output, OwnedReply, OwnedRequest, Reply, Request, Service,
-};
 use hostcall_abi::wire::Wire as _;
 use hostcall_abi::word::{Doorbell, Kind, Line, MAX_PAIRS, PostHead, Rung, pairs_for};
 use hostcall_abi::{CallError, MAX_LANES, MAX_WORDS, Status};
 use hostcall_macros::{Wire, service};
+use hostcall_service::{
+    AsyncService, Caller, Calls, Lines, Output, OwnedReply, OwnedRequest, Planes, Posts, Replies, Reply,
+    Request, Service,
+};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;

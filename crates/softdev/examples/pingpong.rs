@@ -2,7 +2,6 @@
 
 use hostcall_abi::cpu::{CpuLane, ENTRY_DONE};
 use hostcall_abi::launch::LaunchParams;
-use hostcall_abi::layout::Layout;
 use hostcall_softdev::{Config, Executor, Launch};
 use std::ffi::c_void;
 use std::hint::spin_loop;
@@ -79,25 +78,7 @@ fn plain() -> f64 {
 /// Nanoseconds of a round trip between a lane and a thread.
 fn lane(executor: &Executor) -> f64 {
     let table = Arc::new(Table::default());
-    let layout = Layout { slots: 0, lanes: 0, ring_entries: 0, bulk_bytes: 0 };
-    let params = LaunchParams {
-        abi_version: hostcall_abi::ABI_VERSION,
-        epoch: 1,
-        launch: 1,
-        region: 0,
-        states: 0,
-        pool_bitmap: 0,
-        sizes: layout.into(),
-        slot_base: 0,
-        slot_count: 1,
-        pool_base: 0,
-        pool_count: 0,
-        workgroups: [1; 3],
-        workgroup_size: [1; 3],
-        workgroup_memory_bytes: 0,
-        reserved: 0,
-        workgroup_memory: 0,
-    };
+    let params = LaunchParams { workgroups: [1; 3], workgroup_size: [1; 3], ..LaunchParams::default() };
     let launch = Launch {
         entry: kernel,
         arguments: (Arc::as_ptr(&table) as usize).to_ne_bytes().to_vec(),

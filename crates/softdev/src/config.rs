@@ -12,9 +12,10 @@ pub struct Config {
     pub spare_threads: usize,
     /// Lanes of a full wave: 32 or 64.
     pub wave_size: u32,
-    /// Waves resident at once, over all launches.
+    /// Waves resident at once, over all launches: the channel has a home slot for each.
     pub resident_waves: u32,
-    /// Lanes resident at once, over all launches. Each has a stack with a guard page, which takes two memory
+    /// Lanes resident at once, over all launches. One launch gets at most seven eighths of lanes and waves, but for its first
+    /// workgroup. Each lane has a stack with a guard below, which takes two memory
     /// mappings, and Linux gives a process 65,530 of them unless `vm.max_map_count` says otherwise.
     pub resident_lanes: u32,
     /// Bytes of a lane's stack.

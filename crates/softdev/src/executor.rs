@@ -1,13 +1,17 @@
 use crate::config::Config;
-use crate::launch::{Grid, Launch, LaunchError, LaunchHandle, Run, Tally};
+use crate::image::Images;
+use crate::launch::{Grid, Launch, LaunchError, LaunchHandle, Run, Tally, quietly};
 use crate::seat::Seat;
-use crate::thread::{Worker, hire};
+use crate::thread::{Worker, hire, join};
 use crate::{trap, watch};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{io, thread};
+
+/// One part in so many of the resident lanes and waves is left to launches that have none.
+const SPARED: u32 = 8;
 
 /// Threads that run the lanes of launches. Dropping it cancels what still runs and waits for the threads.
 pub struct Executor {
@@ -27,7 +31,7 @@ impl Executor {
         let queue = Queue {
             active: Vec::new(),
             launches: 0,
-            resident_waves: 0,
+            free_slots: (0..config.resident_waves).rev().collect(),
             resident_lanes: vec![0; threads],
             turn: 0,
             shutdown: false,
@@ -37,6 +41,8 @@ impl Executor {
             unseated: 0,
             hired: 0,
             threads: Vec::new(),
+            spoiled: Vec::new(),
+            stopped: Vec::new(),
         };
         let shared = Arc::new(Shared {
             config,
@@ -45,6 +51,7 @@ impl Executor {
             sleepers: AtomicU32::new(0),
             unstarted: AtomicU64::new(0),
             queue: Mutex::new(queue),
+            images: Images::default(),
             wake: Condvar::new(),
             vacancy: Condvar::new(),
         });
@@ -64,8 +71,8 @@ impl Executor {
         Ok(executor)
     }
 
-    /// Starts a grid at once, beside whatever else runs. Its workgroups become resident, in order, as slots
-    /// and the limits of the configuration allow.
+    /// Starts a grid at once, beside whatever else runs. Its workgroups become resident, in order, as the
+    /// limits of the configuration allow.
     ///
     /// # Errors
     /// [`LaunchError::BadGrid`].
@@ -77,14 +84,9 @@ impl Executor {
         let grid = Grid::new(&launch.params, &self.shared.config).map_err(LaunchError::BadGrid)?;
         let mut queue = self.shared.queue();
         queue.launches += 1;
-        let run = Arc::new(Run::new(queue.launches, launch, grid));
-        queue.active.push(Active {
-            run: Arc::clone(&run),
-            next: 0,
-            fresh_slots: run.params.slot_base..run.params.slot_base + run.params.slot_count,
-            free_slots: Vec::new(),
-            resident: 0,
-        });
+        let image = self.shared.images.around(launch.entry as usize);
+        let run = Arc::new(Run::new(queue.launches, launch, grid, image));
+        queue.active.push(Active { run: Arc::clone(&run), next: 0, resident: 0 });
         self.shared.unstarted.fetch_add(1, Ordering::Relaxed);
         drop(queue);
         self.shared.announce();
@@ -140,9 +142,10 @@ impl Drop for Executor {
         }
         while let Some(thread) = queue.threads.pop() {
             drop(queue);
-            let _ = thread.join();
+            join(thread);
             queue = self.shared.queue();
         }
+        queue.spoiled.drain(..).for_each(join);
         // Left when not every thread could be started.
         queue.vacancies.clear();
     }
@@ -160,6 +163,7 @@ pub(crate) struct Shared {
     /// Launches with workgroups that are not resident yet.
     pub unstarted: AtomicU64,
     queue: Mutex<Queue>,
+    images: Images,
     wake: Condvar,
     /// Notified when there is a seat for a thread that has none, or such threads shall end.
     pub vacancy: Condvar,
@@ -168,7 +172,9 @@ pub(crate) struct Shared {
 pub(crate) struct Queue {
     active: Vec<Active>,
     launches: u64,
-    resident_waves: u32,
+    /// The slots that resident waves may claim, but for those that resident waves have and those of waves that did not come to
+    /// their ends.
+    free_slots: Vec<u32>,
     /// Of each seat.
     resident_lanes: Vec<u32>,
     /// Where the next look for a workgroup begins, so that every launch gets its turn.
@@ -185,6 +191,10 @@ pub(crate) struct Queue {
     /// Threads started, ever.
     pub hired: usize,
     pub threads: Vec<JoinHandle<()>>,
+    /// Threads that end, or have ended, without destructors; joined when the next one is hired.
+    pub spoiled: Vec<JoinHandle<()>>,
+    /// Launches that were told to end, and when their grace is over, if ever. Those that have ended are taken out by the watch.
+    stopped: Vec<(Arc<Run>, Option<Instant>)>,
 }
 
 impl Queue {
@@ -205,9 +215,6 @@ struct Active {
     run: Arc<Run>,
     /// Number of the next workgroup to become resident.
     next: u64,
-    /// Slots never given out, and those that came back.
-    fresh_slots: std::ops::Range<u32>,
-    free_slots: Vec<u32>,
     /// Resident workgroups.
     resident: u32,
 }
@@ -265,22 +272,23 @@ impl Shared {
             return None;
         }
         let lanes_left = self.config.resident_lanes - queue.resident_lanes.iter().sum::<u32>();
-        let waves_left = self.config.resident_waves - queue.resident_waves;
+        // A launch that runs leaves some room, so that others can begin beside it: it may wait for them.
+        let config = &self.config;
+        let (lanes_spared, waves_spared) = (config.resident_lanes / SPARED, config.resident_waves / SPARED);
         for offset in 0..queue.active.len() {
             let index = (queue.turn + offset) % queue.active.len();
             let active = &mut queue.active[index];
             let Grid { count, lanes, waves, .. } = active.run.grid;
-            let slots_left = active.free_slots.len() + active.fresh_slots.len();
+            let waves_left = queue.free_slots.len();
+            let (spared_lanes, spared_waves) =
+                if active.resident > 0 { (lanes_spared, waves_spared) } else { (0, 0) };
             if active.next == count
-                || lanes > lanes_left
-                || waves > waves_left
-                || (waves as usize) > slots_left
+                || lanes + spared_lanes > lanes_left
+                || (waves + spared_waves) as usize > waves_left
             {
                 continue;
             }
-            let slots = (0..waves)
-                .map_while(|_| active.free_slots.pop().or_else(|| active.fresh_slots.next()))
-                .collect();
+            let slots = queue.free_slots.split_off(waves_left - waves as usize);
             let admitted = Admitted { run: Arc::clone(&active.run), number: active.next, slots };
             active.next += 1;
             active.resident += 1;
@@ -288,7 +296,6 @@ impl Shared {
                 self.unstarted.fetch_sub(1, Ordering::Relaxed);
             }
             queue.resident_lanes[seat] += lanes;
-            queue.resident_waves += waves;
             queue.turn = index + 1;
             return Some(admitted);
         }
@@ -308,12 +315,11 @@ impl Shared {
 
         let mut queue = self.queue();
         queue.resident_lanes[seat] -= run.grid.lanes;
-        queue.resident_waves -= run.grid.waves;
+        queue.free_slots.extend(good_slots);
         let over =
             queue.active.iter().position(|active| Arc::ptr_eq(&active.run, run)).is_some_and(|index| {
                 let active = &mut queue.active[index];
                 active.resident -= 1;
-                active.free_slots.extend(good_slots);
                 let over = active.over();
                 if over {
                     queue.active.remove(index);
@@ -327,6 +333,12 @@ impl Shared {
         if self.unstarted.load(Ordering::Relaxed) > 0 {
             self.announce();
         }
+    }
+
+    /// Takes slots back that were lost with their waves, and that nobody uses any more.
+    pub fn restore_slots(&self, slots: &[u32]) {
+        self.queue().free_slots.extend(slots);
+        self.announce();
     }
 
     /// Starts no more workgroups of a launch.
@@ -360,26 +372,37 @@ impl Shared {
             return;
         }
         if failed {
-            (run.on_failure)();
+            quietly(|| (run.on_failure)());
         }
+        let grace_ends = Instant::now().checked_add(self.config.cancel_grace);
+        self.queue().stopped.push((Arc::clone(run), grace_ends));
         self.close(run);
         self.announce();
-        let (shared, killed) = (Arc::clone(self), Arc::clone(run));
-        let watch = move || {
-            let mut patience = shared.config.cancel_grace;
-            while killed.wait(Some(patience)).is_none() {
-                killed.kill.store(true, Ordering::Relaxed);
-                shared.announce();
-                shared.signal_threads_of(&killed);
-                patience = Duration::from_millis(10);
-            }
-        };
-        if std::thread::Builder::new().name("softdev-cancel".into()).spawn(watch).is_err() {
-            // Nobody can wait for the grace to pass.
+    }
+
+    /// Ends the lanes of launches whose grace is over. Returns whether some launch that was told to end has not.
+    pub fn end_by_force(&self) -> bool {
+        // Out of the lock: the last reference to a launch may be the last one to the executor, too.
+        let mut stopped = std::mem::take(&mut self.queue().stopped);
+        if stopped.is_empty() {
+            return false;
+        }
+        stopped.retain(|(run, _)| !run.is_done());
+        let now = Instant::now();
+        let late = stopped.iter().filter(|(_, grace_ends)| grace_ends.is_some_and(|end| now >= end));
+        let late: Vec<_> = late.map(|(run, _)| Arc::clone(run)).collect();
+        for run in &late {
             run.kill.store(true, Ordering::Relaxed);
+        }
+        if !late.is_empty() {
             self.announce();
+        }
+        for run in &late {
             self.signal_threads_of(run);
         }
+        let some = !stopped.is_empty();
+        self.queue().stopped.append(&mut stopped);
+        some
     }
 
     /// Notes what a lane of the launch met with, and ends the launch or starts no more workgroups of it.
@@ -405,7 +428,8 @@ impl Shared {
 
     /// Sleeps while no launch runs, then for `tick`; false once the executor has shut down.
     pub fn watch(&self, tick: Duration) -> bool {
-        let idle = |queue: &mut Queue| queue.active.is_empty() && !queue.is_over();
+        let idle =
+            |queue: &mut Queue| queue.active.is_empty() && queue.stopped.is_empty() && !queue.is_over();
         let queue = self.wake.wait_while(self.queue(), idle).unwrap_or_else(PoisonError::into_inner);
         let over = queue.is_over();
         drop(queue);

@@ -7,12 +7,13 @@ use crate::seat::{Line, Returned, Seat};
 use crate::wave::{Wave, bits};
 use hostcall_abi::ABI_VERSION;
 use hostcall_abi::cpu::CpuLane;
-use std::cell::Cell;
+use hostcall_abi::layout::{NO_SLOT, WaveRecordWords};
+use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Passes over a wave in one turn, as long as its lanes get on.
 const PASSES: u32 = 16;
@@ -27,6 +28,8 @@ pub(crate) struct Group {
     /// All waves' lanes, in order; never moved, as lanes are pointed to.
     lanes: Vec<Lane>,
     memory: Vec<Line>,
+    /// What each wave's lanes share; never moved, as lanes are pointed to it.
+    records: Box<[UnsafeCell<WaveRecordWords>]>,
     /// Lanes that have not ended.
     pub live: Cell<u32>,
     exited: Cell<u64>,
@@ -51,6 +54,7 @@ impl Group {
         };
         let waves = (0..).zip(&slots).map(wave).collect();
         let workgroup_memory = memory.as_mut_ptr().cast();
+        let records: Box<[_]> = slots.iter().map(|_| UnsafeCell::new(WaveRecordWords::BEGIN)).collect();
         let lane = |index: u32| CpuLane {
             abi_version: ABI_VERSION,
             lane: index % wave_size,
@@ -58,13 +62,15 @@ impl Group {
             wave: index / wave_size,
             workgroup: position,
             position: unflatten(index.into(), grid.size),
-            slot: slots[(index / wave_size) as usize],
+            proposed_slot: slots[(index / wave_size) as usize],
             wave_lanes: lanes_of(index / wave_size),
             launch: &run.params,
+            record: records[(index / wave_size) as usize].get(),
             workgroup_memory,
             cancelled: &run.cancelled,
             operations: &OPERATIONS,
             executor: ptr::null_mut(),
+            unwinding: None,
         };
         let lanes = (0..grid.lanes).map(|index| Lane::new(lane(index))).collect();
         let group = Rc::new(Group {
@@ -73,15 +79,14 @@ impl Group {
             waves,
             lanes,
             memory,
+            records,
             live: Cell::new(grid.lanes),
             exited: Cell::new(0),
             panicked: Cell::new(0),
             run,
         });
-        // SAFETY: has no preconditions.
-        let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
         for lane in &group.lanes {
-            lane.attach(&group, seat.stack()?, page_bytes);
+            lane.attach(&group, seat.stack()?);
         }
         Seat::count(&seat.live_lanes, grid.lanes.cast_signed());
         Ok(group)
@@ -151,7 +156,7 @@ impl Group {
     fn turn_wave(&self, wave: &Wave, lanes: &[Lane]) -> Option<Returned> {
         let delay = self.seat().shared.config.faults.delay_lanes;
         for _ in 0..PASSES {
-            wave.poll(lanes);
+            self.seat().wake_by(wave.poll(lanes));
             wave.settle(lanes, delay);
             let ready = wave.ready.get();
             wave.paused.set(0);
@@ -254,18 +259,23 @@ impl Group {
         if self.live.get() > 0 {
             return false;
         }
-        let slots = |abandoned: bool| {
-            let waves = self.waves.iter().filter(move |wave| wave.abandoned.get() == abandoned);
-            waves.map(|wave| wave.slot).collect()
+        // A wave some of whose lanes never began ends without giving its slot back.
+        let holds_slot = |record: &UnsafeCell<WaveRecordWords>| {
+            // SAFETY: the field of a record that lives as long as the workgroup, which lanes access atomically.
+            unsafe { AtomicU32::from_ptr(&raw mut (*record.get()).slot) }.load(Ordering::Relaxed) != NO_SLOT
         };
+        let (mut abandoned_slots, mut good_slots) = (Vec::new(), Vec::new());
+        for (wave, record) in self.waves.iter().zip(&self.records) {
+            let is_lost = wave.abandoned.get() || holds_slot(record);
+            if is_lost { &mut abandoned_slots } else { &mut good_slots }.push(wave.slot);
+        }
         let tally = Tally {
             workgroups: 1,
             lanes: self.lanes.len() as u64,
             exited: self.exited.get(),
             panicked: self.panicked.get(),
-            abandoned_slots: slots(true),
+            abandoned_slots,
         };
-        let good_slots: Vec<u32> = slots(false);
         self.seat().shared.retire(self.seat().index, &self.run, &good_slots, tally);
         true
     }

@@ -1,4 +1,5 @@
 use crate::executor::Shared;
+use crate::image::ImageCode;
 use hostcall_abi::cpu::Entry;
 use hostcall_abi::launch::LaunchParams;
 use std::any::Any;
@@ -14,14 +15,14 @@ pub struct Launch {
     pub entry: Entry,
     /// The kernel's argument block. Every lane gets the address of one copy, aligned to 16 bytes.
     pub arguments: Vec<u8>,
-    /// The grid, the slots and the channel.
+    /// The grid and the channel.
     pub params: LaunchParams,
     /// What must outlive the lanes (the kernel's library, buffers). Dropped before the launch is done.
     pub keep_alive: Box<dyn Any + Send>,
-    /// Called from an executor thread when a lane notifies the host. Must be quick and must not panic.
+    /// Called from an executor thread when a lane notifies the host. Must be quick. A panic is caught and forgotten.
     pub notify: Arc<dyn Fn() + Send + Sync>,
     /// Called once, from an executor thread, when a lane's panic or fault ends the launch, before the other lanes
-    /// have ended. Must be quick and must not panic.
+    /// have ended. Must be quick. A panic is caught and forgotten.
     pub on_failure: Arc<dyn Fn() + Send + Sync>,
     /// The kernel's name, for messages.
     pub kernel_name: String,
@@ -132,7 +133,7 @@ impl LaunchHandle {
 
     /// Whether every lane has ended.
     pub fn is_done(&self) -> bool {
-        self.run.outcome().result.is_some()
+        self.run.is_done()
     }
 
     /// Waits until the launch is done, at most `timeout` when one is given; `None` when that passed first.
@@ -142,8 +143,8 @@ impl LaunchHandle {
     }
 
     /// Asks the launch to end. Blocked lanes are let go, so that they find out; those that have not ended after
-    /// [`Config::cancel_grace`](crate::Config::cancel_grace) are ended where they are, without unwinding: what
-    /// they own leaks, and locks they hold stay locked. Does nothing to a launch that is done.
+    /// [`Config::cancel_grace`](crate::Config::cancel_grace) are ended by force, without unwinding: what they own leaks
+    /// (see the crate's documentation). Does nothing to a launch that is done.
     pub fn cancel(&self) {
         self.shared.stop(&self.run, LaunchError::Cancelled);
     }
@@ -160,10 +161,16 @@ impl LaunchHandle {
         }
     }
 
-    /// Slots whose wave did not come to its end (a fault, a forced end, an injected death), so that a call may
-    /// be in flight on them. Not given to another wave of this launch. Complete once the launch is done.
-    pub fn abandoned_slots(&self) -> Vec<u32> {
-        self.run.outcome().tally.abandoned_slots.clone()
+    /// Takes the slots whose waves did not come to their ends (a fault, a forced end, an injected death), so that they may be
+    /// claimed and calls may be in flight on them. No other wave gets them before [`LaunchHandle::restore_slots`]. Complete
+    /// once the launch is done.
+    pub fn take_abandoned_slots(&self) -> Vec<u32> {
+        std::mem::take(&mut self.run.outcome().tally.abandoned_slots)
+    }
+
+    /// Lets waves have slots again that were abandoned, once they are as if nobody had ever claimed them.
+    pub fn restore_slots(&self, slots: &[u32]) {
+        self.shared.restore_slots(slots);
     }
 }
 
@@ -185,7 +192,7 @@ pub(crate) struct Grid {
 
 impl Grid {
     pub fn new(params: &LaunchParams, config: &crate::Config) -> Result<Grid, String> {
-        let LaunchParams { workgroups, workgroup_size: size, slot_count, .. } = *params;
+        let LaunchParams { workgroups, workgroup_size: size, .. } = *params;
         let product = |sizes: [u32; 3]| sizes.iter().map(|&n| u128::from(n)).product::<u128>();
         let (count, lanes) = (product(workgroups), product(size));
         if count == 0 || lanes == 0 {
@@ -199,11 +206,6 @@ impl Grid {
         }
         let lanes = lanes as u32;
         let waves = lanes.div_ceil(config.wave_size);
-        if waves > slot_count {
-            return Err(format!(
-                "a workgroup of {waves} waves needs {waves} slots, and the launch has {slot_count}"
-            ));
-        }
         if waves > config.resident_waves || lanes > config.resident_lanes {
             return Err(format!(
                 "a workgroup of {lanes} lanes in {waves} waves is more than the device holds at once \
@@ -211,19 +213,10 @@ impl Grid {
                 config.resident_lanes, config.resident_waves
             ));
         }
-        if params.slot_base.checked_add(slot_count).is_none() {
-            return Err(format!("there are no {slot_count} slots from slot {} on", params.slot_base));
-        }
         if params.workgroup_memory_bytes > MOST_MEMORY {
             return Err(format!(
                 "a workgroup has at most {MOST_MEMORY} bytes of memory, not {}",
                 params.workgroup_memory_bytes
-            ));
-        }
-        if params.region != 0 && params.sizes.layout.lanes < config.wave_size {
-            return Err(format!(
-                "the channel is laid out for waves of {} lanes, and this device's have {}",
-                params.sizes.layout.lanes, config.wave_size
             ));
         }
         Ok(Grid { workgroups, count: count as u64, size, lanes, waves })
@@ -242,6 +235,8 @@ pub(crate) struct Run {
     pub notify: Arc<dyn Fn() + Send + Sync>,
     pub on_failure: Arc<dyn Fn() + Send + Sync>,
     pub kernel_name: String,
+    /// The shared object of the kernel.
+    pub image: Arc<ImageCode>,
     /// Lanes shall end.
     pub cancelled: AtomicBool,
     /// The grace is over: lanes are ended by force.
@@ -273,7 +268,7 @@ pub(crate) struct Tally {
 }
 
 impl Run {
-    pub fn new(id: u64, launch: Launch, grid: Grid) -> Run {
+    pub fn new(id: u64, launch: Launch, grid: Grid, image: Arc<ImageCode>) -> Run {
         let mut arguments = vec![0u128; launch.arguments.len().div_ceil(16).max(1)];
         for (unit, bytes) in arguments.iter_mut().zip(launch.arguments.chunks(16)) {
             let mut padded = [0; 16];
@@ -289,6 +284,7 @@ impl Run {
             notify: launch.notify,
             on_failure: launch.on_failure,
             kernel_name: launch.kernel_name,
+            image,
             cancelled: false.into(),
             kill: false.into(),
             started: Instant::now(),
@@ -306,6 +302,10 @@ impl Run {
     /// The outcome so far. A panic of a callback or destructor leaves it whole, so poison says nothing.
     pub fn outcome(&self) -> MutexGuard<'_, Outcome> {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.outcome().result.is_some()
     }
 
     pub fn cancelled(&self) -> bool {
@@ -333,8 +333,7 @@ impl Run {
     /// Every lane has ended and no more will start.
     pub fn finish(&self) {
         let keep_alive = self.outcome().keep_alive.take();
-        // Whatever the caller's destructor or callbacks do, the executor's thread goes on.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(keep_alive)));
+        quietly(|| drop(keep_alive));
         let mut outcome = self.outcome();
         let Tally { workgroups, lanes, exited, panicked, .. } = outcome.tally;
         let result = match outcome.error.take() {
@@ -352,7 +351,15 @@ impl Run {
         drop(outcome);
         self.done.notify_all();
         for callback in callbacks {
-            let _ = catch_unwind(AssertUnwindSafe(|| callback(&result)));
+            quietly(|| callback(&result));
         }
+    }
+}
+
+/// Runs what is not the executor's own, so that a thread of the executor goes on even if it panics. The panic's payload
+/// is forgotten, since its destructor may panic too.
+pub(crate) fn quietly(body: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(body)) {
+        std::mem::forget(payload);
     }
 }

@@ -1,5 +1,6 @@
 //! The software device: runs kernels compiled for the CPU as a GPU would. A launch is a grid of workgroups; a
-//! workgroup's lanes run in waves of 32 or 64; every resident wave has one of the launch's slots.
+//! workgroup's lanes run in waves of 32 or 64; every resident wave has the number of a call slot to itself, which it claims when
+//! it needs one.
 //!
 //! A kernel is an [`Entry`](hostcall_abi::cpu::Entry), called once a lane, and asks for what hardware would do
 //! through [`CpuOperations`](hostcall_abi::cpu::CpuOperations). Each lane is a coroutine on a stack of its own,
@@ -17,6 +18,8 @@
 //! | `group` | a resident workgroup: turns of its waves, the barrier, ended lanes |
 //! | `wave` | a wave: who is ready or blocked, converging and exchanging |
 //! | `lane` | a lane: its coroutine and what it waits for |
+//! | `stack` | a lane's stack, with its guard page and its reserve |
+//! | `image` | the code of the kernel's shared object |
 //! | `operations` | what kernels call |
 //! | `trap` | signals: faults and forced ends |
 //!
@@ -38,18 +41,39 @@
 //! launch.
 //!
 //! # Ends that are forced
-//! A lane that faults, overflows its stack, or outlives the grace of a cancelled launch is ended where it is,
-//! without unwinding: what it owns leaks, and locks that it holds (an allocator's, say) stay locked. A fault in
-//! code that runs on no lane's stack goes to the handler that the process had before.
+//! A lane that faults, overflows its stack, or outlives the grace of a cancelled launch is ended where it is, without
+//! unwinding: what it owns leaks, and locks that the kernel's own code took stay locked. A fault in code that runs on no
+//! lane's stack goes to the handler that the process had before.
+//!
+//! A lane is not ended where it may hold a lock of the process:
+//! - In code of another shared object than the kernel's (libc's allocator, the unwinder) it goes on until it comes back
+//!   to the kernel, on x86-64 by single steps, elsewhere until a timer finds it there. A lane that overflows its stack in
+//!   such code gets a reserve of 256 KiB for this. A system call that waits is interrupted wherever it was made.
+//! - In a panic it goes on until the panic is caught, or has run destructors for 100 ms.
+//! - In an operation of the executor it goes on to the operation's end.
+//!
+//! An allocator, or a libc, that is linked into the kernel's own shared object or program cannot be told from the kernel;
+//! neither can locks of the standard library (of its standard output, for example). A fault, unlike the other two, ends
+//! the lane wherever it happens, since its instruction cannot be gone on from.
+//!
+//! A thread on which a lane was ended in the middle of its code is not used again and ends without destructors of
+//! thread-local variables, since the lane may have left these in any state.
+//!
+//! # Lanes that unwind
+//! Language runtimes count panics by thread, so a lane that unwinds keeps its thread: its operations do not give way
+//! (see [`CpuOperations`](hostcall_abi::cpu::CpuOperations)), and one that waits or sleeps leaves its seat to another
+//! thread first. [`CpuLane::unwinding`](hostcall_abi::cpu::CpuLane::unwinding) tells the executor.
 
 mod config;
 mod executor;
 mod group;
 mod hold;
+mod image;
 mod lane;
 mod launch;
 mod operations;
 mod seat;
+mod stack;
 mod thread;
 mod trap;
 mod watch;

@@ -1,26 +1,44 @@
 //! What kernels call: the functions behind [`CpuOperations`]. They run on the lane's stack.
 
 use crate::lane::{Lane, Poll, Request};
+use crate::launch::quietly;
 use hostcall_abi::cpu::{CpuLane, CpuOperations};
 use std::ffi::c_void;
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 pub(crate) static OPERATIONS: CpuOperations =
-    CpuOperations { converge, exchange, barrier, wait, pause, notify, clock_ns };
+    CpuOperations { converge, exchange, barrier, wait, pause, notify, clock_ns, sleep_until, end };
 
 /// Polls on the lane's own stack when it is the only lane of its seat (about 20 µs),
 const POLLS_ALONE: u32 = 4096;
 /// and when it is not, but no other lane of its wave can run.
 const POLLS: u32 = 16;
 
-/// Runs `operation` for the lane that `abi` is of.
+/// Pause between two polls of a lane that waits while it unwinds,
+const UNWINDING_POLL: Duration = Duration::from_micros(50);
+/// and longest time that one sleeps until it looks whether its launch was cancelled.
+const UNWINDING_SLEEP: Duration = Duration::from_millis(5);
+
+/// Runs `operation` for the lane that `abi` is of, or `unwinding` if the lane unwinds: that one touches nothing of the
+/// seat, which may be another thread's, and does not give way (UNWINDING, see [`Lane`]).
 ///
 /// # Safety
 /// As [`Lane::of`].
-unsafe fn operate<R>(abi: *mut CpuLane, operation: impl FnOnce(&Lane) -> R) -> R {
+unsafe fn operate<R>(
+    abi: *mut CpuLane,
+    operation: impl FnOnce(&Lane) -> R,
+    unwinding: impl FnOnce(&Lane) -> R,
+) -> R {
     // SAFETY: the caller's promise.
-    unsafe { Lane::of(abi) }.in_executor(operation)
+    let lane = unsafe { Lane::of(abi) };
+    if lane.unwinds() { unwinding(lane) } else { lane.in_executor(operation) }
+}
+
+/// Returns the lane's bit in its wave's masks.
+fn bit_of(lane: &Lane) -> u64 {
+    1 << lane.place().0
 }
 
 /// After an operation that did not block: gives way now and then, so that a loop of such operations lets other
@@ -50,24 +68,26 @@ unsafe extern "C" fn converge(abi: *mut CpuLane, site: u64) -> u64 {
         lane.converged.get()
     };
     // SAFETY: the kernel passes the lane that runs.
-    unsafe { operate(abi, converge) }
+    unsafe { operate(abi, converge, bit_of) }
 }
 
 unsafe extern "C" fn exchange(abi: *mut CpuLane, mask: u64, value: u64, values: *mut [u64; 64]) {
+    let alone = |lane: &Lane| {
+        let mut all = [0; 64];
+        all[lane.place().0 as usize] = value;
+        // SAFETY: the kernel gives an array to write to.
+        unsafe { values.write(all) };
+    };
     let exchange = |lane: &Lane| {
-        let (_, bit) = lane.group().wave_of(lane);
-        if mask == bit {
-            let mut all = [0; 64];
-            all[bit.trailing_zeros() as usize] = value;
-            // SAFETY: the kernel gives an array to write to.
-            unsafe { values.write(all) };
+        if mask == bit_of(lane) {
+            alone(lane);
             charge(lane);
         } else {
             block(lane, Request::Exchange { mask, value, values });
         }
     };
     // SAFETY: the kernel passes the lane that runs.
-    unsafe { operate(abi, exchange) }
+    unsafe { operate(abi, exchange, alone) }
 }
 
 unsafe extern "C" fn barrier(abi: *mut CpuLane) {
@@ -80,7 +100,7 @@ unsafe extern "C" fn barrier(abi: *mut CpuLane) {
         }
     };
     // SAFETY: the kernel passes the lane that runs.
-    unsafe { operate(abi, barrier) }
+    unsafe { operate(abi, barrier, |_| ()) }
 }
 
 unsafe extern "C" fn wait(abi: *mut CpuLane, poll: Poll, data: *mut c_void) {
@@ -109,8 +129,15 @@ unsafe extern "C" fn wait(abi: *mut CpuLane, poll: Poll, data: *mut c_void) {
         }
         block(lane, Request::Wait { poll, data });
     };
+    let unwinding = |lane: &Lane| {
+        // SAFETY: the kernel gives a function to be called with its data.
+        while !unsafe { poll(data) } {
+            lane.keep_thread();
+            std::thread::sleep(UNWINDING_POLL);
+        }
+    };
     // SAFETY: the kernel passes the lane that runs.
-    unsafe { operate(abi, wait) }
+    unsafe { operate(abi, wait, unwinding) }
 }
 
 unsafe extern "C" fn pause(abi: *mut CpuLane) {
@@ -124,30 +151,65 @@ unsafe extern "C" fn pause(abi: *mut CpuLane) {
         lane.suspend();
     };
     // SAFETY: the kernel passes the lane that runs.
-    unsafe { operate(abi, pause) }
+    unsafe { operate(abi, pause, |_| std::thread::yield_now()) }
+}
+
+/// Notifies the host, on the thread's own stack.
+fn call_host(lane: &Lane) {
+    let notify = &*lane.group().run().notify;
+    lane.on_thread_stack(|| quietly(notify));
 }
 
 unsafe extern "C" fn notify(abi: *mut CpuLane) {
     let notify = |lane: &Lane| {
         let group = lane.group();
         if !group.draws_loss(group.wave_of(lane).0) {
-            let notify = &*group.run().notify;
-            lane.on_thread_stack(notify);
+            call_host(lane);
         }
         charge(lane);
     };
+    let unwinding = |lane: &Lane| lane.shielded(call_host);
     // SAFETY: the kernel passes the lane that runs.
-    unsafe { operate(abi, notify) }
+    unsafe { operate(abi, notify, unwinding) }
+}
+
+/// Nanoseconds of the device's clock.
+pub(crate) fn now_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes the time to memory made for it; every Linux has this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 unsafe extern "C" fn clock_ns(abi: *mut CpuLane) -> u64 {
     let clock_ns = |lane: &Lane| {
         charge(lane);
-        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: writes the time to memory made for it; every Linux has this clock.
-        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        now_ns()
     };
     // SAFETY: the kernel passes the lane that runs.
-    unsafe { operate(abi, clock_ns) }
+    unsafe { operate(abi, clock_ns, |_| now_ns()) }
+}
+
+unsafe extern "C" fn sleep_until(abi: *mut CpuLane, deadline_ns: u64) {
+    let sleep = |lane: &Lane| {
+        if now_ns() >= deadline_ns || lane.group().run().cancelled() {
+            charge(lane);
+        } else {
+            block(lane, Request::Sleep { deadline_ns });
+        }
+    };
+    let unwinding = |lane: &Lane| {
+        while now_ns() < deadline_ns && !lane.group().run().cancelled() {
+            lane.keep_thread();
+            let left = Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
+            std::thread::sleep(left.min(UNWINDING_SLEEP));
+        }
+    };
+    // SAFETY: the kernel passes the lane that runs.
+    unsafe { operate(abi, sleep, unwinding) }
+}
+
+unsafe extern "C" fn end(abi: *mut CpuLane) -> ! {
+    // SAFETY: the kernel passes the lane that runs.
+    unsafe { Lane::of(abi) }.end_here()
 }

@@ -4,8 +4,9 @@ use crate::executor::Shared;
 use crate::group::Group;
 use crate::lane::{Ending, Lane};
 use crate::launch::{LaunchError, Tally};
+use crate::operations;
+use crate::stack::LaneStack;
 use crate::thread::Running;
-use corosensei::stack::DefaultStack;
 use std::cell::{Cell, RefCell};
 use std::hint::spin_loop;
 use std::io;
@@ -74,9 +75,11 @@ pub(crate) struct Seat {
     /// In this round a lane got on, or one paused.
     pub progress: Cell<bool>,
     pub paused: Cell<bool>,
+    /// The earliest deadline of lanes that sleep, as found in this round; `u64::MAX` without any.
+    wake_at_ns: Cell<u64>,
     groups: RefCell<Vec<Rc<Group>>>,
     /// What ended lanes and workgroups leave for the next.
-    stacks: RefCell<Vec<DefaultStack>>,
+    stacks: RefCell<Vec<LaneStack>>,
     pub memories: RefCell<Vec<Vec<Line>>>,
 }
 
@@ -109,6 +112,7 @@ impl Seat {
             budget: Cell::new(0),
             progress: Cell::new(false),
             paused: Cell::new(false),
+            wake_at_ns: Cell::new(u64::MAX),
             groups: RefCell::default(),
             stacks: RefCell::default(),
             memories: RefCell::default(),
@@ -127,12 +131,12 @@ impl Seat {
         self.shared.events.load(Ordering::Relaxed) != self.seen.get()
     }
 
-    pub fn stack(&self) -> io::Result<DefaultStack> {
+    pub fn stack(&self) -> io::Result<LaneStack> {
         let used = self.stacks.borrow_mut().pop();
-        used.map_or_else(|| DefaultStack::new(self.shared.config.stack_bytes), Ok)
+        used.map_or_else(|| LaneStack::new(self.shared.config.stack_bytes), Ok)
     }
 
-    pub fn keep_stack(&self, stack: DefaultStack) {
+    pub fn keep_stack(&self, stack: LaneStack) {
         // One seat's share, so that kept and used stacks together stay below the system's limit of mappings.
         let share = self.shared.config.resident_lanes as usize / self.shared.config.threads;
         let mut stacks = self.stacks.borrow_mut();
@@ -174,6 +178,7 @@ impl Seat {
             }
             self.progress.set(false);
             self.paused.set(false);
+            self.wake_at_ns.set(u64::MAX);
             if hungry || (shared.unstarted.load(Ordering::Relaxed) > 0 && idle.rounds.is_multiple_of(16)) {
                 hungry = self.admit(idle.long || refusals > MOST_REFUSALS);
                 refusals = if hungry { 0 } else { refusals + 1 };
@@ -213,19 +218,25 @@ impl Seat {
         let groups = self.groups.borrow();
         let ending = groups.iter().any(|group| group.run().cancelled());
         let longest = if ending { LONGEST_SLEEP_AT_END } else { LONGEST_SLEEP };
-        (!groups.is_empty()).then_some(sleep.min(longest))
+        let sleepers = Duration::from_nanos(self.wake_at_ns.get().saturating_sub(operations::now_ns()));
+        (!groups.is_empty()).then_some(sleep.min(longest).min(sleepers))
+    }
+
+    /// Notes that a lane sleeps until then.
+    pub fn wake_by(&self, deadline_ns: u64) {
+        self.wake_at_ns.set(self.wake_at_ns.get().min(deadline_ns));
     }
 
     /// Takes on a workgroup if there is one for this seat.
     fn admit(&self, idle: bool) -> bool {
         let Some(admitted) = self.shared.admit(self.index, idle) else { return false };
-        let run = Arc::clone(&admitted.run);
+        let (run, slots) = (Arc::clone(&admitted.run), admitted.slots.clone());
         match Group::new(self, admitted) {
             Ok(group) => self.groups.borrow_mut().push(group),
             Err(error) => {
                 let sentence = format!("no memory for a lane's stack: {error}; lower `resident_lanes`");
                 self.shared.stop(&run, LaunchError::NoStack(sentence));
-                self.shared.retire(self.index, &run, &[], Tally::default());
+                self.shared.retire(self.index, &run, &slots, Tally::default());
             }
         }
         true

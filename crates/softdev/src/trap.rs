@@ -1,7 +1,11 @@
 //! Signals: a fault on a lane's stack ends the lane, and a lane that never comes back can be interrupted.
+//!
+//! A lane is ended in its kernel's own code only. Where a signal finds it in another shared object (an allocator takes
+//! locks there), the lane goes on until it is out of there: by single steps, where the processor has them, and at the
+//! signals of a timer. A lane that overflows its stack there gets the stack's reserve for this.
 
-use crate::hold::Hold;
-use crate::lane::{Ending, Lane};
+use crate::lane::{Ending, Lane, Place};
+use crate::thread::Running;
 use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
@@ -12,7 +16,13 @@ use std::time::Duration;
 /// Sent to a thread whose lane shall be ended, or has run for long. Ignored by default, and little used.
 const INTERRUPT: i32 = libc::SIGURG;
 
-const SIGNALS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, INTERRUPT];
+const SIGNALS: [i32; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, INTERRUPT];
+
+/// Single steps in a row that a lane makes out of foreign code. Past them it runs freely until the timer's signal.
+const MOST_STEPS: u32 = 20_000;
+
+/// Time that a lane runs freely in foreign code until the timer's signal.
+const FREE_RUN_NS: i64 = if machine::STEPS { 1_000_000 } else { 10_000 };
 
 /// The handlers that were there before, in the order of [`SIGNALS`].
 static PREVIOUS: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
@@ -20,8 +30,20 @@ static PREVIOUS: OnceLock<[libc::sigaction; SIGNALS.len()]> = OnceLock::new();
 thread_local! {
     /// The lane that this thread is in, or null while it is in none.
     static CURRENT: Cell<*const Lane> = const { Cell::new(ptr::null()) };
-    /// What this thread waits for while its lane is away; null on threads that are not an executor's.
-    static HOLD: Cell<*const Hold> = const { Cell::new(ptr::null()) };
+    /// What this thread does; null on threads that are not an executor's.
+    static RUNNING: Cell<*const Running> = const { Cell::new(ptr::null()) };
+    /// The timer that interrupts this thread, if the system had one.
+    static TIMER: Cell<Option<libc::timer_t>> = const { Cell::new(None) };
+    /// Single steps made in a row; 0 while the thread makes none.
+    static STEPS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Notes that this thread's thread-local variables are not to be used any more.
+pub(crate) fn spoil_thread() {
+    // SAFETY: set while `with_signals` runs, which keeps what it points to.
+    if let Some(running) = unsafe { RUNNING.get().as_ref() } {
+        running.spoil();
+    }
 }
 
 /// Runs `switch`, which goes on with `lane` and comes back when the lane gives way or ends.
@@ -56,6 +78,9 @@ pub(crate) fn install() -> io::Result<()> {
         // SAFETY: all zeros is an empty sigaction.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = on_signal as *const () as usize;
+        // No interrupt meets a handler halfway.
+        // SAFETY: the set is part of the action above.
+        unsafe { libc::sigaddset(&mut action.sa_mask, INTERRUPT) };
         // The alternate stack, since the lane's own may be what is used up.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
         // SAFETY: `on_signal` is a handler of the three-argument form, async-signal-safe as argued there.
@@ -83,9 +108,11 @@ pub(crate) fn cpu_time(thread: libc::pthread_t) -> Duration {
     if known { Duration::new(time.tv_sec as u64, time.tv_nsec as u32) } else { Duration::ZERO }
 }
 
-/// Runs `body` on a thread whose lanes may be interrupted: with room for signal handlers beside its stacks.
-pub(crate) fn with_signals<R>(hold: &Hold, body: impl FnOnce() -> R) -> R {
-    HOLD.set(hold);
+/// Runs `body` on a thread whose lanes may be interrupted: with room for signal handlers beside its stacks, and a timer.
+pub(crate) fn with_signals<R>(running: &Running, body: impl FnOnce() -> R) -> R {
+    let timer = new_timer();
+    TIMER.set(timer);
+    RUNNING.set(running);
     let mut memory = vec![0u8; 64 << 10];
     let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
     let mut previous = MaybeUninit::uninit();
@@ -95,8 +122,36 @@ pub(crate) fn with_signals<R>(hold: &Hold, body: impl FnOnce() -> R) -> R {
     let result = body();
     // SAFETY: written by the first call; what it names is the thread's earlier signal stack, still there.
     unsafe { libc::sigaltstack(previous.as_ptr(), ptr::null_mut()) };
-    HOLD.set(ptr::null());
+    RUNNING.set(ptr::null());
+    if let Some(timer) = TIMER.take() {
+        // SAFETY: made above, and used by this thread's handlers only, which do not find it any more.
+        unsafe { libc::timer_delete(timer) };
+    }
     result
+}
+
+/// Makes a timer that sends the interrupt to the calling thread. It is not armed. `None` when the system has none, as when
+/// the process has as many as `RLIMIT_SIGPENDING` allows.
+fn new_timer() -> Option<libc::timer_t> {
+    // SAFETY: all zeros is an empty sigevent.
+    let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
+    event.sigev_notify = libc::SIGEV_THREAD_ID;
+    event.sigev_signo = INTERRUPT;
+    // SAFETY: has no preconditions.
+    event.sigev_notify_thread_id = unsafe { libc::gettid() };
+    let mut timer = ptr::null_mut();
+    // SAFETY: both are memory made for the call.
+    let made = unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) } == 0;
+    made.then_some(timer)
+}
+
+/// Arms this thread's timer. Async-signal-safe.
+fn arm_timer() {
+    let Some(timer) = TIMER.get() else { return };
+    let after = libc::timespec { tv_sec: 0, tv_nsec: FREE_RUN_NS };
+    let once = libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value: after };
+    // SAFETY: `with_signals` takes the timer out of `TIMER` before it deletes it.
+    unsafe { libc::timer_settime(timer, 0, &once, ptr::null_mut()) };
 }
 
 /// The handler. It only reads memory that the interrupted thread does not change meanwhile, sets atomics of the
@@ -119,39 +174,94 @@ unsafe fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     // SAFETY: as above; a ucontext is what the third argument points to.
     let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext };
+    let traced = signal == libc::SIGTRAP && STEPS.get() > 0 && machine::is_step(code);
     // SAFETY: set only while its lane exists, by this thread, which is interrupted.
     if let Some(lane) = unsafe { CURRENT.get().as_ref() }
         && let Some((trap, guard)) = lane.trap()
         && trap.stack_ptr_in_bounds(stack_pointer(registers))
+        // SAFETY: `with_signals` keeps what it set, and lanes run in it only.
+        && let Some(running) = unsafe { RUNNING.get().as_ref() }
     {
         // A positive code is the processor's doing, others are sent by somebody.
-        let ending = match signal {
+        let fault = code > 0 && signal != INTERRUPT && !traced;
+        let mut blocked = false;
+        match signal {
             INTERRUPT => {
-                // SAFETY: set while the thread of the executor runs lanes, and this is one.
-                if let (false, Some(hold)) = (lane.may_be_killed(), unsafe { HOLD.get().as_ref() }) {
-                    lane.interrupted(hold);
+                if lane.doomed().is_none() && !lane.is_to_be_killed() {
+                    lane.interrupted(&running.hold);
                 }
-                if !lane.may_be_killed() {
+                if lane.is_to_be_killed() {
+                    lane.doom(Ending::Killed);
+                }
+                if lane.doomed().is_none() {
                     return;
                 }
-                Some(Ending::Killed)
+                if code == libc::SI_TKILL {
+                    lane.count_interruption();
+                }
+                blocked = machine::is_blocked(registers);
             }
-            _ if code <= 0 => None,
-            _ if guard.contains(&address) => Some(Ending::Overflow),
-            _ => Some(Ending::Fault { signal, address }),
-        };
-        if let Some(ending) = ending {
-            // SAFETY: the stack pointer is on this lane's stack, and the registers are set as asked. What the
-            // lane's code was at is given up: it runs on its own data, and the executor's operations leave
-            // every state that they pass through fit for this (see `operations`).
-            let resume = unsafe { trap.setup_trap_handler(move || ending) };
-            lane.ends();
-            set_registers(registers, resume);
-            return;
+            libc::SIGTRAP if traced => {}
+            _ if !fault => {
+                // SAFETY: the arguments are the kernel's own.
+                return unsafe { pass_on(signal, info, context) };
+            }
+            _ if guard.page.contains(&address) || guard.reserve.contains(&address) => {
+                lane.doom(Ending::Overflow);
+                let open = lane.place_at(program_counter(registers), false) == Place::Open;
+                if open || !lane.open_reserve(address) {
+                    // Past its reserve the lane is in no allocator.
+                    return end(lane, running, registers);
+                }
+            }
+            // The instruction cannot be gone on from, wherever it is.
+            _ => {
+                lane.doom_again(Ending::Fault { signal, address });
+                return end(lane, running, registers);
+            }
         }
+        // A lane that overflowed in a panic would do so again in the next one, and has only one reserve.
+        let overflowed = matches!(lane.doomed(), Some(Ending::Overflow));
+        match lane.place_at(program_counter(registers), blocked) {
+            Place::Open => end(lane, running, registers),
+            Place::Operation => stop_steps(registers),
+            Place::Panic if !overflowed => stop_steps(registers),
+            Place::Panic | Place::Foreign => {
+                if STEPS.get() < MOST_STEPS && machine::step(registers) {
+                    STEPS.set(STEPS.get() + 1);
+                } else {
+                    stop_steps(registers);
+                    arm_timer();
+                }
+            }
+        }
+        return;
+    }
+    if traced {
+        return stop_steps(registers);
     }
     // SAFETY: the arguments are the kernel's own.
     unsafe { pass_on(signal, info, context) };
+}
+
+/// Makes the interrupted lane end with how it is doomed to, once the handler returns.
+fn end(lane: &Lane, running: &Running, registers: &mut libc::mcontext_t) {
+    let (Some((trap, _)), Some(ending)) = (lane.trap(), lane.doomed()) else { return };
+    stop_steps(registers);
+    running.spoil();
+    lane.ends();
+    // SAFETY: the stack pointer is on this lane's stack, and the registers are set as asked. What the lane's code was at
+    // is given up: it holds no lock of the process (`Place::Open`), this thread's thread-local variables are not used
+    // again (`Running::spoil`), and an operation that it faulted in leaves every state that it passes through fit for
+    // this (see `operations`).
+    let resume = unsafe { trap.setup_trap_handler(move || ending) };
+    set_registers(registers, resume);
+}
+
+/// Ends the single steps of this thread.
+fn stop_steps(registers: &mut libc::mcontext_t) {
+    STEPS.set(0);
+    machine::run_freely(registers);
 }
 
 /// Does with a signal what would have been done without this module.
@@ -185,8 +295,52 @@ unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c
 mod machine {
     use corosensei::trap::TrapHandlerRegs;
 
+    /// The processor can run single steps.
+    pub const STEPS: bool = true;
+
+    /// The flag that makes the processor trap after each instruction.
+    const TRAP_FLAG: i64 = 0x100;
+
     pub fn stack_pointer(registers: &libc::mcontext_t) -> usize {
         registers.gregs[libc::REG_RSP as usize] as usize
+    }
+
+    pub fn program_counter(registers: &libc::mcontext_t) -> usize {
+        registers.gregs[libc::REG_RIP as usize] as usize
+    }
+
+    /// Returns whether a trap with this code is a single step's.
+    pub fn is_step(code: i32) -> bool {
+        code == libc::TRAP_TRACE
+    }
+
+    /// Makes the interrupted code run one instruction until the next trap. Returns whether that is possible.
+    pub fn step(registers: &mut libc::mcontext_t) -> bool {
+        registers.gregs[libc::REG_EFL as usize] |= TRAP_FLAG;
+        true
+    }
+
+    pub fn run_freely(registers: &mut libc::mcontext_t) {
+        registers.gregs[libc::REG_EFL as usize] &= !TRAP_FLAG;
+    }
+
+    /// Returns whether the signal interrupted a system call that waits.
+    pub fn is_blocked(registers: &libc::mcontext_t) -> bool {
+        let (pc, result) = (program_counter(registers), registers.gregs[libc::REG_RAX as usize]);
+        let is_call = |address: usize| {
+            // SAFETY: `pc` is an instruction that the thread is about to run: its first byte is mapped, and its second
+            // where it has two, as one has that begins with 0x0F. Two bytes before `pc` lie on its page.
+            let bytes = unsafe {
+                let first = address as *const u8;
+                (first.read(), if first.read() == 0x0F { first.add(1).read() } else { 0 })
+            };
+            bytes == (0x0F, 0x05)
+        };
+        if result == -i64::from(libc::EINTR) {
+            pc % 4096 >= 2 && is_call(pc - 2)
+        } else {
+            is_call(pc) && super::waits(pc, result)
+        }
     }
 
     pub fn set_registers(registers: &mut libc::mcontext_t, resume: TrapHandlerRegs) {
@@ -207,8 +361,38 @@ mod machine {
 mod machine {
     use corosensei::trap::TrapHandlerRegs;
 
+    /// The system lets no program of its own accord run single steps.
+    pub const STEPS: bool = false;
+
     pub fn stack_pointer(registers: &libc::mcontext_t) -> usize {
         registers.sp as usize
+    }
+
+    pub fn program_counter(registers: &libc::mcontext_t) -> usize {
+        registers.pc as usize
+    }
+
+    pub fn is_step(_code: i32) -> bool {
+        false
+    }
+
+    pub fn step(_registers: &mut libc::mcontext_t) -> bool {
+        false
+    }
+
+    pub fn run_freely(_registers: &mut libc::mcontext_t) {}
+
+    /// Returns whether the signal interrupted a system call that waits.
+    pub fn is_blocked(registers: &libc::mcontext_t) -> bool {
+        const SVC_0: u32 = 0xD400_0001;
+        let (pc, result) = (program_counter(registers), registers.regs[0] as i64);
+        // SAFETY: the thread is about to run this instruction, or just did run the one before it, so both are mapped.
+        let is_call = |address: usize| unsafe { (address as *const u32).read() } == SVC_0;
+        if result == -i64::from(libc::EINTR) {
+            is_call(pc - 4)
+        } else {
+            is_call(pc) && super::waits(pc, registers.regs[8] as i64)
+        }
     }
 
     pub fn set_registers(registers: &mut libc::mcontext_t, resume: TrapHandlerRegs) {
@@ -225,4 +409,20 @@ mod machine {
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("the software device knows the registers of Linux on x86-64 and AArch64 only");
 
-use machine::{set_registers, stack_pointer};
+use machine::{program_counter, set_registers, stack_pointer};
+
+/// Returns whether the system call of this number, which the thread is about to make again at this address, waits for
+/// something. No allocator waits in these, but in `futex`; the standard library calls that by `syscall`, others do not.
+fn waits(address: usize, number: i64) -> bool {
+    const SYSCALL_BYTES: usize = 64;
+    match number {
+        libc::SYS_futex => {
+            let function = libc::syscall as *const () as usize;
+            (function..function + SYSCALL_BYTES).contains(&address)
+        }
+        libc::SYS_read | libc::SYS_readv | libc::SYS_write | libc::SYS_writev | libc::SYS_recvfrom => true,
+        libc::SYS_recvmsg | libc::SYS_sendto | libc::SYS_sendmsg | libc::SYS_connect => true,
+        libc::SYS_accept | libc::SYS_accept4 | libc::SYS_wait4 | libc::SYS_waitid | libc::SYS_flock => true,
+        _ => false,
+    }
+}

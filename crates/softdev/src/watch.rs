@@ -45,7 +45,7 @@ pub(crate) fn run(shared: &Arc<Shared>, seats: &[Arc<Seat>]) {
         let mut asked = 0;
         for (seat, look) in seats.iter().zip(&mut looks) {
             if seat.vacant.load(Ordering::Acquire) {
-                fill(shared, seat);
+                thread::fill(shared, seat);
                 *look = None;
                 busy = BUSY_LOOKS;
             } else if let Some(turn) =
@@ -55,14 +55,15 @@ pub(crate) fn run(shared: &Arc<Shared>, seats: &[Arc<Seat>]) {
                 busy = BUSY_LOOKS;
             }
         }
-        staff(shared);
+        thread::staff(shared);
+        let ending = shared.end_by_force();
         let idle = |seat: &&Arc<Seat>| seat.turns.load(Ordering::Relaxed).is_multiple_of(2);
         let idle = seats.iter().filter(idle).count();
         if turns.change(shared, 1 + idle) {
             busy = BUSY_LOOKS;
         }
         tick = match busy {
-            0 if idle == seats.len() => QUIET_TICK,
+            0 if idle == seats.len() && !ending => QUIET_TICK,
             0 => TICK,
             _ => BUSY_TICK,
         };
@@ -108,18 +109,6 @@ impl Turns {
     }
 }
 
-/// Offers a seat that lost its thread to another one.
-fn fill(shared: &Arc<Shared>, seat: &Arc<Seat>) {
-    seat.vacant.store(false, Ordering::Relaxed);
-    let mut queue = shared.queue();
-    for worker in &mut queue.workers {
-        worker.seat = worker.seat.filter(|&index| index != seat.index);
-    }
-    queue.vacancies.push(Arc::clone(seat));
-    drop(queue);
-    shared.vacancy.notify_one();
-}
-
 /// The turn in which a lane has kept the seat's thread for long, while others could go on there.
 fn suspect(shared: &Shared, seat: &Seat, look: &mut Option<Look>, patience: Duration) -> Option<u64> {
     let turns = seat.turns.load(Ordering::Relaxed);
@@ -160,13 +149,4 @@ fn take_away(shared: &Arc<Shared>, seat: &Seat, turn: u64, asked: usize) -> bool
         trap::interrupt(worker.pthread);
     }
     true
-}
-
-/// Starts a thread for a vacant seat when the one that was meant for it has ended meanwhile.
-fn staff(shared: &Arc<Shared>) {
-    let mut queue = shared.queue();
-    if queue.unseated < queue.vacancies.len() {
-        // The next look tries again.
-        let _ = thread::hire(shared, &mut queue);
-    }
 }

@@ -1,5 +1,6 @@
 use crate::config::Draws;
 use crate::lane::{Lane, Request};
+use crate::operations;
 use std::cell::Cell;
 
 /// Polls that a wave spends on lanes which wait before lanes that converge go on without them: replies to the
@@ -14,6 +15,7 @@ const HELD_PASSES: u32 = 64;
 /// A wave of a resident workgroup. A lane that has not ended is in exactly one of `ready`, `converging`,
 /// `exchanging`, `at_barrier`, `waiting` and `away`.
 pub(crate) struct Wave {
+    /// The slot that the wave claims when it needs one.
     pub slot: u32,
     /// Lanes that have not ended.
     pub live: Cell<u64>,
@@ -35,7 +37,7 @@ pub(crate) struct Wave {
     recent: Cell<u64>,
     /// An injected fault ends the wave at its next turn.
     pub dying: Cell<bool>,
-    /// A lane did not come to its end, so a call may be in flight on the slot.
+    /// A lane did not come to its end, so that the slot may be claimed, and a call in flight on it.
     pub abandoned: Cell<bool>,
     pub draws: Draws,
 }
@@ -69,6 +71,7 @@ impl Wave {
             Request::Converge { .. } => &self.converging,
             Request::Exchange { .. } => &self.exchanging,
             Request::Barrier => &self.at_barrier,
+            Request::Sleep { .. } => &self.waiting,
             Request::Wait { .. } => {
                 self.recent.set(self.recent.get() | bit);
                 &self.waiting
@@ -102,15 +105,27 @@ impl Wave {
         self.ready.set(self.ready.get() | lanes);
     }
 
-    /// Polls for the lanes that wait.
-    pub fn poll(&self, lanes: &[Lane]) {
+    /// Polls for the lanes that wait, and lets those go on that have slept for long enough. Returns the earliest
+    /// deadline of the others, `u64::MAX` if there are none.
+    pub fn poll(&self, lanes: &[Lane]) -> u64 {
+        let mut earliest_ns = u64::MAX;
+        let mut now_ns = None;
         for index in bits(self.waiting.get()) {
-            let Request::Wait { poll, data } = lanes[index].request.get() else { continue };
-            // SAFETY: the kernel gave a function to be called with its data while its lane is blocked.
-            if unsafe { poll(data) } {
+            let over = match lanes[index].request.get() {
+                // SAFETY: the kernel gave a function to be called with its data while its lane is blocked.
+                Request::Wait { poll, data } => unsafe { poll(data) },
+                Request::Sleep { deadline_ns } => {
+                    let over = *now_ns.get_or_insert_with(operations::now_ns) >= deadline_ns;
+                    earliest_ns = if over { earliest_ns } else { earliest_ns.min(deadline_ns) };
+                    over
+                }
+                _ => false,
+            };
+            if over {
                 self.release(&self.waiting, 1 << index);
             }
         }
+        earliest_ns
     }
 
     /// Lets lanes go on whose exchange is complete, or that have converged.
@@ -190,7 +205,7 @@ impl Wave {
         self.release(&self.at_barrier, self.at_barrier.get());
     }
 
-    /// Lets all blocked lanes go, each by itself, but those that wait for a poll, and those that exchange: lanes
+    /// Lets all blocked lanes go, each by itself, with those that sleep, but not those that wait for a poll, and those that exchange: lanes
     /// that work on something together end it together.
     pub fn let_go(&self, lanes: &[Lane]) {
         for index in bits(self.converging.get()) {
@@ -198,6 +213,8 @@ impl Wave {
         }
         self.release(&self.converging, self.converging.get());
         self.pass_barrier();
+        let sleeps = |&index: &usize| matches!(lanes[index].request.get(), Request::Sleep { .. });
+        self.release(&self.waiting, mask_of(bits(self.waiting.get()).filter(sleeps)));
     }
 }
 

@@ -116,7 +116,7 @@ fn cancel(executor: &Executor, entry: Entry, lanes: u32) -> Vec<u32> {
     handle.cancel();
     assert_eq!(handle.wait(LONG), Some(Err(LaunchError::Cancelled)));
     assert_works(executor);
-    handle.abandoned_slots()
+    handle.take_abandoned_slots()
 }
 
 fn begin<'a>(lane: *mut CpuLane, arguments: *const u8) -> Kernel<'a, AtomicU64> {
@@ -227,7 +227,7 @@ fn seeded_faults_repeat() {
         });
         let handle = try_launch(&executor, launch).unwrap();
         let error = handle.wait(LONG).unwrap().err();
-        (error, lanes.load(SeqCst), notified.load(SeqCst), handle.abandoned_slots().len())
+        (error, lanes.load(SeqCst), notified.load(SeqCst), handle.take_abandoned_slots().len())
     };
     assert_eq!(outcome(1, 0.0, 0.0), (None, 80, 80, 0));
     let (error, lanes, notified, _) = outcome(2, 0.0, 0.5);
@@ -280,4 +280,32 @@ fn idle_threads_sleep() {
     flag.store(true, SeqCst);
     executor.waker().wake();
     assert_eq!(waiting.wait(LONG).unwrap().unwrap().lanes, 80);
+}
+
+/// The last reference to a cancelled launch may be the last one to its executor, too: both go.
+#[test]
+fn a_launch_may_hold_its_executor() {
+    /// Dropped in this order.
+    struct Held {
+        _executor: Arc<Executor>,
+        _dropped: Arc<()>,
+    }
+    for round in 0..10 {
+        let executor = Arc::new(executor(|_| ()));
+        let dropped = Arc::new(());
+        let held = Held { _executor: Arc::clone(&executor), _dropped: Arc::clone(&dropped) };
+        let flag = Arc::new(AtomicBool::new(false));
+        let mut launch = launch(pause_until, &flag, params([1, 1, 1], [3, 1, 1]));
+        launch.notify = Arc::new(move || _ = &held);
+        let handle = try_launch(&executor, launch).unwrap();
+        std::thread::sleep(Duration::from_millis(round));
+        handle.cancel();
+        assert_eq!(handle.wait(LONG), Some(Err(LaunchError::Cancelled)));
+        drop((handle, executor));
+        let begun = std::time::Instant::now();
+        while Arc::strong_count(&dropped) > 1 {
+            assert!(begun.elapsed() < LONG.unwrap(), "the executor is still there");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }

@@ -114,7 +114,7 @@ fn cancelling_ends_lanes_that_are_away() {
     }
     handle.cancel();
     assert_eq!(handle.wait(LONG), Some(Err(LaunchError::Cancelled)));
-    assert_eq!(handle.abandoned_slots().len(), 1);
+    assert_eq!(handle.take_abandoned_slots().len(), 1);
     assert_works(&executor);
 }
 

@@ -2,6 +2,7 @@
 #![no_std]
 #![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
 
+pub mod compute;
 pub mod floors;
 mod link;
 pub mod rivals;
@@ -18,6 +19,14 @@ pub trait Bench {
     /// Takes a post of 12 bytes.
     fn event(value: u64);
 }
+
+/// Does nothing.
+#[kernel(max_lanes = 256)]
+pub fn empty(_: &Lane) {}
+
+/// Does nothing, with buffers of three kinds.
+#[kernel(max_lanes = 256)]
+pub fn empty_with_buffers(_: &Lane, _plain: &[u64], _shared: &[Global<u64>], _other: &[Global<u64>]) {}
 
 /// `count` calls that do nothing.
 #[kernel(max_lanes = 256)]

@@ -1,11 +1,11 @@
 //! Closures of the host as kernels' arguments.
 
 use crate::services::Echo;
-use hostcall_device::{CallError, Global, Lane, RemoteCall, kernel};
+use hostcall_device::{CallError, Global, HostcallRef, Lane, kernel};
 
 /// Each lane calls a closure.
 #[kernel]
-pub fn closure_call(lane: &Lane, remote: RemoteCall<(u64, u64), u64>, out: &[Global<u64>]) {
+pub fn closure_call(lane: &Lane, remote: HostcallRef<(u64, u64), u64>, out: &[Global<u64>]) {
     let id = lane.global_id() as u64;
     assert_eq!(Echo::one(id), Ok(id));
     out[id as usize].set(remote.call((id, 1)).unwrap());
@@ -15,8 +15,8 @@ pub fn closure_call(lane: &Lane, remote: RemoteCall<(u64, u64), u64>, out: &[Glo
 #[kernel]
 pub fn closure_until_finished(
     lane: &Lane,
-    first: RemoteCall<u64, u64>,
-    second: RemoteCall<u64, u64>,
+    first: HostcallRef<u64, u64>,
+    second: HostcallRef<u64, u64>,
     out: &[Global<u64>],
 ) {
     let mut answers = 0;

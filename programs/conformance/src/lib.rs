@@ -18,13 +18,18 @@ macro_rules! assert_eq {
 }
 
 pub mod bytes;
+pub mod callers;
 pub mod calls;
+pub mod cancels;
 pub mod closures;
+pub mod math;
 pub mod panics;
+pub mod parameters;
 pub mod pending;
 pub mod posts;
 pub mod print;
 pub mod services;
+pub mod slots;
 pub mod statuses;
 pub mod streams;
 pub mod stress;

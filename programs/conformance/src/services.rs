@@ -155,3 +155,17 @@ pub trait SlowLedger {
     fn call(lane: u64, sequence: u64, value: u64) -> u64;
     fn bytes(lane: u64, sequence: u64, data: &[u8], out: &mut [u8]) -> u64;
 }
+
+/// Says who calls.
+#[service]
+pub trait Who {
+    fn lane(caller: &Caller, id: u64) -> (u64, u32);
+    fn note(caller: &Caller, lane: u32);
+    fn named(caller: &Caller, name: &str, out: &mut [u8]) -> u32;
+}
+
+/// Says that a lane runs; see [`crate::cancels`].
+#[service(number = 680)]
+pub trait Arrivals {
+    fn arrive(key: u64);
+}

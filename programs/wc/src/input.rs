@@ -1,8 +1,8 @@
 //! The files to count in, and how a lane counts in its part of one.
 
 use crate::count::{Counts, LOOK_AHEAD, Wanted};
-use alloc::string::String;
 use alloc::vec;
+use alloc::vec::Vec;
 use hostcall_device::fs::{self, File, Handle};
 use hostcall_device::io;
 
@@ -33,21 +33,22 @@ pub enum Source {
 
 /// A file of the command line.
 pub struct Input {
-    pub name: String,
+    /// The name as the system has it; `None` for the standard input that nobody named.
+    pub name: Option<Vec<u8>>,
     pub source: Source,
 }
 
 impl Input {
-    pub fn open(name: String) -> Self {
-        let source = if name.is_empty() || name == "-" {
-            Source::Stdin
-        } else {
-            Self::source(&name).unwrap_or_else(Source::None)
+    pub fn open(name: Option<Vec<u8>>) -> Self {
+        let source = match name.as_deref() {
+            None | Some(b"-") => Source::Stdin,
+            Some([]) => Source::None(Error::NotFound),
+            Some(name) => Self::source(name).unwrap_or_else(Source::None),
         };
         Self { name, source }
     }
 
-    fn source(name: &str) -> fs::Result<Source> {
+    fn source(name: &[u8]) -> fs::Result<Source> {
         let file = File::open(name)?;
         match file.read_at(0, &mut [0]) {
             // Also files that say that they are empty and are not, as those of /proc.
@@ -138,6 +139,7 @@ pub fn message(error: Error) -> &'static str {
         Error::PermissionDenied => "Permission denied",
         Error::Os(EISDIR) => "Is a directory",
         Error::Os(20) => "Not a directory",
+        Error::Os(28) => "No space left on device",
         Error::Os(36) => "File name too long",
         Error::Os(40) => "Too many levels of symbolic links",
         error => error.message(),

@@ -11,19 +11,22 @@ mod columns;
 mod count;
 mod input;
 mod options;
+mod quote;
 mod unprintable;
 mod width;
 
 use alloc::boxed::Box;
-use alloc::string::String;
+use alloc::format;
+use alloc::vec;
 use alloc::vec::Vec;
 use columns::Columns;
 use core::sync::atomic::{AtomicU64, Ordering};
 use count::{Counts, Wanted};
 use hostcall_device::abi::wire::Wire;
-use hostcall_device::{Global, Lane, eprintln, print, println};
+use hostcall_device::{Global, Lane, eprintln, io};
 use input::{Input, message};
 use options::Options;
+use quote::quoted;
 
 /// The work of one run, which all lanes share.
 struct Job {
@@ -94,7 +97,7 @@ impl Part {
     }
 }
 
-/// Address of the run's `Option<Job>`; before it, 0 and then [`BEING_MADE`].
+/// Address of the run's `Result<Job, i32>`; before it, 0 and then [`BEING_MADE`].
 static JOB: AtomicU64 = AtomicU64::new(0);
 const BEING_MADE: u64 = 1;
 
@@ -104,16 +107,16 @@ static DONE: AtomicU64 = AtomicU64::new(0);
 #[hostcall_device::main(workgroups = 16, lanes = 32)]
 fn main(lane: &Lane) -> i32 {
     let address = lane.once_per_workgroup(|| share_job(lane));
-    // SAFETY: `share_job` gave the address of an `Option<Job>`, which lives until the last lane is `DONE`.
-    let job = unsafe { &*core::ptr::with_exposed_provenance::<Option<Job>>(address as usize) };
-    if let Some(job) = job {
+    // SAFETY: `share_job` gave the address of a `Result<Job, i32>`, which lives until the last lane is `DONE`.
+    let job = unsafe { &*core::ptr::with_exposed_provenance::<Result<Job, i32>>(address as usize) };
+    if let Ok(job) = job {
         job.count(lane);
     }
     // Release: the parts; acquire: those of the other lanes.
     if DONE.fetch_add(1, Ordering::AcqRel) + 1 < lane.grid_lanes() as u64 {
         return 0;
     }
-    let code = job.as_ref().map_or(1, |job| job.print(lane.grid_lanes()));
+    let code = job.as_ref().map_or_else(|code| *code, |job| job.print(lane.grid_lanes()));
     // Ready for another launch of this image.
     DONE.store(0, Ordering::Relaxed);
     JOB.store(0, Ordering::Relaxed);
@@ -137,20 +140,20 @@ fn share_job(lane: &Lane) -> u64 {
 }
 
 impl Job {
-    /// `None`: the user was told why.
-    fn new(lanes: usize) -> Option<Self> {
+    /// `Err`: there is nothing to count, the user was told why, and this is the exit code.
+    fn new(lanes: usize) -> Result<Self, i32> {
         let mut options = Options::read().unwrap_or_else(|_| {
             eprintln!("wc: the host does not answer");
-            None
+            Err(1)
         })?;
-        let mut names = core::mem::take(&mut options.files);
-        if names.is_empty() {
-            names.push(String::new());
-        }
-        let inputs: Vec<Input> = names.into_iter().map(Input::open).collect();
+        let files = core::mem::take(&mut options.files);
+        let inputs: Vec<Input> = match files.is_empty() {
+            true => vec![Input::open(None)],
+            false => files.into_iter().map(|name| Input::open(Some(name))).collect(),
+        };
         let mut parts = Vec::new();
         parts.resize_with(inputs.len() * lanes, Part::default);
-        Some(Self { options, inputs, parts })
+        Ok(Self { options, inputs, parts })
     }
 
     fn count(&self, lane: &Lane) {
@@ -171,14 +174,18 @@ impl Job {
         for (input, parts) in self.inputs.iter().zip(self.parts.chunks(lanes)) {
             let counts = parts.iter().map(Part::counts).fold(Counts::default(), Counts::join);
             if let Some(error) = parts.iter().find_map(Part::error) {
-                let name = if input.name.is_empty() { "standard input" } else { &input.name };
-                eprintln!("wc: {}: {}", name, message(error));
+                match input.name.as_deref() {
+                    // GNU wc does not ask the system for it.
+                    Some([]) => eprintln!("wc: invalid zero-length file name"),
+                    Some(name) => eprintln!("wc: {}: {}", quoted(name).as_str(), message(error)),
+                    None => eprintln!("wc: standard input: {}", message(error)),
+                }
                 code = 1;
             }
             let longest = counts.columns.longest();
             let row = [counts.lines, counts.words, counts.characters, counts.bytes, longest];
             if !input.is_missing() {
-                self.print_row(width, row, &input.name);
+                code |= self.print_row(width, row, input.name.as_deref());
             }
             for (total, count) in total.iter_mut().zip(row).take(4) {
                 *total += count;
@@ -186,25 +193,36 @@ impl Job {
             total[4] = longest.max(total[4]);
         }
         if self.inputs.len() > 1 {
-            self.print_row(width, total, "total");
+            code |= self.print_row(width, total, Some(b"total"));
         }
         code
     }
 
-    /// Prints lines, words, characters, bytes and the longest line's columns, as far as they are asked for.
-    fn print_row(&self, width: usize, row: [u64; 5], name: &str) {
+    /// Prints lines, words, characters, bytes and the longest line's columns, as far as they are asked for. Returns the exit
+    /// code.
+    fn print_row(&self, width: usize, row: [u64; 5], name: Option<&[u8]>) -> i32 {
         let Options { lines, words, characters, bytes, longest_line, .. } = self.options;
-        let mut gap = "";
+        let mut text = Vec::new();
         for (on, count) in [lines, words, characters, bytes, longest_line].into_iter().zip(row) {
             if on {
-                print!("{}{:>2$}", gap, count, width);
-                gap = " ";
+                let gap = if text.is_empty() { "" } else { " " };
+                text.extend(format!("{gap}{count:>width$}").into_bytes());
             }
         }
-        if name.is_empty() {
-            println!();
-        } else {
-            println!(" {}", name);
+        if let Some(name) = name {
+            text.push(b' ');
+            match name.contains(&b'\n') {
+                true => text.extend(quoted(name).into_bytes()),
+                false => text.extend(name),
+            }
+        }
+        text.push(b'\n');
+        match io::stdout().write(&text) {
+            Ok(()) => 0,
+            Err(error) => {
+                eprintln!("wc: write error: {}", message(error));
+                1
+            }
         }
     }
 

@@ -35,7 +35,11 @@ pub fn problems(image: &hostcall_build::Image, limits: &Limits) -> Vec<String> {
         }
     }
     for kernel in &image.kernels {
-        for symbol in [format!("hostcall_kernel_{kernel}.kd"), format!("hostcall_kernel_info_{kernel}")] {
+        let Some(end) = crate::symbol_end(&about, kernel) else {
+            problems.push(format!("has no info symbol of kernel {kernel}"));
+            continue;
+        };
+        for symbol in [format!("hostcall_kernel_{end}.kd"), format!("hostcall_kernel_info_{end}")] {
             if !about.lines().any(|line| line.split_whitespace().last() == Some(&symbol)) {
                 problems.push(format!("has no symbol {symbol}"));
             }

@@ -4,7 +4,8 @@
 mod amdgpu;
 mod ptx;
 
-use hostcall_build::{BuildError, Image, Progress, Request, Target, build};
+use hostcall_abi::launch::KERNEL_INFO_SYMBOL_PREFIX;
+use hostcall_build::{BuildError, Image, Request, Target, build};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +22,7 @@ struct Limits {
 
 impl Limits {
     const PROGRAM: Self = Self { stack_bytes: 32 << 10, fences: true, atomics: true };
-    const SMALL_CALL: Self = Self { stack_bytes: 256, fences: false, atomics: false };
+    const SMALL_CALL: Self = Self { stack_bytes: 384, fences: false, atomics: false };
 }
 
 /// Folders of all programs with what each may hold.
@@ -46,13 +47,9 @@ fn check(target: &str, programs: Vec<(PathBuf, Limits)>, problems: impl Fn(&Imag
     let found: Vec<String> = programs
         .into_iter()
         .flat_map(|(package, limits)| {
-            let request = Request {
-                package: package.clone(),
-                target: target.clone(),
-                // One for all programs, so that `core` is compiled once.
-                target_dir: Some(env!("CARGO_TARGET_TMPDIR").into()),
-                progress: Progress::Quiet,
-            };
+            // One folder for all programs, so that `core` is compiled once.
+            let folder = env!("CARGO_TARGET_TMPDIR");
+            let request = Request::new(&package, target.clone()).target_dir(folder).quiet();
             let found = match build(&request) {
                 Ok(image) => problems(&image, &limits),
                 Err(error) => vec![error.to_string()],
@@ -102,14 +99,14 @@ fn gfx90a_and_gfx1100() {
 #[test]
 fn what_is_no_program_is_said_so() {
     let folder = |path: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-    let built = |path: &str| {
-        build(&Request {
-            package: folder(path),
-            target: Target::Cpu,
-            target_dir: None,
-            progress: Progress::Quiet,
-        })
-    };
+    let built = |path: &str| build(&Request::new(folder(path), Target::Cpu).quiet());
     assert!(matches!(built("src"), Err(BuildError::NoPackage { .. })));
     assert!(matches!(built("."), Err(BuildError::NotProgram { .. })));
+}
+
+/// What the symbols of this kernel end with in an image's text: its name and eight digits.
+fn symbol_end<'t>(text: &'t str, kernel: &str) -> Option<&'t str> {
+    let start = format!("{KERNEL_INFO_SYMBOL_PREFIX}{kernel}__");
+    let at = text.find(&start)?;
+    text.get(at + KERNEL_INFO_SYMBOL_PREFIX.len()..at + start.len() + 8)
 }

@@ -5,7 +5,7 @@ use crate::primitive::{AtomicU8, Ordering, fence, store_pair};
 use crate::region::{Region, SharedMemory};
 use alloc::sync::Arc;
 use hostcall_abi::MAX_WORDS;
-use hostcall_abi::layout::Spread;
+use hostcall_abi::layout::{Spread, area_share};
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::{Line, Rung, pairs_for, with_lap};
 
@@ -88,21 +88,39 @@ impl Answer {
         }
     }
 
-    /// Copies the part of the bulk area that belongs to the lane of rank `rank` into `bytes`, which is no
-    /// longer than the lane's share.
-    pub fn read_bulk(&self, region: Region<'_>, rank: u32, bytes: &mut [u8]) {
-        let share = region.layout().bulk_share(self.lanes());
+    /// Where the byte area of the packet is, and each lane's bytes of it. `large` names one of the large areas in place of
+    /// the slot's own. `None` when there is no such area.
+    fn area(&self, region: Region<'_>, large: Option<u32>) -> Option<(u32, usize)> {
+        let (places, layout) = (region.places(), region.layout());
+        let (at, bytes) = match large {
+            None => (places.area(self.slot), layout.area_bytes),
+            Some(area) if area < layout.large_areas => (places.large_area(area), layout.large_area_bytes),
+            Some(_) => return None,
+        };
+        Some((at, area_share(bytes, self.lanes())))
+    }
+
+    /// Bytes of the byte area that each lane has. `None` when there is no such large area.
+    pub fn area_share(&self, region: Region<'_>, large: Option<u32>) -> Option<usize> {
+        self.area(region, large).map(|(_, share)| share)
+    }
+
+    /// Copies the part of the byte area that belongs to the lane of rank `rank` into `bytes`, which is no
+    /// longer than the lane's share of an area that there is.
+    pub fn read_bytes(&self, region: Region<'_>, large: Option<u32>, rank: u32, bytes: &mut [u8]) {
+        let Some((at, share)) = self.area(region, large) else { return };
         debug_assert!(bytes.len() <= share);
-        region.read_bytes(region.places().bulk(self.slot) + (rank as usize * share / 8) as u32, bytes);
+        region.read_bytes(at + (rank as usize * share / 8) as u32, bytes);
         // Before the answer: the device overwrites the area once it sees that.
         fence(Ordering::Release);
     }
 
-    /// Puts reply bytes into the lane's part of the bulk area, before the lane is answered.
-    pub fn write_bulk(&self, region: Region<'_>, rank: u32, bytes: &[u8]) {
-        let share = region.layout().bulk_share(self.lanes());
+    /// Puts reply bytes into the lane's part of the byte area, before the lane is answered. They are no longer than the
+    /// lane's share of an area that there is.
+    pub fn write_bytes(&self, region: Region<'_>, large: Option<u32>, rank: u32, bytes: &[u8]) {
+        let Some((at, share)) = self.area(region, large) else { return };
         debug_assert!(bytes.len() <= share);
-        region.write_bytes(region.places().bulk(self.slot) + (rank as usize * share / 8) as u32, bytes);
+        region.write_bytes(at + (rank as usize * share / 8) as u32, bytes);
         fence(Ordering::Release);
     }
 }

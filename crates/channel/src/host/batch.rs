@@ -5,10 +5,9 @@ use crate::primitive::{AtomicU64, copy_pairs, store_pair, store_pairs};
 use crate::region::Region;
 use alloc::boxed::Box;
 use hostcall_abi::MAX_LANES;
-use hostcall_abi::batch::{Lines, Planes, Replies};
 use hostcall_abi::layout::{LINE_WORDS, Spread};
-use hostcall_abi::service::Caller;
 use hostcall_abi::word::{Kind, MAX_PAIRS, RequestTag, Rung, with_lap};
+use hostcall_service::{Caller, Lines, Planes, Replies};
 
 /// Most packets of a batch: the calls that one line of doorbells tells of. Their answers come when all of their handlers
 /// have run, so that more would make the first one wait.
@@ -17,12 +16,24 @@ const PACKETS: usize = LINE_WORDS;
 /// Laps of a slot's pairs in one direction, one bit a pair, see [`Spread::lap`].
 pub(super) type Laps = [u64; MAX_PAIRS];
 
+/// Laps of the pairs in all planes but the first.
+pub(super) type Wide = [u64; MAX_PAIRS - 1];
+
+/// The laps of plane `plane`.
+#[inline(always)]
+fn plane_of(first: u64, wide: &Wide, plane: usize) -> u64 {
+    if plane == 0 { first } else { wide[plane - 1] }
+}
+
 /// What the packets of a batch have in common.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     pub rung: Rung,
     pub request: Spread,
     pub reply: Spread,
+    /// What each packet flips in its slot's laps.
+    pub request_flips: Laps,
+    pub reply_flips: Laps,
     /// Packets that may come together.
     most: usize,
 }
@@ -32,10 +43,14 @@ impl Shape {
     pub fn new(rung: Rung, wave_lanes: u32) -> Self {
         let rung = rung.from_any_lane();
         let lanes = rung.lanes();
+        let request = Spread::new(lanes, rung.request_pairs(), wave_lanes);
+        let reply = Spread::new(lanes, rung.reply_pairs(), wave_lanes);
         Self {
             rung,
-            request: Spread::new(lanes, rung.request_pairs(), wave_lanes),
-            reply: Spread::new(lanes, rung.reply_pairs(), wave_lanes),
+            request,
+            reply,
+            request_flips: core::array::from_fn(|plane| request.plane_flips(plane)),
+            reply_flips: core::array::from_fn(|plane| reply.plane_flips(plane)),
             // A packet of bytes has the rest of its message elsewhere.
             most: if rung.kind() == Kind::Words { (MAX_LANES / lanes as usize).min(PACKETS) } else { 1 },
         }
@@ -48,8 +63,10 @@ pub struct Batch {
     pub(super) shape: Shape,
     count: usize,
     callers: [Caller; PACKETS],
-    /// Laps of each packet's reply pairs when they were used last.
-    replies_used: [Laps; PACKETS],
+    /// Laps of each packet's reply pairs of the first plane when they were used last,
+    replies_used: [u64; PACKETS],
+    /// and of the other planes, which dense replies do not use.
+    replies_used_wide: [Wide; PACKETS],
     planes: Box<Planes>,
 }
 
@@ -61,7 +78,8 @@ impl Batch {
             shape: Shape::new(rung, 1),
             count: 0,
             callers: [Caller::default(); PACKETS],
-            replies_used: [Laps::default(); PACKETS],
+            replies_used: [0; PACKETS],
+            replies_used_wide: [Wide::default(); PACKETS],
             planes: Box::new([[[0; 2]; MAX_LANES]; MAX_PAIRS]),
         }
     }
@@ -94,7 +112,8 @@ impl Batch {
     /// The answer to a packet.
     pub fn answer(&self, packet: usize) -> Answer {
         let Shape { rung, reply, .. } = self.shape;
-        Answer::new(self.callers[packet].slot, rung, reply, self.replies_used[packet])
+        let [a, b, c] = if reply.is_dense() { Wide::default() } else { self.replies_used_wide[packet] };
+        Answer::new(self.callers[packet].slot, rung, reply, [self.replies_used[packet], a, b, c])
     }
 
     /// Answers every lane of the batch.
@@ -105,12 +124,17 @@ impl Batch {
         for (packet, (caller, used)) in
             self.callers.iter().zip(&self.replies_used).take(self.count).enumerate()
         {
+            let wide = &self.replies_used_wide[packet];
             let base = places.reply(caller.slot);
             // The highest pair first: when the device sees the first, the others are most likely there.
             for pair in (0..self.shape.rung.reply_pairs()).rev() {
                 let to = region.pairs(base + pair as u32 * step, lanes as usize);
                 let bit = reply.lap(pair as u32, 0) as usize;
-                store_run(to, &replies.planes()[pair][self.ranks(packet)], used[bit / 64] >> (bit % 64));
+                store_run(
+                    to,
+                    &replies.planes()[pair][self.ranks(packet)],
+                    plane_of(*used, wide, bit / 64) >> (bit % 64),
+                );
             }
         }
     }
@@ -129,13 +153,17 @@ impl Batch {
 
     /// Copies the lines of one more packet. Whether each word has the lap that comes after its last use.
     #[inline]
-    pub(super) fn copy_lines(&mut self, region: Region<'_>, slot: u32, used: &Laps) -> bool {
+    pub(super) fn copy_lines(&mut self, region: Region<'_>, slot: u32, used: u64, wide: &Wide) -> bool {
         let (places, request, ranks) = (region.places(), self.shape.request, self.ranks(self.count));
         let (base, step) = (places.request(slot), request.step(places.plane));
         (0..self.shape.rung.request_pairs()).all(|pair| {
             let from = region.pairs(base + pair as u32 * step, ranks.len());
             let bit = request.lap(pair as u32, 0) as usize;
-            copy_run(from, &mut self.planes[pair][ranks.clone()], used[bit / 64] >> (bit % 64))
+            copy_run(
+                from,
+                &mut self.planes[pair][ranks.clone()],
+                plane_of(used, wide, bit / 64) >> (bit % 64),
+            )
         })
     }
 
@@ -147,9 +175,12 @@ impl Batch {
 
     /// Counts the packet whose lines were copied, if it has any.
     #[inline(always)]
-    pub(super) fn push(&mut self, caller: Caller, replies_used: &Laps) {
+    pub(super) fn push(&mut self, caller: Caller, replies_used: u64, wide: &Wide) {
         self.callers[self.count] = caller;
-        self.replies_used[self.count] = *replies_used;
+        self.replies_used[self.count] = replies_used;
+        if !self.shape.reply.is_dense() {
+            self.replies_used_wide[self.count] = *wide;
+        }
         self.count += 1;
     }
 }

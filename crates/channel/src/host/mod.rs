@@ -11,5 +11,5 @@ mod scanner;
 
 pub use answer::{Answer, DetachedAnswer};
 pub use batch::Batch;
-pub use posts::{ENTRIES_A_VISIT, PostBatch, PostBuffer};
+pub use posts::{ENTRIES_A_VISIT, PostBatch, PostBuffer, Taken};
 pub use scanner::{Scanner, Take};

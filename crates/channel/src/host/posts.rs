@@ -1,12 +1,14 @@
 //! Taking posts from the slots' rings.
 
-use super::scanner::Scanner;
-use crate::primitive::{Ordering, copy_pairs};
+use super::scanner::{PostMirror, Scanner};
+use crate::primitive::{AtomicU64, Ordering, are_equal, copy_pairs};
 use crate::region::Region;
 use alloc::boxed::Box;
-use hostcall_abi::batch::Posts;
+use alloc::sync::Arc;
+use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::LINE_WORDS;
-use hostcall_abi::word::{LAP, PostHead};
+use hostcall_abi::word::{LAP, Owner, PostHead};
+use hostcall_service::Posts;
 
 /// Most ring entries taken in one visit, so that one busy wave does not starve the others.
 pub const ENTRIES_A_VISIT: usize = 256;
@@ -35,8 +37,33 @@ impl Default for PostBuffer {
 pub struct PostBatch {
     /// Posts taken.
     pub posts: u32,
+    /// Entries that said whose the posts after them are.
+    pub owners: u32,
     /// Entries that were no post's beginning; each was skipped.
     pub garbage: u32,
+    /// Posts that lie ready were not taken.
+    pub declined: bool,
+}
+
+/// How far the posts of all home slots were handled, whichever consumer takes them: ring entries, ever.
+pub struct Taken(Box<[AtomicU64]>);
+
+impl Taken {
+    /// Nothing is handled yet.
+    pub fn new(home_slots: u32) -> Arc<Self> {
+        Arc::new(Self((0..home_slots).map(|_| AtomicU64::new(0)).collect()))
+    }
+
+    /// Acquire, pairs with `set`: what came before was handled.
+    #[inline]
+    pub(super) fn get(&self, slot: u32) -> u64 {
+        self.0[slot as usize].load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(super) fn set(&self, slot: u32, taken: u64) {
+        self.0[slot as usize].store(taken, Ordering::Release);
+    }
 }
 
 impl Scanner {
@@ -45,40 +72,47 @@ impl Scanner {
     #[inline]
     pub fn post_bells(&mut self, region: Region<'_>, line: usize) -> u8 {
         let first = self.first_slot(line);
+        if first >= region.layout().home_slots {
+            return 0;
+        }
         let bells = region.post_bell_line(first as usize / LINE_WORDS);
-        let slots = (self.slots().end - first).min(LINE_WORDS as u32);
+        if are_equal(bells, &self.bells[line]) {
+            return 0;
+        }
+        let slots = (self.slots().end.min(region.layout().home_slots) - first).min(LINE_WORDS as u32);
         let mut changed = 0;
         for (i, bell) in bells.iter().enumerate().take(slots as usize) {
-            let bell = bell.load(Ordering::Relaxed) as u32;
-            let mirror = self.posts_mut(first + i as u32);
-            if bell != mirror.bell {
-                mirror.bell = bell;
+            let bell = bell.load(Ordering::Relaxed);
+            if bell != self.bells[line].0[i] {
+                self.bells[line].0[i] = bell;
                 changed |= 1 << i;
             }
         }
         changed
     }
 
-    /// Whether the slot's wave said that it reserved more ring entries than were taken.
+    /// Whether the slot's wave said, when [`Scanner::post_bells`] looked last, that it reserved more ring entries than were
+    /// taken.
     #[inline]
     pub fn expects_posts(&mut self, slot: u32) -> bool {
-        let mirror = self.posts_mut(slot);
-        mirror.bell.wrapping_sub(mirror.taken as u32).cast_signed() > 0
+        let index = (slot - self.slots().start) as usize;
+        let bell = self.bells[index / LINE_WORDS].0[index % LINE_WORDS] as u32;
+        bell.wrapping_sub(self.posts_mut(slot).taken as u32).cast_signed() > 0
     }
 
-    /// Takes the posts that lie ready in a slot's ring, at most about [`ENTRIES_A_VISIT`] entries, in order and in
-    /// runs of the same service, number of words and extra bits.
+    /// Takes the posts that lie ready in a home slot's ring, at most about [`ENTRIES_A_VISIT`] entries, in order and in
+    /// runs of one launch and of the same service, number of words and extra bits. `take` returns how many posts of a run
+    /// it takes; when these are not all, the others and those behind them stay in the ring.
     #[inline]
     pub fn take_posts(
         &mut self,
         region: Region<'_>,
         slot: u32,
         buffer: &mut PostBuffer,
-        mut take: impl FnMut(PostHead, Posts<'_>),
+        mut take: impl FnMut(LaunchId, PostHead, Posts<'_>) -> usize,
     ) -> PostBatch {
-        let mirror = self.posts_mut(slot);
-        let (ring, start) = (mirror.entries(region), mirror.taken);
-        let base = region.places().ring(slot);
+        let (ring, base) = (region.layout().ring_entries.of(slot), region.sizes().ring(slot));
+        let PostMirror { taken: start, mut launch } = *self.posts_mut(slot);
         let mut copied = 0;
         // Once to the ring's end, and once from its beginning.
         while copied < ENTRIES_A_VISIT {
@@ -93,9 +127,15 @@ impl Scanner {
         }
         let mut batch = PostBatch::default();
         let mut rest = &buffer.0[..copied];
-        while let Some([_, first]) = rest.first() {
+        while let Some([word, first]) = rest.first() {
             let Some((head, _)) = PostHead::from_word(*first) else {
-                batch.garbage += 1;
+                match Owner::from_entry([*word, *first]) {
+                    Some(owner) => {
+                        launch = owner.launch;
+                        batch.owners += 1;
+                    }
+                    None => batch.garbage += 1,
+                }
                 rest = &rest[1..];
                 continue;
             };
@@ -109,15 +149,19 @@ impl Scanner {
                 break; // The last post's other entries are still on their way.
             }
             let (run, others) = rest.split_at(posts * per);
-            if let Some((head, run)) = Posts::new(run) {
-                take(head, run);
+            let taken = Posts::new(run).map_or(posts, |(head, run)| take(launch, head, run).min(posts));
+            batch.posts += taken as u32;
+            if taken < posts {
+                batch.declined = true;
+                rest = &rest[taken * per..];
+                break;
             }
-            batch.posts += posts as u32;
             rest = others;
         }
         let taken = (copied - rest.len()) as u64;
         if taken > 0 {
-            self.posts_mut(slot).taken += taken;
+            *self.posts_mut(slot) = PostMirror { taken: start + taken, launch };
+            self.taken.set(slot, start + taken);
             // Release: the device overwrites the entries once it sees the tail.
             region.word(region.places().ring_tail(slot)).store(start + taken, Ordering::Release);
         }

@@ -1,63 +1,87 @@
 //! Finding calls: doorbells are looked at a line of eight at a time, by their top bits alone.
 
 use super::answer::{Answer, Busy, DetachedAnswer};
-use super::batch::{Batch, Laps, Shape};
-use crate::primitive::{Ordering, fence, prefetch, prefetch_for_write, signs, store_pair};
+use super::batch::{Batch, Laps, Shape, Wide};
+use super::posts::Taken;
+use crate::primitive::{Line, Ordering, are_equal, fence, load_pair, prefetch, prefetch_for_write, signs};
 use crate::region::{Region, SharedMemory};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ops::Range;
-use hostcall_abi::layout::{LINE_WORDS, Spread};
-use hostcall_abi::service::Caller;
-use hostcall_abi::word::{Kind, MAX_PAIRS, POST_POSITION_BITS, Rung, lap_of, with_lap};
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::layout::{FIRST_CALL_WORDS, LINE_WORDS, Spread};
+use hostcall_abi::word::{Kind, MAX_PAIRS, Owner, POST_POSITION_BITS, Rung, lap_of};
+use hostcall_service::Caller;
 
-/// What the host remembers of a slot's calls: a cache line.
-#[derive(Clone, Default)]
-#[repr(align(64))]
+/// What the host remembers of a slot's calls: laps of the pairs in the first plane. Eight slots have two cache lines.
+#[derive(Clone, Copy, Default)]
 struct Mirror {
-    request_laps: Laps,
-    reply_laps: Laps,
+    request_laps: u64,
+    reply_laps: u64,
 }
 
-/// What the host remembers of a slot's posts.
+/// Laps of the pairs in the other planes, which packets of many lanes and words use.
+#[derive(Clone, Copy, Default)]
+struct WideMirror {
+    request_laps: Wide,
+    reply_laps: Wide,
+}
+
+/// Whose a slot's calls are, as its owner pair said last.
+#[derive(Clone, Copy, Default)]
+struct SlotOwner {
+    launch: LaunchId,
+    /// The slot whose posts come before the calls: the slot itself, or the home slot of an extra slot's wave.
+    home: u32,
+}
+
+/// What the host remembers of a home slot's posts.
 #[derive(Clone, Copy, Default)]
 pub(super) struct PostMirror {
     /// Ring entries taken, ever.
     pub taken: u64,
-    /// The post bell when it was looked at last.
-    pub bell: u32,
-    /// Entries that the ring has; 0 for as many as the layout says.
-    pub entries: u32,
+    /// Whose the next posts are.
+    pub launch: LaunchId,
 }
 
-impl PostMirror {
-    pub fn entries(&self, region: Region<'_>) -> u32 {
-        if self.entries == 0 { region.layout().ring_entries } else { self.entries }
-    }
-}
+/// Lines of hints of first calls.
+const FIRST_CALL_LINES: usize = FIRST_CALL_WORDS / LINE_WORDS;
 
 /// What a rung slot turned out to hold.
 #[must_use]
 pub enum Take {
     /// A call, copied into the batch. It must be answered.
     Call,
+    /// The same, of a launch that has ended or was cancelled. It is alone in the batch.
+    OfDeadLaunch(LaunchId),
     /// A call that does not go with those of the batch. Answer these first, and take it again.
     Full,
     /// Not all words are there yet; look again.
     NotYet,
-    /// The call comes after posts: take those up to this position (its low 18 bits), then look again.
-    PostsFirst(u32),
-    /// The device wrote what is no doorbell. The slot is ignored until [`Scanner::reset`].
-    Garbage(u64),
+    /// Another wave has the slot than the last time. Forget what was kept of its lanes, and take the call.
+    NewOwner,
+    /// The call comes after posts of this slot: take those up to this position (its low 18 bits), then look again.
+    PostsFirst(u32, u32),
+    /// The device wrote what is no doorbell or no owner. The slot is ignored until [`Scanner::reset`].
+    Garbage(LaunchId),
 }
 
 /// One consumer's slots.
 pub struct Scanner {
     slots: Range<u32>,
     mirrors: Box<[Mirror]>,
+    wide: Box<[WideMirror]>,
+    owners: Box<[SlotOwner]>,
     posts: Box<[PostMirror]>,
+    /// Per line, the post bells when they were looked at last.
+    pub(super) bells: Box<[Line]>,
+    pub(super) taken: Arc<Taken>,
+    /// The hints of first calls when they were looked at last.
+    first_calls: [Line; FIRST_CALL_LINES],
     /// Per line of doorbells, the lap that each slot's next doorbell has.
     expected: Box<[u8]>,
+    /// Per line, the parity of each slot's owner pair when it was read last.
+    parity: Box<[u8]>,
     /// Per line, the slots that are not looked at: beyond the range, or broken.
     ignored: Box<[u8]>,
     /// Per line, the slots whose call is being answered by another thread.
@@ -69,7 +93,7 @@ impl Scanner {
     ///
     /// # Panics
     /// When the range does not start at a multiple of eight.
-    pub fn new(slots: Range<u32>) -> Self {
+    pub fn new(slots: Range<u32>, taken: Arc<Taken>) -> Self {
         assert!(slots.start.is_multiple_of(LINE_WORDS as u32), "slots are shared out in lines of eight");
         let count = slots.len();
         let lines = count.div_ceil(LINE_WORDS);
@@ -80,8 +104,14 @@ impl Scanner {
         Self {
             slots,
             mirrors: alloc::vec![Mirror::default(); count].into_boxed_slice(),
+            wide: alloc::vec![WideMirror::default(); count].into_boxed_slice(),
+            owners: alloc::vec![SlotOwner::default(); count].into_boxed_slice(),
             posts: alloc::vec![PostMirror::default(); count].into_boxed_slice(),
+            bells: alloc::vec![Line::default(); lines].into_boxed_slice(),
+            taken,
+            first_calls: [Line::default(); FIRST_CALL_LINES],
             expected: alloc::vec![u8::MAX; lines].into_boxed_slice(),
+            parity: alloc::vec![0; lines].into_boxed_slice(),
             ignored,
             busy: (0..lines).map(|_| Busy::new()).collect(),
         }
@@ -139,15 +169,47 @@ impl Scanner {
         prefetch_for_write(region.word(region.places().reply(slot)));
     }
 
+    /// Calls `found` with the lines of slots whose waves left a hint of their first call since the last look.
+    #[inline(always)]
+    pub fn first_calls(&mut self, region: Region<'_>, found: impl FnMut(usize)) {
+        if (0..FIRST_CALL_LINES).any(|line| !are_equal(region.first_call_line(line), &self.first_calls[line]))
+        {
+            self.read_first_calls(region, found);
+        }
+    }
+
+    #[inline(never)]
+    fn read_first_calls(&mut self, region: Region<'_>, mut found: impl FnMut(usize)) {
+        for line in 0..FIRST_CALL_LINES {
+            for (seen, word) in self.first_calls[line].0.iter_mut().zip(region.first_call_line(line)) {
+                let hint = word.load(Ordering::Relaxed);
+                if hint == *seen {
+                    continue;
+                }
+                *seen = hint;
+                let slot = u32::try_from(hint >> 1).ok().and_then(|at| region.places().slot_of(at));
+                if let Some(slot) = slot.filter(|slot| self.slots.contains(slot)) {
+                    found((slot - self.slots.start) as usize / LINE_WORDS);
+                }
+            }
+        }
+    }
+
     /// Asks for a line of doorbells that is looked at soon.
     #[inline(always)]
     pub fn prefetch_line(&self, region: Region<'_>, line: usize) {
         prefetch(&region.doorbell_line(self.slots.start as usize / LINE_WORDS + line)[0]);
     }
 
-    /// Takes the call of a slot that [`Scanner::rung`] named and launch `launch` has.
+    /// Takes the call of a slot that [`Scanner::rung`] named. `is_live` says whether a launch runs and was not cancelled.
     #[inline(always)]
-    pub fn take(&mut self, region: Region<'_>, slot: u32, launch: u64, batch: &mut Batch) -> Take {
+    pub fn take(
+        &mut self,
+        region: Region<'_>,
+        slot: u32,
+        batch: &mut Batch,
+        is_live: impl Fn(LaunchId) -> bool,
+    ) -> Take {
         let (index, (line, bit)) = (self.index(slot), self.place(slot));
         let word = region.word(region.places().doorbell(slot)).load(Ordering::Relaxed);
         if lap_of(word) != (self.expected[line] & bit != 0) {
@@ -155,9 +217,16 @@ impl Scanner {
         }
         let wave_lanes = region.layout().lanes;
         let Some(rung) = Rung::from_word(word, wave_lanes) else {
-            self.ignored[line] |= bit;
-            return Take::Garbage(word);
+            return self.give_up(slot);
         };
+        if rung.parity() != (self.parity[line] & bit != 0) {
+            return self.read_owner(region, slot);
+        }
+        let SlotOwner { launch, home } = self.owners[index];
+        let is_live = is_live(launch);
+        if !is_live && batch.count() > 0 {
+            return Take::Full;
+        }
         if rung.from_any_lane() != batch.rung() {
             if batch.count() > 0 {
                 return Take::Full;
@@ -166,27 +235,68 @@ impl Scanner {
         } else if !batch.has_room() {
             return Take::Full;
         }
-        let mirror = &mut self.mirrors[index];
+        let (mirror, wide) = (&mut self.mirrors[index], &mut self.wide[index]);
         if rung.has_lines() {
-            if !batch.copy_lines(region, slot, &mirror.request_laps) {
+            if !batch.copy_lines(region, slot, mirror.request_laps, &wide.request_laps) {
                 return Take::NotYet;
             }
             if rung.is_after_posts() {
                 let position = batch.post_position();
-                if position != (self.posts[index].taken & ((1 << POST_POSITION_BITS) - 1)) as u32 {
-                    return Take::PostsFirst(position);
+                let taken = if home == slot { self.posts[index].taken } else { self.taken.get(home) };
+                // Other parts of the wave may have posted on, so that more is taken than the call waits for.
+                let behind = position.wrapping_sub(taken as u32) % (1 << POST_POSITION_BITS);
+                if behind != 0 && behind < 1 << (POST_POSITION_BITS - 1) {
+                    return Take::PostsFirst(home, position);
                 }
             }
-            flip(&mut mirror.request_laps, batch.shape.request);
+            mirror.request_laps ^= batch.shape.request_flips[0];
+            flip_wide(&mut wide.request_laps, batch.shape.request, &batch.shape.request_flips);
         }
         if rung.kind() != Kind::Words {
-            // Pairs with the device's release fence before the doorbell: its bulk bytes are there.
+            // Pairs with the device's release fence before the doorbell: its bytes are there.
             fence(Ordering::Acquire);
         }
         self.expected[line] ^= bit;
-        batch.push(Caller { launch, slot, lane: rung.first_lane() }, &mirror.reply_laps);
-        flip(&mut mirror.reply_laps, batch.shape.reply);
-        Take::Call
+        let caller = Caller { launch, slot, lane: rung.first_lane() };
+        batch.push(caller, mirror.reply_laps, &wide.reply_laps);
+        mirror.reply_laps ^= batch.shape.reply_flips[0];
+        flip_wide(&mut wide.reply_laps, batch.shape.reply, &batch.shape.reply_flips);
+        if is_live { Take::Call } else { Take::OfDeadLaunch(launch) }
+    }
+
+    /// Reads whose a slot's calls are from now on: its doorbell has another parity than the last one.
+    #[cold]
+    #[inline(never)]
+    fn read_owner(&mut self, region: Region<'_>, slot: u32) -> Take {
+        let (index, (line, bit)) = (self.index(slot), self.place(slot));
+        let pair = load_pair(region.pair(region.places().owner(slot)));
+        if pair.iter().any(|word| lap_of(*word) == (self.parity[line] & bit != 0)) {
+            return Take::NotYet;
+        }
+        let home_slots = region.layout().home_slots;
+        let owner = match Owner::from_pair(pair) {
+            Some(Owner { launch, home: None, .. }) if slot < home_slots => SlotOwner { launch, home: slot },
+            Some(Owner { launch, home: Some(home), .. }) if slot >= home_slots && home < home_slots => {
+                SlotOwner { launch, home }
+            }
+            _ => return self.give_up(slot),
+        };
+        self.owners[index] = owner;
+        self.parity[line] ^= bit;
+        Take::NewOwner
+    }
+
+    /// Looks at a slot no more whose device wrote what makes no sense.
+    #[cold]
+    fn give_up(&mut self, slot: u32) -> Take {
+        let (line, bit) = self.place(slot);
+        self.ignored[line] |= bit;
+        Take::Garbage(self.owner(slot))
+    }
+
+    /// The launch whose the slot's calls are, as its device said last.
+    pub fn owner(&self, slot: u32) -> LaunchId {
+        self.owners[self.index(slot)].launch
     }
 
     /// What a slot's doorbell says now, for reports. `None` when it is no doorbell.
@@ -202,32 +312,16 @@ impl Scanner {
         DetachedAnswer::new(answer, memory.clone(), self.busy.clone(), line, bit)
     }
 
-    /// Lets a slot's ring have `entries` entries from now on: a power of two, not more than the layout says. No wave holds
-    /// the slot, and all of its posts were taken.
-    pub fn resize_ring(&mut self, region: Region<'_>, slot: u32, entries: u32) {
-        let index = self.index(slot);
-        let posts = &mut self.posts[index];
-        if posts.entries(region) == entries {
-            return;
-        }
-        posts.entries = entries;
-        if posts.taken == 0 {
-            return; // Zeros are no posts of the first pass.
-        }
-        let begin = posts.taken as u32;
-        for position in (0..entries).map(|i| begin.wrapping_add(i)) {
-            // What is no post of the pass in which the place comes next.
-            let none = with_lap(0, position & entries != 0);
-            let at = region.places().ring(slot) + 2 * (position & (entries - 1));
-            store_pair(region.pair(at), [none, none]);
-        }
-        fence(Ordering::Release);
+    /// Looks at a slot no more, until it is reset.
+    pub fn ignore(&mut self, slot: u32) {
+        let (line, bit) = self.place(slot);
+        self.ignored[line] |= bit;
     }
 
-    /// Whether nothing is left to do for a slot: no call has rung or is being answered, and it was not given up.
-    pub fn is_quiet(&self, region: Region<'_>, slot: u32) -> bool {
+    /// Whether another thread answers the slot's call.
+    pub fn is_busy(&self, slot: u32) -> bool {
         let (line, bit) = self.place(slot);
-        (self.rung(region, line) | self.busy[line].load() | self.ignored[line]) & bit == 0
+        self.busy[line].load() & bit != 0
     }
 
     /// Whether the slot was given up after garbage.
@@ -239,36 +333,40 @@ impl Scanner {
     /// Forgets everything about a slot and clears its words, for a device that forgets its state too. No
     /// wave holds the slot and no answer is outstanding.
     pub fn reset(&mut self, region: Region<'_>, slot: u32) {
-        let places = region.places();
+        let (sizes, places) = (region.sizes(), region.places());
         let (index, (line, bit)) = (self.index(slot), self.place(slot));
-        region.word(places.doorbell(slot)).store(0, Ordering::Relaxed);
-        region.word(places.post_bell(slot)).store(0, Ordering::Relaxed);
-        region.word(places.ring_tail(slot)).store(0, Ordering::Relaxed);
+        let clear = |at: u32, words: u32| {
+            (at..at + words).for_each(|at| region.word(at).store(0, Ordering::Relaxed));
+        };
+        clear(places.doorbell(slot), 1);
+        clear(places.owner(slot), 2);
         for plane in 0..MAX_PAIRS as u32 {
-            for base in [places.reply(slot), places.request(slot)] {
-                let base = base + plane * places.plane;
-                for at in base..base + 2 * region.layout().lanes {
-                    region.word(at).store(0, Ordering::Relaxed);
-                }
-            }
+            clear(places.reply(slot) + plane * places.plane, 2 * sizes.layout.lanes);
+            clear(places.request(slot) + plane * places.plane, 2 * sizes.layout.lanes);
         }
-        for at in places.ring(slot)..places.ring(slot) + 2 * region.layout().ring_entries {
-            region.word(at).store(0, Ordering::Relaxed);
+        if slot < sizes.layout.home_slots {
+            clear(places.post_bell(slot), 1);
+            clear(places.ring_tail(slot), 1);
+            clear(sizes.ring(slot), 2 * sizes.layout.ring_entries.of(slot));
+            self.taken.set(slot, 0);
         }
         self.mirrors[index] = Mirror::default();
-        self.posts[index] = PostMirror { entries: self.posts[index].entries, ..PostMirror::default() };
+        self.wide[index] = WideMirror::default();
+        self.owners[index] = SlotOwner::default();
+        self.posts[index] = PostMirror::default();
+        self.bells[line].0[index % LINE_WORDS] = 0;
         self.expected[line] |= bit;
+        self.parity[line] &= !bit;
         self.ignored[line] &= !bit;
         fence(Ordering::Release);
     }
 }
 
 #[inline(always)]
-fn flip(laps: &mut Laps, spread: Spread) {
-    laps[0] ^= spread.plane_flips(0);
+fn flip_wide(laps: &mut Wide, spread: Spread, flips: &Laps) {
     if !spread.is_dense() {
-        for (plane, laps) in laps.iter_mut().enumerate().skip(1) {
-            *laps ^= spread.plane_flips(plane);
+        for (laps, flips) in laps.iter_mut().zip(&flips[1..]) {
+            *laps ^= flips;
         }
     }
 }

@@ -107,7 +107,7 @@ impl Ports<'_> {
     #[cfg_attr(any(not(target_arch = "x86_64"), loom), expect(unused_variables, reason = "fetches nothing"))]
     #[inline(always)]
     pub fn prefetch(&self, port: u32) {
-        #[cfg(all(target_arch = "x86_64", not(loom)))]
+        #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
         {
             use core::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
             let [mask, _] = self.header(port);
@@ -149,7 +149,7 @@ impl Ports<'_> {
 #[inline(always)]
 fn inbox_bits(ports: Ports<'_>, first: u32) -> u16 {
     let rest = &ports.secondary[first as usize..];
-    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
     if let Some(line) = rest.first_chunk::<{ LINE_PORTS as usize }>() {
         let bits: u32;
         // SAFETY: the line is 64 readable bytes; SSE2 is part of x86-64, and its loads do not tear words that

@@ -2,14 +2,17 @@
 //! slots are used as the protocol says, in others a hostile device writes what it likes. The host never
 //! panics, takes no call whose doorbell's lap did not change, and well-used slots work on.
 
-use hostcall_abi::batch::{Calls, Replies};
-use hostcall_abi::layout::{Layout, SlotStateWords};
-use hostcall_abi::service::{Method, Reply, Request, Service};
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::layout::{Layout, SlotStateWords, area_share};
+use hostcall_abi::service::Method;
 use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::word::{Doorbell, Kind, LAP, Line, MAX_POST_WORDS, PostHead, RequestTag, Rung, lap_of};
+use hostcall_abi::word::{
+    Doorbell, Kind, LAP, Line, MAX_POST_WORDS, Owner, PostHead, RequestTag, Rung, lap_of,
+};
 use hostcall_channel::device::{Laps, Slot, SlotState};
-use hostcall_channel::host::{Batch, DetachedAnswer, ENTRIES_A_VISIT, PostBuffer, Scanner, Take};
+use hostcall_channel::host::{Batch, DetachedAnswer, ENTRIES_A_VISIT, PostBuffer, Scanner, Take, Taken};
 use hostcall_channel::{Region, SharedMemory};
+use hostcall_service::{Calls, Replies, Reply, Request, Service};
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,6 +20,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// More than one line of doorbells, the last one partly used.
 const SLOTS: u32 = 9;
+
+/// Those of them that are extra slots.
+const EXTRAS: u32 = 2;
 
 /// Runs one input.
 pub fn run(data: &[u8]) {
@@ -90,6 +96,10 @@ struct Model {
     call: Option<Call>,
     held: Option<DetachedAnswer>,
     posts: VecDeque<(PostHead, Vec<u64>)>,
+    /// Whose the slot's calls are, once somebody has it.
+    owner: Option<LaunchId>,
+    /// It has called.
+    has_called: bool,
 }
 
 struct Run {
@@ -105,13 +115,13 @@ impl Run {
     fn new(input: &mut Input<'_>) -> Self {
         let lanes = [1u32, 3, 8, 64][input.below(4)];
         let per_lane = lanes.next_power_of_two();
-        let layout = Layout { slots: SLOTS, lanes, ring_entries: 4 * per_lane, bulk_bytes: 64 * per_lane }
-            .check()
-            .unwrap();
+        let layout = Layout::small(SLOTS, lanes, 4 * per_lane, 64 * per_lane);
+        let layout = Layout { home_slots: SLOTS - EXTRAS, extra_slots: EXTRAS, large_areas: 1, ..layout };
+        let layout = layout.check().unwrap();
         let first = if input.flag() { 8 } else { 0 };
         Self {
             memory: Arc::new(SharedMemory::allocate(layout)),
-            scanner: Scanner::new(first..SLOTS),
+            scanner: Scanner::new(first..SLOTS, Taken::new(SLOTS - EXTRAS)),
             batch: Batch::new(),
             replies: Replies::EMPTY,
             buffer: PostBuffer::new(),
@@ -134,7 +144,7 @@ impl Run {
         let state = self.slots[slot as usize].state.get() as *const SlotState;
         // SAFETY: SLOT-OWNER: this thread alone uses the slots, each with its own state; both state types have
         // one layout.
-        unsafe { Slot::new(self.memory.region(), slot, &*state) }
+        unsafe { Slot::new(self.memory.region().words(), self.memory.region().sizes().slot(slot), &*state) }
     }
 
     fn step(&mut self, input: &mut Input<'_>) {
@@ -150,8 +160,24 @@ impl Run {
             5 => self.take_posts(slot),
             6 => self.answer_held(slot, input),
             7 => self.reset(slot),
+            8 if input.flag() => self.next_owner(slot, input),
             _ => self.scribble(slot, input),
         }
+    }
+
+    /// Another wave has the slot from now on.
+    fn next_owner(&mut self, slot: u32, input: &mut Input<'_>) {
+        let model = &self.slots[slot as usize];
+        // A wave publishes its owner pair before a call, and not otherwise.
+        if model.call.is_some() || model.owner.is_some() && !model.has_called {
+            return;
+        }
+        let homes = SLOTS - EXTRAS;
+        let home = (slot >= homes).then(|| input.below(homes as usize) as u32);
+        let launch = LaunchId::new(input.byte().into(), 1);
+        self.device(slot).publish_owner(Owner { launch, home, wave: 1, workgroup: 2 });
+        let model = &mut self.slots[slot as usize];
+        (model.owner, model.has_called) = (Some(launch), false);
     }
 
     /// A hostile device writes a word of its own or of the host's.
@@ -163,13 +189,18 @@ impl Run {
         let at = match input.byte() % 8 {
             0..4 => places.doorbell(slot),
             4 => lines(places.request(slot), input),
-            5 => places.ring(slot) + input.below(2 * layout.ring_entries as usize) as u32,
+            5 if slot < SLOTS - EXTRAS => {
+                let ring = self.memory.region().sizes().ring(slot);
+                ring + input.below(2 * layout.ring_entries.of(slot) as usize) as u32
+            }
+            5 => places.owner(slot) + u32::from(input.flag()),
             6 => places.doorbell(SLOTS), // Belongs to no slot.
             _ => match input.byte() % 4 {
-                0 => places.ring_tail(slot),
-                1 => places.post_bell(slot),
+                0 if slot < SLOTS - EXTRAS => places.ring_tail(slot),
+                1 if slot < SLOTS - EXTRAS => places.post_bell(slot),
+                0 | 1 => places.large_area(0),
                 2 => lines(places.reply(slot), input),
-                _ => places.bulk(slot) + input.below(layout.bulk_bytes as usize / 8) as u32,
+                _ => places.area(slot) + input.below(layout.area_bytes as usize / 8) as u32,
             },
         };
         let value = match input.byte() % 4 {
@@ -186,11 +217,16 @@ impl Run {
         if self.slots[slot as usize].call.is_some() {
             return;
         }
-        let doorbell = input.doorbell(self.layout().lanes);
+        if self.slots[slot as usize].owner.is_none() {
+            self.next_owner(slot, input);
+        }
+        let mut doorbell = input.doorbell(self.layout().lanes);
         let seed = input.word();
         let complete = input.flag();
+        // Only a home slot's own posts are modelled.
+        doorbell.after_posts &= slot < SLOTS - EXTRAS;
         let device = self.device(slot);
-        let share = self.layout().bulk_share(doorbell.lanes.into());
+        let share = area_share(self.layout().area_bytes, doorbell.lanes.into());
         let laps: Vec<_> =
             (0..doorbell.lanes.into()).map(|rank| device.laps(device.glance(), &doorbell, rank)).collect();
         let lines: Vec<_> = (0..doorbell.lanes)
@@ -218,7 +254,7 @@ impl Run {
         }
         let replies = lines.iter().map(|_| None).collect();
         let call = Call { doorbell, laps, lines, complete: !doorbell.lines, taken: false, replies };
-        self.slots[slot as usize].call = Some(call);
+        (self.slots[slot as usize].call, self.slots[slot as usize].has_called) = (Some(call), true);
         if complete {
             self.complete(slot);
         }
@@ -260,7 +296,7 @@ impl Run {
         let mut words = [0; MAX_POST_WORDS];
         words[..count.into()].fill_with(|| input.word());
         let model = &self.slots[slot as usize];
-        if model.hostile || model.call.is_some() {
+        if model.hostile || model.call.is_some() || slot >= SLOTS - EXTRAS {
             return;
         }
         let head = PostHead { service: 4, lane: 0, words: count, extra: input.byte().into() };
@@ -276,9 +312,12 @@ impl Run {
     }
 
     fn take_posts(&mut self, slot: u32) {
+        if slot >= SLOTS - EXTRAS {
+            return;
+        }
         let model = &mut self.slots[slot as usize];
         let region = self.memory.region();
-        let batch = self.scanner.take_posts(region, slot, &mut self.buffer, |head, mut posts| {
+        let batch = self.scanner.take_posts(region, slot, &mut self.buffer, |_, head, mut posts| {
             posts.for_each(|words, caller| {
                 assert!(words.len() <= MAX_POST_WORDS && words.len() == usize::from(head.words));
                 if !model.hostile {
@@ -286,8 +325,9 @@ impl Run {
                     assert_eq!(Some((head, words.to_vec())), model.posts.pop_front());
                 }
             });
+            posts.count()
         });
-        assert!((batch.posts + batch.garbage) as usize <= ENTRIES_A_VISIT);
+        assert!((batch.posts + batch.owners + batch.garbage) as usize <= ENTRIES_A_VISIT);
         assert!(model.hostile || batch.garbage == 0);
     }
 
@@ -310,8 +350,12 @@ impl Run {
         let bell = self.word(self.layout().places().doorbell(slot)).load(Ordering::Relaxed);
         let model = &mut self.slots[slot as usize];
         let call = model.call.as_ref().filter(|_| !model.hostile);
-        match self.scanner.take(region, slot, launch_of(slot), &mut self.batch) {
-            Take::Call => {
+        let dead = LaunchId::new(7, 1);
+        match self.scanner.take(region, slot, &mut self.batch, |launch| launch != dead) {
+            take @ (Take::Call | Take::OfDeadLaunch(_)) => {
+                assert_eq!(matches!(take, Take::OfDeadLaunch(_)), self.scanner.owner(slot) == dead);
+                let is_dead = matches!(take, Take::OfDeadLaunch(_));
+                assert!(!is_dead || self.batch.count() == 1);
                 assert_eq!(lap_of(bell), model.calls.is_multiple_of(2), "the doorbell's lap has not changed");
                 model.calls += 1;
                 let rung = Rung::from_word(bell, region.layout().lanes).expect("a doorbell");
@@ -319,12 +363,12 @@ impl Run {
                 assert_eq!((self.batch.rung(), ranks.len()), (rung.from_any_lane(), rung.lanes() as usize));
                 if !model.hostile {
                     let call = call.expect("the device called");
-                    assert!(call.complete && call.doorbell.to_word(lap_of(bell)) == bell);
+                    assert!(call.complete && call.doorbell.to_word(lap_of(bell)) == bell & !1);
                     assert!(!call.doorbell.after_posts || model.posts.is_empty());
                     for (rank, line) in ranks.zip(&call.lines) {
                         assert_eq!(lines.words(rank), line.words);
                         let caller = lines.caller(rank);
-                        assert_eq!((caller.launch, caller.slot), (launch_of(slot), slot));
+                        assert_eq!((Some(caller.launch), caller.slot), (model.owner, slot));
                         if call.doorbell.lines {
                             assert_eq!(lines.tag(rank).to_bits(), line.tag);
                         } else {
@@ -335,9 +379,15 @@ impl Run {
                 if let Some(call) = &mut model.call {
                     call.taken = true;
                 }
-                if input.flag() {
+                if is_dead || input.flag() {
                     self.answer(input);
                 }
+            }
+            Take::NewOwner => {
+                if !model.hostile {
+                    assert_eq!(Some(self.scanner.owner(slot)), model.owner);
+                }
+                self.take(region, slot, input);
             }
             Take::Full => {
                 assert!(self.batch.count() > 0);
@@ -345,14 +395,14 @@ impl Run {
                 self.take(region, slot, input);
             }
             Take::NotYet => assert!(call.is_none_or(|call| !call.complete)),
-            Take::PostsFirst(_) => {
+            Take::PostsFirst(home, _) => {
                 assert!(call.is_none_or(|call| call.doorbell.after_posts && !model.posts.is_empty()));
-                if input.flag() {
-                    self.take_posts(slot);
+                if input.flag() && self.scanner.slots().contains(&home) {
+                    self.take_posts(home);
                 }
             }
-            Take::Garbage(word) => {
-                assert!(model.hostile && word == bell && self.scanner.is_broken(slot));
+            Take::Garbage(_) => {
+                assert!(model.hostile && self.scanner.is_broken(slot));
             }
         }
     }
@@ -380,11 +430,18 @@ impl Run {
             if self.batch.rung().kind() != Kind::Words {
                 for rank in 0..answer.lanes() {
                     let mut bytes = [0; 64];
-                    answer.read_bulk(region, rank, &mut bytes);
+                    let area = input.flag().then_some(input.byte().into());
+                    if area.is_some() {
+                        // A device names any large area.
+                        let share = answer.area_share(region, area).unwrap_or(0).min(64);
+                        answer.read_bytes(region, area, rank, &mut bytes[..share]);
+                        bytes = [0; 64];
+                    }
+                    answer.read_bytes(region, None, rank, &mut bytes);
                     if let Some(call) = model.call.as_ref().filter(|_| !model.hostile) {
                         assert_eq!(bytes, bytes_of(&call.lines[rank as usize]));
                     }
-                    answer.write_bulk(region, rank, &bytes);
+                    answer.write_bytes(region, None, rank, &bytes);
                 }
             }
             if input.flag() {
@@ -431,10 +488,6 @@ fn bytes_of(line: &Line) -> [u8; 64] {
     let mut bytes = [line.tag as u8; 64];
     bytes[..8].copy_from_slice(&line.words[0].to_le_bytes());
     bytes
-}
-
-fn launch_of(slot: u32) -> u64 {
-    u64::from(slot) + 7
 }
 
 /// Answers calls by what their words say.

@@ -98,7 +98,7 @@ pub fn chosen(context: &Context) -> Outcome {
 
 pub fn few_slots(context: &Context) -> Outcome {
     let session = context.open(|device| device.slots(128).inline_service(echo()))?;
-    // 64 slots for the waves of one launch at a time, and many more waves.
+    // Many more waves than slots.
     let grid = Grid::new(500, 33);
     let out = session.out(grid, 1)?;
     session.run(call_in_turn, grid, (3u32, &out))?;

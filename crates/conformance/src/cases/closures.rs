@@ -48,3 +48,31 @@ pub fn panicking(context: &Context) -> Outcome {
     session.run(closure_call, grid, (&remote, &out))?;
     done(&read(&out)?)
 }
+
+/// A continuous closure that is told so takes one more call.
+pub fn last_call(context: &Context) -> Outcome {
+    let session = context.open(|device| device)?;
+    let first = Hostcall::continuous(&session.device, |value: u64| value).map_err(text)?;
+    let second = Hostcall::continuous(&session.device, |value: u64| value).map_err(text)?;
+    first.non_continuous().map_err(text)?;
+    ensure!(second.finish());
+    let grid = Grid::new(1, 1);
+    let out = session.out(grid, 1)?;
+    session.run(closure_until_finished, grid, (&first, &second, &out))?;
+    same!((read(&out)?, first.is_finished()), (vec![1], true));
+    ensure!(first.non_continuous().is_err());
+    Ok(())
+}
+
+/// A launch keeps the closures that it got, and calls no other ones.
+pub fn stale(context: &Context) -> Outcome {
+    let session = context.open(|device| device.inline_service(echo()))?;
+    let grid = Grid::new(2, 45);
+    let (out, stream) = (session.out(grid, 1)?, session.stream()?);
+    let remote = Hostcall::continuous(&session.device, |(a, b): (u64, u64)| a + b).map_err(text)?;
+    session.launch(&stream, closure_call, grid, (&remote, &out))?;
+    drop(remote);
+    let _other = Hostcall::continuous(&session.device, |(a, b): (u64, u64)| a * b).map_err(text)?;
+    stream.synchronize().map_err(text)?;
+    done(&read(&out)?)
+}

@@ -27,7 +27,7 @@ fn waiting(session: &Session, gates: &Gates, kind: u32) -> Result<(Stream, Devic
     let (stream, out) = (session.stream()?, session.out(GRID, 1)?);
     session.launch(&stream, status_wait, GRID, (kind, &out))?;
     if kind == 3 {
-        let packets = || session.device.server().statistics().packets;
+        let packets = || session.device.statistics().packets;
         while packets() < 1000 {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -93,10 +93,10 @@ pub fn closed_with_calls_in_flight(context: &Context) -> Outcome {
         let outcome = ended_as_cancelled(&stream, &out);
         gates.open_all();
         outcome?;
-        // What is launched now fails, and does not hang.
+        // What is launched now is refused, and does not hang.
         let (stream, out) = (session.stream()?, session.out(GRID, 1)?);
-        session.launch(&stream, call_in_turn, GRID, (3u32, &out))?;
-        ensure!(stream.synchronize().is_err());
+        ensure!(session.launch(&stream, call_in_turn, GRID, (3u32, &out)).is_err());
+        stream.synchronize().map_err(|error| error.to_string())?;
     }
     Ok(())
 }

@@ -1,12 +1,16 @@
 //! The cases, by what they are about.
 
 mod bytes;
+mod callers;
 mod calls;
 mod closures;
 mod lifecycle;
+mod math;
 mod panics;
+mod parameters;
 mod posts;
 mod print;
+mod slots;
 mod statuses;
 mod streams;
 mod system;
@@ -52,6 +56,11 @@ cases! {
     system: files environment stdin heap heap_leaks exit;
     panics: kinds one_of_many null_write fault_beside_calls;
     waves: operations reduction spinning spinning_for_ever;
-    closures: continuous once panicking;
+    slots: beside_a_slow_call lanes_wait_for_each_other helper_beside_many_waves more_waves_than_slots panics_in_the_middle;
+    slots: exits_in_the_middle;
+    closures: continuous once panicking last_call stale;
+    callers: told_in_any_way;
+    parameters: of_every_kind two_of_one_name;
+    math: the_same_bits;
     watchdog: stuck_handler dead_wave;
 }

@@ -28,7 +28,7 @@ pub fn rings_wrap(context: &Context) -> Outcome {
     posts_of(context, Grid::new(1, 33), 4_000)
 }
 
-/// Launches of few and of many waves take turns on the same slots: their rings differ in length.
+/// Launches of few and of many waves take turns on the same slots, whose rings go on where the last wave ended.
 pub fn rings_resized(context: &Context) -> Outcome {
     let noted = Noted::default();
     let session = context
@@ -96,7 +96,7 @@ pub fn left_behind(context: &Context) -> Outcome {
 pub fn refused(context: &Context) -> Outcome {
     let session = context.open(|device| device.inline_service(echo()))?;
     session.run(post_only, Grid::new(2, 40), (10u32,))?;
-    let statistics = session.device.server().statistics();
+    let statistics = session.device.statistics();
     same!((statistics.posts, statistics.refused_posts, statistics.garbage_posts), (800, 800, 0));
     Ok(())
 }
@@ -121,16 +121,23 @@ pub fn pending_beside_a_call(context: &Context) -> Outcome {
     session.all_done(pending_beside, Grid::new(1, 40))
 }
 
-/// Launches that forget calls leave their slots to the next ones as they should be: three times as many calls as the pool
-/// has slots.
+/// Waves that forget calls wait for the answers when they end, and leave the slots to others: many times as many calls as there
+/// are extra slots.
 pub fn forgotten_calls(context: &Context) -> Outcome {
     let gates = Gates::default();
-    let session = context
-        .open(|device| device.slots(192).service(Gate::serve(gates.clone())).inline_service(echo()))?;
-    for _ in 0..3 {
-        session.all_done(pending_forgotten, Grid::new(1, 60))?;
-        session.all_done(pending_order, Grid::new(20, 60))?;
-    }
+    let session = context.open(|device| device.service(Gate::serve(gates.clone())).inline_service(echo()))?;
+    let (stream, grid) = (session.stream()?, Grid::new(1, 60));
+    let out = session.out(grid, 1)?;
+    session.launch(&stream, pending_forgotten, grid, (&out,))?;
+    // Nobody has answered: the kernel does not end.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let waiting = session.device.waiting().len();
     gates.open_all();
-    Ok(())
+    stream.synchronize().map_err(|error| error.to_string())?;
+    done(&read(&out)?)?;
+    same!(waiting > 0, true);
+    for _ in 0..40 {
+        session.all_done(pending_forgotten, Grid::new(2, 60))?;
+    }
+    session.all_done(pending_order, Grid::new(20, 60))
 }

@@ -1,9 +1,9 @@
 use crate::context::read;
-use crate::handlers::{Faults, PlusOne, handler};
+use crate::handlers::{Faults, PlusOne};
 use crate::{Context, Gates, Outcome, echo, ensure, same};
 use conformance::services::{AsyncGate, Current, Faulty, Gate, Nobody, old};
 use conformance::statuses::*;
-use hostcall::server::Mode;
+use hostcall::server::Handler;
 use hostcall::{Device, Grid};
 use hostcall_abi::CallError;
 
@@ -36,7 +36,7 @@ pub fn timeouts(context: &Context) -> Outcome {
 
 pub fn default_service(context: &Context) -> Outcome {
     let session = context.open(|device| {
-        device.server(|server| server.default_service(handler(Nobody::serve(PlusOne), Mode::Inline)))
+        device.server(|server| server.default_service(Handler::inline(Nobody::serve(PlusOne))))
     })?;
     session.all_done(status_default, Grid::new(2, 45))
 }
@@ -47,18 +47,16 @@ pub fn registered_while_running(context: &Context) -> Outcome {
     let out = session.out(grid, 1)?;
     let stream = session.stream()?;
     session.launch(&stream, status_comes_and_goes, grid, (&out,))?;
-    let server = session.device.server();
-    server.register(&handler(Nobody::serve(PlusOne), Mode::Inline)).map_err(|error| error.to_string())?;
-    let duplicate = server.register(&handler(Nobody::serve(PlusOne), Mode::Inline));
-    ensure!(duplicate.is_err());
+    let device = &session.device;
+    let nobody = device.register_inline(Nobody::serve(PlusOne)).map_err(|error| error.to_string())?;
+    ensure!(device.register_inline(Nobody::serve(PlusOne)).is_err());
     // Every lane has been answered once before the service goes again.
-    let before = server.statistics().packets;
-    while server.statistics().packets < before + 10_000 {
+    let before = device.statistics().packets;
+    while device.statistics().packets < before + 10_000 {
         std::thread::yield_now();
     }
     std::thread::sleep(std::time::Duration::from_millis(200));
-    ensure!(server.unregister(Nobody::METHODS[0].number));
-    ensure!(!server.unregister(Nobody::METHODS[0].number));
+    nobody.remove();
     stream.synchronize().map_err(|error| error.to_string())?;
     ensure!(read(&out)?.iter().all(|answers| *answers > 0));
     Ok(())
@@ -67,11 +65,11 @@ pub fn registered_while_running(context: &Context) -> Outcome {
 /// A removed service answers nobody any more.
 pub fn removed(context: &Context) -> Outcome {
     let session = context.open(|device| device)?;
-    let server = session.device.server();
     for _ in 0..20 {
-        server.register(&handler(Nobody::serve(PlusOne), Mode::Inline)).map_err(|error| error.to_string())?;
+        let nobody =
+            session.device.register_inline(Nobody::serve(PlusOne)).map_err(|error| error.to_string())?;
         same!(session.values(status_is_there, Grid::new(1, 1))?, [1]);
-        ensure!(server.unregister(Nobody::METHODS[0].number));
+        nobody.remove();
         same!(session.values(status_is_there, Grid::new(1, 1))?, [0]);
     }
     Ok(())
@@ -85,7 +83,7 @@ pub fn duplicates_are_refused(context: &Context) -> Outcome {
     let error = opened.err().ok_or("two services of one number were accepted")?.to_string();
     ensure!(error.contains("620") && error.contains("Current::get"));
     let wrong = context.open(|device| device.service(Current::serve(PlusOne)).service(echo()))?;
-    same!(wrong.device.server().register(&handler(echo(), Mode::Blocking)).is_err(), true);
+    same!(wrong.device.register(echo()).is_err(), true);
     Ok(())
 }
 

@@ -1,9 +1,7 @@
 use crate::context::read;
-use crate::handlers::handler;
 use crate::{Context, Gates, Noted, Outcome, Session, echo, same};
 use conformance::services::{AsyncGate, Gate, Keys, Launcher, LauncherHandler, Meter};
 use conformance::streams::*;
-use hostcall::server::Mode;
 use hostcall::{Event, Grid};
 use hostcall_abi::CallError;
 use parking_lot::Mutex;
@@ -83,13 +81,13 @@ pub fn events(context: &Context) -> Outcome {
     for step in 0..12u64 {
         let stream = &streams[step as usize % 3];
         if let Some(event) = &last {
-            stream.wait_for(event);
+            stream.wait_for(event).map_err(text)?;
         }
         session.launch(stream, stream_step, grid, (step, &out))?;
-        last = Some(stream.record());
+        last = Some(stream.record().map_err(text)?);
     }
     let last = last.ok_or("no step ran")?;
-    last.wait();
+    last.wait().map_err(text)?;
     same!((last.is_done(), read(&out)?), (true, vec![12; 80]));
     Ok(())
 }
@@ -110,8 +108,7 @@ pub fn handler_launches(context: &Context) -> Outcome {
     let noted = Noted::default();
     let session = context.open(|device| device.inline_service(Meter::serve(noted.clone())))?;
     let launches = Launches(Arc::new(Mutex::new(Some(session.clone()))));
-    let service = handler(Launcher::serve(launches.clone()), Mode::Blocking);
-    session.device.server().register(&service).map_err(text)?;
+    session.device.register(Launcher::serve(launches.clone())).map_err(text)?;
     let outcome = session.all_done(stream_launch, Grid::new(1, 12));
     // Handler and device would keep each other alive.
     *launches.0.lock() = None;

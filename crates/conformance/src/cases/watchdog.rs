@@ -6,15 +6,15 @@ use conformance::services::{Gate, Keys};
 use conformance::streams::stream_pass;
 use hostcall::Grid;
 use hostcall::device::{Faults, SoftwareDeviceConfig};
-use hostcall::server::{Stall, StallState};
+use hostcall::server::{Waiting, WaitsFor};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
-type Stalls = Arc<Mutex<Vec<Stall>>>;
+type Stalls = Arc<Mutex<Vec<Waiting>>>;
 
 /// Waits for the first report.
-fn first(stalls: &Stalls) -> Result<Stall, String> {
+fn first(stalls: &Stalls) -> Result<Waiting, String> {
     for _ in 0..30_000 {
         if let Some(stall) = stalls.lock().first() {
             return Ok(stall.clone());
@@ -41,7 +41,10 @@ pub fn stuck_handler(context: &Context) -> Outcome {
     gates.open_all();
     stream.synchronize().map_err(|error| error.to_string())?;
     let stall = stall?;
-    same!((stall.launch, stall.service.as_str(), stall.state), (1, "Gate::pass", StallState::Handler));
+    same!(
+        (stall.launch.generation(), stall.service.as_str(), stall.waits_for),
+        (1, "Gate::pass", WaitsFor::Handler)
+    );
     ensure!(stall.waited >= AFTER);
     same!(waiting.first().map(|waiting| waiting.slot), Some(stall.slot));
     ensure!(stall.to_string().contains("Gate::pass"));

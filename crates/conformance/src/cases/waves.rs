@@ -52,16 +52,18 @@ pub fn spinning_for_ever(context: &Context) -> Outcome {
     for way in 0..3u32 {
         let session = context.open(|device| device.inline_service(echo()).software(config.clone()))?;
         let stream = session.stream()?;
-        session.launch(&stream, wave_spinning_for_ever, Grid::new(1, 20), (way,))?;
+        let launch = session.launch(&stream, wave_spinning_for_ever, Grid::new(1, 20), (way,))?;
         if way == 2 {
-            while session.device.server().statistics().packets < 100 {
+            while session.device.statistics().packets < 100 {
                 std::thread::sleep(Duration::from_millis(1));
             }
             session.device.cancel_all();
         }
         match (way, stream.synchronize()) {
-            (0, Ok(())) => same!(session.device.exit_code(), Some(4)),
-            (1, Err(Error::Launch { failure: LaunchFailure::Panicked(Some(panic)), .. })) => {
+            (0, Ok(())) => {
+                same!(launch.wait().map_err(|error| error.to_string())?.exit_code, Some(4));
+            }
+            (1, Err(Error::Launch { failure: LaunchFailure::Panicked { first: Some(panic), .. }, .. })) => {
                 same!((panic.lane, panic.message.as_str()), (19, "the last lane gives up"));
             }
             (2, Err(Error::Launch { failure: LaunchFailure::Cancelled, .. })) => {}

@@ -9,5 +9,5 @@ pub trait Environment {
     /// The length of argument `index` in bytes, and the argument itself if it fits `out`.
     fn argument(index: u32, out: &mut [u8]) -> Option<u64>;
     /// The length of the value of environment variable `name` in bytes, and the value itself if it fits `out`.
-    fn variable(name: &str, out: &mut [u8]) -> Option<u64>;
+    fn variable(name: &[u8], out: &mut [u8]) -> Option<u64>;
 }

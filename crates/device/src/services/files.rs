@@ -1,11 +1,11 @@
 use hostcall_abi::service::number;
 use hostcall_macros::service;
 
-/// Files of the host. Fails with the codes of [`crate::io::Error`].
+/// Files of the host. Paths are bytes, as the host's system has them. Fails with the codes of [`crate::io::Error`].
 #[service(number = number::FILES, internal)]
 pub trait Files {
     /// Opens a file; `flags` are those of [`open_flags`]. Gives the file's handle.
-    fn open(path: &str, flags: u32) -> u64;
+    fn open(path: &[u8], flags: u32) -> u64;
     /// Closes a file.
     fn close(file: u64);
     /// Reads from the file's position on, which moves.
@@ -26,13 +26,13 @@ pub trait Files {
     /// Waits until the file's content has reached the disk.
     fn sync(file: u64);
     /// Removes a file.
-    fn remove(path: &str);
+    fn remove(path: &[u8]);
     /// Renames a file or directory, in place of what has the new name.
-    fn rename(from: &str, to: &str);
+    fn rename(from: &[u8], to: &[u8]);
     /// Makes a directory.
-    fn create_dir(path: &str);
+    fn create_dir(path: &[u8]);
     /// Removes an empty directory.
-    fn remove_dir(path: &str);
+    fn remove_dir(path: &[u8]);
 }
 
 /// How [`Files::open`] opens a file, with the meaning they have in `std::fs::OpenOptions`.

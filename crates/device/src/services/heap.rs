@@ -9,7 +9,10 @@ pub trait Heap {
     fn allocate(bytes: u64, align: u64) -> u64;
     /// Frees memory. Fails with [`NOT_ALLOCATED`] when `address` is none that [`Heap::allocate`] gave, or was
     /// freed before.
-    fn free(address: u64);
+    ///
+    /// # Safety
+    /// No lane may use the memory any more.
+    unsafe fn free(address: u64);
 }
 
 /// The code by which [`Heap::free`] fails.

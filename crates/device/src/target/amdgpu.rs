@@ -2,8 +2,9 @@
 //! memory is memory of the device, since Rust has no way yet to name LDS.
 
 use core::arch::amdgpu as intrinsics;
-use hostcall_abi::launch::LaunchParams;
-use hostcall_abi::layout::{SLOT_STATE_BYTES, Sizes};
+use hostcall_abi::launch::{ChannelParams, LaunchParams};
+use hostcall_abi::layout::{NO_PERIOD, WAVE_RECORD_BYTES, WaveRecordWords, post_bell};
+use hostcall_channel::device::WaveRecord;
 
 unsafe extern "unadjusted" {
     #[link_name = "llvm.readsteadycounter"]
@@ -11,7 +12,6 @@ unsafe extern "unadjusted" {
 }
 
 /// Offsets in the HSA kernel dispatch packet (HSA Platform System Architecture 1.2, section 2.9).
-const PACKET_GRID_SIZE_X: usize = 12;
 const PACKET_KERNARG_ADDRESS: usize = 40;
 
 fn packet_field<T: Copy>(offset: usize) -> T {
@@ -19,27 +19,14 @@ fn packet_field<T: Copy>(offset: usize) -> T {
     unsafe { core::intrinsics::gpu::amdgpu_dispatch_ptr().cast::<u8>().add(offset).cast::<T>().read() }
 }
 
-/// The parameters stay where the kernel's first argument says.
-pub(crate) fn set_params(_params: &LaunchParams) {}
-
-// A slot's state stays in the device's memory.
-
-pub(crate) fn load_state() {}
-
-pub(crate) fn save_state() {}
-
-pub(crate) fn block_index() -> u64 {
-    u64::from(intrinsics::workgroup_id_x())
-}
-
-pub(crate) fn block_count() -> u64 {
-    u64::from(packet_field::<u32>(PACKET_GRID_SIZE_X) / here().lanes_in_workgroup())
-}
-
-/// The channel's sizes, where the parameters keep them.
-#[inline(always)]
-pub(crate) fn sizes(params: &'static LaunchParams) -> &'static Sizes {
-    &params.sizes
+/// Makes the record of a wave that begins. The parameters stay where the kernel's first argument says.
+pub(crate) fn begin_wave(_params: &LaunchParams) {
+    let here = here();
+    if here.lane_index() == 0 {
+        // SAFETY: the host gives a record for each wave of the grid, and the wave's other lanes wait below.
+        unsafe { here.record_address().cast::<WaveRecordWords>().write(WaveRecordWords::BEGIN) };
+    }
+    here.sync(here.wave_lanes());
 }
 
 /// The lanes of a wave that are together read a word as fast as one does.
@@ -80,23 +67,65 @@ impl Here {
         [linear % width, linear / width % height, linear / width / height]
     }
 
-    fn lanes_in_workgroup(self) -> u32 {
+    pub fn lanes_in_workgroup(self) -> u32 {
         let [x, y, z] = self.params().workgroup_size;
         x * y * z
+    }
+
+    /// The lane's index in its workgroup.
+    pub fn index_in_workgroup(self) -> u32 {
+        intrinsics::workitem_id_x()
+    }
+
+    /// Linear index of the workgroup, x fastest.
+    pub fn workgroup_index(self) -> u32 {
+        intrinsics::workgroup_id_x()
+    }
+
+    /// Position of the lane's workgroup in the grid.
+    pub fn workgroup(self) -> [u32; 3] {
+        let [width, height, _] = self.params().workgroups;
+        let linear = self.workgroup_index();
+        [linear % width, linear / width % height, linear / width / height]
     }
 
     pub fn wave_in_workgroup(self) -> u32 {
         intrinsics::workitem_id_x() / self.wave_size()
     }
 
-    pub fn slot(self) -> u32 {
-        let waves = self.lanes_in_workgroup().div_ceil(self.wave_size());
-        self.params().slot_base + intrinsics::workgroup_id_x() * waves + self.wave_in_workgroup()
+    /// The channel's parameters.
+    pub fn channel(self) -> &'static ChannelParams {
+        // SAFETY: the host keeps them where the launch's parameters say while a launch runs.
+        unsafe { &*(self.params().channel as usize as *const ChannelParams) }
     }
 
-    /// What the device remembers of the wave's slot.
-    pub fn state(self) -> *const u8 {
-        global(self.params().states).wrapping_add(self.slot() as usize * SLOT_STATE_BYTES)
+    /// The home slot to look at first. There is no cheap way to know where the wave runs on every GPU; waves of a grid begin in
+    /// order, and those that run together are close in it.
+    pub fn proposed_slot(self) -> u32 {
+        let waves = self.lanes_in_workgroup().div_ceil(self.wave_size());
+        self.workgroup_index() * waves + self.wave_in_workgroup()
+    }
+
+    fn memory_of_workgroup(self) -> *mut u8 {
+        let params = self.params();
+        let waves = self.lanes_in_workgroup().div_ceil(self.wave_size()) as usize;
+        let bytes = self.record_offset() + (waves * WAVE_RECORD_BYTES).next_multiple_of(64);
+        (params.workgroup_memory as usize + self.workgroup_index() as usize * bytes) as *mut u8
+    }
+
+    fn record_offset(self) -> usize {
+        (self.params().workgroup_memory_bytes as usize).next_multiple_of(64)
+    }
+
+    fn record_address(self) -> *mut u8 {
+        let at = self.record_offset() + self.wave_in_workgroup() as usize * WAVE_RECORD_BYTES;
+        self.memory_of_workgroup().wrapping_add(at)
+    }
+
+    /// What the wave's lanes share.
+    pub fn record(self) -> &'static WaveRecord {
+        // SAFETY: `begin_wave` made it, by whose type only the wave's lanes access it; it has the layout of its words.
+        unsafe { &*self.record_address().cast::<WaveRecord>() }
     }
 
     pub fn lane_index(self) -> u32 {
@@ -119,9 +148,7 @@ impl Here {
     }
 
     pub fn workgroup_memory(self) -> *mut u8 {
-        let params = self.params();
-        let at = u64::from(params.workgroup_memory_bytes) * u64::from(intrinsics::workgroup_id_x());
-        (params.workgroup_memory + at) as usize as *mut u8
+        self.memory_of_workgroup()
     }
 
     pub fn converge(self, _site: u64) -> Mask {
@@ -176,6 +203,7 @@ impl Here {
     pub fn pass(self, _request_pairs: u32) {}
 
     pub fn pause(self) {
+        crate::packet::announce_posts(self);
         let before = self.clock_ns();
         intrinsics::s_sleep::<8>();
         super::gpu::end_if_cancelled(self, before);
@@ -184,6 +212,7 @@ impl Here {
     pub fn notify(self) {}
 
     pub fn barrier(self) {
+        crate::packet::announce_posts(self);
         workgroup_barrier();
     }
 
@@ -201,24 +230,21 @@ impl Here {
     }
 }
 
-/// A device address as a pointer.
-pub(crate) fn global(address: u64) -> *const u8 {
-    address as usize as *const u8
-}
-
 pub(crate) fn workgroup_barrier() {
     core::sync::atomic::fence(core::sync::atomic::Ordering::AcqRel);
     intrinsics::s_barrier();
     core::sync::atomic::fence(core::sync::atomic::Ordering::AcqRel);
 }
 
-/// The period of the post bell: 5 µs of the steady counter, which is less than the host goes on looking at a ring that
-/// had posts. The numbers begin again after hours.
+/// The period of the post bell, by the steady counter of 10 ns a tick: the longest power of two of ticks that is no longer
+/// than [`post_bell::PERIOD_NS`].
 pub(crate) fn bell_period() -> Option<u32> {
-    Some((llvm_steady_counter() >> 9) as u32)
+    const TICKS: u64 = post_bell::PERIOD_NS / 10;
+    Some((llvm_steady_counter() >> TICKS.ilog2()) as u32 & (NO_PERIOD >> 1))
 }
 
 /// AMD has no way to end one lane: this ends the wave.
 pub(crate) fn exit_lane() -> ! {
+    super::gpu::end_lanes();
     intrinsics::endpgm()
 }

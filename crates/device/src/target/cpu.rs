@@ -1,13 +1,15 @@
 //! The software device: a lane is a coroutine, and the executor does what hardware does on a GPU.
 
+use crate::group::Group;
 use crate::lane::Lane;
+use core::any::Any;
 use core::cell::{Cell, RefCell};
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::Ordering;
 use hostcall_abi::cpu::{CpuLane, CpuOperations, ENTRY_DONE, ENTRY_EXITED, ENTRY_PANICKED};
-use hostcall_abi::launch::LaunchParams;
-use hostcall_abi::layout::{SLOT_STATE_BYTES, Sizes};
+use hostcall_abi::launch::{ChannelParams, LaunchParams};
+use hostcall_channel::device::{WaveRecord, is_stopped};
 use std::boxed::Box;
 use std::string::{String, ToString};
 use std::sync::Once;
@@ -27,8 +29,8 @@ struct PanicText {
 }
 
 thread_local! {
-    // Invariant CURRENT: null, or the `Local` of the lane whose stack this thread is on. Every executor
-    // operation sets it again when it comes back, since other lanes ran meanwhile.
+    // Invariant CURRENT: null, or the `Local` of the lane whose stack this thread is on. It is null during an executor
+    // operation, in which other code runs on this thread, and set again when the operation comes back.
     static CURRENT: Cell<*const Local> = const { Cell::new(ptr::null()) };
 }
 
@@ -69,6 +71,7 @@ impl Here {
     fn operate<R>(self, operation: impl FnOnce(*mut CpuLane, &'static CpuOperations) -> R) -> R {
         // SAFETY: CURRENT; lane and operations are valid for the lane's life.
         let (lane, operations) = unsafe { ((*self.local).lane, &*self.lane.operations) };
+        set_current(ptr::null());
         let result = operation(lane, operations);
         set_current(self.local);
         result
@@ -80,15 +83,46 @@ impl Here {
         unsafe { &*self.lane.launch }
     }
 
+    /// The channel's parameters.
     #[inline(always)]
-    pub fn slot(self) -> u32 {
-        self.lane.slot
+    pub fn channel(self) -> &'static ChannelParams {
+        // SAFETY: the host keeps them where the launch's parameters say while a launch runs.
+        unsafe { &*(self.params().channel as usize as *const ChannelParams) }
     }
 
-    /// What the device remembers of the wave's slot.
+    /// What the wave's lanes share.
     #[inline(always)]
-    pub fn state(self) -> *const u8 {
-        global(self.params().states).wrapping_add(self.slot() as usize * SLOT_STATE_BYTES)
+    pub fn record(self) -> &'static WaveRecord {
+        // SAFETY: the executor keeps the record for the life of the wave, and only the wave's lanes access it, by this type,
+        // which has the layout of its words.
+        unsafe { &*self.lane.record.cast::<WaveRecord>() }
+    }
+
+    /// The home slot to claim: the executor gives each wave that runs another one.
+    #[inline(always)]
+    pub fn proposed_slot(self) -> u32 {
+        self.lane.proposed_slot
+    }
+
+    /// Position of the lane's workgroup in the grid.
+    pub fn workgroup(self) -> [u32; 3] {
+        self.lane.workgroup
+    }
+
+    /// Linear index of the workgroup, x fastest.
+    pub fn workgroup_index(self) -> u32 {
+        let ([x, y, z], [width, height, _]) = (self.lane.workgroup, self.params().workgroups);
+        (z * height + y) * width + x
+    }
+
+    /// The lane's index in its workgroup.
+    pub fn index_in_workgroup(self) -> u32 {
+        self.lane.wave * self.lane.wave_size + self.lane.lane
+    }
+
+    pub fn lanes_in_workgroup(self) -> u32 {
+        let [x, y, z] = self.params().workgroup_size;
+        x * y * z
     }
 
     #[inline(always)]
@@ -198,7 +232,12 @@ impl Here {
     pub fn pause(self) {
         // SAFETY: the running lane asks its own executor.
         self.operate(|lane, operations| unsafe { (operations.pause)(lane) });
-        if self.cancelled() {
+        self.end_if_cancelled();
+    }
+
+    /// Ends the lane of a cancelled launch, but leaves one that unwinds to its destructors.
+    fn end_if_cancelled(self) {
+        if self.cancelled() && !self.unwinding() {
             exit_lane();
         }
     }
@@ -212,9 +251,7 @@ impl Here {
     pub fn barrier(self) {
         // SAFETY: the running lane asks its own executor.
         self.operate(|lane, operations| unsafe { (operations.barrier)(lane) });
-        if self.cancelled() {
-            exit_lane();
-        }
+        self.end_if_cancelled();
     }
 
     pub fn clock_ns(self) -> u64 {
@@ -229,17 +266,12 @@ impl Here {
         unsafe { (*self.lane.cancelled).load(Ordering::Relaxed) }
     }
 
-    /// Whether the lane unwinds from a panic, so that it must not wait any more.
+    /// Whether the lane unwinds from a panic, so that it must not wait any more. What the thread says is true of the
+    /// lane, since a lane that unwinds keeps its thread.
     #[inline(always)]
     pub fn unwinding(self) -> bool {
         std::thread::panicking()
     }
-}
-
-/// The channel's sizes, where the parameters keep them.
-#[inline(always)]
-pub(crate) fn sizes(params: &'static LaunchParams) -> &'static Sizes {
-    &params.sizes
 }
 
 /// Lanes run one after the other: meeting costs more than asking.
@@ -254,20 +286,42 @@ pub(crate) fn bits(mask: Mask) -> u64 {
     mask
 }
 
-/// A device address as a pointer.
-#[inline(always)]
-pub(crate) fn global(address: u64) -> *const u8 {
-    address as usize as *const u8
-}
-
 /// Every post rings: a store here costs nothing.
 #[inline(always)]
 pub(crate) fn bell_period() -> Option<u32> {
     None
 }
 
+/// Lets other lanes run until so many nanoseconds have passed.
+pub(crate) fn sleep(duration_ns: u64) {
+    let here = here();
+    let deadline_ns = here.clock_ns().saturating_add(duration_ns);
+    // SAFETY: the running lane asks its own executor.
+    here.operate(|lane, operations| unsafe { (operations.sleep_until)(lane, deadline_ns) });
+    here.end_if_cancelled();
+}
+
 pub(crate) fn exit_lane() -> ! {
+    if std::thread::panicking() {
+        // A second panic in a destructor would end the process.
+        here().operate(|lane, operations| unsafe {
+            // SAFETY: the running lane asks its own executor; CURRENT is null from here on.
+            (operations.end)(lane)
+        })
+    }
     panic::resume_unwind(Box::new(Exit))
+}
+
+/// For the executor, which lets a lane that unwinds keep its thread.
+extern "C" fn unwinding() -> bool {
+    std::thread::panicking()
+}
+
+/// Drops what a panic carried. Its destructor may panic, and what that carries has one too.
+fn discard(payload: Box<dyn Any + Send>) {
+    if let Err(payload) = panic::catch_unwind(panic::AssertUnwindSafe(|| drop(payload))) {
+        core::mem::forget(payload);
+    }
 }
 
 /// Runs a kernel's body on one lane. For the entries that `#[kernel]` makes.
@@ -279,29 +333,45 @@ pub unsafe fn enter_cpu(lane: *mut CpuLane, body: impl FnOnce(&Lane)) -> u32 {
     install_hook();
     let local = Local { lane, panic: RefCell::new(None) };
     set_current(&local);
-    // SAFETY: the executor's promise.
-    let [x, y, z] = unsafe { (*lane).workgroup }.map(u64::from);
+    // SAFETY: the executor's promise; this is the kernel's one write, before the kernel's code.
+    unsafe { (*lane).unwinding = Some(unwinding) };
     let here = here();
-    let [width, height, _] = here.params().workgroups.map(u64::from);
-    crate::packet::current(here).set_workgroup((z * height + y) * width + x);
+    // SAFETY: the host gives each launch the word of its stream.
+    if unsafe { is_stopped(here.params().stop_at, here.params().sequence) } {
+        end_lane(here);
+        set_current(ptr::null());
+        return ENTRY_EXITED;
+    }
     let result = panic::catch_unwind(panic::AssertUnwindSafe(|| body(&Lane::new())));
     set_current(&local);
     let code = match result {
         Ok(()) => ENTRY_DONE,
         Err(payload) if payload.is::<Exit>() => ENTRY_EXITED,
-        Err(_) => {
+        Err(payload) => {
+            // What the payload's destructor says is not what the lane panicked with.
             let text = local.panic.borrow_mut().take();
+            discard(payload);
             // The report itself may find the launch cancelled, which unwinds again.
-            let _ = panic::catch_unwind(|| {
+            let report = panic::catch_unwind(|| {
                 if let Some(text) = text {
                     crate::panics::report(&text.message, &text.file, text.line, text.column);
                 }
             });
+            if let Err(payload) = report {
+                discard(payload);
+            }
             ENTRY_PANICKED
         }
     };
+    end_lane(here);
     set_current(ptr::null());
     code
+}
+
+/// The lane ends: the wave's last one gives the wave's slot back.
+fn end_lane(here: Here) {
+    set_current(here.local);
+    crate::packet::end_lanes(Group::alone());
 }
 
 /// Keeps a lane's panic from being printed here: its message goes to the host.

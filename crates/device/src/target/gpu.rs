@@ -1,38 +1,44 @@
 //! What NVIDIA and AMD share: entering a kernel, and panics.
 
-use super::{
-    Here, block_count, block_index, exit_lane, here, load_state, save_state, set_params, workgroup_barrier,
-};
+use super::{Here, begin_wave, exit_lane, here};
+use crate::group::Group;
 use crate::lane::Lane;
 use hostcall_abi::launch::LaunchParams;
+use hostcall_channel::device::is_stopped;
 
-/// Runs a kernel's body on one lane, for each workgroup of the grid that falls to this physical one. For the
-/// entries that `#[kernel]` makes.
+/// Runs a kernel's body on one lane. For the entries that `#[kernel]` makes.
 ///
 /// # Safety
 /// Called once by every lane of a kernel, with the kernel's own first parameter.
 #[doc(hidden)]
 #[inline(always)]
 pub unsafe fn enter_gpu(params: LaunchParams, body: impl Fn(&Lane)) {
-    set_params(&params);
-    run(params.workgroups, body);
+    // SAFETY: the host gives each launch the word of its stream. All lanes of a wave read the same.
+    if unsafe { is_stopped(params.stop_at, params.sequence) } {
+        return;
+    }
+    begin_wave(&params);
+    run(body);
 }
 
 /// A function of its own, because the one that writes the parameters may not read them.
 #[inline(never)]
-fn run([x, y, z]: [u32; 3], body: impl Fn(&Lane)) {
-    let total = u64::from(x) * u64::from(y) * u64::from(z);
-    let mut workgroup = block_index();
-    load_state();
-    loop {
-        crate::packet::current(here()).set_workgroup(workgroup);
-        body(&Lane::new());
-        workgroup += block_count();
-        if workgroup >= total {
-            return save_state();
-        }
-        // Workgroup memory, and the barrier itself, are used again.
-        workgroup_barrier();
+fn run(body: impl Fn(&Lane)) {
+    body(&Lane::new());
+    end_lanes();
+}
+
+/// Ends the lanes that come here together.
+#[inline(always)]
+pub(super) fn end_lanes() {
+    crate::packet::end_lanes(Group::converge(0));
+}
+
+/// Pauses until so many nanoseconds have passed.
+pub(crate) fn sleep(duration_ns: u64) {
+    let start_ns = here().clock_ns();
+    while here().clock_ns().saturating_sub(start_ns) < duration_ns {
+        here().pause();
     }
 }
 
@@ -44,7 +50,7 @@ const LOOK_NS: u64 = 1 << 14;
 #[inline(always)]
 pub(super) fn end_if_cancelled(here: Here, before: u64) {
     // Not all waves at the same moment.
-    let phase = u64::from(here.slot()) << 8;
+    let phase = u64::from(here.proposed_slot()) << 8;
     if (before + phase) / LOOK_NS != (here.clock_ns() + phase) / LOOK_NS {
         look(here);
     }
@@ -53,8 +59,7 @@ pub(super) fn end_if_cancelled(here: Here, before: u64) {
 #[cold]
 #[inline(never)]
 fn look(here: Here) {
-    let region = crate::packet::region(here);
-    if region.stopped() || region.cancelled(here.params().launch) {
+    if crate::packet::is_over(crate::packet::channel(here).words(), here.params().launch) {
         exit_lane();
     }
 }

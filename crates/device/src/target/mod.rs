@@ -3,12 +3,12 @@
 //! | item | what |
 //! |---|---|
 //! | `here`, `Here` | the lane that runs, with the methods below |
-//! | `params`, `slot`, `state`, `workgroup_memory` | the launch's parameters, the wave's slot and its state, the workgroup's memory |
-//! | `lane_index`, `wave_size`, `full`, `wave_lanes`, `position`, `wave_in_workgroup` | who the lane is |
+//! | `params`, `channel`, `record`, `proposed_slot`, `workgroup_memory` | the launch's and the channel's parameters, the wave's record, the slot to claim first, the workgroup's memory |
+//! | `lane_index`, `wave_size`, `full`, `wave_lanes`, `position`, `index_in_workgroup`, `wave_in_workgroup`, `workgroup`, `workgroup_index`, `lanes_in_workgroup` | who the lane is |
 //! | `converge`, `same`, `ballot`, `all`, `broadcast`, `sync` | the wave's operations, on a `Mask` of lanes (`bits` of it) |
 //! | `wait`, `wait_for_part`, `pass`, `pause`, `notify`, `barrier` | waiting; what `wait` polls asks nothing of its own lane |
 //! | `cancelled`, `unwinding`, `clock_ns` | the rest |
-//! | `global`, `sizes`, `exit_lane`, `bell_period`, `IN_STEP` | addresses, the channel's sizes, the end of a lane, when to ring for posts, how lanes share |
+//! | `exit_lane`, `sleep`, `bell_period`, `IN_STEP` | the end of a lane, letting time pass, when to ring for posts, how lanes share |
 
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod cpu;

@@ -1,15 +1,15 @@
 //! NVIDIA: special registers, warp operations as LLVM intrinsics (which are convergent; `asm!` is not and can
-//! be hoisted out of a branch). At the start of dynamic shared memory lie the launch's parameters and then what the
-//! device remembers of each wave's slot: a store to global memory would evict it from the L1 cache.
+//! be hoisted out of a branch). At the start of dynamic shared memory lie the waves' records: what the device remembers of
+//! the wave's slot (a store to global memory would evict it from the L1 cache) and then the launch's parameters.
 
 use core::arch::{asm, global_asm};
-use hostcall_abi::launch::{LAUNCH_PARAMS_BYTES, LaunchParams, shared_bytes};
-use hostcall_abi::layout::{SLOT_STATE_BYTES, Sizes};
+use hostcall_abi::launch::{
+    ChannelParams, LAUNCH_PARAMS_BYTES, LAUNCH_PARAMS_KEPT, LaunchParams, SHARED_RECORD_BYTES, shared_bytes,
+};
+use hostcall_abi::layout::{NO_PERIOD, SLOT_GROUP, WAVE_RECORD_BYTES, WaveRecordWords, post_bell};
+use hostcall_channel::device::WaveRecord;
 
 global_asm!(".extern .shared .align 64 .b8 hostcall_shared[];");
-
-/// Where the first wave's state lies in shared memory.
-const STATES_AT: usize = shared_bytes(0) as usize;
 
 unsafe extern "unadjusted" {
     #[link_name = "llvm.nvvm.activemask"]
@@ -40,8 +40,10 @@ unsafe extern "unadjusted" {
     safe fn llvm_ntid_x() -> u32;
     #[link_name = "llvm.nvvm.read.ptx.sreg.ctaid.x"]
     safe fn llvm_ctaid_x() -> u32;
-    #[link_name = "llvm.nvvm.read.ptx.sreg.nctaid.x"]
-    safe fn llvm_nctaid_x() -> u32;
+    #[link_name = "llvm.nvvm.read.ptx.sreg.smid"]
+    safe fn llvm_smid() -> u32;
+    #[link_name = "llvm.nvvm.read.ptx.sreg.warpid"]
+    safe fn llvm_warpid() -> u32;
     #[link_name = "llvm.nvvm.read.ptx.sreg.clock64"]
     safe fn llvm_clock() -> u64;
     #[link_name = "llvm.nvvm.read.ptx.sreg.globaltimer"]
@@ -59,64 +61,57 @@ fn shared() -> *mut u8 {
     shared
 }
 
-/// Puts the parameters where every function of the kernel finds them. Every lane of the workgroup comes here.
+/// Address in shared memory of the wave's record.
 #[inline(always)]
-pub(crate) fn set_params(params: &LaunchParams) {
-    if llvm_tid_x() == 0 {
-        // SAFETY: the launch gave `shared_bytes` more shared memory than the kernel uses, and no other lane touches it
-        // before the barrier.
-        unsafe { shared().cast::<LaunchParams>().write(*params) };
+fn record_at() -> u32 {
+    let start: u32;
+    // SAFETY: takes an address, touches nothing.
+    unsafe {
+        asm!("mov.u32 {start}, hostcall_shared;", start = out(reg32) start,
+            options(pure, nomem, nostack, preserves_flags));
     }
-    workgroup_barrier();
+    start + llvm_tid_x() / 32 * SHARED_RECORD_BYTES as u32
 }
 
-/// Where the state of the wave's slot lies between launches.
+/// Makes the record of a wave that begins: a handful of stores of its first lane. Every lane of the wave comes here.
 #[inline(always)]
-fn kept_state() -> *mut u8 {
-    global(here().params().states).wrapping_add(here().slot() as usize * SLOT_STATE_BYTES).cast_mut()
-}
-
-/// Each of the wave's lanes copies its words of a state.
-#[inline(always)]
-fn copy_state(from: *const u8, to: *mut u8) {
-    let mut at = llvm_lane() as usize;
-    while at < SLOT_STATE_BYTES / 4 {
-        // SAFETY: both are states of this wave's slot, and no other lane touches these words now.
-        unsafe { to.cast::<u32>().add(at).write(from.cast::<u32>().add(at).read()) };
-        at += here().wave_lanes().count_ones() as usize;
+pub(crate) fn begin_wave(params: &LaunchParams) {
+    if llvm_lane() == 0 {
+        let at = record_at();
+        let [a, b, c, d] = WaveRecordWords::BEGIN_FIRST;
+        let words = [
+            params.channel,
+            params.sequence,
+            params.stop_at,
+            params.last_post,
+            u64::from(params.launch.to_bits()) | u64::from(params.workgroup_memory_bytes) << 32,
+            u64::from(params.workgroups[0]) | u64::from(params.workgroups[1]) << 32,
+            u64::from(params.workgroups[2]) | u64::from(params.workgroup_size[0]) << 32,
+            u64::from(params.workgroup_size[1]) | u64::from(params.workgroup_size[2]) << 32,
+        ];
+        const {
+            assert!(core::mem::offset_of!(WaveRecordWords, slot) % 16 == 0);
+            assert!(size_of::<[u64; 8]>() == LAUNCH_PARAMS_KEPT);
+        }
+        // SAFETY: the launch gave `shared_bytes` more shared memory than the kernel uses, and the wave's other lanes wait
+        // below. What of the record is not written here is written by whoever claims a slot.
+        unsafe {
+            asm!("st.shared.v4.b32 [{at}], {{{a}, {b}, {c}, {d}}};", "st.shared.v4.b32 [{at}+{slot}], {{{none}, 0, 0, 0}};",
+                "st.shared.v2.b64 [{at}+{region}], {{0, 0}};",
+                at = in(reg32) at, a = in(reg32) a, b = in(reg32) b, c = in(reg32) c, d = in(reg32) d,
+                none = in(reg32) hostcall_abi::layout::NO_SLOT,
+                slot = const core::mem::offset_of!(WaveRecordWords, slot),
+                region = const core::mem::offset_of!(WaveRecordWords, region),
+                options(nostack));
+            asm!("st.shared.v2.b64 [{at}+{to}], {{{a}, {b}}};", "st.shared.v2.b64 [{at}+{to}+16], {{{c}, {d}}};",
+                "st.shared.v2.b64 [{at}+{to}+32], {{{e}, {f}}};", "st.shared.v2.b64 [{at}+{to}+48], {{{g}, {h}}};",
+                at = in(reg32) at, to = const WAVE_RECORD_BYTES,
+                a = in(reg64) words[0], b = in(reg64) words[1], c = in(reg64) words[2], d = in(reg64) words[3],
+                e = in(reg64) words[4], f = in(reg64) words[5], g = in(reg64) words[6], h = in(reg64) words[7],
+                options(nostack));
+        }
     }
-}
-
-/// Takes the state of the wave's slot into shared memory. Every lane comes here.
-#[inline(always)]
-pub(crate) fn load_state() {
-    copy_state(kept_state(), here().state().cast_mut());
     here().sync(here().wave_lanes());
-}
-
-/// Keeps the state for the next launch. Lanes that ended the program or found it cancelled do not come here: the host
-/// clears the states of such a launch.
-#[inline(always)]
-pub(crate) fn save_state() {
-    here().sync(here().wave_lanes());
-    copy_state(here().state(), kept_state());
-}
-
-/// The physical grid and its workgroups have one dimension.
-#[inline(always)]
-pub(crate) fn block_index() -> u64 {
-    u64::from(llvm_ctaid_x())
-}
-
-#[inline(always)]
-pub(crate) fn block_count() -> u64 {
-    u64::from(llvm_nctaid_x())
-}
-
-/// The channel's sizes.
-#[inline(always)]
-pub(crate) fn sizes(params: LaunchParams) -> Sizes {
-    params.sizes
 }
 
 /// The lanes of a wave that are together read a word as fast as one does.
@@ -145,24 +140,78 @@ pub(crate) fn here() -> Here {
 impl Here {
     /// The parameters, by value: of the loads those stay whose fields the caller looks at, once a function and
     /// outside of its loops. That is what `nomem` says, and it holds because `enter_gpu` writes them in a function
-    /// that does not read them.
+    /// that does not read them. AMD's part is zero.
     #[inline(always)]
     pub fn params(self) -> LaunchParams {
         let mut words = [[0u64; 2]; LAUNCH_PARAMS_BYTES / 16];
+        let at = record_at();
         macro_rules! load {
             ($($at:literal)*) => {$(
-                // SAFETY: `set_params` wrote them; the symbol is aligned to 64 bytes.
+                // SAFETY: `begin_wave` wrote them.
                 unsafe {
                     let (a, b);
-                    asm!(concat!("ld.shared.v2.b64 {{{a}, {b}}}, [hostcall_shared+", $at, "*16];"),
+                    asm!("ld.shared.v2.b64 {{{a}, {b}}}, [{at}+{from}];", at = in(reg32) at,
+                        from = const WAVE_RECORD_BYTES + 16 * $at,
                         a = out(reg64) a, b = out(reg64) b, options(pure, nomem, nostack, preserves_flags));
                     words[$at] = [a, b];
                 }
             )*};
         }
-        load!(0 1 2 3 4 5 6 7 8 9);
+        load!(0 1 2 3);
+        const { assert!(LAUNCH_PARAMS_KEPT == 4 * 16) };
         // SAFETY: the type is as long, has no padding, and any bits are a value of its numbers.
         unsafe { core::mem::transmute(words) }
+    }
+
+    /// The channel's parameters.
+    #[inline(always)]
+    pub fn channel(self) -> &'static ChannelParams {
+        // SAFETY: the host keeps them where the launch's parameters say while a launch runs.
+        unsafe { &*global(self.params().channel).cast::<ChannelParams>() }
+    }
+
+    /// What the wave's lanes share.
+    #[inline(always)]
+    pub fn record(self) -> &'static WaveRecord {
+        let at = llvm_tid_x() as usize / 32 * SHARED_RECORD_BYTES;
+        let record = shared().wrapping_add(at).cast_const();
+        // SAFETY: the launch gave each wave a record in shared memory, which `begin_wave` made, and only the wave's lanes
+        // access it, by this type, which has the layout of its words.
+        unsafe {
+            core::hint::assert_unchecked(llvm_is_shared(record));
+            &*record.cast::<WaveRecord>()
+        }
+    }
+
+    /// The home slot to look at first: that of the place in the hardware where the wave runs, which no other wave has unless
+    /// one of them was moved.
+    #[inline(always)]
+    pub fn proposed_slot(self) -> u32 {
+        llvm_smid() * SLOT_GROUP + llvm_warpid() % SLOT_GROUP
+    }
+
+    #[inline(always)]
+    pub fn index_in_workgroup(self) -> u32 {
+        llvm_tid_x()
+    }
+
+    #[inline(always)]
+    pub fn lanes_in_workgroup(self) -> u32 {
+        llvm_ntid_x()
+    }
+
+    /// Linear index of the workgroup, x fastest. The hardware's grid has one dimension.
+    #[inline(always)]
+    pub fn workgroup_index(self) -> u32 {
+        llvm_ctaid_x()
+    }
+
+    /// Position of the lane's workgroup in the grid.
+    #[inline(always)]
+    pub fn workgroup(self) -> [u32; 3] {
+        let [width, height, _] = self.params().workgroups;
+        let linear = self.workgroup_index();
+        [linear % width, linear / width % height, linear / width / height]
     }
 
     #[inline(always)]
@@ -175,22 +224,6 @@ impl Here {
     #[inline(always)]
     pub fn wave_in_workgroup(self) -> u32 {
         llvm_tid_x() / 32
-    }
-
-    #[inline(always)]
-    pub fn slot(self) -> u32 {
-        let waves = llvm_ntid_x().div_ceil(32);
-        self.params().slot_base + llvm_ctaid_x() * waves + self.wave_in_workgroup()
-    }
-
-    /// What the device remembers of the wave's slot.
-    #[inline(always)]
-    pub fn state(self) -> *const u8 {
-        let at = STATES_AT + self.wave_in_workgroup() as usize * SLOT_STATE_BYTES;
-        let state = shared().wrapping_add(at).cast_const();
-        // SAFETY: the launch gave each wave a state in shared memory.
-        unsafe { core::hint::assert_unchecked(llvm_is_shared(state)) };
-        state
     }
 
     #[inline(always)]
@@ -313,6 +346,7 @@ impl Here {
     }
 
     pub fn pause(self) {
+        crate::packet::announce_posts(self);
         let before = self.clock_ns();
         // SAFETY: sleeps.
         unsafe { llvm_nanosleep(200) };
@@ -323,6 +357,7 @@ impl Here {
     pub fn notify(self) {}
 
     pub fn barrier(self) {
+        crate::packet::announce_posts(self);
         workgroup_barrier();
     }
 
@@ -360,14 +395,14 @@ pub(crate) fn workgroup_barrier() {
 /// gave the shortest call on an H200; runs differ by more than these do, see docs/measurements.md.
 const PASS_CYCLES_A_PAIR: u32 = 300;
 
-/// The period of the post bell: about 8 µs of clock cycles, which is less than the host goes on looking at a ring that
-/// had posts. The numbers begin again after hours.
+/// The period of the post bell, by the device's global clock.
 #[inline(always)]
 pub(crate) fn bell_period() -> Option<u32> {
-    Some((llvm_clock() >> 14) as u32)
+    Some((llvm_globaltimer() >> post_bell::PERIOD_NS.ilog2()) as u32 & (NO_PERIOD >> 1))
 }
 
 pub(crate) fn exit_lane() -> ! {
+    super::gpu::end_lanes();
     // SAFETY: ends the lane; nothing of it is left.
     unsafe { asm!("exit;", options(noreturn, nostack)) }
 }

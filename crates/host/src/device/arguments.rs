@@ -1,111 +1,270 @@
 //! Kernel arguments: what the host passes for each parameter type, checked at compile time.
-#![allow(unsafe_code)] // raw arguments are copied as bytes
+#![allow(unsafe_code)] // a raw argument's maker vouches for it
 
-use super::buffer::{DeviceBuffer, PinnedBuffer};
+use super::Error;
+use super::buffer::{DeviceBuffer, PinnedBuffer, Wanted};
+use super::core::Core;
+use super::error::LaunchRefused;
+use super::uses::Access;
 use hostcall_abi::launch::RawSlice;
-use hostcall_device::kernel::{KernelArg, Plain, Ref, Slice};
+use hostcall_device::kernel::{KernelArg, Plain, Ref, Slice, ValueArg};
 use hostcall_device::{Global, Word};
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicIsize, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
+    AtomicUsize,
+};
 
-/// A host value that can be passed for the kernel parameter `P`.
-pub trait IntoArg<P: KernelArg> {
-    /// What lies in the argument block.
-    fn raw(&self) -> P::Raw;
-    /// What must live until the launch has ended.
-    fn keep_alive(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        None
+mod sealed {
+    /// Whoever could implement [`super::IntoArg`] elsewhere could pass any address to a kernel.
+    pub trait Sealed<P> {}
+    /// The same of [`super::Arguments`].
+    pub trait SealedTuple<P> {}
+}
+
+pub(crate) use sealed::Sealed;
+
+/// A host value that can be passed for the kernel parameter `P`. Sealed: values of other kinds are passed as
+/// [`RawArg`], whose maker vouches for them.
+///
+/// | parameter of the kernel | host value |
+/// |---|---|
+/// | `&[T]`, `&T` | `&DeviceBuffer<T>`, or a part of one |
+/// | `&[Global<T>]`, `&Global<T>` | `&DeviceBuffer<T>`, `&PinnedBuffer<T>` |
+/// | `&[AtomicU64]`, … | `&DeviceBuffer<u64>`, `&DeviceBuffer<AtomicU64>` |
+/// | a number, `bool`, a `Plain` struct, an array or tuple of these | the value |
+/// | a closure | `&Hostcall<A, R>` |
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be passed for the kernel's parameter `{P}`",
+    note = "buffers and closures are passed by reference, numbers, structs and tuples by value"
+)]
+pub trait IntoArg<P: KernelArg>: Sealed<P> {
+    /// Enters what the launch uses, and returns what lies in the argument block.
+    #[doc(hidden)]
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<P::Raw, Error>;
+}
+
+/// A raw argument, for parameter types that other crates define.
+pub struct RawArg<P: KernelArg> {
+    raw: P::Raw,
+    keep: Arc<dyn Any + Send + Sync>,
+}
+
+impl<P: KernelArg> RawArg<P> {
+    /// Makes an argument. `keep` is kept until the launch has ended.
+    ///
+    /// # Safety
+    /// `raw` fulfils what [`KernelArg::from_raw`] asks for, on every device that it is passed to, while `keep` lives.
+    pub unsafe fn new(raw: P::Raw, keep: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { raw, keep }
+    }
+
+    /// Returns what lies in the argument block.
+    pub fn raw(&self) -> P::Raw {
+        self.raw
     }
 }
 
-fn keep<T: Plain>(buffer: &DeviceBuffer<T>) -> Option<Arc<dyn Any + Send + Sync>> {
-    Some(Arc::new(buffer.memory.clone()))
+impl<P: KernelArg> Sealed<P> for &RawArg<P> {}
+
+impl<P: KernelArg> IntoArg<P> for &RawArg<P> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<P::Raw, Error> {
+        packer.keep(self.keep.clone());
+        Ok(self.raw)
+    }
 }
+
+/// Gathers a launch's arguments.
+#[doc(hidden)]
+pub struct Packer<'d> {
+    core: &'d Arc<Core>,
+    argument: usize,
+    block: Vec<u8>,
+    wanted: Vec<Wanted>,
+    /// The arguments that want them.
+    wanted_by: Vec<usize>,
+    keep: Vec<Arc<dyn Any + Send + Sync>>,
+}
+
+impl<'d> Packer<'d> {
+    /// For a launch on this device.
+    pub(crate) fn new(core: &'d Arc<Core>) -> Self {
+        Self {
+            core,
+            argument: 0,
+            block: Vec::new(),
+            wanted: Vec::new(),
+            wanted_by: Vec::new(),
+            keep: Vec::new(),
+        }
+    }
+
+    /// Keeps something until the launch has ended.
+    pub(crate) fn keep(&mut self, keep: Arc<dyn Any + Send + Sync>) {
+        self.keep.push(keep);
+    }
+
+    /// Refuses what belongs to another device.
+    pub(crate) fn check_device(&self, core: &Core) -> Result<(), Error> {
+        if core.is(self.core) {
+            return Ok(());
+        }
+        let what = format!("argument {} (the first is 0)", self.argument);
+        Err(Error::OtherDevice { what, device: self.core.name.clone() })
+    }
+
+    fn buffer<T: Plain>(&mut self, buffer: &DeviceBuffer<T>, access: Access) -> Result<(), Error> {
+        self.check_device(&buffer.allocation.core)?;
+        self.wanted.push(buffer.wanted(access));
+        self.wanted_by.push(self.argument);
+        Ok(())
+    }
+
+    fn slice<T: Plain>(&mut self, buffer: &DeviceBuffer<T>, access: Access) -> Result<RawSlice, Error> {
+        self.buffer(buffer, access)?;
+        Ok(RawSlice { address: buffer.address().get(), len: buffer.len() as u64 })
+    }
+
+    fn one<T: Plain>(&mut self, buffer: &DeviceBuffer<T>, access: Access) -> Result<u64, Error> {
+        if buffer.is_empty() {
+            return Err(LaunchRefused::EmptyBuffer { argument: self.argument }.into());
+        }
+        self.buffer(&buffer.part(..1)?, access)?;
+        Ok(buffer.address().get())
+    }
+
+    fn push<P: KernelArg>(&mut self, argument: &impl IntoArg<P>) -> Result<(), Error> {
+        let raw = argument.pack(self)?;
+        self.block.resize(self.block.len().next_multiple_of(align_of::<P::Raw>()), 0);
+        let start = self.block.len();
+        self.block.resize(start + size_of::<P::Raw>(), 0);
+        P::write(raw, &mut self.block[start..]);
+        self.argument += 1;
+        Ok(())
+    }
+
+    /// Ends the argument block, and refuses a launch that would write what it reads plainly.
+    pub(crate) fn finish(mut self) -> Result<Packed, Error> {
+        self.block.resize(self.block.len().next_multiple_of(8), 0);
+        for (at, one) in self.wanted.iter().enumerate() {
+            for (before, other) in self.wanted[..at].iter().enumerate() {
+                if one.conflicts_with(other) {
+                    let (plain, shared) =
+                        if one.access == Access::Read { (at, before) } else { (before, at) };
+                    let (plain, shared) = (self.wanted_by[plain], self.wanted_by[shared]);
+                    return Err(LaunchRefused::Aliases { plain, shared }.into());
+                }
+            }
+        }
+        Ok(Packed { block: self.block, wanted: self.wanted, keep: self.keep })
+    }
+}
+
+/// An argument block and what it refers to.
+#[derive(Default)]
+pub(crate) struct Packed {
+    pub block: Vec<u8>,
+    /// What the launch uses of the device's memory; kept until it has ended.
+    pub wanted: Vec<Wanted>,
+    /// What else must live until the launch has ended.
+    pub keep: Vec<Arc<dyn Any + Send + Sync>>,
+}
+
+/// Nobody writes a `T` without cells; one with cells is written through its shared reference.
+const fn access_of<T: Plain>() -> Access {
+    if T::SHARED { Access::Shared } else { Access::Read }
+}
+
+impl<T: Plain> Sealed<Slice<T>> for &DeviceBuffer<T> {}
 
 impl<T: Plain> IntoArg<Slice<T>> for &DeviceBuffer<T> {
-    fn raw(&self) -> RawSlice {
-        RawSlice { address: self.address(), len: self.len() as u64 }
-    }
-    fn keep_alive(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        keep(self)
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<RawSlice, Error> {
+        packer.slice(self, access_of::<T>())
     }
 }
 
-impl<T: Plain + Word> IntoArg<Slice<Global<T>>> for &DeviceBuffer<T> {
-    fn raw(&self) -> RawSlice {
-        RawSlice { address: self.address(), len: self.len() as u64 }
-    }
-    fn keep_alive(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        keep(self)
-    }
-}
-
-impl<T: Plain + Word> IntoArg<Slice<Global<T>>> for &PinnedBuffer<T> {
-    fn raw(&self) -> RawSlice {
-        RawSlice { address: self.address(), len: self.len() as u64 }
-    }
-    fn keep_alive(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        Some(Arc::new(self.memory.clone()))
-    }
-}
+impl<T: Plain> Sealed<Ref<T>> for &DeviceBuffer<T> {}
 
 /// The first value of a buffer that has at least one.
 impl<T: Plain> IntoArg<Ref<T>> for &DeviceBuffer<T> {
-    fn raw(&self) -> u64 {
-        assert!(!self.is_empty(), "a reference parameter needs a buffer of at least one value");
-        self.address()
-    }
-    fn keep_alive(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        keep(self)
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<u64, Error> {
+        packer.one(self, access_of::<T>())
     }
 }
 
-macro_rules! scalars {
-    ($($t:ty),*) => {$(
-        impl IntoArg<$t> for $t {
-            fn raw(&self) -> $t {
-                *self
+impl<T: Plain + Word> Sealed<Slice<Global<T>>> for &DeviceBuffer<T> {}
+
+impl<T: Plain + Word> IntoArg<Slice<Global<T>>> for &DeviceBuffer<T> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<RawSlice, Error> {
+        packer.slice(self, Access::Shared)
+    }
+}
+
+impl<T: Plain + Word> Sealed<Ref<Global<T>>> for &DeviceBuffer<T> {}
+
+impl<T: Plain + Word> IntoArg<Ref<Global<T>>> for &DeviceBuffer<T> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<u64, Error> {
+        packer.one(self, Access::Shared)
+    }
+}
+
+impl<T: Plain + Word> Sealed<Slice<Global<T>>> for &PinnedBuffer<T> {}
+
+impl<T: Plain + Word> IntoArg<Slice<Global<T>>> for &PinnedBuffer<T> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<RawSlice, Error> {
+        packer.check_device(&self.core)?;
+        packer.keep(Arc::new(self.memory.clone()));
+        Ok(RawSlice { address: self.address().get(), len: self.len() as u64 })
+    }
+}
+
+macro_rules! atomics {
+    ($($t:ty, $atomic:ty;)*) => {$(
+        impl Sealed<Slice<$atomic>> for &DeviceBuffer<$t> {}
+        impl IntoArg<Slice<$atomic>> for &DeviceBuffer<$t> {
+            fn pack(&self, packer: &mut Packer<'_>) -> Result<RawSlice, Error> {
+                packer.slice(self, Access::Shared)
+            }
+        }
+        impl Sealed<Ref<$atomic>> for &DeviceBuffer<$t> {}
+        impl IntoArg<Ref<$atomic>> for &DeviceBuffer<$t> {
+            fn pack(&self, packer: &mut Packer<'_>) -> Result<u64, Error> {
+                packer.one(self, Access::Shared)
             }
         }
     )*};
 }
 
-scalars!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64);
-
-/// An argument block and what it refers to.
-#[derive(Default)]
-pub struct Packed {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) keep_alive: Vec<Arc<dyn Any + Send + Sync>>,
+atomics! {
+    u8, AtomicU8; u16, AtomicU16; u32, AtomicU32; u64, AtomicU64; usize, AtomicUsize;
+    i8, AtomicI8; i16, AtomicI16; i32, AtomicI32; i64, AtomicI64; isize, AtomicIsize;
 }
 
-impl Packed {
-    fn push<P: KernelArg>(&mut self, argument: &impl IntoArg<P>) {
-        let raw = argument.raw();
-        self.bytes.resize(self.bytes.len().next_multiple_of(align_of::<P::Raw>()), 0);
-        // SAFETY: a `KernelArg::Raw` is a number or a `repr(C)` struct of numbers without padding.
-        let bytes = unsafe { std::slice::from_raw_parts((&raw const raw).cast::<u8>(), size_of::<P::Raw>()) };
-        self.bytes.extend_from_slice(bytes);
-        self.keep_alive.extend(argument.keep_alive());
+impl<T: ValueArg> Sealed<T> for T {}
+
+/// A value that is passed as it is: a number, `bool`, a `Plain` struct, an array or tuple of these.
+impl<T: ValueArg> IntoArg<T> for T {
+    fn pack(&self, _: &mut Packer<'_>) -> Result<T::Raw, Error> {
+        Ok(self.to_raw())
     }
 }
 
 /// A tuple of host values for the tuple `P` of a kernel's parameters.
-pub trait Arguments<P> {
-    /// The argument block, as the `repr(C)` struct that the kernel takes.
+pub trait Arguments<P>: sealed::SealedTuple<P> {
+    /// Packs the argument block, as the `repr(C)` struct that the kernel takes.
     #[doc(hidden)]
-    fn pack(&self) -> Packed;
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), Error>;
 }
 
 macro_rules! tuples {
     ($($p:ident $a:ident $i:tt),*) => {
+        impl<$($p: KernelArg, $a: IntoArg<$p>),*> sealed::SealedTuple<($($p,)*)> for ($($a,)*) {}
         impl<$($p: KernelArg, $a: IntoArg<$p>),*> Arguments<($($p,)*)> for ($($a,)*) {
-            #[allow(unused_mut)] // the empty tuple pushes nothing
-            fn pack(&self) -> Packed {
-                let mut packed = Packed::default();
-                $(packed.push::<$p>(&self.$i);)*
-                packed.bytes.resize(packed.bytes.len().next_multiple_of(8), 0);
-                packed
+            #[allow(unused_variables)] // the empty tuple pushes nothing
+            fn pack(&self, packer: &mut Packer<'_>) -> Result<(), Error> {
+                $(packer.push::<$p>(&self.$i)?;)*
+                Ok(())
             }
         }
     };
@@ -120,3 +279,11 @@ tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4);
 tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5);
 tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6);
 tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7);
+tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8);
+tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9);
+tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10);
+tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10, P11 A11 11);
+tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10, P11 A11 11, P12 A12 12);
+tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10, P11 A11 11, P12 A12 12, P13 A13 13);
+tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10, P11 A11 11, P12 A12 12, P13 A13 13, P14 A14 14);
+tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10, P11 A11 11, P12 A12 12, P13 A13 13, P14 A14 14, P15 A15 15);

@@ -1,50 +1,130 @@
-//! Memory of a device as a typed buffer.
+//! Memory of a device as typed buffers.
 #![allow(unsafe_code)] // plain values are copied as bytes
 
-use super::backend::{Memory, Pinned};
+use super::core::Core;
+use super::error::BoundsError;
+use super::seam::{DeviceAddress, Memory, Pinned};
+use super::uses::{Access, Request, Uses};
 use super::{Device, Error};
 use hostcall_device::kernel::Plain;
 use hostcall_device::{Global, Word};
+use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Deref;
+use std::ops::{Bound, Deref, Range, RangeBounds};
 use std::sync::Arc;
 
-/// `len` values of type `T` in a device's memory. Launches that use it keep it alive.
+/// Memory of a device with the list of who uses it.
+pub(crate) struct Allocation {
+    pub core: Arc<Core>,
+    pub memory: Arc<dyn Memory>,
+    pub uses: Uses,
+}
+
+/// What a piece of work uses of an allocation, which it keeps alive.
+pub(crate) struct Wanted {
+    pub allocation: Arc<Allocation>,
+    pub access: Access,
+    pub bytes: Range<usize>,
+}
+
+impl Wanted {
+    /// Says whether the two cannot be used by one piece of work.
+    pub fn conflicts_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.allocation, &other.allocation)
+            && !self.access.agrees_with(other.access)
+            && self.bytes.start < other.bytes.end
+            && other.bytes.start < self.bytes.end
+    }
+
+    /// The entry for the device's order.
+    pub fn request(&self) -> Request<'_> {
+        Request { uses: &self.allocation.uses, access: self.access, bytes: self.bytes.clone() }
+    }
+}
+
+/// Values of type `T` in a device's memory: all of an allocation, or a [part](DeviceBuffer::part) of it. Clones are the
+/// same memory. Launches that use it keep it alive.
 ///
-/// Copies here do not wait for streams: [`super::Stream::synchronize`] first, or copy through the stream's
-/// order. A kernel that takes the buffer as `&[T]` reads it plainly, so nothing may write it meanwhile; as
-/// `&[Global<T>]` it may be written from anywhere at any time.
+/// # Order
+/// Everything that uses the same values is put in order where it must be:
+///
+/// | | another `&[T]` | `&[Global<T>]`, atomics | copies and fills that write |
+/// |---|---|---|---|
+/// | a kernel's `&[T]`, copies that read | side by side | in order | in order |
+/// | a kernel's `&[Global<T>]`, atomics | in order | side by side | in order |
+///
+/// "In order" is the order in which the calls were made: what is later waits for what was earlier, on the device where
+/// both are work of streams. One launch cannot take the same values as `&[T]` and as `&[Global<T>]`: it is refused.
+///
+/// [`DeviceBuffer::read`] and [`DeviceBuffer::write`] wait in the same way. Copies in a stream's order are
+/// [`super::Stream::read`] and [`super::Stream::write`]; copies that wait for nothing are [`DeviceBuffer::read_now`] and
+/// [`DeviceBuffer::write_now`].
 pub struct DeviceBuffer<T: Plain> {
-    pub(super) memory: Arc<dyn Memory>,
+    pub(super) allocation: Arc<Allocation>,
+    /// First value's place in the allocation, in values.
+    first: usize,
     len: usize,
     values: PhantomData<T>,
 }
 
 impl<T: Plain> Clone for DeviceBuffer<T> {
-    /// The same memory.
     fn clone(&self) -> Self {
-        Self { memory: self.memory.clone(), len: self.len, values: PhantomData }
+        let Self { allocation, first, len, values } = self;
+        Self { allocation: allocation.clone(), first: *first, len: *len, values: *values }
     }
 }
 
+impl<T: Plain> fmt::Debug for DeviceBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceBuffer").field("address", &self.address()).field("len", &self.len).finish()
+    }
+}
+
+fn bytes_of_len<T>(len: usize) -> Result<usize, BoundsError> {
+    len.checked_mul(size_of::<T>()).ok_or(BoundsError::TooLarge { len })
+}
+
+/// The bytes of values that have no padding and no cells.
+pub(super) fn bytes_of<T: Plain + Copy>(values: &[T]) -> &[u8] {
+    // SAFETY: a `Plain` value has no padding, so its bytes can be read; what is `Copy` has no cells in it, so that nobody
+    // writes them while they are borrowed.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) }
+}
+
+/// The values that these bytes are.
+pub(super) fn values_of<T: Plain>(bytes: &[u8]) -> Vec<T> {
+    if size_of::<T>() == 0 {
+        return Vec::new();
+    }
+    let len = bytes.len() / size_of::<T>();
+    let mut values = Vec::<T>::with_capacity(len);
+    // SAFETY: the vector has room for `len` values, which are `len * size_of::<T>()` bytes, no more than there are; any
+    // bytes are a `Plain` value.
+    unsafe {
+        let count = len * size_of::<T>();
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), values.as_mut_ptr().cast::<u8>(), count);
+        values.set_len(len);
+    }
+    values
+}
+
 impl Device {
-    /// A buffer of `len` values, all zero bytes.
+    /// Allocates a buffer of `len` values, all zero bytes.
     ///
     /// # Errors
     /// When the device has no room for it.
     pub fn alloc_zeroed<T: Plain>(&self, len: usize) -> Result<DeviceBuffer<T>, Error> {
-        let bytes = len
-            .checked_mul(size_of::<T>())
-            .ok_or_else(|| Error::Device(format!("a buffer of {len} values is larger than any memory")))?;
-        let memory = self.inner.backend.allocate(bytes).map_err(Error::Device)?;
-        Ok(DeviceBuffer { memory, len, values: PhantomData })
+        let core = self.inner.core.clone();
+        let memory = core.backend.allocate(bytes_of_len::<T>(len)?)?;
+        let allocation = Arc::new(Allocation { core, memory, uses: Uses::default() });
+        Ok(DeviceBuffer { allocation, first: 0, len, values: PhantomData })
     }
 
-    /// A buffer with these values.
+    /// Allocates a buffer with these values.
     ///
     /// # Errors
     /// When the device has no room for it.
-    pub fn upload<T: Plain>(&self, values: &[T]) -> Result<DeviceBuffer<T>, Error> {
+    pub fn upload<T: Plain + Copy>(&self, values: &[T]) -> Result<DeviceBuffer<T>, Error> {
         let buffer = self.alloc_zeroed(values.len())?;
         buffer.write(values)?;
         Ok(buffer)
@@ -52,76 +132,180 @@ impl Device {
 }
 
 impl<T: Plain> DeviceBuffer<T> {
-    /// Values.
+    /// Returns how many values it has.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Says whether it has none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Address of the first value as the device sees it.
-    pub fn address(&self) -> u64 {
-        self.memory.address()
+    /// Returns the address of the first value, as kernels see it.
+    pub fn address(&self) -> DeviceAddress {
+        self.allocation.memory.address().offset((self.first * size_of::<T>()) as u64)
     }
 
-    /// Copies values to the start of the buffer.
+    /// Returns a part of the buffer: the same memory.
     ///
     /// # Errors
-    /// When they are more than the buffer's, or the device fails.
-    pub fn write(&self, values: &[T]) -> Result<(), Error> {
-        // SAFETY: a `Plain` value has no padding, so its bytes can be read; atomics among them are not
-        // written here by anybody else, or the reference would not be plain reading.
-        let bytes = unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) };
-        self.memory.write(0, bytes).map_err(Error::Device)
+    /// When it does not lie in the buffer.
+    pub fn part(&self, part: impl RangeBounds<usize>) -> Result<Self, Error> {
+        let start = match part.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(start) => start.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match part.end_bound() {
+            Bound::Included(end) => end.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => self.len,
+        };
+        if start > end || end > self.len {
+            return Err(BoundsError::Part { start, end, len: self.len }.into());
+        }
+        Ok(Self { first: self.first + start, len: end - start, ..self.clone() })
     }
 
-    /// Copies the buffer's values to the host.
+    /// The bytes of the allocation that the buffer is.
+    pub(super) fn bytes(&self) -> Range<usize> {
+        let start = self.first * size_of::<T>();
+        start..start + self.len * size_of::<T>()
+    }
+
+    /// What a piece of work uses that accesses the buffer like this.
+    pub(super) fn wanted(&self, access: Access) -> Wanted {
+        Wanted { allocation: self.allocation.clone(), access, bytes: self.bytes() }
+    }
+
+    fn request(&self, access: Access) -> Request<'_> {
+        Request { uses: &self.allocation.uses, access, bytes: self.bytes() }
+    }
+
+    pub(super) fn check_len(&self, given: usize) -> Result<(), BoundsError> {
+        if given == self.len { Ok(()) } else { Err(BoundsError::Length { given, len: self.len }) }
+    }
+
+    /// Waits for everything before it that may write the values, and copies them to the host.
+    ///
+    /// # Errors
+    /// When the device fails, or a handler calls this for a kernel that may use the buffer.
+    pub fn read(&self) -> Result<Vec<T>, Error> {
+        let core = &self.allocation.core;
+        let request = self.request(Access::Read);
+        super::waiting::may_wait(core, &core.order.before_host_copy(&request), "a buffer's `read`")?;
+        let mut bytes = vec![0; self.bytes().len()];
+        core.order.host_copy(&request, || {
+            // SAFETY: as many bytes lie there, and `host_copy` keeps whoever writes them waiting.
+            unsafe { core.backend.read_now(self.address(), &mut bytes) }
+        })?;
+        Ok(self.values(&bytes))
+    }
+
+    fn values(&self, bytes: &[u8]) -> Vec<T> {
+        values_of(bytes)
+    }
+}
+
+impl<T: Plain + Copy> DeviceBuffer<T> {
+    /// Waits for everything before it that uses the values, and copies these there. They must be as many as the buffer's:
+    /// take a [part](DeviceBuffer::part) for fewer.
+    ///
+    /// # Errors
+    /// When they are not as many, the device fails, or a handler calls this for a kernel that may use the buffer.
+    pub fn write(&self, values: &[T]) -> Result<(), Error> {
+        self.check_len(values.len())?;
+        let core = &self.allocation.core;
+        let request = self.request(Access::Write);
+        super::waiting::may_wait(core, &core.order.before_host_copy(&request), "a buffer's `write`")?;
+        core.order.host_copy(&request, || {
+            // SAFETY: as many bytes lie there, and `host_copy` keeps whoever uses them waiting.
+            unsafe { core.backend.write_now(self.address(), bytes_of(values)) }
+        })?;
+        Ok(())
+    }
+}
+
+impl<T: Plain + Copy + Word> DeviceBuffer<T> {
+    /// Copies the values to the host as they are now, beside kernels that write them as `&[Global<T>]` or atomics. Each
+    /// value is one that was written; values are not of one moment. Returns `None` while a copy or a fill writes them.
     ///
     /// # Errors
     /// When the device fails.
-    pub fn read(&self) -> Result<Vec<T>, Error> {
-        let mut bytes = vec![0u8; self.len * size_of::<T>()];
-        self.memory.read(0, &mut bytes).map_err(Error::Device)?;
-        let mut values = Vec::<T>::with_capacity(self.len);
-        // SAFETY: the vector has room for `len` values, which are `len * size_of::<T>()` bytes; any bytes are
-        // a `Plain` value.
-        unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), values.as_mut_ptr().cast::<u8>(), bytes.len());
-            values.set_len(self.len);
+    pub fn read_now(&self) -> Result<Option<Vec<T>>, Error> {
+        let core = &self.allocation.core;
+        let mut bytes = vec![0; self.bytes().len()];
+        // Beside plain reads it is a plain read, beside atomic writes an atomic one.
+        for access in [Access::Shared, Access::Read] {
+            let copied = core.order.host_copy_now(&self.request(access), || {
+                // SAFETY: as many bytes lie there, which nobody writes but atomically by numbers of `T`'s size.
+                unsafe { core.backend.load_words(self.address(), &mut bytes, size_of::<T>()) }
+            });
+            if let Some(copied) = copied {
+                copied?;
+                return Ok(Some(self.values(&bytes)));
+            }
         }
-        Ok(values)
+        Ok(None)
+    }
+
+    /// Copies values to the buffer now, beside kernels that use it as `&[Global<T>]` or atomics. Returns `false`, and
+    /// writes nothing, while something reads the values plainly or a copy or a fill writes them.
+    ///
+    /// # Errors
+    /// When they are not as many as the buffer's, or the device fails.
+    pub fn write_now(&self, values: &[T]) -> Result<bool, Error> {
+        self.check_len(values.len())?;
+        let core = &self.allocation.core;
+        let copied = core.order.host_copy_now(&self.request(Access::Shared), || {
+            // SAFETY: as many bytes lie there, which nobody accesses but atomically by numbers of `T`'s size.
+            unsafe { core.backend.store_words(self.address(), bytes_of(values), size_of::<T>()) }
+        });
+        match copied {
+            Some(copied) => copied.map(|()| true).map_err(Error::from),
+            None => Ok(false),
+        }
     }
 }
 
 /// `len` values of type `T` that host and running kernels both read and write, at the speed of the link. It is
 /// a slice of [`Global`]s on the host too. Launches that use it keep it alive; clones are the same memory.
-#[derive(Clone)]
 pub struct PinnedBuffer<T: Word> {
+    pub(super) core: Arc<Core>,
     pub(super) memory: Arc<dyn Pinned>,
     len: usize,
     values: PhantomData<Global<T>>,
 }
 
+impl<T: Word> Clone for PinnedBuffer<T> {
+    fn clone(&self) -> Self {
+        let Self { core, memory, len, values } = self;
+        Self { core: core.clone(), memory: memory.clone(), len: *len, values: *values }
+    }
+}
+
+impl<T: Word> fmt::Debug for PinnedBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PinnedBuffer").field("address", &self.address()).field("len", &self.len).finish()
+    }
+}
+
 impl Device {
-    /// A pinned buffer of `len` values, all zero.
+    /// Allocates a pinned buffer of `len` values, all zero.
     ///
     /// # Errors
     /// When there is no room for it.
     pub fn pinned<T: Word>(&self, len: usize) -> Result<PinnedBuffer<T>, Error> {
-        let bytes = len
-            .checked_mul(size_of::<T>())
-            .ok_or_else(|| Error::Device(format!("a buffer of {len} values is larger than any memory")))?;
-        let memory = self.inner.backend.pin(bytes).map_err(Error::Device)?;
-        Ok(PinnedBuffer { memory, len, values: PhantomData })
+        let core = self.inner.core.clone();
+        let memory = core.backend.pin(bytes_of_len::<T>(len)?)?;
+        Ok(PinnedBuffer { core, memory, len, values: PhantomData })
     }
 }
 
 impl<T: Word> PinnedBuffer<T> {
-    /// Address of the first value as the device sees it.
-    pub fn address(&self) -> u64 {
+    /// Returns the address of the first value, as kernels see it.
+    pub fn address(&self) -> DeviceAddress {
         self.memory.address()
     }
 }
@@ -132,6 +316,8 @@ impl<T: Word> Deref for PinnedBuffer<T> {
     fn deref(&self) -> &[Global<T>] {
         // SAFETY: the memory has `len` zeroed values at this address, aligned to 256 bytes, while `self`
         // lives, and host and kernels access them as `Global`s.
-        unsafe { std::slice::from_raw_parts(self.memory.host_address().cast::<Global<T>>(), self.len) }
+        unsafe {
+            std::slice::from_raw_parts(self.memory.host_address().as_ptr().cast::<Global<T>>(), self.len)
+        }
     }
 }

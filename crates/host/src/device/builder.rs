@@ -1,17 +1,22 @@
 //! Opening a device.
 
-use super::backend::Backend;
 use super::cpu::Cpu;
 use super::cuda::{self, Cuda};
-use super::numbers::LaunchNumbers;
-use super::slots::{GRANULE, POOL_SLOTS, SlotAllocator};
-use super::{Device, Error, Inner, NO_EXIT_CODE, SoftwareDeviceConfig};
+use super::images::{EmbeddedImage, Images};
+use super::seam::{Backend, DeviceKind, Memory, Pinned, Properties};
+use super::stream::ReaperThread;
+use super::words::StreamWords;
+use super::{BackendError, Core, Device, DeviceHeap, DeviceHooks, Error, Inner, SoftwareDeviceConfig};
 use crate::server::{Server, ServerBuilder};
 use crate::services::{Builtins, EarlyEnd};
-use hostcall_abi::layout::{Layout, SLOT_STATE_BYTES};
-use hostcall_abi::service::{AsyncService, Service};
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use hostcall_abi::ABI_VERSION;
+use hostcall_abi::launch::{CHANNEL_PARAMS_BYTES, ChannelParams};
+use hostcall_abi::layout::{Layout, LayoutError, RingEntries, SLOT_GROUP, SLOT_STATE_BYTES, Sizes};
+use hostcall_channel::SharedMemory;
+use hostcall_server::CancelReason;
+use hostcall_service::{AsyncService, Service};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// A device that could be opened, or the reason why it cannot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,9 +54,11 @@ pub struct DeviceBuilder {
     software: SoftwareDeviceConfig,
     slots: Option<u32>,
     ring_entries: Option<u32>,
-    bulk_bytes: Option<u32>,
+    area_bytes: Option<u32>,
     builtins: Option<Builtins>,
     server: Vec<ServerSetup>,
+    images: Vec<&'static [EmbeddedImage]>,
+    backend: Option<Arc<dyn Backend>>,
 }
 
 impl DeviceBuilder {
@@ -61,9 +68,11 @@ impl DeviceBuilder {
             software: SoftwareDeviceConfig::default(),
             slots: None,
             ring_entries: None,
-            bulk_bytes: None,
+            area_bytes: None,
             builtins: None,
             server: Vec::new(),
+            images: Vec::new(),
+            backend: None,
         }
     }
 
@@ -79,22 +88,24 @@ impl DeviceBuilder {
         self
     }
 
-    /// Call slots: at least as many as waves that shall run at once, and 64 for each launch.
+    /// Call slots, at most 65,536 together with some extra ones; rounded up to a multiple of 64. The software device runs as
+    /// many waves at once as it has slots. A GPU has one for each wave that it can run; with fewer, waves wait for one at
+    /// their first call until another wave ends.
     pub fn slots(mut self, slots: u32) -> Self {
         self.slots = Some(slots);
         self
     }
 
-    /// Entries of each slot's ring of posts, at most: a power of two. Launches of many waves use less, see
-    /// [`Layout::ring_entries_for`].
+    /// Entries of each slot's ring of posts: a power of two, at least four a lane.
     pub fn ring_entries(mut self, entries: u32) -> Self {
         self.ring_entries = Some(entries);
         self
     }
 
-    /// Bytes of each slot's bulk area: a power of two.
+    /// Bytes of each slot's byte area: a power of two, at least 64 a lane. Longer messages travel in pieces, or borrow a large
+    /// area.
     pub fn bulk_bytes(mut self, bytes: u32) -> Self {
-        self.bulk_bytes = Some(bytes);
+        self.area_bytes = Some(bytes);
         self
     }
 
@@ -125,23 +136,38 @@ impl DeviceBuilder {
         self
     }
 
-    fn backend(&self) -> Result<Box<dyn Backend>, Error> {
+    /// Adds images of the program's kernels, for devices that do not run the program's own code: those of
+    /// [`crate::embedded_images`]. May be called several times, such as for a library's images and the program's.
+    pub fn images(mut self, images: &'static [EmbeddedImage]) -> Self {
+        self.images.push(images);
+        self
+    }
+
+    /// Opens the device over a backend from elsewhere, under the name that the builder was made with.
+    pub fn backend(mut self, backend: Arc<dyn Backend>) -> Self {
+        self.backend = Some(backend);
+        self
+    }
+
+    fn open_backend(&mut self) -> Result<Arc<dyn Backend>, Error> {
+        if let Some(backend) = self.backend.take() {
+            return Ok(backend);
+        }
         let name = self.name.as_str();
+        let unavailable = |reason: String| Error::Unavailable { name: name.to_owned(), reason };
         let (kind, index) = name.split_once(':').unwrap_or((name, "0"));
         match (kind, index.parse()) {
             ("cpu", _) if name == "cpu" => {
-                Ok(Box::new(Cpu::open(self.software.clone()).map_err(Error::Device)?))
+                let cpu = Cpu::open(self.software.clone()).map_err(|error| unavailable(error.to_string()))?;
+                Ok(Arc::new(cpu))
             }
-            ("cuda", Ok(index)) => match Cuda::open(index) {
-                Ok(cuda) => Ok(Box::new(cuda)),
-                Err(why) => Err(Error::NoDevice(format!("device {name} cannot be used: {why}"))),
-            },
+            ("cuda", Ok(index)) => Ok(Arc::new(Cuda::open(index).map_err(unavailable)?)),
             _ => {
                 let listed = devices().into_iter().find(|device| device.name == name);
-                Err(Error::NoDevice(match listed.and_then(|device| device.unavailable) {
-                    Some(why) => format!("device {name} cannot be used: {why}"),
-                    None => format!("there is no device `{name}`; `hostcall devices` lists those there are"),
-                }))
+                Err(match listed.and_then(|device| device.unavailable) {
+                    Some(why) => unavailable(why),
+                    None => Error::NoSuchDevice { name: name.to_owned() },
+                })
             }
         }
     }
@@ -150,29 +176,68 @@ impl DeviceBuilder {
     ///
     /// # Errors
     /// When there is no such device, sizes do not fit, or a service was refused.
-    pub fn open(self) -> Result<Device, Error> {
-        let backend = self.backend()?;
-        let default = backend.default_layout();
-        let slots = self.slots.unwrap_or(default.slots).next_multiple_of(GRANULE).max(2 * POOL_SLOTS);
+    pub fn open(mut self) -> Result<Device, Error> {
+        let mut slots = None;
+        if let Some(wanted) = self.slots {
+            let wanted = wanted.max(1).checked_next_multiple_of(SLOT_GROUP).ok_or(LayoutError::Slots)?;
+            if wanted > Layout::MAX_SLOTS {
+                return Err(LayoutError::Slots.into());
+            }
+            self.software.resident_waves = self.software.resident_waves.min(wanted);
+            slots = Some(wanted);
+        }
+        let backend = self.open_backend()?;
+        let default = default_layout(backend.properties());
+        let area_bytes = self.area_bytes.unwrap_or(default.area_bytes);
         let layout = Layout {
-            slots,
-            lanes: backend.wave_size(),
-            ring_entries: self.ring_entries.unwrap_or(default.ring_entries),
-            bulk_bytes: self.bulk_bytes.unwrap_or(default.bulk_bytes),
+            home_slots: slots.unwrap_or(default.home_slots),
+            area_bytes,
+            large_area_bytes: area_bytes.max(default.large_area_bytes),
+            ring_entries: self.ring_entries.map_or(default.ring_entries, RingEntries::all),
+            ..default
         };
-        let layout = layout.check().map_err(|error| Error::Device(error.to_string()))?;
+        let layout = layout.check()?;
         let builtins = match self.builtins {
             Some(builtins) => builtins,
-            None => Builtins::builder()
-                .build()
-                .map_err(|error| Error::Device(format!("the built-in services do not start: {error}")))?,
+            None => Builtins::builder().build().map_err(Error::Builtins)?,
         };
-        builtins.heap().provide(backend.heap_memory());
-        let memory = Arc::new(backend.shared_memory(layout).map_err(Error::Device)?);
-        let states = backend.allocate(slots as usize * SLOT_STATE_BYTES).map_err(Error::Device)?;
-        let pool_bitmap = backend.allocate(slots as usize / 8).map_err(Error::Device)?;
-        let region_address = memory.address();
-        let mut server = Server::builder(memory).reliable_hints(backend.has_reliable_hints());
+        let (reaper, reaper_thread) = ReaperThread::start()?;
+        let core = Core::new(self.name, backend.clone(), reaper);
+        builtins.heap().provide(Arc::new(DeviceHeap(core.clone())));
+        let memory = Arc::new(shared_memory(&*backend, layout)?);
+        let bitmap = |bits: u32| backend.allocate(bits.div_ceil(64) as usize * 8);
+        let states = backend.allocate(layout.slots() as usize * SLOT_STATE_BYTES)?;
+        let claims = backend.allocate(layout.home_slots as usize * 8)?;
+        let (extras, areas) = (bitmap(layout.extra_slots)?, bitmap(layout.large_areas)?);
+        static EPOCH: AtomicU32 = AtomicU32::new(1);
+        let channel_params = ChannelParams {
+            abi_version: ABI_VERSION,
+            epoch: EPOCH.fetch_add(1, Ordering::Relaxed),
+            region: memory.address(),
+            states: states.address().get(),
+            claims: claims.address().get(),
+            extras: extras.address().get(),
+            areas: areas.address().get(),
+            sizes: Sizes::from(layout),
+        };
+        let channel = backend.allocate(CHANNEL_PARAMS_BYTES)?;
+        write_new(&*backend, &*channel, &channel_params.to_bytes())?;
+        let stream_words = StreamWords::new(&core)?;
+        let images = Images::default();
+        for embedded in self.images {
+            images.add(&core, embedded)?;
+        }
+        // A launch that cannot go on is ended on the device too.
+        let for_faults = Arc::<OnceLock<Weak<Inner>>>::default();
+        let faulted = for_faults.clone();
+        let mut server = Server::builder(memory)
+            .token(core.id())
+            .reliable_hints(backend.has_reliable_hints())
+            .on_fault(move |launch, _| {
+                if let Some(device) = faulted.get().and_then(Weak::upgrade) {
+                    device.cancel(launch, CancelReason::BrokenSlot);
+                }
+            });
         if let Some(waker) = backend.waker() {
             server = server.on_answer(waker);
         }
@@ -182,30 +247,75 @@ impl DeviceBuilder {
         for setup in self.server {
             server = setup(server);
         }
-        static EPOCH: AtomicU32 = AtomicU32::new(1);
-        let inner = Arc::new(Inner {
-            name: self.name,
-            backend,
-            layout,
-            server: Arc::new(server.start()?),
-            slots: SlotAllocator::new(slots),
-            region_address,
-            states,
-            pool_bitmap,
-            epoch: EPOCH.fetch_add(1, Ordering::Relaxed),
-            exit_code: AtomicI64::new(NO_EXIT_CODE),
-            numbers: LaunchNumbers::new(),
-            hostcalls: AtomicU64::new(0),
+        let server = Arc::new(server.start()?);
+        let inner = Arc::new_cyclic(|device| Inner {
+            core,
+            images,
+            hooks: Arc::new(DeviceHooks { server: server.clone(), device: device.clone() }),
+            server,
+            channel_params,
+            channel,
+            _slots: [states, claims, extras, areas],
+            stream_words,
+            closures: Mutex::default(),
             running: Mutex::default(),
             closed: false.into(),
             builtins,
+            _reaper: reaper_thread,
         });
         let device = Arc::downgrade(&inner);
+        let _ = for_faults.set(device.clone());
         inner.builtins.reports().on_end(move |launch, end: EarlyEnd| {
-            if let (Some(device), EarlyEnd::Panicked | EarlyEnd::Exited(_)) = (device.upgrade(), end) {
-                device.cancel(launch);
+            let why = match end {
+                EarlyEnd::Panicked => CancelReason::Panicked,
+                EarlyEnd::Exited(code) => CancelReason::Exited(code),
+            };
+            if let Some(device) = device.upgrade() {
+                // Calls are cancelled at once. To end lanes may take its time, and this is a thread that finds calls.
+                let server = device.server.clone();
+                server.cancel(launch, why);
+                server.call_back(move || device.cancel(launch, why));
             }
         });
         Ok(Device { inner })
     }
+}
+
+/// The channel's sizes when the user names none.
+fn default_layout(properties: &Properties) -> Layout {
+    let lanes = properties.wave_size;
+    match properties.kind {
+        // Pages that nobody touches take no memory.
+        DeviceKind::Software => {
+            Layout { extra_slots: 512, ..Layout::small(properties.resident_waves, lanes, 512, 64 << 10) }
+        }
+        // A group of slots a multiprocessor, since no multiprocessor holds more waves.
+        _ => Layout {
+            home_slots: properties.multiprocessors.max(1).saturating_mul(SLOT_GROUP),
+            extra_slots: 1024,
+            lanes,
+            area_bytes: 64 * lanes,
+            large_areas: 256,
+            large_area_bytes: 64 << 10,
+            ring_entries: RingEntries { first: 2048, early: 512, other: 256 },
+        },
+    }
+}
+
+/// Writes to memory that nobody has yet.
+#[allow(unsafe_code)]
+fn write_new(backend: &dyn Backend, memory: &dyn Memory, bytes: &[u8]) -> Result<(), BackendError> {
+    assert!(bytes.len() <= memory.len(), "the memory was made for the bytes");
+    // SAFETY: as many bytes lie there, and no kernel has run.
+    unsafe { backend.write_now(memory.address(), bytes) }
+}
+
+/// Zeroed memory that host and device share.
+#[allow(unsafe_code)]
+fn shared_memory(backend: &dyn Backend, layout: Layout) -> Result<SharedMemory, BackendError> {
+    let memory: Arc<dyn Pinned> = backend.pin(layout.words() * 8)?;
+    let words = memory.host_address().cast();
+    // SAFETY: as many zeroed words, aligned to more than a cache line, which `memory` keeps and only the channel gets. Every
+    // layout comes here checked.
+    Ok(unsafe { SharedMemory::from_parts(words, layout, Box::new(memory)) })
 }

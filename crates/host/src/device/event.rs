@@ -1,34 +1,73 @@
-//! Events: points in a stream's order that other streams and the host can wait for.
+//! Events: points in a stream's order that other streams and the host can wait for, and that tell the time between them.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use super::core::Core;
+use super::seam::Mark;
+use super::{Error, StreamQueue};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-/// Something that happens once: everything before it in its stream is done. Clones are the same event.
-#[derive(Clone, Default)]
+/// A point in a stream: it happens when all of the stream's work before it is done, and what its kernels printed and posted
+/// has been handled. [`super::Stream::record`] makes it. Clones are the same event.
+#[derive(Clone)]
 pub struct Event {
-    state: Arc<(Mutex<bool>, Condvar)>,
+    pub(super) queue: Arc<StreamQueue>,
+    pub(super) position: u64,
+    /// Put once the stream has come so far as to submit it.
+    pub(super) mark: Arc<OnceLock<Arc<dyn Mark>>>,
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event").field("is_done", &self.is_done()).finish_non_exhaustive()
+    }
 }
 
 impl Event {
-    /// An event that has not happened.
-    pub fn new() -> Self {
-        Self::default()
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.queue.device.core
     }
 
-    pub(super) fn set(&self) {
-        *self.state.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.state.1.notify_all();
-    }
-
-    /// Whether it has happened.
+    /// Says whether it has happened.
     pub fn is_done(&self) -> bool {
-        *self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.is_settled(self.position)
     }
 
     /// Waits until it has happened.
-    pub fn wait(&self) {
-        let mut done = self.state.0.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*done {
-            done = self.state.1.wait(done).unwrap_or_else(PoisonError::into_inner);
+    ///
+    /// # Errors
+    /// When a handler or host function calls this for which the event's stream waits.
+    pub fn wait(&self) -> Result<(), Error> {
+        self.queue.may_wait(self.position, "an event's `wait`")?;
+        self.queue.wait_until_settled(self.position);
+        Ok(())
+    }
+
+    /// Waits until it has happened, at most `limit`.
+    ///
+    /// # Errors
+    /// As for [`Event::wait`], and [`Error::TimedOut`].
+    pub fn wait_for(&self, limit: Duration) -> Result<(), Error> {
+        self.queue.may_wait(self.position, "an event's `wait_for`")?;
+        match self.queue.wait_for(self.position, limit) {
+            true => Ok(()),
+            false => Err(Error::TimedOut { what: "the work before the event", limit }),
         }
+    }
+
+    /// Returns the time on the device from `earlier` to this event; `None` while one of them has not happened, and when its
+    /// device failed or was closed before it did. It is zero when this one came first.
+    ///
+    /// # Errors
+    /// When `earlier` is of another device, or the device fails.
+    pub fn elapsed_since(&self, earlier: &Event) -> Result<Option<Duration>, Error> {
+        if !self.core().is(earlier.core()) {
+            return Err(Error::OtherDevice {
+                what: "the earlier event".into(),
+                device: self.core().name.clone(),
+            });
+        }
+        let (Some(to), Some(from)) = (self.mark.get(), earlier.mark.get()) else { return Ok(None) };
+        Ok(to.elapsed_ns_since(&**from)?.map(Duration::from_nanos))
     }
 }

@@ -1,79 +1,59 @@
-//! Devices: opening them, their memory, and running kernels on them.
+//! Devices: opening them, their memory, and running kernels on them. [`seam`] is what a kind of device gives.
+#![allow(unsafe_code)] // states of slots are written by address
 
 mod arguments;
-mod backend;
 mod buffer;
 mod builder;
+mod core;
 mod cpu;
 mod cuda;
+mod error;
 mod event;
+mod grid;
+mod images;
 mod launch;
 mod llvm;
-mod numbers;
-mod slots;
+pub mod seam;
+mod services;
+mod staging;
 mod stream;
+mod uses;
+mod waiting;
+mod words;
 
-pub use arguments::{Arguments, IntoArg};
+pub(crate) use self::core::Core;
+pub use arguments::{Arguments, IntoArg, RawArg};
+pub(crate) use arguments::{Packer, Sealed};
 pub use buffer::{DeviceBuffer, PinnedBuffer};
 pub use builder::{DeviceBuilder, DeviceInfo, devices};
+pub use error::{BoundsError, Error, ImageError, LaunchFailure, LaunchRefused};
 pub use event::Event;
-pub use launch::{Grid, Image, LaunchKernel, LoadedKernel};
-pub(crate) use llvm::port_memory;
-pub use llvm::{KernelResources, LlvmProgram, LlvmRun};
-pub use stream::Stream;
+pub use grid::Grid;
+pub use hostcall_abi::launch::LaunchId;
+pub use hostcall_cuda::prepare_environment;
+pub use images::{EmbeddedImage, Image, LoadedKernel, TypedKernel};
+pub use launch::LaunchKernel;
+pub use llvm::{KernelResources, LlvmCancel, LlvmClient, LlvmProgram, LlvmRun};
+pub use seam::{BackendError, DeviceAddress, DeviceKind, KernelLimits, Properties};
+pub(crate) use stream::StreamQueue;
+pub use stream::{Launch, LaunchOutcome, Readback, Stream};
 
 pub use hostcall_softdev::{Config as SoftwareDeviceConfig, Faults};
 
-use crate::server::{Server, Stall};
-use crate::services::{Builtins, Panic};
-use backend::{Backend, Memory, Running};
-use hostcall_abi::layout::{Layout, SLOT_STATE_BYTES};
-use numbers::LaunchNumbers;
-use slots::SlotAllocator;
+use crate::closures::Closures;
+use crate::server::{RegisterError, Server};
+use crate::services::{Block, Builtins, HeapMemory};
+use hostcall_abi::launch::ChannelParams;
+use hostcall_channel::device::Channel;
+use hostcall_server::CancelReason;
+use images::Images;
+use seam::{Hooks, Memory, Running};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// What can go wrong with a device.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// There is no such device; the sentence says which there are.
-    #[error("{0}")]
-    NoDevice(String),
-    /// The device refused; the sentence says why.
-    #[error("{0}")]
-    Device(String),
-    /// The server did not start.
-    #[error(transparent)]
-    Server(#[from] crate::server::ServerError),
-    /// A launch on the stream failed. Later work of the stream ran all the same.
-    #[error("kernel {kernel}: {failure}")]
-    Launch {
-        /// The kernel's name.
-        kernel: String,
-        /// Why.
-        failure: LaunchFailure,
-    },
-}
-
-/// Why a launch did not end well.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum LaunchFailure {
-    /// A lane panicked; the others were cancelled.
-    #[error("{}", .0.as_ref().map_or("a lane panicked".to_string(), ToString::to_string))]
-    Panicked(Option<Panic>),
-    /// A lane did what the device does not allow.
-    #[error("{0}")]
-    Fault(String),
-    /// It was cancelled.
-    #[error("the launch was cancelled")]
-    Cancelled,
-    /// It did not start; the sentence says why.
-    #[error("{0}")]
-    Refused(String),
-}
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use stream::ReaperThread;
+use words::StreamWords;
 
 /// A device with its server. Clones are the same device; it closes when the last is dropped.
 #[derive(Clone)]
@@ -82,45 +62,131 @@ pub struct Device {
 }
 
 pub(crate) struct Inner {
-    pub name: String,
-    pub backend: Box<dyn Backend>,
-    pub layout: Layout,
+    pub core: Arc<Core>,
+    pub images: Images,
     pub server: Arc<Server>,
     pub builtins: Builtins,
-    pub slots: SlotAllocator,
-    pub region_address: u64,
-    pub states: Arc<dyn Memory>,
-    pub pool_bitmap: Arc<dyn Memory>,
-    pub epoch: u32,
-    /// The last exit code that a launch reported, or `NO_EXIT_CODE`.
-    pub exit_code: AtomicI64,
-    pub numbers: LaunchNumbers,
-    hostcalls: AtomicU64,
-    running: Mutex<HashMap<u64, Arc<dyn Running>>>,
-    /// Nothing is launched any more. Written while `running` is locked.
+    /// What kernels read of the channel, as it is in `channel`.
+    pub channel_params: ChannelParams,
+    pub channel: Arc<dyn Memory>,
+    /// The device's own memory of slots: states, claims, bitmaps.
+    pub _slots: [Arc<dyn Memory>; 4],
+    pub stream_words: Arc<StreamWords>,
+    pub hooks: Arc<dyn Hooks>,
+    closures: Mutex<Option<Closures>>,
+    /// The launches that can be ended from outside.
+    running: Mutex<HashMap<LaunchId, RunningLaunch>>,
+    /// Nothing is launched any more.
     pub closed: AtomicBool,
+    _reaper: ReaperThread,
 }
 
-/// No launch reported an exit code; no `i32` is this.
-const NO_EXIT_CODE: i64 = i64::MAX;
+/// A launch that is with a device which can end it.
+struct RunningLaunch {
+    running: Arc<dyn Running>,
+    stream: Weak<StreamQueue>,
+    sequence: u64,
+}
+
+/// What the device tells.
+struct DeviceHooks {
+    server: Arc<Server>,
+    device: Weak<Inner>,
+}
+
+impl Hooks for DeviceHooks {
+    fn notify(&self) {
+        self.server.wake();
+    }
+
+    fn failed(&self, token: u64) {
+        let launch = LaunchId::from_bits(token as u32);
+        match self.device.upgrade() {
+            Some(device) => device.cancel(launch, CancelReason::Failed),
+            None => self.server.cancel(launch, CancelReason::Failed),
+        }
+    }
+}
+
+/// How long [`Device::close`] waits for launches that were cancelled.
+const CLOSE_WAIT: Duration = Duration::from_secs(5);
+
+/// The heap of a device's kernels gets its memory from the device.
+struct DeviceHeap(Arc<Core>);
+
+impl HeapMemory for DeviceHeap {
+    fn allocate(&self, bytes: u64, align: u64) -> Option<Block> {
+        let memory = self.0.backend.allocate_for_kernels(bytes, align)?;
+        Some(Block { address: memory.address.get(), memory: memory.owner })
+    }
+}
 
 impl Inner {
-    pub fn running(&self) -> MutexGuard<'_, HashMap<u64, Arc<dyn Running>>> {
+    fn running(&self) -> MutexGuard<'_, HashMap<LaunchId, RunningLaunch>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the slots' states on the device what they were at first.
-    pub fn clear_states(&self, slots: std::ops::Range<u32>) -> Result<(), String> {
-        let bytes = SLOT_STATE_BYTES;
-        self.states.write(slots.start as usize * bytes, &vec![0; slots.len() * bytes])?;
-        self.pool_bitmap.write(slots.start as usize / 8, &[0; slots::POOL_SLOTS as usize / 8])
+    /// Notes that a launch is with a device that can end it.
+    pub fn note_running(
+        &self,
+        launch: LaunchId,
+        running: &Arc<dyn Running>,
+        stream: Weak<StreamQueue>,
+        sequence: u64,
+    ) {
+        let known = RunningLaunch { running: running.clone(), stream, sequence };
+        self.running().insert(launch, known);
+        // Who cancelled it before it was known did not find it.
+        if let Some(why) = self.server.launches().cancelled(launch) {
+            self.cancel(launch, why);
+        }
     }
 
-    pub fn cancel(&self, launch: u64) {
-        self.server.cancel(launch);
-        if let Some(running) = self.running().get(&launch) {
-            running.cancel();
+    /// Forgets a launch that has ended.
+    pub fn forget_running(&self, launch: LaunchId) {
+        let known = self.running().remove(&launch);
+        drop(known);
+    }
+
+    pub fn properties(&self) -> &Properties {
+        self.core.backend.properties()
+    }
+
+    /// Makes slots usable again whose waves were ended in the middle.
+    pub fn restore_lost_slots(&self, ended: &dyn Running) {
+        let homes = ended.take_lost_slots();
+        if homes.is_empty() || self.properties().kind != DeviceKind::Software {
+            return;
         }
+        // SAFETY: the parameters are those of this device's channel, whose memory is this process's and lives as long as the
+        // device; the waves that claimed the slots were ended, and the executor gives them to others only when they are
+        // restored.
+        unsafe {
+            let channel = Channel::from_params(&self.channel_params);
+            let mut slots = homes.clone();
+            slots.extend(channel.extras_held_by(&homes));
+            self.server.reset(&slots);
+            channel.forget(&slots);
+        }
+        ended.restore_slots(&homes);
+    }
+
+    /// Ends a launch: its calls get no answers but that, and a device that can ends its lanes. Called from any thread, also
+    /// of the server's: it takes no lock under which a driver is called.
+    pub fn cancel(&self, launch: LaunchId, why: CancelReason) {
+        if launch == LaunchId::NONE {
+            return;
+        }
+        self.server.cancel(launch, why);
+        let known = self
+            .running()
+            .get(&launch)
+            .map(|known| (known.running.clone(), known.stream.clone(), known.sequence));
+        let Some((running, stream, sequence)) = known else { return };
+        if let Some(stream) = stream.upgrade() {
+            stream.stop_from(sequence);
+        }
+        running.cancel();
     }
 }
 
@@ -140,20 +206,26 @@ impl Device {
 
     /// The name that the device was opened with.
     pub fn name(&self) -> &str {
-        &self.inner.name
+        &self.inner.core.name
     }
 
     /// What images for this device are built for, as `hostcall build --target` takes it: `cpu`, `sm_90`.
     pub fn target(&self) -> String {
-        self.inner.backend.target()
+        self.inner.properties().target.clone()
     }
 
     /// Lanes of a wave.
     pub fn wave_size(&self) -> u32 {
-        self.inner.backend.wave_size()
+        self.inner.properties().wave_size
     }
 
-    /// The device's server: services come and go there while kernels run.
+    /// Returns what the device is: its kind, product and sizes.
+    pub fn properties(&self) -> &Properties {
+        self.inner.properties()
+    }
+
+    /// Returns the device's server, for tests and benchmarks of it.
+    #[doc(hidden)]
     pub fn server(&self) -> &Server {
         &self.inner.server
     }
@@ -163,35 +235,37 @@ impl Device {
         &self.inner.builtins
     }
 
-    /// Cancels every launch that runs.
+    /// Cancels every launch that has not ended.
     pub fn cancel_all(&self) {
-        let launches: Vec<u64> = self.inner.running().keys().copied().collect();
-        for launch in launches {
-            self.inner.cancel(launch);
+        for stream in self.inner.core.streams() {
+            stream.cancel_all(CancelReason::Asked);
         }
     }
 
-    /// Ends the device's work for good: every launch is cancelled, and later ones are refused. Handlers that
-    /// wait go on; nobody gets their answers.
+    /// Ends the device's work for good: every launch is cancelled, operations that are not with the device are dropped,
+    /// and later ones are refused. Handlers that wait go on; nobody gets their answers. Waits until all launches have ended,
+    /// at most five seconds: a GPU's kernel that neither calls nor looks cannot be ended.
     pub fn close(&self) {
-        let running = self.inner.running();
-        self.inner.closed.store(true, Ordering::Relaxed);
-        drop(running);
-        self.cancel_all();
+        self.inner.closed.store(true, Ordering::SeqCst);
+        let streams = self.inner.core.streams();
+        for stream in &streams {
+            stream.cancel_all(CancelReason::Closed);
+        }
+        let until = Instant::now() + CLOSE_WAIT;
+        for stream in &streams {
+            let last = stream.last();
+            if stream.may_wait(last, "`close`").is_ok() {
+                stream.wait_for(last, until.saturating_duration_since(Instant::now()));
+            }
+        }
     }
 
-    /// The exit code that a launch reported last: the code of a program.
-    pub fn exit_code(&self) -> Option<i32> {
-        i32::try_from(self.inner.exit_code.load(Ordering::Relaxed)).ok()
-    }
-
-    /// What the running launches wait for, for a report before they are cancelled.
-    pub fn waiting(&self) -> Vec<Stall> {
-        self.inner.server.waiting()
-    }
-
-    /// The next number for a closure, counted from 0. See [`crate::Hostcall`].
-    pub(crate) fn next_hostcall(&self) -> u64 {
-        self.inner.hostcalls.fetch_add(1, Ordering::Relaxed)
+    /// Returns the table of the device's closures, whose service is registered when the first is made.
+    pub(crate) fn closures(&self) -> Result<Closures, RegisterError> {
+        let mut closures = self.inner.closures.lock().unwrap_or_else(PoisonError::into_inner);
+        if closures.is_none() {
+            *closures = Some(Closures::register(self.server())?);
+        }
+        Ok(closures.clone().expect("set above"))
     }
 }

@@ -6,7 +6,7 @@ mod elf;
 mod ptx;
 mod symbols;
 
-pub use symbols::{Calls, LlvmProgram};
+pub use symbols::{Calls, KernelSymbol, LlvmProgram};
 
 use std::fmt;
 

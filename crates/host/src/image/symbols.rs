@@ -1,18 +1,48 @@
 //! What an image's symbols tell of its kernels.
 
-use hostcall_abi::launch::KERNEL_INFO_SYMBOL_PREFIX;
+use hostcall_abi::launch::{KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, kernel_name};
 use hostcall_channel::llvm::Version;
 
 /// How an image's kernels call the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Calls {
-    /// By hostcall's own channel. The kernels' names are listed.
-    Hostcall(Vec<String>),
+    /// By hostcall's own channel. The kernels are listed, ordered by name.
+    Hostcall(Vec<KernelSymbol>),
     /// By LLVM's RPC protocol: a whole program that was linked with LLVM's GPU libc.
     Llvm(LlvmProgram),
     /// Not at all, as far as its symbols tell.
     Unknown,
+}
+
+/// A kernel of an image, which several kernels of an image may have the name of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KernelSymbol {
+    /// What the symbols of the kernel's entry and of its info end with.
+    end: String,
+}
+
+impl KernelSymbol {
+    /// Returns the kernel to whose [`hostcall_abi::launch::KernelInfo`] a symbol belongs.
+    pub fn of(info_symbol: &str) -> Option<Self> {
+        kernel_name(info_symbol)?;
+        Some(Self { end: info_symbol.strip_prefix(KERNEL_INFO_SYMBOL_PREFIX)?.to_owned() })
+    }
+
+    /// Returns the kernel's name.
+    pub fn name(&self) -> &str {
+        self.end.rsplit_once("__").map_or(&self.end, |(name, _)| name)
+    }
+
+    /// Returns the symbol of the kernel's entry.
+    pub fn entry(&self) -> String {
+        format!("{KERNEL_SYMBOL_PREFIX}{}", self.end)
+    }
+
+    /// Returns the symbol of the kernel's [`hostcall_abi::launch::KernelInfo`].
+    pub fn info(&self) -> String {
+        format!("{KERNEL_INFO_SYMBOL_PREFIX}{}", self.end)
+    }
 }
 
 /// A program that was linked with LLVM's GPU libc.
@@ -44,8 +74,8 @@ pub(super) fn calls<'a>(symbols: impl IntoIterator<Item = (&'a str, u64)>) -> Ca
     let mut program = LlvmProgram::default();
     let (mut constructors, mut destructors) = (Vec::new(), Vec::new());
     for (name, bytes) in symbols {
-        if let Some(kernel) = name.strip_prefix(KERNEL_INFO_SYMBOL_PREFIX) {
-            ours.push(kernel.to_owned());
+        if let Some(kernel) = KernelSymbol::of(name) {
+            ours.push(kernel);
         } else if let Some(priority) = priority(name, "__init_array_object_") {
             constructors.push((priority, name.to_owned()));
         } else if let Some(priority) = priority(name, "__fini_array_object_") {
@@ -105,8 +135,14 @@ mod tests {
         assert_eq!(program(&[]), LlvmProgram::default());
         let amd = calls([("_begin.kd", 64), ("_start.kd", 64), ("_end.kd", 64)]);
         assert_eq!(amd, Calls::Llvm(LlvmProgram::default()));
-        let ours = calls([("hostcall_kernel_info_main", 64), ("hostcall_kernel_main", 0), KERNELS[1]]);
-        assert_eq!(ours, Calls::Hostcall(vec!["main".into()]));
+        let symbols = ["hostcall_kernel_info_main__0123abcd", "hostcall_kernel_main__0123abcd"];
+        let ours = calls([(symbols[0], 72), (symbols[1], 0), KERNELS[1]]);
+        let kernel = KernelSymbol::of(symbols[0]).unwrap();
+        assert_eq!(
+            (kernel.name(), kernel.info().as_str(), kernel.entry().as_str()),
+            ("main", symbols[0], symbols[1])
+        );
+        assert_eq!(ours, Calls::Hostcall(vec![kernel]));
     }
 
     #[test]

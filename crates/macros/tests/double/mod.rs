@@ -1,11 +1,9 @@
 //! Stands for `hostcall_device::__private`: a transport that calls the handler on the spot.
 #![allow(dead_code, unused_imports, reason = "no test uses all of it")]
 
-pub use hostcall_abi::batch::{Calls, Posts};
-pub use hostcall_abi::service::*;
-pub use hostcall_abi::{CallError, schema, wire::Wire};
+// What computes nothing but constants and types is the real thing.
+pub use hostcall::__private::*;
 use std::cell::RefCell;
-pub use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug)]
 pub struct CallOptions {
@@ -22,6 +20,10 @@ impl<R> Pending<R> {
     pub fn wait(self) -> Result<R, CallError> {
         self.0
     }
+}
+
+pub const fn within_us(timeout_us: u32) -> CallOptions {
+    CallOptions { timeout_us }
 }
 
 pub fn slice_len(len: usize) -> Result<u32, CallError> {
@@ -53,8 +55,6 @@ pub fn start<A: Wire, R: Wire>(method: &Method, options: CallOptions, arguments:
 pub fn post<A: Wire>(method: &Method, arguments: &A) -> Result<(), CallError> {
     call(method, CallOptions::DEFAULT, arguments)
 }
-
-pub use std::{boxed::Box, string::String, vec::Vec};
 
 thread_local! {
     pub static SERVICE: RefCell<Option<Arc<dyn Service>>> = const { RefCell::new(None) };

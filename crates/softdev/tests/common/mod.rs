@@ -3,7 +3,6 @@
 
 use hostcall_abi::cpu::{CpuLane, CpuOperations, ENTRY_DONE, ENTRY_EXITED, Entry};
 use hostcall_abi::launch::LaunchParams;
-use hostcall_abi::layout::Layout;
 use hostcall_softdev::{Config, Executor, Launch, LaunchError, LaunchHandle, LaunchResult};
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -14,25 +13,8 @@ use std::time::Duration;
 pub const LONG: Option<Duration> = Some(Duration::from_secs(60));
 
 pub fn params(workgroups: [u32; 3], workgroup_size: [u32; 3]) -> LaunchParams {
-    let layout = Layout { slots: 0, lanes: 0, ring_entries: 0, bulk_bytes: 0 };
-    LaunchParams {
-        abi_version: hostcall_abi::ABI_VERSION,
-        epoch: 1,
-        launch: 1,
-        region: 0,
-        states: 0,
-        pool_bitmap: 0,
-        sizes: layout.into(),
-        slot_base: 100,
-        slot_count: 2048,
-        pool_base: 0,
-        pool_count: 0,
-        workgroups,
-        workgroup_size,
-        workgroup_memory_bytes: 0,
-        reserved: 0,
-        workgroup_memory: 0,
-    }
+    // These kernels make no calls.
+    LaunchParams { workgroups, workgroup_size, ..LaunchParams::default() }
 }
 
 /// A launch whose lanes get the address of `data`.
@@ -153,6 +135,27 @@ impl<'a, T> Kernel<'a, T> {
     pub fn clock_ns(&self) -> u64 {
         // SAFETY: the lane that runs.
         unsafe { (self.operations().clock_ns)(self.lane) }
+    }
+
+    pub fn sleep(&self, time: Duration) {
+        let deadline_ns = self.clock_ns() + time.as_nanos() as u64;
+        // SAFETY: the lane that runs.
+        unsafe { (self.operations().sleep_until)(self.lane, deadline_ns) }
+    }
+
+    /// Says that the kernel unwinds as this test's process does, as kernels of Rust say at their start.
+    pub fn may_unwind(&self) {
+        extern "C" fn unwinding() -> bool {
+            std::thread::panicking()
+        }
+        // SAFETY: the kernel's one write to its lane, before anything unwinds.
+        unsafe { (*self.lane).unwinding = Some(unwinding) };
+    }
+
+    /// Ends the lane where it is.
+    pub fn end(&self) -> ! {
+        // SAFETY: the lane that runs.
+        unsafe { (self.operations().end)(self.lane) }
     }
 
     pub fn cancelled(&self) -> bool {

@@ -1,6 +1,6 @@
 // A driver of NVIDIA's in name only, for tests on machines without a GPU: its one device is this process. A module is PTX
 // text whose first line names a shared object, `// host: PATH`; a kernel is a function of it, run for one lane after the
-// other in a thread.
+// other. Each stream is a thread that does its operations in order.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -9,12 +9,30 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <time.h>
 
 enum { SUCCESS = 0, INVALID_IMAGE = 200, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700 };
 
+// An operation of a stream, which a thread of the stream's own does.
+struct operation {
+  struct operation *next;
+  void (*run)(struct operation *);
+  struct stream *stream;
+  uint64_t words[10];
+};
+
 struct stream {
-  atomic_int result;
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  struct operation *first, *last;
+  int busy, result, destroyed;
+};
+
+struct event {
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  int done;
+  struct timespec time;
 };
 
 struct function {
@@ -22,13 +40,6 @@ struct function {
   void (*set_lane)(unsigned, unsigned, unsigned);
   int *fault;
   int parameters;
-};
-
-struct launch {
-  struct function *function;
-  struct stream *stream;
-  unsigned blocks, lanes;
-  uint64_t parameters[4];
 };
 
 int cuInit(unsigned flags) { return SUCCESS; }
@@ -50,9 +61,16 @@ int cuDeviceGetPCIBusId(char *name, int room, int device) { return snprintf(name
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { return *bytes = 1 << 30, SUCCESS; }
 
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
-  enum { MULTIPROCESSORS = 16, MAJOR = 75, MINOR = 76, SHARED_BYTES = 97 };
-  *value = attribute == MULTIPROCESSORS ? 2 : attribute == MAJOR ? 9 : attribute == MINOR ? 0 : attribute == SHARED_BYTES ? 65536 : 1;
-  return SUCCESS;
+  enum { BLOCK_THREADS = 1, MULTIPROCESSORS = 16, THREADS = 39, MAJOR = 75, MINOR = 76, SHARED_BYTES = 97 };
+  switch (attribute) {
+  case BLOCK_THREADS: return *value = 1024, SUCCESS;
+  case MULTIPROCESSORS: return *value = 2, SUCCESS;
+  case THREADS: return *value = 2048, SUCCESS;
+  case MAJOR: return *value = 9, SUCCESS;
+  case MINOR: return *value = 0, SUCCESS;
+  case SHARED_BYTES: return *value = 65536, SUCCESS;
+  default: return *value = 1, SUCCESS;
+  }
 }
 
 int cuDeviceGetDefaultMemPool(void **pool, int device) { return *pool = NULL, SUCCESS; }
@@ -63,19 +81,147 @@ int cuDevicePrimaryCtxRelease_v2(int device) { return SUCCESS; }
 int cuCtxSetCurrent(void *context) { return SUCCESS; }
 int cuCtxSetLimit(int limit, size_t value) { return SUCCESS; }
 
-int cuStreamCreate(struct stream **stream, unsigned flags) {
-  *stream = calloc(1, sizeof **stream);
+static void *work(void *argument) {
+  struct stream *stream = argument;
+  pthread_mutex_lock(&stream->lock);
+  for (;;) {
+    while (!stream->first && !stream->destroyed)
+      pthread_cond_wait(&stream->changed, &stream->lock);
+    struct operation *operation = stream->first;
+    if (!operation)
+      break;
+    stream->first = operation->next;
+    stream->busy = 1;
+    int result = stream->result;
+    pthread_mutex_unlock(&stream->lock);
+    // After a fault nothing runs any more.
+    if (result == SUCCESS)
+      operation->run(operation);
+    free(operation);
+    pthread_mutex_lock(&stream->lock);
+    stream->busy = 0;
+    pthread_cond_broadcast(&stream->changed);
+  }
+  pthread_mutex_unlock(&stream->lock);
+  return NULL;
+}
+
+int cuStreamCreate(struct stream **created, unsigned flags) {
+  pthread_t thread;
+  struct stream *stream = *created = calloc(1, sizeof *stream);
+  pthread_mutex_init(&stream->lock, NULL);
+  pthread_cond_init(&stream->changed, NULL);
+  pthread_create(&thread, NULL, work, stream);
+  pthread_detach(thread);
   return SUCCESS;
 }
 
-int cuStreamDestroy_v2(struct stream *stream) { return SUCCESS; }
-int cuStreamQuery(struct stream *stream) { return stream->result; }
+static struct operation *operation(void (*run)(struct operation *), struct stream *stream) {
+  struct operation *operation = calloc(1, sizeof *operation);
+  operation->run = run;
+  operation->stream = stream;
+  return operation;
+}
+
+static int submit(struct operation *operation) {
+  struct stream *stream = operation->stream;
+  pthread_mutex_lock(&stream->lock);
+  if (stream->first)
+    stream->last->next = operation;
+  else
+    stream->first = operation;
+  stream->last = operation;
+  int result = stream->result;
+  pthread_cond_broadcast(&stream->changed);
+  pthread_mutex_unlock(&stream->lock);
+  return result;
+}
+
+int cuStreamDestroy_v2(struct stream *stream) {
+  pthread_mutex_lock(&stream->lock);
+  stream->destroyed = 1;
+  pthread_cond_broadcast(&stream->changed);
+  pthread_mutex_unlock(&stream->lock);
+  return SUCCESS;
+}
+
+int cuStreamQuery(struct stream *stream) {
+  pthread_mutex_lock(&stream->lock);
+  int result = stream->result ? stream->result : stream->first || stream->busy ? NOT_READY : SUCCESS;
+  pthread_mutex_unlock(&stream->lock);
+  return result;
+}
 
 int cuStreamSynchronize(struct stream *stream) {
-  while (stream->result == NOT_READY)
-    usleep(10);
-  return stream->result;
+  pthread_mutex_lock(&stream->lock);
+  while ((stream->first || stream->busy) && !stream->result)
+    pthread_cond_wait(&stream->changed, &stream->lock);
+  int result = stream->result;
+  pthread_mutex_unlock(&stream->lock);
+  return result;
 }
+
+static void write_value(struct operation *operation) {
+  atomic_store_explicit((_Atomic uint64_t *)operation->words[0], operation->words[1], memory_order_release);
+}
+
+int cuStreamWriteValue64_v2(struct stream *stream, uint64_t address, uint64_t value, unsigned flags) {
+  struct operation *new = operation(write_value, stream);
+  new->words[0] = address;
+  new->words[1] = value;
+  return submit(new);
+}
+
+int cuEventCreate(struct event **created, unsigned flags) {
+  struct event *event = *created = calloc(1, sizeof *event);
+  pthread_mutex_init(&event->lock, NULL);
+  pthread_cond_init(&event->changed, NULL);
+  return SUCCESS;
+}
+
+static void record(struct operation *operation) {
+  struct event *event = (struct event *)operation->words[0];
+  pthread_mutex_lock(&event->lock);
+  clock_gettime(CLOCK_MONOTONIC, &event->time);
+  event->done = 1;
+  pthread_cond_broadcast(&event->changed);
+  pthread_mutex_unlock(&event->lock);
+}
+
+static void await(struct operation *operation) {
+  struct event *event = (struct event *)operation->words[0];
+  pthread_mutex_lock(&event->lock);
+  while (!event->done)
+    pthread_cond_wait(&event->changed, &event->lock);
+  pthread_mutex_unlock(&event->lock);
+}
+
+static int with_event(void (*run)(struct operation *), struct event *event, struct stream *stream) {
+  struct operation *new = operation(run, stream);
+  new->words[0] = (uint64_t)event;
+  return submit(new);
+}
+
+int cuEventRecord(struct event *event, struct stream *stream) { return with_event(record, event, stream); }
+
+int cuStreamWaitEvent(struct stream *stream, struct event *event, unsigned flags) {
+  return with_event(await, event, stream);
+}
+
+int cuEventQuery(struct event *event) {
+  pthread_mutex_lock(&event->lock);
+  int done = event->done;
+  pthread_mutex_unlock(&event->lock);
+  return done ? SUCCESS : NOT_READY;
+}
+
+int cuEventElapsedTime(float *milliseconds, struct event *from, struct event *to) {
+  *milliseconds = (to->time.tv_sec - from->time.tv_sec) * 1e3 + (to->time.tv_nsec - from->time.tv_nsec) / 1e6;
+  return SUCCESS;
+}
+
+// Events are small, and something may wait for one that is destroyed.
+int cuEventDestroy_v2(struct event *event) { return SUCCESS; }
 
 static void *allocate(size_t bytes) {
   size_t size = (bytes + 255) / 256 * 256;
@@ -89,19 +235,55 @@ int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) { return *memory
 int cuMemFreeHost(void *memory) { return free(memory), SUCCESS; }
 int cuMemHostGetDevicePointer_v2(void **device, void *host, unsigned flags) { return *device = host, SUCCESS; }
 
-int cuMemsetD8Async(void *memory, unsigned char byte, size_t bytes, struct stream *stream) {
-  memset(memory, byte, bytes);
-  return SUCCESS;
+static void fill(struct operation *operation) {
+  unsigned char *memory = (unsigned char *)operation->words[0];
+  for (uint64_t i = 0; i < operation->words[2]; i++)
+    memcpy(memory + i * operation->words[3], &operation->words[1], operation->words[3]);
 }
 
-int cuMemcpyHtoDAsync_v2(void *to, const void *from, size_t bytes, struct stream *stream) {
-  memcpy(to, from, bytes);
-  return SUCCESS;
+static int submit_fill(uint64_t memory, uint64_t pattern, size_t count, unsigned width, struct stream *stream) {
+  struct operation *new = operation(fill, stream);
+  new->words[0] = memory;
+  new->words[1] = pattern;
+  new->words[2] = count;
+  new->words[3] = width;
+  return submit(new);
 }
 
-int cuMemcpyDtoHAsync_v2(void *to, const void *from, size_t bytes, struct stream *stream) {
-  memcpy(to, from, bytes);
-  return SUCCESS;
+int cuMemsetD8Async(uint64_t memory, unsigned char byte, size_t count, struct stream *stream) {
+  return submit_fill(memory, byte, count, 1, stream);
+}
+
+int cuMemsetD16Async(uint64_t memory, unsigned short word, size_t count, struct stream *stream) {
+  return submit_fill(memory, word, count, 2, stream);
+}
+
+int cuMemsetD32Async(uint64_t memory, unsigned word, size_t count, struct stream *stream) {
+  return submit_fill(memory, word, count, 4, stream);
+}
+
+static void copy(struct operation *operation) {
+  memcpy((void *)operation->words[0], (void *)operation->words[1], operation->words[2]);
+}
+
+static int submit_copy(uint64_t to, uint64_t from, size_t bytes, struct stream *stream) {
+  struct operation *new = operation(copy, stream);
+  new->words[0] = to;
+  new->words[1] = from;
+  new->words[2] = bytes;
+  return submit(new);
+}
+
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, struct stream *stream) {
+  return submit_copy(to, (uint64_t)from, bytes, stream);
+}
+
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, struct stream *stream) {
+  return submit_copy((uint64_t)to, from, bytes, stream);
+}
+
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, struct stream *stream) {
+  return submit_copy(to, from, bytes, stream);
 }
 
 int cuModuleLoadDataEx(void **module, const char *image, unsigned count, int *options, void **values) {
@@ -147,34 +329,31 @@ int cuFuncGetAttribute(int *value, int attribute, struct function *function) {
 
 int cuFuncSetAttribute(struct function *function, int attribute, int value) { return SUCCESS; }
 
-static void *run(void *argument) {
-  struct launch *launch = argument;
-  struct function *function = launch->function;
-  const uint64_t *parameters = launch->parameters;
-  for (unsigned block = 0; block < launch->blocks && !*function->fault; block++)
-    for (unsigned lane = 0; lane < launch->lanes && !*function->fault; lane++) {
-      function->set_lane(block, launch->lanes, lane);
+static void run(struct operation *operation) {
+  struct function *function = (struct function *)operation->words[0];
+  const uint64_t *parameters = operation->words + 3;
+  for (unsigned block = 0; block < operation->words[1] && !*function->fault; block++)
+    for (unsigned lane = 0; lane < operation->words[2] && !*function->fault; lane++) {
+      function->set_lane(block, operation->words[2], lane);
       function->run(parameters[0], parameters[1], parameters[2], parameters[3]);
     }
-  launch->stream->result = *function->fault ? ILLEGAL_ADDRESS : SUCCESS;
-  return NULL;
+  if (*function->fault) {
+    pthread_mutex_lock(&operation->stream->lock);
+    operation->stream->result = ILLEGAL_ADDRESS;
+    pthread_mutex_unlock(&operation->stream->lock);
+  }
 }
 
 int cuLaunchKernel(struct function *function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned lanes_x,
                    unsigned lanes_y, unsigned lanes_z, unsigned shared_bytes, struct stream *stream, void **parameters,
                    void **extra) {
-  struct launch *launch = calloc(1, sizeof *launch);
-  pthread_t thread;
-  launch->function = function;
-  launch->stream = stream;
-  launch->blocks = blocks_x * blocks_y * blocks_z;
-  launch->lanes = lanes_x * lanes_y * lanes_z;
+  struct operation *new = operation(run, stream);
+  new->words[0] = (uint64_t)function;
+  new->words[1] = blocks_x * blocks_y * blocks_z;
+  new->words[2] = lanes_x * lanes_y * lanes_z;
   // The first of each kernel is an `int`, the others are pointers.
-  launch->parameters[0] = *(uint32_t *)parameters[0];
+  new->words[3] = *(uint32_t *)parameters[0];
   for (int i = 1; i < function->parameters; i++)
-    launch->parameters[i] = *(uint64_t *)parameters[i];
-  stream->result = NOT_READY;
-  pthread_create(&thread, NULL, run, launch);
-  pthread_detach(thread);
-  return SUCCESS;
+    new->words[3 + i] = *(uint64_t *)parameters[i];
+  return submit(new);
 }

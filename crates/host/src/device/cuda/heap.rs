@@ -1,7 +1,7 @@
 //! The heap's memory: pieces of large blocks of GPU memory, so that a kernel's allocation costs no call of the
 //! driver.
 
-use crate::services::{Block, HeapMemory};
+use crate::device::seam::{DeviceAddress, KernelMemory};
 use hostcall_cuda::{DeviceMemory, Gpu};
 use offset_allocator::{Allocation, Allocator};
 use parking_lot::Mutex;
@@ -54,15 +54,14 @@ impl Drop for Piece {
     }
 }
 
-impl HeapMemory for Arenas {
-    fn allocate(&self, bytes: u64, align: u64) -> Option<Block> {
+impl Arenas {
+    /// Allocates at least `bytes`, aligned to `align`, a power of two. Waits for no kernel.
+    pub fn allocate(&self, bytes: u64, align: u64) -> Option<KernelMemory> {
         let size = bytes.checked_add(align.saturating_sub(UNIT))?;
         if size > ARENA_BYTES / 2 {
             let memory = self.gpu.allocate(usize::try_from(size).ok()?).ok()?;
-            return Some(Block {
-                address: memory.address().next_multiple_of(align),
-                memory: Box::new(memory),
-            });
+            let address = DeviceAddress::new(memory.address().next_multiple_of(align));
+            return Some(KernelMemory { address, owner: Box::new(memory) });
         }
         let units = size.div_ceil(UNIT) as u32;
         let mut arenas = self.arenas.lock();
@@ -81,6 +80,7 @@ impl HeapMemory for Arenas {
         };
         let start = arenas[arena].memory.address() + u64::from(allocation.offset) * UNIT;
         let piece = Piece { arenas: self.arenas.clone(), arena, allocation };
-        Some(Block { address: start.next_multiple_of(align), memory: Box::new(piece) })
+        let address = DeviceAddress::new(start.next_multiple_of(align));
+        Some(KernelMemory { address, owner: Box::new(piece) })
     }
 }

@@ -1,29 +1,39 @@
 //! NVIDIA GPUs as a backend.
-#![allow(unsafe_code)] // launches kernels, whose parameters are those that the ABI gives them
+#![allow(unsafe_code)] // promises of the seam, kept by the driver
 
 mod heap;
-mod llvm;
 
-use super::LaunchFailure;
-use super::backend::{Backend, ImageCode, KernelCode, Memory, Pinned, Running, Start};
 use super::builder::DeviceInfo;
-use super::llvm::{KernelResources, ProgramCode};
-use crate::image;
-use crate::services::HeapMemory;
-use hostcall_abi::launch::{KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, shared_bytes};
-use hostcall_abi::layout::{Layout, MAGIC};
-use hostcall_channel::SharedMemory;
-use hostcall_cuda::{DeviceMemory, Driver, Error, Function, Gpu, GpuInfo, Launch, Module, PinnedMemory};
+use super::seam::{
+    Backend, BackendError, DeviceAddress, DeviceKind, Dispatch, ImageSource, Kernel, KernelLimits,
+    KernelMemory, Mark, Memory, Module, Pinned, Properties, Queue, Running, Variable,
+};
+use hostcall_cuda::{DeviceMemory, Driver, Error, Function, Gpu, GpuInfo, PinnedMemory};
 use std::any::Any;
 use std::ffi::c_void;
-use std::path::Path;
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::Duration;
 
 const WAVE_SIZE: u32 = 32;
 
-fn text(error: Error) -> String {
-    error.to_string()
+/// Ticks a second of the clock that kernels read, `%globaltimer`, on every GPU.
+const GLOBAL_TIMER_HZ: u64 = 1_000_000_000;
+
+impl From<Error> for BackendError {
+    fn from(error: Error) -> Self {
+        match error.is_fault {
+            true => BackendError::Fault { reason: error.to_string(), is_final: true },
+            false => BackendError::Driver(error.to_string()),
+        }
+    }
+}
+
+/// Turns the driver's refusal of memory into an error that names the bytes.
+fn no_memory(what: &'static str, bytes: usize) -> impl FnOnce(Error) -> BackendError {
+    move |error| match error.name.as_str() {
+        "CUDA_ERROR_OUT_OF_MEMORY" => BackendError::NoMemory { what, bytes, reason: error.to_string() },
+        _ => error.into(),
+    }
 }
 
 /// What `hostcall build` builds for this GPU.
@@ -34,7 +44,7 @@ fn target(gpu: &GpuInfo) -> String {
 
 /// The GPUs, or the reason why there is none.
 pub(super) fn devices() -> Vec<DeviceInfo> {
-    let gpus = Driver::load().and_then(|driver| driver.gpus().map_err(text));
+    let gpus = Driver::load().and_then(|driver| driver.gpus().map_err(|error| error.to_string()));
     let describe = |gpu: GpuInfo| DeviceInfo {
         name: format!("cuda:{}", gpu.index),
         description: format!(
@@ -59,241 +69,220 @@ pub(super) fn devices() -> Vec<DeviceInfo> {
 
 pub(super) struct Cuda {
     gpu: Arc<Gpu>,
+    heap: heap::Arenas,
+    properties: Properties,
 }
 
 impl Cuda {
     /// Opens the GPU with this place in the driver's list.
     pub fn open(index: usize) -> Result<Self, String> {
         let driver = Driver::load()?;
-        let mut gpus = driver.gpus().map_err(text)?;
+        let mut gpus = driver.gpus().map_err(|error| error.to_string())?;
         if index >= gpus.len() {
             return Err(format!("the last GPU is cuda:{}", gpus.len() - 1));
         }
-        Ok(Self { gpu: driver.open_gpu(gpus.swap_remove(index)).map_err(text)? })
-    }
-}
-
-impl Memory for DeviceMemory {
-    fn address(&self) -> u64 {
-        self.address()
-    }
-
-    fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), String> {
-        self.write(offset, bytes).map_err(text)
-    }
-
-    fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), String> {
-        self.read(offset, bytes).map_err(text)
-    }
-}
-
-impl Pinned for PinnedMemory {
-    fn address(&self) -> u64 {
-        self.start().addr().get() as u64
-    }
-
-    fn host_address(&self) -> *mut u8 {
-        self.start().as_ptr()
-    }
-}
-
-struct CudaImage(Arc<Module>);
-
-struct CudaKernel {
-    info: KernelInfo,
-    function: Function,
-}
-
-impl KernelCode for CudaKernel {
-    fn info(&self) -> &KernelInfo {
-        &self.info
-    }
-
-    fn resources(&self) -> Option<KernelResources> {
-        Some(resources(String::new(), &self.function))
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
-
-fn resources(kernel: String, function: &Function) -> KernelResources {
-    KernelResources {
-        kernel,
-        registers: function.registers(),
-        stack_bytes: function.stack_bytes(),
-        workgroup_bytes: function.shared_bytes(),
-    }
-}
-
-/// Reads the words of a [`KernelInfo`] from an image's variable.
-fn kernel_info(bytes: &[u8]) -> Result<KernelInfo, String> {
-    let words: Vec<u64> =
-        bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect();
-    match words[..] {
-        [
-            MAGIC,
-            abi_version,
-            schema,
-            argument_bytes,
-            default_workgroups,
-            default_lanes,
-            workgroup_memory_bytes,
-            max_lanes,
-        ] if abi_version == u64::from(hostcall_abi::ABI_VERSION) => Ok(KernelInfo {
-            magic: MAGIC,
-            abi_version,
-            schema,
-            argument_bytes,
-            default_workgroups,
-            default_lanes,
-            workgroup_memory_bytes,
-            max_lanes,
-        }),
-        _ => Err("the image was made with another version of hostcall; build it again".into()),
-    }
-}
-
-impl ImageCode for CudaImage {
-    fn kernel(&self, name: &str) -> Result<Arc<dyn KernelCode>, String> {
-        let missing = |error: Error| match error.name.as_str() {
-            "CUDA_ERROR_NOT_FOUND" => format!("the image has no kernel `{name}`"),
-            _ => error.to_string(),
+        let gpu = driver.open_gpu(gpus.swap_remove(index)).map_err(|error| error.to_string())?;
+        let info = gpu.info();
+        let properties = Properties {
+            kind: DeviceKind::Nvidia,
+            product: info.name.clone(),
+            target: target(info),
+            wave_size: WAVE_SIZE,
+            multiprocessors: info.multiprocessors,
+            resident_waves: info.multiprocessors * (info.multiprocessor_threads / WAVE_SIZE),
+            max_workgroup_lanes: info.block_threads,
+            max_workgroup_bytes: info.block_shared_bytes,
+            memory_bytes: info.memory_bytes,
+            clock_hz: GLOBAL_TIMER_HZ,
         };
-        let info = self.0.variable(&format!("{KERNEL_INFO_SYMBOL_PREFIX}{name}")).map_err(missing)?;
-        let info = kernel_info(&info)?;
-        let function = self.0.function(&format!("{KERNEL_SYMBOL_PREFIX}{name}")).map_err(missing)?;
-        Ok(Arc::new(CudaKernel { info, function }))
+        Ok(Self { heap: heap::Arenas::new(gpu.clone()), properties, gpu })
     }
 }
 
-struct CudaRunning {
-    /// Dropped first, which waits for the kernel's end.
-    launch: Launch,
-    _keep_alive: Vec<Arc<dyn Any + Send + Sync>>,
+// SAFETY: the driver allocated the memory for this value, zeroed by `Gpu::allocate`, and frees it when it is dropped.
+unsafe impl Memory for DeviceMemory {
+    fn address(&self) -> DeviceAddress {
+        DeviceAddress::new(self.address())
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
 }
 
-impl Running for CudaRunning {
-    fn wait(&self, timeout: Option<Duration>) -> Option<Result<(), LaunchFailure>> {
-        let result = self.launch.wait(timeout)?;
-        Some(result.map_err(|error| LaunchFailure::Fault(error.to_string())))
+// SAFETY: as above; `Gpu::pin` checks that host and GPU have it at the same address.
+unsafe impl Pinned for PinnedMemory {
+    fn address(&self) -> DeviceAddress {
+        DeviceAddress::new(self.start().addr().get() as u64)
     }
 
-    /// A GPU's kernel ends by itself only: its lanes look at the channel's cancel table when they call.
-    fn cancel(&self) {}
+    fn host_address(&self) -> NonNull<u8> {
+        self.start()
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
 }
 
-/// Blocks of the physical grid: no more than the launch has slots for.
-fn block_count(workgroups: [u32; 3], lanes: [u32; 3], slot_count: u32) -> u32 {
-    let product = |sizes: [u32; 3]| sizes.map(u64::from).iter().product::<u64>();
-    let waves = product(lanes).div_ceil(WAVE_SIZE.into()).max(1);
-    let resident = u64::from(slot_count) / waves;
-    u32::try_from(product(workgroups).min(resident)).unwrap_or(i32::MAX as u32)
+struct CudaModule(Arc<hostcall_cuda::Module>);
+
+struct CudaKernel(Function);
+
+// SAFETY: a function keeps its module.
+unsafe impl Kernel for CudaKernel {
+    fn limits(&self) -> KernelLimits {
+        KernelLimits {
+            registers: Some(self.0.registers()),
+            stack_bytes: self.0.stack_bytes(),
+            workgroup_bytes: self.0.shared_bytes(),
+            max_lanes: self.0.most_lanes(),
+            max_dynamic_workgroup_bytes: self.0.most_shared_bytes(),
+        }
+    }
 }
 
-impl Backend for Cuda {
-    fn target(&self) -> String {
-        target(self.gpu.info())
+// SAFETY: the driver keeps code and variables in place while the module is loaded, which it is until the value and all of
+// its functions are dropped.
+unsafe impl Module for CudaModule {
+    fn kernel(&self, symbol: &str) -> Result<Option<Arc<dyn Kernel>>, BackendError> {
+        let function = self.0.function(symbol)?;
+        Ok(function.map(|function| Arc::new(CudaKernel(function)) as Arc<dyn Kernel>))
     }
 
-    fn wave_size(&self) -> u32 {
-        WAVE_SIZE
+    fn variable(&self, symbol: &str) -> Result<Option<Variable>, BackendError> {
+        let found = self.0.variable(symbol)?;
+        Ok(found.map(|(address, bytes)| Variable { address: DeviceAddress::new(address), bytes }))
+    }
+}
+
+// SAFETY: 1. memory and modules are the driver's own for this GPU; 2. see `CudaQueue`; 3. everything holds the GPU.
+unsafe impl Backend for Cuda {
+    fn properties(&self) -> &Properties {
+        &self.properties
     }
 
-    fn default_layout(&self) -> Layout {
-        // As many waves as keep a GPU busy with calls, and as many again as some more launches need.
-        let slots = (self.gpu.info().multiprocessors * 32 + 1024).next_multiple_of(64);
-        Layout { slots, lanes: WAVE_SIZE, ring_entries: 2048, bulk_bytes: 32 << 10 }
+    fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>, BackendError> {
+        Ok(Arc::new(self.gpu.allocate(bytes).map_err(no_memory("GPU memory", bytes))?))
     }
 
-    fn shared_memory(&self, layout: Layout) -> Result<SharedMemory, String> {
-        let memory = self.gpu.pin(layout.words() * 8).map_err(text)?;
-        let words = memory.start().cast();
-        // SAFETY: the memory is of this size, zeroed, and pages are aligned; only the channel gets its address.
-        Ok(unsafe { SharedMemory::from_parts(words, layout, Box::new(memory)) })
+    fn pin(&self, bytes: usize) -> Result<Arc<dyn Pinned>, BackendError> {
+        Ok(Arc::new(self.gpu.pin(bytes).map_err(no_memory("pinned memory", bytes))?))
     }
 
-    fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>, String> {
-        Ok(Arc::new(self.gpu.allocate(bytes).map_err(text)?))
-    }
-
-    fn pin(&self, bytes: usize) -> Result<Arc<dyn Pinned>, String> {
-        Ok(Arc::new(self.gpu.pin(bytes).map_err(text)?))
-    }
-
-    fn heap_memory(&self) -> Arc<dyn HeapMemory> {
-        Arc::new(heap::Arenas::new(self.gpu.clone()))
-    }
-
-    fn native_kernel(
+    fn load(
         &self,
-        _entry: hostcall_abi::cpu::Entry,
-        _info: KernelInfo,
-    ) -> Option<Arc<dyn KernelCode>> {
-        None
+        image: ImageSource<'_>,
+        stack_bytes: Option<usize>,
+    ) -> Result<Arc<dyn Module>, BackendError> {
+        if let Some(bytes) = stack_bytes {
+            self.gpu.set_stack_bytes(bytes)?;
+        }
+        Ok(Arc::new(CudaModule(self.gpu.load(image.bytes().to_vec())?)))
     }
 
-    fn load(&self, image: &Path) -> Result<Box<dyn ImageCode>, String> {
-        let bytes =
-            std::fs::read(image).map_err(|error| format!("cannot read {}: {error}", image.display()))?;
-        let (path, target) = (image.display(), self.target());
-        let info = image::identify(&bytes).map_err(|why| format!("cannot load {path}: {why}"))?;
-        if !info.target.runs_on(&target) {
-            let built_for = info.target;
-            return Err(format!(
-                "{path} was built for {built_for}, and this GPU is {target}: use `hostcall build --target {target}`"
-            ));
-        }
-        match self.gpu.load(bytes) {
-            Ok(module) => Ok(Box::new(CudaImage(module))),
-            Err(error) => Err(format!("cannot load {path}: {error}")),
-        }
+    fn queue(&self, _progress: Arc<dyn Fn() + Send + Sync>) -> Result<Box<dyn Queue>, BackendError> {
+        Ok(Box::new(CudaQueue { queue: self.gpu.queue()?, gpu: self.gpu.clone() }))
     }
 
-    fn load_llvm(&self, image: &[u8], stack_bytes: Option<usize>) -> Result<Box<dyn ProgramCode>, String> {
-        llvm::load(&self.gpu, image, stack_bytes)
+    unsafe fn write_now(&self, to: DeviceAddress, bytes: &[u8]) -> Result<(), BackendError> {
+        // SAFETY: by the caller's promise.
+        Ok(unsafe { self.gpu.write(to.get(), bytes) }?)
     }
 
-    fn start(&self, start: Start) -> Result<Box<dyn Running>, LaunchFailure> {
-        let Start { kernel, mut params, mut arguments, mut keep_alive, .. } = start;
-        let code = kernel.as_any().downcast_ref::<CudaKernel>().expect("the device's own kernel");
-        let function = &code.function;
-        if !Arc::ptr_eq(function.gpu(), &self.gpu) {
-            return Err(LaunchFailure::Refused("the kernel's image was loaded on another device".into()));
+    unsafe fn read_now(&self, from: DeviceAddress, bytes: &mut [u8]) -> Result<(), BackendError> {
+        // SAFETY: by the caller's promise.
+        Ok(unsafe { self.gpu.read(from.get(), bytes) }?)
+    }
+
+    fn allocate_for_kernels(&self, bytes: u64, align: u64) -> Option<KernelMemory> {
+        self.heap.allocate(bytes, align)
+    }
+}
+
+struct CudaQueue {
+    queue: hostcall_cuda::Queue,
+    gpu: Arc<Gpu>,
+}
+
+struct CudaMark(hostcall_cuda::Mark);
+
+impl Mark for CudaMark {
+    fn is_done(&self) -> Result<bool, BackendError> {
+        Ok(self.0.is_done()?)
+    }
+
+    fn elapsed_ns_since(&self, earlier: &dyn Mark) -> Result<Option<u64>, BackendError> {
+        match (earlier as &dyn Any).downcast_ref::<Self>() {
+            Some(earlier) => Ok(self.0.elapsed_ns_since(&earlier.0)?),
+            None => Ok(None),
         }
-        let lanes: u32 = params.workgroup_size.iter().product();
-        if lanes > function.most_lanes() {
-            return Err(LaunchFailure::Refused(format!(
-                "a lane of the kernel needs {} registers, so that a workgroup has at most {} lanes, not {lanes}",
-                function.registers(),
-                function.most_lanes()
-            )));
-        }
-        let shared_bytes =
-            params.workgroup_memory_bytes.saturating_add(shared_bytes(lanes.div_ceil(WAVE_SIZE)));
-        if shared_bytes > function.most_shared_bytes() {
-            return Err(LaunchFailure::Refused(format!(
-                "a workgroup needs {shared_bytes} bytes of its memory, and the GPU has {} for it",
-                function.most_shared_bytes()
-            )));
-        }
-        let blocks = block_count(params.workgroups, params.workgroup_size, params.slot_count);
-        arguments.resize(arguments.len().max(code.info.argument_bytes as usize), 0);
-        // A kernel without arguments has one parameter, and the second address is not looked at.
-        let mut parameters = [(&raw mut params).cast::<c_void>(), arguments.as_mut_ptr().cast()];
-        // SAFETY: the parameters are those of every hostcall kernel of this ABI version, which `kernel_info`
-        // checked; the arguments are as long as the image says and of the types that its schema names. What
-        // they refer to is kept until the launch has ended, and the channel outlives its launches.
-        // One dimension, so that a lane's place in its wave is its x.
-        let launch = unsafe { function.launch([blocks, 1, 1], [lanes, 1, 1], shared_bytes, &mut parameters) };
-        match launch {
-            Ok(launch) => {
-                keep_alive.push(Arc::new(kernel));
-                Ok(Box::new(CudaRunning { launch, _keep_alive: keep_alive }))
-            }
-            Err(error) if error.is_fault => Err(LaunchFailure::Fault(error.to_string())),
-            Err(error) => Err(LaunchFailure::Refused(error.to_string())),
+    }
+}
+
+// SAFETY: 1. a stream of the driver does one thing after the other by itself; 2. the number is written by the GPU in the
+// stream's order, with all earlier writes before it; 3. after a failure the driver runs nothing, and `check` asks it.
+unsafe impl Queue for CudaQueue {
+    unsafe fn dispatch(&self, dispatch: &Dispatch<'_>) -> Result<Option<Arc<dyn Running>>, BackendError> {
+        let kernel: &dyn Any = &**dispatch.kernel;
+        let function = match kernel.downcast_ref::<CudaKernel>() {
+            Some(kernel) if Arc::ptr_eq(kernel.0.gpu(), &self.gpu) => &kernel.0,
+            _ => return Err(BackendError::Refused("the kernel is another device's".into())),
+        };
+        let Dispatch { workgroups, lanes, workgroup_bytes, parameters, .. } = *dispatch;
+        // The driver copies from here as many bytes as the kernel's parameter has, which is no more: see `Dispatch`.
+        let mut addresses: Vec<*mut c_void> =
+            parameters.iter().map(|parameter| parameter.as_ptr().cast_mut().cast()).collect();
+        // SAFETY: by the caller's promise; whoever submits keeps the kernel until it has ended.
+        unsafe { self.queue.launch(function, workgroups, lanes, workgroup_bytes, &mut addresses) }?;
+        Ok(None)
+    }
+
+    unsafe fn write(&self, to: DeviceAddress, from: *const u8, bytes: usize) -> Result<(), BackendError> {
+        // SAFETY: by the caller's promise.
+        Ok(unsafe { self.queue.write(to.get(), from, bytes) }?)
+    }
+
+    unsafe fn read(&self, to: *mut u8, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
+        // SAFETY: by the caller's promise.
+        Ok(unsafe { self.queue.read(to, from.get(), bytes) }?)
+    }
+
+    unsafe fn copy(&self, to: DeviceAddress, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
+        // SAFETY: by the caller's promise.
+        Ok(unsafe { self.queue.copy(to.get(), from.get(), bytes) }?)
+    }
+
+    unsafe fn fill(&self, to: DeviceAddress, pattern: &[u8], count: usize) -> Result<(), BackendError> {
+        // SAFETY: by the caller's promise.
+        Ok(unsafe { self.queue.fill(to.get(), pattern, count) }?)
+    }
+
+    fn signal(&self, value: u64) -> Result<(), BackendError> {
+        Ok(self.queue.signal(value)?)
+    }
+
+    fn completed(&self) -> u64 {
+        self.queue.completed()
+    }
+
+    fn calls_progress(&self) -> bool {
+        false
+    }
+
+    fn check(&self) -> Result<(), BackendError> {
+        Ok(self.queue.check()?)
+    }
+
+    fn mark(&self) -> Result<Arc<dyn Mark>, BackendError> {
+        Ok(Arc::new(CudaMark(self.queue.mark()?)))
+    }
+
+    fn wait(&self, mark: &Arc<dyn Mark>) -> Result<(), BackendError> {
+        let any: &dyn Any = &**mark;
+        match any.downcast_ref::<CudaMark>() {
+            Some(mark) => Ok(self.queue.wait(&mark.0)?),
+            None => Err(BackendError::Refused("the mark is another device's".into())),
         }
     }
 }
@@ -301,29 +290,6 @@ impl Backend for Cuda {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn blocks_fit_the_slots() {
-        assert_eq!(block_count([10, 1, 1], [32, 1, 1], 64), 10);
-        assert_eq!(block_count([1000, 10, 1], [8, 4, 2], 65), 32);
-        assert_eq!(block_count([2, 3, 4], [1, 1, 1], 1 << 16), 24);
-        assert_eq!(block_count([u32::MAX, 1, 1], [1024, 1, 1], 64), 2);
-    }
-
-    #[test]
-    fn infos_of_other_versions_are_refused() {
-        let words = [MAGIC, hostcall_abi::ABI_VERSION.into(), 3, 16, 5, 6, 7, 0];
-        let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
-        let info = kernel_info(&bytes(&words)).unwrap();
-        assert_eq!((info.schema, info.argument_bytes, info.default_lanes), (3, 16, 6));
-        for at in 0..2 {
-            let mut other = words;
-            other[at] += 1;
-            assert!(kernel_info(&bytes(&other)).is_err());
-        }
-        assert!(kernel_info(&bytes(&words[..7])).is_err());
-        assert!(kernel_info(&[]).is_err());
-    }
 
     /// With a driver and without one.
     #[test]

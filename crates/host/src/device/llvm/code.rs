@@ -1,39 +1,103 @@
-//! What a device gives for a program's code, and the memory of its calls.
-#![allow(unsafe_code)] // ports lie in pinned memory
+//! A program's code on a device, and the memory of its calls.
+#![allow(unsafe_code)] // ports lie in pinned memory; variables are read and written by address
 
-use super::super::backend::Running;
-use super::super::{Error, Grid, Inner, LaunchFailure};
-use super::KernelResources;
+use crate::device::seam::{DeviceAddress, Kernel, Module, Variable};
+use crate::device::stream::Parts;
+use crate::device::{Core, Error, Grid, KernelLimits, LaunchId, Stream};
 use crate::llvm::{Layout, PortMemory};
-use std::ptr::NonNull;
+use std::sync::Arc;
 
-/// A program's code on a device.
-pub(crate) trait ProgramCode: Send + Sync {
-    /// The bytes that a variable has now; `None` when there is no such variable.
-    fn variable(&self, name: &str) -> Result<Option<Vec<u8>>, String>;
+/// A loaded program.
+pub(super) struct Code {
+    pub core: Arc<Core>,
+    pub module: Arc<dyn Module>,
+}
+
+impl Code {
+    /// Returns the bytes that a variable has now; `None` when there is no such variable.
+    pub fn variable(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
+        let Some(Variable { address, bytes }) = self.module.variable(name)? else { return Ok(None) };
+        let mut value = vec![0; bytes];
+        // SAFETY: the module says that the variable lies there, and no kernel of the program runs.
+        unsafe { self.core.backend.read_now(address, &mut value) }?;
+        Ok(Some(value))
+    }
+
     /// Sets a variable's first bytes.
-    fn set_variable(&self, name: &str, bytes: &[u8]) -> Result<(), String>;
-    /// Writes to where a variable points, which is the code's own memory.
-    fn write_where_pointed(&self, pointer: &str, bytes: &[u8]) -> Result<(), String>;
-    /// Ticks a second of the clock that the program reads.
-    fn clock_hz(&self) -> u64;
-    /// The kernel of this name.
-    fn kernel(&self, name: &str) -> Result<Box<dyn ProgramKernel>, String>;
+    pub fn set_variable(&self, name: &str, bytes: &[u8]) -> Result<(), Error> {
+        match self.module.variable(name)? {
+            Some(variable) if variable.bytes >= bytes.len() => {
+                // SAFETY: as above.
+                Ok(unsafe { self.core.backend.write_now(variable.address, bytes) }?)
+            }
+            Some(Variable { bytes: has, .. }) => Err(Error::Program(format!(
+                "the program's variable {name} has {has} bytes, not {}",
+                bytes.len()
+            ))),
+            None => Err(Error::Program(format!("the program has no variable {name}"))),
+        }
+    }
+
+    /// Writes to where a pointer of the program's points, which is the program's own memory.
+    ///
+    /// # Safety
+    /// The program keeps `bytes.len()` bytes there.
+    pub unsafe fn write_where_pointed(&self, pointer: &str, bytes: &[u8]) -> Result<(), Error> {
+        let address = self.variable(pointer)?.and_then(|bytes| bytes.first_chunk().copied());
+        match address.map(u64::from_le_bytes) {
+            None | Some(0) => {
+                Err(Error::Program(format!("the program's pointer {pointer} points to nothing")))
+            }
+            Some(address) => {
+                // SAFETY: by the caller's promise.
+                Ok(unsafe { self.core.backend.write_now(DeviceAddress::new(address), bytes) }?)
+            }
+        }
+    }
+
+    /// Returns the kernel of this name.
+    pub fn kernel(&self, name: &'static str) -> Result<ProgramKernel, Error> {
+        let code = self.module.kernel(name)?;
+        let code = code.ok_or_else(|| Error::Program(format!("the program has no kernel `{name}`")))?;
+        Ok(ProgramKernel { name, code })
+    }
 }
 
 /// A kernel of a program.
-pub(crate) trait ProgramKernel: Send + Sync {
-    /// What it needs.
-    fn resources(&self) -> KernelResources;
-    /// Starts it with these arguments, of which `int`s are in the low half.
-    fn start(&self, grid: Grid, arguments: &mut [u64]) -> Result<Box<dyn Running>, LaunchFailure>;
+pub(super) struct ProgramKernel {
+    pub name: &'static str,
+    code: Arc<dyn Kernel>,
+}
+
+impl ProgramKernel {
+    pub fn limits(&self) -> KernelLimits {
+        self.code.limits()
+    }
+
+    /// Puts the kernel on a stream and waits for its end. It gets these arguments, of which `int`s are in the low half.
+    ///
+    /// # Safety
+    /// The kernel takes these arguments, and what they refer to lives until it has ended.
+    pub unsafe fn run(&self, stream: &Stream, grid: Grid, arguments: &[u64]) -> Result<(), Error> {
+        let parts = Parts {
+            kernel: self.code.clone(),
+            workgroups: grid.workgroups,
+            lanes: grid.workgroup_size,
+            workgroup_bytes: grid.workgroup_memory_bytes,
+            parameters: arguments.iter().map(|argument| argument.to_le_bytes().to_vec()).collect(),
+            wanted: Vec::new(),
+            keep: Vec::new(),
+        };
+        // It calls by another protocol, so that hostcall's server does not know it.
+        stream.queue().launch(self.name.into(), |_, _| Ok((LaunchId::NONE, Box::new(parts))))?;
+        stream.synchronize()
+    }
 }
 
 /// Pinned memory for ports.
-pub(crate) fn port_memory(device: &Inner, layout: Layout) -> Result<PortMemory, Error> {
-    let pinned = device.backend.pin(layout.bytes()).map_err(Error::Device)?;
-    let address = pinned.address();
-    let start = NonNull::new(pinned.host_address()).expect("memory is never at address 0");
+pub(super) fn port_memory(core: &Core, layout: Layout) -> Result<PortMemory, Error> {
+    let pinned = core.backend.pin(layout.bytes())?;
+    let (address, start) = (pinned.address().get(), pinned.host_address());
     // SAFETY: the memory is of this size, zeroed, and its addresses are multiples of 256; nobody else has it.
     Ok(unsafe { PortMemory::from_parts(start, address, layout, Box::new(pinned)) })
 }

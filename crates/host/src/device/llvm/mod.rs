@@ -3,28 +3,37 @@
 //! Such a program has three kernels. `_begin` runs its constructors in one lane, `_start` runs `main` in every lane
 //! of the grid, `_end` runs its destructors in one lane and exits. It calls the host by LLVM's protocol, which a
 //! server of its own answers (see [`crate::llvm`]) with the device's streams, files and heap.
+#![allow(unsafe_code)] // memory is written and kernels are run by address
 
+mod client;
 mod code;
 mod vectors;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use code::{ProgramCode, ProgramKernel, port_memory};
+pub use client::LlvmClient;
+use code::{Code, ProgramKernel};
 
-use super::backend::Memory;
-use super::{Device, Error, Grid, LaunchFailure};
+use super::error::{ImageError, LaunchRefused};
+use super::images::read_image;
+use super::seam::{ImageSource, Memory, Module};
+use super::{Device, Error, Grid, LaunchFailure, Stream};
 use crate::image::{self, Calls, ImageInfo};
 use crate::llvm::{End, Layout, LlvmServer, Options, PortMemory};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 use vectors::Vectors;
 
 /// Ports when nobody names a number: as many as LLVM's own loaders give.
 const DEFAULT_PORTS: u32 = 4096;
+
+/// How often it is looked whether the device was closed or the program cancelled.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How long the last calls of a program that has ended may take to be answered.
 const LAST_CALLS: Duration = Duration::from_secs(1);
@@ -36,8 +45,8 @@ const CLOCK_SYMBOL: &str = "__llvm_libc_clock_freq";
 pub struct LlvmProgram {
     device: Device,
     symbols: image::LlvmProgram,
-    code: Box<dyn ProgramCode>,
-    kernels: [Box<dyn ProgramKernel>; 3],
+    code: Code,
+    kernels: [ProgramKernel; 3],
 }
 
 /// What a kernel needs of the device.
@@ -71,6 +80,19 @@ pub struct LlvmRun {
     ports: u32,
     server: Options,
     prepare: Option<Box<Prepare>>,
+    cancelled: Arc<AtomicBool>,
+}
+
+/// Ends the run of a program. Clones end the same run.
+#[derive(Clone, Debug)]
+pub struct LlvmCancel(Arc<AtomicBool>);
+
+impl LlvmCancel {
+    /// Lets [`LlvmProgram::run`] return with [`LaunchFailure::Cancelled`]: the program's calls are not answered any more.
+    /// Nothing ends its lanes on a GPU but themselves and the end of the process.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// Looks at the server before the program starts, and gives more arguments.
@@ -86,7 +108,13 @@ impl LlvmRun {
             ports: DEFAULT_PORTS,
             server: Options::default(),
             prepare: None,
+            cancelled: Arc::default(),
         }
+    }
+
+    /// Returns what ends the run from another thread.
+    pub fn cancel(&self) -> LlvmCancel {
+        LlvmCancel(self.cancelled.clone())
     }
 
     /// The arguments, the program's name first.
@@ -145,45 +173,60 @@ impl Device {
         program: impl AsRef<Path>,
         stack_bytes: Option<usize>,
     ) -> Result<LlvmProgram, Error> {
-        let path = program.as_ref().display();
-        let bytes =
-            std::fs::read(&program).map_err(|error| Error::Device(format!("cannot read {path}: {error}")))?;
-        let says = |what: &dyn fmt::Display| Error::Device(format!("{path}: {what}"));
-        let ImageInfo { target, calls } = image::identify(&bytes).map_err(|why| says(&why))?;
+        let core = &self.inner.core;
+        let (path, bytes) = read_image(program.as_ref())?;
+        let name = || program.as_ref().display().to_string();
+        let ImageInfo { target, calls } = image::identify(&bytes)
+            .map_err(|error| Error::from(ImageError::NotAnImage { name: name(), error }))?;
         let Calls::Llvm(symbols) = calls else {
-            return Err(says(&"it is no program that was linked with LLVM's GPU libc"));
+            let name = name();
+            return Err(Error::Program(format!(
+                "{name}: it is no program that was linked with LLVM's GPU libc"
+            )));
         };
         if !target.runs_on(&self.target()) {
-            let (device, has) = (self.name(), self.target());
-            return Err(says(&format!(
-                "it was built for {target}, and {device} is {has}: build it for that"
+            let (name, device, has) = (name(), self.name(), self.target());
+            return Err(Error::Program(format!(
+                "{name}: it was built for {target}, and {device} is {has}: build it for that"
             )));
         }
-        let code = self.inner.backend.load_llvm(&bytes, stack_bytes).map_err(|why| says(&why))?;
-        LlvmProgram::new(self.clone(), symbols, code)
+        let module = core
+            .backend
+            .load(ImageSource::File { path: &path, bytes: &bytes }, stack_bytes)
+            .map_err(|error| Error::from(ImageError::Load { name: name(), error }))?;
+        LlvmProgram::new(self.clone(), symbols, module)
     }
 }
 
 impl LlvmProgram {
-    fn new(device: Device, symbols: image::LlvmProgram, code: Box<dyn ProgramCode>) -> Result<Self, Error> {
+    fn new(device: Device, symbols: image::LlvmProgram, module: Arc<dyn Module>) -> Result<Self, Error> {
         if let Some(bytes) = symbols.unknown_client {
-            return Err(Error::Device(format!(
+            return Err(Error::Program(format!(
                 "the program's LLVM has a client of {bytes} bytes for its calls, which this version of hostcall does \
                  not know: link it with LLVM 19 or a release that is not much later"
             )));
         }
-        let kernel = |name| code.kernel(name).map_err(Error::Device);
+        let code = Code { core: device.inner.core.clone(), module };
         let kernels = [
-            kernel(image::LlvmProgram::BEGIN)?,
-            kernel(image::LlvmProgram::START)?,
-            kernel(image::LlvmProgram::END)?,
+            code.kernel(image::LlvmProgram::BEGIN)?,
+            code.kernel(image::LlvmProgram::START)?,
+            code.kernel(image::LlvmProgram::END)?,
         ];
         Ok(Self { device, symbols, code, kernels })
     }
 
     /// What its kernels need of the device.
     pub fn resources(&self) -> Vec<KernelResources> {
-        self.kernels.iter().map(|kernel| kernel.resources()).collect()
+        let resources = |kernel: &ProgramKernel| {
+            let limits = kernel.limits();
+            KernelResources {
+                kernel: kernel.name.to_owned(),
+                registers: limits.registers.unwrap_or(0),
+                stack_bytes: limits.stack_bytes,
+                workgroup_bytes: limits.workgroup_bytes,
+            }
+        };
+        self.kernels.iter().map(resources).collect()
     }
 
     /// Runs the program to its end.
@@ -194,7 +237,13 @@ impl LlvmProgram {
     /// # Errors
     /// [`Error::Launch`] when a kernel fails, and others when the program cannot be started.
     pub fn run(self, mut run: LlvmRun) -> Result<End, Error> {
-        run.grid.check()?;
+        run.grid.check(self.device.properties())?;
+        let (lanes, start) = (run.grid.workgroup_lanes(), &self.kernels[1]);
+        if lanes > u64::from(start.limits().max_lanes) {
+            let (registers, max) = (start.limits().registers.unwrap_or(0), start.limits().max_lanes);
+            let kernel = start.name.to_owned();
+            return Err(LaunchRefused::Registers { kernel, registers, max, lanes }.into());
+        }
         let (events, happened) = mpsc::channel();
         let memory = self.port_memory(run.ports)?;
         let server = match &memory {
@@ -203,7 +252,7 @@ impl LlvmProgram {
                 // The receiver is gone when the program's end is known already.
                 let options = run.server.on_end(move |end| _ = ended.send(Event::Ended(end)));
                 let server = LlvmServer::start(memory.clone(), self.device.builtins(), options);
-                Some(server.map_err(|error| Error::Device(format!("no thread for a server: {error}")))?)
+                Some(server.map_err(|error| Error::NoThread { what: "a program's server", error })?)
             }
             None => None,
         };
@@ -211,22 +260,32 @@ impl LlvmProgram {
             run.arguments.extend(prepare(server));
         }
         let constructors = self.constructors()?;
-        if self.code.variable(CLOCK_SYMBOL).map_err(Error::Device)?.is_some() {
-            let frequency = self.code.clock_hz().to_le_bytes();
-            self.code.set_variable(CLOCK_SYMBOL, &frequency).map_err(Error::Device)?;
+        if self.code.variable(CLOCK_SYMBOL)?.is_some() {
+            let frequency = self.device.properties().clock_hz.to_le_bytes();
+            self.code.set_variable(CLOCK_SYMBOL, &frequency)?;
         }
-        let inner = &self.device.inner;
-        let vectors = Vectors::new(inner, &run.arguments, &run.environment)?;
-        let result = inner.backend.allocate(size_of::<u64>()).map_err(Error::Device)?;
+        let core = &self.device.inner.core;
+        let vectors = Vectors::new(core, &run.arguments, &run.environment)?;
+        let result = core.backend.allocate(size_of::<u64>())?;
+        let (device, stream) = (self.device.clone(), self.device.stream()?);
         let session =
-            Session { program: self, vectors, result, _memory: memory, _constructors: constructors };
+            Session { program: self, stream, vectors, result, _memory: memory, _constructors: constructors };
         std::thread::Builder::new()
             .name("hostcall-program".into())
             .spawn(move || session.run(run.grid, &events))
-            .map_err(|error| Error::Device(format!("no thread for a program: {error}")))?;
+            .map_err(|error| Error::NoThread { what: "a program", error })?;
         let mut in_last_kernel = false;
         loop {
-            match happened.recv().expect("the session tells its end") {
+            let event = match happened.recv_timeout(LOOK_EVERY) {
+                Ok(event) => event,
+                Err(_) if device.inner.closed.load(Ordering::SeqCst) => return Err(Error::Closed),
+                Err(_) if run.cancelled.load(Ordering::SeqCst) => {
+                    let (kernel, failure) = (image::LlvmProgram::START.to_owned(), LaunchFailure::Cancelled);
+                    return Err(Error::Launch { kernel, failure });
+                }
+                Err(_) => continue,
+            };
+            match event {
                 Event::LastKernel => in_last_kernel = true,
                 Event::Failed(error) => return Err(error),
                 Event::Ended(end) => {
@@ -250,17 +309,18 @@ impl LlvmProgram {
     /// Memory for the program's calls, if it makes any, which it is told of.
     fn port_memory(&self, ports: u32) -> Result<Option<Arc<PortMemory>>, Error> {
         let Some(version) = self.symbols.version else { return Ok(None) };
-        let inner = &self.device.inner;
-        let layout = Layout::new(version, ports.min(version.max_ports()), inner.backend.wave_size())
-            .map_err(|error| Error::Device(error.to_string()))?;
-        let memory = code::port_memory(inner, layout)?;
+        let core = &self.device.inner.core;
+        let layout = Layout::new(version, ports.min(version.max_ports()), self.device.wave_size())
+            .map_err(|error| Error::Program(error.to_string()))?;
+        let memory = code::port_memory(core, layout)?;
         let object = memory.client_object();
-        let written = if version.symbol_is_pointer() {
-            self.code.write_where_pointed(version.symbol(), &object)
+        if version.symbol_is_pointer() {
+            // SAFETY: the pointer is the one that LLVM's GPU libc defines for its client object, of this size. A pointer of
+            // some other program to other memory gives it nothing that its kernels do not reach anyway.
+            unsafe { self.code.write_where_pointed(version.symbol(), &object) }?;
         } else {
-            self.code.set_variable(version.symbol(), &object)
-        };
-        written.map_err(Error::Device)?;
+            self.code.set_variable(version.symbol(), &object)?;
+        }
         Ok(Some(Arc::new(memory)))
     }
 
@@ -272,7 +332,7 @@ impl LlvmProgram {
             (&self.symbols.destructors, "__fini_array_start", "__fini_array_end"),
         ]
         .into_iter()
-        .map(|(objects, start, end)| self.address_list(objects, start, end).map_err(Error::Device))
+        .map(|(objects, start, end)| self.address_list(objects, start, end))
         .filter_map(Result::transpose)
         .collect()
     }
@@ -282,18 +342,24 @@ impl LlvmProgram {
         objects: &[String],
         start: &str,
         end: &str,
-    ) -> Result<Option<Arc<dyn Memory>>, String> {
+    ) -> Result<Option<Arc<dyn Memory>>, Error> {
         if objects.is_empty() || self.code.variable(start)?.is_none() {
             return Ok(None);
         }
         let mut list = Vec::new();
         for object in objects {
             let address = self.code.variable(object)?.unwrap_or_default();
-            list.extend(address.first_chunk::<8>().ok_or_else(|| format!("{object} holds no address"))?);
+            list.extend(
+                address
+                    .first_chunk::<8>()
+                    .ok_or_else(|| Error::Program(format!("{object} holds no address")))?,
+            );
         }
-        let memory = self.device.inner.backend.allocate(list.len())?;
-        memory.write(0, &list)?;
-        let first = memory.address();
+        let backend = &self.device.inner.core.backend;
+        let memory = backend.allocate(list.len())?;
+        // SAFETY: the memory is new, and as long.
+        unsafe { backend.write_now(memory.address(), &list) }?;
+        let first = memory.address().get();
         self.code.set_variable(start, &first.to_le_bytes())?;
         self.code.set_variable(end, &(first + list.len() as u64).to_le_bytes())?;
         Ok(Some(memory))
@@ -314,6 +380,7 @@ enum Event {
 /// A program that runs, with all that its kernels use.
 struct Session {
     program: LlvmProgram,
+    stream: Stream,
     vectors: Vectors,
     /// Where the lanes gather what `main` returns.
     result: Arc<dyn Memory>,
@@ -330,21 +397,20 @@ impl Session {
     /// Runs the kernels one after the other; gives what `main` returned.
     fn kernels(&self, grid: Grid, events: &Sender<Event>) -> Result<i32, Error> {
         let Vectors { count, arguments, environment, .. } = self.vectors;
-        let one = Grid::new(1, 1);
+        let (one, result) = (Grid::new(1, 1), self.result.address());
         let [begin, start, end] = &self.program.kernels;
-        self.kernel(&**begin, one, &mut [count, arguments, environment])?;
-        self.kernel(&**start, grid, &mut [count, arguments, environment, self.result.address()])?;
         let mut code = [0; 8];
-        self.result.read(0, &mut code).map_err(Error::Device)?;
+        // SAFETY: the kernels of LLVM's startup code take these parameters, and the session keeps what they refer to. The
+        // result is read when the kernel that wrote it has ended.
+        unsafe {
+            begin.run(&self.stream, one, &[count, arguments, environment])?;
+            start.run(&self.stream, grid, &[count, arguments, environment, result.get()])?;
+            self.program.code.core.backend.read_now(result, &mut code)?;
+        }
         let code = u64::from_le_bytes(code) as i32;
         let _ = events.send(Event::LastKernel);
-        self.kernel(&**end, one, &mut [code as u32 as u64])?;
+        // SAFETY: as above.
+        unsafe { end.run(&self.stream, one, &[code as u32 as u64]) }?;
         Ok(code)
-    }
-
-    fn kernel(&self, kernel: &dyn ProgramKernel, grid: Grid, arguments: &mut [u64]) -> Result<(), Error> {
-        let failed = |failure: LaunchFailure| Error::Launch { kernel: kernel.resources().kernel, failure };
-        let running = kernel.start(grid, arguments).map_err(failed)?;
-        running.wait(None).expect("without a timeout the wait ends with the launch").map_err(failed)
     }
 }

@@ -2,7 +2,11 @@
 #![allow(unsafe_code)] // kernels reach memory by its address
 
 use super::*;
-use crate::device::backend::Running;
+use crate::device::cpu::{Cpu, CpuMemory};
+use crate::device::seam::{
+    Backend, BackendError, DeviceAddress, Dispatch, DispatchFailure, DispatchOutcome, Kernel, KernelLimits,
+    KernelMemory, Mark, Pinned, Properties, Queue, Running, Variable,
+};
 use crate::llvm::Version;
 use crate::services::Builtins;
 use hostcall_channel::llvm::client::{Alone, Client};
@@ -11,28 +15,24 @@ use std::ffi::{CStr, c_char};
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
-use std::thread::JoinHandle;
 
 const WRITE: u32 = 2;
 const EXIT: u32 = 1;
 const HOST_CALL: u32 = 12;
 const ABORT: u32 = 13;
 
-/// The client object, where LLVM 19's pointer points or as the later versions' variable.
-type Object = Arc<OnceLock<Vec<u64>>>;
-
 /// What a program's kernels use.
 #[derive(Clone)]
 struct Calls {
-    object: Object,
+    /// Address of the client object.
+    object: u64,
     version: Version,
 }
 
 impl Calls {
     fn open(&self, opcode: u32) -> hostcall_channel::llvm::client::Port<'_, Alone<fn()>> {
-        let address = self.object.get().expect("set before a kernel starts").as_ptr().expose_provenance();
-        // SAFETY: the loader made the object, for the software device's waves of 32 lanes, and keeps its ports.
-        let client = unsafe { Client::from_address(address as u64, self.version, 32) };
+        // SAFETY: the loader wrote the object, for the software device's waves of 32 lanes, and keeps its ports.
+        let client = unsafe { Client::from_address(self.object, self.version, 32) };
         client.open(Alone(std::thread::yield_now), opcode, 0)
     }
 
@@ -57,75 +57,186 @@ impl Calls {
     }
 }
 
-type Kernel = Arc<dyn Fn(&Calls, &[u64]) -> Result<(), String> + Send + Sync>;
+type Body = Arc<dyn Fn(&Calls, &[u64]) -> Result<(), String> + Send + Sync>;
 
-/// A program made of functions.
+/// A backend as somebody might write it elsewhere: its memory is the process's, its kernels are functions, and a queue
+/// has a thread.
 struct Functions {
-    calls: Calls,
-    variables: Arc<Mutex<HashMap<String, Vec<u8>>>>,
-    kernels: HashMap<&'static str, Kernel>,
+    memory: Cpu,
+    program: Program,
 }
 
-impl ProgramCode for Functions {
-    fn variable(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
-        Ok(self.variables.lock().unwrap().get(name).cloned())
+/// A program made of functions.
+#[derive(Clone)]
+struct Program {
+    calls: Calls,
+    variables: Arc<HashMap<String, CpuMemory>>,
+    kernels: HashMap<&'static str, Body>,
+}
+
+// SAFETY: memory is the software device's; modules and queues are below.
+unsafe impl Backend for Functions {
+    fn properties(&self) -> &Properties {
+        self.memory.properties()
     }
 
-    fn set_variable(&self, name: &str, bytes: &[u8]) -> Result<(), String> {
-        if name == Version::OBJECT_SYMBOL {
-            return self.write_where_pointed(name, bytes);
-        }
-        let mut variables = self.variables.lock().unwrap();
-        variables.get_mut(name).ok_or("no such variable")?[..bytes.len()].copy_from_slice(bytes);
-        Ok(())
+    fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>, BackendError> {
+        self.memory.allocate(bytes)
     }
 
-    fn write_where_pointed(&self, pointer: &str, bytes: &[u8]) -> Result<(), String> {
-        assert_eq!((pointer, bytes.len()), (self.calls.version.symbol(), self.calls.version.object_bytes()));
-        let words = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        self.calls.object.set(words).map_err(|_| "there is one client".into())
+    fn pin(&self, bytes: usize) -> Result<Arc<dyn Pinned>, BackendError> {
+        self.memory.pin(bytes)
     }
 
-    fn clock_hz(&self) -> u64 {
-        1_000
+    fn load(&self, _: ImageSource<'_>, _: Option<usize>) -> Result<Arc<dyn Module>, BackendError> {
+        Ok(Arc::new(self.program.clone()))
     }
 
-    fn kernel(&self, name: &str) -> Result<Box<dyn ProgramKernel>, String> {
-        let (name, kernel) = self.kernels.get_key_value(name).ok_or("no such kernel")?;
-        Ok(Box::new(Function { name, kernel: kernel.clone(), calls: self.calls.clone() }))
+    fn queue(&self, _: Arc<dyn Fn() + Send + Sync>) -> Result<Box<dyn Queue>, BackendError> {
+        let (operations, queued) = mpsc::channel::<Operation>();
+        let completed = Arc::new(AtomicU64::new(0));
+        let reached = completed.clone();
+        std::thread::spawn(move || {
+            for operation in queued {
+                match operation {
+                    Operation::Run(run) => run(),
+                    Operation::Signal(value) => reached.store(value, Ordering::Release),
+                }
+            }
+        });
+        Ok(Box::new(FunctionQueue { operations, completed }))
+    }
+
+    unsafe fn write_now(&self, to: DeviceAddress, bytes: &[u8]) -> Result<(), BackendError> {
+        // SAFETY: by the caller's promise.
+        unsafe { self.memory.write_now(to, bytes) }
+    }
+
+    unsafe fn read_now(&self, from: DeviceAddress, bytes: &mut [u8]) -> Result<(), BackendError> {
+        // SAFETY: by the caller's promise.
+        unsafe { self.memory.read_now(from, bytes) }
+    }
+
+    fn allocate_for_kernels(&self, bytes: u64, align: u64) -> Option<KernelMemory> {
+        self.memory.allocate_for_kernels(bytes, align)
+    }
+}
+
+// SAFETY: variables are memory that the program keeps.
+unsafe impl Module for Program {
+    fn kernel(&self, symbol: &str) -> Result<Option<Arc<dyn Kernel>>, BackendError> {
+        let kernel = |body: &Body| {
+            let kernel = Function { body: body.clone(), calls: self.calls.clone(), ended: Arc::default() };
+            Arc::new(kernel) as Arc<dyn Kernel>
+        };
+        Ok(self.kernels.get(symbol).map(kernel))
+    }
+
+    fn variable(&self, symbol: &str) -> Result<Option<Variable>, BackendError> {
+        let variable =
+            |memory: &CpuMemory| Variable { address: Memory::address(memory), bytes: Memory::len(memory) };
+        Ok(self.variables.get(symbol).map(variable))
     }
 }
 
 struct Function {
-    name: &'static str,
-    kernel: Kernel,
+    body: Body,
     calls: Calls,
+    ended: Arc<OnceLock<DispatchOutcome>>,
 }
 
-impl ProgramKernel for Function {
-    fn resources(&self) -> KernelResources {
-        KernelResources { kernel: self.name.into(), registers: 1, stack_bytes: 2, workgroup_bytes: 3 }
-    }
-
-    fn start(&self, grid: Grid, arguments: &mut [u64]) -> Result<Box<dyn Running>, LaunchFailure> {
-        let (kernel, calls, arguments) = (self.kernel.clone(), self.calls.clone(), arguments.to_vec());
-        let lanes = if self.name == "_start" { grid.lanes[0] } else { 1 };
-        assert!(self.name == "_start" || grid == Grid::new(1, 1));
-        let run = move || (0..lanes).try_for_each(|_| kernel(&calls, &arguments));
-        Ok(Box::new(Started(Mutex::new(Some(std::thread::spawn(run))))))
+// SAFETY: the function is a part of the test.
+unsafe impl Kernel for Function {
+    fn limits(&self) -> KernelLimits {
+        KernelLimits {
+            registers: Some(1),
+            stack_bytes: 2,
+            workgroup_bytes: 3,
+            max_lanes: 1024,
+            max_dynamic_workgroup_bytes: 0,
+        }
     }
 }
 
-struct Started(Mutex<Option<JoinHandle<Result<(), String>>>>);
+struct Started(Arc<OnceLock<DispatchOutcome>>);
 
 impl Running for Started {
-    fn wait(&self, timeout: Option<Duration>) -> Option<Result<(), LaunchFailure>> {
-        assert_eq!(timeout, None);
-        let result = self.0.lock().unwrap().take().expect("waited for once").join().expect("no panic");
-        Some(result.map_err(LaunchFailure::Fault))
+    fn cancel(&self) {}
+
+    fn outcome(&self) -> Option<DispatchOutcome> {
+        self.0.get().cloned()
+    }
+}
+
+enum Operation {
+    Run(Box<dyn FnOnce() + Send>),
+    Signal(u64),
+}
+
+struct FunctionQueue {
+    operations: Sender<Operation>,
+    completed: Arc<AtomicU64>,
+}
+
+// SAFETY: one thread does one operation after the other, and stores what it has reached after what it did.
+unsafe impl Queue for FunctionQueue {
+    unsafe fn dispatch(&self, dispatch: &Dispatch<'_>) -> Result<Option<Arc<dyn Running>>, BackendError> {
+        let kernel: &dyn std::any::Any = &**dispatch.kernel;
+        let Function { body, calls, ended } = kernel.downcast_ref().expect("the test's own");
+        let (body, calls, ended) = (body.clone(), calls.clone(), ended.clone());
+        let word = |bytes: &&[u8]| u64::from_le_bytes((*bytes).try_into().unwrap());
+        let arguments: Vec<u64> = dispatch.parameters.iter().map(word).collect();
+        let lanes = if dispatch.name == "_start" { dispatch.lanes[0] } else { 1 };
+        let told = ended.clone();
+        let run = move || {
+            let failure =
+                (0..lanes).try_for_each(|_| body(&calls, &arguments)).err().map(DispatchFailure::Fault);
+            let _ = ended.set(DispatchOutcome { failure });
+        };
+        self.operations.send(Operation::Run(Box::new(run))).unwrap();
+        Ok(Some(Arc::new(Started(told))))
     }
 
-    fn cancel(&self) {}
+    unsafe fn write(&self, _: DeviceAddress, _: *const u8, _: usize) -> Result<(), BackendError> {
+        unimplemented!("programs copy in no queue's order")
+    }
+
+    unsafe fn read(&self, _: *mut u8, _: DeviceAddress, _: usize) -> Result<(), BackendError> {
+        unimplemented!("programs copy in no queue's order")
+    }
+
+    unsafe fn copy(&self, _: DeviceAddress, _: DeviceAddress, _: usize) -> Result<(), BackendError> {
+        unimplemented!("programs copy in no queue's order")
+    }
+
+    unsafe fn fill(&self, _: DeviceAddress, _: &[u8], _: usize) -> Result<(), BackendError> {
+        unimplemented!("programs copy in no queue's order")
+    }
+
+    fn signal(&self, value: u64) -> Result<(), BackendError> {
+        self.operations.send(Operation::Signal(value)).unwrap();
+        Ok(())
+    }
+
+    fn completed(&self) -> u64 {
+        self.completed.load(Ordering::Acquire)
+    }
+
+    fn calls_progress(&self) -> bool {
+        false
+    }
+
+    fn check(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn mark(&self) -> Result<Arc<dyn Mark>, BackendError> {
+        Err(BackendError::Refused("nobody measures this".into()))
+    }
+
+    fn wait(&self, _: &Arc<dyn Mark>) -> Result<(), BackendError> {
+        Err(BackendError::Refused("there are no marks".into()))
+    }
 }
 
 #[derive(Clone, Default)]
@@ -163,18 +274,36 @@ fn or_into(address: u64, value: u64) {
         .fetch_or(value, Ordering::Relaxed);
 }
 
-/// A program with these kernels on a new software device, and what it prints.
+/// Memory with these bytes.
+fn holding(bytes: &[u8]) -> CpuMemory {
+    let memory = CpuMemory::new(bytes.len()).unwrap();
+    // SAFETY: the memory is new, and as long.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), memory.host_address().as_ptr(), bytes.len()) };
+    memory
+}
+
+/// A program with these kernels on a new device, and what it prints.
 fn program(
     version: Version,
     variables: &[(&str, Vec<u8>)],
-    kernels: [(&'static str, Kernel); 3],
+    kernels: [(&'static str, Body); 3],
 ) -> (LlvmProgram, Captured) {
     let printed = Captured::default();
     let builtins = Builtins::builder().stdin(io::empty()).stdout(printed.clone()).build().unwrap();
-    let device = Device::builder("cpu").slots(1).builtins(builtins).open().unwrap();
-    let variables = variables.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
-    let calls = Calls { object: Object::default(), version };
-    let code = Functions { calls, variables: Arc::new(Mutex::new(variables)), kernels: kernels.into() };
+    let mut variables: HashMap<String, CpuMemory> =
+        variables.iter().map(|(name, value)| (name.to_string(), holding(value))).collect();
+    let object = holding(&vec![0; version.object_bytes()]);
+    let calls = Calls { object: Memory::address(&object).get(), version };
+    if version.symbol_is_pointer() {
+        variables.insert(version.symbol().into(), holding(&calls.object.to_le_bytes()));
+        variables.insert("where it points".into(), object);
+    } else {
+        variables.insert(version.symbol().into(), object);
+    }
+    let program = Program { calls, variables: Arc::new(variables), kernels: kernels.into() };
+    let memory = Cpu::open(hostcall_softdev::Config::default()).unwrap();
+    let backend = Arc::new(Functions { memory, program: program.clone() });
+    let device = Device::builder("elsewhere").backend(backend).slots(1).builtins(builtins).open().unwrap();
     let object = |kind| move |n: &u32| format!("__{kind}_array_object_f_{n}");
     let symbols = image::LlvmProgram {
         version: Some(version),
@@ -182,10 +311,10 @@ fn program(
         destructors: [3].iter().map(object("fini")).collect(),
         unknown_client: None,
     };
-    (LlvmProgram::new(device, symbols, Box::new(code)).unwrap(), printed)
+    (LlvmProgram::new(device, symbols, Arc::new(program)).unwrap(), printed)
 }
 
-fn kernel(run: impl Fn(&Calls, &[u64]) + Send + Sync + 'static) -> Kernel {
+fn kernel(run: impl Fn(&Calls, &[u64]) + Send + Sync + 'static) -> Body {
     Arc::new(move |calls, arguments| {
         run(calls, arguments);
         Ok(())
@@ -249,9 +378,10 @@ fn the_loader_lists_constructors_and_sets_the_clock() {
             let bytes = program.code.variable(name).unwrap().unwrap();
             u64::from_le_bytes(bytes.try_into().unwrap())
         };
-        let memory = memory.iter().find(|memory| memory.address() == word(start)).unwrap();
+        let memory = memory.iter().find(|memory| memory.address().get() == word(start)).unwrap();
         let mut bytes = vec![0; (word(end) - word(start)) as usize];
-        memory.read(0, &mut bytes).unwrap();
+        // SAFETY: the list lies there, and no kernel runs.
+        unsafe { program.code.core.backend.read_now(memory.address(), &mut bytes) }.unwrap();
         bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect::<Vec<_>>()
     };
     assert_eq!(list("__init_array_start", "__init_array_end"), [0x111, 0x222]);
@@ -302,7 +432,7 @@ fn programs_call_functions_that_are_registered() {
 
 #[test]
 fn failures_are_told() {
-    let fault: Kernel = Arc::new(|_, _| Err("no such memory".into()));
+    let fault: Body = Arc::new(|_, _| Err("no such memory".into()));
     let nothing = || kernel(|_, _| ());
     let kernels = [("_begin", nothing()), ("_start", fault), ("_end", nothing())];
     let faulty = || program(Version::Llvm19, &lists(), kernels.clone()).0;

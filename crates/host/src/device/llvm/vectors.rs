@@ -1,7 +1,7 @@
 //! `argv` and `envp` in the device's memory.
 
-use super::super::backend::Memory;
-use super::super::{Error, Inner};
+use crate::device::seam::Memory;
+use crate::device::{Core, Error};
 use std::sync::Arc;
 
 /// A program's arguments and environment, as its kernels take them.
@@ -17,20 +17,20 @@ pub(super) struct Vectors {
 
 impl Vectors {
     /// Puts them into the device's memory: both vectors, which end in null pointers, then the strings.
-    pub fn new(device: &Inner, arguments: &[Vec<u8>], environment: &[Vec<u8>]) -> Result<Self, Error> {
+    pub fn new(core: &Core, arguments: &[Vec<u8>], environment: &[Vec<u8>]) -> Result<Self, Error> {
         if let Some(string) = arguments.iter().chain(environment).find(|string| string.contains(&0)) {
             let string = String::from_utf8_lossy(string);
-            return Err(Error::Device(format!("{string:?} has a zero byte, which ends a string of C")));
+            return Err(Error::Program(format!("{string:?} has a zero byte, which ends a string of C")));
         }
         let vectors_bytes = 8 * (arguments.len() + environment.len() + 2);
         let strings_bytes: usize = arguments.iter().chain(environment).map(|string| string.len() + 1).sum();
-        let memory = device.backend.allocate((vectors_bytes + strings_bytes).next_multiple_of(8));
-        let memory = memory.map_err(Error::Device)?;
+        let memory = core.backend.allocate((vectors_bytes + strings_bytes).next_multiple_of(8))?;
+        let start = memory.address().get();
 
         let (mut vectors, mut strings) = (Vec::new(), Vec::new());
         for list in [arguments, environment] {
             for string in list {
-                let address = memory.address() + (vectors_bytes + strings.len()) as u64;
+                let address = start + (vectors_bytes + strings.len()) as u64;
                 vectors.extend(address.to_le_bytes());
                 strings.extend(string);
                 strings.push(0);
@@ -39,11 +39,12 @@ impl Vectors {
         }
         vectors.append(&mut strings);
         vectors.resize(vectors.len().next_multiple_of(8), 0);
-        memory.write(0, &vectors).map_err(Error::Device)?;
+        // SAFETY: the memory is new, and as long.
+        unsafe { core.backend.write_now(memory.address(), &vectors) }?;
         Ok(Self {
             count: arguments.len() as u64,
-            arguments: memory.address(),
-            environment: memory.address() + 8 * (arguments.len() as u64 + 1),
+            arguments: start,
+            environment: start + 8 * (arguments.len() as u64 + 1),
             _memory: memory,
         })
     }

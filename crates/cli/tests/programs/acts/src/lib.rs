@@ -5,15 +5,15 @@
 extern crate alloc;
 
 use alloc::format;
-use alloc::string::String;
 use core::hint::black_box;
 use core::time::Duration;
 use hostcall_device::{Lane, env, eprintln, fs, io, print, println, process, time};
 
 #[hostcall_device::main(workgroups = 1, lanes = 4)]
 fn main(lane: &Lane) -> i32 {
-    let arguments = env::args().expect("arguments");
-    let argument = |index: usize| arguments.get(index).map_or("", String::as_str);
+    let arguments = env::args_bytes().expect("arguments");
+    let argument =
+        |index: usize| arguments.get(index).and_then(|bytes| core::str::from_utf8(bytes).ok()).unwrap_or("");
     let first = lane.global_id() == 0;
     let act = match argument(1).strip_prefix("say-") {
         Some(act) => {
@@ -25,7 +25,11 @@ fn main(lane: &Lane) -> i32 {
         None => argument(1),
     };
     match act {
-        "arguments" if first => arguments.iter().skip(2).for_each(|text| println!("<{}>", text.as_str())),
+        "arguments" if first => {
+            for argument in arguments.iter().skip(2) {
+                io::stdout().write(&[b"<", &argument[..], b">\n"].concat()).expect("an output");
+            }
+        }
         "grid" => println!(
             "{} of {}, {} of {}, wave of {}",
             lane.global_id(),
@@ -51,8 +55,14 @@ fn main(lane: &Lane) -> i32 {
             unsafe { black_box(core::ptr::null_mut::<u32>()).write_volatile(1) }
         }
         "env" if first => {
-            let value = env::var_string(argument(2)).expect("a variable");
-            println!("{}", value.as_deref().unwrap_or("none"));
+            let mut buffer = [0; 100];
+            let value = env::var_bytes(&arguments[2], &mut buffer).expect("a variable");
+            io::stdout().write(value.unwrap_or(b"none")).expect("an output");
+            println!();
+        }
+        "deep" if first => println!("{}", deep(200)),
+        "built" if first => {
+            println!("extra {}, debug {}", cfg!(feature = "extra"), cfg!(debug_assertions));
         }
         "echo" if first => {
             let mut bytes = [0; 1000];
@@ -77,4 +87,10 @@ fn main(lane: &Lane) -> i32 {
         _ => {}
     }
     0
+}
+
+/// Takes more than a kibibyte of stack for each step.
+fn deep(steps: u64) -> u64 {
+    let room = black_box([steps; 128]);
+    if steps == 0 { 0 } else { deep(steps - 1) + room[0] / steps }
 }

@@ -1,0 +1,20 @@
+//! The device's side: slots as waves claim, use and release them.
+//!
+//! | module | what |
+//! |---|---|
+//! | `wave` | a wave's record: claiming a slot, the end of its lanes, releasing the slot |
+//! | `slot` | calls and posts through a slot |
+//! | `stream` | when launches of a stream shall not begin, and whether they posted |
+//! | `bitmap` | what lanes take one each: extra slots, large byte areas |
+
+mod bitmap;
+mod slot;
+#[cfg(not(loom))]
+mod stream;
+mod wave;
+
+pub use bitmap::Pool;
+pub use slot::{Glance, Laps, Slot, SlotState, Turn};
+#[cfg(not(loom))]
+pub use stream::{is_stopped, note_posts, stop_from};
+pub use wave::{Channel, Claims, WaveRecord};

@@ -1,0 +1,600 @@
+//! What the lanes of one wave do with a slot.
+//!
+//! A call by `n` converged lanes, `rank` counting them up from the leader: every lane reads its laps
+//! ([`Slot::laps`]); the wave synchronises; the leader rings and the lanes flip the laps ([`Slot::ring`]); every lane
+//! writes its line ([`Slot::write_line`]) and polls for its reply ([`Slot::poll_reply`]). The doorbell goes
+//! first because the host, once it looks at the slot, waits for the lines anyway.
+
+use crate::primitive::{
+    AtomicU32, Ordering, Owned, OwnedFour, OwnedWord, cas_in_wave, fence, load_in_wave, load_pair,
+    store_in_wave, store_pair,
+};
+use crate::region::Words;
+use hostcall_abi::layout::{LAP_WORDS, NO_PERIOD, SlotPlaces, Spread, bell_bits, first_call_word};
+#[cfg(not(loom))]
+use hostcall_abi::layout::{SLOT_STATE_BYTES, SlotStateWords};
+use hostcall_abi::word::{Doorbell, Line, MAX_POST_WORDS, Owner, PostHead, lap_of, with_lap};
+
+/// What the device remembers of a slot: [`hostcall_abi::layout::SlotStateWords`], field for field.
+#[repr(C, align(16))]
+pub struct SlotState {
+    /// Bell, post bell period, post position, post tail seen.
+    first: [Owned<u32>; 4],
+    post_position_told: Owned<u32>,
+    post_position_announced: Owned<u32>,
+    cancelled: Owned<u32>,
+    posted: Owned<u32>,
+    call_lock: AtomicU32,
+    post_lock: AtomicU32,
+    holder: Owned<u32>,
+    reply_pairs: Owned<u32>,
+    request_laps: [Owned<u32>; LAP_WORDS],
+    reply_laps: [Owned<u32>; LAP_WORDS],
+    reserved: [u32; 4],
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    use core::mem::offset_of;
+    assert!(size_of::<SlotState>() == SLOT_STATE_BYTES);
+    assert!(offset_of!(SlotState, cancelled) == offset_of!(SlotStateWords, cancelled));
+    assert!(offset_of!(SlotState, call_lock) == offset_of!(SlotStateWords, call_lock));
+    assert!(offset_of!(SlotState, holder) == offset_of!(SlotStateWords, holder));
+    assert!(offset_of!(SlotState, reply_laps) == offset_of!(SlotStateWords, reply_laps));
+};
+
+impl SlotState {
+    #[cfg(test)]
+    pub(crate) fn zeroed() -> Self {
+        let word = |_| Owned::new(0);
+        Self {
+            first: core::array::from_fn(word),
+            post_position_told: word(0),
+            post_position_announced: word(0),
+            cancelled: word(0),
+            posted: word(0),
+            call_lock: AtomicU32::new(0),
+            post_lock: AtomicU32::new(0),
+            holder: word(0),
+            reply_pairs: word(0),
+            request_laps: core::array::from_fn(word),
+            reply_laps: core::array::from_fn(word),
+            reserved: [0; 4],
+        }
+    }
+
+    /// A state as a wave's record has it when the wave begins.
+    #[cfg(test)]
+    pub(crate) fn unclaimed() -> Self {
+        let first = hostcall_abi::layout::WaveRecordWords::BEGIN_FIRST;
+        Self { first: core::array::from_fn(|i| Owned::new(first[i])), ..Self::zeroed() }
+    }
+
+    /// Copies what lasts from holder to holder. The bell has only the bits of the last doorbell and pair.
+    ///
+    /// # Safety
+    /// SLOT-OWNER: the calling lane has both states for itself.
+    #[inline(always)]
+    unsafe fn copy_to(&self, to: &Self, bell: u32, period: u32) {
+        let copy = |from: &Owned<u32>, to: &Owned<u32>| {
+            // SAFETY: the caller's promise.
+            unsafe { to.set(from.get()) };
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            to.first[BELL].set(self.first[BELL].get() & (bell_bits::LAP | bell_bits::PARITY) | bell);
+            to.first[POST_BELL_PERIOD].set(period);
+        }
+        copy(&self.first[POST_POSITION], &to.first[POST_POSITION]);
+        copy(&self.first[POST_TAIL_SEEN], &to.first[POST_TAIL_SEEN]);
+        copy(&self.post_position_told, &to.post_position_told);
+        copy(&self.post_position_announced, &to.post_position_announced);
+        for (from, to) in self.request_laps.iter().zip(&to.request_laps) {
+            copy(from, to);
+        }
+        for (from, to) in self.reply_laps.iter().zip(&to.reply_laps) {
+            copy(from, to);
+        }
+    }
+
+    /// Makes the state that of a slot that nobody ever had.
+    ///
+    /// # Safety
+    /// SLOT-OWNER: nobody has the slot.
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+    pub(crate) unsafe fn clear(&self) {
+        let words = [
+            &self.first[..],
+            core::array::from_ref(&self.post_position_told),
+            core::array::from_ref(&self.post_position_announced),
+            core::array::from_ref(&self.cancelled),
+            core::array::from_ref(&self.posted),
+            core::array::from_ref(&self.holder),
+            core::array::from_ref(&self.reply_pairs),
+            &self.request_laps,
+            &self.reply_laps,
+        ];
+        for word in words.into_iter().flatten() {
+            // SAFETY: the caller's promise.
+            unsafe { word.set(0) };
+        }
+        self.call_lock.store(0, Ordering::Relaxed);
+        self.post_lock.store(0, Ordering::Relaxed);
+    }
+
+    /// Makes this the state of a slot that a wave has just claimed, whose kept state is `kept`. No owner is published,
+    /// and nothing was posted.
+    ///
+    /// # Safety
+    /// SLOT-OWNER: the calling lane has both states for itself.
+    #[inline(always)]
+    pub(crate) unsafe fn take_over(&self, kept: &Self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            kept.copy_to(self, bell_bits::OWNER_DUE, NO_PERIOD);
+            self.cancelled.set(0);
+            self.posted.set(0);
+        }
+    }
+
+    /// Keeps the state for the slot's next holder.
+    ///
+    /// # Safety
+    /// SLOT-OWNER: the calling lane has both states for itself, and every call of the slot was answered.
+    #[inline(always)]
+    pub(crate) unsafe fn hand_on(&self, kept: &Self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_to(kept, 0, 0) };
+    }
+}
+
+// Places in `SlotState::first`.
+const BELL: usize = 0;
+const POST_BELL_PERIOD: usize = 1;
+const POST_POSITION: usize = 2;
+const POST_TAIL_SEEN: usize = 3;
+
+/// What a call or post has to know of its slot, in one load on a GPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Glance {
+    /// [`bell_bits`].
+    bell: u32,
+    post_bell_period: u32,
+    /// Whether the wave knows its launch to be cancelled.
+    pub cancelled: bool,
+    /// Low bits of the entries posted, ever.
+    pub post_position: u32,
+    post_tail_seen: u32,
+}
+
+impl Glance {
+    /// Whether the wave has no slot, or has published no owner since it claimed the slot: calls have to see to that first.
+    #[inline(always)]
+    pub fn is_unready(&self) -> bool {
+        self.bell & (bell_bits::UNCLAIMED | bell_bits::OWNER_DUE) != 0
+    }
+
+    /// Whether the wave has no slot.
+    #[inline(always)]
+    pub fn is_unclaimed(&self) -> bool {
+        self.bell & bell_bits::UNCLAIMED != 0
+    }
+}
+
+/// Of the lock's word, the lower half is the turn that has the slot, the upper half that of who lines up next.
+const TURN_BITS: u32 = 16;
+const TURN_MASK: u32 = (1 << TURN_BITS) - 1;
+
+/// A part's place in the line for its wave's slot.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn(u32);
+
+/// The laps of one lane's next packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Laps {
+    request: u8,
+    reply: u8,
+    /// [`bell_bits`] of the last doorbell.
+    bell: u32,
+    /// What the doorbell tells of posts.
+    post_position: u32,
+}
+
+/// A slot as the wave that holds it sees it.
+#[derive(Clone, Copy)]
+pub struct Slot<'m> {
+    words: Words<'m>,
+    places: SlotPlaces,
+    state: &'m SlotState,
+    first: OwnedFour<'m>,
+}
+
+impl<'m> Slot<'m> {
+    /// The slot whose words have these places.
+    ///
+    /// # Safety
+    /// SLOT-OWNER: the calling lane's wave holds the slot while the value is used, its lanes synchronise
+    /// between writes and reads by different lanes, and `state` is the slot's own. The channel's layout gave the places,
+    /// and the ranks and counts passed to the methods are less than its lanes.
+    #[inline(always)]
+    pub unsafe fn new(words: Words<'m>, places: SlotPlaces, state: &'m SlotState) -> Self {
+        Self { words, places, state, first: OwnedFour::new(&state.first) }
+    }
+
+    /// The view of the channel's memory.
+    #[inline(always)]
+    pub fn words(&self) -> Words<'m> {
+        self.words
+    }
+
+    /// Lets byte messages use another area than the slot's own.
+    #[inline]
+    pub fn use_area(&mut self, at: u32, bytes: u32) {
+        (self.places.area, self.places.area_bytes) = (at, bytes);
+    }
+
+    /// Bytes of the byte area that each lane of an `n`-lane packet has.
+    #[inline(always)]
+    pub fn area_share(&self, n: u32) -> usize {
+        hostcall_abi::layout::area_share(self.places.area_bytes, n)
+    }
+
+    #[inline(always)]
+    fn get<T: OwnedWord>(&self, word: &Owned<T>) -> T {
+        // SAFETY: SLOT-OWNER, promised to `new`.
+        unsafe { word.get() }
+    }
+
+    #[inline(always)]
+    fn set<T: OwnedWord>(&self, word: &Owned<T>, value: T) {
+        // SAFETY: SLOT-OWNER, promised to `new`.
+        unsafe { word.set(value) }
+    }
+
+    #[inline(always)]
+    fn set_first<const I: usize>(&self, value: u32) {
+        // SAFETY: SLOT-OWNER, promised to `new`.
+        unsafe { self.first.set::<I>(value) }
+    }
+
+    /// Looks at what the next call or post depends on, which holds until the wave's next.
+    #[inline(always)]
+    pub fn glance(&self) -> Glance {
+        // SAFETY: SLOT-OWNER, promised to `new`.
+        let [bell, post_bell_period, post_position, post_tail_seen] = unsafe { self.first.get() };
+        // A load of its own, which posts, that do not ask, do without.
+        let cancelled = self.get(&self.state.cancelled) != 0;
+        Glance { bell, post_bell_period, cancelled, post_position, post_tail_seen }
+    }
+
+    /// The laps for the lane of rank `rank` among the packet's lanes.
+    #[inline(always)]
+    pub fn laps(&self, glance: Glance, doorbell: &Doorbell, rank: u32) -> Laps {
+        // The remainder changes nothing, and spares GPU code the panic of a wrong index.
+        let next = |words: &[Owned<u32>; LAP_WORDS], pairs| {
+            let spread = self.spread(doorbell, pairs);
+            (0..pairs).fold(0, |laps, pair| {
+                let at = spread.lap(pair as u32, rank);
+                let used = self.get(&words[at as usize / 32 % LAP_WORDS]) >> (at % 32) & 1;
+                laps | (used as u8 ^ 1) << pair
+            })
+        };
+        Laps {
+            request: next(&self.state.request_laps, doorbell.request_pairs()),
+            reply: next(&self.state.reply_laps, doorbell.reply_pairs()),
+            bell: glance.bell,
+            post_position: glance.post_position,
+        }
+    }
+
+    /// Rings the doorbell, which the leader (rank 0) does, and flips the laps that the packet uses, of
+    /// which each lane has some words. Every lane has read its laps before, and all of them come here.
+    #[inline(always)]
+    pub fn ring(&self, doorbell: &Doorbell, laps: Laps, rank: u32) {
+        if rank == 0 {
+            self.ring_again(doorbell, laps);
+            self.set_first::<BELL>(laps.bell ^ bell_bits::LAP);
+            if doorbell.after_posts {
+                self.set(&self.state.post_position_told, laps.post_position);
+            }
+        }
+        let flip = |words: &[Owned<u32>; LAP_WORDS], pairs| {
+            let spread = self.spread(doorbell, pairs);
+            let mut at = rank;
+            while at < spread.lap_words() {
+                let (word, flips) = (&words[at as usize % LAP_WORDS], spread.flips(at));
+                if flips != 0 {
+                    self.set(word, self.get(word) ^ flips);
+                }
+                at += u32::from(doorbell.lanes);
+            }
+        };
+        flip(&self.state.request_laps, doorbell.request_pairs());
+        flip(&self.state.reply_laps, doorbell.reply_pairs());
+    }
+
+    #[inline(always)]
+    fn spread(&self, doorbell: &Doorbell, pairs: usize) -> Spread {
+        // Every wave of an NVIDIA GPU has 32 lanes.
+        let wave_lanes = if cfg!(target_arch = "nvptx64") { 32 } else { self.places.lanes };
+        Spread::new(doorbell.lanes.into(), pairs, wave_lanes)
+    }
+
+    /// Stores the doorbell once more. Harmless: the host takes a doorbell once per lap.
+    #[inline(always)]
+    pub fn ring_again(&self, doorbell: &Doorbell, laps: Laps) {
+        let lap_and_parity =
+            u64::from(!laps.bell & bell_bits::LAP) << 32 | u64::from(laps.bell & bell_bits::PARITY);
+        let word = doorbell.to_word(false) | lap_and_parity;
+        self.words.word(self.places.doorbell).store(word, Ordering::Relaxed);
+    }
+
+    /// Writes one lane's request line.
+    #[inline(always)]
+    pub fn write_line(&self, doorbell: &Doorbell, laps: Laps, rank: u32, line: &Line) {
+        let base = self.places.request + 2 * rank;
+        let step = self.spread(doorbell, doorbell.request_pairs()).step(self.places.plane);
+        for pair in 0..doorbell.request_pairs() {
+            let [a, b] = line.pair(pair, doorbell.argument_words as usize);
+            let lap = laps.request >> pair & 1 != 0;
+            store_pair(self.words.pair(base + pair as u32 * step), [with_lap(a, lap), with_lap(b, lap)]);
+        }
+    }
+
+    /// The lane's reply, once all of its words are there.
+    #[inline(always)]
+    pub fn poll_reply(&self, doorbell: &Doorbell, laps: Laps, rank: u32) -> Option<Line> {
+        let base = self.places.reply + 2 * rank;
+        let step = self.spread(doorbell, doorbell.reply_pairs()).step(self.places.plane);
+        let mut line = Line::default();
+        for pair in 0..doorbell.reply_pairs() {
+            let lap = laps.reply >> pair & 1 != 0;
+            let [a, b] = load_pair(self.words.pair(base + pair as u32 * step));
+            if lap_of(a) != lap || lap_of(b) != lap {
+                return None;
+            }
+            line.set_pair(pair, [a, b]);
+        }
+        line.restore(doorbell.result_words as usize);
+        Some(line)
+    }
+
+    /// Whether posts were made that no doorbell has told the host of yet.
+    #[inline(always)]
+    pub fn has_untold_posts(&self, glance: Glance) -> bool {
+        glance.post_position != self.get(&self.state.post_position_told)
+    }
+
+    /// Whether the ring has room for `entries` places, as far as the device knows.
+    #[inline(always)]
+    pub fn has_room(&self, glance: Glance, entries: u32) -> bool {
+        let used = glance.post_position.wrapping_sub(glance.post_tail_seen);
+        // Negative after `set_cancelled`, and before the wave has a slot.
+        let free = self.places.ring_entries.wrapping_sub(used).cast_signed();
+        free >= entries.cast_signed()
+    }
+
+    /// Whether posts in this period of the device's clock need no bell, because the wave rang in it already: periods are
+    /// shorter than the host goes on looking by itself. In no period (`None`) they always do.
+    #[inline(always)]
+    pub fn is_told(&self, glance: Glance, period: Option<u32>) -> bool {
+        period == Some(glance.post_bell_period)
+    }
+
+    /// The leader's part of a post: reserves `entries` places in the ring and returns the first, or `None`
+    /// while the host has not made room.
+    #[inline(always)]
+    pub fn reserve_posts(&self, glance: Glance, entries: u32) -> Option<u32> {
+        if !self.has_room(glance, entries) {
+            return None;
+        }
+        self.take_places(glance, entries);
+        Some(glance.post_position)
+    }
+
+    /// The same when the ring [has room](Self::has_room).
+    #[inline(always)]
+    pub fn take_places(&self, glance: Glance, entries: u32) {
+        self.set_first::<POST_POSITION>(glance.post_position.wrapping_add(entries));
+    }
+
+    /// The leader's part when there was no room: asks how far the host has read. One read over the link.
+    #[inline(always)]
+    pub fn look_at_ring_tail(&self) {
+        let tail = self.words.word(self.places.ring_tail).load(Ordering::Relaxed);
+        self.set_first::<POST_TAIL_SEEN>(tail as u32);
+    }
+
+    /// Writes a post at a reserved place. `head.words` is the number of payload words.
+    #[inline(always)]
+    pub fn write_post(&self, position: u32, head: PostHead, words: &[u64; MAX_POST_WORDS]) {
+        let (ring, base) = (self.places.ring_entries, self.places.ring);
+        for entry in 0..PostHead::entries_for(head.words as usize) {
+            let position = position.wrapping_add(entry as u32);
+            let lap = position & ring == 0;
+            let [a, b] = if entry == 0 {
+                [words[0], head.to_word(&words[..head.words as usize])]
+            } else {
+                [words[2 * entry - 1], words[2 * entry]]
+            };
+            let pair = self.words.pair_of(base, position & (ring - 1));
+            store_pair(pair, [with_lap(a, lap), with_lap(b, lap)]);
+        }
+    }
+
+    /// The leader's part after posts up to `position` that the host is not [told](Self::is_told) of.
+    #[inline(always)]
+    pub fn ring_post_bell(&self, period: Option<u32>, position: u32) {
+        if let Some(period) = period {
+            self.set_first::<POST_BELL_PERIOD>(period);
+        }
+        self.set(&self.state.post_position_announced, position);
+        self.words.word(self.places.post_bell).store(position.into(), Ordering::Relaxed);
+    }
+
+    /// Writes bytes into the slot's byte area, `offset` (a multiple of 8) from its start. Before the doorbell
+    /// that tells of them comes [`Slot::publish_bulk`].
+    #[inline]
+    pub fn write_bulk(&self, offset: usize, bytes: &[u8]) {
+        self.words.write_bytes(self.places.area + offset as u32 / 8, bytes);
+    }
+
+    /// Orders this lane's bulk bytes, and its reads of a reply's, before the doorbell.
+    #[inline(always)]
+    pub fn publish_bulk(&self) {
+        fence(Ordering::Release);
+    }
+
+    /// Reads reply bytes from the byte area, `offset` (a multiple of 8) from its start, after the reply that
+    /// tells of them was seen.
+    #[inline]
+    pub fn read_bulk(&self, offset: usize, bytes: &mut [u8]) {
+        fence(Ordering::Acquire);
+        self.words.read_bytes(self.places.area + offset as u32 / 8, bytes);
+    }
+
+    /// Publishes whose the slot's calls are from now on, before the first call of a claim. One lane does it, while its
+    /// part has the slot for itself.
+    pub fn publish_owner(&self, owner: Owner) {
+        // SAFETY: SLOT-OWNER, promised to `new`.
+        let [bell, ..] = unsafe { self.first.get() };
+        let bell = (bell ^ bell_bits::PARITY) & !bell_bits::OWNER_DUE;
+        let lap = bell & bell_bits::PARITY != 0;
+        let [first, second] = owner.to_pair();
+        store_pair(self.words.pair(self.places.owner), [with_lap(first, lap), with_lap(second, lap)]);
+        // A hint for a host that does not look at every slot all the time.
+        let hint = u64::from(self.places.doorbell) << 1 | u64::from(lap);
+        self.words.word(first_call_word(self.places.doorbell)).store(hint, Ordering::Relaxed);
+        self.set_first::<BELL>(bell);
+    }
+
+    /// Whether the wave has posted since it claimed the slot.
+    #[inline(always)]
+    pub fn has_posted(&self) -> bool {
+        self.get(&self.state.posted) != 0
+    }
+
+    /// Remembers that the wave has posted since it claimed the slot.
+    #[inline(always)]
+    pub fn set_posted(&self) {
+        self.set(&self.state.posted, 1);
+    }
+
+    /// Writes whose the slot's posts are from now on at a reserved place, before the first post of a claim.
+    pub fn write_owner_entry(&self, position: u32, owner: Owner) {
+        let ring = self.places.ring_entries;
+        let lap = position & ring == 0;
+        let pair = self.words.pair_of(self.places.ring, position & (ring - 1));
+        store_pair(pair, owner.to_entry().map(|word| with_lap(word, lap)));
+    }
+
+    /// Rings the post bell if posts were made that it has not told the host of: before the wave waits or ends.
+    #[inline]
+    pub fn announce_posts(&self) {
+        // SAFETY: SLOT-OWNER, promised to `new`.
+        let [_, period, position, _] = unsafe { self.first.get() };
+        if position != self.get(&self.state.post_position_announced) {
+            self.ring_post_bell(Some(period), position);
+        }
+    }
+
+    /// Lines a part of a diverged wave up for the slot; one lane does it for its part. Parts get the slot in the order
+    /// in which they lined up: one that calls again and again leaves the others no moment to find the slot free in.
+    #[inline(always)]
+    pub fn line_up(&self) -> Turn {
+        let mut lock = load_in_wave(&self.state.call_lock);
+        // The upper half wraps without touching the lower one.
+        while let Err(now) = cas_in_wave(&self.state.call_lock, lock, lock.wrapping_add(1 << TURN_BITS)) {
+            lock = now;
+        }
+        Turn(lock >> TURN_BITS)
+    }
+
+    /// Takes the slot for a part of a diverged wave, if no other part has it or lines up for it.
+    #[inline(always)]
+    pub fn try_lock(&self) -> bool {
+        let mut lock = load_in_wave(&self.state.call_lock);
+        while lock & TURN_MASK == lock >> TURN_BITS {
+            match cas_in_wave(&self.state.call_lock, lock, lock.wrapping_add(1 << TURN_BITS)) {
+                Ok(_) => return true,
+                Err(now) => lock = now,
+            }
+        }
+        false
+    }
+
+    /// Whether the part has the slot now, until [`Slot::end_turn`].
+    #[inline(always)]
+    pub fn has_turn(&self, turn: Turn) -> bool {
+        load_in_wave(&self.state.call_lock) & TURN_MASK == turn.0
+    }
+
+    /// Gives the slot to the wave's next part. Every lane of the part has read its reply.
+    #[inline(always)]
+    pub fn end_turn(&self) {
+        let mut lock = load_in_wave(&self.state.call_lock);
+        loop {
+            let next = lock & !TURN_MASK | lock.wrapping_add(1) & TURN_MASK;
+            match cas_in_wave(&self.state.call_lock, lock, next) {
+                Ok(_) => return,
+                // Another part lined up.
+                Err(now) => lock = now,
+            }
+        }
+    }
+
+    /// Takes the ring for a part of a diverged wave, if no other part reserves places in it.
+    #[inline(always)]
+    pub fn try_lock_ring(&self) -> bool {
+        cas_in_wave(&self.state.post_lock, 0, 1).is_ok()
+    }
+
+    /// Gives the ring to the wave's other parts.
+    #[inline(always)]
+    pub fn unlock_ring(&self) {
+        store_in_wave(&self.state.post_lock, 0);
+    }
+
+    /// Remembers that the wave knows its launch to be cancelled. The first post of a wave after it finds no room, so that
+    /// the way of a post need not look whether it was cancelled.
+    pub fn set_cancelled(&self) {
+        self.set(&self.state.cancelled, 1);
+        let position = self.get(&self.state.first[POST_POSITION]);
+        self.set_first::<POST_TAIL_SEEN>(position ^ 1 << 31);
+    }
+
+    /// Whether the wave knows its launch to be cancelled.
+    #[inline(always)]
+    pub fn is_cancelled(&self) -> bool {
+        self.get(&self.state.cancelled) != 0
+    }
+
+    /// Remembers, of an extra slot, who has it and what its call waits for.
+    pub fn set_holder(&self, home: u32, reply_pairs: u32) {
+        self.set(&self.state.holder, home + 1);
+        self.set(&self.state.reply_pairs, reply_pairs);
+    }
+
+    /// Whether the extra slot is held by the wave with this home slot.
+    pub fn is_held_by(&self, home: u32) -> bool {
+        self.get(&self.state.holder) == home + 1
+    }
+
+    /// Forgets who holds the extra slot.
+    pub fn clear_holder(&self) {
+        self.set(&self.state.holder, 0);
+    }
+
+    /// Whether the last call of an extra slot, which one lane made, was answered.
+    pub fn is_answered(&self) -> bool {
+        let pairs = self.get(&self.state.reply_pairs);
+        let spread = Spread::new(1, pairs as usize, self.places.lanes);
+        (0..pairs).all(|pair| {
+            let at = spread.lap(pair, 0);
+            // The lap of the last use.
+            let used = self.get(&self.state.reply_laps[at as usize / 32 % LAP_WORDS]) >> (at % 32) & 1 != 0;
+            let words = load_pair(self.words.pair(self.places.reply + pair * spread.step(self.places.plane)));
+            words.iter().all(|word| lap_of(*word) == used)
+        })
+    }
+}

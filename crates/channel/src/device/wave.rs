@@ -1,0 +1,357 @@
+//! A wave's record, and the slot that the wave has.
+//!
+//! A wave claims a home slot at its first call or post: a compare-exchange on the slot's claim word, then a copy of the
+//! slot's state into the record. The last of its lanes to end copies the state back and releases the claim word. So a
+//! slot's state goes from holder to holder, and nothing is done for a wave that never calls.
+
+use super::bitmap::Pool;
+use super::slot::{Slot, SlotState};
+use crate::primitive::{
+    AtomicU32, AtomicU64, Ordering, Owned, add_in_wave, cas_in_wave, claim_word, load_in_wave, or_in_wave,
+    release_word, store_in_wave,
+};
+use crate::region::{Region, Words};
+#[cfg(not(loom))]
+use hostcall_abi::launch::ChannelParams;
+use hostcall_abi::layout::{CLAIMING, NO_SLOT, Sizes, SlotPlaces};
+#[cfg(not(loom))]
+use hostcall_abi::layout::{WAVE_RECORD_BYTES, WaveRecordWords};
+
+/// A channel as its device sees it: shared memory, and in the device's own the states of the slots and who has them.
+#[derive(Clone, Copy)]
+pub struct Channel<'m> {
+    region: Words<'m>,
+    sizes: &'m Sizes,
+    states: &'m [SlotState],
+    claims: Claims<'m>,
+    extras: Pool<'m>,
+    areas: Pool<'m>,
+}
+
+impl<'m> Channel<'m> {
+    /// A view of a channel's parts: a state for each slot, a claim word for each home slot, a bit for each extra slot and
+    /// each large area.
+    pub fn new(
+        region: Region<'m>,
+        states: &'m [SlotState],
+        claims: &'m [AtomicU64],
+        extras: &'m [AtomicU64],
+        areas: &'m [AtomicU64],
+    ) -> Self {
+        let layout = *region.layout();
+        assert!(states.len() == layout.slots() as usize && claims.len() == layout.home_slots as usize);
+        Self {
+            region: region.words(),
+            sizes: region.sizes(),
+            states,
+            claims: Claims { words: claims },
+            extras: Pool::new(extras, layout.extra_slots),
+            areas: Pool::new(areas, layout.large_areas),
+        }
+    }
+
+    /// The channel of these parameters.
+    ///
+    /// # Safety
+    /// REGION, for the region; the parameters' addresses are those of memory of the device as [`ChannelParams`] says,
+    /// mapped for `'m`, and only channels access it.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub unsafe fn from_params(params: &'m ChannelParams) -> Self {
+        let layout = &params.sizes.layout;
+        // SAFETY: the caller's promise; the types have the layouts of the words.
+        unsafe {
+            Self {
+                region: Words::from_address(params.region, params.sizes.places.words),
+                sizes: &params.sizes,
+                states: core::slice::from_raw_parts(
+                    params.states as usize as *const SlotState,
+                    layout.slots() as usize,
+                ),
+                claims: Claims {
+                    words: core::slice::from_raw_parts(
+                        params.claims as usize as *const AtomicU64,
+                        layout.home_slots as usize,
+                    ),
+                },
+                extras: Pool::from_address(params.extras, layout.extra_slots),
+                areas: Pool::from_address(params.areas, layout.large_areas),
+            }
+        }
+    }
+
+    /// The view of the channel's memory.
+    #[inline(always)]
+    pub fn words(&self) -> Words<'m> {
+        self.region
+    }
+
+    /// The bitmap of extra slots: index `i` is slot `home_slots + i`.
+    #[inline(always)]
+    pub fn extras(&self) -> Pool<'m> {
+        self.extras
+    }
+
+    /// The extra slot of this index.
+    ///
+    /// # Safety
+    /// SLOT-OWNER: the calling lane has the slot from [`Channel::extras`].
+    #[inline]
+    pub unsafe fn extra(&self, index: u32) -> Slot<'m> {
+        let slot = self.sizes.layout.home_slots + index;
+        // SAFETY: the caller's promise; an extra slot's state is where it is kept.
+        unsafe { Slot::new(self.region, self.sizes.slot(slot), &self.states[slot as usize]) }
+    }
+
+    /// The bitmap of large areas.
+    #[inline(always)]
+    pub fn areas(&self) -> Pool<'m> {
+        self.areas
+    }
+
+    /// The first word of a large area, and its bytes.
+    #[inline]
+    pub fn area(&self, area: u32) -> (u32, u32) {
+        (self.sizes.places.large_area(area), self.sizes.layout.large_area_bytes)
+    }
+}
+
+/// What the host does with a device's memory that is its own: a software device's.
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+impl Channel<'_> {
+    /// The extra slots that waves with these home slots hold.
+    pub fn extras_held_by(&self, homes: &[u32]) -> alloc::vec::Vec<u32> {
+        let layout = &self.sizes.layout;
+        (0..layout.extra_slots)
+            .filter(|index| self.extras.is_taken(*index))
+            .filter(|index| {
+                // SAFETY: SLOT-OWNER: looks at one word, which says who has the slot.
+                let extra = unsafe { self.extra(*index) };
+                homes.iter().any(|home| extra.is_held_by(*home))
+            })
+            .map(|index| layout.home_slots + index)
+            .collect()
+    }
+
+    /// Makes the device's memory of these slots as if nobody had ever claimed them.
+    ///
+    /// # Safety
+    /// SLOT-OWNER: the waves that claimed them were killed, and nobody else claims them before this returns.
+    pub unsafe fn forget(&self, slots: &[u32]) {
+        for &slot in slots {
+            // SAFETY: the caller's promise.
+            unsafe { self.states[slot as usize].clear() };
+            match slot.checked_sub(self.sizes.layout.home_slots) {
+                None => self.claims.release(slot),
+                Some(index) => self.extras.release(index),
+            }
+        }
+    }
+}
+
+/// Who has the home slots.
+#[derive(Clone, Copy)]
+pub struct Claims<'m> {
+    words: &'m [AtomicU64],
+}
+
+impl Claims<'_> {
+    /// Claims the slot `proposed`, or the next one that is free. `None` when none is. Any number proposes a slot.
+    ///
+    /// Acquire, pairs with [`Claims::release`]: the slot's state is as its last holder left it.
+    #[inline]
+    pub fn claim(&self, proposed: u32) -> Option<u32> {
+        let count = self.words.len() as u32;
+        let first = if proposed < count { proposed } else { proposed % count };
+        let mut slot = first;
+        loop {
+            if claim_word(&self.words[slot as usize]) {
+                return Some(slot);
+            }
+            slot = if slot + 1 < count { slot + 1 } else { 0 };
+            if slot == first {
+                return None;
+            }
+        }
+    }
+
+    /// Gives a claimed slot back, after its state was kept.
+    #[inline]
+    pub fn release(&self, slot: u32) {
+        release_word(&self.words[slot as usize]);
+    }
+}
+
+/// What the lanes of one wave share: [`hostcall_abi::layout::WaveRecordWords`], field for field.
+#[repr(C, align(16))]
+pub struct WaveRecord {
+    state: SlotState,
+    /// Written by the lane that claims the slot, before it stores `slot`.
+    places: Owned<SlotPlaces>,
+    slot: AtomicU32,
+    pending: AtomicU32,
+    ended: AtomicU64,
+    /// As `places`.
+    region: Owned<u64>,
+    region_words: Owned<u64>,
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    use core::mem::offset_of;
+    assert!(size_of::<WaveRecord>() == WAVE_RECORD_BYTES);
+    assert!(offset_of!(WaveRecord, places) == offset_of!(WaveRecordWords, places));
+    assert!(offset_of!(WaveRecord, slot) == offset_of!(WaveRecordWords, slot));
+    assert!(offset_of!(WaveRecord, ended) == offset_of!(WaveRecordWords, ended));
+    assert!(offset_of!(WaveRecord, region) == offset_of!(WaveRecordWords, region));
+};
+
+impl WaveRecord {
+    /// A record as it is when a wave begins.
+    #[cfg(test)]
+    pub(crate) fn new() -> Self {
+        Self {
+            state: SlotState::unclaimed(),
+            places: Owned::new(SlotPlaces::default()),
+            slot: AtomicU32::new(NO_SLOT),
+            pending: AtomicU32::new(0),
+            ended: AtomicU64::new(0),
+            region: Owned::new(0),
+            region_words: Owned::new(0),
+        }
+    }
+
+    /// The slot that the wave has; without one, a slot that calls find unready and posts find full.
+    ///
+    /// # Safety
+    /// SLOT-OWNER, as for [`Slot::new`]; the lane knows of the claim by a wave operation or [`WaveRecord::slot`], and the
+    /// channel that the slot was claimed in is mapped for `'m`.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub unsafe fn held<'m>(&'m self) -> Slot<'m> {
+        // SAFETY: the caller's promise. Without a slot the region has no words, and the places are not used.
+        unsafe {
+            let places = self.places.get();
+            let words = Words::from_address(self.region.get(), self.region_words.get() as u32);
+            Slot::new(words, places, &self.state)
+        }
+    }
+
+    /// The same, of a channel of loom's.
+    ///
+    /// # Safety
+    /// As above.
+    #[cfg(loom)]
+    pub unsafe fn held_in<'m>(&'m self, channel: Channel<'m>) -> Slot<'m> {
+        // SAFETY: the caller's promise.
+        unsafe { Slot::new(channel.region, self.places.get(), &self.state) }
+    }
+
+    /// The wave's slot, if it has one. What it was claimed with is visible to the lane then.
+    #[inline(always)]
+    pub fn slot(&self) -> Option<u32> {
+        match load_in_wave(&self.slot) {
+            NO_SLOT | CLAIMING => None,
+            slot => Some(slot),
+        }
+    }
+
+    /// The wave's slot; claims one if it has none. `None` while another lane claims one, or no slot is free: ask again.
+    /// One lane of a part of the wave asks for its part.
+    pub fn claim(&self, channel: Channel<'_>, proposed: u32) -> Option<u32> {
+        if let Some(slot) = self.slot() {
+            return Some(slot);
+        }
+        cas_in_wave(&self.slot, NO_SLOT, CLAIMING).ok()?;
+        let Some(slot) = channel.claims.claim(proposed) else {
+            store_in_wave(&self.slot, NO_SLOT);
+            return None;
+        };
+        // SAFETY: SLOT-OWNER: this lane claimed the slot, and while the record says so no other of the wave looks.
+        unsafe {
+            self.state.take_over(&channel.states[slot as usize]);
+            self.places.set(channel.sizes.slot(slot));
+            let (address, count) = channel.region.address();
+            self.region.set(address);
+            self.region_words.set(count);
+        }
+        // Release, pairs with the load in `slot`.
+        store_in_wave(&self.slot, slot);
+        Some(slot)
+    }
+
+    /// Counts a call that is waited for later, before it is made.
+    #[inline]
+    pub fn begin_pending(&self) {
+        add_in_wave(&self.pending, 1);
+    }
+
+    /// Takes a call back that was waited for.
+    #[inline]
+    pub fn end_pending(&self) {
+        add_in_wave(&self.pending, u32::MAX);
+    }
+
+    /// Notes that these lanes end, and returns whether the lanes `all` of the wave have ended. One lane does it for those
+    /// that end together; whoever ends last sees what the others did.
+    #[inline(always)]
+    pub fn end(&self, lanes: u64, all: u64) -> bool {
+        (or_in_wave(&self.ended, lanes) | lanes) & all == all
+    }
+
+    /// Releases the wave's slot, if it has one. All of its lanes but the calling one have ended.
+    ///
+    /// Tells the host of the last posts first, and waits with `wait` (which returns once what it is given is true) for calls
+    /// that were started and forgotten.
+    ///
+    /// # Safety
+    /// SLOT-OWNER: nobody else uses the record; `channel` is the one that the slot was claimed in.
+    pub unsafe fn release(&self, channel: Channel<'_>, wait: impl FnMut(&mut dyn FnMut() -> bool)) {
+        let Some(slot) = self.slot() else { return };
+        // SAFETY: the caller's promise.
+        let held = unsafe { Slot::new(channel.region, self.places.get(), &self.state) };
+        held.announce_posts();
+        if self.pending.load(Ordering::Relaxed) != 0 {
+            self.finish_forgotten(channel, slot, wait);
+        }
+        if held.is_cancelled() {
+            held.look_at_ring_tail();
+        }
+        // SAFETY: SLOT-OWNER: the claim is this wave's until the next line.
+        unsafe { self.state.hand_on(&channel.states[slot as usize]) };
+        channel.claims.release(slot);
+        store_in_wave(&self.slot, NO_SLOT);
+    }
+
+    /// Waits for the answers of calls that were started and never waited for, and gives their slots back. Those that the host
+    /// never answers keep them: it serves no more.
+    #[cold]
+    #[inline(never)]
+    fn finish_forgotten(
+        &self,
+        channel: Channel<'_>,
+        home: u32,
+        mut wait: impl FnMut(&mut dyn FnMut() -> bool),
+    ) {
+        for index in 0..channel.sizes.layout.extra_slots {
+            if !channel.extras.is_taken(index) {
+                continue;
+            }
+            // SAFETY: SLOT-OWNER: of a slot that another wave has, the lane believes only that the holder is another one:
+            // no other wave has this home slot.
+            let extra = unsafe { channel.extra(index) };
+            if !extra.is_held_by(home) {
+                continue;
+            }
+            let mut answered = false;
+            wait(&mut || {
+                answered = extra.is_answered();
+                answered || channel.region.stopped()
+            });
+            if answered {
+                extra.clear_holder();
+                channel.extras.release(index);
+            }
+        }
+    }
+}

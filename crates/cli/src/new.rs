@@ -1,0 +1,220 @@
+//! `hostcall new`: packages to start from.
+
+use crate::Outcome;
+use std::error::Error;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Files of a package: paths below its folder, with what they hold.
+type Files = Vec<(&'static str, String)>;
+
+/// Makes a package of a program that runs on a device as a whole.
+///
+/// # Errors
+/// A sentence, when the name is none for a package, or the folder cannot be made.
+pub fn package(folder: &Path) -> Outcome {
+    let name = package_name(folder)?;
+    let fill = |text: &str| text.replace("@NAME@", name).replace("@DEVICE@", &dependency("device"));
+    let files = vec![
+        ("Cargo.toml", fill(include_str!("../templates/program/Cargo.toml.in"))),
+        ("src/lib.rs", fill(include_str!("../templates/program/lib.rs.in"))),
+        (".gitignore", IGNORED.into()),
+    ];
+    make(folder, &files)?;
+    crate::print(format_args!("Made {0}. Run it with `hostcall run {0}`.\n", folder.display()))
+}
+
+/// Makes a package of a host program, with one of kernels in it.
+///
+/// # Errors
+/// As for [`package`].
+pub fn app(folder: &Path) -> Outcome {
+    let name = package_name(folder)?;
+    let fill = |text: &str| {
+        text.replace("@NAME@", name)
+            .replace("@KERNELS@", &format!("{}_kernels", name.replace('-', "_")))
+            .replace("@DEVICE@", &dependency("device"))
+            .replace("@BUILD@", &dependency("build"))
+            .replace("@HOST@", &dependency("host"))
+    };
+    let files = vec![
+        ("Cargo.toml", fill(include_str!("../templates/app/Cargo.toml.in"))),
+        ("build.rs", fill(include_str!("../templates/app/build.rs.in"))),
+        ("src/main.rs", fill(include_str!("../templates/app/main.rs.in"))),
+        ("kernels/Cargo.toml", fill(include_str!("../templates/app/kernels.toml.in"))),
+        ("kernels/src/lib.rs", fill(include_str!("../templates/app/kernels.rs.in"))),
+        (".gitignore", IGNORED.into()),
+    ];
+    make(folder, &files)?;
+    crate::print(format_args!(
+        "Made {0}. Run it with `cargo run --release` there, and on a GPU with `cargo run --release -- cuda:0`.\n",
+        folder.display()
+    ))
+}
+
+const IGNORED: &str = "/target/\n";
+
+/// Makes the folder with all of the files, or nothing.
+fn make(folder: &Path, files: &Files) -> Result<(), Box<dyn Error>> {
+    let cannot = |error: io::Error| format!("cannot make {}: {error}", folder.display());
+    let exists = || format!("{} exists already: take another name", folder.display());
+    if folder.symlink_metadata().is_ok() {
+        return Err(exists().into());
+    }
+    // Beside it, so that it can be renamed.
+    let parent = match folder.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    fs::create_dir_all(parent).map_err(cannot)?;
+    let unfinished = Unfinished::new(parent).map_err(cannot)?;
+    for (path, text) in files {
+        let path = unfinished.0.join(path);
+        fs::create_dir_all(path.parent().expect("it is below the folder")).map_err(cannot)?;
+        fs::write(path, text).map_err(cannot)?;
+    }
+    // In place of an empty folder that somebody made meanwhile at most.
+    fs::rename(&unfinished.0, folder).map_err(cannot)?;
+    Ok(())
+}
+
+/// A folder that is removed unless it is renamed.
+struct Unfinished(PathBuf);
+
+impl Unfinished {
+    fn new(parent: &Path) -> io::Result<Self> {
+        let folder = parent.join(format!(".hostcall-new-{}", std::process::id()));
+        fs::create_dir(&folder)?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // Nothing can be done about what cannot be removed.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Returns what a manifest says of one of hostcall's packages: its folder in the checkout that this command was built
+/// from, or else the release of the same version.
+fn dependency(folder: &str) -> String {
+    dependency_beside(Path::new(env!("CARGO_MANIFEST_DIR")), folder)
+}
+
+fn dependency_beside(this_package: &Path, folder: &str) -> String {
+    let folder = this_package.with_file_name(folder);
+    if folder.join("Cargo.toml").exists() {
+        format!("{{ path = {:?} }}", folder.display().to_string())
+    } else {
+        format!("{:?}", env!("CARGO_PKG_VERSION"))
+    }
+}
+
+/// Returns the folder's name, if a package can have it.
+fn package_name(folder: &Path) -> Result<&str, Box<dyn Error>> {
+    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if is_package_name(name) {
+        return Ok(name);
+    }
+    Err(format!(
+        "`{name}` is no name for a package: take ASCII letters, digits, `-` and `_`, a letter first, and no word of \
+         Rust's own"
+    )
+    .into())
+}
+
+/// Words that cannot name a library: Rust's keywords and its own crates.
+const TAKEN: &[&str] = &[
+    "Self",
+    "abstract",
+    "alloc",
+    "as",
+    "async",
+    "await",
+    "become",
+    "box",
+    "break",
+    "const",
+    "continue",
+    "core",
+    "crate",
+    "do",
+    "dyn",
+    "else",
+    "enum",
+    "extern",
+    "false",
+    "final",
+    "fn",
+    "for",
+    "gen",
+    "if",
+    "impl",
+    "in",
+    "let",
+    "loop",
+    "macro",
+    "match",
+    "mod",
+    "move",
+    "mut",
+    "override",
+    "priv",
+    "proc_macro",
+    "pub",
+    "ref",
+    "return",
+    "self",
+    "static",
+    "std",
+    "struct",
+    "super",
+    "test",
+    "trait",
+    "true",
+    "try",
+    "type",
+    "typeof",
+    "unsafe",
+    "unsized",
+    "use",
+    "virtual",
+    "where",
+    "while",
+    "yield",
+    "hostcall",
+    "hostcall-build",
+    "hostcall-device",
+    "hostcall_build",
+    "hostcall_device",
+];
+
+fn is_package_name(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphabetic())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+        && !TAKEN.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outside_of_a_checkout_dependencies_are_versions() {
+        assert!(dependency("device").starts_with("{ path = "));
+        let version = format!("{:?}", env!("CARGO_PKG_VERSION"));
+        assert_eq!(dependency_beside(Path::new("/registry/hostcall-cli-0.1.0"), "device"), version);
+    }
+
+    #[test]
+    fn names() {
+        for good in ["x", "my-program", "a_1"] {
+            assert!(is_package_name(good), "{good}");
+        }
+        for bad in ["", "1x", "-x", "fn", "a.b", "ä", "a b", "hostcall-device"] {
+            assert!(!is_package_name(bad), "{bad}");
+        }
+    }
+}

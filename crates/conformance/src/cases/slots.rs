@@ -1,0 +1,116 @@
+//! Slots that belong to waves: parts of a wave side by side, waves beyond the slots, waves that end in any way.
+
+use crate::context::{done, read};
+use crate::{Context, Gates, Noted, Outcome, Session, echo, ensure, same};
+use conformance::calls::call_in_turn;
+use conformance::services::{AsyncGate, Gate, Keys, Meter};
+use conformance::slots::*;
+use conformance::streams::{stream_open, stream_pass};
+use hostcall::{Error, Grid, LaunchFailure};
+
+fn open(context: &Context, slots: u32, noted: &Noted) -> Result<Session, String> {
+    let gates = Gates::default();
+    context.open(|device| {
+        let device = if context.is_software() { device.slots(slots) } else { device };
+        let device = device.inline_service(echo()).service(Gate::serve(gates.clone()));
+        let device =
+            device.inline_service(Keys::serve(gates.clone())).async_service(AsyncGate::serve_async(gates));
+        device.inline_service(Meter::serve(noted.clone()))
+    })
+}
+
+/// A slow call of one lane holds back no other lane of its wave: neither calls nor posts.
+pub fn beside_a_slow_call(context: &Context) -> Outcome {
+    let noted = Noted::default();
+    let session = open(context, 1024, &noted)?;
+    for lanes in [2, 40, 64] {
+        let grid = Grid::new(2, lanes);
+        let out = session.out(grid, 1)?;
+        let noted = noted.clone();
+        noted.forget();
+        session.run(slots_beside_a_slow_call, grid, (40u32, &out))?;
+        done(&read(&out)?)?;
+        same!(noted.noted()?.values().find(|posts| **posts != 40), None);
+    }
+    Ok(())
+}
+
+/// Two lanes of a wave wait for each other through the host.
+pub fn lanes_wait_for_each_other(context: &Context) -> Outcome {
+    let session = open(context, 1024, &Noted::default())?;
+    for grid in [Grid::new(1, 2), Grid::new(3, 64)] {
+        let out = session.out(grid, 1)?;
+        session.run(slots_wait_for_each_other, grid, (8u32, &out))?;
+        done(&read(&out)?)?;
+    }
+    Ok(())
+}
+
+/// A launch of more waves than there are slots waits for a kernel on another stream, which is launched later.
+pub fn helper_beside_many_waves(context: &Context) -> Outcome {
+    let session = open(context, 512, &Noted::default())?;
+    let (first, second) = (session.stream()?, session.stream()?);
+    let grid = Grid::new(2000, 1);
+    let out = session.out(grid, 1)?;
+    session.launch(&first, stream_pass, grid, (5u64, 0u32, &out))?;
+    // The first launch has all that it can get.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    session.launch(&second, stream_open, Grid::new(1, 40), (5u64,))?;
+    second.synchronize().map_err(|error| error.to_string())?;
+    first.synchronize().map_err(|error| error.to_string())?;
+    same!(read(&out)?, vec![5; 2000]);
+    Ok(())
+}
+
+/// Many more waves than slots, which call and post, or do neither, and end one lane after the other.
+pub fn more_waves_than_slots(context: &Context) -> Outcome {
+    let noted = Noted::default();
+    let session = open(context, 128, &noted)?;
+    let mut keys = 0;
+    for grid in [Grid::new(1500, 1), Grid::new(300, 33), Grid::new(40, 256)] {
+        let out = session.out(grid, 1)?;
+        session.run(slots_end_one_by_one, grid, (keys, &out))?;
+        // All posts were taken when the launch has ended.
+        let (rounds, noted) = (read(&out)?, noted.noted()?);
+        for (id, rounds) in (keys..).zip(&rounds) {
+            same!((id, noted.get(&id).copied().unwrap_or(0)), (id, *rounds));
+        }
+        keys += rounds.len() as u64;
+    }
+    same!(session.device.server().statistics().garbage_posts, 0);
+    Ok(())
+}
+
+fn still_works(session: &Session) -> Outcome {
+    for grid in [Grid::new(60, 32), Grid::new(3, 100)] {
+        let out = session.out(grid, 1)?;
+        session.run(call_in_turn, grid, (3u32, &out))?;
+        done(&read(&out)?)?;
+    }
+    Ok(())
+}
+
+/// Launches whose waves end by panics have left their slots as others need them.
+pub fn panics_in_the_middle(context: &Context) -> Outcome {
+    let session = open(context, 128, &Noted::default())?;
+    for seed in 0..6u64 {
+        let ended = session.try_run(slots_panic_in_the_middle, Grid::new(20, 70), (seed,))?;
+        ensure!(matches!(
+            &ended,
+            Err(Error::Launch { failure: LaunchFailure::Panicked { first: Some(_), .. }, .. })
+        ));
+        still_works(&session)?;
+    }
+    Ok(())
+}
+
+/// The same of launches that lanes end.
+pub fn exits_in_the_middle(context: &Context) -> Outcome {
+    let session = open(context, 128, &Noted::default())?;
+    for seed in 0..6u64 {
+        let code = session.exit_code(slots_exit_in_the_middle, Grid::new(20, 70), (seed,))?;
+        same!(code, Some(7));
+        still_works(&session)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,403 @@
+//! Queues: streams of the driver, whose progress the host reads from memory.
+//!
+//! How far a queue has come is a number in pinned memory, which the GPU writes where [`Queue::signal`] says. The host
+//! reads it without a call of the driver, so that a thread which waits never meets a lock that the driver holds for
+//! somebody else. The driver takes only some thousand operations a stream before it blocks, and then it blocks every
+//! stream: whoever submits keeps to fewer.
+
+use crate::gpu::{Handle, Stream};
+use crate::quiet::Busy;
+use crate::{Error, Function, Gpu};
+use cudarc::driver::sys::{self, CUresult};
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Bytes between two queues' numbers: a cache line, so that no queue's writes disturb another's reader.
+const WORD_STRIDE: usize = 64;
+
+/// Numbers in one piece of pinned memory.
+const WORDS_A_SLAB: usize = 1024;
+
+/// The numbers of a GPU's queues, in pinned memory that is free when the GPU is dropped (invariant WORDS: a number stays
+/// where it is as long as the GPU lives, and belongs to one queue until that gives it back).
+#[derive(Default)]
+pub(crate) struct Words {
+    slabs: Vec<NonNull<u8>>,
+    free: Vec<NonNull<AtomicU64>>,
+}
+
+// SAFETY: addresses of memory that belongs to no thread.
+unsafe impl Send for Words {}
+
+impl Words {
+    fn take(&mut self, gpu: &Gpu) -> Result<NonNull<AtomicU64>, Error> {
+        if let Some(word) = self.free.pop() {
+            return Ok(word);
+        }
+        let mut start = std::ptr::null_mut();
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        let bytes = WORD_STRIDE * WORDS_A_SLAB;
+        let doing = || "pinning memory for queues".to_string();
+        // SAFETY: LOADED; the result lives through the call.
+        gpu.run(doing, || unsafe { sys::cuMemHostAlloc(&mut start, bytes, flags) })?;
+        let start = NonNull::new(start.cast::<u8>()).expect("the driver allocated it");
+        // SAFETY: the memory is this long, and new.
+        unsafe { start.write_bytes(0, bytes) };
+        self.slabs.push(start);
+        // SAFETY: each place lies in the slab, aligned to its stride.
+        self.free.extend((0..WORDS_A_SLAB).map(|at| unsafe { start.add(at * WORD_STRIDE) }.cast()));
+        Ok(self.free.pop().expect("there are some now"))
+    }
+
+    /// Frees the memory; every queue is gone.
+    pub fn release(&mut self, gpu: &Gpu) {
+        for slab in self.slabs.drain(..) {
+            // SAFETY: LOADED; `take` allocated it, and no queue is left.
+            gpu.release(|| unsafe { sys::cuMemFreeHost(slab.as_ptr().cast()) });
+        }
+        self.free.clear();
+    }
+}
+
+/// A stream of the driver. The first operation makes it. Dropping it does not wait.
+pub struct Queue {
+    gpu: Arc<Gpu>,
+    stream: OnceLock<Stream>,
+    word: NonNull<AtomicU64>,
+    /// Something was submitted after the last signal. Changes under `busy`.
+    dirty: AtomicBool,
+    signalled: AtomicU64,
+    /// Held while something may run.
+    busy: Mutex<Option<Busy>>,
+    is_busy: AtomicBool,
+}
+
+// SAFETY: the word is an atomic that stays in place (WORDS).
+unsafe impl Send for Queue {}
+// SAFETY: as above.
+unsafe impl Sync for Queue {}
+
+impl Gpu {
+    /// Makes a queue.
+    ///
+    /// # Errors
+    /// When there is no pinned memory left.
+    pub fn queue(self: &Arc<Self>) -> Result<Queue, Error> {
+        let word = self.words().take(self)?;
+        Ok(Queue {
+            gpu: self.clone(),
+            stream: OnceLock::new(),
+            word,
+            dirty: AtomicBool::new(false),
+            signalled: AtomicU64::new(0),
+            busy: Mutex::default(),
+            is_busy: AtomicBool::new(false),
+        })
+    }
+}
+
+impl Queue {
+    fn word(&self) -> &AtomicU64 {
+        // SAFETY: WORDS; the GPU writes it by whole 8-byte stores.
+        unsafe { self.word.as_ref() }
+    }
+
+    fn busy(&self) -> MutexGuard<'_, Option<Busy>> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stream(&self) -> Result<sys::CUstream, Error> {
+        if let Some(stream) = self.stream.get() {
+            return Ok(stream.0);
+        }
+        let stream = self.gpu.take_stream()?;
+        match self.stream.set(stream) {
+            Ok(()) => Ok(stream.0),
+            Err(spare) => {
+                self.gpu.give_back_stream(spare);
+                Ok(self.stream.get().expect("another thread made it").0)
+            }
+        }
+    }
+
+    /// Calls the driver with the queue's stream, and notes that something may run.
+    fn submit(
+        &self,
+        doing: impl Fn() -> String,
+        operation: impl FnOnce(sys::CUstream) -> CUresult,
+    ) -> Result<(), Error> {
+        let stream = self.stream()?;
+        let mut busy = self.busy();
+        busy.get_or_insert_with(Busy::new);
+        self.is_busy.store(true, Ordering::Relaxed);
+        self.dirty.store(true, Ordering::Relaxed);
+        drop(busy);
+        self.gpu.run(doing, || operation(stream))
+    }
+
+    /// Launches `blocks` blocks of `lanes` lanes, both in x, y and z, with `shared_bytes` bytes of dynamic shared memory
+    /// for each block. The driver copies the arguments.
+    ///
+    /// # Errors
+    /// When the GPU has no room for such a block, or a kernel failed before.
+    ///
+    /// # Safety
+    /// `arguments` holds an address for each of the kernel's parameters, of as many bytes as it has, and what they refer
+    /// to is the kernel's to use until it has ended, as is the function's module.
+    pub unsafe fn launch(
+        &self,
+        function: &Function,
+        blocks: [u32; 3],
+        lanes: [u32; 3],
+        shared_bytes: u32,
+        arguments: &mut [*mut c_void],
+    ) -> Result<(), Error> {
+        let ([x, y, z], [across, down, deep]) = (lanes, blocks);
+        let (arguments, extra) = (arguments.as_mut_ptr(), std::ptr::null_mut());
+        let doing = || "launching the kernel".to_string();
+        // SAFETY: LOADED; the caller vouches for the arguments.
+        self.submit(doing, |stream| unsafe {
+            sys::cuLaunchKernel(
+                function.handle(),
+                across,
+                down,
+                deep,
+                x,
+                y,
+                z,
+                shared_bytes,
+                stream,
+                arguments,
+                extra,
+            )
+        })
+    }
+
+    /// Copies from pinned memory of the host to memory of the GPU.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    ///
+    /// # Safety
+    /// Both sides have so many bytes until the copy has ended, and nobody writes the source or accesses the target
+    /// meanwhile.
+    pub unsafe fn write(&self, to: u64, from: *const u8, bytes: usize) -> Result<(), Error> {
+        let doing = || format!("copying {bytes} bytes to the GPU");
+        // SAFETY: LOADED; the caller vouches for both sides.
+        self.submit(doing, |stream| unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream) })
+    }
+
+    /// Copies from memory of the GPU to pinned memory of the host.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    ///
+    /// # Safety
+    /// As for [`Queue::write`].
+    pub unsafe fn read(&self, to: *mut u8, from: u64, bytes: usize) -> Result<(), Error> {
+        let doing = || format!("copying {bytes} bytes from the GPU");
+        // SAFETY: LOADED; the caller vouches for both sides.
+        self.submit(doing, |stream| unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream) })
+    }
+
+    /// Copies within the GPU's memory.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    ///
+    /// # Safety
+    /// As for [`Queue::write`].
+    pub unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), Error> {
+        let doing = || format!("copying {bytes} bytes on the GPU");
+        // SAFETY: LOADED; the caller vouches for both sides.
+        self.submit(doing, |stream| unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, stream) })
+    }
+
+    /// Writes `count` times the bytes of `pattern`, of which there are 1, 2 or 4, to `to`, a multiple of their number.
+    ///
+    /// # Errors
+    /// When there is no such pattern, or a kernel failed before.
+    ///
+    /// # Safety
+    /// As for [`Queue::write`].
+    pub unsafe fn fill(&self, to: u64, pattern: &[u8], count: usize) -> Result<(), Error> {
+        let doing = || format!("filling {} bytes on the GPU", pattern.len() * count);
+        // SAFETY: LOADED; the caller vouches for the target.
+        self.submit(doing, |stream| unsafe {
+            match *pattern {
+                [a] => sys::cuMemsetD8Async(to, a, count, stream),
+                [a, b] => sys::cuMemsetD16Async(to, u16::from_le_bytes([a, b]), count, stream),
+                [a, b, c, d] => sys::cuMemsetD32Async(to, u32::from_le_bytes([a, b, c, d]), count, stream),
+                _ => CUresult::CUDA_ERROR_INVALID_VALUE,
+            }
+        })
+    }
+
+    /// Lets [`Queue::completed`] return `value`, which grows, once everything so far has ended.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    pub fn signal(&self, value: u64) -> Result<(), Error> {
+        let stream = self.stream()?;
+        let address = self.word.addr().get() as u64;
+        // Under the lock, so that the last signal is the one that covers everything.
+        let mut busy = self.busy();
+        busy.get_or_insert_with(Busy::new);
+        self.is_busy.store(true, Ordering::Relaxed);
+        // The default flag orders all earlier writes of the stream before this one.
+        let doing = || "signalling".to_string();
+        // SAFETY: LOADED; the word stays in place (WORDS), at the same address on host and GPU (`pin` checks that).
+        self.gpu.run(doing, || unsafe { sys::cuStreamWriteValue64_v2(stream, address, value, 0) })?;
+        self.signalled.store(value, Ordering::Relaxed);
+        self.dirty.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns the last value that was signalled and reached, from 0. No call of the driver.
+    pub fn completed(&self) -> u64 {
+        let value = self.word().load(Ordering::Acquire);
+        if self.is_busy.load(Ordering::Relaxed) && value == self.signalled.load(Ordering::Relaxed) {
+            self.settle();
+        }
+        value
+    }
+
+    /// Notes that nothing runs any more, if that is so.
+    fn settle(&self) {
+        let mut busy = self.busy();
+        let signalled = self.signalled.load(Ordering::Relaxed);
+        if !self.dirty.load(Ordering::Relaxed) && self.word().load(Ordering::Acquire) == signalled {
+            self.is_busy.store(false, Ordering::Relaxed);
+            let ended = busy.take();
+            drop(busy);
+            // May free what waited for the end of all kernels.
+            drop(ended);
+        }
+    }
+
+    /// Asks the driver whether a kernel failed.
+    ///
+    /// # Errors
+    /// The failure.
+    pub fn check(&self) -> Result<(), Error> {
+        let Some(stream) = self.stream.get() else { return Ok(()) };
+        self.gpu.run(
+            || "running the kernel".into(),
+            || {
+                // SAFETY: LOADED, with the queue's stream.
+                match unsafe { sys::cuStreamQuery(stream.0) } {
+                    CUresult::CUDA_ERROR_NOT_READY => CUresult::CUDA_SUCCESS,
+                    result => result,
+                }
+            },
+        )
+    }
+
+    /// Puts a mark, which tells its time.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    pub fn mark(&self) -> Result<Mark, Error> {
+        let mut event = std::ptr::null_mut();
+        let (doing, flags) = (|| "making an event".to_string(), sys::CUevent_flags::CU_EVENT_DEFAULT as u32);
+        // SAFETY: LOADED; the result lives through the call.
+        self.gpu.run(doing, || unsafe { sys::cuEventCreate(&mut event, flags) })?;
+        let mark = Mark { gpu: self.gpu.clone(), event: Handle(event) };
+        // SAFETY: LOADED, with an event and a stream of this GPU.
+        self.submit(|| "recording an event".into(), |stream| unsafe { sys::cuEventRecord(event, stream) })?;
+        Ok(mark)
+    }
+
+    /// Lets later operations wait for a mark of another queue of the GPU.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    pub fn wait(&self, mark: &Mark) -> Result<(), Error> {
+        let event = mark.event.0;
+        // SAFETY: LOADED, with an event and a stream of this GPU.
+        self.submit(
+            || "waiting for an event".into(),
+            |stream| unsafe { sys::cuStreamWaitEvent(stream, event, 0) },
+        )
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.completed();
+        let running = self.is_busy.load(Ordering::Relaxed);
+        let Some(stream) = self.stream.take() else {
+            self.gpu.words().free.push(self.word);
+            return;
+        };
+        if running {
+            // The driver destroys it once its work has ended. The word is lost, since the GPU may write it yet.
+            // SAFETY: LOADED; made by this queue, which uses it no more.
+            self.gpu.release(|| unsafe { sys::cuStreamDestroy_v2(stream.0) });
+        } else {
+            self.word().store(0, Ordering::Relaxed);
+            self.gpu.words().free.push(self.word);
+            self.gpu.give_back_stream(stream);
+        }
+    }
+}
+
+/// A point in a queue.
+pub struct Mark {
+    gpu: Arc<Gpu>,
+    event: Handle<sys::CUevent_st>,
+}
+
+impl Mark {
+    /// Says whether everything before it is done.
+    ///
+    /// # Errors
+    /// When a kernel failed.
+    pub fn is_done(&self) -> Result<bool, Error> {
+        let mut done = true;
+        self.gpu.run(
+            || "asking for an event".into(),
+            || {
+                // SAFETY: LOADED, with an event of this GPU.
+                match unsafe { sys::cuEventQuery(self.event.0) } {
+                    CUresult::CUDA_ERROR_NOT_READY => {
+                        done = false;
+                        CUresult::CUDA_SUCCESS
+                    }
+                    result => result,
+                }
+            },
+        )?;
+        Ok(done)
+    }
+
+    /// Returns the nanoseconds since `earlier`; `None` while one of them is not done, or when it is another GPU's. The
+    /// clock ticks every half microsecond.
+    ///
+    /// # Errors
+    /// When a kernel failed.
+    pub fn elapsed_ns_since(&self, earlier: &Self) -> Result<Option<u64>, Error> {
+        if !Arc::ptr_eq(&self.gpu, &earlier.gpu) || !earlier.is_done()? || !self.is_done()? {
+            return Ok(None);
+        }
+        let mut milliseconds = 0.0f32;
+        type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> CUresult;
+        // The symbol that every driver has; the bindings know the name of the newest only.
+        // SAFETY: LOADED, and the function has this type in every version.
+        let elapsed = unsafe { sys::culib().get::<ElapsedTime>(b"cuEventElapsedTime") }
+            .expect("`Driver::load` found it");
+        let (doing, from, to) = (|| "measuring time".to_string(), earlier.event.0, self.event.0);
+        // SAFETY: LOADED, with events of this GPU that have happened; the result lives through the call.
+        self.gpu.run(doing, || unsafe { elapsed(&mut milliseconds, from, to) })?;
+        Ok(Some((f64::from(milliseconds.max(0.0)) * 1e6) as u64))
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // SAFETY: LOADED; made by `Queue::mark`. The driver keeps it until what waits for it has gone on.
+        self.gpu.release(|| unsafe { sys::cuEventDestroy_v2(self.event.0) });
+    }
+}

@@ -1,0 +1,325 @@
+//! Closures that kernels get as arguments.
+
+use crate::device::{Device, Error, IntoArg, Packer, Sealed};
+use crate::server::{Handler, RegisterError, Server};
+use hostcall_abi::service::Method;
+use hostcall_abi::status::CallError;
+use hostcall_abi::wire::Wire;
+use hostcall_device::__private::HOSTCALL_METHOD;
+use hostcall_device::HostcallRef;
+use hostcall_service::{Reply, Request, Service};
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Which calls a [`Hostcall`] takes.
+///
+/// | state | a kernel's call | [`Hostcall::non_continuous`] | [`Hostcall::finish`] |
+/// |---|---|---|---|
+/// | `Once` | runs; then `Finished` | refused | `Finished` |
+/// | `Continuous` | runs | `LastCall` | `Finished` |
+/// | `LastCall` | runs; then `Finished` | refused | `Finished` |
+/// | `Finished` | ends with [`CallError::NoSuchService`] | refused | stays |
+///
+/// [`Hostcall::once`] makes a closure in the state `Once`, and [`Hostcall::continuous`] one in the state `Continuous`.
+/// No step leads out of `Finished`. A call takes its step when it begins, so that two calls never both are the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostcallState {
+    /// The closure takes one call.
+    Once,
+    /// The closure takes calls.
+    Continuous,
+    /// The closure takes one more call.
+    LastCall,
+    /// The closure takes no more calls.
+    Finished,
+}
+
+impl HostcallState {
+    /// Returns the state after a call, or `None` when the call is refused.
+    fn after_call(self) -> Option<Self> {
+        match self {
+            HostcallState::Once | HostcallState::LastCall => Some(HostcallState::Finished),
+            HostcallState::Continuous => Some(HostcallState::Continuous),
+            HostcallState::Finished => None,
+        }
+    }
+}
+
+/// [`Hostcall::non_continuous`] was called on a closure that is not continuous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "only a continuous closure can be told that its next call is the last; this one's state is {state:?}"
+)]
+pub struct NotContinuous {
+    /// The closure's state, which stays as it is.
+    pub state: HostcallState,
+}
+
+/// A closure that kernels call. A kernel has a parameter of the type [`HostcallRef`] for it.
+///
+/// [`HostcallState`] says which calls it takes. A launch keeps the closures that it got: when the `Hostcall` is dropped,
+/// the closure takes calls of such launches until the last of them has ended, and is then dropped itself. Calls run on
+/// the server's worker threads, several at once. A device has as many closures as there is memory for.
+///
+/// ```
+/// use hostcall::{Device, Global, Grid, Hostcall, HostcallRef, Lane, LaunchKernel, kernel};
+///
+/// #[kernel]
+/// fn add(lane: &Lane, y: &[Global<f32>], add: HostcallRef<f32, f32>) {
+///     let sum = lane.once_per_workgroup(|| add.call(y[0].get()).unwrap());
+///     y[lane.global_id()].set(sum);
+/// }
+///
+/// let device = Device::open("cpu")?;
+/// let stream = device.stream()?;
+/// let y = device.upload(&[1.0f32])?;
+/// let closure = Hostcall::once(&device, |x: f32| x + 42.0)?;
+/// add.launch(&stream, Grid::new(1, 1), (&y, &closure))?;
+/// stream.synchronize()?;
+/// assert_eq!(y.read()?, [43.0]);
+/// assert!(closure.is_finished());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Hostcall<A: Wire, R: Wire> {
+    device: Device,
+    registered: Arc<Registered>,
+    types: PhantomData<fn(A) -> R>,
+}
+
+/// A closure's place in the table of its device, which it leaves when this is dropped.
+struct Registered {
+    id: u64,
+    state: Arc<Mutex<HostcallState>>,
+    closures: Closures,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        *self.state.lock() = HostcallState::Finished;
+        // The closure is dropped after the table is unlocked, since it may do anything.
+        let removed = self.closures.table.write().remove(&self.id);
+        drop(removed);
+    }
+}
+
+/// What a closure does with the words of a call and where its reply goes.
+type Run = dyn Fn(&[u64], &mut dyn Reply) -> Result<(), CallError> + Send + Sync;
+
+/// The closures of a device by id: the one service that all their calls go to.
+#[derive(Clone, Default)]
+pub(crate) struct Closures {
+    table: Arc<RwLock<HashMap<u64, Arc<Run>>>>,
+}
+
+impl Closures {
+    /// Makes the table of a device and registers its service.
+    pub(crate) fn register(server: &Server) -> Result<Self, RegisterError> {
+        let closures = Self::default();
+        server.register(Handler::blocking(closures.clone()))?;
+        Ok(closures)
+    }
+}
+
+impl Service for Closures {
+    fn methods(&self) -> &[Method] {
+        &[HOSTCALL_METHOD]
+    }
+
+    fn call(&self, _method: usize, request: Request<'_>, reply: &mut dyn Reply) -> Result<(), CallError> {
+        let (id, arguments) = request.words.split_first().ok_or(CallError::Malformed)?;
+        let run = self.table.read().get(id).cloned().ok_or(CallError::NoSuchService)?;
+        run(arguments, reply)
+    }
+}
+
+impl<A: Wire + 'static, R: Wire + 'static> Hostcall<A, R> {
+    fn new(
+        device: &Device,
+        state: HostcallState,
+        closure: impl Fn(A) -> R + Send + Sync + 'static,
+    ) -> Result<Self, RegisterError> {
+        /// The next closure's id, which none has had before it in this process: what a kernel remembers of a closure
+        /// that is gone never means another one.
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let state = Arc::new(Mutex::new(state));
+        let run = {
+            let state = state.clone();
+            move |words: &[u64], reply: &mut dyn Reply| {
+                if words.len() != A::WORDS {
+                    return Err(CallError::Malformed);
+                }
+                let arguments = A::from_words(words).ok_or(CallError::Malformed)?;
+                {
+                    let mut state = state.lock();
+                    *state = state.after_call().ok_or(CallError::NoSuchService)?;
+                }
+                let mut words = vec![0; R::WORDS];
+                closure(arguments).to_words(&mut words);
+                reply.words(&words);
+                Ok(())
+            }
+        };
+        let closures = device.closures()?;
+        closures.table.write().insert(id, Arc::new(run));
+        let registered = Arc::new(Registered { id, state, closures });
+        Ok(Self { device: device.clone(), registered, types: PhantomData })
+    }
+
+    /// Makes a closure that takes one call.
+    ///
+    /// # Errors
+    /// When somebody else has registered a service by the number of the closures' service.
+    pub fn once(
+        device: &Device,
+        closure: impl Fn(A) -> R + Send + Sync + 'static,
+    ) -> Result<Self, RegisterError> {
+        Self::new(device, HostcallState::Once, closure)
+    }
+
+    /// Makes a closure that takes calls until [`Hostcall::non_continuous`] or [`Hostcall::finish`].
+    ///
+    /// # Errors
+    /// As for [`Hostcall::once`].
+    pub fn continuous(
+        device: &Device,
+        closure: impl Fn(A) -> R + Send + Sync + 'static,
+    ) -> Result<Self, RegisterError> {
+        Self::new(device, HostcallState::Continuous, closure)
+    }
+}
+
+impl<A: Wire, R: Wire> Hostcall<A, R> {
+    /// Returns the device whose kernels call the closure.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Returns which calls the closure takes at this moment.
+    pub fn state(&self) -> HostcallState {
+        *self.registered.state.lock()
+    }
+
+    /// Lets a continuous closure take one more call and then no more.
+    ///
+    /// # Errors
+    /// When the closure is not continuous: a spent one is not revived.
+    pub fn non_continuous(&self) -> Result<(), NotContinuous> {
+        let mut state = self.registered.state.lock();
+        if *state != HostcallState::Continuous {
+            return Err(NotContinuous { state: *state });
+        }
+        *state = HostcallState::LastCall;
+        Ok(())
+    }
+
+    /// Takes no more calls: they end with [`CallError::NoSuchService`]. Calls that run already end as ever. Returns
+    /// whether the closure still took calls before.
+    pub fn finish(&self) -> bool {
+        let mut state = self.registered.state.lock();
+        std::mem::replace(&mut *state, HostcallState::Finished) != HostcallState::Finished
+    }
+
+    /// Returns whether the closure takes no more calls.
+    pub fn is_finished(&self) -> bool {
+        self.state() == HostcallState::Finished
+    }
+}
+
+impl<A: Wire + 'static, R: Wire + 'static> Sealed<HostcallRef<A, R>> for &Hostcall<A, R> {}
+
+impl<A: Wire + 'static, R: Wire + 'static> IntoArg<HostcallRef<A, R>> for &Hostcall<A, R> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<u64, Error> {
+        packer.check_device(&self.device.inner.core)?;
+        packer.keep(self.registered.clone());
+        Ok(self.registered.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Words(Vec<u64>);
+
+    impl Reply for Words {
+        fn words(&mut self, words: &[u64]) {
+            self.0 = words.to_vec();
+        }
+        fn bytes(&mut self, _bytes: &[u8]) -> Result<(), CallError> {
+            Ok(())
+        }
+    }
+
+    fn call(closures: &Closures, words: &[u64]) -> Result<Vec<u64>, CallError> {
+        let mut reply = Words(Vec::new());
+        let request = Request { words, bytes: &[], reply_capacity: 0, caller: Default::default() };
+        closures.call(0, request, &mut reply).map(|()| reply.0)
+    }
+
+    #[test]
+    fn closures_take_the_calls_that_their_state_allows() {
+        use HostcallState::{Continuous, Finished, LastCall, Once};
+        let device = Device::open("cpu").unwrap();
+        let add = |x: u64| x + 1;
+        let closures = device.closures().unwrap();
+        let refused = |state| Err(NotContinuous { state });
+
+        let once = Hostcall::once(&device, add).unwrap();
+        let id = once.registered.id;
+        assert_eq!((once.state(), once.non_continuous()), (Once, refused(Once)));
+        assert_eq!(call(&closures, &[id]), Err(CallError::Malformed));
+        assert_eq!(once.state(), Once, "a call that is none is not counted");
+        assert_eq!(call(&closures, &[id, 1]), Ok(vec![2]));
+        assert_eq!(call(&closures, &[id, 1]), Err(CallError::NoSuchService));
+        assert_eq!((once.non_continuous(), once.state()), (refused(Finished), Finished));
+        assert!(!once.finish());
+
+        let continuous = Hostcall::continuous(&device, add).unwrap();
+        let id = continuous.registered.id;
+        for i in 0..3 {
+            assert_eq!(call(&closures, &[id, i]), Ok(vec![i + 1]));
+        }
+        assert_eq!((continuous.non_continuous(), continuous.state()), (Ok(()), LastCall));
+        assert_eq!(continuous.non_continuous(), refused(LastCall));
+        assert_eq!(call(&closures, &[id, 5]), Ok(vec![6]));
+        assert!(continuous.is_finished());
+        assert_eq!(call(&closures, &[id, 5]), Err(CallError::NoSuchService));
+
+        let finished = Hostcall::continuous(&device, add).unwrap();
+        assert_eq!((finished.state(), finished.finish(), finished.state()), (Continuous, true, Finished));
+        assert_eq!(finished.non_continuous(), refused(Finished));
+    }
+
+    #[test]
+    fn a_closure_that_is_gone_is_no_other_one() {
+        let device = Device::open("cpu").unwrap();
+        let other_device = Device::open("cpu").unwrap();
+        let first = Hostcall::continuous(&device, |x: u64| x).unwrap();
+        let id = first.registered.id;
+        let kept = first.registered.clone();
+        drop(first);
+        let _second = Hostcall::continuous(&device, |x: u64| x + 1).unwrap();
+        let closures = device.closures().unwrap();
+        assert_eq!(call(&closures, &[id, 7]), Ok(vec![7]), "a launch keeps it");
+        drop(kept);
+        assert_eq!(call(&closures, &[id, 7]), Err(CallError::NoSuchService));
+
+        let foreign = Hostcall::continuous(&other_device, |x: u64| x).unwrap();
+        assert_eq!(call(&closures, &[foreign.registered.id, 7]), Err(CallError::NoSuchService));
+    }
+
+    #[test]
+    fn there_may_be_more_closures_than_numbers() {
+        let device = Device::open("cpu").unwrap();
+        let closures: Vec<_> =
+            (0..100_000u64).map(|i| Hostcall::once(&device, move |x: u64| x + i).unwrap()).collect();
+        let table = device.closures().unwrap();
+        assert_eq!(call(&table, &[closures[99_999].registered.id, 1]), Ok(vec![100_000]));
+        drop(closures);
+        assert!(table.table.read().is_empty());
+    }
+}

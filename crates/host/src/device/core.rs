@@ -1,0 +1,57 @@
+//! What outlives an open device: its backend, and what its memory and work have in common.
+
+use super::StreamQueue;
+use super::seam::{Backend, BackendError};
+use super::staging::{Staging, StagingPool};
+use super::stream::Reaper;
+use super::uses::Order;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The part of a device that its buffers, images and events keep.
+pub(crate) struct Core {
+    /// Which device it is; no two of the process have the same number, in turn or at once.
+    id: u64,
+    /// The name that the device was opened with.
+    pub name: String,
+    pub backend: Arc<dyn Backend>,
+    pub order: Order,
+    pub reaper: Arc<Reaper>,
+    staging: Arc<StagingPool>,
+}
+
+impl Core {
+    pub fn new(name: String, backend: Arc<dyn Backend>, reaper: Arc<Reaper>) -> Arc<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let staging = Arc::default();
+        Arc::new(Self { id, name, backend, order: Order::default(), reaper, staging })
+    }
+
+    /// Takes pinned memory of the host for a copy in a stream's order.
+    pub fn staging(&self, bytes: usize) -> Result<Staging, BackendError> {
+        self.staging.take(&*self.backend, bytes)
+    }
+
+    /// The streams that somebody has.
+    pub fn streams(&self) -> Vec<Arc<StreamQueue>> {
+        self.reaper.streams()
+    }
+
+    /// Returns the device's number.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Says whether both are the same open device.
+    pub fn is(&self, other: &Core) -> bool {
+        self.id == other.id
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
+    }
+}

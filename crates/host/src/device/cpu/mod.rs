@@ -1,0 +1,117 @@
+//! The software device as a backend.
+#![allow(unsafe_code)] // promises of the seam; loads images, whose symbols have the types that the ABI gives them
+
+mod memory;
+mod module;
+mod queue;
+
+pub(crate) use memory::CpuMemory;
+
+use super::seam::{
+    Backend, BackendError, DeviceAddress, DeviceKind, ImageSource, Kernel, KernelMemory, Memory, Module,
+    Pinned, Properties, Queue,
+};
+use hostcall_abi::cpu::Entry;
+use hostcall_softdev::{Config, Executor};
+use module::{CpuKernel, CpuModule, MAX_WORKGROUP_BYTES};
+use std::sync::Arc;
+
+pub(crate) struct Cpu {
+    executor: Arc<Executor>,
+    properties: Properties,
+}
+
+impl Cpu {
+    pub fn open(config: Config) -> std::io::Result<Self> {
+        let executor = Executor::new(config)?;
+        let config = executor.config();
+        let properties = Properties {
+            kind: DeviceKind::Software,
+            product: "software device".into(),
+            target: "cpu".into(),
+            wave_size: config.wave_size,
+            multiprocessors: config.threads as u32,
+            resident_waves: config.resident_waves,
+            max_workgroup_lanes: 1024,
+            max_workgroup_bytes: MAX_WORKGROUP_BYTES,
+            memory_bytes: 0,
+            clock_hz: 1_000_000_000,
+        };
+        Ok(Self { executor: Arc::new(executor), properties })
+    }
+}
+
+// SAFETY: 1. memory is the process's (`CpuMemory`), modules and kernels keep their libraries; 2. see `CpuQueue`; 3. every
+// part holds what it needs of the executor.
+unsafe impl Backend for Cpu {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>, BackendError> {
+        Ok(Arc::new(CpuMemory::new(bytes)?))
+    }
+
+    fn pin(&self, bytes: usize) -> Result<Arc<dyn Pinned>, BackendError> {
+        Ok(Arc::new(CpuMemory::new(bytes)?))
+    }
+
+    fn load(
+        &self,
+        image: ImageSource<'_>,
+        _stack_bytes: Option<usize>,
+    ) -> Result<Arc<dyn Module>, BackendError> {
+        Ok(Arc::new(CpuModule::load(image)?))
+    }
+
+    fn queue(&self, progress: Arc<dyn Fn() + Send + Sync>) -> Result<Box<dyn Queue>, BackendError> {
+        Ok(Box::new(queue::CpuQueue::new(self.executor.clone(), progress)))
+    }
+
+    unsafe fn write_now(&self, to: DeviceAddress, bytes: &[u8]) -> Result<(), BackendError> {
+        // SAFETY: the caller vouches for the target; `bytes` cannot overlap memory that may be written.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), memory::pointer(to), bytes.len()) };
+        Ok(())
+    }
+
+    unsafe fn read_now(&self, from: DeviceAddress, bytes: &mut [u8]) -> Result<(), BackendError> {
+        // SAFETY: the caller vouches for the source; `bytes` are nobody else's.
+        unsafe { std::ptr::copy_nonoverlapping(memory::pointer(from), bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    unsafe fn store_words(&self, to: DeviceAddress, bytes: &[u8], width: usize) -> Result<(), BackendError> {
+        // SAFETY: by the caller's promise.
+        unsafe { memory::store(to, bytes, width) }
+    }
+
+    unsafe fn load_words(
+        &self,
+        from: DeviceAddress,
+        bytes: &mut [u8],
+        width: usize,
+    ) -> Result<(), BackendError> {
+        // SAFETY: by the caller's promise.
+        unsafe { memory::load(from, bytes, width) }
+    }
+
+    fn native_kernel(&self, entry: Entry) -> Option<Arc<dyn Kernel>> {
+        Some(Arc::new(CpuKernel { entry, _image: None }))
+    }
+
+    fn has_reliable_hints(&self) -> bool {
+        self.executor.config().faults.lose_notifications == 0.0
+    }
+
+    fn waker(&self) -> Option<Box<dyn Fn() + Send + Sync>> {
+        let waker = self.executor.waker();
+        Some(Box::new(move || waker.wake()))
+    }
+
+    fn allocate_for_kernels(&self, bytes: u64, align: u64) -> Option<KernelMemory> {
+        let memory =
+            CpuMemory::aligned(usize::try_from(bytes).ok()?, usize::try_from(align).ok()?.max(16)).ok()?;
+        let address = Memory::address(&memory);
+        Some(KernelMemory { address, owner: Box::new(memory) })
+    }
+}

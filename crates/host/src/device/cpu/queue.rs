@@ -1,0 +1,314 @@
+//! An in-order queue of the software device. It has no thread: each operation's end begins the next, on the executor's
+//! thread that ended it, or on the one that submits when nothing runs.
+
+use super::memory::pointer;
+use super::module::CpuKernel;
+use crate::device::seam::{
+    BackendError, DeviceAddress, Dispatch, DispatchFailure, DispatchOutcome, Kernel, Mark, Queue, Running,
+};
+use hostcall_abi::launch::LaunchParams;
+use hostcall_softdev::{Executor, Launch, LaunchError, LaunchHandle};
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+/// An operation that has not begun.
+enum Operation {
+    Launch(Box<Launch>, Arc<CpuRunning>),
+    /// Copies and fills: runs at once, on the thread that gets to it.
+    Copy(Box<dyn FnOnce() + Send>),
+    Signal(u64),
+    Mark(Arc<CpuMark>),
+    Wait(Arc<CpuMark>),
+}
+
+#[derive(Default)]
+struct State {
+    operations: VecDeque<Operation>,
+    /// A kernel runs, a mark of another queue is waited for, or a thread is at the operations.
+    busy: bool,
+}
+
+struct Shared {
+    executor: Arc<Executor>,
+    state: Mutex<State>,
+    completed: AtomicU64,
+    progress: Arc<dyn Fn() + Send + Sync>,
+}
+
+pub(super) struct CpuQueue(Arc<Shared>);
+
+impl CpuQueue {
+    pub fn new(executor: Arc<Executor>, progress: Arc<dyn Fn() + Send + Sync>) -> Self {
+        Self(Arc::new(Shared { executor, state: Mutex::default(), completed: AtomicU64::new(0), progress }))
+    }
+
+    fn submit(&self, operation: Operation) {
+        let mut state = self.0.state();
+        state.operations.push_back(operation);
+        if !state.busy {
+            state.busy = true;
+            drop(state);
+            Shared::work(&self.0);
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics halfway through a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does operations until one takes longer or none is left. The caller has set `busy`.
+    fn work(this: &Arc<Self>) {
+        loop {
+            let mut state = this.state();
+            let Some(operation) = state.operations.pop_front() else {
+                state.busy = false;
+                return;
+            };
+            drop(state);
+            match operation {
+                Operation::Copy(copy) => copy(),
+                Operation::Signal(value) => {
+                    this.completed.store(value, Ordering::Release);
+                    (this.progress)();
+                }
+                Operation::Mark(mark) => mark.reach(),
+                Operation::Wait(mark) => {
+                    let next = this.clone();
+                    if !mark.then(move || Shared::work(&next)) {
+                        return;
+                    }
+                }
+                Operation::Launch(launch, running) => {
+                    let next = this.clone();
+                    let cancelled = running.cancelled.load(Ordering::SeqCst);
+                    // SAFETY: whoever dispatched vouches for entry, parameters and arguments (`Queue::dispatch`).
+                    match unsafe { this.executor.launch(*launch) } {
+                        Err(error) => running.end(DispatchOutcome { failure: Some(failure(error)) }),
+                        Ok(handle) => {
+                            let _ = running.handle.set(handle.clone());
+                            // A cancellation between the two looks finds the handle; one before is seen here.
+                            if cancelled || running.cancelled.load(Ordering::SeqCst) {
+                                handle.cancel();
+                            }
+                            handle.on_done(move |result| {
+                                let failure = result.clone().err().map(failure);
+                                running.end(DispatchOutcome { failure });
+                                Shared::work(&next);
+                            });
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn failure(error: LaunchError) -> DispatchFailure {
+    match error {
+        LaunchError::Panicked { lanes } => DispatchFailure::Panicked { lanes },
+        LaunchError::Cancelled => DispatchFailure::Cancelled,
+        other => DispatchFailure::Fault(other.to_string()),
+    }
+}
+
+/// A dispatch in the queue or on the executor.
+struct CpuRunning {
+    cancelled: AtomicBool,
+    handle: OnceLock<LaunchHandle>,
+    outcome: OnceLock<DispatchOutcome>,
+}
+
+impl CpuRunning {
+    fn end(&self, outcome: DispatchOutcome) {
+        let _ = self.outcome.set(outcome);
+    }
+}
+
+impl Running for CpuRunning {
+    fn cancel(&self) {
+        self.cancelled.store(true, Ordering::SeqCst);
+        if let Some(handle) = self.handle.get() {
+            handle.cancel();
+        }
+    }
+
+    fn outcome(&self) -> Option<DispatchOutcome> {
+        self.outcome.get().cloned()
+    }
+
+    fn take_lost_slots(&self) -> Vec<u32> {
+        self.handle.get().map(LaunchHandle::take_abandoned_slots).unwrap_or_default()
+    }
+
+    fn restore_slots(&self, homes: &[u32]) {
+        if let Some(handle) = self.handle.get() {
+            handle.restore_slots(homes);
+        }
+    }
+}
+
+type Continuation = Box<dyn FnOnce() + Send>;
+
+/// A point in a queue.
+struct CpuMark {
+    reached: OnceLock<Instant>,
+    waiting: Mutex<Vec<Continuation>>,
+}
+
+impl CpuMark {
+    fn reach(&self) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.reached.set(Instant::now());
+        let waiting = std::mem::take(&mut *waiting);
+        for go_on in waiting {
+            go_on();
+        }
+    }
+
+    /// Says whether the mark was reached; else calls `go_on` when it is.
+    fn then(&self, go_on: impl FnOnce() + Send + 'static) -> bool {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.reached.get().is_some() {
+            return true;
+        }
+        waiting.push(Box::new(go_on));
+        false
+    }
+}
+
+impl Mark for CpuMark {
+    fn is_done(&self) -> Result<bool, BackendError> {
+        Ok(self.reached.get().is_some())
+    }
+
+    fn elapsed_ns_since(&self, earlier: &dyn Mark) -> Result<Option<u64>, BackendError> {
+        let earlier = (earlier as &dyn Any).downcast_ref::<Self>().and_then(|earlier| earlier.reached.get());
+        let (Some(from), Some(to)) = (earlier, self.reached.get()) else { return Ok(None) };
+        Ok(Some(to.saturating_duration_since(*from).as_nanos() as u64))
+    }
+}
+
+/// A pointer that an operation takes to the thread that does it.
+struct Place(*mut u8);
+
+// SAFETY: whoever submits the operation vouches that the memory is there and the operation's until it has ended.
+unsafe impl Send for Place {}
+
+// SAFETY: 1. one operation at a time is worked on (`busy`), and the next begins after the lock or the callback that ended
+// it, which order memory; 2. `completed` is stored with release order after all before it; 3. operations cannot fail but
+// by their outcome.
+unsafe impl Queue for CpuQueue {
+    unsafe fn dispatch(&self, dispatch: &Dispatch<'_>) -> Result<Option<Arc<dyn Running>>, BackendError> {
+        let kernel: &dyn Any = &**dispatch.kernel;
+        let Some(kernel) = kernel.downcast_ref::<CpuKernel>() else {
+            return Err(BackendError::Refused("the kernel is another device's".into()));
+        };
+        let [params, arguments] = dispatch.parameters else {
+            return Err(BackendError::Refused(
+                "a kernel of the software device has two parameters: the launch's and its own".into(),
+            ));
+        };
+        if params.len() != size_of::<LaunchParams>() {
+            return Err(BackendError::Refused("the launch's parameters have another size".into()));
+        }
+        // SAFETY: as many bytes as the struct has, which is made of numbers.
+        let params = unsafe { params.as_ptr().cast::<LaunchParams>().read_unaligned() };
+        let (token, notified, failed) = (dispatch.token, dispatch.hooks.clone(), dispatch.hooks.clone());
+        let launch = Launch {
+            entry: kernel.entry,
+            arguments: arguments.to_vec(),
+            params,
+            keep_alive: Box::new(Arc::<dyn Kernel>::clone(dispatch.kernel)),
+            notify: Arc::new(move || notified.notify()),
+            on_failure: Arc::new(move || failed.failed(token)),
+            kernel_name: dispatch.name.to_owned(),
+        };
+        let running = Arc::new(CpuRunning {
+            cancelled: AtomicBool::new(false),
+            handle: OnceLock::new(),
+            outcome: OnceLock::new(),
+        });
+        self.submit(Operation::Launch(Box::new(launch), running.clone()));
+        Ok(Some(running))
+    }
+
+    unsafe fn write(&self, to: DeviceAddress, from: *const u8, bytes: usize) -> Result<(), BackendError> {
+        let (to, from) = (Place(pointer(to)), Place(from.cast_mut()));
+        self.submit(Operation::Copy(Box::new(move || {
+            let (to, from) = ({ to }, { from });
+            // SAFETY: by the caller's promise.
+            unsafe { std::ptr::copy_nonoverlapping(from.0, to.0, bytes) }
+        })));
+        Ok(())
+    }
+
+    unsafe fn read(&self, to: *mut u8, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
+        let (to, from) = (Place(to), Place(pointer(from)));
+        self.submit(Operation::Copy(Box::new(move || {
+            let (to, from) = ({ to }, { from });
+            // SAFETY: by the caller's promise.
+            unsafe { std::ptr::copy_nonoverlapping(from.0, to.0, bytes) }
+        })));
+        Ok(())
+    }
+
+    unsafe fn copy(&self, to: DeviceAddress, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
+        // SAFETY: by the caller's promise.
+        unsafe { self.write(to, pointer(from), bytes) }
+    }
+
+    unsafe fn fill(&self, to: DeviceAddress, pattern: &[u8], count: usize) -> Result<(), BackendError> {
+        let to = Place(pointer(to));
+        let pattern = pattern.to_vec();
+        self.submit(Operation::Copy(Box::new(move || {
+            let to = { to };
+            for index in 0..count {
+                // SAFETY: by the caller's promise there is room for the pattern `count` times.
+                unsafe {
+                    let at = to.0.add(index * pattern.len());
+                    std::ptr::copy_nonoverlapping(pattern.as_ptr(), at, pattern.len());
+                }
+            }
+        })));
+        Ok(())
+    }
+
+    fn signal(&self, value: u64) -> Result<(), BackendError> {
+        self.submit(Operation::Signal(value));
+        Ok(())
+    }
+
+    fn completed(&self) -> u64 {
+        self.0.completed.load(Ordering::Acquire)
+    }
+
+    fn calls_progress(&self) -> bool {
+        true
+    }
+
+    fn check(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn mark(&self) -> Result<Arc<dyn Mark>, BackendError> {
+        let mark = Arc::new(CpuMark { reached: OnceLock::new(), waiting: Mutex::default() });
+        self.submit(Operation::Mark(mark.clone()));
+        Ok(mark)
+    }
+
+    fn wait(&self, mark: &Arc<dyn Mark>) -> Result<(), BackendError> {
+        let any: Arc<dyn Any + Send + Sync> = mark.clone();
+        let mark = any
+            .downcast::<CpuMark>()
+            .map_err(|_| BackendError::Refused("the mark is another device's".into()))?;
+        self.submit(Operation::Wait(mark));
+        Ok(())
+    }
+}

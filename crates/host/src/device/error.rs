@@ -1,0 +1,388 @@
+//! What can go wrong with devices, launches and buffers.
+
+use super::seam::BackendError;
+use crate::image::NotAnImage;
+use crate::server::{RegisterError, ServerError};
+use crate::services::Panic;
+use hostcall_abi::layout::LayoutError;
+use std::io;
+use std::path::PathBuf;
+
+/// What can go wrong with a device.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No device has this name.
+    #[error("there is no device `{name}`; `hostcall devices` lists those there are")]
+    NoSuchDevice {
+        /// The name that was asked for.
+        name: String,
+    },
+    /// The device cannot be used; the sentence says why and what to do.
+    #[error("device {name} cannot be used: {reason}")]
+    Unavailable {
+        /// The device's name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// The channel cannot have these sizes.
+    #[error("the device cannot be opened with these sizes: {0}")]
+    Sizes(#[from] LayoutError),
+    /// The built-in services did not start.
+    #[error("the built-in services do not start: {0}")]
+    Builtins(#[source] io::Error),
+    /// The server did not start.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// A service or closure was refused.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// The system has no thread for it.
+    #[error("the system has no thread for {what}: {error}")]
+    NoThread {
+        /// What it was for.
+        what: &'static str,
+        /// What the system answered.
+        #[source]
+        error: io::Error,
+    },
+    /// The device failed, or refused an operation.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// The device was closed.
+    #[error("the device was closed")]
+    Closed,
+    /// A buffer, a kernel, a closure or an event belongs to another device.
+    #[error("{what} belongs to another device: make it on {device}, or use a stream of its own device")]
+    OtherDevice {
+        /// What it is, such as "the second argument".
+        what: String,
+        /// The device of the stream.
+        device: String,
+    },
+    /// An image cannot be used.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// A launch cannot be made like this.
+    #[error(transparent)]
+    Refused(#[from] LaunchRefused),
+    /// A part of a buffer that it does not have, or a length that does not fit.
+    #[error(transparent)]
+    Bounds(#[from] BoundsError),
+    /// A launch on the stream failed.
+    #[error("kernel {kernel}: {failure}")]
+    Launch {
+        /// The kernel's name.
+        kernel: String,
+        /// Why.
+        #[source]
+        failure: LaunchFailure,
+    },
+    /// A host function of the stream panicked.
+    #[error("a host function of the stream panicked: {message}")]
+    HostFunction {
+        /// The panic's message.
+        message: String,
+    },
+    /// Waiting would never end: what is waited for waits for the thread that waits.
+    #[error(
+        "{operation} of {device} would never return: it was called in {waiting}; do it on a thread that nobody waits for"
+    )]
+    WouldDeadlock {
+        /// What was called.
+        operation: &'static str,
+        /// The device.
+        device: String,
+        /// What the thread does, and what waits for that.
+        waiting: String,
+    },
+    /// The device has as many streams as it can have.
+    #[error("a device has at most {limit} streams; drop some")]
+    TooManyStreams {
+        /// How many it can have.
+        limit: usize,
+    },
+    /// The time that was given has passed.
+    #[error("{what} has not ended after {limit:?}")]
+    TimedOut {
+        /// What was waited for.
+        what: &'static str,
+        /// How long.
+        limit: std::time::Duration,
+    },
+    /// A program that was linked with LLVM's GPU libc cannot be started.
+    #[error("{0}")]
+    Program(String),
+}
+
+/// Why a launch did not end well.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchFailure {
+    /// Lanes panicked; the others were cancelled.
+    #[error("{}", panicked(first.as_ref(), *others))]
+    Panicked {
+        /// The first lane's panic, if it could be told.
+        first: Option<Panic>,
+        /// How many lanes panicked besides, as far as they told.
+        others: u64,
+    },
+    /// A lane did what the device does not allow.
+    #[error("{0}")]
+    Fault(String),
+    /// It was cancelled.
+    #[error("the launch was cancelled")]
+    Cancelled,
+    /// It had not ended when its time limit had passed.
+    #[error("the launch was cancelled when its time limit had passed")]
+    TimedOut,
+    /// It did not run, because a launch before it in its stream panicked, exited, failed or was cancelled.
+    #[error("it did not run, since a launch before it in its stream ended early")]
+    Skipped,
+    /// It did not start; the error says why.
+    #[error("{0}")]
+    NotStarted(BackendError),
+}
+
+fn panicked(first: Option<&Panic>, others: u64) -> String {
+    let first = first.map_or("a lane panicked".to_string(), ToString::to_string);
+    match others {
+        0 => first,
+        1 => format!("{first} (and another lane)"),
+        others => format!("{first} (and {others} other lanes)"),
+    }
+}
+
+/// Why a launch was refused. Nothing was launched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchRefused {
+    /// The grid has no lane.
+    #[error("a grid needs at least one workgroup and one lane in x, y and z")]
+    EmptyGrid,
+    /// The grid has more lanes than a grid can have.
+    #[error("a grid has at most {} lanes, not {workgroups} workgroups of {lanes}", u32::MAX)]
+    LargeGrid {
+        /// Workgroups, saturated.
+        workgroups: u64,
+        /// Lanes of each, saturated.
+        lanes: u64,
+    },
+    /// The workgroup has more lanes than a workgroup can have.
+    #[error("a workgroup has at most {max} lanes, not {lanes}")]
+    LargeWorkgroup {
+        /// Lanes asked for, saturated.
+        lanes: u64,
+        /// Most that the device takes.
+        max: u32,
+    },
+    /// The kernel was written for smaller workgroups.
+    #[error(
+        "kernel {kernel} takes workgroups of at most {max} lanes, not {lanes}: launch more, smaller ones"
+    )]
+    KernelLanes {
+        /// The kernel.
+        kernel: String,
+        /// Lanes asked for.
+        lanes: u64,
+        /// Most that the kernel takes.
+        max: u64,
+    },
+    /// The lanes need more registers than a workgroup of so many has.
+    #[error(
+        "a lane of kernel {kernel} needs {registers} registers, so that a workgroup has at most {max} lanes, not {lanes}"
+    )]
+    Registers {
+        /// The kernel.
+        kernel: String,
+        /// Registers of a lane.
+        registers: u32,
+        /// Most lanes.
+        max: u32,
+        /// Lanes asked for.
+        lanes: u64,
+    },
+    /// The workgroup needs more memory than there is.
+    #[error("a workgroup needs {bytes} bytes of its memory, and the device has {max} for it")]
+    WorkgroupMemory {
+        /// Bytes needed.
+        bytes: u64,
+        /// Bytes that there are.
+        max: u32,
+    },
+    /// The grid has more workgroups than a GPU counts.
+    #[error("a grid has at most {max} workgroups on a GPU, not {workgroups}: launch larger ones")]
+    ManyWorkgroups {
+        /// Workgroups asked for.
+        workgroups: u64,
+        /// Most that a GPU takes.
+        max: u32,
+    },
+    /// The workgroup has more waves than the device can run at once, which is as many as it was opened with call slots.
+    #[error("a workgroup has {waves} waves, and the device runs {slots} at once; open it with more slots")]
+    Slots {
+        /// Waves of the workgroup.
+        waves: u64,
+        /// Waves that the device runs at once.
+        slots: u32,
+    },
+    /// The argument block has another size than the image's kernel takes.
+    #[error("kernel {kernel} takes {expected} bytes of arguments, not {given}")]
+    ArgumentBytes {
+        /// The kernel.
+        kernel: String,
+        /// Bytes that the kernel takes.
+        expected: u64,
+        /// Bytes that were given.
+        given: u64,
+    },
+    /// A buffer without values was passed for a reference.
+    #[error("argument {argument} is an empty buffer, and the kernel takes a reference to one value there")]
+    EmptyBuffer {
+        /// Place among the arguments, from 0.
+        argument: usize,
+    },
+    /// The launch would read values plainly that it may write.
+    #[error(
+        "arguments {plain} and {shared} are parts of the same memory; one is `&[T]`, which nobody may write while the kernel \
+         runs, and the other may be written: pass copies, or take `&[Global<T>]` for both"
+    )]
+    Aliases {
+        /// Place of the argument that is read plainly, from 0.
+        plain: usize,
+        /// Place of the argument that may be written.
+        shared: usize,
+    },
+    /// Too many launches are in flight.
+    #[error(
+        "{limit} launches of the device are in flight, and it has no number for another: synchronize a stream first"
+    )]
+    TooManyLaunches {
+        /// How many can be in flight.
+        limit: usize,
+    },
+}
+
+/// Why an image cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {error}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system answered.
+        #[source]
+        error: io::Error,
+    },
+    /// It is no image.
+    #[error("{name}: {error}")]
+    NotAnImage {
+        /// The file, or "the image" when it is bytes.
+        name: String,
+        /// What it is instead.
+        #[source]
+        error: NotAnImage,
+    },
+    /// It has no kernel that hostcall launches.
+    #[error(
+        "{name}: it has no kernel of hostcall's: write one with `#[kernel]`, and build it with `hostcall build`"
+    )]
+    NoKernels {
+        /// The file, or "the image".
+        name: String,
+    },
+    /// It was built for another device.
+    #[error(
+        "{name} was built for {built_for}, and {device} is {target}: use `hostcall build --target {target}`"
+    )]
+    OtherTarget {
+        /// The file, or "the image".
+        name: String,
+        /// What it was built for.
+        built_for: String,
+        /// The device.
+        device: String,
+        /// What is to be built for the device.
+        target: String,
+    },
+    /// The driver or the system refused it.
+    #[error("cannot load {name}: {error}")]
+    Load {
+        /// The file, or "the image".
+        name: String,
+        /// Why.
+        #[source]
+        error: BackendError,
+    },
+    /// It was made with another version of hostcall.
+    #[error("the image was made with another version of hostcall; build it again")]
+    OtherVersion,
+    /// It has no kernel of this name.
+    #[error("the image has no kernel `{kernel}`")]
+    NoKernel {
+        /// The name.
+        kernel: String,
+    },
+    /// It has several kernels of this name.
+    #[error("the image has {count} kernels `{kernel}`: say which by its path, as `crate::module::{kernel}`")]
+    SeveralKernels {
+        /// The name.
+        kernel: String,
+        /// How many have it.
+        count: usize,
+    },
+    /// Its kernel takes other parameters than the program's kernel of this name.
+    #[error("the image's kernel {kernel} takes other arguments than this program's; build it again")]
+    OtherTypes {
+        /// The kernel.
+        kernel: String,
+    },
+    /// No image of the program has the kernel.
+    #[error("kernel {kernel} is in no image for {device} ({target}): {hint}")]
+    NotEmbedded {
+        /// The kernel.
+        kernel: String,
+        /// The device.
+        device: String,
+        /// What is to be built for the device.
+        target: String,
+        /// What to do.
+        hint: String,
+    },
+}
+
+/// A part of a buffer that does not exist, or a length that does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BoundsError {
+    /// The part does not lie in the buffer.
+    #[error("values {start}..{end} do not lie in a buffer of {len}")]
+    Part {
+        /// First value.
+        start: usize,
+        /// One after the last value.
+        end: usize,
+        /// Values of the buffer.
+        len: usize,
+    },
+    /// The two sides of a copy have different lengths.
+    #[error("{given} values do not fit a part of {len}: take the part that they are for")]
+    Length {
+        /// Values given.
+        given: usize,
+        /// Values of the target.
+        len: usize,
+    },
+    /// So many values are more than any memory holds.
+    #[error("a buffer of {len} values is larger than any memory")]
+    TooLarge {
+        /// How many values.
+        len: usize,
+    },
+    /// Source and target of a copy overlap.
+    #[error("the parts that are copied to and from overlap: copy through another buffer")]
+    Overlap,
+}

@@ -1,0 +1,377 @@
+//! Images: kernels compiled for a device, from files, from bytes, and embedded in the program.
+#![allow(unsafe_code)] // a kernel's description is read from the image's memory
+
+use super::core::Core;
+use super::error::ImageError;
+use super::seam::{ImageSource, Kernel as Code, KernelLimits, Module};
+use super::{Device, Error};
+use crate::image::{self, Calls, ImageInfo, KernelSymbol};
+use hostcall_abi::launch::{KernelInfo, kernel_path};
+use hostcall_abi::layout::MAGIC;
+use hostcall_device::kernel::Kernel;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Most bytes of an image's file: no device's code comes near it, and endless files are not read.
+const MAX_IMAGE_BYTES: u64 = 1 << 30;
+
+/// An image that is part of a program. [`crate::embedded_images`] gives those that the program's build script built.
+#[derive(Clone, Copy, Debug)]
+pub struct EmbeddedImage {
+    /// What it was built for: `sm_90`, `gfx90a`.
+    pub target: &'static str,
+    /// The image.
+    pub bytes: &'static [u8],
+}
+
+/// Returns the images that the package's build script embedded, for [`DeviceBuilder::images`](crate::device::DeviceBuilder::images).
+#[macro_export]
+macro_rules! embedded_images {
+    () => {
+        include!(concat!(env!("OUT_DIR"), "/hostcall_images.rs"))
+    };
+}
+
+/// A loaded image.
+#[derive(Clone)]
+pub struct Image {
+    shared: Arc<Loaded>,
+}
+
+struct Loaded {
+    core: Arc<Core>,
+    module: Arc<dyn Module>,
+    /// Its kernels, ordered by name.
+    symbols: Vec<KernelSymbol>,
+    kernels: Mutex<HashMap<String, LoadedKernel>>,
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Image").field("kernels", &self.shared.symbols).finish_non_exhaustive()
+    }
+}
+
+/// A kernel of an image.
+#[derive(Clone)]
+pub struct LoadedKernel {
+    pub(super) core: Arc<Core>,
+    pub(super) name: Arc<str>,
+    pub(super) code: Arc<dyn Code>,
+    pub(super) info: KernelInfo,
+}
+
+impl fmt::Debug for LoadedKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoadedKernel").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A kernel of an image whose parameters are those of the tuple `P`.
+pub struct TypedKernel<P> {
+    pub(super) kernel: LoadedKernel,
+    parameters: std::marker::PhantomData<fn(P)>,
+}
+
+impl<P> Clone for TypedKernel<P> {
+    fn clone(&self) -> Self {
+        Self { kernel: self.kernel.clone(), parameters: self.parameters }
+    }
+}
+
+impl<P> fmt::Debug for TypedKernel<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kernel.fmt(f)
+    }
+}
+
+/// Reads an image's file. The path is taken literally.
+///
+/// # Errors
+/// When it is no regular file, is too large, or cannot be read.
+pub(crate) fn read_image(path: &Path) -> Result<(PathBuf, Vec<u8>), ImageError> {
+    let failed = |error| ImageError::Read { path: path.to_owned(), error };
+    let refused = |why: &str| failed(std::io::Error::new(std::io::ErrorKind::InvalidInput, why));
+    let file = std::fs::metadata(path).map_err(failed)?;
+    if !file.is_file() {
+        return Err(refused("it is no regular file"));
+    }
+    if file.len() > MAX_IMAGE_BYTES {
+        return Err(refused("it is larger than 1 GiB"));
+    }
+    let bytes = std::fs::read(path).map_err(failed)?;
+    // Absolute, so that no loader takes it for a name to search for.
+    Ok((std::path::absolute(path).map_err(failed)?, bytes))
+}
+
+impl Device {
+    /// Loads an image from a file. The path is taken literally: no folders are searched.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is no image of kernels for this device.
+    pub fn load(&self, image: impl AsRef<Path>) -> Result<Image, Error> {
+        let (path, bytes) = read_image(image.as_ref())?;
+        let name = image.as_ref().display().to_string();
+        Ok(load(&self.inner.core, &name, ImageSource::File { path: &path, bytes: &bytes })?)
+    }
+
+    /// Loads an image from memory.
+    ///
+    /// # Errors
+    /// When it is no image of kernels for this device.
+    pub fn load_bytes(&self, image: &[u8]) -> Result<Image, Error> {
+        Ok(load(&self.inner.core, "the image", ImageSource::Bytes(image))?)
+    }
+
+    /// Adds images in which [`crate::LaunchKernel::launch`] looks for kernels, and loads those that are for this device. A
+    /// device that runs the program's own kernels, such as `cpu`, ignores them.
+    ///
+    /// # Errors
+    /// When one that is for this device cannot be loaded.
+    pub fn add_images(&self, images: &[EmbeddedImage]) -> Result<(), Error> {
+        Ok(self.inner.images.add(&self.inner.core, images)?)
+    }
+
+    /// Adds an image in which [`crate::LaunchKernel::launch`] looks for kernels.
+    ///
+    /// # Errors
+    /// As for [`Device::load_bytes`].
+    pub fn add_image(&self, image: &[u8]) -> Result<(), Error> {
+        let image = self.load_bytes(image)?;
+        self.inner.images.images().push(image);
+        Ok(())
+    }
+}
+
+fn load(core: &Arc<Core>, name: &str, source: ImageSource<'_>) -> Result<Image, ImageError> {
+    let ImageInfo { target, calls } = image::identify(source.bytes())
+        .map_err(|error| ImageError::NotAnImage { name: name.into(), error })?;
+    let properties = core.backend.properties();
+    if !target.runs_on(&properties.target) {
+        return Err(ImageError::OtherTarget {
+            name: name.into(),
+            built_for: target.to_string(),
+            device: core.name.clone(),
+            target: properties.target.clone(),
+        });
+    }
+    let Calls::Hostcall(symbols) = calls else { return Err(ImageError::NoKernels { name: name.into() }) };
+    let module =
+        core.backend.load(source, None).map_err(|error| ImageError::Load { name: name.into(), error })?;
+    let shared = Loaded { core: core.clone(), module, symbols, kernels: Mutex::default() };
+    Ok(Image { shared: Arc::new(shared) })
+}
+
+impl Loaded {
+    /// Loads the kernel that `wanted` names: by its name alone where no other kernel of the image has that, or by its
+    /// path, as `shop::stock::count`.
+    fn load_kernel(&self, wanted: &str) -> Result<LoadedKernel, Error> {
+        let missing = || ImageError::NoKernel { kernel: wanted.to_owned() };
+        let name = wanted.rsplit("::").next().unwrap_or(wanted);
+        let mut found = Vec::new();
+        for symbol in self.symbols.iter().filter(|symbol| symbol.name() == name) {
+            let info = self.module.variable(&symbol.info())?.ok_or_else(missing)?;
+            let mut bytes = vec![0; info.bytes.min(size_of::<KernelInfo>())];
+            // SAFETY: the module says that the variable lies there, which nobody writes.
+            unsafe { self.core.backend.read_now(info.address, &mut bytes) }?;
+            let info = kernel_info(&bytes).ok_or(ImageError::OtherVersion)?;
+            if name == wanted || info.path == kernel_path(wanted) {
+                found.push((symbol, info));
+            }
+        }
+        let (symbol, info) = match found[..] {
+            [found] => found,
+            [] => return Err(missing().into()),
+            _ => {
+                let (kernel, count) = (wanted.to_owned(), found.len());
+                return Err(ImageError::SeveralKernels { kernel, count }.into());
+            }
+        };
+        let code = self.module.kernel(&symbol.entry())?.ok_or_else(missing)?;
+        Ok(LoadedKernel { core: self.core.clone(), name: name.into(), code, info })
+    }
+}
+
+impl Image {
+    /// Returns the names of its kernels.
+    pub fn kernels(&self) -> impl Iterator<Item = &str> {
+        self.shared.symbols.iter().map(KernelSymbol::name)
+    }
+
+    /// Finds a kernel by its name, or by its path, as `shop::stock::count`.
+    ///
+    /// # Errors
+    /// When the image has none of this name, or several, or was made by another version.
+    pub fn kernel(&self, name: &str) -> Result<LoadedKernel, Error> {
+        let mut kernels = self.shared.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        match kernels.entry(name.to_owned()) {
+            Entry::Occupied(known) => Ok(known.get().clone()),
+            Entry::Vacant(new) => Ok(new.insert(self.shared.load_kernel(name)?).clone()),
+        }
+    }
+
+    /// Finds the kernel of this image with the name and the types of `kernel`.
+    ///
+    /// # Errors
+    /// As for [`Image::kernel`], and when the image's kernel takes other arguments.
+    pub fn typed<P>(&self, kernel: &Kernel<P>) -> Result<TypedKernel<P>, Error> {
+        let loaded = match self.kernel(kernel.path()) {
+            // The image was built from another crate, as one that holds a copy of the kernels.
+            Err(Error::Image(ImageError::NoKernel { .. })) => self.kernel(kernel.name())?,
+            found => found?,
+        };
+        if loaded.info.schema != kernel.info().schema {
+            return Err(ImageError::OtherTypes { kernel: kernel.name().to_owned() }.into());
+        }
+        Ok(TypedKernel { kernel: loaded, parameters: std::marker::PhantomData })
+    }
+}
+
+impl LoadedKernel {
+    /// Returns its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns what the image says of the kernel.
+    pub fn info(&self) -> &KernelInfo {
+        &self.info
+    }
+
+    /// Returns what the kernel needs of the device, and what a launch may ask for.
+    pub fn limits(&self) -> KernelLimits {
+        self.code.limits()
+    }
+}
+
+impl<P> TypedKernel<P> {
+    /// Returns the kernel without its types.
+    pub fn untyped(&self) -> &LoadedKernel {
+        &self.kernel
+    }
+}
+
+/// Reads the words of a [`KernelInfo`]; `None` when another version of hostcall wrote them.
+fn kernel_info(bytes: &[u8]) -> Option<KernelInfo> {
+    if bytes.len() != size_of::<KernelInfo>() {
+        return None;
+    }
+    // SAFETY: as many bytes as the struct has, which is made of numbers.
+    let info = unsafe { bytes.as_ptr().cast::<KernelInfo>().read_unaligned() };
+    (info.magic == MAGIC && info.abi_version == u64::from(hostcall_abi::ABI_VERSION)).then_some(info)
+}
+
+/// The images that a device looks for kernels in.
+#[derive(Default)]
+pub(crate) struct Images(Mutex<Registered>);
+
+#[derive(Default)]
+struct Registered {
+    loaded: Vec<Image>,
+    /// Targets of images that are for other devices.
+    others: Vec<&'static str>,
+    /// Kernels that were found, by path and types.
+    found: HashMap<(u64, u64), LoadedKernel>,
+}
+
+impl Registered {
+    fn push(&mut self, image: Image) {
+        // It comes before those that were there.
+        self.found.clear();
+        self.loaded.push(image);
+    }
+}
+
+impl Images {
+    fn images(&self) -> std::sync::MutexGuard<'_, Registered> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Loads those of the images that are for the device, unless it runs the program's own kernels.
+    pub fn add(&self, core: &Arc<Core>, images: &[EmbeddedImage]) -> Result<(), ImageError> {
+        let properties = core.backend.properties();
+        if properties.kind == super::seam::DeviceKind::Software {
+            return Ok(());
+        }
+        for EmbeddedImage { target, bytes } in images {
+            let runs = image::identify(bytes).is_ok_and(|info| info.target.runs_on(&properties.target));
+            if runs {
+                let name = format!("the program's image for {target}");
+                let image = load(core, &name, ImageSource::Bytes(bytes))?;
+                self.images().push(image);
+            } else {
+                self.images().others.push(target);
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the kernel with the name and the types of `kernel`.
+    pub fn find<P>(&self, core: &Core, kernel: &Kernel<P>) -> Result<LoadedKernel, Error> {
+        let mut images = self.images();
+        let key = (kernel.info().path, kernel.info().schema);
+        if let Some(found) = images.found.get(&key) {
+            return Ok(found.clone());
+        }
+        let mut other_types = None;
+        let mut found = None;
+        for image in images.loaded.iter().rev() {
+            match image.typed(kernel) {
+                Ok(typed) => {
+                    found = Some(typed.kernel);
+                    break;
+                }
+                Err(Error::Image(ImageError::NoKernel { .. })) => {}
+                Err(error) => other_types = Some(error),
+            }
+        }
+        if let Some(found) = found {
+            images.found.insert(key, found.clone());
+            return Ok(found);
+        }
+        if let Some(error) = other_types {
+            return Err(error);
+        }
+        let target = core.backend.properties().target.clone();
+        let hint = if !images.loaded.is_empty() {
+            "the program's images for this device do not have it; write it in the package that is embedded"
+                .to_owned()
+        } else if images.others.is_empty() {
+            format!(
+                "the program has no images; give `Device::builder(..).images(hostcall::embedded_images!())`, or load one that \
+                 `hostcall build --target {target}` built"
+            )
+        } else {
+            format!(
+                "the program has images for {}; build it with HOSTCALL_TARGETS={target}",
+                images.others.join(", ")
+            )
+        };
+        let kernel = kernel.name().to_owned();
+        Err(ImageError::NotEmbedded { kernel, device: core.name.clone(), target, hint }.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn infos_of_other_versions_are_refused() {
+        let mut words = vec![0u64; size_of::<KernelInfo>() / 8];
+        words[0] = MAGIC;
+        words[1] = hostcall_abi::ABI_VERSION.into();
+        let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        assert!(kernel_info(&bytes(&words)).is_some());
+        for at in 0..2 {
+            let mut other = words.clone();
+            other[at] += 1;
+            assert!(kernel_info(&bytes(&other)).is_none());
+        }
+        assert!(kernel_info(&bytes(&words[1..])).is_none());
+        assert!(kernel_info(&[]).is_none());
+    }
+}

@@ -1,0 +1,43 @@
+//! Services that come and go while kernels run.
+
+use super::Device;
+use hostcall_server::{Handler, RegisterError, Registration, Statistics, Waiting};
+use hostcall_service::{AsyncService, Service};
+
+impl Device {
+    /// Registers a service whose handlers may wait, while kernels run. It stays until [`Registration::remove`], or as
+    /// long as the device.
+    ///
+    /// # Errors
+    /// When one of its numbers is taken.
+    pub fn register(&self, service: impl Service) -> Result<Registration, RegisterError> {
+        self.inner.server.register(Handler::blocking(service))
+    }
+
+    /// Registers a service whose handlers never wait and take microseconds: they run at once, on the thread that finds
+    /// calls.
+    ///
+    /// # Errors
+    /// When one of its numbers is taken.
+    pub fn register_inline(&self, service: impl Service) -> Result<Registration, RegisterError> {
+        self.inner.server.register(Handler::inline(service))
+    }
+
+    /// Registers a service whose handlers are futures.
+    ///
+    /// # Errors
+    /// When one of its numbers is taken.
+    pub fn register_async(&self, service: impl AsyncService) -> Result<Registration, RegisterError> {
+        self.inner.server.register(Handler::futures(service))
+    }
+
+    /// Returns what the device's server has counted.
+    pub fn statistics(&self) -> Statistics {
+        self.inner.server.statistics()
+    }
+
+    /// Returns the calls that wait for the host now, for a report of what a program hangs on.
+    pub fn waiting(&self) -> Vec<Waiting> {
+        self.inner.server.waiting()
+    }
+}

@@ -1,0 +1,106 @@
+//! Launches as those who made them hold them.
+
+use super::queue::StreamQueue;
+use crate::device::error::{Error, LaunchFailure};
+use crate::device::uses::Timeline;
+use hostcall_abi::launch::LaunchId;
+use hostcall_server::CancelReason;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// How a launch ended that nothing went wrong with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LaunchOutcome {
+    /// The exit code that a lane gave first, by `process::exit` or by returning it from `main`.
+    pub exit_code: Option<i32>,
+}
+
+/// What is known of a launch from the call that makes it until nobody asks any more.
+pub(crate) struct LaunchState {
+    pub kernel: Arc<str>,
+    /// Its id for the device; none for programs that call by another protocol.
+    pub id: LaunchId,
+    /// Its place among the stream's launches, from 1.
+    pub sequence: u64,
+    /// Its place among the stream's operations.
+    pub position: u64,
+    pub outcome: OnceLock<Result<LaunchOutcome, LaunchFailure>>,
+}
+
+/// A launch. Dropping it lets the launch run on; clones are the same launch.
+#[derive(Clone)]
+pub struct Launch {
+    pub(super) queue: Arc<StreamQueue>,
+    pub(super) state: Arc<LaunchState>,
+}
+
+impl fmt::Debug for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Launch")
+            .field("kernel", &self.state.kernel)
+            .field("id", &self.state.id)
+            .field("outcome", &self.state.outcome.get())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Launch {
+    /// Returns the kernel's name.
+    pub fn kernel(&self) -> &str {
+        &self.state.kernel
+    }
+
+    /// Returns the launch's id, by which reports of the server name it.
+    pub fn id(&self) -> LaunchId {
+        self.state.id
+    }
+
+    /// Says whether it has ended.
+    pub fn is_done(&self) -> bool {
+        self.queue.is_settled(self.state.position)
+    }
+
+    /// Asks the launch to end: its waiting calls end with an error, those after it end the lane, and what has not begun
+    /// does not, as do later launches of its stream until [`super::super::Stream::synchronize`] has told of it. A GPU's lanes
+    /// that neither call nor look run on.
+    pub fn cancel(&self) {
+        self.queue.cancel(&self.state, CancelReason::Asked);
+    }
+
+    /// Cancels the launch if it has not ended when `limit` has passed from now on; it then fails with
+    /// [`LaunchFailure::TimedOut`].
+    pub fn cancel_after(&self, limit: Duration) {
+        if let Some(deadline) = Instant::now().checked_add(limit) {
+            self.queue.limit(&self.state, deadline);
+        }
+    }
+
+    /// Waits for its end. The stream's [`synchronize`](super::super::Stream::synchronize) tells of a failure all the same.
+    ///
+    /// # Errors
+    /// Its failure. Also when a handler calls this for a kernel that the launch waits for.
+    pub fn wait(&self) -> Result<LaunchOutcome, Error> {
+        self.queue.may_wait(self.state.position, "a launch's `wait`")?;
+        self.queue.wait_until(self.state.position);
+        self.outcome()
+    }
+
+    /// Waits for its end, at most `limit`.
+    ///
+    /// # Errors
+    /// As for [`Launch::wait`], and [`Error::TimedOut`].
+    pub fn wait_for(&self, limit: Duration) -> Result<LaunchOutcome, Error> {
+        self.queue.may_wait(self.state.position, "a launch's `wait_for`")?;
+        if !self.queue.wait_for(self.state.position, limit) {
+            return Err(Error::TimedOut { what: "the launch", limit });
+        }
+        self.outcome()
+    }
+
+    fn outcome(&self) -> Result<LaunchOutcome, Error> {
+        let outcome = self.state.outcome.get().expect("a launch that has ended has an outcome");
+        outcome.clone().map_err(|failure| Error::Launch { kernel: self.state.kernel.to_string(), failure })
+    }
+}

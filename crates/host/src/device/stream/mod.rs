@@ -1,0 +1,289 @@
+//! Streams: work in order, beside the work of other streams.
+//!
+//! | file | what |
+//! |---|---|
+//! | `mod.rs` | the public [`Stream`]: copies, fills, host functions, events, waiting |
+//! | `queue.rs` | the queue behind it: positions, pushing operations |
+//! | `submit.rs` | giving the device what it takes |
+//! | `settle.rs` | what follows from what has ended |
+//! | `wait.rs`, `stop.rs` | waiting; ending launches early |
+//! | `timeline.rs` | a stream as other streams and buffers see it |
+//! | `operation.rs` | what a stream does |
+//! | `launched.rs` | launches as those who made them hold them |
+//! | `reaper.rs` | the device's thread that feeds and settles streams; threads of host functions |
+#![allow(unsafe_code)] // fills and reads pinned memory
+
+mod launched;
+mod operation;
+mod queue;
+mod reaper;
+mod settle;
+mod stop;
+mod submit;
+mod timeline;
+mod wait;
+
+pub use launched::{Launch, LaunchOutcome};
+pub(crate) use queue::{Parts, StreamQueue};
+pub(crate) use reaper::{Reaper, ReaperThread};
+
+use super::buffer::{bytes_of, values_of};
+use super::core::Core;
+use super::error::BoundsError;
+use super::event::Event;
+use super::staging::Staging;
+use super::uses::Access;
+use super::{Device, DeviceBuffer, Error, Inner};
+use hostcall_device::kernel::Plain;
+use operation::{Operation, Transfer};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// An in-order queue of a device's work.
+///
+/// Launches follow each other on the device without the host between them. A launch that panicked, exited, or was
+/// cancelled or stopped keeps later launches and host functions of the stream from running, until
+/// [`Stream::synchronize`] has told of it; copies and fills are done all the same. Then the stream goes on.
+///
+/// Streams are cheap: a stream without work takes some hundred bytes and no thread, and the number of operations that wait
+/// in one is bounded by memory and by the 131,072 launches that a device can tell apart. At most 128 operations of a
+/// stream, and 512 of a device, are with the device at once; the others wait in the host's memory.
+///
+/// Dropping a stream waits for its work, and writes a failure that nobody asked for to the standard error. In a handler, in
+/// a host function and in a panic it does not wait: the work goes on.
+pub struct Stream {
+    queue: Arc<StreamQueue>,
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").field("device", &self.core().name).finish_non_exhaustive()
+    }
+}
+
+impl Device {
+    /// Makes a stream.
+    ///
+    /// # Errors
+    /// When the device has as many streams as it can have (4096), or was closed.
+    pub fn stream(&self) -> Result<Stream, Error> {
+        Ok(Stream { queue: StreamQueue::new(&self.inner)? })
+    }
+}
+
+impl Stream {
+    pub(super) fn queue(&self) -> &Arc<StreamQueue> {
+        &self.queue
+    }
+
+    pub(super) fn device(&self) -> &Arc<Inner> {
+        &self.queue.device
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.queue.device.core
+    }
+
+    fn check_device(&self, core: &Core, what: &str) -> Result<(), Error> {
+        if core.is(self.core()) {
+            return Ok(());
+        }
+        Err(Error::OtherDevice { what: what.into(), device: self.core().name.clone() })
+    }
+
+    /// Copies values to a buffer, in the stream's order. They are taken at once, and may change after the call. They must
+    /// be as many as the buffer's: take a [part](DeviceBuffer::part) for fewer.
+    ///
+    /// # Errors
+    /// When they are not as many, there is no room for them, the buffer is another device's, or the device was closed.
+    pub fn write<T: Plain + Copy>(&self, to: &DeviceBuffer<T>, values: &[T]) -> Result<(), Error> {
+        self.check_device(&to.allocation.core, "the buffer")?;
+        to.check_len(values.len())?;
+        let bytes = bytes_of(values);
+        let from = self.core().staging(bytes.len())?;
+        // SAFETY: as many bytes lie there, which nobody else has.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), from.host_address().as_ptr(), bytes.len()) };
+        let transfer = Transfer::Write { to: to.address(), from, bytes: bytes.len() };
+        self.queue.push(Vec::new(), Operation::Transfer(transfer, vec![to.wanted(Access::Write)])).map(drop)
+    }
+
+    /// Copies a buffer's values to the host, in the stream's order.
+    ///
+    /// # Errors
+    /// When there is no room for them, the buffer is another device's, or the device was closed.
+    pub fn read<T: Plain>(&self, from: &DeviceBuffer<T>) -> Result<Readback<T>, Error> {
+        self.check_device(&from.allocation.core, "the buffer")?;
+        let bytes = from.bytes().len();
+        let to = Arc::new(self.core().staging(bytes)?);
+        let transfer = Transfer::Read { to: to.clone(), from: from.address(), bytes };
+        let operation = Operation::Transfer(transfer, vec![from.wanted(Access::Read)]);
+        let position = self.queue.push(Vec::new(), operation)?;
+        Ok(Readback { queue: self.queue.clone(), position, memory: to, bytes, values: PhantomData })
+    }
+
+    /// Copies the values of one buffer to another, on the device and in the stream's order.
+    ///
+    /// # Errors
+    /// When they have different lengths or overlap, one is another device's, or the device was closed.
+    pub fn copy<T: Plain>(&self, to: &DeviceBuffer<T>, from: &DeviceBuffer<T>) -> Result<(), Error> {
+        self.check_device(&to.allocation.core, "the buffer that is written")?;
+        self.check_device(&from.allocation.core, "the buffer that is read")?;
+        to.check_len(from.len())?;
+        let wanted = vec![from.wanted(Access::Read), to.wanted(Access::Write)];
+        if wanted[0].conflicts_with(&wanted[1]) {
+            return Err(BoundsError::Overlap.into());
+        }
+        let transfer = Transfer::Copy { to: to.address(), from: from.address(), bytes: from.bytes().len() };
+        self.queue.push(Vec::new(), Operation::Transfer(transfer, wanted)).map(drop)
+    }
+
+    /// Sets every value of a buffer to `value`, in the stream's order.
+    ///
+    /// # Errors
+    /// When the buffer is another device's, or the device was closed.
+    pub fn fill<T: Plain + Copy>(&self, buffer: &DeviceBuffer<T>, value: T) -> Result<(), Error> {
+        self.check_device(&buffer.allocation.core, "the buffer")?;
+        let pattern = shortest_pattern(bytes_of(std::slice::from_ref(&value)));
+        if pattern.len() > 4 {
+            return self.write(buffer, &vec![value; buffer.len()]);
+        }
+        let count = buffer.bytes().len() / pattern.len().max(1);
+        let transfer = Transfer::Fill { to: buffer.address(), pattern: pattern.to_vec(), count };
+        let operation = Operation::Transfer(transfer, vec![buffer.wanted(Access::Write)]);
+        self.queue.push(Vec::new(), operation).map(drop)
+    }
+
+    /// Calls a function on the host when all work so far is done; later work waits until it has returned. It runs on a
+    /// thread of hostcall's, of which a device has up to 64. It may use the device, but not wait for this stream. If it
+    /// panics, [`Stream::synchronize`] tells.
+    ///
+    /// # Errors
+    /// When the device was closed.
+    pub fn host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        self.queue.push(Vec::new(), Operation::HostFunction(Box::new(function))).map(drop)
+    }
+
+    /// Makes an event that happens when all work so far is done.
+    ///
+    /// # Errors
+    /// When the device was closed.
+    pub fn record(&self) -> Result<Event, Error> {
+        let mark = Arc::new(OnceLock::new());
+        let position = self.queue.push(Vec::new(), Operation::Record(mark.clone()))?;
+        Ok(Event { queue: self.queue.clone(), position, mark })
+    }
+
+    /// Lets later work of this stream wait for an event of the same device.
+    ///
+    /// # Errors
+    /// When the event is another device's, or the device was closed.
+    pub fn wait_for(&self, event: &Event) -> Result<(), Error> {
+        self.check_device(event.core(), "the event")?;
+        self.queue.push(vec![event.queue.point(event.position)], Operation::Wait).map(drop)
+    }
+
+    /// Waits until all work so far is done. Services go on meanwhile; what kernels printed and posted has been handled.
+    ///
+    /// # Errors
+    /// The first failure since the last call: with a kernel's panic come kernel, workgroup, lane, message and place. Also
+    /// when a handler or host function calls this for which the stream waits.
+    pub fn synchronize(&self) -> Result<(), Error> {
+        match self.queue.synchronize(None) {
+            Err(Some(error)) => Err(error),
+            // Without a limit none passes.
+            Ok(()) | Err(None) => Ok(()),
+        }
+    }
+
+    /// Waits until all work so far is done, at most `limit`. What is not done by then goes on.
+    ///
+    /// # Errors
+    /// As for [`Stream::synchronize`], and [`Error::TimedOut`].
+    pub fn synchronize_for(&self, limit: Duration) -> Result<(), Error> {
+        let timed_out = || Error::TimedOut { what: "the stream's work", limit };
+        let deadline = Instant::now().checked_add(limit);
+        self.queue.synchronize(deadline).map_err(|error| error.unwrap_or_else(timed_out))
+    }
+
+    /// Says whether all work so far is done.
+    pub fn is_done(&self) -> bool {
+        self.queue.is_settled(self.queue.last())
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let last = self.queue.last();
+        let may_wait = !std::thread::panicking()
+            && !super::waiting::is_in_handler()
+            && self.queue.may_wait(last, "dropping a stream").is_ok();
+        if !may_wait {
+            self.core().reaper.adopt(self.queue.clone());
+            return;
+        }
+        self.queue.wait_until_settled(last);
+        if let Some(error) = self.queue.take_failure() {
+            report(&self.core().name, &error);
+        }
+    }
+}
+
+/// Writes to the standard error that a stream was dropped whose failure nobody asked for. A standard error that is
+/// closed changes nothing.
+fn report(device: &str, error: &Error) {
+    use std::io::Write;
+    let line = format!(
+        "hostcall: a stream of {device} was dropped, and its last failure was not asked for: {error}\n"
+    );
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// The shortest pattern of 1, 2 or 4 bytes that repeated gives `bytes`, or `bytes` themselves.
+fn shortest_pattern(bytes: &[u8]) -> &[u8] {
+    for len in [1, 2, 4] {
+        if bytes.len().is_multiple_of(len) && bytes.chunks(len).all(|chunk| *chunk == bytes[..len]) {
+            return bytes.get(..len).unwrap_or(bytes);
+        }
+    }
+    bytes
+}
+
+/// Values on their way to the host. Dropping it drops the values.
+pub struct Readback<T: Plain> {
+    queue: Arc<StreamQueue>,
+    position: u64,
+    memory: Arc<Staging>,
+    bytes: usize,
+    values: PhantomData<fn() -> T>,
+}
+
+impl<T: Plain> fmt::Debug for Readback<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Readback").field("is_done", &self.is_done()).finish_non_exhaustive()
+    }
+}
+
+impl<T: Plain> Readback<T> {
+    /// Says whether the values are there.
+    pub fn is_done(&self) -> bool {
+        self.queue.is_settled(self.position)
+    }
+
+    /// Waits for the values.
+    ///
+    /// # Errors
+    /// When the device failed or was closed before it copied them, or a handler or host function calls this for which the
+    /// stream waits.
+    pub fn wait(self) -> Result<Vec<T>, Error> {
+        self.queue.may_wait(self.position, "a readback's `wait`")?;
+        self.queue.wait_until_settled(self.position);
+        self.queue.check_done(self.position)?;
+        // SAFETY: as many bytes lie there, and the copy that wrote them has ended.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(self.memory.host_address().as_ptr().cast_const(), self.bytes)
+        };
+        Ok(values_of(bytes))
+    }
+}

@@ -1,0 +1,314 @@
+//! A stream's queue: operations in the host's memory, of which as many as the device takes without blocking are with the
+//! device.
+//!
+//! # Positions
+//! Each operation has a position, counted from 1. The device signals positions; a position is *reached* once everything
+//! up to it has ended on the device, and *settled* once the host has done what follows from it: posts and prints are
+//! handled, failures are noted, what was kept alive is dropped.
+//!
+//! # Who does what
+//! Whoever pushes an operation submits what the device takes. The rest is submitted by whoever waits for the stream, and
+//! by the device's [`Reaper`](super::reaper::Reaper), a thread that also settles what nobody waits for.
+//!
+//! # Locks
+//! `pushing` is held by whoever gives out positions; `state` is taken inside it, and nothing is taken inside `state` but
+//! leaf locks. `settling` is held by whoever settles; users' values are dropped after it. No lock of a stream is taken
+//! by the server's threads, so that a driver which waits under `state` keeps no call from its answer.
+#![allow(unsafe_code)] // dispatches kernels and copies
+
+use super::launched::{Launch, LaunchState};
+use super::operation::{Before, Dispatched, Kept, Operation};
+use crate::device::Inner;
+use crate::device::buffer::Wanted;
+use crate::device::error::Error;
+use crate::device::seam::{BackendError, Mark, Queue, Running};
+use crate::device::uses::{Dependent, Point, Request, Timeline};
+use crate::device::words::{STREAMS, StreamWord};
+use hostcall_abi::launch::LaunchId;
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+/// An operation that is not with the device.
+pub(super) struct Waiting {
+    pub(super) position: u64,
+    pub(super) before: Vec<Before>,
+    pub(super) operation: Operation,
+}
+
+/// An operation that is with the device, or has ended and is not settled.
+pub(super) struct InFlight {
+    pub(super) position: u64,
+    pub(super) kept: Kept,
+    pub(super) running: Option<Arc<dyn Running>>,
+}
+
+impl InFlight {
+    /// The launch, if it is one that the server knows.
+    pub(super) fn launch(&self) -> Option<LaunchId> {
+        match &self.kept {
+            Kept::Launch(launch) if launch.state.id != LaunchId::NONE => Some(launch.state.id),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) waiting: VecDeque<Waiting>,
+    pub(super) in_flight: VecDeque<InFlight>,
+    /// Last position that is with the device or has ended.
+    pub(super) submitted: u64,
+    pub(super) signalled: u64,
+    /// How much of `submitted` was counted off the device's budget.
+    pub(super) counted: u64,
+    /// The last mark that another stream waits for, and what was submitted before it.
+    pub(super) marked: Option<(u64, Arc<dyn Mark>)>,
+    /// A host function runs.
+    pub(super) in_host_function: bool,
+    /// The first failure since the last `synchronize`.
+    pub(super) failed: Option<Error>,
+    /// Launches from this sequence on do not begin, until `synchronize` has told why.
+    pub(super) stop: Option<u64>,
+}
+
+/// What a stream and all that refers to its work share.
+pub(crate) struct StreamQueue {
+    pub device: Arc<Inner>,
+    pub(super) queue: Box<dyn Queue>,
+    pub(super) words: StreamWord,
+    pub(super) pushing: Mutex<Pushing>,
+    pub(super) state: Mutex<State>,
+    /// Last position at which a host function has ended.
+    pub(super) done_by_host: AtomicU64,
+    /// Somebody waits for this position: it is signalled as soon as it is submitted.
+    pub(super) wanted: AtomicU64,
+    /// First position that was dropped because the device was closed.
+    pub(super) dropped_from: AtomicU64,
+    pub(super) settled: AtomicU64,
+    pub(super) settling: Mutex<Settling>,
+    /// Notified when a position was settled or the device told of progress.
+    pub(super) changed: Condvar,
+    pub(super) changes: Mutex<u64>,
+    /// The device failed.
+    pub(super) dead: OnceLock<BackendError>,
+    /// Streams whose operations wait for this one's progress.
+    pub(super) dependents: Mutex<Vec<Weak<dyn Dependent>>>,
+    /// Points of other streams that operations wait for, until these have ended.
+    pub(super) depends_on: Mutex<VecDeque<(u64, Vec<Point>)>>,
+    pub(super) this: Weak<StreamQueue>,
+}
+
+#[derive(Default)]
+pub(super) struct Pushing {
+    pub(super) position: u64,
+    pub(super) sequence: u64,
+    /// Points of other streams that an earlier operation waits for: later ones need not.
+    pub(super) awaited: Vec<Point>,
+}
+
+#[derive(Default)]
+pub(super) struct Settling {
+    /// What `last_post` was when posts were last flushed.
+    pub(super) posted: u64,
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Users' code runs under none of these locks, and nothing else panics halfway through a change.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl StreamQueue {
+    pub fn new(device: &Arc<Inner>) -> Result<Arc<Self>, Error> {
+        let words = device.stream_words.take().ok_or(Error::TooManyStreams { limit: STREAMS })?;
+        // The queue's callback needs the stream, which needs the queue.
+        let late: Arc<OnceLock<Weak<StreamQueue>>> = Arc::default();
+        let told = late.clone();
+        let queue = device.core.backend.queue(Arc::new(move || {
+            // Maybe under `state`, since a device may have got on at once.
+            if let Some(stream) = told.get().and_then(Weak::upgrade) {
+                stream.note_change();
+            }
+        }))?;
+        let stream = Arc::new_cyclic(|this| Self {
+            device: device.clone(),
+            queue,
+            words,
+            pushing: Mutex::default(),
+            state: Mutex::default(),
+            done_by_host: AtomicU64::new(0),
+            wanted: AtomicU64::new(0),
+            dropped_from: AtomicU64::new(u64::MAX),
+            settled: AtomicU64::new(0),
+            settling: Mutex::default(),
+            changed: Condvar::new(),
+            changes: Mutex::default(),
+            dead: OnceLock::new(),
+            dependents: Mutex::default(),
+            depends_on: Mutex::default(),
+            this: this.clone(),
+        });
+        let _ = late.set(Arc::downgrade(&stream));
+        device.core.reaper.add(&stream);
+        Ok(stream)
+    }
+
+    /// A point of the stream.
+    pub fn point(&self, position: u64) -> Point {
+        Point { timeline: self.this.clone(), position }
+    }
+
+    /// The last position that was given out.
+    pub fn last(&self) -> u64 {
+        lock(&self.pushing).position
+    }
+
+    /// Puts an operation on the stream, after `before` and what conflicts with what it uses. Returns its position.
+    pub fn push(&self, before: Vec<Point>, operation: Operation) -> Result<u64, Error> {
+        let mut pushing = lock(&self.pushing);
+        self.push_locked(&mut pushing, before, operation)
+    }
+
+    pub(super) fn push_locked(
+        &self,
+        pushing: &mut Pushing,
+        mut before: Vec<Point>,
+        operation: Operation,
+    ) -> Result<u64, Error> {
+        self.check_open()?;
+        let position = pushing.position + 1;
+        if !operation.wanted().is_empty() {
+            let requests: Vec<Request<'_>> = operation.wanted().iter().map(Wanted::request).collect();
+            before.extend(self.device.core.order.enter(&self.point(position), &requests));
+        }
+        pushing.position = position;
+        pushing.awaited.retain(|awaited| !awaited.is_reached());
+        before.retain(|point| {
+            let is_of = |other: &&mut Point| other.is_of(&point.timeline);
+            !point.is_reached()
+                && match pushing.awaited.iter_mut().find(is_of) {
+                    Some(awaited) if awaited.position >= point.position => false,
+                    Some(awaited) => {
+                        awaited.position = point.position;
+                        true
+                    }
+                    None => {
+                        pushing.awaited.push(point.clone());
+                        true
+                    }
+                }
+        });
+        if !before.is_empty() {
+            let mut depends_on = lock(&self.depends_on);
+            while depends_on.front().is_some_and(|(position, _)| self.has_reached(*position)) {
+                depends_on.pop_front();
+            }
+            depends_on.push_back((position, before.clone()));
+        }
+        let before = before.into_iter().map(|point| {
+            let timeline = point.timeline.upgrade();
+            match timeline.and_then(|timeline| timeline.mark_after(point.position)) {
+                Some(mark) => Before::Mark(mark),
+                None => Before::Gate(point),
+            }
+        });
+        let waiting = Waiting { position, before: before.collect(), operation };
+        let mut state = lock(&self.state);
+        state.waiting.push_back(waiting);
+        self.pump(&mut state);
+        let is_left = !state.waiting.is_empty();
+        drop(state);
+        self.reaper().note_work(is_left);
+        Ok(position)
+    }
+
+    /// Puts a launch on the stream. `make` gets its sequence and stop and post words, and gives its parameters.
+    pub fn launch(
+        &self,
+        kernel: Arc<str>,
+        begin: impl FnOnce(u64, &StreamWord) -> Result<(LaunchId, Box<Parts>), Error>,
+    ) -> Result<Launch, Error> {
+        let mut pushing = lock(&self.pushing);
+        self.check_open()?;
+        let sequence = pushing.sequence + 1;
+        let (id, parts) = begin(sequence, &self.words)?;
+        pushing.sequence = sequence;
+        let state = Arc::new(LaunchState {
+            kernel,
+            id,
+            sequence,
+            position: pushing.position + 1,
+            outcome: OnceLock::new(),
+        });
+        let Parts { kernel, workgroups, lanes, workgroup_bytes, parameters, wanted, keep } = *parts;
+        let dispatched = Dispatched {
+            kernel,
+            workgroups,
+            lanes,
+            workgroup_bytes,
+            parameters,
+            wanted,
+            _keep: keep,
+            state: state.clone(),
+        };
+        let pushed = self.push_locked(&mut pushing, Vec::new(), Operation::Launch(Box::new(dispatched)));
+        if let Err(error) = pushed {
+            // The device was closed in between.
+            self.device.server.end(id);
+            return Err(error);
+        }
+        Ok(Launch { queue: self.this.upgrade().expect("it is borrowed"), state })
+    }
+
+    pub(super) fn check_open(&self) -> Result<(), Error> {
+        if let Some(error) = self.dead.get() {
+            return Err(error.clone().into());
+        }
+        if self.device.closed.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// The last position that has ended on the device.
+    pub(super) fn reached(&self) -> u64 {
+        if self.dead.get().is_some() {
+            return u64::MAX;
+        }
+        self.queue.completed().max(self.done_by_host.load(Ordering::Acquire))
+    }
+
+    /// Wakes those who wait for the stream, and the reaper.
+    pub(super) fn note_change(&self) {
+        *lock(&self.changes) += 1;
+        self.changed.notify_all();
+        self.reaper().wake();
+    }
+
+    /// Goes on, since what held operations back may be over; not under any stream's `state`.
+    pub(super) fn progressed(&self) {
+        {
+            let mut state = lock(&self.state);
+            self.pump(&mut state);
+        }
+        self.note_change();
+    }
+
+    pub(super) fn reaper(&self) -> &Arc<super::Reaper> {
+        &self.device.core.reaper
+    }
+
+    /// Says whether the queue calls when it has got on.
+    pub fn calls_progress(&self) -> bool {
+        self.queue.calls_progress()
+    }
+}
+
+/// What a launch is made of, besides its state.
+pub(crate) struct Parts {
+    pub kernel: Arc<dyn crate::device::seam::Kernel>,
+    pub workgroups: [u32; 3],
+    pub lanes: [u32; 3],
+    pub workgroup_bytes: u32,
+    pub parameters: Vec<Vec<u8>>,
+    pub wanted: Vec<Wanted>,
+    pub keep: Vec<Arc<dyn Any + Send + Sync>>,
+}

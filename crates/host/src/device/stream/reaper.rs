@@ -1,0 +1,313 @@
+//! A device's reaper: a thread that submits what its streams hold back, settles what nobody waits for, and ends launches
+//! whose time is up; and the threads of host functions.
+
+use super::launched::LaunchState;
+use super::queue::StreamQueue;
+use super::submit::Tended;
+use crate::device::Error;
+use hostcall_server::CancelReason;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The pause between looks while operations wait for room on the device: short beside the time that it takes to do
+/// those that it has.
+const FEED_EVERY: Duration = Duration::from_micros(50);
+
+/// The pause between looks while something is with the device that nobody may be waiting for.
+const SETTLE_EVERY: Duration = Duration::from_millis(2);
+
+/// How often the device is asked whether it failed.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
+
+/// Looks without anything to do after which the thread sleeps until there is something.
+const LOOKS_BEFORE_SLEEP: u32 = 50;
+
+/// Most threads of host functions; more of them than that wait for each other.
+pub(crate) const HOST_FUNCTION_THREADS: usize = 64;
+
+/// How long a thread of host functions waits for another one.
+const IDLE_THREAD: Duration = Duration::from_secs(5);
+
+type Function = Box<dyn FnOnce() + Send>;
+
+/// A launch with a time limit.
+struct Limit {
+    deadline: Instant,
+    number: u64,
+    stream: Weak<StreamQueue>,
+    launch: Arc<LaunchState>,
+}
+
+impl PartialEq for Limit {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Limit {}
+
+impl PartialOrd for Limit {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Limit {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.deadline, self.number).cmp(&(other.deadline, other.number))
+    }
+}
+
+#[derive(Default)]
+struct State {
+    woken: bool,
+    stopping: bool,
+    limits: BinaryHeap<Reverse<Limit>>,
+    next_limit: u64,
+}
+
+#[derive(Default)]
+struct Functions {
+    waiting: VecDeque<Function>,
+    idle: usize,
+    threads: usize,
+    stopping: bool,
+}
+
+/// What the reaper, its device and its streams share.
+#[derive(Default)]
+pub(crate) struct Reaper {
+    /// Operations that are with the device, of all streams.
+    pub with_device: AtomicU64,
+    streams: Mutex<Vec<Weak<StreamQueue>>>,
+    /// Streams without an owner that have something left to do.
+    orphans: Mutex<Vec<Arc<StreamQueue>>>,
+    state: Mutex<State>,
+    wake: Condvar,
+    /// There may be something to do: the thread does not sleep for good.
+    active: AtomicBool,
+    /// Operations wait for room on the device.
+    feeding: AtomicBool,
+    functions: Mutex<Functions>,
+    function: Condvar,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The reaper's thread, as its device holds it.
+pub(crate) struct ReaperThread {
+    reaper: Arc<Reaper>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ReaperThread {
+    pub fn start() -> Result<(Arc<Reaper>, Self), Error> {
+        let reaper = Arc::new(Reaper::default());
+        let work = reaper.clone();
+        let thread = std::thread::Builder::new().name("hostcall-reaper".into()).spawn(move || work.work());
+        let thread = thread.map_err(|error| Error::NoThread { what: "a device's streams", error })?;
+        Ok((reaper.clone(), Self { reaper, thread: Some(thread) }))
+    }
+}
+
+impl Drop for ReaperThread {
+    fn drop(&mut self) {
+        lock(&self.reaper.state).stopping = true;
+        self.reaper.wake.notify_all();
+        lock(&self.reaper.functions).stopping = true;
+        self.reaper.function.notify_all();
+        // It may hold the last reference to its device for a moment, and cannot wait for itself.
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Reaper {
+    pub fn add(&self, stream: &Arc<StreamQueue>) {
+        lock(&self.streams).push(Arc::downgrade(stream));
+    }
+
+    /// Keeps a stream until it has nothing left to do.
+    pub fn adopt(&self, stream: Arc<StreamQueue>) {
+        lock(&self.orphans).push(stream);
+        self.wake();
+    }
+
+    /// The streams that somebody has.
+    pub fn streams(&self) -> Vec<Arc<StreamQueue>> {
+        lock(&self.streams).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Notes that something was submitted, and whether something was held back.
+    pub fn note_work(&self, is_left: bool) {
+        let slept = !self.active.load(Ordering::Relaxed) && !self.active.swap(true, Ordering::SeqCst);
+        let starved = is_left && !self.feeding.swap(true, Ordering::SeqCst);
+        if slept || starved {
+            self.wake();
+        }
+    }
+
+    /// Has the thread look at all streams now.
+    pub fn wake(&self) {
+        self.active.store(true, Ordering::SeqCst);
+        let mut state = lock(&self.state);
+        if !state.woken {
+            state.woken = true;
+            drop(state);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Cancels a launch when `deadline` has come.
+    pub fn limit(&self, deadline: Instant, stream: &Arc<StreamQueue>, launch: Arc<LaunchState>) {
+        let mut state = lock(&self.state);
+        let number = state.next_limit;
+        state.next_limit += 1;
+        state.limits.push(Reverse(Limit { deadline, number, stream: Arc::downgrade(stream), launch }));
+        drop(state);
+        self.wake();
+    }
+
+    fn work(&self) {
+        let (mut idle, mut checked) = (0u32, Instant::now());
+        loop {
+            self.feeding.store(false, Ordering::SeqCst);
+            let streams = self.streams();
+            let (mut feeding, mut polling, mut busy) = (false, false, false);
+            let check = checked.elapsed() > CHECK_EVERY;
+            for stream in &streams {
+                let Tended { waiting, in_flight } = stream.tend();
+                busy |= waiting || in_flight;
+                if !stream.calls_progress() {
+                    feeding |= waiting;
+                    polling |= in_flight;
+                    if check && in_flight {
+                        stream.check();
+                    }
+                }
+            }
+            if check {
+                checked = Instant::now();
+            }
+            drop(streams);
+            lock(&self.streams).retain(|stream| stream.strong_count() > 0);
+            // Dropped outside the lock: the last reference to a device may be among them.
+            let finished: Vec<_> = lock(&self.orphans).extract_if(.., |stream| stream.is_idle()).collect();
+            drop(finished);
+            self.end_limited();
+
+            idle = if busy { 0 } else { idle + 1 };
+            let mut state = lock(&self.state);
+            if state.stopping {
+                return;
+            }
+            if std::mem::take(&mut state.woken) {
+                continue;
+            }
+            let limit = state
+                .limits
+                .peek()
+                .map(|Reverse(limit)| limit.deadline.saturating_duration_since(Instant::now()));
+            let pause = match (feeding, polling || idle < LOOKS_BEFORE_SLEEP) {
+                (true, _) => Some(FEED_EVERY),
+                (false, true) => Some(SETTLE_EVERY),
+                (false, false) => None,
+            };
+            let pause = match (pause, limit) {
+                (Some(pause), Some(limit)) => Some(pause.min(limit)),
+                (pause, limit) => pause.or(limit),
+            };
+            match pause {
+                Some(pause) => {
+                    let mut waited =
+                        self.wake.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner);
+                    waited.0.woken = false;
+                }
+                None => {
+                    self.active.store(false, Ordering::SeqCst);
+                    let asleep = |state: &mut State| {
+                        !state.woken && !state.stopping && !self.active.load(Ordering::SeqCst)
+                    };
+                    let mut state =
+                        self.wake.wait_while(state, asleep).unwrap_or_else(PoisonError::into_inner);
+                    state.woken = false;
+                    idle = 0;
+                }
+            }
+        }
+    }
+
+    /// Cancels the launches whose time is up.
+    fn end_limited(&self) {
+        loop {
+            let mut state = lock(&self.state);
+            let is_due = state.limits.peek().is_some_and(|Reverse(limit)| limit.deadline <= Instant::now());
+            let Some(Reverse(limit)) = (if is_due { state.limits.pop() } else { None }) else { return };
+            drop(state);
+            if let Some(stream) = limit.stream.upgrade() {
+                stream.cancel(&limit.launch, CancelReason::TimedOut);
+            }
+        }
+    }
+
+    /// Runs a host function on a thread of its own, or of another one that has ended. It catches its panics.
+    pub fn run(self: &Arc<Self>, function: Function) {
+        let mut functions = lock(&self.functions);
+        functions.waiting.push_back(function);
+        if functions.idle >= functions.waiting.len() || functions.threads >= HOST_FUNCTION_THREADS {
+            drop(functions);
+            self.function.notify_one();
+            return;
+        }
+        functions.threads += 1;
+        drop(functions);
+        let this = self.clone();
+        let spawned =
+            std::thread::Builder::new().name("hostcall-function".into()).spawn(move || this.run_functions());
+        if spawned.is_err() {
+            // Another thread does it, or this one when there is none.
+            let mut functions = lock(&self.functions);
+            functions.threads -= 1;
+            let alone = functions.threads == 0;
+            let own = if alone { functions.waiting.pop_back() } else { None };
+            drop(functions);
+            if let Some(function) = own {
+                function();
+            }
+        }
+    }
+
+    fn run_functions(&self) {
+        let mut functions = lock(&self.functions);
+        loop {
+            if let Some(function) = functions.waiting.pop_front() {
+                drop(functions);
+                function();
+                functions = lock(&self.functions);
+                continue;
+            }
+            if functions.stopping {
+                break;
+            }
+            functions.idle += 1;
+            let empty = |functions: &mut Functions| functions.waiting.is_empty() && !functions.stopping;
+            let waited = self.function.wait_timeout_while(functions, IDLE_THREAD, empty);
+            let (guard, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            functions = guard;
+            functions.idle -= 1;
+            if timeout.timed_out() && functions.waiting.is_empty() {
+                break;
+            }
+        }
+        functions.threads -= 1;
+    }
+}

@@ -1,0 +1,90 @@
+//! Ending launches early.
+
+use super::launched::LaunchState;
+use super::operation::{Kept, Operation};
+use super::queue::{StreamQueue, lock};
+use crate::device::error::LaunchFailure;
+use crate::device::uses::Point;
+use hostcall_abi::launch::LaunchId;
+use hostcall_server::CancelReason;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+impl StreamQueue {
+    /// Ends a launch, and lets no later one of the stream begin.
+    pub fn cancel(&self, launch: &LaunchState, why: CancelReason) {
+        if launch.outcome.get().is_some() || self.settled.load(Ordering::Acquire) >= launch.position {
+            return;
+        }
+        self.device.cancel(launch.id, why);
+        let mut state = lock(&self.state);
+        if state.submitted >= launch.position {
+            let mut in_flight = state.in_flight.iter();
+            let running = in_flight.find(|flying| flying.position == launch.position);
+            let running = running.and_then(|flying| flying.running.clone());
+            drop(state);
+            if let Some(running) = running {
+                running.cancel();
+            }
+            // The device looks at it when a kernel begins, so that it must not wait for what the device does.
+            self.words.stop_from(launch.sequence);
+            return;
+        }
+        // It is still here, and is skipped when its turn comes, as are those after it.
+        let failure = match why {
+            CancelReason::TimedOut => LaunchFailure::TimedOut,
+            _ => LaunchFailure::Cancelled,
+        };
+        let _ = launch.outcome.set(Err(failure));
+        state.stop = Some(state.stop.unwrap_or(u64::MAX).min(launch.sequence));
+        self.pump(&mut state);
+        drop(state);
+        self.progressed();
+    }
+
+    /// Cancels everything that has not ended.
+    pub fn cancel_all(&self, why: CancelReason) {
+        let launches: Vec<Arc<LaunchState>> = {
+            let state = lock(&self.state);
+            let in_flight = state.in_flight.iter().filter_map(|flying| match &flying.kept {
+                Kept::Launch(launch) => Some(launch.state.clone()),
+                _ => None,
+            });
+            // Those after it do not begin once the first of those that wait is cancelled.
+            let waiting = state.waiting.iter().find_map(|waiting| match &waiting.operation {
+                Operation::Launch(launch) => Some(launch.state.clone()),
+                _ => None,
+            });
+            in_flight.chain(waiting).collect()
+        };
+        for launch in launches {
+            self.cancel(&launch, why);
+        }
+    }
+
+    /// Cancels a launch when a time has come.
+    pub fn limit(&self, launch: &Arc<LaunchState>, deadline: Instant) {
+        let stream = self.this.upgrade().expect("it is borrowed");
+        self.reaper().limit(deadline, &stream, launch.clone());
+    }
+
+    /// Lets no launch from `sequence` on begin on the device.
+    pub fn stop_from(&self, sequence: u64) {
+        self.words.stop_from(sequence);
+    }
+
+    /// Returns the kernel and the point of a launch that is with the device, if it is this stream's.
+    pub fn find(&self, id: LaunchId) -> Option<(String, Point)> {
+        let state = lock(&self.state);
+        let found = state.in_flight.iter().find_map(|flying| match &flying.kept {
+            Kept::Launch(launch) if launch.state.id == id => {
+                Some((launch.state.kernel.to_string(), flying.position))
+            }
+            _ => None,
+        });
+        drop(state);
+        let (kernel, position) = found?;
+        Some((kernel, self.point(position)))
+    }
+}

@@ -1,0 +1,308 @@
+//! Giving the device what it takes of the operations that wait.
+#![allow(unsafe_code)] // dispatches kernels and copies
+
+use super::operation::{Before, Kept, Operation, Transfer};
+use super::queue::{InFlight, State, StreamQueue, Waiting, lock};
+use crate::device::error::{Error, LaunchFailure};
+use crate::device::seam::{BackendError, Dispatch, OPERATIONS_A_DEVICE, OPERATIONS_A_QUEUE, Running};
+use crate::device::uses::Dependent;
+use crate::device::waiting;
+use hostcall_abi::launch::LaunchId;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+/// Operations after which a signal follows: the host learns of progress in steps of so many.
+const SIGNAL_EVERY: u64 = 32;
+
+/// Operations that every stream may have with the device, however many the others have.
+const ALWAYS: u64 = 2;
+
+impl StreamQueue {
+    /// Gives the device what it takes of the operations that wait.
+    pub(super) fn pump(&self, state: &mut State) {
+        self.count(state);
+        while !state.in_host_function {
+            let Some(next) = state.waiting.front_mut() else { return };
+            let position = next.position;
+            if self.dead.get().is_some() || self.device.closed.load(Ordering::SeqCst) {
+                self.drop_next(state);
+                continue;
+            }
+            let this: Weak<dyn Dependent> = self.this.clone();
+            next.before.retain(|before| match before {
+                Before::Gate(point) => {
+                    let timeline = point.timeline.upgrade();
+                    timeline.is_some_and(|timeline| !timeline.tell(point.position, &this))
+                }
+                Before::Mark(_) => true,
+            });
+            if next.before.iter().any(|before| matches!(before, Before::Gate(_))) {
+                return;
+            }
+            let is_launch = match &next.operation {
+                Operation::Launch(launch) => Some(launch.state.sequence),
+                _ => None,
+            };
+            if let (Some(sequence), Some(stop)) = (is_launch, state.stop)
+                && sequence >= stop
+            {
+                self.drop_next(state);
+                continue;
+            }
+            if let Operation::HostFunction(_) = next.operation {
+                if !self.begin_host_function(state) {
+                    return;
+                }
+                continue;
+            }
+            let own = state.submitted - state.counted;
+            let all = self.reaper().with_device.load(Ordering::Relaxed);
+            if own >= OPERATIONS_A_QUEUE || (all >= OPERATIONS_A_DEVICE && own >= ALWAYS) {
+                self.signal(state);
+                return;
+            }
+            let next = state.waiting.pop_front().expect("it was there");
+            self.submit(state, next);
+            let wanted = self.wanted.load(Ordering::SeqCst);
+            let is_wanted = wanted == position || wanted > state.signalled && state.waiting.is_empty();
+            if is_wanted || state.submitted - state.signalled >= SIGNAL_EVERY {
+                self.signal(state);
+            }
+        }
+    }
+
+    /// Takes what has ended off the device's budget.
+    pub(super) fn count(&self, state: &mut State) {
+        let reached = self.reached().min(state.submitted);
+        if reached > state.counted {
+            self.reaper().with_device.fetch_sub(reached - state.counted, Ordering::Relaxed);
+            state.counted = reached;
+        }
+    }
+
+    /// Signals the last position that was submitted, unless that was done.
+    pub(super) fn signal(&self, state: &mut State) {
+        if state.submitted > state.signalled && state.submitted > self.done_by_host.load(Ordering::Acquire) {
+            match self.queue.signal(state.submitted) {
+                Ok(()) => state.signalled = state.submitted,
+                Err(error) => self.note_error(error),
+            }
+        }
+    }
+
+    /// Submits one operation, which is counted whether the device takes it or not.
+    pub(super) fn submit(&self, state: &mut State, next: Waiting) {
+        let Waiting { position, before, operation } = next;
+        let mut running = None;
+        let submitted = before
+            .iter()
+            .try_for_each(|before| match before {
+                Before::Mark(mark) => self.queue.wait(mark),
+                Before::Gate(_) => Ok(()),
+            })
+            .and_then(|()| self.submit_operation(&operation, &mut running));
+        state.submitted = position;
+        self.reaper().with_device.fetch_add(1, Ordering::Relaxed);
+        let kept = match operation {
+            Operation::Launch(launch) => Kept::Launch(launch),
+            Operation::Transfer(transfer, wanted) => Kept::Transfer { _memory: transfer, _wanted: wanted },
+            Operation::HostFunction(_) | Operation::Record(_) | Operation::Wait => Kept::Nothing,
+        };
+        if let Err(error) = submitted {
+            match &kept {
+                Kept::Launch(launch) => {
+                    let _ = launch.state.outcome.set(Err(LaunchFailure::NotStarted(error.clone())));
+                }
+                _ => _ = state.failed.get_or_insert(error.clone().into()),
+            }
+            self.note_error(error);
+        }
+        state.in_flight.push_back(InFlight { position, kept, running });
+    }
+
+    pub(super) fn submit_operation(
+        &self,
+        operation: &Operation,
+        running: &mut Option<Arc<dyn Running>>,
+    ) -> Result<(), BackendError> {
+        let queue = &self.queue;
+        match operation {
+            Operation::Launch(launch) => {
+                let parameters: Vec<&[u8]> = launch.parameters.iter().map(Vec::as_slice).collect();
+                let dispatch = Dispatch {
+                    kernel: &launch.kernel,
+                    name: &launch.state.kernel,
+                    workgroups: launch.workgroups,
+                    lanes: launch.lanes,
+                    workgroup_bytes: launch.workgroup_bytes,
+                    parameters: &parameters,
+                    token: launch.state.id.to_bits().into(),
+                    hooks: &self.device.hooks,
+                };
+                // SAFETY: whoever made the launch gave the parameters that its kernel takes (`launch.rs`, `llvm`); what they
+                // refer to is kept until the operation is settled.
+                *running = unsafe { queue.dispatch(&dispatch) }?;
+                // Other protocols' launches have no ids: they are ended through the stream.
+                if let Some(running) = running.as_ref().filter(|_| launch.state.id != LaunchId::NONE) {
+                    self.device.note_running(
+                        launch.state.id,
+                        running,
+                        self.this.clone(),
+                        launch.state.sequence,
+                    );
+                }
+                Ok(())
+            }
+            Operation::Transfer(transfer, _) if transfer.bytes() == 0 => Ok(()),
+            // SAFETY: the parts lie in buffers and pinned memory that are kept until the operation is settled, and the
+            // device's order keeps others away.
+            Operation::Transfer(transfer, _) => unsafe {
+                match transfer {
+                    Transfer::Write { to, from, bytes } => {
+                        queue.write(*to, from.host_address().as_ptr(), *bytes)
+                    }
+                    Transfer::Read { to, from, bytes } => {
+                        queue.read(to.host_address().as_ptr(), *from, *bytes)
+                    }
+                    Transfer::Copy { to, from, bytes } => queue.copy(*to, *from, *bytes),
+                    Transfer::Fill { to, pattern, count } => queue.fill(*to, pattern, *count),
+                }
+            },
+            Operation::Record(place) => {
+                let _ = place.set(queue.mark()?);
+                Ok(())
+            }
+            Operation::HostFunction(_) | Operation::Wait => Ok(()),
+        }
+    }
+
+    /// Drops the next operation without doing it: the stream was stopped, or the device closed or failed.
+    pub(super) fn drop_next(&self, state: &mut State) {
+        let Some(Waiting { position, operation, .. }) = state.waiting.pop_front() else { return };
+        if self.device.closed.load(Ordering::SeqCst) {
+            self.dropped_from.fetch_min(position, Ordering::SeqCst);
+        }
+        let kept = match operation {
+            Operation::Launch(launch) => {
+                let failure = match self.dead.get() {
+                    Some(error) => LaunchFailure::Fault(error.to_string()),
+                    None if self.device.closed.load(Ordering::SeqCst) => LaunchFailure::Cancelled,
+                    None => LaunchFailure::Skipped,
+                };
+                let _ = launch.state.outcome.set(Err(failure));
+                Kept::Launch(launch)
+            }
+            Operation::Transfer(transfer, wanted) => Kept::Transfer { _memory: transfer, _wanted: wanted },
+            // A user's value: dropped when it is settled, under no lock.
+            Operation::HostFunction(function) => Kept::Function { _function: function },
+            Operation::Record(_) | Operation::Wait => Kept::Nothing,
+        };
+        state.submitted = position;
+        self.reaper().with_device.fetch_add(1, Ordering::Relaxed);
+        state.in_flight.push_back(InFlight { position, kept, running: None });
+        if self.dead.get().is_none() {
+            let is_last = state.waiting.is_empty();
+            if is_last || state.submitted - state.signalled >= SIGNAL_EVERY {
+                self.signal(state);
+            }
+        }
+    }
+
+    /// Begins the host function that is next, once everything before it is settled. Returns whether it was begun or
+    /// skipped.
+    pub(super) fn begin_host_function(&self, state: &mut State) -> bool {
+        let position = state.waiting.front().map_or(0, |next| next.position);
+        if self.settled.load(Ordering::Acquire) + 1 < position {
+            self.wanted.fetch_max(position - 1, Ordering::SeqCst);
+            self.signal(state);
+            return false;
+        }
+        if state.stop.is_some() {
+            self.drop_next(state);
+            return true;
+        }
+        let Some(Waiting { operation: Operation::HostFunction(function), .. }) = state.waiting.pop_front()
+        else {
+            return false;
+        };
+        state.in_host_function = true;
+        let stream = self.this.upgrade().expect("it is borrowed");
+        self.reaper().run(Box::new(move || {
+            let point = stream.point(position);
+            let outcome = {
+                let _inside = waiting::enter_host_function(&point);
+                catch_unwind(AssertUnwindSafe(function))
+            };
+            let failed = outcome.err().map(|payload| Error::HostFunction { message: message_of(payload) });
+            let mut state = lock(&stream.state);
+            state.in_host_function = false;
+            state.submitted = position;
+            stream.reaper().with_device.fetch_add(1, Ordering::Relaxed);
+            state.in_flight.push_back(InFlight { position, kept: Kept::Nothing, running: None });
+            if let Some(error) = failed {
+                state.failed.get_or_insert(error);
+            }
+            stream.done_by_host.fetch_max(position, Ordering::Release);
+            drop(state);
+            stream.progressed();
+        }));
+        true
+    }
+
+    /// For the reaper: submits what can be, asks for a signal of all that is with the device, and settles what has ended.
+    pub fn tend(&self) -> Tended {
+        let mut state = lock(&self.state);
+        self.pump(&mut state);
+        self.signal(&mut state);
+        let waiting = !state.waiting.is_empty() || state.in_host_function;
+        let in_flight = !state.in_flight.is_empty();
+        drop(state);
+        self.settle(false);
+        Tended { waiting, in_flight }
+    }
+
+    /// Asks for a signal of a position, so that it is seen when it has ended.
+    pub(super) fn want(&self, position: u64) {
+        self.wanted.fetch_max(position, Ordering::SeqCst);
+        let mut state = lock(&self.state);
+        self.pump(&mut state);
+        if state.submitted >= position && state.signalled < position {
+            self.signal(&mut state);
+        }
+    }
+
+    /// Asks the device whether it failed.
+    pub fn check(&self) {
+        if let Err(error) = self.queue.check() {
+            self.note_error(error);
+            self.progressed();
+        }
+    }
+
+    /// Notes what the device answered. After a final fault nothing that is with it goes on; what else it may be is tried
+    /// again.
+    pub(super) fn note_error(&self, error: BackendError) {
+        if let BackendError::Fault { is_final: true, .. } = error {
+            let _ = self.dead.set(error);
+        }
+    }
+}
+
+/// What a stream has left to do.
+pub(crate) struct Tended {
+    pub waiting: bool,
+    pub in_flight: bool,
+}
+
+/// The message of a panic.
+fn message_of(payload: Box<dyn Any + Send>) -> String {
+    let text = match payload.downcast_ref::<&str>() {
+        Some(text) => (*text).to_owned(),
+        None => payload.downcast_ref::<String>().cloned().unwrap_or_else(|| "no message".into()),
+    };
+    // Its drop may panic as well, and so on.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
+    text
+}

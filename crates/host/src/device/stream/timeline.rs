@@ -1,0 +1,68 @@
+//! A stream as other streams and buffers see it.
+
+use super::queue::{StreamQueue, lock};
+use crate::device::seam::Mark;
+use crate::device::uses::{Dependent, Point, Timeline};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+impl Dependent for StreamQueue {
+    fn go_on(&self) {
+        self.progressed();
+    }
+}
+
+impl Timeline for StreamQueue {
+    fn has_reached(&self, position: u64) -> bool {
+        self.reached() >= position
+    }
+
+    fn wait_until(&self, position: u64) {
+        self.wait_until_settled(position);
+    }
+
+    fn mark_after(&self, position: u64) -> Option<Arc<dyn Mark>> {
+        let mut state = lock(&self.state);
+        if state.submitted < position || self.dead.get().is_some() {
+            return None;
+        }
+        match &state.marked {
+            Some((submitted, mark)) if *submitted >= position => Some(mark.clone()),
+            _ => {
+                let mark = self.queue.mark().ok()?;
+                state.marked = Some((state.submitted, mark.clone()));
+                Some(mark)
+            }
+        }
+    }
+
+    fn tell(&self, position: u64, whom: &Weak<dyn Dependent>) -> bool {
+        if self.reached() >= position {
+            return true;
+        }
+        self.wanted.fetch_max(position, Ordering::SeqCst);
+        {
+            let mut dependents = lock(&self.dependents);
+            if !dependents.iter().any(|known| known.ptr_eq(whom)) {
+                dependents.push(whom.clone());
+            }
+        }
+        // It asks for the signal, and settles what has ended, which tells `whom`.
+        self.reaper().wake();
+        self.reached() >= position
+    }
+
+    fn depends_on(&self, position: u64, other: &Point, seen: &mut Vec<(usize, u64)>) -> bool {
+        let this: *const Self = self;
+        if seen.iter().any(|(stream, upto)| *stream == this.addr() && *upto >= position) {
+            return false;
+        }
+        seen.push((this.addr(), position));
+        let points: Vec<Point> = {
+            let depends_on = lock(&self.depends_on);
+            let before = depends_on.iter().take_while(|(at, _)| *at <= position);
+            before.flat_map(|(_, points)| points.iter().cloned()).collect()
+        };
+        points.iter().any(|point| !point.is_reached() && point.depends_on(other, seen))
+    }
+}

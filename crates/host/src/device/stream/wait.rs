@@ -1,0 +1,170 @@
+//! Waiting for a stream.
+
+use super::queue::{StreamQueue, lock};
+use crate::device::error::Error;
+use crate::device::waiting;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How long a waiting thread polls without a pause. A pause makes it late by some ten microseconds.
+const SPIN: Duration = Duration::from_millis(5);
+
+/// The pause between polls afterwards. It does not grow, so that an end is noticed as soon after an hour as after a
+/// second.
+const PAUSE: Duration = Duration::from_micros(20);
+
+/// Longest sleep of a thread that a device wakes. It bounds nothing but how late a mistake of a device's is noticed.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// The pause between looks at what has ended on the device and is not settled yet.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// How often a device is asked whether it failed, while a signal is long in coming.
+const CHECK_EVERY: Duration = Duration::from_millis(20);
+
+impl StreamQueue {
+    /// Says whether a position was settled.
+    pub fn is_settled(&self, position: u64) -> bool {
+        if self.settled.load(Ordering::Acquire) < position {
+            self.want(position);
+            self.settle(false);
+        }
+        self.settled.load(Ordering::Acquire) >= position && self.is_printed()
+    }
+
+    /// Waits until what kernels printed so far is written, unless a handler would wait. Returns `true`.
+    fn is_printed(&self) -> bool {
+        if !waiting::is_in_handler() {
+            // Whoever reads the output asks for its failures.
+            let _ = self.device.builtins.stdio().flush();
+        }
+        true
+    }
+
+    /// Refuses to wait for a position on a thread for which that position waits.
+    pub fn may_wait(&self, position: u64, operation: &'static str) -> Result<(), Error> {
+        if self.settled.load(Ordering::Acquire) >= position {
+            return Ok(());
+        }
+        waiting::may_wait(&self.device.core, &[self.point(position)], operation)
+    }
+
+    /// Waits until a position is settled, at most `limit`. Returns whether it is.
+    pub fn wait_for(&self, position: u64, limit: Duration) -> bool {
+        self.wait_limited(position, Instant::now().checked_add(limit))
+    }
+
+    pub(super) fn wait_limited(&self, position: u64, deadline: Option<Instant>) -> bool {
+        let begin = Instant::now();
+        let (mut checked, mut polls) = (begin, 0u32);
+        self.want(position);
+        loop {
+            let changes = *lock(&self.changes);
+            {
+                let mut state = lock(&self.state);
+                self.pump(&mut state);
+            }
+            self.settle(deadline.is_none());
+            if self.settled.load(Ordering::Acquire) >= position {
+                return self.is_printed();
+            }
+            // In a handler it is the reaper that settles; and with a deadline, handlers of posts are looked for.
+            let has_ended = self.reached() >= position;
+            if has_ended {
+                self.reaper().wake();
+            }
+            if self.queue.calls_progress() || has_ended {
+                let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+                if left.is_some_and(|left| left.is_zero()) {
+                    return false;
+                }
+                let most = if has_ended { LOOK_EVERY } else { LONGEST_SLEEP };
+                let pause = left.unwrap_or(most).min(most);
+                let unseen = |now: &mut u64| *now == changes;
+                drop(self.changed.wait_timeout_while(lock(&self.changes), pause, unseen));
+                continue;
+            }
+            // Polls memory, without a lock, for as long as nothing has happened.
+            let reached = self.reached();
+            while self.reached() == reached && self.settled.load(Ordering::Relaxed) < position {
+                polls = polls.wrapping_add(1);
+                std::hint::spin_loop();
+                if !polls.is_multiple_of(256) {
+                    continue;
+                }
+                let now = Instant::now();
+                if deadline.is_some_and(|deadline| now >= deadline) {
+                    return false;
+                }
+                if now - begin > SPIN {
+                    std::thread::sleep(PAUSE);
+                }
+                if now - checked > CHECK_EVERY {
+                    checked = now;
+                    self.check();
+                }
+            }
+        }
+    }
+
+    /// Waits until a position is settled.
+    pub fn wait_until_settled(&self, position: u64) {
+        self.wait_limited(position, None);
+    }
+
+    /// Waits for everything so far, and tells the first failure. Then the stream goes on.
+    pub fn synchronize(&self, deadline: Option<Instant>) -> Result<(), Option<Error>> {
+        let position = self.last();
+        self.may_wait(position, "`synchronize`").map_err(Some)?;
+        if !self.wait_limited(position, deadline) {
+            return Err(None);
+        }
+        {
+            let state = lock(&self.state);
+            if state.stop.is_none() && state.failed.is_none() {
+                return Ok(());
+            }
+        }
+        // Nothing is added while the stream starts again, so that no launch is skipped that nobody is told of.
+        let (_pushing, mut state) = loop {
+            let pushing = lock(&self.pushing);
+            let last = pushing.position;
+            if self.settled.load(Ordering::Acquire) >= last {
+                break (pushing, lock(&self.state));
+            }
+            drop(pushing);
+            if !self.wait_limited(last, deadline) {
+                return Err(None);
+            }
+        };
+        if state.stop.take().is_some() && self.dead.get().is_none() {
+            self.words.restart();
+        }
+        match state.failed.take() {
+            Some(error) => Err(Some(error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the failure that nobody was told of.
+    pub fn take_failure(&self) -> Option<Error> {
+        lock(&self.state).failed.take()
+    }
+
+    /// Fails when what was at a position may not have been done: the device failed, or was closed before.
+    pub fn check_done(&self, position: u64) -> Result<(), Error> {
+        if let Some(error) = self.dead.get() {
+            return Err(error.clone().into());
+        }
+        if self.dropped_from.load(Ordering::SeqCst) <= position {
+            return Err(Error::Closed);
+        }
+        Ok(())
+    }
+
+    /// Says whether the stream has nothing left to do.
+    pub fn is_idle(&self) -> bool {
+        let state = lock(&self.state);
+        state.waiting.is_empty() && state.in_flight.is_empty() && !state.in_host_function
+    }
+}

@@ -1,0 +1,400 @@
+//! Who uses memory of a device: what conflicts is put in order, so that nobody writes values that another reads plainly.
+//!
+//! Work that is in flight is known by its *point*: a stream and a position in it. Every allocation lists the points that
+//! use it, with the bytes and the kind of access. Work that conflicts with a listed point of another stream waits for
+//! it; the streams' own order does the rest. The host's own copies wait for conflicting points too, and work that
+//! conflicts with a copy of the host's waits for that, which is short.
+//!
+//! Points of one piece of work are entered under the device's lock ([`Order`]), so that all work has one order: a
+//! point depends only on points before it in that order, and nothing waits in a circle.
+
+use super::seam::Mark;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+/// What work does with bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Plain reads: nobody may write meanwhile.
+    Read,
+    /// Atomic reads and writes, beside others of their kind.
+    Shared,
+    /// Plain writes: nobody else may read or write meanwhile.
+    Write,
+}
+
+impl Access {
+    /// Says whether two accesses of the same bytes may happen at once.
+    pub fn agrees_with(self, other: Self) -> bool {
+        self == other && self != Access::Write
+    }
+}
+
+/// Something that goes on when what it waits for has ended.
+pub(crate) trait Dependent: Send + Sync {
+    /// Looks again.
+    fn go_on(&self);
+}
+
+/// How far a stream has come.
+pub(crate) trait Timeline: Send + Sync {
+    /// Says whether everything up to `position` has ended.
+    fn has_reached(&self, position: u64) -> bool;
+    /// Waits until it has.
+    fn wait_until(&self, position: u64);
+    /// Returns a mark behind `position` that the device can wait for by itself, once the device has everything up to there.
+    fn mark_after(&self, position: u64) -> Option<Arc<dyn Mark>> {
+        let _ = position;
+        None
+    }
+    /// Says whether everything up to `position` has ended; else `whom` is told when something has.
+    fn tell(&self, position: u64, whom: &Weak<dyn Dependent>) -> bool {
+        let _ = whom;
+        self.has_reached(position)
+    }
+    /// Says whether what is up to `position` waits for `other`, a point of another stream. `seen` are streams that were
+    /// looked at, by address, and up to where.
+    fn depends_on(&self, position: u64, other: &Point, seen: &mut Vec<(usize, u64)>) -> bool {
+        let _ = (position, other, seen);
+        false
+    }
+}
+
+/// A position in a stream. It does not keep the stream: one that is gone has nothing left to do.
+#[derive(Clone)]
+pub(crate) struct Point {
+    pub timeline: Weak<dyn Timeline>,
+    pub position: u64,
+}
+
+impl Point {
+    pub fn is_reached(&self) -> bool {
+        self.timeline.upgrade().is_none_or(|timeline| timeline.has_reached(self.position))
+    }
+
+    pub fn is_of(&self, timeline: &Weak<dyn Timeline>) -> bool {
+        std::ptr::addr_eq(self.timeline.as_ptr(), timeline.as_ptr())
+    }
+
+    /// Waits until it is reached.
+    pub fn wait(&self) {
+        if let Some(timeline) = self.timeline.upgrade() {
+            timeline.wait_until(self.position);
+        }
+    }
+
+    /// Says whether this point is reached only after `other` is.
+    pub fn depends_on(&self, other: &Point, seen: &mut Vec<(usize, u64)>) -> bool {
+        if self.is_of(&other.timeline) {
+            return other.position <= self.position;
+        }
+        self.timeline.upgrade().is_some_and(|timeline| timeline.depends_on(self.position, other, seen))
+    }
+}
+
+/// One point's access to bytes.
+struct Use {
+    point: Point,
+    access: Access,
+    bytes: Range<usize>,
+}
+
+fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+/// Most uses that an allocation lists one by one. Beyond it, those of one stream and kind are merged, so that work may
+/// wait for more than it must.
+const MOST_USES: usize = 64;
+
+/// Who uses one allocation.
+#[derive(Default)]
+pub(crate) struct Uses(Mutex<Listed>);
+
+#[derive(Default)]
+struct Listed {
+    work: Vec<Use>,
+    /// The host's own copies that are being made.
+    host: Vec<(Access, Range<usize>)>,
+}
+
+impl Listed {
+    /// Lists a point. Uses that have ended, and those that the new one covers, are forgotten.
+    fn add(&mut self, new: Use) {
+        let covered = |old: &Use| {
+            old.access == new.access
+                && old.point.is_of(&new.point.timeline)
+                && new.bytes.start <= old.bytes.start
+                && old.bytes.end <= new.bytes.end
+        };
+        if self.work.len() >= 8 {
+            self.work.retain(|old| !old.point.is_reached());
+        }
+        self.work.retain(|old| !covered(old));
+        if self.work.len() >= MOST_USES {
+            let same = |old: &&mut Use| old.access == new.access && old.point.is_of(&new.point.timeline);
+            if let Some(old) = self.work.iter_mut().find(same) {
+                old.bytes = old.bytes.start.min(new.bytes.start)..old.bytes.end.max(new.bytes.end);
+                old.point.position = old.point.position.max(new.point.position);
+                return;
+            }
+        }
+        self.work.push(new);
+    }
+
+    fn conflicts_with_host(&self, access: Access, bytes: &Range<usize>) -> bool {
+        self.host.iter().any(|(other, theirs)| !access.agrees_with(*other) && overlap(bytes, theirs))
+    }
+
+    /// The points of others than `own` that conflict, and are not over.
+    fn conflicts(
+        &self,
+        own: Option<&Weak<dyn Timeline>>,
+        access: Access,
+        bytes: &Range<usize>,
+    ) -> impl Iterator<Item = &Point> {
+        self.work
+            .iter()
+            .filter(move |old| !access.agrees_with(old.access) && overlap(bytes, &old.bytes))
+            .filter(move |old| own.is_none_or(|own| !old.point.is_of(own)))
+            .map(|old| &old.point)
+            .filter(|point| !point.is_reached())
+    }
+}
+
+impl Uses {
+    fn listed(&self) -> MutexGuard<'_, Listed> {
+        // Nothing panics halfway through a change.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a piece of work does with an allocation.
+pub(crate) struct Request<'a> {
+    pub uses: &'a Uses,
+    pub access: Access,
+    pub bytes: Range<usize>,
+}
+
+/// The order of a device's work. See the module.
+#[derive(Default)]
+pub(crate) struct Order {
+    lock: Mutex<()>,
+    host_copy_ended: Condvar,
+}
+
+impl Order {
+    /// Enters a piece of work, which will be at `point`, with all that it uses. Returns the points of other streams that
+    /// must be reached before it may begin: the last of each stream.
+    ///
+    /// Waits for copies of the host's that are being made of the same bytes.
+    pub fn enter(&self, point: &Point, requests: &[Request<'_>]) -> Vec<Point> {
+        let mut order = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits_for_host = |r: &Request<'_>| r.uses.listed().conflicts_with_host(r.access, &r.bytes);
+        while requests.iter().any(waits_for_host) {
+            order = self.host_copy_ended.wait(order).unwrap_or_else(PoisonError::into_inner);
+        }
+        let mut before: Vec<Point> = Vec::new();
+        for Request { uses, access, bytes } in requests {
+            let mut listed = uses.listed();
+            for conflict in listed.conflicts(Some(&point.timeline), *access, bytes) {
+                match before.iter_mut().find(|point| point.is_of(&conflict.timeline)) {
+                    Some(point) => point.position = point.position.max(conflict.position),
+                    None => before.push(conflict.clone()),
+                }
+            }
+            listed.add(Use { point: point.clone(), access: *access, bytes: bytes.clone() });
+        }
+        before
+    }
+
+    /// Returns the points that a copy of the host's would wait for now.
+    pub fn before_host_copy(&self, request: &Request<'_>) -> Vec<Point> {
+        let Request { uses, access, bytes } = request;
+        uses.listed().conflicts(None, *access, bytes).cloned().collect()
+    }
+
+    /// Runs a copy of the host's, after everything entered before it that conflicts. Work that is entered meanwhile waits.
+    pub fn host_copy<R>(&self, request: &Request<'_>, copy: impl FnOnce() -> R) -> R {
+        let Request { uses, access, bytes } = request;
+        loop {
+            let order = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut listed = uses.listed();
+            let conflicts: Vec<Point> = listed.conflicts(None, *access, bytes).cloned().collect();
+            if conflicts.is_empty() && !listed.conflicts_with_host(*access, bytes) {
+                listed.host.push((*access, bytes.clone()));
+                break;
+            }
+            drop(listed);
+            if conflicts.is_empty() {
+                drop(self.host_copy_ended.wait(order).unwrap_or_else(PoisonError::into_inner));
+            } else {
+                drop(order);
+                conflicts.iter().for_each(Point::wait);
+            }
+        }
+        let _copying = HostCopy { order: self, uses, access: *access, bytes: bytes.clone() };
+        copy()
+    }
+
+    /// Runs a copy of the host's at once, beside work that accesses the same bytes atomically. Returns `None`, without
+    /// having run it, when other work uses them.
+    pub fn host_copy_now<R>(&self, request: &Request<'_>, copy: impl FnOnce() -> R) -> Option<R> {
+        let Request { uses, access, bytes } = request;
+        let order = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listed = uses.listed();
+        let is_used = listed.conflicts(None, *access, bytes).next().is_some()
+            || listed.conflicts_with_host(*access, bytes);
+        if is_used {
+            return None;
+        }
+        listed.host.push((*access, bytes.clone()));
+        drop(listed);
+        drop(order);
+        let _copying = HostCopy { order: self, uses, access: *access, bytes: bytes.clone() };
+        Some(copy())
+    }
+}
+
+/// A copy of the host's, taken off the list when it is over.
+struct HostCopy<'a> {
+    order: &'a Order,
+    uses: &'a Uses,
+    access: Access,
+    bytes: Range<usize>,
+}
+
+impl Drop for HostCopy<'_> {
+    fn drop(&mut self) {
+        let order = self.order.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listed = self.uses.listed();
+        let own = (self.access, self.bytes.clone());
+        if let Some(at) = listed.host.iter().position(|copy| *copy == own) {
+            listed.host.swap_remove(at);
+        }
+        drop(listed);
+        drop(order);
+        self.order.host_copy_ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// A stream whose work ends when the test says so.
+    #[derive(Default)]
+    struct Fake(Mutex<u64>, Condvar);
+
+    impl Fake {
+        fn finish(&self, position: u64) {
+            *self.0.lock().unwrap() = position;
+            self.1.notify_all();
+        }
+    }
+
+    impl Timeline for Fake {
+        fn has_reached(&self, position: u64) -> bool {
+            *self.0.lock().unwrap() >= position
+        }
+
+        fn wait_until(&self, position: u64) {
+            drop(self.1.wait_while(self.0.lock().unwrap(), |reached| *reached < position).unwrap());
+        }
+    }
+
+    fn fakes() -> [Arc<Fake>; 2] {
+        Default::default()
+    }
+
+    fn at(fake: &Arc<Fake>, position: u64) -> Point {
+        let fake: Arc<dyn Timeline> = fake.clone();
+        Point { timeline: Arc::downgrade(&fake), position }
+    }
+
+    fn request(uses: &Uses, access: Access, bytes: Range<usize>) -> Request<'_> {
+        Request { uses, access, bytes }
+    }
+
+    #[test]
+    fn only_conflicts_of_other_streams_are_waited_for() {
+        use Access::*;
+        for (first, second, waits) in [
+            (Read, Read, false),
+            (Shared, Shared, false),
+            (Write, Write, true),
+            (Read, Shared, true),
+            (Shared, Read, true),
+            (Write, Read, true),
+            (Shared, Write, true),
+        ] {
+            let (order, uses, [a, b]) = (Order::default(), Uses::default(), fakes());
+            assert!(order.enter(&at(&a, 1), &[request(&uses, first, 0..8)]).is_empty());
+            assert!(order.enter(&at(&a, 2), &[request(&uses, first, 0..8)]).is_empty());
+            let before = order.enter(&at(&b, 1), &[request(&uses, second, 4..12)]);
+            assert_eq!(
+                before.iter().map(|point| point.position).collect::<Vec<_>>(),
+                vec![2; usize::from(waits)]
+            );
+            // Parts that lie apart do not conflict, nor does what has ended.
+            assert!(order.enter(&at(&b, 2), &[request(&uses, second, 12..16)]).is_empty());
+            a.finish(2);
+            b.finish(2);
+            assert!(order.enter(&at(&b, 3), &[request(&uses, Write, 0..16)]).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_list_stays_short() {
+        let (order, uses, [a, b]) = (Order::default(), Uses::default(), fakes());
+        for position in 1..=10_000 {
+            let start = position as usize * 16;
+            order.enter(&at(&a, position), &[request(&uses, Access::Read, start..start + 8)]);
+        }
+        assert!(uses.listed().work.len() <= MOST_USES);
+        let before = order.enter(&at(&b, 1), &[request(&uses, Access::Write, 160_000..160_008)]);
+        assert_eq!(before[0].position, 10_000);
+    }
+
+    #[test]
+    fn a_copy_of_the_hosts_waits_and_is_waited_for() {
+        let (order, uses, [a, b]) = (Order::default(), Uses::default(), fakes());
+        order.enter(&at(&a, 1), &[request(&uses, Access::Shared, 0..8)]);
+        assert_eq!(order.host_copy_now(&request(&uses, Access::Write, 0..8), || ()), None);
+        assert_eq!(order.host_copy_now(&request(&uses, Access::Shared, 0..8), || ()), Some(()));
+        let copied = AtomicBool::new(false);
+        let (inside, go_on) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            let (inside, go_on, copied, order, uses) = (&inside, &go_on, &copied, &order, &uses);
+            scope.spawn(move || {
+                order.host_copy(&request(uses, Access::Write, 0..8), || {
+                    inside.wait();
+                    go_on.wait();
+                    copied.store(true, Ordering::Relaxed);
+                });
+            });
+            a.finish(1);
+            inside.wait();
+            let launch = scope.spawn(move || {
+                order.enter(&at(&b, 1), &[request(uses, Access::Read, 0..4)]);
+                copied.load(Ordering::Relaxed)
+            });
+            go_on.wait();
+            assert!(launch.join().unwrap());
+        });
+        assert!(uses.listed().host.is_empty());
+    }
+
+    /// A copy that panics does not keep others waiting.
+    #[test]
+    fn a_copy_that_panics_is_over() {
+        let (order, uses) = (Order::default(), Uses::default());
+        let request = request(&uses, Access::Write, 0..8);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            order.host_copy(&request, || panic!("in the middle"));
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(order.host_copy(&request, || 1), 1);
+    }
+}

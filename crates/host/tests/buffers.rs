@@ -1,0 +1,283 @@
+//! Buffers and streams on the software device: order, parts, copies, fills, host functions, events, and what is refused.
+
+use hostcall::device::{BoundsError, Error, LaunchRefused};
+use hostcall::hostcall_device::{Global, Lane, kernel};
+use hostcall::{Device, Grid, Hostcall, LaunchKernel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Waits until `gate` opens, then adds `add` to every value.
+#[kernel]
+fn add_after(lane: &Lane, gate: &Global<u32>, values: &[Global<u32>], add: u32) {
+    while gate.get() == 0 {
+        lane.pause();
+    }
+    let value = &values[lane.global_id()];
+    value.set(value.get() + add);
+}
+
+/// Waits until `gate` opens, then copies plainly.
+#[kernel]
+fn copy_after(lane: &Lane, gate: &Global<u32>, from: &[u32], to: &[Global<u32>]) {
+    while gate.get() == 0 {
+        lane.pause();
+    }
+    to[lane.global_id()].set(from[lane.global_id()]);
+}
+
+#[kernel]
+fn both(lane: &Lane, plain: &[u64], shared: &[Global<u64>]) {
+    shared[lane.global_id()].set(plain[lane.global_id()]);
+}
+
+#[kernel]
+fn count(_: &Lane, all: &[AtomicU64], one: &AtomicU64) {
+    all[0].fetch_add(1, Ordering::Relaxed);
+    one.fetch_add(1, Ordering::Relaxed);
+}
+
+#[kernel]
+fn first(_: &Lane, value: &u32, out: &Global<u32>) {
+    out.set(*value);
+}
+
+#[kernel]
+fn ask(_: &Lane, closure: hostcall::hostcall_device::HostcallRef<u32, u32>, out: &Global<u32>) {
+    out.set(closure.call(1).unwrap_or(99));
+}
+
+#[kernel]
+fn fail(_: &Lane) {
+    panic!("on purpose");
+}
+
+fn cpu() -> Device {
+    Device::open("cpu").unwrap()
+}
+
+#[test]
+fn a_stream_keeps_copies_fills_kernels_and_host_functions_in_order() {
+    let device = cpu();
+    let stream = device.stream().unwrap();
+    let gate = device.upload(&[1u32]).unwrap();
+    let values = device.alloc_zeroed::<u32>(8).unwrap();
+    let other = device.alloc_zeroed::<u32>(8).unwrap();
+    stream.fill(&values, 5).unwrap();
+    stream.write(&values.part(2..4).unwrap(), &[10, 20]).unwrap();
+    add_after.launch(&stream, Grid::new(1, 8), (&gate, &values, 1u32)).unwrap();
+    stream.copy(&other, &values).unwrap();
+    stream.fill(&values, 0x0102_0304).unwrap();
+    let seen = Arc::new(AtomicU32::new(0));
+    let told = seen.clone();
+    stream.host_function(move || told.store(7, Ordering::Relaxed)).unwrap();
+    let read = stream.read(&other.part(1..).unwrap()).unwrap();
+    assert_eq!(read.wait().unwrap(), [6, 11, 21, 6, 6, 6, 6]);
+    assert_eq!(seen.load(Ordering::Relaxed), 7);
+    assert_eq!(values.read().unwrap(), [0x0102_0304; 8]);
+    stream.synchronize().unwrap();
+    // Patterns that no fill of the device has.
+    let wide = device.alloc_zeroed::<[u64; 2]>(3).unwrap();
+    stream.fill(&wide, [1, 2]).unwrap();
+    assert_eq!(wide.read().unwrap(), [[1, 2]; 3]);
+}
+
+/// What conflicts waits: a kernel of another stream, a write and a read of the host's (S5).
+#[test]
+fn conflicts_are_put_in_order() {
+    let device = cpu();
+    let (one, two) = (device.stream().unwrap(), device.stream().unwrap());
+    let gate = device.pinned::<u32>(1).unwrap();
+    let open = device.upload(&[1u32]).unwrap();
+    let source = device.upload(&[3u32; 4]).unwrap();
+    let target = device.alloc_zeroed::<u32>(4).unwrap();
+    let grid = Grid::new(1, 4);
+    let gate_buffer = device.alloc_zeroed::<u32>(1).unwrap();
+    copy_after.launch(&one, grid, (&gate_buffer, &source, &target)).unwrap();
+    // Writes what the first stream's kernel reads plainly.
+    add_after.launch(&two, grid, (&open, &source, 100u32)).unwrap();
+    assert!(!source.write_now(&[9; 4]).unwrap());
+    assert_eq!(source.read_now().unwrap(), None);
+    let opener = std::thread::spawn({
+        let (gate_buffer, gate) = (gate_buffer.clone(), gate.clone());
+        move || {
+            while gate[0].get() == 0 {
+                std::thread::yield_now();
+            }
+            // Beside the kernel that looks at it.
+            assert!(gate_buffer.write_now(&[1]).unwrap());
+        }
+    });
+    gate[0].set(1);
+    // Waits for both kernels, the second after the first.
+    assert_eq!(source.read().unwrap(), [103; 4]);
+    assert_eq!(target.read().unwrap(), [3; 4]);
+    opener.join().unwrap();
+    source.write(&[1, 2, 3, 4]).unwrap();
+    assert_eq!(source.read_now().unwrap(), Some(vec![1, 2, 3, 4]));
+    one.synchronize().unwrap();
+    two.synchronize().unwrap();
+}
+
+/// One launch cannot read plainly what it may write (S5).
+#[test]
+fn a_launch_with_aliases_is_refused() {
+    let device = cpu();
+    let stream = device.stream().unwrap();
+    let buffer = device.upload(&[1u64, 2, 3, 4]).unwrap();
+    let refused = both.launch(&stream, Grid::new(1, 2), (&buffer, &buffer));
+    assert!(matches!(refused, Err(Error::Refused(LaunchRefused::Aliases { plain: 0, shared: 1 }))));
+    let (low, high) = (buffer.part(..2).unwrap(), buffer.part(2..).unwrap());
+    both.launch(&stream, Grid::new(1, 2), (&low, &high)).unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(buffer.read().unwrap(), [1, 2, 1, 2]);
+    let copied = stream.copy(&buffer.part(..3).unwrap(), &buffer.part(1..).unwrap());
+    assert!(matches!(copied, Err(Error::Bounds(BoundsError::Overlap))));
+}
+
+#[test]
+fn buffers_of_numbers_are_passed_as_atomics() {
+    let device = cpu();
+    let stream = device.stream().unwrap();
+    let all = device.upload(&[5u64]).unwrap();
+    let one = device.alloc_zeroed::<AtomicU64>(1).unwrap();
+    count.launch(&stream, Grid::new(2, 40), (&all, &one)).unwrap();
+    count.launch(&stream, Grid::new(2, 40), (&all, &all)).unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(all.read().unwrap(), [245]);
+    assert_eq!(one.read().unwrap()[0].load(Ordering::Relaxed), 80);
+}
+
+#[test]
+fn wrong_parts_and_lengths_are_refused() {
+    let device = cpu();
+    let stream = device.stream().unwrap();
+    let buffer = device.upload(&[1u32, 2, 3]).unwrap();
+    assert!(matches!(buffer.part(2..5), Err(Error::Bounds(BoundsError::Part { start: 2, end: 5, len: 3 }))));
+    #[expect(clippy::reversed_empty_ranges, reason = "that is what is refused")]
+    let reversed = buffer.part(2..1);
+    assert!(reversed.is_err());
+    assert!(matches!(buffer.write(&[1]), Err(Error::Bounds(BoundsError::Length { given: 1, len: 3 }))));
+    assert!(stream.write(&buffer, &[1; 4]).is_err());
+    assert!(device.alloc_zeroed::<u64>(usize::MAX).is_err());
+    let none = buffer.part(3..).unwrap();
+    assert_eq!(none.read().unwrap(), []);
+    let out = device.alloc_zeroed::<u32>(1).unwrap();
+    let refused = first.launch(&stream, Grid::new(1, 1), (&none, &out));
+    assert!(matches!(refused, Err(Error::Refused(LaunchRefused::EmptyBuffer { argument: 0 }))));
+    first.launch(&stream, Grid::new(1, 1), (&buffer.part(1..).unwrap(), &out)).unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(out.read().unwrap(), [2]);
+}
+
+/// Buffers, closures and events of another device (S8, D3).
+#[test]
+fn things_of_another_device_are_refused() {
+    let (here, there) = (cpu(), cpu());
+    let (stream, other) = (here.stream().unwrap(), there.stream().unwrap());
+    let (mine, theirs) = (here.upload(&[1u32]).unwrap(), there.upload(&[1u32]).unwrap());
+    let is_foreign = |result: Result<(), Error>| matches!(result, Err(Error::OtherDevice { .. }));
+    assert!(is_foreign(first.launch(&stream, Grid::new(1, 1), (&theirs, &mine)).map(drop)));
+    assert!(is_foreign(stream.copy(&mine, &theirs)));
+    assert!(is_foreign(stream.write(&theirs, &[1])));
+    assert!(is_foreign(stream.fill(&theirs, 1)));
+    assert!(is_foreign(stream.read(&theirs).map(drop)));
+    let event = other.record().unwrap();
+    assert!(is_foreign(stream.wait_for(&event)));
+    assert!(is_foreign(stream.record().unwrap().elapsed_since(&event).map(drop)));
+    let pinned = there.pinned::<u32>(1).unwrap();
+    assert!(is_foreign(copy_after.launch(&stream, Grid::new(1, 1), (&mine, &mine, &pinned)).map(drop)));
+    let called = Arc::new(AtomicU32::new(0));
+    let counted = called.clone();
+    let closure =
+        Hostcall::continuous(&there, move |x: u32| counted.fetch_add(x, Ordering::Relaxed)).unwrap();
+    assert!(is_foreign(ask.launch(&stream, Grid::new(1, 1), (&closure, &mine)).map(drop)));
+    assert_eq!(called.load(Ordering::Relaxed), 0);
+    stream.synchronize().unwrap();
+}
+
+#[test]
+fn events_measure_time() {
+    let device = cpu();
+    let stream = device.stream().unwrap();
+    let before = stream.record().unwrap();
+    stream.host_function(|| std::thread::sleep(Duration::from_millis(3))).unwrap();
+    let after = stream.record().unwrap();
+    after.wait().unwrap();
+    assert!(before.is_done());
+    assert!(after.elapsed_since(&before).unwrap().unwrap() >= Duration::from_millis(3));
+    assert_eq!(before.elapsed_since(&after).unwrap(), Some(Duration::ZERO));
+}
+
+#[test]
+fn a_host_function_that_panics_is_told_of() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("the payload as well");
+        }
+    }
+    let device = cpu();
+    let stream = device.stream().unwrap();
+    stream.host_function(|| panic!("no luck")).unwrap();
+    assert!(matches!(stream.synchronize(), Err(Error::HostFunction { message }) if message == "no luck"));
+    stream.host_function(|| std::panic::panic_any(Bomb)).unwrap();
+    assert!(matches!(stream.synchronize(), Err(Error::HostFunction { .. })));
+    stream.host_function(|| ()).unwrap();
+    stream.synchronize().unwrap();
+}
+
+/// A failure that nobody asked for is on the standard error, which a child process shows.
+#[test]
+fn a_stream_that_is_dropped_tells_its_failure() {
+    const CHILD: &str = "HOSTCALL_TEST_DROPS_A_FAILED_STREAM";
+    if std::env::var_os(CHILD).is_some() {
+        let device = cpu();
+        let stream = device.stream().unwrap();
+        fail.launch(&stream, Grid::new(1, 1), ()).unwrap();
+        return;
+    }
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["a_stream_that_is_dropped_tells_its_failure", "--exact", "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&child.stderr);
+    assert!(text.contains("was dropped") && text.contains("on purpose"), "{text}");
+}
+
+/// Paths are literal, and what holds no kernels is refused before it is loaded (M6, D8).
+#[test]
+fn images_are_loaded_from_where_they_are_said_to_be() {
+    let device = cpu();
+    for name in ["libm.so.6", "libc.so.6"] {
+        let error = device.load(name).unwrap_err();
+        assert!(matches!(&error, Error::Image(hostcall::device::ImageError::Read { .. })), "{error}");
+    }
+    for path in ["/dev/zero", "/dev/null", "/tmp"] {
+        let error = device.load(path).unwrap_err();
+        assert!(error.to_string().contains("regular file"), "{error}");
+    }
+    let library = ["/lib/x86_64-linux-gnu/libm.so.6", "/usr/lib64/libm.so.6", "/lib/libm.so.6"];
+    if let Some(library) = library.iter().find(|path| std::path::Path::new(path).exists()) {
+        let error = device.load(library).unwrap_err();
+        assert!(matches!(&error, Error::Image(_)), "{error}");
+        assert!(device.load_bytes(&std::fs::read(library).unwrap()).is_err());
+    }
+    assert!(device.load_bytes(b"nonsense").is_err());
+}
+
+/// Memory lives as long as launches use it.
+#[test]
+fn launches_keep_what_they_use() {
+    let device = cpu();
+    let stream = device.stream().unwrap();
+    let gate = device.alloc_zeroed::<u32>(1).unwrap();
+    let out = device.alloc_zeroed::<u32>(64).unwrap();
+    let source = device.upload(&[7u32; 64]).unwrap();
+    copy_after.launch(&stream, Grid::new(1, 64), (&gate, &source, &out)).unwrap();
+    drop(source);
+    assert!(gate.write_now(&[1]).unwrap());
+    drop(gate);
+    assert_eq!(out.read().unwrap(), [7; 64]);
+}

@@ -1,0 +1,87 @@
+//! A handler that waits for the kernel that waits for it gets an error that names both, not a deadlock.
+
+use hostcall::device::{DeviceBuffer, Error};
+use hostcall::hostcall_device::{CallError, Global, Lane, kernel, service};
+use hostcall::{Device, Grid, LaunchKernel, Stream};
+use std::sync::{Arc, Mutex};
+
+/// Waits for the device, from a handler.
+#[service]
+pub trait Waits {
+    /// Waits in this way; returns whether it was refused.
+    fn wait(way: u32) -> bool;
+}
+
+#[kernel]
+fn ask(_: &Lane, way: u32, out: &[Global<u32>]) {
+    let refused = Waits::wait(way);
+    out[0].set(if refused == Ok(true) { 1 } else { 2 });
+}
+
+#[kernel]
+fn add(_: &Lane, value: &[Global<u32>]) {
+    value[0].set(value[0].get() + 1);
+}
+
+struct Things {
+    stream: Stream,
+    after: Stream,
+    other: Stream,
+    out: DeviceBuffer<u32>,
+    beside: DeviceBuffer<u32>,
+}
+
+#[derive(Clone, Default)]
+struct Handler(Arc<Mutex<Option<Arc<Things>>>>, Arc<Mutex<Vec<String>>>);
+
+impl WaitsHandler for Handler {
+    fn wait(&self, way: u32) -> Result<bool, CallError> {
+        let things = self.0.lock().unwrap().clone().ok_or(CallError::Failed(1))?;
+        let Things { stream, after, other, out, beside } = &*things;
+        let result = match way {
+            0 => stream.synchronize(),
+            1 => out.read().map(drop),
+            2 => out.write(&[1]),
+            3 => stream.record().and_then(|event| event.wait()),
+            // Another stream that waits for the kernel's.
+            4 => stream.record().and_then(|event| after.wait_for(&event)).and_then(|()| after.synchronize()),
+            // What does not wait for the kernel can be waited for.
+            _ => add
+                .launch(other, Grid::new(1, 1), (beside,))
+                .and_then(|launch| launch.wait().map(drop))
+                .and_then(|()| other.synchronize())
+                .and_then(|()| beside.read().map(drop)),
+        };
+        let is_refused = matches!(&result, Err(Error::WouldDeadlock { .. }));
+        if let Err(error) = result {
+            self.1.lock().unwrap().push(error.to_string());
+        }
+        Ok(is_refused)
+    }
+}
+
+#[test]
+fn a_handler_that_would_wait_for_its_kernel_is_refused() {
+    let handler = Handler::default();
+    let device = Device::builder("cpu").service(Waits::serve(handler.clone())).open().unwrap();
+    let things = Arc::new(Things {
+        stream: device.stream().unwrap(),
+        after: device.stream().unwrap(),
+        other: device.stream().unwrap(),
+        out: device.alloc_zeroed(1).unwrap(),
+        beside: device.alloc_zeroed(1).unwrap(),
+    });
+    *handler.0.lock().unwrap() = Some(things.clone());
+    for way in 0..6u32 {
+        things.out.write(&[0]).unwrap();
+        ask.launch(&things.stream, Grid::new(1, 1), (way, &things.out)).unwrap();
+        things.stream.synchronize().unwrap();
+        assert_eq!(things.out.read().unwrap(), [if way < 5 { 1 } else { 2 }], "way {way}");
+    }
+    assert_eq!(things.beside.read().unwrap(), [1]);
+    let told = handler.1.lock().unwrap();
+    assert_eq!(told.len(), 5);
+    assert!(told.iter().all(|told| told.contains("kernel ask") && told.contains("wait")), "{told:?}");
+    // Handler and device would keep each other alive.
+    *handler.0.lock().unwrap() = None;
+}

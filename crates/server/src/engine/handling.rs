@@ -1,0 +1,39 @@
+//! What handler a thread runs.
+
+use hostcall_abi::launch::LaunchId;
+use std::cell::Cell;
+
+/// The handler that a thread runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handling {
+    /// The token of the server, see [`crate::ServerBuilder::token`].
+    pub server: u64,
+    /// The launch whose call or post it handles.
+    pub launch: LaunchId,
+    /// The method.
+    pub service: &'static str,
+}
+
+thread_local! {
+    /// The server whose handlers the thread runs.
+    static SERVER: Cell<u64> = const { Cell::new(0) };
+    /// The method that was called last.
+    static SERVICE: Cell<&'static str> = const { Cell::new("") };
+}
+
+/// Returns the handler that the calling thread runs; `None` when it runs none.
+pub fn handling() -> Option<Handling> {
+    let caller = hostcall_service::caller()?;
+    Some(Handling { server: SERVER.get(), launch: caller.launch, service: SERVICE.get() })
+}
+
+/// Notes whose handlers the calling thread runs.
+pub(crate) fn set_server(token: u64) {
+    SERVER.set(token);
+}
+
+/// Notes the method whose handler the calling thread runs next.
+#[inline(always)]
+pub(crate) fn set_service(name: &'static str) {
+    SERVICE.set(name);
+}

@@ -1,0 +1,241 @@
+//! What every protocol's endpoint uses: threads that find work, worker threads, an executor for futures, and the watchdog.
+//!
+//! Nothing of a user's runs on these threads but through [`caught`], and reports go through [`report`], so that they
+//! neither panic nor wait for it. A thread that dies all the same stops the server with an error, see [`Engine::spawn`].
+
+pub(crate) mod budget;
+pub(crate) mod caught;
+pub(crate) mod executor;
+pub(crate) mod handling;
+pub(crate) mod polling;
+pub(crate) mod report;
+pub(crate) mod watchdog;
+pub(crate) mod workers;
+
+use caught::{catch, drop_caught};
+use executor::Futures;
+use parking_lot::Mutex;
+use std::cell::Cell;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use watchdog::{Waiting, Watchdog};
+use workers::{Limits, Load, Pool, Work};
+
+/// Most calls of a user's callbacks that wait for their thread. Later ones are dropped and counted.
+const MOST_CALLBACKS: usize = 1024;
+
+thread_local! {
+    /// The thread is one of an engine, on which nothing of a user's may take its time.
+    static IS_ENGINES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Settings of an engine.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    /// Of the threads of users' handlers.
+    pub handlers: Limits,
+    /// Of the threads of the handlers that come with hostcall.
+    pub builtins: Limits,
+    /// Most threads of async handlers.
+    pub async_threads: usize,
+    /// Tells the server's threads from others'.
+    pub token: u64,
+    /// After how long a call that waits is reported.
+    pub stall_after: Duration,
+    /// Reports it, on a thread of its own.
+    pub on_stall: Arc<dyn Fn(&Waiting) + Send + Sync>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            handlers: Limits::default(),
+            builtins: Limits::default(),
+            async_threads: 2,
+            token: 0,
+            stall_after: Duration::from_secs(5),
+            on_stall: Arc::new(|waiting| report::line(waiting)),
+        }
+    }
+}
+
+/// The threads of one device's server.
+pub(crate) struct Engine {
+    pub watchdog: Arc<Watchdog>,
+    /// Where users' handlers run that may wait.
+    pub handlers: Arc<Pool>,
+    /// Where those run that come with hostcall: users' handlers never take their threads.
+    pub builtins: Arc<Pool>,
+    pub futures: Futures,
+    /// Where users' callbacks run, one after the other.
+    callbacks: Arc<Pool>,
+    lost_callbacks: AtomicU64,
+    on_stall: Arc<dyn Fn(&Waiting) + Send + Sync>,
+    token: u64,
+    stopping: AtomicBool,
+    failure: Mutex<Option<String>>,
+}
+
+impl Engine {
+    /// Makes an engine and starts its watchdog.
+    ///
+    /// # Errors
+    /// When the system starts no thread.
+    pub fn start(
+        settings: Settings,
+        on_failure: impl FnOnce() + Send + 'static,
+    ) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
+        let watchdog = Arc::new(Watchdog::new(settings.stall_after));
+        let pool = |name, limits| {
+            let hungry = Arc::downgrade(&watchdog);
+            Pool::new(name, settings.token, limits, move || {
+                if let Some(watchdog) = hungry.upgrade() {
+                    watchdog.look_at_pools();
+                }
+            })
+        };
+        let one = Limits { threads: 1, ..Limits::default() };
+        let engine = Arc::new(Self {
+            handlers: pool("hostcall-handler", settings.handlers),
+            builtins: pool("hostcall-builtin", settings.builtins),
+            callbacks: pool("hostcall-callback", one),
+            futures: Futures::new(settings.async_threads, settings.token),
+            watchdog,
+            lost_callbacks: AtomicU64::new(0),
+            on_stall: settings.on_stall,
+            token: settings.token,
+            stopping: AtomicBool::new(false),
+            failure: Mutex::new(None),
+        });
+        let watched = engine.clone();
+        let thread =
+            engine.spawn("hostcall-watchdog".into(), move || watched.watchdog.run(&watched), on_failure)?;
+        Ok((engine, thread))
+    }
+
+    /// Starts a thread of the engine's. When it panics, which none does that is known of, the engine has [failed](
+    /// Engine::failure), and `on_failure` is to stop the rest.
+    ///
+    /// # Errors
+    /// When the system starts no thread.
+    pub fn spawn(
+        self: &Arc<Self>,
+        name: String,
+        run: impl FnOnce() + Send + 'static,
+        on_failure: impl FnOnce() + Send + 'static,
+    ) -> io::Result<JoinHandle<()>> {
+        let engine = self.clone();
+        std::thread::Builder::new().name(name.clone()).spawn(move || {
+            IS_ENGINES.set(true);
+            handling::set_server(engine.token);
+            if catch(run).is_ok() {
+                return;
+            }
+            let failure = format!("the server's thread {name} panicked, which is a bug in hostcall");
+            report::line(format_args!("{failure}; the server stops"));
+            tracing::error!(thread = name, "a thread of the server panicked");
+            engine.failure.lock().get_or_insert(failure);
+            if catch(on_failure).is_err() {
+                report::line("the server could not be stopped in order");
+            }
+        })
+    }
+
+    /// Returns why the server stopped by itself, if it did.
+    pub fn failure(&self) -> Option<String> {
+        self.failure.lock().clone()
+    }
+
+    /// Returns the pool of a service's handlers.
+    pub fn pool(&self, is_builtin: bool) -> &Pool {
+        if is_builtin { &self.builtins } else { &self.handlers }
+    }
+
+    /// Returns all pools.
+    fn pools(&self) -> [&Pool; 3] {
+        [&self.handlers, &self.builtins, &self.callbacks]
+    }
+
+    /// Runs a callback of a user's on the thread for these. When too many wait for it, the callback is dropped and counted.
+    pub fn call_back(&self, callback: impl FnOnce() + Send + 'static) {
+        struct Once<F>(Mutex<Option<F>>);
+
+        impl<F: FnOnce() + Send> Work for Once<F> {
+            fn run_next(&self) {
+                let callback = self.0.lock().take();
+                if callback.is_some_and(|callback| catch(callback).is_err()) {
+                    report::line("a callback panicked");
+                }
+            }
+
+            fn is_wanted(&self) -> bool {
+                true
+            }
+        }
+
+        if self.callbacks.load().waiting >= MOST_CALLBACKS {
+            self.lost_callbacks.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.callbacks.submit(Arc::new(Once(Mutex::new(Some(callback)))), 1);
+    }
+
+    /// Returns how many callbacks were dropped because too many waited.
+    pub fn lost_callbacks(&self) -> u64 {
+        self.lost_callbacks.load(Ordering::Relaxed)
+    }
+
+    /// Tells of a call that has waited for long.
+    pub fn stalled(&self, waiting: Waiting) {
+        tracing::warn!(
+            launch = %waiting.launch,
+            slot = waiting.slot,
+            service = waiting.service,
+            waited_ms = waiting.waited.as_millis() as u64,
+            waits_for = ?waiting.waits_for,
+            "a call does not move"
+        );
+        let report = self.on_stall.clone();
+        self.call_back(move || report(&waiting));
+    }
+
+    /// Returns how busy the pools are: that of users' handlers, and that of hostcall's own.
+    pub fn loads(&self) -> [Load; 2] {
+        [self.handlers.load(), self.builtins.load()]
+    }
+
+    /// Stops the pools, the executor and the watchdog; calls that wait get [`Cancelled`](
+    /// hostcall_abi::CallError::Cancelled). Handlers that run go on, and answer nobody.
+    pub fn stop(&self) {
+        if !self.stopping.swap(true, Ordering::AcqRel) {
+            self.watchdog.stop();
+            for pool in self.pools() {
+                pool.stop();
+            }
+            self.futures.stop();
+        }
+    }
+}
+
+/// Returns whether the calling thread is one of an engine's, on which nothing may take its time.
+pub(crate) fn is_engines() -> bool {
+    IS_ENGINES.get()
+}
+
+/// Drops a value of a user's, whose `Drop` may panic and take its time: not on a thread of an engine's.
+pub(crate) fn drop_elsewhere(value: impl Send + 'static) {
+    if IS_ENGINES.get() {
+        let place = Arc::new(Mutex::new(Some(value)));
+        let taken = place.clone();
+        let dropper = std::thread::Builder::new().name("hostcall-drop".into());
+        if dropper.spawn(move || drop_caught(taken.lock().take())).is_ok() {
+            return;
+        }
+        drop_caught(place.lock().take());
+    } else {
+        drop_caught(value);
+    }
+}

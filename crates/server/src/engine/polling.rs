@@ -1,0 +1,201 @@
+//! Threads that find work by looking for it: what is hot in every pass, what is cold in turn, and asleep when there is
+//! none.
+//!
+//! What it costs to find a call does not grow with the number of places where one may be. Places where there was work
+//! lately are *hot*, and looked at in every pass; the others are *cold*, and some of them are looked at in each pass.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// Fruitless looks after which a hot place is cold.
+const COOL_AFTER: u16 = 4096;
+
+/// Passes between two looks at the clock while there is no work: it costs as much as a pass.
+const CLOCK_PASSES: u64 = 32;
+
+/// Passes with work after which the counts are published.
+const COUNT_PASSES: u64 = 1 << 14;
+
+/// Which places are looked at in every pass.
+pub(crate) struct HotSet {
+    /// With how many looks at them were fruitless one after the other.
+    hot: Vec<(u32, u16)>,
+    is_hot: Vec<bool>,
+    /// The cold place that was looked at last.
+    cursor: u32,
+}
+
+impl HotSet {
+    /// Makes a set of no hot places, of so many.
+    pub fn new(places: usize) -> Self {
+        Self { hot: Vec::with_capacity(places), is_hot: vec![false; places], cursor: 0 }
+    }
+
+    /// Returns whether no place is hot.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.hot.is_empty()
+    }
+
+    /// Returns the hot place at `at`.
+    #[inline(always)]
+    pub fn get(&self, at: usize) -> Option<u32> {
+        self.hot.get(at).map(|(place, _)| *place)
+    }
+
+    #[inline(always)]
+    pub fn is_hot(&self, place: u32) -> bool {
+        self.is_hot[place as usize]
+    }
+
+    /// Returns the next place in turn.
+    #[inline]
+    pub fn next_in_turn(&mut self) -> u32 {
+        self.cursor = if self.cursor + 1 < self.is_hot.len() as u32 { self.cursor + 1 } else { 0 };
+        self.cursor
+    }
+
+    /// Counts a look at the hot place at `at`, and lets it go cold after many fruitless ones. Returns whether it is still
+    /// there.
+    #[inline]
+    pub fn judge(&mut self, at: usize, fruitful: bool) -> bool {
+        let (place, fruitless) = &mut self.hot[at];
+        *fruitless = if fruitful { 0 } else { *fruitless + 1 };
+        if *fruitless <= COOL_AFTER {
+            return true;
+        }
+        self.is_hot[*place as usize] = false;
+        self.hot.swap_remove(at);
+        false
+    }
+
+    /// Makes a place hot.
+    pub fn heat(&mut self, place: u32) {
+        if !self.is_hot[place as usize] {
+            self.is_hot[place as usize] = true;
+            self.hot.push((place, 0));
+        }
+    }
+}
+
+/// How others get the attention of a polling thread.
+#[derive(Default)]
+pub(crate) struct Attention {
+    /// Goes up when the thread has to look at something besides its places.
+    calls: AtomicU64,
+    /// The thread sleeps, so that it has to be woken.
+    parked: AtomicBool,
+    thread: OnceLock<Thread>,
+}
+
+impl Attention {
+    /// Has the thread look at what changed.
+    pub fn call(&self) {
+        self.calls.fetch_add(1, Ordering::Release);
+        fence(Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Wakes the thread if it sleeps. A `SeqCst` fence comes between what the caller has stored for it and this.
+    ///
+    /// This is Dekker's order: the caller stores what there is to find and then looks whether the thread is parked; the
+    /// thread stores that it is parked and then looks for work. One of them sees what the other stored.
+    #[inline]
+    pub fn wake(&self) {
+        if self.parked.load(Ordering::Relaxed) && self.parked.swap(false, Ordering::AcqRel) {
+            self.unpark();
+        }
+    }
+
+    /// Wakes the thread in any case.
+    pub fn unpark(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Returns whether the calling thread is the one that this is for.
+    pub fn is_of_this_thread(&self) -> bool {
+        self.thread.get().is_some_and(|thread| thread.id() == std::thread::current().id())
+    }
+}
+
+/// What a polling thread serves: the calls of one protocol.
+pub(crate) trait Endpoint {
+    /// Does what was asked for with [`Attention::call`]. Returns `false` when the thread is to end.
+    fn attend(&mut self) -> bool;
+
+    /// Looks at hot places and at some others. Returns whether there was work.
+    fn pass(&mut self) -> bool;
+
+    /// Looks at all places. Returns whether there was work.
+    fn sweep(&mut self) -> bool;
+
+    /// Returns whether calls come often, so that a pause would delay them.
+    fn is_busy(&self) -> bool;
+
+    /// Adds what was counted to what others see.
+    fn publish_counts(&mut self);
+
+    /// Tells clients that the thread sleeps, or does no more.
+    fn set_asleep(&mut self, _asleep: bool) {}
+
+    /// Returns how long to sleep, at most, when there was no work for `idle`; `again` when the thread has slept before
+    /// and found none.
+    fn longest_sleep(&mut self, idle: Duration, again: bool) -> Duration;
+}
+
+/// Serves until [`Endpoint::attend`] says that it is over. Without work the thread looks on for `spin` and then sleeps.
+pub(crate) fn run(endpoint: &mut impl Endpoint, attention: &Attention, spin: Duration) {
+    let _ = attention.thread.set(std::thread::current());
+    let (mut seen, mut passes) = (u64::MAX, 0u64);
+    let mut idle_since: Option<Instant> = None;
+    loop {
+        let calls = attention.calls.load(Ordering::Acquire);
+        if calls != seen {
+            seen = calls;
+            if !endpoint.attend() {
+                return endpoint.publish_counts();
+            }
+        }
+        passes += 1;
+        if endpoint.pass() {
+            idle_since = None;
+            if passes.is_multiple_of(COUNT_PASSES) {
+                endpoint.publish_counts();
+            }
+            continue;
+        }
+        // Where calls come often, the pause would be a tenth of a call.
+        if !endpoint.is_busy() {
+            std::hint::spin_loop();
+        }
+        if passes.is_multiple_of(CLOCK_PASSES) {
+            let since = *idle_since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= spin && sleep(endpoint, attention, seen, since) {
+                idle_since = None;
+            }
+        }
+    }
+}
+
+/// Sleeps until there is work, which it begins with, or somebody calls for attention. Returns whether there was work.
+fn sleep(endpoint: &mut impl Endpoint, attention: &Attention, seen: u64, idle_since: Instant) -> bool {
+    endpoint.publish_counts();
+    attention.parked.store(true, Ordering::SeqCst);
+    endpoint.set_asleep(true);
+    let (mut worked, mut again) = (false, false);
+    while !worked && attention.calls.load(Ordering::SeqCst) == seen {
+        std::thread::park_timeout(endpoint.longest_sleep(idle_since.elapsed(), again));
+        again = true;
+        // Before it looks: a hint from now on ends the next sleep.
+        attention.parked.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        worked = endpoint.pass() | endpoint.sweep();
+    }
+    endpoint.set_asleep(false);
+    attention.parked.store(false, Ordering::Relaxed);
+    worked
+}

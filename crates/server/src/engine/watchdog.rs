@@ -1,0 +1,257 @@
+//! Deadlines, reports of calls that do not move, and threads for work that waits for one. A thread of its own, asleep
+//! while no call waits.
+
+use super::Engine;
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::status::CallError;
+use parking_lot::{Condvar, Mutex};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// The watchdog looks at calls at most this often: the resolution of deadlines.
+const TICK: Duration = Duration::from_millis(5);
+
+/// Calls noted since the last look after which those that were answered are forgotten.
+const FORGET_AFTER: usize = 1024;
+
+/// A call that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiting {
+    /// The channel's slot.
+    pub slot: u32,
+    /// The launch whose wave calls.
+    pub launch: LaunchId,
+    /// Lanes that wait.
+    pub lanes: u32,
+    /// The method called, or its number when nothing is registered for it.
+    pub service: String,
+    /// How long it has waited.
+    pub waited: Duration,
+    /// What it waits for.
+    pub waits_for: WaitsFor,
+}
+
+/// What a call waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitsFor {
+    /// Its handler has not returned.
+    Handler,
+    /// All threads run handlers that have not returned, and there are as many as there may be.
+    Thread,
+    /// The wave rang, but has not written all of its words.
+    Words,
+    /// Posts of the wave that come before the call are not handled yet.
+    Posts,
+}
+
+impl std::fmt::Display for Waiting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { slot, launch, service, waited, waits_for, .. } = self;
+        let what = match waits_for {
+            WaitsFor::Handler => "has waited for the handler of",
+            WaitsFor::Thread => "has waited for a free thread for the handler of",
+            WaitsFor::Words => "has begun and not finished a call of",
+            WaitsFor::Posts => "has waited for its posts to be handled before a call of",
+        };
+        if *launch == LaunchId::NONE {
+            write!(f, "wave at port {slot}")?;
+        } else {
+            write!(f, "launch {launch}, wave in slot {slot}")?;
+        }
+        write!(f, ": {what} {service} for {:.1} s", waited.as_secs_f64())
+    }
+}
+
+/// A call that a watchdog watches.
+pub(crate) trait Watched: Send + Sync {
+    /// Returns whether lanes still wait.
+    fn is_open(&self) -> bool;
+    /// Returns when the call was taken.
+    fn started(&self) -> Instant;
+    /// Returns the first deadline of the lanes that wait.
+    fn deadline(&self) -> Option<Instant>;
+    /// Answers the lanes whose deadline has passed.
+    fn expire(&self, now: Instant);
+    /// Answers the lanes that wait with this error, when `launch` is the call's or none.
+    fn give_up(&self, launch: Option<LaunchId>, error: CallError);
+    /// Returns the slot whose wave waits.
+    fn slot(&self) -> u32;
+    /// Describes what it waits for.
+    fn waiting(&self) -> Waiting;
+}
+
+struct State {
+    /// With whether the call was reported.
+    calls: Vec<(Weak<dyn Watched>, bool)>,
+    /// When the watchdog looks at calls next; `None` when it does not know of anything.
+    next: Option<Instant>,
+    /// Calls after the last look, or after answered ones were forgotten.
+    kept: usize,
+    /// When the pools are to be looked at.
+    pools: Option<Instant>,
+    stopped: bool,
+}
+
+fn open_call(weak: &Weak<dyn Watched>) -> Option<Arc<dyn Watched>> {
+    weak.upgrade().filter(|call| call.is_open())
+}
+
+pub(crate) struct Watchdog {
+    state: Mutex<State>,
+    changed: Condvar,
+    stall_after: Duration,
+}
+
+impl Watchdog {
+    pub fn new(stall_after: Duration) -> Self {
+        let state = State { calls: Vec::new(), next: None, kept: 0, pools: None, stopped: false };
+        Self { state: Mutex::new(state), changed: Condvar::new(), stall_after }
+    }
+
+    /// Returns after how long a call is reported.
+    pub fn stall_after(&self) -> Duration {
+        self.stall_after
+    }
+
+    /// Watches a call until it is answered. Whoever cancels a launch marks it before it calls [`Watchdog::give_up`], and
+    /// whoever calls this looks at the mark afterwards: so one of the two answers the call.
+    pub fn watch(&self, call: &Arc<impl Watched + 'static>) {
+        let mut state = self.state.lock();
+        if state.stopped {
+            drop(state);
+            return call.give_up(None, CallError::Cancelled);
+        }
+        let weak: Weak<dyn Watched> = Arc::<_>::downgrade(call) as Weak<dyn Watched>;
+        state.calls.push((weak, false));
+        if state.calls.len() > 2 * state.kept + FORGET_AFTER {
+            state.calls.retain(|(weak, _)| open_call(weak).is_some());
+            state.kept = state.calls.len();
+        }
+        let due = self.due(&**call, false);
+        if due.is_some_and(|due| state.next.is_none_or(|next| due < next)) {
+            state.next = due;
+            self.changed.notify_one();
+        }
+    }
+
+    /// Has [`super::workers::Pool::grow`] called soon.
+    pub fn look_at_pools(&self) {
+        let mut state = self.state.lock();
+        if state.pools.is_none() {
+            state.pools = Some(Instant::now());
+            self.changed.notify_one();
+        }
+    }
+
+    /// Returns when the watchdog has to look at a call.
+    fn due(&self, call: &dyn Watched, reported: bool) -> Option<Instant> {
+        // A span that reaches beyond what the clock can say is no end at all.
+        let stalls = if reported { None } else { call.started().checked_add(self.stall_after) };
+        call.deadline().into_iter().chain(stalls).min()
+    }
+
+    fn open(&self) -> Vec<Arc<dyn Watched>> {
+        let mut calls: Vec<_> =
+            self.state.lock().calls.iter().filter_map(|(weak, _)| weak.upgrade()).collect();
+        // Not under the lock: the last reference to a call may be dropped here, and with it a service.
+        calls.retain(|call| call.is_open());
+        calls
+    }
+
+    /// Returns the calls that wait now.
+    pub fn waiting(&self) -> Vec<Waiting> {
+        self.open().iter().map(|call| call.waiting()).collect()
+    }
+
+    /// Gives the waiting calls of a launch, or of all, this error.
+    pub fn give_up(&self, launch: Option<LaunchId>, error: CallError) {
+        for call in self.open() {
+            call.give_up(launch, error);
+        }
+    }
+
+    /// Gives the waiting calls of these slots this error.
+    pub fn give_up_slots(&self, slots: &[u32], error: CallError) {
+        for call in self.open() {
+            if slots.contains(&call.slot()) {
+                call.give_up(None, error);
+            }
+        }
+    }
+
+    /// Ends the thread, and gives up all calls.
+    pub fn stop(&self) {
+        self.state.lock().stopped = true;
+        self.changed.notify_one();
+        self.give_up(None, CallError::Cancelled);
+    }
+
+    /// The thread's loop.
+    pub fn run(&self, engine: &Engine) {
+        loop {
+            let mut state = self.state.lock();
+            loop {
+                if state.stopped {
+                    return;
+                }
+                let now = Instant::now();
+                match state.next.into_iter().chain(state.pools).min() {
+                    None => self.changed.wait(&mut state),
+                    Some(next) if next <= now => break,
+                    Some(next) => drop(self.changed.wait_until(&mut state, next)),
+                }
+            }
+            let now = Instant::now();
+            let pools_due = state.pools.is_some_and(|pools| pools <= now);
+            if pools_due {
+                state.pools = None;
+            }
+            let calls_due = state.next.is_some_and(|next| next <= now);
+            drop(state);
+            if pools_due {
+                self.grow_pools(engine, now);
+            }
+            if calls_due {
+                self.look_at_calls(engine, now);
+            }
+        }
+    }
+
+    fn grow_pools(&self, engine: &Engine, now: Instant) {
+        let next = engine.pools().iter().filter_map(|pool| pool.grow(now)).min();
+        if let Some(next) = next {
+            let mut state = self.state.lock();
+            state.pools = Some(state.pools.map_or(next, |pools| pools.min(next)));
+        }
+    }
+
+    fn look_at_calls(&self, engine: &Engine, now: Instant) {
+        let mut late = Vec::new();
+        let mut stalled = Vec::new();
+        let mut next = None;
+        let mut state = self.state.lock();
+        state.calls.retain_mut(|(weak, reported)| {
+            let Some(call) = open_call(weak) else { return false };
+            if !*reported && now.duration_since(call.started()) >= self.stall_after {
+                *reported = true;
+                stalled.push(call.clone());
+            }
+            if call.deadline().is_some_and(|deadline| now >= deadline) {
+                late.push(call.clone());
+            }
+            next = next.into_iter().chain(self.due(&*call, *reported)).min();
+            true
+        });
+        state.kept = state.calls.len();
+        state.next = next.map(|next: Instant| next.max(now + TICK));
+        drop(state);
+        for call in late {
+            call.expire(now);
+        }
+        for call in stalled {
+            engine.stalled(call.waiting());
+        }
+    }
+}

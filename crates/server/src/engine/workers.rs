@@ -1,0 +1,448 @@
+//! Worker threads: where handlers run that may wait.
+//!
+//! Handlers may wait for anything, also for each other, so that a pool has a thread for each handler that waits, up to a
+//! limit. Handlers that return soon share a few threads. Which of the two it is nobody says beforehand; the pool finds out
+//! by watching whether work gets done ([`Pool::grow`]):
+//!
+//! - up to [`QUICK_THREADS`] threads are started while work waits for one;
+//! - more are started when, for [`LOOK_AFTER`], no handler returned while work waited: then the handlers wait, perhaps for
+//!   each other, and the number doubles from look to look, up to [`Limits::threads`];
+//! - while handlers do return, it grows slowly, up to [`MOVING_THREADS`].
+//!
+//! At the limit (or when the system starts no more threads) work waits for a handler to return.
+
+use super::caught::{Panicked, catch};
+use super::handling::set_server;
+use super::report;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// Threads that are started as soon as work waits.
+const QUICK_THREADS: usize = 64;
+
+/// Threads up to which a pool grows although its handlers return.
+const MOVING_THREADS: usize = 256;
+
+/// Between two looks at a pool that has few threads.
+const QUICK_LOOK_AFTER: Duration = Duration::from_micros(100);
+
+/// Between two looks at a pool. Handlers that do not return within this time wait for something.
+const LOOK_AFTER: Duration = Duration::from_millis(2);
+
+/// Until threads are tried again after the system refused one.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// Entries after which those that are of no use any more are removed, beside twice those that were kept.
+const PURGE_AFTER: usize = 1024;
+
+/// How large a pool gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Most threads.
+    pub threads: usize,
+    /// Bytes of each thread's stack. The system takes memory for what is used of it only.
+    pub stack_bytes: usize,
+    /// A thread that has had no work for so long ends.
+    pub idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { threads: 16_384, stack_bytes: 1 << 20, idle: Duration::from_secs(5) }
+    }
+}
+
+/// Work in pieces, each of which a thread runs.
+pub(crate) trait Work: Send + Sync {
+    /// Runs the next piece. Called once for each piece, by different threads.
+    fn run_next(&self);
+    /// Returns whether running its pieces is of any use still.
+    fn is_wanted(&self) -> bool;
+}
+
+struct Entry {
+    work: Arc<dyn Work>,
+    /// Pieces that no thread has taken.
+    pieces: usize,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Entry>,
+    threads: usize,
+    idle: usize,
+    /// Pieces that returned, ever.
+    done: u64,
+    /// `done` when [`Pool::grow`] looked last while work waited.
+    done_before: Option<u64>,
+    /// Entries after the last purge.
+    kept: usize,
+    stopping: bool,
+    /// Why the system started no more threads, when it did not.
+    refused: Option<String>,
+}
+
+/// A pool of worker threads.
+pub(crate) struct Pool {
+    name: &'static str,
+    /// The server's, see [`set_server`].
+    token: u64,
+    limits: Limits,
+    state: Mutex<State>,
+    /// Signals idle threads.
+    work: Condvar,
+    /// Called when [`Pool::grow`] should be: there is more work than threads.
+    on_hungry: Box<dyn Fn() + Send + Sync>,
+    this: Weak<Self>,
+}
+
+/// How busy a pool is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// Threads, also those that run handlers.
+    pub threads: usize,
+    /// Pieces that wait for a thread.
+    pub waiting: usize,
+    /// Why there are no more threads, when the system refuses them.
+    pub refused: Option<String>,
+}
+
+impl Pool {
+    /// Makes a pool without threads. Its threads have `name`; `on_hungry` is called when [`Pool::grow`] should be.
+    pub fn new(
+        name: &'static str,
+        token: u64,
+        limits: Limits,
+        on_hungry: impl Fn() + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            name,
+            token,
+            limits: Limits { threads: limits.threads.max(1), ..limits },
+            state: Mutex::default(),
+            work: Condvar::new(),
+            on_hungry: Box::new(on_hungry),
+            this: this.clone(),
+        })
+    }
+
+    /// Has the pieces of some work run, after those that wait already. Starts no thread itself, so that it does not take
+    /// the time of that.
+    pub fn submit(&self, work: Arc<dyn Work>, pieces: usize) {
+        if pieces == 0 {
+            return;
+        }
+        let mut state = self.state.lock();
+        if state.stopping {
+            return;
+        }
+        state.queue.push_back(Entry { work, pieces });
+        if state.queue.len() > 2 * state.kept + PURGE_AFTER {
+            state.queue.retain(|entry| entry.work.is_wanted());
+            state.kept = state.queue.len();
+        }
+        let hungry = state.idle < pieces;
+        let wake = state.idle.min(pieces);
+        drop(state);
+        for _ in 0..wake {
+            self.work.notify_one();
+        }
+        if hungry {
+            (self.on_hungry)();
+        }
+    }
+
+    /// Starts threads if work waits for some. Returns when to look again, if work still waits.
+    pub fn grow(&self, now: Instant) -> Option<Instant> {
+        let mut state = self.state.lock();
+        let waiting: usize = state.queue.iter().map(|entry| entry.pieces).take(self.limits.threads).sum();
+        if waiting <= state.idle || state.stopping {
+            state.done_before = None;
+            return None;
+        }
+        let (threads, most) = (state.threads, self.limits.threads);
+        let done = state.done;
+        let done_before = state.done_before.replace(done);
+        let more = if threads < QUICK_THREADS {
+            threads.max(1)
+        } else if done_before == Some(done) {
+            // Nothing moved since the last look.
+            threads
+        } else if done_before.is_some() && threads < MOVING_THREADS {
+            threads / 8
+        } else {
+            0
+        };
+        let more = more.min(waiting).min(most.saturating_sub(threads));
+        state.threads += more;
+        drop(state);
+        let started = (0..more).take_while(|_| self.start_thread()).count();
+        let mut state = self.state.lock();
+        state.threads -= more - started;
+        if started < more {
+            return Some(now + RETRY_AFTER);
+        }
+        Some(now + if state.threads < QUICK_THREADS.min(most) { QUICK_LOOK_AFTER } else { LOOK_AFTER })
+    }
+
+    /// Starts a thread that is counted already. Returns whether it did.
+    fn start_thread(&self) -> bool {
+        let Some(pool) = self.this.upgrade() else { return false };
+        let thread = std::thread::Builder::new().name(self.name.into()).stack_size(self.limits.stack_bytes);
+        match thread.spawn(move || pool.run_thread()) {
+            Ok(_) => true,
+            Err(error) => {
+                let mut state = self.state.lock();
+                if state.refused.is_none() {
+                    let (threads, name) = (state.threads, self.name);
+                    report::line(format_args!(
+                        "the system starts no more threads ({error}): {threads} threads {name} go on, and \
+                         handlers wait for one of them"
+                    ));
+                }
+                state.refused = Some(error.to_string());
+                false
+            }
+        }
+    }
+
+    /// A thread's loop.
+    fn run_thread(&self) {
+        set_server(self.token);
+        let mut state = self.state.lock();
+        while !state.stopping {
+            let Some(entry) = state.queue.front_mut() else {
+                state.idle += 1;
+                let timeout = self.work.wait_for(&mut state, self.limits.idle).timed_out();
+                state.idle -= 1;
+                if timeout && state.queue.is_empty() {
+                    break;
+                }
+                continue;
+            };
+            entry.pieces -= 1;
+            let work = if entry.pieces == 0 {
+                state.queue.pop_front().expect("there is a front").work
+            } else {
+                entry.work.clone()
+            };
+            drop(state);
+            // What is run contains its own panics; this is for what was overlooked.
+            if catch(|| work.run_next()).is_err() {
+                tracing::error!("a handler's panic was not contained where it ran");
+            }
+            drop(work);
+            state = self.state.lock();
+            state.done += 1;
+        }
+        state.threads -= 1;
+    }
+
+    /// Returns how busy the pool is.
+    pub fn load(&self) -> Load {
+        let state = self.state.lock();
+        let waiting = state.queue.iter().map(|entry| entry.pieces).sum();
+        Load { threads: state.threads, waiting, refused: state.refused.clone() }
+    }
+
+    /// Ends the threads, each after the handler that it runs. Does not wait for them: a handler may never return.
+    /// Work that waits is dropped.
+    pub fn stop(&self) {
+        let mut state = self.state.lock();
+        state.stopping = true;
+        let queue = std::mem::take(&mut state.queue);
+        drop(state);
+        self.work.notify_all();
+        drop(queue);
+    }
+}
+
+/// A function that a thread runs for a future.
+struct Once<F, T>(Mutex<Running<F, T>>);
+
+struct Running<F, T> {
+    run: Option<F>,
+    result: Option<Result<T, Panicked>>,
+    waker: Option<Waker>,
+    /// The future is gone.
+    unwanted: bool,
+}
+
+impl<F: FnOnce() -> T + Send, T: Send> Work for Once<F, T> {
+    fn run_next(&self) {
+        let Some(run) = self.0.lock().run.take() else { return };
+        let result = catch(run);
+        let mut state = self.0.lock();
+        state.result = Some(result);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.0.lock().unwanted
+    }
+}
+
+/// The result of a function that runs on a thread of a pool.
+pub(crate) struct Later<F, T>(Arc<Once<F, T>>);
+
+impl<F, T> Future for Later<F, T> {
+    type Output = Result<T, Panicked>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.0.0.lock();
+        match state.result.take() {
+            Some(result) => Poll::Ready(result),
+            None => {
+                state.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<F, T> Drop for Later<F, T> {
+    fn drop(&mut self) {
+        let mut state = self.0.0.lock();
+        state.unwanted = true;
+        let unused = (state.run.take(), state.result.take());
+        drop(state);
+        drop(unused);
+    }
+}
+
+impl Pool {
+    /// Runs a function on a thread of the pool.
+    pub fn run<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(&self, run: F) -> Later<F, T> {
+        let running = Running { run: Some(run), result: None, waker: None, unwanted: false };
+        let once = Arc::new(Once(Mutex::new(running)));
+        self.submit(once.clone(), 1);
+        Later(once)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    struct Each<F>(F);
+
+    impl<F: Fn() + Send + Sync> Work for Each<F> {
+        fn run_next(&self) {
+            self.0();
+        }
+
+        fn is_wanted(&self) -> bool {
+            true
+        }
+    }
+
+    /// A pool and a thread that lets it grow.
+    fn pool(limits: Limits) -> Arc<Pool> {
+        let (hungry, looks) = mpsc::channel();
+        let hungry = Mutex::new(hungry);
+        let pool = Pool::new("test-worker", 0, limits, move || {
+            let _ = hungry.lock().send(());
+        });
+        let grown = Arc::downgrade(&pool);
+        std::thread::spawn(move || {
+            while looks.recv().is_ok() {
+                while let Some(next) = grown.upgrade().and_then(|pool| pool.grow(Instant::now())) {
+                    std::thread::sleep(next - Instant::now());
+                }
+            }
+        });
+        pool
+    }
+
+    fn wait_until(done: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !done() {
+            assert!(begun.elapsed() < Duration::from_secs(120), "it does not happen");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn handlers_that_wait_for_each_other_all_get_a_thread() {
+        let pool = pool(Limits { idle: Duration::from_millis(1), ..Limits::default() });
+        for pieces in [2, 70, 700] {
+            let (met, done) = (Arc::new(Barrier::new(pieces + 1)), Arc::new(AtomicUsize::new(0)));
+            let (with, counted) = (met.clone(), done.clone());
+            pool.submit(
+                Arc::new(Each(move || {
+                    with.wait();
+                    counted.fetch_add(1, Ordering::Relaxed);
+                })),
+                pieces,
+            );
+            met.wait();
+            wait_until(|| done.load(Ordering::Relaxed) == pieces);
+        }
+        // Idle threads end.
+        wait_until(|| pool.load().threads == 0);
+    }
+
+    #[test]
+    fn at_the_limit_work_waits_and_is_told() {
+        let pool = pool(Limits { threads: 3, ..Limits::default() });
+        let (go, gate) = mpsc::channel::<()>();
+        let gate = Mutex::new(gate);
+        let done = Arc::new(AtomicUsize::new(0));
+        let counted = done.clone();
+        let work = Arc::new(Each(move || {
+            let _ = gate.lock().recv();
+            counted.fetch_add(1, Ordering::Relaxed);
+        }));
+        pool.submit(work, 10);
+        wait_until(|| pool.load() == Load { threads: 3, waiting: 7, refused: None });
+        for _ in 0..10 {
+            go.send(()).unwrap();
+        }
+        wait_until(|| done.load(Ordering::Relaxed) == 10);
+    }
+
+    #[test]
+    fn handlers_that_return_share_few_threads_and_panics_end_none() {
+        let pool = pool(Limits::default());
+        let done = Arc::new(AtomicUsize::new(0));
+        let counted = done.clone();
+        let work = Arc::new(Each(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            std::panic::panic_any(super::super::caught::tests::PanicsInDrop(1));
+        }));
+        std::panic::set_hook(Box::new(|_| ()));
+        pool.submit(work, 3000);
+        wait_until(|| done.load(Ordering::Relaxed) == 3000);
+        let _ = std::panic::take_hook();
+        assert!(pool.load().threads <= MOVING_THREADS);
+    }
+
+    #[test]
+    fn stopping_waits_for_no_handler() {
+        let pool = pool(Limits { threads: 1, ..Limits::default() });
+        let (_go, gate) = mpsc::channel::<()>();
+        let gate = Mutex::new(gate);
+        let begun = Arc::new(AtomicUsize::new(0));
+        let counted = begun.clone();
+        let work = Arc::new(Each(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let _ = gate.lock().recv();
+        }));
+        pool.submit(work.clone(), 5);
+        wait_until(|| begun.load(Ordering::Relaxed) == 1);
+        pool.stop();
+        pool.submit(work, 5);
+        assert_eq!(pool.load().waiting, 0);
+    }
+}

@@ -1,0 +1,45 @@
+//! Operations of one packet, which are answered where it came, at once.
+
+use super::executor::Thread;
+use super::opcode::OnePacket;
+use super::port::lanes_of;
+use crate::services::HeapOwner;
+use hostcall_device::services::HeapHandler;
+
+/// Alignment of what `malloc` gives, in bytes.
+const MALLOC_ALIGN: u64 = 16;
+
+/// Answers the lanes of a port.
+#[inline]
+pub(super) fn answer(thread: &Thread, port: u32, mask: u64, what: OnePacket) {
+    let (heap, owner) = (&thread.shared().heap, HeapOwner::Program(thread.shared().program));
+    match what {
+        OnePacket::Noop => {}
+        OnePacket::Increment => change(thread, port, mask, |number| number.wrapping_add(1)),
+        OnePacket::Malloc => {
+            change(thread, port, mask, |bytes| heap.allocate_for(owner, bytes, MALLOC_ALIGN));
+        }
+        OnePacket::Free => {
+            let mut address = [0];
+            for lane in lanes_of(mask) {
+                thread.ports().read(port, lane, &mut address);
+                if address[0] != 0 {
+                    // The heap counts what was not allocated; C's function has no result.
+                    let _ = heap.free(address[0]);
+                }
+            }
+        }
+    }
+    thread.hand_over(port);
+}
+
+/// Changes each lane's first word.
+#[inline]
+fn change(thread: &Thread, port: u32, mask: u64, change: impl Fn(u64) -> u64) {
+    let ports = thread.ports();
+    let mut word = [0];
+    for lane in lanes_of(mask) {
+        ports.read(port, lane, &mut word);
+        ports.write(port, lane, &[change(word[0])]);
+    }
+}

@@ -1,0 +1,140 @@
+//! What a server is told when it starts, and what it tells.
+
+use crate::engine::report;
+use std::fmt;
+use std::time::Duration;
+
+/// How a program ended itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It called `exit` with this code.
+    Exited(i32),
+    /// It called `abort`.
+    Aborted,
+}
+
+/// A port that is served no more, because of what its client sent or a handler did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The port.
+    pub port: u32,
+    /// What was wrong.
+    pub kind: FaultKind,
+}
+
+/// What was wrong with a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FaultKind {
+    /// The server knows no such opcode.
+    Opcode(u32),
+    /// The header's mask names no lane, or lanes that a wave has not.
+    Mask(u64),
+    /// A message of so many bytes is longer than [`Options::message_limit`].
+    TooLong(u64),
+    /// All messages on their way are together longer than [`Options::messages_limit`].
+    TooMuch,
+    /// A host call to a function that is not registered.
+    NoSuchFunction(u64),
+    /// A handler panicked.
+    Panicked,
+    /// A thread of the server panicked, which is a bug in hostcall: no port is served any more.
+    ServerFailed,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "port {} of LLVM's protocol is served no more: ", self.port)?;
+        match &self.kind {
+            FaultKind::Opcode(opcode) => write!(f, "its client asked for {opcode:#x}, which is no opcode"),
+            FaultKind::Mask(mask) => write!(f, "its client has lanes {mask:#x}, which no wave has"),
+            FaultKind::TooLong(bytes) => {
+                write!(f, "its client sends {bytes} bytes at once, which is over the limit")
+            }
+            FaultKind::TooMuch => f.write_str("its client and others send more bytes than the limit"),
+            FaultKind::NoSuchFunction(address) => {
+                write!(f, "its client called {address:#x}, where no function is registered")
+            }
+            FaultKind::Panicked => f.write_str("a handler panicked"),
+            FaultKind::ServerFailed => f.write_str("the server has failed, which is a bug in hostcall"),
+        }
+    }
+}
+
+/// Settings of an [`super::LlvmServer`].
+pub struct Options {
+    pub(super) threads: u32,
+    pub(super) spin: Duration,
+    pub(super) system: bool,
+    pub(super) message_limit: usize,
+    pub(super) messages_limit: usize,
+    pub(super) on_end: Box<dyn Fn(End) + Send + Sync>,
+    pub(super) on_fault: Box<dyn Fn(&Fault) + Send + Sync>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            threads: 1,
+            spin: Duration::from_micros(50),
+            system: false,
+            message_limit: 64 << 20,
+            messages_limit: 1 << 30,
+            on_end: Box::new(|_| ()),
+            on_fault: Box::new(|fault| report::line(fault)),
+        }
+    }
+}
+
+impl Options {
+    /// Threads that serve, which share the ports out among them. Default 1.
+    #[must_use]
+    pub fn threads(mut self, threads: u32) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// How long a thread without work looks on before it sleeps, at most 1 ms at a time. Default 50 µs.
+    #[must_use]
+    pub fn spin(mut self, spin: Duration) -> Self {
+        self.spin = spin;
+        self
+    }
+
+    /// Whether `system` runs commands; else it gives -1. Default: no.
+    #[must_use]
+    pub fn system(mut self, allowed: bool) -> Self {
+        self.system = allowed;
+        self
+    }
+
+    /// Most bytes of one lane's message. Default 64 MiB.
+    #[must_use]
+    pub fn message_limit(mut self, bytes: usize) -> Self {
+        self.message_limit = bytes;
+        self
+    }
+
+    /// Most bytes of all messages that are on their way. Default 1 GiB.
+    #[must_use]
+    pub fn messages_limit(mut self, bytes: usize) -> Self {
+        self.messages_limit = bytes;
+        self
+    }
+
+    /// Calls `end` when the program ends itself, on a thread for callbacks: files and streams are flushed. Other
+    /// lanes go on until the launch is ended.
+    #[must_use]
+    pub fn on_end(mut self, end: impl Fn(End) + Send + Sync + 'static) -> Self {
+        self.on_end = Box::new(end);
+        self
+    }
+
+    /// Calls `fault`, on a thread for callbacks, when a port is served no more. Its client waits for ever, so the launch should be ended.
+    /// Default: a line on stderr.
+    #[must_use]
+    pub fn on_fault(mut self, fault: impl Fn(&Fault) + Send + Sync + 'static) -> Self {
+        self.on_fault = Box::new(fault);
+        self
+    }
+}

@@ -1,0 +1,356 @@
+//! The server's side of a port, as a conversation sees it.
+
+use super::executor::Thread;
+use super::opcode::Conversation;
+use super::options::FaultKind;
+use super::server::Shared;
+use crate::engine::budget::Charge;
+use crate::engine::watchdog::{Waiting, WaitsFor, Watched};
+use futures_lite::future::poll_fn;
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::status::CallError;
+use hostcall_channel::llvm::server::Header;
+use hostcall_channel::llvm::{BUFFER_BYTES, BUFFER_WORDS, FIRST_PIECE_BYTES};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+/// Most lanes of a wave.
+pub(super) const MAX_LANES: usize = 64;
+
+/// Bytes of a conversation's messages that are not counted against the limit of all messages.
+const UNCOUNTED_BYTES: usize = 32 << 10;
+
+/// What a message counts at least, for its memory's bookkeeping.
+const LEAST_BYTES: u64 = 64;
+
+/// Room for a lane's message that is kept for the next conversation.
+const KEPT_BYTES: usize = 16 << 10;
+
+/// Room that is made for a message before its bytes are there.
+const ROOM_IN_ADVANCE: usize = 64 << 10;
+
+/// What a conversation keeps of its lanes' data. Conversations after one another use the same.
+pub(super) struct Scratch {
+    /// The lanes' buffers, as received last or to be sent next.
+    words: [[u64; BUFFER_WORDS]; MAX_LANES],
+    /// The lanes' messages.
+    bytes: [Vec<u8>; MAX_LANES],
+    /// Bytes that each lane's client said it sends.
+    sizes: [u64; MAX_LANES],
+}
+
+impl Scratch {
+    pub fn new() -> Box<Self> {
+        Box::new(Self {
+            words: [[0; BUFFER_WORDS]; MAX_LANES],
+            bytes: [const { Vec::new() }; MAX_LANES],
+            sizes: [0; MAX_LANES],
+        })
+    }
+}
+
+/// A port whose client began to talk.
+pub(super) struct Port {
+    thread: Rc<Thread>,
+    index: u32,
+    mask: u64,
+    /// What the client asked for.
+    about: Conversation,
+    /// The last operation was a receive: the server owns the buffers.
+    received: bool,
+    /// For bytes that are counted against the limit of all messages.
+    charge: Charge,
+    /// Bytes that are not counted yet, and may stay so.
+    uncounted: usize,
+    /// There may be messages in the scratch memory.
+    has_messages: bool,
+    scratch: Option<Box<Scratch>>,
+}
+
+/// The lanes of a mask.
+pub(super) fn lanes_of(mut mask: u64) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let lane = mask.trailing_zeros();
+        mask &= mask.wrapping_sub(1);
+        (lane < 64).then_some(lane)
+    })
+}
+
+impl Port {
+    /// The port with this header, whose mask was checked.
+    pub fn new(thread: &Rc<Thread>, index: u32, header: Header, about: Conversation) -> Self {
+        let scratch = Some(thread.scratch());
+        Self {
+            thread: thread.clone(),
+            index,
+            mask: header.mask,
+            about,
+            received: false,
+            charge: Charge::new(&thread.shared().budget),
+            uncounted: UNCOUNTED_BYTES,
+            has_messages: false,
+            scratch,
+        }
+    }
+
+    /// What the server's threads share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        self.thread.shared()
+    }
+
+    /// The wave's lanes that talk.
+    pub fn lanes(&self) -> impl Iterator<Item = u32> + use<> {
+        lanes_of(self.mask)
+    }
+
+    fn scratch(&mut self) -> &mut Scratch {
+        self.scratch.as_mut().expect("a port has it until it is dropped")
+    }
+
+    /// A lane's buffer.
+    pub fn words(&mut self, lane: u32) -> &mut [u64; BUFFER_WORDS] {
+        &mut self.scratch().words[lane as usize]
+    }
+
+    /// A lane's message.
+    pub fn bytes(&mut self, lane: u32) -> &mut Vec<u8> {
+        self.has_messages = true;
+        &mut self.scratch().bytes[lane as usize]
+    }
+
+    async fn owned(&self) {
+        let (thread, index) = (&self.thread, self.index);
+        // The executor looks at every port that is not set aside and polls this when the client has written.
+        poll_fn(|_| if thread.owns(index) { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+
+    fn hand_over(&mut self) {
+        self.thread.hand_over(self.index);
+        self.received = false;
+    }
+
+    /// Ends the conversation. After a receive the client gets the buffers back.
+    pub fn close(mut self) {
+        if self.received {
+            self.hand_over();
+        }
+    }
+
+    /// Receives the first `words` words of each lane's buffer.
+    pub async fn receive(&mut self, words: usize) {
+        if self.received {
+            self.hand_over();
+        }
+        self.owned().await;
+        self.received = true;
+        let Self { thread, index, scratch, .. } = self;
+        let scratch = scratch.as_mut().expect("a port has it until it is dropped");
+        let ports = thread.ports();
+        for lane in lanes_of(self.mask) {
+            ports.read(*index, lane, &mut scratch.words[lane as usize][..words]);
+        }
+    }
+
+    /// Sends the first `words` words of each lane's buffer.
+    pub async fn send(&mut self, words: usize) {
+        if !self.received {
+            self.owned().await;
+        }
+        let Self { thread, index, scratch, .. } = self;
+        let scratch = scratch.as_mut().expect("a port has it until it is dropped");
+        let ports = thread.ports();
+        for lane in lanes_of(self.mask) {
+            ports.write(*index, lane, &scratch.words[lane as usize][..words]);
+        }
+        self.hand_over();
+    }
+
+    /// Receives each lane's message into its bytes.
+    pub async fn receive_bytes(&mut self) -> Result<(), FaultKind> {
+        self.receive(BUFFER_WORDS).await;
+        self.has_messages = true;
+        let mut longest = 0;
+        for lane in self.lanes() {
+            let size = self.words(lane)[0];
+            self.count(size)?;
+            longest = longest.max(size);
+            let Scratch { words, bytes, sizes } = self.scratch();
+            let (words, bytes) = (&words[lane as usize][1..], &mut bytes[lane as usize]);
+            sizes[lane as usize] = size;
+            bytes.clear();
+            bytes.reserve((size as usize).min(ROOM_IN_ADVANCE));
+            append(bytes, words, size);
+        }
+        let mut done = FIRST_PIECE_BYTES as u64;
+        while done < longest {
+            self.receive(BUFFER_WORDS).await;
+            let Self { mask, scratch, .. } = self;
+            let Scratch { words, bytes, sizes } =
+                &mut **scratch.as_mut().expect("a port has it until it is dropped");
+            for lane in lanes_of(*mask) {
+                append(&mut bytes[lane as usize], &words[lane as usize], sizes[lane as usize]);
+            }
+            done += BUFFER_BYTES as u64;
+        }
+        Ok(())
+    }
+
+    /// Counts a message that a client wants to send against the limits.
+    fn count(&mut self, bytes: u64) -> Result<(), FaultKind> {
+        if bytes > self.shared().budget.most_each as u64 {
+            return Err(FaultKind::TooLong(bytes));
+        }
+        self.count_memory(bytes.max(LEAST_BYTES) as usize)
+    }
+
+    /// Counts memory that the conversation needs.
+    pub fn count_memory(&mut self, bytes: usize) -> Result<(), FaultKind> {
+        if let Some(left) = self.uncounted.checked_sub(bytes) {
+            self.uncounted = left;
+            return Ok(());
+        }
+        self.charge.add(bytes).map_err(|_| FaultKind::TooMuch)
+    }
+
+    /// How many of so many bytes may be sent to a client, which are counted.
+    pub fn room_for(&mut self, bytes: u64) -> usize {
+        let most = self.thread.shared().budget.most_each as u64;
+        self.charge.add_up_to(bytes.min(most) as usize)
+    }
+
+    /// Sends each lane's bytes.
+    pub async fn send_bytes(&mut self) {
+        let mut longest = 0;
+        for lane in self.lanes() {
+            let Scratch { words, bytes, .. } = self.scratch();
+            let (words, bytes) = (&mut words[lane as usize], &bytes[lane as usize]);
+            words[0] = bytes.len() as u64;
+            pack(&mut words[1..], bytes);
+            longest = longest.max(bytes.len());
+        }
+        self.send(BUFFER_WORDS).await;
+        let mut done = FIRST_PIECE_BYTES;
+        while done < longest {
+            for lane in self.lanes() {
+                let Scratch { words, bytes, .. } = self.scratch();
+                let bytes = &bytes[lane as usize];
+                pack(&mut words[lane as usize], &bytes[done.min(bytes.len())..]);
+            }
+            self.send(BUFFER_WORDS).await;
+            done += BUFFER_BYTES;
+        }
+    }
+
+    /// Runs what may wait on a thread for such.
+    pub async fn work<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, FaultKind> {
+        self.work_on(true, work).await
+    }
+
+    /// The same for a function of the embedding program's.
+    pub async fn work_of_user<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, FaultKind> {
+        self.work_on(false, work).await
+    }
+
+    async fn work_on<T: Send + 'static>(
+        &self,
+        is_builtin: bool,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, FaultKind> {
+        let engine = &self.thread.shared().engine;
+        self.thread.set_aside(self.index, true);
+        let call = Arc::new(WaitingCall {
+            port: self.index,
+            lanes: self.mask.count_ones(),
+            about: self.about,
+            started: Instant::now(),
+        });
+        engine.watchdog.watch(&call);
+        let result = engine.pool(is_builtin).run(work).await;
+        drop(call);
+        self.thread.set_aside(self.index, false);
+        result.map_err(|_| FaultKind::Panicked)
+    }
+}
+
+/// A conversation that waits for work on another thread. The watchdog tells of it while this lives; nobody can give it up,
+/// since the protocol has no word for that.
+struct WaitingCall {
+    port: u32,
+    lanes: u32,
+    about: Conversation,
+    started: Instant,
+}
+
+impl Watched for WaitingCall {
+    fn is_open(&self) -> bool {
+        true
+    }
+
+    fn started(&self) -> Instant {
+        self.started
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn expire(&self, _: Instant) {}
+
+    fn give_up(&self, _: Option<LaunchId>, _: CallError) {}
+
+    fn slot(&self) -> u32 {
+        self.port
+    }
+
+    fn waiting(&self) -> Waiting {
+        Waiting {
+            slot: self.port,
+            launch: LaunchId::NONE,
+            lanes: self.lanes,
+            service: format!("LLVM's {:?}", self.about),
+            waited: self.started.elapsed(),
+            waits_for: WaitsFor::Handler,
+        }
+    }
+}
+
+/// What is kept goes to the next conversation.
+impl Drop for Port {
+    fn drop(&mut self) {
+        if let Some(mut scratch) = self.scratch.take() {
+            if self.has_messages {
+                for lane in self.lanes() {
+                    let bytes = &mut scratch.bytes[lane as usize];
+                    bytes.clear();
+                    bytes.shrink_to(KEPT_BYTES);
+                }
+            }
+            self.thread.keep(scratch);
+        }
+    }
+}
+
+/// Appends what of a message of `size` bytes lies in `words`.
+fn append(bytes: &mut Vec<u8>, words: &[u64], size: u64) {
+    let left = (size - bytes.len() as u64).min(words.len() as u64 * 8) as usize;
+    for (i, word) in words.iter().enumerate().take(left.div_ceil(8)) {
+        bytes.extend_from_slice(&word.to_le_bytes()[..(left - 8 * i).min(8)]);
+    }
+}
+
+/// Fills words from bytes, as far as they go.
+fn pack(words: &mut [u64], bytes: &[u8]) {
+    for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
+        let mut padded = [0; 8];
+        padded[..chunk.len()].copy_from_slice(chunk);
+        *word = u64::from_le_bytes(padded);
+    }
+}

@@ -1,0 +1,238 @@
+//! Starting and stopping a server, and what its threads share.
+
+use super::executor::{self, Bell};
+use super::files::Files;
+use super::functions::HostFunctions;
+use super::options::{End, Fault, FaultKind, Options};
+use super::standard::Standard;
+use crate::Server;
+use crate::engine::budget::Budget;
+use crate::engine::caught::catch;
+use crate::engine::{Engine, Settings};
+use crate::services::{Builtins, Heap};
+use hostcall_channel::llvm::PortMemory;
+use hostcall_channel::llvm::server::LINE_PORTS;
+use parking_lot::Mutex;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::JoinHandle;
+
+/// What the server's threads and their workers share.
+pub(super) struct Shared {
+    pub memory: Arc<PortMemory>,
+    pub options: Options,
+    pub standard: Standard,
+    pub files: Files,
+    pub heap: Heap,
+    pub functions: HostFunctions,
+    pub engine: Arc<Engine>,
+    /// Which program's memory is whose on the heap.
+    pub program: u64,
+    pub stopping: AtomicBool,
+    pub calls: AtomicU64,
+    pub faults: AtomicU64,
+    /// For the messages on their way.
+    pub budget: Arc<Budget>,
+    end: Mutex<Option<End>>,
+}
+
+impl Shared {
+    /// Writes out what files and streams hold back.
+    pub fn flush(&self) {
+        self.files.flush_all();
+        self.standard.flush();
+    }
+
+    /// Notes how the program ended itself; the first end counts.
+    pub fn ended(self: &Arc<Self>, end: End) {
+        let mut first = false;
+        self.end.lock().get_or_insert_with(|| {
+            first = true;
+            end
+        });
+        if first {
+            tracing::debug!(?end, "a program has ended itself");
+            // Whoever is called may wait for the program's end, which this thread takes part in.
+            let shared = self.clone();
+            self.engine.call_back(move || (shared.options.on_end)(end));
+        }
+    }
+}
+
+/// What a server has counted since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Ports opened by waves. A call is counted up to a millisecond after it.
+    pub calls: u64,
+    /// Ports that are served no more.
+    pub faults: u64,
+}
+
+/// Serves the ports of one memory until it is dropped, when the program has ended: then what it allocated is freed.
+pub struct LlvmServer {
+    shared: Arc<Shared>,
+    bells: Vec<Arc<Bell>>,
+    threads: Vec<JoinHandle<()>>,
+    /// The engine is this server's alone, with its watchdog.
+    watchdog: Option<JoinHandle<()>>,
+}
+
+impl LlvmServer {
+    /// Starts the server's threads, before the first client. Streams, files, their directory and the heap are
+    /// those of `builtins`.
+    ///
+    /// # Errors
+    /// When the system starts no thread.
+    pub fn start(memory: Arc<PortMemory>, builtins: &Builtins, options: Options) -> io::Result<Self> {
+        let stop = Stop::default();
+        let (engine, watchdog) = Engine::start(Settings::default(), stop.callback())?;
+        Self::start_on(engine, Some(watchdog), stop, memory, builtins, options)
+    }
+
+    /// Starts the server's threads, which share worker threads and watchdog with a device's server: they end with it.
+    ///
+    /// # Errors
+    /// When the system starts no thread.
+    pub fn start_beside(
+        server: &Server,
+        memory: Arc<PortMemory>,
+        builtins: &Builtins,
+        options: Options,
+    ) -> io::Result<Self> {
+        Self::start_on(server.engine().clone(), None, Stop::default(), memory, builtins, options)
+    }
+
+    fn start_on(
+        engine: Arc<Engine>,
+        watchdog: Option<JoinHandle<()>>,
+        stop: Stop,
+        memory: Arc<PortMemory>,
+        builtins: &Builtins,
+        options: Options,
+    ) -> io::Result<Self> {
+        static PROGRAMS: AtomicU64 = AtomicU64::new(1);
+        let ports = memory.layout().ports();
+        let threads = options.threads.clamp(1, ports.div_ceil(LINE_PORTS));
+        let budget = Budget::new(options.messages_limit, options.message_limit);
+        let shared = Arc::new(Shared {
+            memory,
+            options,
+            standard: Standard::new(builtins.stdio_shared()),
+            files: Files::new(builtins.files_shared()),
+            heap: builtins.heap().clone(),
+            functions: HostFunctions::default(),
+            engine: engine.clone(),
+            program: PROGRAMS.fetch_add(1, Ordering::Relaxed),
+            stopping: AtomicBool::new(false),
+            calls: AtomicU64::new(0),
+            faults: AtomicU64::new(0),
+            budget,
+            end: Mutex::new(None),
+        });
+        let bells: Vec<Arc<Bell>> = (0..threads).map(|_| Arc::default()).collect();
+        let _ = stop.0.set(Serving { shared: Arc::downgrade(&shared), bells: bells.clone() });
+        let mut server = Self { shared, bells, threads: Vec::new(), watchdog };
+        for (index, ports) in share_out(ports, threads).enumerate() {
+            let (shared, bell) = (server.shared.clone(), server.bells[index].clone());
+            let serve = move || executor::run(shared, ports, bell);
+            server.threads.push(engine.spawn(format!("hostcall-llvm-{index}"), serve, stop.callback())?);
+        }
+        Ok(server)
+    }
+
+    /// Registers a function for host calls and gives what clients call it by, in place of its address. It runs
+    /// on a worker thread with a copy of the caller's bytes; its result goes back where the client's LLVM
+    /// takes one.
+    pub fn register(&self, function: impl Fn(&mut [u8]) -> u64 + Send + Sync + 'static) -> u64 {
+        self.shared.functions.add(function)
+    }
+
+    /// How the program ended itself, if it did.
+    pub fn end(&self) -> Option<End> {
+        *self.shared.end.lock()
+    }
+
+    /// Writes out what files and streams hold back.
+    pub fn flush(&self) {
+        self.shared.flush();
+    }
+
+    /// What the server has counted.
+    pub fn statistics(&self) -> Statistics {
+        Statistics {
+            calls: self.shared.calls.load(Ordering::Relaxed),
+            faults: self.shared.faults.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Cuts the ports into ranges of whole lines, one a thread.
+fn share_out(ports: u32, threads: u32) -> impl Iterator<Item = Range<u32>> {
+    let lines = ports.div_ceil(LINE_PORTS);
+    let bound = move |i: u32| (lines * i / threads * LINE_PORTS).min(ports);
+    (0..threads).map(move |i| bound(i)..bound(i + 1))
+}
+
+/// What stops a server whose thread has panicked.
+#[derive(Clone, Default)]
+struct Stop(Arc<OnceLock<Serving>>);
+
+struct Serving {
+    shared: Weak<Shared>,
+    bells: Vec<Arc<Bell>>,
+}
+
+impl Stop {
+    /// Returns what stops the server: its clients get no answer any more, and the program has a fault.
+    fn callback(&self) -> impl FnOnce() + Send + 'static {
+        let stop = self.clone();
+        move || {
+            let Some(Serving { shared, bells }) = stop.0.get() else { return };
+            let Some(shared) = shared.upgrade() else { return };
+            stop_serving(&shared, bells);
+            let fault = Fault { port: 0, kind: FaultKind::ServerFailed };
+            shared.faults.fetch_add(1, Ordering::Relaxed);
+            // The engine may be gone with the thread.
+            let _ = catch(|| (shared.options.on_fault)(&fault));
+        }
+    }
+}
+
+fn stop_serving(shared: &Shared, bells: &[Arc<Bell>]) {
+    shared.stopping.store(true, Ordering::Release);
+    bells.iter().for_each(|bell| bell.attention.call());
+}
+
+/// Clients that wait get no answer any more. Files are written out, and what the program allocated is freed.
+impl Drop for LlvmServer {
+    fn drop(&mut self) {
+        stop_serving(&self.shared, &self.bells);
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+        if let Some(watchdog) = self.watchdog.take() {
+            self.shared.engine.stop();
+            let _ = watchdog.join();
+        }
+        self.shared.flush();
+        self.shared.heap.free_program(self.shared.program);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_get_whole_lines() {
+        for (ports, threads) in [(1, 1), (64, 3), (100, 7), (16384, 5)] {
+            let ranges: Vec<_> = share_out(ports, threads).collect();
+            assert_eq!((ranges[0].start, ranges.last().unwrap().end), (0, ports));
+            assert!(ranges.windows(2).all(|pair| pair[0].end == pair[1].start));
+            assert!(ranges.iter().all(|range| range.start.is_multiple_of(LINE_PORTS) && !range.is_empty()));
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Settings of a server, and its start.
+
+use super::consumer::Consumer;
+use super::control::{Server, share_out};
+use super::launches::Launches;
+use super::messages::Messages;
+use super::posts::PostCounts;
+use super::registry::{Handler, RegisterError, Registry};
+use super::shared::{Counters, OnFault, Shared};
+use crate::engine::budget::Budget;
+use crate::engine::polling::Attention;
+use crate::engine::watchdog::Waiting;
+use crate::engine::{Engine, Settings};
+use hostcall_abi::launch::LaunchId;
+use hostcall_channel::SharedMemory;
+use hostcall_channel::host::{Scanner, Taken};
+use hostcall_service::{AsyncService, Service};
+use parking_lot::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// No consumer threads, or more than lines of slots.
+    #[error("a server needs 1 to {0} consumer threads for its slots")]
+    Consumers(usize),
+    /// A thread could not be started.
+    #[error("the server could not start a thread: {0}")]
+    Thread(#[from] std::io::Error),
+    /// A service was refused.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+}
+
+/// Builds a [`Server`].
+pub struct ServerBuilder {
+    memory: Arc<SharedMemory>,
+    registry: Registry,
+    refused: Option<RegisterError>,
+    consumers: usize,
+    message_limit: usize,
+    messages_limit: usize,
+    spin: Duration,
+    reliable_hints: bool,
+    settings: Settings,
+    on_fault: Option<OnFault>,
+    on_answer: Box<dyn Fn() + Send + Sync>,
+}
+
+impl ServerBuilder {
+    pub(super) fn new(memory: Arc<SharedMemory>) -> Self {
+        Self {
+            memory,
+            registry: Registry::new(),
+            refused: None,
+            consumers: 1,
+            message_limit: 64 << 20,
+            messages_limit: 1 << 30,
+            spin: Duration::from_micros(50),
+            reliable_hints: false,
+            settings: Settings::default(),
+            on_fault: None,
+            on_answer: Box::new(|| ()),
+        }
+    }
+
+    /// Registers a service whose handlers may wait: they run on worker threads, one for each call that waits.
+    pub fn service(self, service: impl Service) -> Self {
+        self.handler(Handler::blocking(service))
+    }
+
+    /// Registers a service whose handlers never wait: they run on the consumer thread, at once.
+    pub fn inline_service(self, service: impl Service) -> Self {
+        self.handler(Handler::inline(service))
+    }
+
+    /// Registers a service whose handlers are futures.
+    pub fn async_service(self, service: impl AsyncService) -> Self {
+        self.handler(Handler::futures(service))
+    }
+
+    /// Registers a service with where its handlers run.
+    pub fn handler(mut self, handler: Handler) -> Self {
+        if let Err(error) = self.registry.add(handler) {
+            self.refused.get_or_insert(error);
+        }
+        self
+    }
+
+    /// Sends calls to unknown numbers to this service, as its method 0, instead of refusing them.
+    pub fn default_service(mut self, handler: Handler) -> Self {
+        self.registry.set_default(handler);
+        self
+    }
+
+    /// A number by which [`crate::handling`] tells this server's handlers from those of others. Default 0.
+    pub fn token(mut self, token: u64) -> Self {
+        self.settings.token = token;
+        self
+    }
+
+    /// Consumer threads, which share the slots out among them. Default 1.
+    pub fn consumers(mut self, consumers: usize) -> Self {
+        self.consumers = consumers;
+        self
+    }
+
+    /// Most threads that run handlers of users' services which may wait. There is one for each handler that waits, and when
+    /// there are so many, calls wait for a handler to return. Default 16,384.
+    pub fn handler_threads(mut self, threads: usize) -> Self {
+        self.settings.handlers.threads = threads;
+        self
+    }
+
+    /// The same for the services that come with hostcall, such as files and standard input. Default 16,384.
+    pub fn builtin_threads(mut self, threads: usize) -> Self {
+        self.settings.builtins.threads = threads;
+        self
+    }
+
+    /// Bytes of the stack of each thread that runs handlers; memory is taken for what they use of it. Default 1 MiB.
+    pub fn handler_stack_bytes(mut self, bytes: usize) -> Self {
+        self.settings.handlers.stack_bytes = bytes;
+        self
+    }
+
+    /// How long such a thread stays without work. Default 5 s.
+    pub fn handler_idle(mut self, idle: Duration) -> Self {
+        self.settings.handlers.idle = idle;
+        self.settings.builtins.idle = idle;
+        self
+    }
+
+    /// Threads that run async handlers. They start with the first such call. Default 2.
+    pub fn async_threads(mut self, threads: usize) -> Self {
+        self.settings.async_threads = threads;
+        self
+    }
+
+    /// Most bytes of a message or a reply. Default 64 MiB.
+    pub fn message_limit(mut self, bytes: usize) -> Self {
+        self.message_limit = bytes;
+        self
+    }
+
+    /// Most bytes of all messages and replies that the server holds at a time: of lanes that send, whose handlers run, and
+    /// that fetch. A call that would need more ends with [`Busy`](hostcall_abi::CallError::Busy). Default 1 GiB.
+    pub fn messages_limit(mut self, bytes: usize) -> Self {
+        self.messages_limit = bytes;
+        self
+    }
+
+    /// How long a consumer without work looks on before it sleeps, at most 1 ms at a time while launches run,
+    /// or 100 ms where hints are reliable. Default 50 µs.
+    pub fn spin(mut self, spin: Duration) -> Self {
+        self.spin = spin;
+        self
+    }
+
+    /// Whether whoever rings, while the channel's header says that consumers sleep, always calls [`Server::wake`]
+    /// then. Otherwise, as on a device that cannot, consumers look every millisecond. Default: not.
+    pub fn reliable_hints(mut self, reliable: bool) -> Self {
+        self.reliable_hints = reliable;
+        self
+    }
+
+    /// Calls `report` once for each call that has waited this long, on a thread for such reports; at most 1024 wait for it.
+    /// Default: 5 s, and a line on stderr.
+    pub fn stall_report(
+        mut self,
+        after: Duration,
+        report: impl Fn(&Waiting) + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.stall_after = after;
+        self.settings.on_stall = Arc::new(report);
+        self
+    }
+
+    /// Calls `fault` with a launch and a sentence when the launch cannot go on, because a device wrote what is no
+    /// doorbell. The server has cancelled it then; [`Server::take_fault`] has the sentence too.
+    pub fn on_fault(mut self, fault: impl Fn(LaunchId, &str) + Send + Sync + 'static) -> Self {
+        self.on_fault = Some(Arc::new(fault));
+        self
+    }
+
+    /// Calls `answered` after each answer that did not come at once: a wave that waits for long need not look for
+    /// it all the time. Must be quick. Default: nothing.
+    pub fn on_answer(mut self, answered: impl Fn() + Send + Sync + 'static) -> Self {
+        self.on_answer = Box::new(answered);
+        self
+    }
+
+    /// Starts the server's threads.
+    ///
+    /// # Errors
+    /// When a service was refused, or a thread cannot be started.
+    pub fn start(self) -> Result<Server, ServerError> {
+        if let Some(error) = self.refused {
+            return Err(error.into());
+        }
+        let layout = *self.memory.region().layout();
+        let lines = layout.doorbell_lines();
+        if self.consumers == 0 || self.consumers > lines {
+            return Err(ServerError::Consumers(lines));
+        }
+        let stops = Arc::<OnceLock<Weak<Shared>>>::default();
+        let stop_broken = || {
+            let stops = stops.clone();
+            move || {
+                if let Some(shared) = stops.get().and_then(Weak::upgrade) {
+                    shared.stop_broken();
+                }
+            }
+        };
+        let (engine, watchdog) = Engine::start(self.settings, stop_broken())?;
+        let shared = Arc::new(Shared {
+            engine: engine.clone(),
+            spin: self.spin,
+            reliable_hints: self.reliable_hints,
+            statistics: Counters::default(),
+            messages: Messages::new(Budget::new(self.messages_limit, self.message_limit), layout.slots()),
+            post_counts: PostCounts::default(),
+            on_fault: self.on_fault,
+            on_answer: self.on_answer,
+            stopping: AtomicBool::new(false),
+            registry: Mutex::new(Arc::new(self.registry)),
+            commands: (0..self.consumers).map(|_| Mutex::new(Some(Vec::new()))).collect(),
+            launches: Launches::new(self.memory.clone()),
+            faults: Mutex::default(),
+            consumers: (0..self.consumers).map(|_| Attention::default()).collect(),
+            has_declined: AtomicBool::new(false),
+            memory: self.memory,
+        });
+        let _ = stops.set(Arc::downgrade(&shared));
+        let mut server = Server::new(shared.clone(), watchdog);
+        let taken = Taken::new(layout.home_slots);
+        for (index, slots) in share_out(layout.slots(), self.consumers).into_iter().enumerate() {
+            let (serves, scanner) = (shared.clone(), Scanner::new(slots, taken.clone()));
+            let run = move || Consumer::new(&serves, index, scanner).run();
+            server.add_thread(engine.spawn(format!("hostcall-{index}"), run, stop_broken())?);
+        }
+        tracing::debug!(slots = layout.slots(), consumers = self.consumers, "a server started");
+        Ok(server)
+    }
+}

@@ -1,0 +1,501 @@
+//! A consumer thread: looks for calls and posts, and sleeps when there are none.
+//!
+//! The places of [`crate::engine::polling`] are lines of doorbells. Post rings are visited only while they are hot, which
+//! their post bells make them.
+
+use super::dispatch;
+use super::registry::Registry;
+use super::shared::{Command, Shared};
+use crate::engine::polling::{self, Endpoint, HotSet};
+use crate::engine::watchdog::{Waiting, WaitsFor};
+use hostcall_abi::layout::{LINE_WORDS, post_bell};
+use hostcall_abi::status::CallError;
+use hostcall_channel::host::{Batch, PostBuffer, Scanner, Take};
+use hostcall_service::{Caller, Replies};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+/// Cold lines of doorbells and post bells that a pass looks at beside hot ones: all of 9000 slots are seen in some 300
+/// passes. A line takes some 5 ns.
+const COLD_LINES: u32 = 4;
+
+/// The same when there are no hot lines.
+const COLD_LINES_ALONE: u32 = 64;
+
+/// Passes between two looks at the clock while a call is unfinished.
+const CLOCK_PASSES: u64 = 256;
+
+/// Passes with hot rings between two looks at the clock.
+const RING_CLOCK_PASSES: u64 = 16;
+
+/// How long a ring is looked at after it had posts, or its bell had changed.
+const LOOKS_AT_RING: Duration = Duration::from_nanos(post_bell::HOST_LOOKS_NS);
+
+/// Hot lines ahead of the one looked at whose doorbells are asked for: a line that a device wrote takes 100 ns to
+/// come, and some 20 ns to look at when it has calls.
+const LINES_AHEAD: usize = 8;
+
+/// Longest sleep while a hint may get lost: within this time a call is found all the same.
+const LONGEST_SLEEP: Duration = Duration::from_micros(650);
+
+/// Longest sleep where none gets lost: what is waited for then is nothing that the consumer knows of.
+const LONG_SLEEP: Duration = Duration::from_millis(100);
+
+/// Longest sleep while no launch runs.
+const DEEP_SLEEP: Duration = Duration::from_secs(1);
+
+/// The rings that are looked at in every pass.
+struct HotRings {
+    hot: Vec<HotRing>,
+    is_hot: Vec<bool>,
+}
+
+struct HotRing {
+    ring: u32,
+    /// A time after the last post or bell; `None` until the clock is read next.
+    quiet_since: Option<Instant>,
+}
+
+impl HotRings {
+    fn new(count: usize) -> Self {
+        Self { hot: Vec::with_capacity(count), is_hot: vec![false; count] }
+    }
+
+    fn heat(&mut self, ring: u32) {
+        if !self.is_hot[ring as usize] {
+            self.is_hot[ring as usize] = true;
+            self.hot.push(HotRing { ring, quiet_since: None });
+        }
+    }
+
+    /// Counts a look at the hot ring at `at`, before which the clock said `now` if it was read. Returns whether the ring is
+    /// still hot: it is looked at once more at least after it was quiet for [`LOOKS_AT_RING`].
+    #[inline]
+    fn judge(&mut self, at: usize, fruitful: bool, now: Option<Instant>) -> bool {
+        let hot = &mut self.hot[at];
+        let Some(now) = now else {
+            if fruitful {
+                hot.quiet_since = None;
+            }
+            return true;
+        };
+        match hot.quiet_since {
+            _ if fruitful => hot.quiet_since = None,
+            None => hot.quiet_since = Some(now),
+            Some(since) if now.duration_since(since) < LOOKS_AT_RING => {}
+            Some(_) => {
+                self.is_hot[hot.ring as usize] = false;
+                self.hot.swap_remove(at);
+                return false;
+            }
+        }
+        true
+    }
+}
+
+pub(crate) struct Consumer<'s> {
+    shared: &'s Arc<Shared>,
+    index: usize,
+    scanner: Scanner,
+    batch: Batch,
+    replies: Box<Replies>,
+    buffer: PostBuffer,
+    registry: Arc<Registry>,
+    lines: HotSet,
+    rings: HotRings,
+    passes: u64,
+    packets: u64,
+    posts: u64,
+    /// Calls that rang and cannot be taken yet.
+    unfinished: Vec<Unfinished>,
+    /// Home slots whose posts are to be taken, from this one on, and who waits for that.
+    flushing: Vec<(u32, Sender<()>)>,
+}
+
+/// A call that rang and cannot be taken yet.
+struct Unfinished {
+    slot: u32,
+    since: Instant,
+    /// The watchdog has told of it.
+    reported: bool,
+    waits_for: WaitsFor,
+}
+
+/// What a visit to a ring of posts found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Visit {
+    /// No posts.
+    Nothing,
+    /// Posts, which were taken.
+    Taken,
+    /// Posts for which there was no room.
+    Declined,
+}
+
+impl<'s> Consumer<'s> {
+    pub fn new(shared: &'s Arc<Shared>, index: usize, scanner: Scanner) -> Self {
+        Self {
+            shared,
+            index,
+            batch: Batch::new(),
+            replies: Box::new(Replies::EMPTY),
+            buffer: PostBuffer::new(),
+            registry: shared.registry(),
+            lines: HotSet::new(scanner.lines()),
+            rings: HotRings::new(scanner.slots().len()),
+            scanner,
+            passes: 0,
+            packets: 0,
+            posts: 0,
+            // Nothing is allocated while calls are served, unless more than so many cannot be taken at a time.
+            unfinished: Vec::with_capacity(64),
+            flushing: Vec::new(),
+        }
+    }
+
+    /// Serves until the server stops; then answers what has rung.
+    pub fn run(mut self) {
+        let (attention, spin) = (&self.shared.consumers[self.index], self.shared.spin);
+        polling::run(&mut self, attention, spin);
+    }
+
+    /// Looks at the hot rings. Whether there were posts.
+    #[inline(never)]
+    fn hot_rings(&mut self) -> bool {
+        let now = self.passes.is_multiple_of(RING_CLOCK_PASSES).then(Instant::now);
+        let mut worked = false;
+        let mut at = 0;
+        while let Some(&HotRing { ring, .. }) = self.rings.hot.get(at) {
+            let visit = self.take_posts(ring);
+            worked |= visit == Visit::Taken;
+            let slot = self.scanner.slots().start + ring;
+            let stays = visit != Visit::Nothing || self.scanner.expects_posts(slot);
+            at += usize::from(self.rings.judge(at, stays, now));
+        }
+        worked
+    }
+
+    fn cold_line(&mut self, line: u32) -> bool {
+        let mut worked = false;
+        if !self.lines.is_hot(line) && self.line(line) {
+            self.lines.heat(line);
+            worked = true;
+        }
+        let mut bells = self.scanner.post_bells(self.shared.memory.region(), line as usize);
+        while bells != 0 {
+            self.rings.heat(line * LINE_WORDS as u32 + bells.trailing_zeros());
+            bells &= bells - 1;
+            worked = true;
+        }
+        worked
+    }
+
+    /// Serves the calls of a line. Whether there were any.
+    #[inline]
+    fn line(&mut self, line: u32) -> bool {
+        let rung = self.scanner.rung(self.shared.memory.region(), line as usize);
+        if rung != 0 {
+            self.serve(line, rung);
+        }
+        rung != 0
+    }
+
+    #[inline(never)]
+    fn serve(&mut self, line: u32, mut rung: u8) {
+        let mut others = rung & (rung - 1);
+        while others != 0 {
+            let slot = self.scanner.first_slot(line as usize) + others.trailing_zeros();
+            others &= others - 1;
+            self.scanner.prefetch(self.shared.memory.region(), slot, &self.batch);
+        }
+        while rung != 0 {
+            let slot = self.scanner.first_slot(line as usize) + rung.trailing_zeros();
+            if self.slot(slot) {
+                rung &= rung - 1;
+            } else {
+                self.handle();
+            }
+        }
+        if self.batch.count() > 0 {
+            self.handle();
+        }
+    }
+
+    /// Has the batch's calls answered.
+    fn handle(&mut self) {
+        self.packets += self.batch.count() as u64;
+        dispatch::batch(self.shared, &self.registry, &self.scanner, &self.batch, &mut self.replies);
+        self.batch.clear();
+    }
+
+    /// Adds a slot's call to the batch. Returns `false` if the batch must be answered first.
+    #[inline]
+    fn slot(&mut self, slot: u32) -> bool {
+        let shared = self.shared;
+        let region = shared.memory.region();
+        let is_live = |launch| shared.launches.is_live(launch);
+        let mut take = self.scanner.take(region, slot, &mut self.batch, is_live);
+        if matches!(take, Take::NewOwner) {
+            shared.messages.forget(slot);
+            take = self.scanner.take(region, slot, &mut self.batch, is_live);
+        }
+        match take {
+            Take::Call => self.finished(slot),
+            Take::OfDeadLaunch(_) => {
+                self.finished(slot);
+                self.refuse();
+            }
+            Take::Full => return false,
+            // A device that changes its mind faster than it is read waits for the next pass.
+            Take::NotYet | Take::NewOwner => self.not_yet(slot, WaitsFor::Words),
+            // The call is looked at again in the next pass; posts that never come make it unfinished.
+            Take::PostsFirst(home, _) => {
+                let slots = self.scanner.slots();
+                let visit =
+                    if slots.contains(&home) { self.take_posts(home - slots.start) } else { Visit::Nothing };
+                match visit {
+                    Visit::Taken => {}
+                    Visit::Nothing => self.not_yet(slot, WaitsFor::Words),
+                    Visit::Declined => self.not_yet(slot, WaitsFor::Posts),
+                }
+            }
+            Take::Garbage(launch) => {
+                shared.statistics.broken_slots.fetch_add(1, Ordering::Relaxed);
+                shared.fault(
+                    launch,
+                    format!(
+                        "the device wrote what is no call where the wave in slot {slot} was to write one: memory was \
+                         overwritten, or the kernel was built with another version of hostcall"
+                    ),
+                );
+            }
+        }
+        true
+    }
+
+    /// Forgets that a slot rang without writing all that its call consists of.
+    #[inline(always)]
+    fn finished(&mut self, slot: u32) {
+        if !self.unfinished.is_empty() {
+            self.unfinished.retain(|unfinished| unfinished.slot != slot);
+        }
+    }
+
+    /// Answers the batch's calls with [`CallError::Cancelled`].
+    fn refuse(&mut self) {
+        dispatch::refuse(self.shared.memory.region(), &self.batch, CallError::Cancelled);
+        self.packets += self.batch.count() as u64;
+        self.batch.clear();
+    }
+
+    /// Remembers a slot that rang and whose call cannot be taken.
+    fn not_yet(&mut self, slot: u32, waits_for: WaitsFor) {
+        if let Some(unfinished) = self.unfinished.iter_mut().find(|unfinished| unfinished.slot == slot) {
+            unfinished.waits_for = waits_for;
+            if self.passes.is_multiple_of(CLOCK_PASSES) {
+                self.report_unfinished();
+            }
+        } else {
+            self.unfinished.push(Unfinished { slot, since: Instant::now(), reported: false, waits_for });
+        }
+    }
+
+    /// Takes posts of a slot's ring.
+    #[inline]
+    fn take_posts(&mut self, ring: u32) -> Visit {
+        let (shared, registry) = (self.shared, &self.registry);
+        let slot = self.scanner.slots().start + ring;
+        let region = shared.memory.region();
+        let batch = self.scanner.take_posts(region, slot, &mut self.buffer, |launch, head, posts| {
+            dispatch::posts(shared, registry, Caller { launch, slot, lane: 0 }, head, posts)
+        });
+        self.posts += u64::from(batch.posts);
+        if batch.garbage > 0 {
+            shared.statistics.garbage_posts.fetch_add(batch.garbage.into(), Ordering::Relaxed);
+        }
+        match batch.posts + batch.owners + batch.garbage {
+            0 if batch.declined => Visit::Declined,
+            0 => Visit::Nothing,
+            _ => Visit::Taken,
+        }
+    }
+
+    fn report_unfinished(&mut self) {
+        let (shared, scanner, registry) = (self.shared, &self.scanner, &self.registry);
+        for unfinished in &mut self.unfinished {
+            let waited = unfinished.since.elapsed();
+            if unfinished.reported || waited < shared.engine.watchdog.stall_after() {
+                continue;
+            }
+            unfinished.reported = true;
+            let called = scanner.doorbell(shared.memory.region(), unfinished.slot);
+            let entry = called.and_then(|rung| registry.find(rung.service()));
+            shared.engine.stalled(Waiting {
+                slot: unfinished.slot,
+                launch: scanner.owner(unfinished.slot),
+                lanes: called.map_or(1, |rung| rung.lanes()),
+                service: entry.map_or("an unknown service", |entry| entry.method.name).to_string(),
+                waited,
+                waits_for: unfinished.waits_for,
+            });
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        let own = self.scanner.slots();
+        match command {
+            Command::Settle(done) => _ = done.send(()),
+            Command::Flush(done) => {
+                for line in 0..self.scanner.lines() {
+                    self.scanner.post_bells(self.shared.memory.region(), line);
+                }
+                self.flushing.push((own.start, done));
+                self.flush();
+            }
+            Command::Ignore(slots, done) => {
+                slots.iter().filter(|slot| own.contains(slot)).for_each(|slot| self.scanner.ignore(*slot));
+                let _ = done.send(());
+            }
+            Command::Reset(slots, done) => {
+                for slot in slots.iter().filter(|slot| own.contains(slot)) {
+                    self.scanner.reset(self.shared.memory.region(), *slot);
+                }
+                self.unfinished.retain(|unfinished| !slots.contains(&unfinished.slot));
+                let _ = done.send(());
+            }
+            #[cfg(test)]
+            Command::Panic => panic!("a consumer was told to"),
+        }
+    }
+
+    /// Takes the posts that are to be flushed, as far as there is room for them. Returns whether it took some.
+    fn flush(&mut self) -> bool {
+        let mut worked = false;
+        let slots = self.scanner.slots();
+        let end = slots.end.min(self.shared.memory.region().layout().home_slots);
+        for (mut slot, done) in std::mem::take(&mut self.flushing) {
+            while slot < end {
+                if !self.scanner.expects_posts(slot) {
+                    slot += 1;
+                    continue;
+                }
+                match self.take_posts(slot - slots.start) {
+                    Visit::Taken => worked = true,
+                    Visit::Nothing => slot += 1,
+                    Visit::Declined => break,
+                }
+            }
+            if slot < end {
+                self.flushing.push((slot, done));
+            } else {
+                self.publish_counts();
+                let _ = done.send(());
+            }
+        }
+        worked
+    }
+
+    /// Answers every call that has rung; those that ring later find the stop word.
+    fn refuse_all(&mut self) {
+        let region = self.shared.memory.region();
+        for line in 0..self.scanner.lines() {
+            let mut rung = self.scanner.rung(region, line);
+            while rung != 0 {
+                let slot = self.scanner.first_slot(line) + rung.trailing_zeros();
+                rung &= rung - 1;
+                let mut take = || self.scanner.take(region, slot, &mut self.batch, |_| true);
+                if matches!(take(), Take::Call) || matches!(take(), Take::Call) {
+                    self.refuse();
+                }
+            }
+        }
+        for command in self.shared.commands(self.index) {
+            self.obey(command);
+        }
+        // Whoever waits for a flush learns that it does not come.
+        self.shared.end_commands(self.index);
+        self.publish_counts();
+    }
+}
+
+impl Endpoint for Consumer<'_> {
+    fn attend(&mut self) -> bool {
+        self.registry = self.shared.registry();
+        if self.shared.stopping.load(Ordering::Acquire) {
+            self.refuse_all();
+            return false;
+        }
+        for command in self.shared.commands(self.index) {
+            self.obey(command);
+        }
+        true
+    }
+
+    #[inline]
+    fn pass(&mut self) -> bool {
+        self.passes += 1;
+        let mut worked = false;
+        let mut at = 0;
+        while let Some(line) = self.lines.get(at) {
+            if let Some(ahead) = self.lines.get(at + LINES_AHEAD) {
+                self.scanner.prefetch_line(self.shared.memory.region(), ahead as usize);
+            }
+            let found = self.line(line);
+            worked |= found;
+            at += usize::from(self.lines.judge(at, found));
+        }
+        if !self.rings.hot.is_empty() {
+            worked |= self.hot_rings();
+        }
+        // A launch's first calls.
+        let lines = &mut self.lines;
+        self.scanner.first_calls(self.shared.memory.region(), |line| lines.heat(line as u32));
+        let cold = if self.lines.is_empty() { COLD_LINES_ALONE } else { COLD_LINES };
+        for _ in 0..cold.min(self.scanner.lines() as u32) {
+            let line = self.lines.next_in_turn();
+            worked |= self.cold_line(line);
+        }
+        if !self.flushing.is_empty() {
+            worked |= self.flush();
+        }
+        worked
+    }
+
+    fn sweep(&mut self) -> bool {
+        (0..self.scanner.lines() as u32).fold(false, |worked, line| self.cold_line(line) | worked)
+    }
+
+    #[inline(always)]
+    fn is_busy(&self) -> bool {
+        !self.lines.is_empty()
+    }
+
+    fn publish_counts(&mut self) {
+        let counters = &self.shared.statistics;
+        counters.packets.fetch_add(std::mem::take(&mut self.packets), Ordering::Relaxed);
+        counters.posts.fetch_add(std::mem::take(&mut self.posts), Ordering::Relaxed);
+    }
+
+    fn set_asleep(&mut self, asleep: bool) {
+        self.shared.memory.region().count_sleeper(asleep);
+    }
+
+    /// A call that is rung before the device saw that this consumer sleeps comes without a hint. After the first,
+    /// short sleep it is seen, and later ones come with hints: where these are reliable, sleeps are long then.
+    fn longest_sleep(&mut self, _idle: Duration, again: bool) -> Duration {
+        self.report_unfinished();
+        let expects_more = !(self.unfinished.is_empty()
+            && self.lines.is_empty()
+            && self.rings.hot.is_empty()
+            && self.flushing.is_empty());
+        if self.shared.launches.count() == 0 {
+            DEEP_SLEEP
+        } else if again && self.shared.reliable_hints && !expects_more {
+            LONG_SLEEP
+        } else {
+            LONGEST_SLEEP
+        }
+    }
+}

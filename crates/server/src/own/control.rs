@@ -1,0 +1,249 @@
+//! Steering and stopping a server.
+
+use super::builder::ServerBuilder;
+use super::launches::{CancelReason, LaunchRecord, LaunchReport, Launches, TooManyLaunches};
+use super::registration::Registration;
+use super::registry::{Handler, RegisterError};
+use super::shared::{Command, Shared};
+use crate::engine::Engine;
+use crate::engine::report;
+use crate::engine::watchdog::Waiting;
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::layout::LINE_WORDS;
+use hostcall_abi::status::CallError;
+use hostcall_channel::SharedMemory;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a server that is dropped waits for its consumers, whose inline handlers may not return.
+const LONGEST_JOIN: Duration = Duration::from_secs(5);
+
+/// How long it waits for its last reports to be written.
+const LONGEST_REPORT: Duration = Duration::from_millis(100);
+
+/// What a server has counted since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Packets answered: calls of waves.
+    pub packets: u64,
+    /// Posts taken.
+    pub posts: u64,
+    /// Posts that reached no handler: no such service, other types, a handler that panicked, a service that was removed or
+    /// a launch that was cancelled before their turn.
+    pub refused_posts: u64,
+    /// How often posts were left in their ring, because their service had no room for more.
+    pub declined_posts: u64,
+    /// Words where a post should have begun and did not.
+    pub garbage_posts: u64,
+    /// Slots given up because the device wrote what is no doorbell.
+    pub broken_slots: u64,
+    /// Bytes of messages and replies that are held now.
+    pub message_bytes: u64,
+    /// Threads for handlers now, those of built-in services included.
+    pub handler_threads: u64,
+    /// Handlers that wait for a thread now.
+    pub waiting_handlers: u64,
+    /// Reports to callbacks that were dropped, because more than 1024 waited.
+    pub lost_reports: u64,
+}
+
+/// Cuts the slots into ranges of whole lines, one a consumer.
+pub(super) fn share_out(slots: u32, consumers: usize) -> Vec<Range<u32>> {
+    let lines = slots.div_ceil(LINE_WORDS as u32);
+    let bound = |i: usize| (lines * i as u32 / consumers as u32 * LINE_WORDS as u32).min(slots);
+    (0..consumers).map(|i| bound(i)..bound(i + 1)).collect()
+}
+
+/// Serves one channel until it is dropped. What it has here is for those who implement devices.
+pub struct Server {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Returns a builder of a server for a channel's memory.
+    pub fn builder(memory: Arc<SharedMemory>) -> ServerBuilder {
+        ServerBuilder::new(memory)
+    }
+
+    pub(super) fn new(shared: Arc<Shared>, watchdog: JoinHandle<()>) -> Self {
+        Self { shared, threads: vec![watchdog] }
+    }
+
+    pub(super) fn add_thread(&mut self, thread: JoinHandle<()>) {
+        self.threads.push(thread);
+    }
+
+    /// Registers a service while kernels run.
+    ///
+    /// # Errors
+    /// When one of its numbers is taken.
+    pub fn register(&self, handler: Handler) -> Result<Registration, RegisterError> {
+        Registration::add(&self.shared, handler)
+    }
+
+    /// Wakes parked consumers: a hint that there may be work.
+    #[inline]
+    pub fn wake(&self) {
+        self.shared.wake();
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.shared.engine
+    }
+
+    /// Returns the launches whose calls are answered.
+    pub fn launches(&self) -> &Launches {
+        &self.shared.launches
+    }
+
+    /// Begins a launch: calls of its waves are answered from now on, those of others with [`CallError::Cancelled`].
+    ///
+    /// # Errors
+    /// When too many launches have not ended.
+    pub fn begin(&self, record: LaunchRecord) -> Result<LaunchId, TooManyLaunches> {
+        let id = self.shared.launches.begin(record)?;
+        self.wake();
+        Ok(id)
+    }
+
+    /// Ends a launch whose kernel has ended. Calls that are left (of waves that were killed) get
+    /// [`CallError::Cancelled`].
+    pub fn end(&self, id: LaunchId) -> LaunchReport {
+        let report = self.shared.launches.end(id);
+        self.shared.engine.watchdog.give_up(Some(id), CallError::Cancelled);
+        self.shared.messages.forget_launch(id);
+        report
+    }
+
+    /// Takes all posts that waves have announced: those of a launch whose kernel has ended are handled when this returns,
+    /// or wait for handlers that may wait, see [`Server::settle`].
+    pub fn flush(&self) {
+        self.shared.command(Command::Flush);
+    }
+
+    /// Waits until the posts of a launch were handled that were taken, or the launch was cancelled.
+    pub fn settle(&self, launch: LaunchId) {
+        self.shared.post_counts.settle(launch);
+    }
+
+    /// Returns whether [`Server::settle`] would not wait.
+    pub fn is_settled(&self, launch: LaunchId) -> bool {
+        self.shared.post_counts.is_settled(launch)
+    }
+
+    /// Makes slots as if nobody had ever used them. Their waves were killed: none of them calls any more, and the device
+    /// forgets its states of the slots too, before another wave claims one.
+    pub fn reset(&self, slots: &[u32]) {
+        let slots: Arc<[u32]> = slots.into();
+        self.shared.command(|done| Command::Ignore(slots.clone(), done));
+        // A call that a consumer took before is with the watchdog now.
+        self.shared.engine.watchdog.give_up_slots(&slots, CallError::Cancelled);
+        self.shared.command(|done| Command::Reset(slots.clone(), done));
+        slots.iter().for_each(|slot| self.shared.messages.forget(*slot));
+    }
+
+    /// Cancels a launch: its waiting calls and all further ones end with [`CallError::Cancelled`].
+    pub fn cancel(&self, launch: LaunchId, why: CancelReason) {
+        self.shared.cancel(launch, why);
+    }
+
+    /// Returns why a launch could not go on, if the server has ended it for that.
+    pub fn take_fault(&self, launch: LaunchId) -> Option<String> {
+        self.shared.faults.lock().remove(&launch).or_else(|| self.failure())
+    }
+
+    /// Returns why the server has stopped by itself, if it has: a thread of it panicked, which is a bug in hostcall.
+    pub fn failure(&self) -> Option<String> {
+        self.shared.engine.failure()
+    }
+
+    /// Runs a callback later, on the thread for such: it may wait, and a panic of it is contained. At most 1024 wait for it.
+    pub fn call_back(&self, callback: impl FnOnce() + Send + 'static) {
+        self.shared.engine.call_back(callback);
+    }
+
+    /// Returns the calls whose handlers have not returned.
+    pub fn waiting(&self) -> Vec<Waiting> {
+        self.shared.engine.watchdog.waiting()
+    }
+
+    /// Returns what the server has counted.
+    pub fn statistics(&self) -> Statistics {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Shared { statistics: counters, engine, messages, .. } = &*self.shared;
+        let [handlers, builtins] = engine.loads();
+        Statistics {
+            packets: load(&counters.packets),
+            posts: load(&counters.posts),
+            refused_posts: load(&counters.refused_posts),
+            declined_posts: load(&counters.declined_posts),
+            garbage_posts: load(&counters.garbage_posts),
+            broken_slots: load(&counters.broken_slots),
+            message_bytes: messages.budget.held() as u64,
+            handler_threads: (handlers.threads + builtins.threads) as u64,
+            waiting_handlers: (handlers.waiting + builtins.waiting) as u64,
+            lost_reports: engine.lost_callbacks(),
+        }
+    }
+}
+
+/// Every waiting call gets [`CallError::Cancelled`], and the device learns that nobody serves any more. Handlers that run
+/// are not waited for, except inline ones, for a few seconds.
+impl Drop for Server {
+    fn drop(&mut self) {
+        tracing::debug!("a server stops");
+        self.shared.stop();
+        let until = Instant::now() + LONGEST_JOIN;
+        for thread in self.threads.drain(..) {
+            thread.thread().unpark();
+            while !thread.is_finished() && Instant::now() < until {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            if thread.is_finished() {
+                // What it panicked with was reported.
+                let _ = thread.join();
+            } else {
+                report::line(format_args!(
+                    "a handler that runs inline does not return: the server ends without its thread {}",
+                    thread.thread().name().unwrap_or_default()
+                ));
+            }
+        }
+        self.shared.memory.region().stop();
+        report::flush(LONGEST_REPORT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hostcall_abi::layout::Layout;
+
+    #[test]
+    fn a_thread_that_dies_stops_the_server_with_an_error() {
+        let layout = Layout::small(32, 0, 4, 256);
+        let memory = Arc::new(SharedMemory::allocate(layout.check().unwrap()));
+        let server = Server::builder(memory.clone()).consumers(2).start().unwrap();
+        let launch = server.begin(LaunchRecord::default()).unwrap();
+        server.shared.push_command(0, Command::Panic);
+        server.shared.call_attention();
+        while server.failure().is_none() {
+            std::thread::yield_now();
+        }
+        // Lanes see that nobody serves, and whoever waits for the end of a launch gets the reason.
+        while !memory.region().stopped() {
+            std::thread::yield_now();
+        }
+        server.flush();
+        server.cancel(launch, CancelReason::Asked);
+        server.reset(&[3]);
+        server.end(launch);
+        assert!(server.take_fault(launch).unwrap().contains("hostcall-0"));
+        drop(server);
+    }
+}

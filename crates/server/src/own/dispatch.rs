@@ -1,0 +1,296 @@
+//! From a packet to its handlers, and back for those that run at once.
+
+use super::job::{self, LaneCall};
+use super::posts::queue;
+use super::registry::{Entry, Kind, Registry};
+use super::shared::Shared;
+use crate::engine::budget::{Budget, Charged};
+use crate::engine::caught::catch;
+use crate::engine::handling::set_service;
+use hostcall_abi::status::{CallError, Status};
+use hostcall_abi::word::{BytesHead, Kind as PacketKind, PostHead};
+use hostcall_channel::Region;
+use hostcall_channel::host::{Answer, Batch, Scanner};
+use hostcall_service::{Caller, Calls, OwnedRequest, Posts, Replies, Reply, Request, Service, called_by};
+use std::sync::Arc;
+
+/// The reply of a byte call: result words, then bytes.
+struct BytesReply {
+    words: Vec<u64>,
+    bytes: Charged,
+    capacity: usize,
+}
+
+impl Reply for BytesReply {
+    fn words(&mut self, words: &[u64]) {
+        self.words = words.to_vec();
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> Result<(), CallError> {
+        if self.bytes.bytes.len() + bytes.len() > self.capacity {
+            return Err(CallError::TooLarge);
+        }
+        self.bytes.grow(bytes.len())?.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// Runs a handler's method for one lane and returns the reply's words and bytes. A panic becomes an error.
+pub(crate) fn run_for_bytes(
+    budget: &Arc<Budget>,
+    service: &dyn Service,
+    method: usize,
+    request: Request<'_>,
+) -> Result<(Vec<u64>, Charged), CallError> {
+    let (words, bytes) = (Vec::new(), Charged::new(budget));
+    let mut reply = BytesReply { words, bytes, capacity: request.reply_capacity };
+    match catch(|| service.call(method, request, &mut reply)) {
+        Ok(result) => result.map(|()| (reply.words, reply.bytes)),
+        Err(_) => Err(CallError::Panicked),
+    }
+}
+
+/// Answers every lane of a batch with an error.
+pub(crate) fn refuse(region: Region<'_>, batch: &Batch, error: CallError) {
+    for packet in 0..batch.count() {
+        batch.answer(packet).all(region, Status::Error(error));
+    }
+}
+
+/// Answers a batch, or sees to it that it will be.
+#[inline]
+pub(crate) fn batch(
+    shared: &Arc<Shared>,
+    registry: &Registry,
+    scanner: &Scanner,
+    batch: &Batch,
+    replies: &mut Replies,
+) {
+    let region = shared.memory.region();
+    let rung = batch.rung();
+    let newest;
+    let entry = match registry.entry(rung.service(), rung.check()) {
+        Ok(entry) => entry,
+        Err(_) => {
+            // The service may have come since the consumer last looked.
+            newest = shared.registry();
+            match newest.entry(rung.service(), rung.check()) {
+                Ok(entry) => entry,
+                Err(error) => return refuse(region, batch, error),
+            }
+        }
+    };
+    match &entry.service.kind {
+        _ if rung.kind() != PacketKind::Words => bytes_packet(shared, entry, scanner, batch),
+        Kind::Inline(service) => {
+            set_service(entry.method.name);
+            handle(&***service, entry.index, Calls::new(batch.lines(), replies));
+            batch.answer_all(region, replies);
+        }
+        _ => words_packets(shared, entry, scanner, batch),
+    }
+}
+
+/// Has calls handled at once.
+#[inline(always)]
+fn handle(service: &dyn Service, method: usize, mut calls: Calls<'_>) {
+    let mut left = calls.left() + 1;
+    // A handler's panic is one lane's; those after it have theirs handled.
+    while calls.left() < left {
+        left = calls.left();
+        if catch(|| service.calls(method, &mut calls)).is_ok() {
+            break;
+        }
+        calls.panicked();
+    }
+    if calls.left() > 0 {
+        calls.refuse();
+    }
+}
+
+/// Packets of kind `Words` whose handlers may wait.
+#[inline(never)]
+fn words_packets(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, batch: &Batch) {
+    let lines = batch.lines();
+    for packet in 0..batch.count() {
+        let calls = batch.ranks(packet).map(|rank| {
+            let words = lines.words(rank)[..lines.argument_words()].to_vec();
+            let caller = lines.caller(rank);
+            let request = OwnedRequest { words, bytes: Vec::new(), reply_capacity: 0, caller };
+            (Ok(LaneCall { request, charge: None, timeout_us: lines.tag(rank).timeout_us }), None)
+        });
+        start(shared, entry, scanner, batch, packet, calls.collect());
+    }
+}
+
+/// A packet of kind `Bytes`, `BytesMore` or `BytesFetch`, which is alone in its batch.
+#[inline(never)]
+fn bytes_packet(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, batch: &Batch) {
+    let (answer, kind) = (batch.answer(0), batch.rung().kind());
+    let region = shared.memory.region();
+    let lines = batch.lines();
+    if lines.argument_words() != BytesHead::WORDS {
+        return answer.all(region, Status::Error(CallError::Malformed));
+    }
+    let mut calls = Vec::with_capacity(lines.lanes());
+    for (rank, place) in (0..answer.lanes()).zip(0..) {
+        let words = lines.words(place);
+        let words = [words[0], words[1], words[2]];
+        let caller = lines.caller(place);
+        let key = (answer.slot(), caller.lane);
+        if kind == PacketKind::BytesFetch {
+            // The offset, and the large area plus one.
+            let area = u32::try_from(words[1]).unwrap_or(u32::MAX).checked_sub(1);
+            let fetched = answer.area_share(region, area).ok_or(CallError::Malformed).and_then(|share| {
+                let write = |piece: &[u8]| answer.write_bytes(region, area, rank, piece);
+                shared.messages.fetch(key, words[0], share, write)
+            });
+            answer.lane(region, rank, fetched.map_or_else(Status::Error, |()| Status::Ok), &[]);
+            continue;
+        }
+        let head = BytesHead::from_words(words);
+        let is_last = kind == PacketKind::Bytes;
+        let read = |piece: &mut [u8]| answer.read_bytes(region, head.area, rank, piece);
+        let taken = answer
+            .area_share(region, head.area)
+            .ok_or(CallError::Malformed)
+            .and_then(|share| shared.messages.take_piece(key, caller.launch, &head, share, is_last, read));
+        match taken {
+            Ok(Some(message)) => {
+                let capacity = usize::try_from(head.reply_capacity).unwrap_or(usize::MAX);
+                let request = OwnedRequest {
+                    words: message.words,
+                    bytes: message.bytes,
+                    reply_capacity: capacity.min(shared.messages.budget.most_each),
+                    caller,
+                };
+                let timeout_us = lines.tag(place).timeout_us;
+                calls.push((Ok(LaneCall { request, charge: Some(message.charge), timeout_us }), head.area));
+            }
+            Err(error) if is_last => calls.push((Err(error), None)),
+            taken => answer.lane(region, rank, taken.map_or_else(Status::Error, |_| Status::Ok), &[]),
+        }
+    }
+    if kind != PacketKind::Bytes {
+        return;
+    }
+    if let Kind::Inline(service) = &entry.service.kind
+        && catch(|| service.would_wait(entry.index)) == Ok(false)
+    {
+        set_service(entry.method.name);
+        for (rank, (call, area)) in (0..).zip(calls) {
+            let caller = lines.caller(rank as usize);
+            let result = call.and_then(|LaneCall { request, .. }| {
+                let budget = &shared.messages.budget;
+                called_by(caller, || run_for_bytes(budget, &***service, entry.index, request.as_request()))
+            });
+            let (status, words) = put_bytes(shared, region, &answer, area, rank, caller, result);
+            answer.lane(region, rank, status, &words);
+        }
+        return;
+    }
+    start(shared, entry, scanner, batch, 0, calls);
+}
+
+/// Puts a byte reply where the lane finds it; returns what to answer the lane.
+pub(crate) fn put_bytes(
+    shared: &Shared,
+    region: Region<'_>,
+    answer: &Answer,
+    area: Option<u32>,
+    rank: u32,
+    caller: Caller,
+    result: Result<(Vec<u64>, Charged), CallError>,
+) -> (Status, [u64; 2]) {
+    let (words, mut reply) = match result {
+        Ok(reply) => reply,
+        Err(error) => return (Status::Error(error), [0; 2]),
+    };
+    if !words.is_empty() {
+        reply.bytes.splice(..0, words.iter().flat_map(|word| word.to_le_bytes()));
+    }
+    let Some(share) = answer.area_share(region, area) else {
+        return (Status::Error(CallError::Malformed), [0; 2]);
+    };
+    let total = reply.bytes.len();
+    answer.write_bytes(region, area, rank, &reply.bytes[..total.min(share)]);
+    if total > share {
+        shared.messages.keep_reply((answer.slot(), caller.lane), caller.launch, reply, share);
+    }
+    (Status::Ok, [total as u64, words.len() as u64])
+}
+
+/// Hands a packet of a batch to threads that may wait.
+fn start(
+    shared: &Arc<Shared>,
+    entry: &Arc<Entry>,
+    scanner: &Scanner,
+    batch: &Batch,
+    packet: usize,
+    calls: Vec<(Result<LaneCall, CallError>, Option<u32>)>,
+) {
+    let launch = batch.lines().caller(batch.ranks(packet).start).launch;
+    let answer = scanner.detach(&shared.memory, batch.answer(packet));
+    job::start(shared, entry, batch.rung().kind(), answer, launch, calls);
+}
+
+/// Handles a run of posts, or has it handled later. Returns how many were taken; the others stay where they are.
+#[inline]
+pub(crate) fn posts(
+    shared: &Arc<Shared>,
+    registry: &Registry,
+    caller: Caller,
+    head: PostHead,
+    posts: Posts<'_>,
+) -> usize {
+    if !shared.launches.is_known(caller.launch) {
+        shared.statistics.count_refused_posts(posts.left());
+        return posts.count();
+    }
+    let newest;
+    let entry = match registry.entry(head.service, head.extra) {
+        Ok(entry) => entry,
+        Err(_) => {
+            newest = shared.registry();
+            match newest.entry(head.service, head.extra) {
+                Ok(entry) => entry,
+                Err(_) => {
+                    shared.statistics.count_refused_posts(posts.left());
+                    return posts.count();
+                }
+            }
+        }
+    };
+    let mut posts = posts.of(caller);
+    match &entry.service.kind {
+        Kind::Inline(service) => {
+            set_service(entry.method.name);
+            let (mut refused, mut left) = (0, posts.left() + 1);
+            // A post whose handler panicked is refused, and those after it are handled.
+            while posts.left() < left {
+                left = posts.left();
+                match catch(|| service.posts(entry.index, &mut posts)) {
+                    Ok(malformed) => {
+                        refused += malformed;
+                        break;
+                    }
+                    Err(_) => refused += 1,
+                }
+            }
+            if !posts.is_declined() {
+                refused += posts.left();
+            } else if !shared.launches.is_live(caller.launch) {
+                // Nobody waits for what a cancelled launch said.
+                refused += posts.left();
+                posts.for_each(|_, _| ());
+            } else {
+                shared.posts_declined();
+            }
+            if refused > 0 {
+                shared.statistics.count_refused_posts(refused);
+            }
+        }
+        _ => queue(shared, entry, &mut posts),
+    }
+    if posts.is_declined() { posts.count() - posts.left() } else { posts.count() }
+}

@@ -1,0 +1,280 @@
+//! Calls whose handlers may wait: on worker threads or as a future for each lane, and a ticket that answers each lane
+//! once, whoever is first: the handler, the lane's deadline, or a cancellation.
+
+use super::dispatch;
+use super::registry::{Entry, Kind};
+use super::shared::Shared;
+use crate::engine::budget::{Charge, Charged};
+use crate::engine::caught::catch;
+use crate::engine::executor::catch_future;
+use crate::engine::handling::set_service;
+use crate::engine::watchdog::{Waiting, WaitsFor, Watched};
+use crate::engine::workers::Work;
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::status::{CallError, Status};
+use hostcall_abi::word::Kind as PacketKind;
+use hostcall_channel::host::DetachedAnswer;
+use hostcall_service::{Caller, OwnedRequest, called_by};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A lane's call.
+pub(crate) struct LaneCall {
+    pub request: OwnedRequest,
+    /// For the request's bytes, while the handler has them.
+    pub charge: Option<Charge>,
+    /// How long the lane waits, in µs; 0 for as long as it takes.
+    pub timeout_us: u32,
+}
+
+/// The right to answer a packet, shared by its lanes' handlers, the watchdog and cancellations.
+pub(crate) struct Ticket {
+    state: Mutex<Answering>,
+    entry: Arc<Entry>,
+    slot: u32,
+    launch: LaunchId,
+    started: Instant,
+    shared: Arc<Shared>,
+    kind: PacketKind,
+    /// The large area of each lane's bytes, if it is not the slot's own.
+    areas: Box<[Option<u32>]>,
+}
+
+struct Answering {
+    /// `None` when each lane has its answer.
+    answer: Option<DetachedAnswer>,
+    /// Ranks of the lanes that have no answer, a bit each.
+    open: u64,
+    /// Ranks of those whose handlers have begun.
+    begun: u64,
+    /// Deadlines of lanes, by their ranks; the first one last.
+    deadlines: Vec<(Instant, u32)>,
+}
+
+impl Ticket {
+    /// Answers one lane, unless it has an answer.
+    fn answer(&self, rank: u32, answer: impl FnOnce(&mut DetachedAnswer)) {
+        let mut state = self.state.lock();
+        if state.open >> rank & 1 == 0 {
+            return;
+        }
+        let Some(detached) = &mut state.answer else { return };
+        answer(detached);
+        state.open &= !(1 << rank);
+        if state.open == 0 {
+            state.answer = None;
+        }
+        drop(state);
+        self.shared.answered();
+    }
+
+    /// Answers one lane with what its handler made.
+    fn finish(&self, rank: u32, caller: Caller, result: Result<(Vec<u64>, Charged), CallError>) {
+        self.answer(rank, |detached| {
+            let (status, words) = if self.kind == PacketKind::Words {
+                match result {
+                    Ok((words, _)) => return detached.lane(rank, Status::Ok, &words),
+                    Err(error) => (Status::Error(error), [0; 2]),
+                }
+            } else {
+                let region = detached.region();
+                let area = self.areas[rank as usize];
+                dispatch::put_bytes(&self.shared, region, detached.answer(), area, rank, caller, result)
+            };
+            detached.lane(rank, status, &words);
+        });
+    }
+
+    /// Notes that a lane's handler begins. Returns whether it is to: the lane has no answer, and the service is there.
+    fn begin(&self, rank: u32, caller: Caller) -> bool {
+        let mut state = self.state.lock();
+        if state.open >> rank & 1 == 0 {
+            return false;
+        }
+        if self.entry.service.is_removed() {
+            drop(state);
+            self.finish(rank, caller, Err(CallError::NoSuchService));
+            return false;
+        }
+        state.begun |= 1 << rank;
+        true
+    }
+}
+
+impl Watched for Ticket {
+    fn is_open(&self) -> bool {
+        self.state.lock().answer.is_some()
+    }
+
+    fn started(&self) -> Instant {
+        self.started
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let mut state = self.state.lock();
+        let open = state.open;
+        while state.deadlines.pop_if(|(_, rank)| open >> *rank & 1 == 0).is_some() {}
+        state.deadlines.last().map(|(deadline, _)| *deadline)
+    }
+
+    fn expire(&self, now: Instant) {
+        let mut late = Vec::new();
+        let mut state = self.state.lock();
+        while let Some((_, rank)) = state.deadlines.pop_if(|(deadline, _)| *deadline <= now) {
+            late.push(rank);
+        }
+        drop(state);
+        for rank in late {
+            tracing::debug!(launch = %self.launch, slot = self.slot, rank, "a call's deadline has passed");
+            self.answer(rank, |detached| detached.lane(rank, Status::Error(CallError::TimedOut), &[]));
+        }
+    }
+
+    fn give_up(&self, launch: Option<LaunchId>, error: CallError) {
+        if launch.is_some_and(|launch| launch != self.launch) {
+            return;
+        }
+        let mut state = self.state.lock();
+        if let Some(mut answer) = state.answer.take() {
+            state.open = 0;
+            // Lanes that have an answer keep it.
+            answer.rest(Status::Error(error));
+            drop(answer);
+            drop(state);
+            self.shared.answered();
+        }
+    }
+
+    fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    fn waiting(&self) -> Waiting {
+        let state = self.state.lock();
+        let handled = state.open & state.begun != 0 || matches!(self.entry.service.kind, Kind::Async(_));
+        Waiting {
+            slot: self.slot,
+            launch: self.launch,
+            lanes: state.open.count_ones(),
+            service: self.entry.method.name.to_string(),
+            waited: self.started.elapsed(),
+            waits_for: if handled { WaitsFor::Handler } else { WaitsFor::Thread },
+        }
+    }
+}
+
+/// Has the lanes of a packet handled, and answered with errors those that have none to be handled.
+pub(crate) fn start(
+    shared: &Arc<Shared>,
+    entry: &Arc<Entry>,
+    kind: PacketKind,
+    answer: DetachedAnswer,
+    launch: LaunchId,
+    calls: Vec<(Result<LaneCall, CallError>, Option<u32>)>,
+) {
+    let started = Instant::now();
+    let (slot, lanes) = (answer.answer().slot(), answer.answer().lanes());
+    let mut deadlines: Vec<(Instant, u32)> = (0..)
+        .zip(&calls)
+        .filter_map(|(rank, call)| Some((call.0.as_ref().ok()?.timeout_us, rank)))
+        .filter(|(timeout_us, _)| *timeout_us > 0)
+        .map(|(timeout_us, rank)| (started + Duration::from_micros(timeout_us.into()), rank))
+        .collect();
+    deadlines.sort_unstable_by(|a, b| b.cmp(a));
+    let open = u64::MAX >> (64 - lanes);
+    let ticket = Arc::new(Ticket {
+        state: Mutex::new(Answering { answer: Some(answer), open, begun: 0, deadlines }),
+        entry: entry.clone(),
+        slot,
+        launch,
+        started,
+        shared: shared.clone(),
+        kind,
+        areas: calls.iter().map(|(_, area)| *area).collect(),
+    });
+    shared.engine.watchdog.watch(&ticket);
+    // Whoever cancels marks the launch and then gives up the calls that are watched. One that came between the two is
+    // seen here: the watchdog's lock was taken after the mark was set, or the call is among those.
+    if !shared.launches.is_live(launch) {
+        return ticket.give_up(None, CallError::Cancelled);
+    }
+    let mut lanes = Vec::with_capacity(calls.len());
+    for (rank, (call, _)) in (0..).zip(calls) {
+        match call {
+            Ok(call) => lanes.push((rank, call)),
+            Err(error) => ticket.finish(rank, Caller::default(), Err(error)),
+        }
+    }
+    match entry.service.kind {
+        Kind::Inline(_) | Kind::Blocking(_) => {
+            let pieces = lanes.len();
+            let packet = Packet { ticket, lanes: Mutex::new(lanes.into_iter()) };
+            shared.engine.pool(entry.service.is_builtin).submit(Arc::new(packet), pieces);
+        }
+        Kind::Async(_) => {
+            for (rank, call) in lanes {
+                shared.engine.futures.spawn(answer_later(ticket.clone(), rank, call));
+            }
+        }
+    }
+}
+
+/// The lanes of a packet whose handlers have not begun.
+struct Packet {
+    ticket: Arc<Ticket>,
+    lanes: Mutex<std::vec::IntoIter<(u32, LaneCall)>>,
+}
+
+impl Work for Packet {
+    fn run_next(&self) {
+        let Some((rank, call)) = self.lanes.lock().next() else { return };
+        let ticket = &self.ticket;
+        let (Kind::Inline(service) | Kind::Blocking(service)) = &ticket.entry.service.kind else { return };
+        let caller = call.request.caller;
+        if ticket.begin(rank, caller) {
+            let (budget, request) = (&ticket.shared.messages.budget, call.request.as_request());
+            set_service(ticket.entry.method.name);
+            let result = called_by(caller, || {
+                dispatch::run_for_bytes(budget, &***service, ticket.entry.index, request)
+            });
+            ticket.finish(rank, caller, result);
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.ticket.is_open()
+    }
+}
+
+async fn answer_later(ticket: Arc<Ticket>, rank: u32, call: LaneCall) {
+    let LaneCall { request, charge, .. } = call;
+    let (caller, capacity) = (request.caller, request.reply_capacity);
+    let Kind::Async(service) = &ticket.entry.service.kind else { return };
+    if !ticket.begin(rank, caller) {
+        return;
+    }
+    let index = ticket.entry.index;
+    let name = ticket.entry.method.name;
+    set_service(name);
+    let around = |poll: &mut dyn FnMut()| {
+        set_service(name);
+        called_by(caller, poll);
+    };
+    let result = match catch(|| called_by(caller, || service.call(index, request))) {
+        Ok(future) => catch_future(future, around).await,
+        Err(panicked) => Err(panicked),
+    };
+    drop(charge);
+    let result = match result {
+        Ok(Ok(reply)) if reply.bytes.len() <= capacity => {
+            Charged::of(&ticket.shared.messages.budget, reply.bytes)
+                .map(|bytes| (reply.words, bytes))
+                .map_err(CallError::from)
+        }
+        Ok(Ok(_)) => Err(CallError::TooLarge),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(CallError::Panicked),
+    };
+    ticket.finish(rank, caller, result);
+}

@@ -1,0 +1,22 @@
+//! hostcall's own protocol: finding calls and posts, and having them handled.
+//!
+//! A call's hops: `consumer` finds it, `dispatch` looks its service up in the `registry` and runs an inline handler at once,
+//! or makes a `job` that a worker thread or the executor answers. `posts` has the queues of posts to handlers that may wait.
+
+mod builder;
+mod consumer;
+mod control;
+mod dispatch;
+mod job;
+mod launches;
+mod messages;
+mod posts;
+mod registration;
+mod registry;
+mod shared;
+
+pub use builder::{ServerBuilder, ServerError};
+pub use control::{Server, Statistics};
+pub use launches::{CancelReason, LaunchRecord, LaunchReport, Launches, TooManyLaunches};
+pub use registration::Registration;
+pub use registry::{Handler, RegisterError};

@@ -1,0 +1,242 @@
+//! Posts to handlers that may wait: a bounded queue a service, whose posts are handled one after the other.
+//!
+//! A full queue declines: the posts stay in their wave's ring, and the wave waits once that is full. The consumer goes on
+//! with other rings meanwhile. [`PostCounts`] knows which launches have posts in queues, so that the end of a launch can
+//! wait for its posts.
+
+use super::registry::{Entry, Kind, Registered};
+use super::shared::Shared;
+use crate::engine::caught::catch;
+use crate::engine::executor::catch_future;
+use crate::engine::handling::set_service;
+use crate::engine::workers::Work;
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::word::MAX_POST_WORDS;
+use hostcall_service::{Caller, OwnedRequest, Posts, Request, called_by};
+use parking_lot::{Condvar, Mutex};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Most posts in a service's queue.
+pub(crate) const MOST_QUEUED: usize = 4096;
+
+/// A post that was taken from its ring.
+struct QueuedPost {
+    entry: Arc<Entry>,
+    extra: u32,
+    words: [u64; MAX_POST_WORDS],
+    count: u8,
+    caller: Caller,
+}
+
+#[derive(Default)]
+struct State {
+    posts: VecDeque<QueuedPost>,
+    /// A worker or a future handles posts, and looks for more before it ends.
+    is_handled: bool,
+}
+
+/// The posts to one service that wait to be handled.
+#[derive(Default)]
+pub(crate) struct PostQueue(Mutex<State>);
+
+/// How many posts of each launch are in queues or handled now. A launch that was cancelled is not listed: its posts
+/// are dropped when their turn comes.
+#[derive(Default)]
+pub(crate) struct PostCounts {
+    by_launch: Mutex<HashMap<LaunchId, u64>>,
+    changed: Condvar,
+}
+
+impl PostCounts {
+    fn add(&self, launch: LaunchId, count: usize) {
+        *self.by_launch.lock().entry(launch).or_default() += count as u64;
+    }
+
+    fn is_wanted(&self, launch: LaunchId) -> bool {
+        self.by_launch.lock().contains_key(&launch)
+    }
+
+    fn handled(&self, launch: LaunchId) {
+        let mut by_launch = self.by_launch.lock();
+        if let Some(count) = by_launch.get_mut(&launch) {
+            *count -= 1;
+            if *count == 0 {
+                by_launch.remove(&launch);
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    /// Forgets the posts of a launch: those in queues will not be handled.
+    pub fn forget(&self, launch: LaunchId) {
+        self.by_launch.lock().remove(&launch);
+        self.changed.notify_all();
+    }
+
+    /// Forgets the posts of all launches.
+    pub fn forget_all(&self) {
+        self.by_launch.lock().clear();
+        self.changed.notify_all();
+    }
+
+    /// Returns whether all posts of a launch were handled that were taken from rings, or the launch was cancelled.
+    pub fn is_settled(&self, launch: LaunchId) -> bool {
+        !self.is_wanted(launch)
+    }
+
+    /// Waits until all posts of a launch were handled that were taken from rings, or the launch was cancelled.
+    pub fn settle(&self, launch: LaunchId) {
+        let mut by_launch = self.by_launch.lock();
+        while by_launch.contains_key(&launch) {
+            self.changed.wait(&mut by_launch);
+        }
+    }
+}
+
+/// Takes as many posts of a run as the queue of their service has room for, and declines the rest.
+pub(crate) fn queue(shared: &Arc<Shared>, entry: &Arc<Entry>, posts: &mut Posts<'_>) {
+    let service = &entry.service;
+    let launch = posts.origin().launch;
+    let mut state = service.posts.0.lock();
+    if service.is_removed() || !shared.launches.is_live(launch) {
+        let mut refused = 0;
+        posts.for_each(|_, _| refused += 1);
+        return shared.statistics.count_refused_posts(refused);
+    }
+    if state.posts.len() >= MOST_QUEUED {
+        let before = state.posts.len();
+        state.posts.retain(|post| shared.post_counts.is_wanted(post.caller.launch));
+        shared.statistics.count_refused_posts(before - state.posts.len());
+    }
+    let extra = posts.extra();
+    let before = state.posts.len();
+    posts.for_each_taken(|words, caller| {
+        let has_room = state.posts.len() < MOST_QUEUED;
+        if has_room {
+            let mut copy = [0; MAX_POST_WORDS];
+            copy[..words.len()].copy_from_slice(words);
+            let (entry, count) = (entry.clone(), words.len() as u8);
+            state.posts.push_back(QueuedPost { entry, extra, words: copy, count, caller });
+        }
+        has_room
+    });
+    let taken = state.posts.len() - before;
+    if taken > 0 {
+        // Before anybody can have handled them.
+        shared.post_counts.add(launch, taken);
+        // Whoever cancels marks the launch and then has its posts forgotten. If that came before these were counted, the
+        // mark is seen here.
+        if !shared.launches.is_live(launch) || shared.stopping.load(Ordering::Acquire) {
+            shared.post_counts.forget(launch);
+        }
+    }
+    if posts.is_declined() {
+        shared.posts_declined();
+    }
+    let begin = taken > 0 && !std::mem::replace(&mut state.is_handled, true);
+    drop(state);
+    if begin {
+        handle_all(shared, service);
+    }
+}
+
+/// Sees to it that the queue of a service is handled until it is empty.
+fn handle_all(shared: &Arc<Shared>, service: &Arc<Registered>) {
+    match &service.kind {
+        Kind::Inline(_) | Kind::Blocking(_) => {
+            let work = HandleAll { shared: shared.clone(), service: service.clone() };
+            shared.engine.pool(service.is_builtin).submit(Arc::new(work), 1);
+        }
+        Kind::Async(_) => {
+            let (shared, service) = (shared.clone(), service.clone());
+            shared.clone().engine.futures.spawn(async move {
+                while let Some(post) = next(&shared, &service) {
+                    handle_async(&shared, &post).await;
+                    handled(&shared, &post);
+                }
+            });
+        }
+    }
+}
+
+struct HandleAll {
+    shared: Arc<Shared>,
+    service: Arc<Registered>,
+}
+
+impl Work for HandleAll {
+    fn run_next(&self) {
+        let shared = &self.shared;
+        while let Some(post) = next(shared, &self.service) {
+            handle(shared, &post);
+            handled(shared, &post);
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        true
+    }
+}
+
+/// Takes the next post that is to be handled out of a queue. When there is none, whoever called handles the queue no more.
+fn next(shared: &Shared, service: &Registered) -> Option<QueuedPost> {
+    let mut state = service.posts.0.lock();
+    loop {
+        let Some(post) = state.posts.pop_front() else {
+            state.is_handled = false;
+            return None;
+        };
+        if !service.is_removed() && shared.post_counts.is_wanted(post.caller.launch) {
+            return Some(post);
+        }
+        shared.statistics.count_refused_posts(1);
+        shared.post_counts.handled(post.caller.launch);
+    }
+}
+
+fn handled(shared: &Shared, post: &QueuedPost) {
+    shared.post_counts.handled(post.caller.launch);
+    shared.posts_wanted();
+}
+
+fn handle(shared: &Shared, post: &QueuedPost) {
+    let (Kind::Inline(service) | Kind::Blocking(service)) = &post.entry.service.kind else { return };
+    let QueuedPost { ref entry, extra, ref words, count, caller } = *post;
+    let request = Request { words: &words[..count.into()], bytes: &[], reply_capacity: 0, caller };
+    set_service(entry.method.name);
+    if catch(|| called_by(caller, || service.post(entry.index, extra, request))).is_err() {
+        shared.statistics.count_refused_posts(1);
+    }
+}
+
+async fn handle_async(shared: &Shared, post: &QueuedPost) {
+    let Kind::Async(service) = &post.entry.service.kind else { return };
+    let caller = post.caller;
+    let words = post.words[..post.count.into()].to_vec();
+    let request = OwnedRequest { words, bytes: Vec::new(), reply_capacity: 0, caller };
+    let name = post.entry.method.name;
+    set_service(name);
+    let around = |poll: &mut dyn FnMut()| {
+        set_service(name);
+        called_by(caller, poll);
+    };
+    let result = match catch(|| called_by(caller, || service.call(post.entry.index, request))) {
+        Ok(future) => catch_future(future, around).await,
+        Err(panicked) => Err(panicked),
+    };
+    if result.is_err() {
+        shared.statistics.count_refused_posts(1);
+    }
+}
+
+/// Drops the posts of a service that was removed. Its handlers are begun no more.
+pub(crate) fn remove(shared: &Shared, service: &Registered) {
+    service.set_removed();
+    let posts = std::mem::take(&mut service.posts.0.lock().posts);
+    shared.statistics.count_refused_posts(posts.len());
+    for post in &posts {
+        shared.post_counts.handled(post.caller.launch);
+    }
+}

@@ -1,0 +1,257 @@
+//! Which handler a service number means. Registering and removing go on while kernels run: consumers hold a
+//! snapshot and fetch a new one when its version changed.
+
+use super::posts::PostQueue;
+use crate::engine::caught::Contained;
+use hostcall_abi::service::Method;
+use hostcall_abi::status::CallError;
+use hostcall_abi::word::check_of;
+use hostcall_service::{AsyncService, Service};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A service and where its handlers run, to be registered.
+pub struct Handler {
+    pub(crate) kind: Kind,
+    /// It comes with hostcall: its handlers have threads of their own.
+    pub(crate) is_builtin: bool,
+}
+
+/// Where a service's handlers run.
+pub(crate) enum Kind {
+    /// On the consumer thread, at once.
+    Inline(Contained<Box<dyn Service>>),
+    /// On worker threads.
+    Blocking(Contained<Box<dyn Service>>),
+    /// As futures.
+    Async(Contained<Box<dyn AsyncService>>),
+}
+
+impl Handler {
+    fn new(kind: Kind) -> Self {
+        Self { kind, is_builtin: false }
+    }
+
+    /// Runs a service's handlers on the consumer thread, at once: the fastest, for handlers that never wait and take
+    /// microseconds. One that waits delays every other call.
+    pub fn inline(service: impl Service) -> Self {
+        Self::new(Kind::Inline(Contained::new(Box::new(service))))
+    }
+
+    /// Runs a service's handlers on worker threads, where they may wait: one for each call that waits.
+    pub fn blocking(service: impl Service) -> Self {
+        Self::new(Kind::Blocking(Contained::new(Box::new(service))))
+    }
+
+    /// Runs a service's handlers as futures, which wait without a thread.
+    pub fn futures(service: impl AsyncService) -> Self {
+        Self::new(Kind::Async(Contained::new(Box::new(service))))
+    }
+
+    /// Gives the handlers threads apart from those of users' services, which may take all of theirs.
+    pub(crate) fn builtin(self) -> Self {
+        Self { is_builtin: true, ..self }
+    }
+
+    /// Returns the service's methods.
+    pub fn methods(&self) -> &[Method] {
+        match &self.kind {
+            Kind::Inline(service) | Kind::Blocking(service) => service.methods(),
+            Kind::Async(service) => service.methods(),
+        }
+    }
+}
+
+/// Why a service was not registered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// The number is taken.
+    #[error("service number {number} of {name} is taken by {taken_by}; give one of the two another number")]
+    Duplicate {
+        /// The number.
+        number: u16,
+        /// The method that wanted it.
+        name: String,
+        /// The method that has it.
+        taken_by: String,
+    },
+    /// Number 0 is not a device's to call.
+    #[error("service number 0 of {name} is reserved; use `default_service` for calls to unknown numbers")]
+    Reserved {
+        /// The method that wanted it.
+        name: String,
+    },
+    /// The service has no methods.
+    #[error("the service has no methods, so no kernel could call it")]
+    Empty,
+}
+
+/// A service that is registered.
+pub(crate) struct Registered {
+    pub kind: Kind,
+    pub is_builtin: bool,
+    pub methods: Box<[Method]>,
+    /// It was removed: no handler is begun any more.
+    removed: AtomicBool,
+    /// Posts to handlers that may wait.
+    pub posts: PostQueue,
+}
+
+impl Registered {
+    fn new(handler: Handler, methods: Box<[Method]>) -> Arc<Self> {
+        let Handler { kind, is_builtin } = handler;
+        Arc::new(Self { kind, is_builtin, methods, removed: false.into(), posts: PostQueue::default() })
+    }
+
+    /// Returns a name for reports: that of the first method.
+    pub fn name(&self) -> &'static str {
+        self.methods.first().map_or("the default service", |method| method.name)
+    }
+
+    /// Returns whether the service was removed: then no handler is begun any more.
+    pub fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire)
+    }
+
+    pub fn set_removed(&self) {
+        self.removed.store(true, Ordering::Release);
+    }
+}
+
+/// A method with its handler.
+pub(crate) struct Entry {
+    pub method: Method,
+    /// Index among the service's methods.
+    pub index: usize,
+    pub service: Arc<Registered>,
+}
+
+/// Numbers in a page of the table.
+const PAGE: usize = 256;
+
+type Page = [Option<Arc<Entry>>; PAGE];
+
+/// A snapshot of what is registered: a table of 256 pages, so that changing one number copies little.
+#[derive(Clone)]
+pub(crate) struct Registry {
+    pages: Box<[Arc<Page>; PAGE]>,
+    default: Option<Arc<Entry>>,
+}
+
+impl Registry {
+    pub fn new() -> Self {
+        let empty = Arc::new([const { None }; PAGE]);
+        Self { pages: Box::new([(); PAGE].map(|()| empty.clone())), default: None }
+    }
+
+    fn get(&self, number: u16) -> Option<&Arc<Entry>> {
+        self.pages[usize::from(number) / PAGE][usize::from(number) % PAGE].as_ref()
+    }
+
+    fn set(&mut self, number: u16, entry: Option<Arc<Entry>>) {
+        let page = &mut self.pages[usize::from(number) / PAGE];
+        Arc::make_mut(page)[usize::from(number) % PAGE] = entry;
+    }
+
+    /// Returns the entry for a number, or the default service's.
+    #[inline]
+    pub fn find(&self, number: u16) -> Option<&Arc<Entry>> {
+        self.get(number).or(self.default.as_ref())
+    }
+
+    /// Returns the entry for a call of a number whose types have this check.
+    #[inline]
+    pub fn entry(&self, number: u16, check: u32) -> Result<&Arc<Entry>, CallError> {
+        let entry = self.find(number).ok_or(CallError::NoSuchService)?;
+        let schema = entry.method.schema;
+        if schema != 0 && check_of(schema) != check {
+            return Err(CallError::TypeMismatch);
+        }
+        Ok(entry)
+    }
+
+    /// Adds a service and returns it.
+    pub fn add(&mut self, handler: Handler) -> Result<Arc<Registered>, RegisterError> {
+        let methods: Box<[Method]> = handler.methods().into();
+        if methods.is_empty() {
+            return Err(RegisterError::Empty);
+        }
+        for (i, Method { name, number, .. }) in methods.iter().enumerate() {
+            let name = name.to_string();
+            if *number == 0 {
+                return Err(RegisterError::Reserved { name });
+            }
+            let same = methods[..i].iter().find(|other| other.number == *number).map(|other| other.name);
+            if let Some(taken_by) = same.or(self.get(*number).map(|entry| entry.method.name)) {
+                let taken_by = taken_by.to_string();
+                return Err(RegisterError::Duplicate { number: *number, name, taken_by });
+            }
+        }
+        let service = Registered::new(handler, methods);
+        for (index, method) in service.methods.iter().enumerate() {
+            let entry = Entry { method: *method, index, service: service.clone() };
+            self.set(method.number, Some(Arc::new(entry)));
+        }
+        Ok(service)
+    }
+
+    /// Removes a service.
+    pub fn remove(&mut self, service: &Arc<Registered>) {
+        for method in &service.methods {
+            if self.get(method.number).is_some_and(|entry| Arc::ptr_eq(&entry.service, service)) {
+                self.set(method.number, None);
+            }
+        }
+    }
+
+    pub fn set_default(&mut self, handler: Handler) {
+        let method = Method { name: "the default service", number: 0, schema: 0 };
+        let service = Registered::new(handler, Box::default());
+        self.default = Some(Arc::new(Entry { method, index: 0, service }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hostcall_service::{Reply, Request};
+
+    struct Methods(Vec<Method>);
+
+    impl Service for Methods {
+        fn methods(&self) -> &[Method] {
+            &self.0
+        }
+
+        fn call(&self, _: usize, _: Request<'_>, _: &mut dyn Reply) -> Result<(), CallError> {
+            Ok(())
+        }
+    }
+
+    fn handler(numbers: &[u16]) -> Handler {
+        let method = |number: &u16| Method { name: "a method", number: *number, schema: 0 };
+        Handler::inline(Methods(numbers.iter().map(method).collect()))
+    }
+
+    #[test]
+    fn numbers_are_taken_once_and_come_back() {
+        let mut registry = Registry::new();
+        let first = registry.add(handler(&[1, 0xffff])).unwrap();
+        let before = registry.clone();
+        assert!(matches!(registry.add(handler(&[7, 7])), Err(RegisterError::Duplicate { number: 7, .. })));
+        assert!(matches!(registry.add(handler(&[7, 1])), Err(RegisterError::Duplicate { number: 1, .. })));
+        assert!(matches!(registry.add(handler(&[0])), Err(RegisterError::Reserved { .. })));
+        assert!(matches!(registry.add(handler(&[])), Err(RegisterError::Empty)));
+        assert!(registry.entry(7, 0).is_err());
+        registry.remove(&first);
+        let second = registry.add(handler(&[1])).unwrap();
+        // The first is gone already; its numbers are the second's.
+        registry.remove(&first);
+        assert!(Arc::ptr_eq(&registry.find(1).unwrap().service, &second));
+        assert!(registry.find(0xffff).is_none());
+        assert!(Arc::ptr_eq(&before.find(1).unwrap().service, &first));
+        registry.set_default(handler(&[]));
+        assert_eq!(registry.find(9).unwrap().method.name, "the default service");
+    }
+}

@@ -1,0 +1,190 @@
+//! What a server's threads share.
+
+use super::launches::{CancelReason, Launches};
+use super::messages::Messages;
+use super::posts::PostCounts;
+use super::registry::Registry;
+use crate::engine::Engine;
+use crate::engine::caught::catch;
+use crate::engine::polling::Attention;
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::status::CallError;
+use hostcall_channel::SharedMemory;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::mpsc::{self, Sender};
+use std::time::Duration;
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub packets: AtomicU64,
+    pub posts: AtomicU64,
+    pub refused_posts: AtomicU64,
+    pub declined_posts: AtomicU64,
+    pub garbage_posts: AtomicU64,
+    pub broken_slots: AtomicU64,
+}
+
+impl Counters {
+    pub fn count_refused_posts(&self, count: usize) {
+        self.refused_posts.fetch_add(count as u64, Ordering::Relaxed);
+    }
+}
+
+/// What a consumer is asked to do besides serving.
+pub(crate) enum Command {
+    /// Answer, when what was begun is done and the registry was looked at.
+    Settle(Sender<()>),
+    /// Take the posts that waves have announced, then answer.
+    Flush(Sender<()>),
+    /// Look at those of the slots that are this consumer's no more, then answer.
+    Ignore(Arc<[u32]>, Sender<()>),
+    /// Forget the state of those of the slots that are this consumer's, then answer.
+    Reset(Arc<[u32]>, Sender<()>),
+    /// Panic.
+    #[cfg(test)]
+    Panic,
+}
+
+/// A callback for a launch that cannot go on; it gets the launch and why.
+pub(crate) type OnFault = Arc<dyn Fn(LaunchId, &str) + Send + Sync>;
+
+/// What the server's threads share.
+pub(crate) struct Shared {
+    pub memory: Arc<SharedMemory>,
+    pub engine: Arc<Engine>,
+    pub spin: Duration,
+    /// Whoever rings while the header says that consumers sleep calls [`Shared::wake`].
+    pub reliable_hints: bool,
+    pub statistics: Counters,
+    pub messages: Messages,
+    pub post_counts: PostCounts,
+    /// Told when a launch cannot go on.
+    pub on_fault: Option<OnFault>,
+    /// Told when a thread other than a consumer has answered.
+    pub on_answer: Box<dyn Fn() + Send + Sync>,
+    pub stopping: AtomicBool,
+    pub(super) registry: Mutex<Arc<Registry>>,
+    /// Per consumer; `None` once it has ended.
+    pub(super) commands: Box<[Mutex<Option<Vec<Command>>>]>,
+    /// The launches whose calls are answered.
+    pub launches: Launches,
+    /// Why launches cannot go on, until whoever launched them asks.
+    pub(super) faults: Mutex<HashMap<LaunchId, String>>,
+    /// Per consumer; called when it has to look at `registry`, `commands` or `stopping`.
+    pub consumers: Box<[Attention]>,
+    /// A post was declined since posts were handled last.
+    pub(super) has_declined: AtomicBool,
+}
+
+impl Shared {
+    pub fn registry(&self) -> Arc<Registry> {
+        self.registry.lock().clone()
+    }
+
+    /// Takes the commands of a consumer.
+    pub fn commands(&self, consumer: usize) -> Vec<Command> {
+        self.commands[consumer].lock().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Gives a command to a consumer. One that has ended drops it, and who waits for its answer learns of that.
+    pub(super) fn push_command(&self, consumer: usize, command: Command) {
+        if let Some(commands) = &mut *self.commands[consumer].lock() {
+            commands.push(command);
+        }
+    }
+
+    /// Drops the commands of a consumer that ends, and later ones.
+    pub fn end_commands(&self, consumer: usize) {
+        let commands = self.commands[consumer].lock().take();
+        drop(commands);
+    }
+
+    /// Has the consumers look at what changed.
+    pub fn call_attention(&self) {
+        self.consumers.iter().for_each(Attention::call);
+    }
+
+    /// Wakes parked consumers: a hint that there may be work.
+    #[inline]
+    pub fn wake(&self) {
+        fence(Ordering::SeqCst);
+        self.consumers.iter().for_each(Attention::wake);
+    }
+
+    /// Tells that a thread other than a consumer has answered.
+    pub fn answered(&self) {
+        let _ = catch(&self.on_answer);
+    }
+
+    /// Notes that a post was declined, so that consumers are woken when there is room.
+    pub fn posts_declined(&self) {
+        self.statistics.declined_posts.fetch_add(1, Ordering::Relaxed);
+        self.has_declined.store(true, Ordering::SeqCst);
+    }
+
+    /// Wakes consumers if a post was declined: there is room.
+    pub fn posts_wanted(&self) {
+        if self.has_declined.load(Ordering::SeqCst) && self.has_declined.swap(false, Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+
+    /// Has the consumers obey, and waits for it.
+    pub(super) fn command(&self, command: impl Fn(Sender<()>) -> Command) {
+        let (done, wait) = mpsc::channel();
+        for consumer in 0..self.commands.len() {
+            self.push_command(consumer, command(done.clone()));
+        }
+        drop(done);
+        self.call_attention();
+        // Ends when the last consumer has answered or dropped its command.
+        while wait.recv().is_ok() {}
+    }
+
+    /// Cancels a launch: its waiting calls and all further ones end with [`CallError::Cancelled`], and its posts that
+    /// wait to be handled are dropped.
+    pub fn cancel(&self, launch: LaunchId, why: CancelReason) {
+        tracing::debug!(%launch, ?why, "a launch is cancelled");
+        self.launches.cancel(launch, why);
+        // After the mark: a call that is put under watch from now on is seen to be cancelled by whoever puts it there.
+        self.engine.watchdog.give_up(Some(launch), CallError::Cancelled);
+        self.post_counts.forget(launch);
+        self.wake();
+    }
+
+    /// Ends a launch that cannot go on, and says why to whoever waits for it.
+    pub fn fault(&self, launch: LaunchId, why: String) {
+        tracing::error!(%launch, why, "a launch cannot go on");
+        if !self.launches.is_known(launch) {
+            // Nobody waits for it; a device that makes up launches must not fill the memory.
+            return;
+        }
+        self.faults.lock().entry(launch).or_insert_with(|| why.clone());
+        self.cancel(launch, CancelReason::BrokenSlot);
+        if let Some(on_fault) = self.on_fault.clone() {
+            self.engine.call_back(move || on_fault(launch, &why));
+        }
+    }
+
+    /// Stops serving: calls that wait get [`CallError::Cancelled`], consumers end, and the device learns that nobody
+    /// serves any more.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.engine.stop();
+        self.post_counts.forget_all();
+        self.call_attention();
+    }
+
+    /// Stops after a thread of the server's has panicked.
+    pub fn stop_broken(&self) {
+        self.stop();
+        self.memory.region().stop();
+        for consumer in 0..self.commands.len() {
+            self.end_commands(consumer);
+        }
+        self.consumers.iter().for_each(Attention::unpark);
+    }
+}

@@ -1,0 +1,272 @@
+use super::*;
+use crate::services::Shared;
+use crate::services::testing::collect;
+use hostcall_device::services::open_flags::{APPEND, CREATE, CREATE_NEW, READ, TRUNCATE, WRITE};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+type Files = Shared<OpenFiles>;
+
+/// A directory with `open/inner` (opened to kernels) and `secret` beside it.
+fn files() -> (TempDir, Files) {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("open")).unwrap();
+    fs::create_dir(dir.path().join("open/inner")).unwrap();
+    fs::write(dir.path().join("secret"), "secret").unwrap();
+    fs::write(dir.path().join("open/data"), "0123456789").unwrap();
+    let files = below(&dir.path().join("open"));
+    (dir, files)
+}
+
+fn below(path: &Path) -> Files {
+    Shared(Arc::new(OpenFiles::below(path).unwrap()))
+}
+
+fn error<T>(result: Result<T, CallError>) -> Option<Error> {
+    result.err().map(Error::from)
+}
+
+fn read(files: &Files, file: u64, capacity: usize) -> Vec<u8> {
+    let (result, bytes) = collect(capacity, |out| files.read(file, out));
+    result.unwrap();
+    bytes
+}
+
+fn read_at(files: &Files, file: u64, offset: u64, capacity: usize) -> (Result<(), CallError>, Vec<u8>) {
+    collect(capacity, |out| files.read_at(file, offset, out))
+}
+
+#[test]
+fn a_file_is_written_and_read() {
+    let (dir, files) = files();
+    let file = files.open(b"inner/new", READ | WRITE | CREATE_NEW).unwrap();
+    assert_eq!(error(files.open(b"inner/new", WRITE | CREATE_NEW)), Some(Error::AlreadyExists));
+    assert_eq!(files.write(file, b"hello world"), Ok(11));
+    assert_eq!(files.seek(file, 0, 6), Ok(6));
+    assert_eq!(read(&files, file, 100), b"world");
+    assert_eq!(read(&files, file, 100), b"");
+    assert_eq!(files.seek(file, 2, -5), Ok(6));
+    assert_eq!(files.seek(file, 1, -2), Ok(4));
+    assert_eq!(read(&files, file, 3), b"o w");
+    assert_eq!(files.write_at(file, 0, b"J"), Ok(1));
+    assert_eq!(read_at(&files, file, 0, 5), (Ok(()), b"Jello".into()));
+    assert_eq!(files.len(file), Ok(11));
+    files.set_len(file, 2).unwrap();
+    files.sync(file).unwrap();
+    let append = files.open(b"inner/new", APPEND).unwrap();
+    assert_eq!(files.write(append, b"p"), Ok(1));
+    assert_eq!(fs::read(dir.path().join("open/inner/new")).unwrap(), b"Jep");
+    files.open(b"inner/new", WRITE | TRUNCATE).unwrap();
+    assert_eq!(files.len(file), Ok(0));
+    files.rename(b"inner/new", b"moved").unwrap();
+    assert_eq!(error(files.remove(b"inner/new")), Some(Error::NotFound));
+    files.remove(b"moved").unwrap();
+    files.create_dir(b"a").unwrap();
+    assert_eq!(error(files.create_dir(b"a")), Some(Error::AlreadyExists));
+    files.remove_dir(b"a").unwrap();
+}
+
+#[test]
+fn no_path_leads_out() {
+    let (dir, files) = files();
+    let secret = dir.path().join("secret");
+    let open = dir.path().join("open");
+    symlink(&secret, open.join("absolute")).unwrap();
+    symlink("../secret", open.join("relative")).unwrap();
+    symlink("..", open.join("up")).unwrap();
+    symlink("/", open.join("root")).unwrap();
+    symlink("inner/../data", open.join("harmless")).unwrap();
+    let secret = secret.to_str().unwrap();
+    let from_above = format!("{}/../secret", open.display());
+    for path in [
+        secret,
+        "..",
+        "../secret",
+        "inner/../../secret",
+        "absolute",
+        "relative",
+        "up/secret",
+        "root/etc/passwd",
+        "/etc/passwd",
+        "/",
+        &from_above,
+        "inner/../../open/../secret",
+        "/proc/self/root/etc/passwd",
+    ] {
+        assert_eq!(error(files.open(path.as_bytes(), READ)), Some(Error::OutsideDir), "{path}");
+        assert_eq!(error(files.open(path.as_bytes(), WRITE | CREATE)), Some(Error::OutsideDir), "{path}");
+    }
+    for path in [secret, "../secret", "up/secret", "../open/../secret"] {
+        assert_eq!(error(files.remove(path.as_bytes())), Some(Error::OutsideDir), "{path}");
+        assert_eq!(error(files.rename(path.as_bytes(), b"mine")), Some(Error::OutsideDir), "{path}");
+        assert_eq!(error(files.rename(b"data", path.as_bytes())), Some(Error::OutsideDir), "{path}");
+        assert_eq!(
+            error(files.create_dir(format!("{path}/d").as_bytes())),
+            Some(Error::OutsideDir),
+            "{path}"
+        );
+    }
+    // A link itself may go; what it points to stays.
+    files.remove(b"absolute").unwrap();
+    assert_eq!(fs::read_to_string(secret).unwrap(), "secret");
+    let file = files.open(b"harmless", READ).unwrap();
+    assert_eq!(read(&files, file, 3), b"012");
+    let file = files.open(b"inner/../data", READ).unwrap();
+    assert_eq!(read(&files, file, 3), b"012");
+}
+
+#[test]
+fn absolute_paths_below_the_directory_are_taken() {
+    let (dir, _) = files();
+    let link = dir.path().join("link");
+    symlink(dir.path().join("open"), &link).unwrap();
+    let files = below(&link);
+    for name in [&link, &dir.path().join("open").canonicalize().unwrap()] {
+        let file = files.open(name.join("data").to_str().unwrap().as_bytes(), READ).unwrap();
+        assert_eq!(read(&files, file, 1), b"0");
+        // The directory itself opens, as on any Unix, but has nothing to read.
+        let file = files.open(name.to_str().unwrap().as_bytes(), READ).unwrap();
+        assert!(collect(1, |out| files.read(file, out)).0.is_err());
+    }
+    let beside = format!("{}sibling", link.display());
+    assert_eq!(error(files.open(beside.as_bytes(), READ)), Some(Error::OutsideDir));
+}
+
+#[test]
+fn the_root_opens_everything() {
+    let (dir, _) = files();
+    symlink(dir.path().join("secret"), dir.path().join("open/absolute")).unwrap();
+    let files = below(Path::new("/"));
+    for path in ["secret", "open/../secret", "open/absolute"] {
+        let file = files.open(dir.path().join(path).to_str().unwrap().as_bytes(), READ).unwrap();
+        assert_eq!(read(&files, file, 100), b"secret");
+    }
+}
+
+#[test]
+fn without_a_directory_there_are_no_files() {
+    let files = Shared(Arc::new(OpenFiles::none()));
+    for path in ["x", "/etc/passwd", ".", ""] {
+        assert_eq!(error(files.open(path.as_bytes(), READ)), Some(Error::NoDir));
+        assert_eq!(error(files.remove(path.as_bytes())), Some(Error::NoDir));
+    }
+    assert!(OpenFiles::below(Path::new("/no/such/dir")).is_err());
+}
+
+#[test]
+fn odd_paths_and_flags_are_errors() {
+    let (_dir, files) = files();
+    for path in
+        ["", "no\0name", "data\0", "missing", "missing/x", "data/x", &"x".repeat(300), &"x/".repeat(9000)]
+    {
+        assert!(files.open(path.as_bytes(), READ).is_err(), "{path:?}");
+        assert!(files.remove(path.as_bytes()).is_err(), "{path:?}");
+        assert!(files.rename(path.as_bytes(), b"inner/y").is_err(), "{path:?}");
+        assert!(files.remove_dir(path.as_bytes()).is_err(), "{path:?}");
+    }
+    assert_eq!(error(files.open(b"no\0name", READ)), Some(Error::InvalidInput));
+    for flags in [0, CREATE, TRUNCATE, READ | CREATE, READ | TRUNCATE, APPEND | TRUNCATE] {
+        assert_eq!(error(files.open(b"data", flags)), Some(Error::InvalidInput), "{flags:#b}");
+    }
+    let file = files.open(b"data", READ | 1 << 31).unwrap();
+    assert!(error(files.write(file, b"x")).is_some());
+    assert_eq!(fs::read(_dir.path().join("open/data")).unwrap(), b"0123456789");
+}
+
+#[test]
+fn odd_offsets_are_errors() {
+    let (_dir, files) = files();
+    let file = files.open(b"data", READ | WRITE).unwrap();
+    for (whence, offset) in [(0, -1), (1, -1), (2, -11), (2, i64::MIN), (3, 0), (u32::MAX, 0)] {
+        assert_eq!(error(files.seek(file, whence, offset)), Some(Error::InvalidInput), "{whence} {offset}");
+    }
+    assert_eq!(read_at(&files, file, 1 << 40, 5), (Ok(()), vec![]));
+    for offset in [u64::MAX, 1 << 63] {
+        assert!(read_at(&files, file, offset, 5).0.is_err());
+        assert!(files.write_at(file, offset, b"x").is_err());
+    }
+    assert!(files.set_len(file, u64::MAX).is_err());
+    assert_eq!(read_at(&files, file, 8, usize::MAX), (Ok(()), b"89".into()));
+    assert_eq!(files.write(file, b""), Ok(0));
+}
+
+#[test]
+fn a_read_ends_when_the_device_takes_no_more() {
+    let (dir, files) = files();
+    let content: Vec<u8> = (0..1_000_000u32).map(|i| (i / 7) as u8).collect();
+    fs::write(dir.path().join("open/big"), &content).unwrap();
+    let file = files.open(b"big", READ).unwrap();
+    assert!(read(&files, file, 700_001) == content[..700_001]);
+    assert!(read(&files, file, usize::MAX) == content[700_001..]);
+    assert!(read_at(&files, file, 5, PIECE_BYTES).1 == content[5..5 + PIECE_BYTES]);
+    assert_eq!(read(&files, file, 0), b"");
+}
+
+#[test]
+fn old_and_made_up_handles_are_refused() {
+    let (_dir, files) = files();
+    let old = files.open(b"data", READ).unwrap();
+    files.close(old).unwrap();
+    let new = files.open(b"data", READ).unwrap();
+    assert_ne!(old, new);
+    for handle in [0, old, new + 1, new ^ 1 << 63, u64::MAX, u64::from(u32::MAX)] {
+        assert_eq!(error(files.close(handle)), Some(Error::Closed));
+        assert_eq!(error(files.len(handle)), Some(Error::Closed));
+        assert_eq!(error(files.write(handle, b"x")), Some(Error::Closed));
+        assert_eq!(error(collect(9, |out| files.read(handle, out)).0), Some(Error::Closed));
+    }
+    assert_eq!(files.len(new), Ok(10));
+}
+
+#[test]
+fn the_number_of_open_files_is_bounded() {
+    let (dir, files) = files();
+    let mut open = Vec::new();
+    let mut refused = None;
+    for _ in 0..10_000 {
+        match files.open(b"data", READ) {
+            Ok(file) => open.push(file),
+            Err(error) => {
+                refused = Some(Error::from(error));
+                break;
+            }
+        }
+    }
+    assert_eq!(refused, Some(Error::TooManyOpen));
+    assert!(open.len() <= Table::MAX_OPEN);
+    assert_eq!(files.0.open_count(), open.len());
+    assert_eq!(error(files.open(b"never", WRITE | CREATE)), Some(Error::TooManyOpen));
+    assert!(!dir.path().join("open/never").exists());
+    files.close(open[5]).unwrap();
+    let file = files.open(b"data", READ).unwrap();
+    files.0.close_all();
+    assert_eq!(files.0.open_count(), 0);
+    assert_eq!(error(files.close(file)), Some(Error::Closed));
+    assert_eq!(error(files.close(open[0])), Some(Error::Closed));
+    for _ in 0..10_000 {
+        let file = files.open(b"data", READ).unwrap();
+        files.close(file).unwrap();
+    }
+    assert_eq!(files.0.open_count(), 0);
+}
+
+#[test]
+fn lanes_share_a_file_by_offset() {
+    let (dir, files) = files();
+    let file = files.open(b"shared", READ | WRITE | CREATE).unwrap();
+    let files = &files;
+    std::thread::scope(|scope| {
+        for lane in 0..8u8 {
+            scope.spawn(move || {
+                for row in 0..100 {
+                    assert_eq!(files.write_at(file, row * 80 + u64::from(lane) * 10, &[lane; 10]), Ok(10));
+                }
+            });
+        }
+    });
+    let content = fs::read(dir.path().join("open/shared")).unwrap();
+    assert_eq!(content.len(), 8000);
+    assert!(content.iter().enumerate().all(|(i, byte)| usize::from(*byte) == i / 10 % 8));
+}

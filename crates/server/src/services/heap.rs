@@ -1,0 +1,268 @@
+//! The heap that kernels allocate from: a table of what they have, over memory that the device can reach.
+
+use super::calling_launch;
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::status::CallError;
+use hostcall_device::services::{HeapHandler, NOT_ALLOCATED};
+use parking_lot::Mutex;
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+/// Largest alignment that a kernel may ask for.
+const MAX_ALIGN: u64 = 65_536;
+
+/// What each allocation counts beside its bytes, for the table's entry.
+const OVERHEAD_BYTES: u64 = 128;
+
+/// Where a [`Heap`]'s memory comes from. Called from the server's threads, so it must not wait for kernels.
+pub trait HeapMemory: Send + Sync + 'static {
+    /// Allocates at least `bytes`, which is not 0, aligned to `align`, a power of two; `None` when there is no
+    /// such memory.
+    fn allocate(&self, bytes: u64, align: u64) -> Option<Block>;
+}
+
+/// Memory that the device can reach.
+pub struct Block {
+    /// Address on the device.
+    pub address: u64,
+    /// Keeps the memory: it is free once this is dropped.
+    pub memory: Box<dyn Any + Send>,
+}
+
+/// Memory of the host's process, for the software device.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessMemory;
+
+impl HeapMemory for ProcessMemory {
+    fn allocate(&self, bytes: u64, align: u64) -> Option<Block> {
+        let spare = align.saturating_sub(align_of::<u64>() as u64);
+        let words = usize::try_from(bytes.checked_add(spare)?.div_ceil(8)).ok()?;
+        // Never filled: the vector owns the memory, and only kernels touch it, through its address.
+        let mut memory = Vec::<u64>::new();
+        memory.try_reserve_exact(words).ok()?;
+        let address = memory.as_mut_ptr().expose_provenance() as u64;
+        Some(Block { address: address.next_multiple_of(align), memory: Box::new(memory) })
+    }
+}
+
+/// What kernels hold of the heap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeapUse {
+    /// Allocations that were not freed.
+    pub allocations: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+}
+
+/// Who allocated memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeapOwner {
+    /// A lane of this launch.
+    Launch(LaunchId),
+    /// A program that LLVM's server of this number serves.
+    Program(u64),
+}
+
+struct Held {
+    owner: HeapOwner,
+    bytes: u64,
+    _block: Block,
+}
+
+#[derive(Default)]
+struct Table {
+    held: HashMap<u64, Held>,
+    /// Bytes held, [`OVERHEAD_BYTES`] each included.
+    charged: u64,
+    failed_frees: u64,
+}
+
+/// The heap of a device's kernels. Clones are the same heap.
+///
+/// Memory lives until a lane frees it, or until the heap is dropped with its device. It is not freed when the launch that
+/// allocated it ends: a `static` of a kernel's program may hold it (a `Box` in a cell, say), and later launches use that
+/// static. So launches that panic or are cancelled leave what their lanes held; [`Heap::held_by`] tells, and the
+/// limit bounds it.
+#[derive(Clone)]
+pub struct Heap {
+    /// Empty until the device is known, when it is to be the device's.
+    memory: Arc<OnceLock<Arc<dyn HeapMemory>>>,
+    limit_bytes: u64,
+    table: Arc<Mutex<Table>>,
+}
+
+impl Heap {
+    /// A heap over `memory` that holds at most `limit_bytes`, some bytes for each allocation included.
+    pub fn new(memory: impl HeapMemory, limit_bytes: u64) -> Self {
+        let heap = Self::of_device(limit_bytes);
+        heap.provide(Arc::new(memory));
+        heap
+    }
+
+    /// A heap over the memory of the device that opens with it; without a device, over the process's.
+    pub fn of_device(limit_bytes: u64) -> Self {
+        Self { memory: Arc::default(), limit_bytes, table: Arc::default() }
+    }
+
+    /// Gives the heap its memory, unless it has some.
+    pub fn provide(&self, memory: Arc<dyn HeapMemory>) {
+        let _ = self.memory.set(memory);
+    }
+
+    /// What a launch allocated that is not freed.
+    pub fn held_by(&self, launch: LaunchId) -> HeapUse {
+        let table = self.table.lock();
+        table
+            .held
+            .values()
+            .filter(|held| held.owner == HeapOwner::Launch(launch))
+            .fold(HeapUse::default(), HeapUse::plus)
+    }
+
+    /// Frees what a program allocated and did not free. It has ended.
+    pub(crate) fn free_program(&self, program: u64) {
+        let mut table = self.table.lock();
+        let of_program = |held: &Held| held.owner == HeapOwner::Program(program);
+        let left: Vec<Held> =
+            table.held.extract_if(|_, held| of_program(held)).map(|(_, held)| held).collect();
+        table.charged -= left.iter().map(|held| held.bytes + OVERHEAD_BYTES).sum::<u64>();
+        // The memory itself goes back outside the lock.
+        drop(table);
+        drop(left);
+    }
+
+    /// How often kernels freed what was not allocated, or was freed before.
+    pub fn failed_frees(&self) -> u64 {
+        self.table.lock().failed_frees
+    }
+}
+
+impl HeapUse {
+    fn plus(self, held: &Held) -> Self {
+        Self { allocations: self.allocations + 1, bytes: self.bytes + held.bytes }
+    }
+}
+
+impl Heap {
+    /// Allocates memory for an owner. Returns its address, or 0 when there is none.
+    pub(crate) fn allocate_for(&self, owner: HeapOwner, bytes: u64, align: u64) -> u64 {
+        if !align.is_power_of_two() || align > MAX_ALIGN {
+            return 0;
+        }
+        let bytes = bytes.max(1);
+        let charge = |table: &Table| {
+            let charged = table.charged.checked_add(bytes.checked_add(OVERHEAD_BYTES)?)?;
+            (charged <= self.limit_bytes).then_some(charged)
+        };
+        // Charged before it is allocated, so that calls at the same time keep to the limit together.
+        {
+            let mut table = self.table.lock();
+            let Some(charged) = charge(&table) else { return 0 };
+            table.charged = charged;
+        }
+        let block = self.memory.get_or_init(|| Arc::new(ProcessMemory)).allocate(bytes, align);
+        let mut table = self.table.lock();
+        let Some(block) = block else {
+            table.charged -= bytes + OVERHEAD_BYTES;
+            return 0;
+        };
+        let address = block.address;
+        table.held.insert(address, Held { owner, bytes, _block: block });
+        address
+    }
+}
+
+impl HeapHandler for Heap {
+    fn allocate(&self, bytes: u64, align: u64) -> Result<u64, CallError> {
+        Ok(self.allocate_for(HeapOwner::Launch(calling_launch()), bytes, align))
+    }
+
+    fn free(&self, address: u64) -> Result<(), CallError> {
+        let mut table = self.table.lock();
+        let Some(held) = table.held.remove(&address) else {
+            table.failed_frees += 1;
+            return Err(CallError::Failed(NOT_ALLOCATED));
+        };
+        table.charged -= held.bytes + OVERHEAD_BYTES;
+        // The memory itself goes back outside the lock.
+        drop(table);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heap(limit_bytes: u64) -> Heap {
+        Heap::new(ProcessMemory, limit_bytes)
+    }
+
+    #[test]
+    fn memory_is_aligned_distinct_and_freed_once() {
+        let heap = heap(1 << 30);
+        let mut addresses = Vec::new();
+        for align in (0..=16).map(|bits| 1 << bits) {
+            for bytes in [0, 1, 7, 4096] {
+                let address = heap.allocate(bytes, align).unwrap();
+                assert!(address != 0 && address % align == 0);
+                addresses.push((address, bytes.max(1)));
+            }
+        }
+        addresses.sort_unstable();
+        assert!(addresses.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0));
+        for (address, _) in &addresses {
+            assert_eq!(heap.free(*address), Ok(()));
+            assert_eq!(heap.free(*address), Err(CallError::Failed(NOT_ALLOCATED)));
+        }
+        assert_eq!(heap.failed_frees(), addresses.len() as u64);
+        assert_eq!(heap.held_by(LaunchId::NONE), HeapUse::default());
+        assert_eq!(heap.table.lock().charged, 0);
+    }
+
+    #[test]
+    fn foreign_addresses_are_refused() {
+        let heap = heap(1 << 30);
+        let address = heap.allocate(64, 8).unwrap();
+        for wrong in [0, 1, address + 8, address - 8, u64::MAX] {
+            assert_eq!(heap.free(wrong), Err(CallError::Failed(NOT_ALLOCATED)));
+        }
+        assert_eq!(heap.free(address), Ok(()));
+    }
+
+    #[test]
+    fn huge_and_misshapen_requests_get_nothing() {
+        let heap = heap(u64::MAX);
+        for (bytes, align) in
+            [(u64::MAX, 1), (u64::MAX - OVERHEAD_BYTES, 8), (1 << 62, 8), (8, 0), (8, 3), (8, 1 << 17)]
+        {
+            assert_eq!(heap.allocate(bytes, align), Ok(0));
+        }
+        assert_eq!(heap.table.lock().charged, 0);
+    }
+
+    #[test]
+    fn the_limit_holds_and_a_launch_can_be_cleaned_up() {
+        let heap = heap(10 * (1000 + OVERHEAD_BYTES));
+        let addresses: Vec<u64> = (0..10).map(|_| heap.allocate(1000, 8).unwrap()).collect();
+        assert!(!addresses.contains(&0));
+        assert_eq!(heap.allocate(1, 1), Ok(0));
+        heap.free(addresses[3]).unwrap();
+        assert_eq!(heap.held_by(LaunchId::NONE), HeapUse { allocations: 9, bytes: 9000 });
+        assert_eq!(heap.held_by(LaunchId::new(7, 1)), HeapUse::default());
+        assert_ne!(heap.allocate(1, 1), Ok(0));
+    }
+
+    #[test]
+    fn a_programs_memory_goes_with_it() {
+        let heap = heap(1 << 20);
+        let [ours, others] = [1, 2].map(|program| heap.allocate_for(HeapOwner::Program(program), 100, 8));
+        let lanes = heap.allocate(100, 8).unwrap();
+        assert!(ours != 0 && others != 0 && lanes != 0);
+        heap.free_program(1);
+        assert!(heap.free(ours).is_err());
+        assert_eq!((heap.free(others), heap.free(lanes)), (Ok(()), Ok(())));
+        assert_eq!(heap.table.lock().charged, 0);
+    }
+}

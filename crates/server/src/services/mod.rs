@@ -1,0 +1,248 @@
+//! The host's side of the services that come with hostcall: printing, panics and exit codes, standard streams,
+//! files, heap, arguments and environment, clock.
+
+mod clock;
+mod environment;
+mod error;
+mod files;
+mod heap;
+mod print;
+mod sink;
+mod stdio;
+mod system;
+#[cfg(test)]
+mod testing;
+
+pub use files::OpenFiles;
+pub(crate) use heap::HeapOwner;
+pub use heap::{Block, Heap, HeapMemory, HeapUse, ProcessMemory};
+pub use print::Printer;
+pub(crate) use sink::Append;
+pub use sink::{Sink, Stream};
+pub use stdio::Stdio;
+pub use system::{EarlyEnd, Panic, Report, Reports};
+
+use crate::Handler;
+use hostcall_abi::launch::LaunchId;
+use hostcall_device::services as device;
+use hostcall_device::system::System;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Returns the launch whose call this thread handles.
+fn calling_launch() -> LaunchId {
+    hostcall_service::caller().map_or(LaunchId::NONE, |caller| caller.launch)
+}
+
+/// A handler that others hold too.
+struct Shared<T>(Arc<T>);
+
+/// The services of one device's session, with what they share.
+pub struct Builtins {
+    stdio: Arc<Stdio>,
+    printer: Arc<Printer>,
+    files: Arc<OpenFiles>,
+    heap: Heap,
+    reports: Reports,
+    environment: Arc<environment::ProgramEnvironment>,
+}
+
+impl Builtins {
+    /// Starts from: no files, no arguments and variables, the process's standard streams, and a heap of the
+    /// device's memory.
+    pub fn builder() -> BuiltinsBuilder {
+        BuiltinsBuilder::default()
+    }
+
+    /// The services, as a server registers them.
+    pub fn services(&self) -> Vec<Handler> {
+        let system = system::SystemReports { reports: self.reports.clone(), printer: self.printer.clone() };
+        [
+            Handler::inline(Shared(self.printer.clone())),
+            Handler::inline(system::Printing {
+                service: System::serve(system),
+                printer: self.printer.clone(),
+            }),
+            Handler::inline(device::Clock::serve(clock::HostClock)),
+            Handler::inline(device::Environment::serve(Shared(self.environment.clone()))),
+            Handler::inline(device::Heap::serve(self.heap.clone())),
+            Handler::blocking(device::Files::serve(Shared(self.files.clone()))),
+            Handler::blocking(device::Stdin::serve(Shared(self.stdio.clone()))),
+            Handler::blocking(device::Stdout::serve(Shared(self.stdio.clone()))),
+        ]
+        .map(Handler::builtin)
+        .into()
+    }
+
+    /// The standard streams: flush them when a launch has ended.
+    pub fn stdio(&self) -> &Stdio {
+        &self.stdio
+    }
+
+    /// The standard streams, to keep.
+    pub(crate) fn stdio_shared(&self) -> Arc<Stdio> {
+        self.stdio.clone()
+    }
+
+    /// The open files, to keep.
+    pub(crate) fn files_shared(&self) -> Arc<OpenFiles> {
+        self.files.clone()
+    }
+
+    /// The printer.
+    pub fn printer(&self) -> &Printer {
+        &self.printer
+    }
+
+    /// The open files: close them when the device's session ends.
+    pub fn files(&self) -> &OpenFiles {
+        &self.files
+    }
+
+    /// Returns the heap, which tells what launches left in it.
+    pub fn heap(&self) -> &Heap {
+        &self.heap
+    }
+
+    /// Panics and exit codes: take a launch's when it has ended.
+    pub fn reports(&self) -> &Reports {
+        &self.reports
+    }
+}
+
+/// Makes [`Builtins`].
+pub struct BuiltinsBuilder {
+    dir: Option<PathBuf>,
+    arguments: Vec<OsString>,
+    variables: HashMap<OsString, OsString>,
+    stdin: Box<dyn Read + Send>,
+    stdout: Option<Box<dyn Write + Send>>,
+    stderr: Option<Box<dyn Write + Send>>,
+    output: Option<Sink>,
+    heap: Heap,
+}
+
+impl Default for BuiltinsBuilder {
+    fn default() -> Self {
+        Self {
+            dir: None,
+            arguments: Vec::new(),
+            variables: HashMap::new(),
+            stdin: Box::new(io::stdin()),
+            stdout: None,
+            stderr: None,
+            output: None,
+            heap: Heap::of_device(Self::DEFAULT_HEAP_BYTES),
+        }
+    }
+}
+
+impl BuiltinsBuilder {
+    /// What kernels may hold of the heap when nobody says otherwise.
+    pub const DEFAULT_HEAP_BYTES: u64 = 16 << 30;
+
+    /// Opens the files below `dir` to kernels; `/` opens all.
+    #[must_use]
+    pub fn dir(mut self, dir: impl AsRef<Path>) -> Self {
+        self.dir = Some(dir.as_ref().to_owned());
+        self
+    }
+
+    /// The program's arguments, its name first.
+    #[must_use]
+    pub fn args(mut self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        self.arguments = arguments.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.variables.insert(name.into(), value.into());
+        self
+    }
+
+    /// Takes the standard input from `input`.
+    #[must_use]
+    pub fn stdin(mut self, input: impl Read + Send + 'static) -> Self {
+        self.stdin = Box::new(input);
+        self
+    }
+
+    /// Sends the standard output to `output`.
+    #[must_use]
+    pub fn stdout(mut self, output: impl Write + Send + 'static) -> Self {
+        self.stdout = Some(Box::new(output));
+        self
+    }
+
+    /// Sends the standard error to `output`.
+    #[must_use]
+    pub fn stderr(mut self, output: impl Write + Send + 'static) -> Self {
+        self.stderr = Some(Box::new(output));
+        self
+    }
+
+    /// Sends both outputs to a sink: a writer, a callback, or `tracing`.
+    #[must_use]
+    pub fn output(mut self, sink: Sink) -> Self {
+        self.output = Some(sink);
+        self
+    }
+
+    /// Where kernels allocate from, and how many bytes they may hold.
+    #[must_use]
+    pub fn heap(mut self, memory: impl HeapMemory, limit_bytes: u64) -> Self {
+        self.heap = Heap::new(memory, limit_bytes);
+        self
+    }
+
+    /// The services.
+    ///
+    /// # Errors
+    /// When the directory of files cannot be opened.
+    pub fn build(self) -> io::Result<Builtins> {
+        let files = match &self.dir {
+            Some(dir) => OpenFiles::below(dir)?,
+            None => OpenFiles::none(),
+        };
+        let Self { arguments, variables, heap, stdin, stdout, stderr, output, .. } = self;
+        let sink = output.unwrap_or_else(|| {
+            Sink::writers(
+                stdout.unwrap_or_else(|| Box::new(io::stdout())),
+                stderr.unwrap_or_else(|| Box::new(io::stderr())),
+            )
+        });
+        let stdio = Arc::new(Stdio::new(stdin, sink));
+        Ok(Builtins {
+            printer: Arc::new(Printer::new(stdio.clone())),
+            stdio,
+            files: Arc::new(files),
+            heap,
+            reports: Reports::default(),
+            environment: Arc::new(environment::ProgramEnvironment { arguments, variables }),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_number_is_taken_twice() {
+        let builtins = Builtins::builder().stdin(io::empty()).build().unwrap();
+        let mut numbers: Vec<u16> = builtins
+            .services()
+            .iter()
+            .flat_map(|handler| handler.methods().iter().map(|method| method.number).collect::<Vec<_>>())
+            .collect();
+        let count = numbers.len();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), count);
+    }
+}

@@ -1,0 +1,350 @@
+//! Printed lines: formats that kernels register once, and lines that name them.
+
+use super::calling_launch;
+use super::sink::{Sink, Stream};
+use super::stdio::Stdio;
+use crate::engine::is_engines;
+use hostcall_abi::service::{Method, number};
+use hostcall_abi::status::CallError;
+use hostcall_abi::word::MAX_POST_WORDS;
+use hostcall_format::{Format, IntegerLine, Lines, RenderError};
+use hostcall_service::{Posts, Reply, Request, Service};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Formats of a chunk, and chunks. Together they bound the formats of a printer.
+const CHUNK: usize = 256;
+const CHUNKS: usize = 256;
+
+/// Longest format, in bytes.
+const MAX_TEXT_BYTES: usize = 8 << 10;
+
+/// Bytes of rendered lines that are appended to the outputs without waiting for more of their run.
+const GATHERED_BYTES: usize = 2 << 10;
+
+/// Bytes of all formats together.
+const MAX_TOTAL_BYTES: usize = 16 << 20;
+
+struct Line {
+    tags: u64,
+    stream: Stream,
+    format: Format,
+    /// The same, if its lines are integers.
+    integers: Option<IntegerLine>,
+}
+
+type Chunk = [OnceLock<Line>; CHUNK];
+
+#[derive(Default)]
+struct Ids {
+    by_format: HashMap<(u64, Stream, Box<str>), u32>,
+    bytes: usize,
+}
+
+/// Prints lines to the standard streams. A service of one method, the post of a line.
+pub struct Printer {
+    stdio: Arc<Stdio>,
+    ids: Mutex<Ids>,
+    /// Format `id` is entry `id - 1`. Entries are never removed, so that printing takes no lock to find one.
+    chunks: Box<[OnceLock<Box<Chunk>>; CHUNKS]>,
+    refused: AtomicU64,
+}
+
+impl Printer {
+    /// A printer without formats.
+    pub fn new(stdio: Arc<Stdio>) -> Self {
+        Self {
+            stdio,
+            ids: Mutex::default(),
+            chunks: Box::new([const { OnceLock::new() }; CHUNKS]),
+            refused: AtomicU64::new(0),
+        }
+    }
+
+    /// The id of a format: the same for the same format.
+    ///
+    /// # Errors
+    /// [`CallError::Malformed`] when `text` is no format string, [`CallError::TooLarge`] when it or all formats
+    /// together are too long, or too many.
+    pub fn register(&self, tags: u64, stream: u32, text: &str) -> Result<u32, CallError> {
+        let stream = Stream::from_number(stream)?;
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(CallError::TooLarge);
+        }
+        let mut ids = self.ids.lock();
+        let Ids { by_format, bytes } = &mut *ids;
+        let index = by_format.len();
+        match by_format.entry((tags, stream, text.into())) {
+            Entry::Occupied(known) => Ok(*known.get()),
+            Entry::Vacant(_) if index == CHUNK * CHUNKS || *bytes + text.len() > MAX_TOTAL_BYTES => {
+                Err(CallError::TooLarge)
+            }
+            Entry::Vacant(place) => {
+                let format = Format::parse(text).map_err(|_| CallError::Malformed)?;
+                let chunk =
+                    self.chunks[index / CHUNK].get_or_init(|| Box::new([const { OnceLock::new() }; CHUNK]));
+                let integers = IntegerLine::new(&format, tags);
+                chunk[index % CHUNK].get_or_init(|| Line { tags, stream, format, integers });
+                *bytes += text.len();
+                Ok(*place.insert(index as u32 + 1))
+            }
+        }
+    }
+
+    #[inline]
+    fn line(&self, id: u32) -> Result<&Line, CallError> {
+        let index = (id as usize).checked_sub(1).ok_or(CallError::Malformed)?;
+        let chunk = self.chunks.get(index / CHUNK).and_then(OnceLock::get);
+        chunk.and_then(|chunk| chunk[index % CHUNK].get()).ok_or(CallError::Malformed)
+    }
+
+    /// Prints a line of format `id` whose arguments are these words.
+    ///
+    /// # Errors
+    /// [`CallError::Malformed`] when there is no such format or its arguments are others.
+    #[inline]
+    pub fn print(&self, id: u32, words: &[u64]) -> Result<(), CallError> {
+        self.append(id, |line, out| line.format.render_words(line.tags, words, out))
+    }
+
+    /// Prints the lines of a run of posts, whose extra bits are their format's id. Returns how many were refused,
+    /// as [`Printer::print`] refuses. Declines them while tens of megabytes wait to be written.
+    pub fn print_run(&self, posts: &mut Posts<'_>) -> u64 {
+        self.stdio.with_sink(posts.origin().launch, |sink| {
+            if sink.is_full() {
+                posts.decline();
+                return 0;
+            }
+            self.print_to(sink, posts)
+        })
+    }
+
+    fn print_to(&self, sink: &Sink, posts: &mut Posts<'_>) -> u64 {
+        let Ok(line) = self.line(posts.extra()) else {
+            let mut refused = 0;
+            posts.for_each(|_, _| refused += 1);
+            return refused;
+        };
+        match &line.integers {
+            Some(integers) => match integers.arguments() {
+                0 => print_integers::<0>(sink, line, integers, posts),
+                1 => print_integers::<1>(sink, line, integers, posts),
+                2 => print_integers::<2>(sink, line, integers, posts),
+                3 => print_integers::<3>(sink, line, integers, posts),
+                4 => print_integers::<4>(sink, line, integers, posts),
+                // A post has no more words, so that lines of more are refused.
+                _ => print_integers::<MAX_POST_WORDS>(sink, line, integers, posts),
+            },
+            None => print_values(sink, line, posts),
+        }
+    }
+
+    /// Prints a line of format `id` whose arguments, of types `tags`, are these bytes.
+    ///
+    /// # Errors
+    /// As for [`Printer::print`].
+    pub fn print_bytes(&self, id: u32, tags: u64, data: &[u8]) -> Result<(), CallError> {
+        self.append(id, |line, out| line.format.render_bytes(tags, data, out))
+    }
+
+    #[inline]
+    fn append(
+        &self,
+        id: u32,
+        render: impl FnOnce(&Line, &mut Vec<u8>) -> Result<(), RenderError>,
+    ) -> Result<(), CallError> {
+        let line = self.line(id)?;
+        self.stdio.with_sink(calling_launch(), |sink| {
+            // A consumer does not wait: it was asked before whether this would, see `Service::would_wait`.
+            if !is_engines() {
+                sink.wait_for_room();
+            }
+            sink.append().text(line.stream, |out| render(line, out)).map_err(|_| CallError::Malformed)
+        })
+    }
+
+    /// Returns whether printing would wait, or be declined.
+    pub(super) fn is_full(&self) -> bool {
+        self.stdio.is_any_full()
+    }
+
+    /// Posted lines that were not printed, because their arguments did not fit their format.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+}
+
+/// [`Printer::print_run`] for lines of `N` integers.
+fn print_integers<const N: usize>(
+    sink: &Sink,
+    line: &Line,
+    integers: &IntegerLine,
+    posts: &mut Posts<'_>,
+) -> u64 {
+    let mut refused = 0;
+    let mut lines = Lines::new(integers, |text| append_text(sink, line.stream, text));
+    let others = posts.for_each_of(|words: [u64; N]| refused += u64::from(lines.push(&words).is_err()));
+    lines.finish();
+    refused + others as u64
+}
+
+/// [`Printer::print_run`] for lines of any values.
+fn print_values(sink: &Sink, line: &Line, posts: &mut Posts<'_>) -> u64 {
+    let (mut text, mut refused) = (Vec::with_capacity(2 * GATHERED_BYTES), 0);
+    posts.for_each(|words, _| {
+        refused += u64::from(line.format.render_words(line.tags, words, &mut text).is_err());
+        if text.len() >= GATHERED_BYTES {
+            append_text(sink, line.stream, &text);
+            text.clear();
+        }
+    });
+    append_text(sink, line.stream, &text);
+    refused
+}
+
+/// Appends rendered lines. The sink is not locked for longer, so that its writer need not wait for a lock that is nearly
+/// always taken.
+fn append_text(sink: &Sink, stream: Stream, text: &[u8]) {
+    sink.append().text(stream, |out| out.extend_from_slice(text));
+}
+
+impl Service for super::Shared<Printer> {
+    fn methods(&self) -> &[Method] {
+        // No schema: a post's extra bits are the format's id.
+        &[Method { name: "System::print", number: number::PRINT, schema: 0 }]
+    }
+
+    fn call(&self, _: usize, _: Request<'_>, _: &mut dyn Reply) -> Result<(), CallError> {
+        Err(CallError::TypeMismatch)
+    }
+
+    #[inline]
+    fn post(&self, _: usize, id: u32, request: Request<'_>) {
+        if self.0.print(id, request.words).is_err() {
+            self.0.refused.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn posts(&self, _: usize, posts: &mut Posts<'_>) -> usize {
+        let refused = self.0.print_run(posts);
+        self.0.refused.fetch_add(refused, Ordering::Relaxed);
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::Shared;
+    use crate::services::testing::Capture;
+    use hostcall_abi::word::{PAYLOAD, PostHead};
+    use hostcall_format::tags;
+    use hostcall_service::Caller;
+
+    fn printer() -> (Shared<Printer>, Capture, Capture) {
+        let (stdout, stderr) = (Capture::default(), Capture::default());
+        let sink = Sink::writers(stdout.clone(), stderr.clone());
+        (Shared(Arc::new(Printer::new(Arc::new(Stdio::new(std::io::empty(), sink))))), stdout, stderr)
+    }
+
+    fn post(printer: &Shared<Printer>, id: u32, words: &[u64]) {
+        let request = Request { words, bytes: &[], reply_capacity: 0, caller: Caller::default() };
+        printer.post(0, id, request);
+    }
+
+    #[test]
+    fn lines_go_to_their_streams() {
+        let (printer, stdout, stderr) = printer();
+        let kinds = tags::of(&[tags::UNSIGNED, tags::I32]);
+        let out = printer.0.register(kinds, 1, "{} and {:>4}\n").unwrap();
+        let err = printer.0.register(kinds, 2, "{} and {:>4}\n").unwrap();
+        assert_ne!(out, err);
+        assert_eq!(printer.0.register(kinds, 1, "{} and {:>4}\n"), Ok(out));
+        post(&printer, out, &[7, -3i64 as u64]);
+        post(&printer, err, &[8, 9]);
+        let text = printer.0.register(0, 1, "<{}>\n").unwrap();
+        let data = [&2u64.to_le_bytes()[..], "hé".as_bytes()].concat();
+        assert_eq!(printer.0.print_bytes(text, tags::of(&[tags::STR]), &data), Err(CallError::Malformed));
+        let data = [&3u64.to_le_bytes()[..], "hé".as_bytes()].concat();
+        assert_eq!(printer.0.print_bytes(text, tags::of(&[tags::STR]), &data), Ok(()));
+        printer.0.stdio.flush().unwrap();
+        assert_eq!(stdout.text(), "7 and   -3\n<hé>\n");
+        assert_eq!(stderr.text(), "8 and    9\n");
+        assert_eq!(printer.0.refused(), 0);
+    }
+
+    #[test]
+    fn lines_that_do_not_fit_their_format_are_counted() {
+        let (printer, stdout, _) = printer();
+        let id = printer.0.register(tags::of(&[tags::BOOL]), 1, "{}\n").unwrap();
+        let missing = printer.0.register(0, 1, "a{}\n").unwrap();
+        for (id, words) in
+            [(0, &[][..]), (3, &[]), (u32::MAX, &[]), (id, &[]), (id, &[2]), (id, &[1, 1]), (missing, &[])]
+        {
+            post(&printer, id, words);
+        }
+        post(&printer, id, &[1]);
+        printer.0.stdio.flush().unwrap();
+        assert_eq!(stdout.text(), "true\n");
+        assert_eq!(printer.0.refused(), 7);
+    }
+
+    #[test]
+    fn runs_of_posts_print_like_single_posts() {
+        let (printer, stdout, _) = printer();
+        let mut expected = String::new();
+        let mut refused = 0;
+        for (text, kinds) in [
+            ("nothing\n", &[][..]),
+            ("{}\n", &[tags::UNSIGNED]),
+            ("{1}, {0:x}\n", &[tags::UNSIGNED, tags::UNSIGNED]),
+            ("{} {} {}\n", &[tags::UNSIGNED, tags::I8, tags::I64]),
+            ("{} {} {} {} {}\n", &[tags::I32; 5]),
+            ("too many words for a post: {5}\n", &[tags::I32; 6]),
+        ] {
+            let id = printer.0.register(tags::of(kinds), 1, text).unwrap();
+            // As many words as the format's arguments, and one more.
+            for count in [kinds.len(), kinds.len() + 1] {
+                let count = count.min(MAX_POST_WORDS);
+                let format = Format::parse(text).unwrap();
+                let mut entries = Vec::new();
+                for i in 0..300u64 {
+                    let words = &[i, i, (i << 40).wrapping_neg(), i << 23, 1][..count];
+                    let head = PostHead { service: 1, lane: 0, words: count as u8, extra: id }.to_word(words);
+                    let first = [words.first().copied().unwrap_or(0), head];
+                    let others = words.get(1..).unwrap_or(&[]).chunks(2);
+                    entries.push(first);
+                    entries.extend(others.map(|pair| [pair[0], pair.get(1).copied().unwrap_or(0)]));
+                    let mut line = Vec::new();
+                    refused += u64::from(format.render_words(tags::of(kinds), words, &mut line).is_err());
+                    expected += std::str::from_utf8(&line).unwrap();
+                }
+                let entries: Vec<_> =
+                    entries.into_iter().map(|pair| pair.map(|word| word & PAYLOAD)).collect();
+                let (_, mut posts) = Posts::new(&entries).unwrap();
+                assert_eq!(printer.posts(0, &mut posts), 0);
+            }
+        }
+        printer.0.stdio.flush().unwrap();
+        assert_eq!(stdout.text(), expected);
+        assert_eq!(printer.0.refused(), refused);
+    }
+
+    #[test]
+    fn bad_formats_are_refused_and_their_number_is_bounded() {
+        let (printer, ..) = printer();
+        assert_eq!(printer.0.register(0, 0, "x"), Err(CallError::Malformed));
+        assert_eq!(printer.0.register(0, 1, "{"), Err(CallError::Malformed));
+        assert_eq!(printer.0.register(0, 1, &"x".repeat(MAX_TEXT_BYTES + 1)), Err(CallError::TooLarge));
+        let most = (CHUNK * CHUNKS) as u32;
+        for i in 0..most {
+            assert_eq!(printer.0.register(0, 1, &i.to_string()), Ok(i + 1));
+        }
+        assert_eq!(printer.0.register(0, 1, "one more"), Err(CallError::TooLarge));
+        assert_eq!(printer.0.register(0, 1, "5"), Ok(6));
+        assert_eq!(printer.0.print(most, &[]), Ok(()));
+    }
+}

@@ -1,0 +1,389 @@
+//! Where printed text goes: a bounded queue, and a thread that writes it out.
+//!
+//! Text for both streams is appended to one buffer, so that their order is kept. A line after a quiet time is written at
+//! once, and many lines go out in large writes. Nobody waits for a slow writer but those who may: handlers on threads of
+//! their own wait from [`MOST_BYTES`] on, and posts of kernels are declined from [`MOST_POSTED_BYTES`] on, so that they
+//! stay in their rings. No line is lost, and no more memory is taken.
+//!
+//! A writer that fails, or panics, is given up: what comes after would follow a gap. From then on, writes to its stream and
+//! flushes end with its error, and what kernels print is dropped and counted.
+
+use crate::engine::caught::{Contained, catch};
+use crate::engine::is_engines;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Bytes that are written out without waiting for more.
+const FULL_BYTES: usize = 64 << 10;
+
+/// Bytes that wait to be written from which on handlers wait that append more.
+pub(super) const MOST_BYTES: usize = 4 << 20;
+
+/// Bytes that wait to be written from which on posts are declined. What is taken at a time may go beyond it.
+const MOST_POSTED_BYTES: usize = 64 << 20;
+
+/// How long after a write the writer waits for [`FULL_BYTES`].
+const GATHER: Duration = Duration::from_micros(100);
+
+/// One of the two streams of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+impl Stream {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "standard output",
+            Self::Stderr => "standard error",
+        }
+    }
+}
+
+type WriteText = Box<dyn FnMut(Stream, &[u8]) -> io::Result<()> + Send>;
+
+/// Why a stream's writer was given up.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{text}")]
+pub(super) struct Failure {
+    kind: io::ErrorKind,
+    /// The system's number of the error.
+    pub code: Option<i32>,
+    text: String,
+}
+
+impl Failure {
+    fn new(stream: Stream, error: &io::Error) -> Self {
+        let text = format!("{}: {error}", stream.name());
+        Self { kind: error.kind(), code: error.raw_os_error(), text }
+    }
+
+    fn to_error(&self) -> io::Error {
+        io::Error::new(self.kind, self.clone())
+    }
+}
+
+#[derive(Default)]
+struct State {
+    bytes: Vec<u8>,
+    /// The streams that `bytes` go to: runs of so many bytes.
+    runs: Vec<(Stream, usize)>,
+    /// Bytes that were ever appended.
+    appended: u64,
+    /// Those of them that were written, or dropped because their writer failed.
+    written: u64,
+    /// Those that were dropped.
+    lost: u64,
+    /// Why each stream's writer was given up.
+    failed: [Option<Failure>; 2],
+    /// The writer waits for the first byte, however long that takes.
+    idle: bool,
+    /// Callers that wait for what they appended to be written.
+    flushers: usize,
+    closing: bool,
+    /// The writer, until its thread starts with the first text.
+    writer: Option<Contained<WriteText>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl State {
+    fn is_urgent(&self) -> bool {
+        self.bytes.len() >= FULL_BYTES || self.flushers > 0 || self.closing
+    }
+
+    fn failure(&self, stream: Stream) -> Option<&Failure> {
+        self.failed[stream as usize].as_ref()
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    state: Mutex<State>,
+    /// Signals the writer.
+    work: Condvar,
+    /// Signals those who wait for room, or for their text to be written.
+    written: Condvar,
+}
+
+/// Where printed text goes: a queue and a thread that writes it out. Clones are the same sink; when the last is dropped,
+/// what is left is written.
+#[derive(Clone)]
+pub struct Sink(Arc<Owned>);
+
+struct Owned(Arc<Queue>);
+
+impl Sink {
+    fn new(write: impl FnMut(Stream, &[u8]) -> io::Result<()> + Send + 'static) -> Self {
+        let queue = Queue::default();
+        queue.state.lock().writer = Some(Contained::new(Box::new(write)));
+        Self(Arc::new(Owned(Arc::new(queue))))
+    }
+
+    /// Sends each stream to a writer.
+    pub fn writers(mut stdout: impl Write + Send + 'static, mut stderr: impl Write + Send + 'static) -> Self {
+        Self::new(move |stream, text| match stream {
+            Stream::Stdout => stdout.write_all(text).and_then(|()| stdout.flush()),
+            Stream::Stderr => stderr.write_all(text).and_then(|()| stderr.flush()),
+        })
+    }
+
+    /// Sends both streams to one writer.
+    pub fn writer(mut writer: impl Write + Send + 'static) -> Self {
+        Self::new(move |_, text| writer.write_all(text).and_then(|()| writer.flush()))
+    }
+
+    /// Gives text to a callback, in pieces as they come, which may end within a line. It runs on a thread of the sink's.
+    pub fn callback(mut callback: impl FnMut(Stream, &[u8]) + Send + 'static) -> Self {
+        Self::new(move |stream, text| {
+            callback(stream, text);
+            Ok(())
+        })
+    }
+
+    /// Makes each line an event of [`tracing`] with the target `hostcall::output`: of level `INFO` for standard output, `WARN` for
+    /// standard error.
+    pub fn tracing() -> Self {
+        let mut lines = [Line(Stream::Stdout, Vec::new()), Line(Stream::Stderr, Vec::new())];
+        Self::new(move |stream, text| {
+            lines[stream as usize].push(text);
+            Ok(())
+        })
+    }
+
+    /// Sends the streams to those of the process.
+    pub fn process() -> Self {
+        Self::writers(io::stdout(), io::stderr())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.0.state.lock()
+    }
+
+    /// Appends text to a stream, waiting for room.
+    ///
+    /// # Errors
+    /// When the stream's writer has failed: with its name and the system's reason.
+    pub fn write(&self, stream: Stream, text: &[u8]) -> io::Result<()> {
+        self.wait_for_room();
+        let mut append = self.append();
+        if let Some(failure) = append.state.failure(stream) {
+            return Err(failure.to_error());
+        }
+        append.text(stream, |bytes| bytes.extend_from_slice(text));
+        Ok(())
+    }
+
+    /// Waits until there is room for more.
+    pub(crate) fn wait_for_room(&self) {
+        let queue = &self.0.0;
+        let mut state = queue.state.lock();
+        if state.bytes.len() >= MOST_BYTES {
+            queue.work.notify_one();
+            queue.written.wait_while(&mut state, |state| state.bytes.len() >= MOST_BYTES);
+        }
+    }
+
+    /// Returns whether kernels' posts are declined now, because too much waits to be written.
+    pub(crate) fn is_full(&self) -> bool {
+        self.state().bytes.len() >= MOST_POSTED_BYTES
+    }
+
+    /// Appends without waiting; nobody else does meanwhile.
+    #[inline]
+    pub(crate) fn append(&self) -> Append<'_> {
+        Append { state: self.state(), queue: &self.0.0 }
+    }
+
+    /// Waits until all that was appended before has been written. What is appended meanwhile is not waited for.
+    ///
+    /// # Errors
+    /// When a stream's writer has failed, now or before: with its name and the system's reason.
+    pub fn flush(&self) -> io::Result<()> {
+        let queue = &self.0.0;
+        let mut state = queue.state.lock();
+        let mark = state.appended;
+        if state.written < mark {
+            state.flushers += 1;
+            queue.work.notify_one();
+            queue.written.wait_while(&mut state, |state| state.written < mark);
+            state.flushers -= 1;
+        }
+        state.failed.iter().flatten().next().map_or(Ok(()), |failure| Err(failure.to_error()))
+    }
+
+    /// Returns how many bytes were dropped, because the writer of their stream had failed.
+    pub fn lost_bytes(&self) -> u64 {
+        self.state().lost
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.closing = true;
+        let (thread, unused) = (state.thread.take(), state.writer.take());
+        drop(state);
+        drop(unused);
+        self.0.work.notify_one();
+        // A thread of a server's must not wait, and the sink's own cannot; the text is written all the same.
+        let here = std::thread::current().id();
+        if let Some(thread) = thread.filter(|thread| !is_engines() && thread.thread().id() != here) {
+            // It catches what a writer panics with.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Append access to a sink.
+pub(crate) struct Append<'a> {
+    state: MutexGuard<'a, State>,
+    queue: &'a Arc<Queue>,
+}
+
+impl Append<'_> {
+    /// Returns whether a handler that may wait would wait for room.
+    pub fn is_full(&self) -> bool {
+        self.state.bytes.len() >= MOST_BYTES
+    }
+
+    /// Returns whether the stream's writer has failed.
+    pub fn has_failed(&self, stream: Stream) -> bool {
+        self.state.failure(stream).is_some()
+    }
+
+    /// Appends to a stream what `write` appends to the buffer, and returns what that returns.
+    #[inline]
+    pub fn text<R>(&mut self, stream: Stream, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        let state = &mut *self.state;
+        let before = state.bytes.len();
+        let result = write(&mut state.bytes);
+        let added = state.bytes.len() - before;
+        if added == 0 {
+            return result;
+        }
+        if state.failure(stream).is_some() {
+            state.bytes.truncate(before);
+            state.lost += added as u64;
+            return result;
+        }
+        state.appended += added as u64;
+        match state.runs.last_mut() {
+            Some((last, len)) if *last == stream => *len += added,
+            _ => state.runs.push((stream, added)),
+        }
+        if let Some(writer) = state.writer.take() {
+            start(self.queue, state, writer);
+        }
+        result
+    }
+}
+
+impl Drop for Append<'_> {
+    fn drop(&mut self) {
+        let len = self.state.bytes.len();
+        if len >= FULL_BYTES || self.state.idle && len > 0 {
+            self.queue.work.notify_one();
+        }
+    }
+}
+
+/// Starts the thread of a sink.
+#[cold]
+fn start(queue: &Arc<Queue>, state: &mut State, writer: Contained<WriteText>) {
+    let shared = queue.clone();
+    let thread = std::thread::Builder::new().name("hostcall-output".into());
+    match thread.spawn(move || write_out(&shared, writer)) {
+        Ok(thread) => state.thread = Some(thread),
+        Err(error) => {
+            for stream in [Stream::Stdout, Stream::Stderr] {
+                state.failed[stream as usize] = Some(Failure::new(stream, &error));
+            }
+            state.lost += state.bytes.len() as u64;
+            state.written = state.appended;
+            state.bytes.clear();
+            state.runs.clear();
+        }
+    }
+}
+
+/// The writer's thread.
+fn write_out(queue: &Queue, mut write: Contained<WriteText>) {
+    let (mut bytes, mut runs) = (Vec::new(), Vec::new());
+    let mut state = queue.state.lock();
+    loop {
+        state.idle = true;
+        queue.work.wait_while(&mut state, |state| state.bytes.is_empty() && !state.closing);
+        state.idle = false;
+        if state.bytes.is_empty() {
+            return;
+        }
+        std::mem::swap(&mut state.bytes, &mut bytes);
+        std::mem::swap(&mut state.runs, &mut runs);
+        let mut rest = &bytes[..];
+        for (stream, len) in runs.drain(..) {
+            let text;
+            (text, rest) = rest.split_at(len);
+            if state.failure(stream).is_some() {
+                state.lost += len as u64;
+            } else {
+                let result = MutexGuard::unlocked(&mut state, || {
+                    catch(|| write(stream, text))
+                        .unwrap_or_else(|_| Err(io::Error::other("the writer panicked")))
+                });
+                if let Err(error) = result {
+                    tracing::warn!(stream = stream.name(), %error, "an output is given up");
+                    state.failed[stream as usize] = Some(Failure::new(stream, &error));
+                    state.lost += len as u64;
+                }
+            }
+            state.written += len as u64;
+            queue.written.notify_all();
+        }
+        bytes.clear();
+        queue.written.notify_all();
+        // What follows a write soon is mostly part of much.
+        queue.work.wait_while_for(&mut state, |state| !state.is_urgent(), GATHER);
+    }
+}
+
+/// A stream's line that has not ended.
+struct Line(Stream, Vec<u8>);
+
+impl Line {
+    fn push(&mut self, mut text: &[u8]) {
+        while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
+            self.1.extend_from_slice(&text[..end]);
+            self.end();
+            text = &text[end + 1..];
+        }
+        self.1.extend_from_slice(text);
+    }
+
+    fn end(&mut self) {
+        let line = String::from_utf8_lossy(&self.1);
+        match self.0 {
+            Stream::Stdout => tracing::info!(target: "hostcall::output", "{line}"),
+            Stream::Stderr => tracing::warn!(target: "hostcall::output", "{line}"),
+        }
+        self.1.clear();
+    }
+}
+
+/// What the last line lacks is a newline.
+impl Drop for Line {
+    fn drop(&mut self) {
+        if !self.1.is_empty() {
+            self.end();
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "sink_tests.rs"]
+mod tests;

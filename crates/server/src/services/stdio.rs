@@ -1,0 +1,155 @@
+//! The standard streams of programs: any reader and any [`Sink`], those of the process if nobody says otherwise.
+
+use super::calling_launch;
+use super::error::status;
+use super::sink::{Sink, Stream};
+use crate::engine::caught::Contained;
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::status::CallError;
+use hostcall_device::services::{StdinHandler, StdoutHandler};
+use hostcall_service::Output;
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::collections::HashMap;
+use std::io::{self, BufRead, BufReader, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+impl Stream {
+    /// Returns the stream that a device calls by this number.
+    pub(super) fn from_number(number: u32) -> Result<Self, CallError> {
+        match number {
+            1 => Ok(Self::Stdout),
+            2 => Ok(Self::Stderr),
+            _ => Err(CallError::Malformed),
+        }
+    }
+}
+
+type Input = BufReader<Contained<Box<dyn Read + Send>>>;
+
+impl Read for Contained<Box<dyn Read + Send>> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        (**self).read(buffer)
+    }
+}
+
+/// The standard streams. Dropping it writes out what is left.
+pub struct Stdio {
+    stdin: Mutex<Input>,
+    sink: Sink,
+    /// Sinks of launches that have one of their own.
+    sinks: RwLock<HashMap<LaunchId, Sink>>,
+    /// There were such launches.
+    has_sinks: AtomicBool,
+}
+
+impl Stdio {
+    /// Takes input from `stdin` and sends output to `sink`.
+    pub fn new(stdin: impl Read + Send + 'static, sink: Sink) -> Self {
+        Self {
+            stdin: Mutex::new(BufReader::new(Contained::new(Box::new(stdin)))),
+            sink,
+            sinks: RwLock::default(),
+            has_sinks: AtomicBool::new(false),
+        }
+    }
+
+    /// Sends what a launch prints to a sink of its own, until [`Stdio::unroute`]. To be called before it starts.
+    pub fn route(&self, launch: LaunchId, sink: Sink) {
+        self.has_sinks.store(true, Ordering::Release);
+        self.sinks.write().insert(launch, sink);
+    }
+
+    /// Forgets the sink of a launch that has ended, and returns it.
+    pub fn unroute(&self, launch: LaunchId) -> Option<Sink> {
+        self.sinks.write().remove(&launch)
+    }
+
+    /// Returns the sink of launches that have none of their own.
+    pub fn sink(&self) -> &Sink {
+        &self.sink
+    }
+
+    /// Works on the sink of a launch.
+    #[inline]
+    pub(crate) fn with_sink<R>(&self, launch: LaunchId, work: impl FnOnce(&Sink) -> R) -> R {
+        if self.has_sinks.load(Ordering::Acquire)
+            && let Some(sink) = self.sinks.read().get(&launch).cloned()
+        {
+            return work(&sink);
+        }
+        work(&self.sink)
+    }
+
+    /// Returns the input, which nobody else reads meanwhile.
+    pub(crate) fn stdin(&self) -> MutexGuard<'_, impl BufRead + use<>> {
+        self.stdin.lock()
+    }
+
+    /// Waits until all that was printed before has been written, except by launches with sinks of their own.
+    ///
+    /// # Errors
+    /// When a writer has failed, now or before: with the stream's name and the system's reason.
+    pub fn flush(&self) -> io::Result<()> {
+        self.sink.flush()
+    }
+
+    /// Returns whether printing waits for a writer.
+    pub(crate) fn is_any_full(&self) -> bool {
+        let is_full = |sinks: &HashMap<LaunchId, Sink>| sinks.values().any(Sink::is_full);
+        self.sink.is_full() || self.has_sinks.load(Ordering::Acquire) && is_full(&self.sinks.read())
+    }
+}
+
+impl StdinHandler for super::Shared<Stdio> {
+    fn read(&self, out: &mut Output<'_>) -> Result<(), CallError> {
+        let mut stdin = self.0.stdin.lock();
+        let bytes = fill(&mut *stdin)?;
+        let len = bytes.len().min(out.capacity());
+        out.push(&bytes[..len])?;
+        stdin.consume(len);
+        Ok(())
+    }
+
+    fn read_line(&self, out: &mut Output<'_>) -> Result<(), CallError> {
+        let mut stdin = self.0.stdin.lock();
+        while out.capacity() > 0 {
+            let bytes = fill(&mut *stdin)?;
+            let bytes = &bytes[..bytes.len().min(out.capacity())];
+            let newline = bytes.iter().position(|byte| *byte == b'\n');
+            let len = newline.map_or(bytes.len(), |at| at + 1);
+            out.push(&bytes[..len])?;
+            stdin.consume(len);
+            if newline.is_some() || len == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of the input that come next; none at its end.
+fn fill(stdin: &mut impl BufRead) -> Result<&[u8], CallError> {
+    while let Err(error) = stdin.fill_buf() {
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(status(&error));
+        }
+    }
+    // Filled above, so this reads nothing, except at the end of the input.
+    stdin.fill_buf().map_err(|error| status(&error))
+}
+
+impl StdoutHandler for super::Shared<Stdio> {
+    fn write(&self, stream: u32, data: &[u8]) -> Result<(), CallError> {
+        let stream = Stream::from_number(stream)?;
+        let written = self.0.with_sink(calling_launch(), |sink| sink.write(stream, data));
+        written.map_err(|error| status(&error))
+    }
+
+    fn flush(&self) -> Result<(), CallError> {
+        self.0.with_sink(calling_launch(), Sink::flush).map_err(|error| status(&error))
+    }
+}
+
+#[cfg(test)]
+#[path = "stdio_tests.rs"]
+mod tests;

@@ -1,0 +1,74 @@
+use super::*;
+use crate::services::Shared;
+use crate::services::testing::{Capture, collect};
+use hostcall_device::io::Error;
+use std::sync::Arc;
+
+fn shared(stdin: impl Read + Send + 'static) -> Shared<Stdio> {
+    Shared(Arc::new(Stdio::new(stdin, Sink::writer(io::sink()))))
+}
+
+#[test]
+fn other_streams_are_refused() {
+    let stdio = shared(io::empty());
+    for stream in [0, 3, u32::MAX] {
+        assert_eq!(stdio.write(stream, b"x"), Err(CallError::Malformed));
+    }
+}
+
+#[test]
+fn a_launch_prints_where_it_was_told_to() {
+    let [common, own] = [Capture::default(), Capture::default()];
+    let stdio = Shared(Arc::new(Stdio::new(io::empty(), Sink::writer(common.clone()))));
+    let id = |index| LaunchId::new(index, 1);
+    stdio.0.route(id(7), Sink::writer(own.clone()));
+    for index in [6, 7, 8] {
+        let caller = hostcall_service::Caller { launch: id(index), slot: 0, lane: 0 };
+        hostcall_service::called_by(caller, || {
+            stdio.write(1, format!("{index}\n").as_bytes()).unwrap();
+            stdio.flush().unwrap();
+        });
+    }
+    assert_eq!((common.text(), own.text()), ("6\n8\n".to_owned(), "7\n".to_owned()));
+    assert!(stdio.0.unroute(id(7)).is_some() && stdio.0.unroute(id(7)).is_none());
+}
+
+#[test]
+fn input_comes_in_lines_and_pieces() {
+    let text = b"first\nsecond line\n\nend".as_slice();
+    let stdio = shared(text);
+    let line = |capacity| collect(capacity, |out| stdio.read_line(out)).1;
+    assert_eq!(line(100), b"first\n");
+    assert_eq!(line(6), b"second");
+    assert_eq!(line(0), b"");
+    assert_eq!(line(100), b" line\n");
+    assert_eq!(line(100), b"\n");
+    assert_eq!(collect(2, |out| stdio.read(out)), (Ok(()), b"en".into()));
+    assert_eq!(collect(usize::MAX, |out| stdio.read_line(out)), (Ok(()), b"d".into()));
+    assert_eq!(collect(usize::MAX, |out| stdio.read(out)), (Ok(()), vec![]));
+}
+
+/// Is interrupted once before each byte, and then fails.
+struct Odd(u32);
+
+impl Read for Odd {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0 += 1;
+        match self.0 {
+            1 | 3 => Err(io::ErrorKind::Interrupted.into()),
+            2 => {
+                buffer[0] = 0xff;
+                Ok(1)
+            }
+            _ => Err(io::Error::other("broken")),
+        }
+    }
+}
+
+#[test]
+fn interruptions_are_repeated_and_failures_reported() {
+    let stdio = shared(Odd(0));
+    assert_eq!(collect(9, |out| stdio.read(out)), (Ok(()), vec![0xff]));
+    let (result, _) = collect(9, |out| stdio.read(out));
+    assert_eq!(result.map_err(Error::from), Err(Error::Os(5)));
+}

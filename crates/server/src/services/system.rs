@@ -1,0 +1,230 @@
+//! What kernels report of themselves: panics and exit codes, by launch, and printing.
+
+use super::calling_launch;
+use super::print::Printer;
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::service::Method;
+use hostcall_abi::status::CallError;
+use hostcall_device::system::SystemHandler;
+use hostcall_service::{Reply, Request, Service};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+/// Bytes to which a panic's message and file name are cut.
+const MAX_TEXT_BYTES: usize = 4096;
+
+/// A kernel's panic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Panic {
+    /// The message, cut after 4 KiB.
+    pub message: String,
+    /// Source file.
+    pub file: String,
+    /// Line in the file, from 1.
+    pub line: u32,
+    /// Column in the line, from 1.
+    pub column: u32,
+    /// Position of the workgroup in the grid.
+    pub workgroup: [u32; 3],
+    /// The lane's index in the workgroup.
+    pub lane: u32,
+}
+
+impl fmt::Display for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { message, file, line, column, workgroup: [x, y, z], lane } = self;
+        write!(f, "lane {lane} of workgroup ({x}, {y}, {z}) panicked at {file}:{line}:{column}: {message}")
+    }
+}
+
+/// What a launch's kernels reported.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The first panic.
+    pub panic: Option<Panic>,
+    /// Panics after the first.
+    pub other_panics: u64,
+    /// The first exit code.
+    pub exit_code: Option<i32>,
+}
+
+/// Why a launch should end early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EarlyEnd {
+    /// A lane panicked.
+    Panicked,
+    /// The program asked to exit with this code.
+    Exited(i32),
+}
+
+type OnEnd = Box<dyn Fn(LaunchId, EarlyEnd) + Send + Sync>;
+
+/// The reports of all launches. Clones share them.
+#[derive(Clone, Default)]
+pub struct Reports(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    by_launch: Mutex<HashMap<LaunchId, Report>>,
+    on_end: OnceLock<OnEnd>,
+}
+
+impl Reports {
+    /// Has `on_end` called, on a server's thread, when a launch first reports a panic or an exit code. Only
+    /// the first such function counts.
+    pub fn on_end(&self, on_end: impl Fn(LaunchId, EarlyEnd) + Send + Sync + 'static) {
+        // A second one is dropped, as documented.
+        let _ = self.0.on_end.set(Box::new(on_end));
+    }
+
+    /// Takes what a launch reported. To be called when it has ended, or reports pile up.
+    pub fn take(&self, launch: LaunchId) -> Report {
+        self.0.by_launch.lock().remove(&launch).unwrap_or_default()
+    }
+
+    fn add(&self, launch: LaunchId, end: EarlyEnd, add: impl FnOnce(&mut Report) -> bool) {
+        let first = add(self.0.by_launch.lock().entry(launch).or_default());
+        if let (true, Some(on_end)) = (first, self.0.on_end.get()) {
+            on_end(launch, end);
+        }
+    }
+}
+
+/// The start of `text` that has at most [`MAX_TEXT_BYTES`].
+fn cut(text: &str) -> String {
+    text[..text.floor_char_boundary(MAX_TEXT_BYTES)].to_owned()
+}
+
+/// A service whose calls that print wait for room on a worker thread.
+pub(super) struct Printing<S> {
+    pub service: S,
+    pub printer: Arc<Printer>,
+}
+
+impl<S: Service> Service for Printing<S> {
+    fn methods(&self) -> &[Method] {
+        self.service.methods()
+    }
+
+    fn call(&self, method: usize, request: Request<'_>, reply: &mut dyn Reply) -> Result<(), CallError> {
+        self.service.call(method, request, reply)
+    }
+
+    fn would_wait(&self, method: usize) -> bool {
+        self.methods()[method].name == "System::print_bytes" && self.printer.is_full()
+    }
+}
+
+/// The handler.
+pub(super) struct SystemReports {
+    pub reports: Reports,
+    pub printer: Arc<Printer>,
+}
+
+impl SystemHandler for SystemReports {
+    fn panic(
+        &self,
+        x: u32,
+        y: u32,
+        z: u32,
+        lane: u32,
+        line: u32,
+        column: u32,
+        message: &str,
+        file: &str,
+    ) -> Result<(), CallError> {
+        self.reports.add(calling_launch(), EarlyEnd::Panicked, |report| {
+            if report.panic.is_some() {
+                report.other_panics += 1;
+                return false;
+            }
+            let workgroup = [x, y, z];
+            report.panic =
+                Some(Panic { message: cut(message), file: cut(file), line, column, workgroup, lane });
+            true
+        });
+        Ok(())
+    }
+
+    fn exit(&self, code: i32) -> Result<(), CallError> {
+        self.reports.add(calling_launch(), EarlyEnd::Exited(code), |report| {
+            let first = report.exit_code.is_none();
+            report.exit_code.get_or_insert(code);
+            first
+        });
+        Ok(())
+    }
+
+    fn main_returned(&self, code: i32) -> Result<(), CallError> {
+        let mut reports = self.reports.0.by_launch.lock();
+        reports.entry(calling_launch()).or_default().exit_code.get_or_insert(code);
+        Ok(())
+    }
+
+    fn register_format(&self, tags: u64, stream: u32, text: &str) -> Result<u32, CallError> {
+        self.printer.register(tags, stream, text)
+    }
+
+    fn print_bytes(&self, format: u32, tags: u64, data: &[u8]) -> Result<(), CallError> {
+        self.printer.print_bytes(format, tags, data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::services::sink::Sink;
+    use crate::services::stdio::Stdio;
+    use hostcall_service::{Caller, called_by};
+
+    type Ends = Arc<Mutex<Vec<(LaunchId, EarlyEnd)>>>;
+
+    fn system() -> (SystemReports, Ends) {
+        let stdio = Arc::new(Stdio::new(std::io::empty(), Sink::writer(std::io::sink())));
+        let reports = Reports::default();
+        let ends = Ends::default();
+        let seen = Arc::clone(&ends);
+        reports.on_end(move |launch, end| seen.lock().push((launch, end)));
+        (SystemReports { reports, printer: Arc::new(Printer::new(stdio)) }, ends)
+    }
+
+    #[test]
+    fn the_first_panic_of_each_launch_is_kept() {
+        let (system, ends) = system();
+        let [one, two] = [1, 2].map(|index| LaunchId::new(index, 1));
+        for (launch, message) in [(one, "first"), (one, "second"), (two, "other"), (one, "third")] {
+            called_by(Caller { launch, ..Caller::default() }, || {
+                system.panic(1, 2, 3, 4, 5, 6, message, "main.rs").unwrap();
+            });
+        }
+        let report = system.reports.take(one);
+        assert_eq!(report.other_panics, 2);
+        assert_eq!(
+            report.panic.unwrap().to_string(),
+            "lane 4 of workgroup (1, 2, 3) panicked at main.rs:5:6: first"
+        );
+        assert_eq!(system.reports.take(one), Report::default());
+        assert_eq!(system.reports.take(two).panic.unwrap().message, "other");
+        assert_eq!(*ends.lock(), [(one, EarlyEnd::Panicked), (two, EarlyEnd::Panicked)]);
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let (system, _) = system();
+        system.panic(0, 0, 0, 0, 0, 0, &"é€".repeat(10_000), &"x".repeat(5000)).unwrap();
+        let panic = system.reports.take(LaunchId::NONE).panic.unwrap();
+        assert!(panic.message.len() > MAX_TEXT_BYTES - 3 && panic.message.len() <= MAX_TEXT_BYTES);
+        assert_eq!(panic.file.len(), MAX_TEXT_BYTES);
+    }
+
+    #[test]
+    fn the_first_exit_code_counts() {
+        let (system, ends) = system();
+        system.exit(3).unwrap();
+        system.exit(0).unwrap();
+        assert_eq!(system.reports.take(LaunchId::NONE).exit_code, Some(3));
+        assert_eq!(*ends.lock(), [(LaunchId::NONE, EarlyEnd::Exited(3))]);
+    }
+}

@@ -1,0 +1,171 @@
+//! Calls whose launch ends or is cancelled while they are on their way: each is answered once, and the next wave on the slot
+//! gets no answer but its own.
+
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::layout::{Layout, SlotStateWords};
+use hostcall_abi::service::Method;
+use hostcall_abi::status::{CallError, Status};
+use hostcall_abi::word::{Doorbell, Kind, Line, Owner, RequestTag};
+use hostcall_channel::SharedMemory;
+use hostcall_channel::device::{Laps, Slot, SlotState};
+use hostcall_server::{CancelReason, LaunchRecord, Server};
+use hostcall_service::{AsyncReply, AsyncService, OwnedRequest, Reply, Request, Service};
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const LAYOUT: Layout = Layout::small(8, 4, 16, 256);
+
+const BELL: Doorbell = Doorbell {
+    service: 300,
+    lanes: 1,
+    first_lane: 0,
+    argument_words: 1,
+    result_words: 1,
+    check: 0,
+    kind: Kind::Words,
+    after_posts: false,
+    lines: true,
+};
+
+/// Gives its argument back, from a thread that is no consumer.
+struct Same;
+
+impl Service for Same {
+    fn methods(&self) -> &'static [Method] {
+        &[Method { name: "Same::same", number: 300, schema: 0 }]
+    }
+
+    fn call(&self, _: usize, request: Request<'_>, reply: &mut dyn Reply) -> Result<(), CallError> {
+        reply.words(request.words);
+        Ok(())
+    }
+}
+
+/// Never answers.
+struct Stuck;
+
+impl AsyncService for Stuck {
+    fn methods(&self) -> &'static [Method] {
+        &[Method { name: "Stuck::stuck", number: 301, schema: 0 }]
+    }
+
+    fn call(&self, _: usize, _: OwnedRequest) -> AsyncReply {
+        Box::pin(std::future::pending())
+    }
+}
+
+struct Wave {
+    memory: Arc<SharedMemory>,
+    state: UnsafeCell<SlotStateWords>,
+}
+
+impl Wave {
+    fn served() -> (Server, Self) {
+        let memory = Arc::new(SharedMemory::allocate(LAYOUT.check().unwrap()));
+        let server = Server::builder(memory.clone()).service(Same).async_service(Stuck).start().unwrap();
+        (server, Self { memory, state: UnsafeCell::default() })
+    }
+
+    fn slot(&self) -> Slot<'_> {
+        // SAFETY: SLOT-OWNER: this thread alone uses the slot; both state types have one layout.
+        unsafe {
+            let places = self.memory.region().sizes().slot(3);
+            Slot::new(self.memory.region().words(), places, &*(self.state.get() as *const SlotState))
+        }
+    }
+
+    /// Has the slot from now on.
+    fn begin(&self, launch: LaunchId) {
+        self.slot().publish_owner(Owner { launch, ..Owner::default() });
+    }
+
+    fn call(&self, word: u64) -> Laps {
+        self.call_of(&BELL, word)
+    }
+
+    fn call_of(&self, bell: &Doorbell, word: u64) -> Laps {
+        let slot = self.slot();
+        let laps = slot.laps(slot.glance(), bell, 0);
+        slot.ring(bell, laps, 0);
+        let line = Line { words: [word, 0, 0, 0, 0, 0, 0], tag: RequestTag::default().to_bits() };
+        slot.write_line(bell, laps, 0, &line);
+        laps
+    }
+
+    fn answer(&self, laps: Laps) -> Line {
+        let start = Instant::now();
+        loop {
+            if let Some(reply) = self.slot().poll_reply(&BELL, laps, 0) {
+                return reply;
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "no answer");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Makes a call and gets its own answer.
+    fn answered(&self, word: u64) {
+        let reply = self.answer(self.call(word));
+        assert_eq!((Status::from_bits(reply.tag), reply.words[0]), (Status::Ok, word));
+    }
+}
+
+fn pass(steps: u64) {
+    for _ in 0..steps % 64 * 8 {
+        std::hint::spin_loop();
+    }
+}
+
+/// Waves that are killed in the middle of a call.
+#[test]
+fn a_wave_gets_no_answer_of_the_one_before() {
+    let (server, mut wave) = Wave::served();
+    for launch in 1..2000u64 {
+        let id = server.begin(LaunchRecord::default()).unwrap();
+        wave.begin(id);
+        for word in 0..2 {
+            wave.answered(launch << 8 | word);
+        }
+        // At all stages of the next call.
+        wave.call(0);
+        pass(launch);
+        server.reset(&[3]);
+        server.end(id);
+        *wave.state.get_mut() = SlotStateWords::default();
+    }
+}
+
+/// A call is on its way to a handler that never answers, and is cancelled at any stage of that.
+#[test]
+fn a_cancellation_misses_no_call() {
+    let (server, wave) = Wave::served();
+    let stuck = Doorbell { service: 301, ..BELL };
+    for n in 0..5000 {
+        let id = server.begin(LaunchRecord::default()).unwrap();
+        wave.begin(id);
+        let laps = wave.call_of(&stuck, n);
+        pass(n);
+        server.cancel(id, CancelReason::Asked);
+        assert_eq!(Status::from_bits(wave.answer(laps).tag), Status::Error(CallError::Cancelled));
+        assert_eq!(server.end(id).cancelled, Some(CancelReason::Asked));
+    }
+}
+
+/// Calls of launches that nobody knows, or that have ended, are answered, and those of others go on.
+#[test]
+fn calls_of_unknown_launches_are_refused() {
+    let (server, wave) = Wave::served();
+    let id = server.begin(LaunchRecord::default()).unwrap();
+    for (owner, status) in [
+        (LaunchId::NONE, Status::Error(CallError::Cancelled)),
+        (id, Status::Ok),
+        (LaunchId::new(id.index(), id.generation() + 1), Status::Error(CallError::Cancelled)),
+        (id, Status::Ok),
+    ] {
+        wave.begin(owner);
+        assert_eq!(Status::from_bits(wave.answer(wave.call(8)).tag), status);
+    }
+    server.end(id);
+    assert_eq!(Status::from_bits(wave.answer(wave.call(8)).tag), Status::Error(CallError::Cancelled));
+}
