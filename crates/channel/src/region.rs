@@ -248,6 +248,12 @@ impl<'m> Region<'m> {
         &self.sizes.places
     }
 
+    /// Whose a slot is, as the device wrote last, or is writing: for reports, which may be wrong.
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+    pub fn alleged_owner(&self, slot: u32) -> Option<hostcall_abi::word::Owner> {
+        hostcall_abi::word::Owner::from_pair(load_pair(self.pair(self.places().owner(slot))))
+    }
+
     #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     #[inline(always)]
     pub(crate) fn first_call_line(&self, line: usize) -> &'m [AtomicU64; LINE_WORDS] {

@@ -32,6 +32,7 @@ const FUNCTIONS: &[&str] = &[
     "cuDeviceGetPCIBusId",
     "cuDeviceGetDefaultMemPool",
     "cuMemPoolSetAttribute",
+    "cuMemPoolTrimTo",
     "cuDevicePrimaryCtxSetFlags_v2",
     "cuDevicePrimaryCtxRetain",
     "cuDevicePrimaryCtxRelease_v2",

@@ -128,6 +128,7 @@ impl Gpu {
         let mut context = std::ptr::null_mut();
         // SAFETY: LOADED; the result lives through the call.
         check(unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, info.device) }, opening)?;
+        keep_context(info.device);
         let gpu = Arc::new(Self {
             info,
             context: Handle(context),
@@ -157,13 +158,20 @@ impl Gpu {
     /// Lets the driver keep freed memory for the next allocation: giving it back may wait for kernels.
     fn keep_freed_memory(&self) -> Result<(), Error> {
         let doing = || "setting up the GPU's memory pool".to_string();
-        let mut pool = std::ptr::null_mut();
-        // SAFETY: LOADED; the result lives through the call.
-        self.run(doing, || unsafe { sys::cuDeviceGetDefaultMemPool(&mut pool, self.info.device) })?;
+        let pool = self.memory_pool()?;
         let mut all = u64::MAX;
         let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
         // SAFETY: LOADED; the attribute is a u64, which lives through the call.
         self.run(doing, || unsafe { sys::cuMemPoolSetAttribute(pool, attribute, (&raw mut all).cast()) })
+    }
+
+    /// The pool that memory is allocated from, which is the process's.
+    fn memory_pool(&self) -> Result<sys::CUmemoryPool, Error> {
+        let mut pool = std::ptr::null_mut();
+        let doing = || "finding the GPU's memory pool".to_string();
+        // SAFETY: LOADED; the result lives through the call.
+        self.run(doing, || unsafe { sys::cuDeviceGetDefaultMemPool(&mut pool, self.info.device) })?;
+        Ok(pool)
     }
 
     /// What the GPU is.
@@ -249,7 +257,59 @@ impl Drop for Gpu {
             self.release(|| unsafe { sys::cuStreamDestroy_v2(stream.0) });
         }
         std::mem::take(&mut *self.words()).release(self);
-        // SAFETY: LOADED; retained by `open`, and nobody is left who uses it.
-        let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.info.device) };
+        let (is_last, is_kept) = let_go(self.info.device, self.fault.get().is_some());
+        if is_last && let Ok(pool) = self.memory_pool() {
+            // SAFETY: LOADED. Nothing of this process runs on the GPU, so that it waits for no kernel.
+            self.release(|| unsafe { sys::cuMemPoolTrimTo(pool, 0) });
+        }
+        for _ in 0..1 + u32::from(!is_kept) {
+            // SAFETY: LOADED; retained by `open` and `keep_context`, and nobody is left who uses it.
+            let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.info.device) };
+        }
     }
+}
+
+/// A context of the process.
+struct Context {
+    device: sys::CUdevice,
+    /// How many [`Gpu`]s have it.
+    users: u32,
+    /// A kernel failed in it: it is good for nothing any more.
+    has_failed: bool,
+}
+
+/// The process's contexts, each retained once more than its [`Gpu`]s do: to make one takes the driver half a second, to end
+/// it a third.
+static CONTEXTS: Mutex<Vec<Context>> = Mutex::new(Vec::new());
+
+/// Keeps the context of a device, which the caller has retained, until the process ends.
+fn keep_context(device: sys::CUdevice) {
+    let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    match contexts.iter_mut().find(|context| context.device == device) {
+        Some(context) => context.users += 1,
+        None => {
+            let mut context = std::ptr::null_mut();
+            // SAFETY: LOADED; the result lives through the call.
+            let kept = unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, device) };
+            if kept == CUresult::CUDA_SUCCESS {
+                contexts.push(Context { device, users: 1, has_failed: false });
+            }
+        }
+    }
+}
+
+/// Notes that a [`Gpu`] goes. Returns whether it was the last with the device's context, and whether that stays.
+fn let_go(device: sys::CUdevice, has_failed: bool) -> (bool, bool) {
+    let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(at) = contexts.iter().position(|context| context.device == device) else {
+        return (true, true);
+    };
+    contexts[at].users -= 1;
+    contexts[at].has_failed |= has_failed;
+    let is_last = contexts[at].users == 0;
+    let ends = is_last && contexts[at].has_failed;
+    if ends {
+        contexts.swap_remove(at);
+    }
+    (is_last, !ends)
 }

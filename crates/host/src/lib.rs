@@ -20,7 +20,7 @@ pub mod server {
     pub use hostcall_abi::launch::LaunchId;
     pub use hostcall_server::{
         CancelReason, Handler, LaunchRecord, LaunchReport, Launches, RegisterError, Registration, Server,
-        ServerBuilder, ServerError, Statistics, TooManyLaunches, Waiting, WaitsFor,
+        ServerBuilder, ServerError, Statistics, TooManyLaunches, Waiting, WaitsFor, WavePlace,
     };
 }
 

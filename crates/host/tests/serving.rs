@@ -253,6 +253,7 @@ fn posts_have_back_pressure() {
     nothing.launch(&other, Grid::new(1, 1), ()).unwrap();
     other.synchronize().unwrap();
     assert!(device.statistics().posts <= 4096 + 1);
+    wait_until("a handler", || noted.load(Ordering::SeqCst) > 0);
     assert_eq!(noted.load(Ordering::SeqCst), 1);
     notes.open();
     stream.synchronize().unwrap();

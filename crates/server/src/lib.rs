@@ -11,7 +11,7 @@ mod own;
 pub mod services;
 
 pub use engine::handling::{Handling, handling};
-pub use engine::watchdog::{Waiting, WaitsFor};
+pub use engine::watchdog::{Waiting, WaitsFor, WavePlace};
 pub use own::{
     CancelReason, Handler, LaunchRecord, LaunchReport, Launches, RegisterError, Registration, Server,
     ServerBuilder, ServerError, Statistics, TooManyLaunches,

@@ -6,7 +6,7 @@ use super::error::LaunchRefused;
 use super::grid::dispatch_workgroup_bytes;
 use super::images::{LoadedKernel, TypedKernel};
 use super::seam::{DeviceKind, Kernel as Code};
-use super::stream::{Launch, Parts};
+use super::stream::{Launch, Parameters, Parts};
 use super::{Arguments, Error, Grid, Stream};
 use hostcall_abi::launch::{KernelInfo, LAUNCH_PARAMS_BYTES, LaunchParams};
 use hostcall_abi::layout::LAUNCHES;
@@ -118,15 +118,23 @@ fn enqueue<P>(
     let Packed { block, wanted, keep } = packed;
     let device = stream.device();
     let memory_bytes = grid.workgroup_memory_of(&info);
-    stream.queue().launch(name.clone(), |sequence, words| {
-        let record = LaunchRecord {
-            kernel: name.to_string(),
-            workgroups: grid.workgroups,
-            workgroup_size: grid.workgroup_size,
-            stream: words.stop_at().get(),
-            sequence,
-            keep_alive: Vec::new(),
-        };
+    let (properties, lanes) = (device.properties(), grid.workgroup_lanes());
+    // On GPUs one dimension, so that a lane's place in its wave is its x.
+    let (workgroups, size) = match properties.kind {
+        DeviceKind::Software => (grid.workgroups, grid.workgroup_size),
+        _ => ([u32::try_from(grid.workgroup_count()).unwrap_or(u32::MAX), 1, 1], [lanes as u32, 1, 1]),
+    };
+    let parts = Parts {
+        kernel: code,
+        workgroups,
+        lanes: size,
+        workgroup_bytes: dispatch_workgroup_bytes(properties, lanes, memory_bytes),
+        parameters: Parameters::default(),
+        wanted,
+        _keep: keep,
+    };
+    stream.queue().launch(name.clone(), parts, |parameters, sequence, words| {
+        let record = LaunchRecord { kernel: name, workgroups: grid.workgroups };
         let limit = LAUNCHES as usize;
         let id = device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?;
         let params = LaunchParams {
@@ -140,27 +148,14 @@ fn enqueue<P>(
             workgroup_size: grid.workgroup_size,
             ..LaunchParams::default()
         };
-        let (properties, lanes) = (device.properties(), grid.workgroup_lanes());
-        // On GPUs one dimension, so that a lane's place in its wave is its x.
-        let (workgroups, size) = match properties.kind {
-            DeviceKind::Software => (grid.workgroups, grid.workgroup_size),
-            _ => ([u32::try_from(grid.workgroup_count()).unwrap_or(u32::MAX), 1, 1], [lanes as u32, 1, 1]),
-        };
-        let parts = Parts {
-            kernel: code,
-            workgroups,
-            lanes: size,
-            workgroup_bytes: dispatch_workgroup_bytes(properties, lanes, memory_bytes),
-            parameters: vec![bytes_of_params(&params), block],
-            wanted,
-            keep,
-        };
-        Ok((id, Box::new(parts)))
+        parameters.push(&bytes_of_params(&params));
+        parameters.push(&block);
+        Ok(id)
     })
 }
 
 /// The launch's parameters, as kernels take them.
-fn bytes_of_params(params: &LaunchParams) -> Vec<u8> {
+fn bytes_of_params(params: &LaunchParams) -> [u8; LAUNCH_PARAMS_BYTES] {
     let LaunchParams {
         channel,
         sequence,
@@ -173,17 +168,23 @@ fn bytes_of_params(params: &LaunchParams) -> Vec<u8> {
         workgroup_memory,
         reserved,
     } = *params;
-    let mut bytes = Vec::with_capacity(LAUNCH_PARAMS_BYTES);
-    for word in [channel, sequence, stop_at, last_post] {
-        bytes.extend(word.to_le_bytes());
+    let halves = |[low, high]: [u32; 2]| u64::from(low) | u64::from(high) << 32;
+    let ([x, y, z], [width, height, depth]) = (workgroups, workgroup_size);
+    let words = [
+        channel,
+        sequence,
+        stop_at,
+        last_post,
+        halves([launch.to_bits(), workgroup_memory_bytes]),
+        halves([x, y]),
+        halves([z, width]),
+        halves([height, depth]),
+        workgroup_memory,
+        reserved,
+    ];
+    let mut bytes = [0; LAUNCH_PARAMS_BYTES];
+    for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+        to.copy_from_slice(&word.to_le_bytes());
     }
-    for word in [launch.to_bits(), workgroup_memory_bytes].into_iter().chain(workgroups).chain(workgroup_size)
-    {
-        bytes.extend(word.to_le_bytes());
-    }
-    for word in [workgroup_memory, reserved] {
-        bytes.extend(word.to_le_bytes());
-    }
-    debug_assert_eq!(bytes.len(), LAUNCH_PARAMS_BYTES);
     bytes
 }

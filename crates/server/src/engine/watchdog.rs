@@ -22,6 +22,10 @@ pub struct Waiting {
     pub slot: u32,
     /// The launch whose wave calls.
     pub launch: LaunchId,
+    /// The launch's kernel; empty when it is not known.
+    pub kernel: Arc<str>,
+    /// The wave's place in the launch's grid, as the device says; `None` when it is not known.
+    pub place: Option<WavePlace>,
     /// Lanes that wait.
     pub lanes: u32,
     /// The method called, or its number when nothing is registered for it.
@@ -30,6 +34,15 @@ pub struct Waiting {
     pub waited: Duration,
     /// What it waits for.
     pub waits_for: WaitsFor,
+}
+
+/// A wave's place in its launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WavePlace {
+    /// The workgroup in x, y and z.
+    pub workgroup: [u32; 3],
+    /// Index of the wave in its workgroup.
+    pub wave: u32,
 }
 
 /// What a call waits for.
@@ -48,7 +61,7 @@ pub enum WaitsFor {
 
 impl std::fmt::Display for Waiting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { slot, launch, service, waited, waits_for, .. } = self;
+        let Self { slot, launch, kernel, place, service, waited, waits_for, .. } = self;
         let what = match waits_for {
             WaitsFor::Handler => "has waited for the handler of",
             WaitsFor::Thread => "has waited for a free thread for the handler of",
@@ -58,7 +71,14 @@ impl std::fmt::Display for Waiting {
         if *launch == LaunchId::NONE {
             write!(f, "wave at port {slot}")?;
         } else {
-            write!(f, "launch {launch}, wave in slot {slot}")?;
+            write!(f, "launch {launch}")?;
+            if !kernel.is_empty() {
+                write!(f, " of {kernel}")?;
+            }
+            if let Some(WavePlace { workgroup: [x, y, z], wave }) = place {
+                write!(f, ", workgroup ({x}, {y}, {z}), wave {wave}")?;
+            }
+            write!(f, " in slot {slot}")?;
         }
         write!(f, ": {what} {service} for {:.1} s", waited.as_secs_f64())
     }

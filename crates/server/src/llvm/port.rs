@@ -314,6 +314,8 @@ impl Watched for WaitingCall {
         Waiting {
             slot: self.port,
             launch: LaunchId::NONE,
+            kernel: "".into(),
+            place: None,
             lanes: self.lanes,
             service: format!("LLVM's {:?}", self.about),
             waited: self.started.elapsed(),

@@ -332,9 +332,13 @@ impl<'s> Consumer<'s> {
             unfinished.reported = true;
             let called = scanner.doorbell(shared.memory.region(), unfinished.slot);
             let entry = called.and_then(|rung| registry.find(rung.service()));
+            let launch = scanner.owner(unfinished.slot);
+            let (kernel, place) = shared.place_of(unfinished.slot, launch);
             shared.engine.stalled(Waiting {
                 slot: unfinished.slot,
-                launch: scanner.owner(unfinished.slot),
+                launch,
+                kernel,
+                place,
                 lanes: called.map_or(1, |rung| rung.lanes()),
                 service: entry.map_or("an unknown service", |entry| entry.method.name).to_string(),
                 waited,

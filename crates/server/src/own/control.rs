@@ -106,8 +106,11 @@ impl Server {
     /// # Errors
     /// When too many launches have not ended.
     pub fn begin(&self, record: LaunchRecord) -> Result<LaunchId, TooManyLaunches> {
-        let id = self.shared.launches.begin(record)?;
-        self.wake();
+        let (id, is_only) = self.shared.launches.begin(record)?;
+        // With others, the consumers look by themselves.
+        if is_only {
+            self.wake();
+        }
         Ok(id)
     }
 
@@ -226,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_dies_stops_the_server_with_an_error() {
-        let layout = Layout::small(32, 0, 4, 256);
+        let layout = Layout::small(32, 1, 4, 256);
         let memory = Arc::new(SharedMemory::allocate(layout.check().unwrap()));
         let server = Server::builder(memory.clone()).consumers(2).start().unwrap();
         let launch = server.begin(LaunchRecord::default()).unwrap();

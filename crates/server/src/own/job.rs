@@ -151,11 +151,14 @@ impl Watched for Ticket {
     }
 
     fn waiting(&self) -> Waiting {
+        let (kernel, place) = self.shared.place_of(self.slot, self.launch);
         let state = self.state.lock();
         let handled = state.open & state.begun != 0 || matches!(self.entry.service.kind, Kind::Async(_));
         Waiting {
             slot: self.slot,
             launch: self.launch,
+            kernel,
+            place,
             lanes: state.open.count_ones(),
             service: self.entry.method.name.to_string(),
             waited: self.started.elapsed(),

@@ -6,26 +6,17 @@
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::LAUNCHES;
 use hostcall_channel::SharedMemory;
-use std::any::Any;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the server has to know of a launch.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub struct LaunchRecord {
     /// The kernel's name.
-    pub kernel: String,
+    pub kernel: Arc<str>,
     /// Workgroups in x, y and z.
     pub workgroups: [u32; 3],
-    /// Lanes of a workgroup in x, y and z.
-    pub workgroup_size: [u32; 3],
-    /// The stream, as whoever launches counts streams.
-    pub stream: u64,
-    /// The launch's place in its stream.
-    pub sequence: u64,
-    /// What lives until the launch ends.
-    pub keep_alive: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
 /// As many launches have begun and not ended as a device can tell apart.
@@ -61,6 +52,7 @@ pub struct LaunchReport {
 }
 
 struct Entry {
+    id: LaunchId,
     record: LaunchRecord,
     cancelled: Option<CancelReason>,
 }
@@ -68,9 +60,14 @@ struct Entry {
 struct Table {
     /// Indices that launches have had, the one that was free first first.
     free: VecDeque<u32>,
-    /// Indices from here on were never used.
-    fresh: u32,
-    entries: HashMap<LaunchId, Entry>,
+    /// By index, as far as indices were ever used.
+    entries: Vec<Option<Entry>>,
+}
+
+impl Table {
+    fn get(&self, id: LaunchId) -> Option<&Entry> {
+        self.entries.get(id.index() as usize)?.as_ref().filter(|entry| entry.id == id)
+    }
 }
 
 /// Of an index's word: the generation in the upper bits, and these two.
@@ -99,7 +96,7 @@ impl Launches {
         Self {
             memory,
             words: (0..LAUNCHES).map(|_| AtomicU32::new(0)).collect(),
-            table: Mutex::new(Table { free: VecDeque::new(), fresh: 0, entries: HashMap::new() }),
+            table: Mutex::new(Table { free: VecDeque::new(), entries: Vec::new() }),
             live: AtomicU32::new(0),
         }
     }
@@ -108,35 +105,35 @@ impl Launches {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a launch, before its kernel starts.
+    /// Begins a launch, before its kernel starts. Returns also whether it is the only one.
     ///
     /// # Errors
     /// When too many have not ended.
-    pub fn begin(&self, record: LaunchRecord) -> Result<LaunchId, TooManyLaunches> {
+    pub fn begin(&self, record: LaunchRecord) -> Result<(LaunchId, bool), TooManyLaunches> {
         let mut table = self.table();
-        let index = if table.fresh < LAUNCHES && table.free.len() < RESTING {
-            table.fresh += 1;
-            table.fresh - 1
+        let fresh = table.entries.len() as u32;
+        let index = if fresh < LAUNCHES && table.free.len() < RESTING {
+            table.entries.push(None);
+            fresh
         } else {
             table.free.pop_front().ok_or(TooManyLaunches)?
         };
         let word = &self.words[index as usize];
         let generation = (word.load(Ordering::Relaxed) >> GENERATION) % LaunchId::LAST_GENERATION + 1;
         let id = LaunchId::new(index, generation);
-        table.entries.insert(id, Entry { record, cancelled: None });
-        self.memory.region().set_cancelled(id, false);
+        table.entries[index as usize] = Some(Entry { id, record, cancelled: None });
         word.store(live(id), Ordering::SeqCst);
-        self.live.fetch_add(1, Ordering::SeqCst);
-        Ok(id)
+        let is_only = self.live.fetch_add(1, Ordering::SeqCst) == 0;
+        Ok((id, is_only))
     }
 
     /// Notes that a launch is cancelled; its device learns of it. Returns whether it runs and was not cancelled before.
     pub(crate) fn cancel(&self, id: LaunchId, why: CancelReason) -> bool {
         let mut table = self.table();
-        let Some(entry) = table.entries.get_mut(&id) else { return false };
-        if entry.cancelled.is_some() {
+        let entry = table.entries.get_mut(id.index() as usize).and_then(Option::as_mut);
+        let Some(entry) = entry.filter(|entry| entry.id == id && entry.cancelled.is_none()) else {
             return false;
-        }
+        };
         entry.cancelled = Some(why);
         self.words[id.index() as usize].store(live(id) | CANCELLED, Ordering::SeqCst);
         self.memory.region().set_cancelled(id, true);
@@ -146,16 +143,16 @@ impl Launches {
     /// Ends a launch whose kernel has ended; nobody knows its id any more.
     pub(crate) fn end(&self, id: LaunchId) -> LaunchReport {
         let mut table = self.table();
-        let Some(entry) = table.entries.remove(&id) else { return LaunchReport::default() };
+        let entry = table.entries.get_mut(id.index() as usize);
+        let entry = entry.and_then(|entry| entry.take_if(|entry| entry.id == id));
+        let Some(entry) = entry else { return LaunchReport::default() };
         self.words[id.index() as usize].store(id.generation() << GENERATION, Ordering::SeqCst);
-        self.memory.region().set_cancelled(id, false);
+        if entry.cancelled.is_some() {
+            self.memory.region().set_cancelled(id, false);
+        }
         table.free.push_back(id.index());
         self.live.fetch_sub(1, Ordering::SeqCst);
-        drop(table);
-        let Entry { record, cancelled } = entry;
-        // What it kept alive may do anything when it goes.
-        drop(record);
-        LaunchReport { cancelled }
+        LaunchReport { cancelled: entry.cancelled }
     }
 
     /// Whether a launch runs and was not cancelled.
@@ -168,24 +165,24 @@ impl Launches {
     #[cold]
     #[inline(never)]
     fn is_live_for_sure(&self, id: LaunchId) -> bool {
-        self.table().entries.get(&id).is_some_and(|entry| entry.cancelled.is_none())
+        self.table().get(id).is_some_and(|entry| entry.cancelled.is_none())
     }
 
     /// Whether a launch has begun and not ended.
     #[inline]
     pub fn is_known(&self, id: LaunchId) -> bool {
         let word = self.words[id.index() as usize].load(Ordering::Relaxed) & !CANCELLED;
-        word == live(id) || self.table().entries.contains_key(&id)
+        word == live(id) || self.table().get(id).is_some()
     }
 
     /// Whether a launch runs that was cancelled, and why.
     pub fn cancelled(&self, id: LaunchId) -> Option<CancelReason> {
-        self.table().entries.get(&id).and_then(|entry| entry.cancelled)
+        self.table().get(id).and_then(|entry| entry.cancelled)
     }
 
-    /// The name of a launch's kernel.
-    pub fn kernel(&self, id: LaunchId) -> Option<String> {
-        self.table().entries.get(&id).map(|entry| entry.record.kernel.clone())
+    /// What a launch that has begun and not ended is.
+    pub fn record(&self, id: LaunchId) -> Option<LaunchRecord> {
+        self.table().get(id).map(|entry| entry.record.clone())
     }
 
     /// Launches that have begun and not ended.
@@ -195,7 +192,7 @@ impl Launches {
 
     /// The ids of the launches that have begun and not ended.
     pub fn ids(&self) -> Vec<LaunchId> {
-        self.table().entries.keys().copied().collect()
+        self.table().entries.iter().flatten().map(|entry| entry.id).collect()
     }
 }
 
@@ -213,8 +210,8 @@ mod tests {
         let launches = launches();
         let mut seen = std::collections::HashSet::new();
         for _ in 0..5000 {
-            let id = launches.begin(LaunchRecord::default()).unwrap();
-            assert!(launches.is_live(id) && launches.is_known(id) && seen.insert(id));
+            let (id, is_only) = launches.begin(LaunchRecord::default()).unwrap();
+            assert!(is_only && launches.is_live(id) && launches.is_known(id) && seen.insert(id));
             assert_eq!(launches.end(id), LaunchReport { cancelled: None });
             assert!(!launches.is_live(id) && !launches.is_known(id));
         }
@@ -226,7 +223,7 @@ mod tests {
     #[test]
     fn a_cancellation_is_one_launchs() {
         let launches = launches();
-        let [first, second] = [0, 1].map(|_| launches.begin(LaunchRecord::default()).unwrap());
+        let [first, second] = [0, 1].map(|_| launches.begin(LaunchRecord::default()).unwrap().0);
         assert!(launches.cancel(first, CancelReason::Asked) && !launches.cancel(first, CancelReason::Closed));
         assert!(!launches.is_live(first) && launches.is_known(first) && launches.is_live(second));
         let words = launches.memory.region().words();
@@ -239,10 +236,10 @@ mod tests {
     #[test]
     fn there_are_as_many_as_a_device_can_tell_apart() {
         let launches = launches();
-        let ids: Vec<_> = (0..LAUNCHES).map(|_| launches.begin(LaunchRecord::default()).unwrap()).collect();
+        let ids: Vec<_> = (0..LAUNCHES).map(|_| launches.begin(LaunchRecord::default()).unwrap().0).collect();
         assert_eq!(launches.begin(LaunchRecord::default()), Err(TooManyLaunches));
         launches.end(ids[77]);
-        let again = launches.begin(LaunchRecord::default()).unwrap();
+        let (again, _) = launches.begin(LaunchRecord::default()).unwrap();
         assert_eq!((again.index(), again.generation()), (ids[77].index(), ids[77].generation() + 1));
     }
 }

@@ -1,14 +1,16 @@
 //! What a server's threads share.
 
-use super::launches::{CancelReason, Launches};
+use super::launches::{CancelReason, LaunchRecord, Launches};
 use super::messages::Messages;
 use super::posts::PostCounts;
 use super::registry::Registry;
 use crate::engine::Engine;
 use crate::engine::caught::catch;
 use crate::engine::polling::Attention;
+use crate::engine::watchdog::WavePlace;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
+use hostcall_abi::word::Owner;
 use hostcall_channel::SharedMemory;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -105,6 +107,20 @@ impl Shared {
     /// Has the consumers look at what changed.
     pub fn call_attention(&self) {
         self.consumers.iter().for_each(Attention::call);
+    }
+
+    /// The kernel of a launch, and where in its grid the wave is that has the slot.
+    pub fn place_of(&self, slot: u32, launch: LaunchId) -> (Arc<str>, Option<WavePlace>) {
+        let Some(LaunchRecord { kernel, workgroups: [width, height, _] }) = self.launches.record(launch)
+        else {
+            return ("".into(), None);
+        };
+        let owner = self.memory.region().alleged_owner(slot).filter(|owner| owner.launch == launch);
+        let place = owner.map(|Owner { workgroup: at, wave, .. }| {
+            let (width, height) = (width.max(1), height.max(1));
+            WavePlace { workgroup: [at % width, at / width % height, at / width / height], wave }
+        });
+        (kernel, place)
     }
 
     /// Wakes parked consumers: a hint that there may be work.

@@ -9,6 +9,7 @@ use super::seam::{
     KernelMemory, Mark, Memory, Module, Pinned, Properties, Queue, Running, Variable,
 };
 use hostcall_cuda::{DeviceMemory, Driver, Error, Function, Gpu, GpuInfo, PinnedMemory};
+use smallvec::SmallVec;
 use std::any::Any;
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -231,7 +232,7 @@ unsafe impl Queue for CudaQueue {
         };
         let Dispatch { workgroups, lanes, workgroup_bytes, parameters, .. } = *dispatch;
         // The driver copies from here as many bytes as the kernel's parameter has, which is no more: see `Dispatch`.
-        let mut addresses: Vec<*mut c_void> =
+        let mut addresses: SmallVec<[*mut c_void; 4]> =
             parameters.iter().map(|parameter| parameter.as_ptr().cast_mut().cast()).collect();
         // SAFETY: by the caller's promise; whoever submits keeps the kernel until it has ended.
         unsafe { self.queue.launch(function, workgroups, lanes, workgroup_bytes, &mut addresses) }?;

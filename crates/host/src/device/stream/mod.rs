@@ -24,7 +24,8 @@ mod timeline;
 mod wait;
 
 pub use launched::{Launch, LaunchOutcome};
-pub(crate) use queue::{Parts, StreamQueue};
+pub(crate) use operation::{Parameters, Parts};
+pub(crate) use queue::StreamQueue;
 pub(crate) use reaper::{Reaper, ReaperThread};
 
 use super::buffer::{bytes_of, values_of};

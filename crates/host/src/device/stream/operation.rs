@@ -5,21 +5,48 @@ use crate::device::buffer::Wanted;
 use crate::device::seam::{DeviceAddress, Kernel, Mark};
 use crate::device::staging::Staging;
 use crate::device::uses::Point;
+use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 /// A kernel with its parameters, ready to be dispatched.
-pub(crate) struct Dispatched {
+pub(crate) struct Parts {
     pub kernel: Arc<dyn Kernel>,
     pub workgroups: [u32; 3],
     pub lanes: [u32; 3],
     pub workgroup_bytes: u32,
-    /// The parameters, as their bytes.
-    pub parameters: Vec<Vec<u8>>,
+    pub parameters: Parameters,
     /// Memory of the device that it uses.
     pub wanted: Vec<Wanted>,
     /// What else must live until it has ended.
     pub _keep: Vec<Arc<dyn Any + Send + Sync>>,
+}
+
+/// A kernel's parameters as their bytes. As many as most launches have need no memory of their own: a launch is made on
+/// one thread and dropped on another, which allocators are slow at.
+#[derive(Default)]
+pub(crate) struct Parameters {
+    bytes: SmallVec<[u8; 256]>,
+    ends: SmallVec<[usize; 4]>,
+}
+
+impl Parameters {
+    /// Adds a parameter behind the others.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Returns each parameter's bytes.
+    pub fn slices(&self) -> SmallVec<[&[u8]; 4]> {
+        let starts = std::iter::once(&0).chain(&self.ends);
+        starts.zip(&self.ends).map(|(start, end)| &self.bytes[*start..*end]).collect()
+    }
+}
+
+/// A launch that was put on a stream.
+pub(crate) struct Dispatched {
+    pub parts: Parts,
     pub state: Arc<LaunchState>,
 }
 
@@ -56,7 +83,7 @@ pub(crate) enum Operation {
 impl Operation {
     pub fn wanted(&self) -> &[Wanted] {
         match self {
-            Operation::Launch(launch) => &launch.wanted,
+            Operation::Launch(launch) => &launch.parts.wanted,
             Operation::Transfer(_, wanted) => wanted,
             Operation::HostFunction(_) | Operation::Record(_) | Operation::Wait => &[],
         }

@@ -17,7 +17,7 @@
 #![allow(unsafe_code)] // dispatches kernels and copies
 
 use super::launched::{Launch, LaunchState};
-use super::operation::{Before, Dispatched, Kept, Operation};
+use super::operation::{Before, Dispatched, Kept, Operation, Parameters, Parts};
 use crate::device::Inner;
 use crate::device::buffer::Wanted;
 use crate::device::error::Error;
@@ -25,7 +25,6 @@ use crate::device::seam::{BackendError, Mark, Queue, Running};
 use crate::device::uses::{Dependent, Point, Request, Timeline};
 use crate::device::words::{STREAMS, StreamWord};
 use hostcall_abi::launch::LaunchId;
-use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -223,36 +222,23 @@ impl StreamQueue {
         Ok(position)
     }
 
-    /// Puts a launch on the stream. `make` gets its sequence and stop and post words, and gives its parameters.
+    /// Puts a launch on the stream. `begin` gets its sequence and stop and post words, adds the parameters that only then are
+    /// known, and returns its id.
     pub fn launch(
         &self,
         kernel: Arc<str>,
-        begin: impl FnOnce(u64, &StreamWord) -> Result<(LaunchId, Box<Parts>), Error>,
+        mut parts: Parts,
+        begin: impl FnOnce(&mut Parameters, u64, &StreamWord) -> Result<LaunchId, Error>,
     ) -> Result<Launch, Error> {
         let mut pushing = lock(&self.pushing);
         self.check_open()?;
         let sequence = pushing.sequence + 1;
-        let (id, parts) = begin(sequence, &self.words)?;
+        let id = begin(&mut parts.parameters, sequence, &self.words)?;
         pushing.sequence = sequence;
-        let state = Arc::new(LaunchState {
-            kernel,
-            id,
-            sequence,
-            position: pushing.position + 1,
-            outcome: OnceLock::new(),
-        });
-        let Parts { kernel, workgroups, lanes, workgroup_bytes, parameters, wanted, keep } = *parts;
-        let dispatched = Dispatched {
-            kernel,
-            workgroups,
-            lanes,
-            workgroup_bytes,
-            parameters,
-            wanted,
-            _keep: keep,
-            state: state.clone(),
-        };
-        let pushed = self.push_locked(&mut pushing, Vec::new(), Operation::Launch(Box::new(dispatched)));
+        let position = pushing.position + 1;
+        let state = Arc::new(LaunchState { kernel, id, sequence, position, outcome: OnceLock::new() });
+        let dispatched = Box::new(Dispatched { parts, state: state.clone() });
+        let pushed = self.push_locked(&mut pushing, Vec::new(), Operation::Launch(dispatched));
         if let Err(error) = pushed {
             // The device was closed in between.
             self.device.server.end(id);
@@ -300,15 +286,4 @@ impl StreamQueue {
     pub fn calls_progress(&self) -> bool {
         self.queue.calls_progress()
     }
-}
-
-/// What a launch is made of, besides its state.
-pub(crate) struct Parts {
-    pub kernel: Arc<dyn crate::device::seam::Kernel>,
-    pub workgroups: [u32; 3],
-    pub lanes: [u32; 3],
-    pub workgroup_bytes: u32,
-    pub parameters: Vec<Vec<u8>>,
-    pub wanted: Vec<Wanted>,
-    pub keep: Vec<Arc<dyn Any + Send + Sync>>,
 }

@@ -1,8 +1,8 @@
 //! What follows from what has ended on the device.
 
-use super::launched::LaunchOutcome;
-use super::operation::{Dispatched, Kept};
-use super::queue::{InFlight, StreamQueue, lock};
+use super::launched::{LaunchOutcome, LaunchState};
+use super::operation::Kept;
+use super::queue::{InFlight, State, StreamQueue, lock};
 use crate::device::error::{Error, LaunchFailure};
 use crate::device::seam::{DispatchFailure, Running};
 use crate::device::waiting;
@@ -42,28 +42,35 @@ impl StreamQueue {
         }
         let mut settled = 0;
         loop {
-            let mut state = lock(&self.state);
-            let Some(first) = state.in_flight.front().filter(|first| first.position <= reached) else {
-                settled = reached;
-                break;
+            let is_over = |flying: &&InFlight| {
+                flying.position <= reached
+                    && flying.launch().is_none_or(|launch| self.device.server.is_settled(launch))
             };
-            let (position, launch) = (first.position, first.launch());
-            let are_posts_handled = launch.is_none_or(|launch| self.device.server.is_settled(launch));
-            if let (Some(launch), false) = (launch, are_posts_handled) {
+            // Many at a time, since whoever pushes needs the lock too.
+            let mut state = lock(&self.state);
+            let count = state.in_flight.iter().take_while(is_over).count();
+            if count == 0 {
+                let first = state.in_flight.front().filter(|first| first.position <= reached);
+                let posting = first.and_then(InFlight::launch);
                 drop(state);
-                if !patient {
-                    break;
+                match posting {
+                    Some(launch) if patient => self.device.server.settle(launch),
+                    Some(_) => break,
+                    None => {
+                        settled = reached;
+                        break;
+                    }
                 }
-                self.device.server.settle(launch);
                 continue;
             }
-            let Some(InFlight { kept, running, .. }) = state.in_flight.pop_front() else { break };
+            let ended: Vec<InFlight> = state.in_flight.drain(..count).collect();
             drop(state);
-            settled = position;
-            if let Kept::Launch(launch) = &kept {
-                self.retire(launch, running.as_deref());
-            }
-            garbage.push(kept);
+            settled = ended.last().map_or(settled, |last| last.position);
+            let ends: Vec<_> = ended.iter().filter_map(|flying| self.end_of(flying)).collect();
+            let mut state = lock(&self.state);
+            ends.into_iter().for_each(|end| self.note_end(&mut state, end));
+            drop(state);
+            garbage.extend(ended);
         }
         self.settled.fetch_max(settled, Ordering::Release);
         drop(settling);
@@ -86,18 +93,19 @@ impl StreamQueue {
         }
     }
 
-    /// Notes how a launch ended.
-    pub(super) fn retire(&self, launch: &Dispatched, running: Option<&dyn Running>) {
-        let (device, state) = (&self.device, &launch.state);
+    /// Says how a launch ended, and lets server and device forget it.
+    fn end_of<'a>(&self, flying: &'a InFlight) -> Option<End<'a>> {
+        let Kept::Launch(launch) = &flying.kept else { return None };
+        let (device, launch, running) = (&self.device, &*launch.state, flying.running.as_deref());
         let (mut report, mut cancelled, mut fault) = (Default::default(), None, None);
-        if state.id != LaunchId::NONE {
-            device.forget_running(state.id);
+        if launch.id != LaunchId::NONE {
             if let Some(running) = running {
+                device.forget_running(launch.id);
                 device.restore_lost_slots(running);
             }
-            report = device.builtins.reports().take(state.id);
-            cancelled = device.server.end(state.id).cancelled;
-            fault = device.server.take_fault(state.id);
+            report = device.builtins.reports().take(launch.id);
+            cancelled = device.server.end(launch.id).cancelled;
+            fault = device.server.take_fault(launch.id);
         }
         let failure = running.and_then(Running::outcome).and_then(|outcome| outcome.failure);
         let failure = fault.map(DispatchFailure::Fault).or(failure);
@@ -122,22 +130,35 @@ impl StreamQueue {
                 None => Ok(LaunchOutcome::default()),
             },
         };
-        let mut queue = lock(&self.state);
-        let is_stopped = queue.stop.is_some_and(|stop| state.sequence > stop);
         let has_exited = matches!(cancelled, Some(CancelReason::Exited(_)));
+        Some(End { launch, outcome, has_exited })
+    }
+
+    /// Notes how a launch ended.
+    fn note_end(&self, queue: &mut State, end: End<'_>) {
+        let End { launch, outcome, has_exited } = end;
+        let is_stopped = queue.stop.is_some_and(|stop| launch.sequence > stop);
         let ends_stream = outcome.is_err() || has_exited;
         let outcome = match outcome {
             Ok(LaunchOutcome { exit_code: None }) if is_stopped => Err(LaunchFailure::Skipped),
             outcome => outcome,
         };
-        let outcome = state.outcome.get_or_init(|| outcome).clone();
+        let outcome = launch.outcome.get_or_init(|| outcome);
         if ends_stream {
-            queue.stop = Some(queue.stop.unwrap_or(u64::MAX).min(state.sequence));
+            queue.stop = Some(queue.stop.unwrap_or(u64::MAX).min(launch.sequence));
         }
         if let Err(failure) = outcome {
-            let kernel = state.kernel.to_string();
+            let kernel = launch.kernel.to_string();
             // Those that were skipped follow a launch whose end was told, or the device's end.
-            queue.failed.get_or_insert(Error::Launch { kernel, failure });
+            queue.failed.get_or_insert_with(|| Error::Launch { kernel, failure: failure.clone() });
         }
     }
+}
+
+/// How a launch ended.
+struct End<'a> {
+    launch: &'a LaunchState,
+    outcome: Result<LaunchOutcome, LaunchFailure>,
+    /// A lane ended the program, so that what follows in the stream does not begin.
+    has_exited: bool,
 }

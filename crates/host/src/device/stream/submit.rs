@@ -1,7 +1,7 @@
 //! Giving the device what it takes of the operations that wait.
 #![allow(unsafe_code)] // dispatches kernels and copies
 
-use super::operation::{Before, Kept, Operation, Transfer};
+use super::operation::{Before, Kept, Operation, Parts, Transfer};
 use super::queue::{InFlight, State, StreamQueue, Waiting, lock};
 use crate::device::error::{Error, LaunchFailure};
 use crate::device::seam::{BackendError, Dispatch, OPERATIONS_A_DEVICE, OPERATIONS_A_QUEUE, Running};
@@ -130,14 +130,14 @@ impl StreamQueue {
         let queue = &self.queue;
         match operation {
             Operation::Launch(launch) => {
-                let parameters: Vec<&[u8]> = launch.parameters.iter().map(Vec::as_slice).collect();
+                let Parts { kernel, workgroups, lanes, workgroup_bytes, parameters, .. } = &launch.parts;
                 let dispatch = Dispatch {
-                    kernel: &launch.kernel,
+                    kernel,
                     name: &launch.state.kernel,
-                    workgroups: launch.workgroups,
-                    lanes: launch.lanes,
-                    workgroup_bytes: launch.workgroup_bytes,
-                    parameters: &parameters,
+                    workgroups: *workgroups,
+                    lanes: *lanes,
+                    workgroup_bytes: *workgroup_bytes,
+                    parameters: &parameters.slices(),
                     token: launch.state.id.to_bits().into(),
                     hooks: &self.device.hooks,
                 };
