@@ -145,6 +145,9 @@ impl Lane {
 
     /// Waits until every lane of the workgroup that has not ended came here, and makes what each wrote before
     /// visible to all.
+    ///
+    /// Lanes of one wave come to the same barrier or end before it, as CUDA's and HIP's: a GPU brings the lanes of a wave
+    /// together again behind a branch, so that those which pass by a barrier may wait there for those which wait at it.
     pub fn barrier(&self) {
         target::here().barrier();
     }

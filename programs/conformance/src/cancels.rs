@@ -19,7 +19,14 @@ pub const WAYS: [&str; 12] = [
 pub fn cancel_wait(lane: &Lane, way: u32, key: u64, remote: HostcallRef<u64, u64>, out: &[Global<u64>]) {
     let id = lane.global_id();
     if Arrivals::arrive(key).is_ok() {
-        let way = if way == 11 { (mix(key ^ id as u64) % 11) as u32 } else { way };
+        let way = match way {
+            // Any way but the barrier, to which all lanes of a wave have to come.
+            11 => match (mix(key ^ id as u64) % 10) as u32 {
+                6 => 10,
+                way => way,
+            },
+            way => way,
+        };
         wait(lane, way, key, &remote);
     }
     out[id].set(1);
