@@ -1,7 +1,7 @@
 //! Which benchmarks there are, and their report.
 
 use crate::{compute, latency, launches, rate, rival};
-use hostcall::device::{Arguments, Image, SoftwareDeviceConfig};
+use hostcall::device::{Arguments, SoftwareDeviceConfig};
 use hostcall::hostcall_device::CallError;
 use hostcall::hostcall_device::kernel::Kernel;
 use hostcall::services::Builtins;
@@ -147,7 +147,6 @@ impl BenchHandler for Handler {
 pub(crate) struct Bed {
     pub device: Device,
     stream: hostcall::Stream,
-    image: Option<Image>,
     pub events: Arc<AtomicU64>,
 }
 
@@ -190,16 +189,15 @@ impl Bed {
             builder = builder.builtins(Builtins::builder().stdout(output).build()?);
         }
         let device = builder.open()?;
-        let image = options.image.as_ref().map(|path| device.load(path)).transpose()?;
-        Ok(Self { stream: device.stream()?, device, image, events })
+        if let Some(image) = &options.image {
+            device.add_image(&std::fs::read(image)?)?;
+        }
+        Ok(Self { stream: device.stream()?, device, events })
     }
 
     /// Puts a kernel on the bed's stream.
     pub fn launch<P>(&self, kernel: &Kernel<P>, grid: Grid, arguments: impl Arguments<P>) -> Result<()> {
-        match &self.image {
-            Some(image) => image.typed(kernel)?.launch(&self.stream, grid, arguments)?,
-            None => kernel.launch(&self.stream, grid, arguments)?,
-        };
+        kernel.launch(&self.stream, grid, arguments)?;
         Ok(())
     }
 

@@ -2,13 +2,14 @@
 #![allow(unsafe_code)] // a raw argument's maker vouches for it
 
 use super::Error;
-use super::buffer::{DeviceBuffer, PinnedBuffer, Wanted};
+use super::buffer::{AllWanted, DeviceBuffer, PinnedBuffer};
 use super::core::Core;
 use super::error::LaunchRefused;
 use super::uses::Access;
 use hostcall_abi::launch::RawSlice;
 use hostcall_device::kernel::{KernelArg, Plain, Ref, Slice, ValueArg};
 use hostcall_device::{Global, Word};
+use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -80,10 +81,10 @@ impl<P: KernelArg> IntoArg<P> for &RawArg<P> {
 pub struct Packer<'d> {
     core: &'d Arc<Core>,
     argument: usize,
-    block: Vec<u8>,
-    wanted: Vec<Wanted>,
+    block: SmallVec<[u8; 128]>,
+    wanted: AllWanted,
     /// The arguments that want them.
-    wanted_by: Vec<usize>,
+    wanted_by: SmallVec<[usize; 4]>,
     keep: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -93,9 +94,9 @@ impl<'d> Packer<'d> {
         Self {
             core,
             argument: 0,
-            block: Vec::new(),
-            wanted: Vec::new(),
-            wanted_by: Vec::new(),
+            block: SmallVec::new(),
+            wanted: SmallVec::new(),
+            wanted_by: SmallVec::new(),
             keep: Vec::new(),
         }
     }
@@ -164,9 +165,9 @@ impl<'d> Packer<'d> {
 /// An argument block and what it refers to.
 #[derive(Default)]
 pub(crate) struct Packed {
-    pub block: Vec<u8>,
+    pub block: SmallVec<[u8; 128]>,
     /// What the launch uses of the device's memory; kept until it has ended.
-    pub wanted: Vec<Wanted>,
+    pub wanted: AllWanted,
     /// What else must live until the launch has ended.
     pub keep: Vec<Arc<dyn Any + Send + Sync>>,
 }

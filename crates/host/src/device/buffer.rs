@@ -8,6 +8,7 @@ use super::uses::{Access, Request, Uses};
 use super::{Device, Error};
 use hostcall_device::kernel::Plain;
 use hostcall_device::{Global, Word};
+use smallvec::SmallVec;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, Deref, Range, RangeBounds};
@@ -26,6 +27,9 @@ pub(crate) struct Wanted {
     pub access: Access,
     pub bytes: Range<usize>,
 }
+
+/// What a piece of work uses. Most launches take a few buffers, and need no memory of their own for the list.
+pub(crate) type AllWanted = SmallVec<[Wanted; 4]>;
 
 impl Wanted {
     /// Says whether the two cannot be used by one piece of work.

@@ -87,7 +87,7 @@ impl ProgramKernel {
             lanes: grid.workgroup_size,
             workgroup_bytes: grid.workgroup_memory_bytes,
             parameters,
-            wanted: Vec::new(),
+            wanted: Default::default(),
             _keep: Vec::new(),
         };
         // It calls by another protocol, so that hostcall's server does not know it.

@@ -1,7 +1,7 @@
 //! What a stream does, one after the other.
 
 use super::launched::LaunchState;
-use crate::device::buffer::Wanted;
+use crate::device::buffer::{AllWanted, Wanted};
 use crate::device::seam::{DeviceAddress, Kernel, Mark};
 use crate::device::staging::Staging;
 use crate::device::uses::Point;
@@ -17,7 +17,7 @@ pub(crate) struct Parts {
     pub workgroup_bytes: u32,
     pub parameters: Parameters,
     /// Memory of the device that it uses.
-    pub wanted: Vec<Wanted>,
+    pub wanted: AllWanted,
     /// What else must live until it has ended.
     pub _keep: Vec<Arc<dyn Any + Send + Sync>>,
 }
@@ -71,9 +71,13 @@ impl Transfer {
 }
 
 /// An operation of a stream.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most operations are launches; in boxes they cost an allocation each"
+)]
 pub(crate) enum Operation {
-    Launch(Box<Dispatched>),
-    Transfer(Transfer, Vec<Wanted>),
+    Launch(Dispatched),
+    Transfer(Transfer, AllWanted),
     HostFunction(Box<dyn FnOnce() + Send>),
     Record(Arc<OnceLock<Arc<dyn Mark>>>),
     /// Nothing but what it waits for.
@@ -99,11 +103,12 @@ pub(super) enum Before {
 }
 
 /// What is kept of an operation until it has ended.
+#[expect(clippy::large_enum_variant, reason = "as for `Operation`")]
 pub(super) enum Kept {
-    Launch(Box<Dispatched>),
+    Launch(Dispatched),
     Transfer {
         _memory: Transfer,
-        _wanted: Vec<Wanted>,
+        _wanted: AllWanted,
     },
     /// A host function that was not called.
     Function {

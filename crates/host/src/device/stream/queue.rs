@@ -25,6 +25,7 @@ use crate::device::seam::{BackendError, Mark, Queue, Running};
 use crate::device::uses::{Dependent, Point, Request, Timeline};
 use crate::device::words::{STREAMS, StreamWord};
 use hostcall_abi::launch::LaunchId;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -178,7 +179,8 @@ impl StreamQueue {
         self.check_open()?;
         let position = pushing.position + 1;
         if !operation.wanted().is_empty() {
-            let requests: Vec<Request<'_>> = operation.wanted().iter().map(Wanted::request).collect();
+            let requests: SmallVec<[Request<'_>; 4]> =
+                operation.wanted().iter().map(Wanted::request).collect();
             before.extend(self.device.core.order.enter(&self.point(position), &requests));
         }
         pushing.position = position;
@@ -237,7 +239,7 @@ impl StreamQueue {
         pushing.sequence = sequence;
         let position = pushing.position + 1;
         let state = Arc::new(LaunchState { kernel, id, sequence, position, outcome: OnceLock::new() });
-        let dispatched = Box::new(Dispatched { parts, state: state.clone() });
+        let dispatched = Dispatched { parts, state: state.clone() };
         let pushed = self.push_locked(&mut pushing, Vec::new(), Operation::Launch(dispatched));
         if let Err(error) = pushed {
             // The device was closed in between.
