@@ -28,7 +28,7 @@ pub(crate) use operation::{Parameters, Parts};
 pub(crate) use queue::StreamQueue;
 pub(crate) use reaper::{Reaper, ReaperThread};
 
-use super::buffer::{AllWanted, bytes_of, values_of};
+use super::buffer::{bytes_of, values_of};
 use super::core::Core;
 use super::error::BoundsError;
 use super::event::Event;
@@ -37,7 +37,6 @@ use super::uses::Access;
 use super::{Device, DeviceBuffer, Error, Inner};
 use hostcall_device::kernel::Plain;
 use operation::{Operation, Transfer};
-use smallvec::smallvec;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
@@ -108,9 +107,7 @@ impl Stream {
         // SAFETY: as many bytes lie there, which nobody else has.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), from.host_address().as_ptr(), bytes.len()) };
         let transfer = Transfer::Write { to: to.address(), from, bytes: bytes.len() };
-        self.queue
-            .push(Vec::new(), Operation::Transfer(transfer, smallvec![to.wanted(Access::Write)]))
-            .map(drop)
+        self.queue.push(Vec::new(), Operation::Transfer(transfer, vec![to.wanted(Access::Write)])).map(drop)
     }
 
     /// Copies a buffer's values to the host, in the stream's order.
@@ -122,7 +119,7 @@ impl Stream {
         let bytes = from.bytes().len();
         let to = Arc::new(self.core().staging(bytes)?);
         let transfer = Transfer::Read { to: to.clone(), from: from.address(), bytes };
-        let operation = Operation::Transfer(transfer, smallvec![from.wanted(Access::Read)]);
+        let operation = Operation::Transfer(transfer, vec![from.wanted(Access::Read)]);
         let position = self.queue.push(Vec::new(), operation)?;
         Ok(Readback { queue: self.queue.clone(), position, memory: to, bytes, values: PhantomData })
     }
@@ -135,7 +132,7 @@ impl Stream {
         self.check_device(&to.allocation.core, "the buffer that is written")?;
         self.check_device(&from.allocation.core, "the buffer that is read")?;
         to.check_len(from.len())?;
-        let wanted: AllWanted = smallvec![from.wanted(Access::Read), to.wanted(Access::Write)];
+        let wanted = vec![from.wanted(Access::Read), to.wanted(Access::Write)];
         if wanted[0].conflicts_with(&wanted[1]) {
             return Err(BoundsError::Overlap.into());
         }
@@ -155,7 +152,7 @@ impl Stream {
         }
         let count = buffer.bytes().len() / pattern.len().max(1);
         let transfer = Transfer::Fill { to: buffer.address(), pattern: pattern.to_vec(), count };
-        let operation = Operation::Transfer(transfer, smallvec![buffer.wanted(Access::Write)]);
+        let operation = Operation::Transfer(transfer, vec![buffer.wanted(Access::Write)]);
         self.queue.push(Vec::new(), operation).map(drop)
     }
 

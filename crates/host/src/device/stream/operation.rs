@@ -71,13 +71,9 @@ impl Transfer {
 }
 
 /// An operation of a stream.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "most operations are launches; in boxes they cost an allocation each"
-)]
 pub(crate) enum Operation {
-    Launch(Dispatched),
-    Transfer(Transfer, AllWanted),
+    Launch(Box<Dispatched>),
+    Transfer(Transfer, Vec<Wanted>),
     HostFunction(Box<dyn FnOnce() + Send>),
     Record(Arc<OnceLock<Arc<dyn Mark>>>),
     /// Nothing but what it waits for.
@@ -103,12 +99,11 @@ pub(super) enum Before {
 }
 
 /// What is kept of an operation until it has ended.
-#[expect(clippy::large_enum_variant, reason = "as for `Operation`")]
 pub(super) enum Kept {
-    Launch(Dispatched),
+    Launch(Box<Dispatched>),
     Transfer {
         _memory: Transfer,
-        _wanted: AllWanted,
+        _wanted: Vec<Wanted>,
     },
     /// A host function that was not called.
     Function {

@@ -239,7 +239,7 @@ impl StreamQueue {
         pushing.sequence = sequence;
         let position = pushing.position + 1;
         let state = Arc::new(LaunchState { kernel, id, sequence, position, outcome: OnceLock::new() });
-        let dispatched = Dispatched { parts, state: state.clone() };
+        let dispatched = Box::new(Dispatched { parts, state: state.clone() });
         let pushed = self.push_locked(&mut pushing, Vec::new(), Operation::Launch(dispatched));
         if let Err(error) = pushed {
             // The device was closed in between.
