@@ -75,6 +75,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
 
 int cuDeviceGetDefaultMemPool(void **pool, int device) { return *pool = NULL, SUCCESS; }
 int cuMemPoolSetAttribute(void *pool, int attribute, void *value) { return SUCCESS; }
+int cuMemPoolTrimTo(void *pool, size_t bytes) { return SUCCESS; }
 int cuDevicePrimaryCtxSetFlags_v2(int device, unsigned flags) { return SUCCESS; }
 int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = NULL, SUCCESS; }
 int cuDevicePrimaryCtxRelease_v2(int device) { return SUCCESS; }
