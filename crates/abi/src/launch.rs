@@ -66,7 +66,8 @@ pub struct LaunchParams {
     pub channel: u64,
     /// Place of the launch in its stream, counted up by the host.
     pub sequence: u64,
-    /// A `u64` in memory of the device, one a stream: kernels whose `sequence` is this or more return when they begin.
+    /// Two `u64` in memory of the device, two a stream and aligned to 16 bytes: kernels whose `sequence` is one of these or
+    /// more return when they begin. Lanes write the first, the host the second.
     pub stop_at: u64,
     /// A `u64` in the host's memory, one a stream: the first post of a wave stores its launch's `sequence` there.
     pub last_post: u64,

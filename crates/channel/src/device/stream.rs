@@ -2,8 +2,8 @@
 
 use crate::primitive::{AtomicU64, Ordering};
 
-/// Lets no launch of the stream from `sequence` on begin: the word at `address`, in memory of the device, becomes the least
-/// that was asked for.
+/// Lets no launch of the stream from `sequence` on begin: the first of the two words at `address`, in memory of the device,
+/// becomes the least that a lane asked for. The second is the host's, which no device swaps and so cannot lower in one step.
 ///
 /// # Safety
 /// `address` is that of the word of a stream ([`hostcall_abi::launch::LaunchParams::stop_at`]).
@@ -19,24 +19,25 @@ pub unsafe fn stop_from(address: u64, sequence: u64) {
     }
 }
 
-/// Whether launch `sequence` of the stream shall not begin. One load, which may come from the cache.
+/// Whether launch `sequence` of the stream shall not begin, as lanes or the host say. One load, which may come from the cache.
 ///
 /// # Safety
 /// As for [`stop_from`].
 #[inline(always)]
 pub unsafe fn is_stopped(address: u64, sequence: u64) -> bool {
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: the caller's promise. A plain load of an aligned word is whole on this machine.
+    // SAFETY: the caller's promise. Each word of a plain load of two, aligned, is whole on this machine.
     unsafe {
-        let least: u64;
-        core::arch::asm!("ld.global.b64 {least}, [{address}];",
-            address = in(reg64) address, least = out(reg64) least, options(nostack, readonly));
-        sequence >= least
+        let (lanes, host): (u64, u64);
+        core::arch::asm!("ld.global.v2.b64 {{{lanes}, {host}}}, [{address}];",
+            address = in(reg64) address, lanes = out(reg64) lanes, host = out(reg64) host, options(nostack, readonly));
+        sequence >= lanes.min(host)
     }
     #[cfg(not(target_arch = "nvptx64"))]
     // SAFETY: the caller's promise.
     unsafe {
-        sequence >= (*(address as usize as *const AtomicU64)).load(Ordering::Relaxed)
+        let [lanes, host] = &*(address as usize as *const [AtomicU64; 2]);
+        sequence >= lanes.load(Ordering::Relaxed).min(host.load(Ordering::Relaxed))
     }
 }
 

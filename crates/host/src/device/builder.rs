@@ -235,7 +235,8 @@ impl DeviceBuilder {
             .reliable_hints(backend.has_reliable_hints())
             .on_fault(move |launch, _| {
                 if let Some(device) = faulted.get().and_then(Weak::upgrade) {
-                    device.cancel(launch, CancelReason::BrokenSlot);
+                    let reaper = device.core.reaper.clone();
+                    reaper.run_soon(move || device.cancel(launch, CancelReason::BrokenSlot));
                 }
             });
         if let Some(waker) = backend.waker() {
@@ -274,7 +275,7 @@ impl DeviceBuilder {
                 // Calls are cancelled at once. To end lanes may take its time, and this is a thread that finds calls.
                 let server = device.server.clone();
                 server.cancel(launch, why);
-                server.call_back(move || device.cancel(launch, why));
+                device.core.reaper.clone().run_soon(move || device.cancel(launch, why));
             }
         });
         Ok(Device { inner })

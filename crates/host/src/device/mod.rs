@@ -126,20 +126,18 @@ impl Inner {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a launch is with a device that can end it.
+    /// Notes that a launch is with a device that can end it. Returns why it was cancelled, if that was before it was known, so
+    /// that whoever cancelled it did not find it.
     pub fn note_running(
         &self,
         launch: LaunchId,
         running: &Arc<dyn Running>,
         stream: Weak<StreamQueue>,
         sequence: u64,
-    ) {
+    ) -> Option<CancelReason> {
         let known = RunningLaunch { running: running.clone(), stream, sequence };
         self.running().insert(launch, known);
-        // Who cancelled it before it was known did not find it.
-        if let Some(why) = self.server.launches().cancelled(launch) {
-            self.cancel(launch, why);
-        }
+        self.server.launches().cancelled(launch)
     }
 
     /// Forgets a launch that has ended.

@@ -1,5 +1,9 @@
-//! The two words of each stream: when its launches shall not begin, in memory of the device, and which of them posted last,
-//! in the host's.
+//! What a stream shares with its launches: from which of them on none shall begin, in memory of the device, and which of
+//! them posted last, in the host's.
+//!
+//! Launches are known by their sequence, which never repeats in a stream. A word that stops launches counts until the
+//! stream starts again: then everything so far has ended and been told of, so that nobody can ask for a stop of that any
+//! more ([`StreamWord::stop_from`] refuses it), and no lane is left that writes.
 #![allow(unsafe_code)] // reads and writes words that kernels use
 
 use super::core::Core;
@@ -9,6 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Streams that a device can have at once.
 pub(crate) const STREAMS: usize = 4096;
+
+/// Bytes of what stops a stream's launches: a word that lanes write, and one that the host writes.
+const STOP_BYTES: usize = 16;
 
 /// The words of all streams of a device.
 pub(crate) struct StreamWords {
@@ -21,9 +28,9 @@ pub(crate) struct StreamWords {
 impl StreamWords {
     pub fn new(core: &Arc<Core>) -> Result<Arc<Self>, BackendError> {
         let backend = &core.backend;
-        let stop_at = backend.allocate(STREAMS * 8)?;
+        let stop_at = backend.allocate(STREAMS * STOP_BYTES)?;
         // SAFETY: the memory is new, and as long.
-        unsafe { backend.write_now(stop_at.address(), &[0xff; STREAMS * 8]) }?;
+        unsafe { backend.write_now(stop_at.address(), &[0xff; STREAMS * STOP_BYTES]) }?;
         let last_post = backend.pin(STREAMS * 8)?;
         let free = Mutex::new((0..STREAMS).rev().collect());
         Ok(Arc::new(Self { core: core.clone(), stop_at, last_post, free }))
@@ -32,7 +39,11 @@ impl StreamWords {
     /// Takes the words of a new stream. `None` when there are as many streams as there can be.
     pub fn take(self: &Arc<Self>) -> Option<StreamWord> {
         let index = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
-        let words = StreamWord { words: self.clone(), index, stopping: Mutex::new(()) };
+        let words = StreamWord {
+            words: self.clone(),
+            index,
+            stopping: Mutex::new(Stopping { from: u64::MAX, over: 0 }),
+        };
         words.posted().store(0, Ordering::Relaxed);
         Some(words)
     }
@@ -42,14 +53,20 @@ impl StreamWords {
 pub(crate) struct StreamWord {
     words: Arc<StreamWords>,
     index: usize,
-    /// Held by whoever writes the first word.
-    stopping: Mutex<()>,
+    stopping: Mutex<Stopping>,
+}
+
+struct Stopping {
+    /// What the host's word says.
+    from: u64,
+    /// Launches up to this sequence are over: the stream has started again since.
+    over: u64,
 }
 
 impl StreamWord {
-    /// Returns the address of the word that says from which launch on none begins.
+    /// Returns the address of the words that say from which launch on none begins.
     pub fn stop_at(&self) -> DeviceAddress {
-        self.words.stop_at.address().offset(8 * self.index as u64)
+        self.words.stop_at.address().offset((STOP_BYTES * self.index) as u64)
     }
 
     /// Returns the address of the word that says which launch posted last.
@@ -68,33 +85,34 @@ impl StreamWord {
         self.posted().load(Ordering::Acquire)
     }
 
-    /// Lets no launch from `sequence` on begin, nor from an earlier one if one stopped the stream before.
+    /// Lets no launch from `sequence` on begin, nor from an earlier one if one stopped the stream before. A launch that is
+    /// over stops nothing.
     pub fn stop_from(&self, sequence: u64) {
-        let _stopping = self.stopping.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut word = [0; 8];
-        // SAFETY: the word lies there, and kernels access it atomically. A device whose memory cannot be reached any more runs
-        // nothing else either.
-        let read = unsafe { self.words.core.backend.load_words(self.stop_at(), &mut word, 8) };
-        if read.is_ok() && u64::from_le_bytes(word) > sequence {
-            self.set(sequence);
+        let mut stopping = self.stopping.lock().unwrap_or_else(PoisonError::into_inner);
+        if sequence > stopping.over && sequence < stopping.from {
+            stopping.from = sequence;
+            self.store(self.stop_at().offset(8), &[sequence]);
         }
     }
 
-    /// Lets all launches begin again.
-    pub fn restart(&self) {
-        let _stopping = self.stopping.lock().unwrap_or_else(PoisonError::into_inner);
-        self.set(u64::MAX);
+    /// Lets all launches after `last` begin; those up to it are over.
+    pub fn restart(&self, last: u64) {
+        let mut stopping = self.stopping.lock().unwrap_or_else(PoisonError::into_inner);
+        *stopping = Stopping { from: u64::MAX, over: last };
+        self.store(self.stop_at(), &[u64::MAX; 2]);
     }
 
-    fn set(&self, sequence: u64) {
-        // SAFETY: as in `stop_from`.
-        let _ = unsafe { self.words.core.backend.store_words(self.stop_at(), &sequence.to_le_bytes(), 8) };
+    fn store(&self, to: DeviceAddress, words: &[u64]) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        // SAFETY: the words lie there, and kernels access them atomically. A device whose memory cannot be reached any more
+        // runs nothing else either.
+        let _ = unsafe { self.words.core.backend.store_words(to, &bytes, 8) };
     }
 }
 
 impl Drop for StreamWord {
     fn drop(&mut self) {
-        self.restart();
+        self.restart(0);
         self.words.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
     }
 }

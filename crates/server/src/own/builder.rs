@@ -180,7 +180,8 @@ impl ServerBuilder {
     }
 
     /// Calls `fault` with a launch and a sentence when the launch cannot go on, because a device wrote what is no
-    /// doorbell. The server has cancelled it then; [`Server::take_fault`] has the sentence too.
+    /// doorbell. The server has cancelled it then; [`Server::take_fault`] has the sentence too. It is called on a consumer's
+    /// thread, and returns soon.
     pub fn on_fault(mut self, fault: impl Fn(LaunchId, &str) + Send + Sync + 'static) -> Self {
         self.on_fault = Some(Arc::new(fault));
         self

@@ -4,7 +4,7 @@ use super::builder::ServerBuilder;
 use super::launches::{CancelReason, LaunchRecord, LaunchReport, Launches, TooManyLaunches};
 use super::registration::Registration;
 use super::registry::{Handler, RegisterError};
-use super::shared::{Command, Shared};
+use super::shared::{Command, Completion, Shared};
 use crate::engine::Engine;
 use crate::engine::report;
 use crate::engine::watchdog::Waiting;
@@ -125,8 +125,15 @@ impl Server {
 
     /// Takes all posts that waves have announced: those of a launch whose kernel has ended are handled when this returns,
     /// or wait for handlers that may wait, see [`Server::settle`].
+    ///
+    /// It waits as long as sinks of posts have no room: see [`Server::begin_flush`].
     pub fn flush(&self) {
-        self.shared.command(Command::Flush);
+        self.begin_flush().wait();
+    }
+
+    /// Begins what [`Server::flush`] does.
+    pub fn begin_flush(&self) -> Completion {
+        self.shared.begin_command(Command::Flush)
     }
 
     /// Waits until the posts of a launch were handled that were taken, or the launch was cancelled.

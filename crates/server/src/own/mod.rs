@@ -20,3 +20,4 @@ pub use control::{Server, Statistics};
 pub use launches::{CancelReason, LaunchRecord, LaunchReport, Launches, TooManyLaunches};
 pub use registration::Registration;
 pub use registry::{Handler, RegisterError};
+pub use shared::Completion;

@@ -81,6 +81,28 @@ pub(crate) struct Shared {
     pub(super) has_declined: AtomicBool,
 }
 
+/// What the consumers were told to do. They do it also when this is dropped.
+pub struct Completion(mpsc::Receiver<()>);
+
+impl Completion {
+    /// Returns whether all have done it. Once it returned `true` it does so for ever.
+    pub fn is_done(&self) -> bool {
+        loop {
+            match self.0.try_recv() {
+                Ok(()) => {}
+                Err(mpsc::TryRecvError::Empty) => return false,
+                // The last consumer has answered or dropped its command.
+                Err(mpsc::TryRecvError::Disconnected) => return true,
+            }
+        }
+    }
+
+    /// Waits until all have done it.
+    pub fn wait(self) {
+        while self.0.recv().is_ok() {}
+    }
+}
+
 impl Shared {
     pub fn registry(&self) -> Arc<Registry> {
         self.registry.lock().clone()
@@ -150,14 +172,18 @@ impl Shared {
 
     /// Has the consumers obey, and waits for it.
     pub(super) fn command(&self, command: impl Fn(Sender<()>) -> Command) {
-        let (done, wait) = mpsc::channel();
+        self.begin_command(command).wait();
+    }
+
+    /// Has the consumers obey.
+    pub(super) fn begin_command(&self, command: impl Fn(Sender<()>) -> Command) -> Completion {
+        let (done, answers) = mpsc::channel();
         for consumer in 0..self.commands.len() {
             self.push_command(consumer, command(done.clone()));
         }
         drop(done);
         self.call_attention();
-        // Ends when the last consumer has answered or dropped its command.
-        while wait.recv().is_ok() {}
+        Completion(answers)
     }
 
     /// Cancels a launch: its waiting calls and all further ones end with [`CallError::Cancelled`], and its posts that
@@ -181,7 +207,7 @@ impl Shared {
         self.faults.lock().entry(launch).or_insert_with(|| why.clone());
         self.cancel(launch, CancelReason::BrokenSlot);
         if let Some(on_fault) = self.on_fault.clone() {
-            self.engine.call_back(move || on_fault(launch, &why));
+            let _ = catch(|| on_fault(launch, &why));
         }
     }
 

@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes that are written out without waiting for more.
 const FULL_BYTES: usize = 64 << 10;
@@ -205,16 +205,45 @@ impl Sink {
     /// # Errors
     /// When a stream's writer has failed, now or before: with its name and the system's reason.
     pub fn flush(&self) -> io::Result<()> {
+        self.flush_until(None).map(drop)
+    }
+
+    /// Waits as [`Sink::flush`] does, until `deadline` at most. Returns whether all has been written.
+    ///
+    /// # Errors
+    /// As for [`Sink::flush`].
+    pub fn flush_until(&self, deadline: Option<Instant>) -> io::Result<bool> {
         let queue = &self.0.0;
         let mut state = queue.state.lock();
         let mark = state.appended;
         if state.written < mark {
             state.flushers += 1;
             queue.work.notify_one();
-            queue.written.wait_while(&mut state, |state| state.written < mark);
+            let is_left = |state: &mut State| state.written < mark;
+            match deadline {
+                None => queue.written.wait_while(&mut state, is_left),
+                Some(deadline) => drop(queue.written.wait_while_until(&mut state, is_left, deadline)),
+            }
             state.flushers -= 1;
         }
-        state.failed.iter().flatten().next().map_or(Ok(()), |failure| Err(failure.to_error()))
+        match state.failed.iter().flatten().next() {
+            Some(failure) => Err(failure.to_error()),
+            None => Ok(state.written >= mark),
+        }
+    }
+
+    /// Returns how many bytes were ever appended.
+    pub fn appended(&self) -> u64 {
+        self.state().appended
+    }
+
+    /// Returns whether so many bytes were written, or dropped because their writer failed; else they are soon.
+    pub fn has_written(&self, appended: u64) -> bool {
+        let state = self.state();
+        if state.written < appended {
+            self.0.0.work.notify_one();
+        }
+        state.written >= appended
     }
 
     /// Returns how many bytes were dropped, because the writer of their stream had failed.

@@ -164,9 +164,12 @@ struct CpuMark {
 
 impl CpuMark {
     fn reach(&self) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = self.reached.set(Instant::now());
-        let waiting = std::mem::take(&mut *waiting);
+        let waiting = {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = self.reached.set(Instant::now());
+            std::mem::take(&mut *waiting)
+        };
+        // What goes on may come to the same mark again.
         for go_on in waiting {
             go_on();
         }

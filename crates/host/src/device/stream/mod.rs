@@ -32,11 +32,10 @@ use super::buffer::{bytes_of, values_of};
 use super::core::Core;
 use super::error::BoundsError;
 use super::event::Event;
-use super::staging::Staging;
 use super::uses::Access;
 use super::{Device, DeviceBuffer, Error, Inner};
 use hostcall_device::kernel::Plain;
-use operation::{Operation, Transfer};
+use operation::{Operation, Readable, Transfer};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
@@ -117,7 +116,7 @@ impl Stream {
     pub fn read<T: Plain>(&self, from: &DeviceBuffer<T>) -> Result<Readback<T>, Error> {
         self.check_device(&from.allocation.core, "the buffer")?;
         let bytes = from.bytes().len();
-        let to = Arc::new(self.core().staging(bytes)?);
+        let to = Arc::new(Readable { staging: self.core().staging(bytes)?, refused: OnceLock::new() });
         let transfer = Transfer::Read { to: to.clone(), from: from.address(), bytes };
         let operation = Operation::Transfer(transfer, vec![from.wanted(Access::Read)]);
         let position = self.queue.push(Vec::new(), operation)?;
@@ -255,7 +254,7 @@ fn shortest_pattern(bytes: &[u8]) -> &[u8] {
 pub struct Readback<T: Plain> {
     queue: Arc<StreamQueue>,
     position: u64,
-    memory: Arc<Staging>,
+    memory: Arc<Readable>,
     bytes: usize,
     values: PhantomData<fn() -> T>,
 }
@@ -281,9 +280,12 @@ impl<T: Plain> Readback<T> {
         self.queue.may_wait(self.position, "a readback's `wait`")?;
         self.queue.wait_until_settled(self.position);
         self.queue.check_done(self.position)?;
+        if let Some(error) = self.memory.refused.get() {
+            return Err(error.clone().into());
+        }
         // SAFETY: as many bytes lie there, and the copy that wrote them has ended.
         let bytes = unsafe {
-            std::slice::from_raw_parts(self.memory.host_address().as_ptr().cast_const(), self.bytes)
+            std::slice::from_raw_parts(self.memory.staging.host_address().as_ptr().cast_const(), self.bytes)
         };
         Ok(values_of(bytes))
     }

@@ -2,7 +2,7 @@
 
 use super::launched::LaunchState;
 use crate::device::buffer::{AllWanted, Wanted};
-use crate::device::seam::{DeviceAddress, Kernel, Mark};
+use crate::device::seam::{BackendError, DeviceAddress, Kernel, Mark};
 use crate::device::staging::Staging;
 use crate::device::uses::Point;
 use smallvec::SmallVec;
@@ -50,10 +50,17 @@ pub(crate) struct Dispatched {
     pub state: Arc<LaunchState>,
 }
 
+/// Where a copy to the host goes.
+pub(crate) struct Readable {
+    pub staging: Staging,
+    /// Why the copy was not made, if the device refused it.
+    pub refused: OnceLock<BackendError>,
+}
+
 /// A copy or a fill.
 pub(crate) enum Transfer {
     Write { to: DeviceAddress, from: Staging, bytes: usize },
-    Read { to: Arc<Staging>, from: DeviceAddress, bytes: usize },
+    Read { to: Arc<Readable>, from: DeviceAddress, bytes: usize },
     Copy { to: DeviceAddress, from: DeviceAddress, bytes: usize },
     Fill { to: DeviceAddress, pattern: Vec<u8>, count: usize },
 }

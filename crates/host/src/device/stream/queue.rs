@@ -12,8 +12,9 @@
 //!
 //! # Locks
 //! `pushing` is held by whoever gives out positions; `state` is taken inside it, and nothing is taken inside `state` but
-//! leaf locks. `settling` is held by whoever settles; users' values are dropped after it. No lock of a stream is taken
-//! by the server's threads, so that a driver which waits under `state` keeps no call from its answer.
+//! leaf locks. `settling` is held by whoever settles; who must not wait for users' handlers does not wait for it either.
+//! Users' values are dropped after it. No lock of a stream is taken by the server's threads, so that a driver which waits
+//! under `state` keeps no call from its answer.
 #![allow(unsafe_code)] // dispatches kernels and copies
 
 use super::launched::{Launch, LaunchState};
@@ -25,6 +26,7 @@ use crate::device::seam::{BackendError, Mark, Queue, Running};
 use crate::device::uses::{Dependent, Point, Request, Timeline};
 use crate::device::words::{STREAMS, StreamWord};
 use hostcall_abi::launch::LaunchId;
+use hostcall_server::Completion;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -87,6 +89,8 @@ pub(crate) struct StreamQueue {
     /// First position that was dropped because the device was closed.
     pub(super) dropped_from: AtomicU64,
     pub(super) settled: AtomicU64,
+    /// What had been printed when the last position was settled.
+    pub(super) printed: AtomicU64,
     pub(super) settling: Mutex<Settling>,
     /// Notified when a position was settled or the device told of progress.
     pub(super) changed: Condvar,
@@ -110,8 +114,10 @@ pub(super) struct Pushing {
 
 #[derive(Default)]
 pub(super) struct Settling {
-    /// What `last_post` was when posts were last flushed.
-    pub(super) posted: u64,
+    /// Sequence of the last launch that was settled.
+    pub(super) sequence: u64,
+    /// The server takes the posts of what had ended by this position.
+    pub(super) flush: Option<(Completion, u64)>,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -141,6 +147,7 @@ impl StreamQueue {
             wanted: AtomicU64::new(0),
             dropped_from: AtomicU64::new(u64::MAX),
             settled: AtomicU64::new(0),
+            printed: AtomicU64::new(0),
             settling: Mutex::default(),
             changed: Condvar::new(),
             changes: Mutex::default(),

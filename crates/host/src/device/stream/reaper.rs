@@ -67,7 +67,10 @@ struct State {
     woken: bool,
     stopping: bool,
     limits: BinaryHeap<Reverse<Limit>>,
+    limits_left: usize,
     next_limit: u64,
+    /// What is to be done on the reaper's thread.
+    jobs: Vec<Function>,
 }
 
 #[derive(Default)]
@@ -172,8 +175,19 @@ impl Reaper {
         let mut state = lock(&self.state);
         let number = state.next_limit;
         state.next_limit += 1;
+        // Those of launches that have ended go when there are twice as many as were left the last time.
+        if state.limits.len() >= 2 * state.limits_left + 64 {
+            state.limits.retain(|Reverse(limit)| limit.launch.outcome.get().is_none());
+            state.limits_left = state.limits.len();
+        }
         state.limits.push(Reverse(Limit { deadline, number, stream: Arc::downgrade(stream), launch }));
         drop(state);
+        self.wake();
+    }
+
+    /// Runs a job soon on the reaper's thread: one of hostcall's own, which waits for nobody.
+    pub fn run_soon(&self, job: impl FnOnce() + Send + 'static) {
+        lock(&self.state).jobs.push(Box::new(job));
         self.wake();
     }
 
@@ -181,6 +195,9 @@ impl Reaper {
         let (mut idle, mut checked) = (0u32, Instant::now());
         loop {
             self.feeding.store(false, Ordering::SeqCst);
+            let jobs = std::mem::take(&mut lock(&self.state).jobs);
+            jobs.into_iter().for_each(|job| job());
+            self.run_function_without_threads();
             let streams = self.streams();
             let (mut feeding, mut polling, mut busy) = (false, false, false);
             let check = checked.elapsed() > CHECK_EVERY;
@@ -274,15 +291,20 @@ impl Reaper {
         let spawned =
             std::thread::Builder::new().name("hostcall-function".into()).spawn(move || this.run_functions());
         if spawned.is_err() {
-            // Another thread does it, or this one when there is none.
-            let mut functions = lock(&self.functions);
-            functions.threads -= 1;
-            let alone = functions.threads == 0;
-            let own = if alone { functions.waiting.pop_back() } else { None };
-            drop(functions);
-            if let Some(function) = own {
-                function();
-            }
+            // Another thread does it, or the reaper when there is none: not the caller, who may hold locks.
+            lock(&self.functions).threads -= 1;
+            self.wake();
+        }
+    }
+
+    /// Runs a host function that waits when there is no thread for such.
+    fn run_function_without_threads(&self) {
+        let mut functions = lock(&self.functions);
+        let own = if functions.threads == 0 { functions.waiting.pop_front() } else { None };
+        drop(functions);
+        if let Some(function) = own {
+            function();
+            self.wake();
         }
     }
 

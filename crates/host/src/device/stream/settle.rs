@@ -2,15 +2,20 @@
 
 use super::launched::{LaunchOutcome, LaunchState};
 use super::operation::Kept;
-use super::queue::{InFlight, State, StreamQueue, lock};
+use super::queue::{InFlight, Settling, State, StreamQueue, lock};
 use crate::device::error::{Error, LaunchFailure};
 use crate::device::seam::{DispatchFailure, Running};
 use crate::device::waiting;
 use hostcall_abi::launch::LaunchId;
 use hostcall_server::CancelReason;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Weak;
 use std::sync::atomic::Ordering;
+use std::sync::{TryLockError, Weak};
+use std::time::{Duration, Instant};
+
+/// How long somebody who is not patient waits for the server to take posts for which there is room: some passes of a
+/// consumer.
+const SHORT_FLUSH: Duration = Duration::from_micros(200);
 
 impl StreamQueue {
     /// Does what follows from what has ended: takes posts, notes how launches ended, drops what they kept.
@@ -25,21 +30,14 @@ impl StreamQueue {
             return;
         }
         let mut garbage = Vec::new();
-        let mut settling = lock(&self.settling);
-        let reached = {
-            let mut state = lock(&self.state);
-            self.count(&mut state);
-            self.reached().min(state.submitted)
+        let mut settling = match self.settling.try_lock() {
+            Ok(settling) => settling,
+            Err(TryLockError::Poisoned(settling)) => settling.into_inner(),
+            // Whoever settles may wait for users' handlers of posts.
+            Err(TryLockError::WouldBlock) if patient => lock(&self.settling),
+            Err(TryLockError::WouldBlock) => return,
         };
-        if self.settled.load(Ordering::Acquire) >= reached {
-            return;
-        }
-        // Read after `reached`, so that it has the posts of everything that has ended.
-        let posted = self.words.last_posted();
-        if posted != settling.posted {
-            self.device.server.flush();
-            settling.posted = posted;
-        }
+        let Some(reached) = self.take_posts(&mut settling, patient) else { return };
         let mut settled = 0;
         loop {
             let is_over = |flying: &&InFlight| {
@@ -68,10 +66,14 @@ impl StreamQueue {
             settled = ended.last().map_or(settled, |last| last.position);
             let ends: Vec<_> = ended.iter().filter_map(|flying| self.end_of(flying)).collect();
             let mut state = lock(&self.state);
-            ends.into_iter().for_each(|end| self.note_end(&mut state, end));
+            for end in ends {
+                settling.sequence = end.launch.sequence;
+                self.note_end(&mut state, end);
+            }
             drop(state);
             garbage.extend(ended);
         }
+        self.printed.fetch_max(self.device.builtins.stdio().sink().appended(), Ordering::Release);
         self.settled.fetch_max(settled, Ordering::Release);
         drop(settling);
         for kept in garbage {
@@ -90,6 +92,46 @@ impl StreamQueue {
         let dependents = std::mem::take(&mut *lock(&self.dependents));
         for stream in dependents.iter().filter_map(Weak::upgrade) {
             stream.go_on();
+        }
+    }
+
+    /// Has the server take the posts of what has ended, and returns up to where it has. `None` when nothing new has ended, or
+    /// when there is no room for the posts and the caller is not patient.
+    fn take_posts(&self, settling: &mut Settling, patient: bool) -> Option<u64> {
+        let begin = Instant::now();
+        loop {
+            let reached = {
+                let mut state = lock(&self.state);
+                self.count(&mut state);
+                self.reached().min(state.submitted)
+            };
+            let settled = self.settled.load(Ordering::Acquire);
+            if let Some((flush, upto)) = settling.flush.take() {
+                if patient {
+                    flush.wait();
+                } else {
+                    while !flush.is_done() {
+                        if begin.elapsed() > SHORT_FLUSH {
+                            settling.flush = Some((flush, upto));
+                            return None;
+                        }
+                        std::thread::yield_now();
+                    }
+                }
+                if upto > settled {
+                    return Some(upto);
+                }
+                continue;
+            }
+            if reached <= settled {
+                return None;
+            }
+            // Read after `reached`, so that it counts the posts of everything that has ended. A launch that was settled posts
+            // no more, and each that posts after it stores a larger sequence.
+            if self.words.last_posted() <= settling.sequence {
+                return Some(reached);
+            }
+            settling.flush = Some((self.device.server.begin_flush(), reached));
         }
     }
 

@@ -20,14 +20,16 @@ impl StreamQueue {
         self.device.cancel(launch.id, why);
         let mut state = lock(&self.state);
         if state.submitted >= launch.position {
-            let mut in_flight = state.in_flight.iter();
-            let running = in_flight.find(|flying| flying.position == launch.position);
-            let running = running.and_then(|flying| flying.running.clone());
+            let flying = state.in_flight.iter().find(|flying| flying.position == launch.position);
+            // One that is not there has ended, and is noted with how it ended.
+            let Some(running) = flying.map(|flying| flying.running.clone()) else { return };
+            // With the words, so that the stream starts again whatever the launch's end is.
+            state.stop = Some(state.stop.unwrap_or(u64::MAX).min(launch.sequence));
             drop(state);
             if let Some(running) = running {
                 running.cancel();
             }
-            // The device looks at it when a kernel begins, so that it must not wait for what the device does.
+            // Not under `state`: to store the words may wait for the driver.
             self.words.stop_from(launch.sequence);
             return;
         }

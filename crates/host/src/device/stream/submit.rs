@@ -115,7 +115,12 @@ impl StreamQueue {
                 Kept::Launch(launch) => {
                     let _ = launch.state.outcome.set(Err(LaunchFailure::NotStarted(error.clone())));
                 }
-                _ => _ = state.failed.get_or_insert(error.clone().into()),
+                kept => {
+                    if let Kept::Transfer { _memory: Transfer::Read { to, .. }, .. } = kept {
+                        let _ = to.refused.set(error.clone());
+                    }
+                    state.failed.get_or_insert(error.clone().into());
+                }
             }
             self.note_error(error);
         }
@@ -146,12 +151,13 @@ impl StreamQueue {
                 *running = unsafe { queue.dispatch(&dispatch) }?;
                 // Other protocols' launches have no ids: they are ended through the stream.
                 if let Some(running) = running.as_ref().filter(|_| launch.state.id != LaunchId::NONE) {
-                    self.device.note_running(
-                        launch.state.id,
-                        running,
-                        self.this.clone(),
-                        launch.state.sequence,
-                    );
+                    let (id, sequence) = (launch.state.id, launch.state.sequence);
+                    let cancelled = self.device.note_running(id, running, self.this.clone(), sequence);
+                    // Not here: it takes many locks.
+                    if let Some(why) = cancelled {
+                        let device = self.device.clone();
+                        self.reaper().run_soon(move || device.cancel(id, why));
+                    }
                 }
                 Ok(())
             }
@@ -164,7 +170,7 @@ impl StreamQueue {
                         queue.write(*to, from.host_address().as_ptr(), *bytes)
                     }
                     Transfer::Read { to, from, bytes } => {
-                        queue.read(to.host_address().as_ptr(), *from, *bytes)
+                        queue.read(to.staging.host_address().as_ptr(), *from, *bytes)
                     }
                     Transfer::Copy { to, from, bytes } => queue.copy(*to, *from, *bytes),
                     Transfer::Fill { to, pattern, count } => queue.fill(*to, pattern, *count),

@@ -23,22 +23,21 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 
 impl StreamQueue {
-    /// Says whether a position was settled.
+    /// Says whether a position was settled and what was printed until then is written. Does not wait for it.
     pub fn is_settled(&self, position: u64) -> bool {
         if self.settled.load(Ordering::Acquire) < position {
             self.want(position);
             self.settle(false);
         }
-        self.settled.load(Ordering::Acquire) >= position && self.is_printed()
+        let sink = self.device.builtins.stdio().sink();
+        self.settled.load(Ordering::Acquire) >= position
+            && sink.has_written(self.printed.load(Ordering::Acquire))
     }
 
-    /// Waits until what kernels printed so far is written, unless a handler would wait. Returns `true`.
-    fn is_printed(&self) -> bool {
-        if !waiting::is_in_handler() {
-            // Whoever reads the output asks for its failures.
-            let _ = self.device.builtins.stdio().flush();
-        }
-        true
+    /// Waits until what kernels printed so far is written, unless a handler would wait. Returns whether it is.
+    fn write_prints(&self, deadline: Option<Instant>) -> bool {
+        // Whoever reads the output asks for its failures.
+        waiting::is_in_handler() || self.device.builtins.stdio().sink().flush_until(deadline).unwrap_or(true)
     }
 
     /// Refuses to wait for a position on a thread for which that position waits.
@@ -66,7 +65,7 @@ impl StreamQueue {
             }
             self.settle(deadline.is_none());
             if self.settled.load(Ordering::Acquire) >= position {
-                return self.is_printed();
+                return self.write_prints(deadline);
             }
             // In a handler it is the reaper that settles; and with a deadline, handlers of posts are looked for.
             let has_ended = self.reached() >= position;
@@ -126,7 +125,7 @@ impl StreamQueue {
             }
         }
         // Nothing is added while the stream starts again, so that no launch is skipped that nobody is told of.
-        let (_pushing, mut state) = loop {
+        let (pushing, mut state) = loop {
             let pushing = lock(&self.pushing);
             let last = pushing.position;
             if self.settled.load(Ordering::Acquire) >= last {
@@ -138,7 +137,7 @@ impl StreamQueue {
             }
         };
         if state.stop.take().is_some() && self.dead.get().is_none() {
-            self.words.restart();
+            self.words.restart(pushing.sequence);
         }
         match state.failed.take() {
             Some(error) => Err(Some(error)),

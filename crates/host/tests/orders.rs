@@ -1,0 +1,193 @@
+//! What ends and waits in an unlucky order: marks that two operations wait for, cancellations that come late, posts of a
+//! launch that begins while an earlier one is settled, handlers that wait for other streams.
+
+use hostcall::device::Launch;
+use hostcall::services::Builtins;
+use hostcall::{CallError, Device, Error, Global, Grid, Lane, LaunchKernel, kernel, println, service};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::time::Duration;
+
+/// Longer than anything here takes, on the slowest machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[kernel(crate = hostcall)]
+fn nothing(_lane: &Lane) {}
+
+#[kernel(crate = hostcall)]
+fn set_when(lane: &Lane, flag: &[Global<u32>], out: &[Global<u64>]) {
+    while flag[0].get() == 0 {
+        lane.pause();
+    }
+    out[0].set(7);
+}
+
+#[test]
+fn two_operations_wait_for_one_mark() {
+    let device = Device::open("cpu").unwrap();
+    let (first, second) = (device.stream().unwrap(), device.stream().unwrap());
+    let flag = device.pinned::<u32>(1).unwrap();
+    let (x, y) = (device.alloc_zeroed::<u64>(4).unwrap(), device.alloc_zeroed::<u64>(4).unwrap());
+    for out in [&x, &y] {
+        set_when.launch(&first, Grid::new(1, 1), (&flag, out)).unwrap();
+    }
+    for (out, value) in [(&x, 1), (&y, 2)] {
+        second.fill(out, value).unwrap();
+    }
+    flag[0].set(1);
+    first.synchronize_for(PATIENCE).unwrap();
+    second.synchronize_for(PATIENCE).unwrap();
+    assert_eq!((x.read().unwrap(), y.read().unwrap()), (vec![1; 4], vec![2; 4]));
+}
+
+#[kernel(crate = hostcall)]
+fn pause_some(lane: &Lane, count: u32) {
+    for _ in 0..count {
+        lane.pause();
+    }
+}
+
+#[kernel(crate = hostcall)]
+fn note(_lane: &Lane, out: &[Global<u64>], value: u64) {
+    out[0].set(value);
+}
+
+/// After `synchronize` has told of everything, a cancellation of what is over stops nothing.
+#[test]
+fn a_late_cancellation_stops_no_later_launch() {
+    let device = Device::open("cpu").unwrap();
+    let (stream, out) = (device.stream().unwrap(), device.pinned::<u64>(1).unwrap());
+    let (send, receive) = mpsc::channel::<Launch>();
+    let canceller = std::thread::spawn(move || {
+        let mut draw = 0u32;
+        for launch in receive {
+            draw = draw.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            for _ in 0..draw >> 20 {
+                std::hint::spin_loop();
+            }
+            launch.cancel();
+        }
+    });
+    for round in 1..=3000 {
+        send.send(pause_some.launch(&stream, Grid::new(1, 1), (4u32,)).unwrap()).unwrap();
+        let _ = stream.synchronize();
+        note.launch(&stream, Grid::new(1, 1), (&out, round)).unwrap();
+        // The cancellation may have come in between and be told of now; then the launch may have been skipped.
+        if stream.synchronize().is_ok() {
+            assert_eq!(out[0].get(), round, "a launch did not run, and `synchronize` said that it had");
+        }
+    }
+    drop(send);
+    canceller.join().unwrap();
+}
+
+#[kernel(crate = hostcall)]
+fn print_before_and_after(lane: &Lane, flag: &[Global<u32>]) {
+    println!(crate = hostcall, "before");
+    while flag[0].get() == 0 {
+        lane.pause();
+    }
+    for line in 0..20u32 {
+        println!(crate = hostcall, "line {line}");
+    }
+}
+
+/// The launch before is settled, and its posts are taken, while the one that prints has begun to.
+#[test]
+fn no_print_is_lost_that_follows_a_settled_launch() {
+    let builtins = Builtins::builder().stdout(std::io::sink()).build().unwrap();
+    let device = Device::builder("cpu").builtins(builtins).open().unwrap();
+    let (stream, flag) = (device.stream().unwrap(), device.pinned::<u32>(1).unwrap());
+    for round in 0..40 {
+        flag[0].set(0);
+        nothing.launch(&stream, Grid::new(1, 1), ()).unwrap();
+        print_before_and_after.launch(&stream, Grid::new(4, 32), (&flag,)).unwrap();
+        // Time for the device's own thread to settle the first.
+        std::thread::sleep(Duration::from_millis(8));
+        flag[0].set(1);
+        stream.synchronize().unwrap();
+        assert_eq!(device.statistics().refused_posts, 0, "round {round}");
+    }
+}
+
+#[service(crate = hostcall)]
+trait Notes {
+    fn note(value: u64);
+}
+
+#[kernel(crate = hostcall)]
+fn post_one(_lane: &Lane) {
+    Notes::post_note(1).unwrap();
+}
+
+/// Waits for a launch of another stream of its device before it returns.
+#[derive(Clone, Default)]
+struct WaitsForAnother {
+    device: Arc<OnceLock<Device>>,
+    waited: Arc<AtomicBool>,
+}
+
+impl NotesHandler for WaitsForAnother {
+    fn note(&self, _value: u64) -> Result<(), CallError> {
+        let stream = self.device.get().unwrap().stream().unwrap();
+        let launch = nothing.launch(&stream, Grid::new(1, 1), ()).unwrap();
+        self.waited.store(launch.wait_for(PATIENCE).is_ok(), Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_handler_of_posts_waits_for_another_stream() {
+    let handler = WaitsForAnother::default();
+    let device = Device::builder("cpu").service(Notes::serve(handler.clone())).open().unwrap();
+    handler.device.set(device.clone()).ok().unwrap();
+    let stream = device.stream().unwrap();
+    post_one.launch(&stream, Grid::new(1, 1), ()).unwrap();
+    stream.synchronize().unwrap();
+    assert!(handler.waited.load(Ordering::SeqCst));
+}
+
+/// Returns when it is told to.
+#[derive(Clone, Default)]
+struct Held {
+    begun: Arc<AtomicU32>,
+    go_on: Arc<AtomicBool>,
+}
+
+impl NotesHandler for Held {
+    fn note(&self, _value: u64) -> Result<(), CallError> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        while !self.go_on.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+#[kernel(crate = hostcall)]
+fn post_many(_lane: &Lane) {
+    for _ in 0..6000 {
+        Notes::post_note(1).unwrap();
+    }
+}
+
+/// While posts wait for a handler that does not return, nothing else of the device waits for it.
+#[test]
+fn posts_that_are_not_handled_hold_up_only_their_stream() {
+    let handler = Held::default();
+    let device = Device::builder("cpu").service(Notes::serve(handler.clone())).open().unwrap();
+    let (stream, other) = (device.stream().unwrap(), device.stream().unwrap());
+    let launch = post_many.launch(&stream, Grid::new(1, 1), ()).unwrap();
+    while handler.begun.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    let limit = Duration::from_millis(50);
+    let timed_out = stream.synchronize_for(limit);
+    assert!(matches!(timed_out, Err(Error::TimedOut { .. })), "{timed_out:?}");
+    assert!(!launch.is_done());
+    let (flag, out) = (device.pinned::<u32>(1).unwrap(), device.alloc_zeroed::<u64>(1).unwrap());
+    set_when.launch(&other, Grid::new(1, 1), (&flag, &out)).unwrap().cancel_after(limit);
+    other.synchronize_for(PATIENCE).unwrap_err();
+    handler.go_on.store(true, Ordering::SeqCst);
+    stream.synchronize().unwrap();
+}
