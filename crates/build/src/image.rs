@@ -1,5 +1,5 @@
 use crate::package::Package;
-use crate::{BuildError, Target};
+use crate::{BuildError, Target, registers};
 use hostcall_abi::launch::{
     KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, MAIN_KERNEL, kernel_name,
 };
@@ -37,7 +37,7 @@ impl Image {
         }
 
         let bytes = match target {
-            Target::Nvptx { .. } => bound_lanes(&bytes),
+            Target::Nvptx { .. } => with_bounds(&String::from_utf8_lossy(&bytes)).into_bytes(),
             _ => bytes,
         };
         let path = folder.join(&package.library).with_extension(target.extension());
@@ -77,24 +77,28 @@ fn kernel_names(image: &[u8]) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// PTX whose every kernel says how many lanes its workgroups have at most: what it was written with, or 1024, as a
-/// grid allows on every device. Without that, NVIDIA's compiler may give a lane up to 255 registers, of which a
-/// multiprocessor has enough for 256 lanes, and larger workgroups cannot start. One workgroup a multiprocessor is
-/// enough: without that it may aim at two, with half of the registers.
-fn bound_lanes(ptx: &[u8]) -> Vec<u8> {
-    let mut bounded = Vec::with_capacity(ptx.len() + 4096);
+/// PTX whose every kernel says how many lanes its workgroups have at most and how many registers a lane gets.
+///
+/// The lanes are what the kernel was written with, or 1024, as a grid allows on every device. Without that, NVIDIA's
+/// compiler may give a lane up to 255 registers, of which a multiprocessor has enough for 256 lanes, and larger workgroups
+/// cannot start. One workgroup a multiprocessor is enough: without that it may aim at two, with half of the registers.
+fn with_bounds(ptx: &str) -> String {
+    let registers = registers::bounds(ptx);
+    let mut bounded = String::with_capacity(ptx.len() + 8192);
     let mut entry = None;
-    for line in ptx.split_inclusive(|byte| *byte == b'\n') {
-        bounded.extend(line);
-        let text = std::str::from_utf8(line).unwrap_or_default();
-        if let Some((_, rest)) = text.split_once(".entry ") {
+    for line in ptx.split_inclusive('\n') {
+        bounded += line;
+        if let Some((_, rest)) = line.split_once(".entry ") {
             entry = rest.split('(').next().map(str::trim);
         }
         if let Some(name) = entry
-            && text.trim_end().ends_with(')')
+            && line.trim_end().ends_with(')')
         {
             let lanes = name.strip_prefix(KERNEL_SYMBOL_PREFIX).and_then(|name| max_lanes(ptx, name));
-            bounded.extend(format!(".maxntid {}, 1, 1\n.minnctapersm 1\n", lanes.unwrap_or(1024)).bytes());
+            bounded += &format!(".maxntid {}, 1, 1\n.minnctapersm 1\n", lanes.unwrap_or(1024));
+            if let Some(registers) = registers.get(name) {
+                bounded += &format!(".maxnreg {}\n", registers.min(&255));
+            }
             entry = None;
         }
     }
@@ -102,11 +106,9 @@ fn bound_lanes(ptx: &[u8]) -> Vec<u8> {
 }
 
 /// [`KernelInfo::max_lanes`] of a kernel in PTX, where it is not 0. PTX leaves zeros at a variable's end out.
-fn max_lanes(ptx: &[u8], name: &str) -> Option<u64> {
+fn max_lanes(ptx: &str, name: &str) -> Option<u64> {
     let symbol = format!(" {KERNEL_INFO_SYMBOL_PREFIX}{name}[");
-    let at = ptx.windows(symbol.len()).position(|window| window == symbol.as_bytes())?;
-    let line = ptx[at..].split(|byte| *byte == b'\n').next()?;
-    let (_, values) = std::str::from_utf8(line).ok()?.split_once('{')?;
+    let (_, values) = ptx[ptx.find(&symbol)?..].lines().next()?.split_once('{')?;
     let values =
         values.trim_end_matches(['}', ';', ' ']).split(',').map(|value| value.trim().parse::<u8>().ok());
     let info: Vec<u8> = values.collect::<Option<_>>()?;
@@ -124,10 +126,10 @@ mod tests {
     fn kernels_are_bounded_and_functions_are_not() {
         let ptx =
             ".visible .entry a(\n\t.param .b64 a_0\n)\n{\n}\n.func f(\n)\n{\n}\n.visible .entry b()\n{\n}\n";
-        let bound = ")\n.maxntid 1024, 1, 1\n.minnctapersm 1\n";
+        let bound = ")\n.maxntid 1024, 1, 1\n.minnctapersm 1\n.maxnreg 32\n";
         let expected =
             ptx.replace("a_0\n)\n", &format!("a_0\n{bound}")).replace("b()\n", &format!("b({bound}"));
-        assert_eq!(String::from_utf8(bound_lanes(ptx.as_bytes())).unwrap(), expected);
+        assert_eq!(with_bounds(ptx), expected);
     }
 
     #[test]
@@ -135,8 +137,8 @@ mod tests {
         let zeros = "0, ".repeat(56);
         let info = format!(".visible .global .align 8 .b8 hostcall_kernel_info_a[64] = {{{zeros}0, 1}};\n");
         let ptx = format!("{info}.visible .entry hostcall_kernel_a()\n{{\n}}\n");
-        let bounded = String::from_utf8(bound_lanes(ptx.as_bytes())).unwrap();
-        assert_eq!(bounded, ptx.replace("a()\n", "a()\n.maxntid 256, 1, 1\n.minnctapersm 1\n"));
+        let bound = ".maxntid 256, 1, 1\n.minnctapersm 1\n.maxnreg 32\n";
+        assert_eq!(with_bounds(&ptx), ptx.replace("a()\n", &format!("a()\n{bound}")));
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod error;
 mod image;
 mod kernels;
 mod package;
+mod registers;
 mod target;
 mod toolchain;
 

@@ -413,10 +413,13 @@ fn the_host_knows_whose_each_call_and_post_is() {
         // SAFETY: one thread uses the record (SLOT-OWNER).
         let slot = unsafe { record.held() };
         if n % 3 == 0 {
-            let position = slot.reserve_posts(slot.glance(), 2).unwrap();
-            slot.write_owner_entry(position, owner);
+            let lanes = 1 + n % 16;
+            let owners = slot.owner_entries(slot.glance(), lanes);
+            let position = slot.reserve_posts(slot.glance(), owners + 1).unwrap();
+            assert!(if lanes < 8 { owners == 1 } else { (position + owners).is_multiple_of(8) });
+            slot.write_owner_entries(position, owners, owner);
             let head = PostHead { service: 4, lane: 0, words: 1, extra: 1 };
-            slot.write_post(position + 1, head, &[n.into(), 0, 0, 0, 0]);
+            slot.write_post(position + owners, head, &[n.into(), 0, 0, 0, 0]);
             slot.set_posted();
             expected.push((owner.launch, u64::from(n)));
         }

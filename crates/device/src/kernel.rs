@@ -516,7 +516,7 @@ pub unsafe fn enter_kernel<P: Parameters>(
 #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
 #[inline(always)]
 pub unsafe fn enter_kernel<P: Parameters>(
-    launch: hostcall_abi::launch::LaunchParams,
+    launch: &hostcall_abi::launch::LaunchParams,
     block: P::Block,
     run: impl for<'launch> Fn(&'launch crate::Lane, P::Values<'launch>),
 ) {

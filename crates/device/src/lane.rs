@@ -2,7 +2,7 @@
 
 use crate::global::{Global, Word};
 use crate::group::Group;
-use crate::target::{self, RESERVED_WORKGROUP_BYTES};
+use crate::target::{self, Params, RESERVED_WORKGROUP_BYTES};
 use core::marker::PhantomData;
 use core::panic::Location;
 use hostcall_abi::launch::LaunchId;
@@ -10,6 +10,7 @@ use hostcall_abi::wire::Wire;
 
 /// The lane that a kernel's function runs on.
 pub struct Lane {
+    params: Params,
     // A lane means something only on its own stack.
     not_send: PhantomData<*const ()>,
 }
@@ -18,9 +19,17 @@ fn product([x, y, z]: [u32; 3]) -> usize {
     x as usize * y as usize * z as usize
 }
 
+/// The position of the `linear`-th thing among so many in x, y and z. The hardware's grids and workgroups have one
+/// dimension, so that waves are whole whatever the workgroup's shape.
+pub(crate) fn place(linear: u32, [width, height, _]: [u32; 3]) -> [u32; 3] {
+    // Neither is 0; said so, a division needs no panic.
+    let (width, height) = (width.max(1), height.max(1));
+    [linear % width, linear / width % height, linear / width / height]
+}
+
 impl Lane {
-    pub(crate) fn new() -> Self {
-        Self { not_send: PhantomData }
+    pub(crate) fn new(params: Params) -> Self {
+        Self { params, not_send: PhantomData }
     }
 
     /// Index in the wave, from 0.
@@ -40,7 +49,7 @@ impl Lane {
 
     /// Position in the workgroup: x, y, z.
     pub fn position(&self) -> [u32; 3] {
-        target::here().position()
+        place(target::here().index_in_workgroup(), self.workgroup_size())
     }
 
     /// Index in the workgroup: position x runs fastest.
@@ -50,17 +59,17 @@ impl Lane {
 
     /// Position of the workgroup in the grid: x, y, z.
     pub fn workgroup(&self) -> [u32; 3] {
-        target::here().workgroup()
+        place(target::here().workgroup_index(), self.workgroups())
     }
 
     /// Lanes of a workgroup in x, y, z.
     pub fn workgroup_size(&self) -> [u32; 3] {
-        target::here().params().workgroup_size
+        self.params.get().workgroup_size
     }
 
     /// Workgroups of the grid in x, y, z.
     pub fn workgroups(&self) -> [u32; 3] {
-        target::here().params().workgroups
+        self.params.get().workgroups
     }
 
     /// Index in the whole grid, from 0: workgroup after workgroup, in each by [`Lane::local_id`].
@@ -155,7 +164,7 @@ impl Lane {
     /// The workgroup's memory as `T`s, as many as the launch's bytes hold: zeroed on the software device,
     /// else with any content. It lasts as long as the workgroup.
     pub fn workgroup_memory<T: Word>(&self) -> &[Global<T>] {
-        let bytes = target::here().params().workgroup_memory_bytes as usize - RESERVED_WORKGROUP_BYTES;
+        let bytes = self.params.get().workgroup_memory_bytes as usize - RESERVED_WORKGROUP_BYTES;
         // SAFETY: the launch gave the workgroup this many bytes after the reserved ones, 64-byte aligned, for
         // the life of the workgroup, and every bit pattern is a `T`, accessed atomically.
         unsafe {
@@ -176,7 +185,7 @@ impl Lane {
 
     /// The launch, as the host names it.
     pub fn launch(&self) -> LaunchId {
-        target::here().params().launch
+        self.params.get().launch
     }
 
     /// Asks over the link whether the launch was cancelled, for long kernels that make no calls.

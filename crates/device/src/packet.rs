@@ -152,13 +152,13 @@ fn claim_extra(here: Here, home: u32) -> u32 {
     extra
 }
 
-/// What comes before the first post of a wave: whose its posts are, at a reserved place, and a word to the host that the
-/// stream's launches post.
-pub(crate) fn begin_posts(here: Here, slot: Slot<'_>, place: u32) {
+/// What comes before the first post of a wave: whose its posts are, in `entries` reserved entries, and a word to the host
+/// that the stream's launches post.
+pub(crate) fn begin_posts(here: Here, slot: Slot<'_>, place: u32, entries: u32) {
     let params = here.params();
     // SAFETY: the host gives each launch the word of its stream.
     unsafe { note_posts(params.last_post, params.sequence) };
-    slot.write_owner_entry(place, owner(here, None));
+    slot.write_owner_entries(place, entries, owner(here, None));
     slot.set_posted();
 }
 

@@ -1,12 +1,13 @@
 //! Telling the host of a panic.
 
+use crate::lane::place;
 use crate::system::System;
 use crate::target;
 
 /// Sends a panic's message and place. The kernel's own text is cut at the host's limit, not here.
 pub(crate) fn report(message: &str, file: &str, line: u32, column: u32) {
     let here = target::here();
-    let [x, y, z] = here.workgroup();
+    let [x, y, z] = place(here.workgroup_index(), here.params().workgroups);
     // Nothing is left to be done for a panic that cannot be reported.
     let _ = System::panic(x, y, z, here.index_in_workgroup(), line, column, message, file);
     crate::packet::stop_stream(here);

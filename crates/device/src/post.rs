@@ -140,9 +140,9 @@ fn take_places(group: Group, entries: u32) -> u64 {
     if !group.is_whole() && !slot.try_lock_ring() {
         here.wait_for_part(|| slot.try_lock_ring());
     }
-    let is_first = !slot.has_posted();
-    let entries = group.count * entries + u32::from(is_first);
     let glance = slot.glance();
+    let owners = if slot.has_posted() { 0 } else { slot.owner_entries(glance, group.count) };
+    let entries = group.count * entries + owners;
     let mut place = match reserve(slot, glance, entries) {
         Some(place) => place.into(),
         None => wait_for_room(here, entries),
@@ -150,9 +150,9 @@ fn take_places(group: Group, entries: u32) -> u64 {
     if place == CANCELLED && glance.cancelled {
         place = CANCELLED_BEFORE;
     }
-    if is_first && place < CANCELLED_BEFORE {
-        packet::begin_posts(here, slot, place as u32);
-        place = (place as u32).wrapping_add(1).into();
+    if owners > 0 && place < CANCELLED_BEFORE {
+        packet::begin_posts(here, slot, place as u32, owners);
+        place = (place as u32).wrapping_add(owners).into();
     }
     if !group.is_whole() {
         slot.unlock_ring();

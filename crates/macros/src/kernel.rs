@@ -271,7 +271,7 @@ fn entries(names: &Names, entry: &Ident, types: &Ident, run: &Ident) -> TokenStr
             // SAFETY: the host launches the entry only on a device that has the channel that `launch` describes,
             // with the argument block that `KernelInfo::schema` describes, and keeps what the arguments refer to
             // until the launch has ended.
-            unsafe { #k::enter_kernel::<#types>(#launch, #arguments, #run) }
+            unsafe { #k::enter_kernel::<#types>(&#launch, #arguments, #run) }
         }
 
         // By address, since rustc passes structs to AMD's kernels in ways that hang on their fields.
@@ -282,7 +282,7 @@ fn entries(names: &Names, entry: &Ident, types: &Ident, run: &Ident) -> TokenStr
             #arguments: *const <#types as #k::Parameters>::Block,
         ) {
             // SAFETY: as for NVIDIA's entry; the host passes the addresses of both.
-            unsafe { #k::enter_kernel::<#types>(#launch.read(), #arguments.read(), #run) }
+            unsafe { #k::enter_kernel::<#types>(&*#launch, #arguments.read(), #run) }
         }
     }
 }

@@ -22,7 +22,8 @@ struct Limits {
 
 impl Limits {
     const PROGRAM: Self = Self { stack_bytes: 32 << 10, fences: true, atomics: true };
-    const SMALL_CALL: Self = Self { stack_bytes: 384, fences: false, atomics: false };
+    const SMALL_CALL: Self = Self { stack_bytes: 256, fences: false, atomics: false };
+    const NO_CALL: Self = Self { stack_bytes: 0, ..Self::PROGRAM };
 }
 
 /// Folders of all programs with what each may hold.
@@ -39,6 +40,11 @@ fn programs() -> Vec<(PathBuf, Limits)> {
 /// The least of programs, for targets that are of the kind of one that all programs are built for.
 fn small_call() -> Vec<(PathBuf, Limits)> {
     vec![(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/small_call"), Limits::SMALL_CALL)]
+}
+
+/// Kernels that call nothing.
+fn no_call() -> (PathBuf, Limits) {
+    (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/no_call"), Limits::NO_CALL)
 }
 
 /// Builds programs for the target and fails with all that `problems` finds in any of them.
@@ -82,6 +88,16 @@ fn sm_70() {
 #[test]
 fn sm_90() {
     nvidia("sm_90", small_call());
+}
+
+#[test]
+fn kernels_that_call_nothing_take_few_registers() {
+    check("sm_90", vec![no_call()], |image, limits| {
+        let text = fs::read_to_string(&image.path).expect("the image");
+        let mut problems = ptx::problems(&text, &image.kernels, limits);
+        problems.extend(ptx::kernels_that_take_more(image, 32));
+        problems
+    });
 }
 
 #[test]

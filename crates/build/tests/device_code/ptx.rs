@@ -2,6 +2,7 @@
 
 use crate::Limits;
 use hostcall_abi::launch::LaunchParams;
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -105,20 +106,44 @@ fn ptxas() -> PathBuf {
     std::env::var_os("PTXAS").map(PathBuf::from).or(installed).unwrap_or_else(|| "ptxas".into())
 }
 
-/// What the assembler has against the image.
-pub fn assemble(image: &hostcall_build::Image) -> Vec<String> {
+/// Runs the assembler. Returns what it says, or what it has against the image.
+fn run_ptxas(image: &hostcall_build::Image, arguments: &[&str]) -> Result<String, String> {
     let arch = format!("-arch={}", image.target);
-    // An object's functions are compiled apart from the kernels, whose bound they must keep.
-    let arguments = [&arch, "-c", "-maxrregcount=64", "-o", "/dev/null"];
-    let output = match Command::new(ptxas()).args(arguments).arg(&image.path).output() {
+    let output = match Command::new(ptxas()).args([&arch, "-o", "/dev/null"]).args(arguments).output() {
         Ok(output) => output,
         Err(error) => panic!("ptxas does not run ({error}): install it with .ci/install-device-toolchain"),
     };
-    if output.status.success() {
-        Vec::new()
-    } else {
-        vec![String::from_utf8_lossy(&output.stderr).into_owned()]
-    }
+    let said =
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    if output.status.success() { Ok(said) } else { Err(said) }
+}
+
+/// What the assembler has against the image.
+pub fn assemble(image: &hostcall_build::Image) -> Vec<String> {
+    // An object's functions are compiled apart from the kernels, whose bounds they would have to keep.
+    let text = fs::read_to_string(&image.path).expect("the image");
+    let lines = text.lines().filter(|line| !line.starts_with(".maxnreg"));
+    let object = image.path.with_extension("object.ptx");
+    fs::write(&object, lines.collect::<Vec<_>>().join("\n")).expect("a file beside the image");
+    let object = object.to_str().expect("the path is text");
+    run_ptxas(image, &["-c", "-maxrregcount=64", object]).err().into_iter().collect()
+}
+
+/// Kernels that take more than so many registers.
+pub fn kernels_that_take_more(image: &hostcall_build::Image, registers: u32) -> Vec<String> {
+    let said = match run_ptxas(image, &["-v", image.path.to_str().expect("the path is text")]) {
+        Ok(said) => said,
+        Err(problem) => return vec![problem],
+    };
+    // Of each kernel: "Compiling entry function 'name' for ...", properties, "Used 32 registers, ...".
+    let kernels = said.split("Compiling entry function '").skip(1);
+    kernels
+        .filter_map(|about| {
+            let name = about.split('\'').next()?;
+            let used: u32 = about.split_once("Used ")?.1.split(' ').next()?.parse().ok()?;
+            (used > registers).then(|| format!("{name} takes {used} registers"))
+        })
+        .collect()
 }
 
 #[test]

@@ -57,7 +57,7 @@ impl<'m> Pool<'m> {
 
     /// Gives a claimed thing back.
     pub fn release(&self, index: u32) {
-        let word = &self.bitmap[(index / 64) as usize];
+        let Some(word) = self.bitmap.get((index / 64) as usize) else { return };
         let mut taken = word.load(Ordering::Relaxed);
         // A compare-exchange because LLVM drops the order of NVPTX's other read-modify-writes.
         while let Err(now) =
@@ -69,6 +69,7 @@ impl<'m> Pool<'m> {
 
     /// Whether somebody has the thing. A hint.
     pub fn is_taken(&self, index: u32) -> bool {
-        self.bitmap[(index / 64) as usize].load(Ordering::Relaxed) >> (index % 64) & 1 != 0
+        let word = self.bitmap.get((index / 64) as usize);
+        word.is_some_and(|word| word.load(Ordering::Relaxed) >> (index % 64) & 1 != 0)
     }
 }

@@ -154,6 +154,9 @@ const POST_BELL_PERIOD: usize = 1;
 const POST_POSITION: usize = 2;
 const POST_TAIL_SEEN: usize = 3;
 
+/// Entries of a ring in a GPU's cache line of 128 bytes.
+const LINE_ENTRIES: u32 = 8;
+
 /// What a call or post has to know of its slot, in one load on a GPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Glance {
@@ -480,12 +483,23 @@ impl<'m> Slot<'m> {
         self.set(&self.state.posted, 1);
     }
 
-    /// Writes whose the slot's posts are from now on at a reserved place, before the first post of a claim.
-    pub fn write_owner_entry(&self, position: u32, owner: Owner) {
+    /// How many entries say whose the slot's posts are, before the first post of a claim, which `lanes` lanes make together:
+    /// so many that the posts of many lanes begin a cache line, if the ring has room. Lines that a wave stores in parts
+    /// take the link and the host twice as long.
+    pub fn owner_entries(&self, glance: Glance, lanes: u32) -> u32 {
+        let alone = lanes < LINE_ENTRIES || self.places.ring_entries < 4 * LINE_ENTRIES;
+        if alone { 1 } else { LINE_ENTRIES - glance.post_position % LINE_ENTRIES }
+    }
+
+    /// Writes whose the slot's posts are from now on into `count` reserved entries, before the first post of a claim.
+    pub fn write_owner_entries(&self, position: u32, count: u32, owner: Owner) {
         let ring = self.places.ring_entries;
-        let lap = position & ring == 0;
-        let pair = self.words.pair_of(self.places.ring, position & (ring - 1));
-        store_pair(pair, owner.to_entry().map(|word| with_lap(word, lap)));
+        for entry in 0..count {
+            let position = position.wrapping_add(entry);
+            let lap = position & ring == 0;
+            let pair = self.words.pair_of(self.places.ring, position & (ring - 1));
+            store_pair(pair, owner.to_entry().map(|word| with_lap(word, lap)));
+        }
     }
 
     /// Rings the post bell if posts were made that it has not told the host of: before the wave waits or ends.

@@ -100,7 +100,18 @@ impl<'m> Channel<'m> {
     pub unsafe fn extra(&self, index: u32) -> Slot<'m> {
         let slot = self.sizes.layout.home_slots + index;
         // SAFETY: the caller's promise; an extra slot's state is where it is kept.
-        unsafe { Slot::new(self.region, self.sizes.slot(slot), &self.states[slot as usize]) }
+        unsafe { Slot::new(self.region, self.sizes.slot(slot), self.state(slot)) }
+    }
+
+    /// The state of a slot, where it is kept.
+    #[inline(always)]
+    fn state(&self, slot: u32) -> &'m SlotState {
+        #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
+        // SAFETY: a device has its slots from the claim words and the bitmap of extra slots, which the layout gave as many as
+        // states. A check would bring the report of a panic into every kernel.
+        return unsafe { self.states.get_unchecked(slot as usize) };
+        #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+        &self.states[slot as usize]
     }
 
     /// The bitmap of large areas.
@@ -140,7 +151,7 @@ impl Channel<'_> {
     pub unsafe fn forget(&self, slots: &[u32]) {
         for &slot in slots {
             // SAFETY: the caller's promise.
-            unsafe { self.states[slot as usize].clear() };
+            unsafe { self.state(slot).clear() };
             match slot.checked_sub(self.sizes.layout.home_slots) {
                 None => self.claims.release(slot),
                 Some(index) => self.extras.release(index),
@@ -162,10 +173,10 @@ impl Claims<'_> {
     #[inline]
     pub fn claim(&self, proposed: u32) -> Option<u32> {
         let count = self.words.len() as u32;
-        let first = if proposed < count { proposed } else { proposed % count };
+        let first = if proposed < count { proposed } else { proposed.checked_rem(count)? };
         let mut slot = first;
         loop {
-            if claim_word(&self.words[slot as usize]) {
+            if claim_word(self.words.get(slot as usize)?) {
                 return Some(slot);
             }
             slot = if slot + 1 < count { slot + 1 } else { 0 };
@@ -178,7 +189,9 @@ impl Claims<'_> {
     /// Gives a claimed slot back, after its state was kept.
     #[inline]
     pub fn release(&self, slot: u32) {
-        release_word(&self.words[slot as usize]);
+        if let Some(word) = self.words.get(slot as usize) {
+            release_word(word);
+        }
     }
 }
 
@@ -269,7 +282,7 @@ impl WaveRecord {
         };
         // SAFETY: SLOT-OWNER: this lane claimed the slot, and while the record says so no other of the wave looks.
         unsafe {
-            self.state.take_over(&channel.states[slot as usize]);
+            self.state.take_over(channel.state(slot));
             self.places.set(channel.sizes.slot(slot));
             let (address, count) = channel.region.address();
             self.region.set(address);
@@ -318,7 +331,7 @@ impl WaveRecord {
             held.look_at_ring_tail();
         }
         // SAFETY: SLOT-OWNER: the claim is this wave's until the next line.
-        unsafe { self.state.hand_on(&channel.states[slot as usize]) };
+        unsafe { self.state.hand_on(channel.state(slot)) };
         channel.claims.release(slot);
         store_in_wave(&self.slot, NO_SLOT);
     }

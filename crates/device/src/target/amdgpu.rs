@@ -60,13 +60,6 @@ impl Here {
     }
 
     #[inline(always)]
-    pub fn position(self) -> [u32; 3] {
-        // The physical workgroup has one dimension, so that waves are whole whatever the workgroup's shape.
-        let [width, height, _] = self.params().workgroup_size;
-        let linear = intrinsics::workitem_id_x();
-        [linear % width, linear / width % height, linear / width / height]
-    }
-
     pub fn lanes_in_workgroup(self) -> u32 {
         let [x, y, z] = self.params().workgroup_size;
         x * y * z
@@ -80,13 +73,6 @@ impl Here {
     /// Linear index of the workgroup, x fastest.
     pub fn workgroup_index(self) -> u32 {
         intrinsics::workgroup_id_x()
-    }
-
-    /// Position of the lane's workgroup in the grid.
-    pub fn workgroup(self) -> [u32; 3] {
-        let [width, height, _] = self.params().workgroups;
-        let linear = self.workgroup_index();
-        [linear % width, linear / width % height, linear / width / height]
     }
 
     pub fn wave_in_workgroup(self) -> u32 {
@@ -126,6 +112,11 @@ impl Here {
     pub fn record(self) -> &'static WaveRecord {
         // SAFETY: `begin_wave` made it, by whose type only the wave's lanes access it; it has the layout of its words.
         unsafe { &*self.record_address().cast::<WaveRecord>() }
+    }
+
+    /// Whether the wave has a slot.
+    pub fn has_slot(self) -> bool {
+        self.record().slot().is_some()
     }
 
     pub fn lane_index(self) -> u32 {

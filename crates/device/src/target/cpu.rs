@@ -104,11 +104,6 @@ impl Here {
         self.lane.proposed_slot
     }
 
-    /// Position of the lane's workgroup in the grid.
-    pub fn workgroup(self) -> [u32; 3] {
-        self.lane.workgroup
-    }
-
     /// Linear index of the workgroup, x fastest.
     pub fn workgroup_index(self) -> u32 {
         let ([x, y, z], [width, height, _]) = (self.lane.workgroup, self.params().workgroups);
@@ -149,10 +144,6 @@ impl Here {
 
     pub fn wave_in_workgroup(self) -> u32 {
         self.lane.wave
-    }
-
-    pub fn position(self) -> [u32; 3] {
-        self.lane.position
     }
 
     pub fn workgroup_memory(self) -> *mut u8 {
@@ -342,7 +333,7 @@ pub unsafe fn enter_cpu(lane: *mut CpuLane, body: impl FnOnce(&Lane)) -> u32 {
         set_current(ptr::null());
         return ENTRY_EXITED;
     }
-    let result = panic::catch_unwind(panic::AssertUnwindSafe(|| body(&Lane::new())));
+    let result = panic::catch_unwind(panic::AssertUnwindSafe(|| body(&Lane::new(super::Params::of_wave()))));
     set_current(&local);
     let code = match result {
         Ok(()) => ENTRY_DONE,

@@ -1,6 +1,6 @@
 //! What NVIDIA and AMD share: entering a kernel, and panics.
 
-use super::{Here, begin_wave, exit_lane, here};
+use super::{Here, Params, begin_wave, exit_lane, here};
 use crate::group::Group;
 use crate::lane::Lane;
 use hostcall_abi::launch::LaunchParams;
@@ -12,25 +12,36 @@ use hostcall_channel::device::is_stopped;
 /// Called once by every lane of a kernel, with the kernel's own first parameter.
 #[doc(hidden)]
 #[inline(always)]
-pub unsafe fn enter_gpu(params: LaunchParams, body: impl Fn(&Lane)) {
+pub unsafe fn enter_gpu(params: &LaunchParams, body: impl Fn(&Lane)) {
     // SAFETY: the host gives each launch the word of its stream. All lanes of a wave read the same.
-    if unsafe { is_stopped(params.stop_at, params.sequence) } {
+    let stopped = unsafe { is_stopped(params.stop_at, params.sequence) };
+    // While the word is on its way.
+    begin_wave(params);
+    if stopped {
         return;
     }
-    begin_wave(&params);
-    run(body);
-}
-
-/// A function of its own, because the one that writes the parameters may not read them.
-#[inline(never)]
-fn run(body: impl Fn(&Lane)) {
-    body(&Lane::new());
+    body(&Lane::new(Params::of_wave()));
     end_lanes();
 }
 
-/// Ends the lanes that come here together.
+/// Ends the lanes that come here together. Of a full wave that has no slot this is all.
 #[inline(always)]
 pub(super) fn end_lanes() {
+    let here = here();
+    if here.converge(0) != here.full() {
+        end_part();
+        return;
+    }
+    here.sync(here.full());
+    if here.has_slot() {
+        end_part();
+    }
+}
+
+/// Ends the lanes that come here together, whichever of the wave's they are.
+#[cold]
+#[inline(never)]
+fn end_part() {
     crate::packet::end_lanes(Group::converge(0));
 }
 

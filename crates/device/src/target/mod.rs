@@ -3,11 +3,12 @@
 //! | item | what |
 //! |---|---|
 //! | `here`, `Here` | the lane that runs, with the methods below |
-//! | `params`, `channel`, `record`, `proposed_slot`, `workgroup_memory` | the launch's and the channel's parameters, the wave's record, the slot to claim first, the workgroup's memory |
-//! | `lane_index`, `wave_size`, `full`, `wave_lanes`, `position`, `index_in_workgroup`, `wave_in_workgroup`, `workgroup`, `workgroup_index`, `lanes_in_workgroup` | who the lane is |
+//! | `params`, `channel`, `record`, `has_slot`, `proposed_slot`, `workgroup_memory` | the launch's and the channel's parameters, the wave's record, whether it has a slot, the slot to claim first, the workgroup's memory |
+//! | `lane_index`, `wave_size`, `full`, `wave_lanes`, `index_in_workgroup`, `wave_in_workgroup`, `workgroup_index`, `lanes_in_workgroup` | who the lane is |
 //! | `converge`, `same`, `ballot`, `all`, `broadcast`, `sync` | the wave's operations, on a `Mask` of lanes (`bits` of it) |
 //! | `wait`, `wait_for_part`, `pass`, `pause`, `notify`, `barrier` | waiting; what `wait` polls asks nothing of its own lane |
 //! | `cancelled`, `unwinding`, `clock_ns` | the rest |
+//! | `Params` | the launch's parameters, as the lane's function has them |
 //! | `exit_lane`, `sleep`, `bell_period`, `IN_STEP` | the end of a lane, letting time pass, when to ring for posts, how lanes share |
 
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
@@ -29,6 +30,24 @@ pub(crate) use nvptx::*;
 mod amdgpu;
 #[cfg(target_arch = "amdgpu")]
 pub(crate) use amdgpu::*;
+
+/// The launch's parameters, as the lane's function has them.
+#[cfg(not(target_arch = "nvptx64"))]
+#[derive(Clone, Copy)]
+pub(crate) struct Params;
+
+#[cfg(not(target_arch = "nvptx64"))]
+impl Params {
+    #[inline(always)]
+    pub fn of_wave() -> Self {
+        Self
+    }
+
+    #[inline(always)]
+    pub fn get(self) -> &'static hostcall_abi::launch::LaunchParams {
+        here().params()
+    }
+}
 
 /// Bytes at the start of a workgroup's memory that this crate keeps for itself.
 pub const RESERVED_WORKGROUP_BYTES: usize = 64;

@@ -6,7 +6,7 @@ use core::arch::{asm, global_asm};
 use hostcall_abi::launch::{
     ChannelParams, LAUNCH_PARAMS_BYTES, LAUNCH_PARAMS_KEPT, LaunchParams, SHARED_RECORD_BYTES, shared_bytes,
 };
-use hostcall_abi::layout::{NO_PERIOD, SLOT_GROUP, WAVE_RECORD_BYTES, WaveRecordWords, post_bell};
+use hostcall_abi::layout::{NO_PERIOD, NO_SLOT, SLOT_GROUP, WAVE_RECORD_BYTES, WaveRecordWords, post_bell};
 use hostcall_channel::device::WaveRecord;
 
 global_asm!(".extern .shared .align 64 .b8 hostcall_shared[];");
@@ -76,8 +76,8 @@ fn record_at() -> u32 {
 /// Makes the record of a wave that begins: a handful of stores of its first lane. Every lane of the wave comes here.
 #[inline(always)]
 pub(crate) fn begin_wave(params: &LaunchParams) {
-    if llvm_lane() == 0 {
-        let at = record_at();
+    let lanes = llvm_ntid_x();
+    if llvm_tid_x() % 32 == 0 {
         let [a, b, c, d] = WaveRecordWords::BEGIN_FIRST;
         let words = [
             params.channel,
@@ -94,24 +94,60 @@ pub(crate) fn begin_wave(params: &LaunchParams) {
             assert!(size_of::<[u64; 8]>() == LAUNCH_PARAMS_KEPT);
         }
         // SAFETY: the launch gave `shared_bytes` more shared memory than the kernel uses, and the wave's other lanes wait
-        // below. What of the record is not written here is written by whoever claims a slot.
+        // below. What of the record is not written here is written by whoever claims a slot, and nobody reads it before.
         unsafe {
             asm!("st.shared.v4.b32 [{at}], {{{a}, {b}, {c}, {d}}};", "st.shared.v4.b32 [{at}+{slot}], {{{none}, 0, 0, 0}};",
-                "st.shared.v2.b64 [{at}+{region}], {{0, 0}};",
-                at = in(reg32) at, a = in(reg32) a, b = in(reg32) b, c = in(reg32) c, d = in(reg32) d,
-                none = in(reg32) hostcall_abi::layout::NO_SLOT,
-                slot = const core::mem::offset_of!(WaveRecordWords, slot),
-                region = const core::mem::offset_of!(WaveRecordWords, region),
-                options(nostack));
-            asm!("st.shared.v2.b64 [{at}+{to}], {{{a}, {b}}};", "st.shared.v2.b64 [{at}+{to}+16], {{{c}, {d}}};",
-                "st.shared.v2.b64 [{at}+{to}+32], {{{e}, {f}}};", "st.shared.v2.b64 [{at}+{to}+48], {{{g}, {h}}};",
-                at = in(reg32) at, to = const WAVE_RECORD_BYTES,
-                a = in(reg64) words[0], b = in(reg64) words[1], c = in(reg64) words[2], d = in(reg64) words[3],
-                e = in(reg64) words[4], f = in(reg64) words[5], g = in(reg64) words[6], h = in(reg64) words[7],
+                "st.shared.v2.b64 [{at}+{to}], {{{e}, {f}}};", "st.shared.v2.b64 [{at}+{to}+16], {{{g}, {h}}};",
+                "st.shared.v2.b64 [{at}+{to}+32], {{{i}, {j}}};", "st.shared.v2.b64 [{at}+{to}+48], {{{k}, {l}}};",
+                at = in(reg32) record_at(), a = in(reg32) a, b = in(reg32) b, c = in(reg32) c, d = in(reg32) d,
+                none = in(reg32) NO_SLOT, slot = const core::mem::offset_of!(WaveRecordWords, slot),
+                to = const WAVE_RECORD_BYTES,
+                e = in(reg64) words[0], f = in(reg64) words[1], g = in(reg64) words[2], h = in(reg64) words[3],
+                i = in(reg64) words[4], j = in(reg64) words[5], k = in(reg64) words[6], l = in(reg64) words[7],
                 options(nostack));
         }
     }
-    here().sync(here().wave_lanes());
+    let here = here();
+    // The same for all lanes of the workgroup.
+    if lanes.is_multiple_of(32) { here.sync(WHOLE) } else { here.sync(here.wave_lanes()) }
+}
+
+/// Where the launch's parameters are. In the function that wrote them as in any other, nothing is read before `of_wave`, and
+/// after it compilers may keep what was read: of the loads those stay whose fields the caller looks at, once a function and
+/// outside of its loops.
+#[derive(Clone, Copy)]
+pub(crate) struct Params(u32);
+
+impl Params {
+    #[inline(always)]
+    pub fn of_wave() -> Self {
+        let mut at = record_at();
+        // SAFETY: nothing happens. Because it is not `pure` it comes after `begin_wave`.
+        unsafe { asm!("// {at}", at = inout(reg32) at, options(nostack, preserves_flags)) };
+        Self(at)
+    }
+
+    /// The parameters, by value. AMD's part is zero.
+    #[inline(always)]
+    pub fn get(self) -> LaunchParams {
+        let mut words = [[0u64; 2]; LAUNCH_PARAMS_BYTES / 16];
+        macro_rules! load {
+            ($($at:literal)*) => {$(
+                // SAFETY: `begin_wave` wrote them, and nobody writes them again.
+                unsafe {
+                    let (a, b);
+                    asm!("ld.shared.v2.b64 {{{a}, {b}}}, [{at}+{from}];", at = in(reg32) self.0,
+                        from = const WAVE_RECORD_BYTES + 16 * $at,
+                        a = out(reg64) a, b = out(reg64) b, options(pure, nomem, nostack, preserves_flags));
+                    words[$at] = [a, b];
+                }
+            )*};
+        }
+        load!(0 1 2 3);
+        const { assert!(LAUNCH_PARAMS_KEPT == 4 * 16) };
+        // SAFETY: the type is as long, has no padding, and any bits are a value of its numbers.
+        unsafe { core::mem::transmute(words) }
+    }
 }
 
 /// The lanes of a wave that are together read a word as fast as one does.
@@ -138,29 +174,10 @@ pub(crate) fn here() -> Here {
 }
 
 impl Here {
-    /// The parameters, by value: of the loads those stay whose fields the caller looks at, once a function and
-    /// outside of its loops. That is what `nomem` says, and it holds because `enter_gpu` writes them in a function
-    /// that does not read them. AMD's part is zero.
+    /// The parameters, by value.
     #[inline(always)]
     pub fn params(self) -> LaunchParams {
-        let mut words = [[0u64; 2]; LAUNCH_PARAMS_BYTES / 16];
-        let at = record_at();
-        macro_rules! load {
-            ($($at:literal)*) => {$(
-                // SAFETY: `begin_wave` wrote them.
-                unsafe {
-                    let (a, b);
-                    asm!("ld.shared.v2.b64 {{{a}, {b}}}, [{at}+{from}];", at = in(reg32) at,
-                        from = const WAVE_RECORD_BYTES + 16 * $at,
-                        a = out(reg64) a, b = out(reg64) b, options(pure, nomem, nostack, preserves_flags));
-                    words[$at] = [a, b];
-                }
-            )*};
-        }
-        load!(0 1 2 3);
-        const { assert!(LAUNCH_PARAMS_KEPT == 4 * 16) };
-        // SAFETY: the type is as long, has no padding, and any bits are a value of its numbers.
-        unsafe { core::mem::transmute(words) }
+        Params::of_wave().get()
     }
 
     /// The channel's parameters.
@@ -181,6 +198,18 @@ impl Here {
             core::hint::assert_unchecked(llvm_is_shared(record));
             &*record.cast::<WaveRecord>()
         }
+    }
+
+    /// Whether the wave has a slot.
+    #[inline(always)]
+    pub fn has_slot(self) -> bool {
+        let slot: u32;
+        // SAFETY: `begin_wave` made the record, whose word is accessed atomically.
+        unsafe {
+            asm!("ld.acquire.cta.shared.b32 {slot}, [{at}+{to}];", slot = out(reg32) slot, at = in(reg32) record_at(),
+                to = const core::mem::offset_of!(WaveRecordWords, slot), options(nostack));
+        }
+        slot != NO_SLOT
     }
 
     /// The home slot to look at first: that of the place in the hardware where the wave runs, which no other wave has unless
@@ -204,21 +233,6 @@ impl Here {
     #[inline(always)]
     pub fn workgroup_index(self) -> u32 {
         llvm_ctaid_x()
-    }
-
-    /// Position of the lane's workgroup in the grid.
-    #[inline(always)]
-    pub fn workgroup(self) -> [u32; 3] {
-        let [width, height, _] = self.params().workgroups;
-        let linear = self.workgroup_index();
-        [linear % width, linear / width % height, linear / width / height]
-    }
-
-    #[inline(always)]
-    pub fn position(self) -> [u32; 3] {
-        let [width, height, _] = self.params().workgroup_size;
-        let linear = llvm_tid_x();
-        [linear % width, linear / width % height, linear / width / height]
     }
 
     #[inline(always)]
@@ -245,8 +259,8 @@ impl Here {
     /// The lanes that the wave began with.
     #[inline(always)]
     pub fn wave_lanes(self) -> Mask {
-        let left = llvm_ntid_x() - self.wave_in_workgroup() * 32;
-        if left >= 32 { WHOLE } else { (1 << left) - 1 }
+        let lanes = llvm_ntid_x();
+        if llvm_tid_x() | 31 < lanes { WHOLE } else { (1 << (lanes % 32)) - 1 }
     }
 
     #[inline(always)]
