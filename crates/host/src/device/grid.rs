@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// No sizes overflow (M5).
+    /// No sizes overflow.
     #[test]
     fn grids_of_any_size_are_counted_and_refused() {
         let most = u32::MAX;

@@ -25,7 +25,7 @@ impl StreamQueue {
         if self.settled.load(Ordering::Acquire) >= self.reached().min(lock(&self.state).submitted) {
             return;
         }
-        // A post that is handled inline may end up here.
+        // A handler must not wait for posts of its own kernel; the reaper settles.
         if waiting::is_in_handler() {
             return;
         }
@@ -163,7 +163,7 @@ impl StreamQueue {
             (None, None, _, Some(CancelReason::BrokenSlot)) => {
                 Err(LaunchFailure::Fault("it wrote into a slot what makes no sense".into()))
             }
-            // To a device, lanes that learned of the cancellation from a call and returned have ended in order.
+            // A device says nothing of a launch whose lanes learned of the cancellation from their calls and returned.
             (None, None, _, Some(_)) | (None, None, Some(DispatchFailure::Cancelled), None) => {
                 Err(LaunchFailure::Cancelled)
             }
