@@ -182,6 +182,7 @@ impl Host {
         let batch =
             self.scanner.take_posts(self.memory.region(), 0, &mut PostBuffer::new(), |_, _, mut run| {
                 run.for_each(|words, _| posts.push(words.to_vec()));
+                run.count()
             });
         assert_eq!(batch.garbage, 0);
     }

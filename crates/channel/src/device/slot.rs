@@ -135,6 +135,9 @@ impl SlotState {
             self.cancelled.set(0);
             self.posted.set(0);
         }
+        // A wave's record begins with what lay in its memory, but for what calls and posts look at before there is a slot.
+        self.call_lock.store(0, Ordering::Relaxed);
+        self.post_lock.store(0, Ordering::Relaxed);
     }
 
     /// Keeps the state for the slot's next holder.
