@@ -135,9 +135,13 @@ impl SlotState {
             self.cancelled.set(0);
             self.posted.set(0);
         }
-        // A wave's record begins with what lay in its memory, but for what calls and posts look at before there is a slot.
-        self.call_lock.store(0, Ordering::Relaxed);
-        self.post_lock.store(0, Ordering::Relaxed);
+        // A GPU's wave finds in its record what lay in that memory before, but for what calls and posts look at before there is
+        // a slot. Elsewhere the record is made whole.
+        #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
+        {
+            self.call_lock.store(0, Ordering::Relaxed);
+            self.post_lock.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Keeps the state for the slot's next holder.
