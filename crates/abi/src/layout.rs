@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 0 | [`header`]: magic, version, sizes | host, before the first launch |
 //! | 8 | stop word, count of sleeping consumers | host |
-//! | 16 | hints of first calls | device |
+//! | 16 | hints of first calls and posts | device |
 //! | 64 | cancelled launches, a bit for each index of the table of launches | host |
 //! | 2112 | doorbells, one a slot, in lines of [`LINE_WORDS`] | device |
 //! | after them | post bells, one word a home slot: the ring position that the wave announced last | device |
@@ -32,7 +32,7 @@ pub const LAUNCHES: u32 = 1 << 17;
 /// Words of the bitmap of cancelled launches.
 pub const CANCEL_WORDS: usize = LAUNCHES as usize / 64;
 
-/// Words for hints of first calls.
+/// Words for hints of first calls and posts.
 pub const FIRST_CALL_WORDS: usize = 32;
 
 /// Word offsets of the header's fields.
@@ -51,8 +51,8 @@ pub mod header {
     pub const STOP: usize = 8;
     /// Consumers that sleep: a device in this process wakes them when it rings.
     pub const ASLEEP: usize = 9;
-    /// [`super::FIRST_CALL_WORDS`] words, in which waves that make their first call leave where their doorbell is, with the
-    /// owner pair's parity as lowest bit: a hint, since several waves may use one word.
+    /// [`super::FIRST_CALL_WORDS`] words, in which waves that make their first call or post leave where their doorbell is
+    /// (lower half), and something that differs from the slot's hint before: a hint, since several waves may use one word.
     pub const FIRST_CALLS: usize = 16;
     /// The bitmap of cancelled launches: bit `i` is the launch with index `i`.
     pub const CANCEL: usize = 64;
@@ -630,8 +630,8 @@ impl Spread {
 /// Words of the lap bits of a slot's pairs in one direction: 64 lanes × 4 pairs, 32 bits a word.
 pub const LAP_WORDS: usize = 8;
 
-/// Word of the header in which a wave with its doorbell at `doorbell` leaves a hint of its first call. Waves that run at the same
-/// place of several multiprocessors use several.
+/// Word of the header in which a wave with its doorbell at `doorbell` leaves hints of its first call and post. Waves that run at the
+/// same place of several multiprocessors use several.
 #[inline(always)]
 pub const fn first_call_word(doorbell: u32) -> u32 {
     header::FIRST_CALLS as u32 + (doorbell / SLOT_GROUP + doorbell) % FIRST_CALL_WORDS as u32

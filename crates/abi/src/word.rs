@@ -159,6 +159,17 @@ impl Rung {
         Self(self.0 & !(63 << 35 | 1))
     }
 
+    /// [`Doorbell::first_lane`] of a word that a device wrote, if it is the same packet as this, which is [from any lane](
+    /// Rung::from_any_lane), with this lap and parity. There may be no such lane.
+    #[inline(always)]
+    pub const fn lane_of(self, word: u64, lap: bool, parity: bool) -> Option<u8> {
+        if word & !(63 << 35) == self.0 | (lap as u64) << 63 | parity as u64 {
+            Some((word >> 35) as u8 % 64)
+        } else {
+            None
+        }
+    }
+
     /// Parity of the slot's owner pair.
     #[inline(always)]
     pub const fn parity(self) -> bool {

@@ -509,30 +509,28 @@ pub(crate) fn store_pairs(to: &[[AtomicU64; 2]], from: &[[u64; 2]], lap: bool) {
     }
 }
 
-/// Asks for the cache line of a word that will be read soon.
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+/// Asks for a cache line that will be read soon. Any address will do.
+#[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
 #[inline(always)]
-pub(crate) fn prefetch(word: &AtomicU64) {
-    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+pub(crate) fn prefetch(line: *const AtomicU64) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch accesses nothing.
     unsafe {
-        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(
-            core::ptr::from_ref(word).cast(),
-        );
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(line.cast());
     }
-    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
-    let _ = word;
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = line;
 }
 
-/// Asks for the cache line of a word that will be stored to soon, for this processor alone.
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+/// Asks for a cache line that will be stored to soon, for this processor alone. Any address will do.
+#[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
 #[inline(always)]
-pub(crate) fn prefetch_for_write(word: &AtomicU64) {
-    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+pub(crate) fn prefetch_for_write(line: *const AtomicU64) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch accesses nothing; processors that do not know this one do nothing.
     unsafe {
-        core::arch::asm!("prefetchw [{at}]", at = in(reg) word, options(nostack, preserves_flags, readonly));
+        core::arch::asm!("prefetchw [{at}]", at = in(reg) line, options(nostack, preserves_flags, readonly));
     }
-    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
-    let _ = word;
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = line;
 }

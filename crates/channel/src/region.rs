@@ -1,6 +1,8 @@
 //! The shared memory of a channel, as words.
 
 use crate::primitive::{AtomicU64, Ordering, load_pair, store_pair};
+#[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
+use crate::primitive::{prefetch, prefetch_for_write};
 #[cfg(not(loom))]
 use core::marker::PhantomData;
 use core::ops::Deref;
@@ -88,6 +90,26 @@ impl<'m> Words<'m> {
     pub(crate) fn pair(&self, at: u32) -> &'m [AtomicU64; 2] {
         self.words_at(at)
     }
+
+    /// Asks for the cache line of a word that will be read soon.
+    #[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, at: u32) {
+        prefetch(self.start.wrapping_add(at as usize));
+    }
+
+    /// Asks for the cache line of a word that will be stored to soon.
+    #[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
+    #[inline(always)]
+    pub(crate) fn prefetch_for_write(&self, at: u32) {
+        prefetch_for_write(self.start.wrapping_add(at as usize));
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn prefetch(&self, _: u32) {}
+
+    #[cfg(loom)]
+    pub(crate) fn prefetch_for_write(&self, _: u32) {}
 
     /// Pair `pair` of those from word `at` on.
     #[inline(always)]

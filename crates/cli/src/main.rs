@@ -26,11 +26,7 @@ type Outcome = Result<i32, Box<dyn Error>>;
 const USAGE: i32 = 2;
 
 fn main() {
-    #[allow(unsafe_code)]
-    // SAFETY: the first statement of `main`: no other thread runs.
-    unsafe {
-        hostcall::device::prepare_environment();
-    }
+    // `hostcall run` has one stream. More connections than the driver's eight would take it half a second to open and close.
     let outcome = match Arguments::try_parse() {
         Ok(arguments) => match arguments.command {
             Command::Run(options) => run::run(options),

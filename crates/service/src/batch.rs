@@ -90,44 +90,10 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Who the lanes from rank `rank` on are.
-    #[inline(always)]
-    fn callers_from(&self, rank: usize) -> Callers<'a> {
-        let lanes = self.rung.lanes() as usize;
-        // Mostly a batch is handled from its first lane on, which needs no division.
-        let (packet, lane) = if rank == 0 { (0, 0) } else { (rank / lanes, rank % lanes) };
-        Callers { lines: *self, packet, lane }
-    }
-
     /// Who the lane of rank `rank` is.
     #[inline]
     pub fn caller(&self, rank: usize) -> Caller {
         Caller { lane: self.tag(rank).lane, ..self.callers[rank / self.rung.lanes() as usize] }
-    }
-}
-
-/// Goes through the callers of lines.
-struct Callers<'a> {
-    lines: Lines<'a>,
-    packet: usize,
-    /// The lane's rank in the packet.
-    lane: usize,
-}
-
-impl Callers<'_> {
-    /// Returns who the next lane is, whose rank is `rank`.
-    #[inline(always)]
-    fn next(&mut self, rank: usize) -> Caller {
-        let caller = self.lines.callers[self.packet];
-        self.lane += 1;
-        if self.lane == self.lines.rung.lanes() as usize {
-            (self.packet, self.lane) = (self.packet + 1, 0);
-        }
-        if self.lines.rung.has_lines() {
-            Caller { lane: RequestTag::from_bits(self.lines.planes[0][rank][1]).lane, ..caller }
-        } else {
-            caller
-        }
     }
 }
 
@@ -231,16 +197,36 @@ impl<'a> Calls<'a> {
         if self.lines.argument_words() != A::WORDS || R::WORDS > MAX_WORDS {
             return self.refuse();
         }
-        let (lanes, result_words) = (self.lines.lanes(), self.lines.rung.result_words());
-        let mut callers = self.lines.callers_from(self.begun);
+        let lines = self.lines;
+        let (lanes, result_words) = (lines.rung.lanes() as usize, lines.rung.result_words());
+        let mut callers = lines.callers.iter();
+        // Lanes of the packet that are left.
+        let mut left = 0;
+        if self.begun > 0 {
+            // Mostly a batch is handled from its first lane on, which needs no division.
+            callers = lines.callers[self.begun / lanes..].iter();
+            if !self.begun.is_multiple_of(lanes) {
+                callers.next().inspect(|caller| caller::set(**caller));
+                left = lanes - self.begun % lanes;
+            }
+        }
         let mut place = Place { at: self.begun, begun: &mut self.begun };
-        while place.at < lanes {
-            let rank = place.at;
+        loop {
+            if left == 0 {
+                let Some(caller) = callers.next() else { break };
+                caller::set(*caller);
+                left = lanes;
+            }
+            left -= 1;
+            // The bound is known from `Lines::new`; here it spares the checks of every place.
+            let rank = place.at.min(MAX_LANES - 1);
             place.at += 1;
-            caller::set(callers.next(rank));
-            let line = self.lines.line(rank, A::WORDS);
+            if lines.rung.has_lines() {
+                caller::set_lane(lines.tag(rank).lane);
+            }
+            let line = lines.line(rank, A::WORDS);
             let arguments = A::from_words(&line[..A::WORDS]).ok_or(CallError::Malformed);
-            let result = arguments.and_then(|arguments| handle(&self.lines, rank, arguments));
+            let result = arguments.and_then(|arguments| handle(&lines, rank, arguments));
             match result {
                 Ok(result) => self.replies.put_result(result_words, rank, &result),
                 Err(error) => self.replies.put(result_words, rank, Status::Error(error), &[]),
@@ -399,9 +385,10 @@ impl<'a> Posts<'a> {
         let from = self.caller;
         let mut place = Place { at: self.begun, begun: &mut self.begun };
         let mut malformed = 0;
+        caller::set(from);
         for post in posts {
             place.at += 1;
-            caller::set(caller_of(from, post));
+            caller::set_lane(lane_of(post));
             match A::from_words(&payload(post, A::WORDS)[..A::WORDS]) {
                 Some(arguments) => handle(post, arguments),
                 None => malformed += 1,
@@ -422,7 +409,13 @@ impl<'a> Posts<'a> {
 /// Returns who made a post, of a run of this caller's, from the post's ring entries.
 #[inline(always)]
 fn caller_of(run: Caller, post: &[[u64; 2]]) -> Caller {
-    Caller { lane: (post[0][1] >> 32) as u8 & 63, ..run }
+    Caller { lane: lane_of(post), ..run }
+}
+
+/// Returns which lane made a post.
+#[inline(always)]
+fn lane_of(post: &[[u64; 2]]) -> u8 {
+    (post[0][1] >> 32) as u8 & 63
 }
 
 /// How far calls or a run were handled, kept in a register until its end or a handler's panic.

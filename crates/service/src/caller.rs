@@ -18,7 +18,9 @@ pub struct Caller {
 const NOBODY: Caller = Caller { launch: LaunchId::NONE, slot: u32::MAX, lane: 0 };
 
 thread_local! {
-    static CALLER: Cell<Caller> = const { Cell::new(NOBODY) };
+    /// Who calls, but for the lane, in which the calls of a packet and the posts of a run differ.
+    static ORIGIN: Cell<Caller> = const { Cell::new(NOBODY) };
+    static LANE: Cell<u8> = const { Cell::new(0) };
 }
 
 /// Returns who made the call or post that the calling handler handles; `None` outside of handlers.
@@ -26,13 +28,21 @@ thread_local! {
 /// In an async handler it is to be asked between two `await`s, not on threads that the handler starts.
 #[inline]
 pub fn caller() -> Option<Caller> {
-    Some(CALLER.get()).filter(|caller| caller.slot != NOBODY.slot)
+    let caller = Caller { lane: LANE.get(), ..ORIGIN.get() };
+    Some(caller).filter(|caller| caller.slot != NOBODY.slot)
 }
 
 /// Notes who calls the handler that this thread runs next.
 #[inline(always)]
 pub(crate) fn set(caller: Caller) {
-    CALLER.set(caller);
+    ORIGIN.set(caller);
+    LANE.set(caller.lane);
+}
+
+/// Notes which lane of the same packet or run it is.
+#[inline(always)]
+pub(crate) fn set_lane(lane: u8) {
+    LANE.set(lane);
 }
 
 /// Runs a handler for a caller, which it can ask for with [`caller`].
@@ -43,11 +53,12 @@ pub fn called_by<T>(caller: Caller, handler: impl FnOnce() -> T) -> T {
 
     impl Drop for Before {
         fn drop(&mut self) {
-            CALLER.set(self.0);
+            set(self.0);
         }
     }
 
-    let _before = Before(CALLER.replace(caller));
+    let _before = Before(Caller { lane: LANE.get(), ..ORIGIN.get() });
+    set(caller);
     handler()
 }
 

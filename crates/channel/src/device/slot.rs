@@ -472,10 +472,15 @@ impl<'m> Slot<'m> {
         let lap = bell & bell_bits::PARITY != 0;
         let [first, second] = owner.to_pair();
         store_pair(self.words.pair(self.places.owner), [with_lap(first, lap), with_lap(second, lap)]);
-        // A hint for a host that does not look at every slot all the time.
-        let hint = u64::from(self.places.doorbell) << 1 | u64::from(lap);
-        self.words.word(first_call_word(self.places.doorbell)).store(hint, Ordering::Relaxed);
+        self.leave_hint(u32::from(lap) << 1);
         self.set_first::<BELL>(bell);
+    }
+
+    /// Leaves a hint for a host that does not look at every slot all the time. `change` differs from that of the slot's
+    /// hint before.
+    fn leave_hint(&self, change: u32) {
+        let hint = u64::from(change) << 32 | u64::from(self.places.doorbell);
+        self.words.word(first_call_word(self.places.doorbell)).store(hint, Ordering::Relaxed);
     }
 
     /// Whether the wave has posted since it claimed the slot.
@@ -507,6 +512,7 @@ impl<'m> Slot<'m> {
             let pair = self.words.pair_of(self.places.ring, position & (ring - 1));
             store_pair(pair, owner.to_entry().map(|word| with_lap(word, lap)));
         }
+        self.leave_hint(position << 1 | 1);
     }
 
     /// Rings the post bell if posts were made that it has not told the host of: before the wave waits or ends.

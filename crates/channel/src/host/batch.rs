@@ -5,6 +5,7 @@ use crate::primitive::{AtomicU64, copy_pairs, store_pair, store_pairs};
 use crate::region::Region;
 use alloc::boxed::Box;
 use hostcall_abi::MAX_LANES;
+use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::{LINE_WORDS, Spread};
 use hostcall_abi::word::{Kind, MAX_PAIRS, RequestTag, Rung, with_lap};
 use hostcall_service::{Caller, Lines, Planes, Replies};
@@ -36,6 +37,7 @@ pub(super) struct Shape {
     pub reply_flips: Laps,
     /// Packets that may come together.
     most: usize,
+    is_short: bool,
 }
 
 impl Shape {
@@ -53,7 +55,14 @@ impl Shape {
             reply_flips: core::array::from_fn(|plane| reply.plane_flips(plane)),
             // A packet of bytes has the rest of its message elsewhere.
             most: if rung.kind() == Kind::Words { (MAX_LANES / lanes as usize).min(PACKETS) } else { 1 },
+            is_short: rung.kind() == Kind::Words && !rung.has_lines() && reply.is_dense(),
         }
+    }
+
+    /// Whether a packet is its doorbell alone, and is answered in the first plane.
+    #[inline(always)]
+    pub fn is_short(&self) -> bool {
+        self.is_short
     }
 }
 
@@ -120,6 +129,13 @@ impl Batch {
     #[inline(always)]
     pub fn answer_all(&self, region: Region<'_>, replies: &Replies) {
         let (places, reply, lanes) = (region.places(), self.shape.reply, self.shape.rung.lanes());
+        if (lanes, self.shape.rung.reply_pairs()) == (1, 1) {
+            let calls = self.callers.iter().zip(&self.replies_used).zip(&replies.planes()[0]);
+            for ((caller, used), pair) in calls.take(self.count) {
+                store_run(region.pairs(places.reply(caller.slot), 1), core::slice::from_ref(pair), *used);
+            }
+            return;
+        }
         let step = reply.step(places.plane);
         for (packet, (caller, used)) in
             self.callers.iter().zip(&self.replies_used).take(self.count).enumerate()
@@ -151,6 +167,12 @@ impl Batch {
         self.count < self.shape.most
     }
 
+    /// Whether the batch has packets of this launch, which [`super::Scanner::take`] has found to be live then.
+    #[inline(always)]
+    pub(super) fn has_any_of(&self, launch: LaunchId) -> bool {
+        self.count > 0 && self.callers[0].launch == launch
+    }
+
     /// Copies the lines of one more packet. Whether each word has the lap that comes after its last use.
     #[inline]
     pub(super) fn copy_lines(&mut self, region: Region<'_>, slot: u32, used: u64, wide: &Wide) -> bool {
@@ -171,6 +193,18 @@ impl Batch {
     pub(super) fn post_position(&self) -> u32 {
         let first = self.ranks(self.count).start;
         RequestTag::from_bits(self.planes[0][first][1]).post_position
+    }
+
+    /// Counts packets without lines, each of which `take` puts into its places, until it has no more or there is no room.
+    #[inline(always)]
+    pub(super) fn push_each(&mut self, mut take: impl FnMut(&mut Caller, &mut u64) -> bool) {
+        let places = self.callers.iter_mut().zip(&mut self.replies_used).take(self.shape.most);
+        for (caller, used) in places.skip(self.count) {
+            if !take(caller, used) {
+                break;
+            }
+            self.count += 1;
+        }
     }
 
     /// Counts the packet whose lines were copied, if it has any.
@@ -212,8 +246,8 @@ fn copy_run(from: &[[AtomicU64; 2]], to: &mut [[u64; 2]], used: u64) -> bool {
 /// Stores pairs without laps to where the laps of last use are the bits of `used`, from the lowest on.
 #[inline(always)]
 fn store_run(to: &[[AtomicU64; 2]], from: &[[u64; 2]], used: u64) {
-    if let ([to], [pair]) = (to, from) {
-        return store_pair(to, pair.map(|word| with_lap(word, used & 1 == 0)));
+    if let ([_], [_]) = (to, from) {
+        return store_pairs(to, from, used & 1 == 0);
     }
     let all = lowest(from.len());
     match used & all {

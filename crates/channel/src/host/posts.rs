@@ -116,7 +116,7 @@ impl Scanner {
         let mut copied = 0;
         // Once to the ring's end, and once from its beginning.
         while copied < ENTRIES_A_VISIT {
-            let position = start as u32 + copied as u32;
+            let position = (start as u32).wrapping_add(copied as u32);
             let at = position & (ring - 1);
             let from = region.pairs(base + 2 * at, (ring - at) as usize);
             let done = copy_pairs(from, &mut buffer.0[copied..], position & ring == 0);

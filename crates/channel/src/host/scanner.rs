@@ -3,7 +3,7 @@
 use super::answer::{Answer, Busy, DetachedAnswer};
 use super::batch::{Batch, Laps, Shape, Wide};
 use super::posts::Taken;
-use crate::primitive::{Line, Ordering, are_equal, fence, load_pair, prefetch, prefetch_for_write, signs};
+use crate::primitive::{Line, Ordering, are_equal, fence, load_pair, signs};
 use crate::region::{Region, SharedMemory};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -13,11 +13,28 @@ use hostcall_abi::layout::{FIRST_CALL_WORDS, LINE_WORDS, Spread};
 use hostcall_abi::word::{Kind, MAX_PAIRS, Owner, POST_POSITION_BITS, Rung, lap_of};
 use hostcall_service::Caller;
 
-/// What the host remembers of a slot's calls: laps of the pairs in the first plane. Eight slots have two cache lines.
+/// What the host remembers of the calls of a line's slots. A call of few words touches a cache line of each kind that it needs,
+/// which it shares with the other seven slots.
 #[derive(Clone, Copy, Default)]
+#[repr(C, align(64))]
 struct Mirror {
-    request_laps: u64,
-    reply_laps: u64,
+    /// Laps of the pairs in the first plane.
+    reply_laps: [u64; LINE_WORDS],
+    request_laps: [u64; LINE_WORDS],
+    owners: [SlotOwner; LINE_WORDS],
+}
+
+const _: () = assert!(size_of::<Mirror>() == 3 * 64);
+
+/// Bits of a line's slots.
+#[derive(Clone, Copy)]
+struct Bits {
+    /// The lap that the slot's next doorbell has.
+    expected: u8,
+    /// The parity of the slot's owner pair when it was read last.
+    parity: u8,
+    /// The slot is not looked at: it lies beyond the range, or is broken.
+    ignored: u8,
 }
 
 /// Laps of the pairs in the other planes, which packets of many lanes and words use.
@@ -69,21 +86,17 @@ pub enum Take {
 /// One consumer's slots.
 pub struct Scanner {
     slots: Range<u32>,
+    /// Per line.
+    bits: Box<[Bits]>,
     mirrors: Box<[Mirror]>,
+    /// Per slot.
     wide: Box<[WideMirror]>,
-    owners: Box<[SlotOwner]>,
     posts: Box<[PostMirror]>,
     /// Per line, the post bells when they were looked at last.
     pub(super) bells: Box<[Line]>,
     pub(super) taken: Arc<Taken>,
     /// The hints of first calls when they were looked at last.
     first_calls: [Line; FIRST_CALL_LINES],
-    /// Per line of doorbells, the lap that each slot's next doorbell has.
-    expected: Box<[u8]>,
-    /// Per line, the parity of each slot's owner pair when it was read last.
-    parity: Box<[u8]>,
-    /// Per line, the slots that are not looked at: beyond the range, or broken.
-    ignored: Box<[u8]>,
     /// Per line, the slots whose call is being answered by another thread.
     busy: Arc<[Busy]>,
 }
@@ -97,29 +110,26 @@ impl Scanner {
         assert!(slots.start.is_multiple_of(LINE_WORDS as u32), "slots are shared out in lines of eight");
         let count = slots.len();
         let lines = count.div_ceil(LINE_WORDS);
-        let mut ignored = alloc::vec![0u8; lines].into_boxed_slice();
+        let mut bits = alloc::vec![Bits { expected: u8::MAX, parity: 0, ignored: 0 }; lines];
         if !count.is_multiple_of(LINE_WORDS) {
-            ignored[lines - 1] = u8::MAX << (count % LINE_WORDS);
+            bits[lines - 1].ignored = u8::MAX << (count % LINE_WORDS);
         }
         Self {
             slots,
-            mirrors: alloc::vec![Mirror::default(); count].into_boxed_slice(),
+            bits: bits.into_boxed_slice(),
+            mirrors: alloc::vec![Mirror::default(); lines].into_boxed_slice(),
             wide: alloc::vec![WideMirror::default(); count].into_boxed_slice(),
-            owners: alloc::vec![SlotOwner::default(); count].into_boxed_slice(),
             posts: alloc::vec![PostMirror::default(); count].into_boxed_slice(),
             bells: alloc::vec![Line::default(); lines].into_boxed_slice(),
             taken,
             first_calls: [Line::default(); FIRST_CALL_LINES],
-            expected: alloc::vec![u8::MAX; lines].into_boxed_slice(),
-            parity: alloc::vec![0; lines].into_boxed_slice(),
-            ignored,
             busy: (0..lines).map(|_| Busy::new()).collect(),
         }
     }
 
     /// Lines of doorbells in the range.
     pub fn lines(&self) -> usize {
-        self.expected.len()
+        self.bits.len()
     }
 
     /// The slots of the range.
@@ -137,7 +147,8 @@ impl Scanner {
     #[inline(always)]
     pub fn rung(&self, region: Region<'_>, line: usize) -> u8 {
         let signs = signs(region.doorbell_line(self.slots.start as usize / LINE_WORDS + line));
-        let rung = !(signs ^ self.expected[line]) & !self.ignored[line];
+        let Bits { expected, ignored, .. } = self.bits[line];
+        let rung = !(signs ^ expected) & !ignored;
         if rung == 0 { 0 } else { rung & !self.busy[line].load() }
     }
 
@@ -159,17 +170,25 @@ impl Scanner {
         &mut self.posts[index]
     }
 
-    /// Asks for the cache lines that taking and answering a slot's call touches first, so that those of several slots
-    /// come at the same time. The call is most likely as the batch's last.
+    /// Asks for the cache lines that taking and answering the calls of these slots of a line touches first, so that they
+    /// come at the same time. The calls are most likely as the batch's last. Returns how many slots these are.
     #[inline(always)]
-    pub fn prefetch(&self, region: Region<'_>, slot: u32, batch: &Batch) {
-        if batch.rung().has_lines() {
-            prefetch(region.word(region.places().request(slot)));
+    pub fn prefetch(&self, region: Region<'_>, line: usize, mut rung: u8, batch: &Batch) -> u32 {
+        let (first, places, has_lines) = (self.first_slot(line), region.places(), batch.rung().has_lines());
+        let mut count = 0;
+        while rung != 0 {
+            let slot = first + rung.trailing_zeros();
+            rung &= rung - 1;
+            count += 1;
+            if has_lines {
+                region.prefetch(places.request(slot));
+            }
+            region.prefetch_for_write(places.reply(slot));
         }
-        prefetch_for_write(region.word(region.places().reply(slot)));
+        count
     }
 
-    /// Calls `found` with the lines of slots whose waves left a hint of their first call since the last look.
+    /// Calls `found` with the lines of slots whose waves left a hint of their first call or post since the last look.
     #[inline(always)]
     pub fn first_calls(&mut self, region: Region<'_>, found: impl FnMut(usize)) {
         if (0..FIRST_CALL_LINES).any(|line| !are_equal(region.first_call_line(line), &self.first_calls[line]))
@@ -187,7 +206,7 @@ impl Scanner {
                     continue;
                 }
                 *seen = hint;
-                let slot = u32::try_from(hint >> 1).ok().and_then(|at| region.places().slot_of(at));
+                let slot = region.places().slot_of(hint as u32);
                 if let Some(slot) = slot.filter(|slot| self.slots.contains(slot)) {
                     found((slot - self.slots.start) as usize / LINE_WORDS);
                 }
@@ -198,7 +217,7 @@ impl Scanner {
     /// Asks for a line of doorbells that is looked at soon.
     #[inline(always)]
     pub fn prefetch_line(&self, region: Region<'_>, line: usize) {
-        prefetch(&region.doorbell_line(self.slots.start as usize / LINE_WORDS + line)[0]);
+        region.prefetch(region.places().doorbell(self.first_slot(line)));
     }
 
     /// Takes the call of a slot that [`Scanner::rung`] named. `is_live` says whether a launch runs and was not cancelled.
@@ -210,20 +229,22 @@ impl Scanner {
         batch: &mut Batch,
         is_live: impl Fn(LaunchId) -> bool,
     ) -> Take {
-        let (index, (line, bit)) = (self.index(slot), self.place(slot));
+        let index = self.index(slot);
+        let (line, at) = (index / LINE_WORDS, index % LINE_WORDS);
+        let (bits, mirror, bit) = (&mut self.bits[line], &mut self.mirrors[line], 1 << at);
         let word = region.word(region.places().doorbell(slot)).load(Ordering::Relaxed);
-        if lap_of(word) != (self.expected[line] & bit != 0) {
+        if lap_of(word) != (bits.expected & bit != 0) {
             return Take::NotYet;
         }
         let wave_lanes = region.layout().lanes;
         let Some(rung) = Rung::from_word(word, wave_lanes) else {
             return self.give_up(slot);
         };
-        if rung.parity() != (self.parity[line] & bit != 0) {
+        if rung.parity() != (bits.parity & bit != 0) {
             return self.read_owner(region, slot);
         }
-        let SlotOwner { launch, home } = self.owners[index];
-        let is_live = is_live(launch);
+        let SlotOwner { launch, home } = mirror.owners[at];
+        let is_live = batch.has_any_of(launch) || is_live(launch);
         if !is_live && batch.count() > 0 {
             return Take::Full;
         }
@@ -235,9 +256,9 @@ impl Scanner {
         } else if !batch.has_room() {
             return Take::Full;
         }
-        let (mirror, wide) = (&mut self.mirrors[index], &mut self.wide[index]);
+        let wide = &mut self.wide[index];
         if rung.has_lines() {
-            if !batch.copy_lines(region, slot, mirror.request_laps, &wide.request_laps) {
+            if !batch.copy_lines(region, slot, mirror.request_laps[at], &wide.request_laps) {
                 return Take::NotYet;
             }
             if rung.is_after_posts() {
@@ -249,28 +270,74 @@ impl Scanner {
                     return Take::PostsFirst(home, position);
                 }
             }
-            mirror.request_laps ^= batch.shape.request_flips[0];
+            mirror.request_laps[at] ^= batch.shape.request_flips[0];
             flip_wide(&mut wide.request_laps, batch.shape.request, &batch.shape.request_flips);
         }
         if rung.kind() != Kind::Words {
             // Pairs with the device's release fence before the doorbell: its bytes are there.
             fence(Ordering::Acquire);
         }
-        self.expected[line] ^= bit;
+        bits.expected ^= bit;
         let caller = Caller { launch, slot, lane: rung.first_lane() };
-        batch.push(caller, mirror.reply_laps, &wide.reply_laps);
-        mirror.reply_laps ^= batch.shape.reply_flips[0];
+        batch.push(caller, mirror.reply_laps[at], &wide.reply_laps);
+        mirror.reply_laps[at] ^= batch.shape.reply_flips[0];
         flip_wide(&mut wide.reply_laps, batch.shape.reply, &batch.shape.reply_flips);
         if is_live { Take::Call } else { Take::OfDeadLaunch(launch) }
+    }
+
+    /// Takes those of a line's calls that [`Scanner::take`] would add to the batch at once and that are [short](
+    /// Shape::is_short), in a few instructions each. Returns the slots whose calls are left.
+    #[inline(always)]
+    pub fn take_short(
+        &mut self,
+        region: Region<'_>,
+        line: usize,
+        rung: u8,
+        batch: &mut Batch,
+        is_live: impl Fn(LaunchId) -> bool,
+    ) -> u8 {
+        if !batch.shape.is_short() {
+            return rung;
+        }
+        let first = self.first_slot(line);
+        let bells = region.doorbell_line(first as usize / LINE_WORDS);
+        let (bits, mirror) = (&mut self.bits[line], &mut self.mirrors[line]);
+        let launch = mirror.owners[rung.trailing_zeros() as usize % LINE_WORDS].launch;
+        if batch.count() == 0 && !is_live(launch) || batch.count() > 0 && !batch.has_any_of(launch) {
+            return rung;
+        }
+        let (same, flips, lanes) = (batch.rung(), batch.shape.reply_flips[0], region.layout().lanes);
+        let (mut left, mut taken) = (rung, 0);
+        batch.push_each(|caller, used| {
+            while left != 0 {
+                let at = left.trailing_zeros() as usize % LINE_WORDS;
+                left &= left - 1;
+                let word = bells[at].load(Ordering::Relaxed);
+                // A doorbell that differs from a good one in lap, parity and lane only is one too, if there is such a lane.
+                let lane = same.lane_of(word, bits.expected >> at & 1 != 0, bits.parity >> at & 1 != 0);
+                if let Some(lane) = lane.filter(|lane| u32::from(*lane) < lanes)
+                    && mirror.owners[at].launch == launch
+                {
+                    *caller = Caller { launch, slot: first + at as u32, lane };
+                    *used = mirror.reply_laps[at];
+                    mirror.reply_laps[at] ^= flips;
+                    taken |= 1 << at;
+                    return true;
+                }
+            }
+            false
+        });
+        bits.expected ^= taken;
+        rung ^ taken
     }
 
     /// Reads whose a slot's calls are from now on: its doorbell has another parity than the last one.
     #[cold]
     #[inline(never)]
     fn read_owner(&mut self, region: Region<'_>, slot: u32) -> Take {
-        let (index, (line, bit)) = (self.index(slot), self.place(slot));
+        let (line, bit) = self.place(slot);
         let pair = load_pair(region.pair(region.places().owner(slot)));
-        if pair.iter().any(|word| lap_of(*word) == (self.parity[line] & bit != 0)) {
+        if pair.iter().any(|word| lap_of(*word) == (self.bits[line].parity & bit != 0)) {
             return Take::NotYet;
         }
         let home_slots = region.layout().home_slots;
@@ -281,8 +348,8 @@ impl Scanner {
             }
             _ => return self.give_up(slot),
         };
-        self.owners[index] = owner;
-        self.parity[line] ^= bit;
+        *self.owner_mut(slot) = owner;
+        self.bits[line].parity ^= bit;
         Take::NewOwner
     }
 
@@ -290,13 +357,27 @@ impl Scanner {
     #[cold]
     fn give_up(&mut self, slot: u32) -> Take {
         let (line, bit) = self.place(slot);
-        self.ignored[line] |= bit;
+        self.bits[line].ignored |= bit;
         Take::Garbage(self.owner(slot))
     }
 
     /// The launch whose the slot's calls are, as its device said last.
     pub fn owner(&self, slot: u32) -> LaunchId {
-        self.owners[self.index(slot)].launch
+        let index = self.index(slot);
+        self.mirrors[index / LINE_WORDS].owners[index % LINE_WORDS].launch
+    }
+
+    fn owner_mut(&mut self, slot: u32) -> &mut SlotOwner {
+        let index = self.index(slot);
+        &mut self.mirrors[index / LINE_WORDS].owners[index % LINE_WORDS]
+    }
+
+    /// The launches whose the calls and posts of a line's slots are, as far as the device has said.
+    pub fn owners(&self, line: usize) -> impl Iterator<Item = LaunchId> {
+        let calls = self.mirrors[line].owners.iter().map(|owner| owner.launch);
+        let slots = line * LINE_WORDS..self.posts.len().min((line + 1) * LINE_WORDS);
+        let posts = self.posts[slots].iter().map(|posts| posts.launch);
+        calls.chain(posts).filter(|launch| *launch != LaunchId::NONE)
     }
 
     /// What a slot's doorbell says now, for reports. `None` when it is no doorbell.
@@ -315,7 +396,7 @@ impl Scanner {
     /// Looks at a slot no more, until it is reset.
     pub fn ignore(&mut self, slot: u32) {
         let (line, bit) = self.place(slot);
-        self.ignored[line] |= bit;
+        self.bits[line].ignored |= bit;
     }
 
     /// Whether another thread answers the slot's call.
@@ -327,7 +408,7 @@ impl Scanner {
     /// Whether the slot was given up after garbage.
     pub fn is_broken(&self, slot: u32) -> bool {
         let (line, bit) = self.place(slot);
-        self.ignored[line] & bit != 0
+        self.bits[line].ignored & bit != 0
     }
 
     /// Forgets everything about a slot and clears its words, for a device that forgets its state too. No
@@ -350,14 +431,15 @@ impl Scanner {
             clear(sizes.ring(slot), 2 * sizes.layout.ring_entries.of(slot));
             self.taken.set(slot, 0);
         }
-        self.mirrors[index] = Mirror::default();
+        let (bits, mirror, at) = (&mut self.bits[line], &mut self.mirrors[line], index % LINE_WORDS);
+        (mirror.request_laps[at], mirror.reply_laps[at]) = (0, 0);
+        mirror.owners[at] = SlotOwner::default();
         self.wide[index] = WideMirror::default();
-        self.owners[index] = SlotOwner::default();
         self.posts[index] = PostMirror::default();
-        self.bells[line].0[index % LINE_WORDS] = 0;
-        self.expected[line] |= bit;
-        self.parity[line] &= !bit;
-        self.ignored[line] &= !bit;
+        self.bells[line].0[at] = 0;
+        bits.expected |= bit;
+        bits.parity &= !bit;
+        bits.ignored &= !bit;
         fence(Ordering::Release);
     }
 }

@@ -130,8 +130,9 @@ pub(crate) trait Endpoint {
     /// Looks at hot places and at some others. Returns whether there was work.
     fn pass(&mut self) -> bool;
 
-    /// Looks at all places. Returns whether there was work.
-    fn sweep(&mut self) -> bool;
+    /// Looks at all places where there may be work, after a sleep; `again` when the one before was no longer than that ago.
+    /// Returns whether there was work.
+    fn sweep(&mut self, again: bool) -> bool;
 
     /// Returns whether calls come often, so that a pause would delay them.
     fn is_busy(&self) -> bool;
@@ -189,11 +190,11 @@ fn sleep(endpoint: &mut impl Endpoint, attention: &Attention, seen: u64, idle_si
     let (mut worked, mut again) = (false, false);
     while !worked && attention.calls.load(Ordering::SeqCst) == seen {
         std::thread::park_timeout(endpoint.longest_sleep(idle_since.elapsed(), again));
-        again = true;
         // Before it looks: a hint from now on ends the next sleep.
         attention.parked.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        worked = endpoint.pass() | endpoint.sweep();
+        worked = endpoint.pass() | endpoint.sweep(again);
+        again = true;
     }
     endpoint.set_asleep(false);
     attention.parked.store(false, Ordering::Relaxed);

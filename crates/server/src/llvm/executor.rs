@@ -297,7 +297,7 @@ where
         self.cold_line(cold) | worked
     }
 
-    fn sweep(&mut self) -> bool {
+    fn sweep(&mut self, _again: bool) -> bool {
         (0..self.thread.scanner.lines()).fold(false, |worked, line| self.cold_line(line) | worked)
     }
 

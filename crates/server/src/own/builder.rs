@@ -8,7 +8,7 @@ use super::posts::PostCounts;
 use super::registry::{Handler, RegisterError, Registry};
 use super::shared::{Counters, OnFault, Shared};
 use crate::engine::budget::Budget;
-use crate::engine::polling::Attention;
+use crate::engine::polling::{Attention, Endpoint};
 use crate::engine::watchdog::Waiting;
 use crate::engine::{Engine, Settings};
 use hostcall_abi::launch::LaunchId;
@@ -199,6 +199,32 @@ impl ServerBuilder {
     /// # Errors
     /// When a service was refused, or a thread cannot be started.
     pub fn start(self) -> Result<Server, ServerError> {
+        let (mut server, scanners) = self.prepare()?;
+        let shared = server.shared().clone();
+        for (index, scanner) in scanners.into_iter().enumerate() {
+            let (serves, stops) = (shared.clone(), Arc::downgrade(&shared));
+            let run = move || Consumer::new(&serves, index, scanner).run();
+            let stop_broken = move || _ = stops.upgrade().inspect(|shared| shared.stop_broken());
+            server.add_thread(shared.engine.spawn(format!("hostcall-{index}"), run, stop_broken)?);
+        }
+        Ok(server)
+    }
+
+    /// Serves on the calling thread, which looks for work whenever `run` tells it to, and until `run` returns. For
+    /// benchmarks, which play the device and time the looks.
+    ///
+    /// # Errors
+    /// When a service was refused, or there is more than one consumer.
+    pub fn by_hand<T>(self, run: impl FnOnce(&Server, &mut ByHand<'_>) -> T) -> Result<T, ServerError> {
+        let (server, scanners) = self.prepare()?;
+        let Ok([scanner]) = <[Scanner; 1]>::try_from(scanners) else {
+            return Err(ServerError::Consumers(1));
+        };
+        Ok(run(&server, &mut ByHand(Consumer::new(server.shared(), 0, scanner))))
+    }
+
+    /// Starts all threads but those of the consumers, whose scanners it returns.
+    fn prepare(self) -> Result<(Server, Vec<Scanner>), ServerError> {
         if let Some(error) = self.refused {
             return Err(error.into());
         }
@@ -208,17 +234,12 @@ impl ServerBuilder {
             return Err(ServerError::Consumers(lines));
         }
         let stops = Arc::<OnceLock<Weak<Shared>>>::default();
-        let stop_broken = || {
-            let stops = stops.clone();
-            move || {
-                if let Some(shared) = stops.get().and_then(Weak::upgrade) {
-                    shared.stop_broken();
-                }
-            }
-        };
-        let (engine, watchdog) = Engine::start(self.settings, stop_broken())?;
+        let stopped = stops.clone();
+        let (engine, watchdog) = Engine::start(self.settings, move || {
+            _ = stopped.get().and_then(Weak::upgrade).inspect(|shared| shared.stop_broken());
+        })?;
         let shared = Arc::new(Shared {
-            engine: engine.clone(),
+            engine,
             spin: self.spin,
             reliable_hints: self.reliable_hints,
             statistics: Counters::default(),
@@ -236,14 +257,27 @@ impl ServerBuilder {
             memory: self.memory,
         });
         let _ = stops.set(Arc::downgrade(&shared));
-        let mut server = Server::new(shared.clone(), watchdog);
         let taken = Taken::new(layout.home_slots);
-        for (index, slots) in share_out(layout.slots(), self.consumers).into_iter().enumerate() {
-            let (serves, scanner) = (shared.clone(), Scanner::new(slots, taken.clone()));
-            let run = move || Consumer::new(&serves, index, scanner).run();
-            server.add_thread(engine.spawn(format!("hostcall-{index}"), run, stop_broken())?);
-        }
+        let scanners = share_out(layout.slots(), self.consumers);
+        let scanners = scanners.into_iter().map(|slots| Scanner::new(slots, taken.clone())).collect();
         tracing::debug!(slots = layout.slots(), consumers = self.consumers, "a server started");
-        Ok(server)
+        Ok((Server::new(shared, watchdog), scanners))
+    }
+}
+
+/// A consumer without a thread of its own, see [`ServerBuilder::by_hand`].
+pub struct ByHand<'s>(Consumer<'s>);
+
+impl ByHand<'_> {
+    /// Looks at hot places and at some others. Returns whether there was work.
+    #[inline(never)]
+    pub fn pass(&mut self) -> bool {
+        self.0.pass()
+    }
+
+    /// Looks at what a consumer looks at when it has slept, `again` if it has slept before and found no work. Returns whether
+    /// there was work.
+    pub fn wake_up(&mut self, again: bool) -> bool {
+        self.0.pass() | self.0.sweep(again)
     }
 }

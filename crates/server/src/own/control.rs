@@ -92,6 +92,10 @@ impl Server {
         self.shared.wake();
     }
 
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.shared.engine
     }

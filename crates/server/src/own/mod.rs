@@ -15,7 +15,7 @@ mod registration;
 mod registry;
 mod shared;
 
-pub use builder::{ServerBuilder, ServerError};
+pub use builder::{ByHand, ServerBuilder, ServerError};
 pub use control::{Server, Statistics};
 pub use launches::{CancelReason, LaunchRecord, LaunchReport, Launches, TooManyLaunches};
 pub use registration::Registration;
