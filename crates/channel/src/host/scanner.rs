@@ -285,8 +285,8 @@ impl Scanner {
         if is_live { Take::Call } else { Take::OfDeadLaunch(launch) }
     }
 
-    /// Takes those of a line's calls that [`Scanner::take`] would add to the batch at once and that are [short](
-    /// Shape::is_short), in a few instructions each. Returns the slots whose calls are left.
+    /// Takes those of a line's calls that [`Scanner::take`] would add to the batch at once, and that are their doorbells alone
+    /// and answered in the first plane, in a few instructions each. Returns the slots whose calls are left.
     #[inline(always)]
     pub fn take_short(
         &mut self,
