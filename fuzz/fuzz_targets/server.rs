@@ -32,7 +32,7 @@ struct Increment;
 
 impl Service for Increment {
     fn methods(&self) -> &'static [Method] {
-        &[Method { name: "Fuzz::increment", number: number::USER, schema: 0 }]
+        const { &[Method::untyped("Fuzz::increment", number::USER)] }
     }
 
     fn call(&self, _: usize, request: Request<'_>, reply: &mut dyn Reply) -> Result<(), CallError> {

@@ -43,6 +43,9 @@ pub struct CpuLane {
     pub operations: *const CpuOperations,
     /// The executor's own.
     pub executor: *mut c_void,
+    /// Period of the device's clock in which a wave rings its post bell at most once, in ns, as a GPU's waves do. 0 lets it
+    /// ring for every post.
+    pub bell_period_ns: u64,
     /// Says whether the calling thread unwinds, by the language runtime that the kernel is linked with. The kernel's
     /// side writes it before anything of the kernel runs, as its one write to the lane; `None` says that kernels do
     /// not unwind. It is called at any time while the lane runs, also in a signal handler on the lane's thread.

@@ -77,8 +77,8 @@ pub mod post_bell {
     const _: () = assert!(PERIOD_NS.is_power_of_two());
 }
 
-/// Home slots that differ in nothing but the ring's length: hardware numbers the waves of a multiprocessor from 0, so that
-/// few waves have low numbers.
+/// Home slots of a multiprocessor that differ in nothing but the ring's length: waves of small grids claim those with low
+/// numbers, others those of the places that the hardware numbers from 0.
 pub const SLOT_GROUP: u32 = 64;
 
 /// Of a [`SLOT_GROUP`], the first slots, which have middle-sized rings; slot 0 has the longest.

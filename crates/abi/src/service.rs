@@ -33,6 +33,7 @@ pub const fn derived_number(name_hash: u64) -> u16 {
 
 /// One method of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Method {
     /// Full name, as `Inventory::lookup`.
     pub name: &'static str,
@@ -40,4 +41,19 @@ pub struct Method {
     pub number: u16,
     /// Hash of name and types; 0 for a method that takes any words and checks them itself.
     pub schema: u64,
+    /// Whether its handler trusts its callers to keep conditions, so that kernels call it by an `unsafe fn` only.
+    pub is_unsafe: bool,
+}
+
+impl Method {
+    /// A method that takes any words and checks them itself.
+    pub const fn untyped(name: &'static str, number: u16) -> Self {
+        Self { name, number, schema: 0, is_unsafe: false }
+    }
+
+    /// A method that a macro describes. Who says that an unsafe one is safe breaks what its handler relies on.
+    #[doc(hidden)]
+    pub const fn described(name: &'static str, number: u16, schema: u64, is_unsafe: bool) -> Self {
+        Self { name, number, schema, is_unsafe }
+    }
 }

@@ -29,7 +29,8 @@ pub enum CallError {
     TypeMismatch,
     /// The request (or, seen from the device, the reply) does not decode.
     Malformed,
-    /// The server holds as many bytes of messages and replies as it may, or as many files are open: try again later.
+    /// The server holds as many bytes of messages and replies as it may, as many files are open, or the system starts no thread
+    /// for async handlers: try again later.
     Busy,
 }
 

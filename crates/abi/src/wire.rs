@@ -171,13 +171,13 @@ macro_rules! wire_tuple {
                 hash
             };
             #[inline(always)]
-            #[allow(unused_variables, unused_mut, unused_assignments)] // the empty tuple uses none of them
+            #[allow(unused_variables, unused_mut, unused_assignments, reason = "the empty tuple uses none of them")]
             fn to_words(&self, words: &mut [u64]) {
                 let mut at = 0;
                 $(self.$i.to_words(&mut words[at..at + $t::WORDS]); at += $t::WORDS;)*
             }
             #[inline(always)]
-            #[allow(unused_variables, unused_mut, unused_assignments, clippy::unused_unit)] // as above
+            #[allow(unused_variables, unused_mut, unused_assignments, clippy::unused_unit, reason = "the empty tuple uses none of them")]
             fn from_words(words: &[u64]) -> Option<Self> {
                 let mut at = 0;
                 Some(($({ let item = $t::from_words(&words[at..])?; at += $t::WORDS; item },)*))

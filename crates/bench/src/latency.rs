@@ -31,14 +31,41 @@ fn row(name: &'static str, values: Vec<f64>, floor: f64) -> Row {
     Row::time(name, "ns", median(values), Some(floor))
 }
 
-/// Nanoseconds of each of `count` null calls of one lane.
-fn each_call(bed: &Bed, count: usize) -> Result<Vec<f64>> {
-    let buffer = |len| bed.device.alloc_zeroed::<u64>(len);
-    let (ns, ticks, times) = (buffer(1)?, buffer(1)?, buffer(count)?);
-    bed.launch(&kernels::null_call_times, Grid::new(1, 1), (&ns, &ticks, &times))?;
-    bed.synchronize()?;
-    let tick_ns = ns.read()?[0] as f64 / ticks.read()?[0] as f64;
-    Ok(times.read()?.into_iter().map(|ticks| ticks as f64 * tick_ns).collect())
+/// Times null calls of one lane.
+struct Timer<'a> {
+    bed: &'a Bed,
+    tick_ns: f64,
+}
+
+impl<'a> Timer<'a> {
+    /// Finds out how long a tick of the device's is, from `count` calls, and returns their times in nanoseconds too.
+    fn new(bed: &'a Bed, count: usize) -> Result<(Self, Vec<f64>)> {
+        let (times, tick_ns) = Self::ticks(bed, count)?;
+        let timer = Self { bed, tick_ns };
+        Ok((timer, times.into_iter().map(|ticks| ticks as f64 * tick_ns).collect()))
+    }
+
+    /// Nanoseconds of each of `count` calls.
+    fn times(&self, count: usize) -> Result<Vec<f64>> {
+        let (times, _) = Self::ticks(self.bed, count)?;
+        Ok(times.into_iter().map(|ticks| ticks as f64 * self.tick_ns).collect())
+    }
+
+    fn ticks(bed: &Bed, count: usize) -> Result<(Vec<u64>, f64)> {
+        let buffer = |len| bed.device.alloc_zeroed::<u64>(len);
+        let (ns, ticks, times) = (buffer(1)?, buffer(1)?, buffer(count)?);
+        bed.launch(&kernels::null_call_times, Grid::new(1, 1), (&ns, &ticks, &times))?;
+        bed.synchronize()?;
+        Ok((times.read()?, ns.read()?[0] as f64 / ticks.read()?[0] as f64))
+    }
+}
+
+/// The first call of a wave, which has no slot yet, beside its second, in ns.
+fn first_call(timer: &Timer<'_>) -> Result<Row> {
+    const LAUNCHES: usize = 300;
+    let times = (0..LAUNCHES).map(|_| timer.times(2)).collect::<Result<Vec<_>>>()?;
+    let nth = |n: usize| median(times.iter().map(|times| times[n]).collect());
+    Ok(Row::time("first_call_1_lane", "ns", nth(0), Some(nth(1))))
 }
 
 /// Null calls of one lane, with few and with 4096 slots in use, beside a flag ping-pong.
@@ -60,13 +87,14 @@ pub fn one_lane(options: &Options) -> Result<Vec<Row>> {
         calls_4096.push(run(&many, &kernels::null_calls, one, COUNT)? / COUNT as f64);
     }
     let floor = median(pings.clone());
-    let times = each_call(&few, COUNT as usize)?;
+    let (timer, times) = Timer::new(&few, COUNT as usize)?;
     let mut rows = vec![
         row("ping_pong", pings, floor),
         row("call_1_lane", calls, floor),
         row("call_1_lane_4096_slots", calls_4096, floor),
         Row::time("call_1_lane_p50", "ns", percentile(times.clone(), 50), Some(floor)),
         Row::time("call_1_lane_p99", "ns", percentile(times, 99), Some(floor)),
+        first_call(&timer)?,
     ];
     if !options.is_software() {
         let overlapped = (0..options.repeats).map(|_| floor::overlapped_ping_pong_ns(&few, COUNT));

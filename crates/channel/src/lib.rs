@@ -11,21 +11,25 @@
 //! - **SLOT-OWNER**: a slot's [`device::SlotState`] is accessed only by the lanes of the wave that holds the
 //!   slot, and whenever one lane acts on what another wrote, a wave operation, one of the slot's two locks (one for calls, one
 //!   for places in the ring) or, between holders, the slot's claim lies between. A lane may look at words that another
-//!   writes, of which it then acts on two only: that the launch was cancelled, a hint, and the post position, of which its
-//!   own posts are a part in any case.
+//!   writes, of which it then acts on three only: that the launch was cancelled, a hint; the post position, of which its
+//!   own posts are a part in any case; and whether an extra slot's holder is its own wave.
 //! - **LAP**: a word is taken only when its lap differs from the word's previous use; each side keeps the laps
 //!   of all words in memory of its own.
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",
     feature(abi_unadjusted, asm_experimental_arch, link_llvm_intrinsics),
-    allow(internal_features)
+    allow(internal_features, reason = "the features that GPUs need are the compiler's own")
 )]
 
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 extern crate alloc;
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+extern crate std;
 
 pub mod device;
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+mod heap;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub mod host;
 pub mod llvm;
@@ -37,6 +41,8 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+pub use heap::{Block, HeapMemory, ProcessMemory};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use region::SharedMemory;
 pub use region::{Region, Words};

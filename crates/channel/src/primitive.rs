@@ -34,32 +34,34 @@ pub(crate) trait OwnedWord: Copy {
     ///
     /// # Safety
     /// `at` is valid and aligned, and [`Owned::get`]'s conditions hold.
+    #[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
     unsafe fn read(at: *mut Self) -> Self;
+
+    #[cfg(any(loom, target_arch = "nvptx64", target_arch = "amdgpu"))]
+    #[inline(always)]
+    unsafe fn read(at: *mut Self) -> Self {
+        // SAFETY: the caller's promise: nobody writes now.
+        unsafe { *at }
+    }
 
     /// Writes the value at `at`.
     ///
     /// # Safety
     /// `at` is valid and aligned, and [`Owned::set`]'s conditions hold.
+    #[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
     unsafe fn write(at: *mut Self, value: Self);
+
+    #[cfg(any(loom, target_arch = "nvptx64", target_arch = "amdgpu"))]
+    #[inline(always)]
+    unsafe fn write(at: *mut Self, value: Self) {
+        // SAFETY: the caller's promise: nobody else accesses the value now.
+        unsafe { *at = value }
+    }
 }
 
 macro_rules! owned_word {
     ($($word:ty: $atomic:ident),*) => {$(
         impl OwnedWord for $word {
-            #[cfg(any(loom, target_arch = "nvptx64", target_arch = "amdgpu"))]
-            #[inline(always)]
-            unsafe fn read(at: *mut Self) -> Self {
-                // SAFETY: the caller's promise: nobody writes now.
-                unsafe { *at }
-            }
-
-            #[cfg(any(loom, target_arch = "nvptx64", target_arch = "amdgpu"))]
-            #[inline(always)]
-            unsafe fn write(at: *mut Self, value: Self) {
-                // SAFETY: the caller's promise: nobody else accesses the value now.
-                unsafe { *at = value }
-            }
-
             #[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
             #[inline(always)]
             unsafe fn read(at: *mut Self) -> Self {
@@ -80,20 +82,6 @@ macro_rules! owned_word {
 owned_word!(u32: AtomicU32, u64: AtomicU64);
 
 impl OwnedWord for SlotPlaces {
-    #[cfg(any(loom, target_arch = "nvptx64", target_arch = "amdgpu"))]
-    #[inline(always)]
-    unsafe fn read(at: *mut Self) -> Self {
-        // SAFETY: the caller's promise: nobody writes now.
-        unsafe { *at }
-    }
-
-    #[cfg(any(loom, target_arch = "nvptx64", target_arch = "amdgpu"))]
-    #[inline(always)]
-    unsafe fn write(at: *mut Self, value: Self) {
-        // SAFETY: the caller's promise: nobody else accesses the value now.
-        unsafe { *at = value }
-    }
-
     #[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
     #[inline(always)]
     unsafe fn read(at: *mut Self) -> Self {

@@ -276,6 +276,20 @@ impl<'m> Region<'m> {
         hostcall_abi::word::Owner::from_pair(load_pair(self.pair(self.places().owner(slot))))
     }
 
+    /// Overwrites the doorbell of a slot that was used with one that has rung and is none, as a device's errors in memory do.
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+    #[doc(hidden)]
+    pub fn break_doorbell(&self, slot: u32) {
+        let bell = self.word(self.places().doorbell(slot));
+        let last = bell.load(Ordering::Relaxed);
+        if last != 0 {
+            bell.store(
+                hostcall_abi::word::with_lap(u64::MAX, !hostcall_abi::word::lap_of(last)),
+                Ordering::Relaxed,
+            );
+        }
+    }
+
     #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     #[inline(always)]
     pub(crate) fn first_call_line(&self, line: usize) -> &'m [AtomicU64; LINE_WORDS] {
@@ -334,8 +348,12 @@ mod shared_memory {
     impl SharedMemory {
         /// Ordinary memory of this process, for a device that is this process. Pages that nobody touches
         /// cost nothing.
+        ///
+        /// # Panics
+        /// When the layout's sizes are not [good](Layout::check).
         #[cfg(not(loom))]
         pub fn allocate(layout: Layout) -> Self {
+            let layout = layout.check().expect("a channel's sizes are checked before");
             let size = Self::heap_layout(&layout);
             // SAFETY: the size is not zero, since every layout has a header.
             let start = unsafe { alloc::alloc::alloc_zeroed(size) };

@@ -527,9 +527,47 @@ fn bad_owners_break_a_slot() {
         let bell = doorbell(1, 0, 0);
         device.ring(&bell, device.laps(device.glance(), &bell, 0), 0);
         let mut batch = Batch::new();
-        assert!(matches!(scanner.take(region, slot, &mut batch, |_| true), Take::Garbage(LaunchId::NONE)));
+        let named = if garbage == 0 { LAUNCH } else { LaunchId::NONE };
+        let taken = scanner.take(region, slot, &mut batch, |_| true);
+        assert!(matches!(taken, Take::Garbage(launch) if launch == named));
         assert!(scanner.is_broken(slot) && scanner.rung(region, slot as usize / 8) == 0);
     }
+}
+
+/// A wave whose first doorbell makes no sense: its launch is told of, not that of the wave before.
+#[test]
+fn a_broken_slot_is_its_owners() {
+    let waves = Waves::new();
+    let region = waves.memory.region();
+    let mut scanner = Scanner::new(0..78, Taken::new(8));
+    // SAFETY: one thread uses the slot (SLOT-OWNER).
+    let device = unsafe { Slot::new(region.words(), region.sizes().slot(3), &waves.states[3]) };
+    let (bell, mut batch) = (doorbell(1, 0, 0), Batch::new());
+    let ring = || {
+        let laps = device.laps(device.glance(), &bell, 0);
+        device.ring(&bell, laps, 0);
+        laps
+    };
+    device.publish_owner(OWNER);
+    ring();
+    assert!(matches!(scanner.take(region, 3, &mut batch, |_| true), Take::NewOwner));
+    assert!(matches!(scanner.take(region, 3, &mut batch, |_| true), Take::Call));
+    batch.answer(0).all(region, Status::Ok);
+    let next = LaunchId::new(LAUNCH.index() + 1, 1);
+    device.publish_owner(Owner { launch: next, ..OWNER });
+    let laps = ring();
+    let word = region.word(region.places().doorbell(3));
+    word.fetch_or(u64::MAX >> 1, crate::primitive::Ordering::Relaxed);
+    let taken = scanner.take(region, 3, &mut Batch::new(), |_| true);
+    assert!(matches!(taken, Take::Garbage(launch) if launch == next));
+    scanner.look_at_broken(region);
+    assert_eq!((scanner.rung(region, 0), scanner.is_broken(3)), (0, true));
+    // The wave that waits rings again.
+    device.ring_again(&bell, laps);
+    scanner.look_at_broken(region);
+    assert_eq!((scanner.rung(region, 0), scanner.is_broken(3)), (1 << 3, false));
+    assert!(matches!(scanner.take(region, 3, &mut Batch::new(), |_| true), Take::NewOwner));
+    assert!(matches!(scanner.take(region, 3, &mut Batch::new(), |_| true), Take::Call));
 }
 
 /// A call whose owner pair is not all there yet is looked at again; one of a launch that nobody knows is alone in its batch.

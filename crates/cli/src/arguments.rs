@@ -71,8 +71,8 @@ pub enum Command {
         /// Prints one JSON object
         #[arg(long)]
         json: bool,
-        /// Measures only these: latency, calls, posts, lines, stores, rivals, start
         #[arg(long, value_name = "GROUP", value_delimiter = ',', value_parser = crate::bench::group)]
+        #[arg(help = format!("Measures only these: {}", crate::bench::group_names()))]
         only: Vec<hostcall_bench::Group>,
         /// Only prints by the printf of NVIDIA's driver, and how many lines a second on standard error; the
         /// benchmarks run it so, because that printf writes to the process's own standard output

@@ -14,14 +14,18 @@ pub fn device_printf(device: String, image: Option<PathBuf>) -> Outcome {
     Ok(0)
 }
 
+/// The names of all benchmarks.
+pub fn group_names() -> String {
+    Group::ALL.map(Group::name).join(", ")
+}
+
 /// The benchmarks of this name.
 ///
 /// # Errors
 /// When there are none.
 pub fn group(name: &str) -> Result<Group, String> {
-    let names = || Group::ALL.map(Group::name).join(", ");
     let group = Group::ALL.into_iter().find(|group| group.name() == name);
-    group.ok_or_else(|| format!("there are: {}", names()))
+    group.ok_or_else(|| format!("there are: {}", group_names()))
 }
 
 /// Measures the device; one line a figure, or one JSON object.

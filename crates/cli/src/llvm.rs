@@ -28,11 +28,7 @@ pub fn start(
         }
     }
     let grid = options.grid(1, 1);
-    let faulted = sender.clone();
-    let server = Options::default()
-        .system(options.llvm.allow_system)
-        // Nobody else may be reading the channel when the program ends.
-        .on_fault(move |fault| _ = faulted.send(Event::Broken(fault.to_string())));
+    let server = Options::default().system(options.llvm.allow_system);
     let mut run = options
         .variables()
         .fold(LlvmRun::new(grid), |run, (name, value)| run.env(name.into_vec(), value.as_bytes()))

@@ -52,6 +52,15 @@ fn options_are_checked() {
 }
 
 #[test]
+fn help_names_every_benchmark() {
+    let output = hostcall(["bench", "--help"]).output().unwrap();
+    let text = stdout(&output);
+    for group in hostcall_bench::Group::ALL {
+        says(&text, group.name());
+    }
+}
+
+#[test]
 fn what_was_meant_is_suggested() {
     says(&refused(2, &["run", "--timout", "3", acts()]), "did you mean `--timeout`?");
     says(&refused(2, &["buidl", "."]), "did you mean `build`?");

@@ -306,6 +306,20 @@ impl CurrentHandler for PlusOne {
     }
 }
 
+impl TrustingHandler for PlusOne {
+    fn next(&self, value: u64) -> Result<u64, CallError> {
+        Ok(value + 1)
+    }
+
+    fn note(&self, _: u64) -> Result<(), CallError> {
+        Ok(())
+    }
+
+    fn len(&self, text: &str) -> Result<u64, CallError> {
+        Ok(text.len() as u64)
+    }
+}
+
 impl NobodyHandler for PlusOne {
     fn call(&self, value: u64) -> Result<u64, CallError> {
         Ok(value + 1)

@@ -3,8 +3,8 @@
 //!
 //! `cargo test -p hostcall-conformance` runs every case on the software device in several settings; the
 //! `hostcall-conformance` command runs them on any device.
-#![allow(missing_docs)] // names of cases say what they check
-#![allow(clippy::missing_errors_doc)] // an error is a failed case
+#![allow(missing_docs, reason = "names of cases say what they check")]
+#![allow(clippy::missing_errors_doc, reason = "an error is a failed case")]
 
 pub mod cancels;
 mod cases;

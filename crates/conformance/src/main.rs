@@ -79,7 +79,7 @@ fn end(name: &str, outcome: Result<String, String>) -> ! {
 }
 
 fn main() -> ExitCode {
-    #[allow(unsafe_code)]
+    #[allow(unsafe_code, reason = "prepares the environment")]
     // SAFETY: the first statement of `main`: no other thread runs.
     unsafe {
         hostcall::device::prepare_environment();

@@ -1,5 +1,5 @@
 //! A call of few words allocates nothing on the host.
-#![allow(unsafe_code)] // counts in the global allocator
+#![allow(unsafe_code, reason = "counts in the global allocator")]
 
 use conformance::calls::call_in_turn;
 use conformance::services::Echo;

@@ -52,7 +52,7 @@ pub fn write_argument(bytes: &[u8]) {
     let _ = stdout.write_all(bytes).and_then(|()| stdout.flush());
 }
 
-struct LanePort<'l>(Port, &'l Lane);
+struct LanePort<'l>(Port<'l>, &'l Lane);
 
 impl Talk for LanePort<'_> {
     fn send(&mut self, words: &[u64]) {
@@ -77,7 +77,7 @@ impl Talk for LanePort<'_> {
 
 struct DeviceCaller<'a> {
     lane: &'a Lane,
-    client: Client,
+    client: Client<'a>,
     host_function: u64,
     record: &'a [Global<u64>],
 }
@@ -175,7 +175,7 @@ pub fn run(
     script: &Script,
     lanes: u32,
     version: Version,
-    client: &RawArg<Client>,
+    client: &RawArg<Client<'static>>,
     host_function: u64,
 ) -> Vec<Record> {
     if lanes == 1 {

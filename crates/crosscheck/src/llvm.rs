@@ -70,7 +70,7 @@ impl Drop for LlvmRpcServer {
 
 impl LlvmRpcServer {
     /// The server's client, as kernels take it for an argument. The server must outlive them.
-    pub fn client(&self) -> RawArg<Client> {
+    pub fn client(&self) -> RawArg<Client<'static>> {
         // SAFETY: LLVM's server made the object, and keeps it and its ports while it lives, as callers see to.
         unsafe { RawArg::new(raw(self.object_address(), Version::Llvm19), Arc::new(())) }
     }

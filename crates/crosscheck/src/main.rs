@@ -15,7 +15,7 @@ use std::sync::Arc;
 const PORTS: u32 = 20;
 
 /// A client object in this process, for waves of any size.
-fn in_process(object: Vec<u64>, version: Version) -> RawArg<Client> {
+fn in_process(object: Vec<u64>, version: Version) -> RawArg<Client<'static>> {
     let raw = hostcall_device::llvm::raw(object.as_ptr().expose_provenance() as u64, version);
     // SAFETY: the object is one of the version, whose memory the argument keeps; the ports outlive the scripts' runs.
     unsafe { RawArg::new(raw, Arc::new(object)) }

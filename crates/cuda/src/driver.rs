@@ -67,6 +67,7 @@ const FUNCTIONS: &[&str] = &[
     "cuFuncGetAttribute",
     "cuFuncSetAttribute",
     "cuLaunchKernel",
+    "cuThreadExchangeStreamCaptureMode",
 ];
 
 /// Sets the environment's variable that lets kernels of up to 32 streams run beside each other, unless it is set.

@@ -144,6 +144,16 @@ impl Gpu {
         Ok(gpu)
     }
 
+    /// Lets what this thread asks the driver for leave the streams alone that other threads capture. Else a query, a copy or
+    /// an allocation ends such a capture with an error.
+    pub fn relax_captures(&self) {
+        let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: LOADED; the mode lives through the call.
+        let relax = || unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) };
+        // A driver that fails here fails for whatever comes next too.
+        let _ = self.run(|| "changing a thread's capture mode".into(), relax);
+    }
+
     /// Sets the bytes of stack of each lane, for kernels launched from now on. The driver may wait for those that
     /// run.
     ///

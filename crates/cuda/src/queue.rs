@@ -133,8 +133,10 @@ impl Queue {
         busy.get_or_insert_with(Busy::new);
         self.is_busy.store(true, Ordering::Relaxed);
         self.dirty.store(true, Ordering::Relaxed);
+        // Under the lock: a signal that comes between would stand for what is not submitted yet.
+        let submitted = self.gpu.run(doing, || operation(stream));
         drop(busy);
-        self.gpu.run(doing, || operation(stream))
+        submitted
     }
 
     /// Launches `blocks` blocks of `lanes` lanes, both in x, y and z, with `shared_bytes` bytes of dynamic shared memory

@@ -142,7 +142,8 @@ fn call_words(
         };
         lane.return_area(group);
         packet::release(group, held);
-        if glance.cancelled && filled == Err(CallError::Cancelled) {
+        // The wave may have given up the slot's call before, whose bytes these may be.
+        if glance.cancelled {
             target::exit_lane();
         }
         filled
@@ -169,7 +170,7 @@ impl Exchange<'_> {
         let channel = packet::channel(group.here);
         let mut area = NONE;
         if group.is_leader() {
-            let hint = group.here.proposed_slot();
+            let hint = group.here.hardware_place();
             area = channel.areas().claim(hint).map_or(NONE, u64::from);
         }
         let area = group.of_leader(area);
@@ -185,7 +186,8 @@ impl Exchange<'_> {
     fn return_area(&self, group: Group) {
         if let Some(area) = self.area {
             group.sync();
-            if group.is_leader() {
+            // The host may still write into the area of a call that it has lost.
+            if group.is_leader() && !self.slot.is_lost() {
                 packet::channel(group.here).areas().release(area);
             }
         }

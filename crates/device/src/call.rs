@@ -4,16 +4,17 @@
 
 use crate::bulk;
 use crate::group::Group;
+use crate::lane::Lane;
 use crate::packet::{self, Head};
 use crate::target::{self, Here};
+use crate::{pending, post};
 use hostcall_abi::MAX_WORDS;
-use hostcall_abi::service::Method;
+use hostcall_abi::service::{Method, number};
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::wire::Wire;
 use hostcall_abi::word::{Kind, Line, check_of};
 
-pub use crate::pending::{Pending, start};
-pub use crate::post::{post, post_words};
+pub use crate::pending::Pending;
 
 /// How a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,13 +32,76 @@ impl CallOptions {
 /// Most argument or result words of a call, bytes aside.
 pub const MAX_TYPED_WORDS: usize = 64;
 
+/// Refuses methods that are unsafe to call, and all of the services that come with hostcall: their handlers trust the modules
+/// of this crate, some of whose functions are unsafe to call.
+#[inline(always)]
+const fn check(method: &Method) -> Result<(), CallError> {
+    if method.is_unsafe || method.number < number::USER { Err(CallError::NoSuchService) } else { Ok(()) }
+}
+
 /// Calls `method` and waits for the result.
 ///
 /// # Errors
 /// The call's status. When the launch was cancelled, the first call to learn of it returns
-/// [`CallError::Cancelled`] and the lane's next call ends the lane.
+/// [`CallError::Cancelled`] and the lane's next call ends the lane. As in all functions of this module,
+/// [`CallError::NoSuchService`] for a method that is unsafe to call or of a service that comes with hostcall.
 #[inline]
 pub fn call<A: Wire, R: Wire>(method: &Method, options: CallOptions, arguments: &A) -> Result<R, CallError> {
+    check(method)?;
+    call_any(method, options, arguments)
+}
+
+/// Calls `method` with bytes beside the words: the slices of `input` one after the other, and room for the
+/// reply's bytes. Returns the result and how many bytes of `output` were filled.
+///
+/// # Errors
+/// As for [`call`]; [`CallError::TooLarge`] when the reply does not fit `output`.
+pub fn call_with_bytes<A: Wire, R: Wire>(
+    method: &Method,
+    options: CallOptions,
+    arguments: &A,
+    input: &[&[u8]],
+    output: &mut [u8],
+) -> Result<(R, usize), CallError> {
+    check(method)?;
+    bulk::call(method, options, arguments, input, output)
+}
+
+/// Calls `method` without waiting. When all of the channel's extra slots are taken, or the words are too many for a
+/// line, the call is made as [`call`] makes it, so that this never waits for another pending call. `lane` is whoever calls:
+/// the result is its own, and ends with its launch.
+#[inline]
+pub fn start<'launch, A: Wire, R: Wire>(
+    lane: &'launch Lane,
+    method: &Method,
+    options: CallOptions,
+    arguments: &A,
+) -> Pending<'launch, R> {
+    match check(method) {
+        Ok(()) => pending::start(lane, method, options, arguments),
+        Err(error) => Pending::done(Err(error)),
+    }
+}
+
+/// Posts `arguments` to `method`, whose result, if any, nobody gets. Waits while the slot's ring is full; the host takes the
+/// posts of a lane in order, and before the lane's next call. Arguments of more than
+/// [`MAX_POST_WORDS`](hostcall_abi::word::MAX_POST_WORDS) words go as a call instead.
+///
+/// # Errors
+/// [`CallError::Cancelled`] when the launch was cancelled; a call's status when it went as a call.
+#[inline]
+pub fn post<A: Wire>(method: &Method, arguments: &A) -> Result<(), CallError> {
+    check(method)?;
+    post::post(method, arguments)
+}
+
+/// Calls `method`, which may be of any service.
+#[inline]
+pub(crate) fn call_any<A: Wire, R: Wire>(
+    method: &Method,
+    options: CallOptions,
+    arguments: &A,
+) -> Result<R, CallError> {
     if A::WORDS > MAX_WORDS || R::WORDS > MAX_WORDS {
         return bulk::call(method, options, arguments, &[], &mut []).map(|(result, _)| result);
     }
@@ -84,13 +148,14 @@ fn exchange<const A: usize, const R: usize>(
         };
         packet::release(group, held);
         match reply {
+            // The wave may have given up the slot's call before, whose words these may be.
+            _ if glance.cancelled => target::exit_lane(),
             Ok(reply) => {
                 if R > 1 {
                     others[1..R].copy_from_slice(&reply.words[1..R]);
                 }
                 (Status::Ok.to_bits(), reply.words[0])
             }
-            Err(CallError::Cancelled) if glance.cancelled => target::exit_lane(),
             Err(error) => (Status::Error(error).to_bits(), 0),
         }
     })
@@ -144,21 +209,6 @@ fn choose_results<const A: usize, R: Wire>(
 #[inline(never)]
 fn error_of(status: u64) -> CallError {
     Status::from_bits(status).into_result().err().unwrap_or(CallError::Malformed)
-}
-
-/// Calls `method` with bytes beside the words: the slices of `input` one after the other, and room for the
-/// reply's bytes. Returns the result and how many bytes of `output` were filled.
-///
-/// # Errors
-/// As for [`call`]; [`CallError::TooLarge`] when the reply does not fit `output`.
-pub fn call_with_bytes<A: Wire, R: Wire>(
-    method: &Method,
-    options: CallOptions,
-    arguments: &A,
-    input: &[&[u8]],
-    output: &mut [u8],
-) -> Result<(R, usize), CallError> {
-    bulk::call(method, options, arguments, input, output)
 }
 
 /// Lanes that call the same method in the same way share a packet, wherever in the kernel they are.

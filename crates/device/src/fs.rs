@@ -4,6 +4,9 @@
 //! A [`File`] closes when it is dropped. Its [`Handle`] may be copied to other lanes, which then use the file
 //! together: with [`Handle::read_at`] and [`Handle::write_at`] they do not depend on each other.
 //!
+//! A launch that panics, faults, is cancelled or exits has its open files closed when it ends. One that ends well may leave
+//! a handle to later launches, in a `static`: what it neither drops nor closes stays open.
+//!
 //! ```
 //! use hostcall_device::fs::File;
 //! use hostcall_device::{Lane, io};
@@ -53,7 +56,7 @@ impl Wire for Handle {
 }
 
 /// All methods fail with [`Error::Closed`] once the file was closed, and with what the host reports.
-#[allow(clippy::len_without_is_empty)] // a length that is asked for is no property
+#[allow(clippy::len_without_is_empty, reason = "a length that is asked for is no property")]
 impl Handle {
     /// Reads from the file's position on, which moves, and returns how many bytes were read: 0 at the end.
     ///
@@ -194,8 +197,8 @@ impl File {
         OpenOptions::new().write().create().truncate().open(path)
     }
 
-    /// The handle, for lanes to share. The file stays open until [`Handle::close`], or until the host's session
-    /// with the device ends.
+    /// The handle, for lanes to share. The file stays open until [`Handle::close`], until the launch that opened it ends
+    /// early, or until the host closes the device.
     pub fn into_handle(self) -> Handle {
         core::mem::ManuallyDrop::new(self).0
     }

@@ -1,7 +1,9 @@
 //! Closures of the host that kernels call: [`HostcallRef`], the kernel's side of the host's `Hostcall`.
 
-use crate::call::{CallOptions, Pending, call, start};
+use crate::call::{CallOptions, Pending, call_any};
 use crate::kernel::KernelArg;
+use crate::lane::Lane;
+use crate::pending::start;
 use core::marker::PhantomData;
 use hostcall_abi::schema;
 use hostcall_abi::service::{Method, number};
@@ -29,7 +31,7 @@ pub struct HostcallRef<A, R> {
 /// The method that calls of all closures are sent to, with the closure's id before their arguments. Nothing is left to
 /// compare: a kernel's schema has the closure's types in it, and no two closures of a process have the same id.
 #[doc(hidden)]
-pub const METHOD: Method = Method { name: "Hostcall", number: number::HOSTCALL, schema: 0 };
+pub const METHOD: Method = Method::untyped("Hostcall", number::HOSTCALL);
 
 impl<A, R> Clone for HostcallRef<A, R> {
     fn clone(&self) -> Self {
@@ -47,12 +49,12 @@ impl<A: Wire, R: Wire> HostcallRef<A, R> {
     /// The call's status: [`CallError::NoSuchService`] when the closure takes no more calls, or belongs to another
     /// device.
     pub fn call(&self, arguments: A) -> Result<R, CallError> {
-        call(&METHOD, CallOptions::DEFAULT, &(self.id, arguments))
+        call_any(&METHOD, CallOptions::DEFAULT, &(self.id, arguments))
     }
 
-    /// Runs the closure without waiting for it yet.
-    pub fn start(&self, arguments: A) -> Pending<R> {
-        start(&METHOD, CallOptions::DEFAULT, &(self.id, arguments))
+    /// Runs the closure without waiting for it yet. `lane` is whoever calls.
+    pub fn start<'launch>(&self, lane: &'launch Lane, arguments: A) -> Pending<'launch, R> {
+        start(lane, &METHOD, CallOptions::DEFAULT, &(self.id, arguments))
     }
 }
 

@@ -202,7 +202,8 @@ impl Output {
     /// Appends all of `data`, not mixed with what other lanes write.
     ///
     /// # Errors
-    /// What the host reports. Nobody reading the output any more is no error.
+    /// What the host reports: also that nobody reads the output any more. What was printed or written before may have failed
+    /// to be written meanwhile, which is told here too.
     pub fn write(self, data: &[u8]) -> Result<()> {
         Ok(Stdout::write(self.0, data)?)
     }

@@ -466,6 +466,69 @@ tuples!(Block6, A 0, B 1, C 2, D 3, E 4, F 5);
 tuples!(Block7, A 0, B 1, C 2, D 3, E 4, F 5, G 6);
 tuples!(Block8, A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 
+/// What a kernel's parameters are checked with: it is [`OfValue`] or [`OfPlain`] of each type that a kernel can take, or
+/// share, and of no other.
+///
+/// The compiler takes a trait with one implementation as implemented by that, and tells of what follows from it, at each
+/// use. Both traits have a second one that never applies, so that it tells that the trait is not implemented, once.
+#[doc(hidden)]
+pub struct Parameter;
+
+mod nobody {
+    /// A trait that no type has.
+    pub trait Nobody {}
+}
+
+/// Of a type of values that a kernel takes.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "a kernel cannot take a parameter of type `{T}`",
+    label = "no kernel parameter",
+    note = "a parameter is a number, `bool`, a `#[derive(Plain, Clone, Copy)]` struct, an array or tuple of these, \
+            `&[T]` or `&T` where `T` is `Plain`, or a `HostcallRef`"
+)]
+pub trait OfValue<T> {
+    /// Marks a parameter of the type.
+    type Value;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: KernelArg> OfValue<T> for Parameter {
+    type Value = T;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, P: nobody::Nobody> OfValue<T> for P {
+    type Value = T;
+}
+
+/// Of a type of values that host and device share.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{T}` cannot lie in memory that host and device share",
+    label = "not `Plain`",
+    note = "numbers, `Global`s, atomics and arrays of these are `Plain`; a `#[repr(C)]` struct of such has \
+            `#[derive(Plain)]`; `bool`, `char` and enums are not, because not all bytes are values of these"
+)]
+pub trait OfPlain<T> {
+    /// Marks a parameter `&[T]`.
+    type Slice;
+    /// Marks a parameter `&T`.
+    type Ref;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Plain> OfPlain<T> for Parameter {
+    type Slice = Slice<T>;
+    type Ref = Ref<T>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, P: nobody::Nobody> OfPlain<T> for P {
+    type Slice = Slice<T>;
+    type Ref = Ref<T>;
+}
+
 /// Makes a kernel's info.
 #[doc(hidden)]
 pub const fn kernel_info<P: Parameters>(

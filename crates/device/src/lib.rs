@@ -35,12 +35,12 @@
 #![cfg_attr(
     target_arch = "nvptx64",
     feature(abi_unadjusted, asm_experimental_arch, link_llvm_intrinsics),
-    allow(internal_features)
+    allow(internal_features, reason = "the features that GPUs need are the compiler's own")
 )]
 #![cfg_attr(
     target_arch = "amdgpu",
     feature(abi_unadjusted, core_intrinsics, gpu_intrinsics, link_llvm_intrinsics, stdarch_amdgpu),
-    allow(internal_features)
+    allow(internal_features, reason = "the features that GPUs need are the compiler's own")
 )]
 
 #[cfg(all(not(test), not(any(target_arch = "nvptx64", target_arch = "amdgpu"))))]

@@ -12,12 +12,12 @@ use hostcall_channel::llvm::{Version, client};
 /// Polls between looks at whether the launch was cancelled: one read over the link each.
 const POLLS_A_LOOK: u32 = 256;
 
-/// A client that a kernel got as an argument. It stays on its lane's stack, so that it cannot outlive the launch.
+/// A client that a kernel got as an argument, whose ports' memory lives until the launch has ended.
 #[derive(Clone, Copy)]
-pub struct Client(client::Client<'static>, PhantomData<*const ()>);
+pub struct Client<'launch>(client::Client<'launch>, PhantomData<*const ()>);
 
 /// A port that the lanes of a wave which came together opened. They call its functions together.
-pub struct Port(client::Port<'static, Lanes>);
+pub struct Port<'launch>(client::Port<'launch, Lanes>);
 
 struct Lanes(Group);
 
@@ -68,17 +68,17 @@ impl client::Wave for Lanes {
     }
 }
 
-impl Client {
+impl<'launch> Client<'launch> {
     /// Opens a port for the lanes that come here together, all with the same opcode.
     #[inline(always)]
     #[track_caller]
-    pub fn open(&self, opcode: u32) -> Port {
+    pub fn open(&self, opcode: u32) -> Port<'launch> {
         let group = Group::converge(core::ptr::from_ref(Location::caller()) as usize as u64);
-        Port(self.0.open(Lanes(group), opcode, group.here.proposed_slot()))
+        Port(self.0.open(Lanes(group), opcode, group.here.hardware_place()))
     }
 }
 
-impl Port {
+impl Port<'_> {
     /// Sends up to 8 words of this lane.
     #[inline(always)]
     pub fn send(&mut self, words: &[u64]) {
@@ -115,12 +115,12 @@ pub const fn raw(address: u64, version: Version) -> u64 {
 }
 
 // SAFETY: an address is a `u64` on every target.
-unsafe impl KernelArg for Client {
+unsafe impl KernelArg for Client<'_> {
     type Raw = u64;
-    type Value<'a> = Self;
+    type Value<'launch> = Client<'launch>;
     const SCHEMA: u64 = schema::of("LLVM's client");
     #[inline(always)]
-    unsafe fn from_raw<'a>(raw: u64) -> Self::Value<'a> {
+    unsafe fn from_raw<'launch>(raw: u64) -> Client<'launch> {
         let version = match raw & 7 {
             0 => Version::Llvm19,
             1 => Version::Llvm20,
@@ -128,7 +128,7 @@ unsafe impl KernelArg for Client {
         };
         // SAFETY: by this function's contract the host has put a client object of the version there, for waves of
         // this device, and keeps its memory while the kernel runs.
-        Self(
+        Client(
             unsafe { client::Client::from_address(raw & !7, version, target::here().wave_size()) },
             PhantomData,
         )

@@ -14,8 +14,12 @@ use hostcall_channel::device::{Channel, Glance, Laps, Slot, note_posts, stop_fro
 /// Polls between looks at whether the host still serves: one read over the link each.
 const POLLS_A_LOOK: u32 = 256;
 
-/// Polls between two rings of the same doorbell, in case the host lost the first.
+/// Polls between two rings of the same doorbell, in case the host lost the first. On a GPU these take some 120 ms.
 const POLLS_A_RING: u32 = 1 << 16;
+
+/// Rings after which a lane whose launch is over waits no longer, some four seconds on a GPU. The host answers the calls of a
+/// launch that it cancels, so that it has lost this one.
+const RINGS_OF_LOST_CALL: u32 = 32;
 
 /// The channel of the lane's launch.
 #[inline]
@@ -190,13 +194,15 @@ fn unlock(group: Group, extra: u32) {
 }
 
 fn release_extra(here: Here, extra: u32) {
-    extra_slot(here, extra).clear_holder();
-    channel(here).extras().release(extra);
+    let slot = extra_slot(here, extra);
+    slot.clear_holder();
+    if !slot.is_lost() {
+        channel(here).extras().release(extra);
+    }
 }
 
 /// Rings the post bell of the wave's slot if the host was not told of all posts: before the lane waits for what the host
 /// may do because of them.
-#[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
 #[inline(always)]
 pub(crate) fn announce_posts(here: Here) {
     let slot = current(here);
@@ -224,7 +230,13 @@ pub(crate) fn end_lanes(group: Group) {
 fn release_home(here: Here) {
     let record = here.record();
     // SAFETY: SLOT-OWNER: all other lanes of the wave have ended, as `end` saw.
-    unsafe { record.release(channel(here), |poll| here.wait(poll)) };
+    unsafe {
+        record.release(channel(here), |poll| {
+            let mut patience = Patience::default();
+            let words = channel(here).words();
+            here.wait(|| poll() || patience.end(words, here.params().launch, || ()).is_some());
+        });
+    }
 }
 
 /// Lets no workgroup of the lane's launch, and no later launch of its stream, begin any more.
@@ -326,11 +338,49 @@ pub(crate) fn poll(slot: Slot<'static>, rank: u32, packet: &InFlight) -> Option<
     slot.poll_reply(&packet.doorbell, packet.laps, rank)
 }
 
-/// Waits for the lane's reply.
+/// How long a lane waits for an answer.
+#[derive(Default)]
+struct Patience {
+    polls: u32,
+    /// Rings since the launch was over.
+    rings: u32,
+}
+
+/// Why a lane waits for an answer no longer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Vain {
+    /// Nobody serves any more.
+    Stopped,
+    /// The launch is over, and the host has lost the call.
+    Lost,
+}
+
+impl Patience {
+    /// Counts a poll that found no answer. `ring` rings again.
+    #[inline(always)]
+    fn end(&mut self, words: Words<'_>, launch: LaunchId, ring: impl FnOnce()) -> Option<Vain> {
+        self.polls = self.polls.wrapping_add(1);
+        if !self.polls.is_multiple_of(POLLS_A_LOOK) {
+            return None;
+        }
+        if words.stopped() {
+            return Some(Vain::Stopped);
+        }
+        if self.polls.is_multiple_of(POLLS_A_RING) {
+            ring();
+            self.rings += u32::from(words.cancelled(launch));
+            if self.rings > RINGS_OF_LOST_CALL {
+                return Some(Vain::Lost);
+            }
+        }
+        None
+    }
+}
+
+/// Waits for the lane's reply. A slot whose call the host has lost is never used again.
 #[inline(always)]
 pub(crate) fn receive(slot: Slot<'static>, group: Group, packet: InFlight) -> Result<Line, CallError> {
-    let mut reply = None;
-    let mut polls = 0u32;
+    let (mut reply, mut patience) = (None, Patience::default());
     if group.count > 1 {
         group.here.pass(packet.doorbell.request_pairs() as u32);
     }
@@ -339,16 +389,16 @@ pub(crate) fn receive(slot: Slot<'static>, group: Group, packet: InFlight) -> Re
         if reply.is_some() {
             return true;
         }
-        polls = polls.wrapping_add(1);
-        if polls.is_multiple_of(POLLS_A_LOOK) {
-            if slot.words().stopped() {
-                return true;
-            }
-            if group.rank == 0 && polls.is_multiple_of(POLLS_A_RING) {
+        let ring = || {
+            if group.rank == 0 {
                 slot.ring_again(&packet.doorbell, packet.laps);
             }
+        };
+        let vain = patience.end(slot.words(), group.here.params().launch, ring);
+        if vain == Some(Vain::Lost) {
+            slot.set_lost();
         }
-        false
+        vain.is_some()
     });
     match reply {
         Some(line) if line.tag == Status::Ok.to_bits() => Ok(line),

@@ -1,7 +1,8 @@
 //! Calls that are made now and waited for later. Each takes an extra slot of the channel, so that the wave's
 //! own slot stays free for other calls.
 
-use crate::call::{CallOptions, call, enter, head};
+use crate::call::{CallOptions, call_any, enter, head};
+use crate::lane::Lane;
 use crate::packet::{self, Head, Started};
 use crate::target;
 use core::marker::PhantomData;
@@ -12,13 +13,13 @@ use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
 use hostcall_abi::word::Line;
 
-/// A call on its way. Dropping it waits for the reply and forgets it. A wave does not end before its calls were answered,
-/// also those that were forgotten.
+/// A call on its way, of a lane of a launch. Dropping it waits for the reply and forgets it. A wave does not end before its
+/// calls were answered, also those that were forgotten.
 #[must_use = "the result comes with `wait`"]
-pub struct Pending<R: Wire> {
+pub struct Pending<'launch, R: Wire> {
     state: State<R>,
-    // The slot is the calling wave's.
-    not_send: PhantomData<*const ()>,
+    // The slot is the calling wave's, so that no other lane may wait here, and none of a later launch.
+    lane: PhantomData<&'launch Lane>,
 }
 
 enum State<R> {
@@ -26,19 +27,22 @@ enum State<R> {
     Done(Result<R, CallError>),
 }
 
-/// Calls `method` without waiting. When all of the channel's extra slots are taken, or the words are too many for a
-/// line, the call is made as [`call`] makes it, so that this never waits for another pending call.
-pub fn start<A: Wire, R: Wire>(method: &Method, options: CallOptions, arguments: &A) -> Pending<R> {
-    let done = |result| Pending { state: State::Done(result), not_send: PhantomData };
+/// As [`crate::call::start`], of any service.
+pub(crate) fn start<'launch, A: Wire, R: Wire>(
+    _lane: &'launch Lane,
+    method: &Method,
+    options: CallOptions,
+    arguments: &A,
+) -> Pending<'launch, R> {
     if A::WORDS > MAX_WORDS || R::WORDS > MAX_WORDS {
-        return done(call(method, options, arguments));
+        return Pending::done(call_any(method, options, arguments));
     }
     let mut line = Line::default();
     arguments.to_words(&mut line.words[..A::WORDS]);
     match send(head::<A, R>(method, options), &line) {
-        Ok(Some(started)) => Pending { state: State::InFlight(started, PhantomData), not_send: PhantomData },
-        Ok(None) => done(call(method, options, arguments)),
-        Err(error) => done(Err(error)),
+        Ok(Some(started)) => Pending { state: State::InFlight(started, PhantomData), lane: PhantomData },
+        Ok(None) => Pending::done(call_any(method, options, arguments)),
+        Err(error) => Pending::done(Err(error)),
     }
 }
 
@@ -53,7 +57,12 @@ fn decode<R: Wire>(line: Line) -> Result<R, CallError> {
     R::from_words(&line.words).ok_or(CallError::Malformed)
 }
 
-impl<R: Wire> Pending<R> {
+impl<R: Wire> Pending<'_, R> {
+    /// A call that was answered at once.
+    pub(crate) fn done(result: Result<R, CallError>) -> Self {
+        Self { state: State::Done(result), lane: PhantomData }
+    }
+
     /// Whether [`Pending::wait`] would return at once.
     pub fn is_ready(&self) -> bool {
         match &self.state {
@@ -80,7 +89,7 @@ fn finish(started: &Started) -> Result<Line, CallError> {
     started.finish(target::here())
 }
 
-impl<R: Wire> Drop for Pending<R> {
+impl<R: Wire> Drop for Pending<'_, R> {
     fn drop(&mut self) {
         // A lane that unwinds does not wait; the last lane of its wave does.
         if let State::InFlight(started, _) = &self.state

@@ -1,6 +1,6 @@
 //! Posts: fire and forget, through the slot's ring.
 
-use crate::call::{CallOptions, call, enter};
+use crate::call::{CallOptions, call_any, enter};
 use crate::group::Group;
 use crate::packet;
 use crate::target::{self, Here};
@@ -19,13 +19,9 @@ const CANCELLED_BEFORE: u64 = u64::MAX - 1;
 /// Polls between looks at whether the launch was cancelled.
 const POLLS_A_LOOK: u32 = 64;
 
-/// Posts at most [`MAX_POST_WORDS`] words and 32 more bits to a service. Waits while the slot's ring is full;
-/// the host takes the posts of a lane in order, and before the lane's next call.
-///
-/// # Errors
-/// [`CallError::Cancelled`] when the launch was cancelled, [`CallError::TooLarge`] for more words.
+/// Posts at most [`MAX_POST_WORDS`] words and 32 more bits to any service.
 #[inline]
-pub fn post_words(service: u16, extra: u32, words: &[u64]) -> Result<(), CallError> {
+pub(crate) fn post_words(service: u16, extra: u32, words: &[u64]) -> Result<(), CallError> {
     let mut payload = [0; MAX_POST_WORDS];
     for (to, from) in payload.iter_mut().zip(words) {
         *to = *from;
@@ -204,15 +200,11 @@ fn wait_for_room(here: Here, entries: u32) -> u64 {
     place
 }
 
-/// Posts `arguments` to `method`, whose result, if any, nobody gets. Arguments of more than
-/// [`MAX_POST_WORDS`] words go as a call instead.
-///
-/// # Errors
-/// As for [`post_words`]; a call's status when it went as a call.
+/// As [`crate::call::post`], to any service.
 #[inline]
-pub fn post<A: Wire>(method: &Method, arguments: &A) -> Result<(), CallError> {
+pub(crate) fn post<A: Wire>(method: &Method, arguments: &A) -> Result<(), CallError> {
     if A::WORDS > MAX_POST_WORDS {
-        return call::<A, ()>(method, CallOptions::DEFAULT, arguments);
+        return call_any::<A, ()>(method, CallOptions::DEFAULT, arguments);
     }
     let mut words = [0; MAX_POST_WORDS];
     arguments.to_words(&mut words[..A::WORDS]);

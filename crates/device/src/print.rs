@@ -1,6 +1,8 @@
 //! What `print!` and its like expand to. The host formats; the device sends a format's id and the arguments.
 
-use crate::call::{CallOptions, call_with_bytes, post_words};
+use crate::bulk;
+use crate::call::CallOptions;
+use crate::post::post_words;
 use crate::system::System;
 use crate::target;
 use core::num::{
@@ -258,5 +260,5 @@ fn print_bytes(site: &'static Site, tags: u64, words: &[u64], texts: &[&str]) ->
     slices[0] = encoded[..words.len()].as_flattened();
     let len = u32::try_from(len).map_err(|_| CallError::TooLarge)?;
     let slices = &slices[..=words.len()];
-    call_with_bytes(PRINT_BYTES, CallOptions::DEFAULT, &(id, tags, len), slices, &mut []).map(|((), _)| ())
+    bulk::call(PRINT_BYTES, CallOptions::DEFAULT, &(id, tags, len), slices, &mut []).map(|((), _)| ())
 }

@@ -2,9 +2,22 @@
 
 pub use crate::Lane;
 pub use crate::call::{CallOptions, Pending, call, call_with_bytes, post, start};
+
+/// The same for methods that are unsafe to call, which the functions above refuse.
+pub mod unchecked;
+
+/// The same for the services of this crate, which the functions above refuse.
+pub(crate) mod builtin {
+    pub(crate) use crate::bulk::call as call_with_bytes;
+    pub(crate) use crate::call::call_any as call;
+    pub(crate) use crate::pending::start;
+    pub(crate) use crate::post::post;
+}
+
 pub use crate::hostcall::METHOD as HOSTCALL_METHOD;
 pub use crate::kernel::{
-    Kernel, KernelArg, Parameters, Plain, Ref, Slice, UnsafeKernel, enter_kernel, finish_main, kernel_info,
+    Kernel, KernelArg, OfPlain, OfValue, Parameter, Parameters, Plain, Ref, Slice, UnsafeKernel,
+    enter_kernel, finish_main, kernel_info,
 };
 pub use crate::print::{Argument, Site, address_of, check_pointer, print, tag_of};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]

@@ -82,7 +82,7 @@ fn draw(
 }
 
 #[kernel]
-#[allow(clippy::too_many_arguments)]
+#[allow(clippy::too_many_arguments, reason = "it is what the test is about")]
 fn sixteen(
     _lane: &Lane,
     a: u8,
@@ -109,7 +109,7 @@ fn sixteen(
 
 #[test]
 fn a_kernel_has_its_types_and_info() {
-    #[allow(clippy::type_complexity)] // it is what the test is about
+    #[allow(clippy::type_complexity, reason = "it is what the test is about")]
     let typed: Kernel<(Slice<u64>, f32, Ref<AtomicU32>, Slice<Global<u64>>)> = gather;
     assert_eq!((typed.name(), typed.path()), ("gather", "kernel::gather"));
     let info = typed.info();

@@ -6,7 +6,8 @@
     clippy::too_many_arguments,
     clippy::upper_case_acronyms,
     clippy::len_without_is_empty,
-    clippy::should_implement_trait
+    clippy::should_implement_trait,
+    reason = "the names are what this is about"
 )]
 
 use hostcall_device::{Global, Lane, Wire, eprintln, kernel, println, service};
@@ -98,7 +99,7 @@ mod services {
 
     /// Constants with the names of what expansions declare.
     pub mod constants {
-        #![allow(non_upper_case_globals)]
+        #![allow(non_upper_case_globals, reason = "the names are what this is about")]
         pub const words: u8 = 1;
         pub const request: u8 = 2;
         pub const result: u8 = 3;
@@ -152,7 +153,7 @@ mod services {
 /// A print line between names that its expansion could meet.
 #[kernel]
 fn prints(lane: &Lane, argument_0: u64, site: u64) {
-    #[allow(non_upper_case_globals)]
+    #[allow(non_upper_case_globals, reason = "the names are what this is about")]
     const __hostcall_argument_1: u64 = 1;
     let site_ = lane.index();
     let (device, stream) = (site, argument_0);

@@ -1,6 +1,16 @@
 //! Lines that a device prints and the host formats: how arguments are encoded ([`tags`]), and, on the host,
 //! Rust's format strings parsed ([`Format::parse`]) and rendered ([`Format::render`]) at run time. Lines of C programs
 //! are formatted by [`c`].
+//!
+//! ```
+//! use hostcall_format::{Format, Value};
+//!
+//! let format = Format::parse("{0:>5}|{1:.2}|{0:#x}")?;
+//! let mut line = Vec::new();
+//! format.render(&[Value::Unsigned(42), Value::F64(0.126)], &mut line)?;
+//! assert_eq!(line, b"   42|0.13|0x2a");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,57 @@
-//! hostcall's host runtime: devices, streams and launches, the server that answers kernels' calls, and the
-//! services that come with it.
+//! GPU programs that call the CPU while they run: devices, streams and launches, the server that answers kernels' calls,
+//! and the services that come with it. Kernels and services are written with what [`hostcall_device`] has, which is here
+//! under the same names.
+//!
+//! ```
+//! use hostcall::{CallError, Device, Global, Grid, Lane, LaunchKernel, kernel, println, service};
+//!
+//! /// What kernels ask the host for.
+//! #[service]
+//! trait Prices {
+//!     fn of(item: u32) -> Option<u64>;
+//! }
+//!
+//! /// Each lane looks up the price of one item.
+//! #[kernel]
+//! fn look_up(lane: &Lane, items: &[u32], out: &[Global<u64>]) {
+//!     let i = lane.global_id();
+//!     match Prices::of(items[i]) {
+//!         Ok(Some(price)) => out[i].set(price),
+//!         Ok(None) => println!("item {} has no price", items[i]),
+//!         Err(error) => panic!("the host did not answer: {error:?}"),
+//!     }
+//! }
+//!
+//! /// The host's side: any state, shared by its threads.
+//! struct Shop(Vec<u64>);
+//!
+//! impl PricesHandler for Shop {
+//!     fn of(&self, item: u32) -> Result<Option<u64>, CallError> {
+//!         Ok(self.0.get(item as usize).copied())
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Device::builder("cpu").service(Prices::serve(Shop(vec![5, 7, 9]))).open()?;
+//! let stream = device.stream()?;
+//! let items = device.upload(&[2u32, 0, 3])?;
+//! let out = device.alloc_zeroed::<u64>(3)?;
+//! look_up.launch(&stream, Grid::new(1, 3), (&items, &out))?;
+//! stream.synchronize()?; // tells of a lane's panic, if one did
+//! assert_eq!(out.read()?, [9, 5, 0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | for | there is |
+//! |---|---|
+//! | a device | [`Device`], [`device::DeviceBuilder`], [`device::devices`] |
+//! | memory | [`DeviceBuffer`], [`device::PinnedBuffer`] |
+//! | running kernels | [`Stream`], [`LaunchKernel`], [`Grid`], [`device::Launch`], [`Event`] |
+//! | answering calls | [`macro@service`], [`Hostcall`], [`caller`], [`server`] |
+//! | printing, files and the rest of a program's world | [`services::Builtins`] |
+//! | images for GPUs | [`embedded_images`], [`device::Image`] |
+//! | programs of LLVM's GPU libc | [`device::LlvmProgram`], [`llvm`] |
 //!
 //! The path of a call on this side: [`server`]'s consumer finds it, its dispatch looks the service up and runs
 //! the handler, and the answer goes back through the channel.

@@ -227,6 +227,14 @@ fn a_host_function_that_panics_is_told_of() {
     stream.synchronize().unwrap();
 }
 
+#[test]
+fn sizes_that_no_channel_has_are_refused() {
+    for slots in [u32::MAX, u32::MAX - 62, 1 << 31, 65_537] {
+        let opened = Device::builder("cpu").slots(slots).open();
+        assert!(matches!(opened, Err(Error::Sizes(_))), "{slots}");
+    }
+}
+
 /// A failure that nobody asked for is on the standard error, which a child process shows.
 #[test]
 fn a_stream_that_is_dropped_tells_its_failure() {

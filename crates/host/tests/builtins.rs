@@ -96,6 +96,56 @@ fn each_lane_has_files() {
     assert_eq!(device.builtins().files().open_count(), 0);
 }
 
+/// Each lane opens a file. Then, as it is told, it returns with the file left open (0), panics (1), exits (2), overflows
+/// its stack (3) or waits to be cancelled (4).
+#[kernel]
+fn leave_files(lane: &Lane, end: u32) {
+    let file = fs::File::open("data").unwrap();
+    lane.barrier();
+    match end {
+        0 => _ = file.into_handle(),
+        1 => panic!("with an open file"),
+        2 => process::exit(3),
+        3 => assert!(overflow(end) > 0),
+        _ => loop {
+            lane.pause();
+        },
+    }
+}
+
+fn overflow(depth: u32) -> u32 {
+    let frame = std::hint::black_box([depth; 64]);
+    if frame[3] == u32::MAX { 0 } else { overflow(depth + 1) + frame[5] }
+}
+
+#[test]
+fn launches_that_end_early_leave_no_files() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("data"), "data").unwrap();
+    // No more than one launch opens.
+    let builtins = Builtins::builder().dir(dir.path()).open_files(96).build().unwrap();
+    let device = Device::builder("cpu").builtins(builtins).open().unwrap();
+    let stream = device.stream().unwrap();
+    for end in [1u32, 2, 3, 4, 1] {
+        let launch = leave_files.launch(&stream, Grid::new(1, 96), (end,)).unwrap();
+        if end == 4 {
+            while device.builtins().files().open_count() < 96 {
+                std::thread::yield_now();
+            }
+            launch.cancel();
+        }
+        assert_eq!(launch.wait().is_ok(), end == 2, "{end}");
+        assert_eq!(stream.synchronize().is_ok(), end == 2, "{end}");
+        assert_eq!(device.builtins().files().open_count(), 0, "{end}");
+    }
+    // A `static` may have the handles of what ended well.
+    leave_files.launch(&stream, Grid::new(1, 96), (0u32,)).unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(device.builtins().files().open_count(), 96);
+    device.close();
+    assert_eq!(device.builtins().files().open_count(), 0);
+}
+
 /// Longer than a message may be.
 #[kernel]
 fn long_file(_lane: &Lane) {

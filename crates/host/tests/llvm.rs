@@ -2,14 +2,15 @@
 //! server does is checked in crates/crosscheck.
 
 use hostcall::hostcall_device::llvm::Client;
-use hostcall::hostcall_device::{Global, Lane, kernel};
+use hostcall::hostcall_device::{Global, Lane, heap, kernel};
 use hostcall::llvm::{End, FaultKind, LlvmClient, LlvmServer, Options, Version};
-use hostcall::services::{Builtins, BuiltinsBuilder};
-use hostcall::{Device, DeviceBuffer, Grid, LaunchKernel};
+use hostcall::services::{Block, Builtins, BuiltinsBuilder, HeapMemory, ProcessMemory};
+use hostcall::{Device, DeviceBuffer, Grid, Hostcall, HostcallRef, LaunchKernel};
+use std::alloc::Layout;
 use std::io::{self, Read};
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// Libc's first opcode.
 const LIBC: u32 = 0x6300_0000;
@@ -333,6 +334,76 @@ fn messages_are_limited_alone_and_together() {
         run!(session, long_messages, Grid::new(1, 64), (bytes));
         assert_eq!(faults.recv_timeout(LONG), Ok(expected));
     }
+}
+
+/// The process's memory. Each allocation that was not freed has a reference to the counter.
+struct Counted(Arc<()>);
+
+// SAFETY: the memory is the process's.
+unsafe impl HeapMemory for Counted {
+    fn allocate(&self, bytes: u64, align: u64) -> Option<Block> {
+        let Block { address, memory } = ProcessMemory.allocate(bytes, align)?;
+        Some(Block { address, memory: Box::new((memory, self.0.clone())) })
+    }
+}
+
+#[kernel]
+fn allocate_and_wait(_lane: &Lane, client: Client, wait: HostcallRef<u64, ()>) {
+    wait.call(ask(client, 10, &[8])).unwrap();
+}
+
+#[test]
+fn what_a_client_allocated_lives_until_its_kernels_have_ended() {
+    let counter = Arc::new(());
+    let builtins = Builtins::builder().heap(Counted(counter.clone()), 1 << 20).build().unwrap();
+    let device = Device::open("cpu").unwrap();
+    let client = LlvmClient::new(&device, Version::Llvm20, 4).unwrap();
+    let server = LlvmServer::start(client.memory(), &builtins, Options::default()).unwrap();
+    let ((allocated, address), (go_on, told)) = (channel(), channel());
+    let told = Mutex::new(told);
+    let wait = Hostcall::continuous(&device, move |address: u64| {
+        allocated.send(address).unwrap();
+        told.lock().unwrap().recv_timeout(LONG).unwrap();
+    });
+    let stream = device.stream().unwrap();
+    allocate_and_wait.launch(&stream, Grid::new(1, 1), (&client, &wait.unwrap())).unwrap();
+    assert_ne!(address.recv_timeout(LONG), Ok(0));
+    drop((server, client));
+    // This one, the heap's, and the allocation's.
+    assert_eq!(Arc::strong_count(&counter), 3);
+    go_on.send(()).unwrap();
+    stream.synchronize().unwrap();
+    let begin = Instant::now();
+    while Arc::strong_count(&counter) > 2 {
+        assert!(begin.elapsed() < LONG);
+        std::thread::yield_now();
+    }
+}
+
+#[kernel]
+fn free_anothers(_lane: &Lane, client: Client) {
+    let memory = heap::alloc(Layout::new::<u64>());
+    assert!(!memory.is_null());
+    let mut port = client.open(LIBC | 11);
+    port.send(&[memory.addr() as u64]);
+    port.close();
+}
+
+#[test]
+fn programs_free_nothing_of_launches() {
+    let device = Device::open("cpu").unwrap();
+    let client = LlvmClient::new(&device, Version::Llvm20, 4).unwrap();
+    let server = LlvmServer::start(client.memory(), device.builtins(), Options::default()).unwrap();
+    let (stream, heap) = (device.stream().unwrap(), device.builtins().heap());
+    let launch = free_anothers.launch(&stream, Grid::new(1, 1), (&client,)).unwrap();
+    stream.synchronize().unwrap();
+    // The kernel does not wait for the call.
+    let begin = Instant::now();
+    while server.statistics().calls < 1 || heap.failed_frees() == 0 && heap.held_by(launch.id()).bytes > 0 {
+        assert!(begin.elapsed() < LONG);
+        std::thread::yield_now();
+    }
+    assert_eq!((heap.failed_frees(), heap.held_by(launch.id()).allocations), (1, 1));
 }
 
 #[kernel]

@@ -1,10 +1,10 @@
 //! Calls of LLVM's protocol with one packet allocate nothing on the host.
-#![allow(unsafe_code)] // counts in the global allocator
+#![allow(unsafe_code, reason = "counts in the global allocator, and where the heap's memory is allocated")]
 
 use hostcall::hostcall_device::llvm::Client;
 use hostcall::hostcall_device::{Lane, kernel};
 use hostcall::llvm::{LlvmClient, LlvmServer, Options, Version};
-use hostcall::services::{Block, Builtins, HeapMemory};
+use hostcall::services::{Block, Builtins, HeapMemory, ProcessMemory};
 use hostcall::{Device, Grid, LaunchKernel};
 use std::alloc::{GlobalAlloc, System};
 use std::cell::Cell;
@@ -45,12 +45,13 @@ const END: u64 = 1002;
 /// Memory whose allocation runs on the server's thread, and tells it to count.
 struct Switch;
 
-impl HeapMemory for Switch {
-    fn allocate(&self, bytes: u64, _: u64) -> Option<Block> {
+// SAFETY: the memory is the process's, as the software device's kernels need it.
+unsafe impl HeapMemory for Switch {
+    fn allocate(&self, bytes: u64, align: u64) -> Option<Block> {
         COUNTS.set(false);
-        let block = Block { address: 16 * bytes, memory: Box::new(()) };
+        let block = ProcessMemory.allocate(bytes, align);
         COUNTS.set(bytes == BEGIN);
-        Some(block)
+        block
     }
 }
 

@@ -41,6 +41,44 @@ fn two_operations_wait_for_one_mark() {
 }
 
 #[kernel(crate = hostcall)]
+fn read_when(lane: &Lane, flag: &[Global<u32>], values: &[u64], out: &[Global<u64>]) {
+    while flag[0].get() == 0 {
+        lane.pause();
+    }
+    out[0].set(values[0]);
+}
+
+#[kernel(crate = hostcall)]
+fn fail(_lane: &Lane) {
+    panic!("as it should");
+}
+
+/// A launch that was to wait for another stream is skipped: what comes after it in its stream waits all the same.
+#[test]
+fn what_a_skipped_launch_waits_for_is_waited_for() {
+    let device = Device::open("cpu").unwrap();
+    let (first, second) = (device.stream().unwrap(), device.stream().unwrap());
+    let flag = device.pinned::<u32>(1).unwrap();
+    let (values, out) = (device.alloc_zeroed::<u64>(4).unwrap(), device.pinned::<u64>(1).unwrap());
+    read_when.launch(&first, Grid::new(1, 1), (&flag, &values, &out)).unwrap();
+    assert!(fail.launch(&second, Grid::new(1, 1), ()).unwrap().wait().is_err());
+    // Not told of yet, so that it does not begin.
+    note_in.launch(&second, Grid::new(1, 1), (&values, 1)).unwrap();
+    second.fill(&values, 2).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    flag[0].set(1);
+    first.synchronize_for(PATIENCE).unwrap();
+    assert_eq!(out[0].get(), 0, "the fill ran beside the kernel");
+    assert!(second.synchronize_for(PATIENCE).is_err());
+    assert_eq!(values.read().unwrap(), [2; 4]);
+}
+
+#[kernel(crate = hostcall)]
+fn note_in(_lane: &Lane, out: &[Global<u64>], value: u64) {
+    out[0].set(value);
+}
+
+#[kernel(crate = hostcall)]
 fn pause_some(lane: &Lane, count: u32) {
     for _ in 0..count {
         lane.pause();
@@ -95,8 +133,7 @@ fn print_before_and_after(lane: &Lane, flag: &[Global<u32>]) {
 /// The launch before is settled, and its posts are taken, while the one that prints has begun to.
 #[test]
 fn no_print_is_lost_that_follows_a_settled_launch() {
-    let builtins = Builtins::builder().stdout(std::io::sink()).build().unwrap();
-    let device = Device::builder("cpu").builtins(builtins).open().unwrap();
+    let device = Device::builder("cpu").builtins(silent()).open().unwrap();
     let (stream, flag) = (device.stream().unwrap(), device.pinned::<u32>(1).unwrap());
     for round in 0..40 {
         flag[0].set(0);
@@ -120,31 +157,55 @@ fn post_one(_lane: &Lane) {
     Notes::post_note(1).unwrap();
 }
 
-/// Waits for a launch of another stream of its device before it returns.
+#[kernel(crate = hostcall)]
+fn print_one(_lane: &Lane) {
+    println!(crate = hostcall, "a line");
+}
+
+/// Waits for a launch of another stream of its device, which prints, before it returns for the first time.
 #[derive(Clone, Default)]
 struct WaitsForAnother {
     device: Arc<OnceLock<Device>>,
-    waited: Arc<AtomicBool>,
+    /// It waits when no post is taken any more.
+    is_full: bool,
+    waited: Arc<OnceLock<bool>>,
 }
 
 impl NotesHandler for WaitsForAnother {
     fn note(&self, _value: u64) -> Result<(), CallError> {
-        let stream = self.device.get().unwrap().stream().unwrap();
-        let launch = nothing.launch(&stream, Grid::new(1, 1), ()).unwrap();
-        self.waited.store(launch.wait_for(PATIENCE).is_ok(), Ordering::SeqCst);
+        self.waited.get_or_init(|| {
+            let device = self.device.get().unwrap();
+            while self.is_full && device.statistics().declined_posts == 0 {
+                std::thread::yield_now();
+            }
+            let stream = device.stream().unwrap();
+            let launch = print_one.launch(&stream, Grid::new(1, 1), ()).unwrap();
+            launch.wait_for(PATIENCE).is_ok()
+        });
         Ok(())
     }
 }
 
+fn silent() -> Builtins {
+    Builtins::builder().stdout(std::io::sink()).build().unwrap()
+}
+
 #[test]
 fn a_handler_of_posts_waits_for_another_stream() {
-    let handler = WaitsForAnother::default();
-    let device = Device::builder("cpu").service(Notes::serve(handler.clone())).open().unwrap();
-    handler.device.set(device.clone()).ok().unwrap();
-    let stream = device.stream().unwrap();
-    post_one.launch(&stream, Grid::new(1, 1), ()).unwrap();
-    stream.synchronize().unwrap();
-    assert!(handler.waited.load(Ordering::SeqCst));
+    for is_full in [false, true] {
+        let handler = WaitsForAnother { is_full, ..WaitsForAnother::default() };
+        let device = Device::builder("cpu").builtins(silent()).service(Notes::serve(handler.clone()));
+        let device = device.open().unwrap();
+        handler.device.set(device.clone()).ok().unwrap();
+        let stream = device.stream().unwrap();
+        if is_full {
+            post_many.launch(&stream, Grid::new(1, 1), ()).unwrap();
+        } else {
+            post_one.launch(&stream, Grid::new(1, 1), ()).unwrap();
+        }
+        stream.synchronize().unwrap();
+        assert_eq!(handler.waited.get(), Some(&true), "the handler's launch does not end");
+    }
 }
 
 /// Returns when it is told to.
@@ -175,12 +236,15 @@ fn post_many(_lane: &Lane) {
 #[test]
 fn posts_that_are_not_handled_hold_up_only_their_stream() {
     let handler = Held::default();
-    let device = Device::builder("cpu").service(Notes::serve(handler.clone())).open().unwrap();
+    let device = Device::builder("cpu").builtins(silent()).service(Notes::serve(handler.clone()));
+    let device = device.open().unwrap();
     let (stream, other) = (device.stream().unwrap(), device.stream().unwrap());
     let launch = post_many.launch(&stream, Grid::new(1, 1), ()).unwrap();
-    while handler.begun.load(Ordering::SeqCst) == 0 {
+    while handler.begun.load(Ordering::SeqCst) == 0 || device.statistics().declined_posts == 0 {
         std::thread::yield_now();
     }
+    print_one.launch(&other, Grid::new(1, 1), ()).unwrap();
+    other.synchronize_for(PATIENCE).unwrap();
     let limit = Duration::from_millis(50);
     let timed_out = stream.synchronize_for(limit);
     assert!(matches!(timed_out, Err(Error::TimedOut { .. })), "{timed_out:?}");

@@ -1,7 +1,7 @@
 //! What the server promises, from kernels on the software device: handlers that wait, panic, or are removed, and posts
 //! that come faster than they are handled.
 
-use hostcall::hostcall_device::{CallError, Global, Lane, fs, io, kernel, service};
+use hostcall::hostcall_device::{CallError, Global, Lane, fs, io, kernel, println, service};
 use hostcall::server::{CancelReason, LaunchId};
 use hostcall::services::{Builtins, Sink};
 use hostcall::{Device, Error, Grid, LaunchFailure, LaunchKernel};
@@ -169,6 +169,10 @@ fn ask_and_read(lane: &Lane) {
         let mut line = [0; 16];
         assert_eq!(io::stdin().read_line(&mut line).unwrap(), "answer\n");
     } else if lane.index() == 0 {
+        // Others wait for the input already, on all threads that they get.
+        while Hard::hold(0).unwrap() == 0 {}
+        let file = fs::File::create("written").unwrap();
+        file.write_all(b"text").unwrap();
         io::stdout().write(b"question").unwrap();
     }
 }
@@ -187,19 +191,35 @@ impl Read for Answers {
     }
 }
 
-/// Lanes that wait for input do not keep the one that asks for it from printing.
+/// Lanes that wait for input do not keep the one that asks for it from files and from printing, however few threads there are.
 #[test]
 fn readers_of_the_input_leave_threads_to_others() {
     let (answers, input) = mpsc::channel();
     let (texts, text) = mpsc::channel();
+    let dir = tempfile::tempdir().unwrap();
     let builtins = Builtins::builder()
+        .dir(dir.path())
         .stdin(Answers(input, Vec::new()))
         .output(Sink::callback(move |_, text| texts.send(text.to_vec()).unwrap()))
         .build();
-    let device = Device::builder("cpu").builtins(builtins.unwrap()).open().unwrap();
+    let all_read = Arc::new(AtomicU64::new(0));
+    let asked = all_read.clone();
+    let device = Device::builder("cpu")
+        .builtins(builtins.unwrap())
+        .service(Hard::serve(handler(move |_| asked.load(Ordering::SeqCst))))
+        .server(|server| server.builtin_threads(2))
+        .open()
+        .unwrap();
     let stream = device.stream().unwrap();
     ask_and_read.launch(&stream, Grid::new(21, 32), ()).unwrap();
+    wait_until("that all lanes read", || {
+        let waiting = device.waiting();
+        let reads = waiting.iter().filter(|waiting| waiting.service.contains("Stdin"));
+        reads.map(|waiting| waiting.lanes).sum::<u32>() == 640
+    });
+    all_read.store(1, Ordering::SeqCst);
     assert_eq!(text.recv_timeout(LONG).unwrap(), b"question");
+    assert_eq!(std::fs::read(dir.path().join("written")).unwrap(), b"text");
     answers.send(b"answer\n".repeat(640)).unwrap();
     stream.synchronize().unwrap();
 }
@@ -239,20 +259,26 @@ fn post_each(lane: &Lane, count: u32) {
 #[kernel]
 fn nothing(_lane: &Lane) {}
 
+#[kernel]
+fn print_line(_lane: &Lane) {
+    println!("a line");
+}
+
 /// Posts that are not handled fast enough stay on the device, and are handled when their launch's end is told.
 #[test]
 fn posts_have_back_pressure() {
     const POSTS: u64 = 40 * 500;
     let handler = handler(|key| key);
     let (noted, notes) = (handler.noted.clone(), handler.notes.clone());
-    let device = Device::builder("cpu").service(Hard::serve(handler)).open().unwrap();
+    let builtins = Builtins::builder().stdout(std::io::sink()).build().unwrap();
+    let device = Device::builder("cpu").builtins(builtins).service(Hard::serve(handler)).open().unwrap();
     let (stream, other) = (device.stream().unwrap(), device.stream().unwrap());
     post_each.launch(&stream, Grid::new(1, 40), (500u32,)).unwrap();
     wait_until("a full queue", || device.statistics().declined_posts > 0);
     // Others are served.
-    nothing.launch(&other, Grid::new(1, 1), ()).unwrap();
-    other.synchronize().unwrap();
-    assert!(device.statistics().posts <= 4096 + 1);
+    print_line.launch(&other, Grid::new(1, 1), ()).unwrap();
+    other.synchronize_for(LONG).unwrap();
+    assert!(device.statistics().posts <= 4096 + 2);
     wait_until("a handler", || noted.load(Ordering::SeqCst) > 0);
     assert_eq!(noted.load(Ordering::SeqCst), 1);
     notes.open();
@@ -289,10 +315,89 @@ fn a_cancelled_launch_waits_for_no_post() {
     let stream = device.stream().unwrap();
     post_each.launch(&stream, Grid::new(1, 40), (5000u32,)).unwrap();
     wait_until("a full queue", || device.statistics().declined_posts > 0);
+    wait_until("a handler", || noted.load(Ordering::SeqCst) == 1);
     device.cancel_all();
     assert!(stream.synchronize().is_err());
     assert_eq!(noted.load(Ordering::SeqCst), 1);
+    // They leave their places to others.
+    let posts = device.statistics().posts;
+    post_each.launch(&stream, Grid::new(1, 1), (1u32,)).unwrap();
+    wait_until("another post", || device.statistics().posts > posts);
     notes.open();
+    stream.synchronize().unwrap();
+    assert_eq!(noted.load(Ordering::SeqCst), 2);
+}
+
+/// Prints lines of 4000 bytes.
+#[kernel]
+fn print_much(lane: &Lane, lines: u32) {
+    for line in 0..lines {
+        println!("{:>2000}{:>1999}", line, lane.index());
+    }
+}
+
+#[kernel]
+fn call_post_and_write(lane: &Lane, out: &[Global<u64>]) {
+    out[0].set(Hard::hold(7).unwrap());
+    Hard::post_note(1).unwrap();
+    if lane.index() == 0 {
+        let file = fs::File::create("written").unwrap();
+        file.write_all(b"text").unwrap();
+    }
+}
+
+#[kernel]
+fn write_by_calls(_lane: &Lane) {
+    io::stdout().write(b"by a call").unwrap();
+}
+
+/// An output that nobody reads stops those who print, and nobody else.
+#[test]
+fn an_output_that_nobody_reads_stops_only_who_prints() {
+    let (gate, read) = (Gate::default(), Arc::new(AtomicU64::new(0)));
+    let (stopped, counted) = (gate.clone(), read.clone());
+    let dir = tempfile::tempdir().unwrap();
+    let sink = Sink::callback(move |_, text| {
+        stopped.wait();
+        counted.fetch_add(text.len() as u64, Ordering::SeqCst);
+    });
+    let builtins = Builtins::builder().dir(dir.path()).output(sink).build().unwrap();
+    let handler = handler(|key| key);
+    let (noted, notes) = (handler.noted.clone(), handler.notes.clone());
+    notes.open();
+    let device = Device::builder("cpu")
+        .builtins(builtins)
+        .service(Hard::serve(handler))
+        .server(|server| server.builtin_threads(2))
+        .open()
+        .unwrap();
+    let streams: Vec<_> = (0..4).map(|_| device.stream().unwrap()).collect();
+    let [printing, cancelled, writing, other] = &streams[..] else { unreachable!() };
+    // One wave alone, which has not ended when the output is full: no other wave's posts come behind its own.
+    const LINES: u32 = (80 << 20) / 4000 / 32;
+    print_much.launch(printing, Grid::new(1, 32), (LINES,)).unwrap();
+    wait_until("a full output", || device.statistics().declined_posts > 0);
+    // What prints by calls waits on threads of its own, more of it than others have.
+    write_by_calls.launch(writing, Grid::new(1, 64), ()).unwrap();
+    let launch = print_much.launch(cancelled, Grid::new(1, 64), (LINES,)).unwrap();
+    let out = device.alloc_zeroed::<u64>(1).unwrap();
+    call_post_and_write.launch(other, Grid::new(1, 1), (&out,)).unwrap();
+    other.synchronize_for(LONG).unwrap();
+    assert_eq!((out.read().unwrap()[0], noted.load(Ordering::SeqCst)), (7, 1));
+    assert_eq!(std::fs::read(dir.path().join("written")).unwrap(), b"text");
+    nothing.launch(other, Grid::new(1, 1), ()).unwrap();
+    other.synchronize_for(LONG).unwrap();
+    launch.cancel();
+    wait_until("a cancelled launch's end", || !device.server().launches().is_known(launch.id()));
+    for waits in [printing, writing] {
+        let timed_out = waits.synchronize_for(Duration::from_millis(20));
+        assert!(matches!(timed_out, Err(Error::TimedOut { .. })), "{timed_out:?}");
+    }
+    gate.open();
+    assert!(cancelled.synchronize().is_err());
+    printing.synchronize().unwrap();
+    writing.synchronize().unwrap();
+    assert!(read.load(Ordering::SeqCst) >= u64::from(LINES) * 32 * 4000 + 64 * 9);
 }
 
 #[kernel]

@@ -3,12 +3,13 @@
 use crate::names::{Names, crate_option, shadows};
 use crate::options::Options;
 use crate::symbol;
-use proc_macro2::{Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, Error, Expr, FnArg, GenericParam, Ident, ItemFn, Lit, Pat, Result, ReturnType, Safety, Type,
+    Attribute, Error, Expr, FnArg, GenericParam, Ident, ItemFn, Lifetime, Lit, Pat, Result, ReturnType,
+    Safety, Type,
 };
 
 /// Most parameters after the lane: `hostcall_device::kernel::Parameters` is implemented for so many.
@@ -36,6 +37,11 @@ struct LaunchOptions {
 struct Parameter {
     /// The type that stands for it in the kernel's tuple of parameters.
     marker: TokenStream,
+    /// The same type if a kernel can take it. Else it is an error that points at the type: always the same, so that the
+    /// compiler tells of it once.
+    checked: TokenStream,
+    /// The type of the values that the kernel's function gets, for a launch's lifetime.
+    value: TokenStream,
     span: Span,
 }
 
@@ -60,7 +66,8 @@ pub fn kernel(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     }
     let names = Names::new(&quote!(#function), krate)?;
     let parameters = function.sig.inputs.iter().skip(1);
-    let parameters = parameters.map(|input| parameter(&names, input)).collect::<Result<Vec<_>>>()?;
+    let parameters =
+        parameters.map(|input| parameter(&names, &of_launch(), input)).collect::<Result<Vec<_>>>()?;
     if parameters.len() > MAX_PARAMETERS {
         let message = "a kernel has 16 parameters at most besides the lane: put numbers in a struct with \
                        `#[derive(Plain)]`";
@@ -169,7 +176,7 @@ fn peel(mut ty: &Type) -> &Type {
     }
 }
 
-fn parameter(names: &Names, input: &FnArg) -> Result<Parameter> {
+fn parameter(names: &Names, of_launch: &Lifetime, input: &FnArg) -> Result<Parameter> {
     let FnArg::Typed(typed) = input else {
         return Err(Error::new_spanned(input, "a kernel cannot take `self`"));
     };
@@ -182,7 +189,7 @@ fn parameter(names: &Names, input: &FnArg) -> Result<Parameter> {
         }
     };
     let span = typed.ty.span();
-    let marker = match peel(&typed.ty) {
+    let (marker, checked, value) = match peel(&typed.ty) {
         Type::Reference(reference) if reference.mutability.is_some() => {
             let message = "all lanes share the arguments: take `&[Global<T>]` and write with `set`";
             return Err(Error::new_spanned(reference, message));
@@ -197,7 +204,8 @@ fn parameter(names: &Names, input: &FnArg) -> Result<Parameter> {
                 Type::Slice(slice) => {
                     let element = &slice.elem;
                     refuse_lifetime(element)?;
-                    quote_spanned!(element.span()=> #k::Slice<#element>)
+                    let checked = checked(names, element, "OfPlain", "Slice");
+                    (quote!(#k::Slice<#element>), checked, quote!(&#of_launch [#element]))
                 }
                 Type::Path(path) if path.path.is_ident("str") => {
                     let message = "a kernel takes no text: pass its bytes as `&[u8]`";
@@ -205,16 +213,52 @@ fn parameter(names: &Names, input: &FnArg) -> Result<Parameter> {
                 }
                 element => {
                     refuse_lifetime(element)?;
-                    quote_spanned!(element.span()=> #k::Ref<#element>)
+                    let checked = checked(names, element, "OfPlain", "Ref");
+                    (quote!(#k::Ref<#element>), checked, quote!(&#of_launch #element))
                 }
             }
         }
         value => {
             refuse_lifetime(value)?;
-            quote!(#value)
+            (quote!(#value), checked(names, value, "OfValue", "Value"), quote!(#value))
         }
     };
-    Ok(Parameter { marker, span })
+    Ok(Parameter { marker, checked, value, span })
+}
+
+/// The parameter's marker, by way of a trait that `Parameter` has if its type can be one. An error points at all of the
+/// type.
+fn checked(names: &Names, ty: &Type, of: &str, marker: &str) -> TokenStream {
+    let (start, end) = (ty.span(), last_span(quote!(#ty)).unwrap_or_else(|| ty.span()));
+    let k = located_at(&names.private, start);
+    let [of, marker] = [of, marker].map(|name| Ident::new(name, start));
+    let parameter = Ident::new("Parameter", end);
+    quote_spanned!(start=> <#k::#parameter as #k::#of<#ty>>::#marker)
+}
+
+/// The same tokens, as if they had been written where `span` is.
+fn located_at(tokens: &TokenStream, span: Span) -> TokenStream {
+    let located = tokens.clone().into_iter().map(|mut token| {
+        token.set_span(span);
+        token
+    });
+    located.collect()
+}
+
+/// The span of the last token.
+fn last_span(tokens: TokenStream) -> Option<Span> {
+    tokens.into_iter().last().map(|token| match token {
+        TokenTree::Group(group) if group.delimiter() == Delimiter::None => {
+            last_span(group.stream()).unwrap_or_else(|| group.span())
+        }
+        TokenTree::Group(group) => group.span_close(),
+        token => token.span(),
+    })
+}
+
+/// The lifetime of what a launch's kernel gets.
+fn of_launch() -> Lifetime {
+    Lifetime::new("'__hostcall_launch", Span::mixed_site())
 }
 
 /// The name of a parameter, if it has one.
@@ -228,14 +272,16 @@ fn input_name(input: &FnArg) -> Option<&Ident> {
     }
 }
 
-/// The first lifetime among the tokens.
+/// The first lifetime among the tokens that is not `'_`, which stands for the launch's.
 fn lifetime(tokens: TokenStream) -> Option<TokenStream> {
     let mut tokens = tokens.into_iter();
     while let Some(token) = tokens.next() {
         match token {
             TokenTree::Punct(quote) if quote.as_char() == '\'' => {
                 let name = tokens.next();
-                return Some(quote!(#quote #name));
+                if !matches!(&name, Some(TokenTree::Ident(name)) if name == "_") {
+                    return Some(quote!(#quote #name));
+                }
             }
             TokenTree::Group(group) => {
                 if let Some(found) = lifetime(group.stream()) {
@@ -248,9 +294,9 @@ fn lifetime(tokens: TokenStream) -> Option<TokenStream> {
     None
 }
 
-/// Statements that export the kernel's entry for the device that the crate is compiled for. `block` is the type of
-/// the argument block and `run` the function that takes the arguments out of it.
-fn entries(names: &Names, entry: &Ident, types: &Ident, run: &Ident) -> TokenStream {
+/// Statements that export the kernel's entry for the device that the crate is compiled for. `types` are the parameters'
+/// and `run` the function that takes their values.
+fn entries(names: &Names, entry: &Ident, types: &TokenStream, run: &Ident) -> TokenStream {
     let k = &names.private;
     let [lane, launch, arguments] = ["lane", "launch", "arguments"].map(|name| names.fresh(name));
     quote! {
@@ -305,8 +351,11 @@ fn expand(names: &Names, kernel: Kernel) -> TokenStream {
     let symbol = symbol::unique(&name);
     let (entry, info) =
         (format_ident!("hostcall_kernel_{symbol}"), format_ident!("hostcall_kernel_info_{symbol}"));
-    let [types, run, info_value, lane] = ["types", "run", "info", "lane"].map(|name| names.fresh(name));
-    let lifetime = syn::Lifetime::new("'__hostcall_launch", Span::mixed_site());
+    let [run, info_value, lane] = ["run", "info", "lane"].map(|name| names.fresh(name));
+    let checked = parameters.iter().map(|parameter| &parameter.checked);
+    let types = quote!((#(#checked,)*));
+    let lifetime = of_launch();
+    let value_types = parameters.iter().map(|parameter| &parameter.value);
     let values: Vec<_> = (0..parameters.len()).map(|i| names.fresh(&format!("value_{i}"))).collect();
     // The spans make rustc point at the parameter that is not as general as a launch needs it.
     let passed = parameters.iter().zip(&values).map(|(parameter, value)| {
@@ -351,13 +400,11 @@ fn expand(names: &Names, kernel: Kernel) -> TokenStream {
 
             {
                 #own_shadows
-                type #types = (#(#markers,)*);
-
                 // Its arguments live for any lifetime that the caller chooses, and so must the kernel's parameters.
                 #[inline(always)]
                 fn #run<#lifetime>(
                     #lane: &#lifetime #k::Lane,
-                    (#(#values,)*): <#types as #k::Parameters>::Values<#lifetime>,
+                    (#(#values,)*): (#(#value_types,)*),
                 ) {
                     let _ = #lane;
                     #call

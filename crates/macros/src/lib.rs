@@ -200,8 +200,8 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 ///     pub fn name_of(item: u64, out: &mut [u8]) -> Result<(bool, usize), CallError>; // and the bytes filled
 ///
 ///     // For methods of values alone: begins the call; `Pending::wait` gives the result.
-///     pub fn start_count(item: u64) -> Pending<Option<u64>>;
-///     pub fn start_sold(item: u64) -> Pending<()>;
+///     pub fn start_count(lane: &Lane, item: u64) -> Pending<'_, Option<u64>>;
+///     pub fn start_sold(lane: &Lane, item: u64) -> Pending<'_, ()>;
 ///     // For such without a result: nobody waits, and nobody learns how it ended.
 ///     pub fn post_sold(item: u64) -> Result<(), CallError>;
 ///

@@ -99,7 +99,7 @@ fn collect(tokens: TokenStream, into: &mut HashSet<String>) {
 pub fn shadows<'a>(names: impl IntoIterator<Item = &'a Ident>) -> TokenStream {
     let mut seen = HashSet::new();
     let names = names.into_iter().filter(|name| seen.insert(name.to_string()));
-    quote!(#(#[allow(dead_code, non_snake_case)] fn #names() {})*)
+    quote!(#(#[allow(dead_code, non_snake_case, reason = "they only have names")] fn #names() {})*)
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ pub fn derive(input: DeriveInput) -> Result<TokenStream> {
                            first, and fill what is left with a field such as `reserved: [u8; 4]`"
     );
     Ok(quote! {
-        #[allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
+        #[allow(unsafe_code, clippy::undocumented_unsafe_blocks, reason = "the macro argues its safety")]
         const _: () = {
             ::core::assert!(::core::mem::size_of::<#name>() == 0 #(+ ::core::mem::size_of::<#types>())*, #padding);
 

@@ -104,7 +104,7 @@ pub fn print(tokens: TokenStream, stream: Stream, end: &str) -> Result<TokenStre
                     let _ = ::core::format_args!(#literal, #(#checked),*);
                 }
                 #(#checks)*
-                #[allow(non_upper_case_globals)]
+                #[allow(non_upper_case_globals, reason = "its name is one that no user's name meets")]
                 static #site: #device::Site = #device::Site::new(#format, #stream);
                 #device::print(&#site, [#(#tags),*], [#(#words),*], [#(#texts),*])
             }

@@ -4,7 +4,7 @@ mod host;
 
 use crate::names::{Names, crate_option, shadows};
 use crate::options::Options;
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use std::collections::HashMap;
 use syn::ext::IdentExt;
@@ -83,7 +83,7 @@ pub fn service(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     };
     let table =
         methods.iter().enumerate().map(|(index, method)| method.table_entry(&names, &base, &text, index));
-    let device = device_side(&names, &item, &methods);
+    let device = device_side(&names, &item, &methods, internal);
     let host = host::side(&names, &item, &methods);
     let (visibility, attributes) = (&item.vis, &item.attrs);
     Ok(quote! {
@@ -91,7 +91,7 @@ pub fn service(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
         #[derive(#k::Clone, #k::Copy, #k::Debug)]
         #visibility struct #name;
 
-        #[allow(non_upper_case_globals)]
+        #[allow(non_upper_case_globals, reason = "names that no user's name meets")]
         const _: () = {
             const #base: #k::u16 = #base_value;
             #check
@@ -250,7 +250,7 @@ impl Method {
     fn table_entry(&self, names: &Names, base: &Ident, service: &str, index: usize) -> TokenStream {
         let k = &names.private;
         let full_name = format!("{service}::{}", self.name.unraw());
-        let result = &self.result;
+        let (result, is_unsafe) = (&self.result, self.is_unsafe);
         let (index, output) = (index as u16, self.output.iter());
         let parameters = self.parameters.iter().map(|parameter| match &parameter.kind {
             ParameterKind::Value(ty) => quote_spanned!(ty.span()=> <#ty as #k::Wire>::SCHEMA),
@@ -259,15 +259,16 @@ impl Method {
         });
         let output = output.map(|_| quote!(#k::schema::of("&mut [u8]")));
         quote! {
-            #k::Method {
-                name: #full_name,
-                number: #base + #index,
-                schema: #k::method_schema(
+            #k::Method::described(
+                #full_name,
+                #base + #index,
+                #k::method_schema(
                     #full_name,
                     &[#(#parameters,)* #(#output,)*],
                     <#result as #k::Wire>::SCHEMA,
                 ),
-            }
+                #is_unsafe,
+            )
         }
     }
 }
@@ -297,8 +298,9 @@ fn parameter_kind(ty: &Type) -> Result<Option<ParameterKind>> {
     }
 }
 
-/// The functions that a kernel calls.
-fn device_side(names: &Names, item: &ItemTrait, methods: &[Method]) -> TokenStream {
+/// The functions that a kernel calls. Those of services that come with hostcall are made with functions that only the
+/// device crate can name.
+fn device_side(names: &Names, item: &ItemTrait, methods: &[Method], internal: bool) -> TokenStream {
     let k = &names.private;
     let (visibility, name) = (&item.vis, &item.ident);
     let within = format_ident!("{}Within", name);
@@ -308,6 +310,13 @@ fn device_side(names: &Names, item: &ItemTrait, methods: &[Method]) -> TokenStre
     for (index, method) in methods.iter().enumerate() {
         let Method { docs, name: method_name, result, .. } = method;
         let is_unsafe = method.is_unsafe.then(|| quote!(unsafe));
+        let calls = match (internal, method.is_unsafe) {
+            (true, _) => quote!(#k::builtin),
+            (false, true) => quote!(#k::unchecked),
+            (false, false) => quote!(#k),
+        };
+        // SAFETY: what the methods' pages ask for is all that their handlers trust.
+        let made = |call| if method.is_unsafe && !internal { quote!(unsafe { #call }) } else { call };
         let inputs: Vec<_> = method.names().into_iter().chain(&method.output).collect();
         let types = method.parameters.iter().map(|parameter| match &parameter.kind {
             ParameterKind::Value(ty) => quote!(#ty),
@@ -324,7 +333,7 @@ fn device_side(names: &Names, item: &ItemTrait, methods: &[Method]) -> TokenStre
         let arguments = quote!((#(#lengths,)*));
         let described = quote!(&#name::METHODS[#index]);
         let call = if method.words_only() {
-            quote!(#k::call(#described, self.0, &#arguments))
+            made(quote!(#calls::call(#described, self.0, &#arguments)))
         } else {
             let slices = method.parameters.iter().filter_map(|Parameter { name, kind }| match kind {
                 ParameterKind::Value(_) => None,
@@ -335,7 +344,10 @@ fn device_side(names: &Names, item: &ItemTrait, methods: &[Method]) -> TokenStre
                 Some(output) => (quote!(#output), quote!()),
                 None => (quote!(&mut []), quote!(.map(#k::without_bytes))),
             };
-            quote!(#k::call_with_bytes(#described, self.0, &#arguments, &[#(#slices),*], #output)#take_result)
+            let inputs = quote!(&[#(#slices),*]);
+            let call =
+                made(quote!(#calls::call_with_bytes(#described, self.0, &#arguments, #inputs, #output)));
+            quote!(#call #take_result)
         };
         deadline.push(quote! {
             #(#docs)*
@@ -362,19 +374,26 @@ fn device_side(names: &Names, item: &ItemTrait, methods: &[Method]) -> TokenStre
             quote!(#[doc = #text])
         });
         let start = format_ident!("start_{}", method_name);
-        let start_docs = format!("Starts [`{name}::{}`], to be waited for later.", method_name.unraw());
+        // A method's own parameter may have this name.
+        let lane = Ident::new("lane", Span::mixed_site());
+        let started = made(quote!(#calls::start(#lane, #described, #k::CallOptions::DEFAULT, &#arguments)));
+        let start_docs = format!(
+            "Starts [`{name}::{}`] for the lane that calls, to be waited for later.",
+            method_name.unraw()
+        );
         plain.push(quote! {
             #[doc = #start_docs]
             #safety
             #[inline]
-            pub #is_unsafe fn #start(#parameters) -> #k::Pending<#result> {
-                #k::start(#described, #k::CallOptions::DEFAULT, &#arguments)
+            pub #is_unsafe fn #start(#lane: &#k::Lane, #parameters) -> #k::Pending<'_, #result> {
+                #started
             }
         });
         if method.has_result {
             continue;
         }
         let post = format_ident!("post_{}", method_name);
+        let posted = made(quote!(#calls::post(#described, &#arguments)));
         let post_docs = format!(
             "Posts [`{name}::{}`]: returns at once, and nobody learns how it ended.",
             method_name.unraw()
@@ -384,7 +403,7 @@ fn device_side(names: &Names, item: &ItemTrait, methods: &[Method]) -> TokenStre
             #safety
             #[inline]
             pub #is_unsafe fn #post(#parameters) -> #k::Result<(), #k::CallError> {
-                #k::post(#described, &#arguments)
+                #posted
             }
         });
     }

@@ -18,8 +18,14 @@ pub mod __private {
 }
 
 mod call {
-    pub use crate::double::{CallOptions, call_with_bytes};
+    pub use crate::double::CallOptions;
+}
 
+mod bulk {
+    pub use crate::double::call_with_bytes as call;
+}
+
+mod post {
     pub fn post_words(service: u16, extra: u32, words: &[u64]) -> Result<(), hostcall_abi::CallError> {
         assert_eq!(service, hostcall_abi::service::number::PRINT);
         crate::HOST.with_borrow_mut(|host| {

@@ -4,7 +4,7 @@
 
 extern crate self as hostcall_device;
 
-use double::{Buffer, SERVICE, TIMEOUT_US};
+use double::{Buffer, Lane, SERVICE, TIMEOUT_US};
 use hostcall_abi::wire::Wire as _;
 use hostcall_abi::word::{Doorbell, Kind, Line, MAX_PAIRS, PostHead, Rung, pairs_for};
 use hostcall_abi::{CallError, MAX_LANES, MAX_WORDS, Status};
@@ -120,9 +120,9 @@ fn use_inventory() {
     assert_eq!(Inventory::lookup(4), Ok(Ok(40)));
     assert_eq!(Inventory::lookup(44), Ok(Err(NotFound)));
     assert_eq!(Inventory::lookup(0), Err(CallError::Failed(-7)));
-    assert_eq!(Inventory::start_lookup(2).wait(), Ok(Ok(20)));
+    assert_eq!(Inventory::start_lookup(&Lane, 2).wait(), Ok(Ok(20)));
     assert_eq!(Inventory::note(Event::Started), Ok(()));
-    assert_eq!(Inventory::start_note(Event::Started).wait(), Ok(()));
+    assert_eq!(Inventory::start_note(&Lane, Event::Started).wait(), Ok(()));
     assert_eq!(Inventory::post_note(Event::Moved { from: 1, to: (2, 3) }), Err(CallError::Failed(1)));
     let mut name = [0; 10];
     assert_eq!(Inventory::name_of(33, &mut name), Ok((3, 7)));

@@ -36,9 +36,9 @@ impl Service for Bench {
     fn methods(&self) -> &'static [Method] {
         const {
             &[
-                Method { name: "Bench::null", number: 300, schema: 0 },
-                Method { name: "Bench::sum", number: 301, schema: 0 },
-                Method { name: "Bench::event", number: 302, schema: 0 },
+                Method::untyped("Bench::null", 300),
+                Method::untyped("Bench::sum", 301),
+                Method::untyped("Bench::event", 302),
             ]
         }
     }

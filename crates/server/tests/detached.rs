@@ -11,7 +11,7 @@ use hostcall_channel::device::{Laps, Slot, SlotState};
 use hostcall_server::{CancelReason, LaunchRecord, Server};
 use hostcall_service::{AsyncReply, AsyncService, OwnedRequest, Reply, Request, Service};
 use std::cell::UnsafeCell;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 const LAYOUT: Layout = Layout::small(8, 4, 16, 256);
@@ -33,7 +33,7 @@ struct Same;
 
 impl Service for Same {
     fn methods(&self) -> &'static [Method] {
-        &[Method { name: "Same::same", number: 300, schema: 0 }]
+        const { &[Method::untyped("Same::same", 300)] }
     }
 
     fn call(&self, _: usize, request: Request<'_>, reply: &mut dyn Reply) -> Result<(), CallError> {
@@ -47,7 +47,7 @@ struct Stuck;
 
 impl AsyncService for Stuck {
     fn methods(&self) -> &'static [Method] {
-        &[Method { name: "Stuck::stuck", number: 301, schema: 0 }]
+        const { &[Method::untyped("Stuck::stuck", 301)] }
     }
 
     fn call(&self, _: usize, _: OwnedRequest) -> AsyncReply {
@@ -168,4 +168,28 @@ fn calls_of_unknown_launches_are_refused() {
     }
     server.end(id);
     assert_eq!(Status::from_bits(wave.answer(wave.call(8)).tag), Status::Error(CallError::Cancelled));
+}
+
+/// What the device wrote is no call: its launch is told, and once the device writes one, it is answered.
+#[test]
+fn a_broken_slot_ends_its_launch_and_is_used_again() {
+    let memory = Arc::new(SharedMemory::allocate(LAYOUT.check().unwrap()));
+    let (told, tells) = mpsc::channel();
+    let server = Server::builder(memory.clone()).service(Same);
+    let server = server.on_fault(move |launch, why| told.send((launch, why.to_owned())).unwrap());
+    let server = server.start().unwrap();
+    let wave = Wave { memory: memory.clone(), state: UnsafeCell::default() };
+    for _ in 0..20 {
+        let id = server.begin(LaunchRecord::default()).unwrap();
+        wave.begin(id);
+        wave.answered(5);
+        memory.region().break_doorbell(3);
+        let (launch, why) = tells.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert!(launch == id && why.contains("what is no call"));
+        assert_eq!(server.take_fault(id), Some(why));
+        // The wave knows nothing of it.
+        let status = Status::from_bits(wave.answer(wave.call(6)).tag);
+        assert_eq!(status, Status::Error(CallError::Cancelled));
+        assert_eq!(server.end(id).cancelled, Some(CancelReason::BrokenSlot));
+    }
 }

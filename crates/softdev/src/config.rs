@@ -60,7 +60,7 @@ impl Config {
     }
 }
 
-/// Faults for tests. Each is a probability from 0.0 (never) to 1.0. What is drawn for a wave depends on the
+/// Faults for tests. Most are a probability from 0.0 (never) to 1.0. What is drawn for a wave depends on the
 /// seed, the number of the launch, the workgroup and the wave, and not on the thread that runs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
@@ -72,6 +72,9 @@ pub struct Faults {
     pub lose_notifications: f64,
     /// That a wave dies when one of its lanes starts to wait: all its lanes end at once, without unwinding.
     pub kill_wave: f64,
+    /// Period of the clock in which a wave rings its post bell at most once, in ns; 0 lets it ring for every post. What is
+    /// posted later in the period is announced when the wave pauses, waits for others or ends, as on a GPU.
+    pub bell_period_ns: u64,
 }
 
 /// A wave's random numbers (splitmix64).

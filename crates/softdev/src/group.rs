@@ -70,6 +70,7 @@ impl Group {
             cancelled: &run.cancelled,
             operations: &OPERATIONS,
             executor: ptr::null_mut(),
+            bell_period_ns: config.faults.bell_period_ns,
             unwinding: None,
         };
         let lanes = (0..grid.lanes).map(|index| Lane::new(lane(index))).collect();

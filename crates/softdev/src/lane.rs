@@ -1,6 +1,7 @@
 use crate::group::Group;
 use crate::hold::Hold;
 use crate::seat::Seat;
+use crate::shield;
 use crate::stack::{Guard, LaneStack, open_reserve};
 use corosensei::trap::CoroutineTrapHandler;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -47,8 +48,8 @@ pub(crate) enum Request {
 pub(crate) enum Place {
     /// In the kernel's own code, which can be given up.
     Open,
-    /// In code of another shared object, an allocator's for example, which may hold locks of the process. It comes
-    /// out of there by itself.
+    /// In code of another shared object, an allocator's for example, or in a shielded allocator: it may hold locks of the
+    /// process. It comes out of there by itself.
     Foreign,
     /// In an operation, which ends the lane itself.
     Operation,
@@ -210,7 +211,7 @@ impl Lane {
             Place::Operation
         } else if patience && self.unwinds() {
             Place::Panic
-        } else if blocked || self.group().run().image.contains(address) {
+        } else if blocked || self.group().run().image.contains(address) && !shield::is_inside() {
             Place::Open
         } else {
             Place::Foreign
@@ -282,20 +283,20 @@ impl Lane {
     }
 
     /// What a lane does that was interrupted: if it is still at what made it suspect, it goes away with its thread,
-    /// so that the seat goes to another one; and if it is away, it waits for its turn. Called in a signal handler,
-    /// on the lane's thread.
-    pub fn interrupted(&self, hold: &Hold) {
+    /// so that the seat goes to another one. Returns whether it is away, and it is the turn of others. Called in a signal
+    /// handler, on the lane's thread.
+    pub fn interrupted(&self, hold: &Hold) -> bool {
         if self.in_executor.load(Ordering::Relaxed) {
-            return;
+            return false;
         }
         let seat = self.group().seat();
-        if self.away.load(Ordering::Relaxed) {
-            hold.wait();
-        } else if seat.suspect.load(Ordering::Relaxed) == seat.turns.load(Ordering::Relaxed) {
+        let is_away = self.away.load(Ordering::Relaxed);
+        if !is_away && seat.suspect.load(Ordering::Relaxed) == seat.turns.load(Ordering::Relaxed) {
             hold.close();
             self.lose_seat();
-            hold.wait();
+            return true;
         }
+        is_away && !hold.is_open()
     }
 
     /// Marks the lane as inside the executor while `operation` runs on its stack.

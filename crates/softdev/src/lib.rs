@@ -22,6 +22,7 @@
 //! | `image` | the code of the kernel's shared object |
 //! | `operations` | what kernels call |
 //! | `trap` | signals: faults and forced ends |
+//! | `shield` | allocators of the program's own, inside of which no lane is ended |
 //!
 //! # Scheduling
 //! A lane runs until an operation blocks it. One that runs on for some milliseconds of processor time (or a second,
@@ -33,7 +34,8 @@
 //! operations, and share memory by atomics only. As many lanes can be away as
 //! [`Config::spare_threads`](crate::Config::spare_threads) says; one more holds up the others of its seat, until it
 //! gives way, one of those away does, or its launch is cancelled. Lanes that are away take turns of 10 ms on one
-//! processor, and on those that threads with nothing to do leave.
+//! processor, and on those that threads with nothing to do leave; one that may hold a lock of the process (see
+//! [below](#ends-that-are-forced)) goes on until it has left it.
 //!
 //! Lanes at a `converge` go on, grouped by site, once no other lane of their wave can run, or when the others
 //! keep running for long. A thread that makes no progress polls for some ten microseconds, then yields, then
@@ -52,7 +54,8 @@
 //! - In a panic it goes on until the panic is caught, or has run destructors for 100 ms.
 //! - In an operation of the executor it goes on to the operation's end.
 //!
-//! An allocator, or a libc, that is linked into the kernel's own shared object or program cannot be told from the kernel;
+//! An allocator, or a libc, that is linked into the kernel's own shared object or program cannot be told from the kernel,
+//! unless it is the program's and [`Shielded`];
 //! neither can locks of the standard library (of its standard output, for example). A fault, unlike the other two, ends
 //! the lane wherever it happens, since its instruction cannot be gone on from.
 //!
@@ -73,6 +76,7 @@ mod lane;
 mod launch;
 mod operations;
 mod seat;
+mod shield;
 mod stack;
 mod thread;
 mod trap;
@@ -82,3 +86,4 @@ mod wave;
 pub use config::{Config, Faults};
 pub use executor::{Executor, Waker};
 pub use launch::{Launch, LaunchError, LaunchHandle, LaunchReport, LaunchResult};
+pub use shield::Shielded;

@@ -187,8 +187,16 @@ unsafe fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_
         let mut blocked = false;
         match signal {
             INTERRUPT => {
-                if lane.doomed().is_none() && !lane.is_to_be_killed() {
-                    lane.interrupted(&running.hold);
+                if lane.doomed().is_none() && !lane.is_to_be_killed() && lane.interrupted(&running.hold) {
+                    if code == libc::SI_TKILL {
+                        lane.count_interruption();
+                    }
+                    // Never with a lock of the process: whoever gives the turns may wait for it.
+                    blocked = machine::is_blocked(registers);
+                    match lane.place_at(program_counter(registers), blocked) {
+                        Place::Open => running.hold.wait(),
+                        _ => arm_timer(),
+                    }
                 }
                 if lane.is_to_be_killed() {
                     lane.doom(Ending::Killed);

@@ -47,7 +47,7 @@ fn wait(lane: &Lane, way: u32, key: u64, remote: &HostcallRef<u64, u64>) {
         }
         4 => while Meter::note(key, id).is_ok() {},
         5 => loop {
-            let calls: [_; 3] = from_fn(|i| Gate::start_pass(key + (i as u64 & 1)));
+            let calls: [_; 3] = from_fn(|i| Gate::start_pass(lane, key + (i as u64 & 1)));
             if calls.into_iter().any(|call| call.wait().is_err()) {
                 break;
             }

@@ -39,7 +39,7 @@ pub fn panic_kinds(lane: &Lane, kind: u32, guilty: u64, out: &[Global<u64>]) {
     out[id as usize].set(id + 1);
 }
 
-#[allow(unconditional_recursion)] // its stack ends some time
+#[allow(unconditional_recursion, reason = "its stack ends some time")]
 #[inline(never)]
 fn recurse(depth: u64) -> u64 {
     let frame = black_box([depth; 64]);

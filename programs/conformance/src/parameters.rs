@@ -13,7 +13,7 @@ pub struct Step {
 
 /// Every kind of parameter, more than eight of them: writes a number that depends on each.
 #[kernel]
-#[allow(clippy::too_many_arguments)]
+#[allow(clippy::too_many_arguments, reason = "it is what the case is about")]
 pub fn of_every_kind(
     lane: &Lane,
     step: Step,

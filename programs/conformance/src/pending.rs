@@ -9,7 +9,7 @@ use hostcall_device::{Global, Lane, kernel};
 pub fn pending_order(lane: &Lane, out: &[Global<u64>]) {
     let id = lane.global_id() as u64;
     for round in 0..8 {
-        let mut calls: [_; 8] = from_fn(|i| Some(Echo::start_one(id << 8 | i as u64)));
+        let mut calls: [_; 8] = from_fn(|i| Some(Echo::start_one(lane, id << 8 | i as u64)));
         assert_eq!(Echo::one(id), Ok(id));
         for step in 0..8 {
             let i = (step * (2 * round + 1) + id as usize) % 8;
@@ -28,10 +28,10 @@ pub fn pending_order(lane: &Lane, out: &[Global<u64>]) {
 pub fn pending_dropped(lane: &Lane, out: &[Global<u64>]) {
     let id = lane.global_id() as u64;
     for i in 0..20 {
-        drop(Echo::start_one(i));
+        drop(Echo::start_one(lane, i));
         if i % 3 == id % 3 {
-            let kept = Echo::start_seven([id; 7]);
-            drop(Echo::start_zero());
+            let kept = Echo::start_seven(lane, [id; 7]);
+            drop(Echo::start_zero(lane));
             assert_eq!(kept.wait(), Ok([id; 7]));
         }
     }
@@ -42,7 +42,7 @@ pub fn pending_dropped(lane: &Lane, out: &[Global<u64>]) {
 #[kernel]
 pub fn pending_beside(lane: &Lane, out: &[Global<u64>]) {
     let id = lane.global_id() as u64;
-    let pass = Gate::start_pass(id);
+    let pass = Gate::start_pass(lane, id);
     assert!(!pass.is_ready());
     assert_eq!(Keys::open(id), Ok(()));
     while !pass.is_ready() {
@@ -56,6 +56,6 @@ pub fn pending_beside(lane: &Lane, out: &[Global<u64>]) {
 #[kernel]
 pub fn pending_forgotten(lane: &Lane, out: &[Global<u64>]) {
     let id = lane.global_id() as u64;
-    core::mem::forget(Gate::start_pass(id));
+    core::mem::forget(Gate::start_pass(lane, id));
     out[id as usize].set(id + 1);
 }

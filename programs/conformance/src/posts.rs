@@ -69,6 +69,30 @@ pub fn post_only(lane: &Lane, count: u32) {
     }
 }
 
+/// The first workgroup posts, computes for longer than the host looks at a ring by itself, posts again and then looks at
+/// memory, and does nothing else, until the second has heard from the host that the posts were taken.
+#[kernel]
+pub fn post_then_look(lane: &Lane, flag: &[Global<u64>], out: &[Global<u64>]) {
+    let id = lane.global_id() as u64;
+    if lane.workgroup()[0] == 0 {
+        for i in 0..20 {
+            Meter::post_note(id, i).unwrap();
+        }
+        let start_ns = lane.clock_ns();
+        while lane.clock_ns() - start_ns < 5_000_000 {}
+        Meter::post_note(id, 20).unwrap();
+        while flag[0].get() == 0 {
+            lane.pause();
+        }
+    } else if lane.local_id() == 0 {
+        for key in 0..u64::from(lane.workgroup_size()[0]) {
+            while Meter::noted(key) != Ok(21) {}
+        }
+        flag[0].set(1);
+    }
+    out[id as usize].set(id + 1);
+}
+
 /// Posts of 0 to 20 words, from different branches.
 #[kernel]
 pub fn post_sizes(lane: &Lane, out: &[Global<u64>]) {

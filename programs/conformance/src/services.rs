@@ -142,6 +142,24 @@ pub trait Launcher {
     fn launch(value: u64) -> u64;
 }
 
+/// Trusts its callers.
+#[service(number = 650)]
+pub trait Trusting {
+    /// One more than `value`.
+    ///
+    /// # Safety
+    /// `value` is less than 1000.
+    unsafe fn next(value: u64) -> u64;
+    /// # Safety
+    /// `value` is less than 1000.
+    unsafe fn note(value: u64);
+    /// Its bytes' count.
+    ///
+    /// # Safety
+    /// `text` is less than 1000 bytes long.
+    unsafe fn len(text: &str) -> u64;
+}
+
 /// Keeps the books of the stress test: each (lane, sequence) once.
 #[service(number = 660)]
 pub trait Ledger {

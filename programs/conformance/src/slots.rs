@@ -52,6 +52,17 @@ pub fn slots_wait_for_each_other(lane: &Lane, rounds: u32, out: &[Global<u64>]) 
     out[id as usize].set(id + 1);
 }
 
+/// Every lane waits for one of two gates, in calls that go apart.
+#[kernel]
+pub fn slots_all_wait(lane: &Lane, key: u64, out: &[Global<u64>]) {
+    let id = lane.global_id() as u64;
+    match lane.index() % 2 {
+        0 => assert_eq!(Gate::pass(key), Ok(key)),
+        _ => assert_eq!(AsyncGate::pass(key), Ok(key)),
+    }
+    out[id as usize].set(id + 1);
+}
+
 /// Lanes post, call and end, each after a number of rounds of its own; some never do anything.
 #[kernel]
 pub fn slots_end_one_by_one(lane: &Lane, keys: u64, out: &[Global<u64>]) {

@@ -30,7 +30,7 @@ pub fn stress(lane: &Lane, first: u64, rounds: u64, seed: u64, out: &[Global<u64
         random = mix(random);
         let result = match random % 64 {
             0..8 => Ledger::post_note(id, sequence, value(id, sequence)).map(|()| 1),
-            8..12 => pending(id, sequence, (random >> 8) % 4 + 1, rounds),
+            8..12 => pending(lane, id, sequence, (random >> 8) % 4 + 1, rounds),
             12 => slow(id, sequence),
             13 => message(id, sequence, (random >> 8) as usize % (MAX_BYTES + 1)),
             14 => {
@@ -66,11 +66,11 @@ fn slow(id: u64, sequence: u64) -> Result<u64, CallError> {
     Ok(1)
 }
 
-fn pending(id: u64, sequence: u64, count: u64, rounds: u64) -> Result<u64, CallError> {
+fn pending(lane: &Lane, id: u64, sequence: u64, count: u64, rounds: u64) -> Result<u64, CallError> {
     let count = count.min(rounds - sequence);
     let calls: [_; 4] = from_fn(|i| {
         let sequence = sequence + i as u64;
-        ((i as u64) < count).then(|| Ledger::start_call(id, sequence, value(id, sequence)))
+        ((i as u64) < count).then(|| Ledger::start_call(lane, id, sequence, value(id, sequence)))
     });
     for (i, call) in calls.into_iter().enumerate().rev() {
         if let Some(call) = call {

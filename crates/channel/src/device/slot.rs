@@ -161,6 +161,10 @@ const POST_BELL_PERIOD: usize = 1;
 const POST_POSITION: usize = 2;
 const POST_TAIL_SEEN: usize = 3;
 
+// Bits of `SlotState::cancelled`.
+const CANCELLED: u32 = 1;
+const LOST: u32 = 2;
+
 /// Entries of a ring in a GPU's cache line of 128 bytes.
 const LINE_ENTRIES: u32 = 8;
 
@@ -585,7 +589,7 @@ impl<'m> Slot<'m> {
     /// Remembers that the wave knows its launch to be cancelled. The first post of a wave after it finds no room, so that
     /// the way of a post need not look whether it was cancelled.
     pub fn set_cancelled(&self) {
-        self.set(&self.state.cancelled, 1);
+        self.set(&self.state.cancelled, self.get(&self.state.cancelled) | CANCELLED);
         let position = self.get(&self.state.first[POST_POSITION]);
         self.set_first::<POST_TAIL_SEEN>(position ^ 1 << 31);
     }
@@ -594,6 +598,17 @@ impl<'m> Slot<'m> {
     #[inline(always)]
     pub fn is_cancelled(&self) -> bool {
         self.get(&self.state.cancelled) != 0
+    }
+
+    /// Remembers that the host never answered the slot's call, of a launch that is over. Were it to answer another wave's, the
+    /// two would not agree on the words that come next.
+    pub fn set_lost(&self) {
+        self.set(&self.state.cancelled, self.get(&self.state.cancelled) | LOST);
+    }
+
+    /// Whether the slot is never used again.
+    pub fn is_lost(&self) -> bool {
+        self.get(&self.state.cancelled) & LOST != 0
     }
 
     /// Remembers, of an extra slot, who has it and what its call waits for.

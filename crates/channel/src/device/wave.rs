@@ -330,6 +330,10 @@ impl WaveRecord {
         if held.is_cancelled() {
             held.look_at_ring_tail();
         }
+        if held.is_lost() {
+            // The claim stays.
+            return;
+        }
         // SAFETY: SLOT-OWNER: the claim is this wave's until the next line.
         unsafe { self.state.hand_on(channel.state(slot)) };
         channel.claims.release(slot);
@@ -353,7 +357,7 @@ impl WaveRecord {
             // SAFETY: SLOT-OWNER: of a slot that another wave has, the lane believes only that the holder is another one:
             // no other wave has this home slot.
             let extra = unsafe { channel.extra(index) };
-            if !extra.is_held_by(home) {
+            if !extra.is_held_by(home) || extra.is_lost() {
                 continue;
             }
             let mut answered = false;
@@ -361,8 +365,8 @@ impl WaveRecord {
                 answered = extra.is_answered();
                 answered || channel.region.stopped()
             });
+            extra.clear_holder();
             if answered {
-                extra.clear_holder();
                 channel.extras.release(index);
             }
         }

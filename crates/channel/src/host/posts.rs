@@ -167,6 +167,44 @@ impl Scanner {
         }
         batch
     }
+
+    /// Returns whether the next post of a home slot's ring is of one of these launches, or a launch of them has posts behind
+    /// it that lie ready.
+    pub fn holds_posts_of(
+        &mut self,
+        region: Region<'_>,
+        slot: u32,
+        buffer: &mut PostBuffer,
+        is_one: impl Fn(LaunchId) -> bool,
+    ) -> bool {
+        let (ring, base) = (region.layout().ring_entries.of(slot), region.sizes().ring(slot));
+        let PostMirror { taken: start, launch } = *self.posts_mut(slot);
+        if is_one(launch) {
+            return true;
+        }
+        let (mut looked, mut left_of_post) = (0, 0);
+        while looked < ring {
+            let position = (start as u32).wrapping_add(looked);
+            let at = position & (ring - 1);
+            let count = (ring - at).min(ring - looked).min(ENTRIES_A_VISIT as u32) as usize;
+            let from = region.pairs(base + 2 * at, count);
+            let ready = copy_pairs(from, &mut buffer.0[..], position & ring == 0);
+            for [word, first] in &buffer.0[..ready] {
+                if left_of_post > 0 {
+                    left_of_post -= 1;
+                } else if let Some((head, _)) = PostHead::from_word(*first) {
+                    left_of_post = PostHead::entries_for(usize::from(head.words)) - 1;
+                } else if Owner::from_entry([*word, *first]).is_some_and(|owner| is_one(owner.launch)) {
+                    return true;
+                }
+            }
+            looked += ready as u32;
+            if ready < count {
+                break;
+            }
+        }
+        false
+    }
 }
 
 /// Posts of `N` entries each, from the first on, whose heads agree in the bits of a run.

@@ -7,6 +7,7 @@ use crate::primitive::{Line, Ordering, are_equal, fence, load_pair, signs};
 use crate::region::{Region, SharedMemory};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::ops::Range;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::{FIRST_CALL_WORDS, LINE_WORDS, Spread};
@@ -79,7 +80,8 @@ pub enum Take {
     NewOwner,
     /// The call comes after posts of this slot: take those up to this position (its low 18 bits), then look again.
     PostsFirst(u32, u32),
-    /// The device wrote what is no doorbell or no owner. The slot is ignored until [`Scanner::reset`].
+    /// The device wrote what is no doorbell or no owner. The slot is ignored until its doorbell says something else, which
+    /// [`Scanner::look_at_broken`] finds, or [`Scanner::reset`].
     Garbage(LaunchId),
 }
 
@@ -99,6 +101,8 @@ pub struct Scanner {
     first_calls: [Line; FIRST_CALL_LINES],
     /// Per line, the slots whose call is being answered by another thread.
     busy: Arc<[Busy]>,
+    /// Slots that are ignored after garbage, and their doorbells then.
+    broken: Vec<(u32, u64)>,
 }
 
 impl Scanner {
@@ -124,6 +128,7 @@ impl Scanner {
             taken,
             first_calls: [Line::default(); FIRST_CALL_LINES],
             busy: (0..lines).map(|_| Busy::new()).collect(),
+            broken: Vec::new(),
         }
     }
 
@@ -238,10 +243,10 @@ impl Scanner {
         }
         let wave_lanes = region.layout().lanes;
         let Some(rung) = Rung::from_word(word, wave_lanes) else {
-            return self.give_up(slot);
+            return self.give_up(region, slot, word);
         };
         if rung.parity() != (bits.parity & bit != 0) {
-            return self.read_owner(region, slot);
+            return self.read_owner(region, slot, word);
         }
         let SlotOwner { launch, home } = mirror.owners[at];
         let is_live = batch.has_any_of(launch) || is_live(launch);
@@ -331,10 +336,10 @@ impl Scanner {
         rung ^ taken
     }
 
-    /// Reads whose a slot's calls are from now on: its doorbell has another parity than the last one.
+    /// Reads whose a slot's calls are from now on: its doorbell, `word`, has another parity than the last one.
     #[cold]
     #[inline(never)]
-    fn read_owner(&mut self, region: Region<'_>, slot: u32) -> Take {
+    fn read_owner(&mut self, region: Region<'_>, slot: u32, word: u64) -> Take {
         let (line, bit) = self.place(slot);
         let pair = load_pair(region.pair(region.places().owner(slot)));
         if pair.iter().any(|word| lap_of(*word) == (self.bits[line].parity & bit != 0)) {
@@ -346,19 +351,46 @@ impl Scanner {
             Some(Owner { launch, home: Some(home), .. }) if slot >= home_slots && home < home_slots => {
                 SlotOwner { launch, home }
             }
-            _ => return self.give_up(slot),
+            _ => return self.give_up(region, slot, word),
         };
         *self.owner_mut(slot) = owner;
         self.bits[line].parity ^= bit;
         Take::NewOwner
     }
 
-    /// Looks at a slot no more whose device wrote what makes no sense.
+    /// Ignores a slot whose device wrote what makes no sense. It is the launch's that the owner pair names, also when the
+    /// pair was not read before: a new wave may have the slot, and the launch of the one before may have ended well.
     #[cold]
-    fn give_up(&mut self, slot: u32) -> Take {
+    fn give_up(&mut self, region: Region<'_>, slot: u32, word: u64) -> Take {
         let (line, bit) = self.place(slot);
         self.bits[line].ignored |= bit;
-        Take::Garbage(self.owner(slot))
+        self.broken.push((slot, word));
+        let pair = load_pair(region.pair(region.places().owner(slot)));
+        let named = Owner::from_pair(pair).filter(|_| lap_of(pair[0]) == lap_of(pair[1]));
+        Take::Garbage(named.map_or(self.owner(slot), |owner| owner.launch))
+    }
+
+    /// Looks again at slots that were broken, if their doorbells are others now: a wave that waits rings again, and so does
+    /// the next that has the slot.
+    #[inline(always)]
+    pub fn look_at_broken(&mut self, region: Region<'_>) {
+        if !self.broken.is_empty() {
+            self.mend(region);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn mend(&mut self, region: Region<'_>) {
+        let (bits, first) = (&mut self.bits, self.slots.start);
+        self.broken.retain(|(slot, garbage)| {
+            let is_same = region.word(region.places().doorbell(*slot)).load(Ordering::Relaxed) == *garbage;
+            if !is_same {
+                let index = (slot - first) as usize;
+                bits[index / LINE_WORDS].ignored &= !(1 << (index % LINE_WORDS));
+            }
+            is_same
+        });
     }
 
     /// The launch whose the slot's calls are, as its device said last.
@@ -397,6 +429,7 @@ impl Scanner {
     pub fn ignore(&mut self, slot: u32) {
         let (line, bit) = self.place(slot);
         self.bits[line].ignored |= bit;
+        self.broken.retain(|(broken, _)| *broken != slot);
     }
 
     /// Whether another thread answers the slot's call.
@@ -437,6 +470,7 @@ impl Scanner {
         self.wide[index] = WideMirror::default();
         self.posts[index] = PostMirror::default();
         self.bells[line].0[at] = 0;
+        self.broken.retain(|(broken, _)| *broken != slot);
         bits.expected |= bit;
         bits.parity &= !bit;
         bits.ignored &= !bit;

@@ -97,8 +97,11 @@ pub(super) fn at<T>(words: &[T], index: usize) -> &T {
 mod memory {
     use super::super::layout::Layout;
     use super::*;
+    use alloc::boxed::Box;
+    use alloc::vec::Vec;
     #[cfg(not(loom))]
-    use {alloc::boxed::Box, core::ptr::NonNull};
+    use core::ptr::NonNull;
+    use std::sync::{Mutex, PoisonError};
 
     /// Shared memory of LLVM's protocol, owned by the host.
     pub struct PortMemory {
@@ -111,6 +114,8 @@ mod memory {
         layout: Layout,
         #[cfg(not(loom))]
         owner: Owner,
+        /// What clients use besides.
+        kept: Mutex<Vec<Box<dyn Send>>>,
     }
 
     #[cfg(not(loom))]
@@ -121,13 +126,13 @@ mod memory {
 
     #[cfg(loom)]
     struct Words {
-        primary: alloc::vec::Vec<AtomicU32>,
-        secondary: alloc::vec::Vec<AtomicU32>,
-        headers: alloc::vec::Vec<AtomicU64>,
-        buffers: alloc::vec::Vec<AtomicU64>,
+        primary: Vec<AtomicU32>,
+        secondary: Vec<AtomicU32>,
+        headers: Vec<AtomicU64>,
+        buffers: Vec<AtomicU64>,
     }
 
-    // SAFETY: the words are atomics (PORTS) and the owner is Send and Sync.
+    // SAFETY: the words are atomics (PORTS), the owner is Send and Sync, and a lock is around the rest, which is Send.
     #[cfg(not(loom))]
     unsafe impl Send for PortMemory {}
     // SAFETY: as above.
@@ -144,7 +149,7 @@ mod memory {
             let start = unsafe { alloc::alloc::alloc_zeroed(size) };
             let Some(start) = NonNull::new(start) else { alloc::alloc::handle_alloc_error(size) };
             let device_address = start.as_ptr().expose_provenance() as u64;
-            Self { start, device_address, layout, owner: Owner::Heap }
+            Self { start, device_address, layout, owner: Owner::Heap, kept: Mutex::default() }
         }
 
         #[cfg(not(loom))]
@@ -165,7 +170,7 @@ mod memory {
             layout: Layout,
             owner: Box<dyn Send + Sync>,
         ) -> Self {
-            Self { start, device_address, layout, owner: Owner::Other(owner) }
+            Self { start, device_address, layout, owner: Owner::Other(owner), kept: Mutex::default() }
         }
 
         /// Memory of loom's.
@@ -180,7 +185,13 @@ mod memory {
                 headers: large(2 * ports),
                 buffers: large(ports * layout.lanes() as usize * BUFFER_WORDS),
             };
-            Self { words, layout }
+            Self { words, layout, kept: Mutex::default() }
+        }
+
+        /// Keeps `what` for as long as the memory lives. Whoever launches a client's kernels keeps the memory until they
+        /// have ended, so they may use what is kept here to their end.
+        pub fn keep(&self, what: impl Send + 'static) {
+            self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(what));
         }
 
         /// Its sizes.
@@ -222,7 +233,7 @@ mod memory {
 
         /// The client object that the device finds the memory by.
         #[cfg(not(loom))]
-        pub fn client_object(&self) -> alloc::vec::Vec<u8> {
+        pub fn client_object(&self) -> Vec<u8> {
             self.layout.client_object(self.device_address)
         }
     }

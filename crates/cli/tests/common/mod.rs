@@ -1,5 +1,5 @@
 //! Running the command and its programs.
-#![allow(dead_code)] // each test uses a part
+#![allow(dead_code, reason = "each test uses a part")]
 
 use std::ffi::OsStr;
 use std::io::Write;

@@ -92,6 +92,18 @@ pub fn left_behind(context: &Context) -> Outcome {
     Ok(())
 }
 
+/// Posts reach the host while their wave runs on and neither posts nor calls again.
+pub fn looked_for(context: &Context) -> Outcome {
+    for lanes in [1, 40] {
+        let session = context.open(|device| device.inline_service(Meter::serve(Noted::default())))?;
+        let grid = Grid::new(2, lanes);
+        let (flag, out) = (session.out(Grid::new(1, 1), 1)?, session.out(grid, 1)?);
+        session.run(post_then_look, grid, (&flag, &out))?;
+        done(&read(&out)?)?;
+    }
+    Ok(())
+}
+
 /// Posts to nobody are counted and forgotten.
 pub fn refused(context: &Context) -> Outcome {
     let session = context.open(|device| device.inline_service(echo()))?;

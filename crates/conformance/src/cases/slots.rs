@@ -46,6 +46,33 @@ pub fn lanes_wait_for_each_other(context: &Context) -> Outcome {
     Ok(())
 }
 
+/// Two parts of each wave wait in calls, as many as there are extra slots, and more. Up to the bound all are with the host at
+/// once; past it parts line up for their waves' slots, and get them.
+pub fn at_the_bound(context: &Context) -> Outcome {
+    let extra_slots: u32 = if context.is_software() { 512 } else { 1024 };
+    for waves in [extra_slots, extra_slots + 100] {
+        let gates = Gates::default();
+        let session = context.open(|device| {
+            let device = if context.is_software() { device.slots(1024) } else { device };
+            let device = device.service(Gate::serve(gates.clone()));
+            device.async_service(AsyncGate::serve_async(gates.clone()))
+        })?;
+        let (stream, grid) = (session.stream()?, Grid::new(waves, 2));
+        let out = session.out(grid, 1)?;
+        session.launch(&stream, slots_all_wait, grid, (7u64, &out))?;
+        gates.wait_for_arrivals((waves + extra_slots) as usize)?;
+        gates.open(7);
+        stream.synchronize().map_err(|error| error.to_string())?;
+        done(&read(&out)?)?;
+    }
+    let session = open(context, 1024, &Noted::default())?;
+    // Fewer, so that no look at the slots can miss one that is free: parts that line up must not wait for each other.
+    let grid = Grid::new(extra_slots / 2, 2);
+    let out = session.out(grid, 1)?;
+    session.run(slots_wait_for_each_other, grid, (4u32, &out))?;
+    done(&read(&out)?)
+}
+
 /// A launch of more waves than there are slots waits for a kernel on another stream, which is launched later.
 pub fn helper_beside_many_waves(context: &Context) -> Outcome {
     let session = open(context, 512, &Noted::default())?;

@@ -1,7 +1,7 @@
 use crate::context::read;
 use crate::handlers::{Faults, PlusOne};
 use crate::{Context, Gates, Outcome, echo, ensure, same};
-use conformance::services::{AsyncGate, Current, Faulty, Gate, Nobody, old};
+use conformance::services::{AsyncGate, Current, Faulty, Gate, Nobody, Trusting, old};
 use conformance::statuses::*;
 use hostcall::server::Handler;
 use hostcall::{Device, Grid};
@@ -32,6 +32,11 @@ pub fn timeouts(context: &Context) -> Outcome {
     let outcome = session.all_done(status_timeout, Grid::new(2, 20));
     gates.open_all();
     outcome
+}
+
+pub fn unsafe_methods(context: &Context) -> Outcome {
+    let session = context.open(|device| device.inline_service(Trusting::serve(PlusOne)))?;
+    session.all_done(status_unsafe, Grid::new(2, 45))
 }
 
 pub fn default_service(context: &Context) -> Outcome {

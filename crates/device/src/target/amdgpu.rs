@@ -92,6 +92,11 @@ impl Here {
         self.workgroup_index() * waves + self.wave_in_workgroup()
     }
 
+    /// Stands for the place in the hardware where the wave runs.
+    pub fn hardware_place(self) -> u32 {
+        self.proposed_slot()
+    }
+
     fn memory_of_workgroup(self) -> *mut u8 {
         let params = self.params();
         let waves = self.lanes_in_workgroup().div_ceil(self.wave_size()) as usize;

@@ -9,6 +9,7 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 use hostcall_abi::cpu::{CpuLane, CpuOperations, ENTRY_DONE, ENTRY_EXITED, ENTRY_PANICKED};
 use hostcall_abi::launch::{ChannelParams, LaunchParams};
+use hostcall_abi::layout::NO_PERIOD;
 use hostcall_channel::device::{WaveRecord, is_stopped};
 use std::boxed::Box;
 use std::string::{String, ToString};
@@ -101,6 +102,12 @@ impl Here {
     /// The home slot to claim: the executor gives each wave that runs another one.
     #[inline(always)]
     pub fn proposed_slot(self) -> u32 {
+        self.lane.proposed_slot
+    }
+
+    /// Stands for the place in the hardware where the wave runs.
+    #[inline(always)]
+    pub fn hardware_place(self) -> u32 {
         self.lane.proposed_slot
     }
 
@@ -220,7 +227,16 @@ impl Here {
     #[inline(always)]
     pub fn pass(self, _request_pairs: u32) {}
 
+    /// Announces posts that rang no bell, before the lane waits for others.
+    #[inline(always)]
+    fn announce_posts(self) {
+        if self.lane.bell_period_ns > 0 {
+            crate::packet::announce_posts(self);
+        }
+    }
+
     pub fn pause(self) {
+        self.announce_posts();
         // SAFETY: the running lane asks its own executor.
         self.operate(|lane, operations| unsafe { (operations.pause)(lane) });
         self.end_if_cancelled();
@@ -240,6 +256,7 @@ impl Here {
     }
 
     pub fn barrier(self) {
+        self.announce_posts();
         // SAFETY: the running lane asks its own executor.
         self.operate(|lane, operations| unsafe { (operations.barrier)(lane) });
         self.end_if_cancelled();
@@ -277,15 +294,21 @@ pub(crate) fn bits(mask: Mask) -> u64 {
     mask
 }
 
-/// Every post rings: a store here costs nothing.
-#[inline(always)]
+/// The period of the post bell, if the executor asks for one. Else every post rings: a store here costs nothing. So does
+/// one that is made while its lane waits for room, since no lane runs then that could ask for the time.
 pub(crate) fn bell_period() -> Option<u32> {
-    None
+    if current().is_null() {
+        return None;
+    }
+    let here = here();
+    let period_ns = here.lane.bell_period_ns;
+    (period_ns > 0).then(|| (here.clock_ns() / period_ns) as u32 & (NO_PERIOD >> 1))
 }
 
 /// Lets other lanes run until so many nanoseconds have passed.
 pub(crate) fn sleep(duration_ns: u64) {
     let here = here();
+    here.announce_posts();
     let deadline_ns = here.clock_ns().saturating_add(duration_ns);
     // SAFETY: the running lane asks its own executor.
     here.operate(|lane, operations| unsafe { (operations.sleep_until)(lane, deadline_ns) });
@@ -295,10 +318,8 @@ pub(crate) fn sleep(duration_ns: u64) {
 pub(crate) fn exit_lane() -> ! {
     if std::thread::panicking() {
         // A second panic in a destructor would end the process.
-        here().operate(|lane, operations| unsafe {
-            // SAFETY: the running lane asks its own executor; CURRENT is null from here on.
-            (operations.end)(lane)
-        })
+        // SAFETY: the running lane asks its own executor; CURRENT is null from here on.
+        here().operate(|lane, operations| unsafe { (operations.end)(lane) })
     }
     panic::resume_unwind(Box::new(Exit))
 }

@@ -61,7 +61,7 @@ const LOOK_NS: u64 = 1 << 14;
 #[inline(always)]
 pub(super) fn end_if_cancelled(here: Here, before: u64) {
     // Not all waves at the same moment.
-    let phase = u64::from(here.proposed_slot()) << 8;
+    let phase = u64::from(here.hardware_place()) << 8;
     if (before + phase) / LOOK_NS != (here.clock_ns() + phase) / LOOK_NS {
         look(here);
     }

@@ -40,6 +40,8 @@ unsafe extern "unadjusted" {
     safe fn llvm_ntid_x() -> u32;
     #[link_name = "llvm.nvvm.read.ptx.sreg.ctaid.x"]
     safe fn llvm_ctaid_x() -> u32;
+    #[link_name = "llvm.nvvm.read.ptx.sreg.nctaid.x"]
+    safe fn llvm_nctaid_x() -> u32;
     #[link_name = "llvm.nvvm.read.ptx.sreg.smid"]
     safe fn llvm_smid() -> u32;
     #[link_name = "llvm.nvvm.read.ptx.sreg.warpid"]
@@ -212,11 +214,22 @@ impl Here {
         slot != NO_SLOT
     }
 
-    /// The home slot to look at first: that of the place in the hardware where the wave runs, which no other wave has unless
-    /// one of them was moved.
+    /// The place in the hardware where the wave runs, which no other wave has unless one of them was moved.
+    #[inline(always)]
+    pub fn hardware_place(self) -> u32 {
+        llvm_smid() * SLOT_GROUP + llvm_warpid() % SLOT_GROUP
+    }
+
+    /// The home slot to look at first, which most likely no other wave has. Of a grid of so few workgroups that a
+    /// multiprocessor has one at most, the waves count from the slot with the longest ring on; the hardware's numbers begin
+    /// anywhere.
     #[inline(always)]
     pub fn proposed_slot(self) -> u32 {
-        llvm_smid() * SLOT_GROUP + llvm_warpid() % SLOT_GROUP
+        let multiprocessors = self.channel().sizes.layout.home_slots / SLOT_GROUP;
+        if llvm_nctaid_x() > multiprocessors {
+            return self.hardware_place();
+        }
+        llvm_smid() * SLOT_GROUP + self.wave_in_workgroup()
     }
 
     #[inline(always)]

@@ -1,10 +1,11 @@
 //! Kernel arguments: what the host passes for each parameter type, checked at compile time.
-#![allow(unsafe_code)] // a raw argument's maker vouches for it
+#![allow(unsafe_code, reason = "a raw argument's maker vouches for it")]
 
 use super::Error;
-use super::buffer::{AllWanted, DeviceBuffer, PinnedBuffer};
+use super::buffer::{DeviceBuffer, PinnedBuffer};
 use super::core::Core;
 use super::error::LaunchRefused;
+use super::stream::Parts;
 use super::uses::Access;
 use hostcall_abi::launch::RawSlice;
 use hostcall_device::kernel::{KernelArg, Plain, Ref, Slice, ValueArg};
@@ -81,29 +82,23 @@ impl<P: KernelArg> IntoArg<P> for &RawArg<P> {
 pub struct Packer<'d> {
     core: &'d Arc<Core>,
     argument: usize,
-    block: SmallVec<[u8; 128]>,
-    wanted: AllWanted,
-    /// The arguments that want them.
+    parts: &'d mut Parts,
+    /// Where the argument block begins in the parameters' bytes.
+    start: usize,
+    /// The arguments that want `parts.wanted`.
     wanted_by: SmallVec<[usize; 4]>,
-    keep: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
 impl<'d> Packer<'d> {
-    /// For a launch on this device.
-    pub(crate) fn new(core: &'d Arc<Core>) -> Self {
-        Self {
-            core,
-            argument: 0,
-            block: SmallVec::new(),
-            wanted: SmallVec::new(),
-            wanted_by: SmallVec::new(),
-            keep: Vec::new(),
-        }
+    /// For a launch on this device, behind the parameters that `parts` has.
+    pub(crate) fn new(core: &'d Arc<Core>, parts: &'d mut Parts) -> Self {
+        let start = parts.parameters.bytes.len();
+        Self { core, argument: 0, parts, start, wanted_by: SmallVec::new() }
     }
 
     /// Keeps something until the launch has ended.
     pub(crate) fn keep(&mut self, keep: Arc<dyn Any + Send + Sync>) {
-        self.keep.push(keep);
+        self.parts.keep.push(keep);
     }
 
     /// Refuses what belongs to another device.
@@ -117,7 +112,7 @@ impl<'d> Packer<'d> {
 
     fn buffer<T: Plain>(&mut self, buffer: &DeviceBuffer<T>, access: Access) -> Result<(), Error> {
         self.check_device(&buffer.allocation.core)?;
-        self.wanted.push(buffer.wanted(access));
+        self.parts.wanted.push(buffer.wanted(access));
         self.wanted_by.push(self.argument);
         Ok(())
     }
@@ -137,19 +132,38 @@ impl<'d> Packer<'d> {
 
     fn push<P: KernelArg>(&mut self, argument: &impl IntoArg<P>) -> Result<(), Error> {
         let raw = argument.pack(self)?;
-        self.block.resize(self.block.len().next_multiple_of(align_of::<P::Raw>()), 0);
-        let start = self.block.len();
-        self.block.resize(start + size_of::<P::Raw>(), 0);
-        P::write(raw, &mut self.block[start..]);
+        self.align(align_of::<P::Raw>());
+        let start = self.add_zeros(size_of::<P::Raw>());
+        P::write(raw, &mut self.parts.parameters.bytes[start..]);
         self.argument += 1;
         Ok(())
     }
 
-    /// Ends the argument block, and refuses a launch that would write what it reads plainly.
-    pub(crate) fn finish(mut self) -> Result<Packed, Error> {
-        self.block.resize(self.block.len().next_multiple_of(8), 0);
-        for (at, one) in self.wanted.iter().enumerate() {
-            for (before, other) in self.wanted[..at].iter().enumerate() {
+    fn align(&mut self, align: usize) {
+        let used = self.parts.parameters.bytes.len() - self.start;
+        self.add_zeros(used.next_multiple_of(align) - used);
+    }
+
+    /// Adds bytes to the argument block, and returns where they begin.
+    fn add_zeros(&mut self, mut count: usize) -> usize {
+        const ZEROS: [u8; 32] = [0; 32];
+        let bytes = &mut self.parts.parameters.bytes;
+        let start = bytes.len();
+        while count > 0 {
+            let zeros = &ZEROS[..count.min(ZEROS.len())];
+            bytes.extend_from_slice(zeros);
+            count -= zeros.len();
+        }
+        start
+    }
+
+    /// Ends the argument block and returns its bytes' count. Refuses a launch that would write what it reads plainly.
+    pub(crate) fn finish(mut self) -> Result<u64, Error> {
+        self.align(8);
+        let Parts { parameters, wanted, .. } = self.parts;
+        parameters.end();
+        for (at, one) in wanted.iter().enumerate() {
+            for (before, other) in wanted[..at].iter().enumerate() {
                 if one.conflicts_with(other) {
                     let (plain, shared) =
                         if one.access == Access::Read { (at, before) } else { (before, at) };
@@ -158,18 +172,8 @@ impl<'d> Packer<'d> {
                 }
             }
         }
-        Ok(Packed { block: self.block, wanted: self.wanted, keep: self.keep })
+        Ok((parameters.bytes.len() - self.start) as u64)
     }
-}
-
-/// An argument block and what it refers to.
-#[derive(Default)]
-pub(crate) struct Packed {
-    pub block: SmallVec<[u8; 128]>,
-    /// What the launch uses of the device's memory; kept until it has ended.
-    pub wanted: AllWanted,
-    /// What else must live until the launch has ended.
-    pub keep: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
 /// Nobody writes a `T` without cells; one with cells is written through its shared reference.
@@ -262,7 +266,7 @@ macro_rules! tuples {
     ($($p:ident $a:ident $i:tt),*) => {
         impl<$($p: KernelArg, $a: IntoArg<$p>),*> sealed::SealedTuple<($($p,)*)> for ($($a,)*) {}
         impl<$($p: KernelArg, $a: IntoArg<$p>),*> Arguments<($($p,)*)> for ($($a,)*) {
-            #[allow(unused_variables)] // the empty tuple pushes nothing
+            #[allow(unused_variables, reason = "the empty tuple pushes nothing")]
             fn pack(&self, packer: &mut Packer<'_>) -> Result<(), Error> {
                 $(packer.push::<$p>(&self.$i)?;)*
                 Ok(())

@@ -1,5 +1,5 @@
 //! Memory of a device as typed buffers.
-#![allow(unsafe_code)] // plain values are copied as bytes
+#![allow(unsafe_code, reason = "plain values are copied as bytes")]
 
 use super::core::Core;
 use super::error::BoundsError;

@@ -201,7 +201,7 @@ impl DeviceBuilder {
             Some(builtins) => builtins,
             None => Builtins::builder().build().map_err(Error::Builtins)?,
         };
-        let (reaper, reaper_thread) = ReaperThread::start()?;
+        let (reaper, reaper_thread) = ReaperThread::start(backend.clone())?;
         let core = Core::new(self.name, backend.clone(), reaper);
         builtins.heap().provide(Arc::new(DeviceHeap(core.clone())));
         let memory = Arc::new(shared_memory(&*backend, layout)?);
@@ -230,8 +230,10 @@ impl DeviceBuilder {
         // A launch that cannot go on is ended on the device too.
         let for_faults = Arc::<OnceLock<Weak<Inner>>>::default();
         let faulted = for_faults.clone();
+        let entered = backend.clone();
         let mut server = Server::builder(memory)
             .token(core.id())
+            .on_thread(move || entered.enter_thread())
             .reliable_hints(backend.has_reliable_hints())
             .on_fault(move |launch, _| {
                 if let Some(device) = faulted.get().and_then(Weak::upgrade) {
@@ -249,6 +251,7 @@ impl DeviceBuilder {
             server = setup(server);
         }
         let server = Arc::new(server.start()?);
+        builtins.files().set_launches(server.knows_launch());
         let inner = Arc::new_cyclic(|device| Inner {
             core,
             images,
@@ -304,7 +307,7 @@ fn default_layout(properties: &Properties) -> Layout {
 }
 
 /// Writes to memory that nobody has yet.
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "memory is written and shared by address")]
 fn write_new(backend: &dyn Backend, memory: &dyn Memory, bytes: &[u8]) -> Result<(), BackendError> {
     assert!(bytes.len() <= memory.len(), "the memory was made for the bytes");
     // SAFETY: as many bytes lie there, and no kernel has run.
@@ -312,11 +315,43 @@ fn write_new(backend: &dyn Backend, memory: &dyn Memory, bytes: &[u8]) -> Result
 }
 
 /// Zeroed memory that host and device share.
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "memory is written and shared by address")]
 fn shared_memory(backend: &dyn Backend, layout: Layout) -> Result<SharedMemory, BackendError> {
     let memory: Arc<dyn Pinned> = backend.pin(layout.words() * 8)?;
     let words = memory.host_address().cast();
     // SAFETY: as many zeroed words, aligned to more than a cache line, which `memory` keeps and only the channel gets. Every
     // layout comes here checked.
     Ok(unsafe { SharedMemory::from_parts(words, layout, Box::new(memory)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No wave of a GPU that is full waits for a slot.
+    #[test]
+    fn every_wave_of_a_gpu_has_a_slot() {
+        for (kind, wave_size, multiprocessors, waves) in [
+            (DeviceKind::Nvidia, 32, 1, 48),
+            (DeviceKind::Nvidia, 32, 132, 64),
+            (DeviceKind::Nvidia, 32, 148, 64),
+            (DeviceKind::Amd, 64, 304, 32),
+        ] {
+            let properties = Properties {
+                kind,
+                product: "a GPU".into(),
+                target: "any".into(),
+                wave_size,
+                multiprocessors,
+                resident_waves: multiprocessors * waves,
+                max_workgroup_lanes: 1024,
+                max_workgroup_bytes: 48 << 10,
+                memory_bytes: 1 << 30,
+                clock_hz: 1_000_000_000,
+            };
+            let layout = default_layout(&properties).check().unwrap();
+            assert!(layout.home_slots >= properties.resident_waves, "{properties:?}");
+            assert_eq!(layout.lanes, wave_size);
+        }
+    }
 }

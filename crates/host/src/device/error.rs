@@ -2,6 +2,7 @@
 
 use super::seam::BackendError;
 use crate::image::NotAnImage;
+use crate::llvm::Fault;
 use crate::server::{RegisterError, ServerError};
 use crate::services::Panic;
 use hostcall_abi::layout::LayoutError;
@@ -131,6 +132,9 @@ pub enum LaunchFailure {
     /// A lane did what the device does not allow.
     #[error("{0}")]
     Fault(String),
+    /// A port of a program that speaks LLVM's protocol is served no more: lanes that wait for it do so for ever.
+    #[error("{0}")]
+    Port(Fault),
     /// It was cancelled.
     #[error("the launch was cancelled")]
     Cancelled,

@@ -1,5 +1,5 @@
 //! Images: kernels compiled for a device, from files, from bytes, and embedded in the program.
-#![allow(unsafe_code)] // a kernel's description is read from the image's memory
+#![allow(unsafe_code, reason = "a kernel's description is read from the image's memory")]
 
 use super::core::Core;
 use super::error::ImageError;
@@ -9,9 +9,11 @@ use crate::image::{self, Calls, ImageInfo, KernelSymbol};
 use hostcall_abi::launch::{KernelInfo, kernel_path};
 use hostcall_abi::layout::MAGIC;
 use hostcall_device::kernel::Kernel;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -95,20 +97,31 @@ impl<P> fmt::Debug for TypedKernel<P> {
 pub(crate) fn read_image(path: &Path) -> Result<(PathBuf, Vec<u8>), ImageError> {
     let failed = |error| ImageError::Read { path: path.to_owned(), error };
     let refused = |why: &str| failed(std::io::Error::new(std::io::ErrorKind::InvalidInput, why));
+    let too_large = || refused("it is larger than 1 GiB");
     let file = std::fs::metadata(path).map_err(failed)?;
     if !file.is_file() {
         return Err(refused("it is no regular file"));
     }
     if file.len() > MAX_IMAGE_BYTES {
-        return Err(refused("it is larger than 1 GiB"));
+        return Err(too_large());
     }
-    let bytes = std::fs::read(path).map_err(failed)?;
+    let mut bytes = Vec::with_capacity(file.len() as usize);
+    // Files of the system may say that they are short and never end.
+    File::open(path)
+        .and_then(|file| file.take(MAX_IMAGE_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(failed)?;
+    if bytes.len() as u64 > MAX_IMAGE_BYTES {
+        return Err(too_large());
+    }
     // Absolute, so that no loader takes it for a name to search for.
     Ok((std::path::absolute(path).map_err(failed)?, bytes))
 }
 
 impl Device {
     /// Loads an image from a file. The path is taken literally: no folders are searched.
+    ///
+    /// An image is trusted as the program's own code is: on `cpu` loading it runs its initialisers, and a GPU's driver reads what
+    /// its headers say.
     ///
     /// # Errors
     /// When it cannot be read, or is no image of kernels for this device.
@@ -118,7 +131,7 @@ impl Device {
         Ok(load(&self.inner.core, &name, ImageSource::File { path: &path, bytes: &bytes })?)
     }
 
-    /// Loads an image from memory.
+    /// Loads an image from memory, which is trusted as in [`Device::load`].
     ///
     /// # Errors
     /// When it is no image of kernels for this device.
@@ -126,11 +139,11 @@ impl Device {
         Ok(load(&self.inner.core, "the image", ImageSource::Bytes(image))?)
     }
 
-    /// Adds images in which [`crate::LaunchKernel::launch`] looks for kernels, and loads those that are for this device. A
-    /// device that runs the program's own kernels, such as `cpu`, ignores them.
+    /// Adds images of the same kernels for several devices, in which [`crate::LaunchKernel::launch`] looks for kernels, and
+    /// loads the one that fits this device best. A device that runs the program's own kernels, such as `cpu`, ignores them.
     ///
     /// # Errors
-    /// When one that is for this device cannot be loaded.
+    /// When that one cannot be loaded.
     pub fn add_images(&self, images: &[EmbeddedImage]) -> Result<(), Error> {
         Ok(self.inner.images.add(&self.inner.core, images)?)
     }
@@ -274,7 +287,7 @@ struct Registered {
     /// Targets of images that are for other devices.
     others: Vec<&'static str>,
     /// Kernels that were found, by path and types.
-    found: HashMap<(u64, u64), LoadedKernel>,
+    found: BTreeMap<(u64, u64), LoadedKernel>,
 }
 
 impl Registered {
@@ -290,21 +303,19 @@ impl Images {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Loads those of the images that are for the device, unless it runs the program's own kernels.
+    /// Loads the best of the images for the device, unless it runs the program's own kernels.
     pub fn add(&self, core: &Arc<Core>, images: &[EmbeddedImage]) -> Result<(), ImageError> {
         let properties = core.backend.properties();
         if properties.kind == super::seam::DeviceKind::Software {
             return Ok(());
         }
-        for EmbeddedImage { target, bytes } in images {
-            let runs = image::identify(bytes).is_ok_and(|info| info.target.runs_on(&properties.target));
-            if runs {
-                let name = format!("the program's image for {target}");
-                let image = load(core, &name, ImageSource::Bytes(bytes))?;
+        match best(images, &properties.target) {
+            Some(EmbeddedImage { target, bytes }) => {
+                let image =
+                    load(core, &format!("the program's image for {target}"), ImageSource::Bytes(bytes))?;
                 self.images().push(image);
-            } else {
-                self.images().others.push(target);
             }
+            None => self.images().others.extend(images.iter().map(|image| image.target)),
         }
         Ok(())
     }
@@ -355,9 +366,63 @@ impl Images {
     }
 }
 
+/// The image whose code uses most of what a device can do that takes code for `target`.
+fn best<'a>(images: &'a [EmbeddedImage], target: &str) -> Option<&'a EmbeddedImage> {
+    let runs = images.iter().filter_map(|image| {
+        let info = image::identify(image.bytes).ok().filter(|info| info.target.runs_on(target))?;
+        Some((info.target.rank(), image))
+    });
+    runs.max_by_key(|(rank, _)| *rank).map(|(_, image)| image)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Grid, LaunchKernel};
+
+    #[test]
+    fn the_best_of_several_images_is_chosen() {
+        let image = |target, text: &'static str| EmbeddedImage { target, bytes: text.as_bytes() };
+        let images = [
+            image("sm_80", ".version 8.0\n.target sm_80\n"),
+            image("sm_90", ".version 8.0\n.target sm_90a, debug\n"),
+            image("sm_70", ".version 8.0\n.target sm_70\n"),
+            image("gfx90a", "no image"),
+        ];
+        let chosen = |target| best(&images, target).map(|image| image.target);
+        assert_eq!(chosen("sm_120"), Some("sm_90"));
+        assert_eq!(chosen("sm_90"), Some("sm_90"));
+        assert_eq!(chosen("sm_89"), Some("sm_80"));
+        assert_eq!(chosen("sm_75"), Some("sm_70"));
+        assert_eq!(chosen("sm_60"), None);
+    }
+
+    #[hostcall_device::kernel]
+    fn nothing(_lane: &hostcall_device::Lane) {}
+
+    #[test]
+    fn kernels_of_another_device_are_refused() {
+        let (here, there) = (Device::open("cpu").unwrap(), Device::open("cpu").unwrap());
+        let core = there.inner.core.clone();
+        let code = core.backend.native_kernel(nothing.entry()).unwrap();
+        let loaded = LoadedKernel { core, name: nothing.name().into(), code, info: *nothing.info() };
+        let typed = TypedKernel::<()> { kernel: loaded.clone(), parameters: std::marker::PhantomData };
+        let (stream, theirs) = (here.stream().unwrap(), there.stream().unwrap());
+        let one = Grid::new(1, 1);
+        assert!(matches!(loaded.launch(&stream, one), Err(Error::OtherDevice { .. })));
+        assert!(matches!(typed.launch(&stream, one, ()), Err(Error::OtherDevice { .. })));
+        loaded.launch(&theirs, one).unwrap();
+        typed.launch(&theirs, one, ()).unwrap();
+        theirs.synchronize().unwrap();
+    }
+
+    #[test]
+    fn endless_files_are_not_read() {
+        // It says that it is a regular file of no bytes, and has one of the machine's memory map.
+        assert!(matches!(read_image(Path::new("/dev/zero")), Err(ImageError::Read { .. })));
+        let (path, bytes) = read_image(Path::new("/proc/self/maps")).unwrap();
+        assert!(path.is_absolute() && !bytes.is_empty());
+    }
 
     #[test]
     fn infos_of_other_versions_are_refused() {

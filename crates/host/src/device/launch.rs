@@ -1,12 +1,12 @@
 //! Launching kernels.
 
-use super::arguments::{Packed, Packer};
+use super::arguments::Packer;
 use super::core::Core;
 use super::error::LaunchRefused;
 use super::grid::dispatch_workgroup_bytes;
 use super::images::{LoadedKernel, TypedKernel};
 use super::seam::{DeviceKind, Kernel as Code};
-use super::stream::{Launch, Parameters, Parts};
+use super::stream::Launch;
 use super::{Arguments, Error, Grid, Stream};
 use hostcall_abi::launch::{KernelInfo, LAUNCH_PARAMS_BYTES, LaunchParams};
 use hostcall_abi::layout::LAUNCHES;
@@ -18,6 +18,10 @@ use std::sync::Arc;
 /// this name and these types from the images that it was given ([`DeviceBuilder::images`](crate::device::DeviceBuilder::images)).
 pub trait LaunchKernel<P> {
     /// Puts a launch on the stream. The arguments are a tuple of a host value for each parameter.
+    ///
+    /// Launches of several streams run beside each other while the device has room. A GPU that one launch fills, with waves
+    /// that run on or wait, starts nothing else until some of them end: a kernel that others wait for is launched before
+    /// them, or its room is left free by a smaller grid. The software device leaves room.
     ///
     /// # Errors
     /// When the grid or an argument does not fit, no image has the kernel, or the device was closed. Nothing is
@@ -106,33 +110,27 @@ fn enqueue<P>(
 ) -> Result<Launch, Error> {
     let core = stream.core();
     check(core, &name, &*code, &info, &grid)?;
-    let mut packer = Packer::new(core);
+    let mut parts = stream.queue().blank();
+    // Known when the launch begins.
+    parts.parameters.push(&[0; LAUNCH_PARAMS_BYTES]);
+    let mut packer = Packer::new(core, &mut parts);
     arguments.pack(&mut packer)?;
-    let packed = packer.finish()?;
+    let given = packer.finish()?;
     // The block ends at a multiple of 8, which the kernel's struct need not.
-    let given = packed.block.len() as u64;
     if given != info.argument_bytes.next_multiple_of(8) {
         let expected = info.argument_bytes;
         return Err(LaunchRefused::ArgumentBytes { kernel: name.to_string(), expected, given }.into());
     }
-    let Packed { block, wanted, keep } = packed;
     let device = stream.device();
     let memory_bytes = grid.workgroup_memory_of(&info);
     let (properties, lanes) = (device.properties(), grid.workgroup_lanes());
     // On GPUs one dimension, so that a lane's place in its wave is its x.
-    let (workgroups, size) = match properties.kind {
+    (parts.workgroups, parts.lanes) = match properties.kind {
         DeviceKind::Software => (grid.workgroups, grid.workgroup_size),
         _ => ([u32::try_from(grid.workgroup_count()).unwrap_or(u32::MAX), 1, 1], [lanes as u32, 1, 1]),
     };
-    let parts = Parts {
-        kernel: code,
-        workgroups,
-        lanes: size,
-        workgroup_bytes: dispatch_workgroup_bytes(properties, lanes, memory_bytes),
-        parameters: Parameters::default(),
-        wanted,
-        _keep: keep,
-    };
+    parts.workgroup_bytes = dispatch_workgroup_bytes(properties, lanes, memory_bytes);
+    parts.kernel = Some(code);
     stream.queue().launch(name.clone(), parts, |parameters, sequence, words| {
         let record = LaunchRecord { kernel: name, workgroups: grid.workgroups };
         let limit = LAUNCHES as usize;
@@ -148,8 +146,7 @@ fn enqueue<P>(
             workgroup_size: grid.workgroup_size,
             ..LaunchParams::default()
         };
-        parameters.push(&bytes_of_params(&params));
-        parameters.push(&block);
+        parameters.set_first(&bytes_of_params(&params));
         Ok(id)
     })
 }

@@ -1,5 +1,5 @@
 //! Devices: opening them, their memory, and running kernels on them. [`seam`] is what a kind of device gives.
-#![allow(unsafe_code)] // states of slots are written by address
+#![allow(unsafe_code, reason = "states of slots are written by address; a heap gives addresses")]
 
 mod arguments;
 mod buffer;
@@ -7,6 +7,8 @@ mod builder;
 mod core;
 mod cpu;
 mod cuda;
+#[cfg(test)]
+mod double;
 mod error;
 mod event;
 mod grid;
@@ -17,6 +19,8 @@ pub mod seam;
 mod services;
 mod staging;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod uses;
 mod waiting;
 mod words;
@@ -38,7 +42,7 @@ pub use seam::{BackendError, DeviceAddress, DeviceKind, KernelLimits, Properties
 pub(crate) use stream::StreamQueue;
 pub use stream::{Launch, LaunchOutcome, Readback, Stream};
 
-pub use hostcall_softdev::{Config as SoftwareDeviceConfig, Faults};
+pub use hostcall_softdev::{Config as SoftwareDeviceConfig, Faults, Shielded};
 
 use crate::closures::Closures;
 use crate::server::{RegisterError, Server};
@@ -114,7 +118,8 @@ const CLOSE_WAIT: Duration = Duration::from_secs(5);
 /// The heap of a device's kernels gets its memory from the device.
 struct DeviceHeap(Arc<Core>);
 
-impl HeapMemory for DeviceHeap {
+// SAFETY: backends promise it of what they allocate for kernels.
+unsafe impl HeapMemory for DeviceHeap {
     fn allocate(&self, bytes: u64, align: u64) -> Option<Block> {
         let memory = self.0.backend.allocate_for_kernels(bytes, align)?;
         Some(Block { address: memory.address.get(), memory: memory.owner })
@@ -242,7 +247,8 @@ impl Device {
 
     /// Ends the device's work for good: every launch is cancelled, operations that are not with the device are dropped,
     /// and later ones are refused. Handlers that wait go on; nobody gets their answers. Waits until all launches have ended,
-    /// at most five seconds: a GPU's kernel that neither calls nor looks cannot be ended.
+    /// at most five seconds: a GPU's kernel that neither calls nor looks cannot be ended. Files that kernels left open are
+    /// closed.
     pub fn close(&self) {
         self.inner.closed.store(true, Ordering::SeqCst);
         let streams = self.inner.core.streams();
@@ -256,6 +262,7 @@ impl Device {
                 stream.wait_for(last, until.saturating_duration_since(Instant::now()));
             }
         }
+        self.inner.builtins.files().close_all();
     }
 
     /// Returns the table of the device's closures, whose service is registered when the first is made.

@@ -157,6 +157,7 @@ impl<'a> ImageSource<'a> {
 /// 1. Memory, modules and kernels that it gives are its own, and their traits' promises hold.
 /// 2. [`Backend::queue`] gives a queue for which [`Queue`]'s promises hold.
 /// 3. Dropping the backend does not free what is left of its memory, modules and queues.
+/// 4. What [`Backend::allocate_for_kernels`] gives is as [`HeapMemory`](crate::services::HeapMemory) promises.
 pub unsafe trait Backend: Send + Sync + 'static {
     /// Returns what the device is.
     fn properties(&self) -> &Properties;
@@ -260,6 +261,10 @@ pub unsafe trait Backend: Send + Sync + 'static {
     fn waker(&self) -> Option<Box<dyn Fn() + Send + Sync>> {
         None
     }
+
+    /// Called by each thread of hostcall's own before it may call the backend, for drivers that treat threads differently:
+    /// what this thread does is no part of what a user's threads do.
+    fn enter_thread(&self) {}
 
     /// Allocates memory of the device while kernels run, for their heap. Waits for no kernel.
     fn allocate_for_kernels(&self, bytes: u64, align: u64) -> Option<KernelMemory>;

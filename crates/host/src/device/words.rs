@@ -4,7 +4,7 @@
 //! Launches are known by their sequence, which never repeats in a stream. A word that stops launches counts until the
 //! stream starts again: then everything so far has ended and been told of, so that nobody can ask for a stop of that any
 //! more ([`StreamWord::stop_from`] refuses it), and no lane is left that writes.
-#![allow(unsafe_code)] // reads and writes words that kernels use
+#![allow(unsafe_code, reason = "reads and writes words that kernels use")]
 
 use super::core::Core;
 use super::seam::{BackendError, DeviceAddress, Memory, Pinned};

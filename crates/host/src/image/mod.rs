@@ -83,6 +83,16 @@ impl Target {
         }
     }
 
+    /// Orders targets whose code one device runs: the greater one uses more of what the device can do. Finished code comes
+    /// before code that the driver compiles.
+    pub(crate) fn rank(&self) -> (Option<ComputeCapability>, bool) {
+        match self {
+            Target::Software | Target::Amd(_) => (None, false),
+            Target::Ptx(capability) => (Some(*capability), false),
+            Target::Cubin(capability) => (Some(*capability), true),
+        }
+    }
+
     /// Whether a device whose own images are built for `target` (see [`crate::Device::target`]) runs such code.
     pub fn runs_on(&self, target: &str) -> bool {
         match self {

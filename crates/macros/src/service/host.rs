@@ -91,7 +91,7 @@ pub(super) fn side(names: &Names, item: &ItemTrait, methods: &[Method]) -> Token
         }
 
         #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-        #[allow(non_camel_case_types)]
+        #[allow(non_camel_case_types, reason = "names that no user's name meets")]
         const _: () = {
             #shadows
 

@@ -4,6 +4,7 @@
 // What computes nothing but constants and types is the real thing.
 pub use hostcall::__private::*;
 use std::cell::RefCell;
+use std::marker::PhantomData;
 
 #[derive(Clone, Copy, Debug)]
 pub struct CallOptions {
@@ -14,9 +15,12 @@ impl CallOptions {
     pub const DEFAULT: Self = Self { timeout_us: 0 };
 }
 
-pub struct Pending<R>(Result<R, CallError>);
+/// Stands for a lane.
+pub struct Lane;
 
-impl<R> Pending<R> {
+pub struct Pending<'launch, R>(Result<R, CallError>, PhantomData<&'launch Lane>);
+
+impl<R> Pending<'_, R> {
     pub fn wait(self) -> Result<R, CallError> {
         self.0
     }
@@ -48,12 +52,21 @@ pub fn call_with_bytes<A: Wire, R: Wire>(
     Ok((R::from_words(&words).ok_or(CallError::Malformed)?, bytes.len()))
 }
 
-pub fn start<A: Wire, R: Wire>(method: &Method, options: CallOptions, arguments: &A) -> Pending<R> {
-    Pending(call(method, options, arguments))
+pub fn start<'launch, A: Wire, R: Wire>(
+    _lane: &'launch Lane,
+    method: &Method,
+    options: CallOptions,
+    arguments: &A,
+) -> Pending<'launch, R> {
+    Pending(call(method, options, arguments), PhantomData)
 }
 
 pub fn post<A: Wire>(method: &Method, arguments: &A) -> Result<(), CallError> {
     call(method, CallOptions::DEFAULT, arguments)
+}
+
+pub mod builtin {
+    pub use super::{call, call_with_bytes, post, start};
 }
 
 thread_local! {

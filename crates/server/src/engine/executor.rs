@@ -1,10 +1,11 @@
-//! Where async handlers run: an executor of the server's own, with a few threads that start with the first future.
+//! Where async handlers run: an executor of the server's own, with a few threads that start with the first futures.
 //!
 //! A future that computes or blocks holds up the others of its thread, as it does in every executor.
 
-use super::caught::{Contained, Panicked, catch};
-use super::handling::set_server;
+use super::caught::{Contained, Panicked, catch, drop_caught};
+use super::handling::ThreadSetup;
 use super::report;
+use super::workers::RETRY_AFTER;
 use async_executor::Executor;
 use futures_lite::future;
 use parking_lot::Mutex;
@@ -13,14 +14,33 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// How long futures wait for the first thread while the system starts none.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// An executor and its threads.
 pub(crate) struct Futures {
     shared: Arc<Shared>,
     threads: usize,
-    /// The server's, see [`set_server`].
-    token: u64,
-    started: Mutex<usize>,
+    setup: ThreadSetup,
+    starting: Mutex<Starting>,
+    /// Called when [`Futures::grow`] should be: there are futures, and fewer threads than there may be.
+    on_hungry: Box<dyn Fn() + Send + Sync>,
+}
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+#[derive(Default)]
+struct Starting {
+    /// Threads that were started.
+    threads: usize,
+    /// Another one is wanted.
+    is_wanted: bool,
+    /// Futures that wait for the first thread. None of them has begun.
+    waiting: Vec<Task>,
+    /// Since when the system has started no thread, and when it refused one last.
+    refused: Option<(Instant, Instant)>,
 }
 
 #[derive(Default)]
@@ -33,31 +53,87 @@ struct Shared {
 
 impl Futures {
     /// Makes an executor of at most so many threads, which start when there are futures for them.
-    pub fn new(threads: usize, token: u64) -> Self {
-        Self { shared: Arc::default(), threads: threads.max(1), token, started: Mutex::new(0) }
+    /// `on_hungry` is called when [`Futures::grow`] should be.
+    pub fn new(threads: usize, setup: ThreadSetup, on_hungry: impl Fn() + Send + Sync + 'static) -> Self {
+        let on_hungry = Box::new(on_hungry);
+        Self { shared: Arc::default(), threads: threads.max(1), setup, starting: Mutex::default(), on_hungry }
     }
 
-    /// Runs a future to its end. When the executor has stopped, or no thread can be started, the future is dropped.
+    /// Runs a future to its end. When the executor has stopped, or the system starts no thread for [`LONGEST_WAIT`], the future
+    /// is dropped before it has begun. Starts no thread itself, so that it does not take the time of that.
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        let future: Task = Box::pin(future);
+        let mut starting = self.starting.lock();
         if self.shared.stopping.load(Ordering::Acquire) {
-            return;
+            drop(starting);
+            return drop_caught(future);
         }
-        self.shared.executor.spawn(CaughtFuture(Some(Box::pin(future)))).detach();
-        let mut started = self.started.lock();
-        if *started < self.threads {
-            let shared = self.shared.clone();
-            let thread = std::thread::Builder::new().name("hostcall-async".into());
-            let token = self.token;
-            match thread.spawn(move || shared.run(token)) {
-                Ok(_) => *started += 1,
-                Err(error) => report::line(format_args!("no thread for async handlers: {error}")),
+        let threads = starting.threads;
+        if threads == 0 {
+            starting.waiting.push(future);
+        } else {
+            self.shared.executor.spawn(CaughtFuture(Some(future))).detach();
+        }
+        let is_refused = starting.refused.is_some_and(|(_, last)| last.elapsed() < RETRY_AFTER);
+        let hungry = threads < self.threads && !is_refused;
+        starting.is_wanted |= hungry;
+        drop(starting);
+        if hungry {
+            (self.on_hungry)();
+        }
+    }
+
+    /// Starts a thread if one is wanted. Returns when to look again, if futures still wait for one.
+    pub fn grow(&self, now: Instant) -> Option<Instant> {
+        if !std::mem::take(&mut self.starting.lock().is_wanted) {
+            return None;
+        }
+        let (shared, setup) = (self.shared.clone(), self.setup.clone());
+        let thread = std::thread::Builder::new().name("hostcall-async".into());
+        let started = thread.spawn(move || shared.run(&setup));
+        let mut starting = self.starting.lock();
+        let error = match started {
+            Ok(_) => {
+                starting.threads += 1;
+                starting.refused = None;
+                for future in starting.waiting.drain(..) {
+                    self.shared.executor.spawn(CaughtFuture(Some(future))).detach();
+                }
+                return None;
             }
+            Err(error) => error,
+        };
+        let first = starting.refused.map_or(now, |(first, _)| first);
+        if starting.refused.replace((first, now)).is_none() {
+            let threads = starting.threads;
+            report::line(format_args!(
+                "the system starts no thread for async handlers ({error}): {threads} go on"
+            ));
         }
+        if starting.threads > 0 {
+            return None;
+        }
+        if now - first < LONGEST_WAIT {
+            starting.is_wanted = true;
+            return Some(now + RETRY_AFTER);
+        }
+        starting.refused = None;
+        let waiting = std::mem::take(&mut starting.waiting);
+        drop(starting);
+        waiting.into_iter().for_each(drop_caught);
+        None
+    }
+
+    /// Returns how many futures wait for a thread.
+    pub fn waiting(&self) -> usize {
+        self.starting.lock().waiting.len()
     }
 
     /// Stops the threads, each after the future that it polls, and drops the futures. Does not wait for it.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
+        let waiting = std::mem::take(&mut self.starting.lock().waiting);
+        waiting.into_iter().for_each(drop_caught);
         for waker in std::mem::take(&mut *self.shared.stopped.lock()) {
             waker.wake();
         }
@@ -65,8 +141,8 @@ impl Futures {
 }
 
 impl Shared {
-    fn run(&self, token: u64) {
-        set_server(token);
+    fn run(&self, setup: &ThreadSetup) {
+        setup.enter();
         // A future's panic is caught where it is polled; one in a waker of its own may arrive here.
         while catch(|| future::block_on(self.executor.run(self.stop()))).is_err() {}
     }
@@ -87,7 +163,7 @@ impl Shared {
 }
 
 /// A future whose panics end it and nothing else, when it is polled and when it is dropped.
-struct CaughtFuture(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
+struct CaughtFuture(Option<Task>);
 
 impl Future for CaughtFuture {
     type Output = ();
@@ -136,14 +212,13 @@ mod tests {
     use super::super::caught::tests::PanicsInDrop;
     use super::*;
     use std::sync::mpsc;
-    use std::time::Duration;
 
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
     fn futures_that_panic_leave_the_threads_alone() {
         std::panic::set_hook(Box::new(|_| ()));
-        let futures = Futures::new(1, 0);
+        let futures = Futures::new(1, ThreadSetup::default(), || ());
         let (ends, ended) = mpsc::channel();
         for _ in 0..10 {
             futures.spawn(async {
@@ -154,6 +229,7 @@ mod tests {
         }
         let end = ends.clone();
         futures.spawn(async move { end.send(()).unwrap() });
+        assert_eq!((futures.waiting(), futures.grow(Instant::now()), futures.waiting()), (21, None, 0));
         ended.recv_timeout(LONG).expect("the thread goes on");
         // What has not ended is dropped when the executor is, and may panic then.
         futures.spawn(async move {

@@ -1,7 +1,9 @@
 //! What handler a thread runs.
 
+use super::caught::catch;
 use hostcall_abi::launch::LaunchId;
 use std::cell::Cell;
+use std::sync::Arc;
 
 /// The handler that a thread runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +29,27 @@ pub fn handling() -> Option<Handling> {
     Some(Handling { server: SERVER.get(), launch: caller.launch, service: SERVICE.get() })
 }
 
-/// Notes whose handlers the calling thread runs.
-pub(crate) fn set_server(token: u64) {
-    SERVER.set(token);
+/// What each thread of a server does first.
+#[derive(Clone)]
+pub(crate) struct ThreadSetup {
+    /// Tells the server's threads from those of others.
+    pub token: u64,
+    /// Whoever started the server has something to do on each of its threads.
+    pub on_thread: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Default for ThreadSetup {
+    fn default() -> Self {
+        Self { token: 0, on_thread: Arc::new(|| ()) }
+    }
+}
+
+impl ThreadSetup {
+    /// Notes whose handlers the calling thread runs.
+    pub fn enter(&self) {
+        SERVER.set(self.token);
+        let _ = catch(|| (self.on_thread)());
+    }
 }
 
 /// Notes the method whose handler the calling thread runs next.

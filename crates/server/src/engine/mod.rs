@@ -14,18 +14,37 @@ pub(crate) mod workers;
 
 use caught::{catch, drop_caught};
 use executor::Futures;
+use handling::ThreadSetup;
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
 use watchdog::{Waiting, Watchdog};
 use workers::{Limits, Load, Pool, Work};
 
 /// Most calls of a user's callbacks that wait for their thread. Later ones are dropped and counted.
 const MOST_CALLBACKS: usize = 1024;
+
+/// Threads of calls that append to outputs: calls to one output wait for the same room, one after the other.
+const OUTPUT_THREADS: usize = 64;
+
+/// Whose threads run a handler that may wait. Handlers of one kind never take those of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Threads {
+    /// Users' handlers.
+    Users,
+    /// Those that come with hostcall, but for the following ones.
+    Builtins,
+    /// Readers of the standard input, which wait for each other and for somebody who types: one thread.
+    Input,
+    /// Writers of the outputs, which wait while nobody reads these: at most [`OUTPUT_THREADS`].
+    Output,
+}
 
 thread_local! {
     /// The thread is one of an engine, on which nothing of a user's may take its time.
@@ -41,8 +60,8 @@ pub(crate) struct Settings {
     pub builtins: Limits,
     /// Most threads of async handlers.
     pub async_threads: usize,
-    /// Tells the server's threads from others'.
-    pub token: u64,
+    /// What each thread does first.
+    pub setup: ThreadSetup,
     /// After how long a call that waits is reported.
     pub stall_after: Duration,
     /// Reports it, on a thread of its own.
@@ -55,7 +74,7 @@ impl Default for Settings {
             handlers: Limits::default(),
             builtins: Limits::default(),
             async_threads: 2,
-            token: 0,
+            setup: ThreadSetup::default(),
             stall_after: Duration::from_secs(5),
             on_stall: Arc::new(|waiting| report::line(waiting)),
         }
@@ -65,16 +84,14 @@ impl Default for Settings {
 /// The threads of one device's server.
 pub(crate) struct Engine {
     pub watchdog: Arc<Watchdog>,
-    /// Where users' handlers run that may wait.
-    pub handlers: Arc<Pool>,
-    /// Where those run that come with hostcall: users' handlers never take their threads.
-    pub builtins: Arc<Pool>,
+    /// Where handlers run that may wait, by [`Threads`].
+    pools: [Arc<Pool>; 4],
     pub futures: Futures,
     /// Where users' callbacks run, one after the other.
     callbacks: Arc<Pool>,
     lost_callbacks: AtomicU64,
     on_stall: Arc<dyn Fn(&Waiting) + Send + Sync>,
-    token: u64,
+    setup: ThreadSetup,
     stopping: AtomicBool,
     failure: Mutex<Option<String>>,
 }
@@ -91,22 +108,31 @@ impl Engine {
         let watchdog = Arc::new(Watchdog::new(settings.stall_after));
         let pool = |name, limits| {
             let hungry = Arc::downgrade(&watchdog);
-            Pool::new(name, settings.token, limits, move || {
+            Pool::new(name, settings.setup.clone(), limits, move || {
                 if let Some(watchdog) = hungry.upgrade() {
                     watchdog.look_at_pools();
                 }
             })
         };
-        let one = Limits { threads: 1, ..Limits::default() };
+        let of = |threads| Limits { threads, ..settings.builtins };
+        let hungry = Arc::downgrade(&watchdog);
         let engine = Arc::new(Self {
-            handlers: pool("hostcall-handler", settings.handlers),
-            builtins: pool("hostcall-builtin", settings.builtins),
-            callbacks: pool("hostcall-callback", one),
-            futures: Futures::new(settings.async_threads, settings.token),
+            pools: [
+                pool("hostcall-handler", settings.handlers),
+                pool("hostcall-builtin", settings.builtins),
+                pool("hostcall-input", of(1)),
+                pool("hostcall-prints", of(OUTPUT_THREADS)),
+            ],
+            callbacks: pool("hostcall-callback", of(1)),
+            futures: Futures::new(settings.async_threads, settings.setup.clone(), move || {
+                if let Some(watchdog) = hungry.upgrade() {
+                    watchdog.look_at_pools();
+                }
+            }),
             watchdog,
             lost_callbacks: AtomicU64::new(0),
             on_stall: settings.on_stall,
-            token: settings.token,
+            setup: settings.setup,
             stopping: AtomicBool::new(false),
             failure: Mutex::new(None),
         });
@@ -130,17 +156,17 @@ impl Engine {
         let engine = self.clone();
         std::thread::Builder::new().name(name.clone()).spawn(move || {
             IS_ENGINES.set(true);
-            handling::set_server(engine.token);
+            engine.setup.enter();
             if catch(run).is_ok() {
                 return;
             }
             let failure = format!("the server's thread {name} panicked, which is a bug in hostcall");
             report::line(format_args!("{failure}; the server stops"));
-            tracing::error!(thread = name, "a thread of the server panicked");
             engine.failure.lock().get_or_insert(failure);
             if catch(on_failure).is_err() {
                 report::line("the server could not be stopped in order");
             }
+            let _ = catch(|| tracing::error!(thread = name, "a thread of the server panicked"));
         })
     }
 
@@ -149,14 +175,19 @@ impl Engine {
         self.failure.lock().clone()
     }
 
-    /// Returns the pool of a service's handlers.
-    pub fn pool(&self, is_builtin: bool) -> &Pool {
-        if is_builtin { &self.builtins } else { &self.handlers }
+    /// Returns the pool of these threads.
+    pub fn pool(&self, threads: Threads) -> &Pool {
+        &self.pools[threads as usize]
     }
 
     /// Returns all pools.
-    fn pools(&self) -> [&Pool; 3] {
-        [&self.handlers, &self.builtins, &self.callbacks]
+    fn pools(&self) -> impl Iterator<Item = &Pool> {
+        self.pools.iter().chain([&self.callbacks]).map(|pool| &**pool)
+    }
+
+    /// Starts threads for what waits for one. Returns when to look again, if something still waits.
+    fn grow(&self, now: Instant) -> Option<Instant> {
+        self.pools().filter_map(|pool| pool.grow(now)).chain(self.futures.grow(now)).min()
     }
 
     /// Runs a callback of a user's on the thread for these. When too many wait for it, the callback is dropped and counted.
@@ -188,23 +219,38 @@ impl Engine {
         self.lost_callbacks.load(Ordering::Relaxed)
     }
 
-    /// Tells of a call that has waited for long.
-    pub fn stalled(&self, waiting: Waiting) {
-        tracing::warn!(
-            launch = %waiting.launch,
-            slot = waiting.slot,
-            service = waiting.service,
-            waited_ms = waiting.waited.as_millis() as u64,
-            waits_for = ?waiting.waits_for,
-            "a call does not move"
-        );
-        let report = self.on_stall.clone();
-        self.call_back(move || report(&waiting));
+    /// Tells `tracing` of something if there may be a subscriber for this level: as a callback, since a subscriber is a
+    /// user's, which may panic and take its time.
+    pub fn log(&self, level: Level, log: impl FnOnce() + Send + 'static) {
+        if level <= LevelFilter::current() {
+            self.call_back(log);
+        }
     }
 
-    /// Returns how busy the pools are: that of users' handlers, and that of hostcall's own.
-    pub fn loads(&self) -> [Load; 2] {
-        [self.handlers.load(), self.builtins.load()]
+    /// Tells of a call that has waited for long.
+    pub fn stalled(&self, waiting: Waiting) {
+        let (report, told) = (self.on_stall.clone(), waiting.clone());
+        self.call_back(move || report(&told));
+        self.log(Level::WARN, move || {
+            tracing::warn!(
+                launch = %waiting.launch,
+                slot = waiting.slot,
+                service = waiting.service,
+                waited_ms = waiting.waited.as_millis() as u64,
+                waits_for = ?waiting.waits_for,
+                "a call does not move"
+            );
+        });
+    }
+
+    /// Returns how many threads for handlers there are, and how many handlers wait for one.
+    pub fn load(&self) -> Load {
+        let mut sum = Load { waiting: self.futures.waiting(), ..Load::default() };
+        for load in self.pools.iter().map(|pool| pool.load()) {
+            sum.threads += load.threads;
+            sum.waiting += load.waiting;
+        }
+        sum
     }
 
     /// Stops the pools, the executor and the watchdog; calls that wait get [`Cancelled`](

@@ -71,6 +71,11 @@ impl HotSet {
         false
     }
 
+    /// Lets all places go cold.
+    pub fn cool(&mut self) {
+        self.hot.drain(..).for_each(|(place, _)| self.is_hot[place as usize] = false);
+    }
+
     /// Makes a place hot.
     pub fn heat(&mut self, place: u32) {
         if !self.is_hot[place as usize] {

@@ -114,8 +114,13 @@ struct State {
     stopped: bool,
 }
 
-fn open_call(weak: &Weak<dyn Watched>) -> Option<Arc<dyn Watched>> {
-    weak.upgrade().filter(|call| call.is_open())
+/// Returns a call whose lanes wait. It is added to `looked_at`, to be dropped under no lock, whether they do or not.
+fn is_open<'a>(
+    weak: &Weak<dyn Watched>,
+    looked_at: &'a mut Vec<Arc<dyn Watched>>,
+) -> Option<&'a Arc<dyn Watched>> {
+    looked_at.push(weak.upgrade()?);
+    looked_at.last().filter(|call| call.is_open())
 }
 
 pub(crate) struct Watchdog {
@@ -145,8 +150,10 @@ impl Watchdog {
         }
         let weak: Weak<dyn Watched> = Arc::<_>::downgrade(call) as Weak<dyn Watched>;
         state.calls.push((weak, false));
+        // Dropped when the lock is released: the last reference to a call may be among them, and with it a service.
+        let mut looked_at = Vec::new();
         if state.calls.len() > 2 * state.kept + FORGET_AFTER {
-            state.calls.retain(|(weak, _)| open_call(weak).is_some());
+            state.calls.retain(|(weak, _)| is_open(weak, &mut looked_at).is_some());
             state.kept = state.calls.len();
         }
         let due = self.due(&**call, false);
@@ -154,9 +161,11 @@ impl Watchdog {
             state.next = due;
             self.changed.notify_one();
         }
+        drop(state);
+        drop(looked_at);
     }
 
-    /// Has [`super::workers::Pool::grow`] called soon.
+    /// Has [`Engine::grow`] called soon.
     pub fn look_at_pools(&self) {
         let mut state = self.state.lock();
         if state.pools.is_none() {
@@ -240,7 +249,7 @@ impl Watchdog {
     }
 
     fn grow_pools(&self, engine: &Engine, now: Instant) {
-        let next = engine.pools().iter().filter_map(|pool| pool.grow(now)).min();
+        let next = engine.grow(now);
         if let Some(next) = next {
             let mut state = self.state.lock();
             state.pools = Some(state.pools.map_or(next, |pools| pools.min(next)));
@@ -251,9 +260,10 @@ impl Watchdog {
         let mut late = Vec::new();
         let mut stalled = Vec::new();
         let mut next = None;
+        let mut looked_at = Vec::new();
         let mut state = self.state.lock();
         state.calls.retain_mut(|(weak, reported)| {
-            let Some(call) = open_call(weak) else { return false };
+            let Some(call) = is_open(weak, &mut looked_at) else { return false };
             if !*reported && now.duration_since(call.started()) >= self.stall_after {
                 *reported = true;
                 stalled.push(call.clone());
@@ -261,17 +271,76 @@ impl Watchdog {
             if call.deadline().is_some_and(|deadline| now >= deadline) {
                 late.push(call.clone());
             }
-            next = next.into_iter().chain(self.due(&*call, *reported)).min();
+            next = next.into_iter().chain(self.due(&**call, *reported)).min();
             true
         });
         state.kept = state.calls.len();
         state.next = next.map(|next: Instant| next.max(now + TICK));
         drop(state);
+        drop(looked_at);
         for call in late {
             call.expire(now);
         }
         for call in stalled {
             engine.stalled(call.waiting());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Settings;
+    use std::sync::mpsc;
+
+    /// Ends when it is looked at, and asks the watchdog for its calls when it is dropped.
+    struct EndsAtALook {
+        engine: Arc<Engine>,
+        itself: Mutex<Option<Arc<Self>>>,
+        dropped: mpsc::Sender<()>,
+    }
+
+    impl Watched for EndsAtALook {
+        fn is_open(&self) -> bool {
+            drop(self.itself.lock().take());
+            false
+        }
+        fn started(&self) -> Instant {
+            Instant::now()
+        }
+        fn deadline(&self) -> Option<Instant> {
+            None
+        }
+        fn expire(&self, _: Instant) {}
+        fn give_up(&self, _: Option<LaunchId>, _: CallError) {}
+        fn slot(&self) -> u32 {
+            0
+        }
+        fn waiting(&self) -> Waiting {
+            unreachable!("it does not wait")
+        }
+    }
+
+    impl Drop for EndsAtALook {
+        fn drop(&mut self) {
+            self.engine.watchdog.waiting();
+            self.dropped.send(()).unwrap();
+        }
+    }
+
+    #[test]
+    fn calls_are_dropped_under_no_lock() {
+        let (engine, thread) = Engine::start(Settings::default(), || ()).unwrap();
+        let (drops, dropped) = mpsc::channel();
+        let call = EndsAtALook { engine: engine.clone(), itself: Mutex::default(), dropped: drops };
+        let call = Arc::new(call);
+        *call.itself.lock() = Some(call.clone());
+        engine.watchdog.watch(&call);
+        drop(call);
+        let looks = engine.clone();
+        std::thread::spawn(move || looks.watchdog.look_at_calls(&looks, Instant::now()));
+        dropped.recv_timeout(Duration::from_secs(60)).expect("a look drops the call");
+        engine.stop();
+        thread.join().unwrap();
     }
 }

@@ -12,7 +12,7 @@
 //! At the limit (or when the system starts no more threads) work waits for a handler to return.
 
 use super::caught::{Panicked, catch};
-use super::handling::set_server;
+use super::handling::ThreadSetup;
 use super::report;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -34,7 +34,7 @@ const QUICK_LOOK_AFTER: Duration = Duration::from_micros(100);
 const LOOK_AFTER: Duration = Duration::from_millis(2);
 
 /// Until threads are tried again after the system refused one.
-const RETRY_AFTER: Duration = Duration::from_millis(100);
+pub(super) const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// Entries after which those that are of no use any more are removed, beside twice those that were kept.
 const PURGE_AFTER: usize = 1024;
@@ -73,6 +73,8 @@ struct Entry {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Entry>,
+    /// Pieces in the queue.
+    waiting: usize,
     threads: usize,
     idle: usize,
     /// Pieces that returned, ever.
@@ -89,8 +91,7 @@ struct State {
 /// A pool of worker threads.
 pub(crate) struct Pool {
     name: &'static str,
-    /// The server's, see [`set_server`].
-    token: u64,
+    setup: ThreadSetup,
     limits: Limits,
     state: Mutex<State>,
     /// Signals idle threads.
@@ -115,13 +116,13 @@ impl Pool {
     /// Makes a pool without threads. Its threads have `name`; `on_hungry` is called when [`Pool::grow`] should be.
     pub fn new(
         name: &'static str,
-        token: u64,
+        setup: ThreadSetup,
         limits: Limits,
         on_hungry: impl Fn() + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             name,
-            token,
+            setup,
             limits: Limits { threads: limits.threads.max(1), ..limits },
             state: Mutex::default(),
             work: Condvar::new(),
@@ -141,11 +142,14 @@ impl Pool {
             return;
         }
         state.queue.push_back(Entry { work, pieces });
+        state.waiting += pieces;
         if state.queue.len() > 2 * state.kept + PURGE_AFTER {
             state.queue.retain(|entry| entry.work.is_wanted());
             state.kept = state.queue.len();
+            state.waiting = state.queue.iter().map(|entry| entry.pieces).sum();
         }
-        let hungry = state.idle < pieces;
+        // A thread that was woken is counted as idle until it runs.
+        let hungry = state.idle < state.waiting;
         let wake = state.idle.min(pieces);
         drop(state);
         for _ in 0..wake {
@@ -159,12 +163,16 @@ impl Pool {
     /// Starts threads if work waits for some. Returns when to look again, if work still waits.
     pub fn grow(&self, now: Instant) -> Option<Instant> {
         let mut state = self.state.lock();
-        let waiting: usize = state.queue.iter().map(|entry| entry.pieces).take(self.limits.threads).sum();
+        let waiting = state.waiting;
         if waiting <= state.idle || state.stopping {
             state.done_before = None;
             return None;
         }
         let (threads, most) = (state.threads, self.limits.threads);
+        // A thread ends only when no work waits.
+        if threads >= most {
+            return None;
+        }
         let done = state.done;
         let done_before = state.done_before.replace(done);
         let more = if threads < QUICK_THREADS {
@@ -212,7 +220,7 @@ impl Pool {
 
     /// A thread's loop.
     fn run_thread(&self) {
-        set_server(self.token);
+        self.setup.enter();
         let mut state = self.state.lock();
         while !state.stopping {
             let Some(entry) = state.queue.front_mut() else {
@@ -230,10 +238,11 @@ impl Pool {
             } else {
                 entry.work.clone()
             };
+            state.waiting -= 1;
             drop(state);
             // What is run contains its own panics; this is for what was overlooked.
             if catch(|| work.run_next()).is_err() {
-                tracing::error!("a handler's panic was not contained where it ran");
+                let _ = catch(|| tracing::error!("a handler's panic was not contained where it ran"));
             }
             drop(work);
             state = self.state.lock();
@@ -245,8 +254,7 @@ impl Pool {
     /// Returns how busy the pool is.
     pub fn load(&self) -> Load {
         let state = self.state.lock();
-        let waiting = state.queue.iter().map(|entry| entry.pieces).sum();
-        Load { threads: state.threads, waiting, refused: state.refused.clone() }
+        Load { threads: state.threads, waiting: state.waiting, refused: state.refused.clone() }
     }
 
     /// Ends the threads, each after the handler that it runs. Does not wait for them: a handler may never return.
@@ -255,6 +263,7 @@ impl Pool {
         let mut state = self.state.lock();
         state.stopping = true;
         let queue = std::mem::take(&mut state.queue);
+        state.waiting = 0;
         drop(state);
         self.work.notify_all();
         drop(queue);
@@ -351,7 +360,7 @@ mod tests {
     fn pool(limits: Limits) -> Arc<Pool> {
         let (hungry, looks) = mpsc::channel();
         let hungry = Mutex::new(hungry);
-        let pool = Pool::new("test-worker", 0, limits, move || {
+        let pool = Pool::new("test-worker", ThreadSetup::default(), limits, move || {
             let _ = hungry.lock().send(());
         });
         let grown = Arc::downgrade(&pool);
@@ -410,6 +419,30 @@ mod tests {
             go.send(()).unwrap();
         }
         wait_until(|| done.load(Ordering::Relaxed) == 10);
+    }
+
+    #[test]
+    fn a_thread_that_was_woken_is_not_idle() {
+        for _ in 0..50 {
+            let pool = pool(Limits::default());
+            pool.submit(Arc::new(Each(|| ())), 1);
+            wait_until(|| {
+                let state = pool.state.lock();
+                state.done == 1 && state.idle == state.threads
+            });
+            let pieces = pool.load().threads + 1;
+            let (met, done) = (Arc::new(Barrier::new(pieces)), Arc::new(AtomicUsize::new(0)));
+            let counted = done.clone();
+            let work = Arc::new(Each(move || {
+                met.wait();
+                counted.fetch_add(1, Ordering::Relaxed);
+            }));
+            // The last comes before the idle threads have taken those before it.
+            for _ in 0..pieces {
+                pool.submit(work.clone(), 1);
+            }
+            wait_until(|| done.load(Ordering::Relaxed) == pieces);
+        }
     }
 
     #[test]

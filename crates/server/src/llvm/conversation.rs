@@ -8,6 +8,7 @@ use super::port::{MAX_LANES, Port};
 use super::print;
 use super::server::Shared;
 use super::stream::{Amount, CFile, FAILED, lock};
+use crate::engine::Threads;
 use crate::services::Stream;
 use parking_lot::Mutex;
 use std::ffi::OsStr;
@@ -65,11 +66,13 @@ pub(super) async fn converse(mut port: Port, about: Conversation) -> Result<(), 
 }
 
 /// Runs `run` for each lane with what `take` gives, and passes the results to `store`. `run` may not wait at
-/// first; the first lane where it would, and those after it, are run once more on a worker thread, where it may.
+/// first; the first lane where it would, and those after it, are run once more where it may: on the threads that `threads`
+/// says, so that nobody waits for the input or an output on those of files.
 async fn for_each_lane<A, R>(
     port: &mut Port,
     mut take: impl FnMut(&mut Port, u32) -> A,
-    run: impl Fn(&Arc<Shared>, &mut A, bool) -> Option<R> + Send + 'static,
+    threads: impl Fn(&A) -> Threads,
+    mut run: impl Fn(&Arc<Shared>, &mut A, bool) -> Option<R> + Send + 'static,
     mut store: impl FnMut(&mut Port, u32, R),
 ) -> Result<(), FaultKind>
 where
@@ -86,12 +89,19 @@ where
             None => late.push((lane, argument)),
         }
     }
-    if !late.is_empty() {
+    for on in [Threads::Builtins, Threads::Output, Threads::Input] {
+        let these: Vec<_> = late.extract_if(.., |(_, argument)| threads(argument) == on).collect();
+        if these.is_empty() {
+            continue;
+        }
+        let shared = shared.clone();
         let work = move || {
-            let run = |(lane, mut argument)| Some((lane, run(&shared, &mut argument, true)?));
-            late.into_iter().filter_map(run).collect::<Vec<_>>()
+            let run_one = |(lane, mut argument)| Some((lane, run(&shared, &mut argument, true)?));
+            (these.into_iter().filter_map(run_one).collect::<Vec<_>>(), run)
         };
-        for (lane, result) in port.work(work).await? {
+        let results;
+        (results, run) = port.work(on, work).await?;
+        for (lane, result) in results {
             store(port, lane, result);
         }
     }
@@ -102,9 +112,10 @@ where
 async fn answer_each_lane<A: Send + 'static>(
     port: &mut Port,
     take: impl FnMut(&mut Port, u32) -> A,
+    threads: impl Fn(&A) -> Threads,
     run: impl Fn(&Arc<Shared>, &mut A, bool) -> Option<i64> + Send + 'static,
 ) -> Result<(), FaultKind> {
-    for_each_lane(port, take, run, |port, lane, result| port.words(lane)[0] = result as u64).await?;
+    for_each_lane(port, take, threads, run, |port, lane, result| port.words(lane)[0] = result as u64).await?;
     port.send(1).await;
     Ok(())
 }
@@ -126,6 +137,17 @@ impl Target {
             2 => Self::Output(Stream::Stdout),
             3 => Self::Output(Stream::Stderr),
             _ => shared.files.get(stream).map_or(Self::Nothing(stream), Self::File),
+        }
+    }
+
+    /// The threads on which something is done with the stream that a client calls by this number.
+    fn threads(stream: u64) -> Threads {
+        match stream & 3 {
+            1 => Threads::Input,
+            2 | 3 => Threads::Output,
+            // `fflush(NULL)`.
+            _ if stream == 0 => Threads::Output,
+            _ => Threads::Builtins,
         }
     }
 
@@ -268,7 +290,7 @@ pub(super) async fn append_lines(
             return Ok(());
         }
         let shared = shared.clone();
-        port.work(move || shared.standard.wait_for_room()).await?;
+        port.work(Threads::Output, move || shared.standard.wait_for_room()).await?;
     }
 }
 
@@ -281,7 +303,7 @@ pub(super) async fn write(port: &mut Port, lane: u32, stream: u64) -> Result<u64
     }
     let bytes = std::mem::take(port.bytes(lane));
     let write = move || target.write(&shared, &bytes, true).unwrap_or(0);
-    Ok(port.work(write).await? as u64)
+    Ok(port.work(Target::threads(stream), write).await? as u64)
 }
 
 async fn write_text(port: &mut Port, to: To, newline: bool) -> Result<(), FaultKind> {
@@ -321,7 +343,8 @@ async fn read(port: &mut Port, line: bool) -> Result<(), FaultKind> {
         }
         Some(bytes)
     };
-    for_each_lane(port, take, read, |port, lane, bytes| *port.bytes(lane) = bytes).await?;
+    let threads = |(stream, ..): &(u64, Amount, usize)| Target::threads(*stream);
+    for_each_lane(port, take, threads, read, |port, lane, bytes| *port.bytes(lane) = bytes).await?;
     port.send_bytes().await;
     if !line {
         for lane in port.lanes() {
@@ -343,7 +366,7 @@ async fn open(port: &mut Port) -> Result<(), FaultKind> {
     let open = |shared: &Arc<Shared>, (path, mode): &mut (Vec<u8>, [[u8; 8]; 8]), may_wait: bool| {
         may_wait.then(|| shared.files.open(path, mode.as_flattened()) as i64)
     };
-    answer_each_lane(port, take, open).await
+    answer_each_lane(port, take, |_| Threads::Builtins, open).await
 }
 
 /// Functions of a stream alone.
@@ -355,7 +378,7 @@ async fn on_stream(
     let call = move |shared: &Arc<Shared>, stream: &mut u64, may_wait| {
         function(&Target::of(shared, *stream), shared, *stream, may_wait)
     };
-    answer_each_lane(port, |port, lane| port.words(lane)[0], call).await
+    answer_each_lane(port, |port, lane| port.words(lane)[0], |stream| Target::threads(*stream), call).await
 }
 
 async fn seek(port: &mut Port) -> Result<(), FaultKind> {
@@ -364,7 +387,7 @@ async fn seek(port: &mut Port) -> Result<(), FaultKind> {
         let [stream, offset, whence, ..] = *words;
         Target::of(shared, stream).seek(offset as i64, i64::from(whence as i32), may_wait)
     };
-    answer_each_lane(port, |port, lane| *port.words(lane), seek).await
+    answer_each_lane(port, |port, lane| *port.words(lane), |words| Target::threads(words[0]), seek).await
 }
 
 async fn unget(port: &mut Port) -> Result<(), FaultKind> {
@@ -373,7 +396,7 @@ async fn unget(port: &mut Port) -> Result<(), FaultKind> {
         let [character, stream, ..] = *words;
         Target::of(shared, stream).unget(shared, i64::from(character as i32), may_wait)
     };
-    answer_each_lane(port, |port, lane| *port.words(lane), unget).await
+    answer_each_lane(port, |port, lane| *port.words(lane), |words| Target::threads(words[1]), unget).await
 }
 
 async fn host_call(port: &mut Port) -> Result<(), FaultKind> {
@@ -390,7 +413,7 @@ async fn host_call(port: &mut Port) -> Result<(), FaultKind> {
         let call = |(lane, function, mut bytes): (u32, HostFunction, Vec<u8>)| (lane, function(&mut bytes));
         calls.into_iter().map(call).collect::<Vec<_>>()
     };
-    for (lane, result) in port.work_of_user(call).await? {
+    for (lane, result) in port.work(Threads::Users, call).await? {
         port.words(lane)[0] = result;
     }
     port.send(1).await;
@@ -402,7 +425,8 @@ async fn remove(port: &mut Port) -> Result<(), FaultKind> {
     let remove = |shared: &Arc<Shared>, path: &mut Vec<u8>, may_wait: bool| {
         may_wait.then(|| shared.files.remove(path))
     };
-    answer_each_lane(port, |port, lane| std::mem::take(port.bytes(lane)), remove).await
+    let take = |port: &mut Port, lane| std::mem::take(port.bytes(lane));
+    answer_each_lane(port, take, |_| Threads::Builtins, remove).await
 }
 
 async fn rename(port: &mut Port) -> Result<(), FaultKind> {
@@ -416,23 +440,28 @@ async fn rename(port: &mut Port) -> Result<(), FaultKind> {
     let rename = |shared: &Arc<Shared>, (from, to): &mut (Vec<u8>, Vec<u8>), may_wait: bool| {
         may_wait.then(|| shared.files.rename(from, to))
     };
-    answer_each_lane(port, take, rename).await
+    answer_each_lane(port, take, |_| Threads::Builtins, rename).await
 }
 
 async fn system(port: &mut Port) -> Result<(), FaultKind> {
     port.receive_bytes().await?;
+    let shared = port.shared().clone();
+    if shared.options.system {
+        // What the program printed before comes before what the command prints.
+        port.work(Threads::Output, move || shared.standard.flush()).await?;
+    }
     let system = |shared: &Arc<Shared>, command: &mut Vec<u8>, may_wait: bool| {
         if !shared.options.system {
             return Some(FAILED);
         }
-        may_wait.then(|| run(shared, command))
+        may_wait.then(|| run(command))
     };
-    answer_each_lane(port, |port, lane| std::mem::take(port.bytes(lane)), system).await
+    let take = |port: &mut Port, lane| std::mem::take(port.bytes(lane));
+    answer_each_lane(port, take, |_| Threads::Builtins, system).await
 }
 
 /// Runs a command and waits for its end. Its status as `wait` has it.
-fn run(shared: &Shared, command: &[u8]) -> i64 {
-    shared.standard.flush();
+fn run(command: &[u8]) -> i64 {
     let command = command.split(|byte| *byte == 0).next().unwrap_or_default();
     let status = Command::new("/bin/sh").arg("-c").arg(OsStr::from_bytes(command)).status();
     status.map_or(FAILED, |status| status.into_raw().into())
@@ -441,7 +470,7 @@ fn run(shared: &Shared, command: &[u8]) -> i64 {
 /// Flushes all, since nobody may come back, and notes the end.
 async fn end(port: &mut Port, end: End) -> Result<(), FaultKind> {
     let shared = port.shared().clone();
-    port.work(move || {
+    port.work(Threads::Output, move || {
         shared.flush();
         shared.ended(end);
     })

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
+use tracing::Level;
 
 /// Longest sleep: within this time a call is found, since nothing wakes the thread for it.
 const LONGEST_SLEEP: Duration = Duration::from_millis(5);
@@ -265,9 +266,11 @@ where
         let shared = &self.thread.shared;
         shared.faults.fetch_add(1, Ordering::Relaxed);
         let fault = Fault { port, kind };
-        tracing::error!(%fault, "a client of LLVM's protocol");
-        let shared = shared.clone();
-        shared.clone().engine.call_back(move || (shared.options.on_fault)(&fault));
+        let (shared, told) = (shared.clone(), fault.clone());
+        shared
+            .engine
+            .log(Level::ERROR, move || tracing::error!(fault = %told, "a client of LLVM's protocol"));
+        shared.clone().engine.call_back(move || shared.options.tell(&fault));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Files that programs open, and the handles that stand for them where C has pointers.
 
 use super::stream::{Access, CFile, FAILED};
-use crate::services::OpenFiles;
+use crate::services::{OpenFiles, Permit};
 use hostcall_device::services::open_flags;
 use parking_lot::Mutex;
 use std::ffi::OsStr;
@@ -9,9 +9,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Most files open at a time.
-const MAX_OPEN: usize = 4096;
 
 /// How long flushing all files waits for one that is in use.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
@@ -25,7 +22,7 @@ type OpenFile = Arc<Mutex<CFile>>;
 struct Place {
     /// Changes when the file is closed, so that handles to it are known to be old.
     generation: u32,
-    file: Option<OpenFile>,
+    file: Option<(OpenFile, Permit)>,
 }
 
 #[derive(Default)]
@@ -96,34 +93,28 @@ impl Files {
 
     fn try_open(&self, name: &[u8], mode: &[u8]) -> Option<u64> {
         let (flags, access) = parse_mode(mode)?;
-        let has_room = |table: &Table| !table.free.is_empty() || table.places.len() < MAX_OPEN;
-        // Before the file is made or cut; looked at again below.
-        if !has_room(&self.table.lock()) {
-            return None;
-        }
+        // Before the file is made or cut.
+        let permit = self.below.permit().ok()?;
         let file = self.below.root().ok()?.open(path(name)?, flags).ok()?;
         let file = Arc::new(Mutex::new(CFile::new(file, access).ok()?));
         let mut table = self.table.lock();
-        if !has_room(&table) {
-            return None;
-        }
         let index = table.free.pop().unwrap_or_else(|| {
             table.places.push(Place { generation: 1, file: None });
             table.places.len() as u32 - 1
         });
         let place = &mut table.places[index as usize];
-        place.file = Some(file);
+        place.file = Some((file, permit));
         Some(handle(index, place.generation))
     }
 
     /// The file of a handle.
     pub fn get(&self, handle: u64) -> Option<OpenFile> {
-        self.table.lock().place(handle)?.1.file.clone()
+        self.table.lock().place(handle)?.1.file.as_ref().map(|(file, _)| file.clone())
     }
 
     /// Closes a file.
     pub fn close(&self, handle: u64) -> i64 {
-        let file = {
+        let (file, _permit) = {
             let mut table = self.table.lock();
             let Some((index, place)) = table.place(handle) else { return FAILED };
             let Some(file) = place.file.take() else { return FAILED };
@@ -136,8 +127,8 @@ impl Files {
 
     /// Writes out what is held back of all files.
     pub fn flush_all(&self) -> i64 {
-        let files: Vec<OpenFile> =
-            self.table.lock().places.iter().filter_map(|place| place.file.clone()).collect();
+        let open = |place: &Place| place.file.as_ref().map(|(file, _)| file.clone());
+        let files: Vec<OpenFile> = self.table.lock().places.iter().filter_map(open).collect();
         // Reading may hold a file for ever; it has been written out before.
         let flush = |file: &OpenFile| file.try_lock_for(LONGEST_WAIT).map_or(0, |mut file| file.flush());
         files.iter().map(flush).fold(0, i64::min)

@@ -4,7 +4,6 @@ use super::executor::Thread;
 use super::opcode::OnePacket;
 use super::port::lanes_of;
 use crate::services::HeapOwner;
-use hostcall_device::services::HeapHandler;
 
 /// Alignment of what `malloc` gives, in bytes.
 const MALLOC_ALIGN: u64 = 16;
@@ -24,8 +23,8 @@ pub(super) fn answer(thread: &Thread, port: u32, mask: u64, what: OnePacket) {
             for lane in lanes_of(mask) {
                 thread.ports().read(port, lane, &mut address);
                 if address[0] != 0 {
-                    // The heap counts what was not allocated; C's function has no result.
-                    let _ = heap.free(address[0]);
+                    // The heap counts what is not the program's; C's function has no result.
+                    heap.free_of(owner, address[0]);
                 }
             }
         }

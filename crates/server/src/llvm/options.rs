@@ -1,7 +1,10 @@
 //! What a server is told when it starts, and what it tells.
 
+use crate::engine::caught::catch;
+use crate::engine::handling::ThreadSetup;
 use crate::engine::report;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How a program ended itself.
@@ -61,15 +64,20 @@ impl fmt::Display for Fault {
     }
 }
 
+/// What is called for each fault.
+type OnFault = dyn Fn(&Fault) + Send + Sync;
+
 /// Settings of an [`super::LlvmServer`].
 pub struct Options {
     pub(super) threads: u32,
     pub(super) spin: Duration,
+    pub(super) setup: ThreadSetup,
     pub(super) system: bool,
     pub(super) message_limit: usize,
     pub(super) messages_limit: usize,
     pub(super) on_end: Box<dyn Fn(End) + Send + Sync>,
-    pub(super) on_fault: Box<dyn Fn(&Fault) + Send + Sync>,
+    /// A line on stderr when there is none.
+    on_fault: Option<Box<OnFault>>,
 }
 
 impl Default for Options {
@@ -77,11 +85,12 @@ impl Default for Options {
         Self {
             threads: 1,
             spin: Duration::from_micros(50),
+            setup: ThreadSetup::default(),
             system: false,
             message_limit: 64 << 20,
             messages_limit: 1 << 30,
             on_end: Box::new(|_| ()),
-            on_fault: Box::new(|fault| report::line(fault)),
+            on_fault: None,
         }
     }
 }
@@ -98,6 +107,13 @@ impl Options {
     #[must_use]
     pub fn spin(mut self, spin: Duration) -> Self {
         self.spin = spin;
+        self
+    }
+
+    /// Calls `enter` first on each thread of the server. Default: nothing.
+    #[must_use]
+    pub fn on_thread(mut self, enter: impl Fn() + Send + Sync + 'static) -> Self {
+        self.setup.on_thread = Arc::new(enter);
         self
     }
 
@@ -134,7 +150,27 @@ impl Options {
     /// Default: a line on stderr.
     #[must_use]
     pub fn on_fault(mut self, fault: impl Fn(&Fault) + Send + Sync + 'static) -> Self {
-        self.on_fault = Box::new(fault);
+        self.on_fault = Some(Box::new(fault));
         self
+    }
+
+    /// Calls `fault` after what [`Options::on_fault`] said before. If it was not said, nothing else tells of a fault.
+    #[must_use]
+    pub fn also_on_fault(mut self, fault: impl Fn(&Fault) + Send + Sync + 'static) -> Self {
+        let Some(first) = self.on_fault.take() else { return self.on_fault(fault) };
+        let both = move |it: &Fault| {
+            // Whoever asked for the second waits for it.
+            let _ = catch(|| first(it));
+            fault(it);
+        };
+        self.on_fault(both)
+    }
+
+    /// Tells of a fault.
+    pub(super) fn tell(&self, fault: &Fault) {
+        match &self.on_fault {
+            Some(on_fault) => on_fault(fault),
+            None => report::line(fault),
+        }
     }
 }

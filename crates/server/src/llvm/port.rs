@@ -4,6 +4,7 @@ use super::executor::Thread;
 use super::opcode::Conversation;
 use super::options::FaultKind;
 use super::server::Shared;
+use crate::engine::Threads;
 use crate::engine::budget::Charge;
 use crate::engine::watchdog::{Waiting, WaitsFor, Watched};
 use futures_lite::future::poll_fn;
@@ -243,25 +244,10 @@ impl Port {
         }
     }
 
-    /// Runs what may wait on a thread for such.
+    /// Runs what may wait on one of these threads.
     pub async fn work<T: Send + 'static>(
         &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, FaultKind> {
-        self.work_on(true, work).await
-    }
-
-    /// The same for a function of the embedding program's.
-    pub async fn work_of_user<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, FaultKind> {
-        self.work_on(false, work).await
-    }
-
-    async fn work_on<T: Send + 'static>(
-        &self,
-        is_builtin: bool,
+        threads: Threads,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, FaultKind> {
         let engine = &self.thread.shared().engine;
@@ -273,7 +259,7 @@ impl Port {
             started: Instant::now(),
         });
         engine.watchdog.watch(&call);
-        let result = engine.pool(is_builtin).run(work).await;
+        let result = engine.pool(threads).run(work).await;
         drop(call);
         self.thread.set_aside(self.index, false);
         result.map_err(|_| FaultKind::Panicked)

@@ -9,7 +9,7 @@ use crate::Server;
 use crate::engine::budget::Budget;
 use crate::engine::caught::catch;
 use crate::engine::{Engine, Settings};
-use crate::services::{Builtins, Heap};
+use crate::services::{Builtins, Heap, ProgramMemory};
 use hostcall_channel::llvm::PortMemory;
 use hostcall_channel::llvm::server::LINE_PORTS;
 use parking_lot::Mutex;
@@ -70,7 +70,8 @@ pub struct Statistics {
     pub faults: u64,
 }
 
-/// Serves the ports of one memory until it is dropped, when the program has ended: then what it allocated is freed.
+/// Serves the ports of one memory until it is dropped. What the program allocated and did not free is freed with that memory,
+/// which whoever launches the program's kernels keeps until they have ended.
 pub struct LlvmServer {
     shared: Arc<Shared>,
     bells: Vec<Arc<Bell>>,
@@ -87,7 +88,8 @@ impl LlvmServer {
     /// When the system starts no thread.
     pub fn start(memory: Arc<PortMemory>, builtins: &Builtins, options: Options) -> io::Result<Self> {
         let stop = Stop::default();
-        let (engine, watchdog) = Engine::start(Settings::default(), stop.callback())?;
+        let (engine, watchdog) =
+            Engine::start(Settings { setup: options.setup.clone(), ..Settings::default() }, stop.callback())?;
         Self::start_on(engine, Some(watchdog), stop, memory, builtins, options)
     }
 
@@ -116,15 +118,17 @@ impl LlvmServer {
         let ports = memory.layout().ports();
         let threads = options.threads.clamp(1, ports.div_ceil(LINE_PORTS));
         let budget = Budget::new(options.messages_limit, options.message_limit);
+        let (heap, program) = (builtins.heap().clone(), PROGRAMS.fetch_add(1, Ordering::Relaxed));
+        memory.keep(ProgramMemory { heap: heap.clone(), program });
         let shared = Arc::new(Shared {
             memory,
             options,
             standard: Standard::new(builtins.stdio_shared()),
             files: Files::new(builtins.files_shared()),
-            heap: builtins.heap().clone(),
+            heap,
             functions: HostFunctions::default(),
             engine: engine.clone(),
-            program: PROGRAMS.fetch_add(1, Ordering::Relaxed),
+            program,
             stopping: AtomicBool::new(false),
             calls: AtomicU64::new(0),
             faults: AtomicU64::new(0),
@@ -195,7 +199,7 @@ impl Stop {
             let fault = Fault { port: 0, kind: FaultKind::ServerFailed };
             shared.faults.fetch_add(1, Ordering::Relaxed);
             // The engine may be gone with the thread.
-            let _ = catch(|| (shared.options.on_fault)(&fault));
+            let _ = catch(|| shared.options.tell(&fault));
         }
     }
 }
@@ -205,7 +209,7 @@ fn stop_serving(shared: &Shared, bells: &[Arc<Bell>]) {
     bells.iter().for_each(|bell| bell.attention.call());
 }
 
-/// Clients that wait get no answer any more. Files are written out, and what the program allocated is freed.
+/// Clients that wait get no answer any more. Files are written out.
 impl Drop for LlvmServer {
     fn drop(&mut self) {
         stop_serving(&self.shared, &self.bells);
@@ -218,7 +222,6 @@ impl Drop for LlvmServer {
             let _ = watchdog.join();
         }
         self.shared.flush();
-        self.shared.heap.free_program(self.shared.program);
     }
 }
 

@@ -46,7 +46,7 @@ pub struct ServerBuilder {
     spin: Duration,
     reliable_hints: bool,
     settings: Settings,
-    on_fault: Option<OnFault>,
+    on_fault: Vec<OnFault>,
     on_answer: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -62,7 +62,7 @@ impl ServerBuilder {
             spin: Duration::from_micros(50),
             reliable_hints: false,
             settings: Settings::default(),
-            on_fault: None,
+            on_fault: Vec::new(),
             on_answer: Box::new(|| ()),
         }
     }
@@ -98,7 +98,18 @@ impl ServerBuilder {
 
     /// A number by which [`crate::handling`] tells this server's handlers from those of others. Default 0.
     pub fn token(mut self, token: u64) -> Self {
-        self.settings.token = token;
+        self.settings.setup.token = token;
+        self
+    }
+
+    /// Calls `enter` first on each thread of the server, also on those that run handlers. Each function that was given is called.
+    /// Default: nothing.
+    pub fn on_thread(mut self, enter: impl Fn() + Send + Sync + 'static) -> Self {
+        let before = self.settings.setup.on_thread;
+        self.settings.setup.on_thread = Arc::new(move || {
+            before();
+            enter();
+        });
         self
     }
 
@@ -134,7 +145,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Threads that run async handlers. They start with the first such call. Default 2.
+    /// Threads that run async handlers. They start with the first such calls, which end with
+    /// [`Busy`](hostcall_abi::CallError::Busy) if the system starts no thread for a second. Default 2.
     pub fn async_threads(mut self, threads: usize) -> Self {
         self.settings.async_threads = threads;
         self
@@ -181,16 +193,20 @@ impl ServerBuilder {
 
     /// Calls `fault` with a launch and a sentence when the launch cannot go on, because a device wrote what is no
     /// doorbell. The server has cancelled it then; [`Server::take_fault`] has the sentence too. It is called on a consumer's
-    /// thread, and returns soon.
+    /// thread, and returns soon. Each function that was given is called.
     pub fn on_fault(mut self, fault: impl Fn(LaunchId, &str) + Send + Sync + 'static) -> Self {
-        self.on_fault = Some(Arc::new(fault));
+        self.on_fault.push(Box::new(fault));
         self
     }
 
     /// Calls `answered` after each answer that did not come at once: a wave that waits for long need not look for
-    /// it all the time. Must be quick. Default: nothing.
+    /// it all the time. Must be quick. Each function that was given is called. Default: nothing.
     pub fn on_answer(mut self, answered: impl Fn() + Send + Sync + 'static) -> Self {
-        self.on_answer = Box::new(answered);
+        let before = self.on_answer;
+        self.on_answer = Box::new(move || {
+            before();
+            answered();
+        });
         self
     }
 

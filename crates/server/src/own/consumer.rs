@@ -5,13 +5,15 @@
 
 use super::dispatch;
 use super::registry::Registry;
-use super::shared::{Command, Shared};
+use super::shared::{Command, Shared, Wanted};
 use crate::engine::polling::{self, Endpoint, HotSet};
 use crate::engine::watchdog::{Waiting, WaitsFor};
 use hostcall_abi::layout::{LINE_WORDS, post_bell};
 use hostcall_abi::status::CallError;
 use hostcall_channel::host::{Batch, PostBuffer, Scanner, Take};
 use hostcall_service::{Caller, Replies};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
@@ -21,8 +23,8 @@ use std::time::{Duration, Instant};
 /// passes. A line takes some 5 ns.
 const COLD_LINES: u32 = 4;
 
-/// The same when there are no hot lines, and each time that a consumer that sleeps wakes up: so all lines of 9472 slots are
-/// seen within 10 to 18 of its sleeps.
+/// The same when there are no hot lines and rings: a consumer that sleeps has seen all lines of 9472 slots after 19 of its
+/// sleeps.
 const COLD_LINES_ALONE: u32 = 64;
 
 /// Passes between two looks at the clock while a call is unfinished.
@@ -47,6 +49,12 @@ const FRUITLESS_AHEAD: u32 = 4;
 
 /// Longest sleep while a hint may get lost: within this time a call is found all the same.
 const LONGEST_SLEEP: Duration = Duration::from_micros(650);
+
+/// The same after [`QUIET`]: an idle server's processor time is that of its waking up.
+const LONGEST_QUIET_SLEEP: Duration = Duration::from_micros(1300);
+
+/// Time without calls and posts after which sleeps get longer.
+const QUIET: Duration = Duration::from_millis(100);
 
 /// Longest sleep where none gets lost: what is waited for then is nothing that the consumer knows of.
 const LONG_SLEEP: Duration = Duration::from_millis(100);
@@ -170,15 +178,23 @@ pub(crate) struct Consumer<'s> {
     passes: u64,
     packets: u64,
     posts: u64,
-    /// Calls that rang and cannot be taken yet.
-    unfinished: Vec<Unfinished>,
-    /// Home slots whose posts are to be taken, from this one on, and who waits for that.
-    flushing: Vec<(u32, Sender<()>)>,
+    /// Calls that rang and cannot be taken yet, by slot.
+    unfinished: HashMap<u32, Unfinished>,
+    flushing: Vec<Flush>,
+}
+
+/// Posts that are to be taken.
+struct Flush {
+    /// Of this home slot and those after it.
+    slot: u32,
+    /// Of these launches, or of all.
+    launches: Option<Wanted>,
+    /// Tells who waits for it.
+    done: Sender<()>,
 }
 
 /// A call that rang and cannot be taken yet.
 struct Unfinished {
-    slot: u32,
     since: Instant,
     /// The watchdog has told of it.
     reported: bool,
@@ -213,7 +229,7 @@ impl<'s> Consumer<'s> {
             packets: 0,
             posts: 0,
             // Nothing is allocated while calls are served, unless more than so many cannot be taken at a time.
-            unfinished: Vec::with_capacity(64),
+            unfinished: HashMap::with_capacity(64),
             flushing: Vec::new(),
         }
     }
@@ -388,7 +404,7 @@ impl<'s> Consumer<'s> {
     #[inline(always)]
     fn finished(&mut self, slot: u32) {
         if !self.unfinished.is_empty() {
-            self.unfinished.retain(|unfinished| unfinished.slot != slot);
+            self.unfinished.remove(&slot);
         }
     }
 
@@ -401,13 +417,16 @@ impl<'s> Consumer<'s> {
 
     /// Remembers a slot that rang and whose call cannot be taken.
     fn not_yet(&mut self, slot: u32, waits_for: WaitsFor) {
-        if let Some(unfinished) = self.unfinished.iter_mut().find(|unfinished| unfinished.slot == slot) {
-            unfinished.waits_for = waits_for;
-            if self.passes.is_multiple_of(CLOCK_PASSES) {
-                self.report_unfinished();
+        match self.unfinished.entry(slot) {
+            Entry::Occupied(mut unfinished) => {
+                unfinished.get_mut().waits_for = waits_for;
+                if self.passes.is_multiple_of(CLOCK_PASSES) {
+                    self.report_unfinished();
+                }
             }
-        } else {
-            self.unfinished.push(Unfinished { slot, since: Instant::now(), reported: false, waits_for });
+            Entry::Vacant(place) => {
+                place.insert(Unfinished { since: Instant::now(), reported: false, waits_for });
+            }
         }
     }
 
@@ -433,18 +452,18 @@ impl<'s> Consumer<'s> {
 
     fn report_unfinished(&mut self) {
         let (shared, scanner, registry) = (self.shared, &self.scanner, &self.registry);
-        for unfinished in &mut self.unfinished {
+        for (&slot, unfinished) in &mut self.unfinished {
             let waited = unfinished.since.elapsed();
             if unfinished.reported || waited < shared.engine.watchdog.stall_after() {
                 continue;
             }
             unfinished.reported = true;
-            let called = scanner.doorbell(shared.memory.region(), unfinished.slot);
+            let called = scanner.doorbell(shared.memory.region(), slot);
             let entry = called.and_then(|rung| registry.find(rung.service()));
-            let launch = scanner.owner(unfinished.slot);
-            let (kernel, place) = shared.place_of(unfinished.slot, launch);
+            let launch = scanner.owner(slot);
+            let (kernel, place) = shared.place_of(slot, launch);
             shared.engine.stalled(Waiting {
-                slot: unfinished.slot,
+                slot,
                 launch,
                 kernel,
                 place,
@@ -460,11 +479,11 @@ impl<'s> Consumer<'s> {
         let own = self.scanner.slots();
         match command {
             Command::Settle(done) => _ = done.send(()),
-            Command::Flush(done) => {
+            Command::Flush(launches, done) => {
                 for line in 0..self.scanner.lines() {
                     self.look_at_bells(line as u32);
                 }
-                self.flushing.push((own.start, done));
+                self.flushing.push(Flush { slot: own.start, launches, done });
                 self.flush();
             }
             Command::Ignore(slots, done) => {
@@ -475,11 +494,11 @@ impl<'s> Consumer<'s> {
                 for slot in slots.iter().filter(|slot| own.contains(slot)) {
                     self.scanner.reset(self.shared.memory.region(), *slot);
                 }
-                self.unfinished.retain(|unfinished| !slots.contains(&unfinished.slot));
+                slots.iter().for_each(|slot| _ = self.unfinished.remove(slot));
                 let _ = done.send(());
             }
             #[cfg(test)]
-            Command::Panic => panic!("a consumer was told to"),
+            Command::Run(run) => run(),
         }
     }
 
@@ -488,26 +507,35 @@ impl<'s> Consumer<'s> {
         let mut worked = false;
         let slots = self.scanner.slots();
         let end = slots.end.min(self.shared.memory.region().layout().home_slots);
-        for (mut slot, done) in std::mem::take(&mut self.flushing) {
-            while slot < end {
-                if !self.scanner.expects_posts(slot) {
-                    slot += 1;
+        for mut flush in std::mem::take(&mut self.flushing) {
+            while flush.slot < end {
+                if !self.scanner.expects_posts(flush.slot) {
+                    flush.slot += 1;
                     continue;
                 }
-                match self.take_posts(slot - slots.start) {
+                match self.take_posts(flush.slot - slots.start) {
                     Visit::Taken => worked = true,
-                    Visit::Nothing => slot += 1,
-                    Visit::Declined => break,
+                    Visit::Declined if self.is_wanted(&flush) => break,
+                    Visit::Nothing | Visit::Declined => flush.slot += 1,
                 }
             }
-            if slot < end {
-                self.flushing.push((slot, done));
+            if flush.slot < end {
+                self.flushing.push(flush);
             } else {
                 self.publish_counts();
-                let _ = done.send(());
+                let _ = flush.done.send(());
             }
         }
         worked
+    }
+
+    /// Returns whether posts that a flush is for lie ready in the ring of its slot.
+    fn is_wanted(&mut self, flush: &Flush) -> bool {
+        let Some(launches) = &flush.launches else { return true };
+        // Nobody waits for what a cancelled launch said.
+        let live = &self.shared.launches;
+        let is_one = |launch| launches.binary_search(&launch).is_ok() && live.is_live(launch);
+        self.scanner.holds_posts_of(self.shared.memory.region(), flush.slot, &mut self.buffer, is_one)
     }
 
     /// Answers every call that has rung; those that ring later find the stop word.
@@ -550,6 +578,12 @@ impl Endpoint for Consumer<'_> {
     fn pass(&mut self) -> bool {
         self.passes += 1;
         let mut worked = false;
+        // First, so that this pass finds the calls.
+        let (lines, known) = (&mut self.lines, &mut self.known);
+        self.scanner.first_calls(self.shared.memory.region(), |line| {
+            lines.heat(line as u32);
+            known.add(line as u32);
+        });
         let mut at = 0;
         // What calls need is on its way while the ones before are served.
         let mut found = self.look(&mut at);
@@ -564,26 +598,26 @@ impl Endpoint for Consumer<'_> {
         if !self.rings.hot.is_empty() {
             worked |= self.hot_rings();
         }
-        let (lines, known) = (&mut self.lines, &mut self.known);
-        self.scanner.first_calls(self.shared.memory.region(), |line| {
-            lines.heat(line as u32);
-            known.add(line as u32);
-        });
-        worked |= self.cold_lines(if self.lines.is_empty() { COLD_LINES_ALONE } else { COLD_LINES });
+        let is_alone = self.lines.is_empty() && self.rings.hot.is_empty();
+        worked |= self.cold_lines(if is_alone { COLD_LINES_ALONE } else { COLD_LINES });
         if !self.flushing.is_empty() {
             worked |= self.flush();
+        }
+        if self.passes.is_multiple_of(CLOCK_PASSES) {
+            self.scanner.look_at_broken(self.shared.memory.region());
         }
         worked
     }
 
     /// Calls and posts that come without a hint, because they are not a wave's first, are in known lines. A hint may be lost
-    /// when others come at the same time, which the first look at all lines finds; after that, some are looked at in turn.
+    /// when others come at the same time, which the first look at all lines finds; after that, passes look at some in turn.
     fn sweep(&mut self, again: bool) -> bool {
         if !again {
             return (0..self.scanner.lines() as u32)
                 .fold(false, |worked, line| self.cold_line(line) | worked);
         }
-        let mut worked = self.cold_lines(COLD_LINES_ALONE);
+        self.scanner.look_at_broken(self.shared.memory.region());
+        let mut worked = false;
         for at in 0..self.known.list.len() {
             worked |= self.cold_line(self.known.list[at]);
         }
@@ -602,12 +636,16 @@ impl Endpoint for Consumer<'_> {
     }
 
     fn set_asleep(&mut self, asleep: bool) {
+        // Hot lines are known ones, at which it looks between sleeps.
+        if asleep {
+            self.lines.cool();
+        }
         self.shared.memory.region().count_sleeper(asleep);
     }
 
     /// A call that is rung before the device saw that this consumer sleeps comes without a hint. After the first,
     /// short sleep it is seen, and later ones come with hints: where these are reliable, sleeps are long then.
-    fn longest_sleep(&mut self, _idle: Duration, again: bool) -> Duration {
+    fn longest_sleep(&mut self, idle: Duration, again: bool) -> Duration {
         self.report_unfinished();
         let Self { known, scanner, lines, shared, .. } = self;
         known.forget_one(|line| {
@@ -622,6 +660,8 @@ impl Endpoint for Consumer<'_> {
             DEEP_SLEEP
         } else if again && self.shared.reliable_hints && !expects_more {
             LONG_SLEEP
+        } else if idle > QUIET && !expects_more {
+            LONGEST_QUIET_SLEEP
         } else {
             LONGEST_SLEEP
         }

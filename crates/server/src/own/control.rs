@@ -4,7 +4,7 @@ use super::builder::ServerBuilder;
 use super::launches::{CancelReason, LaunchRecord, LaunchReport, Launches, TooManyLaunches};
 use super::registration::Registration;
 use super::registry::{Handler, RegisterError};
-use super::shared::{Command, Completion, Shared};
+use super::shared::{Command, Completion, Shared, Wanted};
 use crate::engine::Engine;
 use crate::engine::report;
 use crate::engine::watchdog::Waiting;
@@ -105,15 +105,22 @@ impl Server {
         &self.shared.launches
     }
 
+    /// Returns a function that says whether a launch has begun and not ended. It does not keep the server.
+    pub fn knows_launch(&self) -> impl Fn(LaunchId) -> bool + Send + Sync + use<> {
+        let shared = Arc::downgrade(&self.shared);
+        move |launch| shared.upgrade().is_some_and(|shared| shared.launches.is_known(launch))
+    }
+
     /// Begins a launch: calls of its waves are answered from now on, those of others with [`CallError::Cancelled`].
     ///
     /// # Errors
     /// When too many launches have not ended.
     pub fn begin(&self, record: LaunchRecord) -> Result<LaunchId, TooManyLaunches> {
         let (id, is_only) = self.shared.launches.begin(record)?;
-        // With others, the consumers look by themselves.
+        // With others, the consumers look by themselves. They stay awake for a while: a GPU's first call comes soon, and its
+        // device cannot wake them.
         if is_only {
-            self.wake();
+            self.shared.call_attention();
         }
         Ok(id)
     }
@@ -137,7 +144,15 @@ impl Server {
 
     /// Begins what [`Server::flush`] does.
     pub fn begin_flush(&self) -> Completion {
-        self.shared.begin_command(Command::Flush)
+        self.shared.begin_command(|done| Command::Flush(None, done))
+    }
+
+    /// Begins what [`Server::flush`] does for launches whose kernels have ended. It does not wait for room for the posts of
+    /// other launches, unless posts of these lie behind them in a ring.
+    pub fn begin_flush_of(&self, mut launches: Vec<LaunchId>) -> Completion {
+        launches.sort_unstable();
+        let launches: Wanted = launches.into();
+        self.shared.begin_command(|done| Command::Flush(Some(launches.clone()), done))
     }
 
     /// Waits until the posts of a launch were handled that were taken, or the launch was cancelled.
@@ -154,11 +169,26 @@ impl Server {
     /// forgets its states of the slots too, before another wave claims one.
     pub fn reset(&self, slots: &[u32]) {
         let slots: Arc<[u32]> = slots.into();
-        self.shared.command(|done| Command::Ignore(slots.clone(), done));
+        self.ignore(&slots);
         // A call that a consumer took before is with the watchdog now.
         self.shared.engine.watchdog.give_up_slots(&slots, CallError::Cancelled);
         self.shared.command(|done| Command::Reset(slots.clone(), done));
         slots.iter().for_each(|slot| self.shared.messages.forget(*slot));
+    }
+
+    /// Looks at slots no more: a wave that waits there for an answer gets none.
+    #[doc(hidden)]
+    pub fn ignore(&self, slots: &Arc<[u32]>) {
+        self.shared.command(|done| Command::Ignore(slots.clone(), done));
+    }
+
+    /// Overwrites all doorbells that rang with what is none, as a device's errors in memory do.
+    #[doc(hidden)]
+    pub fn break_slots(&self) {
+        let region = self.shared.memory.region();
+        for slot in 0..region.layout().slots() {
+            region.break_doorbell(slot);
+        }
     }
 
     /// Cancels a launch: its waiting calls and all further ones end with [`CallError::Cancelled`].
@@ -168,7 +198,11 @@ impl Server {
 
     /// Returns why a launch could not go on, if the server has ended it for that.
     pub fn take_fault(&self, launch: LaunchId) -> Option<String> {
-        self.shared.faults.lock().remove(&launch).or_else(|| self.failure())
+        let mut faults = self.shared.faults.lock();
+        // Mostly there are none.
+        let fault = if faults.is_empty() { None } else { faults.remove(&launch) };
+        drop(faults);
+        fault.or_else(|| self.failure())
     }
 
     /// Returns why the server has stopped by itself, if it has: a thread of it panicked, which is a bug in hostcall.
@@ -188,19 +222,19 @@ impl Server {
 
     /// Returns what the server has counted.
     pub fn statistics(&self) -> Statistics {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let Shared { statistics: counters, engine, messages, .. } = &*self.shared;
-        let [handlers, builtins] = engine.loads();
+        let load = engine.load();
         Statistics {
-            packets: load(&counters.packets),
-            posts: load(&counters.posts),
-            refused_posts: load(&counters.refused_posts),
-            declined_posts: load(&counters.declined_posts),
-            garbage_posts: load(&counters.garbage_posts),
-            broken_slots: load(&counters.broken_slots),
+            packets: count(&counters.packets),
+            posts: count(&counters.posts),
+            refused_posts: count(&counters.refused_posts),
+            declined_posts: count(&counters.declined_posts),
+            garbage_posts: count(&counters.garbage_posts),
+            broken_slots: count(&counters.broken_slots),
             message_bytes: messages.budget.held() as u64,
-            handler_threads: (handlers.threads + builtins.threads) as u64,
-            waiting_handlers: (handlers.waiting + builtins.waiting) as u64,
+            handler_threads: load.threads as u64,
+            waiting_handlers: load.waiting as u64,
             lost_reports: engine.lost_callbacks(),
         }
     }
@@ -210,10 +244,10 @@ impl Server {
 /// are not waited for, except inline ones, for a few seconds.
 impl Drop for Server {
     fn drop(&mut self) {
-        tracing::debug!("a server stops");
         self.shared.stop();
-        let until = Instant::now() + LONGEST_JOIN;
-        for thread in self.threads.drain(..) {
+        let (until, here) = (Instant::now() + LONGEST_JOIN, std::thread::current().id());
+        // A handler that runs inline may have the server: its thread ends when the handler has returned.
+        for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != here) {
             thread.thread().unpark();
             while !thread.is_finished() && Instant::now() < until {
                 std::thread::sleep(Duration::from_micros(50));
@@ -230,6 +264,7 @@ impl Drop for Server {
         }
         self.shared.memory.region().stop();
         report::flush(LONGEST_REPORT);
+        tracing::debug!("a server has stopped");
     }
 }
 
@@ -237,6 +272,53 @@ impl Drop for Server {
 mod tests {
     use super::*;
     use hostcall_abi::layout::Layout;
+    use std::sync::mpsc;
+
+    fn server() -> ServerBuilder {
+        let layout = Layout::small(32, 1, 4, 256);
+        Server::builder(Arc::new(SharedMemory::allocate(layout.check().unwrap())))
+    }
+
+    #[test]
+    fn a_server_may_be_dropped_on_a_thread_of_its_own() {
+        let server = server().consumers(2).start().unwrap();
+        let shared = server.shared.clone();
+        let (ends, ended) = mpsc::channel();
+        let run = move || {
+            let begun = Instant::now();
+            drop(server);
+            ends.send(begun.elapsed()).unwrap();
+        };
+        shared.push_command(1, Command::Run(Box::new(run)));
+        shared.call_attention();
+        let took = ended.recv_timeout(Duration::from_secs(60)).expect("the server is dropped");
+        assert!(took < LONGEST_JOIN, "it has waited for its own thread");
+    }
+
+    #[test]
+    fn all_that_want_to_know_are_told() {
+        let [faults, threads] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+        let [count_faults, count_threads] = [&faults, &threads].map(|counter| {
+            let counter = counter.clone();
+            move || _ = counter.fetch_add(1, Ordering::SeqCst)
+        });
+        let (count_too, counts_too) = (count_faults.clone(), count_threads.clone());
+        let server = server()
+            .on_fault(move |_, _| {
+                count_faults();
+                panic!("a report that panics, as a test");
+            })
+            .on_fault(move |_, _| count_too())
+            .on_thread(count_threads)
+            .on_thread(counts_too)
+            .start()
+            .unwrap();
+        let launch = server.begin(LaunchRecord::default()).unwrap();
+        server.shared.fault(launch, "it is broken".into());
+        assert_eq!(faults.load(Ordering::SeqCst), 2);
+        drop(server);
+        assert_eq!(threads.load(Ordering::SeqCst), 4);
+    }
 
     #[test]
     fn a_thread_that_dies_stops_the_server_with_an_error() {
@@ -244,7 +326,7 @@ mod tests {
         let memory = Arc::new(SharedMemory::allocate(layout.check().unwrap()));
         let server = Server::builder(memory.clone()).consumers(2).start().unwrap();
         let launch = server.begin(LaunchRecord::default()).unwrap();
-        server.shared.push_command(0, Command::Panic);
+        server.shared.push_command(0, Command::Run(Box::new(|| panic!("a consumer was told to"))));
         server.shared.call_attention();
         while server.failure().is_none() {
             std::thread::yield_now();

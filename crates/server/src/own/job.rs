@@ -18,6 +18,7 @@ use hostcall_service::{Caller, OwnedRequest, called_by};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tracing::Level;
 
 /// A lane's call.
 pub(crate) struct LaneCall {
@@ -62,11 +63,16 @@ impl Ticket {
         let Some(detached) = &mut state.answer else { return };
         answer(detached);
         state.open &= !(1 << rank);
-        if state.open == 0 {
+        let is_last = state.open == 0;
+        if is_last {
             state.answer = None;
         }
         drop(state);
         self.shared.answered();
+        // A lane may have rung again before the slot was free to be looked at.
+        if is_last {
+            self.shared.wake();
+        }
     }
 
     /// Answers one lane with what its handler made.
@@ -125,10 +131,13 @@ impl Watched for Ticket {
             late.push(rank);
         }
         drop(state);
-        for rank in late {
-            tracing::debug!(launch = %self.launch, slot = self.slot, rank, "a call's deadline has passed");
+        for &rank in &late {
             self.answer(rank, |detached| detached.lane(rank, Status::Error(CallError::TimedOut), &[]));
         }
+        let (launch, slot) = (self.launch, self.slot);
+        self.shared.engine.log(Level::DEBUG, move || {
+            tracing::debug!(%launch, slot, ranks = ?late, "a call's deadline has passed");
+        });
     }
 
     fn give_up(&self, launch: Option<LaunchId>, error: CallError) {
@@ -143,6 +152,7 @@ impl Watched for Ticket {
             drop(answer);
             drop(state);
             self.shared.answered();
+            self.shared.wake();
         }
     }
 
@@ -213,11 +223,12 @@ pub(crate) fn start(
         Kind::Inline(_) | Kind::Blocking(_) => {
             let pieces = lanes.len();
             let packet = Packet { ticket, lanes: Mutex::new(lanes.into_iter()) };
-            shared.engine.pool(entry.service.is_builtin).submit(Arc::new(packet), pieces);
+            shared.engine.pool(entry.service.threads).submit(Arc::new(packet), pieces);
         }
         Kind::Async(_) => {
             for (rank, call) in lanes {
-                shared.engine.futures.spawn(answer_later(ticket.clone(), rank, call));
+                let begins = BeginsLater(Some((ticket.clone(), rank, call)));
+                shared.engine.futures.spawn(answer_later(begins));
             }
         }
     }
@@ -250,8 +261,19 @@ impl Work for Packet {
     }
 }
 
-async fn answer_later(ticket: Arc<Ticket>, rank: u32, call: LaneCall) {
-    let LaneCall { request, charge, .. } = call;
+/// A lane's call whose future has not begun. One that is dropped before is answered: the system starts no thread for it.
+struct BeginsLater(Option<(Arc<Ticket>, u32, LaneCall)>);
+
+impl Drop for BeginsLater {
+    fn drop(&mut self) {
+        if let Some((ticket, rank, call)) = self.0.take() {
+            ticket.finish(rank, call.request.caller, Err(CallError::Busy));
+        }
+    }
+}
+
+async fn answer_later(mut begins: BeginsLater) {
+    let Some((ticket, rank, LaneCall { request, charge, .. })) = begins.0.take() else { return };
     let (caller, capacity) = (request.caller, request.reply_capacity);
     let Kind::Async(service) = &ticket.entry.service.kind else { return };
     if !ticket.begin(rank, caller) {

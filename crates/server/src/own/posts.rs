@@ -16,7 +16,7 @@ use hostcall_service::{Caller, OwnedRequest, Posts, Request, called_by};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most posts in a service's queue.
 pub(crate) const MOST_QUEUED: usize = 4096;
@@ -35,6 +35,8 @@ struct State {
     posts: VecDeque<QueuedPost>,
     /// A worker or a future handles posts, and looks for more before it ends.
     is_handled: bool,
+    /// [`PostCounts::forgotten`] when posts of cancelled launches were dropped last.
+    forgotten: u64,
 }
 
 /// The posts to one service that wait to be handled.
@@ -47,6 +49,8 @@ pub(crate) struct PostQueue(Mutex<State>);
 pub(crate) struct PostCounts {
     by_launch: Mutex<HashMap<LaunchId, u64>>,
     changed: Condvar,
+    /// How often posts of a launch were forgotten.
+    forgotten: AtomicU64,
 }
 
 impl PostCounts {
@@ -71,8 +75,10 @@ impl PostCounts {
 
     /// Forgets the posts of a launch: those in queues will not be handled.
     pub fn forget(&self, launch: LaunchId) {
-        self.by_launch.lock().remove(&launch);
-        self.changed.notify_all();
+        if self.by_launch.lock().remove(&launch).is_some() {
+            self.forgotten.fetch_add(1, Ordering::Release);
+            self.changed.notify_all();
+        }
     }
 
     /// Forgets the posts of all launches.
@@ -105,7 +111,9 @@ pub(crate) fn queue(shared: &Arc<Shared>, entry: &Arc<Entry>, posts: &mut Posts<
         posts.for_each(|_, _| refused += 1);
         return shared.statistics.count_refused_posts(refused);
     }
-    if state.posts.len() >= MOST_QUEUED {
+    let forgotten = shared.post_counts.forgotten.load(Ordering::Acquire);
+    if state.posts.len() >= MOST_QUEUED && state.forgotten != forgotten {
+        state.forgotten = forgotten;
         let before = state.posts.len();
         state.posts.retain(|post| shared.post_counts.is_wanted(post.caller.launch));
         shared.statistics.count_refused_posts(before - state.posts.len());
@@ -147,16 +155,33 @@ fn handle_all(shared: &Arc<Shared>, service: &Arc<Registered>) {
     match &service.kind {
         Kind::Inline(_) | Kind::Blocking(_) => {
             let work = HandleAll { shared: shared.clone(), service: service.clone() };
-            shared.engine.pool(service.is_builtin).submit(Arc::new(work), 1);
+            shared.engine.pool(service.threads).submit(Arc::new(work), 1);
         }
         Kind::Async(_) => {
-            let (shared, service) = (shared.clone(), service.clone());
-            shared.clone().engine.futures.spawn(async move {
+            let mut begins = BeginsLater(Some((shared.clone(), service.clone())));
+            shared.engine.futures.spawn(async move {
+                let Some((shared, service)) = begins.0.take() else { return };
                 while let Some(post) = next(&shared, &service) {
                     handle_async(&shared, &post).await;
                     handled(&shared, &post);
                 }
             });
+        }
+    }
+}
+
+/// The posts of a service whose future has not begun. When it is dropped before, they are refused: the system starts no
+/// thread for it.
+struct BeginsLater(Option<(Arc<Shared>, Arc<Registered>)>);
+
+impl Drop for BeginsLater {
+    fn drop(&mut self) {
+        if let Some((shared, service)) = self.0.take() {
+            let mut state = service.posts.0.lock();
+            state.is_handled = false;
+            let posts = std::mem::take(&mut state.posts);
+            drop(state);
+            refuse(&shared, &posts);
         }
     }
 }
@@ -235,8 +260,14 @@ async fn handle_async(shared: &Shared, post: &QueuedPost) {
 pub(crate) fn remove(shared: &Shared, service: &Registered) {
     service.set_removed();
     let posts = std::mem::take(&mut service.posts.0.lock().posts);
+    refuse(shared, &posts);
+}
+
+/// Counts posts that no handler gets.
+fn refuse(shared: &Shared, posts: &VecDeque<QueuedPost>) {
     shared.statistics.count_refused_posts(posts.len());
-    for post in &posts {
+    for post in posts {
         shared.post_counts.handled(post.caller.launch);
     }
+    shared.posts_wanted();
 }

@@ -5,6 +5,7 @@ use super::registry::{Handler, RegisterError, Registered, Registry};
 use super::shared::{Command, Shared};
 use crate::engine::polling::Attention;
 use std::sync::{Arc, Weak};
+use tracing::Level;
 
 /// A service that was registered at a running server, by which it can be removed. Dropping this leaves it registered.
 pub struct Registration {
@@ -28,7 +29,8 @@ impl Registration {
             Ok(())
         });
         posts::remove(&shared, &self.service);
-        tracing::debug!(service = self.service.name(), "a service is removed");
+        let service = self.service.name();
+        shared.engine.log(Level::DEBUG, move || tracing::debug!(service, "a service is removed"));
         // A consumer cannot wait for itself, nor for another one that may wait for it.
         if !shared.consumers.iter().any(Attention::is_of_this_thread) {
             shared.settle();

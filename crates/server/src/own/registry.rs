@@ -2,6 +2,7 @@
 //! snapshot and fetch a new one when its version changed.
 
 use super::posts::PostQueue;
+use crate::engine::Threads;
 use crate::engine::caught::Contained;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
@@ -13,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A service and where its handlers run, to be registered.
 pub struct Handler {
     pub(crate) kind: Kind,
-    /// It comes with hostcall: its handlers have threads of their own.
-    pub(crate) is_builtin: bool,
+    /// The threads of handlers that may wait.
+    pub(crate) threads: Threads,
 }
 
 /// Where a service's handlers run.
@@ -29,7 +30,7 @@ pub(crate) enum Kind {
 
 impl Handler {
     fn new(kind: Kind) -> Self {
-        Self { kind, is_builtin: false }
+        Self { kind, threads: Threads::Users }
     }
 
     /// Runs a service's handlers on the consumer thread, at once: the fastest, for handlers that never wait and take
@@ -49,8 +50,8 @@ impl Handler {
     }
 
     /// Gives the handlers threads apart from those of users' services, which may take all of theirs.
-    pub(crate) fn builtin(self) -> Self {
-        Self { is_builtin: true, ..self }
+    pub(crate) fn on(self, threads: Threads) -> Self {
+        Self { threads, ..self }
     }
 
     /// Returns the service's methods.
@@ -90,7 +91,7 @@ pub enum RegisterError {
 /// A service that is registered.
 pub(crate) struct Registered {
     pub kind: Kind,
-    pub is_builtin: bool,
+    pub threads: Threads,
     pub methods: Box<[Method]>,
     /// It was removed: no handler is begun any more.
     removed: AtomicBool,
@@ -100,8 +101,8 @@ pub(crate) struct Registered {
 
 impl Registered {
     fn new(handler: Handler, methods: Box<[Method]>) -> Arc<Self> {
-        let Handler { kind, is_builtin } = handler;
-        Arc::new(Self { kind, is_builtin, methods, removed: false.into(), posts: PostQueue::default() })
+        let Handler { kind, threads } = handler;
+        Arc::new(Self { kind, threads, methods, removed: false.into(), posts: PostQueue::default() })
     }
 
     /// Returns a name for reports: that of the first method.
@@ -206,7 +207,7 @@ impl Registry {
     }
 
     pub fn set_default(&mut self, handler: Handler) {
-        let method = Method { name: "the default service", number: 0, schema: 0 };
+        let method = Method::untyped("the default service", 0);
         let service = Registered::new(handler, Box::default());
         self.default = Some(Arc::new(Entry { method, index: 0, service }));
     }
@@ -230,7 +231,7 @@ mod tests {
     }
 
     fn handler(numbers: &[u16]) -> Handler {
-        let method = |number: &u16| Method { name: "a method", number: *number, schema: 0 };
+        let method = |number: &u16| Method::untyped("a method", *number);
         Handler::inline(Methods(numbers.iter().map(method).collect()))
     }
 

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
+use tracing::Level;
 
 #[derive(Default)]
 pub(crate) struct Counters {
@@ -39,19 +40,22 @@ impl Counters {
 pub(crate) enum Command {
     /// Answer, when what was begun is done and the registry was looked at.
     Settle(Sender<()>),
-    /// Take the posts that waves have announced, then answer.
-    Flush(Sender<()>),
+    /// Take the posts that waves have announced, of these launches or of all, then answer.
+    Flush(Option<Wanted>, Sender<()>),
     /// Look at those of the slots that are this consumer's no more, then answer.
     Ignore(Arc<[u32]>, Sender<()>),
     /// Forget the state of those of the slots that are this consumer's, then answer.
     Reset(Arc<[u32]>, Sender<()>),
-    /// Panic.
+    /// Run this.
     #[cfg(test)]
-    Panic,
+    Run(Box<dyn FnOnce() + Send>),
 }
 
+/// Launches, in order.
+pub(crate) type Wanted = Arc<[LaunchId]>;
+
 /// A callback for a launch that cannot go on; it gets the launch and why.
-pub(crate) type OnFault = Arc<dyn Fn(LaunchId, &str) + Send + Sync>;
+pub(crate) type OnFault = Box<dyn Fn(LaunchId, &str) + Send + Sync>;
 
 /// What the server's threads share.
 pub(crate) struct Shared {
@@ -64,7 +68,7 @@ pub(crate) struct Shared {
     pub messages: Messages,
     pub post_counts: PostCounts,
     /// Told when a launch cannot go on.
-    pub on_fault: Option<OnFault>,
+    pub on_fault: Vec<OnFault>,
     /// Told when a thread other than a consumer has answered.
     pub on_answer: Box<dyn Fn() + Send + Sync>,
     pub stopping: AtomicBool,
@@ -189,26 +193,26 @@ impl Shared {
     /// Cancels a launch: its waiting calls and all further ones end with [`CallError::Cancelled`], and its posts that
     /// wait to be handled are dropped.
     pub fn cancel(&self, launch: LaunchId, why: CancelReason) {
-        tracing::debug!(%launch, ?why, "a launch is cancelled");
         self.launches.cancel(launch, why);
         // After the mark: a call that is put under watch from now on is seen to be cancelled by whoever puts it there.
         self.engine.watchdog.give_up(Some(launch), CallError::Cancelled);
         self.post_counts.forget(launch);
         self.wake();
+        self.engine.log(Level::DEBUG, move || tracing::debug!(%launch, ?why, "a launch is cancelled"));
     }
 
     /// Ends a launch that cannot go on, and says why to whoever waits for it.
     pub fn fault(&self, launch: LaunchId, why: String) {
-        tracing::error!(%launch, why, "a launch cannot go on");
         if !self.launches.is_known(launch) {
             // Nobody waits for it; a device that makes up launches must not fill the memory.
             return;
         }
         self.faults.lock().entry(launch).or_insert_with(|| why.clone());
         self.cancel(launch, CancelReason::BrokenSlot);
-        if let Some(on_fault) = self.on_fault.clone() {
+        for on_fault in &self.on_fault {
             let _ = catch(|| on_fault(launch, &why));
         }
+        self.engine.log(Level::ERROR, move || tracing::error!(%launch, why, "a launch cannot go on"));
     }
 
     /// Stops serving: calls that wait get [`CallError::Cancelled`], consumers end, and the device learns that nobody

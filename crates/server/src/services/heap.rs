@@ -3,10 +3,11 @@
 use super::calling_launch;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
+use hostcall_channel::{Block, HeapMemory, ProcessMemory};
 use hostcall_device::services::{HeapHandler, NOT_ALLOCATED};
 use parking_lot::Mutex;
-use std::any::Any;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, OnceLock};
 
 /// Largest alignment that a kernel may ask for.
@@ -14,37 +15,6 @@ const MAX_ALIGN: u64 = 65_536;
 
 /// What each allocation counts beside its bytes, for the table's entry.
 const OVERHEAD_BYTES: u64 = 128;
-
-/// Where a [`Heap`]'s memory comes from. Called from the server's threads, so it must not wait for kernels.
-pub trait HeapMemory: Send + Sync + 'static {
-    /// Allocates at least `bytes`, which is not 0, aligned to `align`, a power of two; `None` when there is no
-    /// such memory.
-    fn allocate(&self, bytes: u64, align: u64) -> Option<Block>;
-}
-
-/// Memory that the device can reach.
-pub struct Block {
-    /// Address on the device.
-    pub address: u64,
-    /// Keeps the memory: it is free once this is dropped.
-    pub memory: Box<dyn Any + Send>,
-}
-
-/// Memory of the host's process, for the software device.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ProcessMemory;
-
-impl HeapMemory for ProcessMemory {
-    fn allocate(&self, bytes: u64, align: u64) -> Option<Block> {
-        let spare = align.saturating_sub(align_of::<u64>() as u64);
-        let words = usize::try_from(bytes.checked_add(spare)?.div_ceil(8)).ok()?;
-        // Never filled: the vector owns the memory, and only kernels touch it, through its address.
-        let mut memory = Vec::<u64>::new();
-        memory.try_reserve_exact(words).ok()?;
-        let address = memory.as_mut_ptr().expose_provenance() as u64;
-        Some(Block { address: address.next_multiple_of(align), memory: Box::new(memory) })
-    }
-}
 
 /// What kernels hold of the heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +32,18 @@ pub(crate) enum HeapOwner {
     Launch(LaunchId),
     /// A program that LLVM's server of this number serves.
     Program(u64),
+}
+
+impl HeapOwner {
+    /// Whether it may free what `owner` allocated: any launch what any launch allocated, since a `static` of a kernel's
+    /// program passes memory on from launch to launch, and a program its own.
+    fn may_free(self, owner: Self) -> bool {
+        match (self, owner) {
+            (Self::Launch(_), Self::Launch(_)) => true,
+            (Self::Program(one), Self::Program(other)) => one == other,
+            (Self::Launch(_), Self::Program(_)) | (Self::Program(_), Self::Launch(_)) => false,
+        }
+    }
 }
 
 struct Held {
@@ -120,19 +102,7 @@ impl Heap {
             .fold(HeapUse::default(), HeapUse::plus)
     }
 
-    /// Frees what a program allocated and did not free. It has ended.
-    pub(crate) fn free_program(&self, program: u64) {
-        let mut table = self.table.lock();
-        let of_program = |held: &Held| held.owner == HeapOwner::Program(program);
-        let left: Vec<Held> =
-            table.held.extract_if(|_, held| of_program(held)).map(|(_, held)| held).collect();
-        table.charged -= left.iter().map(|held| held.bytes + OVERHEAD_BYTES).sum::<u64>();
-        // The memory itself goes back outside the lock.
-        drop(table);
-        drop(left);
-    }
-
-    /// How often kernels freed what was not allocated, or was freed before.
+    /// How often kernels freed what was not allocated, what was freed before, or what was not theirs.
     pub fn failed_frees(&self) -> u64 {
         self.table.lock().failed_frees
     }
@@ -171,23 +141,55 @@ impl Heap {
         table.held.insert(address, Held { owner, bytes, _block: block });
         address
     }
+    /// Frees memory for an owner. Returns `false`, and counts that, when it holds no such memory.
+    pub(crate) fn free_of(&self, owner: HeapOwner, address: u64) -> bool {
+        let mut table = self.table.lock();
+        let freed = match table.held.entry(address) {
+            Entry::Occupied(held) if owner.may_free(held.get().owner) => held.remove(),
+            _ => {
+                table.failed_frees += 1;
+                return false;
+            }
+        };
+        table.charged -= freed.bytes + OVERHEAD_BYTES;
+        // The memory itself goes back outside the lock.
+        drop(table);
+        true
+    }
 }
 
-impl HeapHandler for Heap {
+/// What a program has of a heap: the number that its allocations have for an owner. Dropping it frees what the program
+/// did not, so it lives until the program's kernels have ended.
+pub(crate) struct ProgramMemory {
+    pub heap: Heap,
+    pub program: u64,
+}
+
+impl Drop for ProgramMemory {
+    fn drop(&mut self) {
+        let mut table = self.heap.table.lock();
+        let of_program = |held: &Held| held.owner == HeapOwner::Program(self.program);
+        let left: Vec<Held> =
+            table.held.extract_if(|_, held| of_program(held)).map(|(_, held)| held).collect();
+        table.charged -= left.iter().map(|held| held.bytes + OVERHEAD_BYTES).sum::<u64>();
+        // The memory itself goes back outside the lock.
+        drop(table);
+        drop(left);
+    }
+}
+
+/// A heap as the service that lanes call. It is apart from [`Heap`], through which the host's safe code could else free what
+/// lanes use.
+pub(super) struct HeapService(pub Heap);
+
+impl HeapHandler for HeapService {
     fn allocate(&self, bytes: u64, align: u64) -> Result<u64, CallError> {
-        Ok(self.allocate_for(HeapOwner::Launch(calling_launch()), bytes, align))
+        Ok(self.0.allocate_for(HeapOwner::Launch(calling_launch()), bytes, align))
     }
 
     fn free(&self, address: u64) -> Result<(), CallError> {
-        let mut table = self.table.lock();
-        let Some(held) = table.held.remove(&address) else {
-            table.failed_frees += 1;
-            return Err(CallError::Failed(NOT_ALLOCATED));
-        };
-        table.charged -= held.bytes + OVERHEAD_BYTES;
-        // The memory itself goes back outside the lock.
-        drop(table);
-        Ok(())
+        let freed = self.0.free_of(HeapOwner::Launch(calling_launch()), address);
+        if freed { Ok(()) } else { Err(CallError::Failed(NOT_ALLOCATED)) }
     }
 }
 
@@ -195,8 +197,20 @@ impl HeapHandler for Heap {
 mod tests {
     use super::*;
 
+    const LANE: HeapOwner = HeapOwner::Launch(LaunchId::NONE);
+
     fn heap(limit_bytes: u64) -> Heap {
         Heap::new(ProcessMemory, limit_bytes)
+    }
+
+    impl Heap {
+        fn allocate(&self, bytes: u64, align: u64) -> u64 {
+            self.allocate_for(LANE, bytes, align)
+        }
+
+        fn free(&self, address: u64) -> bool {
+            self.free_of(LANE, address)
+        }
     }
 
     #[test]
@@ -205,16 +219,17 @@ mod tests {
         let mut addresses = Vec::new();
         for align in (0..=16).map(|bits| 1 << bits) {
             for bytes in [0, 1, 7, 4096] {
-                let address = heap.allocate(bytes, align).unwrap();
-                assert!(address != 0 && address % align == 0);
+                let address = heap.allocate(bytes, align);
+                assert!(address != 0 && address.is_multiple_of(align));
                 addresses.push((address, bytes.max(1)));
             }
         }
         addresses.sort_unstable();
         assert!(addresses.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0));
+        let service = HeapService(heap.clone());
         for (address, _) in &addresses {
-            assert_eq!(heap.free(*address), Ok(()));
-            assert_eq!(heap.free(*address), Err(CallError::Failed(NOT_ALLOCATED)));
+            assert_eq!(service.free(*address), Ok(()));
+            assert_eq!(service.free(*address), Err(CallError::Failed(NOT_ALLOCATED)));
         }
         assert_eq!(heap.failed_frees(), addresses.len() as u64);
         assert_eq!(heap.held_by(LaunchId::NONE), HeapUse::default());
@@ -224,11 +239,11 @@ mod tests {
     #[test]
     fn foreign_addresses_are_refused() {
         let heap = heap(1 << 30);
-        let address = heap.allocate(64, 8).unwrap();
+        let address = heap.allocate(64, 8);
         for wrong in [0, 1, address + 8, address - 8, u64::MAX] {
-            assert_eq!(heap.free(wrong), Err(CallError::Failed(NOT_ALLOCATED)));
+            assert!(!heap.free(wrong));
         }
-        assert_eq!(heap.free(address), Ok(()));
+        assert!(heap.free(address));
     }
 
     #[test]
@@ -237,7 +252,7 @@ mod tests {
         for (bytes, align) in
             [(u64::MAX, 1), (u64::MAX - OVERHEAD_BYTES, 8), (1 << 62, 8), (8, 0), (8, 3), (8, 1 << 17)]
         {
-            assert_eq!(heap.allocate(bytes, align), Ok(0));
+            assert_eq!(heap.allocate(bytes, align), 0);
         }
         assert_eq!(heap.table.lock().charged, 0);
     }
@@ -245,24 +260,40 @@ mod tests {
     #[test]
     fn the_limit_holds_and_a_launch_can_be_cleaned_up() {
         let heap = heap(10 * (1000 + OVERHEAD_BYTES));
-        let addresses: Vec<u64> = (0..10).map(|_| heap.allocate(1000, 8).unwrap()).collect();
+        let addresses: Vec<u64> = (0..10).map(|_| heap.allocate(1000, 8)).collect();
         assert!(!addresses.contains(&0));
-        assert_eq!(heap.allocate(1, 1), Ok(0));
-        heap.free(addresses[3]).unwrap();
+        assert_eq!(heap.allocate(1, 1), 0);
+        assert!(heap.free(addresses[3]));
         assert_eq!(heap.held_by(LaunchId::NONE), HeapUse { allocations: 9, bytes: 9000 });
         assert_eq!(heap.held_by(LaunchId::new(7, 1)), HeapUse::default());
-        assert_ne!(heap.allocate(1, 1), Ok(0));
+        assert_ne!(heap.allocate(1, 1), 0);
     }
 
     #[test]
     fn a_programs_memory_goes_with_it() {
         let heap = heap(1 << 20);
-        let [ours, others] = [1, 2].map(|program| heap.allocate_for(HeapOwner::Program(program), 100, 8));
-        let lanes = heap.allocate(100, 8).unwrap();
+        let [one, other] = [1, 2].map(HeapOwner::Program);
+        let [ours, others, lanes] = [one, other, LANE].map(|owner| heap.allocate_for(owner, 100, 8));
         assert!(ours != 0 && others != 0 && lanes != 0);
-        heap.free_program(1);
-        assert!(heap.free(ours).is_err());
-        assert_eq!((heap.free(others), heap.free(lanes)), (Ok(()), Ok(())));
+        drop(ProgramMemory { heap: heap.clone(), program: 1 });
+        assert!(!heap.free_of(one, ours));
+        assert!(heap.free_of(other, others) && heap.free_of(LANE, lanes));
+        assert_eq!(heap.table.lock().charged, 0);
+    }
+
+    #[test]
+    fn nobody_frees_what_is_not_theirs() {
+        let heap = heap(1 << 20);
+        let launch = |index| HeapOwner::Launch(LaunchId::new(index, 1));
+        let [one, other] = [1, 2].map(HeapOwner::Program);
+        let of_one = heap.allocate_for(one, 100, 8);
+        let of_launch = heap.allocate_for(launch(1), 100, 8);
+        for (owner, address) in [(other, of_one), (launch(1), of_one), (one, of_launch)] {
+            assert!(!heap.free_of(owner, address));
+        }
+        assert_eq!((heap.failed_frees(), heap.table.lock().held.len()), (3, 2));
+        // A later launch has it from a `static`.
+        assert!(heap.free_of(launch(2), of_launch) && heap.free_of(one, of_one));
         assert_eq!(heap.table.lock().charged, 0);
     }
 }

@@ -14,8 +14,10 @@ mod system;
 mod testing;
 
 pub use files::OpenFiles;
-pub(crate) use heap::HeapOwner;
-pub use heap::{Block, Heap, HeapMemory, HeapUse, ProcessMemory};
+pub(crate) use files::Permit;
+pub use heap::{Heap, HeapUse};
+pub(crate) use heap::{HeapOwner, ProgramMemory};
+pub use hostcall_channel::{Block, HeapMemory, ProcessMemory};
 pub use print::Printer;
 pub(crate) use sink::Append;
 pub use sink::{Sink, Stream};
@@ -23,6 +25,7 @@ pub use stdio::Stdio;
 pub use system::{EarlyEnd, Panic, Report, Reports};
 
 use crate::Handler;
+use crate::engine::Threads;
 use hostcall_abi::launch::LaunchId;
 use hostcall_device::services as device;
 use hostcall_device::system::System;
@@ -60,21 +63,17 @@ impl Builtins {
     /// The services, as a server registers them.
     pub fn services(&self) -> Vec<Handler> {
         let system = system::SystemReports { reports: self.reports.clone(), printer: self.printer.clone() };
-        [
+        let printing = system::Printing { service: System::serve(system), printer: self.printer.clone() };
+        vec![
             Handler::inline(Shared(self.printer.clone())),
-            Handler::inline(system::Printing {
-                service: System::serve(system),
-                printer: self.printer.clone(),
-            }),
+            Handler::inline(printing).on(Threads::Output),
             Handler::inline(device::Clock::serve(clock::HostClock)),
             Handler::inline(device::Environment::serve(Shared(self.environment.clone()))),
-            Handler::inline(device::Heap::serve(self.heap.clone())),
-            Handler::blocking(device::Files::serve(Shared(self.files.clone()))),
-            Handler::blocking(device::Stdin::serve(Shared(self.stdio.clone()))),
-            Handler::blocking(device::Stdout::serve(Shared(self.stdio.clone()))),
+            Handler::inline(device::Heap::serve(heap::HeapService(self.heap.clone()))),
+            Handler::blocking(device::Files::serve(Shared(self.files.clone()))).on(Threads::Builtins),
+            Handler::blocking(device::Stdin::serve(Shared(self.stdio.clone()))).on(Threads::Input),
+            Handler::blocking(device::Stdout::serve(Shared(self.stdio.clone()))).on(Threads::Output),
         ]
-        .map(Handler::builtin)
-        .into()
     }
 
     /// The standard streams: flush them when a launch has ended.
@@ -97,7 +96,7 @@ impl Builtins {
         &self.printer
     }
 
-    /// The open files: close them when the device's session ends.
+    /// The open files.
     pub fn files(&self) -> &OpenFiles {
         &self.files
     }
@@ -116,6 +115,7 @@ impl Builtins {
 /// Makes [`Builtins`].
 pub struct BuiltinsBuilder {
     dir: Option<PathBuf>,
+    open_files: Option<usize>,
     arguments: Vec<OsString>,
     variables: HashMap<OsString, OsString>,
     stdin: Box<dyn Read + Send>,
@@ -129,6 +129,7 @@ impl Default for BuiltinsBuilder {
     fn default() -> Self {
         Self {
             dir: None,
+            open_files: None,
             arguments: Vec::new(),
             variables: HashMap::new(),
             stdin: Box::new(io::stdin()),
@@ -148,6 +149,14 @@ impl BuiltinsBuilder {
     #[must_use]
     pub fn dir(mut self, dir: impl AsRef<Path>) -> Self {
         self.dir = Some(dir.as_ref().to_owned());
+        self
+    }
+
+    /// Lets kernels have at most so many files open at a time. Unless it is said, that is half of what the system allows
+    /// the process when this is built (`RLIMIT_NOFILE`), at most 4096.
+    #[must_use]
+    pub fn open_files(mut self, most: usize) -> Self {
+        self.open_files = Some(most);
         self
     }
 
@@ -208,6 +217,10 @@ impl BuiltinsBuilder {
         let files = match &self.dir {
             Some(dir) => OpenFiles::below(dir)?,
             None => OpenFiles::none(),
+        };
+        let files = match self.open_files {
+            Some(most) => files.with_bound(most),
+            None => files,
         };
         let Self { arguments, variables, heap, stdin, stdout, stderr, output, .. } = self;
         let sink = output.unwrap_or_else(|| {

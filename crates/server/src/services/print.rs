@@ -214,7 +214,7 @@ fn append_text(sink: &Sink, stream: Stream, text: &[u8]) {
 impl Service for super::Shared<Printer> {
     fn methods(&self) -> &[Method] {
         // No schema: a post's extra bits are the format's id.
-        &[Method { name: "System::print", number: number::PRINT, schema: 0 }]
+        const { &[Method::untyped("System::print", number::PRINT)] }
     }
 
     fn call(&self, _: usize, _: Request<'_>, _: &mut dyn Reply) -> Result<(), CallError> {

@@ -8,7 +8,7 @@
 //! A writer that fails, or panics, is given up: what comes after would follow a gap. From then on, writes to its stream and
 //! flushes end with its error, and what kernels print is dropped and counted.
 
-use crate::engine::caught::{Contained, catch};
+use crate::engine::caught::{Contained, catch, drop_caught};
 use crate::engine::is_engines;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::io::{self, Write};
@@ -95,6 +95,17 @@ struct State {
 impl State {
     fn is_urgent(&self) -> bool {
         self.bytes.len() >= FULL_BYTES || self.flushers > 0 || self.closing
+    }
+
+    /// Gives up both streams: nobody writes any more.
+    fn give_up(&mut self, error: &io::Error) {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            self.failed[stream as usize].get_or_insert_with(|| Failure::new(stream, error));
+        }
+        self.lost += self.appended - self.written;
+        self.written = self.appended;
+        self.bytes.clear();
+        self.runs.clear();
     }
 
     fn failure(&self, stream: Stream) -> Option<&Failure> {
@@ -213,13 +224,21 @@ impl Sink {
     /// # Errors
     /// As for [`Sink::flush`].
     pub fn flush_until(&self, deadline: Option<Instant>) -> io::Result<bool> {
+        self.wait_written(self.appended(), deadline)
+    }
+
+    /// Waits until so many of the bytes that were ever appended have been written, or dropped because their writer failed, until
+    /// `deadline` at most. Returns whether they have been. See [`Sink::appended`].
+    ///
+    /// # Errors
+    /// As for [`Sink::flush`].
+    pub fn wait_written(&self, appended: u64, deadline: Option<Instant>) -> io::Result<bool> {
         let queue = &self.0.0;
         let mut state = queue.state.lock();
-        let mark = state.appended;
-        if state.written < mark {
+        if state.written < appended {
             state.flushers += 1;
             queue.work.notify_one();
-            let is_left = |state: &mut State| state.written < mark;
+            let is_left = |state: &mut State| state.written < appended;
             match deadline {
                 None => queue.written.wait_while(&mut state, is_left),
                 Some(deadline) => drop(queue.written.wait_while_until(&mut state, is_left, deadline)),
@@ -228,7 +247,7 @@ impl Sink {
         }
         match state.failed.iter().flatten().next() {
             Some(failure) => Err(failure.to_error()),
-            None => Ok(state.written >= mark),
+            None => Ok(state.written >= appended),
         }
     }
 
@@ -327,23 +346,36 @@ impl Drop for Append<'_> {
 fn start(queue: &Arc<Queue>, state: &mut State, writer: Contained<WriteText>) {
     let shared = queue.clone();
     let thread = std::thread::Builder::new().name("hostcall-output".into());
-    match thread.spawn(move || write_out(&shared, writer)) {
+    let run = move || {
+        // What is known to panic is caught where it does.
+        if catch(|| write_out(&shared, writer)).is_err() {
+            shared.state.lock().give_up(&io::Error::other("its thread panicked"));
+            shared.written.notify_all();
+        }
+    };
+    match thread.spawn(run) {
         Ok(thread) => state.thread = Some(thread),
         Err(error) => {
-            for stream in [Stream::Stdout, Stream::Stderr] {
-                state.failed[stream as usize] = Some(Failure::new(stream, &error));
-            }
-            state.lost += state.bytes.len() as u64;
-            state.written = state.appended;
-            state.bytes.clear();
-            state.runs.clear();
+            state.give_up(&error);
         }
     }
 }
 
+/// Writes text to a stream. The error is a user's value: it is asked and dropped here, where panics are caught.
+fn give(write: &mut WriteText, stream: Stream, text: &[u8]) -> Result<(), Failure> {
+    let given = catch(|| {
+        write(stream, text).map_err(|error| {
+            let failure = Failure::new(stream, &error);
+            drop_caught(error);
+            failure
+        })
+    });
+    given.unwrap_or_else(|_| Err(Failure::new(stream, &io::Error::other("the writer panicked"))))
+}
+
 /// The writer's thread.
 fn write_out(queue: &Queue, mut write: Contained<WriteText>) {
-    let (mut bytes, mut runs) = (Vec::new(), Vec::new());
+    let (mut bytes, mut runs, mut given_up) = (Vec::new(), Vec::new(), None);
     let mut state = queue.state.lock();
     loop {
         state.idle = true;
@@ -361,18 +393,21 @@ fn write_out(queue: &Queue, mut write: Contained<WriteText>) {
             if state.failure(stream).is_some() {
                 state.lost += len as u64;
             } else {
-                let result = MutexGuard::unlocked(&mut state, || {
-                    catch(|| write(stream, text))
-                        .unwrap_or_else(|_| Err(io::Error::other("the writer panicked")))
-                });
-                if let Err(error) = result {
-                    tracing::warn!(stream = stream.name(), %error, "an output is given up");
-                    state.failed[stream as usize] = Some(Failure::new(stream, &error));
+                let given = MutexGuard::unlocked(&mut state, || give(&mut write, stream, text));
+                if let Err(failure) = given {
+                    state.failed[stream as usize] = Some(failure.clone());
                     state.lost += len as u64;
+                    given_up = Some(failure);
                 }
             }
             state.written += len as u64;
             queue.written.notify_all();
+            if let Some(failure) = given_up.take() {
+                // A subscriber may panic, and take its time.
+                MutexGuard::unlocked(&mut state, || {
+                    let _ = catch(|| tracing::warn!(%failure, "an output is given up"));
+                });
+            }
         }
         bytes.clear();
         queue.written.notify_all();

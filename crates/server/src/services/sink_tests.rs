@@ -119,7 +119,8 @@ fn a_flush_waits_for_what_came_before_only() {
         flusher.flush().unwrap();
         flushes.send(()).unwrap();
     });
-    while sink.state().flushers == 0 {
+    // The writing thread has taken the first piece.
+    while sink.state().flushers == 0 || !sink.state().bytes.is_empty() {
         std::thread::yield_now();
     }
     // Somebody prints on and on: the second piece waits for its reader for ever.
@@ -173,4 +174,42 @@ fn callbacks_get_text_as_it_comes() {
     let sink = Sink::callback(move |stream, text| pieces.send((stream, text.to_vec())).unwrap());
     sink.write(Stream::Stderr, b"a li").unwrap();
     assert_eq!(got.recv().unwrap(), (Stream::Stderr, b"a li".to_vec()));
+}
+
+/// Panics when it is told, or when it is dropped.
+#[derive(Debug)]
+struct BadError {
+    told: bool,
+}
+
+impl std::fmt::Display for BadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        assert!(!self.told, "an error that panics when it is told, as a test");
+        f.write_str("a reason")
+    }
+}
+
+impl std::error::Error for BadError {}
+
+impl Drop for BadError {
+    fn drop(&mut self) {
+        assert!(self.told, "an error that panics when it is dropped, as a test");
+    }
+}
+
+#[test]
+fn an_error_that_panics_is_one() {
+    for (told, reason) in [(true, "the writer panicked"), (false, "a reason")] {
+        let sink = Sink::new(move |_, _| Err(io::Error::other(BadError { told })));
+        sink.write(Stream::Stdout, b"text").unwrap();
+        let deadline = Some(Instant::now() + Duration::from_secs(60));
+        let error = sink.flush_until(deadline).expect_err("the writer has failed");
+        assert!(error.to_string().contains(reason), "{error}");
+        // The thread goes on.
+        sink.write(Stream::Stderr, b"text").unwrap();
+        while !sink.has_written(sink.appended()) {
+            assert!(deadline.is_some_and(|deadline| Instant::now() < deadline), "nobody writes any more");
+            std::thread::yield_now();
+        }
+    }
 }

@@ -9,9 +9,9 @@ use hostcall_abi::status::CallError;
 use hostcall_device::services::{StdinHandler, StdoutHandler};
 use hostcall_service::Output;
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, BufRead, BufReader, Read};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 impl Stream {
     /// Returns the stream that a device calls by this number.
@@ -40,6 +40,10 @@ pub struct Stdio {
     sinks: RwLock<HashMap<LaunchId, Sink>>,
     /// There were such launches.
     has_sinks: AtomicBool,
+    /// Launches that have printed.
+    printing: Mutex<HashSet<LaunchId>>,
+    /// One of them, or none: the bits of its id. Changed under the lock of `printing`.
+    last_printing: AtomicU32,
 }
 
 impl Stdio {
@@ -50,6 +54,8 @@ impl Stdio {
             sink,
             sinks: RwLock::default(),
             has_sinks: AtomicBool::new(false),
+            printing: Mutex::default(),
+            last_printing: AtomicU32::new(LaunchId::NONE.to_bits()),
         }
     }
 
@@ -69,15 +75,36 @@ impl Stdio {
         &self.sink
     }
 
-    /// Works on the sink of a launch.
+    /// Prints to the sink of a launch, or flushes it.
     #[inline]
     pub(crate) fn with_sink<R>(&self, launch: LaunchId, work: impl FnOnce(&Sink) -> R) -> R {
+        self.note_printing(launch);
         if self.has_sinks.load(Ordering::Acquire)
             && let Some(sink) = self.sinks.read().get(&launch).cloned()
         {
             return work(&sink);
         }
         work(&self.sink)
+    }
+
+    /// Notes that a launch prints, before it does.
+    #[inline]
+    fn note_printing(&self, launch: LaunchId) {
+        if self.last_printing.load(Ordering::Relaxed) != launch.to_bits() {
+            let mut printing = self.printing.lock();
+            printing.insert(launch);
+            self.last_printing.store(launch.to_bits(), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether a launch has printed, and forgets it. To be called when it has ended and its posts were taken.
+    pub fn take_printing(&self, launch: LaunchId) -> bool {
+        let mut printing = self.printing.lock();
+        let has_printed = printing.remove(&launch);
+        if has_printed && self.last_printing.load(Ordering::Relaxed) == launch.to_bits() {
+            self.last_printing.store(LaunchId::NONE.to_bits(), Ordering::Relaxed);
+        }
+        has_printed
     }
 
     /// Returns the input, which nobody else reads meanwhile.

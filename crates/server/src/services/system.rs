@@ -81,7 +81,9 @@ impl Reports {
 
     /// Takes what a launch reported. To be called when it has ended, or reports pile up.
     pub fn take(&self, launch: LaunchId) -> Report {
-        self.0.by_launch.lock().remove(&launch).unwrap_or_default()
+        let mut by_launch = self.0.by_launch.lock();
+        // Mostly there are none.
+        if by_launch.is_empty() { Report::default() } else { by_launch.remove(&launch).unwrap_or_default() }
     }
 
     fn add(&self, launch: LaunchId, end: EarlyEnd, add: impl FnOnce(&mut Report) -> bool) {

@@ -21,7 +21,7 @@ use runtime::Runtime;
 pub type Status = u32;
 
 /// The statuses that this library returns.
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are the HSA specification's")]
 pub mod status {
     use super::Status;
 

@@ -2,7 +2,7 @@
 
 /// What an inline constant or a literal means in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are LLVM's")]
 pub enum OperandType {
     Immediate,
     Unknown,
@@ -155,7 +155,7 @@ macro_rules! printers {
     ($($printer:ident = $name:literal,)*) => {
         /// How an operand is printed, named as in LLVM's printer.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[allow(missing_docs)]
+        #[allow(missing_docs, reason = "the names are LLVM's")]
         pub enum Printer {
             /// The word, after a space, if the bit is set.
             Bit(&'static str),

@@ -17,7 +17,7 @@ pub enum File {
 
 /// Registers that have names instead of numbers, and values that read as registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are the manual's")]
 pub enum Special {
     FlatScratch,
     XnackMask,

@@ -59,7 +59,7 @@ macro_rules! flags {
     ($($flag:ident = $name:literal,)*) => {
         /// A property of an instruction, named as in LLVM's description.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[allow(missing_docs)]
+        #[allow(missing_docs, reason = "the names are LLVM's")]
         pub enum Flag { $($flag,)* }
 
         impl Flag {

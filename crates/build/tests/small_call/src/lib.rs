@@ -6,7 +6,7 @@ use hostcall_device::Lane;
 use hostcall_device::abi::service::Method;
 use hostcall_device::call::{CallOptions, call};
 
-const METHOD: Method = Method { name: "SmallCall::add", number: 300, schema: 1 };
+const METHOD: Method = Method::untyped("SmallCall::add", 300);
 
 #[hostcall_device::main]
 fn main(lane: &Lane) -> i32 {

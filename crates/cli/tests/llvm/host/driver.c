@@ -80,6 +80,7 @@ int cuDevicePrimaryCtxSetFlags_v2(int device, unsigned flags) { return SUCCESS; 
 int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = NULL, SUCCESS; }
 int cuDevicePrimaryCtxRelease_v2(int device) { return SUCCESS; }
 int cuCtxSetCurrent(void *context) { return SUCCESS; }
+int cuThreadExchangeStreamCaptureMode(int *mode) { return SUCCESS; }
 int cuCtxSetLimit(int limit, size_t value) { return SUCCESS; }
 
 static void *work(void *argument) {

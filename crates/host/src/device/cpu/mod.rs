@@ -1,5 +1,8 @@
 //! The software device as a backend.
-#![allow(unsafe_code)] // promises of the seam; loads images, whose symbols have the types that the ABI gives them
+#![allow(
+    unsafe_code,
+    reason = "promises of the seam; loads images, whose symbols have the types that the ABI gives them"
+)]
 
 mod memory;
 mod module;

@@ -1,5 +1,5 @@
 //! NVIDIA GPUs as a backend.
-#![allow(unsafe_code)] // promises of the seam, kept by the driver
+#![allow(unsafe_code, reason = "promises of the seam, kept by the driver")]
 
 mod heap;
 
@@ -194,6 +194,10 @@ unsafe impl Backend for Cuda {
     unsafe fn read_now(&self, from: DeviceAddress, bytes: &mut [u8]) -> Result<(), BackendError> {
         // SAFETY: by the caller's promise.
         Ok(unsafe { self.gpu.read(from.get(), bytes) }?)
+    }
+
+    fn enter_thread(&self) {
+        self.gpu.relax_captures();
     }
 
     fn allocate_for_kernels(&self, bytes: u64, align: u64) -> Option<KernelMemory> {

@@ -34,9 +34,9 @@ impl LlvmClient {
     }
 }
 
-impl Sealed<Client> for &LlvmClient {}
+impl Sealed<Client<'_>> for &LlvmClient {}
 
-impl IntoArg<Client> for &LlvmClient {
+impl IntoArg<Client<'_>> for &LlvmClient {
     fn pack(&self, packer: &mut Packer<'_>) -> Result<u64, Error> {
         packer.check_device(&self.object.allocation.core)?;
         packer.keep(Arc::new((self.object.clone(), self.memory.clone())));

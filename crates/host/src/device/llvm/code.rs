@@ -2,7 +2,6 @@
 #![allow(unsafe_code)] // ports lie in pinned memory; variables are read and written by address
 
 use crate::device::seam::{DeviceAddress, Kernel, Module, Variable};
-use crate::device::stream::{Parameters, Parts};
 use crate::device::{Core, Error, Grid, KernelLimits, LaunchId, Stream};
 use crate::llvm::{Layout, PortMemory};
 use std::sync::Arc;
@@ -79,17 +78,11 @@ impl ProgramKernel {
     /// # Safety
     /// The kernel takes these arguments, and what they refer to lives until it has ended.
     pub unsafe fn run(&self, stream: &Stream, grid: Grid, arguments: &[u64]) -> Result<(), Error> {
-        let mut parameters = Parameters::default();
-        arguments.iter().for_each(|argument| parameters.push(&argument.to_le_bytes()));
-        let parts = Parts {
-            kernel: self.code.clone(),
-            workgroups: grid.workgroups,
-            lanes: grid.workgroup_size,
-            workgroup_bytes: grid.workgroup_memory_bytes,
-            parameters,
-            wanted: Default::default(),
-            _keep: Vec::new(),
-        };
+        let mut parts = stream.queue().blank();
+        arguments.iter().for_each(|argument| parts.parameters.push(&argument.to_le_bytes()));
+        parts.kernel = Some(self.code.clone());
+        (parts.workgroups, parts.lanes) = (grid.workgroups, grid.workgroup_size);
+        parts.workgroup_bytes = grid.workgroup_memory_bytes;
         // It calls by another protocol, so that hostcall's server does not know it.
         stream.queue().launch(self.name.into(), parts, |_, _, _| Ok(LaunchId::NONE))?;
         stream.synchronize()

@@ -20,7 +20,8 @@ use super::images::read_image;
 use super::seam::{ImageSource, Memory, Module};
 use super::{Device, Error, Grid, LaunchFailure, Stream};
 use crate::image::{self, Calls, ImageInfo};
-use crate::llvm::{End, Layout, LlvmServer, Options, PortMemory};
+use crate::llvm::{End, Fault, Layout, LlvmServer, Options, PortMemory};
+use parking_lot::Mutex;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -142,7 +143,7 @@ impl LlvmRun {
     }
 
     /// The settings of the server that answers the program's calls. What they say of the program's end is not
-    /// asked for.
+    /// asked for; of a fault of a port [`LlvmProgram::run`] tells as well.
     #[must_use]
     pub fn server(mut self, options: Options) -> Self {
         self.server = options;
@@ -232,10 +233,12 @@ impl LlvmProgram {
     /// Runs the program to its end.
     ///
     /// When it ends itself in the middle of `main`, other lanes may go on: nothing ends a GPU's kernel but the end of
-    /// the process. Their calls are not answered any more then.
+    /// the process. Their calls are not answered any more then. What the program allocated and did not free is freed
+    /// when its kernels have ended, which may be after this returns.
     ///
     /// # Errors
-    /// [`Error::Launch`] when a kernel fails, and others when the program cannot be started.
+    /// [`Error::Launch`] when a kernel fails, the run is cancelled, or a port is served no more
+    /// ([`LaunchFailure::Port`]), whose lanes go on waiting for it; others when the program cannot be started.
     pub fn run(self, mut run: LlvmRun) -> Result<End, Error> {
         run.grid.check(self.device.properties())?;
         let (lanes, start) = (run.grid.workgroup_lanes(), &self.kernels[1]);
@@ -248,9 +251,13 @@ impl LlvmProgram {
         let memory = self.port_memory(run.ports)?;
         let server = match &memory {
             Some(memory) => {
-                let ended = events.clone();
+                let (ended, faulted) = (events.clone(), events.clone());
+                let backend = self.device.inner.core.backend.clone();
+                let options = run.server.on_thread(move || backend.enter_thread());
                 // The receiver is gone when the program's end is known already.
-                let options = run.server.on_end(move |end| _ = ended.send(Event::Ended(end)));
+                let options = options
+                    .on_end(move |end| _ = ended.send(Event::Ended(end)))
+                    .also_on_fault(move |fault| _ = faulted.send(Event::Broken(fault.clone())));
                 let server = LlvmServer::start(memory.clone(), self.device.builtins(), options);
                 Some(server.map_err(|error| Error::NoThread { what: "a program's server", error })?)
             }
@@ -268,28 +275,38 @@ impl LlvmProgram {
         let vectors = Vectors::new(core, &run.arguments, &run.environment)?;
         let result = core.backend.allocate(size_of::<u64>())?;
         let (device, stream) = (self.device.clone(), self.device.stream()?);
-        let session =
-            Session { program: self, stream, vectors, result, _memory: memory, _constructors: constructors };
+        let stage = Arc::new(Stage::new());
+        let session = Session {
+            program: self,
+            stream,
+            stage: stage.clone(),
+            vectors,
+            result,
+            _memory: memory,
+            _constructors: constructors,
+        };
         std::thread::Builder::new()
             .name("hostcall-program".into())
             .spawn(move || session.run(run.grid, &events))
             .map_err(|error| Error::NoThread { what: "a program", error })?;
-        let mut in_last_kernel = false;
+        let failed = |failure| Error::Launch { kernel: stage.end().to_owned(), failure };
         loop {
             let event = match happened.recv_timeout(LOOK_EVERY) {
                 Ok(event) => event,
-                Err(_) if device.inner.closed.load(Ordering::SeqCst) => return Err(Error::Closed),
+                Err(_) if device.inner.closed.load(Ordering::SeqCst) => {
+                    stage.end();
+                    return Err(Error::Closed);
+                }
                 Err(_) if run.cancelled.load(Ordering::SeqCst) => {
-                    let (kernel, failure) = (image::LlvmProgram::START.to_owned(), LaunchFailure::Cancelled);
-                    return Err(Error::Launch { kernel, failure });
+                    return Err(failed(LaunchFailure::Cancelled));
                 }
                 Err(_) => continue,
             };
             match event {
-                Event::LastKernel => in_last_kernel = true,
                 Event::Failed(error) => return Err(error),
+                Event::Broken(fault) => return Err(failed(LaunchFailure::Port(fault))),
                 Event::Ended(end) => {
-                    if in_last_kernel {
+                    if stage.end() == image::LlvmProgram::END {
                         // It ends at once, and then nothing of the program is left on the device.
                         let _ = happened.recv_timeout(LAST_CALLS);
                     }
@@ -300,7 +317,11 @@ impl LlvmProgram {
                         Some(_) => happened.recv_timeout(LAST_CALLS),
                         None => Err(RecvTimeoutError::Timeout),
                     };
-                    return Ok(if let Ok(Event::Ended(end)) = last { end } else { End::Exited(code) });
+                    return match last {
+                        Ok(Event::Ended(end)) => Ok(end),
+                        Ok(Event::Broken(fault)) => Err(failed(LaunchFailure::Port(fault))),
+                        _ => Ok(End::Exited(code)),
+                    };
                 }
             }
         }
@@ -368,34 +389,70 @@ impl LlvmProgram {
 
 /// What happens to a program that runs.
 enum Event {
-    /// Its last kernel is about to start.
-    LastKernel,
     /// It ended itself.
     Ended(End),
+    /// A port of its calls is served no more.
+    Broken(Fault),
     /// Its last kernel ended, and `main` gave this.
     Returned(i32),
     Failed(Error),
+}
+
+/// The kernel that a program runs. Once somebody has learned of the program's end, no other one begins: nobody would answer
+/// its calls.
+struct Stage(Mutex<Reached>);
+
+struct Reached {
+    kernel: &'static str,
+    is_over: bool,
+}
+
+impl Stage {
+    fn new() -> Self {
+        Self(Mutex::new(Reached { kernel: image::LlvmProgram::BEGIN, is_over: false }))
+    }
+
+    /// Goes on to this kernel. Returns `false` if the program is over.
+    fn begin(&self, kernel: &'static str) -> bool {
+        let mut reached = self.0.lock();
+        if !reached.is_over {
+            reached.kernel = kernel;
+        }
+        !reached.is_over
+    }
+
+    /// Lets no kernel begin any more. Returns the last one that did.
+    fn end(&self) -> &'static str {
+        let mut reached = self.0.lock();
+        reached.is_over = true;
+        reached.kernel
+    }
 }
 
 /// A program that runs, with all that its kernels use.
 struct Session {
     program: LlvmProgram,
     stream: Stream,
+    stage: Arc<Stage>,
     vectors: Vectors,
     /// Where the lanes gather what `main` returns.
     result: Arc<dyn Memory>,
+    /// With what the program has of the heap.
     _memory: Option<Arc<PortMemory>>,
     _constructors: Vec<Arc<dyn Memory>>,
 }
 
 impl Session {
     fn run(self, grid: Grid, events: &Sender<Event>) {
+        let event = self.kernels(grid).map_or_else(Event::Failed, Event::Returned);
+        // Whoever waits for the end finds that nothing is left.
+        drop(self);
         // Nobody waits for the event when the program has ended itself before.
-        let _ = events.send(self.kernels(grid, events).map_or_else(Event::Failed, Event::Returned));
+        let _ = events.send(event);
     }
 
     /// Runs the kernels one after the other; gives what `main` returned.
-    fn kernels(&self, grid: Grid, events: &Sender<Event>) -> Result<i32, Error> {
+    fn kernels(&self, grid: Grid) -> Result<i32, Error> {
         let Vectors { count, arguments, environment, .. } = self.vectors;
         let (one, result) = (Grid::new(1, 1), self.result.address());
         let [begin, start, end] = &self.program.kernels;
@@ -403,14 +460,25 @@ impl Session {
         // SAFETY: the kernels of LLVM's startup code take these parameters, and the session keeps what they refer to. The
         // result is read when the kernel that wrote it has ended.
         unsafe {
-            begin.run(&self.stream, one, &[count, arguments, environment])?;
-            start.run(&self.stream, grid, &[count, arguments, environment, result.get()])?;
+            self.kernel(begin, one, &[count, arguments, environment])?;
+            self.kernel(start, grid, &[count, arguments, environment, result.get()])?;
             self.program.code.core.backend.read_now(result, &mut code)?;
         }
         let code = u64::from_le_bytes(code) as i32;
-        let _ = events.send(Event::LastKernel);
         // SAFETY: as above.
-        unsafe { end.run(&self.stream, one, &[code as u32 as u64]) }?;
+        unsafe { self.kernel(end, one, &[code as u32 as u64]) }?;
         Ok(code)
+    }
+
+    /// Runs a kernel to its end. When the program is over, it is an error that nobody is told of.
+    ///
+    /// # Safety
+    /// As for [`ProgramKernel::run`].
+    unsafe fn kernel(&self, kernel: &ProgramKernel, grid: Grid, arguments: &[u64]) -> Result<(), Error> {
+        if !self.stage.begin(kernel.name) {
+            return Err(Error::Closed);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { kernel.run(&self.stream, grid, arguments) }
     }
 }

@@ -7,16 +7,18 @@ use crate::device::seam::{
     Backend, BackendError, DeviceAddress, Dispatch, DispatchFailure, DispatchOutcome, Kernel, KernelLimits,
     KernelMemory, Mark, Pinned, Properties, Queue, Running, Variable,
 };
-use crate::llvm::Version;
-use crate::services::Builtins;
+use crate::llvm::{FaultKind, Version};
+use crate::services::{Block, Builtins, BuiltinsBuilder, HeapMemory, ProcessMemory};
 use hostcall_channel::llvm::client::{Alone, Client};
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
+use std::time::Instant;
 
 const WRITE: u32 = 2;
+const MALLOC: u32 = 10;
 const EXIT: u32 = 1;
 const HOST_CALL: u32 = 12;
 const ABORT: u32 = 13;
@@ -46,6 +48,15 @@ impl Calls {
         port.send_bytes(text.as_bytes());
         port.receive(&mut [0]);
         port.close();
+    }
+
+    fn allocate(&self, bytes: u64) -> u64 {
+        let mut port = self.open(self.opcode(MALLOC));
+        port.send(&[bytes]);
+        let mut address = [0];
+        port.receive(&mut address);
+        port.close();
+        address[0]
     }
 
     fn end(&self, opcode: u32, code: i32) {
@@ -289,7 +300,18 @@ fn program(
     kernels: [(&'static str, Body); 3],
 ) -> (LlvmProgram, Captured) {
     let printed = Captured::default();
-    let builtins = Builtins::builder().stdin(io::empty()).stdout(printed.clone()).build().unwrap();
+    let builtins = Builtins::builder().stdin(io::empty()).stdout(printed.clone());
+    (program_with(builtins, version, variables, kernels), printed)
+}
+
+/// A program with these kernels on a new device with these services.
+fn program_with(
+    builtins: BuiltinsBuilder,
+    version: Version,
+    variables: &[(&str, Vec<u8>)],
+    kernels: [(&'static str, Body); 3],
+) -> LlvmProgram {
+    let builtins = builtins.build().unwrap();
     let mut variables: HashMap<String, CpuMemory> =
         variables.iter().map(|(name, value)| (name.to_string(), holding(value))).collect();
     let object = holding(&vec![0; version.object_bytes()]);
@@ -311,7 +333,7 @@ fn program(
         destructors: [3].iter().map(object("fini")).collect(),
         unknown_client: None,
     };
-    (LlvmProgram::new(device, symbols, Arc::new(program)).unwrap(), printed)
+    LlvmProgram::new(device, symbols, Arc::new(program)).unwrap()
 }
 
 fn kernel(run: impl Fn(&Calls, &[u64]) + Send + Sync + 'static) -> Body {
@@ -405,6 +427,81 @@ fn programs_end_early() {
     }
 }
 
+/// The process's memory, with the allocations that were not freed.
+#[derive(Clone, Default)]
+struct Counted(Arc<()>);
+
+impl Counted {
+    /// How many allocations live.
+    fn live(&self) -> usize {
+        // The heap has a reference as well as whoever asks.
+        Arc::strong_count(&self.0) - 2
+    }
+}
+
+// SAFETY: the memory is the process's.
+unsafe impl HeapMemory for Counted {
+    fn allocate(&self, bytes: u64, align: u64) -> Option<Block> {
+        let Block { address, memory } = ProcessMemory.allocate(bytes, align)?;
+        Some(Block { address, memory: Box::new((memory, self.0.clone())) })
+    }
+}
+
+/// Waits until it is so, and fails when it takes longer than anything here does.
+fn wait_until(holds: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn nothing_of_a_program_is_left_on_the_heap() {
+    let allocates = || {
+        kernel(|calls, _| {
+            assert!((0..3).all(|_| calls.allocate(100) != 0));
+        })
+    };
+    let kernels = [("_begin", allocates()), ("_start", allocates()), ("_end", allocates())];
+    let heap = Counted::default();
+    let builtins = Builtins::builder().stdin(io::empty()).heap(heap.clone(), 1 << 20);
+    let program = program_with(builtins, Version::Llvm20, &lists(), kernels);
+    let device = program.device.clone();
+    assert_eq!(program.run(LlvmRun::new(Grid::new(1, 2))).unwrap(), End::Exited(0));
+    assert_eq!(heap.live(), 0);
+    drop(device);
+}
+
+#[test]
+fn memory_of_a_program_lives_until_its_kernels_have_ended() {
+    let (go_on, told) = mpsc::channel::<()>();
+    let told = Mutex::new(told);
+    let (allocated, address) = mpsc::channel();
+    let main = kernel(move |calls, _| {
+        allocated.send(calls.allocate(8)).unwrap();
+        calls.end(EXIT, 9);
+        // Other lanes of a GPU go on.
+        let _ = told.lock().unwrap().recv();
+    });
+    let begun = Arc::new(AtomicU64::new(0));
+    let counts = begun.clone();
+    let end = kernel(move |_, _| _ = counts.fetch_add(1, Ordering::SeqCst));
+    let kernels = [("_begin", kernel(|_, _| ())), ("_start", main), ("_end", end)];
+    let heap = Counted::default();
+    let builtins = Builtins::builder().stdin(io::empty()).heap(heap.clone(), 1 << 20);
+    let program = program_with(builtins, Version::Llvm20, &lists(), kernels);
+    let device = program.device.clone();
+    assert_eq!(program.run(LlvmRun::new(Grid::new(1, 1))).unwrap(), End::Exited(9));
+    assert_ne!(address.recv().unwrap(), 0);
+    assert_eq!(heap.live(), 1);
+    go_on.send(()).unwrap();
+    wait_until(|| heap.live() == 0);
+    // Nobody would answer its calls.
+    assert_eq!(begun.load(Ordering::SeqCst), 0);
+    drop(device);
+}
+
 #[test]
 fn programs_call_functions_that_are_registered() {
     let main = kernel(|calls, arguments| {
@@ -428,6 +525,40 @@ fn programs_call_functions_that_are_registered() {
         vec![function.to_string()]
     });
     assert_eq!(program.run(run).unwrap(), End::Exited(42));
+}
+
+#[test]
+fn a_port_that_is_served_no_more_ends_the_run() {
+    let main = || {
+        kernel(|calls, _| {
+            let mut port = calls.open(0x1234);
+            port.send(&[]);
+            // As a lane that waits for the answer.
+            std::thread::sleep(Duration::from_secs(3600));
+        })
+    };
+    let nothing = || kernel(|_, _| ());
+    let broken = |options: Options| {
+        let kernels = [("_begin", nothing()), ("_start", main()), ("_end", nothing())];
+        let (program, _) = program(Version::Llvm20, &lists(), kernels);
+        program.run(LlvmRun::new(Grid::new(1, 1)).server(options)).unwrap_err()
+    };
+    let is_told = |error: &Error, opcode| {
+        let kind = FaultKind::Opcode(opcode);
+        matches!(error, Error::Launch { kernel, failure: LaunchFailure::Port(fault) }
+            if kernel == "_start" && fault.kind == kind)
+    };
+    let error = broken(Options::default());
+    assert!(is_told(&error, 0x1234), "{error}");
+    // Whoever asked for faults is told too, and may panic.
+    let told = Arc::new(AtomicU64::new(0));
+    let counts = told.clone();
+    let error = broken(Options::default().on_fault(move |_| {
+        counts.fetch_add(1, Ordering::SeqCst);
+        panic!("as a test");
+    }));
+    assert!(is_told(&error, 0x1234), "{error}");
+    assert_eq!(told.load(Ordering::SeqCst), 1);
 }
 
 #[test]

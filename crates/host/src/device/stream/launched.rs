@@ -65,6 +65,10 @@ impl Launch {
     /// Asks the launch to end: its waiting calls end with an error, those after it end the lane, and what has not begun
     /// does not, as do later launches of its stream until [`super::super::Stream::synchronize`] has told of it. A GPU's lanes
     /// that neither call nor look run on.
+    ///
+    /// The software device ends such lanes by force when its grace is over, in code of another shared object only after they
+    /// have left it. An allocator that is linked into the program (`#[global_allocator]`) it cannot tell from the kernel,
+    /// unless that is [`Shielded`](super::super::Shielded): a lane that is ended inside of it leaves its lock held.
     pub fn cancel(&self) {
         self.queue.cancel(&self.state, CancelReason::Asked);
     }

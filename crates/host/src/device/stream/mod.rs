@@ -11,7 +11,7 @@
 //! | `operation.rs` | what a stream does |
 //! | `launched.rs` | launches as those who made them hold them |
 //! | `reaper.rs` | the device's thread that feeds and settles streams; threads of host functions |
-#![allow(unsafe_code)] // fills and reads pinned memory
+#![allow(unsafe_code, reason = "fills and reads pinned memory")]
 
 mod launched;
 mod operation;
@@ -24,7 +24,7 @@ mod timeline;
 mod wait;
 
 pub use launched::{Launch, LaunchOutcome};
-pub(crate) use operation::{Parameters, Parts};
+pub(crate) use operation::Parts;
 pub(crate) use queue::StreamQueue;
 pub(crate) use reaper::{Reaper, ReaperThread};
 

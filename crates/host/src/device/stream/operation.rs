@@ -9,9 +9,11 @@ use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
-/// A kernel with its parameters, ready to be dispatched.
+/// A kernel with its parameters, ready to be dispatched. Its memory serves one launch after the other: a launch is made on
+/// one thread and dropped on another, which allocators are slow at.
+#[derive(Default)]
 pub(crate) struct Parts {
-    pub kernel: Arc<dyn Kernel>,
+    pub kernel: Option<Arc<dyn Kernel>>,
     pub workgroups: [u32; 3],
     pub lanes: [u32; 3],
     pub workgroup_bytes: u32,
@@ -19,14 +21,28 @@ pub(crate) struct Parts {
     /// Memory of the device that it uses.
     pub wanted: AllWanted,
     /// What else must live until it has ended.
-    pub _keep: Vec<Arc<dyn Any + Send + Sync>>,
+    pub keep: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
-/// A kernel's parameters as their bytes. As many as most launches have need no memory of their own: a launch is made on
-/// one thread and dropped on another, which allocators are slow at.
+impl Parts {
+    /// Forgets the launch, and gives back what memory it took besides this.
+    pub fn clear(&mut self) {
+        let Self { kernel, parameters, wanted, keep, .. } = self;
+        *kernel = None;
+        parameters.bytes.clear();
+        parameters.bytes.shrink_to_fit();
+        parameters.ends.clear();
+        parameters.ends.shrink_to_fit();
+        wanted.clear();
+        wanted.shrink_to_fit();
+        *keep = Vec::new();
+    }
+}
+
+/// A kernel's parameters as their bytes. As many as most launches have need no memory of their own.
 #[derive(Default)]
 pub(crate) struct Parameters {
-    bytes: SmallVec<[u8; 256]>,
+    pub bytes: SmallVec<[u8; 256]>,
     ends: SmallVec<[usize; 4]>,
 }
 
@@ -34,19 +50,33 @@ impl Parameters {
     /// Adds a parameter behind the others.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
+        self.end();
+    }
+
+    /// Writes the first parameter.
+    pub fn set_first(&mut self, bytes: &[u8]) {
+        self.bytes[..bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Ends the parameter whose bytes were added.
+    pub fn end(&mut self) {
         self.ends.push(self.bytes.len());
     }
 
     /// Returns each parameter's bytes.
     pub fn slices(&self) -> SmallVec<[&[u8]; 4]> {
-        let starts = std::iter::once(&0).chain(&self.ends);
-        starts.zip(&self.ends).map(|(start, end)| &self.bytes[*start..*end]).collect()
+        let (mut slices, mut start) = (SmallVec::new(), 0);
+        for &end in &self.ends {
+            slices.push(&self.bytes[start..end]);
+            start = end;
+        }
+        slices
     }
 }
 
 /// A launch that was put on a stream.
 pub(crate) struct Dispatched {
-    pub parts: Parts,
+    pub parts: Box<Parts>,
     pub state: Arc<LaunchState>,
 }
 
@@ -79,7 +109,7 @@ impl Transfer {
 
 /// An operation of a stream.
 pub(crate) enum Operation {
-    Launch(Box<Dispatched>),
+    Launch(Dispatched),
     Transfer(Transfer, Vec<Wanted>),
     HostFunction(Box<dyn FnOnce() + Send>),
     Record(Arc<OnceLock<Arc<dyn Mark>>>),
@@ -107,7 +137,7 @@ pub(super) enum Before {
 
 /// What is kept of an operation until it has ended.
 pub(super) enum Kept {
-    Launch(Box<Dispatched>),
+    Launch(Dispatched),
     Transfer {
         _memory: Transfer,
         _wanted: Vec<Wanted>,

@@ -15,7 +15,7 @@
 //! leaf locks. `settling` is held by whoever settles; who must not wait for users' handlers does not wait for it either.
 //! Users' values are dropped after it. No lock of a stream is taken by the server's threads, so that a driver which waits
 //! under `state` keeps no call from its answer.
-#![allow(unsafe_code)] // dispatches kernels and copies
+#![allow(unsafe_code, reason = "dispatches kernels and copies")]
 
 use super::launched::{Launch, LaunchState};
 use super::operation::{Before, Dispatched, Kept, Operation, Parameters, Parts};
@@ -89,9 +89,13 @@ pub(crate) struct StreamQueue {
     /// First position that was dropped because the device was closed.
     pub(super) dropped_from: AtomicU64,
     pub(super) settled: AtomicU64,
-    /// What had been printed when the last position was settled.
+    /// What had been printed when a launch was settled last that prints: of all that was ever appended to the output, as
+    /// much as is waited for.
     pub(super) printed: AtomicU64,
     pub(super) settling: Mutex<Settling>,
+    /// Of launches that were settled, for later ones.
+    #[expect(clippy::vec_box, reason = "a launch has its parts in a box")]
+    pub(super) spare: Mutex<Vec<Box<Parts>>>,
     /// Notified when a position was settled or the device told of progress.
     pub(super) changed: Condvar,
     pub(super) changes: Mutex<u64>,
@@ -149,6 +153,7 @@ impl StreamQueue {
             settled: AtomicU64::new(0),
             printed: AtomicU64::new(0),
             settling: Mutex::default(),
+            spare: Mutex::default(),
             changed: Condvar::new(),
             changes: Mutex::default(),
             dead: OnceLock::new(),
@@ -231,12 +236,17 @@ impl StreamQueue {
         Ok(position)
     }
 
+    /// Parts to make a launch of.
+    pub fn blank(&self) -> Box<Parts> {
+        lock(&self.spare).pop().unwrap_or_default()
+    }
+
     /// Puts a launch on the stream. `begin` gets its sequence and stop and post words, adds the parameters that only then are
     /// known, and returns its id.
     pub fn launch(
         &self,
         kernel: Arc<str>,
-        mut parts: Parts,
+        mut parts: Box<Parts>,
         begin: impl FnOnce(&mut Parameters, u64, &StreamWord) -> Result<LaunchId, Error>,
     ) -> Result<Launch, Error> {
         let mut pushing = lock(&self.pushing);
@@ -246,7 +256,7 @@ impl StreamQueue {
         pushing.sequence = sequence;
         let position = pushing.position + 1;
         let state = Arc::new(LaunchState { kernel, id, sequence, position, outcome: OnceLock::new() });
-        let dispatched = Box::new(Dispatched { parts, state: state.clone() });
+        let dispatched = Dispatched { parts, state: state.clone() };
         let pushed = self.push_locked(&mut pushing, Vec::new(), Operation::Launch(dispatched));
         if let Err(error) = pushed {
             // The device was closed in between.

@@ -5,6 +5,7 @@ use super::launched::LaunchState;
 use super::queue::StreamQueue;
 use super::submit::Tended;
 use crate::device::Error;
+use crate::device::seam::Backend;
 use hostcall_server::CancelReason;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -82,8 +83,8 @@ struct Functions {
 }
 
 /// What the reaper, its device and its streams share.
-#[derive(Default)]
 pub(crate) struct Reaper {
+    backend: Arc<dyn Backend>,
     /// Operations that are with the device, of all streams.
     pub with_device: AtomicU64,
     streams: Mutex<Vec<Weak<StreamQueue>>>,
@@ -110,8 +111,8 @@ pub(crate) struct ReaperThread {
 }
 
 impl ReaperThread {
-    pub fn start() -> Result<(Arc<Reaper>, Self), Error> {
-        let reaper = Arc::new(Reaper::default());
+    pub fn start(backend: Arc<dyn Backend>) -> Result<(Arc<Reaper>, Self), Error> {
+        let reaper = Arc::new(Reaper::new(backend));
         let work = reaper.clone();
         let thread = std::thread::Builder::new().name("hostcall-reaper".into()).spawn(move || work.work());
         let thread = thread.map_err(|error| Error::NoThread { what: "a device's streams", error })?;
@@ -135,6 +136,21 @@ impl Drop for ReaperThread {
 }
 
 impl Reaper {
+    fn new(backend: Arc<dyn Backend>) -> Self {
+        Self {
+            backend,
+            with_device: AtomicU64::new(0),
+            streams: Mutex::default(),
+            orphans: Mutex::default(),
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            active: AtomicBool::new(false),
+            feeding: AtomicBool::new(false),
+            functions: Mutex::default(),
+            function: Condvar::new(),
+        }
+    }
+
     pub fn add(&self, stream: &Arc<StreamQueue>) {
         lock(&self.streams).push(Arc::downgrade(stream));
     }
@@ -192,21 +208,26 @@ impl Reaper {
     }
 
     fn work(&self) {
+        self.backend.enter_thread();
         let (mut idle, mut checked) = (0u32, Instant::now());
         loop {
             self.feeding.store(false, Ordering::SeqCst);
+            // Before the look: what is submitted after a stream was looked at finds the thread inactive, and wakes it.
+            let may_sleep = idle >= LOOKS_BEFORE_SLEEP;
+            if may_sleep {
+                self.active.store(false, Ordering::SeqCst);
+            }
             let jobs = std::mem::take(&mut lock(&self.state).jobs);
             jobs.into_iter().for_each(|job| job());
             self.run_function_without_threads();
             let streams = self.streams();
-            let (mut feeding, mut polling, mut busy) = (false, false, false);
+            let (mut feeding, mut busy) = (false, false);
             let check = checked.elapsed() > CHECK_EVERY;
             for stream in &streams {
                 let Tended { waiting, in_flight } = stream.tend();
                 busy |= waiting || in_flight;
                 if !stream.calls_progress() {
                     feeding |= waiting;
-                    polling |= in_flight;
                     if check && in_flight {
                         stream.check();
                     }
@@ -234,7 +255,7 @@ impl Reaper {
                 .limits
                 .peek()
                 .map(|Reverse(limit)| limit.deadline.saturating_duration_since(Instant::now()));
-            let pause = match (feeding, polling || idle < LOOKS_BEFORE_SLEEP) {
+            let pause = match (feeding, busy || !may_sleep) {
                 (true, _) => Some(FEED_EVERY),
                 (false, true) => Some(SETTLE_EVERY),
                 (false, false) => None,
@@ -250,7 +271,6 @@ impl Reaper {
                     waited.0.woken = false;
                 }
                 None => {
-                    self.active.store(false, Ordering::SeqCst);
                     let asleep = |state: &mut State| {
                         !state.woken && !state.stopping && !self.active.load(Ordering::SeqCst)
                     };
@@ -309,6 +329,7 @@ impl Reaper {
     }
 
     fn run_functions(&self) {
+        self.backend.enter_thread();
         let mut functions = lock(&self.functions);
         loop {
             if let Some(function) = functions.waiting.pop_front() {

@@ -1,7 +1,7 @@
 //! What follows from what has ended on the device.
 
 use super::launched::{LaunchOutcome, LaunchState};
-use super::operation::Kept;
+use super::operation::{Dispatched, Kept};
 use super::queue::{InFlight, Settling, State, StreamQueue, lock};
 use crate::device::error::{Error, LaunchFailure};
 use crate::device::seam::{DispatchFailure, Running};
@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// How long somebody who is not patient waits for the server to take posts for which there is room: some passes of a
 /// consumer.
 const SHORT_FLUSH: Duration = Duration::from_micros(200);
+
+/// Most launches whose memory a stream keeps for later ones: those that end while a busy stream is looked at once.
+const MOST_SPARE: usize = 1024;
 
 impl StreamQueue {
     /// Does what follows from what has ended: takes posts, notes how launches ended, drops what they kept.
@@ -38,6 +41,7 @@ impl StreamQueue {
             Err(TryLockError::WouldBlock) => return,
         };
         let Some(reached) = self.take_posts(&mut settling, patient) else { return };
+        let mut have_printed = false;
         let mut settled = 0;
         loop {
             let is_over = |flying: &&InFlight| {
@@ -71,16 +75,34 @@ impl StreamQueue {
                 self.note_end(&mut state, end);
             }
             drop(state);
+            for flying in &ended {
+                have_printed |= self.has_printed(flying);
+            }
             garbage.extend(ended);
         }
-        self.printed.fetch_max(self.device.builtins.stdio().sink().appended(), Ordering::Release);
+        if have_printed {
+            self.printed.fetch_max(self.device.builtins.stdio().sink().appended(), Ordering::Release);
+        }
         self.settled.fetch_max(settled, Ordering::Release);
         drop(settling);
-        for kept in garbage {
+        let mut spare = Vec::with_capacity(garbage.len().min(MOST_SPARE));
+        for flying in garbage {
             // The last reference to a user's value may be here.
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(kept))) {
+            let clear = || match flying.kept {
+                Kept::Launch(Dispatched { mut parts, .. }) if spare.len() < MOST_SPARE => {
+                    parts.clear();
+                    spare.push(parts);
+                }
+                kept => drop(kept),
+            };
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(clear)) {
                 std::mem::forget(payload);
             }
+        }
+        {
+            let mut spares = lock(&self.spare);
+            let room = MOST_SPARE.saturating_sub(spares.len());
+            spares.extend(spare.drain(..room.min(spare.len())));
         }
         {
             // What waited for this to be settled, such as a host function.
@@ -128,11 +150,28 @@ impl StreamQueue {
             }
             // Read after `reached`, so that it counts the posts of everything that has ended. A launch that was settled posts
             // no more, and each that posts after it stores a larger sequence.
-            if self.words.last_posted() <= settling.sequence {
+            let last_posted = self.words.last_posted();
+            if last_posted <= settling.sequence {
                 return Some(reached);
             }
-            settling.flush = Some((self.device.server.begin_flush(), reached));
+            let posting = {
+                let state = lock(&self.state);
+                let ended = state.in_flight.iter().take_while(|flying| flying.position <= reached);
+                let launches = ended.filter_map(|flying| match &flying.kept {
+                    Kept::Launch(launch) if launch.state.sequence <= last_posted => flying.launch(),
+                    _ => None,
+                });
+                launches.collect()
+            };
+            settling.flush = Some((self.device.server.begin_flush_of(posting), reached));
         }
+    }
+
+    /// Returns whether a launch that has ended has printed. What a program prints by another protocol is not known by launches.
+    fn has_printed(&self, flying: &InFlight) -> bool {
+        let Kept::Launch(launch) = &flying.kept else { return false };
+        let id = launch.state.id;
+        id == LaunchId::NONE || self.device.builtins.stdio().take_printing(id)
     }
 
     /// Says how a launch ended, and lets server and device forget it.
@@ -172,6 +211,10 @@ impl StreamQueue {
                 None => Ok(LaunchOutcome::default()),
             },
         };
+        // No lane is left that would close them; what a launch that ended well left open may be in a static.
+        if launch.id != LaunchId::NONE && (outcome.is_err() || cancelled.is_some()) {
+            device.builtins.files().close_of(launch.id);
+        }
         let has_exited = matches!(cancelled, Some(CancelReason::Exited(_)));
         Some(End { launch, outcome, has_exited })
     }

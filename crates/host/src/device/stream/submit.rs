@@ -1,5 +1,5 @@
 //! Giving the device what it takes of the operations that wait.
-#![allow(unsafe_code)] // dispatches kernels and copies
+#![allow(unsafe_code, reason = "dispatches kernels and copies")]
 
 use super::operation::{Before, Kept, Operation, Parts, Transfer};
 use super::queue::{InFlight, State, StreamQueue, Waiting, lock};
@@ -96,13 +96,8 @@ impl StreamQueue {
     pub(super) fn submit(&self, state: &mut State, next: Waiting) {
         let Waiting { position, before, operation } = next;
         let mut running = None;
-        let submitted = before
-            .iter()
-            .try_for_each(|before| match before {
-                Before::Mark(mark) => self.queue.wait(mark),
-                Before::Gate(_) => Ok(()),
-            })
-            .and_then(|()| self.submit_operation(&operation, &mut running));
+        let submitted =
+            self.wait_before(&before).and_then(|()| self.submit_operation(&operation, &mut running));
         state.submitted = position;
         self.reaper().with_device.fetch_add(1, Ordering::Relaxed);
         let kept = match operation {
@@ -127,6 +122,16 @@ impl StreamQueue {
         state.in_flight.push_back(InFlight { position, kept, running });
     }
 
+    /// Has the device wait for points of other streams: for all, also after one that it refuses, since later operations rely
+    /// on them.
+    fn wait_before(&self, before: &[Before]) -> Result<(), BackendError> {
+        let waits = before.iter().map(|before| match before {
+            Before::Mark(mark) => self.queue.wait(mark),
+            Before::Gate(_) => Ok(()),
+        });
+        waits.fold(Ok(()), Result::and)
+    }
+
     pub(super) fn submit_operation(
         &self,
         operation: &Operation,
@@ -135,9 +140,9 @@ impl StreamQueue {
         let queue = &self.queue;
         match operation {
             Operation::Launch(launch) => {
-                let Parts { kernel, workgroups, lanes, workgroup_bytes, parameters, .. } = &launch.parts;
+                let Parts { kernel, workgroups, lanes, workgroup_bytes, parameters, .. } = &*launch.parts;
                 let dispatch = Dispatch {
-                    kernel,
+                    kernel: kernel.as_ref().expect("whoever made the launch gave its kernel"),
                     name: &launch.state.kernel,
                     workgroups: *workgroups,
                     lanes: *lanes,
@@ -186,7 +191,12 @@ impl StreamQueue {
 
     /// Drops the next operation without doing it: the stream was stopped, or the device closed or failed.
     pub(super) fn drop_next(&self, state: &mut State) {
-        let Some(Waiting { position, operation, .. }) = state.waiting.pop_front() else { return };
+        let Some(Waiting { position, before, operation }) = state.waiting.pop_front() else { return };
+        if self.dead.get().is_none()
+            && let Err(error) = self.wait_before(&before)
+        {
+            self.note_error(error);
+        }
         if self.device.closed.load(Ordering::SeqCst) {
             self.dropped_from.fetch_min(position, Ordering::SeqCst);
         }

@@ -34,10 +34,11 @@ impl StreamQueue {
             && sink.has_written(self.printed.load(Ordering::Acquire))
     }
 
-    /// Waits until what kernels printed so far is written, unless a handler would wait. Returns whether it is.
+    /// Waits until what the stream's kernels printed so far is written, unless a handler would wait. Returns whether it is.
     fn write_prints(&self, deadline: Option<Instant>) -> bool {
+        let (sink, printed) = (self.device.builtins.stdio().sink(), self.printed.load(Ordering::Acquire));
         // Whoever reads the output asks for its failures.
-        waiting::is_in_handler() || self.device.builtins.stdio().sink().flush_until(deadline).unwrap_or(true)
+        waiting::is_in_handler() || sink.wait_written(printed, deadline).unwrap_or(true)
     }
 
     /// Refuses to wait for a position on a thread for which that position waits.

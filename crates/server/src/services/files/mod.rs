@@ -1,11 +1,15 @@
 //! Files below one directory.
 
+mod bound;
 mod root;
 mod table;
 #[cfg(test)]
 mod tests;
 
+use super::calling_launch;
 use super::error::status;
+pub(crate) use bound::{Bound, Permit};
+use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
 use hostcall_device::io::Error;
 use hostcall_device::services::FilesHandler;
@@ -17,15 +21,24 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use table::Table;
+use std::sync::OnceLock;
+use table::{OpenFile, Table};
 
 /// Bytes that are read at a time, on their way to the reply.
 const PIECE_BYTES: usize = 64 << 10;
 
+type IsKnown = Box<dyn Fn(LaunchId) -> bool + Send + Sync>;
+
 /// The files that kernels have open, below one directory.
+///
+/// A file is its launch's. It is closed by the lane that drops or closes it, and when the launch ends by a panic, a fault, a
+/// cancellation or an exit code. A launch that ends well leaves the files that its lanes did not close: a `static` may
+/// hold a handle for later launches.
 pub struct OpenFiles {
     root: Option<Root>,
     table: Table,
+    bound: Bound,
+    is_known: OnceLock<IsKnown>,
 }
 
 impl OpenFiles {
@@ -34,22 +47,45 @@ impl OpenFiles {
     /// # Errors
     /// When the directory cannot be opened.
     pub fn below(dir: &Path) -> io::Result<Self> {
-        Ok(Self { root: Some(Root::new(dir)?), table: Table::default() })
+        Ok(Self { root: Some(Root::new(dir)?), ..Self::none() })
     }
 
     /// No files: every path is refused with [`Error::NoDir`].
     pub fn none() -> Self {
-        Self { root: None, table: Table::default() }
+        Self { root: None, table: Table::default(), bound: Bound::default(), is_known: OnceLock::new() }
+    }
+
+    /// Lets at most so many files be open at a time.
+    pub(super) fn with_bound(self, most: usize) -> Self {
+        Self { bound: Bound::new(most), ..self }
+    }
+
+    /// Has `is_known` asked whether a launch has begun and not ended, so that no file is opened for one that has ended
+    /// meanwhile. Only the first such function counts.
+    pub fn set_launches(&self, is_known: impl Fn(LaunchId) -> bool + Send + Sync + 'static) {
+        // A second one is dropped, as documented.
+        let _ = self.is_known.set(Box::new(is_known));
+    }
+
+    /// Closes the files that a launch opened, of which none of its lanes is left; their handles are void. The launch must
+    /// have ended for the function of [`OpenFiles::set_launches`].
+    pub fn close_of(&self, launch: LaunchId) {
+        self.table.remove_of(|owner| owner == launch);
     }
 
     /// Closes all files; their handles are void. For the end of a device's session.
     pub fn close_all(&self) {
-        self.table.clear();
+        self.table.remove_of(|_| true);
     }
 
     /// Files that are open.
     pub fn open_count(&self) -> usize {
         self.table.len()
+    }
+
+    /// Takes the right to open one more file.
+    pub(crate) fn permit(&self) -> Result<Permit, CallError> {
+        self.bound.take().ok_or(Error::TooManyOpen.into())
     }
 
     /// What paths are relative to.
@@ -100,11 +136,18 @@ fn pass_on(
 
 impl FilesHandler for super::Shared<OpenFiles> {
     fn open(&self, path: &[u8], flags: u32) -> Result<u64, CallError> {
-        // Before the file is made or cut; `insert` checks again.
-        if !self.0.table.has_room() {
-            return Err(Error::TooManyOpen.into());
+        let OpenFiles { table, is_known, .. } = &*self.0;
+        let owner = calling_launch();
+        // Before the file is made or cut.
+        let permit = self.0.permit()?;
+        let file = self.0.root()?.open(as_path(path), flags)?;
+        let handle = table.insert(OpenFile { file, owner, _permit: permit });
+        // A launch that ended while this ran may have had its files closed before this one was among them.
+        if owner != LaunchId::NONE && is_known.get().is_some_and(|is_known| !is_known(owner)) {
+            table.remove(handle)?;
+            return Err(CallError::Cancelled);
         }
-        self.0.table.insert(self.0.root()?.open(as_path(path), flags)?)
+        Ok(handle)
     }
 
     fn close(&self, file: u64) -> Result<(), CallError> {
@@ -113,7 +156,7 @@ impl FilesHandler for super::Shared<OpenFiles> {
 
     fn read(&self, file: u64, out: &mut Output<'_>) -> Result<(), CallError> {
         let file = self.0.table.get(file)?;
-        pass_on(out, |buffer, _| (&*file).read(buffer))
+        pass_on(out, |buffer, _| (&**file).read(buffer))
     }
 
     fn read_at(&self, file: u64, offset: u64, out: &mut Output<'_>) -> Result<(), CallError> {
@@ -123,7 +166,7 @@ impl FilesHandler for super::Shared<OpenFiles> {
 
     fn write(&self, file: u64, data: &[u8]) -> Result<u64, CallError> {
         let file = self.0.table.get(file)?;
-        retried(|| (&*file).write(data)).map(|len| len as u64)
+        retried(|| (&**file).write(data)).map(|len| len as u64)
     }
 
     fn write_at(&self, file: u64, offset: u64, data: &[u8]) -> Result<u64, CallError> {
@@ -139,7 +182,7 @@ impl FilesHandler for super::Shared<OpenFiles> {
             _ => return Err(Error::InvalidInput.into()),
         };
         let file = self.0.table.get(file)?;
-        (&*file).seek(to).map_err(|error| status(&error))
+        (&**file).seek(to).map_err(|error| status(&error))
     }
 
     fn len(&self, file: u64) -> Result<u64, CallError> {

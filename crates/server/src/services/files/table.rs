@@ -1,17 +1,45 @@
 //! Handles: numbers that a device cannot make up.
 
+use super::bound::Permit;
+use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
 use hostcall_device::io::Error;
 use parking_lot::Mutex;
 use std::fs::File;
+use std::ops::Deref;
 use std::sync::Arc;
+
+/// An open file. It closes when the operations on it are done and it is in no table.
+pub(super) struct OpenFile {
+    pub file: File,
+    /// The launch that opened it.
+    pub owner: LaunchId,
+    pub _permit: Permit,
+}
+
+impl Deref for OpenFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
 
 /// A place in the table. The upper half of its handle is the generation, the lower half its index.
 #[derive(Default)]
 struct Place {
     /// Changes when the file is closed, so that handles to it are known to be old.
     generation: u32,
-    file: Option<Arc<File>>,
+    file: Option<Arc<OpenFile>>,
+}
+
+impl Place {
+    /// Takes the file out and makes handles to it void.
+    fn take(&mut self) -> Option<Arc<OpenFile>> {
+        let file = self.file.take()?;
+        self.generation = self.generation.wrapping_add(1).max(1);
+        Some(file)
+    }
 }
 
 #[derive(Default)]
@@ -29,47 +57,32 @@ fn split(handle: u64) -> (usize, u32) {
 }
 
 impl Table {
-    /// Most files open at a time.
-    pub const MAX_OPEN: usize = 4096;
-
     /// Adds a file and gives its handle, which is never 0.
-    pub fn insert(&self, file: File) -> Result<u64, CallError> {
+    pub fn insert(&self, file: OpenFile) -> u64 {
         let mut table = self.0.lock();
-        let index = match table.free.pop() {
-            Some(index) => index,
-            None if table.places.len() == Self::MAX_OPEN => return Err(Error::TooManyOpen.into()),
-            None => {
-                table.places.push(Place { generation: 1, file: None });
-                table.places.len() as u32 - 1
-            }
-        };
+        let index = table.free.pop().unwrap_or_else(|| {
+            table.places.push(Place { generation: 1, file: None });
+            table.places.len() as u32 - 1
+        });
         let place = &mut table.places[index as usize];
         place.file = Some(Arc::new(file));
-        Ok(u64::from(place.generation) << 32 | u64::from(index))
-    }
-
-    /// Whether another file may be opened.
-    pub fn has_room(&self) -> bool {
-        let table = self.0.lock();
-        !table.free.is_empty() || table.places.len() < Self::MAX_OPEN
+        u64::from(place.generation) << 32 | u64::from(index)
     }
 
     /// The file of a handle.
-    pub fn get(&self, handle: u64) -> Result<Arc<File>, CallError> {
+    pub fn get(&self, handle: u64) -> Result<Arc<OpenFile>, CallError> {
         let (index, generation) = split(handle);
         let table = self.0.lock();
         let place = table.places.get(index).filter(|place| place.generation == generation);
         place.and_then(|place| place.file.clone()).ok_or(Error::Closed.into())
     }
 
-    /// Takes a file out. It closes when the operations on it are done.
+    /// Takes a file out.
     pub fn remove(&self, handle: u64) -> Result<(), CallError> {
         let (index, generation) = split(handle);
         let mut table = self.0.lock();
         let place = table.places.get_mut(index).filter(|place| place.generation == generation);
-        let place = place.ok_or(Error::Closed)?;
-        let file = place.file.take().ok_or(Error::Closed)?;
-        place.generation = place.generation.wrapping_add(1).max(1);
+        let file = place.and_then(Place::take).ok_or(Error::Closed)?;
         table.free.push(index as u32);
         // Closing may take a while.
         drop(table);
@@ -77,17 +90,19 @@ impl Table {
         Ok(())
     }
 
-    /// Takes all files out.
-    pub fn clear(&self) {
+    /// Takes out the files of the owners that `is_one` accepts.
+    pub fn remove_of(&self, is_one: impl Fn(LaunchId) -> bool) {
         let mut table = self.0.lock();
         let Places { places, free } = &mut *table;
-        free.clear();
-        free.extend(0..places.len() as u32);
-        for place in places {
-            if place.file.take().is_some() {
-                place.generation = place.generation.wrapping_add(1).max(1);
+        let mut removed = Vec::new();
+        for (index, place) in (0..).zip(places) {
+            if place.file.as_ref().is_some_and(|file| is_one(file.owner)) {
+                removed.extend(place.take());
+                free.push(index);
             }
         }
+        drop(table);
+        drop(removed);
     }
 
     /// Files open now.

@@ -1,9 +1,12 @@
 use super::*;
 use crate::services::Shared;
 use crate::services::testing::collect;
+use hostcall_abi::launch::LaunchId;
 use hostcall_device::services::open_flags::{APPEND, CREATE, CREATE_NEW, READ, TRUNCATE, WRITE};
+use hostcall_service::{Caller, called_by};
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -235,7 +238,7 @@ fn the_number_of_open_files_is_bounded() {
         }
     }
     assert_eq!(refused, Some(Error::TooManyOpen));
-    assert!(open.len() <= Table::MAX_OPEN);
+    assert!(open.len() <= 4096);
     assert_eq!(files.0.open_count(), open.len());
     assert_eq!(error(files.open(b"never", WRITE | CREATE)), Some(Error::TooManyOpen));
     assert!(!dir.path().join("open/never").exists());
@@ -250,6 +253,64 @@ fn the_number_of_open_files_is_bounded() {
         files.close(file).unwrap();
     }
     assert_eq!(files.0.open_count(), 0);
+}
+
+/// Runs itself again where the system allows 64 files.
+#[test]
+fn half_of_the_processs_files_are_left_to_the_program() {
+    const NAME: &str = "services::files::tests::half_of_the_processs_files_are_left_to_the_program";
+    const AGAIN: &str = "HOSTCALL_TEST_FEW_FILES";
+    if std::env::var_os(AGAIN).is_none() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
+        let output = shell.args(["--exact", NAME]).env(AGAIN, "1").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        return;
+    }
+    let (dir, files) = files();
+    for _ in 0..32 {
+        files.open(b"data", READ).unwrap();
+    }
+    assert_eq!(error(files.open(b"data", READ)), Some(Error::TooManyOpen));
+    let own: Vec<_> = (0..16).map(|_| fs::File::open(dir.path().join("secret")).unwrap()).collect();
+    drop(own);
+}
+
+#[test]
+fn the_bound_may_be_said() {
+    let (dir, _) = files();
+    let builtins = crate::services::Builtins::builder().stdin(std::io::empty()).dir(dir.path());
+    let builtins = builtins.open_files(3).build().unwrap();
+    let files = Shared(builtins.files_shared());
+    // Programs of LLVM's protocol have tables of their own, and the same bound.
+    let of_program = files.0.permit().unwrap();
+    let open = [0; 2].map(|_| files.open(b"secret", READ).unwrap());
+    assert_eq!(error(files.open(b"secret", READ)), Some(Error::TooManyOpen));
+    drop(of_program);
+    files.open(b"secret", READ).unwrap();
+    files.close(open[0]).unwrap();
+    assert_eq!(error(files.open(b"missing", READ)), Some(Error::NotFound));
+    files.open(b"secret", READ).unwrap();
+    assert_eq!(error(files.open(b"secret", READ)), Some(Error::TooManyOpen));
+}
+
+#[test]
+fn files_are_a_launchs() {
+    let (_dir, files) = files();
+    let [one, two, ended] = [1, 2, 3].map(|index| LaunchId::new(index, 1));
+    files.0.set_launches(move |launch| launch != ended);
+    let open = |launch| {
+        called_by(Caller { launch, ..Caller::default() }, || files.open(b"data", READ | WRITE | CREATE))
+    };
+    let [first, second, third] = [one, two, one].map(|launch| open(launch).unwrap());
+    files.0.close_of(one);
+    assert_eq!(files.0.open_count(), 1);
+    assert_eq!([first, third].map(|file| error(files.len(file))), [Some(Error::Closed); 2]);
+    assert_eq!(files.len(second), Ok(10));
+    // The launch ended while its file was being opened.
+    assert_eq!(open(ended), Err(CallError::Cancelled));
+    assert_eq!(files.0.open_count(), 1);
 }
 
 #[test]

@@ -1,0 +1,195 @@
+//! What a device asks of its backend, and when.
+
+use super::double::{Double, Noted};
+use crate::{CallError, Device, Error, Grid, LaunchFailure, LaunchKernel};
+use hostcall_device::{Global, Lane, kernel, service};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes on a machine that does other things too.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn open(noted: Noted) -> (Device, Arc<Noted>) {
+    let double = Double::new(noted);
+    let noted = double.noted.clone();
+    (Device::builder("double").backend(double).open().unwrap(), noted)
+}
+
+#[test]
+fn every_thread_of_a_device_enters_its_backend() {
+    let (device, noted) = open(Noted::default());
+    let (ran, runs) = mpsc::channel();
+    device.server().call_back(move || ran.send(()).unwrap());
+    runs.recv().unwrap();
+    let stream = device.stream().unwrap();
+    stream.host_function(|| ()).unwrap();
+    stream.synchronize().unwrap();
+    let expected = ["0", "callback", "function", "reaper", "watchdog"];
+    let expected = BTreeSet::from(expected.map(|name| format!("hostcall-{name}")));
+    // Threads that started last may enter a little later than this.
+    let until = Instant::now() + PATIENCE;
+    while *noted.threads.lock().unwrap() != expected && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(*noted.threads.lock().unwrap(), expected);
+}
+
+#[kernel]
+fn nothing(_lane: &Lane) {}
+
+/// A launch costs one dispatch, however large its grid and however many slots there are.
+#[test]
+fn a_launch_is_one_dispatch() {
+    let (device, noted) = open(Noted::default());
+    let stream = device.stream().unwrap();
+    nothing.launch(&stream, Grid::new(1, 1), ()).unwrap();
+    stream.synchronize().unwrap();
+    let before = noted.memory_operations();
+    for (launches, workgroups) in (2..).zip([1, 65_536, 1]) {
+        let launch = nothing.launch(&stream, Grid::new(workgroups, 1), ()).unwrap();
+        stream.synchronize().unwrap();
+        assert_eq!(noted.kernels().len(), launches);
+        assert_eq!(noted.memory_operations(), before);
+        // Each begins once, and so gets the next index, and ends once.
+        assert_eq!(launch.id().index() as usize, launches - 1);
+        assert_eq!(device.server().launches().count(), 0);
+    }
+}
+
+/// Whoever waits polls, without pauses that grow: a million polls are a matter of a second.
+#[test]
+fn whoever_waits_polls() {
+    let (device, noted) = open(Noted { is_polled: true, ..Noted::default() });
+    let stream = device.stream().unwrap();
+    for _ in 0..3 {
+        noted.unseeing_polls.store(1_000_000, Ordering::SeqCst);
+        nothing.launch(&stream, Grid::new(1, 1), ()).unwrap();
+        stream.synchronize_for(PATIENCE).unwrap();
+        assert_eq!(noted.unseeing_polls.load(Ordering::SeqCst), 0);
+    }
+}
+
+/// Waits for the test.
+#[service]
+trait Gate {
+    /// Returns once the gate was opened.
+    fn pass(gate: u32) -> u32;
+    /// The same: lanes that call one method together get their answers together.
+    fn pass_alone(gate: u32) -> u32;
+}
+
+/// The gates that are open, a bit each.
+#[derive(Default)]
+struct Gates(Mutex<u32>, Condvar);
+
+impl Gates {
+    fn open(&self, gate: u32) {
+        *self.0.lock().unwrap() |= 1 << gate;
+        self.1.notify_all();
+    }
+}
+
+struct GateKeeper(Arc<Gates>);
+
+impl GateHandler for GateKeeper {
+    fn pass(&self, gate: u32) -> Result<u32, CallError> {
+        let Gates(open, opened) = &*self.0;
+        let is_closed = |open: &mut u32| *open >> gate & 1 == 0;
+        let passed = opened.wait_timeout_while(open.lock().unwrap(), 2 * PATIENCE, is_closed).unwrap();
+        if passed.1.timed_out() { Err(CallError::TimedOut) } else { Ok(gate) }
+    }
+
+    fn pass_alone(&self, gate: u32) -> Result<u32, CallError> {
+        self.pass(gate)
+    }
+}
+
+/// The first lane panics once gate 0 is open; the others wait for an answer that does not come.
+#[kernel]
+fn panics(lane: &Lane, out: &[Global<u32>]) {
+    if lane.global_id() == 0 {
+        assert_eq!(Gate::pass_alone(0), Ok(0));
+        panic!("while another launch is being dispatched");
+    }
+    let cancelled = Gate::pass(1) == Err(CallError::Cancelled);
+    out[lane.global_id()].set(1 + u32::from(cancelled));
+}
+
+#[kernel]
+fn passes(_lane: &Lane) {
+    assert_eq!(Gate::pass(2), Ok(2));
+}
+
+/// A driver may block a dispatch until an earlier launch has ended. A launch that panics meanwhile gets its lanes out of
+/// their calls all the same, whichever thread is in the dispatch.
+fn a_dispatch_waits_for_a_launch_that_panics(by_reaper: bool) {
+    let gates = Arc::new(Gates::default());
+    let double = Double::new(Noted::default());
+    let noted = double.noted.clone();
+    let (entered, enters) = mpsc::channel();
+    let entered = Mutex::new(entered);
+    let before = move |noted: &Noted, kernel: &str| {
+        if !kernel.ends_with("nothing") {
+            return;
+        }
+        let thread = std::thread::current().name().unwrap_or_default().to_owned();
+        entered.lock().unwrap().send(thread).unwrap();
+        let until = Instant::now() + PATIENCE;
+        while !noted.has_ended("panics") && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    assert!(noted.before_dispatch.set(Box::new(before)).is_ok());
+    let device = Device::builder("double").backend(double).service(Gate::serve(GateKeeper(gates.clone())));
+    let device = device.open().unwrap();
+    let (first, second) = (device.stream().unwrap(), Arc::new(device.stream().unwrap()));
+    let out = device.alloc_zeroed::<u32>(8).unwrap();
+    let launch = panics.launch(&first, Grid::new(2, 4), (&out,)).unwrap();
+    let dispatcher = if by_reaper {
+        // More than a stream may have with the device, so that the last operation is submitted by the reaper, when the first
+        // has ended.
+        let words = device.alloc_zeroed::<u32>(1).unwrap();
+        passes.launch(&second, Grid::new(1, 1), ()).unwrap();
+        for _ in 0..super::seam::OPERATIONS_A_QUEUE {
+            second.fill(&words, 1).unwrap();
+        }
+        nothing.launch(&second, Grid::new(1, 1), ()).unwrap();
+        gates.open(2);
+        None
+    } else {
+        let second = second.clone();
+        Some(std::thread::spawn(move || drop(nothing.launch(&second, Grid::new(1, 1), ()).unwrap())))
+    };
+    let thread = enters.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(thread == "hostcall-reaper", by_reaper);
+    gates.open(0);
+    let until = Instant::now() + PATIENCE / 2;
+    while !noted.has_ended("panics") {
+        assert!(Instant::now() < until, "the launch does not end: {:?}", device.waiting());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if let Some(dispatcher) = dispatcher {
+        dispatcher.join().unwrap();
+    }
+    let ended = launch.wait();
+    assert!(
+        matches!(&ended, Err(Error::Launch { failure: LaunchFailure::Panicked { first: Some(_), .. }, .. })),
+        "{ended:?}"
+    );
+    assert!(first.synchronize().is_err());
+    second.synchronize().unwrap();
+    assert_eq!(out.read().unwrap(), [0, 2, 2, 2, 2, 2, 2, 2]);
+    gates.open(1);
+}
+
+#[test]
+fn a_users_thread_that_dispatches_keeps_no_launch_from_ending() {
+    a_dispatch_waits_for_a_launch_that_panics(false);
+}
+
+#[test]
+fn a_reaper_that_dispatches_keeps_no_launch_from_ending() {
+    a_dispatch_waits_for_a_launch_that_panics(true);
+}
