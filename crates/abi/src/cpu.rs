@@ -1,6 +1,6 @@
 //! The software device's binary interface: what a kernel compiled for the CPU finds where a GPU has
-//! hardware. Executor and kernel may be different shared objects, so this is C layout and checked by
-//! [`crate::ABI_VERSION`].
+//! hardware. Executor and kernel may be different shared objects, so this is C layout. Each kernel
+//! says for which [`crate::ABI_VERSION`] it was compiled.
 //!
 //! A kernel's entry is an [`Entry`], called once per lane on a stack of its own. It comes back with
 //! [`ENTRY_DONE`] or, when the kernel panicked (the message has then been sent), [`ENTRY_PANICKED`].
@@ -14,8 +14,6 @@ use core::sync::atomic::AtomicBool;
 /// is for the life of the lane, which may come out of an operation on another thread than it went in on.
 #[repr(C)]
 pub struct CpuLane {
-    /// [`crate::ABI_VERSION`].
-    pub abi_version: u32,
     /// Index in the wave.
     pub lane: u32,
     /// Lanes of a full wave: 32 or 64.

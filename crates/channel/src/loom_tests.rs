@@ -152,7 +152,8 @@ impl Host {
             Take::Full => panic!("the batch is empty"),
             Take::NotYet | Take::NewOwner => {}
             Take::PostsFirst(..) => self.take_posts(),
-            Take::OfDeadLaunch(launch) | Take::Garbage(launch) => panic!("of launch {launch}"),
+            Take::OfDeadLaunch => panic!("of a dead launch"),
+            Take::Garbage(launch) => panic!("of launch {launch}"),
         }
         None
     }

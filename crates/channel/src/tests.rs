@@ -189,7 +189,7 @@ proptest! {
             for slot in 0..8 {
                 if ends.scanner.rung(region, 0) & 1 << slot != 0 {
                     match ends.scanner.take(region, slot, &mut ends.batch, |launch| launch == LAUNCH) {
-                        Take::Call | Take::OfDeadLaunch(_) => ends.batch.answer(0).all(region, Status::Error(CallError::Malformed)),
+                        Take::Call | Take::OfDeadLaunch => ends.batch.answer(0).all(region, Status::Error(CallError::Malformed)),
                         Take::Full => panic!("the batch is empty"),
                         Take::Garbage(_) => assert!(ends.scanner.is_broken(slot)),
                         Take::NotYet | Take::NewOwner | Take::PostsFirst(..) => {}
@@ -588,6 +588,6 @@ fn calls_wait_for_their_owner() {
     assert!(matches!(take(&mut batch), Take::NotYet));
     second.store(late, crate::primitive::Ordering::Relaxed);
     assert!(matches!(take(&mut batch), Take::NewOwner));
-    assert!(matches!(take(&mut batch), Take::OfDeadLaunch(LAUNCH)));
+    assert!(matches!(take(&mut batch), Take::OfDeadLaunch));
     assert_eq!(batch.count(), 1);
 }

@@ -5,7 +5,6 @@ use crate::launch::{LaunchError, Run, Tally};
 use crate::operations::OPERATIONS;
 use crate::seat::{Line, Returned, Seat};
 use crate::wave::{Wave, bits};
-use hostcall_abi::ABI_VERSION;
 use hostcall_abi::cpu::CpuLane;
 use hostcall_abi::layout::{NO_SLOT, WaveRecordWords};
 use std::cell::{Cell, UnsafeCell};
@@ -56,7 +55,6 @@ impl Group {
         let workgroup_memory = memory.as_mut_ptr().cast();
         let records: Box<[_]> = slots.iter().map(|_| UnsafeCell::new(WaveRecordWords::BEGIN)).collect();
         let lane = |index: u32| CpuLane {
-            abi_version: ABI_VERSION,
             lane: index % wave_size,
             wave_size,
             wave: index / wave_size,

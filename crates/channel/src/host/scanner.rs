@@ -71,7 +71,7 @@ pub enum Take {
     /// A call, copied into the batch. It must be answered.
     Call,
     /// The same, of a launch that has ended or was cancelled. It is alone in the batch.
-    OfDeadLaunch(LaunchId),
+    OfDeadLaunch,
     /// A call that does not go with those of the batch. Answer these first, and take it again.
     Full,
     /// Not all words are there yet; look again.
@@ -287,7 +287,7 @@ impl Scanner {
         batch.push(caller, mirror.reply_laps[at], &wide.reply_laps);
         mirror.reply_laps[at] ^= batch.shape.reply_flips[0];
         flip_wide(&mut wide.reply_laps, batch.shape.reply, &batch.shape.reply_flips);
-        if is_live { Take::Call } else { Take::OfDeadLaunch(launch) }
+        if is_live { Take::Call } else { Take::OfDeadLaunch }
     }
 
     /// Takes those of a line's calls that [`Scanner::take`] would add to the batch at once, and that are their doorbells alone

@@ -352,9 +352,9 @@ impl Run {
         let call = model.call.as_ref().filter(|_| !model.hostile);
         let dead = LaunchId::new(7, 1);
         match self.scanner.take(region, slot, &mut self.batch, |launch| launch != dead) {
-            take @ (Take::Call | Take::OfDeadLaunch(_)) => {
-                assert_eq!(matches!(take, Take::OfDeadLaunch(_)), self.scanner.owner(slot) == dead);
-                let is_dead = matches!(take, Take::OfDeadLaunch(_));
+            take @ (Take::Call | Take::OfDeadLaunch) => {
+                assert_eq!(matches!(take, Take::OfDeadLaunch), self.scanner.owner(slot) == dead);
+                let is_dead = matches!(take, Take::OfDeadLaunch);
                 assert!(!is_dead || self.batch.count() == 1);
                 assert_eq!(lap_of(bell), model.calls.is_multiple_of(2), "the doorbell's lap has not changed");
                 model.calls += 1;

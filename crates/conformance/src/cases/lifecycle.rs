@@ -5,7 +5,7 @@ use crate::{Context, Gates, Outcome, Session, echo, ensure, same};
 use conformance::calls::call_in_turn;
 use conformance::services::{AsyncGate, Gate};
 use conformance::statuses::status_wait;
-use hostcall::device::{DeviceInfo, devices};
+use hostcall::device::{DeviceFaultKind, DeviceInfo, devices};
 use hostcall::{DeviceBuffer, Error, Grid, LaunchFailure, Stream};
 use std::time::Duration;
 #[cfg(target_os = "linux")]
@@ -77,7 +77,7 @@ pub fn broken_slots(context: &Context) -> Outcome {
     }
     match stream.synchronize() {
         Err(Error::Launch { failure: LaunchFailure::Fault(why), .. }) => {
-            ensure!(why.contains("what is no call"))
+            ensure!(why.kind == DeviceFaultKind::Channel && why.reason.contains("what is no call"))
         }
         other => return Err(format!("the launch ended with {other:?}")),
     }

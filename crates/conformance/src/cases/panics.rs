@@ -5,6 +5,7 @@ use conformance::panics::{
     CHECKS_OVERFLOW, KINDS, PANIC_LINE, panic_fault_beside_calls, panic_kinds, panic_null_write,
 };
 use conformance::services::Gate;
+use hostcall::device::DeviceFaultKind;
 use hostcall::services::Panic;
 use hostcall::{Error, Grid, LaunchFailure};
 
@@ -74,13 +75,17 @@ pub fn one_of_many(context: &Context) -> Outcome {
     still_works(&session)
 }
 
+fn is_fault<T>(ended: &Result<T, Error>, kind: DeviceFaultKind) -> bool {
+    matches!(ended, Err(Error::Launch { failure: LaunchFailure::Fault(fault), .. }) if fault.kind == kind)
+}
+
 /// Faults of one lane. The software device can go on after them; a GPU says that it cannot.
 pub fn null_write(context: &Context) -> Outcome {
     let session = open(context)?;
     let out = session.out(GRID, 1)?;
     if !context.is_software() {
         let ended = session.try_run(panic_null_write, GRID, (GUILTY, &out))?;
-        ensure!(matches!(ended, Err(Error::Launch { failure: LaunchFailure::Fault(_), .. })));
+        ensure!(is_fault(&ended, DeviceFaultKind::Memory));
         // Finding the kernel fails, or launching it.
         let sentence = match session.try_run(panic_null_write, GRID, (GUILTY, &out)) {
             Ok(ended) => ended.err().ok_or("a GPU went on after a fault")?.to_string(),
@@ -91,10 +96,10 @@ pub fn null_write(context: &Context) -> Outcome {
     }
     for _ in 0..2 {
         let ended = session.try_run(panic_null_write, GRID, (GUILTY, &out))?;
-        ensure!(matches!(ended, Err(Error::Launch { failure: LaunchFailure::Fault(_), .. })));
+        ensure!(is_fault(&ended, DeviceFaultKind::Memory));
         still_works(&session)?;
         let ended = session.try_run(panic_kinds, GRID, (7u32, GUILTY, &out))?;
-        ensure!(matches!(ended, Err(Error::Launch { failure: LaunchFailure::Fault(_), .. })));
+        ensure!(is_fault(&ended, DeviceFaultKind::StackOverflow));
         still_works(&session)?;
     }
     Ok(())
@@ -115,7 +120,7 @@ pub fn fault_beside_calls(context: &Context) -> Outcome {
     let ended = stream.synchronize();
     gates.open_all();
     arrived?;
-    ensure!(matches!(ended, Err(Error::Launch { failure: LaunchFailure::Fault(_), .. })));
+    ensure!(is_fault(&ended, DeviceFaultKind::Memory));
     same!(read(&out)?[..40], [1; 40]);
     ensure!(session.device.waiting().is_empty());
     Ok(())

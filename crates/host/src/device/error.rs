@@ -1,6 +1,7 @@
 //! What can go wrong with devices, launches and buffers.
 
-use super::seam::BackendError;
+use super::llvm::ProgramError;
+use super::seam::{BackendError, DeviceFault};
 use crate::image::NotAnImage;
 use crate::llvm::Fault;
 use crate::server::{RegisterError, ServerError};
@@ -113,8 +114,8 @@ pub enum Error {
         limit: std::time::Duration,
     },
     /// A program that was linked with LLVM's GPU libc cannot be started.
-    #[error("{0}")]
-    Program(String),
+    #[error(transparent)]
+    Program(#[from] ProgramError),
 }
 
 /// Why a launch did not end well.
@@ -129,9 +130,9 @@ pub enum LaunchFailure {
         /// How many lanes panicked besides, as far as they told.
         others: u64,
     },
-    /// A lane did what the device does not allow.
-    #[error("{0}")]
-    Fault(String),
+    /// A lane did what the device does not allow, or the device failed.
+    #[error(transparent)]
+    Fault(DeviceFault),
     /// A port of a program that speaks LLVM's protocol is served no more: lanes that wait for it do so for ever.
     #[error("{0}")]
     Port(Fault),
@@ -145,7 +146,7 @@ pub enum LaunchFailure {
     #[error("it did not run, since a launch before it in its stream ended early")]
     Skipped,
     /// It did not start; the error says why.
-    #[error("{0}")]
+    #[error(transparent)]
     NotStarted(BackendError),
 }
 

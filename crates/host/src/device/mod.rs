@@ -37,8 +37,10 @@ pub use hostcall_abi::launch::LaunchId;
 pub use hostcall_cuda::prepare_environment;
 pub use images::{EmbeddedImage, Image, LoadedKernel, TypedKernel};
 pub use launch::LaunchKernel;
-pub use llvm::{KernelResources, LlvmCancel, LlvmClient, LlvmProgram, LlvmRun};
-pub use seam::{BackendError, DeviceAddress, DeviceKind, KernelLimits, Properties};
+pub use llvm::{KernelResources, LlvmCancel, LlvmClient, LlvmProgram, LlvmRun, ProgramError};
+pub use seam::{
+    BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, DeviceKind, KernelLimits, Properties,
+};
 pub(crate) use stream::StreamQueue;
 pub use stream::{Launch, LaunchOutcome, Readback, Stream};
 

@@ -77,16 +77,55 @@ pub enum BackendError {
     Refused(String),
     /// A kernel did what it must not, or the hardware failed. The device does nothing more for this process if
     /// `is_final`.
-    #[error("{reason}")]
+    #[error("{fault}")]
     Fault {
         /// What happened.
-        reason: String,
+        fault: DeviceFault,
         /// Whether every later operation fails as well.
         is_final: bool,
     },
     /// The driver or the system refused something; the sentence is its own.
     #[error("{0}")]
     Driver(String),
+}
+
+/// What a kernel did that it must not, or what failed under it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct DeviceFault {
+    /// What kind of fault it is.
+    pub kind: DeviceFaultKind,
+    /// A sentence: what happened, and which lane or address it was, if the device tells.
+    pub reason: String,
+}
+
+impl From<BackendError> for DeviceFault {
+    fn from(error: BackendError) -> Self {
+        match error {
+            BackendError::Fault { fault, .. } => fault,
+            other => Self { kind: DeviceFaultKind::Device, reason: other.to_string() },
+        }
+    }
+}
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeviceFaultKind {
+    /// A lane read or wrote where there is no memory of its own, or where its access was not aligned.
+    Memory,
+    /// A lane used up its stack.
+    StackOverflow,
+    /// A lane came to an instruction that the device does not execute, or to a trap.
+    Instruction,
+    /// A lane computed what the device refuses, such as a division by zero.
+    Arithmetic,
+    /// A lane wrote what makes no sense into the memory that it shares with the host.
+    Channel,
+    /// A thread of the host that serves the device's calls failed, which is a bug of hostcall.
+    Server,
+    /// Hardware, driver or system failed, or did not say what happened.
+    Device,
 }
 
 /// A kind of device, as far as what stands above the seam has to know it.
@@ -426,8 +465,8 @@ pub enum DispatchFailure {
         /// How many.
         lanes: u64,
     },
-    /// A lane did what the device does not allow; the sentence says what.
-    Fault(String),
+    /// A lane did what the device does not allow.
+    Fault(DeviceFault),
     /// It was cancelled.
     Cancelled,
 }

@@ -368,7 +368,7 @@ impl<'s> Consumer<'s> {
         }
         match take {
             Take::Call => self.finished(slot),
-            Take::OfDeadLaunch(_) => {
+            Take::OfDeadLaunch => {
                 self.finished(slot);
                 self.refuse();
             }

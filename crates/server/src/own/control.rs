@@ -202,7 +202,7 @@ impl Server {
         // Mostly there are none.
         let fault = if faults.is_empty() { None } else { faults.remove(&launch) };
         drop(faults);
-        fault.or_else(|| self.failure())
+        fault
     }
 
     /// Returns why the server has stopped by itself, if it has: a thread of it panicked, which is a bug in hostcall.

@@ -4,11 +4,13 @@
 use super::memory::pointer;
 use super::module::CpuKernel;
 use crate::device::seam::{
-    BackendError, DeviceAddress, Dispatch, DispatchFailure, DispatchOutcome, Kernel, Mark, Queue, Running,
+    BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, Dispatch, DispatchFailure, DispatchOutcome,
+    Kernel, Mark, Queue, Running,
 };
 use hostcall_abi::launch::LaunchParams;
 use hostcall_softdev::{Executor, Launch, LaunchError, LaunchHandle};
 use std::any::Any;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -51,7 +53,7 @@ impl CpuQueue {
         if !state.busy {
             state.busy = true;
             drop(state);
-            Shared::work(&self.0);
+            Shared::work(self.0.clone());
         }
     }
 }
@@ -62,10 +64,40 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does operations until one takes longer or none is left. The caller has set `busy`.
-    fn work(this: &Arc<Self>) {
+    /// Does the queue's operations until one takes longer or none is left. The caller has set `busy`.
+    ///
+    /// An operation may let another queue go on, whose operations may let a third, and so on: a thread that is at a
+    /// queue's operations comes to those queues afterwards, so that its stack does not grow with their number.
+    fn work(this: Arc<Self>) {
+        thread_local! {
+            /// Queues that go on when the thread has done what it is at; `None` while it is at nothing.
+            static NEXT: RefCell<Option<VecDeque<Arc<Shared>>>> = const { RefCell::new(None) };
+        }
+        let mut queue = Some(this);
+        let begin = |next: &RefCell<Option<VecDeque<_>>>| match &mut *next.borrow_mut() {
+            Some(next) => next.extend(queue.take()),
+            next @ None => *next = Some(VecDeque::new()),
+        };
+        // A thread that is at its end has no such list any more; what it lets go on, it does one within the other.
+        let _ = NEXT.try_with(begin);
+        while let Some(this) = queue {
+            this.work_off();
+            let next = NEXT.try_with(|next| {
+                let mut next = next.borrow_mut();
+                let queue = next.as_mut().and_then(VecDeque::pop_front);
+                if queue.is_none() {
+                    *next = None;
+                }
+                queue
+            });
+            queue = next.ok().flatten();
+        }
+    }
+
+    /// Does the queue's operations, as [`Shared::work`] says.
+    fn work_off(self: &Arc<Self>) {
         loop {
-            let mut state = this.state();
+            let mut state = self.state();
             let Some(operation) = state.operations.pop_front() else {
                 state.busy = false;
                 return;
@@ -74,21 +106,20 @@ impl Shared {
             match operation {
                 Operation::Copy(copy) => copy(),
                 Operation::Signal(value) => {
-                    this.completed.store(value, Ordering::Release);
-                    (this.progress)();
+                    self.completed.store(value, Ordering::Release);
+                    (self.progress)();
                 }
                 Operation::Mark(mark) => mark.reach(),
                 Operation::Wait(mark) => {
-                    let next = this.clone();
-                    if !mark.then(move || Shared::work(&next)) {
+                    if !mark.then(self) {
                         return;
                     }
                 }
                 Operation::Launch(launch, running) => {
-                    let next = this.clone();
+                    let next = self.clone();
                     let cancelled = running.cancelled.load(Ordering::SeqCst);
                     // SAFETY: whoever dispatched vouches for entry, parameters and arguments (`Queue::dispatch`).
-                    match unsafe { this.executor.launch(*launch) } {
+                    match unsafe { self.executor.launch(*launch) } {
                         Err(error) => running.end(DispatchOutcome { failure: Some(failure(error)) }),
                         Ok(handle) => {
                             let _ = running.handle.set(handle.clone());
@@ -99,7 +130,7 @@ impl Shared {
                             handle.on_done(move |result| {
                                 let failure = result.clone().err().map(failure);
                                 running.end(DispatchOutcome { failure });
-                                Shared::work(&next);
+                                Shared::work(next);
                             });
                             return;
                         }
@@ -114,7 +145,16 @@ fn failure(error: LaunchError) -> DispatchFailure {
     match error {
         LaunchError::Panicked { lanes } => DispatchFailure::Panicked { lanes },
         LaunchError::Cancelled => DispatchFailure::Cancelled,
-        other => DispatchFailure::Fault(other.to_string()),
+        other => {
+            let kind = match other {
+                LaunchError::StackOverflow { .. } => DeviceFaultKind::StackOverflow,
+                LaunchError::Fault { signal: libc::SIGFPE, .. } => DeviceFaultKind::Arithmetic,
+                LaunchError::Fault { signal: libc::SIGILL, .. } => DeviceFaultKind::Instruction,
+                LaunchError::Fault { .. } => DeviceFaultKind::Memory,
+                _ => DeviceFaultKind::Device,
+            };
+            DispatchFailure::Fault(DeviceFault { kind, reason: other.to_string() })
+        }
     }
 }
 
@@ -154,12 +194,11 @@ impl Running for CpuRunning {
     }
 }
 
-type Continuation = Box<dyn FnOnce() + Send>;
-
 /// A point in a queue.
 struct CpuMark {
     reached: OnceLock<Instant>,
-    waiting: Mutex<Vec<Continuation>>,
+    /// Queues that go on from here.
+    waiting: Mutex<Vec<Arc<Shared>>>,
 }
 
 impl CpuMark {
@@ -169,19 +208,17 @@ impl CpuMark {
             let _ = self.reached.set(Instant::now());
             std::mem::take(&mut *waiting)
         };
-        // What goes on may come to the same mark again.
-        for go_on in waiting {
-            go_on();
-        }
+        // A queue may come to the same mark again.
+        waiting.into_iter().for_each(Shared::work);
     }
 
-    /// Says whether the mark was reached; else calls `go_on` when it is.
-    fn then(&self, go_on: impl FnOnce() + Send + 'static) -> bool {
+    /// Says whether the mark was reached; else the queue goes on when it is.
+    fn then(&self, queue: &Arc<Shared>) -> bool {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if self.reached.get().is_some() {
             return true;
         }
-        waiting.push(Box::new(go_on));
+        waiting.push(queue.clone());
         false
     }
 }
@@ -313,5 +350,34 @@ unsafe impl Queue for CpuQueue {
             .map_err(|_| BackendError::Refused("the mark is another device's".into()))?;
         self.submit(Operation::Wait(mark));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hostcall_softdev::Config;
+
+    /// Each of many queues waits for a mark of the one before; they go on after each other when the first mark is reached.
+    #[test]
+    fn a_chain_of_queues_needs_no_deep_stack() {
+        const QUEUES: u64 = 50_000;
+        let executor = Arc::new(Executor::new(Config { threads: 1, ..Config::default() }).unwrap());
+        let queue = || CpuQueue::new(executor.clone(), Arc::new(|| {}));
+        let mark = || Arc::new(CpuMark { reached: OnceLock::new(), waiting: Mutex::default() });
+        let first = mark();
+        let mut last = first.clone();
+        let queues: Vec<_> = (0..QUEUES)
+            .map(|_| {
+                let queue = queue();
+                queue.submit(Operation::Wait(std::mem::replace(&mut last, mark())));
+                queue.submit(Operation::Mark(last.clone()));
+                queue.signal(1).unwrap();
+                queue
+            })
+            .collect();
+        assert!(queues.iter().all(|queue| queue.completed() == 0));
+        queue().submit(Operation::Mark(first));
+        assert!(queues.iter().all(|queue| queue.completed() == 1));
     }
 }

@@ -5,8 +5,8 @@ mod heap;
 
 use super::builder::DeviceInfo;
 use super::seam::{
-    Backend, BackendError, DeviceAddress, DeviceKind, Dispatch, ImageSource, Kernel, KernelLimits,
-    KernelMemory, Mark, Memory, Module, Pinned, Properties, Queue, Running, Variable,
+    Backend, BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, DeviceKind, Dispatch, ImageSource,
+    Kernel, KernelLimits, KernelMemory, Mark, Memory, Module, Pinned, Properties, Queue, Running, Variable,
 };
 use hostcall_cuda::{DeviceMemory, Driver, Error, Function, Gpu, GpuInfo, PinnedMemory};
 use smallvec::SmallVec;
@@ -22,10 +22,21 @@ const GLOBAL_TIMER_HZ: u64 = 1_000_000_000;
 
 impl From<Error> for BackendError {
     fn from(error: Error) -> Self {
-        match error.is_fault {
-            true => BackendError::Fault { reason: error.to_string(), is_final: true },
-            false => BackendError::Driver(error.to_string()),
+        let reason = error.to_string();
+        if !error.is_fault {
+            return BackendError::Driver(reason);
         }
+        let kind = match error.name.as_str() {
+            "CUDA_ERROR_ILLEGAL_ADDRESS"
+            | "CUDA_ERROR_MISALIGNED_ADDRESS"
+            | "CUDA_ERROR_INVALID_ADDRESS_SPACE" => DeviceFaultKind::Memory,
+            "CUDA_ERROR_HARDWARE_STACK_ERROR" => DeviceFaultKind::StackOverflow,
+            "CUDA_ERROR_ILLEGAL_INSTRUCTION" | "CUDA_ERROR_INVALID_PC" | "CUDA_ERROR_ASSERT" => {
+                DeviceFaultKind::Instruction
+            }
+            _ => DeviceFaultKind::Device,
+        };
+        BackendError::Fault { fault: DeviceFault { kind, reason }, is_final: true }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The client object on a device, for kernels written with the device crate.
 
+use super::ProgramError;
 use super::code::port_memory;
 use crate::device::{Device, DeviceBuffer, Error, IntoArg, Packer, Sealed};
 use hostcall_channel::llvm::{Layout, PortMemory, Version};
@@ -20,8 +21,7 @@ impl LlvmClient {
     /// # Errors
     /// When the version has not so many ports, or there is no room.
     pub fn new(device: &Device, version: Version, ports: u32) -> Result<Self, Error> {
-        let layout = Layout::new(version, ports, device.wave_size())
-            .map_err(|error| Error::Program(error.to_string()))?;
+        let layout = Layout::new(version, ports, device.wave_size()).map_err(ProgramError::from)?;
         let memory = Arc::new(port_memory(&device.inner.core, layout)?);
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("a word has 8 bytes"));
         let object: Vec<u64> = memory.client_object().chunks_exact(8).map(word).collect();

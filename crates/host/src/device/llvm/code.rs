@@ -1,6 +1,7 @@
 //! A program's code on a device, and the memory of its calls.
 #![allow(unsafe_code)] // ports lie in pinned memory; variables are read and written by address
 
+use super::ProgramError;
 use crate::device::seam::{DeviceAddress, Kernel, Module, Variable};
 use crate::device::{Core, Error, Grid, KernelLimits, LaunchId, Stream};
 use crate::llvm::{Layout, PortMemory};
@@ -29,11 +30,11 @@ impl Code {
                 // SAFETY: as above.
                 Ok(unsafe { self.core.backend.write_now(variable.address, bytes) }?)
             }
-            Some(Variable { bytes: has, .. }) => Err(Error::Program(format!(
-                "the program's variable {name} has {has} bytes, not {}",
-                bytes.len()
-            ))),
-            None => Err(Error::Program(format!("the program has no variable {name}"))),
+            Some(Variable { bytes: has, .. }) => {
+                let what = format!("the program's variable {name} has {has} bytes, not {}", bytes.len());
+                Err(ProgramError::Variable { what }.into())
+            }
+            None => Err(ProgramError::Missing { what: format!("variable {name}") }.into()),
         }
     }
 
@@ -45,7 +46,8 @@ impl Code {
         let address = self.variable(pointer)?.and_then(|bytes| bytes.first_chunk().copied());
         match address.map(u64::from_le_bytes) {
             None | Some(0) => {
-                Err(Error::Program(format!("the program's pointer {pointer} points to nothing")))
+                let what = format!("the program's pointer {pointer} points to nothing");
+                Err(ProgramError::Variable { what }.into())
             }
             Some(address) => {
                 // SAFETY: by the caller's promise.
@@ -57,7 +59,7 @@ impl Code {
     /// Returns the kernel of this name.
     pub fn kernel(&self, name: &'static str) -> Result<ProgramKernel, Error> {
         let code = self.module.kernel(name)?;
-        let code = code.ok_or_else(|| Error::Program(format!("the program has no kernel `{name}`")))?;
+        let code = code.ok_or_else(|| ProgramError::Missing { what: format!("kernel `{name}`") })?;
         Ok(ProgramKernel { name, code })
     }
 }

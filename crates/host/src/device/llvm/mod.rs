@@ -7,6 +7,7 @@
 
 mod client;
 mod code;
+mod error;
 mod vectors;
 
 #[cfg(test)]
@@ -14,6 +15,7 @@ mod tests;
 
 pub use client::LlvmClient;
 use code::{Code, ProgramKernel};
+pub use error::ProgramError;
 
 use super::error::{ImageError, LaunchRefused};
 use super::images::read_image;
@@ -181,15 +183,13 @@ impl Device {
             .map_err(|error| Error::from(ImageError::NotAnImage { name: name(), error }))?;
         let Calls::Llvm(symbols) = calls else {
             let name = name();
-            return Err(Error::Program(format!(
-                "{name}: it is no program that was linked with LLVM's GPU libc"
-            )));
+            return Err(ProgramError::NotAProgram { name }.into());
         };
         if !target.runs_on(&self.target()) {
-            let (name, device, has) = (name(), self.name(), self.target());
-            return Err(Error::Program(format!(
-                "{name}: it was built for {target}, and {device} is {has}: build it for that"
-            )));
+            let (built_for, device) = (target.to_string(), self.name().to_string());
+            return Err(
+                ProgramError::OtherTarget { name: name(), built_for, device, target: self.target() }.into()
+            );
         }
         let module = core
             .backend
@@ -202,10 +202,7 @@ impl Device {
 impl LlvmProgram {
     fn new(device: Device, symbols: image::LlvmProgram, module: Arc<dyn Module>) -> Result<Self, Error> {
         if let Some(bytes) = symbols.unknown_client {
-            return Err(Error::Program(format!(
-                "the program's LLVM has a client of {bytes} bytes for its calls, which this version of hostcall does \
-                 not know: link it with LLVM 19 or a release that is not much later"
-            )));
+            return Err(ProgramError::UnknownClient { bytes }.into());
         }
         let code = Code { core: device.inner.core.clone(), module };
         let kernels = [
@@ -332,7 +329,7 @@ impl LlvmProgram {
         let Some(version) = self.symbols.version else { return Ok(None) };
         let core = &self.device.inner.core;
         let layout = Layout::new(version, ports.min(version.max_ports()), self.device.wave_size())
-            .map_err(|error| Error::Program(error.to_string()))?;
+            .map_err(ProgramError::from)?;
         let memory = code::port_memory(core, layout)?;
         let object = memory.client_object();
         if version.symbol_is_pointer() {
@@ -373,7 +370,7 @@ impl LlvmProgram {
             list.extend(
                 address
                     .first_chunk::<8>()
-                    .ok_or_else(|| Error::Program(format!("{object} holds no address")))?,
+                    .ok_or_else(|| ProgramError::Variable { what: format!("{object} holds no address") })?,
             );
         }
         let backend = &self.device.inner.core.backend;

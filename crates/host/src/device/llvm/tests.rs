@@ -4,8 +4,8 @@
 use super::*;
 use crate::device::cpu::{Cpu, CpuMemory};
 use crate::device::seam::{
-    Backend, BackendError, DeviceAddress, Dispatch, DispatchFailure, DispatchOutcome, Kernel, KernelLimits,
-    KernelMemory, Mark, Pinned, Properties, Queue, Running, Variable,
+    Backend, BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, Dispatch, DispatchFailure,
+    DispatchOutcome, Kernel, KernelLimits, KernelMemory, Mark, Pinned, Properties, Queue, Running, Variable,
 };
 use crate::llvm::{FaultKind, Version};
 use crate::services::{Block, Builtins, BuiltinsBuilder, HeapMemory, ProcessMemory};
@@ -200,8 +200,10 @@ unsafe impl Queue for FunctionQueue {
         let lanes = if dispatch.name == "_start" { dispatch.lanes[0] } else { 1 };
         let told = ended.clone();
         let run = move || {
-            let failure =
-                (0..lanes).try_for_each(|_| body(&calls, &arguments)).err().map(DispatchFailure::Fault);
+            let failure = (0..lanes)
+                .try_for_each(|_| body(&calls, &arguments))
+                .err()
+                .map(|reason| DispatchFailure::Fault(DeviceFault { kind: DeviceFaultKind::Device, reason }));
             let _ = ended.set(DispatchOutcome { failure });
         };
         self.operations.send(Operation::Run(Box::new(run))).unwrap();

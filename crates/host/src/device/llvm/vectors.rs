@@ -1,5 +1,6 @@
 //! `argv` and `envp` in the device's memory.
 
+use super::ProgramError;
 use crate::device::seam::Memory;
 use crate::device::{Core, Error};
 use std::sync::Arc;
@@ -19,8 +20,8 @@ impl Vectors {
     /// Puts them into the device's memory: both vectors, which end in null pointers, then the strings.
     pub fn new(core: &Core, arguments: &[Vec<u8>], environment: &[Vec<u8>]) -> Result<Self, Error> {
         if let Some(string) = arguments.iter().chain(environment).find(|string| string.contains(&0)) {
-            let string = String::from_utf8_lossy(string);
-            return Err(Error::Program(format!("{string:?} has a zero byte, which ends a string of C")));
+            let string = String::from_utf8_lossy(string).into_owned();
+            return Err(ProgramError::ZeroByte { string }.into());
         }
         let vectors_bytes = 8 * (arguments.len() + environment.len() + 2);
         let strings_bytes: usize = arguments.iter().chain(environment).map(|string| string.len() + 1).sum();

@@ -4,7 +4,7 @@ use super::launched::{LaunchOutcome, LaunchState};
 use super::operation::{Dispatched, Kept};
 use super::queue::{InFlight, Settling, State, StreamQueue, lock};
 use crate::device::error::{Error, LaunchFailure};
-use crate::device::seam::{DispatchFailure, Running};
+use crate::device::seam::{DeviceFault, DeviceFaultKind, DispatchFailure, Running};
 use crate::device::waiting;
 use hostcall_abi::launch::LaunchId;
 use hostcall_server::CancelReason;
@@ -186,7 +186,9 @@ impl StreamQueue {
             }
             report = device.builtins.reports().take(launch.id);
             cancelled = device.server.end(launch.id).cancelled;
-            fault = device.server.take_fault(launch.id);
+            let of_kind = |kind| move |reason| DeviceFault { kind, reason };
+            fault = device.server.take_fault(launch.id).map(of_kind(DeviceFaultKind::Channel));
+            fault = fault.or_else(|| device.server.failure().map(of_kind(DeviceFaultKind::Server)));
         }
         let failure = running.and_then(Running::outcome).and_then(|outcome| outcome.failure);
         let failure = fault.map(DispatchFailure::Fault).or(failure);
@@ -195,19 +197,20 @@ impl StreamQueue {
             (None, _, Some(DispatchFailure::Panicked { lanes }), _) => {
                 Err(LaunchFailure::Panicked { first: None, others: lanes.saturating_sub(1) })
             }
-            (None, _, Some(DispatchFailure::Fault(why)), _) => Err(LaunchFailure::Fault(why)),
+            (None, _, Some(DispatchFailure::Fault(fault)), _) => Err(LaunchFailure::Fault(fault)),
             // A program that exits ends its other lanes.
             (None, exit_code @ Some(_), ..) => Ok(LaunchOutcome { exit_code }),
             (None, None, _, Some(CancelReason::TimedOut)) => Err(LaunchFailure::TimedOut),
             (None, None, _, Some(CancelReason::BrokenSlot)) => {
-                Err(LaunchFailure::Fault("it wrote into a slot what makes no sense".into()))
+                let reason = "it wrote into a slot what makes no sense".into();
+                Err(LaunchFailure::Fault(DeviceFault { kind: DeviceFaultKind::Channel, reason }))
             }
             // A device says nothing of a launch whose lanes learned of the cancellation from their calls and returned.
             (None, None, _, Some(_)) | (None, None, Some(DispatchFailure::Cancelled), None) => {
                 Err(LaunchFailure::Cancelled)
             }
             (None, None, None, None) => match self.dead.get() {
-                Some(error) => Err(LaunchFailure::Fault(error.to_string())),
+                Some(error) => Err(LaunchFailure::Fault(error.clone().into())),
                 None => Ok(LaunchOutcome::default()),
             },
         };

@@ -203,7 +203,7 @@ impl StreamQueue {
         let kept = match operation {
             Operation::Launch(launch) => {
                 let failure = match self.dead.get() {
-                    Some(error) => LaunchFailure::Fault(error.to_string()),
+                    Some(error) => LaunchFailure::Fault(error.clone().into()),
                     None if self.device.closed.load(Ordering::SeqCst) => LaunchFailure::Cancelled,
                     None => LaunchFailure::Skipped,
                 };
