@@ -1,6 +1,27 @@
 //! What both ends of a hostcall channel agree on: statuses, service numbers, the formats of the 64-bit
 //! words that cross the link, the layout of shared memory, launch parameters, and the schema hashes by
 //! which a call's types are compared. Pure data and arithmetic: no memory is touched here.
+//!
+//! ```
+//! use hostcall_abi::word::{Doorbell, Kind, Rung};
+//!
+//! // What lane 3 of a wave writes when it calls method 0 of service 700 with one word, and waits for two.
+//! let doorbell = Doorbell {
+//!     service: 700,
+//!     lanes: 1,
+//!     first_lane: 3,
+//!     argument_words: 1,
+//!     result_words: 2,
+//!     check: 0,
+//!     kind: Kind::Words,
+//!     after_posts: false,
+//!     lines: true,
+//! };
+//! // What the host makes of it, if it is a doorbell of a wave of 32 lanes. Its top bit is its lap.
+//! let rung = Rung::from_word(doorbell.to_word(true), 32).expect("a doorbell");
+//! assert_eq!((rung.service(), rung.first_lane(), rung.result_words()), (700, 3, 2));
+//! assert_eq!(Rung::from_word(u64::MAX, 32), None);
+//! ```
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

@@ -15,6 +15,58 @@
 //!   own posts are a part in any case; and whether an extra slot's holder is its own wave.
 //! - **LAP**: a word is taken only when its lap differs from the word's previous use; each side keeps the laps
 //!   of all words in memory of its own.
+//!
+//! # Example
+//! A call, seen from both ends. Kernels make calls through `hostcall_device`, and `hostcall_server` answers them:
+//!
+//! ```
+//! use hostcall_abi::launch::LaunchId;
+//! use hostcall_abi::layout::{Layout, SlotStateWords};
+//! use hostcall_abi::word::{Doorbell, Kind, Line, Owner, RequestTag};
+//! use hostcall_abi::{CallError, Status};
+//! use hostcall_channel::SharedMemory;
+//! use hostcall_channel::device::{Slot, SlotState};
+//! use hostcall_channel::host::{Batch, Scanner, Take, Taken};
+//! use std::cell::UnsafeCell;
+//!
+//! // Eight slots of waves of 32 lanes.
+//! let memory = SharedMemory::allocate(Layout::small(8, 32, 256, 4096).check()?);
+//! let region = memory.region();
+//! let mut scanner = Scanner::new(0..8, Taken::new(8));
+//! let mut batch = Batch::new();
+//!
+//! // A wave takes slot 3, and its lane 0 calls with the word 42.
+//! let state = UnsafeCell::new(SlotStateWords::default());
+//! // SAFETY: SLOT-OWNER: this thread alone uses the slot; both types have one layout.
+//! let slot = unsafe { Slot::new(region.words(), region.sizes().slot(3), &*(state.get() as *const SlotState)) };
+//! slot.publish_owner(Owner { launch: LaunchId::from_bits(1), ..Owner::default() });
+//! let bell = Doorbell {
+//!     service: 700,
+//!     lanes: 1,
+//!     first_lane: 0,
+//!     argument_words: 1,
+//!     result_words: 1,
+//!     check: 0,
+//!     kind: Kind::Words,
+//!     after_posts: false,
+//!     lines: true,
+//! };
+//! let laps = slot.laps(slot.glance(), &bell, 0);
+//! slot.ring(&bell, laps, 0);
+//! let words = [42, 0, 0, 0, 0, 0, 0];
+//! slot.write_line(&bell, laps, 0, &Line { words, tag: RequestTag::default().to_bits() });
+//!
+//! // The host finds the doorbell, takes the call and answers it.
+//! assert_eq!(scanner.rung(region, 0), 1 << 3);
+//! while !matches!(scanner.take(region, 3, &mut batch, |_| true), Take::Call) {}
+//! assert_eq!(batch.lines().words(0)[0], 42);
+//! batch.answer(0).lane(region, 0, Status::Ok, &[43]);
+//! batch.clear();
+//!
+//! let reply = slot.poll_reply(&bell, laps, 0).expect("the host has answered");
+//! assert_eq!((Status::from_bits(reply.tag), reply.words[0]), (Status::Ok, 43));
+//! # Ok::<(), hostcall_abi::layout::LayoutError>(())
+//! ```
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",

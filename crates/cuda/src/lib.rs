@@ -6,6 +6,19 @@
 //! frees only after all kernels is freed when none runs.
 //!
 //! Everything may be used from any thread.
+//!
+//! ```no_run
+//! use hostcall_cuda::Driver;
+//!
+//! let driver = Driver::load()?; // a machine without NVIDIA's driver ends here
+//! let gpu = driver.open_gpu(driver.gpus()?.remove(0))?;
+//! let module = gpu.load(std::fs::read("kernels.cubin")?)?;
+//! let kernel = module.function("saxpy")?.expect("the image has a kernel `saxpy`");
+//! println!("a lane of it takes {} registers", kernel.registers());
+//! let memory = gpu.allocate(1 << 20)?;
+//! println!("1 MiB lies at {:#x}", memory.address());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod code;
 mod driver;

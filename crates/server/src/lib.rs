@@ -3,6 +3,32 @@
 //! - `own` serves hostcall's own protocol, [`llvm`] that of LLVM's GPU libc.
 //! - `engine` has what both use: worker threads, an executor for async handlers, the watchdog.
 //! - [`services`] are printing, files, the heap and the like.
+//!
+//! `hostcall`'s devices start a server for themselves. A runtime of its own starts one beside the memory that its kernels
+//! call through:
+//!
+//! ```
+//! use hostcall_abi::layout::Layout;
+//! use hostcall_channel::SharedMemory;
+//! use hostcall_server::services::Builtins;
+//! use hostcall_server::{LaunchRecord, Server};
+//! use std::sync::Arc;
+//!
+//! let memory = Arc::new(SharedMemory::allocate(Layout::small(8, 32, 256, 4096).check()?));
+//! let builtins = Builtins::builder().stdout(std::io::stdout()).build()?;
+//! let mut server = Server::builder(memory.clone());
+//! for handler in builtins.services() {
+//!     server = server.handler(handler);
+//! }
+//! let server = server.start()?;
+//!
+//! // Each launch has an id, by which waves say whose their calls are.
+//! let launch = server.begin(LaunchRecord::default())?;
+//! // ... the kernel runs, and its calls are answered ...
+//! let report = server.end(launch);
+//! assert!(report.cancelled.is_none() && server.waiting().is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod engine;

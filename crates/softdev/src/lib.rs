@@ -7,6 +7,39 @@
 //! so lanes progress independently of each other, and meet where they ask to. A workgroup stays on the *seat* that
 //! took it on, a share of the resident workgroups that one thread at a time works on.
 //!
+//! ```
+//! use hostcall_abi::cpu::{CpuLane, ENTRY_DONE};
+//! use hostcall_abi::launch::LaunchParams;
+//! use hostcall_softdev::{Config, Executor, Launch};
+//! use std::sync::Arc;
+//! use std::sync::atomic::{AtomicU64, Ordering};
+//!
+//! /// A kernel: adds the lane's place in its workgroup to what its argument points to.
+//! unsafe extern "C" fn add(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+//!     // SAFETY: the executor's lane, and arguments as the launch below gives them.
+//!     let (lane, sum) = unsafe { (&*lane, &**arguments.cast::<*const AtomicU64>()) };
+//!     sum.fetch_add(lane.position[0].into(), Ordering::Relaxed);
+//!     ENTRY_DONE
+//! }
+//!
+//! let executor = Executor::new(Config::default())?;
+//! let sum = Arc::new(AtomicU64::new(0));
+//! let launch = Launch {
+//!     entry: add,
+//!     arguments: (Arc::as_ptr(&sum) as usize).to_ne_bytes().to_vec(),
+//!     params: LaunchParams { workgroups: [3, 1, 1], workgroup_size: [100, 1, 1], ..Default::default() },
+//!     keep_alive: Box::new(sum.clone()),
+//!     notify: Arc::new(|| ()),
+//!     on_failure: Arc::new(|| ()),
+//!     kernel_name: "add".into(),
+//! };
+//! // SAFETY: the kernel gets what it takes, which lives as long as the launch.
+//! let handle = unsafe { executor.launch(launch) }?;
+//! handle.wait(None).expect("waited without a limit")?;
+//! assert_eq!(sum.load(Ordering::Relaxed), 3 * (0..100).sum::<u64>());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! | module | what |
 //! |---|---|
 //! | `executor` | the public [`Executor`]; the queue from which threads take workgroups; ending launches |
