@@ -222,7 +222,16 @@ impl FaultyHandler for Faults {
 /// The handler of [`Gate`], [`AsyncGate`] and [`Keys`]: gates that are open, and waiting for others. Clones
 /// share them.
 #[derive(Clone, Default)]
-pub struct Gates(Arc<(Mutex<Passages>, Condvar)>);
+pub struct Gates(Arc<Passage>);
+
+#[derive(Default)]
+struct Passage {
+    state: Mutex<Passages>,
+    /// Notified when calls have come. Apart from `opened`, for which thousands of threads may wait.
+    came: Condvar,
+    /// Notified when a gate opens.
+    opened: Condvar,
+}
 
 #[derive(Default)]
 struct Passages {
@@ -234,34 +243,34 @@ struct Passages {
 
 impl Gates {
     pub fn open(&self, key: u64) {
-        self.0.0.lock().open.insert(key);
-        self.0.1.notify_all();
+        self.0.state.lock().open.insert(key);
+        self.0.opened.notify_all();
     }
 
     /// Opens every gate, now and later.
     pub fn open_all(&self) {
-        self.0.0.lock().all = true;
-        self.0.1.notify_all();
+        self.0.state.lock().all = true;
+        self.0.opened.notify_all();
     }
 
     fn is_open(&self, key: u64) -> bool {
-        let passages = self.0.0.lock();
+        let passages = self.0.state.lock();
         passages.all || passages.open.contains(&key)
     }
 
     fn arrive(&self) {
-        self.0.0.lock().arrived += 1;
-        self.0.1.notify_all();
+        self.0.state.lock().arrived += 1;
+        self.0.came.notify_all();
     }
 
     /// Waits until so many calls have come to gates. When they do not come, the gates open, so that the case can
     /// end.
     pub fn wait_for_arrivals(&self, count: usize) -> Result<(), String> {
-        let mut passages = self.0.0.lock();
+        let mut passages = self.0.state.lock();
         while passages.arrived < count {
-            if self.0.1.wait_for(&mut passages, Duration::from_secs(60)).timed_out() {
+            if self.0.came.wait_for(&mut passages, Duration::from_secs(60)).timed_out() {
                 passages.all = true;
-                self.0.1.notify_all();
+                self.0.opened.notify_all();
                 return Err(format!("{} of {count} calls came to the gates", passages.arrived));
             }
         }
@@ -272,9 +281,9 @@ impl Gates {
 impl GateHandler for Gates {
     fn pass(&self, key: u64) -> Result<u64, CallError> {
         self.arrive();
-        let mut passages = self.0.0.lock();
+        let mut passages = self.0.state.lock();
         while !passages.all && !passages.open.contains(&key) {
-            self.0.1.wait(&mut passages);
+            self.0.opened.wait(&mut passages);
         }
         Ok(key)
     }
