@@ -6,14 +6,13 @@
 use super::dispatch;
 use super::registry::Registry;
 use super::shared::{Command, Shared, Wanted};
+use super::unfinished::UnfinishedCalls;
 use crate::engine::polling::{self, Endpoint, HotSet};
 use crate::engine::watchdog::{Waiting, WaitsFor};
 use hostcall_abi::layout::{LINE_WORDS, post_bell};
 use hostcall_abi::status::CallError;
 use hostcall_channel::host::{Batch, PostBuffer, Scanner, Take};
 use hostcall_service::{Caller, Replies};
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
@@ -178,8 +177,7 @@ pub(crate) struct Consumer<'s> {
     passes: u64,
     packets: u64,
     posts: u64,
-    /// Calls that rang and cannot be taken yet, by slot.
-    unfinished: HashMap<u32, Unfinished>,
+    unfinished: UnfinishedCalls,
     flushing: Vec<Flush>,
 }
 
@@ -191,14 +189,6 @@ struct Flush {
     launches: Option<Wanted>,
     /// Tells who waits for it.
     done: Sender<()>,
-}
-
-/// A call that rang and cannot be taken yet.
-struct Unfinished {
-    since: Instant,
-    /// The watchdog has told of it.
-    reported: bool,
-    waits_for: WaitsFor,
 }
 
 /// What a visit to a ring of posts found.
@@ -224,12 +214,11 @@ impl<'s> Consumer<'s> {
             lines: HotSet::new(scanner.lines()),
             known: KnownLines::new(scanner.lines()),
             rings: HotRings::new(scanner.slots().len()),
+            unfinished: UnfinishedCalls::new(&scanner.slots()),
             scanner,
             passes: 0,
             packets: 0,
             posts: 0,
-            // Nothing is allocated while calls are served, unless more than so many cannot be taken at a time.
-            unfinished: HashMap::with_capacity(64),
             flushing: Vec::new(),
         }
     }
@@ -404,7 +393,7 @@ impl<'s> Consumer<'s> {
     #[inline(always)]
     fn finished(&mut self, slot: u32) {
         if !self.unfinished.is_empty() {
-            self.unfinished.remove(&slot);
+            self.unfinished.remove(slot);
         }
     }
 
@@ -417,16 +406,8 @@ impl<'s> Consumer<'s> {
 
     /// Remembers a slot that rang and whose call cannot be taken.
     fn not_yet(&mut self, slot: u32, waits_for: WaitsFor) {
-        match self.unfinished.entry(slot) {
-            Entry::Occupied(mut unfinished) => {
-                unfinished.get_mut().waits_for = waits_for;
-                if self.passes.is_multiple_of(CLOCK_PASSES) {
-                    self.report_unfinished();
-                }
-            }
-            Entry::Vacant(place) => {
-                place.insert(Unfinished { since: Instant::now(), reported: false, waits_for });
-            }
+        if self.unfinished.note(slot, waits_for) && self.passes.is_multiple_of(CLOCK_PASSES) {
+            self.report_unfinished();
         }
     }
 
@@ -452,12 +433,14 @@ impl<'s> Consumer<'s> {
 
     fn report_unfinished(&mut self) {
         let (shared, scanner, registry) = (self.shared, &self.scanner, &self.registry);
-        for (&slot, unfinished) in &mut self.unfinished {
-            let waited = unfinished.since.elapsed();
-            if unfinished.reported || waited < shared.engine.watchdog.stall_after() {
+        let now = Instant::now();
+        for unfinished in self.unfinished.iter_mut() {
+            let slot = unfinished.slot;
+            let waited = now.duration_since(*unfinished.since.get_or_insert(now));
+            if unfinished.is_reported || waited < shared.engine.watchdog.stall_after() {
                 continue;
             }
-            unfinished.reported = true;
+            unfinished.is_reported = true;
             let called = scanner.doorbell(shared.memory.region(), slot);
             let entry = called.and_then(|rung| registry.find(rung.service()));
             let launch = scanner.owner(slot);
@@ -494,7 +477,7 @@ impl<'s> Consumer<'s> {
                 for slot in slots.iter().filter(|slot| own.contains(slot)) {
                     self.scanner.reset(self.shared.memory.region(), *slot);
                 }
-                slots.iter().for_each(|slot| _ = self.unfinished.remove(slot));
+                slots.iter().for_each(|slot| self.unfinished.remove(*slot));
                 let _ = done.send(());
             }
             #[cfg(test)]

@@ -339,7 +339,7 @@ mod tests {
         server.cancel(launch, CancelReason::Asked);
         server.reset(&[3]);
         server.end(launch);
-        assert!(server.take_fault(launch).unwrap().contains("hostcall-0"));
+        assert!(server.failure().unwrap().contains("hostcall-0"));
         drop(server);
     }
 }

@@ -14,6 +14,7 @@ mod posts;
 mod registration;
 mod registry;
 mod shared;
+mod unfinished;
 
 pub use builder::{ByHand, ServerBuilder, ServerError};
 pub use control::{Server, Statistics};
