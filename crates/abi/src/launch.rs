@@ -174,7 +174,8 @@ pub struct KernelInfo {
     pub schema: u64,
     /// Bytes of the argument block.
     pub argument_bytes: u64,
-    /// Workgroups in x to launch when nobody says otherwise (programs); 0 for an ordinary kernel.
+    /// Workgroups in x to launch when nobody says otherwise (programs); 0 for an ordinary kernel, and for a program that
+    /// takes as many as the device runs at once.
     pub default_workgroups: u64,
     /// Lanes a workgroup in x to launch when nobody says otherwise.
     pub default_lanes: u64,

@@ -199,6 +199,11 @@ impl RunOptions {
         )
     }
 
+    /// Whether the user says how many workgroups there are.
+    pub fn names_workgroups(&self) -> bool {
+        self.blocks.is_some() || self.blocks_y.is_some() || self.blocks_z.is_some()
+    }
+
     /// The program's environment variables: a later one of the same name counts.
     pub fn variables(&self) -> impl Iterator<Item = (OsString, OsString)> {
         self.inherit_env.then(std::env::vars_os).into_iter().flatten().chain(self.env.iter().cloned())

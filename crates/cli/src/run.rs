@@ -194,7 +194,10 @@ fn start(
 ) -> Result<Started, Box<dyn Error>> {
     let at_most = |size: u64| u32::try_from(size).unwrap_or(u32::MAX).max(1);
     let info = kernel.info();
-    let grid = options.grid(at_most(info.default_workgroups), at_most(info.default_lanes));
+    let mut grid = options.grid(at_most(info.default_workgroups), at_most(info.default_lanes));
+    if info.default_workgroups == 0 && !options.names_workgroups() {
+        grid.workgroups[0] = kernel.resident_workgroups(grid);
+    }
     if options.print_resource_usage {
         let limits = kernel.limits();
         match limits.registers {

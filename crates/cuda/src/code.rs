@@ -196,4 +196,22 @@ impl Function {
     pub fn most_shared_bytes(&self) -> u32 {
         self.most_shared_bytes
     }
+
+    /// Blocks of so many lanes, each with so many bytes of dynamic shared memory, that the GPU runs at once; 0 when it runs
+    /// none.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    pub fn resident_blocks(&self, lanes: u32, shared_bytes: u32) -> Result<u32, Error> {
+        let mut blocks = 0;
+        let doing = || "counting a kernel's blocks".to_string();
+        let lanes = i32::try_from(lanes).unwrap_or(i32::MAX);
+        let shared_bytes = shared_bytes as usize;
+        // SAFETY: LOADED, with a function of the driver's; the result lives through the call.
+        let count = || unsafe {
+            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.handle.0, lanes, shared_bytes)
+        };
+        self.gpu().run(doing, count)?;
+        Ok(u32::try_from(blocks).unwrap_or(0) * self.gpu().info().multiprocessors)
+    }
 }

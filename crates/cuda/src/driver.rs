@@ -65,6 +65,7 @@ const FUNCTIONS: &[&str] = &[
     "cuModuleGetFunction",
     "cuModuleGetGlobal_v2",
     "cuFuncGetAttribute",
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
     "cuFuncSetAttribute",
     "cuLaunchKernel",
     "cuThreadExchangeStreamCaptureMode",

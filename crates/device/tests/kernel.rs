@@ -138,6 +138,17 @@ fn an_unsafe_kernel_has_to_be_assumed_safe() {
     assert_eq!(unsafe { unsafe_kernel.assume_safe() }.name(), "copy");
 }
 
+mod resident {
+    #[hostcall_device::main(resident, lanes = 128)]
+    fn program() {}
+
+    #[test]
+    fn the_device_chooses_the_workgroups() {
+        let info = program.info();
+        assert_eq!((info.default_workgroups, info.default_lanes), (0, 128));
+    }
+}
+
 #[test]
 fn main_carries_its_grid() {
     assert_eq!(program.name(), launch::MAIN_KERNEL);

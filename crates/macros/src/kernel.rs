@@ -82,13 +82,22 @@ pub fn main(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let mut options = Options::parse(options)?;
     let krate = crate_option(&mut options)?;
     let function: ItemFn = syn::parse2(item)?;
+    let workgroups = match (options.flag("resident")?, options.value("workgroups")?) {
+        (true, Some(workgroups)) => {
+            let message =
+                "`resident` takes as many workgroups as the device runs at once: leave `workgroups` away";
+            return Err(Error::new_spanned(workgroups, message));
+        }
+        (true, None) => quote!(0),
+        (false, workgroups) => or_default(workgroups, 1),
+    };
     let launch = LaunchOptions {
-        workgroups: or_default(options.value("workgroups")?, 1),
+        workgroups,
         lanes: or_default(options.value("lanes")?, 1),
         workgroup_memory: or_default(options.value("workgroup_memory")?, 0),
         max_lanes: or_default(options.value("max_lanes")?, 0),
     };
-    options.finish("`workgroups`, `lanes`, `workgroup_memory`, `max_lanes` and `crate`")?;
+    options.finish("`workgroups`, `resident`, `lanes`, `workgroup_memory`, `max_lanes` and `crate`")?;
     check_function(&function)?;
     if let Safety::Unsafe(token) = &function.sig.safety {
         let message = "`main` is launched by the `hostcall` command, which can promise nothing: it is safe";

@@ -126,7 +126,8 @@ pub fn kernel(options: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// The function takes nothing or `&Lane` and returns nothing or an `i32`; a value other than 0 ends the
 /// program with that exit code. Options: `workgroups = N` and `lanes = N`, the grid when the command line
-/// names none (1 and 1 if absent), `workgroup_memory = BYTES` and `max_lanes = N`, as for a [`macro@kernel`].
+/// names none (1 and 1 if absent), or `resident` in place of `workgroups`: as many as the device runs at once;
+/// `workgroup_memory = BYTES` and `max_lanes = N`, as for a [`macro@kernel`].
 #[proc_macro_attribute]
 pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
     expanded(kernel::main(options.into(), item.into()))

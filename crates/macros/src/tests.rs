@@ -31,6 +31,10 @@ fn wrong_kernels() {
         refused(crate::kernel::kernel(tokens(options), tokens(item)), part);
     }
     refused(crate::kernel::main(tokens(""), tokens("fn main(lane: &Lane, x: u32) {}")), "environment");
+    refused(
+        crate::kernel::main(tokens("resident, workgroups = 3"), tokens("fn main() {}")),
+        "leave `workgroups`",
+    );
     refused(crate::kernel::main(tokens("name = 3"), tokens("fn main() {}")), "unknown");
 }
 

@@ -104,7 +104,7 @@ const BEING_MADE: u64 = 1;
 /// Lanes that have counted.
 static DONE: AtomicU64 = AtomicU64::new(0);
 
-#[hostcall_device::main(workgroups = 16, lanes = 32)]
+#[hostcall_device::main(resident, lanes = 32)]
 fn main(lane: &Lane) -> i32 {
     let address = lane.once_per_workgroup(|| share_job(lane));
     // SAFETY: `share_job` gave the address of a `Result<Job, i32>`, which lives until the last lane is `DONE`.

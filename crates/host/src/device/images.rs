@@ -4,7 +4,7 @@
 use super::core::Core;
 use super::error::ImageError;
 use super::seam::{ImageSource, Kernel as Code, KernelLimits, Module};
-use super::{Device, Error};
+use super::{Device, Error, Grid};
 use crate::image::{self, Calls, ImageInfo, KernelSymbol};
 use hostcall_abi::launch::{KernelInfo, kernel_path};
 use hostcall_abi::layout::MAGIC;
@@ -257,6 +257,15 @@ impl LoadedKernel {
     /// Returns what the kernel needs of the device, and what a launch may ask for.
     pub fn limits(&self) -> KernelLimits {
         self.code.limits()
+    }
+
+    /// Returns how many workgroups of the size of `grid`'s the device runs at once: a good number for a kernel whose lanes
+    /// share out work of any size. Where the device does not say, as the software device does not, it is eight for each
+    /// of its multiprocessors or threads.
+    pub fn resident_workgroups(&self, grid: Grid) -> u32 {
+        let lanes = u32::try_from(grid.workgroup_lanes()).unwrap_or(u32::MAX);
+        let resident = self.code.resident_workgroups(lanes, grid.workgroup_memory_of(&self.info));
+        resident.unwrap_or(8 * self.core.backend.properties().multiprocessors).max(1)
     }
 }
 

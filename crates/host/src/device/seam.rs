@@ -385,6 +385,12 @@ pub struct Variable {
 pub unsafe trait Kernel: Any + Send + Sync {
     /// Returns what a dispatch of it may ask for.
     fn limits(&self) -> KernelLimits;
+    /// Returns how many workgroups of so many lanes, each with so many bytes of memory besides what the image declares, run
+    /// at once; `None` where the device does not say, or cannot run such workgroups.
+    fn resident_workgroups(&self, lanes: u32, workgroup_bytes: u32) -> Option<u32> {
+        let _ = (lanes, workgroup_bytes);
+        None
+    }
 }
 
 /// What a kernel needs of the device, and what a dispatch of it may ask for at most.

@@ -329,6 +329,11 @@ int cuFuncGetAttribute(int *value, int attribute, struct function *function) {
   return SUCCESS;
 }
 
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, struct function *function, int lanes, size_t bytes) {
+  *blocks = 2;
+  return SUCCESS;
+}
+
 int cuFuncSetAttribute(struct function *function, int attribute, int value) { return SUCCESS; }
 
 static void run(struct operation *operation) {

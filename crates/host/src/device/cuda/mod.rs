@@ -152,6 +152,10 @@ unsafe impl Kernel for CudaKernel {
             max_dynamic_workgroup_bytes: self.0.most_shared_bytes(),
         }
     }
+
+    fn resident_workgroups(&self, lanes: u32, workgroup_bytes: u32) -> Option<u32> {
+        self.0.resident_blocks(lanes, workgroup_bytes).ok().filter(|blocks| *blocks > 0)
+    }
 }
 
 // SAFETY: the driver keeps code and variables in place while the module is loaded, which it is until the value and all of
