@@ -3,9 +3,11 @@
 
 use hostcall::device::Launch;
 use hostcall::services::Builtins;
-use hostcall::{CallError, Device, Error, Global, Grid, Lane, LaunchKernel, kernel, println, service};
+use hostcall::{
+    CallError, Device, Error, Global, Grid, Hostcall, Lane, LaunchKernel, kernel, println, service,
+};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
 /// Longer than anything here takes, on the slowest machine.
@@ -254,4 +256,39 @@ fn posts_that_are_not_handled_hold_up_only_their_stream() {
     other.synchronize_for(PATIENCE).unwrap_err();
     handler.go_on.store(true, Ordering::SeqCst);
     stream.synchronize().unwrap();
+}
+
+#[kernel(crate = hostcall)]
+fn ask(_lane: &Lane, closure: hostcall::hostcall_device::HostcallRef<u32, u32>) {
+    let _ = closure.call(1);
+}
+
+/// Takes a lock when it is dropped.
+struct Locks(Arc<Mutex<u32>>);
+
+impl Drop for Locks {
+    fn drop(&mut self) {
+        *self.0.lock().unwrap() += 1;
+    }
+}
+
+/// A launch settles launches that have ended, but drops nothing of the user's: the caller may hold what that waits for.
+#[test]
+fn a_launch_drops_no_value_of_an_earlier_one() {
+    const LAUNCHES: u32 = 500;
+    let device = Device::open("cpu").unwrap();
+    let stream = device.stream().unwrap();
+    let dropped = Arc::new(Mutex::new(0));
+    let held = dropped.lock().unwrap();
+    for _ in 0..LAUNCHES {
+        let locks = Locks(dropped.clone());
+        let closure =
+            Hostcall::continuous(&device, move |x: u32| x + u32::from(Arc::strong_count(&locks.0) == 0));
+        ask.launch(&stream, Grid::new(1, 1), (&closure.unwrap(),)).unwrap();
+    }
+    drop(held);
+    stream.synchronize_for(PATIENCE).unwrap();
+    drop(stream);
+    drop(device);
+    assert_eq!(*dropped.lock().unwrap(), LAUNCHES);
 }

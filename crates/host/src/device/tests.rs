@@ -164,8 +164,15 @@ fn a_dispatch_waits_for_a_launch_that_panics(by_reaper: bool) {
     };
     let thread = enters.recv_timeout(PATIENCE).unwrap();
     assert_eq!(thread == "hostcall-reaper", by_reaper);
-    gates.open(0);
+    // A workgroup that had not begun would not begin any more.
     let until = Instant::now() + PATIENCE / 2;
+    let waits =
+        || device.waiting().iter().filter(|call| &*call.kernel == "panics").map(|call| call.lanes).sum();
+    while 8u32 != waits() {
+        assert!(Instant::now() < until, "not all lanes wait: {:?}", device.waiting());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    gates.open(0);
     while !noted.has_ended("panics") {
         assert!(Instant::now() < until, "the launch does not end: {:?}", device.waiting());
         std::thread::sleep(Duration::from_millis(1));

@@ -94,17 +94,25 @@ pub(crate) trait Watched: Send + Sync {
     fn deadline(&self) -> Option<Instant>;
     /// Answers the lanes whose deadline has passed.
     fn expire(&self, now: Instant);
-    /// Answers the lanes that wait with this error, when `launch` is the call's or none.
-    fn give_up(&self, launch: Option<LaunchId>, error: CallError);
+    /// Returns whose call it is.
+    fn launch(&self) -> LaunchId;
+    /// Answers the lanes that wait with this error.
+    fn give_up(&self, error: CallError);
     /// Returns the slot whose wave waits.
     fn slot(&self) -> u32;
     /// Describes what it waits for.
     fn waiting(&self) -> Waiting;
 }
 
+/// What the watchdog knows of a call without touching it.
+struct Entry {
+    call: Weak<dyn Watched>,
+    launch: LaunchId,
+    is_reported: bool,
+}
+
 struct State {
-    /// With whether the call was reported.
-    calls: Vec<(Weak<dyn Watched>, bool)>,
+    calls: Vec<Entry>,
     /// When the watchdog looks at calls next; `None` when it does not know of anything.
     next: Option<Instant>,
     /// Calls after the last look, or after answered ones were forgotten.
@@ -146,14 +154,14 @@ impl Watchdog {
         let mut state = self.state.lock();
         if state.stopped {
             drop(state);
-            return call.give_up(None, CallError::Cancelled);
+            return call.give_up(CallError::Cancelled);
         }
         let weak: Weak<dyn Watched> = Arc::<_>::downgrade(call) as Weak<dyn Watched>;
-        state.calls.push((weak, false));
+        state.calls.push(Entry { call: weak, launch: call.launch(), is_reported: false });
         // Dropped when the lock is released: the last reference to a call may be among them, and with it a service.
         let mut looked_at = Vec::new();
         if state.calls.len() > 2 * state.kept + FORGET_AFTER {
-            state.calls.retain(|(weak, _)| is_open(weak, &mut looked_at).is_some());
+            state.calls.retain(|entry| is_open(&entry.call, &mut looked_at).is_some());
             state.kept = state.calls.len();
         }
         let due = self.due(&**call, false);
@@ -181,31 +189,34 @@ impl Watchdog {
         call.deadline().into_iter().chain(stalls).min()
     }
 
-    fn open(&self) -> Vec<Arc<dyn Watched>> {
-        let mut calls: Vec<_> =
-            self.state.lock().calls.iter().filter_map(|(weak, _)| weak.upgrade()).collect();
+    /// The calls that wait, of the launches that are `wanted`.
+    fn open(&self, wanted: impl Fn(LaunchId) -> bool) -> Vec<Arc<dyn Watched>> {
+        let state = self.state.lock();
+        let calls = state.calls.iter().filter(|entry| wanted(entry.launch));
+        let mut calls: Vec<_> = calls.filter_map(|entry| entry.call.upgrade()).collect();
         // Not under the lock: the last reference to a call may be dropped here, and with it a service.
+        drop(state);
         calls.retain(|call| call.is_open());
         calls
     }
 
     /// Returns the calls that wait now.
     pub fn waiting(&self) -> Vec<Waiting> {
-        self.open().iter().map(|call| call.waiting()).collect()
+        self.open(|_| true).iter().map(|call| call.waiting()).collect()
     }
 
     /// Gives the waiting calls of a launch, or of all, this error.
     pub fn give_up(&self, launch: Option<LaunchId>, error: CallError) {
-        for call in self.open() {
-            call.give_up(launch, error);
+        for call in self.open(|of| launch.is_none_or(|launch| launch == of)) {
+            call.give_up(error);
         }
     }
 
     /// Gives the waiting calls of these slots this error.
     pub fn give_up_slots(&self, slots: &[u32], error: CallError) {
-        for call in self.open() {
+        for call in self.open(|_| true) {
             if slots.contains(&call.slot()) {
-                call.give_up(None, error);
+                call.give_up(error);
             }
         }
     }
@@ -262,16 +273,16 @@ impl Watchdog {
         let mut next = None;
         let mut looked_at = Vec::new();
         let mut state = self.state.lock();
-        state.calls.retain_mut(|(weak, reported)| {
-            let Some(call) = is_open(weak, &mut looked_at) else { return false };
-            if !*reported && now.duration_since(call.started()) >= self.stall_after {
-                *reported = true;
+        state.calls.retain_mut(|Entry { call, is_reported, .. }| {
+            let Some(call) = is_open(call, &mut looked_at) else { return false };
+            if !*is_reported && now.duration_since(call.started()) >= self.stall_after {
+                *is_reported = true;
                 stalled.push(call.clone());
             }
             if call.deadline().is_some_and(|deadline| now >= deadline) {
                 late.push(call.clone());
             }
-            next = next.into_iter().chain(self.due(&**call, *reported)).min();
+            next = next.into_iter().chain(self.due(&**call, *is_reported)).min();
             true
         });
         state.kept = state.calls.len();
@@ -312,7 +323,10 @@ mod tests {
             None
         }
         fn expire(&self, _: Instant) {}
-        fn give_up(&self, _: Option<LaunchId>, _: CallError) {}
+        fn launch(&self) -> LaunchId {
+            LaunchId::NONE
+        }
+        fn give_up(&self, _: CallError) {}
         fn slot(&self) -> u32 {
             0
         }

@@ -290,7 +290,11 @@ impl Watched for WaitingCall {
 
     fn expire(&self, _: Instant) {}
 
-    fn give_up(&self, _: Option<LaunchId>, _: CallError) {}
+    fn launch(&self) -> LaunchId {
+        LaunchId::NONE
+    }
+
+    fn give_up(&self, _: CallError) {}
 
     fn slot(&self) -> u32 {
         self.port

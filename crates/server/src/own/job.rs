@@ -140,10 +140,11 @@ impl Watched for Ticket {
         });
     }
 
-    fn give_up(&self, launch: Option<LaunchId>, error: CallError) {
-        if launch.is_some_and(|launch| launch != self.launch) {
-            return;
-        }
+    fn launch(&self) -> LaunchId {
+        self.launch
+    }
+
+    fn give_up(&self, error: CallError) {
         let mut state = self.state.lock();
         if let Some(mut answer) = state.answer.take() {
             state.open = 0;
@@ -210,7 +211,7 @@ pub(crate) fn start(
     // Whoever cancels marks the launch and then gives up the calls that are watched. One that came between the two is
     // seen here: the watchdog's lock was taken after the mark was set, or the call is among those.
     if !shared.launches.is_live(launch) {
-        return ticket.give_up(None, CallError::Cancelled);
+        return ticket.give_up(CallError::Cancelled);
     }
     let mut lanes = Vec::with_capacity(calls.len());
     for (rank, (call, _)) in (0..).zip(calls) {

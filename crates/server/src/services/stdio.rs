@@ -100,7 +100,8 @@ impl Stdio {
     /// Returns whether a launch has printed, and forgets it. To be called when it has ended and its posts were taken.
     pub fn take_printing(&self, launch: LaunchId) -> bool {
         let mut printing = self.printing.lock();
-        let has_printed = printing.remove(&launch);
+        // Mostly none has.
+        let has_printed = !printing.is_empty() && printing.remove(&launch);
         if has_printed && self.last_printing.load(Ordering::Relaxed) == launch.to_bits() {
             self.last_printing.store(LaunchId::NONE.to_bits(), Ordering::Relaxed);
         }

@@ -19,6 +19,7 @@
 
 use super::launched::{Launch, LaunchState};
 use super::operation::{Before, Dispatched, Kept, Operation, Parameters, Parts};
+use super::settle::Patience;
 use crate::device::Inner;
 use crate::device::buffer::Wanted;
 use crate::device::error::Error;
@@ -52,6 +53,15 @@ impl InFlight {
         match &self.kept {
             Kept::Launch(launch) if launch.state.id != LaunchId::NONE => Some(launch.state.id),
             _ => None,
+        }
+    }
+
+    /// Whether it keeps values of the user's, whose code runs when they are dropped.
+    pub(super) fn has_values(&self) -> bool {
+        match &self.kept {
+            Kept::Launch(launch) => !launch.parts.keep.is_empty(),
+            Kept::Function { .. } => true,
+            Kept::Transfer { .. } | Kept::Nothing => false,
         }
     }
 }
@@ -128,6 +138,10 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Users' code runs under none of these locks, and nothing else panics halfway through a change.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// Launches after which the thread that launches settles those that have ended: then they are still in its caches, and so
+/// is the memory that the next ones are made of.
+const SETTLE_EVERY: u64 = 64;
 
 impl StreamQueue {
     pub fn new(device: &Arc<Inner>) -> Result<Arc<Self>, Error> {
@@ -262,6 +276,10 @@ impl StreamQueue {
             // The device was closed in between.
             self.device.server.end(id);
             return Err(error);
+        }
+        drop(pushing);
+        if position.is_multiple_of(SETTLE_EVERY) {
+            self.settle(Patience::None);
         }
         Ok(Launch { queue: self.this.upgrade().expect("it is borrowed"), state })
     }

@@ -13,18 +13,26 @@ use std::sync::atomic::Ordering;
 use std::sync::{TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-/// How long somebody who is not patient waits for the server to take posts for which there is room: some passes of a
-/// consumer.
+/// How long [`Patience::Short`] is.
 const SHORT_FLUSH: Duration = Duration::from_micros(200);
 
 /// Most launches whose memory a stream keeps for later ones: those that end while a busy stream is looked at once.
 const MOST_SPARE: usize = 1024;
 
+/// How long whoever settles waits for the posts of what has ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// Not at all. Nor does it drop a value of the user's, whose code may want a lock that the caller holds.
+    None,
+    /// For the server to take them, as long as that takes some passes of a consumer: launches that posted may stay unsettled.
+    Short,
+    /// For their handlers.
+    Endless,
+}
+
 impl StreamQueue {
     /// Does what follows from what has ended: takes posts, notes how launches ended, drops what they kept.
-    ///
-    /// Waits for handlers of posts if `patient`; else launches that posted stay unsettled until their posts are handled.
-    pub(super) fn settle(&self, patient: bool) {
+    pub(super) fn settle(&self, patience: Patience) {
         if self.settled.load(Ordering::Acquire) >= self.reached().min(lock(&self.state).submitted) {
             return;
         }
@@ -37,15 +45,16 @@ impl StreamQueue {
             Ok(settling) => settling,
             Err(TryLockError::Poisoned(settling)) => settling.into_inner(),
             // Whoever settles may wait for users' handlers of posts.
-            Err(TryLockError::WouldBlock) if patient => lock(&self.settling),
+            Err(TryLockError::WouldBlock) if patience == Patience::Endless => lock(&self.settling),
             Err(TryLockError::WouldBlock) => return,
         };
-        let Some(reached) = self.take_posts(&mut settling, patient) else { return };
+        let Some(reached) = self.take_posts(&mut settling, patience) else { return };
         let mut have_printed = false;
         let mut settled = 0;
         loop {
             let is_over = |flying: &&InFlight| {
                 flying.position <= reached
+                    && (patience != Patience::None || !flying.has_values())
                     && flying.launch().is_none_or(|launch| self.device.server.is_settled(launch))
             };
             // Many at a time, since whoever pushes needs the lock too.
@@ -54,10 +63,12 @@ impl StreamQueue {
             if count == 0 {
                 let first = state.in_flight.front().filter(|first| first.position <= reached);
                 let posting = first.and_then(InFlight::launch);
+                let is_last = first.is_none();
                 drop(state);
                 match posting {
-                    Some(launch) if patient => self.device.server.settle(launch),
+                    Some(launch) if patience == Patience::Endless => self.device.server.settle(launch),
                     Some(_) => break,
+                    None if !is_last => break,
                     None => {
                         settled = reached;
                         break;
@@ -118,8 +129,8 @@ impl StreamQueue {
     }
 
     /// Has the server take the posts of what has ended, and returns up to where it has. `None` when nothing new has ended, or
-    /// when there is no room for the posts and the caller is not patient.
-    fn take_posts(&self, settling: &mut Settling, patient: bool) -> Option<u64> {
+    /// when there is no room for the posts and the caller does not wait.
+    fn take_posts(&self, settling: &mut Settling, patience: Patience) -> Option<u64> {
         let begin = Instant::now();
         loop {
             let reached = {
@@ -129,11 +140,11 @@ impl StreamQueue {
             };
             let settled = self.settled.load(Ordering::Acquire);
             if let Some((flush, upto)) = settling.flush.take() {
-                if patient {
+                if patience == Patience::Endless {
                     flush.wait();
                 } else {
                     while !flush.is_done() {
-                        if begin.elapsed() > SHORT_FLUSH {
+                        if patience == Patience::None || begin.elapsed() > SHORT_FLUSH {
                             settling.flush = Some((flush, upto));
                             return None;
                         }

@@ -3,6 +3,7 @@
 
 use super::operation::{Before, Kept, Operation, Parts, Transfer};
 use super::queue::{InFlight, State, StreamQueue, Waiting, lock};
+use super::settle::Patience;
 use crate::device::error::{Error, LaunchFailure};
 use crate::device::seam::{BackendError, Dispatch, OPERATIONS_A_DEVICE, OPERATIONS_A_QUEUE, Running};
 use crate::device::uses::Dependent;
@@ -275,7 +276,7 @@ impl StreamQueue {
         let waiting = !state.waiting.is_empty() || state.in_host_function;
         let in_flight = !state.in_flight.is_empty();
         drop(state);
-        self.settle(false);
+        self.settle(Patience::Short);
         Tended { waiting, in_flight }
     }
 

@@ -1,6 +1,7 @@
 //! Waiting for a stream.
 
 use super::queue::{StreamQueue, lock};
+use super::settle::Patience;
 use crate::device::error::Error;
 use crate::device::waiting;
 use std::sync::atomic::Ordering;
@@ -27,7 +28,7 @@ impl StreamQueue {
     pub fn is_settled(&self, position: u64) -> bool {
         if self.settled.load(Ordering::Acquire) < position {
             self.want(position);
-            self.settle(false);
+            self.settle(Patience::Short);
         }
         let sink = self.device.builtins.stdio().sink();
         self.settled.load(Ordering::Acquire) >= position
@@ -64,7 +65,7 @@ impl StreamQueue {
                 let mut state = lock(&self.state);
                 self.pump(&mut state);
             }
-            self.settle(deadline.is_none());
+            self.settle(if deadline.is_none() { Patience::Endless } else { Patience::Short });
             if self.settled.load(Ordering::Acquire) >= position {
                 return self.write_prints(deadline);
             }
