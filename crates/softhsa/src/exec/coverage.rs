@@ -1,6 +1,7 @@
 //! Which instructions were executed, which are exact and which are missing.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -62,4 +63,40 @@ pub fn report() -> BTreeMap<&'static str, (Exactness, bool)> {
         entry.1 |= executed.load(Ordering::Relaxed);
     }
     report
+}
+
+/// How many mnemonics there are of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Mnemonics that this process executed.
+    pub executed: usize,
+    /// Mnemonics whose results are exact.
+    pub exact: usize,
+    /// Mnemonics whose results are correctly rounded where the processor's are approximations.
+    pub approximate: usize,
+    /// Mnemonics at which a launch stops.
+    pub missing: usize,
+}
+
+impl Summary {
+    /// Counts the report of this process.
+    pub fn of_process() -> Summary {
+        let mut summary = Summary::default();
+        for (exactness, executed) in report().into_values() {
+            summary.executed += usize::from(executed);
+            *match exactness {
+                Exactness::Exact => &mut summary.exact,
+                Exactness::Approximate => &mut summary.approximate,
+                Exactness::Missing => &mut summary.missing,
+            } += 1;
+        }
+        summary
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Summary { executed, exact, approximate, missing } = self;
+        write!(f, "{executed} mnemonics executed; {exact} exact, {approximate} approximate, {missing} missing")
+    }
 }

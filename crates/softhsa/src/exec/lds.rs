@@ -109,6 +109,18 @@ fn exchange2(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, step: u64) -> Flow
     })
 }
 
+fn exchange2_b64(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, step: u64) -> Flow {
+    each_lane(wave, inst, env, |wave, env, lane, address| {
+        let (first, second) = (wave.read64(inst.src[1], lane), wave.read64(inst.src[2], lane));
+        let place = |offset: i64| Place::Local(address + offset as u64 * step);
+        let old = place::update_u64(wave, env, lane, place(inst.imm), |_| first)?;
+        let second_old = place::update_u64(wave, env, lane, place(inst.imm2), |_| second)?;
+        write_pair(wave, inst.dst, lane, old);
+        write_pair(wave, inst.dst + 2, lane, second_old);
+        Ok(())
+    })
+}
+
 /// Changes 32 bits; `f` gets the old ones and both data.
 fn update(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u32, u32, u32) -> u32) -> Flow {
     each_lane(wave, inst, env, |wave, env, lane, address| {
@@ -269,6 +281,8 @@ handlers! {
     "ds_write2st64_b64" => write2(2, 512),
     "ds_wrxchg2_rtn_b32" => exchange2(4),
     "ds_wrxchg2st64_rtn_b32" => exchange2(256),
+    "ds_wrxchg2_rtn_b64" => exchange2_b64(8),
+    "ds_wrxchg2st64_rtn_b64" => exchange2_b64(512),
     "ds_permute_b32" => permute(),
     "ds_bpermute_b32" => backward_permute(),
     "ds_swizzle_b32" => swizzle(),

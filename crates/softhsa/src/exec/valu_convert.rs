@@ -37,7 +37,7 @@ fn pair(low: u16, high: u16) -> u32 {
 
 /// Converts a byte of a number with the format's bias, exponent and fraction bits. Those of gfx942 have no infinities
 /// and no −0, whose code is the only NaN.
-fn of_byte(byte: u8, exponent_bits: u32) -> f32 {
+pub(super) fn of_byte(byte: u8, exponent_bits: u32) -> f32 {
     let fraction_bits = 7 - exponent_bits;
     if byte == 0x80 {
         return f32::from_bits(0x7fc0_0000);

@@ -139,7 +139,32 @@ const BELOW_ONE_HALF: f64 = 1.0 - 1.0 / 2048.0;
 const BELOW_ONE_32: f64 = 1.0 - 1.0 / 16_777_216.0;
 const BELOW_ONE_64: f64 = 1.0 - f64::EPSILON / 2.0;
 
+/// The first 1,216 binary places of 2/π.
+const TWO_OVER_PI: [u64; 19] = [
+    0xa2f9_836e_4e44_1529, 0xfc27_57d1_f534_ddc0, 0xdb62_9599_3c43_9041, 0xfe51_63ab_debb_c561,
+    0xb724_6e3a_424d_d2e0, 0x0649_2eea_09d1_921c, 0xfe1d_eb1c_b129_a73e, 0xe882_35f5_2ebb_4484,
+    0xe99c_7026_b45f_7e41, 0x3991_d639_8353_39f4, 0x9c84_5f8b_bdf9_283b, 0x1ff8_97ff_de05_980f,
+    0xef2f_118b_5a0a_6d1f, 0x6d36_7ecf_27cb_09b7, 0x4f46_3f66_9e5f_ea2d, 0x7527_bac7_ebe5_f17b,
+    0x3d07_39f7_8a52_92ea, 0x6bfb_5fb1_1f8d_5d08, 0x5603_3046_fc7b_6bab,
+];
+
+/// Returns 53 of the binary places of 2/π that reducing an argument of that size needs: the first, second or third
+/// lot of them, at their place.
+fn places_of_two_over_pi(value: f64, lot: u32) -> f64 {
+    const PLACES: usize = 1201;
+    let exponent = (value.to_bits() >> 52 & 0x7ff) as usize;
+    let first = (lot as usize & 31) * 53 + exponent.saturating_sub(1077);
+    let bit = |place: usize| {
+        let in_range = place < PLACES;
+        if in_range { TWO_OVER_PI[place / 64] >> (63 - place % 64) & 1 } else { 0 }
+    };
+    let places = (first..first + 53).fold(0u64, |places, place| places << 1 | bit(place));
+    let scale = -53 - first as i32 + if exponent >= 1968 { 128 } else { 0 };
+    scale_f64(places as f64, scale)
+}
+
 handlers! {
+    "v_trig_preop_f64" => binary(places_of_two_over_pi),
     "v_add_f32" => binary(add),
     "v_sub_f32" => binary(|a, b: f32| add(a, -b)),
     "v_subrev_f32" => binary(|a: f32, b| add(b, -a)),

@@ -161,7 +161,42 @@ fn by_lane_carrying(
     Flow::Next
 }
 
+/// Returns four sums of differences of bytes: source 0 from byte 0 to 3 on against source 1. With `masked`, bytes of
+/// source 1 that are 0 do not count.
+fn four_differences(wide: u64, reference: u32, masked: bool) -> [u32; 4] {
+    [0, 8, 16, 24].map(|shift| {
+        let window = (wide >> shift) as u32;
+        if masked { masked_differences(window, reference) } else { byte_differences(window, reference) }
+    })
+}
+
+/// Adds four sums of differences to four 16-bit numbers.
+fn add_differences_u16(inst: &Inst, wide: u64, reference: u32, sums: u64, masked: bool) -> u64 {
+    let differences = four_differences(wide, reference, masked);
+    (0..4).fold(0, |result, part| {
+        let old = i64::from((sums >> (16 * part)) as u16);
+        result | u64::from(fit_u16(inst, old + i64::from(differences[part as usize]))) << (16 * part)
+    })
+}
+
+/// Adds four sums of differences to four registers.
+fn add_differences_u32(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>) -> Flow {
+    for lane in lanes_of(wave.exec()) {
+        let (wide, reference) = (wave.read64(inst.src[0], lane), wave.read(inst.src[1], lane));
+        let sums = [0, 1, 2, 3].map(|part| wave.read(inst.src[2].plus(part), lane));
+        let differences = four_differences(wide, reference, true);
+        for part in 0..4 {
+            let sum = add_u32(inst, differences[part], sums[part]);
+            wave.write_lane(inst.dst + part as u16, lane, sum);
+        }
+    }
+    Flow::Next
+}
+
 handlers! {
+    "v_qsad_pk_u16_u8" => by_lane(|_, inst, _, a: u64, b: u32, c: u64| add_differences_u16(inst, a, b, c, false)),
+    "v_mqsad_pk_u16_u8" => by_lane(|_, inst, _, a: u64, b: u32, c: u64| add_differences_u16(inst, a, b, c, true)),
+    "v_mqsad_u32_u8" => add_differences_u32(),
     "v_mov_b32" | "v_accvgpr_mov_b32" | "v_accvgpr_read_b32" | "v_accvgpr_write_b32" => unary(|a: u32| a),
     "v_mov_b64" => unary(|a: u64| a),
     "v_not_b32" => unary(|a: u32| !a),
