@@ -136,6 +136,8 @@ pub struct Inst {
     pub imm2: i64,
     /// How lanes of a matrix take each other's elements, `blgp`.
     pub pattern: u8,
+    /// Whether a comparison also writes EXEC.
+    pub writes_exec: bool,
     /// Whether an atomic returns the old value.
     pub returns: bool,
     /// Modifiers of numbers.
@@ -184,6 +186,7 @@ impl Inst {
             imm: imm.map_or(0, |name| decoded.immediate(name)),
             imm2: imm2.map_or(0, |name| decoded.immediate(name)),
             pattern: decoded.immediate("blgp") as u8,
+            writes_exec: row.mnemonic().starts_with("v_cmpx"),
             returns: row.has(Flag::IsAtomicRet) || row.has(Flag::Ds) && vector_result.is_some(),
             modifiers,
             half: half_result(row, modifiers),

@@ -7,7 +7,7 @@ use super::float::{
     scale_f32, scale_f64, split,
 };
 use super::handlers;
-use super::lanes::{F32Bits, Half, binary, by_lane, ternary, unary};
+use super::lanes::{Half, Unused, binary, by_lane, select_by_mask, ternary, unary};
 use super::wave::Wave;
 
 fn add(a: f32, b: f32) -> f32 {
@@ -171,10 +171,10 @@ handlers! {
     "v_mul_f32" => binary(multiply),
     "v_mul_legacy_f32" => binary(multiply_legacy),
     "v_fma_f32" | "v_fmac_f32" => ternary(fused),
-    "v_fmamk_f32" => by_lane(|_, inst, _, a, b, _: u32| fused(a, f32::from_bits(inst.imm as u32), b)),
-    "v_fmaak_f32" => by_lane(|_, inst, _, a, b, _: u32| fused(a, b, f32::from_bits(inst.imm as u32))),
-    "v_min_f32" => by_lane(|wave, _, _, a, b, _: u32| least(wave, a, b)),
-    "v_max_f32" => by_lane(|wave, _, _, a, b, _: u32| greatest(wave, a, b)),
+    "v_fmamk_f32" => by_lane(|_, inst, _, a, b, _: Unused| fused(a, f32::from_bits(inst.imm as u32), b)),
+    "v_fmaak_f32" => by_lane(|_, inst, _, a, b, _: Unused| fused(a, b, f32::from_bits(inst.imm as u32))),
+    "v_min_f32" => by_lane(|wave, _, _, a, b, _: Unused| least(wave, a, b)),
+    "v_max_f32" => by_lane(|wave, _, _, a, b, _: Unused| greatest(wave, a, b)),
     "v_min3_f32" => by_lane(|wave, _, _, a, b, c| least(wave, least(wave, a, b), c)),
     "v_max3_f32" => by_lane(|wave, _, _, a, b, c| greatest(wave, greatest(wave, a, b), c)),
     "v_med3_f32" => by_lane(|wave, _, _, a, b, c| middle(wave, a, b, c)),
@@ -197,18 +197,15 @@ handlers! {
     "v_cubesc_f32" => ternary(|x: f32, y: f32, z: f32| cube(x, y, z).1),
     "v_cubetc_f32" => ternary(|x: f32, y: f32, z: f32| cube(x, y, z).2),
     "v_cubema_f32" => ternary(|x: f32, y: f32, z: f32| cube(x, y, z).3),
-    "v_cndmask_b32" => by_lane(|wave, inst, lane, a: F32Bits, b: F32Bits, _: u32| {
-        let mask = match inst.row.operand("src2") {
-            Some(_) => wave.read_scalar64(inst.src[2]),
-            None => wave.pair(super::wave::scalar::VCC),
-        };
-        if mask >> lane & 1 != 0 { b } else { a }
+    "v_cndmask_b32" => select_by_mask(|wave, inst| match inst.row.operand("src2") {
+        Some(_) => wave.read_scalar64(inst.src[2]),
+        None => wave.pair(super::wave::scalar::VCC),
     }),
     "v_add_f64" => binary(add_64),
     "v_mul_f64" => binary(multiply_64),
     "v_fma_f64" | "v_fmac_f64" => ternary(fused_64),
-    "v_min_f64" => by_lane(|wave, _, _, a, b, _: u32| min_f64(a, b, ieee(wave))),
-    "v_max_f64" => by_lane(|wave, _, _, a, b, _: u32| max_f64(a, b, ieee(wave))),
+    "v_min_f64" => by_lane(|wave, _, _, a, b, _: Unused| min_f64(a, b, ieee(wave))),
+    "v_max_f64" => by_lane(|wave, _, _, a, b, _: Unused| max_f64(a, b, ieee(wave))),
     "v_rcp_f64" => unary(|a: f64| kept_64(a, |a| 1.0 / a)),
     "v_rsq_f64" => unary(|a: f64| kept_64(a, |a| 1.0 / a.sqrt())),
     "v_sqrt_f64" => unary(|a: f64| kept_64(a, f64::sqrt)),
@@ -226,10 +223,10 @@ handlers! {
     "v_mul_f16" => binary(multiply_half),
     "v_fma_f16" | "v_fma_legacy_f16" => ternary(fused_half),
     "v_mad_f16" | "v_mad_legacy_f16" | "v_mac_f16" => ternary(unfused_half),
-    "v_madmk_f16" => by_lane(|_, inst, _, a, b, _: u32| unfused_half(a, literal_half(inst.imm), b)),
-    "v_madak_f16" => by_lane(|_, inst, _, a, b, _: u32| unfused_half(a, b, literal_half(inst.imm))),
-    "v_min_f16" => by_lane(|wave, _, _, a: Half, b: Half, _: u32| Half(min_f64(a.0, b.0, ieee(wave)))),
-    "v_max_f16" => by_lane(|wave, _, _, a: Half, b: Half, _: u32| Half(max_f64(a.0, b.0, ieee(wave)))),
+    "v_madmk_f16" => by_lane(|_, inst, _, a, b, _: Unused| unfused_half(a, literal_half(inst.imm), b)),
+    "v_madak_f16" => by_lane(|_, inst, _, a, b, _: Unused| unfused_half(a, b, literal_half(inst.imm))),
+    "v_min_f16" => by_lane(|wave, _, _, a: Half, b: Half, _: Unused| Half(min_f64(a.0, b.0, ieee(wave)))),
+    "v_max_f16" => by_lane(|wave, _, _, a: Half, b: Half, _: Unused| Half(max_f64(a.0, b.0, ieee(wave)))),
     "v_min3_f16" => by_lane(|wave, _, _, a: Half, b: Half, c: Half| {
         Half(min_f64(min_f64(a.0, b.0, ieee(wave)), c.0, ieee(wave)))
     }),

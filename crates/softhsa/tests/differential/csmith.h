@@ -3,9 +3,16 @@
 #ifndef CSMITH_H
 #define CSMITH_H
 
-#include <limits.h>
 #include <stdint.h>
 
+// What the programs use of <limits.h> and <float.h>, which ask for the host's own headers.
+#define CHAR_BIT 8
+#define INT_MAX __INT_MAX__
+#define FLT_MAX __FLT_MAX__
+#define DBL_MAX __DBL_MAX__
+
+#define fabsf __builtin_fabsf
+#define fabs __builtin_fabs
 #define STATIC static
 #define UNDEFINED(value) (value)
 #define LOG_INDEX

@@ -81,7 +81,7 @@ impl Generator {
             }
             5 => format!("({} {} ({} & 31))", self.word(depth), self.pick(&["<<", ">>"]), self.word(depth)),
             6 => format!("(u32) ((i32) {} >> ({} & 31))", self.word(depth), self.word(depth)),
-            7 => format!("({} {} ({} | 1))", self.word(depth), self.pick(&["/", "%"]), self.word(depth)),
+            7 => format!("(opaque({}) {} ({} | 1))", self.word(depth), self.pick(&["/", "%"]), self.word(depth)),
             8 => format!("(u32) ((i32) {} {} 13)", self.word(depth), self.pick(&["/", "%"])),
             9 => format!("({} ? {} : {})", self.condition(depth), self.word(depth), self.word(depth)),
             10 => format!("(u32) ({} >> ({} & 63))", self.long(depth), self.word(depth)),
@@ -111,7 +111,7 @@ impl Generator {
                 format!("(u32) {function}(({cast}) {a}, ({cast}) {b})")
             }
             23 => format!("(u32) __builtin_isunordered({}, {})", self.float(depth), self.float(depth)),
-            24 => format!("({} & 0xffffff) * ({} & 0xffffff)", self.word(depth), self.word(depth)),
+            24 => format!("(({} & 0xffffff) * ({} & 0xffffff))", self.word(depth), self.word(depth)),
             _ => format!("(u32) ((u64) {} * {} >> 32)", self.word(depth), self.word(depth)),
         }
     }
@@ -147,7 +147,7 @@ impl Generator {
         if depth == 0 {
             let register = self.below(4);
             return match self.below(6) {
-                0 => self.pick(&["1.5f", "-3e38f", "1e-40f", "0.0f", "-0.0f", "1e30f", "__builtin_inff()"]).to_owned(),
+                0 => self.pick(&["1.5f", "(-3e38f)", "1e-40f", "0.0f", "(-0.0f)", "1e30f", "__builtin_inff()"]).to_owned(),
                 1 => format!("of_bits(s->r[{register}])"),
                 _ => format!("s->f[{register}]"),
             };
@@ -179,7 +179,7 @@ impl Generator {
         if depth == 0 {
             let register = self.below(3);
             return match self.below(6) {
-                0 => self.pick(&["1.5", "-1e308", "5e-320", "0.0", "-0.0", "1e100", "__builtin_inf()"]).to_owned(),
+                0 => self.pick(&["1.5", "(-1e308)", "5e-320", "0.0", "(-0.0)", "1e100", "__builtin_inf()"]).to_owned(),
                 1 => format!("of_bits64(s->q[{register}])"),
                 _ => format!("s->d[{register}]"),
             };
@@ -273,7 +273,10 @@ impl Generator {
                 let (bound, condition, body) = (self.word(1), self.condition(1), self.block(depth - 1));
                 let way = self.pick(&["break", "continue"]);
                 self.loops -= 1;
-                format!("for (u32 i = {bound} & 7; i; i--) {{\n{body}if ({condition}) {way};\n{}}}\n", self.assignment())
+                format!(
+                    "{{ u32 turns = {bound} & 7; for (u32 i = turns; i; i--) {{\n{body}if ({condition}) {way};\n{}}} }}\n",
+                    self.assignment()
+                )
             }
             3 => {
                 let (value, cases) = (self.word(1), 3 + self.below(4));

@@ -59,6 +59,17 @@ static inline u64 mix(u64 sum, u64 value) {
     return sum * 0xff51afd7ed558ccdul;
 }
 
+// Hides a number's range from the compiler. LLVM 22 takes an unsigned dividend with nine equal leading bits for one of
+// 24 bits at -O0, even if they are ones, and divides it wrongly.
+static inline u32 opaque(u32 value) {
+#ifdef __AMDGCN__
+    __asm__("" : "+v"(value));
+#else
+    __asm__("" : "+r"(value));
+#endif
+    return value;
+}
+
 static inline u32 swap_if(LOCAL u32 *place, u32 expected, u32 value) {
     __scoped_atomic_compare_exchange_n(place, &expected, value, 0, RELAXED, RELAXED, SCOPE);
     return expected;

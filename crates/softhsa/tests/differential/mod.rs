@@ -101,7 +101,7 @@ impl Bench {
         let expected = u64::from_str_radix(&expected, 16).expect("the program prints a number");
         for level in levels {
             let object = self.folder.join("device");
-            let target = ["--target=amdgcn-amd-amdhsa", "-mcpu=gfx942", "-nogpulib", level];
+            let target = ["--target=amdgcn-amd-amdhsa", "-mcpu=gfx942", "-nogpulib", "-ffreestanding", level];
             if let Err(reason) = finish(clang(program, &object).args(target)) {
                 return Outcome::Skipped(format!("{level}: {reason}"));
             }
@@ -179,7 +179,11 @@ fn finish(command: &mut Command) -> Result<Output, String> {
     match output.status.code() {
         Some(0) => Ok(output),
         Some(124) => Err("took too long".to_owned()),
-        _ => Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr))),
+        _ => {
+            let text = String::from_utf8_lossy(&output.stderr);
+            let line = text.lines().find(|line| line.contains("error")).unwrap_or("");
+            Err(format!("{}: {line}", output.status))
+        }
     }
 }
 
