@@ -3,7 +3,7 @@
 
 use super::float::{f64_of_half, half_of_f64};
 use super::inst::{Dpp, Extension, Flow, HalfResult, Inst, Sdwa, Src};
-use super::wave::{Env, LANES, Wave, expand, lanes_of};
+use super::wave::{Env, LANES, Row, Wave, expand, lanes_of};
 
 /// With at most so many active lanes, a driver goes from lane to lane instead of working on whole registers.
 const FEW: u32 = 4;
@@ -280,22 +280,26 @@ fn plain_fetch<T: Lane>(wave: &Wave, inst: &Inst, source: usize) -> [T; LANES] {
 #[inline(never)]
 fn fetch_extended<T: Lane>(wave: &Wave, inst: &Inst, source: usize) -> [T; LANES] {
     let src = inst.src[source];
-    let mut row = [0; LANES];
+    let mut row = match src {
+        Src::Vector(register) => *wave.row(register),
+        _ => [wave.read_scalar(src); LANES],
+    };
     match (inst.extension, source) {
-        (Some(Extension::Sdwa(sdwa)), _) => {
-            for (lane, value) in row.iter_mut().enumerate() {
-                *value = select(wave.read(src, lane), sdwa, source);
-            }
-        }
+        (Some(Extension::Sdwa(sdwa)), _) => select(&mut row, sdwa, source),
         // Of the patterns only row_newbcast works on pairs, and it reads lanes of the same row.
         (Some(Extension::Dpp(dpp)), 0) if !T::WIDE => {
+            let from = row;
             for (lane, value) in row.iter_mut().enumerate() {
-                *value = dpp_source(dpp, lane, wave.exec()).map_or(0, |from| wave.read(src, from));
+                *value = dpp_source(dpp, lane, wave.exec()).map_or(0, |other| from[other]);
             }
         }
         _ => return plain_fetch(wave, inst, source),
     }
-    row.map(|bits| T::decode(u64::from(bits), source, inst, wave))
+    let mut values = [T::ZERO; LANES];
+    for lane in 0..LANES {
+        values[lane] = T::decode(u64::from(row[lane]), source, inst, wave);
+    }
+    values
 }
 
 /// Returns a source's bits in one lane, for instructions without SDWA and DPP.
@@ -306,15 +310,18 @@ fn fetch_lane<T: Lane>(wave: &Wave, inst: &Inst, source: usize, lane: usize) -> 
     T::decode(bits, source, inst, wave)
 }
 
-fn select(value: u32, sdwa: Sdwa, source: usize) -> u32 {
-    let extend = sdwa.extend[source];
+/// Replaces registers by their parts that an SDWA source selects.
+fn select(row: &mut Row, sdwa: Sdwa, source: usize) {
     let (shift, bits) = match sdwa.select[source] {
         byte @ 0..=3 => (u32::from(byte) * 8, 8),
         word @ 4..=5 => (u32::from(word - 4) * 16, 16),
-        _ => return value,
+        _ => return,
     };
-    let left = value << (32 - bits - shift);
-    if extend { ((left as i32) >> (32 - bits)) as u32 } else { left >> (32 - bits) }
+    let (up, down) = (32 - bits - shift, 32 - bits);
+    for value in row {
+        let left = *value << up;
+        *value = if sdwa.extend[source] { ((left as i32) >> down) as u32 } else { left >> down };
+    }
 }
 
 /// Returns the lane whose value a lane reads, or `None` if there is no such active lane.

@@ -216,7 +216,10 @@ pub fn compare_all(
             });
         }
         drop(sender);
-        for (seed, outcome) in receiver {
+        for (done, (seed, outcome)) in receiver.into_iter().enumerate() {
+            if done > 0 && done % 25 == 0 {
+                println!("{done} programs: {agreed} agree, {} differ, {} skipped", differing.len(), skipped.len());
+            }
             match outcome {
                 Outcome::Agrees => agreed += 1,
                 Outcome::Differs(what) => {
