@@ -16,10 +16,10 @@ fn all_agree(source: Source, count: u64) {
 
 #[test]
 fn programs_of_csmith_agree() {
-    all_agree(Source::Csmith, 16);
+    all_agree(Source::Csmith, 24);
 }
 
 #[test]
 fn programs_of_lanes_agree() {
-    all_agree(Source::Lanes, 12);
+    all_agree(Source::Lanes, 24);
 }

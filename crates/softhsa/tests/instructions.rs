@@ -253,6 +253,17 @@ fn memory_of_all_kinds() {
 }
 
 #[test]
+fn local_addresses_wrap_around() {
+    let mut bench = Bench::new();
+    bench.set_v(1, 0xffff_fff0);
+    bench.set_v(2, 77);
+    let text = "ds_write_b32 v1, v2 offset:32
+        ds_read2_b32 v[4:5], v1 offset0:8 offset1:9";
+    assert_eq!(bench.run(text), None);
+    assert_eq!((bench.v(4, 0), bench.v(5, 0)), (77, 0));
+}
+
+#[test]
 fn faults_name_what_happened() {
     let mut bench = Bench::new();
     bench.wave.set_pair(2, 0x5000_0000);

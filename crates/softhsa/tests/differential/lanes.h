@@ -70,6 +70,8 @@ static inline u32 opaque(u32 value) {
     return value;
 }
 
+static inline float opaque_float(float value) { return __builtin_bit_cast(float, opaque(__builtin_bit_cast(u32, value))); }
+
 static inline u32 swap_if(LOCAL u32 *place, u32 expected, u32 value) {
     __scoped_atomic_compare_exchange_n(place, &expected, value, 0, RELAXED, RELAXED, SCOPE);
     return expected;
