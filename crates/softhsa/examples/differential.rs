@@ -26,14 +26,14 @@ fn main() -> ExitCode {
         Some("lanes") => Some(Source::Lanes),
         _ => None,
     };
-    let (Some(source), Ok(count), Ok(first), Ok(threads)) = (source, number(1, 100), number(2, 1), number(3, 2))
+    let (Some(source), Ok(count), Ok(first), Ok(threads)) =
+        (source, number(1, 100), number(2, 1), number(3, 2))
     else {
         eprintln!("say what to compare: csmith or lanes, then how many programs, the first seed and threads");
         return ExitCode::from(2);
     };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/differential");
-    let (agreed, differing, skipped) =
-        compare_all(source, first, count, threads as usize, &folder, &LEVELS);
+    let (agreed, differing, skipped) = compare_all(source, first, count, threads as usize, &folder, &LEVELS);
     for why in &skipped {
         println!("skipped {why}");
     }

@@ -59,7 +59,8 @@ fn a_client_of_rocm_s_library_runs_unchanged() {
 
 #[test]
 fn symbols_have_rocm_s_version() {
-    let symbols = run(Command::new("nm").args(["-D", "--defined-only", "--with-symbol-versions"]).arg(library()));
+    let symbols =
+        run(Command::new("nm").args(["-D", "--defined-only", "--with-symbol-versions"]).arg(library()));
     // The functions that a loader and a hostcall runtime need.
     let needed = "init shut_down status_string iterate_agents agent_get_info agent_iterate_isas isa_get_info_alt \
         system_get_info amd_agent_iterate_memory_pools amd_memory_pool_get_info amd_memory_pool_allocate \

@@ -344,8 +344,16 @@ fn what_is_missing_is_known() {
     let kinds: BTreeSet<&str> = missing
         .map(|(mnemonic, _)| {
             let known = [
-                "buffer_load_format", "buffer_store_format", "tbuffer_load_format", "tbuffer_store_format",
-                "ds_gws", "s_atc_probe", "s_dcache_discard", "s_rfe", "s_scratch_load", "s_scratch_store",
+                "buffer_load_format",
+                "buffer_store_format",
+                "tbuffer_load_format",
+                "tbuffer_store_format",
+                "ds_gws",
+                "s_atc_probe",
+                "s_dcache_discard",
+                "s_rfe",
+                "s_scratch_load",
+                "s_scratch_store",
             ];
             known.into_iter().find(|kind| mnemonic.starts_with(kind)).unwrap_or(mnemonic)
         })

@@ -88,8 +88,12 @@ fn bytes_and_halves() {
             bench.wave.write_lane(2 + part as u16, lane, bytes(&|i| a(lane % 16, first + i, 0)));
             bench.wave.write_lane(4 + part as u16, lane, bytes(&|i| b(first + i, lane % 16, 0)));
             let halves = |f: &dyn Fn(usize) -> i32| {
-                let half = |i| u32::from([0xc400u16, 0xc200, 0xc000, 0xbc00, 0, 0x3c00, 0x4000, 0x4200, 0x4400]
-                    [(f(i) + 4) as usize]);
+                let half = |i| {
+                    u32::from(
+                        [0xc400u16, 0xc200, 0xc000, 0xbc00, 0, 0x3c00, 0x4000, 0x4200, 0x4400]
+                            [(f(i) + 4) as usize],
+                    )
+                };
                 half(0) | half(1) << 16
             };
             let first = lane / 16 * 4 + part * 2;

@@ -124,6 +124,9 @@ impl Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Summary { executed, exact, approximate, missing } = self;
-        write!(f, "{executed} mnemonics executed; {exact} exact, {approximate} approximate, {missing} missing")
+        write!(
+            f,
+            "{executed} mnemonics executed; {exact} exact, {approximate} approximate, {missing} missing"
+        )
     }
 }

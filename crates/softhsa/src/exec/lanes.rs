@@ -479,7 +479,12 @@ pub fn by_lane<A: Lane, B: Lane, C: Lane, R: Lane>(
 
 /// Selects source 1 in the lanes of a mask and source 0 in the others.
 #[inline(always)]
-pub fn select_by_mask(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>, mask: impl Fn(&Wave, &Inst) -> u64) -> Flow {
+pub fn select_by_mask(
+    wave: &mut Wave,
+    inst: &Inst,
+    _: &mut Env<'_>,
+    mask: impl Fn(&Wave, &Inst) -> u64,
+) -> Flow {
     let mask = mask(wave, inst);
     if goes_lane_by_lane(wave, inst) {
         for lane in lanes_of(wave.exec()) {

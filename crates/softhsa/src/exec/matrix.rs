@@ -4,10 +4,10 @@
 //! 32-bit floating-point results are made with 64 bits in the order of k and rounded once; the processor's own order
 //! and rounding are not documented.
 
-use super::valu_convert::of_byte;
 use super::float::f64_of_half;
 use super::handlers;
 use super::inst::{Flow, Inst, Src};
+use super::valu_convert::of_byte;
 use super::wave::{Env, LANES, Wave};
 
 /// The size of a product: D (m × n) = A (m × k) · B (k × n) + C in each of `blocks` blocks.
@@ -99,9 +99,8 @@ impl Shape {
         let lane = column
             + self.n * (block % blocks_in_register)
             + self.n * blocks_in_register * (row / height % rows_in_register);
-        let item = block * (self.m * self.n / LANES)
-            + row / (height * rows_in_register) * height
-            + row % height;
+        let item =
+            block * (self.m * self.n / LANES) + row / (height * rows_in_register) * height + row % height;
         (lane, item)
     }
 }
@@ -216,7 +215,8 @@ fn sparse(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>, shape: Shape, of_a: Ele
             let pairs = (0..stored).map(|number| {
                 let (lane, item) = shape.input(shape.m, stored, row, number, 0);
                 let a = of_a.read(wave, inst.src[0], lane, item);
-                let indices = wave.read(index_register, lane).checked_shr((set + 2 * item) as u32).unwrap_or(0);
+                let indices =
+                    wave.read(index_register, lane).checked_shr((set + 2 * item) as u32).unwrap_or(0);
                 let k = number / 2 * 4 + (indices & 3) as usize;
                 let (lane, item) = shape.input(shape.n, shape.k, column, k, 0);
                 (a, of_b.read(wave, inst.src[1], lane, item))

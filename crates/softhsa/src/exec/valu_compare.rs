@@ -61,12 +61,7 @@ fn class_of_f16(value: u16, mask: u32) -> bool {
 }
 
 /// Applies the sign modifiers of source 0 to its bits.
-fn modified(
-    wave: &mut super::Wave,
-    inst: &super::Inst,
-    env: &mut super::Env<'_>,
-    bits: u32,
-) -> super::Flow {
+fn modified(wave: &mut super::Wave, inst: &super::Inst, env: &mut super::Env<'_>, bits: u32) -> super::Flow {
     let (absolute, negated) = (inst.modifiers.abs & 1 != 0, inst.modifiers.neg & 1 != 0);
     let sign = move |value: u64| {
         let value = if absolute { value & !(1 << (bits - 1)) } else { value };

@@ -21,13 +21,17 @@ const DEPTH: u32 = 3;
 
 /// Makes the program of that seed.
 pub fn program(seed: u64) -> String {
-    let mut generator = Generator { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678, parity: 0, loops: 0 };
+    let mut generator =
+        Generator { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678, parity: 0, loops: 0 };
     let mut text = format!("#define SEED {seed}ul\n#include \"lanes.h\"\n");
     for helper in 0..2 {
         let body = generator.word(DEPTH);
         let keep = if generator.below(2) == 0 { "__attribute__((noinline)) " } else { "" };
-        writeln!(text, "{keep}static u32 helper{helper}(lane_t *s, u32 lane, u32 x) {{ u32 i = x & 7; return {body}; }}")
-            .expect("strings grow");
+        writeln!(
+            text,
+            "{keep}static u32 helper{helper}(lane_t *s, u32 lane, u32 x) {{ u32 i = x & 7; return {body}; }}"
+        )
+        .expect("strings grow");
     }
     let mut phases = String::new();
     for phase in 0..PHASES {
@@ -35,8 +39,11 @@ pub fn program(seed: u64) -> String {
         let body = generator.block(3);
         let shared = generator.share();
         write!(text, "static void phase{phase}(lane_t *s, u32 lane) {{\n").expect("strings grow");
-        writeln!(text, "u32 own = lane % GROUP, group = lane / GROUP, i = own & 7, x = own;\n{body}{shared}}}")
-            .expect("strings grow");
+        writeln!(
+            text,
+            "u32 own = lane % GROUP, group = lane / GROUP, i = own & 7, x = own;\n{body}{shared}}}"
+        )
+        .expect("strings grow");
         write!(phases, " PHASE(phase{phase})").expect("strings grow");
     }
     text + &format!("#define PHASES{phases}\n#include \"lanes_main.h\"\n")
@@ -85,7 +92,12 @@ impl Generator {
             }
             5 => format!("({} {} ({} & 31))", self.word(depth), self.pick(&["<<", ">>"]), self.word(depth)),
             6 => format!("(u32) ((i32) {} >> ({} & 31))", self.word(depth), self.word(depth)),
-            7 => format!("(opaque({}) {} ({} | 1))", self.word(depth), self.pick(&["/", "%"]), self.word(depth)),
+            7 => format!(
+                "(opaque({}) {} ({} | 1))",
+                self.word(depth),
+                self.pick(&["/", "%"]),
+                self.word(depth)
+            ),
             8 => format!("(u32) ((i32) {} {} 13)", self.word(depth), self.pick(&["/", "%"])),
             9 => format!("({} ? {} : {})", self.condition(depth), self.word(depth), self.word(depth)),
             10 => format!("(u32) ({} >> ({} & 63))", self.long(depth), self.word(depth)),
@@ -94,7 +106,9 @@ impl Generator {
             13 => format!("to_i32({})", self.double(depth)),
             14 => format!("to_u32({})", self.float(depth)),
             15 => format!("(u32) __builtin_popcount({})", self.word(depth)),
-            16 => format!("(u32) {}({} | 1)", self.pick(&["__builtin_clz", "__builtin_ctz"]), self.word(depth)),
+            16 => {
+                format!("(u32) {}({} | 1)", self.pick(&["__builtin_clz", "__builtin_ctz"]), self.word(depth))
+            }
             17 => format!("__builtin_bitreverse32({})", self.word(depth)),
             18 => format!("__builtin_rotateleft32({}, {} & 31)", self.word(depth), self.word(depth)),
             19 => {
@@ -104,7 +118,8 @@ impl Generator {
                 format!("(u32) {function}(({cast}) {a}, ({cast}) {b})")
             }
             20 => {
-                let (cast, operator) = (self.pick(&["u8", "u16", "i16", "signed char"]), self.pick(&["+", "*", "-"]));
+                let (cast, operator) =
+                    (self.pick(&["u8", "u16", "i16", "signed char"]), self.pick(&["+", "*", "-"]));
                 format!("(u32) ({cast}) ({} {operator} {})", self.word(depth), self.word(depth))
             }
             21 => format!("(u32) __builtin_bswap32({})", self.word(depth)),
@@ -151,7 +166,9 @@ impl Generator {
         if depth == 0 {
             let register = self.below(4);
             return match self.below(6) {
-                0 => self.pick(&["1.5f", "(-3e38f)", "1e-40f", "7e22f", "1e30f", "__builtin_inff()"]).to_owned(),
+                0 => self
+                    .pick(&["1.5f", "(-3e38f)", "1e-40f", "7e22f", "1e30f", "__builtin_inff()"])
+                    .to_owned(),
                 1 => format!("of_bits(s->r[{register}])"),
                 _ => format!("s->f[{register}]"),
             };
@@ -162,7 +179,9 @@ impl Generator {
                 let operator = self.pick(&["+", "-", "*", "/"]);
                 format!("({} {operator} {})", self.float(depth), self.float(depth))
             }
-            7 => format!("__builtin_fmaf({}, {}, {})", self.float(depth), self.float(depth), self.float(depth)),
+            7 => {
+                format!("__builtin_fmaf({}, {}, {})", self.float(depth), self.float(depth), self.float(depth))
+            }
             8 => format!("__builtin_sqrtf({})", self.float(depth)),
             9 => format!("(-{})", self.float(depth)),
             10 => format!("__builtin_fabsf({})", self.float(depth)),
@@ -183,7 +202,9 @@ impl Generator {
         if depth == 0 {
             let register = self.below(3);
             return match self.below(6) {
-                0 => self.pick(&["1.5", "(-1e308)", "5e-320", "1e-300", "1e100", "__builtin_inf()"]).to_owned(),
+                0 => {
+                    self.pick(&["1.5", "(-1e308)", "5e-320", "1e-300", "1e100", "__builtin_inf()"]).to_owned()
+                }
                 1 => format!("of_bits64(s->q[{register}])"),
                 _ => format!("s->d[{register}]"),
             };
@@ -194,7 +215,12 @@ impl Generator {
                 let operator = self.pick(&["+", "-", "*", "/"]);
                 format!("({} {operator} {})", self.double(depth), self.double(depth))
             }
-            7 => format!("__builtin_fma({}, {}, {})", self.double(depth), self.double(depth), self.double(depth)),
+            7 => format!(
+                "__builtin_fma({}, {}, {})",
+                self.double(depth),
+                self.double(depth),
+                self.double(depth)
+            ),
             8 => format!("__builtin_sqrt({})", self.double(depth)),
             9 => format!("{}({})", self.pick(&["-", "__builtin_fabs"]), self.double(depth)),
             10 => {
@@ -205,7 +231,9 @@ impl Generator {
             12 => format!("(double) {}{}", self.pick(&["", "(i32) "]), self.word(depth)),
             13 => format!("(double) {}{}", self.pick(&["", "(i64) "]), self.long(depth)),
             14 => format!("(double) {}", self.float(depth)),
-            _ => format!("__builtin_ldexp({}, (i32) ({} & 4095) - 2048)", self.double(depth), self.word(depth)),
+            _ => {
+                format!("__builtin_ldexp({}, (i32) ({} & 4095) - 2048)", self.double(depth), self.word(depth))
+            }
         }
     }
 
@@ -270,7 +298,12 @@ impl Generator {
             return self.assignment();
         }
         match self.below(9) {
-            0 => format!("if ({}) {{\n{}}} else {{\n{}}}\n", self.condition(2), self.block(depth - 1), self.block(depth - 1)),
+            0 => format!(
+                "if ({}) {{\n{}}} else {{\n{}}}\n",
+                self.condition(2),
+                self.block(depth - 1),
+                self.block(depth - 1)
+            ),
             1 => format!("if ({}) {{\n{}}}\n", self.condition(2), self.block(depth - 1)),
             2 if self.loops < 2 => {
                 self.loops += 1;
@@ -294,8 +327,12 @@ impl Generator {
             4 => format!("s->r[{}] = helper{}(s, lane, {});\n", self.below(4), self.below(2), self.word(1)),
             5 => {
                 let (one, other) = (self.word(1), self.word(1));
-                format!("{{ u32 many[8]; for (u32 k = 0; k < 8; k++) many[k] = {one} + k * {other};\n\
-                    s->r[{}] = many[{} & 7] ^ many[s->r[0] & 7]; }}\n", self.below(4), self.word(1))
+                format!(
+                    "{{ u32 many[8]; for (u32 k = 0; k < 8; k++) many[k] = {one} + k * {other};\n\
+                    s->r[{}] = many[{} & 7] ^ many[s->r[0] & 7]; }}\n",
+                    self.below(4),
+                    self.word(1)
+                )
             }
             _ => self.assignment(),
         }
@@ -322,29 +359,59 @@ impl Generator {
         // The operations whose order does not matter, one for each row of cells. Rows 5 and 6 are signed.
         let row = self.below(7);
         let operation = ["add", "and", "or", "xor", "max", "min", "max"][row as usize];
-        let (cast, cast64) = if row >= 5 { ("LOCAL i32 *", "GLOBAL i64 *") } else { ("LOCAL u32 *", "GLOBAL u64 *") };
+        let (cast, cast64) =
+            if row >= 5 { ("LOCAL i32 *", "GLOBAL i64 *") } else { ("LOCAL u32 *", "GLOBAL u64 *") };
         let local64 = if row >= 5 { "LOCAL i64 *" } else { "LOCAL u64 *" };
-        let returning = self.pick(&["fetch_add", "fetch_sub", "fetch_and", "fetch_or", "fetch_xor", "fetch_max", "fetch_min", "exchange_n"]);
+        let returning = self.pick(&[
+            "fetch_add",
+            "fetch_sub",
+            "fetch_and",
+            "fetch_or",
+            "fetch_xor",
+            "fetch_max",
+            "fetch_min",
+            "exchange_n",
+        ]);
         match self.below(17) {
             0 => format!("slots32[{now}][own] = {word};"),
             1 => format!("slots64[{now}][own] = {long};"),
             2 => format!("slots16[{now}][own] = (u16) {word}; slots8[{now}][own] = (u8) {word};"),
             3 => format!("s->r[{register}] ^= slots32[{before}][{place} % GROUP];"),
             4 => format!("s->q[{wide}] += slots64[{before}][{place} % GROUP];"),
-            5 => format!("s->r[{register}] += slots16[{before}][{place} % GROUP] + (u32) (signed char) slots8[{before}][{word} % GROUP];"),
+            5 => format!(
+                "s->r[{register}] += slots16[{before}][{place} % GROUP] + (u32) (signed char) slots8[{before}][{word} % GROUP];"
+            ),
             6 => format!("global_slots[{now}][lane] = {word};"),
             7 => format!("s->r[{register}] ^= global_slots[{before}][group * GROUP + {place} % GROUP];"),
-            8 => format!("ATOMIC(fetch_{operation}, ({cast}) &cells32[{row}][{now}][{place} % CELLS], {word});"),
-            9 => format!("ATOMIC(fetch_{operation}, ({local64}) &cells64[{row}][{now}][{place} % CELLS], {long});"),
-            10 => format!("ATOMIC(fetch_{operation}, ({cast64}) &global_cells[{row}][{now}][group][{place} % CELLS], {long});"),
+            8 => format!(
+                "ATOMIC(fetch_{operation}, ({cast}) &cells32[{row}][{now}][{place} % CELLS], {word});"
+            ),
+            9 => format!(
+                "ATOMIC(fetch_{operation}, ({local64}) &cells64[{row}][{now}][{place} % CELLS], {long});"
+            ),
+            10 => format!(
+                "ATOMIC(fetch_{operation}, ({cast64}) &global_cells[{row}][{now}][group][{place} % CELLS], {long});"
+            ),
             11 => format!("s->r[{register}] += cells32[{row}][{before}][{place} % CELLS];"),
-            12 => format!("s->q[{wide}] ^= cells64[{row}][{before}][{place} % CELLS] + global_cells[{row}][{before}][group][{place} % CELLS];"),
-            13 => format!("s->r[{register}] ^= ATOMIC({returning}, &own32[own], {word}) + ATOMIC({returning}, &global_own32[lane], {word});"),
-            14 => format!("s->q[{wide}] ^= ATOMIC({returning}, &own64[own], {long}) + ATOMIC({returning}, &global_own64[lane], {long});"),
-            15 => format!("s->r[{register}] += swap_if(&own32[own], {place} & 255, {word}); s->q[{wide}] += swap_if_global(&global_own64[lane], {long}, {long} + 1);"),
+            12 => format!(
+                "s->q[{wide}] ^= cells64[{row}][{before}][{place} % CELLS] + global_cells[{row}][{before}][group][{place} % CELLS];"
+            ),
+            13 => format!(
+                "s->r[{register}] ^= ATOMIC({returning}, &own32[own], {word}) + ATOMIC({returning}, &global_own32[lane], {word});"
+            ),
+            14 => format!(
+                "s->q[{wide}] ^= ATOMIC({returning}, &own64[own], {long}) + ATOMIC({returning}, &global_own64[lane], {long});"
+            ),
+            15 => format!(
+                "s->r[{register}] += swap_if(&own32[own], {place} & 255, {word}); s->q[{wide}] += swap_if_global(&global_own64[lane], {long}, {long} + 1);"
+            ),
             // A pointer that the compiler cannot assign to one kind of memory.
-            _ => format!("{{ u32 mine = {word}; u32 *any = {} ? &mine : {} ? (u32 *) &own32[own] : (u32 *) &global_own32[lane]; \
-                *any += {place}; s->r[{register}] ^= *any + mine; }}", self.condition(0), self.condition(0)),
+            _ => format!(
+                "{{ u32 mine = {word}; u32 *any = {} ? &mine : {} ? (u32 *) &own32[own] : (u32 *) &global_own32[lane]; \
+                *any += {place}; s->r[{register}] ^= *any + mine; }}",
+                self.condition(0),
+                self.condition(0)
+            ),
         }
     }
 }

@@ -107,7 +107,9 @@ impl Bench {
             }
             match self.launch(source, &object) {
                 Ok(found) if found == expected => {}
-                Ok(found) => return Outcome::Differs(format!("{level}: {found:#x} instead of {expected:#x}")),
+                Ok(found) => {
+                    return Outcome::Differs(format!("{level}: {found:#x} instead of {expected:#x}"));
+                }
                 Err(reason) => return Outcome::Differs(format!("{level}: {reason}")),
             }
         }
@@ -159,9 +161,7 @@ fn generate(source: Source, seed: u64, program: &Path) -> Result<(), String> {
             csmith.arg(LIMIT_SECONDS).arg("csmith").args(["--seed", &seed.to_string(), "--no-packed-struct"]);
             finish(csmith.arg("--output").arg(program)).map(drop)
         }
-        Source::Lanes => {
-            std::fs::write(program, generator::program(seed)).map_err(|error| error.to_string())
-        }
+        Source::Lanes => std::fs::write(program, generator::program(seed)).map_err(|error| error.to_string()),
     }
 }
 
@@ -218,7 +218,11 @@ pub fn compare_all(
         drop(sender);
         for (done, (seed, outcome)) in receiver.into_iter().enumerate() {
             if done > 0 && done % 25 == 0 {
-                println!("{done} programs: {agreed} agree, {} differ, {} skipped", differing.len(), skipped.len());
+                println!(
+                    "{done} programs: {agreed} agree, {} differ, {} skipped",
+                    differing.len(),
+                    skipped.len()
+                );
             }
             match outcome {
                 Outcome::Agrees => agreed += 1,
