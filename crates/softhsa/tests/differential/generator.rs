@@ -38,7 +38,7 @@ pub fn program(seed: u64) -> String {
         generator.parity = phase & 1;
         let body = generator.block(3);
         let shared = generator.share();
-        write!(text, "static void phase{phase}(lane_t *s, u32 lane) {{\n").expect("strings grow");
+        writeln!(text, "static void phase{phase}(lane_t *s, u32 lane) {{").expect("strings grow");
         writeln!(
             text,
             "u32 own = lane % GROUP, group = lane / GROUP, i = own & 7, x = own;\n{body}{shared}}}"
@@ -344,7 +344,7 @@ impl Generator {
         for _ in 0..8 {
             let statement = self.share_once();
             if self.below(3) == 0 {
-                write!(text, "if ({}) {{ {statement} }}\n", self.condition(1)).expect("strings grow");
+                writeln!(text, "if ({}) {{ {statement} }}", self.condition(1)).expect("strings grow");
             } else {
                 writeln!(text, "{statement}").expect("strings grow");
             }

@@ -25,8 +25,8 @@ const SAME: [&str; 5] = ["-std=gnu11", "-ffp-contract=off", "-fno-strict-aliasin
 
 /// Seconds after which a compiler or a host's program is given up. Some generated programs run for ever, and some keep
 /// the compiler for minutes.
-const LIMIT_SECONDS: &str = "60";
-const HOST_LIMIT_SECONDS: &str = "5";
+const LIMIT_SECONDS: &str = "300";
+const HOST_LIMIT_SECONDS: &str = "10";
 
 /// How long a launch may take.
 const LAUNCH_LIMIT: Duration = Duration::from_secs(120);
