@@ -1,8 +1,8 @@
 //! A software HSA runtime: loads AMD code objects and executes gfx942 machine code on the CPU.
 //!
-//! The crate is built twice. As a shared library, `libhostcall_softhsa.so`, it has HSA's C interface with the symbol
-//! versions of ROCm's runtime: a program that opens or was linked with `libhsa-runtime64.so.1` runs on it unchanged, if
-//! the loader finds it under that name.
+//! The crate is built twice. As a shared library, `libhostcall_softhsa.so`, it has HSA's C interface with the
+//! symbol versions of ROCm's runtime: a program that opens or was linked with `libhsa-runtime64.so.1` runs on
+//! it unchanged, if the loader finds it under that name.
 //!
 //! ```sh
 //! cargo build --release -p hostcall-softhsa
@@ -34,8 +34,8 @@
 //! assert_eq!((wave.row(1)[0], wave.row(1)[1], wave.row(1)[2]), (40, 42, 0));
 //! ```
 //!
-//! Whole code objects go through [`load::CodeObject`], [`load::Loaded`] and [`device::Device::run`]; the example
-//! `run_kernel` shows it. The path of a launch is a module each:
+//! Whole code objects go through [`load::CodeObject`], [`load::Loaded`] and [`device::Device::run`]; the
+//! example `run_kernel` shows it. The path of a launch is a module each:
 //!
 //! | module | what |
 //! |---|---|
@@ -48,8 +48,8 @@
 //! | [`memory`] | the map of allocations, and checked access to them |
 //!
 //! An access outside of every allocation, a trap, an unknown or missing instruction stops its launch with a
-//! [`device::Failure`] that names kernel, workgroup, wave, place and reason. Rounding is to the nearest even number;
-//! kernels that ask for another one are refused.
+//! [`device::Failure`] that names kernel, workgroup, wave, place and reason. Rounding is to the nearest even
+//! number; kernels that ask for another one are refused.
 
 pub mod api;
 pub mod code;

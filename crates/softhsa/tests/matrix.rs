@@ -137,7 +137,8 @@ fn numbers_of_64_bits() {
 #[test]
 fn sparse_rows() {
     let mut bench = Bench::new();
-    // Each lane stores four bytes times two of its row; of each four elements the second and the last are stored.
+    // Each lane stores four bytes times two of its row; of each four elements the second and the last are
+    // stored.
     for lane in 0..64 {
         for part in 0..2 {
             let stored = |i: usize| {

@@ -1,9 +1,9 @@
-//! The library's symbols, with the version that ROCm's runtime gives them, so that programs that were linked with that
-//! runtime find them here.
+//! The library's symbols, with the version that ROCm's runtime gives them, so that programs that were linked
+//! with that runtime find them here.
 //!
-//! Each symbol is a jump to the function. The assembler accepts a version only where the symbol is defined, and which
-//! of the compiler's units a Rust function ends in is not known; so the symbols are made here. The versions themselves
-//! are declared in `exports.map`, which the build script gives to the linker.
+//! Each symbol is a jump to the function. The assembler accepts a version only where the symbol is defined,
+//! and which of the compiler's units a Rust function ends in is not known; so the symbols are made here. The
+//! versions themselves are declared in `exports.map`, which the build script gives to the linker.
 
 use super::{agents, code, copies, memory_pools, queues, signals};
 use crate::api as base;

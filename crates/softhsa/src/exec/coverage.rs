@@ -26,8 +26,8 @@ static FILE: LazyLock<Option<Mutex<File>>> = LazyLock::new(|| {
     }
 });
 
-/// Notes that an instruction was executed. If the environment's `SOFTHSA_COVERAGE` names a file, the mnemonic is
-/// appended to it, once for each process and encoding.
+/// Notes that an instruction was executed. If the environment's `SOFTHSA_COVERAGE` names a file, the mnemonic
+/// is appended to it, once for each process and encoding.
 pub fn note(row: &'static Row) {
     // The row is one of the table's, so its distance from the first row is its number.
     let distance = std::ptr::from_ref(row).addr() - TABLE.rows().as_ptr().addr();

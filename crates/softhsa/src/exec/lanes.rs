@@ -1,5 +1,5 @@
-//! Drivers of vector instructions: they fetch sources, call the semantic function in each active lane, and write the
-//! results. Modifiers, SDWA and DPP are handled here, once for all instructions.
+//! Drivers of vector instructions: they fetch sources, call the semantic function in each active lane, and
+//! write the results. Modifiers, SDWA and DPP are handled here, once for all instructions.
 
 use super::float::{f64_of_half, half_of_f64};
 use super::inst::{Dpp, Extension, Flow, HalfResult, Inst, Sdwa, Src};
@@ -242,8 +242,8 @@ fn scale(value: f64, inst: &Inst, wave: &Wave) -> f64 {
     }
 }
 
-/// Fetches source number `source` in all lanes; of SDWA and DPP instructions that is the selected part or the other
-/// lane's value.
+/// Fetches source number `source` in all lanes; of SDWA and DPP instructions that is the selected part or the
+/// other lane's value.
 #[inline(always)]
 fn fetch<T: Lane>(wave: &Wave, inst: &Inst, source: usize) -> [T; LANES] {
     if inst.extension.is_some() && source < 2 {
@@ -449,8 +449,8 @@ pub fn ternary<A: Lane, B: Lane, C: Lane, R: Lane>(
     by_lane(wave, inst, env, |_, _, _, a, b, c| f(a, b, c))
 }
 
-/// Runs an operation that sees its modifiers, the wave and the lane's number. It computes in all lanes, those that are
-/// not active included, if many are active.
+/// Runs an operation that sees its modifiers, the wave and the lane's number. It computes in all lanes, those
+/// that are not active included, if many are active.
 #[inline(always)]
 pub fn by_lane<A: Lane, B: Lane, C: Lane, R: Lane>(
     wave: &mut Wave,
@@ -514,8 +514,8 @@ fn collect(holds: &[u8; LANES]) -> u64 {
     bytes.iter().enumerate().fold(0, |mask, (number, bytes)| mask | eight(bytes) << (8 * number))
 }
 
-/// Runs an operation of two sources and a carry. `f` returns the result and the carry out, which go to the vector
-/// and the scalar result. `carry` names the pair of registers with the carries in.
+/// Runs an operation of two sources and a carry. `f` returns the result and the carry out, which go to the
+/// vector and the scalar result. `carry` names the pair of registers with the carries in.
 #[inline(always)]
 pub fn carrying(
     wave: &mut Wave,

@@ -30,8 +30,8 @@ fn at(address: u64, inst: &Inst) -> Place {
     offset_by(address, inst.imm, 1)
 }
 
-/// Returns the place so many steps behind the address. Addresses of local memory have 32 bits and wrap around:
-/// compilers use negative ones with an offset that makes them positive.
+/// Returns the place so many steps behind the address. Addresses of local memory have 32 bits and wrap
+/// around: compilers use negative ones with an offset that makes them positive.
 fn offset_by(address: u64, offset: i64, step: u64) -> Place {
     Place::Local(u64::from((address as u32).wrapping_add(offset as u32 * step as u32)))
 }
@@ -187,7 +187,8 @@ fn write_own(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>) -> Flow {
     })
 }
 
-/// Each active lane sends its data to the lane that it names. Of several senders to a lane the last one's data stays.
+/// Each active lane sends its data to the lane that it names. Of several senders to a lane the last one's
+/// data stays.
 fn permute(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>) -> Flow {
     let mut received = [0; LANES];
     for lane in lanes_of(wave.exec()) {

@@ -1,8 +1,8 @@
 //! Matrix products of a whole wave, dense (`v_mfma`) and with two of four elements of A stored (`v_smfmac`).
 //!
-//! EXEC is ignored. Where an element lies in registers and lanes follows AMD's matrix instruction calculator. Sums of
-//! 32-bit floating-point results are made with 64 bits in the order of k and rounded once; the processor's own order
-//! and rounding are not documented.
+//! EXEC is ignored. Where an element lies in registers and lanes follows AMD's matrix instruction calculator.
+//! Sums of 32-bit floating-point results are made with 64 bits in the order of k and rounded once; the
+//! processor's own order and rounding are not documented.
 
 use super::float::f64_of_half;
 use super::handlers;
@@ -85,8 +85,8 @@ fn rounded_to_xf32(value: f32) -> f32 {
 }
 
 impl Shape {
-    /// Returns the lane and the number among its elements of an element of A, or of B with its columns as rows. `k` is
-    /// how many elements a row has.
+    /// Returns the lane and the number among its elements of an element of A, or of B with its columns as
+    /// rows. `k` is how many elements a row has.
     fn input(self, rows: usize, k: usize, row: usize, column: usize, block: usize) -> (usize, usize) {
         let in_lane = (k * rows * self.blocks / LANES).max(1);
         (row + rows * (block + self.blocks * (column / in_lane)), column % in_lane)
@@ -126,7 +126,8 @@ fn write(wave: &mut Wave, inst: &Inst, results: Results) -> Flow {
     Flow::Next
 }
 
-/// Adds up the products of an element of D, whose element of C is `start`. `pairs` are the elements of A and B.
+/// Adds up the products of an element of D, whose element of C is `start`. `pairs` are the elements of A and
+/// B.
 fn sum_up(element: Element, start: u32, pairs: impl Iterator<Item = (f64, f64)>) -> u32 {
     match element {
         Element::I8 => pairs.fold(start, |sum, (a, b)| sum.wrapping_add((a * b) as i32 as u32)),
@@ -200,8 +201,8 @@ fn dense_f64(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>, shape: Shape) -> Flo
     write(wave, inst, results)
 }
 
-/// Multiplies matrices of which A has two of four elements of each row; two bits for each in the index register say
-/// which.
+/// Multiplies matrices of which A has two of four elements of each row; two bits for each in the index
+/// register say which.
 fn sparse(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>, shape: Shape, of_a: Element, of_b: Element) -> Flow {
     let stored = shape.k / 2;
     // The index register has several sets of indices, unless CBSZ says that the first one is meant.

@@ -1,6 +1,6 @@
 //! Floating-point arithmetic in lanes. Sums, products, quotients and square roots are rounded correctly; the
-//! processor's approximations (reciprocals, exponentials, sines) are rounded correctly here, too, and so may differ
-//! from the processor's in the last place.
+//! processor's approximations (reciprocals, exponentials, sines) are rounded correctly here, too, and so may
+//! differ from the processor's in the last place.
 
 use super::float::{
     fused_to_odd, ieee, max_f32, max_f64, min_f32, min_f64, nan2_f32, nan2_f64, nan3_f32, nan3_f64,
@@ -162,8 +162,8 @@ const TWO_OVER_PI: [u64; 19] = [
     0x5603_3046_fc7b_6bab,
 ];
 
-/// Returns 53 of the binary places of 2/π that reducing an argument of that size needs: the first, second or third
-/// lot of them, at their place.
+/// Returns 53 of the binary places of 2/π that reducing an argument of that size needs: the first, second or
+/// third lot of them, at their place.
 fn places_of_two_over_pi(value: f64, lot: u32) -> f64 {
     const PLACES: usize = 1201;
     let exponent = (value.to_bits() >> 52 & 0x7ff) as usize;

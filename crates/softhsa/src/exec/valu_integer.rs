@@ -164,8 +164,8 @@ fn by_lane_carrying(
     Flow::Next
 }
 
-/// Returns four sums of differences of bytes: source 0 from byte 0 to 3 on against source 1. With `masked`, bytes of
-/// source 1 that are 0 do not count.
+/// Returns four sums of differences of bytes: source 0 from byte 0 to 3 on against source 1. With `masked`,
+/// bytes of source 1 that are 0 do not count.
 fn four_differences(wide: u64, reference: u32, masked: bool) -> [u32; 4] {
     [0, 8, 16, 24].map(|shift| {
         let window = (wide >> shift) as u32;

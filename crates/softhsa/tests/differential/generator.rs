@@ -1,6 +1,8 @@
-//! Makes C programs of what csmith lacks: floating point of three widths, atomics, local memory and divergence.
+//! Makes C programs of what csmith lacks: floating point of three widths, atomics, local memory and
+//! divergence.
 //!
-//! `lanes.h` has the rules that make a program's sum the same whether lanes run together or one after the other.
+//! `lanes.h` has the rules that make a program's sum the same whether lanes run together or one after the
+//! other.
 
 use std::fmt::Write as _;
 
@@ -12,9 +14,9 @@ pub const GROUP: u32 = 256;
 /// Phases of a program, with a barrier after each.
 const PHASES: u64 = 6;
 
-// LLVM 22 loses the sign of zeros where it makes one instruction of a product, or of a sum with −0, and a conversion to
-// 16 bits (`v_fma_mixlo_f16` with 0 as its addend), and where it negates a number for 0 − x. So programs have no zero
-// constants, and what is converted to 16 bits is hidden from the compiler.
+// LLVM 22 loses the sign of zeros where it makes one instruction of a product, or of a sum with −0, and a
+// conversion to 16 bits (`v_fma_mixlo_f16` with 0 as its addend), and where it negates a number for 0 − x. So
+// programs have no zero constants, and what is converted to 16 bits is hidden from the compiler.
 
 /// How deep expressions nest.
 const DEPTH: u32 = 3;

@@ -1,7 +1,7 @@
 //! Differential tests: C programs that are compiled for the host and for gfx942 must give the same checksum.
 //!
-//! A program leaves one checksum of 64 bits. The host's program prints it in hexadecimal, the device's kernel `run`
-//! stores it to the buffer that is its only argument.
+//! A program leaves one checksum of 64 bits. The host's program prints it in hexadecimal, the device's kernel
+//! `run` stores it to the buffer that is its only argument.
 
 pub mod generator;
 
@@ -23,8 +23,8 @@ pub const LEVELS: [&str; 4] = ["-O0", "-O1", "-O2", "-O3"];
 /// Flags that give programs one meaning on both machines.
 const SAME: [&str; 5] = ["-std=gnu11", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-w"];
 
-/// Seconds after which a compiler or a host's program is given up. Some generated programs run for ever, and some keep
-/// the compiler for minutes.
+/// Seconds after which a compiler or a host's program is given up. Some generated programs run for ever, and
+/// some keep the compiler for minutes.
 const LIMIT_SECONDS: &str = "300";
 const HOST_LIMIT_SECONDS: &str = "10";
 
@@ -155,8 +155,8 @@ impl Bench {
 fn generate(source: Source, seed: u64, program: &Path) -> Result<(), String> {
     match source {
         Source::Csmith => {
-            // gfx942 needs aligned atomics only, but csmith's packed structures hold volatile members, whose accesses
-            // the compilers may split differently.
+            // gfx942 needs aligned atomics only, but csmith's packed structures hold volatile members, whose
+            // accesses the compilers may split differently.
             let mut csmith = Command::new("timeout");
             csmith.arg(LIMIT_SECONDS).arg("csmith").args(["--seed", &seed.to_string(), "--no-packed-struct"]);
             finish(csmith.arg("--output").arg(program)).map(drop)
@@ -187,8 +187,8 @@ fn finish(command: &mut Command) -> Result<Output, String> {
     }
 }
 
-/// Compares `count` programs from seed `first` on with so many threads, and returns how many agreed, those that did not
-/// and those that were skipped.
+/// Compares `count` programs from seed `first` on with so many threads, and returns how many agreed, those
+/// that did not and those that were skipped.
 pub fn compare_all(
     source: Source,
     first: u64,
