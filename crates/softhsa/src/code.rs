@@ -98,25 +98,36 @@ impl Code {
 /// Runs a wave for at most `steps` instructions, and returns why it paused: [`Flow::Next`] if all of them ran. After a
 /// fault the program counter names the instruction that failed.
 pub fn run(wave: &mut Wave, env: &mut Env<'_>, code: &mut Arc<Code>, map: &CodeMap, steps: u32) -> Flow {
-    for _ in 0..steps {
-        let pc = wave.pc;
-        let inst = match code.at(pc) {
-            Some(Ok(inst)) => inst,
-            Some(Err(fault)) => {
-                wave.fault = Some(fault.clone());
-                return Flow::Fault;
-            }
-            None => match map.find(pc, wave.accumulation) {
-                Some(other) => {
-                    *code = other;
-                    continue;
-                }
+    let mut left = steps;
+    loop {
+        let flow = run_in(wave, env, code, &mut left);
+        let Some(flow) = flow else {
+            match map.find(wave.pc, wave.accumulation) {
+                Some(other) => *code = other,
                 None => {
                     wave.fault = Some(Fault::Fetch);
                     return Flow::Fault;
                 }
-            },
+            }
+            continue;
         };
+        wave.executed += u64::from(steps - left);
+        return flow;
+    }
+}
+
+/// Runs a wave in one piece of code. Returns `None` if the program counter has left it.
+fn run_in(wave: &mut Wave, env: &mut Env<'_>, code: &Code, left: &mut u32) -> Option<Flow> {
+    while *left > 0 {
+        let pc = wave.pc;
+        let inst = match code.at(pc)? {
+            Ok(inst) => inst,
+            Err(fault) => {
+                wave.fault = Some(fault.clone());
+                return Some(Flow::Fault);
+            }
+        };
+        *left -= 1;
         wave.pc = pc + u64::from(inst.size);
         let flow = if wave.index_mode != 0 && inst.row.has(Flag::Valu) {
             let index = wave.s[usize::from(crate::exec::wave::scalar::M0)] as u16 & 255;
@@ -129,10 +140,10 @@ pub fn run(wave: &mut Wave, env: &mut Env<'_>, code: &mut Arc<Code>, map: &CodeM
             Flow::Next => {}
             Flow::Fault => {
                 wave.pc = pc;
-                return Flow::Fault;
+                return Some(Flow::Fault);
             }
-            other => return other,
+            other => return Some(other),
         }
     }
-    Flow::Next
+    Some(Flow::Next)
 }

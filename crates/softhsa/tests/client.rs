@@ -18,19 +18,61 @@ fn run(command: &mut Command) -> String {
     text(&output.stdout)
 }
 
-#[test]
-fn a_c_client_runs_unchanged() {
+/// Compiles the client against the library with those arguments, and the device's code. Returns both.
+fn compile(name: &str, link: &[std::ffi::OsString]) -> (PathBuf, PathBuf) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/client");
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("client");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).expect("the folder is made");
     let (object, client) = (folder.join("device"), folder.join("client"));
     let target = ["--target=amdgcn-amd-amdhsa", "-mcpu=gfx942", "-nogpulib", "-O2", "-std=gnu11"];
     run(Command::new("clang-22").args(target).arg(source.join("device.c")).arg("-o").arg(&object));
+    let flags = ["-std=gnu11", "-Wall", "-O1"];
+    run(Command::new("cc").args(flags).arg(source.join("client.c")).args(link).arg("-o").arg(&client));
+    (client, object)
+}
+
+#[test]
+fn a_c_client_runs_unchanged() {
     let library = library();
     let mut path = std::ffi::OsString::from("-Wl,-rpath,");
     path.push(library.parent().expect("it is in a folder"));
-    let flags = ["-std=gnu11", "-Wall", "-O1"];
-    let client_source = source.join("client.c");
-    run(Command::new("cc").args(flags).arg(client_source).arg(&library).arg(path).arg("-o").arg(&client));
+    let (client, object) = compile("client", &[library.into(), path]);
     assert_eq!(run(Command::new("timeout").arg("120").arg(&client).arg(&object)), "passed\n");
+}
+
+#[test]
+fn a_client_of_rocm_s_library_runs_unchanged() {
+    let (client, object) = compile("rocm-client", &["-lhsa-runtime64".into()]);
+    let folder = client.with_file_name("lib");
+    std::fs::create_dir_all(&folder).expect("the folder is made");
+    let link = folder.join("libhsa-runtime64.so.1");
+    let _ = std::fs::remove_file(&link);
+    std::os::unix::fs::symlink(library(), &link).expect("the link is made");
+    let mut command = Command::new("timeout");
+    let output = command.arg("120").arg(&client).arg(&object).env("LD_LIBRARY_PATH", &folder).output();
+    let output = output.expect("the client starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(text(&output.stdout), "passed\n", "{}", text(&output.stderr));
+    let errors = text(&output.stderr);
+    assert!(!errors.contains("version information"), "{errors}");
+}
+
+#[test]
+fn symbols_have_rocm_s_version() {
+    let symbols =
+        run(Command::new("nm").args(["-D", "--defined-only", "--with-symbol-versions"]).arg(library()));
+    // The functions that a loader and a hostcall runtime need.
+    let needed = "init shut_down status_string iterate_agents agent_get_info agent_iterate_isas isa_get_info_alt \
+        system_get_info amd_agent_iterate_memory_pools amd_memory_pool_get_info amd_memory_pool_allocate \
+        amd_memory_pool_free amd_agents_allow_access amd_memory_fill amd_memory_lock amd_memory_unlock \
+        amd_memory_async_copy memory_copy amd_pointer_info amd_register_system_event_handler \
+        code_object_reader_create_from_memory code_object_reader_destroy executable_create_alt \
+        executable_load_agent_code_object executable_freeze executable_validate executable_destroy \
+        executable_get_symbol_by_name executable_symbol_get_info queue_create queue_destroy \
+        queue_add_write_index_relaxed queue_load_read_index_scacquire signal_create signal_destroy \
+        signal_store_relaxed signal_store_screlease signal_load_relaxed signal_load_scacquire \
+        signal_subtract_screlease signal_wait_scacquire amd_signal_create amd_signal_async_handler";
+    for name in needed.split_whitespace() {
+        assert!(symbols.contains(&format!(" T hsa_{name}@@ROCR_1\n")), "hsa_{name} is missing in {symbols}");
+    }
 }

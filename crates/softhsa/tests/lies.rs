@@ -8,8 +8,9 @@ use hostcall_softhsa::device::Running;
 use hostcall_softhsa::load::{CodeObject, Loaded};
 use hostcall_softhsa::memory::Memory;
 
-fn object() -> Vec<u8> {
-    let folder = clang::folder("lies");
+/// Returns a code object. Each test compiles it for itself, since tests run side by side.
+fn object(test: &str) -> Vec<u8> {
+    let folder = clang::folder(&format!("lies-{test}"));
     std::fs::read(clang::compile_for_device("lanes", &folder, "-O1")).expect("it was written")
 }
 
@@ -19,7 +20,7 @@ fn reason(file: &[u8]) -> String {
 
 #[test]
 fn lies_have_reasons() {
-    let file = object();
+    let file = object("reasons");
     assert!(CodeObject::read(&file).is_ok());
     let with = |at: usize, byte: u8| {
         let mut changed = file.clone();
@@ -38,7 +39,7 @@ fn lies_have_reasons() {
 
 #[test]
 fn changed_code_objects_are_refused_or_loaded() {
-    let file = object();
+    let file = object("changes");
     let running = Running::start(Arc::new(Memory::new()), 1).expect("the device starts");
     let mut state = 99u64;
     let mut next = |bound: usize| {

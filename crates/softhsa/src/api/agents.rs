@@ -22,7 +22,6 @@ pub const MOST_LANES: u32 = 1024;
 pub const QUEUE_SIZES: (u32, u32) = (64, 1 << 17);
 
 /// Calls a function of the client's for each agent until it asks to stop.
-#[unsafe(no_mangle)]
 pub extern "C" fn hsa_iterate_agents(
     callback: Option<extern "C" fn(u64, *mut c_void) -> Status>,
     data: *mut c_void,
@@ -41,7 +40,6 @@ pub extern "C" fn hsa_iterate_agents(
 }
 
 /// Calls a function of the client's for each instruction set of a GPU agent.
-#[unsafe(no_mangle)]
 pub extern "C" fn hsa_agent_iterate_isas(
     agent: u64,
     callback: Option<extern "C" fn(u64, *mut c_void) -> Status>,
@@ -62,7 +60,6 @@ pub extern "C" fn hsa_agent_iterate_isas(
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn hsa_isa_get_info_alt(isa: u64, attribute: u32, value: *mut c_void) -> Status {
     if isa != ISA {
         return status::INVALID_ISA;
@@ -90,7 +87,6 @@ pub unsafe extern "C" fn hsa_isa_get_info_alt(isa: u64, attribute: u32, value: *
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn hsa_agent_get_info(agent: u64, attribute: u32, value: *mut c_void) -> Status {
     let check = Runtime::get().and_then(|runtime| runtime.check_agent(agent));
     // SAFETY: contract C says that `value` has the attribute's type.
@@ -161,7 +157,6 @@ unsafe fn agent_info(agent: u64, attribute: u32, value: *mut c_void) -> Result<(
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn hsa_system_get_info(attribute: u32, value: *mut c_void) -> Status {
     let runtime = match Runtime::get() {
         Ok(runtime) => runtime,

@@ -12,7 +12,6 @@ use super::{Status, report, status};
 /// # Safety
 ///
 /// Contract C: both sides are valid for the bytes. Memory that devices write at the same time is the client's matter.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn hsa_memory_copy(to: *mut c_void, from: *const c_void, bytes: usize) -> Status {
     let copy = || {
         Runtime::get()?;
@@ -31,7 +30,6 @@ pub unsafe extern "C" fn hsa_memory_copy(to: *mut c_void, from: *const c_void, b
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn hsa_amd_memory_fill(pointer: *mut c_void, value: u32, count: usize) -> Status {
     let fill = || {
         Runtime::get()?;
@@ -77,7 +75,6 @@ impl Copy {
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn hsa_amd_memory_async_copy(
     to: *mut c_void,
     to_agent: u64,

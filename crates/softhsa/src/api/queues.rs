@@ -355,7 +355,6 @@ impl Runtime {
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn hsa_queue_create(
     agent: u64,
     size: u32,
@@ -385,7 +384,6 @@ pub unsafe extern "C" fn hsa_queue_create(
 }
 
 /// Ends a queue. Its launches stop, and packets that have not started never start.
-#[unsafe(no_mangle)]
 pub extern "C" fn hsa_queue_destroy(queue: *mut c_void) -> Status {
     let destroy = || {
         let runtime = Runtime::get()?;
@@ -419,7 +417,6 @@ fn add_to_index(queue: *const c_void, at: u64, value: u64) -> u64 {
 macro_rules! write_index {
     ($($name:ident),*) => {$(
         /// Adds to the write index and returns the old one.
-        #[unsafe(no_mangle)]
         pub extern "C" fn $name(queue: *const c_void, value: u64) -> u64 {
             add_to_index(queue, field::WRITE_INDEX, value)
         }
@@ -434,25 +431,21 @@ write_index!(
 );
 
 /// Returns the read index.
-#[unsafe(no_mangle)]
 pub extern "C" fn hsa_queue_load_read_index_scacquire(queue: *const c_void) -> u64 {
     add_to_index(queue, field::READ_INDEX, 0)
 }
 
 /// Returns the read index.
-#[unsafe(no_mangle)]
 pub extern "C" fn hsa_queue_load_read_index_relaxed(queue: *const c_void) -> u64 {
     add_to_index(queue, field::READ_INDEX, 0)
 }
 
 /// Returns the write index.
-#[unsafe(no_mangle)]
 pub extern "C" fn hsa_queue_load_write_index_scacquire(queue: *const c_void) -> u64 {
     add_to_index(queue, field::WRITE_INDEX, 0)
 }
 
 /// Returns the write index.
-#[unsafe(no_mangle)]
 pub extern "C" fn hsa_queue_load_write_index_relaxed(queue: *const c_void) -> u64 {
     add_to_index(queue, field::WRITE_INDEX, 0)
 }

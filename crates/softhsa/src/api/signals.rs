@@ -138,7 +138,6 @@ fn holds(condition: u32, value: i64, compare: i64) -> bool {
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn hsa_signal_create(
     value: i64,
     _count: u32,
@@ -162,7 +161,6 @@ pub unsafe extern "C" fn hsa_signal_create(
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn hsa_amd_signal_create(
     value: i64,
     count: u32,
@@ -175,7 +173,6 @@ pub unsafe extern "C" fn hsa_amd_signal_create(
 }
 
 /// Ends a signal.
-#[unsafe(no_mangle)]
 pub extern "C" fn hsa_signal_destroy(signal: u64) -> Status {
     report(Runtime::get().and_then(|runtime| runtime.signals.destroy(signal)))
 }
@@ -193,7 +190,6 @@ fn change<T>(handle: u64, f: impl FnOnce(&AtomicI64) -> T) -> Option<T> {
 macro_rules! changes {
     ($($name:ident($operation:ident, $ordering:ident);)*) => {$(
         /// Changes a signal's value.
-        #[unsafe(no_mangle)]
         pub extern "C" fn $name(signal: u64, value: i64) {
             change(signal, |word| word.$operation(value, Ordering::$ordering));
         }
@@ -220,13 +216,11 @@ changes! {
 }
 
 /// Exchanges a signal's value and returns the old one.
-#[unsafe(no_mangle)]
 pub extern "C" fn hsa_signal_exchange_scacq_screl(signal: u64, value: i64) -> i64 {
     change(signal, |word| word.swap(value, Ordering::SeqCst)).unwrap_or(0)
 }
 
 /// Exchanges a signal's value if it is the expected one, and returns the old one.
-#[unsafe(no_mangle)]
 pub extern "C" fn hsa_signal_cas_scacq_screl(signal: u64, expected: i64, value: i64) -> i64 {
     let exchange = |word: &AtomicI64| {
         let exchanged = word.compare_exchange(expected, value, Ordering::SeqCst, Ordering::SeqCst);
@@ -241,19 +235,16 @@ fn load(handle: u64, ordering: Ordering) -> i64 {
 }
 
 /// Returns a signal's value.
-#[unsafe(no_mangle)]
 pub extern "C" fn hsa_signal_load_relaxed(signal: u64) -> i64 {
     load(signal, Ordering::Relaxed)
 }
 
 /// Returns a signal's value, and orders what follows after it.
-#[unsafe(no_mangle)]
 pub extern "C" fn hsa_signal_load_scacquire(signal: u64) -> i64 {
     load(signal, Ordering::SeqCst)
 }
 
 /// Waits until a signal's value satisfies a condition, or for `timeout` nanoseconds, and returns the last value.
-#[unsafe(no_mangle)]
 pub extern "C" fn hsa_signal_wait_scacquire(
     signal: u64,
     condition: u32,
@@ -268,7 +259,6 @@ pub extern "C" fn hsa_signal_wait_scacquire(
 }
 
 /// Waits as [`hsa_signal_wait_scacquire`] does.
-#[unsafe(no_mangle)]
 pub extern "C" fn hsa_signal_wait_relaxed(
     signal: u64,
     condition: u32,
@@ -353,7 +343,6 @@ fn call_handlers(list: &Mutex<Vec<Waiting>>) {
 }
 
 /// Calls a function of the client's when a signal's value satisfies a condition.
-#[unsafe(no_mangle)]
 pub extern "C" fn hsa_amd_signal_async_handler(
     signal: u64,
     condition: u32,

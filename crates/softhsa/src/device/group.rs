@@ -60,6 +60,11 @@ impl Group {
         self.waves.len()
     }
 
+    /// Returns how many instructions its waves have executed.
+    pub fn executed(&self) -> u64 {
+        self.waves.iter().map(|(wave, _)| wave.executed).sum()
+    }
+
     /// Returns whether all waves have ended.
     pub fn is_done(&self) -> bool {
         self.waves.iter().all(|(_, state)| *state == State::Ended)

@@ -40,6 +40,7 @@ pub struct Device {
     work: Condvar,
     stopping: AtomicBool,
     next_launch: AtomicU64,
+    executed: AtomicU64,
 }
 
 /// What waits for a thread.
@@ -75,6 +76,7 @@ impl Running {
             work: Condvar::new(),
             stopping: AtomicBool::new(false),
             next_launch: AtomicU64::new(1),
+            executed: AtomicU64::new(0),
         });
         let mut running = Running { device, threads: Vec::new() };
         for number in 0..threads.max(1) {
@@ -110,6 +112,11 @@ impl Drop for Running {
 impl Device {
     fn lock(&self) -> MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns how many instructions the waves of all workgroups that have ended executed.
+    pub fn executed(&self) -> u64 {
+        self.executed.load(Ordering::Relaxed)
     }
 
     /// Starts a launch. `ended` is called on a device thread when all of its waves have ended or one has failed.
@@ -157,6 +164,7 @@ impl Device {
             if group.is_done() {
                 line.resident -= group.waves();
                 drop(line);
+                self.executed.fetch_add(group.executed(), Ordering::Relaxed);
                 group.retire();
                 self.work.notify_all();
                 fruitless = 0;

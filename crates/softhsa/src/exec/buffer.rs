@@ -1,5 +1,6 @@
 //! Accesses through buffer descriptors: loads and stores of plain numbers in linear buffers.
 
+use super::atomic;
 use super::fault::Fault;
 use super::flat::{load_registers, store_registers};
 use super::inst::{Flow, Inst, Src};
@@ -140,7 +141,52 @@ fn update(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u32, u32) 
     })
 }
 
+fn update_x2(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u64, u64) -> u64) -> Flow {
+    each_lane(wave, inst, env, 8, |wave, env, lane, place| {
+        let data = wave.read64(inst.src[1], lane);
+        let old =
+            place.map_or(Ok(0), |place| place::update_u64(wave, env, lane, place, |old| f(old, data)))?;
+        if inst.returns {
+            wave.write_lane(inst.dst, lane, old as u32);
+            wave.write_lane(inst.dst + 1, lane, (old >> 32) as u32);
+        }
+        Ok(())
+    })
+}
+
+/// Stores the data's first part if memory holds its second.
+fn compare_swap(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>) -> Flow {
+    each_lane(wave, inst, env, 4, |wave, env, lane, place| {
+        let both = wave.read64(inst.src[1], lane);
+        let (new, expected) = (both as u32, (both >> 32) as u32);
+        let swap = |old| if old == expected { new } else { old };
+        let old = place.map_or(Ok(0), |place| place::update_u32(wave, env, lane, place, swap))?;
+        if inst.returns {
+            wave.write_lane(inst.dst, lane, old);
+        }
+        Ok(())
+    })
+}
+
+fn compare_swap_x2(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>) -> Flow {
+    each_lane(wave, inst, env, 8, |wave, env, lane, place| {
+        let new = wave.read64(inst.src[1], lane);
+        let expected = wave.read64(inst.src[1].plus(2), lane);
+        let swap = |old| if old == expected { new } else { old };
+        let old = place.map_or(Ok(0), |place| place::update_u64(wave, env, lane, place, swap))?;
+        if inst.returns {
+            wave.write_lane(inst.dst, lane, old as u32);
+            wave.write_lane(inst.dst + 1, lane, (old >> 32) as u32);
+        }
+        Ok(())
+    })
+}
+
 super::handlers! {
+    "buffer_load_ubyte_d16" => load_u8(|old, value| old & 0xffff_0000 | u32::from(value)),
+    "buffer_load_ubyte_d16_hi" => load_u8(|old, value| old & 0xffff | u32::from(value) << 16),
+    "buffer_load_sbyte_d16" => load_u8(|old, value| old & 0xffff_0000 | u32::from(value as i8 as u16)),
+    "buffer_load_sbyte_d16_hi" => load_u8(|old, value| old & 0xffff | (value as i8 as u32) << 16),
     "buffer_load_ubyte" => load_u8(|_, value| u32::from(value)),
     "buffer_load_sbyte" => load_u8(|_, value| value as i8 as u32),
     "buffer_load_ushort" => load_u16(|_, value| u32::from(value)),
@@ -169,4 +215,25 @@ super::handlers! {
     "buffer_atomic_umax" => update(|old, data| old.max(data)),
     "buffer_atomic_smin" => update(|old, data| (old as i32).min(data as i32) as u32),
     "buffer_atomic_smax" => update(|old, data| (old as i32).max(data as i32) as u32),
+    "buffer_atomic_cmpswap" => compare_swap(),
+    "buffer_atomic_inc" => update(|old, data| atomic::increment(old.into(), data.into()) as u32),
+    "buffer_atomic_dec" => update(|old, data| atomic::decrement(old.into(), data.into()) as u32),
+    "buffer_atomic_add_f32" => update(atomic::add_f32),
+    "buffer_atomic_pk_add_f16" => update(atomic::add_pair_f16),
+    "buffer_atomic_add_x2" => update_x2(|old, data| old.wrapping_add(data)),
+    "buffer_atomic_sub_x2" => update_x2(|old, data| old.wrapping_sub(data)),
+    "buffer_atomic_swap_x2" => update_x2(|_, data| data),
+    "buffer_atomic_cmpswap_x2" => compare_swap_x2(),
+    "buffer_atomic_and_x2" => update_x2(|old, data| old & data),
+    "buffer_atomic_or_x2" => update_x2(|old, data| old | data),
+    "buffer_atomic_xor_x2" => update_x2(|old, data| old ^ data),
+    "buffer_atomic_umin_x2" => update_x2(|old, data| old.min(data)),
+    "buffer_atomic_umax_x2" => update_x2(|old, data| old.max(data)),
+    "buffer_atomic_smin_x2" => update_x2(|old, data| (old as i64).min(data as i64) as u64),
+    "buffer_atomic_smax_x2" => update_x2(|old, data| (old as i64).max(data as i64) as u64),
+    "buffer_atomic_inc_x2" => update_x2(atomic::increment),
+    "buffer_atomic_dec_x2" => update_x2(atomic::decrement),
+    "buffer_atomic_add_f64" => update_x2(atomic::add_f64),
+    "buffer_atomic_min_f64" => update_x2(atomic::least_f64),
+    "buffer_atomic_max_f64" => update_x2(atomic::greatest_f64),
 }

@@ -1,21 +1,51 @@
 //! Which instructions were executed, which are exact and which are missing.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::fmt;
+use std::fs::File;
+use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crate::isa::table::{Row, TABLE};
 
 static EXECUTED: LazyLock<Vec<AtomicBool>> =
     LazyLock::new(|| TABLE.rows().iter().map(|_| AtomicBool::new(false)).collect());
 
-/// Notes that an instruction was executed.
+/// The file that gets the mnemonics that processes execute, from the environment.
+const FILE_VARIABLE: &str = "SOFTHSA_COVERAGE";
+
+static FILE: LazyLock<Option<Mutex<File>>> = LazyLock::new(|| {
+    let path = std::env::var_os(FILE_VARIABLE)?;
+    match File::options().append(true).create(true).open(&path) {
+        Ok(file) => Some(Mutex::new(file)),
+        Err(error) => {
+            eprintln!("softhsa: {FILE_VARIABLE} names {}, which cannot be opened: {error}", path.display());
+            None
+        }
+    }
+});
+
+/// Notes that an instruction was executed. If the environment's `SOFTHSA_COVERAGE` names a file, the mnemonic
+/// is appended to it, once for each process and encoding.
 pub fn note(row: &'static Row) {
     // The row is one of the table's, so its distance from the first row is its number.
     let distance = std::ptr::from_ref(row).addr() - TABLE.rows().as_ptr().addr();
-    if let Some(executed) = EXECUTED.get(distance / size_of::<Row>()) {
-        executed.store(true, Ordering::Relaxed);
+    let Some(executed) = EXECUTED.get(distance / size_of::<Row>()) else { return };
+    if executed.swap(true, Ordering::Relaxed) {
+        return;
     }
+    if let Some(file) = FILE.as_ref() {
+        let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+        // Execution goes on without the report's line if the file's disk is full.
+        let _ = file.write_all(format!("{}\n", mnemonic(row)).as_bytes());
+    }
+}
+
+/// Returns the mnemonic without the suffix of the short encoding.
+fn mnemonic(row: &'static Row) -> &'static str {
+    let mnemonic = row.mnemonic();
+    mnemonic.strip_suffix("_e32").unwrap_or(mnemonic)
 }
 
 /// What is known of an instruction.
@@ -30,7 +60,7 @@ pub enum Exactness {
 }
 
 /// Operations whose result the processor only approximates.
-const APPROXIMATE: [&str; 12] = [
+const APPROXIMATE: [&str; 11] = [
     "v_rcp_",
     "v_rsq_",
     "v_sqrt_",
@@ -42,15 +72,13 @@ const APPROXIMATE: [&str; 12] = [
     "v_mfma_f32",
     "v_mfma_f64",
     "v_smfmac_f32",
-    "v_trig_preop",
 ];
 
 /// Returns what is known of each mnemonic, and whether this process has executed it.
 pub fn report() -> BTreeMap<&'static str, (Exactness, bool)> {
     let mut report = BTreeMap::new();
     for (row, executed) in TABLE.rows().iter().zip(EXECUTED.iter()) {
-        let mnemonic = row.mnemonic();
-        let mnemonic = mnemonic.strip_suffix("_e32").unwrap_or(mnemonic);
+        let mnemonic = mnemonic(row);
         let exactness = if super::handler(row).is_none() {
             Exactness::Missing
         } else if APPROXIMATE.iter().any(|prefix| mnemonic.starts_with(prefix)) {
@@ -62,4 +90,43 @@ pub fn report() -> BTreeMap<&'static str, (Exactness, bool)> {
         entry.1 |= executed.load(Ordering::Relaxed);
     }
     report
+}
+
+/// How many mnemonics there are of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Mnemonics that this process executed.
+    pub executed: usize,
+    /// Mnemonics whose results are exact.
+    pub exact: usize,
+    /// Mnemonics whose results are correctly rounded where the processor's are approximations.
+    pub approximate: usize,
+    /// Mnemonics at which a launch stops.
+    pub missing: usize,
+}
+
+impl Summary {
+    /// Counts the report of this process.
+    pub fn of_process() -> Summary {
+        let mut summary = Summary::default();
+        for (exactness, executed) in report().into_values() {
+            summary.executed += usize::from(executed);
+            *match exactness {
+                Exactness::Exact => &mut summary.exact,
+                Exactness::Approximate => &mut summary.approximate,
+                Exactness::Missing => &mut summary.missing,
+            } += 1;
+        }
+        summary
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Summary { executed, exact, approximate, missing } = self;
+        write!(
+            f,
+            "{executed} mnemonics executed; {exact} exact, {approximate} approximate, {missing} missing"
+        )
+    }
 }

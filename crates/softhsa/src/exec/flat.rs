@@ -2,9 +2,9 @@
 
 use super::atomic;
 use super::fault::Fault;
-use super::inst::{Flow, Inst};
+use super::inst::{Flow, Inst, Src};
 use super::place::{self, Place};
-use super::wave::{Env, Wave, lanes_of};
+use super::wave::{Env, LANES, Wave, lanes_of};
 use crate::isa::table::Flag;
 
 /// Returns the semantic function of the mnemonic.
@@ -14,35 +14,61 @@ pub fn handler(mnemonic: &str) -> Option<super::Handler> {
     operations::handler(operation)
 }
 
-/// Returns where a lane's operation goes.
-#[inline]
-fn place_of(wave: &Wave, inst: &Inst, lane: usize) -> Place {
+/// The memory that an instruction names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Space {
+    Flat,
+    Global,
+    Scratch,
+}
+
+/// Returns the memory, and the address or offset of each lane's operation.
+#[inline(never)]
+fn addresses(wave: &Wave, inst: &Inst) -> (Space, [u64; LANES]) {
+    let mut addresses = [0; LANES];
     let signed = i64::from((inst.imm as i32) << 19 >> 19);
-    if inst.row.has(Flag::FlatScratch) {
-        let base = inst.base.map_or(0, |base| wave.read_scalar(base));
-        let offset = wave.read(inst.src[0], lane).wrapping_add(base).wrapping_add(signed as u32);
-        return Place::Scratch(u64::from(offset));
-    }
-    if !inst.row.has(Flag::FlatGlobal) {
-        return Place::of_flat(wave.read64(inst.src[0], lane).wrapping_add(inst.imm as u64));
-    }
-    let address = match inst.base {
-        Some(base) => wave.read_scalar64(base).wrapping_add(u64::from(wave.read(inst.src[0], lane))),
-        None => wave.read64(inst.src[0], lane),
+    let (low, wide) = match inst.src[0] {
+        Src::Vector(register) => (*wave.row(register), register + 1),
+        src => ([wave.read_scalar(src); LANES], u16::MAX),
     };
-    Place::Global(address.wrapping_add_signed(signed))
+    if inst.row.has(Flag::FlatScratch) {
+        let base = inst.base.map_or(0, |base| wave.read_scalar(base)).wrapping_add(signed as u32);
+        for lane in 0..LANES {
+            addresses[lane] = u64::from(low[lane].wrapping_add(base));
+        }
+        return (Space::Scratch, addresses);
+    }
+    let global = inst.row.has(Flag::FlatGlobal);
+    let offset = if global { signed as u64 } else { inst.imm as u64 };
+    if let (true, Some(base)) = (global, inst.base) {
+        let base = wave.read_scalar64(base).wrapping_add(offset);
+        for lane in 0..LANES {
+            addresses[lane] = base.wrapping_add(u64::from(low[lane]));
+        }
+    } else {
+        let high = wave.row(wide);
+        for lane in 0..LANES {
+            addresses[lane] = (u64::from(low[lane]) | u64::from(high[lane]) << 32).wrapping_add(offset);
+        }
+    }
+    (if global { Space::Global } else { Space::Flat }, addresses)
 }
 
 /// Runs an operation in each active lane, and stops the wave at its first fault.
-#[inline]
+#[inline(always)]
 fn each_lane(
     wave: &mut Wave,
     inst: &Inst,
     env: &mut Env<'_>,
     f: impl Fn(&mut Wave, &mut Env<'_>, usize, Place) -> Result<(), Fault>,
 ) -> Flow {
+    let (space, addresses) = addresses(wave, inst);
     for lane in lanes_of(wave.exec()) {
-        let place = place_of(wave, inst, lane);
+        let place = match space {
+            Space::Flat => Place::of_flat(addresses[lane]),
+            Space::Global => Place::Global(addresses[lane]),
+            Space::Scratch => Place::Scratch(addresses[lane]),
+        };
         if let Err(fault) = f(wave, env, lane, place) {
             wave.fault = Some(fault);
             return Flow::Fault;
@@ -88,7 +114,7 @@ pub(super) fn load_registers(
 pub(super) fn store_registers(
     wave: &mut Wave,
     env: &mut Env<'_>,
-    data: super::inst::Src,
+    data: Src,
     lane: usize,
     place: Place,
     registers: u16,

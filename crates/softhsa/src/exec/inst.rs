@@ -128,12 +128,16 @@ pub struct Inst {
     pub sdst: u8,
     /// The sources. Of memory operations: address, data, and second data or the scalar offset.
     pub src: [Src; 3],
-    /// The scalar base of an address, if there is one.
+    /// The scalar base of an address, or the indices of a sparse matrix, if there are any.
     pub base: Option<Src>,
     /// An immediate: offsets, `simm16`, lane patterns.
     pub imm: i64,
     /// A second immediate: `offset1`, `cbsz`, cache bits.
     pub imm2: i64,
+    /// How lanes of a matrix take each other's elements, `blgp`.
+    pub pattern: u8,
+    /// Whether a comparison also writes EXEC.
+    pub writes_exec: bool,
     /// Whether an atomic returns the old value.
     pub returns: bool,
     /// Modifiers of numbers.
@@ -165,7 +169,7 @@ impl Inst {
         };
         let vector_result = ["vdst", "vdata"].into_iter().find_map(|name| place.vector(name));
         let scalar_result = ["sdst", "vdst", "sdata"].into_iter().find_map(|name| place.scalar(name));
-        let base = ["saddr", "sbase", "srsrc"].into_iter().find(|name| row.operand(name).is_some());
+        let base = ["saddr", "sbase", "srsrc", "idx"].into_iter().find(|name| row.operand(name).is_some());
         let imm = ["offset", "simm16", "offset0", "imm", "cbsz"]
             .into_iter()
             .find(|name| row.operand(name).is_some());
@@ -181,6 +185,8 @@ impl Inst {
             base: base.map(|name| place.src(name)),
             imm: imm.map_or(0, |name| decoded.immediate(name)),
             imm2: imm2.map_or(0, |name| decoded.immediate(name)),
+            pattern: decoded.immediate("blgp") as u8,
+            writes_exec: row.mnemonic().starts_with("v_cmpx"),
             returns: row.has(Flag::IsAtomicRet) || row.has(Flag::Ds) && vector_result.is_some(),
             modifiers,
             half: half_result(row, modifiers),

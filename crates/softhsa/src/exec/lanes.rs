@@ -1,12 +1,12 @@
-//! Drivers of vector instructions: they fetch sources, call the semantic function in each active lane, and write the
-//! results. Modifiers, SDWA and DPP are handled here, once for all instructions.
+//! Drivers of vector instructions: they fetch sources, call the semantic function in each active lane, and
+//! write the results. Modifiers, SDWA and DPP are handled here, once for all instructions.
 
 use super::float::{f64_of_half, half_of_f64};
 use super::inst::{Dpp, Extension, Flow, HalfResult, Inst, Sdwa, Src};
-use super::wave::{Env, LANES, Row, Wave, lanes_of};
+use super::wave::{Env, LANES, Row, Wave, expand, lanes_of};
 
 /// With at most so many active lanes, a driver goes from lane to lane instead of working on whole registers.
-const FEW: u32 = 6;
+const FEW: u32 = 4;
 
 /// A type of the values in lanes.
 pub trait Lane: Copy {
@@ -182,6 +182,25 @@ pub fn with_half_result(old: u32, half: u16, inst: &Inst) -> u32 {
     with_half(u64::from(old), half, inst) as u32
 }
 
+/// A source that an operation does not have.
+#[derive(Clone, Copy, Debug)]
+pub struct Unused;
+
+impl Lane for Unused {
+    const WIDE: bool = false;
+    const ZERO: Self = Unused;
+
+    #[inline(always)]
+    fn decode(_: u64, _: usize, _: &Inst, _: &Wave) -> Self {
+        Unused
+    }
+
+    #[inline(always)]
+    fn encode(self, old: u64, _: &Inst, _: &Wave) -> u64 {
+        old
+    }
+}
+
 /// The bits of a 32-bit number that is moved and not computed with: sign modifiers apply, denormals stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct F32Bits(pub u32);
@@ -223,64 +242,64 @@ fn scale(value: f64, inst: &Inst, wave: &Wave) -> f64 {
     }
 }
 
-/// A source in all lanes, made ready once before the lanes run.
-enum Fetched<'a> {
-    Row(&'a Row),
-    Rows(&'a Row, &'a Row),
-    Same(u64),
-    Own(Box<Row>),
-}
-
-impl Fetched<'_> {
-    #[inline(always)]
-    fn at(&self, lane: usize) -> u64 {
-        match self {
-            Fetched::Row(row) => u64::from(row[lane]),
-            Fetched::Rows(low, high) => u64::from(low[lane]) | u64::from(high[lane]) << 32,
-            Fetched::Same(bits) => *bits,
-            Fetched::Own(row) => u64::from(row[lane]),
-        }
+/// Fetches source number `source` in all lanes; of SDWA and DPP instructions that is the selected part or the
+/// other lane's value.
+#[inline(always)]
+fn fetch<T: Lane>(wave: &Wave, inst: &Inst, source: usize) -> [T; LANES] {
+    if inst.extension.is_some() && source < 2 {
+        return fetch_extended(wave, inst, source);
     }
-}
-
-/// Fetches source number `source`; of SDWA and DPP instructions that is the selected part or the other lane's value.
-fn fetch<'a, T: Lane>(wave: &'a Wave, inst: &Inst, source: usize) -> Fetched<'a> {
-    let src = inst.src[source];
-    match (inst.extension, source) {
-        (None, _) | (_, 2) => plain_fetch::<T>(wave, src),
-        (Some(Extension::Sdwa(sdwa)), _) => {
-            let mut row = Box::new([0; LANES]);
-            for (lane, value) in row.iter_mut().enumerate() {
-                *value = select(wave.read(src, lane), sdwa, source);
-            }
-            Fetched::Own(row)
-        }
-        (Some(Extension::Dpp(_)), 1..) => plain_fetch::<T>(wave, src),
-        (Some(Extension::Dpp(dpp)), _) => match src {
-            Src::Vector(register) if T::WIDE => {
-                // Of the patterns only row_newbcast works on pairs, and it reads lanes of the same row.
-                let _ = register;
-                plain_fetch::<T>(wave, src)
-            }
-            _ => {
-                let mut row = Box::new([0; LANES]);
-                for (lane, value) in row.iter_mut().enumerate() {
-                    *value = dpp_source(dpp, lane, wave.exec()).map_or(0, |from| wave.read(src, from));
-                }
-                Fetched::Own(row)
-            }
-        },
-    }
+    plain_fetch(wave, inst, source)
 }
 
 #[inline(always)]
-fn plain_fetch<T: Lane>(wave: &Wave, src: Src) -> Fetched<'_> {
-    match src {
-        Src::Vector(register) if T::WIDE => Fetched::Rows(wave.row(register), wave.row(register + 1)),
-        Src::Vector(register) => Fetched::Row(wave.row(register)),
-        _ if T::WIDE => Fetched::Same(wave.read_scalar64(src)),
-        _ => Fetched::Same(u64::from(wave.read_scalar(src))),
+fn plain_fetch<T: Lane>(wave: &Wave, inst: &Inst, source: usize) -> [T; LANES] {
+    let mut values = [T::ZERO; LANES];
+    match inst.src[source] {
+        Src::Vector(register) if T::WIDE => {
+            let (low, high) = (wave.row(register), wave.row(register + 1));
+            for lane in 0..LANES {
+                let bits = u64::from(low[lane]) | u64::from(high[lane]) << 32;
+                values[lane] = T::decode(bits, source, inst, wave);
+            }
+        }
+        Src::Vector(register) => {
+            let row = wave.row(register);
+            for lane in 0..LANES {
+                values[lane] = T::decode(u64::from(row[lane]), source, inst, wave);
+            }
+        }
+        src => {
+            let bits = if T::WIDE { wave.read_scalar64(src) } else { u64::from(wave.read_scalar(src)) };
+            values = [T::decode(bits, source, inst, wave); LANES];
+        }
     }
+    values
+}
+
+#[inline(never)]
+fn fetch_extended<T: Lane>(wave: &Wave, inst: &Inst, source: usize) -> [T; LANES] {
+    let src = inst.src[source];
+    let mut row = match src {
+        Src::Vector(register) => *wave.row(register),
+        _ => [wave.read_scalar(src); LANES],
+    };
+    match (inst.extension, source) {
+        (Some(Extension::Sdwa(sdwa)), _) => select(&mut row, sdwa, source),
+        // Of the patterns only row_newbcast works on pairs, and it reads lanes of the same row.
+        (Some(Extension::Dpp(dpp)), 0) if !T::WIDE => {
+            let from = row;
+            for (lane, value) in row.iter_mut().enumerate() {
+                *value = dpp_source(dpp, lane, wave.exec()).map_or(0, |other| from[other]);
+            }
+        }
+        _ => return plain_fetch(wave, inst, source),
+    }
+    let mut values = [T::ZERO; LANES];
+    for lane in 0..LANES {
+        values[lane] = T::decode(u64::from(row[lane]), source, inst, wave);
+    }
+    values
 }
 
 /// Returns a source's bits in one lane, for instructions without SDWA and DPP.
@@ -291,15 +310,18 @@ fn fetch_lane<T: Lane>(wave: &Wave, inst: &Inst, source: usize, lane: usize) -> 
     T::decode(bits, source, inst, wave)
 }
 
-fn select(value: u32, sdwa: Sdwa, source: usize) -> u32 {
-    let extend = sdwa.extend[source];
+/// Replaces registers by their parts that an SDWA source selects.
+fn select(row: &mut Row, sdwa: Sdwa, source: usize) {
     let (shift, bits) = match sdwa.select[source] {
         byte @ 0..=3 => (u32::from(byte) * 8, 8),
         word @ 4..=5 => (u32::from(word - 4) * 16, 16),
-        _ => return value,
+        _ => return,
     };
-    let left = value << (32 - bits - shift);
-    if extend { ((left as i32) >> (32 - bits)) as u32 } else { left >> (32 - bits) }
+    let (up, down) = (32 - bits - shift, 32 - bits);
+    for value in row {
+        let left = *value << up;
+        *value = if sdwa.extend[source] { ((left as i32) >> down) as u32 } else { left >> down };
+    }
 }
 
 /// Returns the lane whose value a lane reads, or `None` if there is no such active lane.
@@ -375,22 +397,21 @@ fn store_lane<T: Lane>(wave: &mut Wave, inst: &Inst, lane: usize, value: T) {
 /// Writes the results of the lanes of the mask.
 #[inline(always)]
 fn store<T: Lane>(wave: &mut Wave, inst: &Inst, values: &[T; LANES], mask: u64) {
-    if mask == !0 && inst.extension.is_none() {
-        let mut low = *wave.row(inst.dst);
-        let mut high = [0; LANES];
-        for lane in 0..LANES {
-            let bits = values[lane].encode(u64::from(low[lane]), inst, wave);
-            low[lane] = bits as u32;
-            high[lane] = (bits >> 32) as u32;
-        }
-        wave.write_row(inst.dst, &low, !0);
-        if T::WIDE {
-            wave.write_row(inst.dst + 1, &high, !0);
-        }
-        return;
+    let old = *wave.row(inst.dst);
+    let (mut low, mut high) = ([0; LANES], [0; LANES]);
+    for lane in 0..LANES {
+        let bits = values[lane].encode(u64::from(old[lane]), inst, wave);
+        low[lane] = bits as u32;
+        high[lane] = (bits >> 32) as u32;
     }
-    for lane in lanes_of(mask) {
-        store_lane(wave, inst, lane, values[lane]);
+    if let Some(Extension::Sdwa(sdwa)) = inst.extension {
+        for lane in 0..LANES {
+            low[lane] = sdwa_result(sdwa, old[lane], low[lane]);
+        }
+    }
+    wave.write_row(inst.dst, &low, mask);
+    if T::WIDE {
+        wave.write_row(inst.dst + 1, &high, mask);
     }
 }
 
@@ -402,24 +423,8 @@ fn goes_lane_by_lane(wave: &Wave, inst: &Inst) -> bool {
 
 /// Runs an operation of one source.
 #[inline(always)]
-pub fn unary<A: Lane, R: Lane>(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>, f: impl Fn(A) -> R) -> Flow {
-    if goes_lane_by_lane(wave, inst) {
-        for lane in lanes_of(wave.exec()) {
-            let result = f(fetch_lane(wave, inst, 0, lane));
-            store_lane(wave, inst, lane, result);
-        }
-        return Flow::Next;
-    }
-    let mask = written(wave, inst);
-    let mut results = [R::ZERO; LANES];
-    {
-        let a = fetch::<A>(wave, inst, 0);
-        for (lane, result) in results.iter_mut().enumerate() {
-            *result = f(A::decode(a.at(lane), 0, inst, wave));
-        }
-    }
-    store(wave, inst, &results, mask);
-    Flow::Next
+pub fn unary<A: Lane, R: Lane>(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(A) -> R) -> Flow {
+    by_lane(wave, inst, env, |_, _, _, a, _: Unused, _: Unused| f(a))
 }
 
 /// Runs an operation of two sources.
@@ -427,26 +432,10 @@ pub fn unary<A: Lane, R: Lane>(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>, f:
 pub fn binary<A: Lane, B: Lane, R: Lane>(
     wave: &mut Wave,
     inst: &Inst,
-    _: &mut Env<'_>,
+    env: &mut Env<'_>,
     f: impl Fn(A, B) -> R,
 ) -> Flow {
-    if goes_lane_by_lane(wave, inst) {
-        for lane in lanes_of(wave.exec()) {
-            let result = f(fetch_lane(wave, inst, 0, lane), fetch_lane(wave, inst, 1, lane));
-            store_lane(wave, inst, lane, result);
-        }
-        return Flow::Next;
-    }
-    let mask = written(wave, inst);
-    let mut results = [R::ZERO; LANES];
-    {
-        let (a, b) = (fetch::<A>(wave, inst, 0), fetch::<B>(wave, inst, 1));
-        for (lane, result) in results.iter_mut().enumerate() {
-            *result = f(A::decode(a.at(lane), 0, inst, wave), B::decode(b.at(lane), 1, inst, wave));
-        }
-    }
-    store(wave, inst, &results, mask);
-    Flow::Next
+    by_lane(wave, inst, env, |_, _, _, a, b, _: Unused| f(a, b))
 }
 
 /// Runs an operation of three sources.
@@ -454,32 +443,14 @@ pub fn binary<A: Lane, B: Lane, R: Lane>(
 pub fn ternary<A: Lane, B: Lane, C: Lane, R: Lane>(
     wave: &mut Wave,
     inst: &Inst,
-    _: &mut Env<'_>,
+    env: &mut Env<'_>,
     f: impl Fn(A, B, C) -> R,
 ) -> Flow {
-    if goes_lane_by_lane(wave, inst) {
-        for lane in lanes_of(wave.exec()) {
-            let (a, b) = (fetch_lane(wave, inst, 0, lane), fetch_lane(wave, inst, 1, lane));
-            let result = f(a, b, fetch_lane(wave, inst, 2, lane));
-            store_lane(wave, inst, lane, result);
-        }
-        return Flow::Next;
-    }
-    let mask = written(wave, inst);
-    let mut results = [R::ZERO; LANES];
-    {
-        let (a, b) = (fetch::<A>(wave, inst, 0), fetch::<B>(wave, inst, 1));
-        let c = fetch::<C>(wave, inst, 2);
-        for (lane, result) in results.iter_mut().enumerate() {
-            let (a, b) = (A::decode(a.at(lane), 0, inst, wave), B::decode(b.at(lane), 1, inst, wave));
-            *result = f(a, b, C::decode(c.at(lane), 2, inst, wave));
-        }
-    }
-    store(wave, inst, &results, mask);
-    Flow::Next
+    by_lane(wave, inst, env, |_, _, _, a, b, c| f(a, b, c))
 }
 
-/// Runs an operation that sees its modifiers and the wave, lane by lane. Sources are decoded as usual.
+/// Runs an operation that sees its modifiers, the wave and the lane's number. It computes in all lanes, those
+/// that are not active included, if many are active.
 #[inline(always)]
 pub fn by_lane<A: Lane, B: Lane, C: Lane, R: Lane>(
     wave: &mut Wave,
@@ -487,49 +458,94 @@ pub fn by_lane<A: Lane, B: Lane, C: Lane, R: Lane>(
     _: &mut Env<'_>,
     f: impl Fn(&Wave, &Inst, usize, A, B, C) -> R,
 ) -> Flow {
-    let mask = written(wave, inst);
-    let mut results = [R::ZERO; LANES];
-    {
-        let (a, b) = (fetch::<A>(wave, inst, 0), fetch::<B>(wave, inst, 1));
-        let c = fetch::<C>(wave, inst, 2);
-        for lane in lanes_of(mask) {
-            let (a, b) = (A::decode(a.at(lane), 0, inst, wave), B::decode(b.at(lane), 1, inst, wave));
-            results[lane] = f(wave, inst, lane, a, b, C::decode(c.at(lane), 2, inst, wave));
+    if goes_lane_by_lane(wave, inst) {
+        for lane in lanes_of(wave.exec()) {
+            let (a, b) = (fetch_lane(wave, inst, 0, lane), fetch_lane(wave, inst, 1, lane));
+            let result = f(wave, inst, lane, a, b, fetch_lane(wave, inst, 2, lane));
+            store_lane(wave, inst, lane, result);
         }
+        return Flow::Next;
     }
-    for lane in lanes_of(mask) {
-        store_lane(wave, inst, lane, results[lane]);
+    let (a, b) = (fetch::<A>(wave, inst, 0), fetch::<B>(wave, inst, 1));
+    let c = fetch::<C>(wave, inst, 2);
+    let mut results = [R::ZERO; LANES];
+    for lane in 0..LANES {
+        results[lane] = f(wave, inst, lane, a[lane], b[lane], c[lane]);
     }
+    let mask = written(wave, inst);
+    store(wave, inst, &results, mask);
     Flow::Next
 }
 
-/// Runs an operation of two sources and a carry. `f` returns the result and the carry out, which go to the vector
-/// and the scalar result. `carry` names the pair of registers with the carries in.
+/// Selects source 1 in the lanes of a mask and source 0 in the others.
 #[inline(always)]
-pub fn carrying<A: Lane, B: Lane, R: Lane>(
+pub fn select_by_mask(
+    wave: &mut Wave,
+    inst: &Inst,
+    _: &mut Env<'_>,
+    mask: impl Fn(&Wave, &Inst) -> u64,
+) -> Flow {
+    let mask = mask(wave, inst);
+    if goes_lane_by_lane(wave, inst) {
+        for lane in lanes_of(wave.exec()) {
+            let source = (mask >> lane & 1) as usize;
+            let result: F32Bits = fetch_lane(wave, inst, source, lane);
+            store_lane(wave, inst, lane, result);
+        }
+        return Flow::Next;
+    }
+    let (a, b) = (fetch::<F32Bits>(wave, inst, 0), fetch::<F32Bits>(wave, inst, 1));
+    let chosen = expand(mask);
+    let mut results = [F32Bits(0); LANES];
+    for lane in 0..LANES {
+        results[lane] = F32Bits(a[lane].0 & !chosen[lane] | b[lane].0 & chosen[lane]);
+    }
+    let mask = written(wave, inst);
+    store(wave, inst, &results, mask);
+    Flow::Next
+}
+
+/// Returns a mask of the lanes whose value is 1.
+#[inline(always)]
+fn collect(holds: &[u8; LANES]) -> u64 {
+    let (bytes, _) = holds.as_chunks();
+    // The product has the eight lowest bits side by side in its highest byte.
+    let eight = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+    bytes.iter().enumerate().fold(0, |mask, (number, bytes)| mask | eight(bytes) << (8 * number))
+}
+
+/// Runs an operation of two sources and a carry. `f` returns the result and the carry out, which go to the
+/// vector and the scalar result. `carry` names the pair of registers with the carries in.
+#[inline(always)]
+pub fn carrying(
     wave: &mut Wave,
     inst: &Inst,
     _: &mut Env<'_>,
     carry: fn(&Inst) -> Option<Src>,
-    f: impl Fn(A, B, bool) -> (R, bool),
+    f: impl Fn(u32, u32, u32) -> (u32, bool),
 ) -> Flow {
-    let mask = written(wave, inst);
     let carries = carry(inst).map_or(0, |src| wave.read_scalar64(src));
-    let mut results = [R::ZERO; LANES];
-    let mut out = 0;
-    {
-        let (a, b) = (fetch::<A>(wave, inst, 0), fetch::<B>(wave, inst, 1));
-        for lane in lanes_of(mask) {
-            let (a, b) = (A::decode(a.at(lane), 0, inst, wave), B::decode(b.at(lane), 1, inst, wave));
-            let (result, carry) = f(a, b, carries >> lane & 1 != 0);
-            results[lane] = result;
+    if goes_lane_by_lane(wave, inst) {
+        let mut out = 0;
+        for lane in lanes_of(wave.exec()) {
+            let (a, b) = (fetch_lane(wave, inst, 0, lane), fetch_lane(wave, inst, 1, lane));
+            let (result, carry) = f(a, b, (carries >> lane & 1) as u32);
+            store_lane(wave, inst, lane, result);
             out |= u64::from(carry) << lane;
         }
+        wave.set_pair(inst.sdst, out);
+        return Flow::Next;
     }
-    for lane in lanes_of(mask) {
-        store_lane(wave, inst, lane, results[lane]);
+    let mask = written(wave, inst);
+    let (a, b, carries) = (fetch::<u32>(wave, inst, 0), fetch::<u32>(wave, inst, 1), expand(carries));
+    let (mut results, mut out) = ([0u32; LANES], [0u8; LANES]);
+    for lane in 0..LANES {
+        let (result, carry) = f(a[lane], b[lane], carries[lane] & 1);
+        results[lane] = result;
+        out[lane] = u8::from(carry);
     }
-    wave.set_pair(inst.sdst, out);
+    store(wave, inst, &results, mask);
+    wave.set_pair(inst.sdst, collect(&out) & mask);
     Flow::Next
 }
 
@@ -539,25 +555,23 @@ pub fn compare<A: Lane, B: Lane>(
     wave: &mut Wave,
     inst: &Inst,
     _: &mut Env<'_>,
-    writes_exec: bool,
     f: impl Fn(A, B) -> bool,
 ) -> Flow {
-    let mut result = 0;
-    if goes_lane_by_lane(wave, inst) {
-        for lane in lanes_of(wave.exec()) {
+    let result = if goes_lane_by_lane(wave, inst) {
+        lanes_of(wave.exec()).fold(0, |result, lane| {
             let holds = f(fetch_lane(wave, inst, 0, lane), fetch_lane(wave, inst, 1, lane));
-            result |= u64::from(holds) << lane;
-        }
+            result | u64::from(holds) << lane
+        })
     } else {
         let (a, b) = (fetch::<A>(wave, inst, 0), fetch::<B>(wave, inst, 1));
+        let mut holds = [0; LANES];
         for lane in 0..LANES {
-            let holds = f(A::decode(a.at(lane), 0, inst, wave), B::decode(b.at(lane), 1, inst, wave));
-            result |= u64::from(holds) << lane;
+            holds[lane] = u8::from(f(a[lane], b[lane]));
         }
-        result &= wave.exec();
-    }
+        collect(&holds) & wave.exec()
+    };
     wave.set_pair(inst.sdst, result);
-    if writes_exec {
+    if inst.writes_exec {
         wave.set_pair(super::wave::scalar::EXEC, result);
     }
     Flow::Next

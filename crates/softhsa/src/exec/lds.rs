@@ -25,8 +25,15 @@ fn each_lane(
     Flow::Next
 }
 
+/// Returns the place that the instruction's first offset names.
 fn at(address: u64, inst: &Inst) -> Place {
-    Place::Local(address + inst.imm as u64)
+    offset_by(address, inst.imm, 1)
+}
+
+/// Returns the place so many steps behind the address. Addresses of local memory have 32 bits and wrap
+/// around: compilers use negative ones with an offset that makes them positive.
+fn offset_by(address: u64, offset: i64, step: u64) -> Place {
+    Place::Local(u64::from((address as u32).wrapping_add(offset as u32 * step as u32)))
 }
 
 fn write_pair(wave: &mut Wave, register: u16, lane: usize, value: u64) {
@@ -81,8 +88,8 @@ fn write_u16(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, shift: u32) -> Flo
 /// Reads two numbers at two offsets, which count steps of so many bytes.
 fn read2(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, registers: u16, step: u64) -> Flow {
     each_lane(wave, inst, env, |wave, env, lane, address| {
-        let first = Place::Local(address + inst.imm as u64 * step);
-        let second = Place::Local(address + inst.imm2 as u64 * step);
+        let first = offset_by(address, inst.imm, step);
+        let second = offset_by(address, inst.imm2, step);
         super::flat::load_registers(wave, env, inst.dst, lane, first, registers)?;
         super::flat::load_registers(wave, env, inst.dst + registers, lane, second, registers)
     })
@@ -90,8 +97,8 @@ fn read2(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, registers: u16, step: 
 
 fn write2(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, registers: u16, step: u64) -> Flow {
     each_lane(wave, inst, env, |wave, env, lane, address| {
-        let first = Place::Local(address + inst.imm as u64 * step);
-        let second = Place::Local(address + inst.imm2 as u64 * step);
+        let first = offset_by(address, inst.imm, step);
+        let second = offset_by(address, inst.imm2, step);
         super::flat::store_registers(wave, env, inst.src[1], lane, first, registers)?;
         super::flat::store_registers(wave, env, inst.src[2], lane, second, registers)
     })
@@ -100,11 +107,23 @@ fn write2(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, registers: u16, step:
 fn exchange2(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, step: u64) -> Flow {
     each_lane(wave, inst, env, |wave, env, lane, address| {
         let (first, second) = (wave.read(inst.src[1], lane), wave.read(inst.src[2], lane));
-        let place = |offset: i64| Place::Local(address + offset as u64 * step);
+        let place = |offset: i64| offset_by(address, offset, step);
         let old = place::update_u32(wave, env, lane, place(inst.imm), |_| first)?;
         let second_old = place::update_u32(wave, env, lane, place(inst.imm2), |_| second)?;
         wave.write_lane(inst.dst, lane, old);
         wave.write_lane(inst.dst + 1, lane, second_old);
+        Ok(())
+    })
+}
+
+fn exchange2_b64(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, step: u64) -> Flow {
+    each_lane(wave, inst, env, |wave, env, lane, address| {
+        let (first, second) = (wave.read64(inst.src[1], lane), wave.read64(inst.src[2], lane));
+        let place = |offset: i64| offset_by(address, offset, step);
+        let old = place::update_u64(wave, env, lane, place(inst.imm), |_| first)?;
+        let second_old = place::update_u64(wave, env, lane, place(inst.imm2), |_| second)?;
+        write_pair(wave, inst.dst, lane, old);
+        write_pair(wave, inst.dst + 2, lane, second_old);
         Ok(())
     })
 }
@@ -168,7 +187,8 @@ fn write_own(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>) -> Flow {
     })
 }
 
-/// Each active lane sends its data to the lane that it names. Of several senders to a lane the last one's data stays.
+/// Each active lane sends its data to the lane that it names. Of several senders to a lane the last one's
+/// data stays.
 fn permute(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>) -> Flow {
     let mut received = [0; LANES];
     for lane in lanes_of(wave.exec()) {
@@ -269,6 +289,8 @@ handlers! {
     "ds_write2st64_b64" => write2(2, 512),
     "ds_wrxchg2_rtn_b32" => exchange2(4),
     "ds_wrxchg2st64_rtn_b32" => exchange2(256),
+    "ds_wrxchg2_rtn_b64" => exchange2_b64(8),
+    "ds_wrxchg2st64_rtn_b64" => exchange2_b64(512),
     "ds_permute_b32" => permute(),
     "ds_bpermute_b32" => backward_permute(),
     "ds_swizzle_b32" => swizzle(),

@@ -61,22 +61,16 @@ fn class_of_f16(value: u16, mask: u32) -> bool {
 }
 
 /// Applies the sign modifiers of source 0 to its bits.
-fn modified(
-    wave: &mut super::Wave,
-    inst: &super::Inst,
-    env: &mut super::Env<'_>,
-    bits: u32,
-    exec: bool,
-) -> super::Flow {
+fn modified(wave: &mut super::Wave, inst: &super::Inst, env: &mut super::Env<'_>, bits: u32) -> super::Flow {
     let (absolute, negated) = (inst.modifiers.abs & 1 != 0, inst.modifiers.neg & 1 != 0);
     let sign = move |value: u64| {
         let value = if absolute { value & !(1 << (bits - 1)) } else { value };
         if negated { value ^ 1 << (bits - 1) } else { value }
     };
     match bits {
-        16 => compare(wave, inst, env, exec, |a: u16, b: u32| class_of_f16(sign(u64::from(a)) as u16, b)),
-        32 => compare(wave, inst, env, exec, |a: u32, b: u32| class_of_f32(sign(u64::from(a)) as u32, b)),
-        _ => compare(wave, inst, env, exec, |a: u64, b: u32| class_of_f64(sign(a), b)),
+        16 => compare(wave, inst, env, |a: u16, b: u32| class_of_f16(sign(u64::from(a)) as u16, b)),
+        32 => compare(wave, inst, env, |a: u32, b: u32| class_of_f32(sign(u64::from(a)) as u32, b)),
+        _ => compare(wave, inst, env, |a: u64, b: u32| class_of_f64(sign(a), b)),
     }
 }
 
@@ -84,15 +78,11 @@ macro_rules! comparisons {
     ($($cmp:literal $cmpx:literal $type:ty, $f:expr;)*) => {
         handlers! {
             $(
-                $cmp => compare(false, |a: $type, b: $type| $f(a, b)),
-                $cmpx => compare(true, |a: $type, b: $type| $f(a, b)),
+                $cmp | $cmpx => compare(|a: $type, b: $type| $f(a, b)),
             )*
-            "v_cmp_class_f16" => modified(16, false),
-            "v_cmpx_class_f16" => modified(16, true),
-            "v_cmp_class_f32" => modified(32, false),
-            "v_cmpx_class_f32" => modified(32, true),
-            "v_cmp_class_f64" => modified(64, false),
-            "v_cmpx_class_f64" => modified(64, true),
+            "v_cmp_class_f16" | "v_cmpx_class_f16" => modified(16),
+            "v_cmp_class_f32" | "v_cmpx_class_f32" => modified(32),
+            "v_cmp_class_f64" | "v_cmpx_class_f64" => modified(64),
         }
     };
 }

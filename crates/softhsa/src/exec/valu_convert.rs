@@ -3,7 +3,7 @@
 use super::float::{half_of_f64, half_towards_zero, nan2_f64, quiet_f32};
 use super::handlers;
 use super::inst::{Flow, Inst};
-use super::lanes::{Half, binary, by_lane, unary};
+use super::lanes::{Half, Unused, binary, by_lane, unary};
 use super::wave::{Env, Wave, lanes_of};
 
 /// Converts to 32 bits. A NaN keeps its sign and the upper bits of its fraction.
@@ -37,7 +37,7 @@ fn pair(low: u16, high: u16) -> u32 {
 
 /// Converts a byte of a number with the format's bias, exponent and fraction bits. Those of gfx942 have no infinities
 /// and no −0, whose code is the only NaN.
-fn of_byte(byte: u8, exponent_bits: u32) -> f32 {
+pub(super) fn of_byte(byte: u8, exponent_bits: u32) -> f32 {
     let fraction_bits = 7 - exponent_bits;
     if byte == 0x80 {
         return f32::from_bits(0x7fc0_0000);
@@ -200,12 +200,12 @@ handlers! {
         pair(fit(a), fit(b))
     }),
     "v_cvt_pk_u8_f32" => by_lane(|_, _, _, a: f32, b: u32, c: u32| packed_byte(a, b, c)),
-    "v_cvt_pkaccum_u8_f32" => by_lane(|wave, inst, lane, a: f32, b: u32, _: u32| {
+    "v_cvt_pkaccum_u8_f32" => by_lane(|wave, inst, lane, a: f32, b: u32, _: Unused| {
         packed_byte(a, b, wave.row(inst.dst)[lane])
     }),
     "v_pack_b32_f16" => binary(|a: Half, b: Half| pair(half_of_f64(a.0), half_of_f64(b.0))),
-    "v_cvt_f32_fp8" => by_lane(|_, inst, _, a: u32, _: u32, _: u32| of_byte(selected(inst, a).0, 4)),
-    "v_cvt_f32_bf8" => by_lane(|_, inst, _, a: u32, _: u32, _: u32| of_byte(selected(inst, a).0, 5)),
+    "v_cvt_f32_fp8" => by_lane(|_, inst, _, a: u32, _: Unused, _: Unused| of_byte(selected(inst, a).0, 4)),
+    "v_cvt_f32_bf8" => by_lane(|_, inst, _, a: u32, _: Unused, _: Unused| of_byte(selected(inst, a).0, 5)),
     "v_cvt_pk_f32_fp8" => pair_of_bytes(4),
     "v_cvt_pk_f32_bf8" => pair_of_bytes(5),
     "v_cvt_pk_fp8_f32" => bytes_of_pair(4),

@@ -1,13 +1,13 @@
 //! Floating-point arithmetic in lanes. Sums, products, quotients and square roots are rounded correctly; the
-//! processor's approximations (reciprocals, exponentials, sines) are rounded correctly here, too, and so may differ
-//! from the processor's in the last place.
+//! processor's approximations (reciprocals, exponentials, sines) are rounded correctly here, too, and so may
+//! differ from the processor's in the last place.
 
 use super::float::{
     fused_to_odd, ieee, max_f32, max_f64, min_f32, min_f64, nan2_f32, nan2_f64, nan3_f32, nan3_f64,
     scale_f32, scale_f64, split,
 };
 use super::handlers;
-use super::lanes::{F32Bits, Half, binary, by_lane, ternary, unary};
+use super::lanes::{Half, Unused, binary, by_lane, select_by_mask, ternary, unary};
 use super::wave::Wave;
 
 fn add(a: f32, b: f32) -> f32 {
@@ -139,17 +139,56 @@ const BELOW_ONE_HALF: f64 = 1.0 - 1.0 / 2048.0;
 const BELOW_ONE_32: f64 = 1.0 - 1.0 / 16_777_216.0;
 const BELOW_ONE_64: f64 = 1.0 - f64::EPSILON / 2.0;
 
+/// The first 1,216 binary places of 2/π.
+const TWO_OVER_PI: [u64; 19] = [
+    0xa2f9_836e_4e44_1529,
+    0xfc27_57d1_f534_ddc0,
+    0xdb62_9599_3c43_9041,
+    0xfe51_63ab_debb_c561,
+    0xb724_6e3a_424d_d2e0,
+    0x0649_2eea_09d1_921c,
+    0xfe1d_eb1c_b129_a73e,
+    0xe882_35f5_2ebb_4484,
+    0xe99c_7026_b45f_7e41,
+    0x3991_d639_8353_39f4,
+    0x9c84_5f8b_bdf9_283b,
+    0x1ff8_97ff_de05_980f,
+    0xef2f_118b_5a0a_6d1f,
+    0x6d36_7ecf_27cb_09b7,
+    0x4f46_3f66_9e5f_ea2d,
+    0x7527_bac7_ebe5_f17b,
+    0x3d07_39f7_8a52_92ea,
+    0x6bfb_5fb1_1f8d_5d08,
+    0x5603_3046_fc7b_6bab,
+];
+
+/// Returns 53 of the binary places of 2/π that reducing an argument of that size needs: the first, second or
+/// third lot of them, at their place.
+fn places_of_two_over_pi(value: f64, lot: u32) -> f64 {
+    const PLACES: usize = 1201;
+    let exponent = (value.to_bits() >> 52 & 0x7ff) as usize;
+    let first = (lot as usize & 31) * 53 + exponent.saturating_sub(1077);
+    let bit = |place: usize| {
+        let in_range = place < PLACES;
+        if in_range { TWO_OVER_PI[place / 64] >> (63 - place % 64) & 1 } else { 0 }
+    };
+    let places = (first..first + 53).fold(0u64, |places, place| places << 1 | bit(place));
+    let scale = -53 - first as i32 + if exponent >= 1968 { 128 } else { 0 };
+    scale_f64(places as f64, scale)
+}
+
 handlers! {
+    "v_trig_preop_f64" => binary(places_of_two_over_pi),
     "v_add_f32" => binary(add),
     "v_sub_f32" => binary(|a, b: f32| add(a, -b)),
     "v_subrev_f32" => binary(|a: f32, b| add(b, -a)),
     "v_mul_f32" => binary(multiply),
     "v_mul_legacy_f32" => binary(multiply_legacy),
     "v_fma_f32" | "v_fmac_f32" => ternary(fused),
-    "v_fmamk_f32" => by_lane(|_, inst, _, a, b, _: u32| fused(a, f32::from_bits(inst.imm as u32), b)),
-    "v_fmaak_f32" => by_lane(|_, inst, _, a, b, _: u32| fused(a, b, f32::from_bits(inst.imm as u32))),
-    "v_min_f32" => by_lane(|wave, _, _, a, b, _: u32| least(wave, a, b)),
-    "v_max_f32" => by_lane(|wave, _, _, a, b, _: u32| greatest(wave, a, b)),
+    "v_fmamk_f32" => by_lane(|_, inst, _, a, b, _: Unused| fused(a, f32::from_bits(inst.imm as u32), b)),
+    "v_fmaak_f32" => by_lane(|_, inst, _, a, b, _: Unused| fused(a, b, f32::from_bits(inst.imm as u32))),
+    "v_min_f32" => by_lane(|wave, _, _, a, b, _: Unused| least(wave, a, b)),
+    "v_max_f32" => by_lane(|wave, _, _, a, b, _: Unused| greatest(wave, a, b)),
     "v_min3_f32" => by_lane(|wave, _, _, a, b, c| least(wave, least(wave, a, b), c)),
     "v_max3_f32" => by_lane(|wave, _, _, a, b, c| greatest(wave, greatest(wave, a, b), c)),
     "v_med3_f32" => by_lane(|wave, _, _, a, b, c| middle(wave, a, b, c)),
@@ -172,18 +211,15 @@ handlers! {
     "v_cubesc_f32" => ternary(|x: f32, y: f32, z: f32| cube(x, y, z).1),
     "v_cubetc_f32" => ternary(|x: f32, y: f32, z: f32| cube(x, y, z).2),
     "v_cubema_f32" => ternary(|x: f32, y: f32, z: f32| cube(x, y, z).3),
-    "v_cndmask_b32" => by_lane(|wave, inst, lane, a: F32Bits, b: F32Bits, _: u32| {
-        let mask = match inst.row.operand("src2") {
-            Some(_) => wave.read_scalar64(inst.src[2]),
-            None => wave.pair(super::wave::scalar::VCC),
-        };
-        if mask >> lane & 1 != 0 { b } else { a }
+    "v_cndmask_b32" => select_by_mask(|wave, inst| match inst.row.operand("src2") {
+        Some(_) => wave.read_scalar64(inst.src[2]),
+        None => wave.pair(super::wave::scalar::VCC),
     }),
     "v_add_f64" => binary(add_64),
     "v_mul_f64" => binary(multiply_64),
     "v_fma_f64" | "v_fmac_f64" => ternary(fused_64),
-    "v_min_f64" => by_lane(|wave, _, _, a, b, _: u32| min_f64(a, b, ieee(wave))),
-    "v_max_f64" => by_lane(|wave, _, _, a, b, _: u32| max_f64(a, b, ieee(wave))),
+    "v_min_f64" => by_lane(|wave, _, _, a, b, _: Unused| min_f64(a, b, ieee(wave))),
+    "v_max_f64" => by_lane(|wave, _, _, a, b, _: Unused| max_f64(a, b, ieee(wave))),
     "v_rcp_f64" => unary(|a: f64| kept_64(a, |a| 1.0 / a)),
     "v_rsq_f64" => unary(|a: f64| kept_64(a, |a| 1.0 / a.sqrt())),
     "v_sqrt_f64" => unary(|a: f64| kept_64(a, f64::sqrt)),
@@ -201,10 +237,10 @@ handlers! {
     "v_mul_f16" => binary(multiply_half),
     "v_fma_f16" | "v_fma_legacy_f16" => ternary(fused_half),
     "v_mad_f16" | "v_mad_legacy_f16" | "v_mac_f16" => ternary(unfused_half),
-    "v_madmk_f16" => by_lane(|_, inst, _, a, b, _: u32| unfused_half(a, literal_half(inst.imm), b)),
-    "v_madak_f16" => by_lane(|_, inst, _, a, b, _: u32| unfused_half(a, b, literal_half(inst.imm))),
-    "v_min_f16" => by_lane(|wave, _, _, a: Half, b: Half, _: u32| Half(min_f64(a.0, b.0, ieee(wave)))),
-    "v_max_f16" => by_lane(|wave, _, _, a: Half, b: Half, _: u32| Half(max_f64(a.0, b.0, ieee(wave)))),
+    "v_madmk_f16" => by_lane(|_, inst, _, a, b, _: Unused| unfused_half(a, literal_half(inst.imm), b)),
+    "v_madak_f16" => by_lane(|_, inst, _, a, b, _: Unused| unfused_half(a, b, literal_half(inst.imm))),
+    "v_min_f16" => by_lane(|wave, _, _, a: Half, b: Half, _: Unused| Half(min_f64(a.0, b.0, ieee(wave)))),
+    "v_max_f16" => by_lane(|wave, _, _, a: Half, b: Half, _: Unused| Half(max_f64(a.0, b.0, ieee(wave)))),
     "v_min3_f16" => by_lane(|wave, _, _, a: Half, b: Half, c: Half| {
         Half(min_f64(min_f64(a.0, b.0, ieee(wave)), c.0, ieee(wave)))
     }),

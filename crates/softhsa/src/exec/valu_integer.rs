@@ -2,7 +2,7 @@
 
 use super::handlers;
 use super::inst::{Flow, Inst, Src};
-use super::lanes::{binary, by_lane, carrying, ternary, unary};
+use super::lanes::{Unused, binary, by_lane, carrying, ternary, unary};
 use super::wave::{Env, Wave, lanes_of, scalar};
 
 /// Returns a sum of 32 bits, which stays in its range if the instruction clamps.
@@ -115,17 +115,20 @@ fn no_carry(_: &Inst) -> Option<Src> {
     None
 }
 
-fn add_carry(a: u32, b: u32, carry: bool) -> (u32, bool) {
-    let sum = u64::from(a) + u64::from(b) + u64::from(carry);
-    (sum as u32, sum >> 32 != 0)
+/// Adds two numbers and a carry of 0 or 1.
+fn add_carry(a: u32, b: u32, carry: u32) -> (u32, bool) {
+    let sum = a.wrapping_add(b);
+    let all = sum.wrapping_add(carry);
+    (all, (sum < a) | (all < sum))
 }
 
-fn sub_borrow(a: u32, b: u32, borrow: bool) -> (u32, bool) {
-    let difference = i64::from(a) - i64::from(b) - i64::from(borrow);
-    (difference as u32, difference < 0)
+/// Subtracts a number and a borrow of 0 or 1.
+fn sub_borrow(a: u32, b: u32, borrow: u32) -> (u32, bool) {
+    let difference = a.wrapping_sub(b);
+    (difference.wrapping_sub(borrow), (a < b) | (difference < borrow))
 }
 
-fn saturated_bytes(_: &Wave, _: &Inst, _: usize, a: u32, _: u32, _: u32) -> u32 {
+fn saturated_bytes(a: u32) -> u32 {
     let byte = |half: u32| u32::from((half as i16).clamp(0, 255) as u8);
     byte(a & 0xffff) | byte(a >> 16) << 8
 }
@@ -161,7 +164,42 @@ fn by_lane_carrying(
     Flow::Next
 }
 
+/// Returns four sums of differences of bytes: source 0 from byte 0 to 3 on against source 1. With `masked`,
+/// bytes of source 1 that are 0 do not count.
+fn four_differences(wide: u64, reference: u32, masked: bool) -> [u32; 4] {
+    [0, 8, 16, 24].map(|shift| {
+        let window = (wide >> shift) as u32;
+        if masked { masked_differences(window, reference) } else { byte_differences(window, reference) }
+    })
+}
+
+/// Adds four sums of differences to four 16-bit numbers.
+fn add_differences_u16(inst: &Inst, wide: u64, reference: u32, sums: u64, masked: bool) -> u64 {
+    let differences = four_differences(wide, reference, masked);
+    (0..4).fold(0, |result, part| {
+        let old = i64::from((sums >> (16 * part)) as u16);
+        result | u64::from(fit_u16(inst, old + i64::from(differences[part as usize]))) << (16 * part)
+    })
+}
+
+/// Adds four sums of differences to four registers.
+fn add_differences_u32(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>) -> Flow {
+    for lane in lanes_of(wave.exec()) {
+        let (wide, reference) = (wave.read64(inst.src[0], lane), wave.read(inst.src[1], lane));
+        let sums = [0, 1, 2, 3].map(|part| wave.read(inst.src[2].plus(part), lane));
+        let differences = four_differences(wide, reference, true);
+        for part in 0..4 {
+            let sum = add_u32(inst, differences[part], sums[part]);
+            wave.write_lane(inst.dst + part as u16, lane, sum);
+        }
+    }
+    Flow::Next
+}
+
 handlers! {
+    "v_qsad_pk_u16_u8" => by_lane(|_, inst, _, a: u64, b: u32, c: u64| add_differences_u16(inst, a, b, c, false)),
+    "v_mqsad_pk_u16_u8" => by_lane(|_, inst, _, a: u64, b: u32, c: u64| add_differences_u16(inst, a, b, c, true)),
+    "v_mqsad_u32_u8" => add_differences_u32(),
     "v_mov_b32" | "v_accvgpr_mov_b32" | "v_accvgpr_read_b32" | "v_accvgpr_write_b32" => unary(|a: u32| a),
     "v_mov_b64" => unary(|a: u64| a),
     "v_not_b32" => unary(|a: u32| !a),
@@ -169,12 +207,12 @@ handlers! {
     "v_ffbh_u32" => unary(leading_zeros),
     "v_ffbl_b32" => unary(trailing_zeros),
     "v_ffbh_i32" => unary(sign_bits),
-    "v_sat_pk_u8_i16" => by_lane(saturated_bytes),
+    "v_sat_pk_u8_i16" => unary(saturated_bytes),
     "v_add_u32" => clamping(u32::wrapping_add, u32::saturating_add),
     "v_sub_u32" => clamping(u32::wrapping_sub, u32::saturating_sub),
     "v_subrev_u32" => clamping(|a, b| b.wrapping_sub(a), |a, b| b.saturating_sub(a)),
-    "v_add_i32" => by_lane(|_, inst, _, a: i32, b: i32, _: u32| fit_i32(inst, i64::from(a) + i64::from(b))),
-    "v_sub_i32" => by_lane(|_, inst, _, a: i32, b: i32, _: u32| fit_i32(inst, i64::from(a) - i64::from(b))),
+    "v_add_i32" => by_lane(|_, inst, _, a: i32, b: i32, _: Unused| fit_i32(inst, i64::from(a) + i64::from(b))),
+    "v_sub_i32" => by_lane(|_, inst, _, a: i32, b: i32, _: Unused| fit_i32(inst, i64::from(a) - i64::from(b))),
     "v_add_co_u32" => carrying(no_carry, add_carry),
     "v_sub_co_u32" => carrying(no_carry, sub_borrow),
     "v_subrev_co_u32" => carrying(no_carry, |a, b, borrow| sub_borrow(b, a, borrow)),
@@ -198,9 +236,9 @@ handlers! {
     "v_mul_lo_u32" => binary(|a: u32, b: u32| a.wrapping_mul(b)),
     "v_mul_hi_u32" => binary(|a: u32, b: u32| ((u64::from(a) * u64::from(b)) >> 32) as u32),
     "v_mul_hi_i32" => binary(|a: i32, b: i32| ((i64::from(a) * i64::from(b)) >> 32) as i32),
-    "v_mul_i32_i24" => by_lane(|_, inst, _, a, b, _: u32| fit_i32(inst, signed24(a) * signed24(b))),
+    "v_mul_i32_i24" => by_lane(|_, inst, _, a, b, _: Unused| fit_i32(inst, signed24(a) * signed24(b))),
     "v_mul_hi_i32_i24" => binary(|a, b| ((signed24(a) * signed24(b)) >> 32) as i32),
-    "v_mul_u32_u24" => by_lane(|_, inst, _, a, b, _: u32| fit_u32(inst, low24(a) * low24(b))),
+    "v_mul_u32_u24" => by_lane(|_, inst, _, a, b, _: Unused| fit_u32(inst, low24(a) * low24(b))),
     "v_mul_hi_u32_u24" => binary(|a, b| ((low24(a) * low24(b)) >> 32) as u32),
     "v_mad_i32_i24" => by_lane(|_, inst, _, a, b, c: i32| fit_i32(inst, signed24(a) * signed24(b) + i64::from(c))),
     "v_mad_u32_u24" => by_lane(|_, inst, _, a, b, c: u32| fit_u32(inst, low24(a) * low24(b) + u64::from(c))),
@@ -221,11 +259,11 @@ handlers! {
     "v_bfi_b32" => ternary(|a: u32, b: u32, c: u32| a & b | !a & c),
     "v_bfm_b32" => binary(|a: u32, b: u32| ((1u32 << (a & 31)) - 1) << (b & 31)),
     "v_bcnt_u32_b32" => binary(|a: u32, b: u32| a.count_ones().wrapping_add(b)),
-    "v_mbcnt_lo_u32_b32" => by_lane(|_, _, lane, a: u32, b: u32, _: u32| {
+    "v_mbcnt_lo_u32_b32" => by_lane(|_, _, lane, a: u32, b: u32, _: Unused| {
         let below = if lane >= 32 { u32::MAX } else { (1 << lane) - 1 };
         (a & below).count_ones().wrapping_add(b)
     }),
-    "v_mbcnt_hi_u32_b32" => by_lane(|_, _, lane, a: u32, b: u32, _: u32| {
+    "v_mbcnt_hi_u32_b32" => by_lane(|_, _, lane, a: u32, b: u32, _: Unused| {
         let below = if lane >= 32 { (1 << (lane - 32)) - 1 } else { 0 };
         (a & below).count_ones().wrapping_add(b)
     }),
@@ -259,11 +297,11 @@ handlers! {
     "v_and_or_b32" => ternary(|a: u32, b: u32, c: u32| a & b | c),
     "v_or3_b32" => ternary(|a: u32, b: u32, c: u32| a | b | c),
     "v_xad_u32" => ternary(|a: u32, b: u32, c: u32| (a ^ b).wrapping_add(c)),
-    "v_add_u16" => by_lane(|_, inst, _, a: u16, b: u16, _: u32| fit_u16(inst, i64::from(a) + i64::from(b))),
-    "v_sub_u16" => by_lane(|_, inst, _, a: u16, b: u16, _: u32| fit_u16(inst, i64::from(a) - i64::from(b))),
-    "v_subrev_u16" => by_lane(|_, inst, _, a: u16, b: u16, _: u32| fit_u16(inst, i64::from(b) - i64::from(a))),
-    "v_add_i16" => by_lane(|_, inst, _, a: i16, b: i16, _: u32| fit_i16(inst, i64::from(a) + i64::from(b))),
-    "v_sub_i16" => by_lane(|_, inst, _, a: i16, b: i16, _: u32| fit_i16(inst, i64::from(a) - i64::from(b))),
+    "v_add_u16" => by_lane(|_, inst, _, a: u16, b: u16, _: Unused| fit_u16(inst, i64::from(a) + i64::from(b))),
+    "v_sub_u16" => by_lane(|_, inst, _, a: u16, b: u16, _: Unused| fit_u16(inst, i64::from(a) - i64::from(b))),
+    "v_subrev_u16" => by_lane(|_, inst, _, a: u16, b: u16, _: Unused| fit_u16(inst, i64::from(b) - i64::from(a))),
+    "v_add_i16" => by_lane(|_, inst, _, a: i16, b: i16, _: Unused| fit_i16(inst, i64::from(a) + i64::from(b))),
+    "v_sub_i16" => by_lane(|_, inst, _, a: i16, b: i16, _: Unused| fit_i16(inst, i64::from(a) - i64::from(b))),
     "v_mul_lo_u16" => binary(|a: u16, b: u16| a.wrapping_mul(b)),
     "v_lshlrev_b16" => binary(|a: u16, b: u16| b << (a & 15)),
     "v_lshrrev_b16" => binary(|a: u16, b: u16| b >> (a & 15)),

@@ -71,6 +71,8 @@ pub struct Wave {
     pub index_mode: u8,
     /// The wave's number in its workgroup.
     pub number: u32,
+    /// How many instructions the wave has executed.
+    pub executed: u64,
     /// Why the wave stopped, if it did before its end.
     pub fault: Option<Fault>,
 }
@@ -105,6 +107,7 @@ impl Wave {
             scratch_bytes,
             index_mode: 0,
             number: 0,
+            executed: 0,
             fault: None,
         }
     }
@@ -156,8 +159,9 @@ impl Wave {
         if mask == !0 {
             *row = *values;
         } else {
-            for (lane, (old, new)) in row.iter_mut().zip(values).enumerate() {
-                *old = if mask >> lane & 1 != 0 { *new } else { *old };
+            let chosen = expand(mask);
+            for lane in 0..LANES {
+                row[lane] = row[lane] & !chosen[lane] | values[lane] & chosen[lane];
             }
         }
     }
@@ -236,6 +240,32 @@ impl Wave {
     pub fn flushes_16_64(&self) -> bool {
         self.mode & mode::DENORM_16_64 != mode::DENORM_16_64
     }
+}
+
+/// For each byte of a mask the lanes of its bits, with all bits of a lane set.
+static CHOSEN: [[u32; 8]; 256] = {
+    let mut chosen = [[0; 8]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut bit = 0;
+        while bit < 8 {
+            chosen[byte][bit] = if byte >> bit & 1 != 0 { u32::MAX } else { 0 };
+            bit += 1;
+        }
+        byte += 1;
+    }
+    chosen
+};
+
+/// Returns a mask with all bits of a lane where the given one has one bit.
+#[inline(always)]
+pub fn expand(mask: u64) -> Row {
+    let mut lanes = [0; LANES];
+    let (eights, _) = lanes.as_chunks_mut();
+    for (eight, byte) in eights.iter_mut().zip(mask.to_le_bytes()) {
+        *eight = CHOSEN[usize::from(byte)];
+    }
+    lanes
 }
 
 /// Returns the numbers of the set bits.

@@ -1,0 +1,238 @@
+//! Differential tests: C programs that are compiled for the host and for gfx942 must give the same checksum.
+//!
+//! A program leaves one checksum of 64 bits. The host's program prints it in hexadecimal, the device's kernel
+//! `run` stores it to the buffer that is its only argument.
+
+pub mod generator;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use hostcall_softhsa::device::Running;
+use hostcall_softhsa::load::{CodeObject, Loaded};
+use hostcall_softhsa::memory::{Memory, Use};
+
+/// The compiler's levels.
+pub const LEVELS: [&str; 4] = ["-O0", "-O1", "-O2", "-O3"];
+
+/// Flags that give programs one meaning on both machines.
+const SAME: [&str; 5] = ["-std=gnu11", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-w"];
+
+/// Seconds after which a compiler or a host's program is given up. Some generated programs run for ever, and
+/// some keep the compiler for minutes.
+const LIMIT_SECONDS: &str = "300";
+const HOST_LIMIT_SECONDS: &str = "10";
+
+/// How long a launch may take.
+const LAUNCH_LIMIT: Duration = Duration::from_secs(120);
+
+/// Where programs come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Debian's csmith: integers, structures, pointers, arrays.
+    Csmith,
+    /// Our own generator: floating point, atomics, local memory, divergence.
+    Lanes,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Source::Csmith => "csmith",
+            Source::Lanes => "lanes",
+        })
+    }
+}
+
+/// What became of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The checksums are the same at all levels.
+    Agrees,
+    /// They are not, or the device stopped: the level and what happened.
+    Differs(String),
+    /// The host or the compiler did not come to an end in time.
+    Skipped(String),
+}
+
+/// Compares programs in a folder of its own.
+pub struct Bench {
+    folder: PathBuf,
+    running: Running,
+}
+
+impl Bench {
+    /// Makes the folder and starts a device with one thread.
+    pub fn new(folder: &Path) -> Bench {
+        std::fs::create_dir_all(folder).expect("the folder is made");
+        let running = Running::start(Arc::new(Memory::new()), 1).expect("the device starts");
+        Bench { folder: folder.to_owned(), running }
+    }
+
+    /// Generates the program of that seed and compares it at those levels.
+    pub fn compare(&self, source: Source, seed: u64, levels: &[&str]) -> Outcome {
+        let program = self.folder.join(format!("{source}-{seed}.c"));
+        if let Err(reason) = generate(source, seed, &program) {
+            return Outcome::Skipped(reason);
+        }
+        let outcome = self.compare_file(source, &program, levels);
+        if outcome == Outcome::Agrees {
+            // The file of a program that differs stays, to be looked at.
+            let _ = std::fs::remove_file(program);
+        }
+        outcome
+    }
+
+    fn compare_file(&self, source: Source, program: &Path, levels: &[&str]) -> Outcome {
+        let binary = self.folder.join("host");
+        let mut compiler = clang(program, &binary);
+        if let Err(reason) = finish(compiler.args(["-O1", "-lm"])) {
+            return Outcome::Skipped(format!("host's compiler: {reason}"));
+        }
+        let expected = match finish(Command::new("timeout").arg(HOST_LIMIT_SECONDS).arg(&binary)) {
+            Ok(output) => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+            Err(reason) => return Outcome::Skipped(format!("host: {reason}")),
+        };
+        let expected = u64::from_str_radix(&expected, 16).expect("the program prints a number");
+        for level in levels {
+            let object = self.folder.join("device");
+            let target = ["--target=amdgcn-amd-amdhsa", "-mcpu=gfx942", "-nogpulib", "-ffreestanding", level];
+            if let Err(reason) = finish(clang(program, &object).args(target)) {
+                return Outcome::Skipped(format!("{level}: {reason}"));
+            }
+            match self.launch(source, &object) {
+                Ok(found) if found == expected => {}
+                Ok(found) => {
+                    return Outcome::Differs(format!("{level}: {found:#x} instead of {expected:#x}"));
+                }
+                Err(reason) => return Outcome::Differs(format!("{level}: {reason}")),
+            }
+        }
+        Outcome::Agrees
+    }
+
+    /// Runs the kernel and returns the checksum.
+    fn launch(&self, source: Source, object: &Path) -> Result<u64, String> {
+        let device = self.running.device();
+        let file = std::fs::read(object).map_err(|error| error.to_string())?;
+        let object = CodeObject::read(&file).map_err(|refused| refused.to_string())?;
+        let loaded = Loaded::load(device, object).map_err(|refused| refused.to_string())?;
+        let kernel = &loaded.object.kernels["run.kd"];
+        let buffer = device.memory.allocate(4096, Use::Pool).ok_or("no memory")?;
+        let kernarg = device.memory.allocate(4096, Use::Pool).ok_or("no memory")?;
+        device.memory.view().store_u64(kernarg, buffer).map_err(|fault| fault.to_string())?;
+        let lanes = match source {
+            Source::Csmith => 1,
+            Source::Lanes => generator::LANES,
+        };
+        let spec = loaded.launch_spec(kernel, kernarg, [lanes, 1, 1], [lanes.min(generator::GROUP), 1, 1]);
+        let (sender, receiver) = mpsc::channel();
+        let launch = device.launch(spec, move |failure| {
+            // The receiver is below until the launch has ended.
+            let _ = sender.send(failure);
+        });
+        let ended = match receiver.recv_timeout(LAUNCH_LIMIT) {
+            Err(RecvTimeoutError::Timeout) => {
+                launch.stop();
+                receiver.recv().map_err(|error| error.to_string())?;
+                Err("the launch does not end".to_owned())
+            }
+            Ok(Some(failure)) => Err(failure.to_string()),
+            Ok(None) => Ok(()),
+            Err(RecvTimeoutError::Disconnected) => Err("the device ended".to_owned()),
+        };
+        let sum = device.memory.view().load_u64(buffer).map_err(|fault| fault.to_string());
+        assert!(device.memory.free(buffer, Use::Pool) && device.memory.free(kernarg, Use::Pool));
+        ended.and(sum)
+    }
+}
+
+fn generate(source: Source, seed: u64, program: &Path) -> Result<(), String> {
+    match source {
+        Source::Csmith => {
+            // gfx942 needs aligned atomics only, but csmith's packed structures hold volatile members, whose
+            // accesses the compilers may split differently.
+            let mut csmith = Command::new("timeout");
+            csmith.arg(LIMIT_SECONDS).arg("csmith").args(["--seed", &seed.to_string(), "--no-packed-struct"]);
+            finish(csmith.arg("--output").arg(program)).map(drop)
+        }
+        Source::Lanes => std::fs::write(program, generator::program(seed)).map_err(|error| error.to_string()),
+    }
+}
+
+fn clang(program: &Path, binary: &Path) -> Command {
+    let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/differential");
+    let mut command = Command::new("timeout");
+    command.arg(LIMIT_SECONDS).arg("clang-22").args(SAME).arg("-I").arg(headers).arg("-I/usr/include/csmith");
+    command.arg(program).arg("-o").arg(binary);
+    command
+}
+
+/// Runs a command to its end.
+fn finish(command: &mut Command) -> Result<Output, String> {
+    let output = command.output().map_err(|error| format!("{:?}: {error}", command.get_program()))?;
+    match output.status.code() {
+        Some(0) => Ok(output),
+        Some(124) => Err("took too long".to_owned()),
+        _ => {
+            let text = String::from_utf8_lossy(&output.stderr);
+            let line = text.lines().find(|line| line.contains("error")).unwrap_or("");
+            Err(format!("{}: {line}", output.status))
+        }
+    }
+}
+
+/// Compares `count` programs from seed `first` on with so many threads, and returns how many agreed, those
+/// that did not and those that were skipped.
+pub fn compare_all(
+    source: Source,
+    first: u64,
+    count: u64,
+    threads: usize,
+    folder: &Path,
+    levels: &[&str],
+) -> (u64, Vec<String>, Vec<String>) {
+    let next = AtomicU64::new(first);
+    let (sender, receiver) = mpsc::channel();
+    let (mut agreed, mut differing, mut skipped) = (0, Vec::new(), Vec::new());
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (next, sender) = (&next, sender.clone());
+            scope.spawn(move || {
+                let bench = Bench::new(&folder.join(format!("{source}-{thread}")));
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first + count {
+                        break;
+                    }
+                    // The receiver lives until all senders have gone.
+                    let _ = sender.send((seed, bench.compare(source, seed, levels)));
+                }
+            });
+        }
+        drop(sender);
+        for (done, (seed, outcome)) in receiver.into_iter().enumerate() {
+            if done > 0 && done % 25 == 0 {
+                println!(
+                    "{done} programs: {agreed} agree, {} differ, {} skipped",
+                    differing.len(),
+                    skipped.len()
+                );
+            }
+            match outcome {
+                Outcome::Agrees => agreed += 1,
+                Outcome::Differs(what) => {
+                    println!("{source} seed {seed} differs at {what}");
+                    differing.push(format!("{source} seed {seed} at {what}"));
+                }
+                Outcome::Skipped(why) => skipped.push(format!("{source} seed {seed}: {why}")),
+            }
+        }
+    });
+    (agreed, differing, skipped)
+}
