@@ -22,7 +22,7 @@ pub const MOST_LANES: u32 = 1024;
 pub const QUEUE_SIZES: (u32, u32) = (64, 1 << 17);
 
 /// Calls a function of the client's for each agent until it asks to stop.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_iterate_agents(
     callback: Option<extern "C" fn(u64, *mut c_void) -> Status>,
     data: *mut c_void,
@@ -41,7 +41,7 @@ pub extern "C" fn hsa_iterate_agents(
 }
 
 /// Calls a function of the client's for each instruction set of a GPU agent.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_agent_iterate_isas(
     agent: u64,
     callback: Option<extern "C" fn(u64, *mut c_void) -> Status>,
@@ -62,7 +62,7 @@ pub extern "C" fn hsa_agent_iterate_isas(
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_isa_get_info_alt(isa: u64, attribute: u32, value: *mut c_void) -> Status {
     if isa != ISA {
         return status::INVALID_ISA;
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn hsa_isa_get_info_alt(isa: u64, attribute: u32, value: *
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_agent_get_info(agent: u64, attribute: u32, value: *mut c_void) -> Status {
     let check = Runtime::get().and_then(|runtime| runtime.check_agent(agent));
     // SAFETY: contract C says that `value` has the attribute's type.
@@ -161,7 +161,7 @@ unsafe fn agent_info(agent: u64, attribute: u32, value: *mut c_void) -> Result<(
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_system_get_info(attribute: u32, value: *mut c_void) -> Status {
     let runtime = match Runtime::get() {
         Ok(runtime) => runtime,
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn hsa_system_get_info(attribute: u32, value: *mut c_void)
         match attribute {
             0 => give(value.cast(), 1u16),
             1 => give(value.cast(), 1u16),
-            2 => give(value.cast(), runtime.epoch.elapsed().as_nanos() as u64),
+            2 => give(value.cast(), runtime.now()),
             3 => give(value.cast(), 1_000_000_000u64),
             4 => give(value.cast(), u64::MAX),
             5 => give(value.cast(), 0u32),

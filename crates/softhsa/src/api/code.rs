@@ -112,7 +112,7 @@ impl Runtime {
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_code_object_reader_create_from_memory(
     bytes: *const c_void,
     size: usize,
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn hsa_code_object_reader_create_from_memory(
 }
 
 /// Ends a reader.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_code_object_reader_destroy(reader: u64) -> Status {
     let destroy = |runtime: Arc<Runtime>| {
         lock(&runtime.readers).remove(&reader).map(drop).ok_or(status::INVALID_CODE_OBJECT_READER)
@@ -136,7 +136,7 @@ pub extern "C" fn hsa_code_object_reader_destroy(reader: u64) -> Status {
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_code_object_deserialize(
     bytes: *mut c_void,
     size: usize,
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn hsa_code_object_deserialize(
 }
 
 /// Ends a code object (deprecated in favour of readers).
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_code_object_destroy(object: u64) -> Status {
     match hsa_code_object_reader_destroy(object) {
         status::INVALID_CODE_OBJECT_READER => status::INVALID_CODE_OBJECT,
@@ -161,7 +161,7 @@ pub extern "C" fn hsa_code_object_destroy(object: u64) -> Status {
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_executable_create_alt(
     _profile: u32,
     _rounding: u32,
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn hsa_executable_create_alt(
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_executable_load_agent_code_object(
     executable: u64,
     agent: u64,
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn hsa_executable_load_agent_code_object(
 }
 
 /// Loads a code object on an agent (deprecated in favour of readers).
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_executable_load_code_object(
     executable: u64,
     agent: u64,
@@ -223,7 +223,7 @@ pub extern "C" fn hsa_executable_load_code_object(
 }
 
 /// Makes an executable final.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_executable_freeze(executable: u64, _options: *const c_char) -> Status {
     let freeze =
         |runtime: Arc<Runtime>| match runtime.executable(executable)?.frozen.swap(true, Ordering::AcqRel) {
@@ -238,7 +238,7 @@ pub extern "C" fn hsa_executable_freeze(executable: u64, _options: *const c_char
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_executable_validate(executable: u64, result: *mut u32) -> Status {
     let validate = |runtime: Arc<Runtime>| {
         runtime.executable(executable)?;
@@ -249,7 +249,7 @@ pub unsafe extern "C" fn hsa_executable_validate(executable: u64, result: *mut u
 }
 
 /// Ends an executable. Its code must not run any more.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_executable_destroy(executable: u64) -> Status {
     let destroy = |runtime: Arc<Runtime>| {
         let mut executables = runtime.executables.write().unwrap_or_else(PoisonError::into_inner);
@@ -263,7 +263,7 @@ pub extern "C" fn hsa_executable_destroy(executable: u64) -> Status {
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_executable_get_symbol_by_name(
     executable: u64,
     name: *const c_char,
@@ -296,7 +296,7 @@ pub unsafe extern "C" fn hsa_executable_get_symbol_by_name(
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_executable_symbol_get_info(
     symbol: u64,
     attribute: u32,
@@ -349,7 +349,7 @@ unsafe fn symbol_info(symbol: &Symbol, attribute: u32, value: *mut c_void) -> Re
 }
 
 /// Registers the client's handler of events. There is one.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_amd_register_system_event_handler(
     handler: Option<super::runtime::EventHandler>,
     data: *mut c_void,

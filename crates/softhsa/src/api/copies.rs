@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::runtime::Runtime;
 use super::signals::Signal;
@@ -12,7 +13,7 @@ use super::{Status, report, status};
 /// # Safety
 ///
 /// Contract C: both sides are valid for the bytes. Memory that devices write at the same time is the client's matter.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_memory_copy(to: *mut c_void, from: *const c_void, bytes: usize) -> Status {
     let copy = || {
         Runtime::get()?;
@@ -31,7 +32,7 @@ pub unsafe extern "C" fn hsa_memory_copy(to: *mut c_void, from: *const c_void, b
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_amd_memory_fill(pointer: *mut c_void, value: u32, count: usize) -> Status {
     let fill = || {
         Runtime::get()?;
@@ -67,8 +68,35 @@ impl Copy {
             runtime.wait(signal, EQUAL, 0, None);
         }
         // SAFETY: contract C of `hsa_amd_memory_async_copy`.
-        unsafe { std::ptr::copy(self.from.cast::<u8>(), self.to.cast(), self.bytes) };
-        runtime.complete(self.done);
+        unsafe { copy_whole(self.to, self.from, self.bytes) };
+        runtime.complete(self.done, None);
+    }
+}
+
+/// Copies bytes as a copy engine does: aligned numbers of up to 8 bytes arrive whole, also where waves access them
+/// meanwhile.
+///
+/// # Safety
+///
+/// Both sides are valid for so many bytes, and do not overlap.
+unsafe fn copy_whole(to: *mut c_void, from: *const c_void, bytes: usize) {
+    macro_rules! copy_numbers {
+        ($atomic:ty) => {
+            for at in (0..bytes).step_by(size_of::<$atomic>()) {
+                // SAFETY: the number lies in both sides, which are aligned to its size.
+                unsafe {
+                    let from = <$atomic>::from_ptr(from.byte_add(at).cast_mut().cast());
+                    let to = <$atomic>::from_ptr(to.byte_add(at).cast());
+                    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+                }
+            }
+        };
+    }
+    match (to.addr() | from.addr() | bytes).trailing_zeros() {
+        0 => copy_numbers!(AtomicU8),
+        1 => copy_numbers!(AtomicU16),
+        2 => copy_numbers!(AtomicU32),
+        _ => copy_numbers!(AtomicU64),
     }
 }
 
@@ -77,7 +105,7 @@ impl Copy {
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_amd_memory_async_copy(
     to: *mut c_void,
     to_agent: u64,

@@ -47,7 +47,7 @@ fn pool_of(runtime: &Runtime, handle: u64) -> Result<Pool, Status> {
 }
 
 /// Calls a function of the client's for each pool of an agent until it asks to stop.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_amd_agent_iterate_memory_pools(
     agent: u64,
     callback: Option<extern "C" fn(u64, *mut c_void) -> Status>,
@@ -72,7 +72,7 @@ pub extern "C" fn hsa_amd_agent_iterate_memory_pools(
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_amd_memory_pool_get_info(
     pool: u64,
     attribute: u32,
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn hsa_amd_memory_pool_get_info(
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_amd_agent_memory_pool_get_info(
     agent: u64,
     pool: u64,
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn hsa_amd_agent_memory_pool_get_info(
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_amd_memory_pool_allocate(
     pool: u64,
     bytes: usize,
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn hsa_amd_memory_pool_allocate(
 }
 
 /// Frees memory of a pool. A null pointer is no memory.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_amd_memory_pool_free(pointer: *mut c_void) -> Status {
     let free = || {
         let runtime = Runtime::get()?;
@@ -171,7 +171,7 @@ pub extern "C" fn hsa_amd_memory_pool_free(pointer: *mut c_void) -> Status {
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_amd_agents_allow_access(
     count: u32,
     agents: *const u64,
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn hsa_amd_agents_allow_access(
 /// # Safety
 ///
 /// Contract C; the memory stays valid until it is unlocked.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_amd_memory_lock(
     host: *mut c_void,
     bytes: usize,
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn hsa_amd_memory_lock(
 }
 
 /// Undoes one pinning.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_amd_memory_unlock(host: *mut c_void) -> Status {
     let unpin = || {
         let runtime = Runtime::get()?;
@@ -251,7 +251,7 @@ pub struct PointerInfo {
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_amd_pointer_info(
     pointer: *const c_void,
     info: *mut PointerInfo,

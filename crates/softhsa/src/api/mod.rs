@@ -9,9 +9,13 @@ mod agents;
 mod code;
 mod copies;
 mod memory_pools;
+mod profiling;
 mod queues;
 pub mod runtime;
 mod signals;
+mod symbols;
+
+pub use symbols::symbol;
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -123,13 +127,13 @@ unsafe fn give_text(place: *mut c_void, text: &str, length: usize) -> Result<(),
 }
 
 /// Starts the runtime, or counts another user of it.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_init() -> Status {
     report(Runtime::retain())
 }
 
 /// Ends one user's use of the runtime; the last one's ends the runtime.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_shut_down() -> Status {
     report(Runtime::release())
 }
@@ -139,7 +143,7 @@ pub extern "C" fn hsa_shut_down() -> Status {
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_status_string(status: Status, text: *mut *const c_char) -> Status {
     match status_text(status) {
         // SAFETY: contract C.
@@ -154,7 +158,7 @@ pub unsafe extern "C" fn hsa_status_string(status: Status, text: *mut *const c_c
 /// # Safety
 ///
 /// `text` is valid for writes of `bytes` bytes.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn softhsa_last_failure(text: *mut c_char, bytes: usize) -> usize {
     let failure = runtime::last_failure();
     if bytes > 0 && !text.is_null() {

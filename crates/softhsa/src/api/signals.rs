@@ -23,6 +23,10 @@ const RECORD: u64 = 64;
 /// Where the value is in the record.
 const VALUE: u64 = 8;
 
+/// Where the times of the packet are that completed the signal last.
+const BEGAN: u64 = 32;
+const ENDED: u64 = 40;
+
 /// How long a wait sleeps before it looks again: device code changes values without waking anyone.
 const LOOK: Duration = Duration::from_micros(200);
 
@@ -90,6 +94,12 @@ impl Signal {
     pub fn value(&self) -> &AtomicI64 {
         self.word(VALUE)
     }
+
+    /// Returns when the packet began and ended that completed the signal last, in ticks of the system's clock.
+    pub fn times(&self) -> (u64, u64) {
+        let [began, ended] = [BEGAN, ENDED].map(|place| self.word(place).load(Ordering::SeqCst) as u64);
+        (began, ended)
+    }
 }
 
 impl Runtime {
@@ -97,9 +107,13 @@ impl Runtime {
         self.signals.find(&self.memory, handle)
     }
 
-    /// Subtracts 1 from a packet's completion signal, if there is one.
-    pub fn complete(&self, handle: u64) {
+    /// Subtracts 1 from the completion signal of a packet, which began at that time, or of a copy, if there is one.
+    pub fn complete(&self, handle: u64, began: Option<u64>) {
         if let Ok(signal) = self.signal(handle) {
+            if let Some(began) = began {
+                signal.word(BEGAN).store(began as i64, Ordering::SeqCst);
+                signal.word(ENDED).store(self.now() as i64, Ordering::SeqCst);
+            }
             signal.value().fetch_sub(1, Ordering::SeqCst);
             self.signal_changed();
         }
@@ -138,7 +152,7 @@ fn holds(condition: u32, value: i64, compare: i64) -> bool {
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_signal_create(
     value: i64,
     _count: u32,
@@ -162,7 +176,7 @@ pub unsafe extern "C" fn hsa_signal_create(
 /// # Safety
 ///
 /// Contract C.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub unsafe extern "C" fn hsa_amd_signal_create(
     value: i64,
     count: u32,
@@ -174,8 +188,24 @@ pub unsafe extern "C" fn hsa_amd_signal_create(
     unsafe { hsa_signal_create(value, count, consumers, signal) }
 }
 
+/// Gives the address of a signal's value, for polling.
+///
+/// # Safety
+///
+/// Contract C.
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
+pub unsafe extern "C" fn hsa_amd_signal_value_pointer(signal: u64, value: *mut *mut i64) -> Status {
+    let tell = || {
+        let runtime = Runtime::get()?;
+        let found = runtime.signal(signal)?;
+        // SAFETY: contract C.
+        unsafe { give(value, found.value().as_ptr()) }
+    };
+    report(tell())
+}
+
 /// Ends a signal.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_signal_destroy(signal: u64) -> Status {
     report(Runtime::get().and_then(|runtime| runtime.signals.destroy(signal)))
 }
@@ -193,7 +223,7 @@ fn change<T>(handle: u64, f: impl FnOnce(&AtomicI64) -> T) -> Option<T> {
 macro_rules! changes {
     ($($name:ident($operation:ident, $ordering:ident);)*) => {$(
         /// Changes a signal's value.
-        #[unsafe(no_mangle)]
+        #[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
         pub extern "C" fn $name(signal: u64, value: i64) {
             change(signal, |word| word.$operation(value, Ordering::$ordering));
         }
@@ -220,13 +250,13 @@ changes! {
 }
 
 /// Exchanges a signal's value and returns the old one.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_signal_exchange_scacq_screl(signal: u64, value: i64) -> i64 {
     change(signal, |word| word.swap(value, Ordering::SeqCst)).unwrap_or(0)
 }
 
 /// Exchanges a signal's value if it is the expected one, and returns the old one.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_signal_cas_scacq_screl(signal: u64, expected: i64, value: i64) -> i64 {
     let exchange = |word: &AtomicI64| {
         let exchanged = word.compare_exchange(expected, value, Ordering::SeqCst, Ordering::SeqCst);
@@ -241,19 +271,19 @@ fn load(handle: u64, ordering: Ordering) -> i64 {
 }
 
 /// Returns a signal's value.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_signal_load_relaxed(signal: u64) -> i64 {
     load(signal, Ordering::Relaxed)
 }
 
 /// Returns a signal's value, and orders what follows after it.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_signal_load_scacquire(signal: u64) -> i64 {
     load(signal, Ordering::SeqCst)
 }
 
 /// Waits until a signal's value satisfies a condition, or for `timeout` nanoseconds, and returns the last value.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_signal_wait_scacquire(
     signal: u64,
     condition: u32,
@@ -268,7 +298,7 @@ pub extern "C" fn hsa_signal_wait_scacquire(
 }
 
 /// Waits as [`hsa_signal_wait_scacquire`] does.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_signal_wait_relaxed(
     signal: u64,
     condition: u32,
@@ -353,7 +383,7 @@ fn call_handlers(list: &Mutex<Vec<Waiting>>) {
 }
 
 /// Calls a function of the client's when a signal's value satisfies a condition.
-#[unsafe(no_mangle)]
+#[cfg_attr(feature = "c-abi", unsafe(no_mangle))]
 pub extern "C" fn hsa_amd_signal_async_handler(
     signal: u64,
     condition: u32,
