@@ -83,9 +83,17 @@ impl Program {
             return Ok(SOFTWARE.into());
         }
         let of_kind = |name: &str| name.split(':').next() == Some(kind);
-        let first = devices().into_iter().find(|device| of_kind(&device.name)).expect("every kind is listed");
+        let mut listed = devices();
+        let at = listed.iter().position(|device| of_kind(&device.name)).expect("every kind is listed");
+        let first = listed.swap_remove(at);
         match first.unavailable {
             None => Ok(first.name),
+            // The processor that is there in software.
+            Some(_) if listed.iter().any(|device| info.target.runs_on(&device.name)) => Ok(listed
+                .into_iter()
+                .map(|device| device.name)
+                .find(|name| info.target.runs_on(name))
+                .expect("one is")),
             Some(why) => {
                 let (program, target) = (path.display(), &info.target);
                 Err(format!("{program} was built for {target}, and {} cannot be used: {why}", first.name)

@@ -125,7 +125,7 @@ fn the_command_names_the_device_that_an_image_is_for() {
     assert!(text.contains("was built for NVIDIA GPUs of sm_90, not for cpu"), "{text}");
     let text = refused(&["--device", "cpu"], "hello-20.elf");
     assert!(text.contains("was built for AMD GPUs of gfx90a, not for cpu"), "{text}");
-    for (kind, name) in [("cuda", "hello-19.ptx"), ("hsa", "hello-19.elf")] {
+    for (kind, name) in [("cuda", "hello-19.ptx"), ("amdgpu", "hello-19.elf")] {
         let device =
             hostcall::device::devices().into_iter().find(|device| device.name.starts_with(kind)).unwrap();
         if let Some(why) = device.unavailable {

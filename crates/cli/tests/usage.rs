@@ -233,7 +233,10 @@ fn devices_are_listed_with_reasons() {
     assert!(output.status.success());
     let text = stdout(&output);
     assert!(text.starts_with("cpu "), "{text}");
-    assert!(text.lines().any(|line| line.starts_with("hsa:0") && line.contains("not available: ")), "{text}");
+    assert!(
+        text.lines().any(|line| line.starts_with("amdgpu:0") && line.contains("not available: ")),
+        "{text}"
+    );
 }
 
 #[test]

@@ -14,11 +14,8 @@ use hostcall_channel::device::{Channel, Glance, Laps, Slot, note_posts, stop_fro
 /// Polls between looks at whether the host still serves: one read over the link each.
 const POLLS_A_LOOK: u32 = 256;
 
-/// Polls between two rings of the same doorbell, in case the host lost the first. On a GPU these take some 120 ms.
-const POLLS_A_RING: u32 = 1 << 16;
-
-/// Rings after which a lane whose launch is over waits no longer, some four seconds on a GPU. The host answers the calls of a
-/// launch that it cancels, so that it has lost this one.
+/// Rings after which a lane whose launch is over waits no longer, some four seconds on a GPU. The host answers the calls of a launch
+/// that it cancels, so that it has lost this one.
 const RINGS_OF_LOST_CALL: u32 = 32;
 
 /// The channel of the lane's launch.
@@ -344,6 +341,8 @@ struct Patience {
     polls: u32,
     /// Rings since the launch was over.
     rings: u32,
+    /// The target's own: when the doorbell rang last.
+    rang: u64,
 }
 
 /// Why a lane waits for an answer no longer.
@@ -366,7 +365,7 @@ impl Patience {
         if words.stopped() {
             return Some(Vain::Stopped);
         }
-        if self.polls.is_multiple_of(POLLS_A_RING) {
+        if target::rings_again(self.polls, &mut self.rang) {
             ring();
             self.rings += u32::from(words.cancelled(launch));
             if self.rings > RINGS_OF_LOST_CALL {

@@ -27,19 +27,16 @@ impl Text {
     }
 
     pub(crate) fn as_str(&self) -> &str {
-        let text = &self.bytes[..self.len];
-        match core::str::from_utf8(text) {
-            Ok(text) => text,
-            // A character was cut at the end.
-            Err(error) => core::str::from_utf8(&text[..error.valid_up_to()]).unwrap_or(""),
-        }
+        // Not `from_utf8`: LLVM 22 compiles it wrongly here for AMD's GPUs, and loses the pointer.
+        // SAFETY: `write_str` puts whole characters one behind the other.
+        unsafe { core::str::from_utf8_unchecked(&self.bytes[..self.len]) }
     }
 }
 
 #[cfg(all(feature = "panic-text", any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 impl core::fmt::Write for Text {
     fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        let take = text.len().min(self.bytes.len() - self.len);
+        let take = text.floor_char_boundary(self.bytes.len() - self.len);
         self.bytes[self.len..self.len + take].copy_from_slice(&text.as_bytes()[..take]);
         self.len += take;
         Ok(())

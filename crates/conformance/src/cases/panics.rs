@@ -91,7 +91,7 @@ pub fn null_write(context: &Context) -> Outcome {
             Ok(ended) => ended.err().ok_or("a GPU went on after a fault")?.to_string(),
             Err(sentence) => sentence,
         };
-        ensure!(sentence.contains("cannot be used any more by this process"));
+        ensure!(sentence.contains("cannot be used any more"));
         return Ok(());
     }
     for _ in 0..2 {

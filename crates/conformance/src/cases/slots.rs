@@ -35,9 +35,12 @@ pub fn beside_a_slow_call(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Two lanes of a wave wait for each other through the host.
+/// Two lanes of a wave wait for each other through the host, on devices where they can.
 pub fn lanes_wait_for_each_other(context: &Context) -> Outcome {
     let session = open(context, 1024, &Noted::default())?;
+    if !session.device.properties().independent_lanes {
+        return Ok(());
+    }
     for grid in [Grid::new(1, 2), Grid::new(3, 64)] {
         let out = session.out(grid, 1)?;
         session.run(slots_wait_for_each_other, grid, (8u32, &out))?;
@@ -47,8 +50,11 @@ pub fn lanes_wait_for_each_other(context: &Context) -> Outcome {
 }
 
 /// Two parts of each wave wait in calls, as many as there are extra slots, and more. Up to the bound all are with the host at
-/// once; past it parts line up for their waves' slots, and get them.
+/// once; past it parts line up for their waves' slots, and get them. On devices whose parts take turns no two wait at once.
 pub fn at_the_bound(context: &Context) -> Outcome {
+    if !open(context, 1024, &Noted::default())?.device.properties().independent_lanes {
+        return Ok(());
+    }
     let extra_slots: u32 = if context.is_software() { 512 } else { 1024 };
     for waves in [extra_slots, extra_slots + 100] {
         let gates = Gates::default();

@@ -239,6 +239,20 @@ pub(crate) fn bell_period() -> Option<u32> {
     Some((llvm_steady_counter() >> TICKS.ilog2()) as u32 & (NO_PERIOD >> 1))
 }
 
+/// Whether a lane that polls rings the same doorbell again: every 120 ms. By the clock, since a GPU in software polls seldom.
+pub(crate) fn rings_again(_polls: u32, rang: &mut u64) -> bool {
+    const TICKS: u64 = 12_000_000;
+    let now = llvm_steady_counter();
+    if *rang == 0 {
+        *rang = now;
+    }
+    let again = now - *rang >= TICKS;
+    if again {
+        *rang = now;
+    }
+    again
+}
+
 /// AMD has no way to end one lane: this ends the wave.
 pub(crate) fn exit_lane() -> ! {
     super::gpu::end_lanes();

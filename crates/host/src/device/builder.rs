@@ -2,6 +2,7 @@
 
 use super::cpu::Cpu;
 use super::cuda::{self, Cuda};
+use super::hsa::{self, Hsa, Vendor};
 use super::images::{EmbeddedImage, Images};
 use super::seam::{Backend, DeviceKind, Memory, Pinned, Properties};
 use super::stream::ReaperThread;
@@ -38,11 +39,8 @@ pub fn devices() -> Vec<DeviceInfo> {
         unavailable: None,
     }];
     devices.extend(cuda::devices());
-    devices.push(DeviceInfo {
-        name: "hsa:0".into(),
-        description: "AMD GPU".into(),
-        unavailable: Some("this version of hostcall does not drive AMD GPUs; use `cpu`".into()),
-    });
+    devices.extend(hsa::devices(Vendor::Rocm));
+    devices.extend(hsa::devices(Vendor::Software));
     devices
 }
 
@@ -162,6 +160,8 @@ impl DeviceBuilder {
                 Ok(Arc::new(cpu))
             }
             ("cuda", Ok(index)) => Ok(Arc::new(Cuda::open(index).map_err(unavailable)?)),
+            ("amdgpu", Ok(index)) => Ok(Arc::new(Hsa::open(Vendor::Rocm, index).map_err(unavailable)?)),
+            ("gfx942", Ok(index)) => Ok(Arc::new(Hsa::open(Vendor::Software, index).map_err(unavailable)?)),
             _ => {
                 let listed = devices().into_iter().find(|device| device.name == name);
                 Err(match listed.and_then(|device| device.unavailable) {
@@ -348,6 +348,7 @@ mod tests {
                 max_workgroup_bytes: 48 << 10,
                 memory_bytes: 1 << 30,
                 clock_hz: 1_000_000_000,
+                independent_lanes: true,
             };
             let layout = default_layout(&properties).check().unwrap();
             assert!(layout.home_slots >= properties.resident_waves, "{properties:?}");

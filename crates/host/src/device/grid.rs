@@ -112,6 +112,7 @@ mod tests {
             max_workgroup_bytes: 1 << 16,
             memory_bytes: 0,
             clock_hz: 1,
+            independent_lanes: true,
         }
     }
 

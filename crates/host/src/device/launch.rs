@@ -5,14 +5,17 @@ use super::core::Core;
 use super::error::LaunchRefused;
 use super::grid::dispatch_workgroup_bytes;
 use super::images::{LoadedKernel, TypedKernel};
-use super::seam::{DeviceKind, Kernel as Code};
+use super::seam::{BackendError, DeviceKind, Kernel as Code, KernelMemory};
 use super::stream::Launch;
 use super::{Arguments, Error, Grid, Stream};
 use hostcall_abi::launch::{KernelInfo, LAUNCH_PARAMS_BYTES, LaunchParams};
-use hostcall_abi::layout::LAUNCHES;
+use hostcall_abi::layout::{LAUNCHES, WAVE_RECORD_BYTES};
 use hostcall_device::kernel::Kernel;
 use hostcall_server::LaunchRecord;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+
+/// What each workgroup's memory is a multiple of, on devices where it is memory of the device.
+const WORKGROUP_ALIGN: u64 = 64;
 
 /// Launching kernels, the same on every device: a device that cannot run the program's own code takes the kernel of
 /// this name and these types from the images that it was given ([`DeviceBuilder::images`](crate::device::DeviceBuilder::images)).
@@ -130,6 +133,14 @@ fn enqueue<P>(
         _ => ([u32::try_from(grid.workgroup_count()).unwrap_or(u32::MAX), 1, 1], [lanes as u32, 1, 1]),
     };
     parts.workgroup_bytes = dispatch_workgroup_bytes(properties, lanes, memory_bytes);
+    let mut workgroup_memory = 0;
+    if properties.kind == DeviceKind::Amd {
+        // Workgroup memory is memory of the device, and kernels take their parameters by address.
+        (parts.workgroup_bytes, parts.by_address) = (0, true);
+        let memory = memory_of_workgroups(core, &grid, memory_bytes)?;
+        workgroup_memory = memory.address.get();
+        parts.keep.push(Arc::new(Mutex::new(memory.owner)));
+    }
     parts.kernel = Some(code);
     stream.queue().launch(name.clone(), parts, |parameters, sequence, words| {
         let record = LaunchRecord { kernel: name, workgroups: grid.workgroups };
@@ -144,10 +155,25 @@ fn enqueue<P>(
             workgroup_memory_bytes: memory_bytes,
             workgroups: grid.workgroups,
             workgroup_size: grid.workgroup_size,
+            workgroup_memory,
             ..LaunchParams::default()
         };
         parameters.set_first(&bytes_of_params(&params));
         Ok(id)
+    })
+}
+
+/// Allocates what [`LaunchParams::workgroup_memory`] is.
+fn memory_of_workgroups(core: &Core, grid: &Grid, memory_bytes: u32) -> Result<KernelMemory, Error> {
+    let properties = core.backend.properties();
+    let waves = grid.workgroup_lanes().div_ceil(properties.wave_size.into());
+    let records = (waves * WAVE_RECORD_BYTES as u64).next_multiple_of(WORKGROUP_ALIGN);
+    let each = u64::from(memory_bytes).next_multiple_of(WORKGROUP_ALIGN) + records;
+    let bytes = grid.workgroup_count().saturating_mul(each);
+    core.backend.allocate_for_kernels(bytes, WORKGROUP_ALIGN).ok_or_else(|| {
+        let reason = "the grid has many workgroups: launch fewer that do more each".to_owned();
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        BackendError::NoMemory { what: "workgroup memory", bytes, reason }.into()
     })
 }
 

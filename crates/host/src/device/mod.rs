@@ -1,6 +1,7 @@
 //! Devices: opening them, their memory, and running kernels on them. [`seam`] is what a kind of device gives.
 #![allow(unsafe_code, reason = "states of slots are written by address; a heap gives addresses")]
 
+mod arenas;
 mod arguments;
 mod buffer;
 mod builder;
@@ -12,6 +13,7 @@ mod double;
 mod error;
 mod event;
 mod grid;
+mod hsa;
 mod images;
 mod launch;
 mod llvm;
@@ -196,7 +198,8 @@ impl Inner {
 }
 
 impl Device {
-    /// Opens a device by name: `cpu` is the software device, `cuda:0` the first NVIDIA GPU, as `cuda` is.
+    /// Opens a device by name: `cpu` is the software device, `cuda:0` the first NVIDIA GPU, as `cuda` is,
+    /// `amdgpu:0` the first AMD GPU of ROCm, and `gfx942` an AMD GPU in software.
     ///
     /// # Errors
     /// When there is no such device, or it cannot be opened.
@@ -214,7 +217,7 @@ impl Device {
         &self.inner.core.name
     }
 
-    /// What images for this device are built for, as `hostcall build --target` takes it: `cpu`, `sm_90`.
+    /// What images for this device are built for, as `hostcall build --target` takes it: `cpu`, `sm_90`, `gfx942`.
     pub fn target(&self) -> String {
         self.inner.properties().target.clone()
     }

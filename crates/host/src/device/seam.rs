@@ -137,7 +137,7 @@ pub enum DeviceKind {
     Software,
     /// NVIDIA: kernels take their parameters by value, and workgroup memory lies behind what the image declares.
     Nvidia,
-    /// AMD: the kernel argument segment has the parameters one after the other, each at its alignment.
+    /// AMD: kernels take their parameters by value, hostcall's the addresses of theirs ([`Dispatch::by_address`]).
     Amd,
 }
 
@@ -148,7 +148,7 @@ pub struct Properties {
     pub kind: DeviceKind,
     /// The product's name.
     pub product: String,
-    /// What its images are built for, as `hostcall build --target` takes it: `cpu`, `sm_90`.
+    /// What its images are built for, as `hostcall build --target` takes it: `cpu`, `sm_90`, `gfx942`.
     pub target: String,
     /// Lanes of a full wave, 32 or 64.
     pub wave_size: u32,
@@ -164,6 +164,9 @@ pub struct Properties {
     pub memory_bytes: u64,
     /// Ticks a second of the clock that kernels read.
     pub clock_hz: u64,
+    /// Whether lanes of a wave that diverged go on beside each other. Where they do not, a part of a wave that waits for
+    /// another part waits for ever.
+    pub independent_lanes: bool,
 }
 
 /// Where an image is.
@@ -423,6 +426,9 @@ pub struct Dispatch<'a> {
     /// The kernel's parameters, each as its bytes: no fewer than the kernel takes. They are copied before
     /// [`Queue::dispatch`] returns. A kernel without parameters of its own may be given empty ones.
     pub parameters: &'a [&'a [u8]],
+    /// Whether the kernel takes the address of each parameter's bytes instead of these, which then lie at a multiple of 16
+    /// in memory that kernels read, until the dispatch has ended. Only on AMD's GPUs.
+    pub by_address: bool,
     /// What whoever dispatches knows it by.
     pub token: u64,
     /// What the device tells while the kernel runs.
@@ -497,7 +503,7 @@ pub trait Mark: Any + Send + Sync {
 /// # Safety
 /// Promises:
 /// 1. An operation begins after everything before it in the queue has ended, and sees what that wrote. The host does
-///    not take part between two operations.
+///    not take part between two dispatches, and no thread that calls the backend between any two operations.
 /// 2. [`Queue::completed`] returns `n` only after everything that was submitted before [`Queue::signal`]`(n)` has
 ///    ended, and what it wrote to pinned memory and to the host's memory is seen by whoever saw `n`.
 /// 3. When an operation fails, later ones end too (without having run, if need be), and [`Queue::check`] says why.

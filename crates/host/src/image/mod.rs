@@ -74,12 +74,12 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// The kind of device that runs such code, as it begins the names of such devices: `cpu`, `cuda` or `hsa`.
+    /// The kind of device that runs such code, as it begins the names of such devices: `cpu`, `cuda` or `amdgpu`.
     pub fn device_kind(&self) -> &'static str {
         match self {
             Target::Software => "cpu",
             Target::Ptx(_) | Target::Cubin(_) => "cuda",
-            Target::Amd(_) => "hsa",
+            Target::Amd(_) => "amdgpu",
         }
     }
 

@@ -167,7 +167,7 @@ pub unsafe extern "C" fn hsa_system_get_info(attribute: u32, value: *mut c_void)
         match attribute {
             0 => give(value.cast(), 1u16),
             1 => give(value.cast(), 1u16),
-            2 => give(value.cast(), runtime.epoch.elapsed().as_nanos() as u64),
+            2 => give(value.cast(), runtime.now()),
             3 => give(value.cast(), 1_000_000_000u64),
             4 => give(value.cast(), u64::MAX),
             5 => give(value.cast(), 0u32),

@@ -8,11 +8,14 @@
 mod agents;
 mod code;
 mod copies;
-mod exports;
 mod memory_pools;
+mod profiling;
 mod queues;
 pub mod runtime;
 mod signals;
+mod symbols;
+
+pub use symbols::symbol;
 
 use std::ffi::{CStr, c_char, c_void};
 

@@ -245,9 +245,9 @@ impl Queue {
             ..loaded.launch_spec(&kernel, long(40), grid, workgroup)
         };
         self.running.fetch_add(1, Ordering::SeqCst);
-        let queue = Arc::clone(self);
+        let (queue, began) = (Arc::clone(self), runtime.now());
         let launch = runtime.gpu(self.agent)?.launch(spec, move |failure| {
-            queue.ended(number, done, failure);
+            queue.ended(number, began, done, failure);
             // The code stays loaded until here, even if the client has destroyed its executable.
             drop(loaded);
         });
@@ -262,6 +262,7 @@ impl Queue {
         let long =
             |at: usize| bytes[at..at + 8].iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
         let handles = (0..5).map(|index| long(8 + 8 * index)).filter(|&handle| handle != 0);
+        let began = runtime.now();
         let signals: Vec<Signal> =
             handles.filter_map(|handle| runtime.signals.find(&runtime.memory, handle).ok()).collect();
         while !self.stopped.load(Ordering::SeqCst) {
@@ -273,11 +274,11 @@ impl Queue {
             }
             runtime.wait_for_change(seen, LOOK);
         }
-        self.finish_packet(runtime, number, long(56));
+        self.finish_packet(runtime, number, began, long(56));
     }
 
     /// Notes a packet's end, moves the read index on and changes the completion signal.
-    fn finish_packet(&self, runtime: &Runtime, number: u64, done: u64) {
+    fn finish_packet(&self, runtime: &Runtime, number: u64, began: u64, done: u64) {
         let mut pending = lock(&self.pending);
         pending.insert(number, true);
         while let Some(entry) = pending.first_entry().filter(|entry| *entry.get()) {
@@ -287,16 +288,16 @@ impl Queue {
         }
         drop(pending);
         if done != 0 {
-            runtime.complete(done);
+            runtime.complete(done, Some(began));
         }
     }
 
     /// Ends a launch.
-    fn ended(&self, number: u64, done: u64, failure: Option<Failure>) {
+    fn ended(&self, number: u64, began: u64, done: u64, failure: Option<Failure>) {
         let Some(runtime) = self.runtime.upgrade() else { return };
         self.running.fetch_sub(1, Ordering::SeqCst);
         match failure {
-            None => self.finish_packet(&runtime, number, done),
+            None => self.finish_packet(&runtime, number, began, done),
             Some(failure) => self.launch_failed(&runtime, &failure),
         }
         self.ring();
@@ -344,7 +345,8 @@ impl Runtime {
         }
     }
 
-    fn queue(&self, record: u64) -> Result<Arc<Queue>, Status> {
+    /// Returns the queue whose record is at the address.
+    pub fn queue(&self, record: u64) -> Result<Arc<Queue>, Status> {
         let queues = self.queues.read().unwrap_or_else(PoisonError::into_inner);
         queues.get(&record).cloned().ok_or(status::INVALID_QUEUE)
     }

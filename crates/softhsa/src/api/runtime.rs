@@ -160,6 +160,11 @@ impl Runtime {
         self.handlers.stop(self);
     }
 
+    /// Returns the time of the system's clock, in nanoseconds.
+    pub fn now(&self) -> u64 {
+        self.epoch.elapsed().as_nanos() as u64
+    }
+
     /// Returns a handle that no other object has.
     pub fn new_handle(&self) -> u64 {
         self.next_handle.fetch_add(1, Ordering::Relaxed)

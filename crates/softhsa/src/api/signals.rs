@@ -23,6 +23,10 @@ const RECORD: u64 = 64;
 /// Where the value is in the record.
 const VALUE: u64 = 8;
 
+/// Where the times of the packet are that completed the signal last.
+const BEGAN: u64 = 32;
+const ENDED: u64 = 40;
+
 /// How long a wait sleeps before it looks again: device code changes values without waking anyone.
 const LOOK: Duration = Duration::from_micros(200);
 
@@ -90,6 +94,12 @@ impl Signal {
     pub fn value(&self) -> &AtomicI64 {
         self.word(VALUE)
     }
+
+    /// Returns when the packet began and ended that completed the signal last, in ticks of the system's clock.
+    pub fn times(&self) -> (u64, u64) {
+        let [began, ended] = [BEGAN, ENDED].map(|place| self.word(place).load(Ordering::SeqCst) as u64);
+        (began, ended)
+    }
 }
 
 impl Runtime {
@@ -97,9 +107,13 @@ impl Runtime {
         self.signals.find(&self.memory, handle)
     }
 
-    /// Subtracts 1 from a packet's completion signal, if there is one.
-    pub fn complete(&self, handle: u64) {
+    /// Subtracts 1 from the completion signal of a packet, which began at that time, or of a copy, if there is one.
+    pub fn complete(&self, handle: u64, began: Option<u64>) {
         if let Ok(signal) = self.signal(handle) {
+            if let Some(began) = began {
+                signal.word(BEGAN).store(began as i64, Ordering::SeqCst);
+                signal.word(ENDED).store(self.now() as i64, Ordering::SeqCst);
+            }
             signal.value().fetch_sub(1, Ordering::SeqCst);
             self.signal_changed();
         }
@@ -170,6 +184,21 @@ pub unsafe extern "C" fn hsa_amd_signal_create(
 ) -> Status {
     // SAFETY: contract C.
     unsafe { hsa_signal_create(value, count, consumers, signal) }
+}
+
+/// Gives the address of a signal's value, for polling.
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_amd_signal_value_pointer(signal: u64, value: *mut *mut i64) -> Status {
+    let tell = || {
+        let runtime = Runtime::get()?;
+        let found = runtime.signal(signal)?;
+        // SAFETY: contract C.
+        unsafe { give(value, found.value().as_ptr()) }
+    };
+    report(tell())
 }
 
 /// Ends a signal.

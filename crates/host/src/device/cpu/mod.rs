@@ -39,6 +39,7 @@ impl Cpu {
             max_workgroup_bytes: MAX_WORKGROUP_BYTES,
             memory_bytes: 0,
             clock_hz: 1_000_000_000,
+            independent_lanes: true,
         };
         Ok(Self { executor: Arc::new(executor), properties })
     }

@@ -18,6 +18,8 @@ pub(crate) struct Parts {
     pub lanes: [u32; 3],
     pub workgroup_bytes: u32,
     pub parameters: Parameters,
+    /// Whether the kernel takes the parameters' addresses.
+    pub by_address: bool,
     /// Memory of the device that it uses.
     pub wanted: AllWanted,
     /// What else must live until it has ended.
@@ -27,8 +29,9 @@ pub(crate) struct Parts {
 impl Parts {
     /// Forgets the launch, and gives back what memory it took besides this.
     pub fn clear(&mut self) {
-        let Self { kernel, parameters, wanted, keep, .. } = self;
+        let Self { kernel, parameters, wanted, keep, by_address, .. } = self;
         *kernel = None;
+        *by_address = false;
         parameters.bytes.clear();
         parameters.bytes.shrink_to_fit();
         parameters.ends.clear();

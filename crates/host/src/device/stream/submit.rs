@@ -141,7 +141,8 @@ impl StreamQueue {
         let queue = &self.queue;
         match operation {
             Operation::Launch(launch) => {
-                let Parts { kernel, workgroups, lanes, workgroup_bytes, parameters, .. } = &*launch.parts;
+                let Parts { kernel, workgroups, lanes, workgroup_bytes, parameters, by_address, .. } =
+                    &*launch.parts;
                 let dispatch = Dispatch {
                     kernel: kernel.as_ref().expect("whoever made the launch gave its kernel"),
                     name: &launch.state.kernel,
@@ -149,6 +150,7 @@ impl StreamQueue {
                     lanes: *lanes,
                     workgroup_bytes: *workgroup_bytes,
                     parameters: &parameters.slices(),
+                    by_address: *by_address,
                     token: launch.state.id.to_bits().into(),
                     hooks: &self.device.hooks,
                 };

@@ -1,8 +1,7 @@
-//! The heap's memory: pieces of large blocks of GPU memory, so that a kernel's allocation costs no call of the
+//! Pieces of large blocks of GPU memory, for kernels' allocations and what each launch needs: they cost no call of the
 //! driver.
 
-use crate::device::seam::{DeviceAddress, KernelMemory};
-use hostcall_cuda::{DeviceMemory, Gpu};
+use super::seam::{DeviceAddress, KernelMemory, Memory};
 use offset_allocator::{Allocation, Allocator};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -14,29 +13,32 @@ const ARENA_BYTES: u64 = 64 << 20;
 const UNIT: u64 = 16;
 
 struct Arena {
-    memory: DeviceMemory,
+    memory: Arc<dyn Memory>,
     space: Allocator,
 }
 
 type Shared = Arc<Mutex<Vec<Arena>>>;
 
-pub struct Arenas {
-    gpu: Arc<Gpu>,
+/// Allocates so many bytes of GPU memory.
+type Allocate = Box<dyn Fn(usize) -> Option<Arc<dyn Memory>> + Send + Sync>;
+
+pub(super) struct Arenas {
+    allocate: Allocate,
     arenas: Shared,
 }
 
 impl Arenas {
     /// Arenas of which the first is there from the start: a kernel's first allocation waits for no driver, and tools
     /// like compute-sanitizer, which know the memory of before a launch, know it.
-    pub fn new(gpu: Arc<Gpu>) -> Self {
-        let first = Arena::new(&gpu);
-        Self { gpu, arenas: Arc::new(Mutex::new(first.into_iter().collect())) }
+    pub fn new(allocate: Allocate) -> Self {
+        let first = Arena::new(&allocate);
+        Self { allocate, arenas: Arc::new(Mutex::new(first.into_iter().collect())) }
     }
 }
 
 impl Arena {
-    fn new(gpu: &Arc<Gpu>) -> Option<Self> {
-        let memory = gpu.allocate(ARENA_BYTES as usize).ok()?;
+    fn new(allocate: &Allocate) -> Option<Self> {
+        let memory = allocate(ARENA_BYTES as usize)?;
         Some(Self { memory, space: Allocator::new((ARENA_BYTES / UNIT) as u32) })
     }
 }
@@ -59,8 +61,8 @@ impl Arenas {
     pub fn allocate(&self, bytes: u64, align: u64) -> Option<KernelMemory> {
         let size = bytes.checked_add(align.saturating_sub(UNIT))?;
         if size > ARENA_BYTES / 2 {
-            let memory = self.gpu.allocate(usize::try_from(size).ok()?).ok()?;
-            let address = DeviceAddress::new(memory.address().next_multiple_of(align));
+            let memory = (self.allocate)(usize::try_from(size).ok()?)?;
+            let address = DeviceAddress::new(memory.address().get().next_multiple_of(align));
             return Some(KernelMemory { address, owner: Box::new(memory) });
         }
         let units = size.div_ceil(UNIT) as u32;
@@ -72,13 +74,13 @@ impl Arenas {
         let (arena, allocation) = match found {
             Some(found) => found,
             None => {
-                let mut arena = Arena::new(&self.gpu)?;
+                let mut arena = Arena::new(&self.allocate)?;
                 let allocation = arena.space.allocate(units)?;
                 arenas.push(arena);
                 (arenas.len() - 1, allocation)
             }
         };
-        let start = arenas[arena].memory.address() + u64::from(allocation.offset) * UNIT;
+        let start = arenas[arena].memory.address().get() + u64::from(allocation.offset) * UNIT;
         let piece = Piece { arenas: self.arenas.clone(), arena, allocation };
         let address = DeviceAddress::new(start.next_multiple_of(align));
         Some(KernelMemory { address, owner: Box::new(piece) })

@@ -1,8 +1,7 @@
 //! NVIDIA GPUs as a backend.
 #![allow(unsafe_code, reason = "promises of the seam, kept by the driver")]
 
-mod heap;
-
+use super::arenas::Arenas;
 use super::builder::DeviceInfo;
 use super::seam::{
     Backend, BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, DeviceKind, Dispatch, ImageSource,
@@ -81,7 +80,7 @@ pub(super) fn devices() -> Vec<DeviceInfo> {
 
 pub(super) struct Cuda {
     gpu: Arc<Gpu>,
-    heap: heap::Arenas,
+    heap: Arenas,
     properties: Properties,
 }
 
@@ -106,8 +105,11 @@ impl Cuda {
             max_workgroup_bytes: info.block_shared_bytes,
             memory_bytes: info.memory_bytes,
             clock_hz: GLOBAL_TIMER_HZ,
+            independent_lanes: true,
         };
-        Ok(Self { heap: heap::Arenas::new(gpu.clone()), properties, gpu })
+        let of_gpu = gpu.clone();
+        let allocate = move |bytes| Some(Arc::new(of_gpu.allocate(bytes).ok()?) as Arc<dyn Memory>);
+        Ok(Self { heap: Arenas::new(Box::new(allocate)), properties, gpu })
     }
 }
 

@@ -1,0 +1,260 @@
+//! Code of the GPU: code objects and their kernels.
+
+use crate::gpu::Gpu;
+use crate::metadata::{self, Argument, Kind, Metadata};
+use crate::runtime::Error;
+use crate::sys::{self, hsa_code_object_reader_t, hsa_executable_symbol_t, hsa_executable_t, hsa_status_t};
+use std::ffi::{CString, c_void};
+use std::sync::Arc;
+
+/// Bytes of scratch of a lane whose needs the compiler cannot know, because it calls through pointers or recursively.
+const STACK_BYTES: u32 = 16 << 10;
+
+/// Loaded code. Unloaded when the last of its functions is dropped too.
+pub struct Module {
+    gpu: Arc<Gpu>,
+    executable: hsa_executable_t,
+    reader: hsa_code_object_reader_t,
+    metadata: Metadata,
+    stack_bytes: u32,
+    /// What the reader reads.
+    _image: Vec<u8>,
+}
+
+impl Gpu {
+    /// Loads a code object. Lanes whose needs of stack the compiler cannot know get at least `stack_bytes` bytes.
+    ///
+    /// # Errors
+    /// What the runtime says, or that the code object is damaged.
+    pub fn load(self: &Arc<Self>, image: Vec<u8>, stack_bytes: Option<usize>) -> Result<Arc<Module>, Error> {
+        self.check()?;
+        let doing = || "loading GPU code".to_owned();
+        let metadata = Metadata::read(&image).map_err(|text| Error::own(doing(), text))?;
+        let stack_bytes = match stack_bytes {
+            None => STACK_BYTES,
+            Some(bytes) => u32::try_from(bytes)
+                .map_err(|_| Error::own(doing(), format!("a lane's stack cannot have {bytes} bytes")))?,
+        };
+        let (runtime, functions) = (self.runtime(), &self.runtime().functions);
+        let mut module = Module {
+            gpu: self.clone(),
+            executable: hsa_executable_t { handle: 0 },
+            reader: hsa_code_object_reader_t { handle: 0 },
+            metadata,
+            stack_bytes,
+            _image: image,
+        };
+        let (bytes, size) = (module._image.as_ptr().cast(), module._image.len());
+        // SAFETY: LOADED; the image lives as long as the reader, the result through the call.
+        let status =
+            unsafe { (functions.hsa_code_object_reader_create_from_memory)(bytes, size, &mut module.reader) };
+        runtime.check(status, doing)?;
+        let (profile, rounding) = (sys::HSA_PROFILE_FULL, sys::HSA_DEFAULT_FLOAT_ROUNDING_MODE_DEFAULT);
+        // SAFETY: LOADED; the result lives through the call.
+        let status = unsafe {
+            (functions.hsa_executable_create_alt)(profile, rounding, std::ptr::null(), &mut module.executable)
+        };
+        runtime.check(status, doing)?;
+        let nothing = std::ptr::null_mut();
+        // SAFETY: LOADED, with handles that were made just now.
+        let status = unsafe {
+            (functions.hsa_executable_load_agent_code_object)(
+                module.executable,
+                self.agent(),
+                module.reader,
+                std::ptr::null(),
+                nothing,
+            )
+        };
+        runtime.check(status, doing)?;
+        // SAFETY: as above.
+        let status = unsafe { (functions.hsa_executable_freeze)(module.executable, std::ptr::null()) };
+        runtime.check(status, doing)?;
+        Ok(Arc::new(module))
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        let functions = &self.gpu.runtime().functions;
+        if self.executable.handle != 0 {
+            // SAFETY: LOADED; made by `load`, and neither a function of it nor a kernel is left.
+            unsafe { (functions.hsa_executable_destroy)(self.executable) };
+        }
+        if self.reader.handle != 0 {
+            // SAFETY: as above; the executable is gone.
+            unsafe { (functions.hsa_code_object_reader_destroy)(self.reader) };
+        }
+    }
+}
+
+/// What a symbol of an executable is asked for.
+struct Symbol<'a> {
+    gpu: &'a Gpu,
+    handle: hsa_executable_symbol_t,
+    name: &'a str,
+}
+
+impl Symbol<'_> {
+    /// Asks for a property.
+    ///
+    /// # Safety
+    /// The attribute's type is `T`, whose every bit pattern is a value.
+    unsafe fn property<T: Copy>(&self, attribute: u32, mut value: T) -> Result<T, Error> {
+        let runtime = self.gpu.runtime();
+        // SAFETY: LOADED; the result has the attribute's type and lives through the call.
+        let status: hsa_status_t = unsafe {
+            let value: *mut c_void = (&raw mut value).cast();
+            (runtime.functions.hsa_executable_symbol_get_info)(self.handle, attribute, value)
+        };
+        runtime.check(status, || format!("asking for a property of {}", self.name)).map(|()| value)
+    }
+
+    fn number(&self, attribute: u32) -> Result<u32, Error> {
+        // SAFETY: callers name attributes of this type.
+        unsafe { self.property(attribute, 0u32) }
+    }
+
+    fn address(&self, attribute: u32) -> Result<u64, Error> {
+        // SAFETY: as above.
+        unsafe { self.property(attribute, 0u64) }
+    }
+
+    fn is_kernel(&self) -> Result<bool, Error> {
+        Ok(self.number(sys::HSA_EXECUTABLE_SYMBOL_INFO_TYPE)? == sys::HSA_SYMBOL_KIND_KERNEL)
+    }
+}
+
+impl Module {
+    fn symbol<'a>(&'a self, name: &'a str) -> Result<Option<Symbol<'a>>, Error> {
+        let doing = || format!("looking for {name:?}");
+        let text = CString::new(name).map_err(|_| Error::own(doing(), "a name has no zero byte"))?;
+        let (runtime, agent) = (self.gpu.runtime(), self.gpu.agent());
+        let mut handle = hsa_executable_symbol_t { handle: 0 };
+        // SAFETY: LOADED; name, agent and result live through the call.
+        let status = unsafe {
+            (runtime.functions.hsa_executable_get_symbol_by_name)(
+                self.executable,
+                text.as_ptr(),
+                &agent,
+                &mut handle,
+            )
+        };
+        if status == sys::HSA_STATUS_ERROR_INVALID_SYMBOL_NAME {
+            return Ok(None);
+        }
+        runtime.check(status, doing).map(|()| Some(Symbol { gpu: &self.gpu, handle, name }))
+    }
+
+    /// Returns address and length in bytes of the variable `name`, or `None` when there is none.
+    ///
+    /// # Errors
+    /// What the runtime says.
+    pub fn variable(&self, name: &str) -> Result<Option<(u64, usize)>, Error> {
+        let Some(symbol) = self.symbol(name)? else { return Ok(None) };
+        if symbol.is_kernel()? {
+            return Ok(None);
+        }
+        let address = symbol.address(sys::HSA_EXECUTABLE_SYMBOL_INFO_VARIABLE_ADDRESS)?;
+        let bytes = symbol.number(sys::HSA_EXECUTABLE_SYMBOL_INFO_VARIABLE_SIZE)?;
+        Ok(Some((address, bytes as usize)))
+    }
+
+    /// Returns the kernel `name`, ready to be launched, or `None` when there is none.
+    ///
+    /// # Errors
+    /// What the runtime says, or that the kernel is none for this GPU's waves.
+    pub fn function(self: &Arc<Self>, name: &str) -> Result<Option<Function>, Error> {
+        let descriptor = format!("{name}.kd");
+        let said = self.metadata.kernels.iter().find(|kernel| kernel.symbol == descriptor);
+        let (Some(symbol), Some(kernel)) = (self.symbol(&descriptor)?, said) else { return Ok(None) };
+        let refused = |text| Err(Error::own(format!("looking for the kernel {name}"), text));
+        if !symbol.is_kernel()? {
+            return refused("its descriptor is none".to_owned());
+        }
+        let wave_size = self.gpu.info().wave_size;
+        if kernel.wave_size != wave_size {
+            let built_for = kernel.wave_size;
+            return refused(format!(
+                "it was compiled for waves of {built_for} lanes, and this GPU's have {wave_size}: compile it \
+                 with {}-mwavefrontsize64",
+                if wave_size == 64 { "" } else { "-mno-wavefrontsize64 instead of " }
+            ));
+        }
+        let private_bytes = symbol.number(sys::HSA_EXECUTABLE_SYMBOL_INFO_KERNEL_PRIVATE_SEGMENT_SIZE)?;
+        Ok(Some(Function {
+            name: name.to_owned(),
+            object: symbol.address(sys::HSA_EXECUTABLE_SYMBOL_INFO_KERNEL_OBJECT)?,
+            group_bytes: symbol.number(sys::HSA_EXECUTABLE_SYMBOL_INFO_KERNEL_GROUP_SEGMENT_SIZE)?,
+            private_bytes: match kernel.uses_dynamic_stack {
+                true => private_bytes.max(self.stack_bytes),
+                false => private_bytes,
+            },
+            said: kernel.clone(),
+            module: self.clone(),
+        }))
+    }
+}
+
+/// A kernel of a module.
+pub struct Function {
+    module: Arc<Module>,
+    name: String,
+    object: u64,
+    group_bytes: u32,
+    private_bytes: u32,
+    said: metadata::Kernel,
+}
+
+impl Function {
+    /// The GPU that it is loaded on.
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        &self.module.gpu
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Vector registers that each lane needs.
+    pub fn registers(&self) -> u32 {
+        self.said.vector_registers.max(self.said.accumulation_registers)
+    }
+
+    /// Bytes of scratch that each lane has.
+    pub fn private_bytes(&self) -> u32 {
+        self.private_bytes
+    }
+
+    /// Bytes of local memory that a workgroup has besides what a launch asks for.
+    pub fn group_bytes(&self) -> u32 {
+        self.group_bytes
+    }
+
+    /// Most lanes that a workgroup can have.
+    pub fn max_lanes(&self) -> u32 {
+        self.said.max_lanes.min(self.gpu().info().workgroup_lanes)
+    }
+
+    /// Most bytes of local memory that a launch can ask for.
+    pub fn max_dynamic_group_bytes(&self) -> u32 {
+        self.gpu().info().workgroup_bytes.saturating_sub(self.group_bytes)
+    }
+
+    pub(crate) fn object(&self) -> u64 {
+        self.object
+    }
+
+    pub(crate) fn kernarg_bytes(&self) -> u32 {
+        self.said.kernarg_bytes
+    }
+
+    pub(crate) fn own_arguments(&self) -> impl Iterator<Item = &Argument> {
+        self.said.arguments.iter().filter(|argument| argument.kind == Kind::Own)
+    }
+
+    pub(crate) fn hidden_arguments(&self) -> impl Iterator<Item = &Argument> {
+        self.said.arguments.iter().filter(|argument| argument.kind != Kind::Own)
+    }
+}

@@ -1,0 +1,188 @@
+//! Copies and fills by copy engines.
+//!
+//! An engine does its copies one after the other. One that waits for a kernel keeps those of other queues waiting, and these
+//! may be what the kernel waits for. So a copy is given to an engine only when it can begin at once: `queue.rs` has the
+//! runtime tell when that is.
+
+use crate::gpu::{Gpu, lock};
+use crate::memory::Block;
+use crate::runtime::Error;
+use crate::signal::{Signal, Watched};
+use crate::sys::hsa_agent_t;
+use std::sync::Mutex;
+
+/// Bytes of the blocks through which memory is filled, and pageable memory of the host is copied.
+const STAGING_BYTES: usize = 1 << 20;
+
+/// Which memory one side of a copy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Gpu(u64),
+    /// Pinned memory of the host.
+    Host(u64),
+}
+
+impl Side {
+    fn address(self) -> u64 {
+        match self {
+            Side::Gpu(address) | Side::Host(address) => address,
+        }
+    }
+
+    fn agent(self, gpu: &Gpu) -> hsa_agent_t {
+        match self {
+            Side::Gpu(_) => gpu.agent(),
+            Side::Host(_) => gpu.host_agent(),
+        }
+    }
+}
+
+/// A copy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copy {
+    pub to: Side,
+    pub from: Side,
+    pub bytes: usize,
+    /// The source has so many bytes, which are copied again and again.
+    pub repeats: usize,
+}
+
+impl Copy {
+    /// A copy of each byte once.
+    pub fn once(to: Side, from: Side, bytes: usize) -> Self {
+        Self { to, from, bytes, repeats: bytes }
+    }
+
+    /// Returns how many copies an engine makes of it: so often the completion signal is counted down.
+    pub fn parts(&self) -> i64 {
+        self.bytes.div_ceil(self.repeats.max(1)) as i64
+    }
+
+    /// Starts the copy. Each part counts `done` down when it has ended.
+    ///
+    /// # Safety
+    /// Both sides have the bytes until then, nobody writes the source, and nobody accesses the target but as the copy's user
+    /// allows.
+    pub unsafe fn start(&self, gpu: &Gpu, done: Signal) -> Result<(), Error> {
+        for at in (0..self.bytes).step_by(self.repeats.max(1)) {
+            let bytes = self.repeats.min(self.bytes - at);
+            let to = std::ptr::with_exposed_provenance_mut((self.to.address() + at as u64) as usize);
+            let from = std::ptr::with_exposed_provenance(self.from.address() as usize);
+            // SAFETY: LOADED; by the caller's promise.
+            let status = unsafe {
+                (gpu.runtime().functions.hsa_amd_memory_async_copy)(
+                    to,
+                    self.to.agent(gpu),
+                    from,
+                    self.from.agent(gpu),
+                    bytes,
+                    0,
+                    std::ptr::null(),
+                    done.handle,
+                )
+            };
+            gpu.runtime().check(status, || format!("copying {bytes} bytes"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Blocks of pinned memory that copies go through.
+pub(crate) struct Staging {
+    /// Nobody writes it.
+    zeros: Block,
+    data: Mutex<Block>,
+}
+
+impl Staging {
+    pub fn new(gpu: &Gpu) -> Result<Self, Error> {
+        let block = || {
+            let block = Block::allocate(gpu, gpu.host_pool(), STAGING_BYTES, "pinned memory")?;
+            // SAFETY: the memory is so long, and new.
+            unsafe { block.start().write_bytes(0, STAGING_BYTES) };
+            Ok(block)
+        };
+        Ok(Self { zeros: block()?, data: Mutex::new(block()?) })
+    }
+
+    pub fn free(self, gpu: &Gpu) {
+        self.zeros.free(gpu);
+        self.data.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).free(gpu);
+    }
+}
+
+impl Gpu {
+    fn staging(&self) -> &Staging {
+        self.staging.get().expect("made when the GPU was opened")
+    }
+
+    /// A copy of zeros.
+    pub(crate) fn zeroing(&self, address: u64, bytes: usize) -> Copy {
+        let from = Side::Host(self.staging().zeros.address());
+        Copy { to: Side::Gpu(address), from, bytes, repeats: STAGING_BYTES }
+    }
+
+    /// Copies at once, and waits for it.
+    ///
+    /// # Safety
+    /// As for [`Copy::start`].
+    unsafe fn copy_now(&self, copy: Copy) -> Result<(), Error> {
+        self.check()?;
+        let done = self.take_signal(Watched::ByRuntime, copy.parts())?;
+        // SAFETY: by the caller's promise. If it fails, the signal is not used again: parts may be on their way.
+        unsafe { copy.start(self, done) }?;
+        while !done.wait_for_zero(self) {
+            self.check()?;
+        }
+        self.give_back_signals([done]);
+        Ok(())
+    }
+
+    /// Sets memory of the GPU to 0 at once.
+    ///
+    /// # Safety
+    /// The GPU has so many bytes there, which nobody accesses meanwhile.
+    pub(crate) unsafe fn zero(&self, address: u64, bytes: usize) -> Result<(), Error> {
+        // SAFETY: by the caller's promise; the source is this GPU's.
+        unsafe { self.copy_now(self.zeroing(address, bytes)) }
+    }
+
+    /// Reads memory that the GPU has at `address`, such as a module's variable. Aligned numbers of up to 8 bytes are read
+    /// whole.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    ///
+    /// # Safety
+    /// The GPU has `bytes.len()` bytes at `address` while this runs.
+    pub unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        let data = lock(&self.staging().data);
+        for (part, at) in bytes.chunks_mut(STAGING_BYTES).zip((address..).step_by(STAGING_BYTES)) {
+            let copy = Copy::once(Side::Host(data.address()), Side::Gpu(at), part.len());
+            // SAFETY: by the caller's promise; the lock keeps others from the block.
+            unsafe { self.copy_now(copy) }?;
+            // SAFETY: the block has so many bytes, which the copy has written.
+            unsafe { data.start().as_ptr().copy_to_nonoverlapping(part.as_mut_ptr(), part.len()) };
+        }
+        Ok(())
+    }
+
+    /// Writes memory that the GPU has at `address`, such as a module's variable. Aligned numbers of up to 8 bytes are
+    /// written whole.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    ///
+    /// # Safety
+    /// The GPU has `bytes.len()` bytes at `address` while this runs.
+    pub unsafe fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Error> {
+        let data = lock(&self.staging().data);
+        for (part, at) in bytes.chunks(STAGING_BYTES).zip((address..).step_by(STAGING_BYTES)) {
+            // SAFETY: the block has so many bytes, and the lock keeps others from it.
+            unsafe { data.start().as_ptr().copy_from_nonoverlapping(part.as_ptr(), part.len()) };
+            // SAFETY: by the caller's promise, and as above.
+            unsafe { self.copy_now(Copy::once(Side::Gpu(at), Side::Host(data.address()), part.len())) }?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,175 @@
+//! An open GPU, with what its queues share.
+
+use crate::agent::GpuInfo;
+use crate::copies::Staging;
+use crate::faults::Faults;
+use crate::kernarg::Segments;
+use crate::memory::PinnedMemory;
+use crate::queue::QueueState;
+use crate::ring::Ring;
+use crate::runtime::{Error, FaultKind, Runtime};
+use crate::signal::{Signal, Watched};
+use crate::sys::{hsa_agent_t, hsa_amd_memory_pool_t};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+/// Locks a mutex. What a panic left behind is whole here: every change is one statement.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An open GPU.
+pub struct Gpu {
+    runtime: &'static Runtime,
+    info: GpuInfo,
+    pub(crate) faults: Arc<Faults>,
+    /// The failure after which nothing is asked of the GPU.
+    failure: OnceLock<Error>,
+    /// Signals that nobody has.
+    signals: Mutex<Vec<Signal>>,
+    /// Rings that no queue has. Packets may be in flight in them.
+    rings: Mutex<Vec<Arc<Ring>>>,
+    /// Queues that somebody has, for the names of what runs.
+    queues: Mutex<Vec<Weak<QueueState>>>,
+    pub(crate) segments: Segments,
+    pub(crate) staging: OnceLock<Staging>,
+}
+
+impl Gpu {
+    pub(crate) fn open(runtime: &'static Runtime, info: GpuInfo) -> Result<Arc<Self>, Error> {
+        let faults = Faults::new(runtime, info.agent);
+        let gpu = Arc::new(Self {
+            runtime,
+            info,
+            faults,
+            failure: OnceLock::new(),
+            signals: Mutex::default(),
+            rings: Mutex::default(),
+            queues: Mutex::default(),
+            segments: Segments::default(),
+            staging: OnceLock::new(),
+        });
+        let _ = gpu.staging.set(Staging::new(&gpu)?);
+        Ok(gpu)
+    }
+
+    /// What the GPU is.
+    pub fn info(&self) -> &GpuInfo {
+        &self.info
+    }
+
+    pub(crate) fn runtime(&self) -> &'static Runtime {
+        self.runtime
+    }
+
+    pub(crate) fn agent(&self) -> hsa_agent_t {
+        hsa_agent_t { handle: self.info.agent }
+    }
+
+    pub(crate) fn host_agent(&self) -> hsa_agent_t {
+        hsa_agent_t { handle: self.info.host }
+    }
+
+    pub(crate) fn device_pool(&self) -> hsa_amd_memory_pool_t {
+        hsa_amd_memory_pool_t { handle: self.info.pools.device }
+    }
+
+    pub(crate) fn host_pool(&self) -> hsa_amd_memory_pool_t {
+        hsa_amd_memory_pool_t { handle: self.info.pools.host }
+    }
+
+    pub(crate) fn kernarg_pool(&self) -> hsa_amd_memory_pool_t {
+        hsa_amd_memory_pool_t { handle: self.info.pools.kernarg }
+    }
+
+    /// Takes a signal with this value.
+    pub(crate) fn take_signal(&self, watched: Watched, value: i64) -> Result<Signal, Error> {
+        let mut free = lock(&self.signals);
+        let known = free.iter().rposition(|signal| signal.watched == watched);
+        let taken = known.map(|at| free.swap_remove(at));
+        drop(free);
+        match taken {
+            Some(signal) => {
+                signal.store(self, value);
+                Ok(signal)
+            }
+            None => Signal::create(self, watched, value),
+        }
+    }
+
+    /// Takes back signals that nobody will change or look at any more.
+    pub(crate) fn give_back_signals(&self, signals: impl IntoIterator<Item = Signal>) {
+        lock(&self.signals).extend(signals);
+    }
+
+    /// Takes a ring in which nothing is in flight.
+    pub(crate) fn take_ring(self: &Arc<Self>) -> Result<Arc<Ring>, Error> {
+        let mut rings = lock(&self.rings);
+        let idle = rings.iter().position(|ring| ring.is_idle(self)).map(|at| rings.swap_remove(at));
+        drop(rings);
+        idle.map_or_else(|| Ring::create(self).map(Arc::new), Ok)
+    }
+
+    pub(crate) fn give_back_ring(&self, ring: Arc<Ring>) {
+        lock(&self.rings).push(ring);
+    }
+
+    pub(crate) fn add_queue(&self, queue: &Arc<QueueState>) {
+        let mut queues = lock(&self.queues);
+        queues.retain(|queue| queue.strong_count() > 0);
+        queues.push(Arc::downgrade(queue));
+    }
+
+    /// Returns the error that the GPU has failed with. The first call after a fault ends what runs.
+    ///
+    /// # Errors
+    /// What went wrong, and in which kernel.
+    pub fn check(&self) -> Result<(), Error> {
+        let Some((kind, fault)) = self.faults.first() else { return Ok(()) };
+        Err(self.failure.get_or_init(|| self.end(*kind, fault)).clone())
+    }
+
+    /// Ends all rings, so that no kernel uses memory any more which is freed because of the failure.
+    fn end(&self, kind: FaultKind, fault: &str) -> Error {
+        let queues: Vec<_> = lock(&self.queues).iter().filter_map(Weak::upgrade).collect();
+        let rings: Vec<_> = lock(&self.rings).iter().cloned().collect();
+        let rings: Vec<_> = queues.iter().filter_map(|queue| queue.ring().cloned()).chain(rings).collect();
+        let mut running: Vec<String> = rings.iter().filter_map(|ring| ring.running_kernel()).collect();
+        running.sort();
+        running.dedup();
+        rings.iter().for_each(|ring| ring.end(self));
+        let doing = match &running[..] {
+            [] => "running a kernel".to_owned(),
+            [kernel] => format!("running the kernel {kernel}"),
+            kernels => format!("running one of the kernels {}", kernels.join(", ")),
+        };
+        let text = format!("{fault}; the open GPU cannot be used any more");
+        Error { doing, status: 0, text, fault: Some(kind) }
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        for ring in std::mem::take(&mut *lock(&self.rings)) {
+            ring.end(self);
+            lock(&self.signals).push(ring.done());
+        }
+        for signal in std::mem::take(&mut *lock(&self.signals)) {
+            // SAFETY: every user of the signal held the GPU, and its rings have ended.
+            unsafe { signal.destroy(self) };
+        }
+        self.segments.free(self);
+        if let Some(staging) = self.staging.take() {
+            staging.free(self);
+        }
+    }
+}
+
+impl Gpu {
+    /// Allocates zeroed pinned memory, at a multiple of 4096 and at the same address on host and GPU.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub fn pin(self: &Arc<Self>, bytes: usize) -> Result<PinnedMemory, Error> {
+        PinnedMemory::new(self, bytes)
+    }
+}

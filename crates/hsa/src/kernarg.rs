@@ -1,0 +1,141 @@
+//! The kernel argument segment of a dispatch: the kernel's own arguments, hidden ones, and what arguments refer to.
+
+use crate::code::Function;
+use crate::gpu::{Gpu, lock};
+use crate::memory::Block;
+use crate::metadata::{Argument, Kind};
+use crate::queue::Launch;
+use crate::runtime::Error;
+use std::ptr::NonNull;
+use std::sync::Mutex;
+
+/// Bytes of a segment that is taken from a slab; larger ones are allocated by themselves.
+const SLOT_BYTES: usize = 1024;
+
+/// Bytes of a slab.
+const SLAB_BYTES: usize = 256 << 10;
+
+/// What arguments that are passed by address are aligned to.
+const ALIGN: usize = 16;
+
+/// Memory for the segments of a GPU's dispatches.
+#[derive(Default)]
+pub(crate) struct Segments(Mutex<Slabs>);
+
+#[derive(Default)]
+struct Slabs {
+    slabs: Vec<Block>,
+    free: Vec<NonNull<u8>>,
+}
+
+// SAFETY: addresses of memory that belongs to no thread.
+unsafe impl Send for Slabs {}
+
+/// A segment, which its operation has alone until it is given back.
+pub(crate) enum Segment {
+    Slot(NonNull<u8>),
+    Own(Block),
+}
+
+// SAFETY: as for `Slabs`.
+unsafe impl Send for Segment {}
+
+impl Segment {
+    pub fn start(&self) -> NonNull<u8> {
+        match self {
+            Segment::Slot(start) => *start,
+            Segment::Own(block) => block.start(),
+        }
+    }
+}
+
+impl Segments {
+    fn take(&self, gpu: &Gpu, bytes: usize) -> Result<Segment, Error> {
+        const WHAT: &str = "memory for kernel arguments";
+        if bytes > SLOT_BYTES {
+            return Block::allocate(gpu, gpu.kernarg_pool(), bytes, WHAT).map(Segment::Own);
+        }
+        let mut slabs = lock(&self.0);
+        if slabs.free.is_empty() {
+            let slab = Block::allocate(gpu, gpu.kernarg_pool(), SLAB_BYTES, WHAT)?;
+            // SAFETY: each slot lies in the slab.
+            let slots = (0..SLAB_BYTES / SLOT_BYTES).map(|at| unsafe { slab.start().add(at * SLOT_BYTES) });
+            slabs.free.extend(slots);
+            slabs.slabs.push(slab);
+        }
+        Ok(Segment::Slot(slabs.free.pop().expect("there are some now")))
+    }
+
+    /// Takes back a segment whose dispatch has ended.
+    pub fn give_back(&self, gpu: &Gpu, segment: Segment) {
+        match segment {
+            Segment::Slot(start) => lock(&self.0).free.push(start),
+            Segment::Own(block) => block.free(gpu),
+        }
+    }
+
+    /// Frees the memory; no segment is used any more.
+    pub fn free(&self, gpu: &Gpu) {
+        let slabs = std::mem::take(&mut *lock(&self.0));
+        for slab in slabs.slabs {
+            slab.free(gpu);
+        }
+    }
+}
+
+/// Makes the segment of a launch by a queue at this address.
+pub(crate) fn fill(
+    gpu: &Gpu,
+    function: &Function,
+    launch: &Launch<'_>,
+    queue: u64,
+) -> Result<Segment, Error> {
+    let own = function.own_arguments().count();
+    if launch.arguments.len() < own {
+        let text = format!("it takes {own} arguments, not {}", launch.arguments.len());
+        return Err(Error::own(format!("launching the kernel {}", function.name()), text));
+    }
+    let by_address = if launch.by_address { launch.arguments } else { &[] };
+    let behind = (function.kernarg_bytes() as usize).next_multiple_of(ALIGN);
+    let bytes = by_address.iter().fold(behind, |end, argument| end + argument.len().next_multiple_of(ALIGN));
+    let segment = gpu.segments.take(gpu, bytes.max(ALIGN))?;
+    let mut contents = vec![0u8; bytes];
+    let mut at = behind;
+    for (argument, given) in function.own_arguments().zip(launch.arguments) {
+        if launch.by_address {
+            let address = segment.start().addr().get() as u64 + at as u64;
+            put(&mut contents, argument, &address.to_le_bytes());
+            contents[at..at + given.len()].copy_from_slice(given);
+            at += given.len().next_multiple_of(ALIGN);
+        } else {
+            put(&mut contents, argument, given);
+        }
+    }
+    for argument in function.hidden_arguments() {
+        let value = hidden(argument.kind, launch, function, queue);
+        put(&mut contents, argument, &value.to_le_bytes());
+    }
+    // SAFETY: the segment has as many bytes, which nobody else uses.
+    unsafe { segment.start().as_ptr().copy_from_nonoverlapping(contents.as_ptr(), bytes) };
+    Ok(segment)
+}
+
+/// Writes a value to an argument's place: the low bytes of one that is longer, and zeros behind one that is shorter.
+fn put(contents: &mut [u8], argument: &Argument, value: &[u8]) {
+    let place = contents.get_mut(argument.offset as usize..(argument.offset + argument.bytes) as usize);
+    let place = place.expect("the metadata was checked: arguments lie in the segment");
+    let bytes = place.len().min(value.len());
+    place[..bytes].copy_from_slice(&value[..bytes]);
+}
+
+/// The value of a hidden argument, of which those that this crate gives nothing for are 0.
+fn hidden(kind: Kind, launch: &Launch<'_>, function: &Function, queue: u64) -> u64 {
+    match kind {
+        Kind::BlockCount(axis) => launch.workgroups[axis].into(),
+        Kind::GroupSize(axis) => launch.lanes[axis].into(),
+        Kind::GridDims => launch.dimensions().into(),
+        Kind::DynamicLdsBytes => launch.group_bytes.saturating_sub(function.group_bytes()).into(),
+        Kind::QueuePointer => queue,
+        Kind::Own | Kind::Nothing => 0,
+    }
+}

@@ -1,0 +1,166 @@
+//! Memory of the GPU, and memory of the host that the GPU reaches.
+
+use crate::gpu::Gpu;
+use crate::runtime::Error;
+use crate::sys::hsa_amd_memory_pool_t;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// A block of a pool, which whoever holds it frees (invariant POOL).
+#[derive(Debug)]
+pub(crate) struct Block {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the memory is no thread's own, and whoever accesses it does so by its address.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// Allocates a block that host and GPU reach at the same address. It holds anything, unless the runtime zeroes it.
+    pub fn allocate(gpu: &Gpu, pool: hsa_amd_memory_pool_t, bytes: usize, what: &str) -> Result<Self, Error> {
+        let doing = || format!("allocating {bytes} bytes of {what}");
+        let (size, mut start) = (bytes.max(1), std::ptr::null_mut());
+        let functions = &gpu.runtime().functions;
+        // SAFETY: LOADED; the result lives through the call.
+        let status = unsafe { (functions.hsa_amd_memory_pool_allocate)(pool, size, 0, &mut start) };
+        gpu.runtime().check(status, doing)?;
+        let start = NonNull::new(start.cast::<u8>()).expect("the runtime allocated it");
+        let block = Self { start, bytes };
+        let agents = [gpu.agent()];
+        // SAFETY: LOADED; the list lives through the call, and the memory was allocated just now.
+        let status = unsafe {
+            (functions.hsa_amd_agents_allow_access)(
+                1,
+                agents.as_ptr(),
+                std::ptr::null(),
+                start.as_ptr().cast(),
+            )
+        };
+        match gpu.runtime().check(status, doing) {
+            Ok(()) => Ok(block),
+            Err(error) => {
+                block.free(gpu);
+                Err(error)
+            }
+        }
+    }
+
+    /// Frees the block, which nobody uses any more.
+    pub fn free(self, gpu: &Gpu) {
+        // SAFETY: LOADED; `allocate` allocated it, and it is freed once. What the runtime answers changes nothing.
+        unsafe { (gpu.runtime().functions.hsa_amd_memory_pool_free)(self.start.as_ptr().cast()) };
+    }
+
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn address(&self) -> u64 {
+        self.start.addr().get() as u64
+    }
+}
+
+/// Memory of a GPU. Free when dropped, and after that no kernel may use it.
+pub struct DeviceMemory {
+    gpu: Arc<Gpu>,
+    block: Option<Block>,
+}
+
+impl Gpu {
+    /// Allocates zeroed memory of the GPU, at a multiple of 4096.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub fn allocate(self: &Arc<Self>, bytes: usize) -> Result<DeviceMemory, Error> {
+        self.check()?;
+        let block = Block::allocate(self, self.device_pool(), bytes, "GPU memory")?;
+        let memory = DeviceMemory { gpu: self.clone(), block: Some(block) };
+        if !self.runtime().zeroes_memory {
+            // SAFETY: the memory is so long, and nobody has it yet.
+            unsafe { self.zero(memory.address(), bytes.max(1)) }?;
+        }
+        Ok(memory)
+    }
+}
+
+impl DeviceMemory {
+    fn block(&self) -> &Block {
+        self.block.as_ref().expect("it is there until it is dropped")
+    }
+
+    /// Address on the GPU.
+    pub fn address(&self) -> u64 {
+        self.block().address()
+    }
+
+    /// Returns how many bytes it has.
+    pub fn len(&self) -> usize {
+        self.block().len()
+    }
+
+    /// Says whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            block.free(&self.gpu);
+        }
+    }
+}
+
+/// Memory of the host that stays in place and is fine-grained: host and kernels see each other's stores at once. Free when
+/// dropped, and after that no kernel may use it.
+pub struct PinnedMemory {
+    gpu: Arc<Gpu>,
+    block: Option<Block>,
+}
+
+impl PinnedMemory {
+    pub(crate) fn new(gpu: &Arc<Gpu>, bytes: usize) -> Result<Self, Error> {
+        gpu.check()?;
+        let block = Block::allocate(gpu, gpu.host_pool(), bytes, "pinned memory")?;
+        if !gpu.runtime().zeroes_memory {
+            // SAFETY: the memory is so long, and new.
+            unsafe { block.start().write_bytes(0, bytes) };
+        }
+        Ok(Self { gpu: gpu.clone(), block: Some(block) })
+    }
+
+    fn block(&self) -> &Block {
+        self.block.as_ref().expect("it is there until it is dropped")
+    }
+
+    /// Address on the host, and on the GPU.
+    pub fn start(&self) -> NonNull<u8> {
+        self.block().start()
+    }
+
+    /// Returns how many bytes it has.
+    pub fn len(&self) -> usize {
+        self.block().len()
+    }
+
+    /// Says whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Drop for PinnedMemory {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            block.free(&self.gpu);
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! Queues, which do one operation after the other.
+
+use crate::code::Function;
+use crate::copies::{Copy, Side};
+use crate::gpu::{Gpu, lock};
+use crate::kernarg;
+use crate::packet::{Packet, SIGNALS_A_BARRIER};
+use crate::ring::{Kept, OwnedSignal, Ring};
+use crate::runtime::{Error, FaultKind};
+use crate::signal::{Signal, Watched};
+use crate::sys::{self, hsa_amd_profiling_dispatch_time_t, hsa_kernel_dispatch_packet_t};
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+/// A launch of a kernel.
+#[derive(Clone, Copy)]
+pub struct Launch<'a> {
+    /// The kernel.
+    pub function: &'a Arc<Function>,
+    /// Workgroups in x, y and z.
+    pub workgroups: [u32; 3],
+    /// Lanes of a workgroup in x, y and z.
+    pub lanes: [u32; 3],
+    /// Bytes of local memory of a workgroup besides what the kernel declares.
+    pub group_bytes: u32,
+    /// The kernel's own arguments, each as its bytes.
+    pub arguments: &'a [&'a [u8]],
+    /// Whether the kernel takes the address of each argument's bytes, which are kept until it has ended.
+    pub by_address: bool,
+}
+
+impl Launch<'_> {
+    /// Dimensions of the grid: those behind the last one that has more than one lane are none.
+    pub(crate) fn dimensions(&self) -> u16 {
+        let large = |axis: &usize| self.workgroups[*axis] > 1 || self.lanes[*axis] > 1;
+        [2, 1].iter().find(|axis| large(axis)).map_or(1, |axis| *axis as u16 + 1)
+    }
+}
+
+/// What a queue and its GPU know.
+pub(crate) struct QueueState {
+    /// Taken by the first operation.
+    ring: OnceLock<Arc<Ring>>,
+    /// Values that were signalled, each with the operation after which it is reached.
+    signalled: Mutex<VecDeque<(i64, u64)>>,
+    /// Operations that `reached` takes into account.
+    seen: AtomicI64,
+    reached: AtomicU64,
+    /// Signals of other queues' marks, for which the next operation waits.
+    waits: Mutex<Vec<Arc<OwnedSignal>>>,
+}
+
+impl QueueState {
+    pub fn ring(&self) -> Option<&Arc<Ring>> {
+        self.ring.get()
+    }
+}
+
+/// A queue. The first operation takes one of the runtime's. Dropping it does not wait.
+pub struct Queue {
+    gpu: Arc<Gpu>,
+    state: Arc<QueueState>,
+}
+
+impl Gpu {
+    /// Makes a queue.
+    pub fn queue(self: &Arc<Self>) -> Queue {
+        let state = Arc::new(QueueState {
+            ring: OnceLock::new(),
+            signalled: Mutex::default(),
+            seen: AtomicI64::new(0),
+            reached: AtomicU64::new(0),
+            waits: Mutex::default(),
+        });
+        self.add_queue(&state);
+        Queue { gpu: self.clone(), state }
+    }
+}
+
+/// A copy that begins when a signal is 0.
+struct Waiting {
+    gpu: Weak<Gpu>,
+    copy: Copy,
+    done: Signal,
+}
+
+/// Called by the runtime when everything before a copy has ended.
+unsafe extern "C" fn start_copy(_value: i64, waiting: *mut c_void) -> bool {
+    // SAFETY: `Queue::copy_in_order` gave the address of its box, and the runtime calls this once, since it returns false.
+    let waiting = unsafe { Box::from_raw(waiting.cast::<Waiting>()) };
+    if let Some(gpu) = waiting.gpu.upgrade() {
+        // SAFETY: whoever submitted the copy vouched for both sides until it has ended.
+        let started = unsafe { waiting.copy.start(&gpu, waiting.done) };
+        if let Err(error) = started {
+            gpu.faults.note(FaultKind::Other, error.to_string());
+        }
+    }
+    false
+}
+
+impl Queue {
+    fn ring(&self) -> Result<&Arc<Ring>, Error> {
+        if let Some(ring) = self.state.ring.get() {
+            return Ok(ring);
+        }
+        // One thread takes it.
+        let _guard = lock(&self.state.signalled);
+        if self.state.ring.get().is_none() {
+            let ring = self.gpu.take_ring()?;
+            // What it did for other queues is no progress of this one.
+            self.state.seen.store(ring.ended(), Ordering::Relaxed);
+            let _ = self.state.ring.set(ring);
+        }
+        Ok(self.state.ring.get().expect("it was set"))
+    }
+
+    /// Submits an operation of at most so many packets, which waits for the marks that the queue is to wait for. `make` adds
+    /// the packets, of which the last counts the ring's signal down, and what is kept; it is told whether nothing is before
+    /// the operation any more.
+    fn submit(
+        &self,
+        packets: usize,
+        make: impl FnOnce(&Ring, &mut Vec<Packet>, &mut Kept, bool) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.gpu.check()?;
+        let ring = self.ring()?;
+        let mut state = ring.lock();
+        let freed = ring.reclaim(&self.gpu, &mut state);
+        let waits = lock(&self.state.waits).clone();
+        let waiting: Vec<Arc<OwnedSignal>> =
+            waits.iter().filter(|mark| mark.signal.load() != 0).cloned().collect();
+        ring.check_room(&self.gpu, &state, waiting.len().div_ceil(SIGNALS_A_BARRIER) + packets)?;
+        let mut submitted = Vec::with_capacity(packets + 1);
+        for marks in waiting.chunks(SIGNALS_A_BARRIER) {
+            let signals: Vec<Signal> = marks.iter().map(|mark| mark.signal).collect();
+            submitted.push(Packet::barrier(&signals, None));
+        }
+        let is_idle = waiting.is_empty() && state.submitted == ring.ended();
+        let mut kept = Kept::default();
+        make(ring, &mut submitted, &mut kept, is_idle)?;
+        lock(&self.state.waits).retain(|mark| !waits.iter().any(|done| Arc::ptr_eq(mark, done)));
+        kept.marks.extend(waiting);
+        ring.submit(&self.gpu, &mut state, &submitted, kept);
+        drop(state);
+        drop(freed);
+        Ok(())
+    }
+
+    /// Launches a kernel. The arguments are copied.
+    ///
+    /// # Errors
+    /// When the kernel takes more arguments, there is no room, or a kernel failed before.
+    ///
+    /// # Safety
+    /// The arguments are those that the kernel takes, and what they refer to is the kernel's to use until it has ended.
+    pub unsafe fn launch(&self, launch: &Launch<'_>) -> Result<(), Error> {
+        let function = launch.function;
+        let refused = |text: &str| Error::own(format!("launching the kernel {}", function.name()), text);
+        let mut grid = [0; 3];
+        for (axis, lanes) in grid.iter_mut().enumerate() {
+            let product = launch.workgroups[axis].checked_mul(launch.lanes[axis]);
+            *lanes =
+                product.filter(|lanes| *lanes > 0).ok_or_else(|| refused("the grid has no such size"))?;
+        }
+        if launch.lanes.iter().map(|lanes| u64::from(*lanes)).product::<u64>() > function.max_lanes().into() {
+            return Err(refused("the workgroups are too large for it"));
+        }
+        let group_bytes = function.group_bytes().saturating_add(launch.group_bytes);
+        self.submit(1, |ring, packets, kept, _| {
+            let launch = Launch { group_bytes, ..*launch };
+            let segment = kernarg::fill(&self.gpu, function, &launch, ring.address())?;
+            packets.push(Packet::dispatch(hsa_kernel_dispatch_packet_t {
+                header: 0,
+                setup: launch.dimensions() << sys::HSA_KERNEL_DISPATCH_PACKET_SETUP_DIMENSIONS,
+                workgroup_size_x: launch.lanes[0] as u16,
+                workgroup_size_y: launch.lanes[1] as u16,
+                workgroup_size_z: launch.lanes[2] as u16,
+                reserved0: 0,
+                grid_size_x: grid[0],
+                grid_size_y: grid[1],
+                grid_size_z: grid[2],
+                private_segment_size: function.private_bytes(),
+                group_segment_size: group_bytes,
+                kernel_object: function.object(),
+                kernarg_address: segment.start().as_ptr().cast(),
+                reserved2: 0,
+                completion_signal: ring.done().handle,
+            }));
+            kept.segment = Some(segment);
+            kept.function = Some(function.clone());
+            Ok(())
+        })
+    }
+
+    /// Copies when everything before has ended.
+    ///
+    /// # Safety
+    /// As for [`Copy::start`], until the copy has ended.
+    unsafe fn copy_in_order(&self, copy: Copy) -> Result<(), Error> {
+        self.submit(2, |ring, packets, kept, is_idle| {
+            let done = self.gpu.take_signal(Watched::ByRuntime, copy.parts())?;
+            kept.signals.push(done);
+            if is_idle {
+                // SAFETY: by the caller's promise; nothing is before it.
+                unsafe { copy.start(&self.gpu, done) }?;
+            } else {
+                let begin = self.gpu.take_signal(Watched::ByRuntime, 1)?;
+                kept.signals.push(begin);
+                let waiting = Box::new(Waiting { gpu: Arc::downgrade(&self.gpu), copy, done });
+                let data = Box::into_raw(waiting);
+                let runtime = self.gpu.runtime();
+                // SAFETY: LOADED; the handler expects this data, which is its own from now on.
+                let status = unsafe {
+                    (runtime.functions.hsa_amd_signal_async_handler)(
+                        begin.handle,
+                        sys::HSA_SIGNAL_CONDITION_EQ,
+                        0,
+                        Some(start_copy),
+                        data.cast(),
+                    )
+                };
+                runtime.check(status, || "submitting a copy".into()).inspect_err(|_| {
+                    // SAFETY: the runtime refused it, so that nobody else has it.
+                    drop(unsafe { Box::from_raw(data) });
+                })?;
+                packets.push(Packet::barrier(&[], Some(begin)));
+            }
+            packets.push(Packet::barrier(&[done], Some(ring.done())));
+            Ok(())
+        })
+    }
+
+    /// Copies from pinned memory of the host to memory of the GPU.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    ///
+    /// # Safety
+    /// Both sides have so many bytes until the copy has ended, and nobody writes the source or accesses the target
+    /// meanwhile.
+    pub unsafe fn write(&self, to: u64, from: *const u8, bytes: usize) -> Result<(), Error> {
+        let from = Side::Host(from.expose_provenance() as u64);
+        // SAFETY: by the caller's promise.
+        unsafe { self.copy_in_order(Copy::once(Side::Gpu(to), from, bytes)) }
+    }
+
+    /// Copies from memory of the GPU to pinned memory of the host.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    ///
+    /// # Safety
+    /// As for [`Queue::write`].
+    pub unsafe fn read(&self, to: *mut u8, from: u64, bytes: usize) -> Result<(), Error> {
+        let to = Side::Host(to.expose_provenance() as u64);
+        // SAFETY: by the caller's promise.
+        unsafe { self.copy_in_order(Copy::once(to, Side::Gpu(from), bytes)) }
+    }
+
+    /// Copies within the GPU's memory.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    ///
+    /// # Safety
+    /// As for [`Queue::write`].
+    pub unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), Error> {
+        // SAFETY: by the caller's promise.
+        unsafe { self.copy_in_order(Copy::once(Side::Gpu(to), Side::Gpu(from), bytes)) }
+    }
+
+    /// Writes `count` times the bytes of `pattern`, of which there are 1, 2 or 4, to `to`, a multiple of their number.
+    ///
+    /// # Errors
+    /// When there is no such pattern, or a kernel failed before.
+    ///
+    /// # Safety
+    /// As for [`Queue::write`].
+    pub unsafe fn fill(&self, to: u64, pattern: &[u8], count: usize) -> Result<(), Error> {
+        let bytes = pattern.len() * count;
+        if !matches!(pattern.len(), 1 | 2 | 4) {
+            return Err(Error::own("filling memory", "a pattern has 1, 2 or 4 bytes"));
+        }
+        if pattern.iter().all(|byte| *byte == 0) {
+            // SAFETY: by the caller's promise.
+            return unsafe { self.copy_in_order(self.gpu.zeroing(to, bytes)) };
+        }
+        // SAFETY: by the caller's promise.
+        unsafe { self.fill_with(to, pattern, bytes) }
+    }
+
+    /// Fills with a pattern through a block of pinned memory, which is kept until then.
+    ///
+    /// # Safety
+    /// As for [`Queue::write`].
+    unsafe fn fill_with(&self, to: u64, pattern: &[u8], bytes: usize) -> Result<(), Error> {
+        const MOST_BYTES: usize = 1 << 20;
+        let block = self.gpu.pin(bytes.min(MOST_BYTES))?;
+        for at in (0..block.len()).step_by(pattern.len()) {
+            // SAFETY: the block's length is a multiple of the pattern's, and nobody else has the block.
+            unsafe {
+                block.start().add(at).as_ptr().copy_from_nonoverlapping(pattern.as_ptr(), pattern.len())
+            };
+        }
+        let from = Side::Host(block.start().addr().get() as u64);
+        let copy = Copy { to: Side::Gpu(to), from, bytes, repeats: block.len() };
+        // SAFETY: by the caller's promise; the block is kept below.
+        unsafe { self.copy_in_order(copy) }?;
+        self.keep(block)
+    }
+
+    /// Keeps memory until everything so far has ended.
+    fn keep(&self, memory: crate::PinnedMemory) -> Result<(), Error> {
+        self.submit(1, |ring, packets, kept, _| {
+            kept.memory = Some(memory);
+            packets.push(Packet::barrier(&[], Some(ring.done())));
+            Ok(())
+        })
+    }
+
+    /// Lets [`Queue::completed`] return `value`, which grows, once everything so far has ended, marks that the queue waits
+    /// for included.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    pub fn signal(&self, value: u64) -> Result<(), Error> {
+        if !lock(&self.state.waits).is_empty() {
+            self.submit(1, |ring, packets, _, _| {
+                packets.push(Packet::barrier(&[], Some(ring.done())));
+                Ok(())
+            })?;
+        }
+        let Some(ring) = self.state.ring.get() else {
+            self.state.reached.fetch_max(value, Ordering::Release);
+            return Ok(());
+        };
+        let submitted = ring.lock().submitted;
+        lock(&self.state.signalled).push_back((submitted, value));
+        self.advance(ring);
+        Ok(())
+    }
+
+    /// Takes what was reached off the values that were signalled.
+    fn advance(&self, ring: &Ring) {
+        let mut signalled = lock(&self.state.signalled);
+        let ended = ring.ended();
+        while signalled.front().is_some_and(|(operation, _)| *operation <= ended) {
+            let Some((_, value)) = signalled.pop_front() else { break };
+            self.state.reached.fetch_max(value, Ordering::Release);
+        }
+        self.state.seen.fetch_max(ended, Ordering::Relaxed);
+    }
+
+    /// Returns the last value that was signalled and reached, from 0. Costs a load while nothing ends.
+    pub fn completed(&self) -> u64 {
+        if let Some(ring) = self.state.ring.get()
+            && ring.ended() != self.state.seen.load(Ordering::Relaxed)
+        {
+            self.advance(ring);
+        }
+        self.state.reached.load(Ordering::Acquire)
+    }
+
+    /// Asks whether the GPU failed.
+    ///
+    /// # Errors
+    /// The failure.
+    pub fn check(&self) -> Result<(), Error> {
+        self.gpu.check()
+    }
+
+    /// Puts a mark, which tells its time.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    pub fn mark(&self) -> Result<Mark, Error> {
+        let signal = self.gpu.take_signal(Watched::ByValue, 1)?;
+        let signal = Arc::new(OwnedSignal { gpu: self.gpu.clone(), signal });
+        self.submit(2, |ring, packets, kept, _| {
+            packets.push(Packet::barrier(&[], Some(signal.signal)));
+            packets.push(Packet::barrier(&[], Some(ring.done())));
+            kept.marks.push(signal.clone());
+            Ok(())
+        })?;
+        Ok(Mark { signal })
+    }
+
+    /// Lets later operations wait for a mark of another queue of the GPU.
+    ///
+    /// # Errors
+    /// When the mark is another GPU's.
+    pub fn wait(&self, mark: &Mark) -> Result<(), Error> {
+        if !Arc::ptr_eq(&mark.signal.gpu, &self.gpu) {
+            return Err(Error::own("waiting for an event", "it is another GPU's"));
+        }
+        lock(&self.state.waits).push(mark.signal.clone());
+        Ok(())
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        if let Some(ring) = self.state.ring.get() {
+            self.gpu.give_back_ring(ring.clone());
+        }
+    }
+}
+
+/// A point in a queue.
+pub struct Mark {
+    signal: Arc<OwnedSignal>,
+}
+
+impl Mark {
+    /// Says whether everything before it is done.
+    ///
+    /// # Errors
+    /// When a kernel failed.
+    pub fn is_done(&self) -> Result<bool, Error> {
+        match self.signal.signal.load() {
+            0 => Ok(true),
+            _ => self.signal.gpu.check().map(|()| false),
+        }
+    }
+
+    /// Returns the nanoseconds since `earlier`; `None` while one of them is not done, or when it is another GPU's.
+    ///
+    /// # Errors
+    /// When a kernel failed, or the runtime does not tell times.
+    pub fn elapsed_ns_since(&self, earlier: &Self) -> Result<Option<u64>, Error> {
+        let same = Arc::ptr_eq(&self.signal.gpu, &earlier.signal.gpu);
+        if !same || !earlier.is_done()? || !self.is_done()? {
+            return Ok(None);
+        }
+        let ticks = self.ended()?.saturating_sub(earlier.ended()?);
+        let hertz = self.signal.gpu.runtime().timestamp_hertz()?;
+        Ok(Some((u128::from(ticks) * 1_000_000_000 / u128::from(hertz.max(1))) as u64))
+    }
+
+    /// When it was done, in ticks of the system's clock.
+    fn ended(&self) -> Result<u64, Error> {
+        let OwnedSignal { gpu, signal } = &*self.signal;
+        let mut times = hsa_amd_profiling_dispatch_time_t { start: 0, end: 0 };
+        // SAFETY: LOADED and SIGNAL; the result lives through the call.
+        let status = unsafe {
+            (gpu.runtime().functions.hsa_amd_profiling_get_dispatch_time)(
+                gpu.agent(),
+                signal.handle,
+                &mut times,
+            )
+        };
+        gpu.runtime().check(status, || "asking for an event's time".into()).map(|()| times.end)
+    }
+}

@@ -1,0 +1,225 @@
+//! Rings of AQL packets: the runtime's queues, each with a signal that says how many operations have ended.
+//!
+//! Each operation ends with a packet that waits for all before it and counts the ring's signal down. So of `submitted`
+//! operations those have ended that the signal, from 0 on, has counted.
+
+use crate::code::Function;
+use crate::faults::queue_failed;
+use crate::gpu::{Gpu, lock};
+use crate::kernarg::Segment;
+use crate::memory::PinnedMemory;
+use crate::packet::{PACKET_BYTES, Packet};
+use crate::runtime::Error;
+use crate::signal::{Signal, Watched};
+use crate::sys::{self, hsa_queue_t};
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Packets of a ring: more than [`crate::Queue`]'s users have in flight.
+const PACKETS: u32 = 1024;
+
+/// What an operation in flight keeps.
+#[derive(Default)]
+pub(crate) struct Kept {
+    pub function: Option<Arc<Function>>,
+    pub segment: Option<Segment>,
+    pub signals: Vec<Signal>,
+    pub memory: Option<PinnedMemory>,
+    /// Signals of marks, which live as long as somebody has them.
+    pub marks: Vec<Arc<OwnedSignal>>,
+}
+
+/// A signal that goes back to its GPU when it is dropped.
+pub(crate) struct OwnedSignal {
+    pub gpu: Arc<Gpu>,
+    pub signal: Signal,
+}
+
+impl Drop for OwnedSignal {
+    fn drop(&mut self) {
+        self.gpu.give_back_signals([self.signal]);
+    }
+}
+
+/// The part of a ring that changes.
+pub(crate) struct RingState {
+    /// Operations.
+    pub submitted: i64,
+    /// Packets.
+    written: u64,
+    in_flight: VecDeque<(i64, Kept)>,
+    has_ended: bool,
+}
+
+/// A ring.
+pub(crate) struct Ring {
+    queue: NonNull<hsa_queue_t>,
+    done: Signal,
+    state: Mutex<RingState>,
+}
+
+// SAFETY: the runtime's queue may be used from any thread; packets are written under the lock.
+unsafe impl Send for Ring {}
+// SAFETY: as above.
+unsafe impl Sync for Ring {}
+
+impl Ring {
+    pub fn create(gpu: &Gpu) -> Result<Self, Error> {
+        gpu.check()?;
+        let functions = &gpu.runtime().functions;
+        let done = gpu.take_signal(Watched::ByValue, 0)?;
+        let packets = PACKETS.min(gpu.info().queue_packets);
+        let mut queue = std::ptr::null_mut();
+        // SAFETY: LOADED; the callback expects this data, and the result lives through the call.
+        let status = unsafe {
+            (functions.hsa_queue_create)(
+                gpu.agent(),
+                packets,
+                sys::HSA_QUEUE_TYPE_MULTI,
+                Some(queue_failed),
+                gpu.faults.as_data(),
+                u32::MAX,
+                u32::MAX,
+                &mut queue,
+            )
+        };
+        let made = gpu.runtime().check(status, || "making a queue".into());
+        if made.is_err() {
+            gpu.give_back_signals([done]);
+        }
+        made?;
+        let queue = NonNull::new(queue).expect("the runtime made it");
+        let state = RingState { submitted: 0, written: 0, in_flight: VecDeque::new(), has_ended: false };
+        let ring = Self { queue, done, state: Mutex::new(state) };
+        // SAFETY: LOADED; the queue was made just now. Without it marks tell no times.
+        unsafe { (functions.hsa_amd_profiling_set_profiler_enabled)(queue.as_ptr(), 1) };
+        Ok(ring)
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, RingState> {
+        lock(&self.state)
+    }
+
+    /// The signal that each operation's last packet counts down.
+    pub fn done(&self) -> Signal {
+        self.done
+    }
+
+    /// The queue's address, as kernels that ask for it see it.
+    pub fn address(&self) -> u64 {
+        self.queue.addr().get() as u64
+    }
+
+    /// Returns how many operations have ended. A load.
+    pub fn ended(&self) -> i64 {
+        self.done.load().wrapping_neg()
+    }
+
+    /// Gives back what ended operations kept.
+    pub fn reclaim(&self, gpu: &Gpu, state: &mut RingState) -> Vec<Kept> {
+        let ended = self.ended();
+        let mut freed = Vec::new();
+        while state.in_flight.front().is_some_and(|(operation, _)| *operation <= ended) {
+            let Some((_, mut kept)) = state.in_flight.pop_front() else { break };
+            gpu.give_back_signals(kept.signals.drain(..));
+            if let Some(segment) = kept.segment.take() {
+                gpu.segments.give_back(gpu, segment);
+            }
+            freed.push(kept);
+        }
+        freed
+    }
+
+    /// Says whether nothing is in flight.
+    pub fn is_idle(&self, gpu: &Gpu) -> bool {
+        let mut state = self.lock();
+        let freed = self.reclaim(gpu, &mut state);
+        let idle = !state.has_ended && state.submitted == self.ended();
+        drop(state);
+        drop(freed);
+        idle
+    }
+
+    /// Fails unless so many packets have room.
+    pub fn check_room(&self, gpu: &Gpu, state: &RingState, packets: usize) -> Result<(), Error> {
+        if state.has_ended {
+            gpu.check()?;
+        }
+        let functions = &gpu.runtime().functions;
+        // SAFETY: LOADED; the queue has not ended, and ends under the lock that the caller holds.
+        let read = unsafe { (functions.hsa_queue_load_read_index_scacquire)(self.queue.as_ptr()) };
+        // SAFETY: as above; the size does not change.
+        let size = u64::from(unsafe { (&raw const (*self.queue.as_ptr()).size).read() });
+        if state.written + packets as u64 - read <= size {
+            return Ok(());
+        }
+        Err(Error::own("submitting work", "the queue is full: wait for some of its work"))
+    }
+
+    /// Submits an operation's packets, for which there is room, of which the last counts [`Ring::done`] down.
+    pub fn submit(&self, gpu: &Gpu, state: &mut RingState, packets: &[Packet], kept: Kept) {
+        let functions = &gpu.runtime().functions;
+        let queue = self.queue.as_ptr();
+        // SAFETY: LOADED; the lock keeps others from the index.
+        let first = unsafe { (functions.hsa_queue_add_write_index_relaxed)(queue, packets.len() as u64) };
+        // SAFETY: the queue lives, and these parts of it do not change.
+        let (base, size, doorbell) = unsafe {
+            let queue = &*queue;
+            (queue.base_address, u64::from(queue.size), queue.doorbell_signal)
+        };
+        for (packet, index) in packets.iter().zip(first..) {
+            let slot = base.cast::<u8>().wrapping_add((index & (size - 1)) as usize * PACKET_BYTES);
+            write_packet(slot, packet);
+        }
+        let last = first + packets.len() as u64 - 1;
+        state.written = last + 1;
+        state.submitted += 1;
+        state.in_flight.push_back((state.submitted, kept));
+        // SAFETY: LOADED; the doorbell is the queue's.
+        unsafe { (functions.hsa_signal_store_screlease)(doorbell, last as i64) };
+    }
+
+    /// The kernel of the first operation that has not ended.
+    pub fn running_kernel(&self) -> Option<String> {
+        let state = self.lock();
+        let ended = self.ended();
+        let mut left = state.in_flight.iter().filter(|(operation, _)| *operation > ended);
+        let (_, kept) = left.next()?;
+        Some(kept.function.as_ref()?.name().to_owned())
+    }
+
+    /// Ends the ring, and what runs of it. What its operations kept is dropped, but for their signals: a handler may be
+    /// registered for one that nobody will count down any more.
+    pub fn end(&self, gpu: &Gpu) {
+        let mut state = self.lock();
+        if std::mem::replace(&mut state.has_ended, true) {
+            return;
+        }
+        // SAFETY: LOADED; nobody uses the queue once `has_ended` says so.
+        unsafe { (gpu.runtime().functions.hsa_queue_destroy)(self.queue.as_ptr()) };
+        let in_flight = std::mem::take(&mut state.in_flight);
+        drop(state);
+        for (_, mut kept) in in_flight {
+            if let Some(segment) = kept.segment.take() {
+                gpu.segments.give_back(gpu, segment);
+            }
+        }
+    }
+}
+
+/// Writes a packet to a slot of a ring, the header last.
+fn write_packet(slot: *mut u8, packet: &Packet) {
+    let (words, Packet([first, rest @ ..])) = (slot.cast::<u64>(), packet);
+    for (at, word) in (1..).zip(rest) {
+        // SAFETY: the slot has 64 bytes, aligned, which are this thread's until the header says what the packet is.
+        unsafe { AtomicU64::from_ptr(words.add(at)) }.store(*word, Ordering::Relaxed);
+    }
+    let (header, sizes) = (*first as u32, (*first >> 32) as u32);
+    let halves = slot.cast::<u32>();
+    // SAFETY: as above.
+    unsafe { AtomicU32::from_ptr(halves.add(1)) }.store(sizes, Ordering::Relaxed);
+    // SAFETY: as above. Pairs with the packet processor's acquire: who sees the header sees the packet.
+    unsafe { AtomicU32::from_ptr(halves) }.store(header, Ordering::Release);
+}

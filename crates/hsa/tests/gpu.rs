@@ -1,0 +1,356 @@
+//! A GPU by the contained software runtime, with kernels that clang compiles: orders, copies, marks, arguments, faults.
+
+use hostcall_hsa::{
+    DeviceMemory, FaultKind, Function, Gpu, LIBRARY_VARIABLE, Launch, Module, PinnedMemory, Queue, Runtime,
+};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(60);
+
+fn runtime() -> &'static Runtime {
+    // SAFETY: the functions are those of a runtime that C programs use by the HSA headers.
+    unsafe { Runtime::contained(hostcall_softhsa::api::symbol) }.expect("it needs no hardware")
+}
+
+fn open() -> Arc<Gpu> {
+    runtime().open_gpu(runtime().gpus().unwrap().swap_remove(0)).unwrap()
+}
+
+/// Compiles the kernels as a code object of this version.
+fn image(version: u32) -> Vec<u8> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels");
+    std::fs::create_dir_all(&folder).unwrap();
+    // Tests compile side by side.
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let place = folder.join(format!("{version}-{}-{number}", std::process::id()));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/device.c");
+    let mut clang = Command::new("clang-22");
+    clang.args(["--target=amdgcn-amd-amdhsa", "-mcpu=gfx942", "-nogpulib", "-O2", "-std=gnu11", "-fPIC"]);
+    clang.arg(format!("-mcode-object-version={version}")).arg(source).arg("-o").arg(&place);
+    let output = clang.output().expect("clang-22 is installed (.ci/install-device-toolchain)");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let image = std::fs::read(&place).unwrap();
+    std::fs::remove_file(&place).unwrap();
+    image
+}
+
+fn load(gpu: &Arc<Gpu>) -> Arc<Module> {
+    gpu.load(image(5), None).unwrap()
+}
+
+fn function(module: &Arc<Module>, name: &str) -> Arc<Function> {
+    Arc::new(module.function(name).unwrap().expect("the kernel is there"))
+}
+
+/// Launches a kernel with these arguments.
+fn launch(queue: &Queue, function: &Arc<Function>, sizes: ([u32; 3], [u32; 3]), arguments: &[&[u8]]) {
+    let (workgroups, lanes) = sizes;
+    let launch = Launch { function, workgroups, lanes, group_bytes: 0, arguments, by_address: false };
+    // SAFETY: tests give the arguments that the kernels take.
+    unsafe { queue.launch(&launch) }.unwrap();
+}
+
+const ONE: ([u32; 3], [u32; 3]) = ([1, 1, 1], [1, 1, 1]);
+
+/// Waits until everything so far has ended.
+fn finish(queue: &Queue, value: u64) -> Result<(), hostcall_hsa::Error> {
+    queue.signal(value)?;
+    let start = Instant::now();
+    while queue.completed() < value {
+        queue.check()?;
+        assert!(start.elapsed() < LONG, "the queue hangs");
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+fn values(memory: &DeviceMemory, gpu: &Gpu) -> Vec<u64> {
+    let mut bytes = vec![0; memory.len()];
+    // SAFETY: the memory has so many bytes.
+    unsafe { gpu.read(memory.address(), &mut bytes) }.unwrap();
+    bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+/// A number of pinned memory.
+fn word(memory: &PinnedMemory) -> &AtomicU64 {
+    // SAFETY: the memory is large enough and aligned; host and kernels access it atomically.
+    unsafe { AtomicU64::from_ptr(memory.start().as_ptr().cast()) }
+}
+
+#[test]
+fn operations_follow_each_other() {
+    let gpu = open();
+    let (module, queue) = (load(&gpu), gpu.queue());
+    let multiply = function(&module, "multiply");
+    let (memory, copied) = (gpu.allocate(8 * 100).unwrap(), gpu.allocate(8 * 100).unwrap());
+    assert_eq!(values(&memory, &gpu), [0; 100]);
+    let (from, to) = (gpu.pin(800).unwrap(), gpu.pin(800).unwrap());
+    for round in 1..=20u64 {
+        // SAFETY: the block is this long, and nothing of the queue is left that uses it.
+        unsafe { from.start().cast::<[u64; 100]>().write(std::array::from_fn(|at| at as u64)) };
+        // SAFETY: all of it is kept until the queue has ended, and nobody else has it.
+        unsafe {
+            queue.write(memory.address(), from.start().as_ptr(), 800).unwrap();
+            let (address, factor) = (memory.address().to_le_bytes(), 3u32.to_le_bytes());
+            launch(&queue, &multiply, ([2, 1, 1], [50, 1, 1]), &[&address, &factor, &[7]]);
+            queue.copy(copied.address(), memory.address(), 800).unwrap();
+            queue.fill(memory.address(), &[0xab, 0xcd], 400).unwrap();
+            launch(
+                &queue,
+                &multiply,
+                ([2, 1, 1], [50, 1, 1]),
+                &[&copied.address().to_le_bytes(), &factor, &[1]],
+            );
+            queue.read(to.start().as_ptr(), copied.address(), 800).unwrap();
+        }
+        finish(&queue, round).unwrap();
+        // SAFETY: the block is this long, and the copy has ended.
+        let read = unsafe { to.start().cast::<[u64; 100]>().read() };
+        assert_eq!(read, std::array::from_fn(|at| (at as u64 * 3 + 7) * 3 + 1));
+        assert_eq!(values(&memory, &gpu), [0xcdab_cdab_cdab_cdab; 100]);
+    }
+}
+
+#[test]
+fn large_fills_are_whole() {
+    let gpu = open();
+    let queue = gpu.queue();
+    let bytes = (3 << 20) + 8;
+    let memory = gpu.allocate(bytes).unwrap();
+    for (round, pattern) in [&[1][..], &[1, 2], &[1, 2, 3, 4], &[0]].into_iter().enumerate() {
+        // SAFETY: the memory is so long.
+        unsafe { queue.fill(memory.address(), pattern, bytes / pattern.len()) }.unwrap();
+        finish(&queue, round as u64 + 1).unwrap();
+        let expected: Vec<u8> = pattern.iter().copied().cycle().take(8).collect();
+        let expected = u64::from_le_bytes(expected.try_into().unwrap());
+        assert!(values(&memory, &gpu).iter().all(|value| *value == expected));
+    }
+    // SAFETY: refused before anything is written.
+    assert!(unsafe { queue.fill(memory.address(), &[1, 2, 3], 1) }.is_err());
+}
+
+#[test]
+fn kernels_see_their_arguments_and_sizes_in_all_versions() {
+    let gpu = open();
+    for version in 4..=6 {
+        let module = gpu.load(image(version), None).unwrap();
+        let queue = gpu.queue();
+        let memory = gpu.allocate(40).unwrap();
+        let arguments = [memory.address().to_le_bytes(), 77u64.to_le_bytes()];
+        let arguments = arguments.each_ref().map(|argument| &argument[..]);
+        launch(&queue, &function(&module, "sizes"), ([3, 2, 1], [16, 4, 1]), &arguments);
+        finish(&queue, 1).unwrap();
+        assert_eq!(values(&memory, &gpu), [16, 4, 48, 8, 77], "version {version}");
+        let (address, bytes) = module.variable("variable").unwrap().unwrap();
+        let mut value = vec![0; bytes];
+        // SAFETY: the variable lies there.
+        unsafe { gpu.read(address, &mut value) }.unwrap();
+        assert_eq!(value, 42u64.to_le_bytes());
+        assert!(module.variable("multiply.kd").unwrap().is_none());
+        assert!(module.function("nothing").unwrap().is_none());
+    }
+}
+
+#[test]
+fn arguments_by_address_are_kept() {
+    let gpu = open();
+    let (module, queue) = (load(&gpu), gpu.queue());
+    let function = function(&module, "by_address");
+    let memory = gpu.allocate(8 * 600).unwrap();
+    for at in 0..600u64 {
+        let to = memory.address() + at * 8;
+        // Longer than what a segment's slot has, now and then.
+        let mut value = vec![0; if at % 100 == 0 { 5000 } else { 8 }];
+        value[..8].copy_from_slice(&at.to_le_bytes());
+        let arguments = [&to.to_le_bytes()[..], &value];
+        let (workgroups, lanes) = ONE;
+        let launch = Launch {
+            function: &function,
+            workgroups,
+            lanes,
+            group_bytes: 0,
+            arguments: &arguments,
+            by_address: true,
+        };
+        // SAFETY: the arguments are the kernel's, by address.
+        unsafe { queue.launch(&launch) }.unwrap();
+    }
+    finish(&queue, 1).unwrap();
+    assert_eq!(values(&memory, &gpu), (0..600).collect::<Vec<u64>>());
+}
+
+#[test]
+fn a_kernel_that_waits_holds_up_nobody_else() {
+    let gpu = open();
+    let module = load(&gpu);
+    let (waiting, behind, beside) = (gpu.queue(), gpu.queue(), gpu.queue());
+    let (flag, done) = (gpu.pin(8).unwrap(), gpu.pin(8).unwrap());
+    let address = |memory: &PinnedMemory| (memory.start().as_ptr().addr() as u64).to_le_bytes();
+    let (multiply, wait_for) = (function(&module, "multiply"), function(&module, "wait_for"));
+    let memory = gpu.allocate(8).unwrap();
+    let before = waiting.mark().unwrap();
+    launch(&waiting, &wait_for, ONE, &[&address(&flag), &address(&done)]);
+    // A copy behind it.
+    // SAFETY: both sides are kept until it has ended.
+    unsafe { waiting.write(memory.address(), done.start().as_ptr(), 8) }.unwrap();
+    let mark = waiting.mark().unwrap();
+    waiting.signal(1).unwrap();
+    behind.wait(&mark).unwrap();
+    // Nothing but the mark is waited for.
+    behind.signal(1).unwrap();
+    let times_ten = |queue: &Queue| {
+        launch(queue, &multiply, ONE, &[&memory.address().to_le_bytes(), &10u32.to_le_bytes(), &[5]]);
+    };
+    times_ten(&behind);
+    behind.signal(2).unwrap();
+    let other = gpu.allocate(1 << 20).unwrap();
+    // SAFETY: the memory is so long.
+    unsafe { beside.fill(other.address(), &[1], 1 << 20) }.unwrap();
+    finish(&beside, 1).unwrap();
+    assert_eq!(values(&other, &gpu)[5], 0x0101_0101_0101_0101);
+    assert_eq!((waiting.completed(), behind.completed()), (0, 0));
+    assert!(before.is_done().unwrap() && !mark.is_done().unwrap());
+    assert_eq!(mark.elapsed_ns_since(&before).unwrap(), None);
+    word(&flag).store(1, Ordering::Release);
+    finish(&behind, 3).unwrap();
+    assert_eq!(values(&memory, &gpu), [15]);
+    assert!(mark.elapsed_ns_since(&before).unwrap().unwrap() > 0);
+    assert_eq!(waiting.completed(), 1);
+}
+
+#[test]
+fn queues_beyond_their_ring_are_refused() {
+    let gpu = open();
+    let (module, queue) = (load(&gpu), gpu.queue());
+    let (flag, done) = (gpu.pin(8).unwrap(), gpu.pin(8).unwrap());
+    let address = |memory: &PinnedMemory| (memory.start().as_ptr().addr() as u64).to_le_bytes();
+    launch(&queue, &function(&module, "wait_for"), ONE, &[&address(&flag), &address(&done)]);
+    let write_to = function(&module, "write_to");
+    let memory = gpu.allocate(8).unwrap();
+    let arguments = [&memory.address().to_le_bytes()[..]];
+    let (workgroups, lanes) = ONE;
+    let one = Launch {
+        function: &write_to,
+        workgroups,
+        lanes,
+        group_bytes: 0,
+        arguments: &arguments,
+        by_address: false,
+    };
+    // SAFETY: the arguments are the kernel's.
+    let refused = (0..5000).find_map(|_| unsafe { queue.launch(&one) }.err());
+    assert!(refused.expect("a ring has an end").to_string().contains("full"));
+    word(&flag).store(1, Ordering::Release);
+    finish(&queue, 1).unwrap();
+    assert_eq!(values(&memory, &gpu), [1]);
+    // A queue that is dropped gives its ring to the next.
+    drop(queue);
+    let queue = gpu.queue();
+    // SAFETY: as above.
+    unsafe { queue.launch(&one) }.unwrap();
+    finish(&queue, 1).unwrap();
+}
+
+/// A memory fault is every opening's of the GPU in the process.
+#[test]
+fn faults_name_kernel_and_address() {
+    let output = apart("faults").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+fn faults() {
+    for (name, argument, kind, parts) in [
+        ("write_to", Some(0x1000u64), FaultKind::Memory, &["write_to", "0x1000", "no memory of the GPU"][..]),
+        ("trap", None, FaultKind::Instruction, &["trap", "hardware exception"]),
+    ] {
+        let gpu = open();
+        let (module, queue, beside) = (load(&gpu), gpu.queue(), gpu.queue());
+        let flag = gpu.pin(8).unwrap();
+        let address = (flag.start().as_ptr().addr() as u64).to_le_bytes();
+        // One that runs when the other fails ends too.
+        launch(&beside, &function(&module, "wait_for"), ONE, &[&address, &address]);
+        let argument = argument.map(u64::to_le_bytes);
+        let arguments: Vec<&[u8]> = argument.iter().map(|argument| &argument[..]).collect();
+        launch(&queue, &function(&module, name), ONE, &arguments);
+        let failed = finish(&queue, 1).unwrap_err();
+        assert_eq!(failed.fault, Some(kind));
+        let sentence = failed.to_string();
+        assert!(parts.iter().all(|part| sentence.contains(part)), "{sentence}");
+        assert_eq!(beside.check().unwrap_err(), failed);
+        assert!(gpu.allocate(8).is_err() && beside.mark().is_err());
+        drop((flag, module, queue, beside));
+        // Opened again it works.
+        drop(gpu);
+        let gpu = open();
+        let memory = gpu.allocate(8).unwrap();
+        let queue = gpu.queue();
+        launch(&queue, &function(&load(&gpu), "write_to"), ONE, &[&memory.address().to_le_bytes()]);
+        finish(&queue, 1).unwrap();
+        assert_eq!(values(&memory, &gpu), [1]);
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_a_reason() {
+    let gpu = open();
+    let whole = image(5);
+    for len in [0, 10, 64, 500, whole.len() / 2] {
+        assert!(gpu.load(whole[..len].to_vec(), None).is_err(), "{len} bytes");
+    }
+    let module = load(&gpu);
+    let multiply = function(&module, "multiply");
+    assert_eq!(multiply.max_lanes(), 1024);
+    let queue = gpu.queue();
+    let refuse = |workgroups: [u32; 3], lanes: [u32; 3], arguments: &[&[u8]]| {
+        let launch =
+            Launch { function: &multiply, workgroups, lanes, group_bytes: 0, arguments, by_address: false };
+        // SAFETY: it is refused.
+        unsafe { queue.launch(&launch) }.unwrap_err().to_string()
+    };
+    let arguments: [&[u8]; 3] = [&[0; 8], &[0; 4], &[0]];
+    assert!(refuse([1; 3], [1025, 1, 1], &arguments).contains("too large"));
+    assert!(refuse([0, 1, 1], [1; 3], &arguments).contains("no such size"));
+    assert!(refuse([u32::MAX, 1, 1], [2, 1, 1], &arguments).contains("no such size"));
+    assert!(refuse([1; 3], [1; 3], &arguments[..2]).contains("takes 3 arguments"));
+    assert!(runtime().open_gpu(runtime().gpus().unwrap().swap_remove(0)).is_ok());
+}
+
+/// A test that is ignored here, in a process of its own.
+fn apart(name: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--ignored"]);
+    command
+}
+
+/// A runtime is loaded from the file that the environment names.
+#[test]
+fn a_runtime_is_loaded_from_a_file() {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.parent().unwrap();
+    let places = [folder.join("libhostcall_softhsa.so"), folder.with_file_name("libhostcall_softhsa.so")];
+    let library: &PathBuf = places.iter().find(|place| place.exists()).expect("Cargo built the library");
+    let run =
+        |library: &Path| apart("the_runtime_that_is_named").env(LIBRARY_VARIABLE, library).output().unwrap();
+    let output = run(library);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(!run(Path::new("/nowhere")).status.success());
+}
+
+#[test]
+#[ignore = "run by another test, with a runtime in its environment"]
+fn the_runtime_that_is_named() {
+    let runtime = Runtime::load().unwrap();
+    let gpu = runtime.open_gpu(runtime.gpus().unwrap().swap_remove(0)).unwrap();
+    let (queue, memory) = (gpu.queue(), gpu.allocate(8).unwrap());
+    launch(&queue, &function(&load(&gpu), "write_to"), ONE, &[&memory.address().to_le_bytes()]);
+    finish(&queue, 1).unwrap();
+    assert_eq!(values(&memory, &gpu), [1]);
+}
