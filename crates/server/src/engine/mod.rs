@@ -7,6 +7,7 @@ pub(crate) mod budget;
 pub(crate) mod caught;
 pub(crate) mod executor;
 pub(crate) mod handling;
+pub(crate) mod loans;
 pub(crate) mod polling;
 pub(crate) mod report;
 pub(crate) mod watchdog;
