@@ -116,11 +116,13 @@ impl Engine {
             })
         };
         let of = |threads| Limits { threads, ..settings.builtins };
+        // Files: they are in the system's memory mostly.
+        let of_files = Limits { eager: false, ..settings.builtins };
         let hungry = Arc::downgrade(&watchdog);
         let engine = Arc::new(Self {
             pools: [
                 pool("hostcall-handler", settings.handlers),
-                pool("hostcall-builtin", settings.builtins),
+                pool("hostcall-builtin", of_files),
                 pool("hostcall-input", of(1)),
                 pool("hostcall-prints", of(OUTPUT_THREADS)),
             ],
