@@ -159,7 +159,7 @@ impl Run {
             argument_words: shape & 7,
             result_words: shape >> 3 & 7,
             check: check_of(method.schema),
-            kind: [Kind::Words, Kind::Bytes, Kind::BytesMore, Kind::BytesFetch][usize::from(shape >> 6)],
+            kind: [Kind::Words, Kind::Bytes, Kind::BytesMore][usize::from(shape >> 6) % 3],
             after_posts: slot < LAYOUT.home_slots && self.slot(slot).has_untold_posts(self.slot(slot).glance()),
             lines: true,
         };

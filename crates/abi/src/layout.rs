@@ -58,6 +58,10 @@ pub mod header {
     pub const CANCEL: usize = 64;
 }
 
+/// Bytes at the start of a loan, memory of the host in which a lane reads a long reply, before the reply: the
+/// first word is 0 until the lane has read it.
+pub const LOAN_HEADER_BYTES: usize = 64;
+
 const DOORBELLS_AT: usize = header::CANCEL + CANCEL_WORDS;
 
 /// When a post is announced, and how long the host goes on looking for posts that are not.

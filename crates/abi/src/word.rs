@@ -36,8 +36,6 @@ pub enum Kind {
     Bytes = 1,
     /// An earlier piece of a byte message: append it, answer [`crate::Status::Ok`].
     BytesMore = 2,
-    /// Send the piece of the byte reply that starts at the offset in argument word 0.
-    BytesFetch = 3,
 }
 
 /// The doorbell: one word per slot in one dense array. Storing it with the other lap *is* the call; a null
@@ -128,6 +126,7 @@ impl Rung {
     pub const fn from_word(word: u64, wave_lanes: u32) -> Option<Self> {
         let rung = Self(word & PAYLOAD);
         let is_doorbell = word & (14 | 4 << 6) == 0
+            && word >> 6 & 3 != 3
             && rung.lanes() <= wave_lanes
             && (rung.first_lane() as u32) < wave_lanes
             // Argument words, more than one lane, and a place among the posts need lines.
@@ -200,8 +199,8 @@ impl Rung {
         match self.0 >> 6 & 3 {
             0 => Kind::Words,
             1 => Kind::Bytes,
-            2 => Kind::BytesMore,
-            _ => Kind::BytesFetch,
+            // `from_word` lets no other pass.
+            _ => Kind::BytesMore,
         }
     }
 
@@ -417,7 +416,8 @@ impl Owner {
 /// The argument words of a packet of kind [`Kind::Bytes`] or [`Kind::BytesMore`].
 ///
 /// A byte message is a run of 8-byte argument words and then the bytes of the call's slices; it lies in the
-/// slot's bulk area, in pieces if it is longer. The reply is the same: result words, then bytes.
+/// slot's byte area, in pieces if it is longer. The reply is result words and then bytes, in the same area
+/// or, if they do not fit there, the bytes in a loan: memory of the host that the lane reads in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BytesHead {
     /// Whether the message begins with this packet. What the host has of an earlier message of the lane, which was
@@ -468,7 +468,8 @@ impl BytesHead {
     }
 }
 
-/// Result words of a byte call: `[bytes of the whole reply, result words at its start]`.
+/// Result words of a byte call: `[bytes of the whole reply, address of the loan that has those after the
+/// result words, or 0 if all lie in the byte area]`.
 pub const BYTES_RESULT_WORDS: usize = 2;
 
 /// Most payload words of a post.
@@ -549,7 +550,7 @@ mod tests {
             argument_words: 7,
             result_words: 5,
             check: 0xf_1234,
-            kind: Kind::BytesFetch,
+            kind: Kind::BytesMore,
             after_posts: true,
             lines: true,
         };
@@ -559,10 +560,7 @@ mod tests {
             let rung = Rung::from_word(word, 64).unwrap();
             assert_eq!((rung.service(), rung.lanes(), rung.first_lane()), (0xabcd, 64, 63));
             assert_eq!((rung.argument_words(), rung.result_words(), rung.check()), (7, 5, 0xf_1234));
-            assert_eq!(
-                (rung.kind(), rung.is_after_posts(), rung.has_lines()),
-                (Kind::BytesFetch, true, true)
-            );
+            assert_eq!((rung.kind(), rung.is_after_posts(), rung.has_lines()), (Kind::BytesMore, true, true));
             assert_eq!(rung.parity(), !lap);
             assert_eq!(
                 Some(rung.from_any_lane()),
@@ -571,6 +569,7 @@ mod tests {
             assert_eq!(Rung::from_word(word, 32), None);
             assert_eq!(Rung::from_word(word | 2, 64), None);
             assert_eq!(Rung::from_word(word | 1 << 8, 64), None);
+            assert_eq!(Rung::from_word(word | 3 << 6, 64), None);
         }
         let null = Doorbell { lanes: 1, argument_words: 0, after_posts: false, lines: false, ..doorbell };
         assert!(Rung::from_word(null.to_word(true), 64).is_some());

@@ -2,6 +2,7 @@
 //! floor are taken in turn, several times, and the medians are compared.
 #![forbid(unsafe_code)]
 
+mod bytes;
 mod compute;
 mod floor;
 mod latency;

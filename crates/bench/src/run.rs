@@ -1,7 +1,7 @@
 //! Which benchmarks there are, and their report.
 
-use crate::{compute, latency, launches, rate, rival};
-use hostcall::device::{Arguments, SoftwareDeviceConfig};
+use crate::{bytes, compute, latency, launches, rate, rival};
+use hostcall::device::{Arguments, DeviceBuilder, SoftwareDeviceConfig};
 use hostcall::hostcall_device::CallError;
 use hostcall::hostcall_device::kernel::Kernel;
 use hostcall::services::Builtins;
@@ -87,11 +87,13 @@ pub enum Group {
     Compute,
     /// Launches of a kernel that does nothing, beside the driver's own.
     Launches,
+    /// Bytes of messages, replies and files a second.
+    Bytes,
 }
 
 impl Group {
     /// All groups, in the order in which they are measured.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Latency,
         Self::Calls,
         Self::Posts,
@@ -101,11 +103,12 @@ impl Group {
         Self::Start,
         Self::Compute,
         Self::Launches,
+        Self::Bytes,
     ];
 
     /// The group's name.
     pub fn name(self) -> &'static str {
-        ["latency", "calls", "posts", "lines", "stores", "rivals", "start", "compute", "launches"]
+        ["latency", "calls", "posts", "lines", "stores", "rivals", "start", "compute", "launches", "bytes"]
             [self as usize]
     }
 }
@@ -178,16 +181,21 @@ pub(crate) fn until(mut is_so: impl FnMut() -> bool) -> Result<()> {
 impl Bed {
     /// Opens the device with `slots` call slots or its default, and with stdout going to `output` if given.
     pub fn open(options: &Options, slots: Option<u32>, output: Option<Output>) -> Result<Self> {
-        let events = Arc::new(AtomicU64::new(0));
         let mut builder = Device::builder(&options.device)
-            .software(SoftwareDeviceConfig { threads: 1, ..SoftwareDeviceConfig::default() })
-            .inline_service(Bench::serve(Handler(events.clone())));
+            .software(SoftwareDeviceConfig { threads: 1, ..SoftwareDeviceConfig::default() });
         if let Some(slots) = slots {
             builder = builder.slots(slots);
         }
         if let Some(output) = output {
             builder = builder.builtins(Builtins::builder().stdout(output).build()?);
         }
+        Self::of(options, builder)
+    }
+
+    /// Opens the device of a builder.
+    pub fn of(options: &Options, builder: DeviceBuilder) -> Result<Self> {
+        let events = Arc::new(AtomicU64::new(0));
+        let builder = builder.inline_service(Bench::serve(Handler(events.clone())));
         let device = builder.open()?;
         if let Some(image) = &options.image {
             device.add_image(&std::fs::read(image)?)?;
@@ -246,6 +254,7 @@ pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report
             Group::Start => add(latency::start(options)?),
             Group::Compute => add(compute::compute(options)?),
             Group::Launches => add(launches::launches(options)?),
+            Group::Bytes => add(bytes::bytes(options)?),
         }
     }
     Ok(Report { device: options.device.clone(), results })

@@ -13,6 +13,12 @@
 //!   for places in the ring) or, between holders, the slot's claim lies between. A lane may look at words that another
 //!   writes, of which it then acts on three only: that the launch was cancelled, a hint; the post position, of which its
 //!   own posts are a part in any case; and whether an extra slot's holder is its own wave.
+//! - **LOAN**: the memory of a loan is the host's alone until its answer tells a lane of it, and the lane's
+//!   to read until it stores the loan's first word, calls again with bytes, or ends. The lane loads whole
+//!   words, the host only writes before and after.
+//! - **MAPPED**: a file that the host has mapped for a launch stays mapped, in whole pages, until its lanes
+//!   have ended or the one that owns the mapping has dropped it. Lanes load and store whole words and bytes;
+//!   others may change the file.
 //! - **LAP**: a word is taken only when its lap differs from the word's previous use; each side keeps the laps
 //!   of all words in memory of its own.
 //!
@@ -85,6 +91,8 @@ mod heap;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub mod host;
 pub mod llvm;
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+mod mapping;
 mod primitive;
 mod region;
 
@@ -95,6 +103,8 @@ mod tests;
 
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use heap::{Block, HeapMemory, ProcessMemory};
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+pub use mapping::FileMapper;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use region::SharedMemory;
 pub use region::{Region, Words};

@@ -396,10 +396,10 @@ fn bulk_bytes() {
         for round in [1, 2] {
             let answer = host.next_call();
             let respond = move |region: Region<'_>, answer: &Answer| {
-                let mut bytes = [0; 12];
-                answer.read_bytes(region, None, 0, &mut bytes);
+                let mut bytes = alloc::vec::Vec::new();
+                answer.append_bytes(region, None, 0, 0, 12, &mut bytes);
                 assert_eq!(bytes, [round; 12]);
-                answer.write_bytes(region, None, 0, &[round + 100; 12]);
+                answer.write_bytes(region, None, 0, 0, &[round + 100; 12]);
             };
             if round == 1 {
                 let mut detached = host.scanner.detach(&host.memory, answer);

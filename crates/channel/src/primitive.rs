@@ -4,10 +4,8 @@
 //! and reads that the link keeps coherent. Read-modify-writes other than compare-exchange lose their order
 //! there and are not used.
 
-#[cfg(all(not(loom), not(any(target_arch = "nvptx64", target_arch = "amdgpu"))))]
-pub(crate) use core::sync::atomic::AtomicU8;
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use hostcall_abi::layout::SlotPlaces;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 use hostcall_abi::word::PAYLOAD;
@@ -338,6 +336,22 @@ pub(crate) fn add_in_wave(word: &AtomicU32, value: u32) {
     let mut old = word.load(Ordering::Relaxed);
     while let Err(now) = cas_in_wave(word, old, old.wrapping_add(value)) {
         old = now;
+    }
+}
+
+/// Copies bytes from or to memory that host and device share. The bytes that others write meanwhile are old,
+/// new, or some of both: bytes of messages have no laps.
+///
+/// # Safety
+/// `from` is valid for reads of `count` bytes, `to` for writes, and they do not overlap.
+#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+#[inline(always)]
+pub(crate) unsafe fn copy_shared(from: *const u8, to: *mut u8, count: usize) {
+    // SAFETY: by the caller's promise; `asm!` may access memory that others write, and the direction flag is
+    // clear.
+    unsafe {
+        core::arch::asm!("rep movsb", inout("rcx") count => _, inout("rsi") from => _, inout("rdi") to => _,
+            options(nostack, preserves_flags));
     }
 }
 

@@ -1,10 +1,13 @@
 //! The shared memory of a channel, as words.
 
+#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+use crate::primitive::copy_shared;
 use crate::primitive::{AtomicU64, Ordering, load_pair, store_pair};
 #[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
 use crate::primitive::{prefetch, prefetch_for_write};
 #[cfg(not(loom))]
 use core::marker::PhantomData;
+use core::mem::MaybeUninit;
 use core::ops::Deref;
 use hostcall_abi::launch::LaunchId;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
@@ -14,6 +17,10 @@ use hostcall_abi::layout::{Layout, Places, Sizes, header};
 /// Pairs that are loaded before the first of them is used: a load over the link takes a GPU 1 µs, and its lanes have so
 /// many on their way.
 const BLOCK_PAIRS: usize = 8;
+
+/// Bytes from which on the processor's own copy takes less time than words one by one.
+#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+const LEAST_COPY: usize = 512;
 
 /// A view of a channel's shared memory as words (invariant REGION).
 #[derive(Clone, Copy)]
@@ -79,6 +86,13 @@ impl<'m> Words<'m> {
             // SAFETY: REGION; the words are there, as checked or computed.
             unsafe { &*self.start.add(at as usize).cast::<[AtomicU64; N]>() }
         }
+    }
+
+    /// `count` bytes from word `at` on.
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+    fn bytes_at(&self, at: u32, count: usize) -> *const u8 {
+        assert!(at as usize + count.div_ceil(8) <= self.count, "a place outside of the channel");
+        self.start.wrapping_add(at as usize).cast()
     }
 
     #[inline(always)]
@@ -157,6 +171,12 @@ impl<'m> Words<'m> {
 
     /// Copies `bytes` into the region's words from word `at` on.
     pub(crate) fn write_bytes(&self, at: u32, bytes: &[u8]) {
+        #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+        if bytes.len() >= LEAST_COPY {
+            let to = self.bytes_at(at, bytes.len()).cast_mut();
+            // SAFETY: REGION; the bytes are there, to be written, and `bytes` are nobody's to write.
+            return unsafe { copy_shared(bytes.as_ptr(), to, bytes.len()) };
+        }
         let (words, rest) = bytes.as_chunks::<8>();
         // SAFETY: any bytes are words.
         match unsafe { words.as_flattened().align_to::<u64>() } {
@@ -193,17 +213,41 @@ impl<'m> Words<'m> {
 
     /// Copies into `bytes` from the region's words from word `at` on.
     pub(crate) fn read_bytes(&self, at: u32, bytes: &mut [u8]) {
+        // SAFETY: initialised bytes may be looked at as ones that may not be, and `read_uninit` writes
+        // initialised ones.
+        self.read_uninit(at, unsafe { &mut *(core::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) });
+    }
+
+    /// Copies into `bytes`, all of which are initialised then, from the region's words from word `at` on.
+    fn read_uninit(&self, at: u32, bytes: &mut [MaybeUninit<u8>]) {
+        #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+        if bytes.len() >= LEAST_COPY {
+            let from = self.bytes_at(at, bytes.len());
+            // SAFETY: REGION; the bytes are there, and `bytes` are nobody else's.
+            return unsafe { copy_shared(from, bytes.as_mut_ptr().cast(), bytes.len()) };
+        }
         let (words, rest) = bytes.as_chunks_mut::<8>();
         let count = words.len() as u32;
         // SAFETY: any words are bytes.
-        match unsafe { words.as_flattened_mut().align_to_mut::<u64>() } {
-            ([], words, []) => self.read_words(at, words, |to, word| *to = word.to_le()),
-            _ => self.read_words(at, words, |to, word| *to = word.to_le_bytes()),
+        match unsafe { words.as_flattened_mut().align_to_mut::<MaybeUninit<u64>>() } {
+            ([], words, []) => self.read_words(at, words, |to, word| *to = MaybeUninit::new(word.to_le())),
+            _ => self.read_words(at, words, |to, word| *to = word.to_le_bytes().map(MaybeUninit::new)),
         }
         if !rest.is_empty() {
             let word = self.word(at + count).load(Ordering::Relaxed).to_le_bytes();
-            rest.copy_from_slice(&word[..rest.len()]);
+            for (to, byte) in rest.iter_mut().zip(word) {
+                *to = MaybeUninit::new(byte);
+            }
         }
+    }
+
+    /// Appends `count` bytes of the region's words from word `at` on to `bytes`.
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+    pub(crate) fn append_bytes(&self, at: u32, count: usize, bytes: &mut alloc::vec::Vec<u8>) {
+        bytes.reserve(count);
+        self.read_uninit(at, &mut bytes.spare_capacity_mut()[..count]);
+        // SAFETY: the capacity was reserved, and `read_uninit` has initialised as many bytes.
+        unsafe { bytes.set_len(bytes.len() + count) };
     }
 
     #[inline(always)]

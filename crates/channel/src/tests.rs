@@ -263,10 +263,12 @@ fn bytes_pass_through_the_byte_area() {
     let answer = ends.taken();
     let region = ends.memory.region();
     for rank in 0..4 {
-        let mut bytes = [0; 1021];
-        answer.read_bytes(region, None, rank, &mut bytes);
-        assert_eq!(bytes, [rank as u8 + 1; 1021]);
-        answer.write_bytes(region, None, rank, &[rank as u8 + 100; 13]);
+        let mut bytes = vec![7];
+        answer.append_bytes(region, None, rank, 0, 1021, &mut bytes);
+        assert_eq!((bytes[0], &bytes[1..]), (7, &[rank as u8 + 1; 1021][..]));
+        answer.append_bytes(region, None, rank, 1016, 5, &mut bytes);
+        assert_eq!(bytes[1022..], [rank as u8 + 1; 5]);
+        answer.write_bytes(region, None, rank, 0, &[rank as u8 + 100; 13]);
         answer.lane(region, rank, Status::Ok, &[13, 0]);
     }
     for rank in 0..4 {

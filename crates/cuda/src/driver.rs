@@ -60,6 +60,8 @@ const FUNCTIONS: &[&str] = &[
     "cuMemHostAlloc",
     "cuMemFreeHost",
     "cuMemHostGetDevicePointer_v2",
+    "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
     "cuModuleLoadDataEx",
     "cuModuleUnload",
     "cuModuleGetFunction",

@@ -1,9 +1,9 @@
-//! Calls whose message or reply is longer than a line: through the slot's byte area, in pieces if need be, or a large area
-//! that the call borrows if one is free.
+//! Calls whose message or reply is longer than a line: through the slot's byte area, or a large area that the
+//! call borrows if one is free.
 //!
-//! The lanes of a packet share the area. What does not fit a lane's share travels in pieces, of all lanes that have
-//! more at once: the loads of many lanes over the link take hardly longer than one lane's. Where the shares are tiny,
-//! lanes take turns, each with the whole area.
+//! The lanes of a packet share the area. A message that does not fit a lane's share travels in pieces, of all
+//! lanes that have more at once. Where the shares are tiny, lanes take turns, each with the whole area. A
+//! reply that does not fit is read where the host has it, in memory that it lends to the lane.
 
 use crate::call::{CallOptions, MAX_TYPED_WORDS, enter, site};
 use crate::group::Group;
@@ -13,7 +13,7 @@ use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
 use hostcall_abi::word::{BYTES_RESULT_WORDS, BytesHead, Kind, Line, check_of};
-use hostcall_channel::device::Slot;
+use hostcall_channel::device::{Slot, take_lent};
 
 /// A share is large enough for pieces from so many bytes on.
 const LEAST_PIECE: usize = 512;
@@ -119,15 +119,14 @@ fn call_words(
         let (argument_words, result_words) = (message.words.len(), result.len());
         let mut lane =
             Exchange { held, slot, area: None, method, options, argument_words, result_words, capacity };
-        let fits = |lane: &Exchange<'_>| {
-            let (share, _) = lane.share(group);
-            (group.all(message.len() <= share && capacity <= share), share)
-        };
-        let (mut fit, mut share) = fits(&lane);
-        if !fit {
+        let words_bytes = result.len() * 8;
+        // A short reply is worth a large area; a long one comes in a loan in any case.
+        let (share, _) = lane.share(group);
+        if !group.all(message.len().max(words_bytes + output.len().min(LEAST_PIECE)) <= share) {
             lane.borrow_area(group);
-            (fit, share) = fits(&lane);
         }
+        let (share, _) = lane.share(group);
+        let fit = group.all(message.len().max(words_bytes) <= share);
         let filled = if fit || share >= LEAST_PIECE {
             lane.run(group, fit, message, result, output)
         } else {
@@ -240,9 +239,9 @@ impl Exchange<'_> {
         self.packet(group, kind, head.to_words()).map(|reply| (reply, to))
     }
 
-    /// Sends the message, in pieces if it is longer than the lane's share, and fetches the reply likewise:
-    /// result words into `words`, bytes into `output`. Returns the bytes of `output` that were filled. All lanes'
-    /// messages and replies `fit` their shares, or it is not known.
+    /// Sends the message, in pieces if it is longer than the lane's share, and takes the reply: result words
+    /// into `words`, bytes into `output`. Returns the bytes of `output` that were filled. All lanes' messages
+    /// `fit` their shares, or it is not known.
     #[inline(never)]
     fn run(
         &self,
@@ -254,23 +253,17 @@ impl Exchange<'_> {
     ) -> Result<usize, CallError> {
         let sent = if fit { Ok(0) } else { self.send_all_but_last(group, message) };
         let part = if fit { group } else { group.those(sent.is_ok()) };
-        let mut reply_bytes = 0;
         let taken = sent.and_then(|sent| {
             let (reply, _) = self.send(part, Kind::Bytes, message, sent)?;
-            if !self.reply_fits(reply.words[0]) {
+            let [total, loan, ..] = reply.words;
+            if !self.reply_fits(total) {
                 return Err(CallError::Malformed);
             }
-            reply_bytes = reply.words[0] as usize;
-            Ok(self.take(part, 0, reply_bytes, words, output))
+            Ok(self.take(part, total as usize, loan, words, output))
         });
-        if fit {
-            // Every lane is done with the area.
-            group.sync();
-            taken?;
-        } else {
-            self.fetch_rest(group, reply_bytes, taken, words, output)?;
-        }
-        Ok(reply_bytes - self.result_words * 8)
+        // Every lane is done with the area.
+        group.sync();
+        taken
     }
 
     /// Sends all pieces but each lane's last one, and returns where that begins.
@@ -290,55 +283,27 @@ impl Exchange<'_> {
         }
     }
 
-    /// Fetches what follows the first piece of the lanes' replies, if `taken`, its end, says that there was one.
-    fn fetch_rest(
-        &self,
-        group: Group,
-        total: usize,
-        mut taken: Result<usize, CallError>,
-        words: &mut [u64],
-        output: &mut [u8],
-    ) -> Result<usize, CallError> {
-        loop {
-            // Every lane is done with the area.
-            group.sync();
-            let from = taken.ok().filter(|from| *from < total);
-            let part = group.those(from.is_some());
-            if part.count == 0 {
-                return taken;
-            }
-            if let Some(from) = from {
-                // The host overwrites the piece that was just read.
-                self.slot.publish_bulk();
-                let area = self.area.map_or(0, |area| u64::from(area) + 1);
-                taken = self
-                    .packet(part, Kind::BytesFetch, [from as u64, area, 0])
-                    .map(|_| self.take(part, from, total, words, output));
-            }
-        }
-    }
-
     fn reply_fits(&self, bytes: u64) -> bool {
         (self.result_words as u64 * 8..=self.capacity as u64).contains(&bytes)
     }
 
-    /// Takes the piece of a reply of `total` bytes that starts at `from`, a multiple of 8, from the byte area. Returns
-    /// where it ends.
+    /// Takes a reply of `total` bytes, of which those after the result words lie in the area or in a `loan`,
+    /// if that is not 0. Returns how many bytes of `output` it fills.
     #[inline(never)]
-    fn take(&self, group: Group, from: usize, total: usize, words: &mut [u64], output: &mut [u8]) -> usize {
-        let (share, base) = self.share(group);
-        let to = total.min(from + share);
-        let words_end = self.result_words * 8;
-        let mut at = from;
-        while at < words_end.min(to) {
-            let mut word = [0; 8];
-            self.slot.read_bulk(base + at - from, &mut word);
-            words[at / 8] = u64::from_le_bytes(word);
-            at += 8;
+    fn take(&self, group: Group, total: usize, loan: u64, words: &mut [u64], output: &mut [u8]) -> usize {
+        let (_, base) = self.share(group);
+        for (at, word) in words.iter_mut().enumerate() {
+            let mut bytes = [0; 8];
+            self.slot.read_bulk(base + at * 8, &mut bytes);
+            *word = u64::from_le_bytes(bytes);
         }
-        if at < to {
-            self.slot.read_bulk(base + at - from, &mut output[at - words_end..to - words_end]);
+        let output = &mut output[..total - words.len() * 8];
+        if loan == 0 {
+            self.slot.read_bulk(base + words.len() * 8, output);
+        } else {
+            // SAFETY: LOAN: the host's answer tells of the loan, and that it has as many bytes.
+            unsafe { take_lent(loan, output) };
         }
-        to
+        output.len()
     }
 }

@@ -25,6 +25,7 @@ use hostcall_abi::schema;
 use hostcall_abi::wire::Wire;
 
 pub use crate::io::{Error, Result};
+pub use crate::map::Map;
 
 /// Bytes that one call writes at most: less than any server takes in a message unless it is told otherwise.
 const MAX_WRITE_BYTES: usize = 16 << 20;
@@ -58,6 +59,11 @@ impl Wire for Handle {
 /// All methods fail with [`Error::Closed`] once the file was closed, and with what the host reports.
 #[allow(clippy::len_without_is_empty, reason = "a length that is asked for is no property")]
 impl Handle {
+    /// The number by which the host knows the file.
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
     /// Reads from the file's position on, which moves, and returns how many bytes were read: 0 at the end.
     ///
     /// # Errors

@@ -61,6 +61,7 @@ pub mod io;
 pub mod kernel;
 mod lane;
 pub mod llvm;
+mod map;
 pub mod math;
 mod packet;
 mod panics;

@@ -69,6 +69,15 @@ pub trait Reply {
     fn words(&mut self, words: &[u64]);
     /// Appends bytes to the reply. Fails with [`CallError::TooLarge`] past the caller's capacity.
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), CallError>;
+    /// Appends what `fill` writes to the start of `room` bytes, whose content is unspecified before, and
+    /// returns how many it says it wrote. A server gives memory that the device reads, so that nobody copies
+    /// the bytes again. Fails with [`CallError::TooLarge`] when the caller does not take `room` bytes more.
+    fn fill(&mut self, room: usize, fill: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, CallError> {
+        let mut bytes = vec![0; room];
+        let filled = fill(&mut bytes).min(room);
+        self.bytes(&bytes[..filled])?;
+        Ok(filled)
+    }
 }
 
 /// The host's end of an `&mut [u8]` parameter: a handler pushes what the device shall find in its slice.
@@ -95,6 +104,30 @@ impl<'a> Output<'a> {
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), CallError> {
         self.capacity = self.capacity.checked_sub(bytes.len()).ok_or(CallError::TooLarge)?;
         self.reply.bytes(bytes)
+    }
+
+    /// Has `fill` append bytes: it writes to the start of a slice of at most `room` bytes, and less where the
+    /// device's slice takes no more, and says how many it wrote. The slice's content is unspecified before.
+    /// Where the device reads the reply in place, as long ones are, nobody copies the bytes again. May be
+    /// called again, to go on.
+    ///
+    /// Returns what `fill` wrote, or its error; then nothing was appended.
+    ///
+    /// # Errors
+    /// [`CallError::Busy`] when there is no memory for the reply.
+    pub fn fill<E>(
+        &mut self,
+        room: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<Result<usize, E>, CallError> {
+        let (mut fill, mut result) = (Some(fill), Ok(0));
+        let mut once = |bytes: &mut [u8]| {
+            result = fill.take().map_or(Ok(0), |fill| fill(bytes)).map(|filled| filled.min(bytes.len()));
+            *result.as_ref().unwrap_or(&0)
+        };
+        let filled = self.reply.fill(room.min(self.capacity), &mut once)?;
+        self.capacity -= filled.min(self.capacity);
+        Ok(result)
     }
 }
 

@@ -55,6 +55,7 @@
 //! | `image` | the code of the kernel's shared object |
 //! | `operations` | what kernels call |
 //! | `trap` | signals: faults and forced ends |
+//! | `mapped` | files that lanes read and write in place |
 //! | `shield` | allocators of the program's own, inside of which no lane is ended |
 //!
 //! # Scheduling
@@ -107,6 +108,7 @@ mod hold;
 mod image;
 mod lane;
 mod launch;
+mod mapped;
 mod operations;
 mod seat;
 mod shield;
@@ -119,4 +121,5 @@ mod wave;
 pub use config::{Config, Faults};
 pub use executor::{Executor, Waker};
 pub use launch::{Launch, LaunchError, LaunchHandle, LaunchReport, LaunchResult};
+pub use mapped::MappedFile;
 pub use shield::Shielded;

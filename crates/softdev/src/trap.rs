@@ -5,6 +5,7 @@
 //! signals of a timer. A lane that overflows its stack there gets the stack's reserve for this.
 
 use crate::lane::{Ending, Lane, Place};
+use crate::mapped::put_zeros;
 use crate::thread::Running;
 use std::cell::Cell;
 use std::io;
@@ -174,6 +175,10 @@ unsafe fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     // SAFETY: as above; a ucontext is what the third argument points to.
     let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext };
+    // Also on a thread that is no executor's: a handler may look at what a kernel has mapped.
+    if signal == libc::SIGBUS && code > 0 && put_zeros(address) {
+        return;
+    }
     let traced = signal == libc::SIGTRAP && STEPS.get() > 0 && machine::is_step(code);
     // SAFETY: set only while its lane exists, by this thread, which is interrupted.
     if let Some(lane) = unsafe { CURRENT.get().as_ref() }

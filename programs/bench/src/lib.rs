@@ -2,6 +2,9 @@
 #![no_std]
 #![cfg_attr(target_arch = "nvptx64", feature(asm_experimental_arch))]
 
+extern crate alloc;
+
+pub mod bytes;
 pub mod compute;
 pub mod floors;
 mod link;

@@ -68,6 +68,24 @@ pub fn bytes_small(lane: &Lane, out: &[Global<u64>]) {
     out[id].set(id as u64 + 1);
 }
 
+/// Long replies of which the host cannot hold those of all lanes together: each lane asks until it gets one,
+/// and no more.
+#[kernel]
+pub fn bytes_in_turn(lane: &Lane, out: &[Global<u64>]) {
+    let id = lane.global_id();
+    let mut room = [0; 6000];
+    loop {
+        match Bytes::make(6000, id as u64, &mut room) {
+            Err(CallError::Busy) => lane.pause(),
+            made => break assert_eq!(made, Ok(((), 6000))),
+        }
+    }
+    for (i, found) in room.iter().enumerate() {
+        assert_eq!(*found, byte(id as u64, i));
+    }
+    out[id].set(id as u64 + 1);
+}
+
 /// Replies longer than the caller's room, and messages longer than `limit`, which the server was started with.
 #[kernel]
 pub fn bytes_too_large(lane: &Lane, data: &[u8], limit: u32, out: &[Global<u64>]) {

@@ -142,3 +142,44 @@ pub fn system_exit(lane: &Lane, code: i32) {
     }
     while Echo::one(1).is_ok() {}
 }
+
+/// Byte `i` of the file that [`system_maps`] reads.
+pub fn mapped_byte(i: u64) -> u8 {
+    crate::bytes::byte(3, i as usize)
+}
+
+/// Bytes that each lane writes into the file `written`, from `MAPPED_STEP` times its number on.
+pub const MAPPED_STEP: u64 = 301;
+
+/// Reads the file `content`, of `len` bytes, and writes into the file `written`, both mapped.
+#[kernel]
+pub fn system_maps(lane: &Lane, len: u64, out: &[Global<u64>]) {
+    let id = lane.global_id() as u64;
+    let content = File::open("content").unwrap();
+    let map = content.map(lane).unwrap();
+    assert_eq!(map.len(), len);
+    let mut buffer = [0; 1500];
+    for round in 0..16 {
+        let at = crate::mix(id * 16 + round) % len;
+        let want = (crate::mix(at) % 1501) as usize;
+        let got = map.read_at(at, &mut buffer[..want]).unwrap();
+        assert_eq!(got as u64, (len - at).min(want as u64));
+        for (i, found) in (at..).zip(&buffer[..got]) {
+            assert_eq!(*found, mapped_byte(i));
+        }
+        let word = core::array::from_fn(|i| mapped_byte(at / 8 * 8 + i as u64));
+        assert_eq!(map.word(at / 8).ok(), (at / 8 < len / 8).then_some(u64::from_le_bytes(word)));
+    }
+    assert_eq!(map.read_at(len, &mut buffer), Ok(0));
+    assert_eq!(map.read_at(u64::MAX, &mut buffer), Ok(0));
+    assert_eq!(map.write_at(0, &[1]), Err(Error::PermissionDenied));
+    assert_eq!(File::open("empty").unwrap().map(lane).unwrap().read_at(0, &mut buffer), Ok(0));
+    assert_eq!(content.map_mut(lane).map(|map| map.is_in_place()).unwrap_or(false), false);
+    let written = OpenOptions::new().read().write().open("written").unwrap();
+    let map = written.map_mut(lane).unwrap();
+    let data: [u8; MAPPED_STEP as usize] = core::array::from_fn(|i| mapped_byte(id * MAPPED_STEP + i as u64));
+    assert_eq!(map.write_at(id * MAPPED_STEP, &data), Ok(data.len()));
+    assert_eq!(map.write_at(map.len() - 1, &[0, 1]), Ok(1));
+    drop(map);
+    out[id as usize].set(id + 1);
+}

@@ -3,8 +3,8 @@
 use crate::count::{Counts, LOOK_AHEAD, Wanted};
 use alloc::vec;
 use alloc::vec::Vec;
-use hostcall_device::fs::{self, File, Handle};
-use hostcall_device::io;
+use hostcall_device::fs::{self, File, Handle, Map};
+use hostcall_device::{Lane, io};
 
 pub use hostcall_device::io::Error;
 
@@ -14,15 +14,20 @@ const READ_BYTES: usize = 32 << 10;
 /// A part smaller than this is not worth another lane.
 const PART_BYTES: u64 = 4 << 10;
 
+/// A file with less bytes is read by calls, which take less time than to map it.
+const MAP_BYTES: u64 = 1 << 20;
+
 const EISDIR: i32 = 21;
 const ESPIPE: i32 = 29;
 
 /// Where a file's bytes come from.
-pub enum Source {
+pub enum Source<'launch> {
     /// The host's files, any part at any time.
     Regular {
         file: Handle,
         len: u64,
+        /// The file in place, if it is long enough and the device reaches it.
+        map: Option<Map<'launch>>,
     },
     /// A file that is read from start to end.
     Stream(Handle),
@@ -32,28 +37,32 @@ pub enum Source {
 }
 
 /// A file of the command line.
-pub struct Input {
+pub struct Input<'launch> {
     /// The name as the system has it; `None` for the standard input that nobody named.
     pub name: Option<Vec<u8>>,
-    pub source: Source,
+    pub source: Source<'launch>,
 }
 
-impl Input {
-    pub fn open(name: Option<Vec<u8>>) -> Self {
+impl<'launch> Input<'launch> {
+    pub fn open(lane: &'launch Lane, name: Option<Vec<u8>>) -> Self {
         let source = match name.as_deref() {
             None | Some(b"-") => Source::Stdin,
             Some([]) => Source::None(Error::NotFound),
-            Some(name) => Self::source(name).unwrap_or_else(Source::None),
+            Some(name) => Self::source(lane, name).unwrap_or_else(Source::None),
         };
         Self { name, source }
     }
 
-    fn source(name: &[u8]) -> fs::Result<Source> {
+    fn source(lane: &'launch Lane, name: &[u8]) -> fs::Result<Source<'launch>> {
         let file = File::open(name)?;
         match file.read_at(0, &mut [0]) {
             // Also files that say that they are empty and are not, as those of /proc.
             Ok(_) if file.len()? == 0 => Ok(Source::Stream(file.into_handle())),
-            Ok(_) => Ok(Source::Regular { len: file.len()?, file: file.into_handle() }),
+            Ok(_) => {
+                let (len, file) = (file.len()?, file.into_handle());
+                let map = if len < MAP_BYTES { None } else { file.map(lane).ok() };
+                Ok(Source::Regular { file, len, map: map.filter(Map::is_in_place) })
+            }
             Err(Error::Os(ESPIPE)) => Ok(Source::Stream(file.into_handle())),
             Err(error) => Err(error),
         }
@@ -76,12 +85,15 @@ impl Input {
     /// Counts in part `part` of `parts`; only bytes when nothing is `wanted`, if the file says how many it has.
     pub fn count(&self, part: u64, parts: u64, wanted: Option<Wanted>) -> fs::Result<Counts> {
         match self.source {
-            Source::Regular { file, len } => {
+            Source::Regular { file, len, ref map } => {
                 let step = len.div_ceil(parts).max(PART_BYTES);
                 let start = part.saturating_mul(step).min(len);
                 let end = start.saturating_add(step).min(len);
                 match wanted {
-                    Some(wanted) => count_part(file, start, end, wanted),
+                    Some(wanted) => match map.as_ref().filter(|map| map.len() == len) {
+                        Some(map) => count_part(|at, buffer| map.read_at(at, buffer), start, end, wanted),
+                        None => count_part(|at, buffer| file.read_at(at, buffer), start, end, wanted),
+                    },
                     None => Ok(Counts { bytes: end - start, ..Counts::default() }),
                 }
             }
@@ -93,12 +105,17 @@ impl Input {
     }
 }
 
-fn count_part(file: Handle, mut start: u64, end: u64, wanted: Wanted) -> fs::Result<Counts> {
+fn count_part(
+    read_at: impl Fn(u64, &mut [u8]) -> fs::Result<usize>,
+    mut start: u64,
+    end: u64,
+    wanted: Wanted,
+) -> fs::Result<Counts> {
     let mut counts = Counts::default();
     let mut buffer = vec![0; READ_BYTES.min((end - start) as usize + LOOK_AHEAD)];
     while start < end {
         let want = buffer.len().min((end - start) as usize + LOOK_AHEAD);
-        let got = file.read_at(start, &mut buffer[..want])?;
+        let got = read_at(start, &mut buffer[..want])?;
         // The last characters may go on in what was not read, unless nothing follows.
         let whole = if got == want { got - LOOK_AHEAD } else { got };
         let len = whole.min((end - start) as usize);

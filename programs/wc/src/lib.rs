@@ -29,9 +29,9 @@ use options::Options;
 use quote::quoted;
 
 /// The work of one run, which all lanes share.
-struct Job {
+struct Job<'launch> {
     options: Options,
-    inputs: Vec<Input>,
+    inputs: Vec<Input<'launch>>,
     /// What each lane found: of input `i`, lane `l` at `i * lanes + l`.
     parts: Vec<Part>,
 }
@@ -108,7 +108,7 @@ static DONE: AtomicU64 = AtomicU64::new(0);
 fn main(lane: &Lane) -> i32 {
     let address = lane.once_per_workgroup(|| share_job(lane));
     // SAFETY: `share_job` gave the address of a `Result<Job, i32>`, which lives until the last lane is `DONE`.
-    let job = unsafe { &*core::ptr::with_exposed_provenance::<Result<Job, i32>>(address as usize) };
+    let job = unsafe { &*core::ptr::with_exposed_provenance::<Result<Job<'_>, i32>>(address as usize) };
     if let Ok(job) = job {
         job.count(lane);
     }
@@ -128,7 +128,7 @@ fn main(lane: &Lane) -> i32 {
 /// The job's address. The first workgroup to come makes it.
 fn share_job(lane: &Lane) -> u64 {
     if JOB.compare_exchange(0, BEING_MADE, Ordering::Acquire, Ordering::Acquire).is_ok() {
-        let job = Box::into_raw(Box::new(Job::new(lane.grid_lanes())));
+        let job = Box::into_raw(Box::new(Job::new(lane)));
         JOB.store(job.expose_provenance() as u64, Ordering::Release);
     }
     loop {
@@ -139,20 +139,20 @@ fn share_job(lane: &Lane) -> u64 {
     }
 }
 
-impl Job {
+impl<'launch> Job<'launch> {
     /// `Err`: there is nothing to count, the user was told why, and this is the exit code.
-    fn new(lanes: usize) -> Result<Self, i32> {
+    fn new(lane: &'launch Lane) -> Result<Self, i32> {
         let mut options = Options::read().unwrap_or_else(|_| {
             eprintln!("wc: the host does not answer");
             Err(1)
         })?;
         let files = core::mem::take(&mut options.files);
-        let inputs: Vec<Input> = match files.is_empty() {
-            true => vec![Input::open(None)],
-            false => files.into_iter().map(|name| Input::open(Some(name))).collect(),
+        let inputs: Vec<Input<'_>> = match files.is_empty() {
+            true => vec![Input::open(lane, None)],
+            false => files.into_iter().map(|name| Input::open(lane, Some(name))).collect(),
         };
         let mut parts = Vec::new();
-        parts.resize_with(inputs.len() * lanes, Part::default);
+        parts.resize_with(inputs.len() * lane.grid_lanes(), Part::default);
         Ok(Self { options, inputs, parts })
     }
 
@@ -160,7 +160,7 @@ impl Job {
         let (id, lanes) = (lane.global_id(), lane.grid_lanes());
         let Options { lines, words, characters, longest_line, .. } = self.options;
         let reads = lines || words || characters || longest_line;
-        let wanted = reads.then_some(Wanted { characters, columns: longest_line });
+        let wanted = reads.then_some(Wanted { words, characters, columns: longest_line });
         for (input, parts) in self.inputs.iter().zip(self.parts.chunks(lanes)) {
             parts[id].set(input.count(id as u64, lanes as u64, wanted));
         }
@@ -231,7 +231,7 @@ impl Job {
         if self.inputs.len() == 1 && self.options.columns() == 1 {
             return 1;
         }
-        let unknown = |input: &&Input| !input.is_missing() && input.disk_bytes().is_none();
+        let unknown = |input: &&Input<'_>| !input.is_missing() && input.disk_bytes().is_none();
         let least = if self.inputs.iter().any(|input| unknown(&input)) { 7 } else { 1 };
         let bytes: u64 = self.inputs.iter().filter_map(Input::disk_bytes).sum();
         least.max(bytes.checked_ilog10().unwrap_or(0) as usize + 1)

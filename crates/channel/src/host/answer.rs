@@ -4,6 +4,7 @@ use super::batch::Laps;
 use crate::primitive::{AtomicU8, Ordering, fence, store_pair};
 use crate::region::{Region, SharedMemory};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use hostcall_abi::MAX_WORDS;
 use hostcall_abi::layout::{Spread, area_share};
 use hostcall_abi::status::{CallError, Status};
@@ -105,22 +106,30 @@ impl Answer {
         self.area(region, large).map(|(_, share)| share)
     }
 
-    /// Copies the part of the byte area that belongs to the lane of rank `rank` into `bytes`, which is no
-    /// longer than the lane's share of an area that there is.
-    pub fn read_bytes(&self, region: Region<'_>, large: Option<u32>, rank: u32, bytes: &mut [u8]) {
+    /// Appends `bytes` bytes of the byte area's part that belongs to the lane of rank `rank`, from byte
+    /// `from` (a multiple of 8) on, to `to`. They lie within the lane's share of an area that there is.
+    pub fn append_bytes(
+        &self,
+        region: Region<'_>,
+        large: Option<u32>,
+        rank: u32,
+        from: usize,
+        bytes: usize,
+        to: &mut Vec<u8>,
+    ) {
         let Some((at, share)) = self.area(region, large) else { return };
-        debug_assert!(bytes.len() <= share);
-        region.read_bytes(at + (rank as usize * share / 8) as u32, bytes);
+        debug_assert!(from + bytes <= share);
+        region.append_bytes(at + ((rank as usize * share + from) / 8) as u32, bytes, to);
         // Before the answer: the device overwrites the area once it sees that.
         fence(Ordering::Release);
     }
 
-    /// Puts reply bytes into the lane's part of the byte area, before the lane is answered. They are no longer than the
-    /// lane's share of an area that there is.
-    pub fn write_bytes(&self, region: Region<'_>, large: Option<u32>, rank: u32, bytes: &[u8]) {
+    /// Puts reply bytes into the lane's part of the byte area, from byte `from` (a multiple of 8) on, before
+    /// the lane is answered. They lie within the lane's share of an area that there is.
+    pub fn write_bytes(&self, region: Region<'_>, large: Option<u32>, rank: u32, from: usize, bytes: &[u8]) {
         let Some((at, share)) = self.area(region, large) else { return };
-        debug_assert!(bytes.len() <= share);
-        region.write_bytes(at + (rank as usize * share / 8) as u32, bytes);
+        debug_assert!(from + bytes.len() <= share);
+        region.write_bytes(at + ((rank as usize * share + from) / 8) as u32, bytes);
         fence(Ordering::Release);
     }
 }

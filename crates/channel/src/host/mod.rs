@@ -6,10 +6,14 @@
 
 mod answer;
 mod batch;
+#[cfg(not(loom))]
+mod loan;
 mod posts;
 mod scanner;
 
 pub use answer::{Answer, DetachedAnswer};
 pub use batch::Batch;
+#[cfg(not(loom))]
+pub use loan::{Lent, Loan, LoanMemory, ProcessLoans};
 pub use posts::{ENTRIES_A_VISIT, PostBatch, PostBuffer, Taken};
 pub use scanner::{Scanner, Take};

@@ -68,7 +68,7 @@ impl Input<'_> {
             argument_words,
             result_words: self.byte() % 8,
             check: 7,
-            kind: [Kind::Words, Kind::Bytes, Kind::BytesMore, Kind::BytesFetch][self.below(4)],
+            kind: [Kind::Words, Kind::Bytes, Kind::BytesMore][self.below(3)],
             after_posts,
             lines: argument_words > 0 || lanes > 1 || after_posts || self.flag(),
         }
@@ -429,19 +429,19 @@ impl Run {
             }
             if self.batch.rung().kind() != Kind::Words {
                 for rank in 0..answer.lanes() {
-                    let mut bytes = [0; 64];
+                    let mut bytes = Vec::new();
                     let area = input.flag().then_some(input.byte().into());
                     if area.is_some() {
                         // A device names any large area.
                         let share = answer.area_share(region, area).unwrap_or(0).min(64);
-                        answer.read_bytes(region, area, rank, &mut bytes[..share]);
-                        bytes = [0; 64];
+                        answer.append_bytes(region, area, rank, 0, share, &mut bytes);
+                        bytes.clear();
                     }
-                    answer.read_bytes(region, None, rank, &mut bytes);
+                    answer.append_bytes(region, None, rank, 0, 64, &mut bytes);
                     if let Some(call) = model.call.as_ref().filter(|_| !model.hostile) {
                         assert_eq!(bytes, bytes_of(&call.lines[rank as usize]));
                     }
-                    answer.write_bytes(region, None, rank, &bytes);
+                    answer.write_bytes(region, None, rank, 0, &bytes);
                 }
             }
             if input.flag() {

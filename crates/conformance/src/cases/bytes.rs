@@ -1,7 +1,7 @@
 use crate::context::read;
 use crate::handlers::Messages;
 use crate::{Context, Outcome, Session, echo, same};
-use conformance::bytes::{bytes_echo, bytes_small, bytes_too_large, hash};
+use conformance::bytes::{bytes_echo, bytes_in_turn, bytes_small, bytes_too_large, hash};
 use conformance::mix;
 use conformance::services::Bytes;
 use hostcall::Grid;
@@ -64,6 +64,14 @@ pub fn megabyte(context: &Context) -> Outcome {
 pub fn small(context: &Context) -> Outcome {
     let session = open(context, 8 << 20)?;
     session.all_done(bytes_small, Grid::new(3, 50))
+}
+
+pub fn in_turn(context: &Context) -> Outcome {
+    let session = context.open(|device| {
+        let device = device.server(|server| server.messages_limit(20_000));
+        device.service(Bytes::serve(Messages)).inline_service(echo())
+    })?;
+    session.all_done(bytes_in_turn, Grid::new(2, 40))
 }
 
 pub fn too_large(context: &Context) -> Outcome {

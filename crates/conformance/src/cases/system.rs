@@ -24,6 +24,25 @@ pub fn files(context: &Context) -> Outcome {
     Ok(())
 }
 
+pub fn maps(context: &Context) -> Outcome {
+    const LEN: u64 = 300_003;
+    let grid = Grid::new(2, 40);
+    let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let write =
+        |name: &str, bytes: &[u8]| fs::write(dir.path().join(name), bytes).map_err(|error| error.to_string());
+    write("content", &(0..LEN).map(mapped_byte).collect::<Vec<_>>())?;
+    write("empty", &[])?;
+    write("written", &[9; 80 * MAPPED_STEP as usize + 2])?;
+    let session = context.open_with(|builtins| builtins.dir(dir.path()), |device| device)?;
+    let out = session.out(grid, 1)?;
+    session.run(system_maps, grid, (LEN, &out))?;
+    done(&read(&out)?)?;
+    let mut expected: Vec<_> = (0..80 * MAPPED_STEP).map(mapped_byte).collect();
+    expected.extend([9, 0]);
+    same!(fs::read(dir.path().join("written")).map_err(|error| error.to_string())?, expected);
+    Ok(())
+}
+
 pub fn environment(context: &Context) -> Outcome {
     let session = context.open_with(
         |builtins| builtins.args(["program", "one", "zwölf"]).env("COLOUR", "blau"),

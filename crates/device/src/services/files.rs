@@ -33,6 +33,11 @@ pub trait Files {
     fn create_dir(path: &[u8]);
     /// Removes an empty directory.
     fn remove_dir(path: &[u8]);
+    /// Maps a file, for writing too if `writable` is set, and gives the mapping's handle, where the device
+    /// reaches the file's content (0: nowhere), and the bytes that the file has.
+    fn map(file: u64, writable: bool) -> (u64, u64, u64);
+    /// Ends a mapping, which no lane uses any more.
+    fn unmap(mapping: u64);
 }
 
 /// How [`Files::open`] opens a file, with the meaning they have in `std::fs::OpenOptions`.

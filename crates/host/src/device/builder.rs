@@ -12,10 +12,14 @@ use crate::server::{Server, ServerBuilder};
 use crate::services::{Builtins, EarlyEnd};
 use hostcall_abi::ABI_VERSION;
 use hostcall_abi::launch::{CHANNEL_PARAMS_BYTES, ChannelParams};
-use hostcall_abi::layout::{Layout, LayoutError, RingEntries, SLOT_GROUP, SLOT_STATE_BYTES, Sizes};
-use hostcall_channel::SharedMemory;
+use hostcall_abi::layout::{
+    LOAN_HEADER_BYTES, Layout, LayoutError, RingEntries, SLOT_GROUP, SLOT_STATE_BYTES, Sizes,
+};
+use hostcall_channel::host::{Loan, LoanMemory};
+use hostcall_channel::{Block, FileMapper, SharedMemory};
 use hostcall_server::CancelReason;
 use hostcall_service::{AsyncService, Service};
+use std::fs::File;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -232,6 +236,7 @@ impl DeviceBuilder {
         let faulted = for_faults.clone();
         let entered = backend.clone();
         let mut server = Server::builder(memory)
+            .loans(PinnedLoans(backend.clone()))
             .token(core.id())
             .on_thread(move || entered.enter_thread())
             .reliable_hints(backend.has_reliable_hints())
@@ -252,6 +257,7 @@ impl DeviceBuilder {
         }
         let server = Arc::new(server.start()?);
         builtins.files().set_launches(server.knows_launch());
+        builtins.files().set_mapper(DeviceMapper(backend.clone()));
         let inner = Arc::new_cyclic(|device| Inner {
             core,
             images,
@@ -291,7 +297,8 @@ fn default_layout(properties: &Properties) -> Layout {
     match properties.kind {
         // Pages that nobody touches take no memory.
         DeviceKind::Software => {
-            Layout { extra_slots: 512, ..Layout::small(properties.resident_waves, lanes, 512, 64 << 10) }
+            let small = Layout::small(properties.resident_waves, lanes, 512, 64 << 10);
+            Layout { extra_slots: 512, large_areas: 64, large_area_bytes: 1 << 20, ..small }
         }
         // A group of slots a multiprocessor, since no multiprocessor holds more waves.
         _ => Layout {
@@ -312,6 +319,33 @@ fn write_new(backend: &dyn Backend, memory: &dyn Memory, bytes: &[u8]) -> Result
     assert!(bytes.len() <= memory.len(), "the memory was made for the bytes");
     // SAFETY: as many bytes lie there, and no kernel has run.
     unsafe { backend.write_now(memory.address(), bytes) }
+}
+
+/// Memory of the host that the device reaches, in which its lanes read long replies. It is pinned as it is
+/// needed: that waits for no kernel, and the server keeps what comes back.
+struct PinnedLoans(Arc<dyn Backend>);
+
+impl LoanMemory for PinnedLoans {
+    #[allow(unsafe_code, reason = "memory is shared by address")]
+    fn allocate(&self, bytes: usize) -> Option<Loan> {
+        let memory = self.0.pin(bytes.checked_add(LOAN_HEADER_BYTES)?).ok()?;
+        let (start, address) = (memory.host_address(), memory.address().get());
+        // SAFETY: LOAN: the memory was all zeros, is aligned to more than a cache line, and is nobody else's;
+        // `memory` keeps it.
+        Some(unsafe { Loan::new(start, address, bytes, Box::new(memory)) })
+    }
+}
+
+/// Maps files where the device reaches them.
+struct DeviceMapper(Arc<dyn Backend>);
+
+#[allow(unsafe_code, reason = "kernels reach the mapping by its address")]
+// SAFETY: backends promise it of `map_file`.
+unsafe impl FileMapper for DeviceMapper {
+    fn map(&self, file: &File, len: u64, writable: bool) -> Option<Block> {
+        let memory = self.0.map_file(file, len, writable)?;
+        Some(Block { address: memory.address.get(), memory: memory.owner })
+    }
 }
 
 /// Zeroed memory that host and device share.

@@ -11,6 +11,7 @@ use hostcall_cuda::{DeviceMemory, Driver, Error, Function, Gpu, GpuInfo, PinnedM
 use smallvec::SmallVec;
 use std::any::Any;
 use std::ffi::c_void;
+use std::fs::File;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -219,6 +220,12 @@ unsafe impl Backend for Cuda {
 
     fn allocate_for_kernels(&self, bytes: u64, align: u64) -> Option<KernelMemory> {
         self.heap.allocate(bytes, align)
+    }
+
+    fn map_file(&self, file: &File, len: u64, writable: bool) -> Option<KernelMemory> {
+        let mapped = self.gpu.map_file(file, usize::try_from(len).ok()?, writable).ok()?;
+        let address = DeviceAddress::new(mapped.address());
+        Some(KernelMemory { address, owner: Box::new(mapped) })
     }
 }
 

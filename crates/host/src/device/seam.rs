@@ -18,6 +18,7 @@
 use hostcall_abi::cpu::Entry;
 use std::any::Any;
 use std::fmt;
+use std::fs::File;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -199,7 +200,8 @@ impl<'a> ImageSource<'a> {
 /// 1. Memory, modules and kernels that it gives are its own, and their traits' promises hold.
 /// 2. [`Backend::queue`] gives a queue for which [`Queue`]'s promises hold.
 /// 3. Dropping the backend does not free what is left of its memory, modules and queues.
-/// 4. What [`Backend::allocate_for_kernels`] gives is as [`HeapMemory`](crate::services::HeapMemory) promises.
+/// 4. What [`Backend::allocate_for_kernels`] gives is as [`HeapMemory`](crate::services::HeapMemory)
+///    promises, and what [`Backend::map_file`] gives as [`FileMapper`](crate::services::FileMapper) does.
 pub unsafe trait Backend: Send + Sync + 'static {
     /// Returns what the device is.
     fn properties(&self) -> &Properties;
@@ -310,6 +312,14 @@ pub unsafe trait Backend: Send + Sync + 'static {
 
     /// Allocates memory of the device while kernels run, for their heap. Waits for no kernel.
     fn allocate_for_kernels(&self, bytes: u64, align: u64) -> Option<KernelMemory>;
+
+    /// Maps the first `len` bytes of a file, of which there are some, where kernels read them in place, and
+    /// write them if the mapping is `writable`. Waits for no kernel. `None` when the device, the driver or
+    /// the file does not allow it.
+    fn map_file(&self, file: &File, len: u64, writable: bool) -> Option<KernelMemory> {
+        let _ = (file, len, writable);
+        None
+    }
 }
 
 /// Memory that kernels allocate.

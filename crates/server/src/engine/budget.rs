@@ -92,7 +92,8 @@ impl Drop for Charge {
 /// Bytes that are charged to a budget.
 pub(crate) struct Charged {
     pub bytes: Vec<u8>,
-    charge: Charge,
+    /// For as many bytes.
+    pub charge: Charge,
 }
 
 impl Charged {
@@ -100,29 +101,8 @@ impl Charged {
         Self { bytes: Vec::new(), charge: Charge::new(budget) }
     }
 
-    /// Charges bytes that exist already.
-    ///
-    /// # Errors
-    /// [`OverBudget`] when the budget has not so many.
-    pub fn of(budget: &Arc<Budget>, bytes: Vec<u8>) -> Result<Self, OverBudget> {
-        let mut charge = Charge::new(budget);
-        charge.add(bytes.len())?;
-        Ok(Self { bytes, charge })
-    }
-
     /// Returns the bytes, and what they are charged with.
     pub fn into_parts(self) -> (Vec<u8>, Charge) {
         (self.bytes, self.charge)
-    }
-
-    /// Charges and appends so many zeros, and returns them.
-    ///
-    /// # Errors
-    /// [`OverBudget`] when the budget has not so many.
-    pub fn grow(&mut self, bytes: usize) -> Result<&mut [u8], OverBudget> {
-        self.charge.add(bytes)?;
-        let start = self.bytes.len();
-        self.bytes.resize(start + bytes, 0);
-        Ok(&mut self.bytes[start..])
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod budget;
 pub(crate) mod caught;
 pub(crate) mod executor;
 pub(crate) mod handling;
+pub(crate) mod loans;
 pub(crate) mod polling;
 pub(crate) mod report;
 pub(crate) mod watchdog;
@@ -115,11 +116,13 @@ impl Engine {
             })
         };
         let of = |threads| Limits { threads, ..settings.builtins };
+        // Files: they are in the system's memory mostly.
+        let of_files = Limits { eager: false, ..settings.builtins };
         let hungry = Arc::downgrade(&watchdog);
         let engine = Arc::new(Self {
             pools: [
                 pool("hostcall-handler", settings.handlers),
-                pool("hostcall-builtin", settings.builtins),
+                pool("hostcall-builtin", of_files),
                 pool("hostcall-input", of(1)),
                 pool("hostcall-prints", of(OUTPUT_THREADS)),
             ],

@@ -9,6 +9,10 @@
 //!   each other, and the number doubles from look to look, up to [`Limits::threads`];
 //! - while handlers do return, it grows slowly, up to [`MOVING_THREADS`].
 //!
+//! A pool whose handlers mostly return soon, and use a processor meanwhile, is not [eager](Limits::eager): it
+//! lets only as many threads run as there are processors, until the handlers turn out to wait. To wake a
+//! thread takes as long as to read a piece of a file, and one that runs takes the next piece by itself.
+//!
 //! At the limit (or when the system starts no more threads) work waits for a handler to return.
 
 use super::caught::{Panicked, catch};
@@ -16,6 +20,7 @@ use super::handling::ThreadSetup;
 use super::report;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
+use std::num::NonZero;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
@@ -36,6 +41,9 @@ const LOOK_AFTER: Duration = Duration::from_millis(2);
 /// Until threads are tried again after the system refused one.
 pub(super) const RETRY_AFTER: Duration = Duration::from_millis(100);
 
+/// Handlers that a thread of a pool which is not eager runs between two looks, if they return soon.
+const SOON: u64 = 4;
+
 /// Entries after which those that are of no use any more are removed, beside twice those that were kept.
 const PURGE_AFTER: usize = 1024;
 
@@ -48,11 +56,13 @@ pub(crate) struct Limits {
     pub stack_bytes: usize,
     /// A thread that has had no work for so long ends.
     pub idle: Duration,
+    /// Whether each piece gets a thread at once.
+    pub eager: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { threads: 16_384, stack_bytes: 1 << 20, idle: Duration::from_secs(5) }
+        Self { threads: 16_384, stack_bytes: 1 << 20, idle: Duration::from_secs(5), eager: true }
     }
 }
 
@@ -76,7 +86,9 @@ struct State {
     /// Pieces in the queue.
     waiting: usize,
     threads: usize,
+    /// Threads that wait for work; also those that were woken, until they run.
     idle: usize,
+    woken: usize,
     /// Pieces that returned, ever.
     done: u64,
     /// `done` when [`Pool::grow`] looked last while work waited.
@@ -88,11 +100,19 @@ struct State {
     refused: Option<String>,
 }
 
+impl State {
+    /// Threads that run, or were woken.
+    fn awake(&self) -> usize {
+        self.threads - (self.idle - self.woken)
+    }
+}
+
 /// A pool of worker threads.
 pub(crate) struct Pool {
     name: &'static str,
     setup: ThreadSetup,
     limits: Limits,
+    processors: usize,
     state: Mutex<State>,
     /// Signals idle threads.
     work: Condvar,
@@ -124,6 +144,7 @@ impl Pool {
             name,
             setup,
             limits: Limits { threads: limits.threads.max(1), ..limits },
+            processors: std::thread::available_parallelism().map_or(1, NonZero::get),
             state: Mutex::default(),
             work: Condvar::new(),
             on_hungry: Box::new(on_hungry),
@@ -148,9 +169,15 @@ impl Pool {
             state.kept = state.queue.len();
             state.waiting = state.queue.iter().map(|entry| entry.pieces).sum();
         }
-        // A thread that was woken is counted as idle until it runs.
-        let hungry = state.idle < state.waiting;
-        let wake = state.idle.min(pieces);
+        let (hungry, wake) = if self.limits.eager {
+            (state.idle < state.waiting, state.idle.min(pieces))
+        } else {
+            let more = self.processors.saturating_sub(state.awake());
+            let wake = more.min(pieces).min(state.idle - state.woken);
+            state.woken += wake;
+            // Those that run may wait for something.
+            (state.woken < state.waiting, wake)
+        };
         drop(state);
         for _ in 0..wake {
             self.work.notify_one();
@@ -164,17 +191,33 @@ impl Pool {
     pub fn grow(&self, now: Instant) -> Option<Instant> {
         let mut state = self.state.lock();
         let waiting = state.waiting;
-        if waiting <= state.idle || state.stopping {
+        let enough = if self.limits.eager { state.idle } else { 0 };
+        if waiting <= enough || state.stopping {
             state.done_before = None;
             return None;
         }
         let (threads, most) = (state.threads, self.limits.threads);
+        let done = state.done;
+        let done_before = state.done_before.replace(done);
+        if !self.limits.eager {
+            let (awake, later) = (state.awake(), Some(now + LOOK_AFTER));
+            let soon = done_before.is_none_or(|before| done - before >= SOON * awake as u64);
+            if soon && awake >= self.processors {
+                return later;
+            }
+            let asleep = (state.idle - state.woken).min(waiting);
+            let wake = if done_before == Some(done) { asleep } else { asleep.min(awake.max(1)) };
+            if wake > 0 {
+                state.woken += wake;
+                drop(state);
+                (0..wake).for_each(|_| _ = self.work.notify_one());
+                return later;
+            }
+        }
         // A thread ends only when no work waits.
         if threads >= most {
             return None;
         }
-        let done = state.done;
-        let done_before = state.done_before.replace(done);
         let more = if threads < QUICK_THREADS {
             threads.max(1)
         } else if done_before == Some(done) {
@@ -194,7 +237,8 @@ impl Pool {
         if started < more {
             return Some(now + RETRY_AFTER);
         }
-        Some(now + if state.threads < QUICK_THREADS.min(most) { QUICK_LOOK_AFTER } else { LOOK_AFTER })
+        let is_quick = self.limits.eager && state.threads < QUICK_THREADS.min(most);
+        Some(now + if is_quick { QUICK_LOOK_AFTER } else { LOOK_AFTER })
     }
 
     /// Starts a thread that is counted already. Returns whether it did.
@@ -227,6 +271,8 @@ impl Pool {
                 state.idle += 1;
                 let timeout = self.work.wait_for(&mut state, self.limits.idle).timed_out();
                 state.idle -= 1;
+                // A thread whose time was over may have missed that it was woken.
+                state.woken = state.woken.saturating_sub(1);
                 if timeout && state.queue.is_empty() {
                     break;
                 }
@@ -400,6 +446,41 @@ mod tests {
         }
         // Idle threads end.
         wait_until(|| pool.load().threads == 0);
+    }
+
+    #[test]
+    fn a_pool_that_is_not_eager_gives_a_thread_to_each_that_waits() {
+        let pool = pool(Limits { eager: false, ..Limits::default() });
+        // The second time the threads are there, and asleep.
+        for _ in 0..2 {
+            let (met, done) = (Arc::new(Barrier::new(101)), Arc::new(AtomicUsize::new(0)));
+            let (with, counted) = (met.clone(), done.clone());
+            let work = Arc::new(Each(move || {
+                with.wait();
+                counted.fetch_add(1, Ordering::Relaxed);
+            }));
+            for _ in 0..100 {
+                pool.submit(work.clone(), 1);
+            }
+            met.wait();
+            wait_until(|| done.load(Ordering::Relaxed) == 100 && pool.load().waiting == 0);
+            wait_until(|| {
+                let state = pool.state.lock();
+                state.idle == state.threads && state.woken == 0
+            });
+        }
+        // One that waits does not keep others waiting for ever.
+        let (met, done) = (Arc::new(Barrier::new(2)), Arc::new(AtomicUsize::new(0)));
+        for _ in 0..2 {
+            let (with, counted) = (met.clone(), done.clone());
+            let work = Each(move || {
+                with.wait();
+                counted.fetch_add(1, Ordering::Relaxed);
+            });
+            pool.submit(Arc::new(work), 1);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        wait_until(|| done.load(Ordering::Relaxed) == 2);
     }
 
     #[test]

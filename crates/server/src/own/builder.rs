@@ -8,12 +8,13 @@ use super::posts::PostCounts;
 use super::registry::{Handler, RegisterError, Registry};
 use super::shared::{Counters, OnFault, Shared};
 use crate::engine::budget::Budget;
+use crate::engine::loans::LoanPool;
 use crate::engine::polling::{Attention, Endpoint};
 use crate::engine::watchdog::Waiting;
 use crate::engine::{Engine, Settings};
 use hostcall_abi::launch::LaunchId;
 use hostcall_channel::SharedMemory;
-use hostcall_channel::host::{Scanner, Taken};
+use hostcall_channel::host::{LoanMemory, ProcessLoans, Scanner, Taken};
 use hostcall_service::{AsyncService, Service};
 use parking_lot::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -41,6 +42,7 @@ pub struct ServerBuilder {
     registry: Registry,
     refused: Option<RegisterError>,
     consumers: usize,
+    loans: Box<dyn LoanMemory>,
     message_limit: usize,
     messages_limit: usize,
     spin: Duration,
@@ -57,6 +59,7 @@ impl ServerBuilder {
             registry: Registry::new(),
             refused: None,
             consumers: 1,
+            loans: Box::new(ProcessLoans),
             message_limit: 64 << 20,
             messages_limit: 1 << 30,
             spin: Duration::from_micros(50),
@@ -149,6 +152,13 @@ impl ServerBuilder {
     /// [`Busy`](hostcall_abi::CallError::Busy) if the system starts no thread for a second. Default 2.
     pub fn async_threads(mut self, threads: usize) -> Self {
         self.settings.async_threads = threads;
+        self
+    }
+
+    /// Takes the memory in which lanes read long replies from `memory`, which the device must reach. Default:
+    /// memory of the process, which is the software device's.
+    pub fn loans(mut self, memory: impl LoanMemory) -> Self {
+        self.loans = Box::new(memory);
         self
     }
 
@@ -259,7 +269,11 @@ impl ServerBuilder {
             spin: self.spin,
             reliable_hints: self.reliable_hints,
             statistics: Counters::default(),
-            messages: Messages::new(Budget::new(self.messages_limit, self.message_limit), layout.slots()),
+            messages: Messages::new(
+                Budget::new(self.messages_limit, self.message_limit),
+                LoanPool::new(self.loans),
+                layout.slots(),
+            ),
             post_counts: PostCounts::default(),
             on_fault: self.on_fault,
             on_answer: self.on_answer,

@@ -1,51 +1,30 @@
 //! From a packet to its handlers, and back for those that run at once.
 
 use super::job::{self, LaneCall};
+use super::messages::Messages;
 use super::posts::queue;
 use super::registry::{Entry, Kind, Registry};
+use super::reply::{ByteReply, Filling, ReplyBytes};
 use super::shared::Shared;
-use crate::engine::budget::{Budget, Charged};
 use crate::engine::caught::catch;
 use crate::engine::handling::set_service;
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::{BytesHead, Kind as PacketKind, PostHead};
 use hostcall_channel::Region;
 use hostcall_channel::host::{Answer, Batch, Scanner};
-use hostcall_service::{Caller, Calls, OwnedRequest, Posts, Replies, Reply, Request, Service, called_by};
+use hostcall_service::{Caller, Calls, OwnedRequest, Posts, Replies, Request, Service, called_by};
 use std::sync::Arc;
 
-/// The reply of a byte call: result words, then bytes.
-struct BytesReply {
-    words: Vec<u64>,
-    bytes: Charged,
-    capacity: usize,
-}
-
-impl Reply for BytesReply {
-    fn words(&mut self, words: &[u64]) {
-        self.words = words.to_vec();
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) -> Result<(), CallError> {
-        if self.bytes.bytes.len() + bytes.len() > self.capacity {
-            return Err(CallError::TooLarge);
-        }
-        self.bytes.grow(bytes.len())?.copy_from_slice(bytes);
-        Ok(())
-    }
-}
-
-/// Runs a handler's method for one lane and returns the reply's words and bytes. A panic becomes an error.
+/// Runs a handler's method for one lane and returns the reply. A panic becomes an error.
 pub(crate) fn run_for_bytes(
-    budget: &Arc<Budget>,
+    messages: &Messages,
     service: &dyn Service,
     method: usize,
     request: Request<'_>,
-) -> Result<(Vec<u64>, Charged), CallError> {
-    let (words, bytes) = (Vec::new(), Charged::new(budget));
-    let mut reply = BytesReply { words, bytes, capacity: request.reply_capacity };
-    match catch(|| service.call(method, request, &mut reply)) {
-        Ok(result) => result.map(|()| (reply.words, reply.bytes)),
+) -> Result<ByteReply, CallError> {
+    let mut filling = Filling::new(messages, request.reply_capacity);
+    match catch(|| service.call(method, request, &mut filling)) {
+        Ok(result) => result.map(|()| filling.finish()),
         Err(_) => Err(CallError::Panicked),
     }
 }
@@ -117,13 +96,14 @@ fn words_packets(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, ba
             let words = lines.words(rank)[..lines.argument_words()].to_vec();
             let caller = lines.caller(rank);
             let request = OwnedRequest { words, bytes: Vec::new(), reply_capacity: 0, caller };
-            (Ok(LaneCall { request, charge: None, timeout_us: lines.tag(rank).timeout_us }), None)
+            let timeout_us = lines.tag(rank).timeout_us;
+            (Ok(LaneCall { request, unread: None, charge: None, timeout_us }), None)
         });
         start(shared, entry, scanner, batch, packet, calls.collect());
     }
 }
 
-/// A packet of kind `Bytes`, `BytesMore` or `BytesFetch`, which is alone in its batch.
+/// A packet of kind `Bytes` or `BytesMore`, which is alone in its batch.
 #[inline(never)]
 fn bytes_packet(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, batch: &Batch) {
     let (answer, kind) = (batch.answer(0), batch.rung().kind());
@@ -132,31 +112,31 @@ fn bytes_packet(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, bat
     if lines.argument_words() != BytesHead::WORDS {
         return answer.all(region, Status::Error(CallError::Malformed));
     }
+    let is_last = kind == PacketKind::Bytes;
+    let at_once = match &entry.service.kind {
+        Kind::Inline(service) if catch(|| service.would_wait(entry.index)) == Ok(false) => Some(service),
+        _ => None,
+    };
     let mut calls = Vec::with_capacity(lines.lanes());
     for (rank, place) in (0..answer.lanes()).zip(0..) {
         let words = lines.words(place);
-        let words = [words[0], words[1], words[2]];
+        let head = BytesHead::from_words([words[0], words[1], words[2]]);
         let caller = lines.caller(place);
         let key = (answer.slot(), caller.lane);
-        if kind == PacketKind::BytesFetch {
-            // The offset, and the large area plus one.
-            let area = u32::try_from(words[1]).unwrap_or(u32::MAX).checked_sub(1);
-            let fetched = answer.area_share(region, area).ok_or(CallError::Malformed).and_then(|share| {
-                let write = |piece: &[u8]| answer.write_bytes(region, area, rank, piece);
-                shared.messages.fetch(key, words[0], share, write)
-            });
-            answer.lane(region, rank, fetched.map_or_else(Status::Error, |()| Status::Ok), &[]);
-            continue;
-        }
-        let head = BytesHead::from_words(words);
-        let is_last = kind == PacketKind::Bytes;
-        let read = |piece: &mut [u8]| answer.read_bytes(region, head.area, rank, piece);
-        let taken = answer
-            .area_share(region, head.area)
-            .ok_or(CallError::Malformed)
-            .and_then(|share| shared.messages.take_piece(key, caller.launch, &head, share, is_last, read));
+        let read = |from, bytes, to: &mut Vec<u8>| {
+            answer.append_bytes(region, head.area, rank, from, bytes, to);
+        };
+        let taken = answer.area_share(region, head.area).ok_or(CallError::Malformed).and_then(|share| {
+            // What a thread that handles the call can read itself, the consumer leaves to it.
+            if head.begins && is_last && at_once.is_none() {
+                let (message, unread) = shared.messages.take_whole(key, &head, share, read)?;
+                return Ok(Some((message, Some(unread))));
+            }
+            let whole = shared.messages.take_piece(key, caller.launch, &head, share, is_last, read)?;
+            Ok(whole.map(|message| (message, None)))
+        });
         match taken {
-            Ok(Some(message)) => {
+            Ok(Some((message, unread))) => {
                 let capacity = usize::try_from(head.reply_capacity).unwrap_or(usize::MAX);
                 let request = OwnedRequest {
                     words: message.words,
@@ -165,31 +145,27 @@ fn bytes_packet(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, bat
                     caller,
                 };
                 let timeout_us = lines.tag(place).timeout_us;
-                calls.push((Ok(LaneCall { request, charge: Some(message.charge), timeout_us }), head.area));
+                let call = LaneCall { request, unread, charge: Some(message.charge), timeout_us };
+                calls.push((Ok(call), head.area));
             }
             Err(error) if is_last => calls.push((Err(error), None)),
             taken => answer.lane(region, rank, taken.map_or_else(Status::Error, |_| Status::Ok), &[]),
         }
     }
-    if kind != PacketKind::Bytes {
+    if !is_last {
         return;
     }
-    if let Kind::Inline(service) = &entry.service.kind
-        && catch(|| service.would_wait(entry.index)) == Ok(false)
-    {
-        set_service(entry.method.name);
-        for (rank, (call, area)) in (0..).zip(calls) {
-            let caller = lines.caller(rank as usize);
-            let result = call.and_then(|LaneCall { request, .. }| {
-                let budget = &shared.messages.budget;
-                called_by(caller, || run_for_bytes(budget, &***service, entry.index, request.as_request()))
-            });
-            let (status, words) = put_bytes(shared, region, &answer, area, rank, caller, result);
-            answer.lane(region, rank, status, &words);
-        }
-        return;
+    let Some(service) = at_once else { return start(shared, entry, scanner, batch, 0, calls) };
+    set_service(entry.method.name);
+    for (rank, (call, area)) in (0..).zip(calls) {
+        let caller = lines.caller(rank as usize);
+        let result = call.and_then(|LaneCall { request, .. }| {
+            let messages = &shared.messages;
+            called_by(caller, || run_for_bytes(messages, &***service, entry.index, request.as_request()))
+        });
+        let (status, words) = put_bytes(shared, region, &answer, area, rank, caller, result);
+        answer.lane(region, rank, status, &words);
     }
-    start(shared, entry, scanner, batch, 0, calls);
 }
 
 /// Puts a byte reply where the lane finds it; returns what to answer the lane.
@@ -200,24 +176,31 @@ pub(crate) fn put_bytes(
     area: Option<u32>,
     rank: u32,
     caller: Caller,
-    result: Result<(Vec<u64>, Charged), CallError>,
+    result: Result<ByteReply, CallError>,
 ) -> (Status, [u64; 2]) {
-    let (words, mut reply) = match result {
-        Ok(reply) => reply,
-        Err(error) => return (Status::Error(error), [0; 2]),
+    let put = || {
+        let ByteReply { words, bytes } = result?;
+        let share = answer.area_share(region, area).ok_or(CallError::Malformed)?;
+        let words_bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        if words_bytes.len() > share {
+            return Err(CallError::Malformed);
+        }
+        answer.write_bytes(region, area, rank, 0, &words_bytes);
+        let total = (words_bytes.len() + bytes.len()) as u64;
+        let key = (answer.slot(), caller.lane);
+        let bytes = match bytes {
+            ReplyBytes::Few(bytes) if total as usize <= share => {
+                answer.write_bytes(region, area, rank, words_bytes.len(), &bytes);
+                return Ok([total, 0]);
+            }
+            bytes => bytes.into_loan(&shared.messages)?,
+        };
+        Ok([total, shared.messages.lend(key, caller.launch, bytes)])
     };
-    if !words.is_empty() {
-        reply.bytes.splice(..0, words.iter().flat_map(|word| word.to_le_bytes()));
+    match put() {
+        Ok(words) => (Status::Ok, words),
+        Err(error) => (Status::Error(error), [0; 2]),
     }
-    let Some(share) = answer.area_share(region, area) else {
-        return (Status::Error(CallError::Malformed), [0; 2]);
-    };
-    let total = reply.bytes.len();
-    answer.write_bytes(region, area, rank, &reply.bytes[..total.min(share)]);
-    if total > share {
-        shared.messages.keep_reply((answer.slot(), caller.lane), caller.launch, reply, share);
-    }
-    (Status::Ok, [total as u64, words.len() as u64])
 }
 
 /// Hands a packet of a batch to threads that may wait.

@@ -2,9 +2,11 @@
 //! once, whoever is first: the handler, the lane's deadline, or a cancellation.
 
 use super::dispatch;
+use super::messages::Unread;
 use super::registry::{Entry, Kind};
+use super::reply::{ByteReply, Filling};
 use super::shared::Shared;
-use crate::engine::budget::{Charge, Charged};
+use crate::engine::budget::Charge;
 use crate::engine::caught::catch;
 use crate::engine::executor::catch_future;
 use crate::engine::handling::set_service;
@@ -14,7 +16,7 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::Kind as PacketKind;
 use hostcall_channel::host::DetachedAnswer;
-use hostcall_service::{Caller, OwnedRequest, called_by};
+use hostcall_service::{Caller, OwnedRequest, Reply, called_by};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +25,8 @@ use tracing::Level;
 /// A lane's call.
 pub(crate) struct LaneCall {
     pub request: OwnedRequest,
+    /// The request's bytes, if they lie in the byte area still.
+    pub unread: Option<Unread>,
     /// For the request's bytes, while the handler has them.
     pub charge: Option<Charge>,
     /// How long the lane waits, in µs; 0 for as long as it takes.
@@ -76,11 +80,11 @@ impl Ticket {
     }
 
     /// Answers one lane with what its handler made.
-    fn finish(&self, rank: u32, caller: Caller, result: Result<(Vec<u64>, Charged), CallError>) {
+    fn finish(&self, rank: u32, caller: Caller, result: Result<ByteReply, CallError>) {
         self.answer(rank, |detached| {
             let (status, words) = if self.kind == PacketKind::Words {
                 match result {
-                    Ok((words, _)) => return detached.lane(rank, Status::Ok, &words),
+                    Ok(reply) => return detached.lane(rank, Status::Ok, &reply.words),
                     Err(error) => (Status::Error(error), [0; 2]),
                 }
             } else {
@@ -92,8 +96,10 @@ impl Ticket {
         });
     }
 
-    /// Notes that a lane's handler begins. Returns whether it is to: the lane has no answer, and the service is there.
-    fn begin(&self, rank: u32, caller: Caller) -> bool {
+    /// Notes that a lane's handler begins, and reads what of its request is unread. Returns whether it is to:
+    /// the lane has no answer, and the service is there.
+    fn begin(&self, rank: u32, call: &mut LaneCall) -> bool {
+        let caller = call.request.caller;
         let mut state = self.state.lock();
         if state.open >> rank & 1 == 0 {
             return false;
@@ -104,6 +110,11 @@ impl Ticket {
             return false;
         }
         state.begun |= 1 << rank;
+        // Under the lock: the lane has the area for other calls once it was answered.
+        if let (Some(Unread { area, from, bytes }), Some(detached)) = (call.unread.take(), &state.answer) {
+            let to = &mut call.request.bytes;
+            detached.answer().append_bytes(detached.region(), area, rank, from, bytes, to);
+        }
         true
     }
 }
@@ -243,15 +254,15 @@ struct Packet {
 
 impl Work for Packet {
     fn run_next(&self) {
-        let Some((rank, call)) = self.lanes.lock().next() else { return };
+        let Some((rank, mut call)) = self.lanes.lock().next() else { return };
         let ticket = &self.ticket;
         let (Kind::Inline(service) | Kind::Blocking(service)) = &ticket.entry.service.kind else { return };
         let caller = call.request.caller;
-        if ticket.begin(rank, caller) {
-            let (budget, request) = (&ticket.shared.messages.budget, call.request.as_request());
+        if ticket.begin(rank, &mut call) {
+            let (messages, request) = (&ticket.shared.messages, call.request.as_request());
             set_service(ticket.entry.method.name);
             let result = called_by(caller, || {
-                dispatch::run_for_bytes(budget, &***service, ticket.entry.index, request)
+                dispatch::run_for_bytes(messages, &***service, ticket.entry.index, request)
             });
             ticket.finish(rank, caller, result);
         }
@@ -274,12 +285,13 @@ impl Drop for BeginsLater {
 }
 
 async fn answer_later(mut begins: BeginsLater) {
-    let Some((ticket, rank, LaneCall { request, charge, .. })) = begins.0.take() else { return };
-    let (caller, capacity) = (request.caller, request.reply_capacity);
+    let Some((ticket, rank, mut call)) = begins.0.take() else { return };
     let Kind::Async(service) = &ticket.entry.service.kind else { return };
-    if !ticket.begin(rank, caller) {
+    if !ticket.begin(rank, &mut call) {
         return;
     }
+    let LaneCall { request, charge, .. } = call;
+    let (caller, capacity) = (request.caller, request.reply_capacity);
     let index = ticket.entry.index;
     let name = ticket.entry.method.name;
     set_service(name);
@@ -293,12 +305,11 @@ async fn answer_later(mut begins: BeginsLater) {
     };
     drop(charge);
     let result = match result {
-        Ok(Ok(reply)) if reply.bytes.len() <= capacity => {
-            Charged::of(&ticket.shared.messages.budget, reply.bytes)
-                .map(|bytes| (reply.words, bytes))
-                .map_err(CallError::from)
+        Ok(Ok(reply)) => {
+            let mut filling = Filling::new(&ticket.shared.messages, capacity);
+            filling.words(&reply.words);
+            filling.bytes(&reply.bytes).map(|()| filling.finish())
         }
-        Ok(Ok(_)) => Err(CallError::TooLarge),
         Ok(Err(error)) => Err(error),
         Err(_) => Err(CallError::Panicked),
     };

@@ -1,7 +1,8 @@
-//! Byte messages: put together from pieces, and replies handed out in pieces. What the host keeps of them is bounded
-//! together, see [`Budget`].
+//! Byte messages, put together from pieces, and the loans in which lanes read long replies. What the host
+//! keeps of them is bounded together, see [`Budget`].
 
-use crate::engine::budget::{Budget, Charge, Charged};
+use crate::engine::budget::{Budget, Charge, Charged, OverBudget};
+use crate::engine::loans::{HeldLoan, LentLoan, LoanPool};
 use hostcall_abi::MAX_LANES;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
@@ -22,14 +23,15 @@ struct Kept {
 
 enum KeptBytes {
     /// The message so far.
-    Message(Charged),
-    /// A reply, and where its next piece begins.
-    Reply { reply: Charged, next: usize },
+    Message { words: Vec<u64>, bytes: Charged },
+    /// The last long reply, until the lane's next message: then it has read this one.
+    Reply(LentLoan),
 }
 
 /// What the host keeps of all lanes between packets.
 pub(crate) struct Messages {
     pub budget: Arc<Budget>,
+    loans: Arc<LoanPool>,
     lanes: Mutex<HashMap<LaneKey, Kept>>,
     /// Lanes of which something is kept.
     count: AtomicUsize,
@@ -38,9 +40,9 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    pub fn new(budget: Arc<Budget>, slots: u32) -> Self {
+    pub fn new(budget: Arc<Budget>, loans: Arc<LoanPool>, slots: u32) -> Self {
         let slots = (0..slots).map(|_| AtomicBool::new(false)).collect();
-        Self { budget, lanes: Mutex::default(), count: AtomicUsize::new(0), slots }
+        Self { budget, loans, lanes: Mutex::default(), count: AtomicUsize::new(0), slots }
     }
 
     /// Changes what is kept, and gives what `change` returns after that.
@@ -57,8 +59,37 @@ impl Messages {
         let _forgotten = self.change(|lanes| lanes.insert(key, Kept { launch, bytes }));
     }
 
-    /// Takes a piece of a lane's message, which `read` copies from the `share` bytes that the lane has of the slot's bulk
-    /// area. Returns the message's argument words and bytes if this was its last piece and `is_last` says so.
+    /// Takes a message that came in one piece, of which `read` appends the argument words to a vector as
+    /// [`Messages::take_piece`] says. Its bytes stay in the byte area, to be read later.
+    ///
+    /// # Errors
+    /// As for [`Messages::take_piece`].
+    pub fn take_whole(
+        &self,
+        key: LaneKey,
+        head: &BytesHead,
+        share: usize,
+        mut read: impl FnMut(usize, usize, &mut Vec<u8>),
+    ) -> Result<(Message, Unread), CallError> {
+        let before = self.change(|lanes| lanes.remove(&key));
+        drop(before);
+        let (total, words_end) = (head.total_bytes, usize::from(head.argument_words) * 8);
+        if total > self.budget.most_each as u64 {
+            return Err(CallError::TooLarge);
+        }
+        let bytes = (head.piece_bytes as usize).checked_sub(words_end).ok_or(CallError::Malformed)?;
+        if total != u64::from(head.piece_bytes) || head.piece_bytes as usize > share {
+            return Err(CallError::Malformed);
+        }
+        let mut charge = Charge::new(&self.budget);
+        self.with_room(|| charge.add(bytes))?;
+        let words = read_words(words_end, &mut read);
+        Ok((Message { words, bytes: Vec::new(), charge }, Unread { area: head.area, from: words_end, bytes }))
+    }
+
+    /// Takes a piece of a lane's message, which `read` appends to a vector: it is given the first byte and
+    /// the count of bytes, of the `share` bytes that the lane has of the byte area. Returns the message if
+    /// this was its last piece and `is_last` says so.
     ///
     /// # Errors
     /// [`CallError::TooLarge`] or [`CallError::Busy`] for what would be more than is allowed, [`CallError::Malformed`] for
@@ -70,63 +101,78 @@ impl Messages {
         head: &BytesHead,
         share: usize,
         is_last: bool,
-        read: impl FnOnce(&mut [u8]),
+        mut read: impl FnMut(usize, usize, &mut Vec<u8>),
     ) -> Result<Option<Message>, CallError> {
         // What the lane has left behind is of no use to anybody, whatever comes now.
         let before = self.change(|lanes| lanes.remove(&key));
         let total = usize::try_from(head.total_bytes).map_err(|_| CallError::TooLarge)?;
-        let piece = head.piece_bytes as usize;
+        let (piece, words_end) = (head.piece_bytes as usize, usize::from(head.argument_words) * 8);
         if total > self.budget.most_each {
             return Err(CallError::TooLarge);
         }
-        let mut message = match before {
-            _ if head.begins => Charged::new(&self.budget),
-            Some(Kept { bytes: KeptBytes::Message(message), .. }) => message,
-            _ => return Err(CallError::Malformed),
-        };
-        if piece > share || message.bytes.len() + piece > total {
+        if piece > share {
             return Err(CallError::Malformed);
         }
-        read(message.grow(piece)?);
-        if is_last {
-            return finish(message, head).map(Some);
+        let (words, mut bytes, from) = match before {
+            // The argument words are in the first piece.
+            _ if head.begins => {
+                if words_end > piece {
+                    return Err(CallError::Malformed);
+                }
+                (read_words(words_end, &mut read), Charged::new(&self.budget), words_end)
+            }
+            Some(Kept { bytes: KeptBytes::Message { words, bytes }, .. }) => (words, bytes, 0),
+            _ => return Err(CallError::Malformed),
+        };
+        let so_far = words.len() * 8 + bytes.bytes.len();
+        if so_far + piece - from > total {
+            return Err(CallError::Malformed);
         }
-        self.keep(key, launch, KeptBytes::Message(message));
-        Ok(None)
+        self.with_room(|| bytes.charge.add(piece - from))?;
+        read(from, piece - from, &mut bytes.bytes);
+        if !is_last {
+            self.keep(key, launch, KeptBytes::Message { words, bytes });
+            return Ok(None);
+        }
+        if words.len() * 8 + bytes.bytes.len() != total || words.len() * 8 != words_end {
+            return Err(CallError::Malformed);
+        }
+        let (bytes, charge) = bytes.into_parts();
+        Ok(Some(Message { words, bytes, charge }))
     }
 
-    /// Keeps a reply of which only the first `share` bytes were given to the lane.
-    pub fn keep_reply(&self, key: LaneKey, launch: LaunchId, reply: Charged, share: usize) {
-        self.keep(key, launch, KeptBytes::Reply { reply, next: share });
-    }
-
-    /// Gives the next piece of a lane's reply, which is to begin at `offset`, to `write`. After the last one the reply is
-    /// forgotten.
+    /// Takes memory for a reply of at least so many bytes.
     ///
     /// # Errors
-    /// [`CallError::Malformed`] when there is no such piece.
-    pub fn fetch(
-        &self,
-        key: LaneKey,
-        offset: u64,
-        share: usize,
-        write: impl FnOnce(&[u8]),
-    ) -> Result<(), CallError> {
-        let forgotten = self.change(|lanes| {
-            let Some(Kept { bytes: KeptBytes::Reply { reply, next }, .. }) = lanes.get_mut(&key) else {
-                return Err(CallError::Malformed);
-            };
-            let begin = *next;
-            if offset != begin as u64 {
-                return Err(CallError::Malformed);
-            }
-            let end = reply.bytes.len().min(begin + share);
-            *next = end;
-            write(&reply.bytes[begin..end]);
-            Ok(if end == reply.bytes.len() { lanes.remove(&key) } else { None })
-        })?;
-        drop(forgotten);
-        Ok(())
+    /// [`CallError::Busy`] when there is no more.
+    pub fn loan(&self, bytes: usize) -> Result<HeldLoan, CallError> {
+        self.with_room(|| self.loans.take(&self.budget, bytes))
+    }
+
+    /// Takes something of the budget. If it has not so much, loans are taken back first: lanes keep that of
+    /// their last reply until they call again.
+    fn with_room<T>(&self, mut take: impl FnMut() -> Result<T, OverBudget>) -> Result<T, CallError> {
+        take().or_else(|_| {
+            self.take_returned();
+            take().map_err(CallError::from)
+        })
+    }
+
+    /// Lends a reply to the lane that is answered next, from this thread. Returns its address.
+    pub fn lend(&self, key: LaneKey, launch: LaunchId, reply: HeldLoan) -> u64 {
+        let (lent, address) = reply.lend();
+        self.keep(key, launch, KeptBytes::Reply(lent));
+        address
+    }
+
+    /// Takes back the loans whose lanes say that they have read their replies.
+    fn take_returned(&self) {
+        let returned: Vec<_> = self.change(|lanes| {
+            let is_returned =
+                |kept: &mut Kept| matches!(&kept.bytes, KeptBytes::Reply(loan) if loan.is_returned());
+            lanes.extract_if(|_, kept| is_returned(kept)).collect()
+        });
+        drop(returned);
     }
 
     /// Forgets what the lanes of a slot left behind: another wave has it.
@@ -150,6 +196,22 @@ impl Messages {
     }
 }
 
+/// The argument words, which are the first `words_end` bytes of a message.
+fn read_words(words_end: usize, read: &mut impl FnMut(usize, usize, &mut Vec<u8>)) -> Vec<u64> {
+    let mut first = Vec::new();
+    read(0, words_end, &mut first);
+    first.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
+}
+
+/// Bytes of a message that lie in the lane's share of the byte area.
+pub(crate) struct Unread {
+    /// The large area, if it is not the slot's own.
+    pub area: Option<u32>,
+    /// Where they begin in the share, and how many there are.
+    pub from: usize,
+    pub bytes: usize,
+}
+
 /// A whole message.
 pub(crate) struct Message {
     pub words: Vec<u64>,
@@ -158,21 +220,10 @@ pub(crate) struct Message {
     pub charge: Charge,
 }
 
-/// Splits a whole message into its argument words and bytes.
-fn finish(message: Charged, head: &BytesHead) -> Result<Message, CallError> {
-    let (mut bytes, charge) = message.into_parts();
-    let words_end = usize::from(head.argument_words) * 8;
-    if bytes.len() as u64 != head.total_bytes || words_end > bytes.len() {
-        return Err(CallError::Malformed);
-    }
-    let words = bytes[..words_end].as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    bytes.drain(..words_end);
-    Ok(Message { words, bytes, charge })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hostcall_channel::host::ProcessLoans;
 
     const KEY: LaneKey = (3, 4);
     const LAUNCH: LaunchId = LaunchId::new(1, 1);
@@ -182,15 +233,17 @@ mod tests {
     }
 
     fn messages(most: usize) -> Messages {
-        Messages::new(Budget::new(most, 100), 8)
+        Messages::new(Budget::new(most, 100), LoanPool::new(Box::new(ProcessLoans)), 8)
+    }
+
+    fn read(_: usize, count: usize, to: &mut Vec<u8>) {
+        to.resize(to.len() + count, 7);
     }
 
     #[test]
     fn an_interrupted_message_does_not_spoil_the_next_one() {
         let messages = messages(1000);
-        let take = |head: &BytesHead, is_last| {
-            messages.take_piece(KEY, LAUNCH, head, 16, is_last, |bytes| bytes.fill(7))
-        };
+        let take = |head: &BytesHead, is_last| messages.take_piece(KEY, LAUNCH, head, 16, is_last, read);
         assert!(take(&head(true, 16, 40), false).unwrap().is_none());
         // The lane was told of an error elsewhere, and begins anew.
         assert!(take(&head(true, 16, 24), false).unwrap().is_none());
@@ -205,37 +258,36 @@ mod tests {
     #[test]
     fn lanes_together_hold_no_more_than_the_budget() {
         let messages = messages(40);
-        let take = |lane, head: &BytesHead| messages.take_piece((0, lane), LAUNCH, head, 32, false, |_| ());
+        let take = |lane, head: &BytesHead| messages.take_piece((0, lane), LAUNCH, head, 32, false, read);
         assert!(take(0, &head(true, 32, 100)).is_ok());
         assert_eq!(take(1, &head(true, 32, 100)).err(), Some(CallError::Busy));
         assert_eq!(take(2, &head(true, 32, 101)).err(), Some(CallError::TooLarge));
-        assert_eq!(messages.budget.held(), 32);
+        assert_eq!(messages.budget.held(), 24);
         messages.forget(1);
-        assert_eq!(messages.budget.held(), 32);
+        assert_eq!(messages.budget.held(), 24);
         messages.forget(0);
         assert_eq!(messages.budget.held(), 0);
         assert!(take(1, &head(true, 32, 100)).is_ok());
         messages.forget_launch(LaunchId::new(2, 1));
-        assert_eq!(messages.budget.held(), 32);
+        assert_eq!(messages.budget.held(), 24);
         messages.forget_launch(LAUNCH);
         assert_eq!(messages.budget.held(), 0);
     }
 
     #[test]
-    fn a_reply_is_free_as_soon_as_it_was_fetched() {
+    fn a_reply_is_kept_until_its_lane_calls_again_or_its_launch_ends() {
         let messages = messages(100);
-        let reply = Charged::of(&messages.budget, (0..90).collect()).unwrap();
-        assert_eq!(Charged::of(&messages.budget, vec![0; 11]).err(), Some(crate::engine::budget::OverBudget));
-        messages.keep_reply(KEY, LAUNCH, reply, 40);
-        let mut fetched = Vec::new();
-        let mut fetch =
-            |offset, share| messages.fetch(KEY, offset, share, |piece| fetched.extend_from_slice(piece));
-        assert_eq!(fetch(0, 40), Err(CallError::Malformed));
-        // The lanes that fetch may be others from piece to piece, and so the share.
-        assert_eq!(fetch(40, 20), Ok(()));
-        assert_eq!(fetch(60, 40), Ok(()));
-        assert_eq!(fetch(90, 40), Err(CallError::Malformed));
-        assert_eq!(fetched, (40..90).collect::<Vec<u8>>());
+        let lend = |lane| messages.loan(60).map(|loan| messages.lend((0, lane), LAUNCH, loan));
+        assert_ne!(lend(1), Ok(0));
+        assert_eq!(lend(2), Err(CallError::Busy));
+        let empty = |lane| messages.take_piece((0, lane), LAUNCH, &head(false, 0, 0), 8, true, read).err();
+        assert_eq!(empty(1), Some(CallError::Malformed));
+        assert_eq!(messages.budget.held(), 0);
+        assert!(lend(2).is_ok());
+        messages.forget_launch(LAUNCH);
+        assert_eq!(messages.budget.held(), 0);
+        assert!(lend(3).is_ok());
+        messages.forget(0);
         assert_eq!(messages.budget.held(), 0);
     }
 }

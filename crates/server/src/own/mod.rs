@@ -1,7 +1,9 @@
 //! hostcall's own protocol: finding calls and posts, and having them handled.
 //!
 //! A call's hops: `consumer` finds it, `dispatch` looks its service up in the `registry` and runs an inline handler at once,
-//! or makes a `job` that a worker thread or the executor answers. `posts` has the queues of posts to handlers that may wait.
+//! or makes a `job` that a worker thread or the executor answers. `messages` puts messages with bytes
+//! together, `reply` has where handlers put such replies. `posts` has the queues of posts to handlers that
+//! may wait.
 
 mod builder;
 mod consumer;
@@ -13,6 +15,7 @@ mod messages;
 mod posts;
 mod registration;
 mod registry;
+mod reply;
 mod shared;
 mod unfinished;
 

@@ -17,7 +17,7 @@ pub use files::OpenFiles;
 pub(crate) use files::Permit;
 pub use heap::{Heap, HeapUse};
 pub(crate) use heap::{HeapOwner, ProgramMemory};
-pub use hostcall_channel::{Block, HeapMemory, ProcessMemory};
+pub use hostcall_channel::{Block, FileMapper, HeapMemory, ProcessMemory};
 pub use print::Printer;
 pub(crate) use sink::Append;
 pub use sink::{Sink, Stream};

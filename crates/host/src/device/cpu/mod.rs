@@ -15,8 +15,9 @@ use super::seam::{
     Pinned, Properties, Queue,
 };
 use hostcall_abi::cpu::Entry;
-use hostcall_softdev::{Config, Executor};
+use hostcall_softdev::{Config, Executor, MappedFile};
 use module::{CpuKernel, CpuModule, MAX_WORKGROUP_BYTES};
+use std::fs::File;
 use std::sync::Arc;
 
 pub(crate) struct Cpu {
@@ -117,5 +118,11 @@ unsafe impl Backend for Cpu {
             CpuMemory::aligned(usize::try_from(bytes).ok()?, usize::try_from(align).ok()?.max(16)).ok()?;
         let address = Memory::address(&memory);
         Some(KernelMemory { address, owner: Box::new(memory) })
+    }
+
+    fn map_file(&self, file: &File, len: u64, writable: bool) -> Option<KernelMemory> {
+        let mapped = MappedFile::new(file, usize::try_from(len).ok()?, writable).ok()?;
+        let address = DeviceAddress::new(mapped.address() as u64);
+        Some(KernelMemory { address, owner: Box::new(mapped) })
     }
 }

@@ -229,6 +229,9 @@ impl StreamQueue {
         if launch.id != LaunchId::NONE && (outcome.is_err() || cancelled.is_some()) {
             device.builtins.files().close_of(launch.id);
         }
+        if launch.id != LaunchId::NONE {
+            device.builtins.files().unmap_of(launch.id);
+        }
         let has_exited = matches!(cancelled, Some(CancelReason::Exited(_)));
         Some(End { launch, outcome, has_exited })
     }

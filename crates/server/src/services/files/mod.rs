@@ -1,6 +1,7 @@
 //! Files below one directory.
 
 mod bound;
+mod mapping;
 mod root;
 mod table;
 #[cfg(test)]
@@ -11,9 +12,11 @@ use super::error::status;
 pub(crate) use bound::{Bound, Permit};
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
+use hostcall_channel::FileMapper;
 use hostcall_device::io::Error;
 use hostcall_device::services::FilesHandler;
 use hostcall_service::Output;
+use mapping::{Mapping, Mappings};
 pub(crate) use root::Root;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -24,8 +27,8 @@ use std::path::Path;
 use std::sync::OnceLock;
 use table::{OpenFile, Table};
 
-/// Bytes that are read at a time, on their way to the reply.
-const PIECE_BYTES: usize = 64 << 10;
+/// Most bytes that are read at a time where the file does not say how many it has.
+const PIECE_BYTES: usize = 1 << 20;
 
 type IsKnown = Box<dyn Fn(LaunchId) -> bool + Send + Sync>;
 
@@ -39,6 +42,8 @@ pub struct OpenFiles {
     table: Table,
     bound: Bound,
     is_known: OnceLock<IsKnown>,
+    mappings: Mappings,
+    mapper: OnceLock<Box<dyn FileMapper>>,
 }
 
 impl OpenFiles {
@@ -52,7 +57,14 @@ impl OpenFiles {
 
     /// No files: every path is refused with [`Error::NoDir`].
     pub fn none() -> Self {
-        Self { root: None, table: Table::default(), bound: Bound::default(), is_known: OnceLock::new() }
+        Self {
+            root: None,
+            table: Table::default(),
+            bound: Bound::default(),
+            is_known: OnceLock::new(),
+            mappings: Mappings::default(),
+            mapper: OnceLock::new(),
+        }
     }
 
     /// Lets at most so many files be open at a time.
@@ -67,13 +79,27 @@ impl OpenFiles {
         let _ = self.is_known.set(Box::new(is_known));
     }
 
+    /// Has files mapped by `mapper`. Only the first one counts; without one, kernels read and write by calls
+    /// what they map.
+    pub fn set_mapper(&self, mapper: impl FileMapper) {
+        // A second one is dropped, as documented.
+        let _ = self.mapper.set(Box::new(mapper));
+    }
+
+    /// Ends the mappings that a launch made, of which none of its lanes is left, however it ended. The launch
+    /// must have ended for the function of [`OpenFiles::set_launches`].
+    pub fn unmap_of(&self, launch: LaunchId) {
+        self.mappings.remove_of(launch);
+    }
+
     /// Closes the files that a launch opened, of which none of its lanes is left; their handles are void. The launch must
     /// have ended for the function of [`OpenFiles::set_launches`].
     pub fn close_of(&self, launch: LaunchId) {
         self.table.remove_of(|owner| owner == launch);
     }
 
-    /// Closes all files; their handles are void. For the end of a device's session.
+    /// Closes all files; their handles are void. For the end of a device's session. Mappings stay as long as their
+    /// launches, whose lanes may be reading them.
     pub fn close_all(&self) {
         self.table.remove_of(|_| true);
     }
@@ -109,19 +135,24 @@ fn retried<T>(mut operation: impl FnMut() -> io::Result<T>) -> Result<T, CallErr
     }
 }
 
-/// Passes what `read` gives on to the device until there is no more or it has enough. An error after the first
-/// piece is left to be found by the next read.
+/// Has `read` read into the memory that the device reads, until there is no more or it has enough. An error
+/// after the first piece is left to be found by the next read. `read` gets how many bytes were read before;
+/// `left` says how many the file may have, so that no memory is taken for more.
 fn pass_on(
     out: &mut Output<'_>,
+    left: impl Fn() -> Option<u64>,
     mut read: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
 ) -> Result<(), CallError> {
-    let mut buffer = vec![0; out.capacity().min(PIECE_BYTES)];
+    let mut most = PIECE_BYTES;
+    if out.capacity() > PIECE_BYTES {
+        most =
+            left().map_or(PIECE_BYTES, |left| usize::try_from(left).unwrap_or(usize::MAX).max(PIECE_BYTES));
+    }
     let mut done = 0;
     while out.capacity() > 0 {
-        let want = out.capacity().min(PIECE_BYTES);
-        match retried(|| read(&mut buffer[..want], done)) {
+        let want = out.capacity().min(most);
+        match out.fill(want, |bytes| retried(|| read(bytes, done)))? {
             Ok(len) => {
-                out.push(&buffer[..len])?;
                 done += len as u64;
                 if len < want {
                     break;
@@ -156,12 +187,13 @@ impl FilesHandler for super::Shared<OpenFiles> {
 
     fn read(&self, file: u64, out: &mut Output<'_>) -> Result<(), CallError> {
         let file = self.0.table.get(file)?;
-        pass_on(out, |buffer, _| (&**file).read(buffer))
+        pass_on(out, || None, |buffer, _| (&**file).read(buffer))
     }
 
     fn read_at(&self, file: u64, offset: u64, out: &mut Output<'_>) -> Result<(), CallError> {
         let file = self.0.table.get(file)?;
-        pass_on(out, |buffer, done| file.read_at(buffer, offset.saturating_add(done)))
+        let left = || file.metadata().ok().map(|metadata| metadata.len().saturating_sub(offset));
+        pass_on(out, left, |buffer, done| file.read_at(buffer, offset.saturating_add(done)))
     }
 
     fn write(&self, file: u64, data: &[u8]) -> Result<u64, CallError> {
@@ -198,6 +230,33 @@ impl FilesHandler for super::Shared<OpenFiles> {
     fn sync(&self, file: u64) -> Result<(), CallError> {
         let file = self.0.table.get(file)?;
         retried(|| File::sync_all(&file))
+    }
+
+    fn map(&self, file: u64, writable: bool) -> Result<(u64, u64, u64), CallError> {
+        let OpenFiles { table, is_known, mappings, mapper, .. } = &*self.0;
+        let (file, owner) = (table.get(file)?, calling_launch());
+        let permit = self.0.permit()?;
+        let metadata = file.metadata().map_err(|error| status(&error))?;
+        if !metadata.is_file() {
+            return Err(Error::InvalidInput.into());
+        }
+        let len = metadata.len();
+        let mapper = mapper.get().filter(|_| len > 0 && owner != LaunchId::NONE);
+        let block = mapper.and_then(|mapper| mapper.map(&file, len, writable));
+        let address = block.as_ref().map_or(0, |block| block.address);
+        let handle = mappings.insert(Mapping { owner, _block: block, _permit: permit });
+        // A launch that ended while this ran may have had its mappings ended before this one was among them.
+        if owner != LaunchId::NONE && is_known.get().is_some_and(|is_known| !is_known(owner)) {
+            drop(mappings.remove(handle, owner));
+            return Err(CallError::Cancelled);
+        }
+        Ok((handle, address, len))
+    }
+
+    fn unmap(&self, mapping: u64) -> Result<(), CallError> {
+        let ended = self.0.mappings.remove(mapping, calling_launch()).ok_or(Error::Closed)?;
+        drop(ended);
+        Ok(())
     }
 
     fn remove(&self, path: &[u8]) -> Result<(), CallError> {

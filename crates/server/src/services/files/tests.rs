@@ -198,11 +198,11 @@ fn odd_offsets_are_errors() {
 #[test]
 fn a_read_ends_when_the_device_takes_no_more() {
     let (dir, files) = files();
-    let content: Vec<u8> = (0..1_000_000u32).map(|i| (i / 7) as u8).collect();
+    let content: Vec<u8> = (0..3_000_000u32).map(|i| (i / 7) as u8).collect();
     fs::write(dir.path().join("open/big"), &content).unwrap();
     let file = files.open(b"big", READ).unwrap();
-    assert!(read(&files, file, 700_001) == content[..700_001]);
-    assert!(read(&files, file, usize::MAX) == content[700_001..]);
+    assert!(read(&files, file, 2_700_001) == content[..2_700_001]);
+    assert!(read(&files, file, usize::MAX) == content[2_700_001..]);
     assert!(read_at(&files, file, 5, PIECE_BYTES).1 == content[5..5 + PIECE_BYTES]);
     assert_eq!(read(&files, file, 0), b"");
 }
@@ -330,4 +330,25 @@ fn lanes_share_a_file_by_offset() {
     let content = fs::read(dir.path().join("open/shared")).unwrap();
     assert_eq!(content.len(), 8000);
     assert!(content.iter().enumerate().all(|(i, byte)| usize::from(*byte) == i / 10 % 8));
+}
+
+#[test]
+fn mappings_are_a_launchs() {
+    let (_dir, files) = files();
+    let [one, two, ended] = [1, 2, 3].map(|index| LaunchId::new(index, 1));
+    files.0.set_launches(move |launch| launch != ended);
+    let as_of = |launch| Caller { launch, ..Caller::default() };
+    let map = |launch| called_by(as_of(launch), || files.map(files.open(b"data", READ)?, false));
+    // Without a mapper there is no address, and the length all the same.
+    let [(first, address, len), (second, ..)] = [one, two].map(|launch| map(launch).unwrap());
+    assert_eq!((address, len), (0, 10));
+    assert_eq!(map(ended), Err(CallError::Cancelled));
+    let unmap = |launch, mapping| called_by(as_of(launch), || files.unmap(mapping));
+    assert_eq!(error(unmap(two, first)), Some(Error::Closed));
+    assert_eq!(unmap(one, first), Ok(()));
+    assert_eq!(error(unmap(one, first)), Some(Error::Closed));
+    files.0.unmap_of(two);
+    assert_eq!(error(unmap(two, second)), Some(Error::Closed));
+    let directory = files.open(b"inner", READ).unwrap();
+    assert_eq!(error(files.map(directory, false)), Some(Error::InvalidInput));
 }

@@ -1,0 +1,220 @@
+//! Bytes a second: replies, messages and files, beside what as many threads of the host do without a device.
+
+use crate::median;
+use crate::run::{Bed, Options, Result, Row};
+use hostcall::hostcall_device::CallError;
+use hostcall::hostcall_device::Global;
+use hostcall::hostcall_device::kernel::{Kernel, Slice};
+use hostcall::services::Builtins;
+use hostcall::{Device, Grid, Output};
+use hostcall_bench_kernels::bytes::{self as kernels, Bytes, BytesHandler};
+use std::fs::File;
+use std::hint::black_box;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::thread;
+use std::time::Instant;
+
+/// Bytes that a lane asks for at a time where the row's name does not say it.
+const PIECE: usize = 64 << 10;
+
+/// Waves that move bytes together.
+fn waves(options: &Options) -> u32 {
+    if options.is_software() { 16 } else { 132 }
+}
+
+/// Bytes of the files.
+fn file_bytes(options: &Options) -> u64 {
+    if options.is_software() { 1 << 30 } else { 4 << 30 }
+}
+
+/// Threads of the host that the floors have: as many as the machine runs at once.
+fn threads() -> usize {
+    thread::available_parallelism().map_or(1, |threads| threads.get())
+}
+
+/// What replies are filled from.
+struct Source(Vec<u8>);
+
+type Answer<T> = std::result::Result<T, CallError>;
+
+impl BytesHandler for Source {
+    fn fill(&self, out: &mut Output<'_>) -> Answer<()> {
+        out.push(&self.0[..out.capacity().min(self.0.len())])
+    }
+
+    fn sum(&self, data: &[u8]) -> Answer<u64> {
+        Ok(sum(data))
+    }
+}
+
+fn sum(data: &[u8]) -> u64 {
+    data.chunks(255 * 64)
+        .map(|chunk| chunk.iter().map(|byte| u32::from(*byte)).sum::<u32>())
+        .map(u64::from)
+        .sum()
+}
+
+/// Replies, messages and files. One lane's handlers run at once, on the thread that finds its calls; those of
+/// many waves on as many threads as there are processors.
+pub fn bytes(options: &Options) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let service = || Bytes::serve(Source(vec![1; 1 << 20]));
+    let bed = Bed::of(options, Device::builder(&options.device).inline_service(service()))?;
+    for (name, bytes, count) in [
+        ("reply_gb_per_s_1_lane_4k", 4 << 10, 20_000),
+        ("reply_gb_per_s_1_lane_64k", 64 << 10, 4000),
+        ("reply_gb_per_s_1_lane_1m", 1 << 20, 400),
+    ] {
+        rows.push(messages(options, &bed, name, &kernels::replies, 1, bytes, count, &copied)?);
+    }
+    let requests = &kernels::requests;
+    rows.push(messages(options, &bed, "request_gb_per_s_1_lane", requests, 1, 1 << 20, 400, &summed)?);
+    drop(bed);
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("bytes");
+    let len = file_bytes(options);
+    let mut file = File::create_new(&path)?;
+    let block = vec![1; 1 << 20];
+    for _ in 0..len >> 20 {
+        file.write_all(&block)?;
+    }
+    drop(file);
+    let builtins = Builtins::builder().dir(dir.path()).build()?;
+    let bed = Bed::of(options, Device::builder(&options.device).builtins(builtins).service(service()))?;
+    let waves = waves(options);
+    let many = |name, kernel, floor: &(dyn Fn(usize, u64) -> f64 + Sync)| {
+        messages(options, &bed, name, kernel, waves, 1 << 20, 50, &|bytes, count| {
+            on_threads(|| floor(bytes, count))
+        })
+    };
+    rows.push(many("reply_gb_per_s", &kernels::replies, &copied)?);
+    rows.push(many("request_gb_per_s", requests, &summed)?);
+    let file = File::options().read(true).write(true).open(&path)?;
+    let read = |at, buffer: &mut [u8]| file.read_exact_at(buffer, at);
+    let write = |at, buffer: &mut [u8]| file.write_all_at(buffer, at);
+    let one_lane_each = Grid::new(waves, 1);
+    let of_maps = if options.is_software() { one_lane_each } else { Grid::new(waves, 256) };
+    rows.push(files(options, &bed, "file_read_gb_per_s", &kernels::file_reads, one_lane_each, len, &read)?);
+    rows.push(files(options, &bed, "file_map_gb_per_s", &kernels::file_maps, of_maps, len, &read)?);
+    rows.push(files(
+        options,
+        &bed,
+        "file_write_gb_per_s",
+        &kernels::file_writes,
+        one_lane_each,
+        len,
+        &write,
+    )?);
+    Ok(rows)
+}
+
+/// Runs something on as many threads as the machine runs at once, and returns the sum of their rates.
+fn on_threads(rate: impl Fn() -> f64 + Sync) -> f64 {
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads()).map(|_| scope.spawn(&rate)).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).sum()
+    })
+}
+
+/// Bytes a second that one thread copies.
+fn copied(bytes: usize, count: u64) -> f64 {
+    let (from, mut to) = (vec![1u8; bytes], vec![0; bytes]);
+    let start = Instant::now();
+    for _ in 0..count {
+        to.copy_from_slice(black_box(&from));
+        black_box(&mut to);
+    }
+    bytes as f64 * count as f64 / start.elapsed().as_secs_f64()
+}
+
+/// Bytes a second that one thread adds up.
+fn summed(bytes: usize, count: u64) -> f64 {
+    let data = vec![1u8; bytes];
+    let start = Instant::now();
+    for _ in 0..count {
+        black_box(sum(black_box(&data)));
+    }
+    bytes as f64 * count as f64 / start.elapsed().as_secs_f64()
+}
+
+type Messages = Kernel<(Slice<Global<u64>>, Slice<Global<u64>>, u64, u64)>;
+
+/// Bytes a second of `count` messages or replies of one lane of each wave.
+#[allow(clippy::too_many_arguments, reason = "a row of a table")]
+fn messages(
+    options: &Options,
+    bed: &Bed,
+    name: &'static str,
+    kernel: &Messages,
+    waves: u32,
+    bytes: usize,
+    count: u64,
+    floor: &dyn Fn(usize, u64) -> f64,
+) -> Result<Row> {
+    let ns = bed.device.alloc_zeroed::<u64>(waves as usize)?;
+    let failed = bed.device.alloc_zeroed::<u64>(waves as usize)?;
+    let run = |count: u64| -> Result<f64> {
+        let start = Instant::now();
+        bed.launch(kernel, Grid::new(waves, 1), (&ns, &failed, bytes as u64, count))?;
+        bed.synchronize()?;
+        if failed.read()?.iter().any(|failed| *failed != 0) {
+            return Err(format!("{name}: a message or a reply was lost or changed").into());
+        }
+        // One lane's own time leaves the launch out.
+        let seconds = match waves {
+            1 => ns.read()?[0] as f64 / 1e9,
+            _ => start.elapsed().as_secs_f64(),
+        };
+        Ok(f64::from(waves) * bytes as f64 * count as f64 / seconds)
+    };
+    run(count / 10 + 1)?;
+    let (mut rates, mut floors) = (vec![], vec![]);
+    for _ in 0..options.repeats {
+        rates.push(run(count)? / 1e9);
+        floors.push(floor(bytes, count) / 1e9);
+    }
+    Ok(Row::rate(name, "GB/s", median(rates), Some(median(floors))))
+}
+
+#[allow(clippy::too_many_arguments, reason = "a row of a table")]
+/// Bytes a second of a file in the page cache, by all waves, beside threads of the host.
+fn files(
+    options: &Options,
+    bed: &Bed,
+    name: &'static str,
+    kernel: &Kernel<(Slice<Global<u64>>, u64, u64)>,
+    grid: Grid,
+    len: u64,
+    piece: &(dyn Fn(u64, &mut [u8]) -> std::io::Result<()> + Sync),
+) -> Result<Row> {
+    let lanes = grid.workgroups[0] * grid.workgroup_size[0];
+    let failed = bed.device.alloc_zeroed::<u64>(lanes as usize)?;
+    let (mut rates, mut floors) = (vec![], vec![]);
+    for _ in 0..=options.repeats {
+        let start = Instant::now();
+        bed.launch(kernel, grid, (&failed, len, PIECE as u64))?;
+        bed.synchronize()?;
+        rates.push(len as f64 / 1e9 / start.elapsed().as_secs_f64());
+        if failed.read()?.iter().any(|failed| *failed != 0) {
+            return Err(format!("{name}: a lane's file failed").into());
+        }
+        let (threads, start) = (threads() as u64, Instant::now());
+        let part = len / threads;
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads)
+                .map(|thread| {
+                    scope.spawn(move || {
+                        let mut buffer = vec![1; PIECE];
+                        let ats = (thread * part..(thread + 1) * part).step_by(PIECE);
+                        ats.into_iter().try_for_each(|at| piece(at, &mut buffer))
+                    })
+                })
+                .collect();
+            threads.into_iter().try_for_each(|thread| thread.join().expect("it does not panic"))
+        })?;
+        floors.push(len as f64 / 1e9 / start.elapsed().as_secs_f64());
+    }
+    // The first run of each warms up.
+    Ok(Row::rate(name, "GB/s", median(rates.split_off(1)), Some(median(floors.split_off(1)))))
+}

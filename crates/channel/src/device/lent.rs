@@ -1,0 +1,22 @@
+//! Replies that lie in memory of the host which it lends to the lane.
+
+use crate::primitive::{Ordering, fence};
+use crate::region::Words;
+use hostcall_abi::layout::LOAN_HEADER_BYTES;
+
+/// Copies the first bytes of a reply out of a loan, and returns the loan.
+///
+/// # Safety
+/// LOAN: the lane's answer, which it has seen, told of this address, and the lane has not returned it. The
+/// reply has at least `bytes.len()` bytes, less than 32 GiB.
+pub unsafe fn take_lent(address: u64, bytes: &mut [u8]) {
+    const HEADER_WORDS: u32 = (LOAN_HEADER_BYTES / 8) as u32;
+    fence(Ordering::Acquire);
+    let count = HEADER_WORDS + bytes.len().div_ceil(8) as u32;
+    // SAFETY: LOAN: so many words lie there until they are returned, and nobody writes them.
+    let words = unsafe { Words::from_address(address, count) };
+    words.read_bytes(HEADER_WORDS, bytes);
+    // The host writes the bytes anew once it sees this.
+    fence(Ordering::Release);
+    words.word(0).store(1, Ordering::Relaxed);
+}

@@ -1,0 +1,58 @@
+//! Files that are mapped for kernels.
+
+use super::bound::Permit;
+use hostcall_abi::launch::LaunchId;
+use hostcall_channel::Block;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A mapping of a launch's. It ends when this is dropped.
+pub(super) struct Mapping {
+    pub owner: LaunchId,
+    /// `None` for a file that the device does not reach.
+    pub _block: Option<Block>,
+    pub _permit: Permit,
+}
+
+/// The mappings of all launches, by their handles, which are counted up.
+#[derive(Default)]
+pub(super) struct Mappings {
+    table: Mutex<(u64, HashMap<u64, Mapping>)>,
+    count: AtomicUsize,
+}
+
+impl Mappings {
+    /// Adds a mapping and returns its handle.
+    pub fn insert(&self, mapping: Mapping) -> u64 {
+        let (last, mappings) = &mut *self.table.lock();
+        *last += 1;
+        mappings.insert(*last, mapping);
+        self.count.store(mappings.len(), Ordering::Relaxed);
+        *last
+    }
+
+    /// Takes out the mapping with this handle, if it is that launch's.
+    pub fn remove(&self, handle: u64, owner: LaunchId) -> Option<Mapping> {
+        let (_, mappings) = &mut *self.table.lock();
+        if mappings.get(&handle)?.owner != owner {
+            return None;
+        }
+        let mapping = mappings.remove(&handle);
+        self.count.store(mappings.len(), Ordering::Relaxed);
+        mapping
+    }
+
+    /// Ends the mappings of a launch, of which no lane is left.
+    pub fn remove_of(&self, owner: LaunchId) {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut table = self.table.lock();
+        let ended: Vec<_> = table.1.extract_if(|_, mapping| mapping.owner == owner).collect();
+        self.count.store(table.1.len(), Ordering::Relaxed);
+        drop(table);
+        // To unmap may take a while.
+        drop(ended);
+    }
+}
