@@ -4,6 +4,7 @@
 
 mod bytes;
 mod compute;
+mod consumers;
 mod floor;
 mod latency;
 mod launches;

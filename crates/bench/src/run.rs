@@ -1,6 +1,6 @@
 //! Which benchmarks there are, and their report.
 
-use crate::{bytes, compute, latency, launches, rate, rival};
+use crate::{bytes, compute, consumers, latency, launches, rate, rival};
 use hostcall::device::{Arguments, DeviceBuilder, SoftwareDeviceConfig};
 use hostcall::hostcall_device::CallError;
 use hostcall::hostcall_device::kernel::Kernel;
@@ -89,11 +89,13 @@ pub enum Group {
     Launches,
     /// Bytes of messages, replies and files a second.
     Bytes,
+    /// Calls, posts and lines with several consumer threads.
+    Consumers,
 }
 
 impl Group {
     /// All groups, in the order in which they are measured.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Latency,
         Self::Calls,
         Self::Posts,
@@ -104,12 +106,24 @@ impl Group {
         Self::Compute,
         Self::Launches,
         Self::Bytes,
+        Self::Consumers,
     ];
 
     /// The group's name.
     pub fn name(self) -> &'static str {
-        ["latency", "calls", "posts", "lines", "stores", "rivals", "start", "compute", "launches", "bytes"]
-            [self as usize]
+        [
+            "latency",
+            "calls",
+            "posts",
+            "lines",
+            "stores",
+            "rivals",
+            "start",
+            "compute",
+            "launches",
+            "bytes",
+            "consumers",
+        ][self as usize]
     }
 }
 
@@ -128,7 +142,7 @@ impl Options {
 /// The host's side of the benchmarks' calls: no handler waits.
 pub(crate) struct Handler(pub Arc<AtomicU64>);
 
-type Answer<T> = std::result::Result<T, CallError>;
+pub(crate) type Answer<T> = std::result::Result<T, CallError>;
 
 impl BenchHandler for Handler {
     fn null(&self) -> Answer<()> {
@@ -189,18 +203,18 @@ impl Bed {
         if let Some(output) = output {
             builder = builder.builtins(Builtins::builder().stdout(output).build()?);
         }
-        Self::of(options, builder)
-    }
-
-    /// Opens the device of a builder.
-    pub fn of(options: &Options, builder: DeviceBuilder) -> Result<Self> {
         let events = Arc::new(AtomicU64::new(0));
         let builder = builder.inline_service(Bench::serve(Handler(events.clone())));
+        Ok(Self { events, ..Self::of(options, builder)? })
+    }
+
+    /// Opens the device of a builder, which serves [`Bench`] if kernels call that.
+    pub fn of(options: &Options, builder: DeviceBuilder) -> Result<Self> {
         let device = builder.open()?;
         if let Some(image) = &options.image {
             device.add_image(&std::fs::read(image)?)?;
         }
-        Ok(Self { stream: device.stream()?, device, events })
+        Ok(Self { stream: device.stream()?, device, events: Arc::default() })
     }
 
     /// Puts a kernel on the bed's stream.
@@ -255,6 +269,7 @@ pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report
             Group::Compute => add(compute::compute(options)?),
             Group::Launches => add(launches::launches(options)?),
             Group::Bytes => add(bytes::bytes(options)?),
+            Group::Consumers => add(consumers::consumers(options)?),
         }
     }
     Ok(Report { device: options.device.clone(), results })
