@@ -335,7 +335,7 @@ fn apart(name: &str) -> Command {
 fn a_runtime_is_loaded_from_a_file() {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().unwrap();
-    let places = [folder.join("libhostcall_softhsa.so"), folder.with_file_name("libhostcall_softhsa.so")];
+    let places = [folder.join("libsofthsa.so"), folder.with_file_name("libsofthsa.so")];
     let library: &PathBuf = places.iter().find(|place| place.exists()).expect("Cargo built the library");
     let run =
         |library: &Path| apart("the_runtime_that_is_named").env(LIBRARY_VARIABLE, library).output().unwrap();

@@ -1,14 +1,6 @@
 //! A software HSA runtime: loads AMD code objects and executes gfx942 machine code on the CPU.
 //!
-//! The crate is built twice. As a shared library, `libhostcall_softhsa.so`, it has HSA's C interface with the
-//! symbol versions of ROCm's runtime: a program that opens or was linked with `libhsa-runtime64.so.1` runs on
-//! it unchanged, if the loader finds it under that name.
-//!
-//! ```sh
-//! cargo build --release -p hostcall-softhsa
-//! ln -s "$PWD/target/release/libhostcall_softhsa.so" /tmp/lib/libhsa-runtime64.so.1
-//! LD_LIBRARY_PATH=/tmp/lib SOFTHSA_AGENTS=2 SOFTHSA_THREADS=4 ./client
-//! ```
+//! As a shared library with HSA's C interface it is the package `hostcall-softhsa-library`.
 //!
 //! As a Rust library it is a device in the own process. This runs four words of machine code on two lanes:
 //!

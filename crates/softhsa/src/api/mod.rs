@@ -15,7 +15,7 @@ pub mod runtime;
 mod signals;
 mod symbols;
 
-pub use symbols::symbol;
+pub use symbols::{functions, symbol};
 
 use std::ffi::{CStr, c_char, c_void};
 

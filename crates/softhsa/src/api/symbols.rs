@@ -1,17 +1,11 @@
-//! The functions by their names: for programs that contain this runtime instead of loading it, and, with feature
-//! `c-abi`, as the library's symbols, which have the version that ROCm's runtime gives its own, so that programs that
-//! were linked with that runtime find them here.
-//!
-//! Each of the library's symbols is a jump to the function. The assembler accepts a version only where the symbol is
-//! defined, and which of the compiler's units a Rust function ends in is not known; so the symbols are made here. The
-//! versions themselves are declared in `exports.map`, which the build script gives to the linker.
+//! The functions by their names: for programs that contain this runtime instead of loading it, and for the shared library.
 
 use std::ffi::{CStr, c_void};
 
 use super::{agents, code, copies, memory_pools, profiling, queues, signals};
 
 macro_rules! symbols {
-    ($($module:ident: $($function:ident)*;)*) => {
+    ($dollar:tt $($module:ident: $($function:ident)*;)*) => {
         /// Returns the address of the function with this name, whose type is that of the HSA headers; `None` if this
         /// runtime does not have it.
         pub fn symbol(name: &CStr) -> Option<*const c_void> {
@@ -21,28 +15,24 @@ macro_rules! symbols {
             })
         }
 
-        $($(
-            #[cfg(feature = "c-abi")]
-            std::arch::global_asm!(
-                ".text",
-                concat!(".globl ", stringify!($function)),
-                concat!(".type ", stringify!($function), ", @function"),
-                concat!(stringify!($function), ":"),
-                #[cfg(target_arch = "x86_64")]
-                "jmp {function}",
-                #[cfg(target_arch = "aarch64")]
-                "b {function}",
-                concat!(".size ", stringify!($function), ", . - ", stringify!($function)),
-                concat!(".symver ", stringify!($function), ", ", stringify!($function), "@@ROCR_1"),
-                function = sym $module::$function,
-            );
-        )*)*
+        /// All functions.
+        pub mod functions {
+            use super::{agents, code, copies, memory_pools, profiling, queues, signals, this};
+            $(#[doc(no_inline)] pub use $module::{$($function),*};)*
+        }
+
+        /// Calls a macro with the names of all functions of [`api::functions`](crate::api::functions).
+        #[doc(hidden)]
+        #[macro_export]
+        macro_rules! hsa_functions {
+            ($dollar callback:ident) => { $dollar callback! { $($($function)*)* } };
+        }
     };
 }
 
 use super as this;
 
-symbols! {
+symbols! { $
     this: hsa_init hsa_shut_down hsa_status_string softhsa_last_failure;
     agents: hsa_iterate_agents hsa_agent_get_info hsa_agent_iterate_isas hsa_isa_get_info_alt hsa_system_get_info;
     memory_pools: hsa_amd_agent_iterate_memory_pools hsa_amd_memory_pool_get_info hsa_amd_agent_memory_pool_get_info

@@ -1,7 +1,7 @@
 //! Measures the interpreter: instructions of waves in a second, by kind of code and by lanes of a wave.
 //!
 //! ```sh
-//! cargo run --release -p hostcall-softhsa --example speed
+//! cargo run --release -p hostcall-softhsa --example throughput
 //! ```
 
 use std::path::Path;
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let binary = std::env::temp_dir().join(format!("softhsa-speed-{}", std::process::id()));
     let mut clang = Command::new("clang-22");
     clang.args(["--target=amdgcn-amd-amdhsa", "-mcpu=gfx942", "-nogpulib", "-O2", "-std=gnu11", "-w"]);
-    if !clang.arg(folder.join("examples/speed/kernels.c")).arg("-o").arg(&binary).status()?.success() {
+    if !clang.arg(folder.join("examples/throughput/kernels.c")).arg("-o").arg(&binary).status()?.success() {
         return Err("clang-22 fails".into());
     }
     let object = CodeObject::read(&std::fs::read(&binary)?)?;

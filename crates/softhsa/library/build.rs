@@ -4,9 +4,6 @@ use std::env;
 use std::path::PathBuf;
 
 fn main() {
-    if env::var_os("CARGO_FEATURE_C_ABI").is_none() {
-        return;
-    }
     let folder = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("Cargo sets the package's folder"));
     let map = folder.join("exports.map");
     println!("cargo::rerun-if-changed={}", map.display());

@@ -7,7 +7,7 @@ use std::process::Command;
 fn library() -> PathBuf {
     let test = std::env::current_exe().expect("the test has a path");
     let deps = test.parent().expect("it is in a folder");
-    let places = [deps.join("libhostcall_softhsa.so"), deps.with_file_name("libhostcall_softhsa.so")];
+    let places = [deps.join("libsofthsa.so"), deps.with_file_name("libsofthsa.so")];
     places.into_iter().find(|path| path.exists()).expect("Cargo built the library")
 }
 
