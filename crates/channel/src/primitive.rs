@@ -449,6 +449,11 @@ pub(crate) fn copy_pairs(from: &[[AtomicU64; 2]], to: &mut [[u64; 2]], lap: bool
     let count = from.len().min(to.len());
     let mut done = 0;
     #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+    if count >= WIDE_PAIRS && std::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2.
+        done = unsafe { copy_wide(&from[..count], &mut to[..count], lap) };
+    }
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
     while let (Some(from), Some(to)) = (from[done..count].first_chunk(), to[done..count].first_chunk_mut()) {
         if !copy_line(from, to, lap) {
             break;
@@ -462,6 +467,54 @@ pub(crate) fn copy_pairs(from: &[[AtomicU64; 2]], to: &mut [[u64; 2]], lap: bool
         }
         to[done] = [a & PAYLOAD, b & PAYLOAD];
         done += 1;
+    }
+    done
+}
+
+/// Pairs that [`copy_wide`] copies at a time.
+#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+const WIDE_PAIRS: usize = 8;
+
+/// As [`copy_pairs`], but for pairs of the last blocks of [`WIDE_PAIRS`] that lack the lap in part or are not whole.
+#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+#[target_feature(enable = "avx2")]
+fn copy_wide(from: &[[AtomicU64; 2]], to: &mut [[u64; 2]], lap: bool) -> usize {
+    let blocks = from.as_chunks::<WIDE_PAIRS>().0.iter().zip(to.as_chunks_mut::<WIDE_PAIRS>().0);
+    let mut done = 0;
+    for (from, to) in blocks {
+        let tops: u32;
+        // SAFETY: both arrays are 128 bytes, the first valid for reads (of memory that others write, which `asm!` may
+        // do), the second for writes. Loads of 32 bytes from a multiple of 8 do not tear an aligned word.
+        unsafe {
+            if lap {
+                core::arch::asm!(
+                    "vmovupd {a}, [{from}]", "vandpd {x}, {a}, {mask}", "vmovupd [{to}], {x}",
+                    "vmovupd {y}, [{from} + 32]", "vandpd {x}, {y}, {mask}", "vmovupd [{to} + 32], {x}",
+                    "vandpd {a}, {a}, {y}",
+                    "vmovupd {y}, [{from} + 64]", "vandpd {x}, {y}, {mask}", "vmovupd [{to} + 64], {x}",
+                    "vandpd {a}, {a}, {y}",
+                    "vmovupd {y}, [{from} + 96]", "vandpd {x}, {y}, {mask}", "vmovupd [{to} + 96], {x}",
+                    "vandpd {a}, {a}, {y}",
+                    "vmovmskpd {tops:e}, {a}",
+                    from = in(reg) from.as_ptr(), to = in(reg) to.as_mut_ptr(), tops = out(reg) tops,
+                    mask = in(ymm_reg) core::arch::x86_64::_mm256_set1_epi64x(PAYLOAD as i64),
+                    x = out(ymm_reg) _, y = out(ymm_reg) _, a = out(ymm_reg) _,
+                    options(nostack, preserves_flags));
+            } else {
+                core::arch::asm!(
+                    "vmovupd {a}, [{from}]", "vmovupd [{to}], {a}",
+                    "vmovupd {y}, [{from} + 32]", "vmovupd [{to} + 32], {y}", "vorpd {a}, {a}, {y}",
+                    "vmovupd {y}, [{from} + 64]", "vmovupd [{to} + 64], {y}", "vorpd {a}, {a}, {y}",
+                    "vmovupd {y}, [{from} + 96]", "vmovupd [{to} + 96], {y}", "vorpd {a}, {a}, {y}",
+                    "vmovmskpd {tops:e}, {a}",
+                    from = in(reg) from.as_ptr(), to = in(reg) to.as_mut_ptr(), tops = out(reg) tops,
+                    y = out(ymm_reg) _, a = out(ymm_reg) _, options(nostack, preserves_flags));
+            }
+        }
+        if tops != if lap { 0b1111 } else { 0 } {
+            break;
+        }
+        done += WIDE_PAIRS;
     }
     done
 }
