@@ -7,5 +7,4 @@ fn main() {
     let buffer = device.alloc_zeroed::<AtomicU64>(1).unwrap();
     let shared = [AtomicU64::new(1)];
     buffer.write(&shared).unwrap();
-    device.upload(&shared).unwrap();
 }

@@ -235,6 +235,8 @@ int cuMemAllocAsync(void **memory, size_t bytes, struct stream *stream) { return
 int cuMemFreeAsync(void *memory, struct stream *stream) { return free(memory), SUCCESS; }
 int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) { return *memory = allocate(bytes), SUCCESS; }
 int cuMemFreeHost(void *memory) { return free(memory), SUCCESS; }
+int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) { return SUCCESS; }
+int cuMemHostUnregister(void *memory) { return SUCCESS; }
 int cuMemHostGetDevicePointer_v2(void **device, void *host, unsigned flags) { return *device = host, SUCCESS; }
 
 static void fill(struct operation *operation) {
