@@ -100,6 +100,9 @@ impl Map<'_> {
     /// Where the mapping is not in place, those of [`Handle::read_at`] and [`Error::UnexpectedEnd`].
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let len = self.within(offset, buffer.len());
+        if len == 0 {
+            return Ok(0);
+        }
         let buffer = &mut buffer[..len];
         if self.is_in_place() {
             // SAFETY: MAPPED: the bytes lie within the mapping, which the host keeps for the launch.
@@ -127,6 +130,9 @@ impl Map<'_> {
             return Err(Error::PermissionDenied);
         }
         let data = &data[..self.within(offset, data.len())];
+        if data.is_empty() {
+            return Ok(0);
+        }
         if self.is_in_place() {
             // SAFETY: MAPPED: as in `read_at`, and the mapping is writable.
             unsafe { write_mapped(self.address + offset, data) };
