@@ -59,19 +59,24 @@ type Names = [&'static str; 4];
 
 const CONSUMERS: [usize; 4] = [1, 2, 4, 8];
 
-/// What is measured: a kernel that calls, posts or prints `count` times a lane.
+/// What lanes do, and what is counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// A wave's lanes call together, which counts once.
+    Calls,
+    Posts,
+    Lines,
+}
+
+/// What is measured: a kernel whose lanes call, post or print `count` times each.
 struct Load {
     names: Names,
-    unit: &'static str,
+    what: What,
     kernel: &'static Loop,
     workgroups: u32,
     /// Whether workgroups are waves or single lanes.
     whole_waves: bool,
-    /// Whether each wave counts, and not each lane.
-    by_wave: bool,
     count: u64,
-    /// What each lane adds to the sum, if it posts.
-    posts: bool,
 }
 
 /// One-lane calls, full waves of 64 B a lane, posts and lines a second with 1, 2, 4 and 8 consumers; the floor of each is
@@ -86,13 +91,11 @@ pub fn consumers(options: &Options) -> Result<Vec<Row>> {
                 "wave_calls_per_s_4_consumers",
                 "wave_calls_per_s_8_consumers",
             ],
-            unit: "calls/s",
+            what: What::Calls,
             kernel: &kernels::null_calls,
             workgroups: 4224 / small,
             whole_waves: false,
-            by_wave: true,
             count: 2_000,
-            posts: false,
         },
         Load {
             names: [
@@ -101,13 +104,11 @@ pub fn consumers(options: &Options) -> Result<Vec<Row>> {
                 "wide_wave_calls_per_s_4_consumers",
                 "wide_wave_calls_per_s_8_consumers",
             ],
-            unit: "calls/s",
+            what: What::Calls,
             kernel: &kernels::wide_calls,
             workgroups: 1056 / small,
             whole_waves: true,
-            by_wave: true,
             count: 500,
-            posts: false,
         },
         Load {
             names: [
@@ -116,13 +117,11 @@ pub fn consumers(options: &Options) -> Result<Vec<Row>> {
                 "posts_per_s_4_consumers",
                 "posts_per_s_8_consumers",
             ],
-            unit: "posts/s",
+            what: What::Posts,
             kernel: &kernels::posts,
             workgroups: 1056 / small,
             whole_waves: true,
-            by_wave: false,
             count: 4_000,
-            posts: true,
         },
         Load {
             names: [
@@ -131,13 +130,11 @@ pub fn consumers(options: &Options) -> Result<Vec<Row>> {
                 "print_lines_per_s_4_consumers",
                 "print_lines_per_s_8_consumers",
             ],
-            unit: "lines/s",
+            what: What::Lines,
             kernel: &kernels::lines,
             workgroups: 64 / small,
             whole_waves: true,
-            by_wave: false,
             count: 5_000,
-            posts: false,
         },
     ];
     let mut rows = Vec::new();
@@ -162,7 +159,12 @@ pub fn consumers(options: &Options) -> Result<Vec<Row>> {
             }
         }
         let rates: Vec<f64> = rates.into_iter().map(median).collect();
-        let row = |(name, rate): (&&'static str, &f64)| Row::rate(name, load.unit, *rate, Some(rates[0]));
+        let unit = match load.what {
+            What::Calls => "calls/s",
+            What::Posts => "posts/s",
+            What::Lines => "lines/s",
+        };
+        let row = |(name, rate): (&&'static str, &f64)| Row::rate(name, unit, *rate, Some(rates[0]));
         rows.extend(load.names.iter().zip(&rates).map(row));
     }
     Ok(rows)
@@ -177,10 +179,10 @@ impl Load {
         let time = start.elapsed().as_secs_f64();
         let all = u64::from(self.workgroups * lanes);
         let added = sums.total().wrapping_sub(before);
-        if self.posts && added != all * (self.count * (self.count + 1) / 2) {
+        if self.what == What::Posts && added != all * (self.count * (self.count + 1) / 2) {
             return Err("posts were lost or changed".into());
         }
-        let each = if self.by_wave { self.workgroups.into() } else { all };
+        let each = if self.what == What::Calls { self.workgroups.into() } else { all };
         Ok((each * self.count) as f64 / time)
     }
 }

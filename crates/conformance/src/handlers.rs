@@ -222,11 +222,11 @@ impl FaultyHandler for Faults {
 /// The handler of [`Gate`], [`AsyncGate`] and [`Keys`]: gates that are open, and waiting for others. Clones
 /// share them.
 #[derive(Clone, Default)]
-pub struct Gates(Arc<Passage>);
+pub struct Gates(Arc<Shared>);
 
 #[derive(Default)]
-struct Passage {
-    state: Mutex<Passages>,
+struct Shared {
+    passages: Mutex<Passages>,
     /// Notified when calls have come. Apart from `opened`, for which thousands of threads may wait.
     came: Condvar,
     /// Notified when a gate opens.
@@ -243,30 +243,30 @@ struct Passages {
 
 impl Gates {
     pub fn open(&self, key: u64) {
-        self.0.state.lock().open.insert(key);
+        self.0.passages.lock().open.insert(key);
         self.0.opened.notify_all();
     }
 
     /// Opens every gate, now and later.
     pub fn open_all(&self) {
-        self.0.state.lock().all = true;
+        self.0.passages.lock().all = true;
         self.0.opened.notify_all();
     }
 
     fn is_open(&self, key: u64) -> bool {
-        let passages = self.0.state.lock();
+        let passages = self.0.passages.lock();
         passages.all || passages.open.contains(&key)
     }
 
     fn arrive(&self) {
-        self.0.state.lock().arrived += 1;
+        self.0.passages.lock().arrived += 1;
         self.0.came.notify_all();
     }
 
     /// Waits until so many calls have come to gates. When they do not come, the gates open, so that the case can
     /// end.
     pub fn wait_for_arrivals(&self, count: usize) -> Result<(), String> {
-        let mut passages = self.0.state.lock();
+        let mut passages = self.0.passages.lock();
         while passages.arrived < count {
             if self.0.came.wait_for(&mut passages, Duration::from_secs(60)).timed_out() {
                 passages.all = true;
@@ -281,7 +281,7 @@ impl Gates {
 impl GateHandler for Gates {
     fn pass(&self, key: u64) -> Result<u64, CallError> {
         self.arrive();
-        let mut passages = self.0.state.lock();
+        let mut passages = self.0.passages.lock();
         while !passages.all && !passages.open.contains(&key) {
             self.0.opened.wait(&mut passages);
         }

@@ -141,7 +141,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Launches after which the thread that launches settles those that have ended: then they are still in its caches, and so
 /// is the memory that the next ones are made of.
-const SETTLE_EVERY: u64 = 64;
+const LAUNCHES_A_SETTLE: u64 = 64;
 
 impl StreamQueue {
     pub fn new(device: &Arc<Inner>) -> Result<Arc<Self>, Error> {
@@ -278,7 +278,7 @@ impl StreamQueue {
             return Err(error);
         }
         drop(pushing);
-        if position.is_multiple_of(SETTLE_EVERY) {
+        if position.is_multiple_of(LAUNCHES_A_SETTLE) {
             self.settle(Patience::None);
         }
         Ok(Launch { queue: self.this.upgrade().expect("it is borrowed"), state })
