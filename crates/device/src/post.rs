@@ -178,6 +178,8 @@ fn wait_for_room(here: Here, entries: u32) -> u64 {
     if slot.glance().cancelled {
         return CANCELLED;
     }
+    // The host may have left the ring since the bell rang, and no post rings it any more before there is room.
+    slot.announce_posts();
     packet::hint(here, slot.words());
     // On the CPU the executor calls this while other lanes run: it asks nothing of its own lane.
     here.wait(|| {

@@ -90,6 +90,7 @@ pub fn status_wait(lane: &Lane, kind: u32, out: &[Global<u64>]) {
         0 => Gate::pass(id),
         1 => AsyncGate::pass(id),
         2 => Gate::start_pass(lane, id).wait(),
+        5 => Ok(Gate::pass(id).unwrap()),
         kind => loop {
             if kind == 4 {
                 let _ = Gate::pass(id);

@@ -205,9 +205,13 @@ impl StreamQueue {
         let failure = fault.map(DispatchFailure::Fault).or(failure);
         let outcome = match (report.panic, report.exit_code, failure, cancelled) {
             (first @ Some(_), ..) => Err(LaunchFailure::Panicked { first, others: report.other_panics }),
-            (None, _, Some(DispatchFailure::Panicked { lanes }), _) => {
-                Err(LaunchFailure::Panicked { first: None, others: lanes.saturating_sub(1) })
-            }
+            // Lanes may also panic because of what their calls return once the launch is cancelled.
+            (
+                None,
+                None,
+                Some(DispatchFailure::Panicked { lanes }),
+                None | Some(CancelReason::Failed | CancelReason::Panicked),
+            ) => Err(LaunchFailure::Panicked { first: None, others: lanes.saturating_sub(1) }),
             (None, _, Some(DispatchFailure::Fault(fault)), _) => Err(LaunchFailure::Fault(fault)),
             // A program that exits ends its other lanes.
             (None, exit_code @ Some(_), ..) => Ok(LaunchOutcome { exit_code }),
