@@ -323,6 +323,7 @@ pub(crate) fn send(
         line.tag = RequestTag { lane, timeout_us: head.timeout_us, post_position }.to_bits();
         slot.write_line(&doorbell, laps, group.rank, &line);
     }
+    slot.flip_laps(&doorbell, group.rank);
     if group.is_leader() {
         hint(group.here, slot.words());
     }

@@ -1,9 +1,9 @@
 //! What the lanes of one wave do with a slot.
 //!
 //! A call by `n` converged lanes, `rank` counting them up from the leader: every lane reads its laps
-//! ([`Slot::laps`]); the wave synchronises; the leader rings and the lanes flip the laps ([`Slot::ring`]); every lane
-//! writes its line ([`Slot::write_line`]) and polls for its reply ([`Slot::poll_reply`]). The doorbell goes
-//! first because the host, once it looks at the slot, waits for the lines anyway.
+//! ([`Slot::laps`]); the wave synchronises; the leader rings ([`Slot::ring`]); every lane writes its line
+//! ([`Slot::write_line`]), flips laps ([`Slot::flip_laps`]) and polls for its reply ([`Slot::poll_reply`]). The doorbell
+//! goes first because the host, once it looks at the slot, waits for the lines anyway.
 
 use crate::primitive::{
     AtomicU32, Ordering, Owned, OwnedFour, OwnedWord, cas_in_wave, fence, load_in_wave, load_pair,
@@ -301,8 +301,7 @@ impl<'m> Slot<'m> {
         }
     }
 
-    /// Rings the doorbell, which the leader (rank 0) does, and flips the laps that the packet uses, of
-    /// which each lane has some words. Every lane has read its laps before, and all of them come here.
+    /// Rings the doorbell, which the leader (rank 0) does. Every lane has read its laps before.
     #[inline(always)]
     pub fn ring(&self, doorbell: &Doorbell, laps: Laps, rank: u32) {
         if rank == 0 {
@@ -312,6 +311,12 @@ impl<'m> Slot<'m> {
                 self.set(&self.state.post_position_told, laps.post_position);
             }
         }
+    }
+
+    /// Flips the laps that the packet uses, of which each lane has some words: every lane does it once after the leader has
+    /// rung, and the host waits for its line less if the line goes first.
+    #[inline(always)]
+    pub fn flip_laps(&self, doorbell: &Doorbell, rank: u32) {
         let flip = |words: &[Owned<u32>; LAP_WORDS], pairs| {
             let spread = self.spread(doorbell, pairs);
             let mut at = rank;
