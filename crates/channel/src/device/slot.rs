@@ -6,8 +6,8 @@
 //! goes first because the host, once it looks at the slot, waits for the lines anyway.
 
 use crate::primitive::{
-    AtomicU32, Ordering, Owned, OwnedFour, OwnedWord, cas_in_wave, fence, load_in_wave, load_pair,
-    store_in_wave, store_pair,
+    AtomicU32, Ordering, Owned, OwnedFour, OwnedWord, cas_in_wave, fence, load_four, load_in_wave, load_pair,
+    store_four, store_in_wave, store_pair,
 };
 use crate::region::Words;
 use hostcall_abi::layout::{LAP_WORDS, NO_PERIOD, SlotPlaces, Spread, bell_bits, first_call_word};
@@ -76,25 +76,30 @@ impl SlotState {
     /// SLOT-OWNER: the calling lane has both states for itself.
     #[inline(always)]
     unsafe fn copy_to(&self, to: &Self, bell: u32, period: u32) {
-        let copy = |from: &Owned<u32>, to: &Owned<u32>| {
-            // SAFETY: the caller's promise.
-            unsafe { to.set(from.get()) };
-        };
         // SAFETY: the caller's promise.
         unsafe {
-            to.first[BELL].set(self.first[BELL].get() & (bell_bits::LAP | bell_bits::PARITY) | bell);
-            to.first[POST_BELL_PERIOD].set(period);
+            // All is read before anything is written: a GPU has the loads in flight together then, which is not so when each
+            // may be of what was just written.
+            let mut first = load_four(&self.first);
+            let (told, announced) = (self.post_position_told.get(), self.post_position_announced.get());
+            let laps = self.lap_rows().map(|row| load_four(row));
+            first[BELL] = first[BELL] & (bell_bits::LAP | bell_bits::PARITY) | bell;
+            first[POST_BELL_PERIOD] = period;
+            store_four(&to.first, first);
+            to.post_position_told.set(told);
+            to.post_position_announced.set(announced);
+            for (row, laps) in to.lap_rows().into_iter().zip(laps) {
+                store_four(row, laps);
+            }
         }
-        copy(&self.first[POST_POSITION], &to.first[POST_POSITION]);
-        copy(&self.first[POST_TAIL_SEEN], &to.first[POST_TAIL_SEEN]);
-        copy(&self.post_position_told, &to.post_position_told);
-        copy(&self.post_position_announced, &to.post_position_announced);
-        for (from, to) in self.request_laps.iter().zip(&to.request_laps) {
-            copy(from, to);
-        }
-        for (from, to) in self.reply_laps.iter().zip(&to.reply_laps) {
-            copy(from, to);
-        }
+    }
+
+    /// The laps of requests and those of replies, four words each.
+    #[inline(always)]
+    fn lap_rows(&self) -> [&[Owned<u32>; 4]; LAP_WORDS / 2] {
+        let (requests, replies) = (self.request_laps.as_chunks().0, self.reply_laps.as_chunks().0);
+        let half = LAP_WORDS / 4;
+        core::array::from_fn(|row| if row < half { &requests[row] } else { &replies[row - half] })
     }
 
     /// Makes the state that of a slot that nobody ever had.
