@@ -88,8 +88,8 @@ impl SlotState {
             store_four(&to.first, first);
             to.post_position_told.set(told);
             to.post_position_announced.set(announced);
-            for (row, laps) in to.lap_rows().into_iter().zip(laps) {
-                store_four(row, laps);
+            for (row, laps) in to.lap_rows().iter().zip(&laps) {
+                store_four(row, *laps);
             }
         }
     }
