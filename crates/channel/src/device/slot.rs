@@ -15,6 +15,9 @@ use hostcall_abi::layout::{LAP_WORDS, NO_PERIOD, SlotPlaces, Spread, bell_bits, 
 use hostcall_abi::layout::{SLOT_STATE_BYTES, SlotStateWords};
 use hostcall_abi::word::{Doorbell, Line, MAX_POST_WORDS, Owner, PostHead, lap_of, with_lap};
 
+/// The laps of a direction's pairs, in rows that are read and written at once.
+type LapRows = [[Owned<u32>; 4]; LAP_WORDS / 4];
+
 /// What the device remembers of a slot: [`hostcall_abi::layout::SlotStateWords`], field for field.
 #[repr(C, align(16))]
 pub struct SlotState {
@@ -28,8 +31,8 @@ pub struct SlotState {
     post_lock: AtomicU32,
     holder: Owned<u32>,
     reply_pairs: Owned<u32>,
-    request_laps: [Owned<u32>; LAP_WORDS],
-    reply_laps: [Owned<u32>; LAP_WORDS],
+    request_laps: LapRows,
+    reply_laps: LapRows,
     reserved: [u32; 4],
 }
 
@@ -57,8 +60,8 @@ impl SlotState {
             post_lock: AtomicU32::new(0),
             holder: word(0),
             reply_pairs: word(0),
-            request_laps: core::array::from_fn(word),
-            reply_laps: core::array::from_fn(word),
+            request_laps: core::array::from_fn(|_| core::array::from_fn(word)),
+            reply_laps: core::array::from_fn(|_| core::array::from_fn(word)),
             reserved: [0; 4],
         }
     }
@@ -82,24 +85,19 @@ impl SlotState {
             // may be of what was just written.
             let mut first = load_four(&self.first);
             let (told, announced) = (self.post_position_told.get(), self.post_position_announced.get());
-            let laps = self.lap_rows().map(|row| load_four(row));
+            let ([a, b], [c, d]) = (&self.request_laps, &self.reply_laps);
+            let laps = (load_four(a), load_four(b), load_four(c), load_four(d));
             first[BELL] = first[BELL] & (bell_bits::LAP | bell_bits::PARITY) | bell;
             first[POST_BELL_PERIOD] = period;
             store_four(&to.first, first);
             to.post_position_told.set(told);
             to.post_position_announced.set(announced);
-            for (row, laps) in to.lap_rows().iter().zip(&laps) {
-                store_four(row, *laps);
-            }
+            let ([a, b], [c, d]) = (&to.request_laps, &to.reply_laps);
+            store_four(a, laps.0);
+            store_four(b, laps.1);
+            store_four(c, laps.2);
+            store_four(d, laps.3);
         }
-    }
-
-    /// The laps of requests and those of replies, four words each.
-    #[inline(always)]
-    fn lap_rows(&self) -> [&[Owned<u32>; 4]; LAP_WORDS / 2] {
-        let (requests, replies) = (self.request_laps.as_chunks().0, self.reply_laps.as_chunks().0);
-        let half = LAP_WORDS / 4;
-        core::array::from_fn(|row| if row < half { &requests[row] } else { &replies[row - half] })
     }
 
     /// Makes the state that of a slot that nobody ever had.
@@ -116,8 +114,8 @@ impl SlotState {
             core::array::from_ref(&self.posted),
             core::array::from_ref(&self.holder),
             core::array::from_ref(&self.reply_pairs),
-            &self.request_laps,
-            &self.reply_laps,
+            self.request_laps.as_flattened(),
+            self.reply_laps.as_flattened(),
         ];
         for word in words.into_iter().flatten() {
             // SAFETY: the caller's promise.
@@ -290,11 +288,11 @@ impl<'m> Slot<'m> {
     #[inline(always)]
     pub fn laps(&self, glance: Glance, doorbell: &Doorbell, rank: u32) -> Laps {
         // The remainder changes nothing, and spares GPU code the panic of a wrong index.
-        let next = |words: &[Owned<u32>; LAP_WORDS], pairs| {
+        let next = |words: &LapRows, pairs| {
             let spread = self.spread(doorbell, pairs);
             (0..pairs).fold(0, |laps, pair| {
                 let at = spread.lap(pair as u32, rank);
-                let used = self.get(&words[at as usize / 32 % LAP_WORDS]) >> (at % 32) & 1;
+                let used = self.get(&words.as_flattened()[at as usize / 32 % LAP_WORDS]) >> (at % 32) & 1;
                 laps | (used as u8 ^ 1) << pair
             })
         };
@@ -322,11 +320,11 @@ impl<'m> Slot<'m> {
     /// rung, and the host waits for its line less if the line goes first.
     #[inline(always)]
     pub fn flip_laps(&self, doorbell: &Doorbell, rank: u32) {
-        let flip = |words: &[Owned<u32>; LAP_WORDS], pairs| {
+        let flip = |words: &LapRows, pairs| {
             let spread = self.spread(doorbell, pairs);
             let mut at = rank;
             while at < spread.lap_words() {
-                let (word, flips) = (&words[at as usize % LAP_WORDS], spread.flips(at));
+                let (word, flips) = (&words.as_flattened()[at as usize % LAP_WORDS], spread.flips(at));
                 if flips != 0 {
                     self.set(word, self.get(word) ^ flips);
                 }
@@ -644,7 +642,10 @@ impl<'m> Slot<'m> {
         (0..pairs).all(|pair| {
             let at = spread.lap(pair, 0);
             // The lap of the last use.
-            let used = self.get(&self.state.reply_laps[at as usize / 32 % LAP_WORDS]) >> (at % 32) & 1 != 0;
+            let used = self.get(&self.state.reply_laps.as_flattened()[at as usize / 32 % LAP_WORDS])
+                >> (at % 32)
+                & 1
+                != 0;
             let words = load_pair(self.words.pair(self.places.reply + pair * spread.step(self.places.plane)));
             words.iter().all(|word| lap_of(*word) == used)
         })
