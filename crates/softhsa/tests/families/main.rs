@@ -8,6 +8,7 @@ mod atomics;
 mod comparisons;
 mod loads;
 mod scalars;
+mod vectors;
 
 /// Numbers at which operations of 32 and 64 bits change what they do.
 const EDGES: [u64; 8] = [0, 1, 5, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 1 << 63, u64::MAX];
