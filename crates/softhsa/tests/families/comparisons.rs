@@ -86,16 +86,19 @@ fn class(bits: u32, value: u64) -> u64 {
     }
 }
 
-/// An instruction and what it says of two lanes' numbers.
+/// What an instruction says of two numbers.
+type Expected = Box<dyn Fn(u64, u64) -> bool>;
+
+/// An instruction and what it says of each lane's two numbers.
 struct Case {
     text: String,
     values: ([u64; 8], [u64; 8]),
-    expected: Box<dyn Fn(u64, u64) -> bool>,
+    expected: Expected,
 }
 
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    let mut add = |name: &str, bits: u32, values, expected: &dyn Fn() -> Box<dyn Fn(u64, u64) -> bool>| {
+    let mut add = |name: &str, bits: u32, values, expected: &dyn Fn() -> Expected| {
         let (a, b) = if bits == 64 { ("v[2:3]", "v[4:5]") } else { ("v2", "v4") };
         let b = if name.starts_with("class") { "v4" } else { b };
         for (exec, form, result) in

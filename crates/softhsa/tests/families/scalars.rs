@@ -154,8 +154,11 @@ const OPERATIONS: &[(&str, Model)] = &[
     ("s_mov_b32 m0, 2\ns_movreld_b64 s[6:7], s[2:3]", |x| (x.a, x.scc)),
 ];
 
-/// Operations of EXEC: what they make of s[2:3] and EXEC.
-const MASKS: &[(&str, fn(u64, u64) -> u64)] = &[
+/// Returns what an operation makes of s[2:3] and EXEC.
+type Mask = fn(u64, u64) -> u64;
+
+/// Operations of EXEC.
+const MASKS: &[(&str, Mask)] = &[
     ("s_and_saveexec_b64", |s, exec| s & exec),
     ("s_or_saveexec_b64", |s, exec| s | exec),
     ("s_xor_saveexec_b64", |s, exec| s ^ exec),
