@@ -141,7 +141,13 @@ impl Bench {
             Source::Csmith => 1,
             Source::Lanes => generator::LANES,
         };
-        let spec = loaded.launch_spec(kernel, kernarg, [lanes, 1, 1], [lanes.min(generator::GROUP), 1, 1]);
+        let group = lanes.min(generator::GROUP);
+        let mut spec = loaded.launch_spec(kernel, kernarg, [lanes, 1, 1], [group, 1, 1]);
+        // Some kernels read the sizes of workgroup and grid from the dispatch packet.
+        spec.packet = kernarg + 1024;
+        for (offset, word) in [(4, 1 << 16 | group), (8, 1), (12, lanes), (16, 1), (20, 1)] {
+            device.memory.view().store_u32(spec.packet + offset, word).map_err(|fault| fault.to_string())?;
+        }
         let (sender, receiver) = mpsc::channel();
         let launch = device.launch(spec, move |failure| {
             // The receiver is below until the launch has ended.
