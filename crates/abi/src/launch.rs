@@ -79,9 +79,9 @@ pub struct LaunchParams {
     pub workgroups: [u32; 3],
     /// Lanes of a workgroup in x, y and z. The hardware's workgroup has one dimension too.
     pub workgroup_size: [u32; 3],
-    /// AMD: memory of the device for the workgroups of the grid: for each of them `workgroup_memory_bytes` (rounded up
-    /// to 64) and then the records of its waves. Else 0.
-    pub workgroup_memory: u64,
+    /// AMD: memory of the device for the records of the grid's waves: for each workgroup those of its waves, rounded up to
+    /// 64 bytes. Else 0.
+    pub wave_records: u64,
     /// Pads to a multiple of 16 bytes.
     pub reserved: u64,
 }
@@ -93,7 +93,7 @@ pub const LAUNCH_PARAMS_BYTES: usize = 80;
 pub const LAUNCH_PARAMS_KEPT: usize = 64;
 
 const _: () = assert!(size_of::<LaunchParams>() == LAUNCH_PARAMS_BYTES);
-const _: () = assert!(core::mem::offset_of!(LaunchParams, workgroup_memory) == LAUNCH_PARAMS_KEPT);
+const _: () = assert!(core::mem::offset_of!(LaunchParams, wave_records) == LAUNCH_PARAMS_KEPT);
 
 /// What kernels have to know of the channel: the same for all of its launches, in memory of the device. A wave reads it
 /// when it claims a slot.

@@ -1,5 +1,5 @@
-//! AMD: `core`'s intrinsics. The launch's parameters are found through the dispatch packet, and workgroup
-//! memory is memory of the device, since Rust has no way yet to name LDS.
+//! AMD: `core`'s intrinsics. The launch's parameters are found through the dispatch packet. Workgroup memory is LDS, whose
+//! addresses begin where a hardware register says: Rust has no way yet to declare a variable there.
 
 use core::arch::amdgpu as intrinsics;
 use hostcall_abi::launch::{ChannelParams, LaunchParams};
@@ -9,10 +9,16 @@ use hostcall_channel::device::WaveRecord;
 unsafe extern "unadjusted" {
     #[link_name = "llvm.readsteadycounter"]
     safe fn llvm_steady_counter() -> u64;
+    #[link_name = "llvm.amdgcn.s.getreg"]
+    safe fn llvm_hardware_register(field: i32) -> u32;
 }
 
 /// Offsets in the HSA kernel dispatch packet (HSA Platform System Architecture 1.2, section 2.9).
 const PACKET_KERNARG_ADDRESS: usize = 40;
+
+/// The upper 16 bits of the hardware register `SH_MEM_BASES` (number 15): register, first bit and bits less one. They are the
+/// upper 16 bits of LDS's first address.
+const LDS_BASE_FIELD: i32 = 15 | 16 << 6 | 15 << 11;
 
 fn packet_field<T: Copy>(offset: usize) -> T {
     // SAFETY: the dispatch packet is 64 readable bytes, and the fields are aligned.
@@ -97,20 +103,13 @@ impl Here {
         self.proposed_slot()
     }
 
-    fn memory_of_workgroup(self) -> *mut u8 {
+    fn record_address(self) -> *mut u8 {
         let params = self.params();
         let waves = self.lanes_in_workgroup().div_ceil(self.wave_size()) as usize;
-        let bytes = self.record_offset() + (waves * WAVE_RECORD_BYTES).next_multiple_of(64);
-        (params.workgroup_memory as usize + self.workgroup_index() as usize * bytes) as *mut u8
-    }
-
-    fn record_offset(self) -> usize {
-        (self.params().workgroup_memory_bytes as usize).next_multiple_of(64)
-    }
-
-    fn record_address(self) -> *mut u8 {
-        let at = self.record_offset() + self.wave_in_workgroup() as usize * WAVE_RECORD_BYTES;
-        self.memory_of_workgroup().wrapping_add(at)
+        let bytes = (waves * WAVE_RECORD_BYTES).next_multiple_of(64);
+        let at =
+            self.workgroup_index() as usize * bytes + self.wave_in_workgroup() as usize * WAVE_RECORD_BYTES;
+        (params.wave_records as usize + at) as *mut u8
     }
 
     /// What the wave's lanes share.
@@ -143,8 +142,10 @@ impl Here {
         Mask::MAX >> (64 - left.min(self.wave_size()))
     }
 
+    /// The dispatch asks for as much LDS as the launch's parameters say, and kernels declare none, so that it begins at the
+    /// first address.
     pub fn workgroup_memory(self) -> *mut u8 {
-        self.memory_of_workgroup()
+        (u64::from(llvm_hardware_register(LDS_BASE_FIELD)) << 48) as *mut u8
     }
 
     pub fn converge(self, _site: u64) -> Mask {

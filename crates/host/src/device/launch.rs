@@ -14,8 +14,8 @@ use hostcall_device::kernel::Kernel;
 use hostcall_server::LaunchRecord;
 use std::sync::{Arc, Mutex};
 
-/// What each workgroup's memory is a multiple of, on devices where it is memory of the device.
-const WORKGROUP_ALIGN: u64 = 64;
+/// What the records of a workgroup's waves are a multiple of, on devices where they are memory of the device.
+const RECORDS_ALIGN: u64 = 64;
 
 /// Launching kernels, the same on every device: a device that cannot run the program's own code takes the kernel of
 /// this name and these types from the images that it was given ([`DeviceBuilder::images`](crate::device::DeviceBuilder::images)).
@@ -133,12 +133,12 @@ fn enqueue<P>(
         _ => ([u32::try_from(grid.workgroup_count()).unwrap_or(u32::MAX), 1, 1], [lanes as u32, 1, 1]),
     };
     parts.workgroup_bytes = dispatch_workgroup_bytes(properties, lanes, memory_bytes);
-    let mut workgroup_memory = 0;
+    let mut wave_records = 0;
     if properties.kind == DeviceKind::Amd {
-        // Workgroup memory is memory of the device, and kernels take their parameters by address.
-        (parts.workgroup_bytes, parts.by_address) = (0, true);
-        let memory = memory_of_workgroups(core, &grid, memory_bytes)?;
-        workgroup_memory = memory.address.get();
+        // Kernels take their parameters by address.
+        parts.by_address = true;
+        let memory = memory_of_records(core, &grid)?;
+        wave_records = memory.address.get();
         parts.keep.push(Arc::new(Mutex::new(memory.owner)));
     }
     parts.kernel = Some(code);
@@ -155,7 +155,7 @@ fn enqueue<P>(
             workgroup_memory_bytes: memory_bytes,
             workgroups: grid.workgroups,
             workgroup_size: grid.workgroup_size,
-            workgroup_memory,
+            wave_records,
             ..LaunchParams::default()
         };
         parameters.set_first(&bytes_of_params(&params));
@@ -163,17 +163,16 @@ fn enqueue<P>(
     })
 }
 
-/// Allocates what [`LaunchParams::workgroup_memory`] is.
-fn memory_of_workgroups(core: &Core, grid: &Grid, memory_bytes: u32) -> Result<KernelMemory, Error> {
+/// Allocates what [`LaunchParams::wave_records`] is.
+fn memory_of_records(core: &Core, grid: &Grid) -> Result<KernelMemory, Error> {
     let properties = core.backend.properties();
     let waves = grid.workgroup_lanes().div_ceil(properties.wave_size.into());
-    let records = (waves * WAVE_RECORD_BYTES as u64).next_multiple_of(WORKGROUP_ALIGN);
-    let each = u64::from(memory_bytes).next_multiple_of(WORKGROUP_ALIGN) + records;
+    let each = (waves * WAVE_RECORD_BYTES as u64).next_multiple_of(RECORDS_ALIGN);
     let bytes = grid.workgroup_count().saturating_mul(each);
-    core.backend.allocate_for_kernels(bytes, WORKGROUP_ALIGN).ok_or_else(|| {
+    core.backend.allocate_for_kernels(bytes, RECORDS_ALIGN).ok_or_else(|| {
         let reason = "the grid has many workgroups: launch fewer that do more each".to_owned();
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        BackendError::NoMemory { what: "workgroup memory", bytes, reason }.into()
+        BackendError::NoMemory { what: "memory for the waves' records", bytes, reason }.into()
     })
 }
 
@@ -188,7 +187,7 @@ fn bytes_of_params(params: &LaunchParams) -> [u8; LAUNCH_PARAMS_BYTES] {
         workgroup_memory_bytes,
         workgroups,
         workgroup_size,
-        workgroup_memory,
+        wave_records,
         reserved,
     } = *params;
     let halves = |[low, high]: [u32; 2]| u64::from(low) | u64::from(high) << 32;
@@ -202,7 +201,7 @@ fn bytes_of_params(params: &LaunchParams) -> [u8; LAUNCH_PARAMS_BYTES] {
         halves([x, y]),
         halves([z, width]),
         halves([height, depth]),
-        workgroup_memory,
+        wave_records,
         reserved,
     ];
     let mut bytes = [0; LAUNCH_PARAMS_BYTES];
