@@ -1,9 +1,8 @@
 //! A buffer's memory, owned by the host.
 
 use super::layout::{Layout, Version};
-use super::packets::Packets;
 #[cfg(not(loom))]
-use super::packets::{Parts, PhaseRoot, StackRoot};
+use super::packets::{Packets, Parts, PhaseRoot, StackRoot};
 use crate::primitive::Ordering;
 #[cfg(not(loom))]
 use alloc::boxed::Box;

@@ -24,6 +24,7 @@ pub(super) struct StackRoot {
 }
 
 /// What a kernel's hidden argument points to, with phases.
+#[cfg(not(loom))]
 #[repr(C)]
 pub(super) struct PhaseRoot {
     /// Addresses, for the device.
