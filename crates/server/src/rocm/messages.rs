@@ -22,8 +22,11 @@ const MOST_OPEN: usize = 1 << 14;
 /// What a message takes besides its words.
 const OVERHEAD_BYTES: usize = 64;
 
-/// What a lane gets when its message is refused.
+/// What a lane gets at the end of a message that was refused: C's -1.
 pub(super) const REFUSED: u64 = u64::MAX;
+
+/// The number of messages that were refused before their end. No message has it.
+const NO_NUMBER: u64 = NUMBER_MASK;
 
 /// A lane's message.
 pub(super) struct Message {
@@ -44,7 +47,7 @@ impl Messages {
     }
 
     /// Takes a lane's piece of a message. Returns the message when that was its end; else the lane's first word is the
-    /// descriptor that it sends the next piece with, or [`REFUSED`].
+    /// descriptor that it sends the next piece with, or [`REFUSED`] at the end of a refused message.
     pub fn piece(&mut self, lane: &mut [u64; SLOT_WORDS]) -> Option<Message> {
         let descriptor = lane[0];
         let number =
@@ -53,13 +56,15 @@ impl Messages {
         let taken = self.add(number, &lane[1..1 + length]);
         if !taken {
             self.open.remove(&number);
-            lane[0] = REFUSED;
-            return None;
         }
         if descriptor & END != 0 {
+            // The handler of what was taken says what the lane gets.
+            lane[0] = REFUSED;
             return self.open.remove(&number);
         }
-        lane[0] = number << NUMBER_SHIFT | descriptor & (1 << NUMBER_SHIFT) - 1 & !BEGIN;
+        let number = if taken { number } else { NO_NUMBER };
+        // A descriptor that came back does not begin another message.
+        lane[0] = number << NUMBER_SHIFT | descriptor & ((1 << NUMBER_SHIFT) - 1) & !BEGIN;
         None
     }
 
@@ -69,8 +74,7 @@ impl Messages {
             self.open.pop_first();
         }
         let number = self.next;
-        // The last number is that of refused messages.
-        self.next = (number + 1) % NUMBER_MASK;
+        self.next = (number + 1) % NO_NUMBER;
         let message = Message { words: Vec::new(), charge: Charge::new(&self.budget) };
         self.open.insert(number, message);
         number
@@ -128,12 +132,15 @@ mod tests {
         let mut messages = Messages::new(&budget);
         let mut lane = piece(BEGIN, &[5; 7]);
         let mut pieces = 0;
-        while lane[0] != REFUSED {
+        while lane[0] >> NUMBER_SHIFT != NO_NUMBER {
             assert!(messages.piece(&mut lane).is_none());
             pieces += 1;
         }
         assert_eq!((pieces, budget.held()), (1024 / 56 + 1, 0));
-        // What is refused stays refused.
+        // What is refused stays refused, to its end.
+        assert!(messages.piece(&mut lane).is_none());
+        assert_eq!((lane[0] >> NUMBER_SHIFT, lane[0] & BEGIN, budget.held()), (NO_NUMBER, 0, 0));
+        lane[0] |= END;
         assert!(messages.piece(&mut lane).is_none());
         assert_eq!(lane[0], REFUSED);
         // Open messages are bounded together, and in number.
@@ -141,7 +148,7 @@ mod tests {
         loop {
             let mut lane = piece(BEGIN, &[5; 7]);
             assert!(messages.piece(&mut lane).is_none());
-            if lane[0] == REFUSED {
+            if lane[0] >> NUMBER_SHIFT == NO_NUMBER {
                 break;
             }
             begun += 1;
