@@ -202,7 +202,7 @@ fn device_memory_and_sanitizer_reports_reach_their_callbacks() {
     let (told, reports) = mpsc::channel();
     services
         .register_sanitizer(move |report| {
-            let _ = told.send(report.clone());
+            let _ = told.send(*report);
         })
         .unwrap();
     let buffer = buffer(Version::Phases, 3);

@@ -502,6 +502,7 @@ int main(int count, char **arguments) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i)
         if (!strcmp(cases[i].name, arguments[1])) {
             cases[i].run();
+            EXPECT(hsa_shut_down() == HSA_STATUS_SUCCESS);
             puts("passed");
             return 0;
         }

@@ -133,7 +133,7 @@ impl Run {
                 while !packet.is_answered() && since.elapsed() < Duration::from_micros(300) {
                     std::thread::yield_now();
                 }
-                if input.byte() % 2 == 0 {
+                if input.byte().is_multiple_of(2) {
                     packet.release();
                 }
             }
