@@ -29,27 +29,28 @@ struct Functions {
 impl Functions {
     /// Returns the functions of the process's HSA runtime, which is loaded if the program has not done so.
     fn get() -> Option<Self> {
-        static LOADED: Mutex<Option<Functions>> = Mutex::new(None);
+        // The library stays loaded: threads of its own run in it.
+        static LOADED: Mutex<Option<(libloading::Library, Functions)>> = Mutex::new(None);
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         if loaded.is_none() {
             *loaded = Self::load();
         }
-        *loaded
+        loaded.as_ref().map(|(_, functions)| *functions)
     }
 
-    fn load() -> Option<Self> {
+    fn load() -> Option<(libloading::Library, Self)> {
         let file = std::env::var_os(LIBRARY_VARIABLE).unwrap_or_else(|| OsString::from(LIBRARY));
         // SAFETY: loads the HSA runtime, as every program for these devices does.
         let library = unsafe { libloading::Library::new(file) }.ok()?;
-        // It stays loaded: threads of its own run in it.
-        let library: &'static libloading::Library = Box::leak(Box::new(library));
-        // SAFETY: an HSA runtime has functions of these names with the types of HSA's headers.
-        unsafe {
-            Some(Self {
+        // SAFETY: an HSA runtime has functions of these names with the types of HSA's headers; the library outlives them in
+        // `LOADED`.
+        let functions = unsafe {
+            Self {
                 create: *library.get::<Create>(b"hsa_signal_create\0").ok()?,
                 destroy: *library.get::<Destroy>(b"hsa_signal_destroy\0").ok()?,
-            })
-        }
+            }
+        };
+        Some((library, functions))
     }
 }
 

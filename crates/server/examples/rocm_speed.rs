@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Calls that are timed at a time.
-const CALLS: u32 = 2_000;
+const CALLS: u32 = 20_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let services = Services::new();
