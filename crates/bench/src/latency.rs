@@ -103,6 +103,19 @@ pub fn one_lane(options: &Options) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// A grid of 32,768 lanes, each of which makes a call of 64 bytes and checks the answer, from launch to end.
+pub fn grid(options: &Options) -> Result<Row> {
+    let bed = Bed::open(options, None, None)?;
+    let grid = Grid::new(128, 256);
+    let mut times = vec![];
+    for _ in 0..options.repeats {
+        let start = Instant::now();
+        run(&bed, &kernels::wide_calls, grid, 1)?;
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    Ok(Row::time("grid_32768_calls", "ms", median(times), None))
+}
+
 /// Calls of a whole wave, 64 bytes a lane out and 16 back.
 pub fn whole_wave(options: &Options) -> Result<Vec<Row>> {
     const COUNT: u64 = 20_000;

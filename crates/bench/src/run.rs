@@ -73,6 +73,8 @@ pub enum Group {
     Latency,
     /// Calls a second of many waves.
     Calls,
+    /// A large grid of which each lane calls once.
+    Grid,
     /// Posts a second.
     Posts,
     /// Printed lines: how many a second, and how soon one is seen.
@@ -95,9 +97,10 @@ pub enum Group {
 
 impl Group {
     /// All groups, in the order in which they are measured.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Latency,
         Self::Calls,
+        Self::Grid,
         Self::Posts,
         Self::Lines,
         Self::Stores,
@@ -114,6 +117,7 @@ impl Group {
         [
             "latency",
             "calls",
+            "grid",
             "posts",
             "lines",
             "stores",
@@ -251,6 +255,7 @@ pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report
                 add(latency::whole_wave(options)?);
             }
             Group::Calls => add(rate::wave_calls(options)?),
+            Group::Grid => add(vec![latency::grid(options)?]),
             Group::Posts => add(rate::posts(options)?),
             Group::Lines => {
                 add(rate::lines(options)?);

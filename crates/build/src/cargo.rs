@@ -43,12 +43,14 @@ pub(crate) fn compile(
     match &request.target {
         // A lane's panic is caught and reported, so it must unwind whatever the package's profile says.
         Target::Cpu => _ = cargo.env(profile_variable(&request.profile, "PANIC"), "unwind"),
-        Target::Nvptx { cpu } => for_gpu(&mut cargo, request, package, toolchain, &nvptx_flags(cpu)),
+        Target::Nvptx { cpu } | Target::Cubin { cpu } => {
+            for_gpu(&mut cargo, request, package, toolchain, &nvptx_flags(cpu))
+        }
         Target::Amdgpu { cpu } => {
             for_gpu(&mut cargo, request, package, toolchain, &amdgpu_flags(cpu, toolchain))
         }
     }
-    if let Target::Nvptx { .. } = request.target {
+    if let Target::Nvptx { .. } | Target::Cubin { .. } = request.target {
         cargo.args(["--", "--emit=asm"]);
     }
 
@@ -64,7 +66,7 @@ pub(crate) fn compile(
     }
     match &request.target {
         // With an assembly listing asked for, and no linker run, cargo names no file: the listing is the image.
-        Target::Nvptx { .. } => {
+        Target::Nvptx { .. } | Target::Cubin { .. } => {
             let triple = request.target.triple().unwrap_or_default();
             let built = folder.join(triple).join(profile_folder(&request.profile)).join("deps");
             Ok(built.join(&package.library).with_extension("s"))

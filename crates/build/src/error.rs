@@ -83,6 +83,19 @@ pub enum BuildError {
         "this is no build script: call it from build.rs, where cargo sets CARGO_MANIFEST_DIR and OUT_DIR"
     )]
     NoBuildScript,
+    /// NVIDIA's assembler said no.
+    #[error(
+        "{} cannot assemble {}: take one that knows this architecture and version of PTX{}",
+        tool.display(), image.display(), after_colon(output)
+    )]
+    Assemble {
+        /// The PTX.
+        image: PathBuf,
+        /// The assembler.
+        tool: PathBuf,
+        /// What it said.
+        output: String,
+    },
     /// A tool could not be started.
     #[error("cannot run {}: {error}; check that it is installed and in PATH", tool.display())]
     Tool {

@@ -1,5 +1,5 @@
 use crate::package::Package;
-use crate::{BuildError, Target, registers};
+use crate::{BuildError, Target, assembler, registers};
 use hostcall_abi::launch::{
     KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, MAIN_KERNEL, kernel_name,
 };
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// A built program.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// The file: a shared object, PTX text or a code object.
+    /// The file: a shared object, PTX text, a cubin or a code object.
     pub path: PathBuf,
     /// What it was built for.
     pub target: Target,
@@ -37,7 +37,9 @@ impl Image {
         }
 
         let bytes = match target {
-            Target::Nvptx { .. } => with_bounds(&String::from_utf8_lossy(&bytes)).into_bytes(),
+            Target::Nvptx { .. } | Target::Cubin { .. } => {
+                with_bounds(&String::from_utf8_lossy(&bytes)).into_bytes()
+            }
             _ => bytes,
         };
         let path = folder.join(&package.library).with_extension(target.extension());
@@ -45,6 +47,13 @@ impl Image {
         // Renamed into place: a process that has the old image mapped keeps the old file.
         let new = path.with_extension(format!("{}.new", std::process::id()));
         fs::write(&new, bytes).map_err(io(&new))?;
+        if let Target::Cubin { cpu } = target {
+            let ptx = new.with_extension("ptx");
+            fs::rename(&new, &ptx).map_err(io(&ptx))?;
+            let assembled = assembler::assemble(&ptx, cpu, &new);
+            fs::remove_file(&ptx).map_err(io(&ptx))?;
+            assembled?;
+        }
         fs::rename(&new, &path).map_err(io(&path))?;
         Ok(Self { path, target: target.clone(), kernels })
     }

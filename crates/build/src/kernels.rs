@@ -1,3 +1,4 @@
+use crate::assembler::PTXAS;
 use crate::toolchain::{DEVICE_CARGO, DEVICE_RUSTC};
 use crate::{BuildError, Image, Request, Target, available, build};
 use std::collections::BTreeSet;
@@ -26,6 +27,10 @@ const LIST: &str = "hostcall_images.rs";
 /// The environment variable `HOSTCALL_TARGETS` names them: `sm_90,gfx942`, or `none`. Without it they are those of
 /// [`Kernels::targets`]. If that was not called either, the target is `cuda`, PTX for every NVIDIA GPU that hostcall
 /// supports, on a machine that can build it ([`available`]); on another there is none, and the program runs on `cpu` only.
+///
+/// The driver compiles PTX when a program loads it, which takes a second or more for each kernel, and keeps the result for
+/// the next runs of the same user. Targets such as `sm_90-cubin` have that done at build time; name the PTX beside them, as
+/// in `sm_90-cubin,cuda`, for other GPUs and for drivers older than the assembler.
 #[derive(Clone, Debug)]
 pub struct Kernels {
     package: PathBuf,
@@ -67,7 +72,7 @@ impl Kernels {
     /// # Errors
     /// See [`BuildError`]; each sentence says what to do.
     pub fn try_embed(self) -> Result<Vec<Image>, BuildError> {
-        for variable in [TARGETS, DEVICE_RUSTC, DEVICE_CARGO] {
+        for variable in [TARGETS, DEVICE_RUSTC, DEVICE_CARGO, PTXAS] {
             println!("cargo::rerun-if-env-changed={variable}");
         }
         let (Some(here), Some(out)) = (std::env::var_os("CARGO_MANIFEST_DIR"), std::env::var_os("OUT_DIR"))

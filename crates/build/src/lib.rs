@@ -15,10 +15,11 @@
 //! A host program that launches kernels carries their images: its `build.rs` makes them with [`Kernels`].
 //!
 //! Environment variables: `HOSTCALL_DEVICE_RUSTC` and `HOSTCALL_DEVICE_CARGO` name the compiler and the cargo that build for
-//! GPUs; `HOSTCALL_TARGETS` names the targets that [`Kernels`] builds for.
+//! GPUs; `HOSTCALL_TARGETS` names the targets that [`Kernels`] builds for; `PTXAS` names NVIDIA's assembler.
 
 #![forbid(unsafe_code)]
 
+mod assembler;
 mod cargo;
 mod error;
 mod image;
@@ -131,5 +132,8 @@ pub fn build(request: &Request) -> Result<Image, BuildError> {
 /// # Errors
 /// [`BuildError::NoToolchain`], which names what to install.
 pub fn available(target: &Target) -> Result<(), BuildError> {
+    if let Target::Cubin { cpu } = target {
+        assembler::find(cpu)?;
+    }
     Toolchain::find(target).map(drop)
 }

@@ -12,6 +12,12 @@ pub enum Target {
         /// Oldest architecture that the image runs on, such as `sm_70`.
         cpu: String,
     },
+    /// NVIDIA: a cubin, finished code for this architecture and later ones of the same generation, so that the driver has
+    /// nothing to compile. Made by NVIDIA's assembler.
+    Cubin {
+        /// The architecture, such as `sm_90`.
+        cpu: String,
+    },
     /// AMD: a code object, for exactly this architecture.
     Amdgpu {
         /// Architecture, such as `gfx942`.
@@ -44,11 +50,14 @@ const AMD: &[&str] = &[
 /// How many letters of a wrong name may be wrong, missing or too many for a known name to be suggested.
 const MOST_WRONG_LETTERS: usize = 2;
 
+/// What follows an NVIDIA architecture in the name of a [`Target::Cubin`].
+const CUBIN: &str = "-cubin";
+
 impl Target {
     /// Oldest NVIDIA architecture with the memory model that the channel needs; what `cuda` stands for.
     pub const OLDEST_NVIDIA: &str = NVIDIA[0];
 
-    /// Reads `cpu`, `cuda`, or the name of an architecture from [`Target::names`].
+    /// Reads `cpu`, `cuda`, or the name of an architecture from [`Target::names`]; that of an NVIDIA one may end in `-cubin`.
     ///
     /// # Errors
     /// [`BuildError::UnknownTarget`], which names the targets that exist, and [`BuildError::TooOld`].
@@ -56,6 +65,9 @@ impl Target {
         match name {
             "cpu" => Ok(Self::Cpu),
             "cuda" => Ok(Self::Nvptx { cpu: Self::OLDEST_NVIDIA.into() }),
+            _ if name.strip_suffix(CUBIN).is_some_and(|cpu| NVIDIA.contains(&cpu)) => {
+                Ok(Self::Cubin { cpu: name.trim_end_matches(CUBIN).into() })
+            }
             _ if NVIDIA.contains(&name) => Ok(Self::Nvptx { cpu: name.into() }),
             _ if AMD.contains(&name) => Ok(Self::Amdgpu { cpu: name.into() }),
             _ if TOO_OLD_NVIDIA.contains(&name) => Err(BuildError::TooOld(name.into())),
@@ -79,12 +91,12 @@ impl Target {
             .map(|(_, known)| known)
     }
 
-    /// Name that [`Target::parse`] reads and build folders have: `cpu`, `sm_70`, `gfx942`.
+    /// Name of the architecture, which build folders have: `cpu`, `sm_70`, `gfx942`.
     #[must_use]
     pub fn cpu(&self) -> &str {
         match self {
             Self::Cpu => "cpu",
-            Self::Nvptx { cpu } | Self::Amdgpu { cpu } => cpu,
+            Self::Nvptx { cpu } | Self::Cubin { cpu } | Self::Amdgpu { cpu } => cpu,
         }
     }
 
@@ -92,7 +104,7 @@ impl Target {
     pub(crate) fn triple(&self) -> Option<&'static str> {
         match self {
             Self::Cpu => None,
-            Self::Nvptx { .. } => Some("nvptx64-nvidia-cuda"),
+            Self::Nvptx { .. } | Self::Cubin { .. } => Some("nvptx64-nvidia-cuda"),
             Self::Amdgpu { .. } => Some("amdgcn-amd-amdhsa"),
         }
     }
@@ -102,6 +114,7 @@ impl Target {
         match self {
             Self::Cpu => "so",
             Self::Nvptx { .. } => "ptx",
+            Self::Cubin { .. } => "cubin",
             Self::Amdgpu { .. } => "elf",
         }
     }
@@ -109,7 +122,8 @@ impl Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.cpu())
+        f.write_str(self.cpu())?;
+        f.write_str(if matches!(self, Self::Cubin { .. }) { CUBIN } else { "" })
     }
 }
 
@@ -119,7 +133,7 @@ mod tests {
 
     #[test]
     fn names_read_back() {
-        for name in ["cpu", "sm_70", "sm_90a", "gfx942", "gfx90a", "gfx1100"] {
+        for name in ["cpu", "sm_70", "sm_90a", "sm_90-cubin", "gfx942", "gfx90a", "gfx1100"] {
             assert_eq!(Target::parse(name).unwrap().to_string(), name);
         }
         assert_eq!(Target::parse("cuda").unwrap().cpu(), Target::OLDEST_NVIDIA);
@@ -129,7 +143,19 @@ mod tests {
 
     #[test]
     fn other_names_are_refused_with_the_list() {
-        for name in ["", "sm_", "gfx", "sm_../..", "gfx9/0", "gfxabc", "sm_1", "gfx1", "vax"] {
+        for name in [
+            "",
+            "sm_",
+            "gfx942-cubin",
+            "sm_90-cubin-cubin",
+            "gfx",
+            "sm_../..",
+            "gfx9/0",
+            "gfxabc",
+            "sm_1",
+            "gfx1",
+            "vax",
+        ] {
             let error = Target::parse(name).unwrap_err();
             assert!(matches!(error, BuildError::UnknownTarget { .. }), "{name}");
             let text = error.to_string();

@@ -63,7 +63,7 @@ impl Toolchain {
         let list =
             target.triple().and_then(|triple| said(rustc, &["--print", "target-cpus", "--target", triple]));
         if list.is_some_and(|list| !list.split_whitespace().any(|known| known == target.cpu())) {
-            return Err(format!("does not know {target}"));
+            return Err(format!("does not know {}", target.cpu()));
         }
         let clang = Some(PathBuf::from("clang-22")).filter(|clang| said(clang, &["--version"]).is_some());
         let is_rustup = library.join("../../../multirust-channel-manifest.toml").exists();

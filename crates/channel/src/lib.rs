@@ -61,6 +61,7 @@
 //! slot.ring(&bell, laps, 0);
 //! let words = [42, 0, 0, 0, 0, 0, 0];
 //! slot.write_line(&bell, laps, 0, &Line { words, tag: RequestTag::default().to_bits() });
+//! slot.flip_laps(&bell, 0);
 //!
 //! // The host finds the doorbell, takes the call and answers it.
 //! assert_eq!(scanner.rung(region, 0), 1 << 3);

@@ -78,6 +78,7 @@ impl Device {
             RequestTag { post_position: slot.glance().post_position, ..RequestTag::default() }.to_bits();
         for rank in 0..n {
             slot.ring(&bell, laps[rank as usize], rank);
+            slot.flip_laps(&bell, rank);
         }
         for rank in 0..n {
             let line = Line { words: [seed + u64::from(rank); 7], tag };
@@ -313,10 +314,12 @@ fn a_hostile_call_waits_for_a_detached_answer() {
         let (device, mut host) = ends(1);
         let bell = doorbell(1, 0, 0);
         device.slot().ring(&bell, device.slot().laps(device.slot().glance(), &bell, 0), 0);
+        device.slot().flip_laps(&bell, 0);
         let answer = host.next_call();
         let detached = host.scanner.detach(&host.memory, answer);
         let laps = device.slot().laps(device.slot().glance(), &bell, 0);
         device.slot().ring(&bell, laps, 0);
+        device.slot().flip_laps(&bell, 0);
         let answers = thread::spawn(move || drop(detached));
         let early = host.look().is_some();
         if early {
@@ -579,6 +582,7 @@ impl Waves {
         let bell = Doorbell { after_posts, lines: after_posts, ..doorbell(1, 0, 0) };
         let laps = slot.laps(slot.glance(), &bell, 0);
         slot.ring(&bell, laps, 0);
+        slot.flip_laps(&bell, 0);
         if let Some(post_position) = posts_before {
             let tag = RequestTag { post_position, ..RequestTag::default() }.to_bits();
             slot.write_line(&bell, laps, 0, &Line { words: [0; 7], tag });

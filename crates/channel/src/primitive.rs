@@ -151,6 +151,48 @@ unsafe extern "unadjusted" {
     fn llvm_is_shared(pointer: *const u32) -> bool;
 }
 
+/// Reads four values that lie side by side, the first 16-byte aligned: on NVIDIA in one load.
+///
+/// # Safety
+/// SLOT-OWNER, as for [`Owned::get`], for each.
+#[inline(always)]
+pub(crate) unsafe fn load_four(words: &[Owned<u32>; 4]) -> [u32; 4] {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: the array is valid for reads and aligned, and nobody writes now, by the caller's promise.
+    unsafe {
+        let (a, b, c, d);
+        core::arch::asm!("ld.v4.b32 {{{a}, {b}, {c}, {d}}}, [{at}];",
+            at = in(reg64) words.as_ptr(),
+            a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
+            options(nostack, readonly));
+        [a, b, c, d]
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        [words[0].get(), words[1].get(), words[2].get(), words[3].get()]
+    }
+}
+
+/// Writes four values that lie side by side, the first 16-byte aligned: on NVIDIA in one store.
+///
+/// # Safety
+/// SLOT-OWNER, as for [`Owned::set`], for each.
+#[inline(always)]
+pub(crate) unsafe fn store_four(words: &[Owned<u32>; 4], [a, b, c, d]: [u32; 4]) {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: the array is valid for writes and aligned, and nobody else accesses it now, by the caller's promise.
+    unsafe {
+        core::arch::asm!("st.v4.b32 [{at}], {{{a}, {b}, {c}, {d}}};", at = in(reg64) words.as_ptr(),
+            a = in(reg32) a, b = in(reg32) b, c = in(reg32) c, d = in(reg32) d, options(nostack));
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    for (word, value) in words.iter().zip([a, b, c, d]) {
+        // SAFETY: the caller's promise.
+        unsafe { word.set(value) };
+    }
+}
+
 /// Four values that lie side by side, read together. On NVIDIA that is one load, which the compiler would take apart
 /// again, and where they are known to lie in shared memory (or turn out to) accesses say so: one to what may be any memory
 /// takes longer and two instructions more.
@@ -194,25 +236,18 @@ impl<'m> OwnedFour<'m> {
     #[inline(always)]
     pub unsafe fn get(self) -> [u32; 4] {
         #[cfg(target_arch = "nvptx64")]
-        // SAFETY: the array is valid for reads and aligned, and nobody writes now, by the caller's promise.
-        unsafe {
+        if let Some(at) = self.shared {
             let (a, b, c, d);
-            match self.shared {
-                Some(at) => core::arch::asm!("ld.shared.v4.b32 {{{a}, {b}, {c}, {d}}}, [{at}];",
+            // SAFETY: the array is valid for reads and aligned, and nobody writes now, by the caller's promise.
+            unsafe {
+                core::arch::asm!("ld.shared.v4.b32 {{{a}, {b}, {c}, {d}}}, [{at}];",
                     at = in(reg32) at, a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
-                    options(nostack, readonly)),
-                None => core::arch::asm!("ld.v4.b32 {{{a}, {b}, {c}, {d}}}, [{at}];",
-                    at = in(reg64) self.words.as_ptr(),
-                    a = out(reg32) a, b = out(reg32) b, c = out(reg32) c, d = out(reg32) d,
-                    options(nostack, readonly)),
+                    options(nostack, readonly));
             }
-            [a, b, c, d]
+            return [a, b, c, d];
         }
-        #[cfg(not(target_arch = "nvptx64"))]
         // SAFETY: the caller's promise.
-        unsafe {
-            [self.words[0].get(), self.words[1].get(), self.words[2].get(), self.words[3].get()]
-        }
+        unsafe { load_four(self.words) }
     }
 
     /// Writes value `I`.

@@ -170,6 +170,7 @@ impl<'m> Words<'m> {
     }
 
     /// Copies `bytes` into the region's words from word `at` on.
+    #[cfg_attr(any(target_arch = "nvptx64", target_arch = "amdgpu"), inline(never))]
     pub(crate) fn write_bytes(&self, at: u32, bytes: &[u8]) {
         #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
         if bytes.len() >= LEAST_COPY {
@@ -219,6 +220,7 @@ impl<'m> Words<'m> {
     }
 
     /// Copies into `bytes`, all of which are initialised then, from the region's words from word `at` on.
+    #[cfg_attr(any(target_arch = "nvptx64", target_arch = "amdgpu"), inline(never))]
     fn read_uninit(&self, at: u32, bytes: &mut [MaybeUninit<u8>]) {
         #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
         if bytes.len() >= LEAST_COPY {

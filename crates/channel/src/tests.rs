@@ -89,6 +89,7 @@ impl Ends {
             (0..n).map(|rank| self.slot().laps(self.slot().glance(), &doorbell, rank)).collect();
         for rank in 0..n {
             self.slot().ring(&doorbell, laps[rank as usize], rank);
+            self.slot().flip_laps(&doorbell, rank);
         }
         for rank in 0..n {
             if doorbell.lines && rank + 1 == n {
@@ -218,6 +219,7 @@ fn a_call_waits_for_the_posts_before_it() {
     let laps = ends.slot().laps(ends.slot().glance(), &bell, 0);
     let tag = RequestTag { post_position: ends.slot().glance().post_position, ..RequestTag::default() };
     ends.slot().ring(&bell, laps, 0);
+    ends.slot().flip_laps(&bell, 0);
     ends.slot().write_line(&bell, laps, 0, &Line { words: [0; 7], tag: tag.to_bits() });
     assert!(!ends.slot().has_untold_posts(ends.slot().glance()));
     assert!(matches!(ends.take(), Take::PostsFirst(5, 3)));
@@ -232,6 +234,7 @@ fn a_dropped_answer_cancels() {
     let laps = [0, 1].map(|rank| ends.slot().laps(ends.slot().glance(), &bell, rank));
     for (rank, laps) in (0..).zip(laps) {
         ends.slot().ring(&bell, laps, rank);
+        ends.slot().flip_laps(&bell, rank);
         ends.slot().write_line(&bell, laps, rank, &Line::default());
     }
     let answer = ends.taken();
@@ -258,6 +261,7 @@ fn bytes_pass_through_the_byte_area() {
     ends.slot().publish_bulk();
     for rank in 0..4 {
         ends.slot().ring(&bell, laps[rank as usize], rank);
+        ends.slot().flip_laps(&bell, rank);
         ends.slot().write_line(&bell, laps[rank as usize], rank, &Line::default());
     }
     let answer = ends.taken();
@@ -436,6 +440,7 @@ fn the_host_knows_whose_each_call_and_post_is() {
             let tag =
                 RequestTag { post_position: slot.glance().post_position, ..RequestTag::default() }.to_bits();
             slot.ring(&bell, laps, 0);
+            slot.flip_laps(&bell, 0);
             slot.write_line(&bell, laps, 0, &Line { words: [n.into(); 7], tag });
             let mut posts = Vec::new();
             let mut owners = 0;
@@ -496,6 +501,7 @@ fn extra_slots_wait_for_the_home_slots_posts() {
     let bell = Doorbell { after_posts: true, lines: true, ..doorbell(1, 0, 0) };
     let laps = extra.laps(extra.glance(), &bell, 0);
     extra.ring(&bell, laps, 0);
+    extra.flip_laps(&bell, 0);
     let tag = RequestTag { post_position: slot.glance().post_position, ..RequestTag::default() }.to_bits();
     extra.write_line(&bell, laps, 0, &Line { words: [0; 7], tag });
     let mut take = |batch: &mut Batch| extras.take(region, 8 + index, batch, |launch| launch == LAUNCH);
@@ -528,6 +534,7 @@ fn bad_owners_break_a_slot() {
         word.fetch_or(garbage, crate::primitive::Ordering::Relaxed);
         let bell = doorbell(1, 0, 0);
         device.ring(&bell, device.laps(device.glance(), &bell, 0), 0);
+        device.flip_laps(&bell, 0);
         let mut batch = Batch::new();
         let named = if garbage == 0 { LAUNCH } else { LaunchId::NONE };
         let taken = scanner.take(region, slot, &mut batch, |_| true);
@@ -548,6 +555,7 @@ fn a_broken_slot_is_its_owners() {
     let ring = || {
         let laps = device.laps(device.glance(), &bell, 0);
         device.ring(&bell, laps, 0);
+        device.flip_laps(&bell, 0);
         laps
     };
     device.publish_owner(OWNER);
@@ -585,6 +593,7 @@ fn calls_wait_for_their_owner() {
     let late = second.swap(0, crate::primitive::Ordering::Relaxed);
     let bell = doorbell(1, 0, 0);
     device.ring(&bell, device.laps(device.glance(), &bell, 0), 0);
+    device.flip_laps(&bell, 0);
     let mut batch = Batch::new();
     let mut take = |batch: &mut Batch| scanner.take(region, 0, batch, |_| false);
     assert!(matches!(take(&mut batch), Take::NotYet));

@@ -41,8 +41,8 @@ pub enum Command {
     Run(RunOptions),
     /// Builds a program and prints the path of its image
     Build {
-        /// Device to build for: cpu, cuda (all NVIDIA GPUs), an NVIDIA architecture such as sm_90, or an AMD one such as
-        /// gfx942
+        /// Device to build for: cpu, cuda (all NVIDIA GPUs), an NVIDIA architecture such as sm_90 (sm_90-cubin: without
+        /// work for the driver, by NVIDIA's assembler), or an AMD one such as gfx942
         #[arg(long, default_value = "cpu", value_parser = Target::parse)]
         target: Target,
         #[command(flatten)]

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The device that a run of the suite tests, and how.
 #[derive(Clone, Debug)]
@@ -51,17 +51,34 @@ impl OpenDevices {
         self.0.lock().1 = what;
     }
 
+    /// Calls and posts that the open devices have served.
+    fn served(&self) -> Vec<[u64; 2]> {
+        let served = |device: Arc<Device>| {
+            let statistics = device.server().statistics();
+            [statistics.packets, statistics.posts]
+        };
+        self.devices().into_iter().map(served).collect()
+    }
+
     fn devices(&self) -> Vec<Arc<Device>> {
         self.0.lock().0.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// What is done, and what the launches of the open devices wait for, one line a wave.
+    /// What is done, which launches of the open devices have not ended, and what they wait for: one line a wave.
     pub fn waiting(&self) -> Vec<String> {
         let doing = self.0.lock().1.clone();
         let of = |(number, device): (usize, Arc<Device>)| {
-            let statistics = format!("device {number}: {:?}", device.server().statistics());
-            let waiting = device.waiting().into_iter().map(move |stall| format!("device {number}: {stall}"));
-            std::iter::once(statistics).chain(waiting)
+            let server = device.server();
+            let launches = server.launches();
+            let launch = |id| {
+                let kernel = launches.record(id).map(|record| record.kernel).unwrap_or_default();
+                format!("launch {id} of {kernel} has not ended")
+            };
+            let mut lines = vec![format!("{:?}", server.statistics())];
+            lines.extend(launches.ids().into_iter().map(launch));
+            lines.extend(device.waiting().iter().map(ToString::to_string));
+            lines.extend(server.ready_posts().iter().map(ToString::to_string));
+            lines.into_iter().map(move |line| format!("device {number}: {line}"))
         };
         std::iter::once(doing).chain(self.devices().into_iter().enumerate().flat_map(of)).collect()
     }
@@ -81,8 +98,11 @@ impl Default for Context {
     }
 }
 
-/// How long a case may take; one that takes longer hangs.
+/// How long a case may take in which no call or post is served; one that takes longer hangs.
 const CASE_LIMIT: Duration = Duration::from_secs(120);
+
+/// How many such spans a case may take in all, where the system leaves it little of its processors.
+const MOST_LIMITS: u32 = 10;
 
 impl Context {
     /// Runs a case on a thread of its own, so that one that hangs ends the case and not the run. The failure of one that
@@ -95,7 +115,7 @@ impl Context {
     }
 
     /// Runs `work`, which opens devices with this context, on a thread of its own. It gets a function to call when it gets
-    /// on, which it must do at least every `limit`.
+    /// on, which it must do at least every `limit`, or some times that while its devices serve calls or posts.
     ///
     /// # Errors
     /// What the work says, or that it has panicked or got stuck.
@@ -107,9 +127,21 @@ impl Context {
         let (progress, life) = mpsc::sync_channel(1);
         // The channel closes when the work has ended.
         let thread = std::thread::spawn(move || work(&|| _ = progress.try_send(())));
+        let (mut begun, mut served) = (Instant::now(), Vec::new());
+        let mut moved = begun;
         let end = loop {
-            if let Err(end) = life.recv_timeout(limit) {
-                break end;
+            match life.recv_timeout(limit / 8) {
+                Ok(()) => (begun, moved) = (Instant::now(), Instant::now()),
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    let now = self.open.served();
+                    if now != served {
+                        (moved, served) = (Instant::now(), now);
+                    }
+                    if moved.elapsed() >= limit || begun.elapsed() >= MOST_LIMITS * limit {
+                        break mpsc::RecvTimeoutError::Timeout;
+                    }
+                }
+                Err(end) => break end,
             }
         };
         match end {

@@ -53,15 +53,12 @@ pub(crate) fn claim(here: Here) -> Option<u32> {
         return Some(home);
     }
     let (channel, launch, proposed) = (channel(here), here.params().launch, here.proposed_slot());
-    let mut home = record.claim(channel, proposed);
-    if home.is_none() {
-        let mut polls = 0u32;
-        here.wait_for_part(|| {
-            home = record.claim(channel, proposed);
-            polls = polls.wrapping_add(1);
-            home.is_some() || polls.is_multiple_of(POLLS_A_LOOK) && is_over(channel.words(), launch)
-        });
-    }
+    let (mut home, mut polls) = (None, 0u32);
+    here.wait_for_part(|| {
+        home = record.claim(channel, proposed);
+        polls = polls.wrapping_add(1);
+        home.is_some() || polls.is_multiple_of(POLLS_A_LOOK) && is_over(channel.words(), launch)
+    });
     home
 }
 
@@ -323,6 +320,7 @@ pub(crate) fn send(
         line.tag = RequestTag { lane, timeout_us: head.timeout_us, post_position }.to_bits();
         slot.write_line(&doorbell, laps, group.rank, &line);
     }
+    slot.flip_laps(&doorbell, group.rank);
     if group.is_leader() {
         hint(group.here, slot.words());
     }

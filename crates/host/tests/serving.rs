@@ -281,8 +281,16 @@ fn posts_have_back_pressure() {
     assert!(device.statistics().posts <= 4096 + 2);
     wait_until("a handler", || noted.load(Ordering::SeqCst) > 0);
     assert_eq!(noted.load(Ordering::SeqCst), 1);
+    // Both waves, of 32 lanes and of 8, wait for room: their rings have none for a post of each lane and what says whose it is.
+    wait_until("full rings", || {
+        let ready = device.server().ready_posts();
+        ready.iter().filter(|ring| ring.entries + 3 * 32 > ring.ring_entries).count() == 2
+    });
+    let ids = device.server().launches().ids();
+    assert_eq!(ids.len(), 1);
     notes.open();
     stream.synchronize().unwrap();
+    assert_eq!(device.server().ready_posts(), []);
     assert_eq!((noted.load(Ordering::SeqCst), device.statistics().refused_posts), (POSTS, 0));
 }
 

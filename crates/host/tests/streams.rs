@@ -173,6 +173,30 @@ fn one_launch_is_cancelled() {
     other.synchronize().unwrap();
 }
 
+/// A launch that is cancelled before its turn stops what is behind it, and nothing before it.
+#[test]
+fn a_cancelled_launch_stops_what_is_behind_it() {
+    let device = cpu();
+    let stream = device.stream().unwrap();
+    let (gate, counter) = (device.alloc_zeroed::<u32>(1).unwrap(), device.alloc_zeroed::<u32>(1).unwrap());
+    let ran = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let note = |function: usize| {
+        let told = ran[function].clone();
+        stream.host_function(move || told.store(true, Ordering::Relaxed)).unwrap();
+    };
+    wait_for_gate.launch(&stream, ONE, (&gate,)).unwrap();
+    note(0);
+    let before = count.launch(&stream, ONE, (&counter,)).unwrap();
+    let cancelled = count.launch(&stream, ONE, (&counter,)).unwrap();
+    note(1);
+    cancelled.cancel();
+    assert!(gate.write_now(&[1]).unwrap());
+    assert_eq!(failure(stream.synchronize()), LaunchFailure::Cancelled);
+    before.wait().unwrap();
+    assert_eq!(ran.map(|ran| ran.load(Ordering::Relaxed)), [true, false]);
+    assert_eq!(counter.read().unwrap(), [1]);
+}
+
 #[test]
 fn time_limits_end_launches_and_waits() {
     let device = cpu();

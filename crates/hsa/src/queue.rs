@@ -124,8 +124,9 @@ impl Queue {
         packets: usize,
         make: impl FnOnce(&Ring, &mut Vec<Packet>, &mut Kept, bool) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.gpu.check()?;
         let ring = self.ring()?;
+        // Now whoever ends the rings after a failure knows of this one, or the failure is seen here.
+        self.gpu.check()?;
         let mut state = ring.lock();
         let freed = ring.reclaim(&self.gpu, &mut state);
         let waits = lock(&self.state.waits).clone();
@@ -403,7 +404,10 @@ impl Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         if let Some(ring) = self.state.ring.get() {
+            // The ring is the GPU's now, and what operations keep keeps the GPU.
+            let freed = ring.reclaim(&self.gpu, &mut ring.lock());
             self.gpu.give_back_ring(ring.clone());
+            drop(freed);
         }
     }
 }

@@ -74,7 +74,7 @@ pub struct Runtime {
     pub(crate) functions: Functions,
     /// What it allocates reads 0.
     pub(crate) zeroes_memory: bool,
-    /// Tells more of the last launch that failed. No part of HSA.
+    /// Tells why the last launch failed, or why the runtime did not start. No part of HSA.
     last_failure: Option<unsafe extern "C" fn(*mut c_char, usize) -> usize>,
 }
 
@@ -150,6 +150,9 @@ impl Runtime {
         // SAFETY: LOADED, but for this initialisation.
         let status = unsafe { (self.functions.hsa_init)() };
         if status == sys::HSA_STATUS_ERROR_OUT_OF_RESOURCES {
+            if let Some(reason) = self.last_failure() {
+                return Err(reason);
+            }
             return Err("the HSA runtime finds no AMD GPU (hsa_init answers 0x1008): `rocminfo` must show one, and this \
                         user must be allowed to open /dev/kfd"
                 .into());
@@ -193,7 +196,7 @@ impl Runtime {
         self.check(status, || "asking for the clock".into()).map(|()| hertz)
     }
 
-    /// Returns what the runtime says of the last launch that failed, besides what HSA has it say.
+    /// Returns what the runtime says of its last failure, besides what HSA has it say.
     pub(crate) fn last_failure(&self) -> Option<String> {
         let mut bytes = vec![0u8; 1024];
         // SAFETY: LOADED; the buffer has so many bytes.

@@ -117,6 +117,35 @@ fn operations_follow_each_other() {
     }
 }
 
+/// What operations keep holds the GPU: code, pinned memory, marks. It goes with the queue.
+#[test]
+fn a_gpu_ends_with_its_last_user() {
+    let gpu = open();
+    let end = Arc::downgrade(&gpu);
+    let memory = gpu.allocate(8).unwrap();
+    let kernel = function(&load(&gpu), "write_to");
+    let kept: [&dyn Fn(&Queue); 3] = [
+        &|queue| launch(queue, &kernel, ONE, &[&memory.address().to_le_bytes()]),
+        // SAFETY: the memory has as many bytes.
+        &|queue| unsafe { queue.fill(memory.address(), &[1, 2], 4) }.unwrap(),
+        &|queue| drop(queue.mark().unwrap()),
+    ];
+    // Each has a ring of its own, which is not looked at again.
+    let queues = kept.map(|operation| {
+        let queue = gpu.queue();
+        operation(&queue);
+        queue
+    });
+    queues.iter().for_each(|queue| finish(queue, 1).unwrap());
+    drop((queues, kernel, memory, gpu));
+    let start = Instant::now();
+    // The runtime's threads may have it for a moment.
+    while end.upgrade().is_some() {
+        assert!(start.elapsed() < LONG, "the GPU is left open");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn large_fills_are_whole() {
     let gpu = open();

@@ -40,6 +40,6 @@ pub mod services;
 pub use engine::handling::{Handling, handling};
 pub use engine::watchdog::{Waiting, WaitsFor, WavePlace};
 pub use own::{
-    ByHand, CancelReason, Completion, Handler, LaunchRecord, LaunchReport, Launches, RegisterError,
-    Registration, Server, ServerBuilder, ServerError, Statistics, TooManyLaunches,
+    ByHand, CancelReason, Completion, Handler, LaunchRecord, LaunchReport, Launches, ReadyPosts,
+    RegisterError, Registration, Server, ServerBuilder, ServerError, Statistics, TooManyLaunches,
 };

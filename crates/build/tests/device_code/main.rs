@@ -90,6 +90,22 @@ fn sm_90() {
     nvidia("sm_90", small_call());
 }
 
+/// `EM_CUDA`, the machine that the ELF header of a cubin names.
+const CUDA: u16 = 190;
+
+#[test]
+fn cubins() {
+    check("sm_90-cubin", small_call(), |image, _| {
+        let bytes = fs::read(&image.path).expect("the image");
+        let is_cubin = bytes.starts_with(b"\x7fELF") && bytes[18..20] == CUDA.to_le_bytes();
+        let problems = [
+            (!is_cubin).then(|| "is no cubin".to_owned()),
+            image.kernels.is_empty().then(|| "has no kernels".to_owned()),
+        ];
+        problems.into_iter().flatten().collect()
+    });
+}
+
 #[test]
 fn kernels_that_call_nothing_take_few_registers() {
     check("sm_90", vec![no_call()], |image, limits| {

@@ -1,19 +1,22 @@
 //! What the lanes of one wave do with a slot.
 //!
 //! A call by `n` converged lanes, `rank` counting them up from the leader: every lane reads its laps
-//! ([`Slot::laps`]); the wave synchronises; the leader rings and the lanes flip the laps ([`Slot::ring`]); every lane
-//! writes its line ([`Slot::write_line`]) and polls for its reply ([`Slot::poll_reply`]). The doorbell goes
-//! first because the host, once it looks at the slot, waits for the lines anyway.
+//! ([`Slot::laps`]); the wave synchronises; the leader rings ([`Slot::ring`]); every lane writes its line
+//! ([`Slot::write_line`]), flips laps ([`Slot::flip_laps`]) and polls for its reply ([`Slot::poll_reply`]). The doorbell
+//! goes first because the host, once it looks at the slot, waits for the lines anyway.
 
 use crate::primitive::{
-    AtomicU32, Ordering, Owned, OwnedFour, OwnedWord, cas_in_wave, fence, load_in_wave, load_pair,
-    store_in_wave, store_pair,
+    AtomicU32, Ordering, Owned, OwnedFour, OwnedWord, cas_in_wave, fence, load_four, load_in_wave, load_pair,
+    store_four, store_in_wave, store_pair,
 };
 use crate::region::Words;
 use hostcall_abi::layout::{LAP_WORDS, NO_PERIOD, SlotPlaces, Spread, bell_bits, first_call_word};
 #[cfg(not(loom))]
 use hostcall_abi::layout::{SLOT_STATE_BYTES, SlotStateWords};
 use hostcall_abi::word::{Doorbell, Line, MAX_POST_WORDS, Owner, PostHead, lap_of, with_lap};
+
+/// The laps of a direction's pairs, in rows that are read and written at once.
+type LapRows = [[Owned<u32>; 4]; LAP_WORDS / 4];
 
 /// What the device remembers of a slot: [`hostcall_abi::layout::SlotStateWords`], field for field.
 #[repr(C, align(16))]
@@ -28,8 +31,8 @@ pub struct SlotState {
     post_lock: AtomicU32,
     holder: Owned<u32>,
     reply_pairs: Owned<u32>,
-    request_laps: [Owned<u32>; LAP_WORDS],
-    reply_laps: [Owned<u32>; LAP_WORDS],
+    request_laps: LapRows,
+    reply_laps: LapRows,
     reserved: [u32; 4],
 }
 
@@ -57,8 +60,8 @@ impl SlotState {
             post_lock: AtomicU32::new(0),
             holder: word(0),
             reply_pairs: word(0),
-            request_laps: core::array::from_fn(word),
-            reply_laps: core::array::from_fn(word),
+            request_laps: core::array::from_fn(|_| core::array::from_fn(word)),
+            reply_laps: core::array::from_fn(|_| core::array::from_fn(word)),
             reserved: [0; 4],
         }
     }
@@ -76,24 +79,24 @@ impl SlotState {
     /// SLOT-OWNER: the calling lane has both states for itself.
     #[inline(always)]
     unsafe fn copy_to(&self, to: &Self, bell: u32, period: u32) {
-        let copy = |from: &Owned<u32>, to: &Owned<u32>| {
-            // SAFETY: the caller's promise.
-            unsafe { to.set(from.get()) };
-        };
         // SAFETY: the caller's promise.
         unsafe {
-            to.first[BELL].set(self.first[BELL].get() & (bell_bits::LAP | bell_bits::PARITY) | bell);
-            to.first[POST_BELL_PERIOD].set(period);
-        }
-        copy(&self.first[POST_POSITION], &to.first[POST_POSITION]);
-        copy(&self.first[POST_TAIL_SEEN], &to.first[POST_TAIL_SEEN]);
-        copy(&self.post_position_told, &to.post_position_told);
-        copy(&self.post_position_announced, &to.post_position_announced);
-        for (from, to) in self.request_laps.iter().zip(&to.request_laps) {
-            copy(from, to);
-        }
-        for (from, to) in self.reply_laps.iter().zip(&to.reply_laps) {
-            copy(from, to);
+            // All is read before anything is written: a GPU has the loads in flight together then, which is not so when each
+            // may be of what was just written.
+            let mut first = load_four(&self.first);
+            let (told, announced) = (self.post_position_told.get(), self.post_position_announced.get());
+            let ([a, b], [c, d]) = (&self.request_laps, &self.reply_laps);
+            let laps = (load_four(a), load_four(b), load_four(c), load_four(d));
+            first[BELL] = first[BELL] & (bell_bits::LAP | bell_bits::PARITY) | bell;
+            first[POST_BELL_PERIOD] = period;
+            store_four(&to.first, first);
+            to.post_position_told.set(told);
+            to.post_position_announced.set(announced);
+            let ([a, b], [c, d]) = (&to.request_laps, &to.reply_laps);
+            store_four(a, laps.0);
+            store_four(b, laps.1);
+            store_four(c, laps.2);
+            store_four(d, laps.3);
         }
     }
 
@@ -111,8 +114,8 @@ impl SlotState {
             core::array::from_ref(&self.posted),
             core::array::from_ref(&self.holder),
             core::array::from_ref(&self.reply_pairs),
-            &self.request_laps,
-            &self.reply_laps,
+            self.request_laps.as_flattened(),
+            self.reply_laps.as_flattened(),
         ];
         for word in words.into_iter().flatten() {
             // SAFETY: the caller's promise.
@@ -285,11 +288,11 @@ impl<'m> Slot<'m> {
     #[inline(always)]
     pub fn laps(&self, glance: Glance, doorbell: &Doorbell, rank: u32) -> Laps {
         // The remainder changes nothing, and spares GPU code the panic of a wrong index.
-        let next = |words: &[Owned<u32>; LAP_WORDS], pairs| {
+        let next = |words: &LapRows, pairs| {
             let spread = self.spread(doorbell, pairs);
             (0..pairs).fold(0, |laps, pair| {
                 let at = spread.lap(pair as u32, rank);
-                let used = self.get(&words[at as usize / 32 % LAP_WORDS]) >> (at % 32) & 1;
+                let used = self.get(&words.as_flattened()[at as usize / 32 % LAP_WORDS]) >> (at % 32) & 1;
                 laps | (used as u8 ^ 1) << pair
             })
         };
@@ -301,8 +304,7 @@ impl<'m> Slot<'m> {
         }
     }
 
-    /// Rings the doorbell, which the leader (rank 0) does, and flips the laps that the packet uses, of
-    /// which each lane has some words. Every lane has read its laps before, and all of them come here.
+    /// Rings the doorbell, which the leader (rank 0) does. Every lane has read its laps before.
     #[inline(always)]
     pub fn ring(&self, doorbell: &Doorbell, laps: Laps, rank: u32) {
         if rank == 0 {
@@ -312,11 +314,17 @@ impl<'m> Slot<'m> {
                 self.set(&self.state.post_position_told, laps.post_position);
             }
         }
-        let flip = |words: &[Owned<u32>; LAP_WORDS], pairs| {
+    }
+
+    /// Flips the laps that the packet uses, of which each lane has some words: every lane does it once after the leader has
+    /// rung, and the host waits for its line less if the line goes first.
+    #[inline(always)]
+    pub fn flip_laps(&self, doorbell: &Doorbell, rank: u32) {
+        let flip = |words: &LapRows, pairs| {
             let spread = self.spread(doorbell, pairs);
             let mut at = rank;
             while at < spread.lap_words() {
-                let (word, flips) = (&words[at as usize % LAP_WORDS], spread.flips(at));
+                let (word, flips) = (&words.as_flattened()[at as usize % LAP_WORDS], spread.flips(at));
                 if flips != 0 {
                     self.set(word, self.get(word) ^ flips);
                 }
@@ -634,7 +642,10 @@ impl<'m> Slot<'m> {
         (0..pairs).all(|pair| {
             let at = spread.lap(pair, 0);
             // The lap of the last use.
-            let used = self.get(&self.state.reply_laps[at as usize / 32 % LAP_WORDS]) >> (at % 32) & 1 != 0;
+            let used = self.get(&self.state.reply_laps.as_flattened()[at as usize / 32 % LAP_WORDS])
+                >> (at % 32)
+                & 1
+                != 0;
             let words = load_pair(self.words.pair(self.places.reply + pair * spread.step(self.places.plane)));
             words.iter().all(|word| lap_of(*word) == used)
         })

@@ -276,6 +276,8 @@ impl WaveRecord {
             return Some(slot);
         }
         cas_in_wave(&self.slot, NO_SLOT, CLAIMING).ok()?;
+        // Read before the slot is claimed: a GPU's cache has forgotten them afterwards.
+        let sizes = *channel.sizes;
         let Some(slot) = channel.claims.claim(proposed) else {
             store_in_wave(&self.slot, NO_SLOT);
             return None;
@@ -283,7 +285,7 @@ impl WaveRecord {
         // SAFETY: SLOT-OWNER: this lane claimed the slot, and while the record says so no other of the wave looks.
         unsafe {
             self.state.take_over(channel.state(slot));
-            self.places.set(channel.sizes.slot(slot));
+            self.places.set(sizes.slot(slot));
             let (address, count) = channel.region.address();
             self.region.set(address);
             self.region_words.set(count);

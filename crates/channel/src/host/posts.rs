@@ -207,6 +207,21 @@ impl Scanner {
     }
 }
 
+impl Region<'_> {
+    /// How many entries lie ready in a home slot's ring and were not taken, and how many it has: for reports, which may be
+    /// wrong, since the ring goes on meanwhile.
+    pub fn ready_posts(&self, slot: u32) -> [u32; 2] {
+        let (ring, base) = (self.layout().ring_entries.of(slot), self.sizes().ring(slot));
+        let taken = self.word(self.places().ring_tail(slot)).load(Ordering::Relaxed) as u32;
+        let is_ready = |entry: &u32| {
+            let position = taken.wrapping_add(*entry);
+            let pair = &self.pairs(base + 2 * (position & (ring - 1)), 1);
+            copy_pairs(pair, &mut [[0; 2]], position & ring == 0) == 1
+        };
+        [(0..ring).take_while(is_ready).count() as u32, ring]
+    }
+}
+
 /// Posts of `N` entries each, from the first on, whose heads agree in the bits of a run.
 #[inline(always)]
 fn run<const N: usize>(entries: &[[u64; 2]]) -> usize {

@@ -251,6 +251,7 @@ impl Run {
         }
         for (rank, laps) in (0..).zip(&laps) {
             device.ring(&doorbell, *laps, rank);
+            device.flip_laps(&doorbell, rank);
         }
         let replies = lines.iter().map(|_| None).collect();
         let call = Call { doorbell, laps, lines, complete: !doorbell.lines, taken: false, replies };

@@ -312,21 +312,25 @@ impl Images {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Loads the best of the images for the device, unless it runs the program's own kernels.
+    /// Loads the best of the images for the device that it takes, unless it runs the program's own kernels. A driver older than
+    /// what made a cubin refuses it and takes PTX.
     pub fn add(&self, core: &Arc<Core>, images: &[EmbeddedImage]) -> Result<(), ImageError> {
         let properties = core.backend.properties();
         if properties.kind == super::seam::DeviceKind::Software {
             return Ok(());
         }
-        match best(images, &properties.target) {
-            Some(EmbeddedImage { target, bytes }) => {
-                let image =
-                    load(core, &format!("the program's image for {target}"), ImageSource::Bytes(bytes))?;
-                self.images().push(image);
+        let mut refused = None;
+        for EmbeddedImage { target, bytes } in best_first(images, &properties.target) {
+            match load(core, &format!("the program's image for {target}"), ImageSource::Bytes(bytes)) {
+                Ok(image) => {
+                    self.images().push(image);
+                    return Ok(());
+                }
+                Err(error) => _ = refused.get_or_insert(error),
             }
-            None => self.images().others.extend(images.iter().map(|image| image.target)),
         }
-        Ok(())
+        self.images().others.extend(images.iter().map(|image| image.target));
+        refused.map_or(Ok(()), Err)
     }
 
     /// Finds the kernel with the name and the types of `kernel`.
@@ -375,13 +379,15 @@ impl Images {
     }
 }
 
-/// The image whose code uses most of what a device can do that takes code for `target`.
-fn best<'a>(images: &'a [EmbeddedImage], target: &str) -> Option<&'a EmbeddedImage> {
+/// The images that a device runs which takes code for `target`, those first that use most of what it can do.
+fn best_first<'a>(images: &'a [EmbeddedImage], target: &str) -> Vec<&'a EmbeddedImage> {
     let runs = images.iter().filter_map(|image| {
         let info = image::identify(image.bytes).ok().filter(|info| info.target.runs_on(target))?;
         Some((info.target.rank(), image))
     });
-    runs.max_by_key(|(rank, _)| *rank).map(|(_, image)| image)
+    let mut runs: Vec<_> = runs.collect();
+    runs.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
+    runs.into_iter().map(|(_, image)| image).collect()
 }
 
 #[cfg(test)]
@@ -398,7 +404,7 @@ mod tests {
             image("sm_70", ".version 8.0\n.target sm_70\n"),
             image("gfx90a", "no image"),
         ];
-        let chosen = |target| best(&images, target).map(|image| image.target);
+        let chosen = |target| best_first(&images, target).first().map(|image| image.target);
         assert_eq!(chosen("sm_120"), Some("sm_90"));
         assert_eq!(chosen("sm_90"), Some("sm_90"));
         assert_eq!(chosen("sm_89"), Some("sm_80"));

@@ -51,6 +51,29 @@ pub struct Statistics {
     pub lost_reports: u64,
 }
 
+/// Posts that lie ready in a slot's ring and have not been taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReadyPosts {
+    /// The channel's slot.
+    pub slot: u32,
+    /// Entries of the ring that are ready.
+    pub entries: u32,
+    /// Entries that the ring has.
+    pub ring_entries: u32,
+}
+
+impl std::fmt::Display for ReadyPosts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { slot, entries, ring_entries } = self;
+        write!(
+            f,
+            "wave in slot {slot}: {entries} of {ring_entries} entries of its ring are posts that nobody took"
+        )?;
+        if entries == ring_entries { write!(f, ", and it waits for room to post") } else { Ok(()) }
+    }
+}
+
 /// Cuts the slots into ranges of whole lines, one a consumer.
 pub(super) fn share_out(slots: u32, consumers: usize) -> Vec<Range<u32>> {
     let lines = slots.div_ceil(LINE_WORDS as u32);
@@ -218,6 +241,17 @@ impl Server {
     /// Returns the calls whose handlers have not returned.
     pub fn waiting(&self) -> Vec<Waiting> {
         self.shared.engine.watchdog.waiting()
+    }
+
+    /// Returns what lies ready and has not been taken of posts, of each home slot where something does. It looks at all of
+    /// them: for reports of what does not go on, which may be wrong where it does.
+    pub fn ready_posts(&self) -> Vec<ReadyPosts> {
+        let region = self.shared.memory.region();
+        let of = |slot| {
+            let [entries, ring_entries] = region.ready_posts(slot);
+            ReadyPosts { slot, entries, ring_entries }
+        };
+        (0..region.layout().home_slots).map(of).filter(|ready| ready.entries > 0).collect()
     }
 
     /// Returns what the server has counted.

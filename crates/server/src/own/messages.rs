@@ -45,7 +45,8 @@ impl Messages {
         Self { budget, loans, lanes: Mutex::default(), count: AtomicUsize::new(0), slots }
     }
 
-    /// Changes what is kept, and gives what `change` returns after that.
+    /// Changes what is kept, and gives what `change` returns after that. What is forgotten is freed after the lock: that may
+    /// take its time.
     fn change<T>(&self, change: impl FnOnce(&mut HashMap<LaneKey, Kept>) -> T) -> T {
         let mut lanes = self.lanes.lock();
         let result = change(&mut lanes);
@@ -55,7 +56,6 @@ impl Messages {
 
     fn keep(&self, key: LaneKey, launch: LaunchId, bytes: KeptBytes) {
         self.slots[key.0 as usize].store(true, Ordering::Relaxed);
-        // What is forgotten is freed after the lock: that may take its time.
         let _forgotten = self.change(|lanes| lanes.insert(key, Kept { launch, bytes }));
     }
 
@@ -180,18 +180,20 @@ impl Messages {
         let may_have = &self.slots[slot as usize];
         if may_have.load(Ordering::Relaxed) {
             may_have.store(false, Ordering::Relaxed);
-            self.change(|lanes| {
-                for lane in 0..MAX_LANES as u8 {
-                    lanes.remove(&(slot, lane));
-                }
-            });
+            let of_slot = |lanes: &mut HashMap<_, _>| -> Vec<Kept> {
+                (0..MAX_LANES as u8).filter_map(|lane| lanes.remove(&(slot, lane))).collect()
+            };
+            drop(self.change(of_slot));
         }
     }
 
     /// Forgets what the lanes of a launch left behind: it has ended.
     pub fn forget_launch(&self, launch: LaunchId) {
         if self.count.load(Ordering::Relaxed) > 0 {
-            self.change(|lanes| lanes.retain(|_, kept| kept.launch != launch));
+            let of_launch = |lanes: &mut HashMap<_, Kept>| -> Vec<_> {
+                lanes.extract_if(|_, kept| kept.launch == launch).collect()
+            };
+            drop(self.change(of_launch));
         }
     }
 }

@@ -20,7 +20,7 @@ mod shared;
 mod unfinished;
 
 pub use builder::{ByHand, ServerBuilder, ServerError};
-pub use control::{Server, Statistics};
+pub use control::{ReadyPosts, Server, Statistics};
 pub use launches::{CancelReason, LaunchRecord, LaunchReport, Launches, TooManyLaunches};
 pub use registration::Registration;
 pub use registry::{Handler, RegisterError};

@@ -6,7 +6,8 @@
 //! stay in their rings. No line is lost, and no more memory is taken.
 //!
 //! A writer that fails, or panics, is given up: what comes after would follow a gap. From then on, writes to its stream and
-//! flushes end with its error, and what kernels print is dropped and counted.
+//! flushes end with its error, and what kernels print is dropped and counted. Where nobody flushes, a line on the standard
+//! error says so in the end.
 
 use crate::engine::caught::{Contained, catch, drop_caught};
 use crate::engine::is_engines;
@@ -82,6 +83,8 @@ struct State {
     lost: u64,
     /// Why each stream's writer was given up.
     failed: [Option<Failure>; 2],
+    /// Somebody who flushed has got the error.
+    is_told: bool,
     /// The writer waits for the first byte, however long that takes.
     idle: bool,
     /// Callers that wait for what they appended to be written.
@@ -224,7 +227,7 @@ impl Sink {
     /// # Errors
     /// As for [`Sink::flush`].
     pub fn flush_until(&self, deadline: Option<Instant>) -> io::Result<bool> {
-        self.wait_written(self.appended(), deadline)
+        self.wait_written(self.appended(), deadline).inspect_err(|_| self.state().is_told = true)
     }
 
     /// Waits until so many of the bytes that were ever appended have been written, or dropped because their writer failed, until
@@ -271,6 +274,18 @@ impl Sink {
     }
 }
 
+impl Owned {
+    /// Writes to the standard error that text was lost, unless somebody who flushed knows why.
+    fn report_loss(&self) {
+        let state = self.0.state.lock();
+        let Some(failure) = state.failed.iter().flatten().next().filter(|_| !state.is_told) else { return };
+        let line = format!("hostcall: {} bytes that kernels printed are lost: {failure}\n", state.lost);
+        drop(state);
+        // A standard error that is closed changes nothing.
+        let _ = io::stderr().write_all(line.as_bytes());
+    }
+}
+
 impl Drop for Owned {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
@@ -284,6 +299,7 @@ impl Drop for Owned {
         if let Some(thread) = thread.filter(|thread| !is_engines() && thread.thread().id() != here) {
             // It catches what a writer panics with.
             let _ = thread.join();
+            self.report_loss();
         }
     }
 }

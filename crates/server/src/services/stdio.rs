@@ -140,19 +140,30 @@ impl StdinHandler for super::Shared<Stdio> {
 
     fn read_line(&self, out: &mut Output<'_>) -> Result<(), CallError> {
         let mut stdin = self.0.stdin.lock();
-        while out.capacity() > 0 {
-            let bytes = fill(&mut *stdin)?;
-            let bytes = &bytes[..bytes.len().min(out.capacity())];
-            let newline = bytes.iter().position(|byte| *byte == b'\n');
-            let len = newline.map_or(bytes.len(), |at| at + 1);
-            out.push(&bytes[..len])?;
-            stdin.consume(len);
-            if newline.is_some() || len == 0 {
-                break;
+        let mut is_first = true;
+        loop {
+            match push_of_line(&mut *stdin, out) {
+                Ok(true) => is_first = false,
+                Err(error) if is_first => return Err(error),
+                // What was pushed is not read again. What went wrong is found by the next read.
+                Ok(false) | Err(_) => return Ok(()),
             }
         }
-        Ok(())
     }
+}
+
+/// Passes on what of a line comes next in one piece. Returns whether the line may go on.
+fn push_of_line(stdin: &mut impl BufRead, out: &mut Output<'_>) -> Result<bool, CallError> {
+    if out.capacity() == 0 {
+        return Ok(false);
+    }
+    let bytes = fill(stdin)?;
+    let bytes = &bytes[..bytes.len().min(out.capacity())];
+    let newline = bytes.iter().position(|byte| *byte == b'\n');
+    let len = newline.map_or(bytes.len(), |at| at + 1);
+    out.push(&bytes[..len])?;
+    stdin.consume(len);
+    Ok(newline.is_none() && len > 0)
 }
 
 /// The bytes of the input that come next; none at its end.

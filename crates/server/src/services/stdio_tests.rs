@@ -1,6 +1,6 @@
 use super::*;
 use crate::services::Shared;
-use crate::services::testing::{Capture, collect};
+use crate::services::testing::{Capture, collect, collect_at_most};
 use hostcall_device::io::Error;
 use std::sync::Arc;
 
@@ -46,6 +46,22 @@ fn input_comes_in_lines_and_pieces() {
     assert_eq!(collect(2, |out| stdio.read(out)), (Ok(()), b"en".into()));
     assert_eq!(collect(usize::MAX, |out| stdio.read_line(out)), (Ok(()), b"d".into()));
     assert_eq!(collect(usize::MAX, |out| stdio.read(out)), (Ok(()), vec![]));
+}
+
+/// Where the memory for replies ends, or the input fails, what was read of a line before is passed on.
+#[test]
+fn no_part_of_a_line_is_lost() {
+    let text = [vec![b'a'; 20_000], b"\nb".into()].concat();
+    let stdio = shared(io::Cursor::new(text.clone()));
+    let (result, first) = collect_at_most(10_000, 50_000, |out| stdio.read_line(out));
+    let (_, rest) = collect(50_000, |out| stdio.read_line(out));
+    assert!(result == Ok(()) && [first, rest].concat() == text[..20_001]);
+    let (result, _) = collect_at_most(0, 10, |out| stdio.read_line(out));
+    assert_eq!(result, Err(CallError::Busy));
+    assert_eq!(collect(10, |out| stdio.read_line(out)), (Ok(()), b"b".into()));
+    let stdio = shared(Odd(0));
+    assert_eq!(collect(9, |out| stdio.read_line(out)), (Ok(()), vec![0xff]));
+    assert_eq!(collect(9, |out| stdio.read_line(out)).0.map_err(Error::from), Err(Error::Os(5)));
 }
 
 /// Is interrupted once before each byte, and then fails.

@@ -6,22 +6,48 @@ use parking_lot::Mutex;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-#[derive(Default)]
-struct Bytes(Vec<u8>);
+struct Bytes {
+    bytes: Vec<u8>,
+    /// For more than these there is no memory.
+    most: usize,
+}
+
+impl Bytes {
+    fn check_room(&self, more: usize) -> Result<(), CallError> {
+        if self.bytes.len() + more > self.most { Err(CallError::Busy) } else { Ok(()) }
+    }
+}
 
 impl Reply for Bytes {
     fn words(&mut self, _words: &[u64]) {}
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), CallError> {
-        self.0.extend_from_slice(bytes);
+        self.check_room(bytes.len())?;
+        self.bytes.extend_from_slice(bytes);
         Ok(())
+    }
+    fn fill(&mut self, room: usize, fill: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, CallError> {
+        self.check_room(room)?;
+        let mut bytes = vec![0; room];
+        let filled = fill(&mut bytes);
+        self.bytes.extend_from_slice(&bytes[..filled]);
+        Ok(filled)
     }
 }
 
 /// Runs a handler with an output of this capacity; its result, and what it put there.
 pub fn collect<R>(capacity: usize, handler: impl FnOnce(&mut Output<'_>) -> R) -> (R, Vec<u8>) {
-    let mut bytes = Bytes::default();
+    collect_at_most(usize::MAX, capacity, handler)
+}
+
+/// The same where there is memory for `most` bytes of the output.
+pub fn collect_at_most<R>(
+    most: usize,
+    capacity: usize,
+    handler: impl FnOnce(&mut Output<'_>) -> R,
+) -> (R, Vec<u8>) {
+    let mut bytes = Bytes { bytes: Vec::new(), most };
     let result = handler(&mut Output::new(&mut bytes, capacity));
-    (result, bytes.0)
+    (result, bytes.bytes)
 }
 
 /// A writer whose bytes can be looked at.

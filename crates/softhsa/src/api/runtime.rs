@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -80,8 +80,9 @@ pub struct Runtime {
 
 static CURRENT: Mutex<(u32, Option<Arc<Runtime>>)> = Mutex::new((0, None));
 static LAST_FAILURE: Mutex<String> = Mutex::new(String::new());
+static PRINTS_FAILURES: AtomicBool = AtomicBool::new(true);
 
-/// Returns the text of the last launch that failed.
+/// Returns the text of the last launch that failed, or why the runtime did not start.
 pub fn last_failure() -> String {
     lock(&LAST_FAILURE).clone()
 }
@@ -126,6 +127,7 @@ impl Runtime {
         let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<usize>().ok());
         let agents = number("SOFTHSA_AGENTS").unwrap_or(1).min(MOST_AGENTS);
         if agents == 0 {
+            Runtime::note_failure("the software HSA runtime has no GPU, as SOFTHSA_AGENTS=0 asks".to_owned());
             return Err(status::OUT_OF_RESOURCES);
         }
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -133,9 +135,15 @@ impl Runtime {
         let memory = Arc::new(Memory::new());
         let gpus =
             (0..agents).map(|_| Running::start(Arc::clone(&memory), threads)).collect::<Result<Vec<_>, _>>();
+        let gpus = gpus.map_err(|error| {
+            Runtime::note_failure(format!(
+                "the software HSA runtime cannot start its {threads} threads: {error}"
+            ));
+            status::OUT_OF_RESOURCES
+        })?;
         Ok(Runtime {
             memory,
-            gpus: gpus.map_err(|_| status::OUT_OF_RESOURCES)?,
+            gpus,
             epoch: Instant::now(),
             queues: RwLock::default(),
             doorbells: RwLock::default(),
@@ -217,9 +225,16 @@ impl Runtime {
         true
     }
 
-    /// Keeps the text of a failed launch, and prints it.
+    /// Keeps the text of a failure, and prints it unless the client asks for it.
     pub fn note_failure(text: String) {
-        eprintln!("softhsa: {text}");
+        if PRINTS_FAILURES.load(Ordering::Relaxed) {
+            eprintln!("softhsa: {text}");
+        }
         *lock(&LAST_FAILURE) = text;
+    }
+
+    /// Leaves it to the client to tell its user of failures, for the rest of the process.
+    pub fn keep_failures_unprinted() {
+        PRINTS_FAILURES.store(false, Ordering::Relaxed);
     }
 }

@@ -2,13 +2,19 @@
 
 use std::ffi::{CStr, c_void};
 
+use super::runtime::Runtime;
 use super::{agents, code, copies, memory_pools, profiling, queues, signals};
 
 macro_rules! symbols {
     ($dollar:tt $($module:ident: $($function:ident)*;)*) => {
         /// Returns the address of the function with this name, whose type is that of the HSA headers; `None` if this
         /// runtime does not have it.
+        ///
+        /// Who looks `softhsa_last_failure` up asks it why a launch failed, so that failures are not printed any more.
         pub fn symbol(name: &CStr) -> Option<*const c_void> {
+            if name == c"softhsa_last_failure" {
+                Runtime::keep_failures_unprinted();
+            }
             Some(match name.to_str().ok()? {
                 $($(stringify!($function) => $module::$function as *const c_void,)*)*
                 _ => return None,

@@ -37,13 +37,21 @@ fn assemble(text: &str) -> Vec<u32> {
     words.iter().map(|&word| u32::from_le_bytes(word)).collect()
 }
 
+/// Assembles texts, each with an end behind it, in one run of the assembler.
+pub fn assemble_all<'a>(texts: impl IntoIterator<Item = &'a str>) -> Vec<Vec<u32>> {
+    const END: u32 = 0xbf81_0000;
+    let all: String = texts.into_iter().map(|text| format!("{text}\ns_endpgm\n")).collect();
+    assemble(&all).split_inclusive(|&word| word == END).map(<[u32]>::to_vec).collect()
+}
+
 /// A wave with what it needs.
 pub struct Bench {
     /// The wave, whose v0 holds the lane's number.
     pub wave: Wave,
     /// Device memory.
     pub memory: Memory,
-    lds: Vec<u8>,
+    /// Local memory.
+    pub lds: Vec<u8>,
 }
 
 impl Bench {

@@ -5,7 +5,10 @@
 
 pub mod generator;
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -23,13 +26,21 @@ pub const LEVELS: [&str; 4] = ["-O0", "-O1", "-O2", "-O3"];
 /// Flags that give programs one meaning on both machines.
 const SAME: [&str; 5] = ["-std=gnu11", "-ffp-contract=off", "-fno-strict-aliasing", "-fwrapv", "-w"];
 
-/// Seconds after which a compiler or a host's program is given up. Some generated programs run for ever, and
-/// some keep the compiler for minutes.
-const LIMIT_SECONDS: &str = "300";
-const HOST_LIMIT_SECONDS: &str = "10";
+/// Bounds the size of csmith's programs. LLVM inlines all functions of a program into the kernel, which takes it minutes
+/// at the default size.
+const SIZE: [&str; 4] = ["--max-funcs", "4", "--max-block-depth", "3"];
 
-/// How long a launch may take.
-const LAUNCH_LIMIT: Duration = Duration::from_secs(120);
+/// Seconds of processor time after which a compiler or the host's program is given up. Some generated programs run for
+/// ever, and some keep the compiler for minutes. Other work on the machine does not count.
+const COMPILER_SECONDS: u32 = 300;
+const HOST_SECONDS: u32 = 2;
+
+/// The signals by which the system ends a process that used its processor time up.
+const SIGXCPU: i32 = 24;
+const SIGKILL: i32 = 9;
+
+/// How long a launch may take. It is long enough for what the host does in [`HOST_SECONDS`], also on a busy machine.
+const LAUNCH_LIMIT: Duration = Duration::from_secs(1200);
 
 /// Where programs come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +92,7 @@ impl Bench {
             return Outcome::Skipped(reason);
         }
         let outcome = self.compare_file(source, &program, levels);
-        if outcome == Outcome::Agrees {
+        if !matches!(outcome, Outcome::Differs(_)) {
             // The file of a program that differs stays, to be looked at.
             let _ = std::fs::remove_file(program);
         }
@@ -94,7 +105,7 @@ impl Bench {
         if let Err(reason) = finish(compiler.args(["-O1", "-lm"])) {
             return Outcome::Skipped(format!("host's compiler: {reason}"));
         }
-        let expected = match finish(Command::new("timeout").arg(HOST_LIMIT_SECONDS).arg(&binary)) {
+        let expected = match finish(&mut limited(HOST_SECONDS, &binary)) {
             Ok(output) => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
             Err(reason) => return Outcome::Skipped(format!("host: {reason}")),
         };
@@ -130,7 +141,13 @@ impl Bench {
             Source::Csmith => 1,
             Source::Lanes => generator::LANES,
         };
-        let spec = loaded.launch_spec(kernel, kernarg, [lanes, 1, 1], [lanes.min(generator::GROUP), 1, 1]);
+        let group = lanes.min(generator::GROUP);
+        let mut spec = loaded.launch_spec(kernel, kernarg, [lanes, 1, 1], [group, 1, 1]);
+        // Some kernels read the sizes of workgroup and grid from the dispatch packet.
+        spec.packet = kernarg + 1024;
+        for (offset, word) in [(4, 1 << 16 | group), (8, 1), (12, lanes), (16, 1), (20, 1)] {
+            device.memory.view().store_u32(spec.packet + offset, word).map_err(|fault| fault.to_string())?;
+        }
         let (sender, receiver) = mpsc::channel();
         let launch = device.launch(spec, move |failure| {
             // The receiver is below until the launch has ended.
@@ -157,8 +174,8 @@ fn generate(source: Source, seed: u64, program: &Path) -> Result<(), String> {
         Source::Csmith => {
             // gfx942 needs aligned atomics only, but csmith's packed structures hold volatile members, whose
             // accesses the compilers may split differently.
-            let mut csmith = Command::new("timeout");
-            csmith.arg(LIMIT_SECONDS).arg("csmith").args(["--seed", &seed.to_string(), "--no-packed-struct"]);
+            let mut csmith = limited(COMPILER_SECONDS, "csmith");
+            csmith.args(["--seed", &seed.to_string(), "--no-packed-struct"]).args(SIZE);
             finish(csmith.arg("--output").arg(program)).map(drop)
         }
         Source::Lanes => std::fs::write(program, generator::program(seed)).map_err(|error| error.to_string()),
@@ -167,9 +184,16 @@ fn generate(source: Source, seed: u64, program: &Path) -> Result<(), String> {
 
 fn clang(program: &Path, binary: &Path) -> Command {
     let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/differential");
-    let mut command = Command::new("timeout");
-    command.arg(LIMIT_SECONDS).arg("clang-22").args(SAME).arg("-I").arg(headers).arg("-I/usr/include/csmith");
+    let mut command = limited(COMPILER_SECONDS, "clang-22");
+    command.args(SAME).arg("-I").arg(headers).arg("-I/usr/include/csmith");
     command.arg(program).arg("-o").arg(binary);
+    command
+}
+
+/// Makes a command that the system ends after so many seconds of processor time.
+fn limited(seconds: u32, program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -t {seconds}; exec \"$@\""), "sh"]).arg(program);
     command
 }
 
@@ -178,7 +202,7 @@ fn finish(command: &mut Command) -> Result<Output, String> {
     let output = command.output().map_err(|error| format!("{:?}: {error}", command.get_program()))?;
     match output.status.code() {
         Some(0) => Ok(output),
-        Some(124) => Err("took too long".to_owned()),
+        None if matches!(output.status.signal(), Some(SIGXCPU | SIGKILL)) => Err("took too long".to_owned()),
         _ => {
             let text = String::from_utf8_lossy(&output.stderr);
             let line = text.lines().find(|line| line.contains("error")).unwrap_or("");
@@ -216,21 +240,28 @@ pub fn compare_all(
             });
         }
         drop(sender);
-        for (done, (seed, outcome)) in receiver.into_iter().enumerate() {
-            if done > 0 && done % 25 == 0 {
-                println!(
-                    "{done} programs: {agreed} agree, {} differ, {} skipped",
-                    differing.len(),
-                    skipped.len()
-                );
-            }
+        let (mut finished, mut next) = (BTreeSet::new(), first);
+        for (done, (seed, outcome)) in (1..).zip(receiver) {
             match outcome {
                 Outcome::Agrees => agreed += 1,
                 Outcome::Differs(what) => {
                     println!("{source} seed {seed} differs at {what}");
                     differing.push(format!("{source} seed {seed} at {what}"));
                 }
-                Outcome::Skipped(why) => skipped.push(format!("{source} seed {seed}: {why}")),
+                Outcome::Skipped(why) => {
+                    println!("{source} seed {seed} is skipped: {why}");
+                    skipped.push(format!("{source} seed {seed}: {why}"));
+                }
+            }
+            finished.insert(seed);
+            while finished.remove(&next) {
+                next += 1;
+            }
+            if done % 25 == 0 {
+                let (differ, skipped) = (differing.len(), skipped.len());
+                println!(
+                    "{done} programs: {agreed} agree, {differ} differ, {skipped} skipped; all seeds before {next} are done"
+                );
             }
         }
     });

@@ -72,6 +72,8 @@ pub(super) struct State {
     pub(super) in_flight: VecDeque<InFlight>,
     /// Last position that is with the device or has ended.
     pub(super) submitted: u64,
+    /// Sequence of the last launch that waits no more.
+    pub(super) taken: u64,
     pub(super) signalled: u64,
     /// How much of `submitted` was counted off the device's budget.
     pub(super) counted: u64,

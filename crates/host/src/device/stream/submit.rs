@@ -102,7 +102,10 @@ impl StreamQueue {
         state.submitted = position;
         self.reaper().with_device.fetch_add(1, Ordering::Relaxed);
         let kept = match operation {
-            Operation::Launch(launch) => Kept::Launch(launch),
+            Operation::Launch(launch) => {
+                state.taken = launch.state.sequence;
+                Kept::Launch(launch)
+            }
             Operation::Transfer(transfer, wanted) => Kept::Transfer { _memory: transfer, _wanted: wanted },
             Operation::HostFunction(_) | Operation::Record(_) | Operation::Wait => Kept::Nothing,
         };
@@ -205,6 +208,7 @@ impl StreamQueue {
         }
         let kept = match operation {
             Operation::Launch(launch) => {
+                state.taken = launch.state.sequence;
                 let failure = match self.dead.get() {
                     Some(error) => LaunchFailure::Fault(error.clone().into()),
                     None if self.device.closed.load(Ordering::SeqCst) => LaunchFailure::Cancelled,
@@ -238,7 +242,8 @@ impl StreamQueue {
             self.signal(state);
             return false;
         }
-        if state.stop.is_some() {
+        // A launch that was cancelled before its turn stops what is behind it only.
+        if state.stop.is_some_and(|stop| stop <= state.taken) {
             self.drop_next(state);
             return true;
         }

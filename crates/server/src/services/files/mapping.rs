@@ -5,7 +5,6 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_channel::Block;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A mapping of a launch's. It ends when this is dropped.
 pub(super) struct Mapping {
@@ -19,7 +18,6 @@ pub(super) struct Mapping {
 #[derive(Default)]
 pub(super) struct Mappings {
     table: Mutex<(u64, HashMap<u64, Mapping>)>,
-    count: AtomicUsize,
 }
 
 impl Mappings {
@@ -28,7 +26,6 @@ impl Mappings {
         let (last, mappings) = &mut *self.table.lock();
         *last += 1;
         mappings.insert(*last, mapping);
-        self.count.store(mappings.len(), Ordering::Relaxed);
         *last
     }
 
@@ -38,19 +35,17 @@ impl Mappings {
         if mappings.get(&handle)?.owner != owner {
             return None;
         }
-        let mapping = mappings.remove(&handle);
-        self.count.store(mappings.len(), Ordering::Relaxed);
-        mapping
+        mappings.remove(&handle)
     }
 
-    /// Ends the mappings of a launch, of which no lane is left.
+    /// Ends the mappings of a launch, of which no lane is left. Whoever adds one later has the lock after this, and sees
+    /// then that the launch has ended.
     pub fn remove_of(&self, owner: LaunchId) {
-        if self.count.load(Ordering::Relaxed) == 0 {
+        let mut table = self.table.lock();
+        if table.1.is_empty() {
             return;
         }
-        let mut table = self.table.lock();
         let ended: Vec<_> = table.1.extract_if(|_, mapping| mapping.owner == owner).collect();
-        self.count.store(table.1.len(), Ordering::Relaxed);
         drop(table);
         // To unmap may take a while.
         drop(ended);

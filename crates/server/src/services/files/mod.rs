@@ -18,6 +18,7 @@ use hostcall_device::services::FilesHandler;
 use hostcall_service::Output;
 use mapping::{Mapping, Mappings};
 pub(crate) use root::Root;
+use rustix::fs::{OFlags, fcntl_getfl};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -136,7 +137,8 @@ fn retried<T>(mut operation: impl FnMut() -> io::Result<T>) -> Result<T, CallErr
 }
 
 /// Has `read` read into the memory that the device reads, until there is no more or it has enough. An error
-/// after the first piece is left to be found by the next read. `read` gets how many bytes were read before;
+/// after the first piece, or that there is no memory for more, is left to be found by the next read: what was read is not
+/// read again. `read` gets how many bytes were read before;
 /// `left` says how many the file may have, so that no memory is taken for more.
 fn pass_on(
     out: &mut Output<'_>,
@@ -151,7 +153,7 @@ fn pass_on(
     let mut done = 0;
     while out.capacity() > 0 {
         let want = out.capacity().min(most);
-        match out.fill(want, |bytes| retried(|| read(bytes, done)))? {
+        match out.fill(want, |bytes| retried(|| read(bytes, done))).flatten() {
             Ok(len) => {
                 done += len as u64;
                 if len < want {
@@ -239,6 +241,10 @@ impl FilesHandler for super::Shared<OpenFiles> {
         let metadata = file.metadata().map_err(|error| status(&error))?;
         if !metadata.is_file() {
             return Err(Error::InvalidInput.into());
+        }
+        let mode = fcntl_getfl(&**file).map_err(|error| status(&error.into()))? & OFlags::ACCMODE;
+        if mode != OFlags::RDWR && (writable || mode != OFlags::RDONLY) {
+            return Err(Error::PermissionDenied.into());
         }
         let len = metadata.len();
         let mapper = mapper.get().filter(|_| len > 0 && owner != LaunchId::NONE);

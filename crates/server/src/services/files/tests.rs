@@ -1,6 +1,6 @@
 use super::*;
 use crate::services::Shared;
-use crate::services::testing::collect;
+use crate::services::testing::{collect, collect_at_most};
 use hostcall_abi::launch::LaunchId;
 use hostcall_device::services::open_flags::{APPEND, CREATE, CREATE_NEW, READ, TRUNCATE, WRITE};
 use hostcall_service::{Caller, called_by};
@@ -69,6 +69,21 @@ fn a_file_is_written_and_read() {
     files.create_dir(b"a").unwrap();
     assert_eq!(error(files.create_dir(b"a")), Some(Error::AlreadyExists));
     files.remove_dir(b"a").unwrap();
+}
+
+/// Where the memory for replies ends, the file's position is behind what was read.
+#[test]
+fn what_was_read_is_passed_on() {
+    let (dir, files) = files();
+    let content: Vec<u8> = (0..5 * PIECE_BYTES / 2).map(|i| (i / 64 % 251) as u8).collect();
+    fs::write(dir.path().join("open/long"), &content).unwrap();
+    let file = files.open(b"long", READ).unwrap();
+    let (result, first) = collect_at_most(PIECE_BYTES, 3 * PIECE_BYTES, |out| files.read(file, out));
+    assert_eq!(result, Ok(()));
+    let rest = read(&files, file, 3 * PIECE_BYTES);
+    assert!(first.len() == PIECE_BYTES && [first, rest].concat() == content);
+    let (result, _) = collect_at_most(0, 10, |out| files.read_at(file, 0, out));
+    assert_eq!(result, Err(CallError::Busy));
 }
 
 #[test]
@@ -351,4 +366,9 @@ fn mappings_are_a_launchs() {
     assert_eq!(error(unmap(two, second)), Some(Error::Closed));
     let directory = files.open(b"inner", READ).unwrap();
     assert_eq!(error(files.map(directory, false)), Some(Error::InvalidInput));
+    // A mapping allows what the file was opened for.
+    let [to_read, to_write] = [READ, WRITE].map(|flags| files.open(b"data", flags).unwrap());
+    for (file, writable) in [(to_read, true), (to_write, false), (to_write, true)] {
+        assert_eq!(error(files.map(file, writable)), Some(Error::PermissionDenied));
+    }
 }

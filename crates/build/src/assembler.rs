@@ -1,0 +1,57 @@
+//! NVIDIA's assembler, which makes finished code of PTX.
+
+use crate::BuildError;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Names the assembler.
+pub(crate) const PTXAS: &str = "PTXAS";
+
+const HOW_TO_INSTALL: &str = "install NVIDIA's assembler `ptxas`, which the CUDA toolkit and PyPI's package \
+    nvidia-cuda-nvcc-cu12 have, in PATH, or name it in the environment variable PTXAS";
+
+/// Makes the cubin `to` of a PTX file, for the architecture `cpu`.
+pub(crate) fn assemble(ptx: &Path, cpu: &str, to: &Path) -> Result<(), BuildError> {
+    let assembler = find(cpu)?;
+    // Each kernel is compiled with all that it may call: what many kernels share takes its time once for each.
+    let arguments = [format!("-arch={cpu}"), "--split-compile=0".into(), "-o".into()];
+    let output = Command::new(&assembler)
+        .args(arguments)
+        .args([to, ptx])
+        .output()
+        .map_err(|error| BuildError::Tool { tool: assembler.clone(), error })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = [output.stderr, output.stdout].concat();
+    Err(BuildError::Assemble {
+        image: ptx.to_owned(),
+        tool: assembler,
+        output: String::from_utf8_lossy(&said).trim_end().to_owned(),
+    })
+}
+
+/// The assembler: the one that the user names, the one in PATH, or one of those in usual places.
+pub(crate) fn find(cpu: &str) -> Result<PathBuf, BuildError> {
+    if let Some(named) = std::env::var_os(PTXAS) {
+        return Ok(named.into());
+    }
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path)
+        .chain(
+            ["CUDA_HOME", "CUDA_PATH"]
+                .iter()
+                .filter_map(std::env::var_os)
+                .map(|cuda| PathBuf::from(cuda).join("bin")),
+        )
+        .chain(["/usr/local/cuda/bin".into()])
+        // Where hostcall's own script for a fresh machine puts it.
+        .chain(cache.map(|cache| cache.join("hostcall")));
+    let found = folders.map(|folder| folder.join("ptxas")).find(|file| file.is_file());
+    found.ok_or_else(|| BuildError::NoToolchain {
+        target: format!("{cpu}-cubin"),
+        missing: HOW_TO_INSTALL.into(),
+    })
+}
