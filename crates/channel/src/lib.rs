@@ -1,8 +1,8 @@
 //! hostcall's own channel: everything that touches memory which host and device share.
 //!
 //! [`device`] is what a lane does, [`host`] what the server does; each hop of a call has its function in
-//! one of them. The words' formats and places are [`hostcall_abi`]'s. [`llvm`] is LLVM's protocol, apart from
-//! the rest.
+//! one of them. The words' formats and places are [`hostcall_abi`]'s. [`llvm`] and [`rocm`] are the
+//! protocols of others, apart from the rest.
 //!
 //! # Invariants
 //!
@@ -96,6 +96,7 @@ pub mod llvm;
 mod mapping;
 mod primitive;
 mod region;
+pub mod rocm;
 
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -448,6 +448,33 @@ pub(crate) fn signs(line: &[AtomicU64; 8]) -> u8 {
         .fold(0, |mask, (i, word)| mask | ((word.load(Ordering::Relaxed) >> 63) as u8) << i)
 }
 
+/// The lowest bits of the first 16 words, each loaded whole and relaxed; bit `i` is word `i`'s. Words that do not exist
+/// have none.
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+#[inline(always)]
+pub(crate) fn low_bits(words: &[AtomicU32]) -> u16 {
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+    if let Some(line) = words.first_chunk::<16>() {
+        let bits: u32;
+        // SAFETY: the line is 64 readable bytes; SSE2 is part of x86-64, and its loads do not tear words that
+        // are aligned to four bytes. `asm!` may read memory that others write.
+        unsafe {
+            core::arch::asm!(
+                "movdqu {a}, [{line}]", "movdqu {b}, [{line} + 16]",
+                "movdqu {c}, [{line} + 32]", "movdqu {d}, [{line} + 48]",
+                "pslld {a}, 31", "pslld {b}, 31", "pslld {c}, 31", "pslld {d}, 31",
+                "packssdw {a}, {b}", "packssdw {c}, {d}", "packsswb {a}, {c}",
+                "pmovmskb {bits:e}, {a}",
+                line = in(reg) line.as_ptr(), bits = lateout(reg) bits,
+                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
+                options(nostack, preserves_flags, readonly));
+        }
+        return bits as u16;
+    }
+    let bit = |word: &AtomicU32| (word.load(Ordering::Relaxed) & 1) as u16;
+    words.iter().take(16).enumerate().fold(0, |bits, (i, word)| bits | bit(word) << i)
+}
+
 /// Eight words of the host's own, aligned as a line of shared ones.
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 #[derive(Clone, Copy, Default)]

@@ -157,6 +157,35 @@ fn widths_of_c23() {
     assert_eq!(line("%w8d %w32u %wf16d %w64x", fill, &[]).unwrap(), "-1 4294967295 -1 5");
 }
 
+/// The words of a text with the zero byte that ends it.
+fn text_words(text: &[u8]) -> Vec<u64> {
+    let mut bytes = text.to_vec();
+    bytes.resize(text.len() / 8 * 8 + 8, 0);
+    bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+#[test]
+fn words_have_strings_in_place() {
+    let render = |format: &[u8], words: &[u64]| {
+        let mut out = b"before ".to_vec();
+        let result = Format::parse(format).unwrap().render_words(words, &mut out);
+        assert_eq!(result.is_err(), out == b"before ");
+        result.map(|bytes| {
+            assert_eq!(bytes + 7, out.len());
+            String::from_utf8(out[7..].to_vec()).unwrap()
+        })
+    };
+    let words = [&[-1i32 as u32 as u64], &*text_words(b"12345678"), &text_words(b"abc"), &[7]].concat();
+    assert_eq!(render(b"%d|%s|%.2s|%ld.", &words).unwrap(), "-1|12345678|ab|7.");
+    assert_eq!(render(b"%*d|%g", &[5, 3, 2.5f64.to_bits()]).unwrap(), "    3|2.5");
+    assert_eq!(render(b"%2$s %1$x", &[&[255], &*text_words(b"x")].concat()).unwrap(), "x ff");
+    assert_eq!(render(b"%%", &[]).unwrap(), "%");
+    // A string that no zero ends stops with the words.
+    assert_eq!(render(b"%s", &[u64::from_le_bytes(*b"abcdefgh")]).unwrap(), "abcdefgh");
+    assert!(render(b"%s %d", &text_words(b"only")).is_err());
+    assert!(render(b"%d", &[]).is_err());
+}
+
 /// Formats that are full of conversions, and some of any bytes.
 fn format_bytes() -> impl Strategy<Value = Vec<u8>> {
     let conversions = proptest::collection::vec(

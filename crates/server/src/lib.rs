@@ -1,6 +1,6 @@
 //! hostcall's server: it finds the calls of kernels, runs their handlers, and has the services that come with hostcall.
 //!
-//! - `own` serves hostcall's own protocol, [`llvm`] that of LLVM's GPU libc.
+//! - `own` serves hostcall's own protocol, [`llvm`] that of LLVM's GPU libc, [`rocm`] that of ROCm's device libraries.
 //! - `engine` has what both use: worker threads, an executor for async handlers, the watchdog.
 //! - [`services`] are printing, files, the heap and the like.
 //!
@@ -34,6 +34,7 @@
 mod engine;
 pub mod llvm;
 mod own;
+pub mod rocm;
 pub mod services;
 
 pub use engine::handling::{Handling, handling};

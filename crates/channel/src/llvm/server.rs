@@ -1,7 +1,7 @@
 //! The server's side: finding the ports whose buffers it owns, and what it reads and writes in them.
 
 use super::ports::Ports;
-use crate::primitive::{Ordering, fence};
+use crate::primitive::{Ordering, fence, low_bits};
 use alloc::vec::Vec;
 use core::cell::Cell;
 use core::ops::Range;
@@ -68,7 +68,8 @@ impl Scanner {
     #[inline]
     pub fn ready(&self, ports: Ports<'_>, line: u32) -> u16 {
         let known = &self.lines[line as usize];
-        (inbox_bits(ports, self.first_port(line)) ^ known.out.get()) & !known.set_aside.get()
+        (low_bits(&ports.secondary[self.first_port(line) as usize..]) ^ known.out.get())
+            & !known.set_aside.get()
     }
 
     /// Whether the server owns the port's buffers. When it does, what the client wrote to them is there.
@@ -143,30 +144,4 @@ impl Ports<'_> {
             to.store(*word, Ordering::Relaxed);
         }
     }
-}
-
-/// The lowest bits of a line's inbox words, each word loaded whole and relaxed; bit `i` is word `i`'s.
-#[inline(always)]
-fn inbox_bits(ports: Ports<'_>, first: u32) -> u16 {
-    let rest = &ports.secondary[first as usize..];
-    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-    if let Some(line) = rest.first_chunk::<{ LINE_PORTS as usize }>() {
-        let bits: u32;
-        // SAFETY: the line is 64 readable bytes; SSE2 is part of x86-64, and its loads do not tear words that
-        // are aligned to four bytes. `asm!` may read memory that others write.
-        unsafe {
-            core::arch::asm!(
-                "movdqu {a}, [{line}]", "movdqu {b}, [{line} + 16]",
-                "movdqu {c}, [{line} + 32]", "movdqu {d}, [{line} + 48]",
-                "pslld {a}, 31", "pslld {b}, 31", "pslld {c}, 31", "pslld {d}, 31",
-                "packssdw {a}, {b}", "packssdw {c}, {d}", "packsswb {a}, {c}",
-                "pmovmskb {bits:e}, {a}",
-                line = in(reg) line.as_ptr(), bits = lateout(reg) bits,
-                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
-                options(nostack, preserves_flags, readonly));
-        }
-        return bits as u16;
-    }
-    let bit = |word: &super::AtomicU32| (word.load(Ordering::Relaxed) & 1) as u16;
-    rest.iter().take(LINE_PORTS as usize).enumerate().fold(0, |bits, (i, word)| bits | bit(word) << i)
 }

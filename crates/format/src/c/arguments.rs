@@ -28,6 +28,7 @@ pub(super) struct Argument {
     type_: Type,
     natural: usize,
     packed: usize,
+    word: usize,
 }
 
 impl Argument {
@@ -35,22 +36,27 @@ impl Argument {
         match layout {
             Layout::Natural => self.natural,
             Layout::Packed => self.packed,
+            Layout::Words => 8 * self.word,
         }
     }
 
     fn end(&self, layout: Layout) -> usize {
-        self.at(layout) + self.type_.bytes()
+        match layout {
+            Layout::Natural | Layout::Packed => self.at(layout) + self.type_.bytes(),
+            Layout::Words => self.at(layout) + 8,
+        }
     }
 }
 
 /// Places arguments of these types, in their order.
 pub(super) fn place(types: impl IntoIterator<Item = Type>) -> Vec<Argument> {
-    let (mut natural, mut packed) = (0usize, 0);
+    let (mut natural, mut packed, mut word) = (0usize, 0, 0);
     let place = |type_: Type| {
         let bytes = type_.bytes();
-        let argument = Argument { type_, natural: natural.next_multiple_of(bytes), packed };
+        let argument = Argument { type_, natural: natural.next_multiple_of(bytes), packed, word };
         natural = argument.natural + bytes;
         packed += bytes;
+        word += 1;
         argument
     };
     types.into_iter().map(place).collect()
@@ -110,5 +116,31 @@ impl Format {
             return Err(RenderError::Block { expected, given: block.len() });
         }
         Ok(Values { arguments: &self.arguments, layout, block })
+    }
+
+    /// Appends the line to `out` and returns its length in bytes. Each argument has a word of `words`, but that of a string
+    /// is its text, which a zero byte ends, in whole words; words that are left do not matter. On error `out` is as before.
+    ///
+    /// # Errors
+    /// [`RenderError`] when there are too few words, or the line cannot be made.
+    pub fn render_words(&self, words: &[u64], out: &mut Vec<u8>) -> Result<usize, RenderError> {
+        let mut is_string = alloc::vec![false; self.arguments.len()];
+        self.string_arguments().for_each(|argument| is_string[argument] = true);
+        let mut block = Vec::with_capacity(self.block_bytes(Layout::Words));
+        let mut texts = alloc::vec![Vec::new(); self.arguments.len()];
+        let mut rest = words;
+        for (is_string, text) in is_string.iter().zip(&mut texts) {
+            let Some((word, after)) = rest.split_first() else { break };
+            block.extend_from_slice(&word.to_le_bytes());
+            if *is_string {
+                text.extend(rest.iter().flat_map(|word| word.to_le_bytes()).take_while(|byte| *byte != 0));
+                rest = rest.get(text.len() / 8 + 1..).unwrap_or_default();
+            } else {
+                rest = after;
+            }
+        }
+        let strings: Vec<Option<&[u8]>> =
+            self.string_arguments().map(|argument| Some(&*texts[argument])).collect();
+        self.render(Layout::Words, &block, &strings, out)
     }
 }

@@ -8,6 +8,8 @@
 //! 3. [`Format::strings`] reads the strings' addresses off the block, for the device to send their text;
 //! 4. [`Format::render`] appends the line, byte for byte what glibc's `printf` writes in the C locale.
 //!
+//! ROCm's device libraries send each argument in a word, with the text of strings in place: [`Format::render_words`].
+//!
 //! Where glibc has an error or the C standard no meaning, this is what happens: a conversion that C does not know is
 //! text; `%n` is refused, since it writes to memory; so is `%ls`, since a device sends bytes; `long double`, which is
 //! `double` on devices, is printed as one.
@@ -41,4 +43,6 @@ pub enum Layout {
     Natural,
     /// One right after the other: LLVM's GPU libc for AMD.
     Packed,
+    /// Each in a word of 8 bytes: ROCm's device libraries, see [`Format::render_words`].
+    Words,
 }

@@ -6,6 +6,7 @@
 pub(crate) mod budget;
 pub(crate) mod caught;
 pub(crate) mod executor;
+pub(crate) mod functions;
 pub(crate) mod handling;
 pub(crate) mod loans;
 pub(crate) mod polling;

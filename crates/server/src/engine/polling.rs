@@ -33,6 +33,11 @@ impl HotSet {
         Self { hot: Vec::with_capacity(places), is_hot: vec![false; places], cursor: 0 }
     }
 
+    /// Returns how many places there are.
+    pub fn len(&self) -> usize {
+        self.is_hot.len()
+    }
+
     /// Returns whether no place is hot.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {

@@ -150,7 +150,7 @@ impl LlvmServer {
     /// on a worker thread with a copy of the caller's bytes; its result goes back where the client's LLVM
     /// takes one.
     pub fn register(&self, function: impl Fn(&mut [u8]) -> u64 + Send + Sync + 'static) -> u64 {
-        self.shared.functions.add(function)
+        self.shared.functions.add(Arc::new(function))
     }
 
     /// How the program ended itself, if it did.

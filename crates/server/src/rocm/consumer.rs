@@ -1,0 +1,378 @@
+//! A consumer: a thread that serves the buffers registered with it.
+
+use super::buffer::{Buffer, Lanes, Taken, lanes_of};
+use super::job::Job;
+use super::options::{Fault, FaultKind, Options};
+use super::services::{Entry, Mode, Services, handle};
+use crate::Server;
+use crate::engine::budget::Budget;
+use crate::engine::caught::catch;
+use crate::engine::polling::{self, Attention, Endpoint};
+use crate::engine::{Engine, Settings};
+use hostcall_channel::rocm::PacketMemory;
+use parking_lot::{Mutex, RwLock};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tracing::Level;
+
+/// Longest sleep: within this time a packet is found, since nothing wakes the thread for it.
+const LONGEST_SLEEP: Duration = Duration::from_millis(5);
+
+/// How much shorter a sleep is than what the thread has waited for a packet: what that adds to a call's time.
+const SLEEP_PART: u32 = 8;
+
+/// Passes without work after which the thread pauses between passes.
+const BUSY_PASSES: u32 = 4096;
+
+/// What a consumer's threads share.
+pub(super) struct Shared {
+    pub engine: Arc<Engine>,
+    services: Services,
+    options: Options,
+    budget: Arc<Budget>,
+    buffers: RwLock<Vec<Arc<Buffer>>>,
+    attention: Attention,
+    stopping: AtomicBool,
+    packets: AtomicU64,
+    faults: AtomicU64,
+}
+
+impl Shared {
+    /// Tells of a fault.
+    #[cold]
+    pub fn tell(self: &Arc<Self>, buffer: &Buffer, kind: FaultKind) {
+        self.faults.fetch_add(1, Ordering::Relaxed);
+        if !buffer.count_fault() {
+            return;
+        }
+        let fault = Fault { buffer: buffer.address, kind };
+        let (on_fault, told) = (self.options.on_fault.clone(), fault.clone());
+        self.engine.log(Level::ERROR, move || tracing::error!(fault = %told, "a hostcall buffer"));
+        self.engine.call_back(move || on_fault(&fault));
+    }
+
+    /// Serves no buffer any more.
+    fn close(&self) {
+        let buffers = std::mem::take(&mut *self.buffers.write());
+        buffers.iter().for_each(|buffer| buffer.close());
+    }
+}
+
+/// What a consumer has counted since it was launched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Packets that were found, counted when the thread has no work, and now and then.
+    pub packets: u64,
+    /// What devices and handlers did that they must not.
+    pub faults: u64,
+}
+
+/// Why a consumer was not launched.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchError {
+    /// It runs.
+    #[error("the consumer runs already")]
+    Active,
+    /// The system starts no thread.
+    #[error("no thread for the consumer: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// Why a buffer was not registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// It is registered, with this consumer or another.
+    #[error("a consumer serves the buffer already")]
+    Registered,
+}
+
+/// Serves the buffers that are registered with it, once it is launched and until it is dropped.
+///
+/// Dropping it serves once more what was submitted before, as far as handlers run inline. All other packets that the
+/// consumer has in hand are answered with zeros, and handlers that still run answer nobody. What is submitted later waits
+/// for another consumer.
+pub struct Consumer {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    stop: Stop,
+    /// The engine is this consumer's alone, with its watchdog.
+    watchdog: Option<JoinHandle<()>>,
+}
+
+impl Consumer {
+    /// Makes a consumer, with worker threads of its own.
+    ///
+    /// # Errors
+    /// When the system starts no thread.
+    pub fn new(services: &Services, options: Options) -> io::Result<Self> {
+        let stop = Stop::default();
+        let settings = Settings { setup: options.setup.clone(), ..Settings::default() };
+        let (engine, watchdog) = Engine::start(settings, stop.callback())?;
+        Ok(Self::with(engine, Some(watchdog), stop, services, options))
+    }
+
+    /// Makes a consumer that shares worker threads and watchdog with a device's server: they end with it.
+    pub fn new_beside(server: &Server, services: &Services, options: Options) -> Self {
+        Self::with(server.engine().clone(), None, Stop::default(), services, options)
+    }
+
+    fn with(
+        engine: Arc<Engine>,
+        watchdog: Option<JoinHandle<()>>,
+        stop: Stop,
+        services: &Services,
+        options: Options,
+    ) -> Self {
+        let shared = Arc::new(Shared {
+            engine,
+            services: services.clone(),
+            budget: Budget::new(options.messages_limit, options.message_limit),
+            options,
+            buffers: RwLock::default(),
+            attention: Attention::default(),
+            stopping: AtomicBool::new(false),
+            packets: AtomicU64::new(0),
+            faults: AtomicU64::new(0),
+        });
+        let _ = stop.0.set(Arc::downgrade(&shared));
+        Self { shared, thread: Mutex::default(), stop, watchdog }
+    }
+
+    /// Starts the consumer's thread.
+    ///
+    /// # Errors
+    /// [`LaunchError`] when it runs, or the system starts no thread.
+    pub fn launch(&self) -> Result<(), LaunchError> {
+        let mut thread = self.thread.lock();
+        if thread.is_some() {
+            return Err(LaunchError::Active);
+        }
+        let shared = self.shared.clone();
+        let spin = shared.options.spin;
+        let serve = move || {
+            let mut serving = Serving::new(shared.clone());
+            polling::run(&mut serving, &shared.attention, spin);
+        };
+        *thread = Some(self.shared.engine.spawn("hostcall-rocm".into(), serve, self.stop.callback())?);
+        Ok(())
+    }
+
+    /// Returns whether the consumer was launched.
+    pub fn is_active(&self) -> bool {
+        self.thread.lock().is_some()
+    }
+
+    /// Returns whether the calling thread is the consumer's, which runs inline handlers.
+    pub fn is_this_thread(&self) -> bool {
+        self.shared.attention.is_of_this_thread()
+    }
+
+    /// Serves a buffer from now on, also when the consumer runs.
+    ///
+    /// # Errors
+    /// [`RegisterError`] when a consumer serves it.
+    pub fn register(&self, memory: &Arc<PacketMemory>) -> Result<(), RegisterError> {
+        if !memory.begin_serving() {
+            return Err(RegisterError::Registered);
+        }
+        self.shared.buffers.write().push(Arc::new(Buffer::new(memory, &self.shared.budget)));
+        self.shared.attention.call();
+        Ok(())
+    }
+
+    /// Serves a buffer no more: its memory is left alone once this returns. Packets that are in hand are answered with
+    /// zeros; others wait for a consumer that the buffer is registered with later. Returns `false` when this consumer does
+    /// not serve it. May be called by a handler; waits for none.
+    pub fn deregister(&self, memory: &Arc<PacketMemory>) -> bool {
+        let mut buffers = self.shared.buffers.write();
+        let Some(index) = buffers.iter().position(|buffer| buffer.is_of(memory)) else { return false };
+        let buffer = buffers.swap_remove(index);
+        drop(buffers);
+        buffer.close();
+        self.shared.attention.call();
+        true
+    }
+
+    /// Returns what the consumer has counted.
+    pub fn statistics(&self) -> Statistics {
+        Statistics {
+            packets: self.shared.packets.load(Ordering::Relaxed),
+            faults: self.shared.faults.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        let is_own = self.is_this_thread();
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.attention.call();
+        if let Some(thread) = self.thread.get_mut().take()
+            && !is_own
+        {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+        self.shared.close();
+        if let Some(watchdog) = self.watchdog.take() {
+            self.shared.engine.stop();
+            if !is_own {
+                let _ = watchdog.join();
+            }
+        }
+    }
+}
+
+/// What stops a consumer whose thread, or whose engine's, has panicked.
+#[derive(Clone, Default)]
+struct Stop(Arc<OnceLock<Weak<Shared>>>);
+
+impl Stop {
+    /// Returns what stops the consumer: waves that wait are answered with zeros, and each buffer has a fault.
+    fn callback(&self) -> impl FnOnce() + Send + 'static {
+        let stop = self.clone();
+        move || {
+            let Some(shared) = stop.0.get().and_then(Weak::upgrade) else { return };
+            shared.stopping.store(true, Ordering::Release);
+            shared.attention.call();
+            let buffers = shared.buffers.read().clone();
+            shared.close();
+            for buffer in buffers {
+                let fault = Fault { buffer: buffer.address, kind: FaultKind::ServerFailed };
+                // The engine may be gone with the thread.
+                let _ = catch(|| (shared.options.on_fault)(&fault));
+            }
+        }
+    }
+}
+
+/// The consumer's thread.
+struct Serving {
+    shared: Arc<Shared>,
+    /// The registered buffers, as far as the thread knows.
+    buffers: Vec<Arc<Buffer>>,
+    taken: Vec<Taken>,
+    /// Memory for copies.
+    spare: Vec<Box<Lanes>>,
+    /// The service that was called last and has a handler of its own.
+    last: Option<(u32, Arc<Entry>)>,
+    packets: u64,
+    fruitless: u32,
+}
+
+impl Serving {
+    fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            buffers: Vec::new(),
+            taken: Vec::new(),
+            spare: Vec::new(),
+            last: None,
+            packets: 0,
+            fruitless: BUSY_PASSES,
+        }
+    }
+
+    /// Looks at all buffers, and with `all` at each place of theirs. Returns whether there was work.
+    fn look(&mut self, all: bool) -> bool {
+        let mut worked = false;
+        for index in 0..self.buffers.len() {
+            let buffer = &self.buffers[index];
+            if let Err(broken) = buffer.take(all, &mut self.taken, &mut self.spare) {
+                self.shared.tell(buffer, FaultKind::Broken(broken));
+            }
+            if !self.taken.is_empty() {
+                worked = true;
+                self.serve(index);
+            }
+        }
+        self.fruitless = if worked { 0 } else { self.fruitless.saturating_add(1) };
+        worked
+    }
+
+    /// Serves the packets that were taken from a buffer.
+    fn serve(&mut self, index: usize) {
+        let mut taken = std::mem::take(&mut self.taken);
+        self.packets += taken.len() as u64;
+        for packet in taken.drain(..) {
+            self.packet(index, packet);
+        }
+        self.taken = taken;
+    }
+
+    fn packet(&mut self, index: usize, mut taken: Taken) {
+        let buffer = &self.buffers[index];
+        let service = taken.header.service;
+        let known = self.last.as_ref().filter(|(last, _)| *last == service);
+        let entry = match known {
+            Some((_, entry)) => entry.clone(),
+            None => match self.shared.services.find(service) {
+                Some((entry, is_own)) => {
+                    // It stays, while a default may have to make room for one.
+                    if is_own {
+                        self.last = Some((service, entry.clone()));
+                    }
+                    entry
+                }
+                None => {
+                    buffer.release(taken.packet);
+                    self.shared.tell(buffer, FaultKind::NoSuchService(service));
+                    self.spare.push(taken.lanes);
+                    return;
+                }
+            },
+        };
+        let waits = match &entry.mode {
+            Mode::Inline => false,
+            Mode::Blocking => true,
+            // Whoever cannot say would wait.
+            Mode::InlineUnless(waits) => catch(|| waits()).unwrap_or(true),
+        };
+        if waits {
+            return Job::submit(&self.shared, buffer, entry, taken);
+        }
+        let fault = handle(&entry, buffer, &mut taken, false);
+        buffer.answer(taken.packet, taken.header.mask, &taken.lanes);
+        if let Some(fault) = fault {
+            self.shared.tell(buffer, fault);
+        }
+        lanes_of(taken.header.mask).for_each(|lane| taken.lanes[lane as usize] = Default::default());
+        self.spare.push(taken.lanes);
+    }
+}
+
+impl Endpoint for Serving {
+    fn attend(&mut self) -> bool {
+        self.buffers.clone_from(&self.shared.buffers.read());
+        if self.shared.stopping.load(Ordering::Acquire) {
+            self.look(true);
+            return false;
+        }
+        true
+    }
+
+    fn pass(&mut self) -> bool {
+        self.look(false)
+    }
+
+    fn sweep(&mut self, _again: bool) -> bool {
+        self.look(true)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.fruitless < BUSY_PASSES
+    }
+
+    fn publish_counts(&mut self) {
+        self.shared.packets.fetch_add(std::mem::take(&mut self.packets), Ordering::Relaxed);
+    }
+
+    fn longest_sleep(&mut self, idle: Duration, _again: bool) -> Duration {
+        (idle / SLEEP_PART).min(LONGEST_SLEEP)
+    }
+}

@@ -1,0 +1,111 @@
+//! A packet whose handler runs on a worker thread.
+
+use super::buffer::{Buffer, Taken};
+use super::consumer::Shared;
+use super::services::{Entry, handle};
+use crate::engine::watchdog::{Waiting, WaitsFor, Watched};
+use crate::engine::workers::Work;
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::status::CallError;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+pub(super) struct Job {
+    shared: Arc<Shared>,
+    buffer: Arc<Buffer>,
+    entry: Arc<Entry>,
+    packet: u32,
+    lanes: u32,
+    started: Instant,
+    /// Until a thread takes it.
+    taken: Mutex<Option<Taken>>,
+    /// The packet is not answered.
+    open: AtomicBool,
+}
+
+impl Job {
+    /// Has a packet's handler run on a worker thread.
+    pub fn submit(shared: &Arc<Shared>, buffer: &Arc<Buffer>, entry: Arc<Entry>, taken: Taken) {
+        let threads = entry.threads;
+        let job = Arc::new(Self {
+            shared: shared.clone(),
+            buffer: buffer.clone(),
+            entry,
+            packet: taken.packet,
+            lanes: taken.header.mask.count_ones(),
+            started: Instant::now(),
+            taken: Mutex::new(Some(taken)),
+            open: AtomicBool::new(true),
+        });
+        shared.engine.watchdog.watch(&job);
+        shared.engine.pool(threads).submit(job, 1);
+    }
+
+    /// Returns whether the caller is the one that answers the packet.
+    fn close(&self) -> bool {
+        self.open.swap(false, Ordering::AcqRel)
+    }
+}
+
+impl Work for Job {
+    fn run_next(&self) {
+        let Some(mut taken) = self.taken.lock().take() else { return };
+        let fault = handle(&self.entry, &self.buffer, &mut taken, true);
+        if self.close() {
+            self.buffer.answer(self.packet, taken.header.mask, &taken.lanes);
+        }
+        if let Some(fault) = fault {
+            self.shared.tell(&self.buffer, fault);
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.is_open()
+    }
+}
+
+impl Watched for Job {
+    fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    fn started(&self) -> Instant {
+        self.started
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn expire(&self, _now: Instant) {}
+
+    fn launch(&self) -> LaunchId {
+        LaunchId::NONE
+    }
+
+    fn give_up(&self, _error: CallError) {
+        if self.close() {
+            self.buffer.release(self.packet);
+        }
+    }
+
+    fn slot(&self) -> u32 {
+        self.packet
+    }
+
+    fn waiting(&self) -> Waiting {
+        let waits = self.taken.lock().is_some();
+        Waiting {
+            slot: self.packet,
+            launch: LaunchId::NONE,
+            kernel: "".into(),
+            place: None,
+            lanes: self.lanes,
+            service: self.entry.name.to_owned(),
+            waited: self.started.elapsed(),
+            waits_for: if waits { WaitsFor::Thread } else { WaitsFor::Handler },
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Messages longer than a packet, which a lane sends in pieces of up to seven words, each behind a descriptor.
+
+use crate::engine::budget::{Budget, Charge};
+use hostcall_channel::rocm::SLOT_WORDS;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A descriptor's bits: the message begins, or ends.
+const BEGIN: u64 = 1;
+const END: u64 = 2;
+
+/// Where a descriptor has how many words come with it, and its message's number.
+const LENGTH_SHIFT: u32 = 5;
+const LENGTH_MASK: u64 = 7;
+const NUMBER_SHIFT: u32 = 8;
+const NUMBER_MASK: u64 = u64::MAX >> NUMBER_SHIFT;
+
+/// Most messages of a buffer that have begun and not ended. The oldest are given up beyond that: those of lanes that were
+/// ended in the middle.
+const MOST_OPEN: usize = 1 << 14;
+
+/// What a message takes besides its words.
+const OVERHEAD_BYTES: usize = 64;
+
+/// What a lane gets at the end of a message that was refused: C's -1.
+pub(super) const REFUSED: u64 = u64::MAX;
+
+/// The number of messages that were refused before their end. No message has it.
+const NO_NUMBER: u64 = NUMBER_MASK;
+
+/// A lane's message.
+pub(super) struct Message {
+    pub words: Vec<u64>,
+    charge: Charge,
+}
+
+/// The messages of a buffer that have begun and not ended.
+pub(super) struct Messages {
+    open: BTreeMap<u64, Message>,
+    next: u64,
+    budget: Arc<Budget>,
+}
+
+impl Messages {
+    pub fn new(budget: &Arc<Budget>) -> Self {
+        Self { open: BTreeMap::new(), next: 0, budget: budget.clone() }
+    }
+
+    /// Takes a lane's piece of a message. Returns the message when that was its end; else the lane's first word is the
+    /// descriptor that it sends the next piece with, or [`REFUSED`] at the end of a refused message.
+    pub fn piece(&mut self, lane: &mut [u64; SLOT_WORDS]) -> Option<Message> {
+        let descriptor = lane[0];
+        let number =
+            if descriptor & BEGIN != 0 { self.begin() } else { descriptor >> NUMBER_SHIFT & NUMBER_MASK };
+        let length = (descriptor >> LENGTH_SHIFT & LENGTH_MASK) as usize;
+        let taken = self.add(number, &lane[1..1 + length]);
+        if !taken {
+            self.open.remove(&number);
+        }
+        if descriptor & END != 0 {
+            // The handler of what was taken says what the lane gets.
+            lane[0] = REFUSED;
+            return self.open.remove(&number);
+        }
+        let number = if taken { number } else { NO_NUMBER };
+        // A descriptor that came back does not begin another message.
+        lane[0] = number << NUMBER_SHIFT | descriptor & ((1 << NUMBER_SHIFT) - 1) & !BEGIN;
+        None
+    }
+
+    /// Begins a message. Returns its number.
+    fn begin(&mut self) -> u64 {
+        if self.open.len() >= MOST_OPEN {
+            self.open.pop_first();
+        }
+        let number = self.next;
+        self.next = (number + 1) % NO_NUMBER;
+        let message = Message { words: Vec::new(), charge: Charge::new(&self.budget) };
+        self.open.insert(number, message);
+        number
+    }
+
+    /// Adds words to a message. Returns `false` when there is no such message, or no room.
+    fn add(&mut self, number: u64, words: &[u64]) -> bool {
+        let Some(message) = self.open.get_mut(&number) else { return false };
+        let first = if message.words.is_empty() { OVERHEAD_BYTES } else { 0 };
+        if 8 * (message.words.len() + words.len()) > self.budget.most_each
+            || message.charge.add(8 * words.len() + first).is_err()
+        {
+            return false;
+        }
+        message.words.extend_from_slice(words);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(descriptor: u64, words: &[u64]) -> [u64; SLOT_WORDS] {
+        let mut lane = [0; SLOT_WORDS];
+        lane[0] = descriptor | (words.len() as u64) << LENGTH_SHIFT;
+        lane[1..=words.len()].copy_from_slice(words);
+        lane
+    }
+
+    #[test]
+    fn messages_of_several_lanes_are_put_together() {
+        let mut messages = Messages::new(&Budget::new(1 << 20, 1 << 16));
+        let mut lanes = [piece(BEGIN, &[1, 2]), piece(BEGIN, &[])];
+        lanes.iter_mut().for_each(|lane| assert!(messages.piece(lane).is_none()));
+        let descriptors = lanes.map(|lane| lane[0] & !(LENGTH_MASK << LENGTH_SHIFT));
+        assert_ne!(descriptors[0], descriptors[1]);
+        let mut more = piece(descriptors[1], &[7; 7]);
+        assert!(messages.piece(&mut more).is_none());
+        for (descriptor, words) in [(descriptors[1], vec![7; 7]), (descriptors[0], vec![1, 2])] {
+            let ended = messages.piece(&mut piece(descriptor | END, &[])).expect("it ends");
+            assert_eq!(ended.words, words);
+        }
+        // Both have ended.
+        let mut late = piece(descriptors[0] | END, &[1]);
+        assert!(messages.piece(&mut late).is_none());
+        assert_eq!(late[0], REFUSED);
+        let whole = messages.piece(&mut piece(BEGIN | END, &[3])).expect("it is whole");
+        assert_eq!(whole.words, [3]);
+    }
+
+    #[test]
+    fn messages_are_bounded_and_given_back() {
+        let budget = Budget::new(4096, 1024);
+        let mut messages = Messages::new(&budget);
+        let mut lane = piece(BEGIN, &[5; 7]);
+        let mut pieces = 0;
+        while lane[0] >> NUMBER_SHIFT != NO_NUMBER {
+            assert!(messages.piece(&mut lane).is_none());
+            pieces += 1;
+        }
+        assert_eq!((pieces, budget.held()), (1024 / 56 + 1, 0));
+        // What is refused stays refused, to its end.
+        assert!(messages.piece(&mut lane).is_none());
+        assert_eq!((lane[0] >> NUMBER_SHIFT, lane[0] & BEGIN, budget.held()), (NO_NUMBER, 0, 0));
+        lane[0] |= END;
+        assert!(messages.piece(&mut lane).is_none());
+        assert_eq!(lane[0], REFUSED);
+        // Open messages are bounded together, and in number.
+        let mut begun = 0;
+        loop {
+            let mut lane = piece(BEGIN, &[5; 7]);
+            assert!(messages.piece(&mut lane).is_none());
+            if lane[0] >> NUMBER_SHIFT == NO_NUMBER {
+                break;
+            }
+            begun += 1;
+        }
+        assert_eq!(begun, 4096 / (56 + OVERHEAD_BYTES));
+        drop(messages);
+        assert_eq!(budget.held(), 0);
+        let mut messages = Messages::new(&Budget::new(1 << 30, 1024));
+        for _ in 0..MOST_OPEN + 10 {
+            assert!(messages.piece(&mut piece(BEGIN, &[1])).is_none());
+        }
+        assert_eq!(messages.open.len(), MOST_OPEN);
+        assert_eq!(messages.open.first_key_value().map(|(number, _)| *number), Some(10));
+    }
+}

@@ -1,0 +1,112 @@
+//! What a consumer is told when it is made, and what it tells.
+
+use super::buffer::Broken;
+use crate::engine::handling::ThreadSetup;
+use crate::engine::report;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Something that a device or a handler did and must not. The packet concerned is answered with zeros, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The buffer's address on its device.
+    pub buffer: u64,
+    /// What was wrong.
+    pub kind: FaultKind,
+}
+
+/// What was wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FaultKind {
+    /// The chain of submitted packets broke off: what was behind it is not answered.
+    Broken(Broken),
+    /// No handler is registered for the service, and no default handler.
+    NoSuchService(u32),
+    /// A call of a function that is not registered.
+    NoSuchFunction(u64),
+    /// The handler of the service panicked.
+    Panicked(u32),
+    /// A thread of the consumer panicked, which is a bug in hostcall: its buffers are served no more.
+    ServerFailed,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hostcall buffer {:#x}: ", self.buffer)?;
+        match &self.kind {
+            FaultKind::Broken(broken) => write!(f, "{broken}; packets behind it get no answer"),
+            FaultKind::NoSuchService(service) => {
+                write!(f, "a kernel called service {service}, for which no handler is registered")
+            }
+            FaultKind::NoSuchFunction(number) => {
+                write!(f, "a kernel called the function {number:#x}, where none is registered")
+            }
+            FaultKind::Panicked(service) => write!(f, "the handler of service {service} panicked"),
+            FaultKind::ServerFailed => {
+                f.write_str("its consumer has failed, which is a bug in hostcall: it is served no more")
+            }
+        }
+    }
+}
+
+/// Settings of a [`super::Consumer`].
+#[derive(Clone)]
+pub struct Options {
+    pub(super) spin: Duration,
+    pub(super) setup: ThreadSetup,
+    pub(super) message_limit: usize,
+    pub(super) messages_limit: usize,
+    pub(super) on_fault: Arc<dyn Fn(&Fault) + Send + Sync>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            spin: Duration::from_micros(50),
+            setup: ThreadSetup::default(),
+            message_limit: 1 << 20,
+            messages_limit: 64 << 20,
+            on_fault: Arc::new(|fault| report::line(fault)),
+        }
+    }
+}
+
+impl Options {
+    /// How long the thread without work looks on before it sleeps, at most 5 ms at a time. Default 50 µs.
+    #[must_use]
+    pub fn spin(mut self, spin: Duration) -> Self {
+        self.spin = spin;
+        self
+    }
+
+    /// Calls `enter` first on each thread of the consumer. Default: nothing.
+    #[must_use]
+    pub fn on_thread(mut self, enter: impl Fn() + Send + Sync + 'static) -> Self {
+        self.setup.on_thread = Arc::new(enter);
+        self
+    }
+
+    /// Most bytes of one lane's message, such as a printed line with its format. Default 1 MiB.
+    #[must_use]
+    pub fn message_limit(mut self, bytes: usize) -> Self {
+        self.message_limit = bytes;
+        self
+    }
+
+    /// Most bytes of all messages that have begun and not ended. Default 64 MiB.
+    #[must_use]
+    pub fn messages_limit(mut self, bytes: usize) -> Self {
+        self.messages_limit = bytes;
+        self
+    }
+
+    /// Calls `fault`, on a thread for callbacks, when a device or a handler did what it must not: at most 16 times for each
+    /// registration of a buffer. Default: a line on stderr.
+    #[must_use]
+    pub fn on_fault(mut self, fault: impl Fn(&Fault) + Send + Sync + 'static) -> Self {
+        self.on_fault = Arc::new(fault);
+        self
+    }
+}
