@@ -106,6 +106,15 @@ struct Bodies<'a> {
     stream: &'a StreamQueue,
 }
 
+impl Drop for Bodies<'_> {
+    /// Whoever drops the step's plan next relies on that nothing of it runs, also when this thread panics.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.inner.finish_body(self.stream);
+        }
+    }
+}
+
 impl Bodies<'_> {
     fn run(
         &self,

@@ -52,6 +52,9 @@ use std::time::{Duration, Instant};
 /// cancelled or stopped keeps later launches and host functions of the stream from running, until
 /// [`Stream::synchronize`] has told of it; copies and fills are done all the same. Then the stream goes on.
 ///
+/// While a stream [captures](Stream::capture), what it is given is recorded for a [`Graph`](crate::graph::Graph) and not
+/// done.
+///
 /// Streams are cheap: a stream without work takes some hundred bytes and no thread, and the number of operations that wait
 /// in one is bounded by memory and by the 131,072 launches that a device can tell apart. At most 128 operations of a
 /// stream, and 512 of a device, are with the device at once; the others wait in the host's memory.
@@ -120,7 +123,7 @@ impl Stream {
     /// Copies a buffer's values to the host, in the stream's order.
     ///
     /// # Errors
-    /// When there is no room for them, the buffer is another device's, or the device was closed.
+    /// When there is no room for them, the buffer is another device's, the device was closed, or the stream captures.
     pub fn read<T: Plain>(&self, from: &DeviceBuffer<T>) -> Result<Readback<T>, Error> {
         self.check_device(&from.allocation.core, "the buffer")?;
         self.refuse_captured(|| GraphError::Read, "read")?;
@@ -155,7 +158,7 @@ impl Stream {
     /// panics, [`Stream::synchronize`] tells.
     ///
     /// # Errors
-    /// When the device was closed.
+    /// When the device was closed, or the stream captures.
     pub fn host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         self.refuse_captured(|| GraphError::OneShotFunction, "host_function")?;
         self.queue.push(Vec::new(), Operation::HostFunction(Box::new(function))).map(drop)
@@ -203,7 +206,7 @@ impl Stream {
     ///
     /// # Errors
     /// The first failure since the last call: with a kernel's panic come kernel, workgroup, lane, message and place. Also
-    /// when a handler or host function calls this for which the stream waits.
+    /// when a handler or host function calls this for which the stream waits, and when the stream captures.
     pub fn synchronize(&self) -> Result<(), Error> {
         self.refuse_wait("synchronize")?;
         match self.queue.synchronize(None) {
