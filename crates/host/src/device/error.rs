@@ -84,7 +84,7 @@ pub enum Error {
     },
     /// A replay of a graph failed.
     #[error(transparent)]
-    Replay(#[from] ReplayFailure),
+    Replay(#[from] Box<ReplayFailure>),
     /// A graph, a capture or an instance was refused.
     #[error(transparent)]
     Graph(#[from] GraphError),

@@ -81,7 +81,7 @@ impl NodeOrigin {
             turn: self.turn,
             cause,
         });
-        Error::Replay(failure.clone())
+        Error::Replay(Box::new(failure.clone()))
     }
 
     fn origin(&self) -> Origin {
@@ -228,7 +228,7 @@ impl Replay {
 
     fn outcome(&self) -> Result<(), Error> {
         match self.state.failure.get() {
-            Some(failure) => Err(Error::Replay(failure.clone())),
+            Some(failure) => Err(Error::Replay(Box::new(failure.clone()))),
             None => self.queue.check_done(self.state.position),
         }
     }
