@@ -234,6 +234,7 @@ impl<A: Wire + 'static, R: Wire + 'static> Sealed<HostcallRef<A, R>> for &Hostca
 impl<A: Wire + 'static, R: Wire + 'static> IntoArg<HostcallRef<A, R>> for &Hostcall<A, R> {
     fn pack(&self, packer: &mut Packer<'_>) -> Result<u64, Error> {
         packer.check_device(&self.device.inner.core)?;
+        packer.check_closure(self.state())?;
         packer.keep(self.registered.clone());
         Ok(self.registered.id)
     }

@@ -48,6 +48,7 @@
 //! | a device | [`Device`], [`device::DeviceBuilder`], [`device::devices`] |
 //! | memory | [`DeviceBuffer`], [`device::PinnedBuffer`] |
 //! | running kernels | [`Stream`], [`LaunchKernel`], [`Grid`], [`device::Launch`], [`Event`] |
+//! | replaying work | [`graph`] |
 //! | answering calls | [`macro@service`], [`Hostcall`], [`caller`], [`server`] |
 //! | printing, files and the rest of a program's world | [`services::Builtins`] |
 //! | images for GPUs | [`embedded_images`], [`device::Image`] |
@@ -75,6 +76,8 @@ pub mod server {
         Server, ServerBuilder, ServerError, Statistics, TooManyLaunches, Waiting, WaitsFor, WavePlace,
     };
 }
+
+pub use device::graph;
 
 pub use closures::{Hostcall, HostcallState, NotContinuous};
 pub use device::{Device, DeviceBuffer, Error, Event, Grid, LaunchFailure, LaunchKernel, Stream};

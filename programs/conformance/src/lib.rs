@@ -22,6 +22,7 @@ pub mod callers;
 pub mod calls;
 pub mod cancels;
 pub mod closures;
+pub mod graphs;
 pub mod math;
 pub mod panics;
 pub mod parameters;

@@ -5,8 +5,10 @@ use super::Error;
 use super::buffer::{DeviceBuffer, PinnedBuffer};
 use super::core::Core;
 use super::error::LaunchRefused;
+use super::graph::GraphError;
 use super::stream::Parts;
 use super::uses::Access;
+use crate::closures::HostcallState;
 use hostcall_abi::launch::RawSlice;
 use hostcall_device::kernel::{KernelArg, Plain, Ref, Slice, ValueArg};
 use hostcall_device::{Global, Word};
@@ -99,6 +101,14 @@ impl<'d> Packer<'d> {
     /// Keeps something until the launch has ended.
     pub(crate) fn keep(&mut self, keep: Arc<dyn Any + Send + Sync>) {
         self.parts.keep.push(keep);
+    }
+
+    /// Refuses a closure that takes no more than one call as the argument of a graph's kernel.
+    pub(crate) fn check_closure(&self, state: HostcallState) -> Result<(), Error> {
+        if self.parts.is_recorded && state != HostcallState::Continuous {
+            return Err(GraphError::OneShotClosure { argument: self.argument, state }.into());
+        }
+        Ok(())
     }
 
     /// Refuses what belongs to another device.

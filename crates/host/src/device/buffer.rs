@@ -3,6 +3,7 @@
 
 use super::core::Core;
 use super::error::BoundsError;
+use super::graph::{Handed, take_cached};
 use super::seam::{DeviceAddress, Memory, Pinned};
 use super::uses::{Access, Request, Uses};
 use super::{Device, Error};
@@ -13,12 +14,15 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, Deref, Range, RangeBounds};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 /// Memory of a device with the list of who uses it.
 pub(crate) struct Allocation {
     pub core: Arc<Core>,
     pub memory: Arc<dyn Memory>,
     pub uses: Uses,
+    /// How many nodes of graphs use it.
+    pub graph_uses: AtomicUsize,
 }
 
 /// What a piece of work uses of an allocation, which it keeps alive.
@@ -113,15 +117,39 @@ pub(super) fn values_of<T: Plain>(bytes: &[u8]) -> Vec<T> {
 }
 
 impl Device {
-    /// Allocates a buffer of `len` values, all zero bytes.
+    /// Allocates a buffer of `len` values, all zero bytes. Under an [`AllocCache`](crate::graph::AllocCache) it is memory of the
+    /// cache.
     ///
     /// # Errors
-    /// When the device has no room for it.
+    /// When the device has no room for it, or a stream captures that this breaks
+    /// ([`CaptureMode`](crate::graph::CaptureMode)).
     pub fn alloc_zeroed<T: Plain>(&self, len: usize) -> Result<DeviceBuffer<T>, Error> {
-        let core = self.inner.core.clone();
-        let memory = core.backend.allocate(bytes_of_len::<T>(len)?)?;
-        let allocation = Arc::new(Allocation { core, memory, uses: Uses::default() });
-        Ok(DeviceBuffer { allocation, first: 0, len, values: PhantomData })
+        self.allocate(len, "alloc_zeroed")
+    }
+
+    fn allocate<T: Plain>(&self, len: usize, call: &'static str) -> Result<DeviceBuffer<T>, Error> {
+        let core = &self.inner.core;
+        let bytes = bytes_of_len::<T>(len)?;
+        let new = || -> Result<_, Error> {
+            let (core, memory) = (core.clone(), core.backend.allocate(bytes)?);
+            let (uses, graph_uses) = Default::default();
+            Ok(Arc::new(Allocation { core, memory, uses, graph_uses }))
+        };
+        let (allocation, is_new) = match take_cached(core, bytes, new) {
+            Some(handed) => match handed? {
+                Handed::New(allocation) => (allocation, true),
+                Handed::Again(allocation) => (allocation, false),
+            },
+            None => {
+                core.captures.check_allocation(call)?;
+                (new()?, true)
+            }
+        };
+        let buffer = DeviceBuffer { allocation, first: 0, len, values: PhantomData };
+        if !is_new {
+            buffer.write_bytes(&vec![0; bytes])?;
+        }
+        Ok(buffer)
     }
 
     /// Allocates a buffer with these values.
@@ -129,7 +157,7 @@ impl Device {
     /// # Errors
     /// When the device has no room for it.
     pub fn upload<T: Plain + Copy>(&self, values: &[T]) -> Result<DeviceBuffer<T>, Error> {
-        let buffer = self.alloc_zeroed(values.len())?;
+        let buffer = self.allocate(values.len(), "upload")?;
         buffer.write(values)?;
         Ok(buffer)
     }
@@ -207,6 +235,19 @@ impl<T: Plain> DeviceBuffer<T> {
         Ok(self.values(&bytes))
     }
 
+    /// Waits for what uses the values, and copies as many bytes there as they have.
+    fn write_bytes(&self, bytes: &[u8]) -> Result<(), Error> {
+        assert_eq!(bytes.len(), self.bytes().len());
+        let core = &self.allocation.core;
+        let request = self.request(Access::Write);
+        super::waiting::may_wait(core, &core.order.before_host_copy(&request), "a buffer's `write`")?;
+        core.order.host_copy(&request, || {
+            // SAFETY: as many bytes lie there, and `host_copy` keeps whoever uses them waiting.
+            unsafe { core.backend.write_now(self.address(), bytes) }
+        })?;
+        Ok(())
+    }
+
     fn values(&self, bytes: &[u8]) -> Vec<T> {
         values_of(bytes)
     }
@@ -220,14 +261,7 @@ impl<T: Plain + Copy> DeviceBuffer<T> {
     /// When they are not as many, the device fails, or a handler calls this for a kernel that may use the buffer.
     pub fn write(&self, values: &[T]) -> Result<(), Error> {
         self.check_len(values.len())?;
-        let core = &self.allocation.core;
-        let request = self.request(Access::Write);
-        super::waiting::may_wait(core, &core.order.before_host_copy(&request), "a buffer's `write`")?;
-        core.order.host_copy(&request, || {
-            // SAFETY: as many bytes lie there, and `host_copy` keeps whoever uses them waiting.
-            unsafe { core.backend.write_now(self.address(), bytes_of(values)) }
-        })?;
-        Ok(())
+        self.write_bytes(bytes_of(values))
     }
 }
 
@@ -299,9 +333,10 @@ impl Device {
     /// Allocates a pinned buffer of `len` values, all zero.
     ///
     /// # Errors
-    /// When there is no room for it.
+    /// When there is no room for it, or a stream captures that this breaks.
     pub fn pinned<T: Word>(&self, len: usize) -> Result<PinnedBuffer<T>, Error> {
         let core = self.inner.core.clone();
+        core.captures.check_allocation("pinned")?;
         let memory = core.backend.pin(bytes_of_len::<T>(len)?)?;
         Ok(PinnedBuffer { core, memory, len, values: PhantomData })
     }

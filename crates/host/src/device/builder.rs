@@ -2,6 +2,7 @@
 
 use super::cpu::Cpu;
 use super::cuda::{self, Cuda};
+use super::graph::note_device;
 use super::hsa::{self, Hsa, Vendor};
 use super::images::{EmbeddedImage, Images};
 use super::seam::{Backend, DeviceKind, Memory, Pinned, Properties};
@@ -258,6 +259,8 @@ impl DeviceBuilder {
         let server = Arc::new(server.start()?);
         builtins.files().set_launches(server.knows_launch());
         builtins.files().set_mapper(DeviceMapper(backend.clone()));
+        let origins = Arc::default();
+        note_device(core.id(), &origins);
         let inner = Arc::new_cyclic(|device| Inner {
             core,
             images,
@@ -267,6 +270,7 @@ impl DeviceBuilder {
             channel,
             _slots: [states, claims, extras, areas],
             stream_words,
+            origins,
             closures: Mutex::default(),
             running: Mutex::default(),
             closed: false.into(),

@@ -1,6 +1,7 @@
 //! What outlives an open device: its backend, and what its memory and work have in common.
 
 use super::StreamQueue;
+use super::graph::Captures;
 use super::seam::{Backend, BackendError};
 use super::staging::{Staging, StagingPool};
 use super::stream::Reaper;
@@ -18,6 +19,8 @@ pub(crate) struct Core {
     pub backend: Arc<dyn Backend>,
     pub order: Order,
     pub reaper: Arc<Reaper>,
+    /// The streams that capture.
+    pub captures: Captures,
     staging: Arc<StagingPool>,
 }
 
@@ -25,8 +28,8 @@ impl Core {
     pub fn new(name: String, backend: Arc<dyn Backend>, reaper: Arc<Reaper>) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let staging = Arc::default();
-        Arc::new(Self { id, name, backend, order: Order::default(), reaper, staging })
+        let (staging, order, captures) = (Arc::default(), Order::default(), Captures::default());
+        Arc::new(Self { id, name, backend, order, reaper, captures, staging })
     }
 
     /// Takes pinned memory of the host for a copy in a stream's order.

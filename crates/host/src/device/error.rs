@@ -1,5 +1,6 @@
 //! What can go wrong with devices, launches and buffers.
 
+use super::graph::{GraphError, ReplayFailure};
 use super::llvm::ProgramError;
 use super::seam::{BackendError, DeviceFault};
 use crate::image::NotAnImage;
@@ -81,6 +82,12 @@ pub enum Error {
         #[source]
         failure: LaunchFailure,
     },
+    /// A replay of a graph failed.
+    #[error(transparent)]
+    Replay(#[from] Box<ReplayFailure>),
+    /// A graph, a capture or an instance was refused.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
     /// A host function of the stream panicked.
     #[error("a host function of the stream panicked: {message}")]
     HostFunction {

@@ -1,6 +1,7 @@
 //! Events: points in a stream's order that other streams and the host can wait for, and that tell the time between them.
 
 use super::core::Core;
+use super::graph::{CapturedPoint, GraphError};
 use super::seam::Mark;
 use super::{Error, StreamQueue};
 use std::fmt;
@@ -15,6 +16,8 @@ pub struct Event {
     pub(super) position: u64,
     /// Put once the stream has come so far as to submit it.
     pub(super) mark: Arc<OnceLock<Arc<dyn Mark>>>,
+    /// It is an event of captured work, which never happens.
+    pub(super) captured: Option<CapturedPoint>,
 }
 
 impl fmt::Debug for Event {
@@ -28,9 +31,17 @@ impl Event {
         &self.queue.device.core
     }
 
+    /// Refuses to wait for an event of captured work.
+    fn check_real(&self) -> Result<(), Error> {
+        match self.captured {
+            Some(_) => Err(GraphError::Captured { what: "an event" }.into()),
+            None => Ok(()),
+        }
+    }
+
     /// Says whether it has happened.
     pub fn is_done(&self) -> bool {
-        self.queue.is_settled(self.position)
+        self.captured.is_none() && self.queue.is_settled(self.position)
     }
 
     /// Waits until it has happened.
@@ -38,6 +49,7 @@ impl Event {
     /// # Errors
     /// When a handler or host function calls this for which the event's stream waits.
     pub fn wait(&self) -> Result<(), Error> {
+        self.check_real()?;
         self.queue.may_wait(self.position, "an event's `wait`")?;
         self.queue.wait_until_settled(self.position);
         Ok(())
@@ -48,6 +60,7 @@ impl Event {
     /// # Errors
     /// As for [`Event::wait`], and [`Error::TimedOut`].
     pub fn wait_for(&self, limit: Duration) -> Result<(), Error> {
+        self.check_real()?;
         self.queue.may_wait(self.position, "an event's `wait_for`")?;
         match self.queue.wait_for(self.position, limit) {
             true => Ok(()),

@@ -3,12 +3,15 @@
 use super::arguments::Packer;
 use super::core::Core;
 use super::error::LaunchRefused;
+use super::graph::sealed::Sealed;
+use super::graph::{GraphKernel, KernelNode, Node};
 use super::grid::dispatch_workgroup_bytes;
 use super::images::{LoadedKernel, TypedKernel};
 use super::seam::{BackendError, DeviceKind, Kernel as Code, KernelMemory};
-use super::stream::Launch;
-use super::{Arguments, Error, Grid, Stream};
-use hostcall_abi::launch::{KernelInfo, LAUNCH_PARAMS_BYTES, LaunchParams};
+use super::stream::{Launch, Parameters, Parts};
+use super::words::StreamWord;
+use super::{Arguments, Device, Error, Grid, Inner, Stream};
+use hostcall_abi::launch::{KernelInfo, LAUNCH_PARAMS_BYTES, LaunchId, LaunchParams};
 use hostcall_abi::layout::{LAUNCHES, WAVE_RECORD_BYTES};
 use hostcall_device::kernel::Kernel;
 use hostcall_server::LaunchRecord;
@@ -32,24 +35,47 @@ pub trait LaunchKernel<P> {
     fn launch(&self, stream: &Stream, grid: Grid, arguments: impl Arguments<P>) -> Result<Launch, Error>;
 }
 
+impl<P> Sealed<P> for Kernel<P> {}
+
+impl<P> GraphKernel<P> for Kernel<P> {
+    fn resolve(&self, device: &Device) -> Result<LoadedKernel, Error> {
+        find(&device.inner, self)
+    }
+}
+
+impl<P> Sealed<P> for TypedKernel<P> {}
+
+impl<P> GraphKernel<P> for TypedKernel<P> {
+    fn resolve(&self, device: &Device) -> Result<LoadedKernel, Error> {
+        let LoadedKernel { core, name, .. } = &self.kernel;
+        check_device(&device.inner.core, core, name)?;
+        Ok(self.kernel.clone())
+    }
+}
+
+/// Finds the code of a kernel of the program.
+fn find<P>(device: &Inner, kernel: &Kernel<P>) -> Result<LoadedKernel, Error> {
+    let core = &device.core;
+    match core.backend.native_kernel(kernel.entry()) {
+        Some(code) => {
+            let (core, name) = (core.clone(), kernel.name().into());
+            Ok(LoadedKernel { core, name, code, info: *kernel.info() })
+        }
+        None => device.images.find(core, kernel),
+    }
+}
+
 impl<P> LaunchKernel<P> for Kernel<P> {
     fn launch(&self, stream: &Stream, grid: Grid, arguments: impl Arguments<P>) -> Result<Launch, Error> {
-        let core = stream.core();
-        match core.backend.native_kernel(self.entry()) {
-            Some(code) => enqueue(stream, self.name().into(), code, *self.info(), grid, arguments),
-            None => {
-                let kernel = stream.device().images.find(core, self)?;
-                enqueue(stream, kernel.name, kernel.code, kernel.info, grid, arguments)
-            }
-        }
+        enqueue(stream, find(stream.device(), self)?, grid, arguments)
     }
 }
 
 impl<P> LaunchKernel<P> for TypedKernel<P> {
     fn launch(&self, stream: &Stream, grid: Grid, arguments: impl Arguments<P>) -> Result<Launch, Error> {
-        let LoadedKernel { core, name, code, info } = self.kernel.clone();
-        check_device(stream, &core, &name)?;
-        enqueue(stream, name, code, info, grid, arguments)
+        let kernel = self.kernel.clone();
+        check_device(stream.core(), &kernel.core, &kernel.name)?;
+        enqueue(stream, kernel, grid, arguments)
     }
 }
 
@@ -59,17 +85,16 @@ impl LoadedKernel {
     /// # Errors
     /// When it takes some, the grid does not fit, or the kernel is another device's.
     pub fn launch(&self, stream: &Stream, grid: Grid) -> Result<Launch, Error> {
-        let LoadedKernel { core, name, code, info } = self.clone();
-        check_device(stream, &core, &name)?;
-        enqueue(stream, name, code, info, grid, ())
+        check_device(stream.core(), &self.core, &self.name)?;
+        enqueue(stream, self.clone(), grid, ())
     }
 }
 
-fn check_device(stream: &Stream, core: &Core, name: &str) -> Result<(), Error> {
-    if stream.core().is(core) {
+fn check_device(own: &Core, core: &Core, name: &str) -> Result<(), Error> {
+    if own.is(core) {
         return Ok(());
     }
-    Err(Error::OtherDevice { what: format!("kernel {name}"), device: stream.core().name.clone() })
+    Err(Error::OtherDevice { what: format!("kernel {name}"), device: own.name.clone() })
 }
 
 /// Refuses a launch that the device cannot run.
@@ -105,18 +130,55 @@ fn check(
 
 fn enqueue<P>(
     stream: &Stream,
-    name: Arc<str>,
-    code: Arc<dyn Code>,
-    info: KernelInfo,
+    kernel: LoadedKernel,
     grid: Grid,
     arguments: impl Arguments<P>,
 ) -> Result<Launch, Error> {
     let core = stream.core();
-    check(core, &name, &*code, &info, &grid)?;
+    if let Some(capture) = stream.capture_for("launch")? {
+        let name = kernel.name.clone();
+        let node = capture.note(KernelNode::new(core, kernel, grid, &arguments))?;
+        capture.add(stream.queue(), Node::Kernel(node))?;
+        return Ok(Launch::captured(stream.queue(), name));
+    }
     let mut parts = stream.queue().blank();
     // Known when the launch begins.
     parts.parameters.push(&[0; LAUNCH_PARAMS_BYTES]);
-    let mut packer = Packer::new(core, &mut parts);
+    let bytes = prepare(core, &kernel, &grid, &arguments, &mut parts)?;
+    let device = stream.device();
+    let mut wave_records = 0;
+    if device.properties().kind == DeviceKind::Amd {
+        let memory = memory_of_records(core, &grid)?;
+        wave_records = memory.address.get();
+        parts.keep.push(Arc::new(Mutex::new(memory.owner)));
+    }
+    let (name, memory) = (kernel.name, LaunchMemory { bytes, wave_records });
+    stream.queue().launch(name.clone(), parts, |parameters, sequence, words| {
+        begin(device, name, &grid, memory, parameters, sequence, words)
+    })
+}
+
+/// Memory of a launch's workgroups and waves.
+#[derive(Clone, Copy)]
+pub(super) struct LaunchMemory {
+    /// [`LaunchParams::workgroup_memory_bytes`].
+    pub bytes: u32,
+    /// [`LaunchParams::wave_records`].
+    pub wave_records: u64,
+}
+
+/// Checks a launch and packs its arguments, behind the parameters that `parts` has. Returns the bytes of workgroup memory that
+/// the kernel may use.
+pub(super) fn prepare<P>(
+    core: &Arc<Core>,
+    kernel: &LoadedKernel,
+    grid: &Grid,
+    arguments: &impl Arguments<P>,
+    parts: &mut Parts,
+) -> Result<u32, Error> {
+    let LoadedKernel { name, code, info, .. } = kernel;
+    check(core, name, &**code, info, grid)?;
+    let mut packer = Packer::new(core, parts);
     arguments.pack(&mut packer)?;
     let given = packer.finish()?;
     // The block ends at a multiple of 8, which the kernel's struct need not.
@@ -124,47 +186,53 @@ fn enqueue<P>(
         let expected = info.argument_bytes;
         return Err(LaunchRefused::ArgumentBytes { kernel: name.to_string(), expected, given }.into());
     }
-    let device = stream.device();
-    let memory_bytes = grid.workgroup_memory_of(&info);
-    let (properties, lanes) = (device.properties(), grid.workgroup_lanes());
+    let memory_bytes = grid.workgroup_memory_of(info);
+    let (properties, lanes) = (core.backend.properties(), grid.workgroup_lanes());
     // On GPUs one dimension, so that a lane's place in its wave is its x.
     (parts.workgroups, parts.lanes) = match properties.kind {
         DeviceKind::Software => (grid.workgroups, grid.workgroup_size),
         _ => ([u32::try_from(grid.workgroup_count()).unwrap_or(u32::MAX), 1, 1], [lanes as u32, 1, 1]),
     };
     parts.workgroup_bytes = dispatch_workgroup_bytes(properties, lanes, memory_bytes);
-    let mut wave_records = 0;
     if properties.kind == DeviceKind::Amd {
         // Kernels take their parameters by address.
         parts.by_address = true;
-        let memory = memory_of_records(core, &grid)?;
-        wave_records = memory.address.get();
-        parts.keep.push(Arc::new(Mutex::new(memory.owner)));
     }
-    parts.kernel = Some(code);
-    stream.queue().launch(name.clone(), parts, |parameters, sequence, words| {
-        let record = LaunchRecord { kernel: name, workgroups: grid.workgroups };
-        let limit = LAUNCHES as usize;
-        let id = device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?;
-        let params = LaunchParams {
-            channel: device.channel.address().get(),
-            sequence,
-            stop_at: words.stop_at().get(),
-            last_post: words.last_post().get(),
-            launch: id,
-            workgroup_memory_bytes: memory_bytes,
-            workgroups: grid.workgroups,
-            workgroup_size: grid.workgroup_size,
-            wave_records,
-            ..LaunchParams::default()
-        };
-        parameters.set_first(&bytes_of_params(&params));
-        Ok(id)
-    })
+    parts.kernel = Some(code.clone());
+    Ok(memory_bytes)
+}
+
+/// Begins a launch that gets this sequence of the stream with these words: makes its id, and writes the first parameter.
+pub(super) fn begin(
+    device: &Inner,
+    name: Arc<str>,
+    grid: &Grid,
+    memory: LaunchMemory,
+    parameters: &mut Parameters,
+    sequence: u64,
+    words: &StreamWord,
+) -> Result<LaunchId, Error> {
+    let record = LaunchRecord { kernel: name, workgroups: grid.workgroups };
+    let limit = LAUNCHES as usize;
+    let id = device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?;
+    let params = LaunchParams {
+        channel: device.channel.address().get(),
+        sequence,
+        stop_at: words.stop_at().get(),
+        last_post: words.last_post().get(),
+        launch: id,
+        workgroup_memory_bytes: memory.bytes,
+        workgroups: grid.workgroups,
+        workgroup_size: grid.workgroup_size,
+        wave_records: memory.wave_records,
+        ..LaunchParams::default()
+    };
+    parameters.set_first(&bytes_of_params(&params));
+    Ok(id)
 }
 
 /// Allocates what [`LaunchParams::wave_records`] is.
-fn memory_of_records(core: &Core, grid: &Grid) -> Result<KernelMemory, Error> {
+pub(super) fn memory_of_records(core: &Core, grid: &Grid) -> Result<KernelMemory, Error> {
     let properties = core.backend.properties();
     let waves = grid.workgroup_lanes().div_ceil(properties.wave_size.into());
     let each = (waves * WAVE_RECORD_BYTES as u64).next_multiple_of(RECORDS_ALIGN);

@@ -12,6 +12,7 @@ mod cuda;
 mod double;
 mod error;
 mod event;
+pub mod graph;
 mod grid;
 mod hsa;
 mod images;
@@ -51,6 +52,7 @@ pub use hostcall_softdev::{Config as SoftwareDeviceConfig, Faults, Shielded};
 use crate::closures::Closures;
 use crate::server::{RegisterError, Server};
 use crate::services::{Block, Builtins, HeapMemory};
+use graph::Origins;
 use hostcall_abi::launch::ChannelParams;
 use hostcall_channel::device::Channel;
 use hostcall_server::CancelReason;
@@ -80,6 +82,8 @@ pub(crate) struct Inner {
     /// The device's own memory of slots: states, claims, bitmaps.
     pub _slots: [Arc<dyn Memory>; 4],
     pub stream_words: Arc<StreamWords>,
+    /// The launches that are nodes of graphs.
+    pub origins: Arc<Origins>,
     pub hooks: Arc<dyn Hooks>,
     closures: Mutex<Option<Closures>>,
     /// The launches that can be ended from outside.

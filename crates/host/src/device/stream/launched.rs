@@ -2,6 +2,7 @@
 
 use super::queue::StreamQueue;
 use crate::device::error::{Error, LaunchFailure};
+use crate::device::graph::{GraphError, NodeOrigin};
 use crate::device::uses::Timeline;
 use hostcall_abi::launch::LaunchId;
 use hostcall_server::CancelReason;
@@ -27,6 +28,18 @@ pub(crate) struct LaunchState {
     /// Its place among the stream's operations.
     pub position: u64,
     pub outcome: OnceLock<Result<LaunchOutcome, LaunchFailure>>,
+    /// Where in a graph's replay it is.
+    pub node: Option<NodeOrigin>,
+    /// A capturing stream was given it: there is no launch.
+    pub is_captured: bool,
+}
+
+impl LaunchState {
+    /// For a kernel that was captured.
+    pub fn captured(kernel: Arc<str>) -> Self {
+        let id = LaunchId::NONE;
+        Self { kernel, id, sequence: 0, position: 0, outcome: OnceLock::new(), node: None, is_captured: true }
+    }
 }
 
 /// A launch. Dropping it lets the launch run on; clones are the same launch.
@@ -47,6 +60,11 @@ impl fmt::Debug for Launch {
 }
 
 impl Launch {
+    /// A launch that a capturing stream was given.
+    pub(in crate::device) fn captured(queue: &Arc<StreamQueue>, kernel: Arc<str>) -> Self {
+        Self { queue: queue.clone(), state: Arc::new(LaunchState::captured(kernel)) }
+    }
+
     /// Returns the kernel's name.
     pub fn kernel(&self) -> &str {
         &self.state.kernel
@@ -59,7 +77,7 @@ impl Launch {
 
     /// Says whether it has ended.
     pub fn is_done(&self) -> bool {
-        self.queue.is_settled(self.state.position)
+        !self.state.is_captured && self.queue.is_settled(self.state.position)
     }
 
     /// Asks the launch to end: its waiting calls end with an error, those after it end the lane, and what has not begun
@@ -70,13 +88,15 @@ impl Launch {
     /// have left it. An allocator that is linked into the program (`#[global_allocator]`) it cannot tell from the kernel,
     /// unless that is [`Shielded`](super::super::Shielded): a lane that is ended inside of it leaves its lock held.
     pub fn cancel(&self) {
-        self.queue.cancel(&self.state, CancelReason::Asked);
+        if !self.state.is_captured {
+            self.queue.cancel(&self.state, CancelReason::Asked);
+        }
     }
 
     /// Cancels the launch if it has not ended when `limit` has passed from now on; it then fails with
     /// [`LaunchFailure::TimedOut`].
     pub fn cancel_after(&self, limit: Duration) {
-        if let Some(deadline) = Instant::now().checked_add(limit) {
+        if let Some(deadline) = Instant::now().checked_add(limit).filter(|_| !self.state.is_captured) {
             self.queue.limit(&self.state, deadline);
         }
     }
@@ -86,6 +106,7 @@ impl Launch {
     /// # Errors
     /// Its failure. Also when a handler calls this for a kernel that the launch waits for.
     pub fn wait(&self) -> Result<LaunchOutcome, Error> {
+        self.check_launched()?;
         self.queue.may_wait(self.state.position, "a launch's `wait`")?;
         self.queue.wait_until(self.state.position);
         self.outcome()
@@ -96,11 +117,17 @@ impl Launch {
     /// # Errors
     /// As for [`Launch::wait`], and [`Error::TimedOut`].
     pub fn wait_for(&self, limit: Duration) -> Result<LaunchOutcome, Error> {
+        self.check_launched()?;
         self.queue.may_wait(self.state.position, "a launch's `wait_for`")?;
         if !self.queue.wait_for(self.state.position, limit) {
             return Err(Error::TimedOut { what: "the launch", limit });
         }
         self.outcome()
+    }
+
+    /// Refuses to wait for what was captured.
+    fn check_launched(&self) -> Result<(), Error> {
+        if self.state.is_captured { Err(GraphError::Captured { what: "a launch" }.into()) } else { Ok(()) }
     }
 
     fn outcome(&self) -> Result<LaunchOutcome, Error> {

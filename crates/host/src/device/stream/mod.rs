@@ -10,6 +10,7 @@
 //! | `timeline.rs` | a stream as other streams and buffers see it |
 //! | `operation.rs` | what a stream does |
 //! | `launched.rs` | launches as those who made them hold them |
+//! | `replay.rs`, `step.rs` | replays of graphs as work of a stream; what the host does of them |
 //! | `reaper.rs` | the device's thread that feeds and settles streams; threads of host functions |
 #![allow(unsafe_code, reason = "fills and reads pinned memory")]
 
@@ -17,25 +18,29 @@ mod launched;
 mod operation;
 mod queue;
 mod reaper;
+mod replay;
 mod settle;
+mod step;
 mod stop;
 mod submit;
 mod timeline;
 mod wait;
 
 pub use launched::{Launch, LaunchOutcome};
-pub(crate) use operation::Parts;
+pub(crate) use operation::{Operation, Parameters, Parts, Transfer, TransferNode};
 pub(crate) use queue::StreamQueue;
 pub(crate) use reaper::{Reaper, ReaperThread};
+pub(crate) use step::StepControl;
 
-use super::buffer::{bytes_of, values_of};
+use super::buffer::values_of;
 use super::core::Core;
-use super::error::BoundsError;
 use super::event::Event;
+use super::graph::transfer::{self, Checked};
+use super::graph::{Capture, GraphError, Node};
 use super::uses::Access;
 use super::{Device, DeviceBuffer, Error, Inner};
 use hostcall_device::kernel::Plain;
-use operation::{Operation, Readable, Transfer};
+use operation::Readable;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
@@ -46,6 +51,9 @@ use std::time::{Duration, Instant};
 /// Launches follow each other on the device without the host between them. A launch that panicked, exited, or was
 /// cancelled or stopped keeps later launches and host functions of the stream from running, until
 /// [`Stream::synchronize`] has told of it; copies and fills are done all the same. Then the stream goes on.
+///
+/// While a stream [captures](Stream::capture), what it is given is recorded for a [`Graph`](crate::graph::Graph) and not
+/// done.
 ///
 /// Streams are cheap: a stream without work takes some hundred bytes and no thread, and the number of operations that wait
 /// in one is bounded by memory and by the 131,072 launches that a device can tell apart. At most 128 operations of a
@@ -99,26 +107,30 @@ impl Stream {
     /// # Errors
     /// When they are not as many, there is no room for them, the buffer is another device's, or the device was closed.
     pub fn write<T: Plain + Copy>(&self, to: &DeviceBuffer<T>, values: &[T]) -> Result<(), Error> {
-        self.check_device(&to.allocation.core, "the buffer")?;
-        to.check_len(values.len())?;
-        let bytes = bytes_of(values);
-        let from = self.core().staging(bytes.len())?;
-        // SAFETY: as many bytes lie there, which nobody else has.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), from.host_address().as_ptr(), bytes.len()) };
-        let transfer = Transfer::Write { to: to.address(), from, bytes: bytes.len() };
-        self.queue.push(Vec::new(), Operation::Transfer(transfer, vec![to.wanted(Access::Write)])).map(drop)
+        let capture = self.capture_for("write")?;
+        self.transfer(capture, transfer::check_write(self.core(), to, values)?)
+    }
+
+    /// Makes or captures a copy or a fill.
+    fn transfer(&self, capture: Option<Arc<Capture>>, checked: Checked) -> Result<(), Error> {
+        if let Some(capture) = capture {
+            return capture.add(&self.queue, Node::Transfer(checked.into()));
+        }
+        let Checked { what, wanted } = checked;
+        self.queue.push(Vec::new(), Operation::Transfer(what, wanted, None)).map(drop)
     }
 
     /// Copies a buffer's values to the host, in the stream's order.
     ///
     /// # Errors
-    /// When there is no room for them, the buffer is another device's, or the device was closed.
+    /// When there is no room for them, the buffer is another device's, the device was closed, or the stream captures.
     pub fn read<T: Plain>(&self, from: &DeviceBuffer<T>) -> Result<Readback<T>, Error> {
         self.check_device(&from.allocation.core, "the buffer")?;
+        self.refuse_captured(|| GraphError::Read, "read")?;
         let bytes = from.bytes().len();
         let to = Arc::new(Readable { staging: self.core().staging(bytes)?, refused: OnceLock::new() });
         let transfer = Transfer::Read { to: to.clone(), from: from.address(), bytes };
-        let operation = Operation::Transfer(transfer, vec![from.wanted(Access::Read)]);
+        let operation = Operation::Transfer(transfer, vec![from.wanted(Access::Read)], None);
         let position = self.queue.push(Vec::new(), operation)?;
         Ok(Readback { queue: self.queue.clone(), position, memory: to, bytes, values: PhantomData })
     }
@@ -128,15 +140,8 @@ impl Stream {
     /// # Errors
     /// When they have different lengths or overlap, one is another device's, or the device was closed.
     pub fn copy<T: Plain>(&self, to: &DeviceBuffer<T>, from: &DeviceBuffer<T>) -> Result<(), Error> {
-        self.check_device(&to.allocation.core, "the buffer that is written")?;
-        self.check_device(&from.allocation.core, "the buffer that is read")?;
-        to.check_len(from.len())?;
-        let wanted = vec![from.wanted(Access::Read), to.wanted(Access::Write)];
-        if wanted[0].conflicts_with(&wanted[1]) {
-            return Err(BoundsError::Overlap.into());
-        }
-        let transfer = Transfer::Copy { to: to.address(), from: from.address(), bytes: from.bytes().len() };
-        self.queue.push(Vec::new(), Operation::Transfer(transfer, wanted)).map(drop)
+        let capture = self.capture_for("copy")?;
+        self.transfer(capture, transfer::check_copy(self.core(), to, from)?)
     }
 
     /// Sets every value of a buffer to `value`, in the stream's order.
@@ -144,15 +149,8 @@ impl Stream {
     /// # Errors
     /// When the buffer is another device's, or the device was closed.
     pub fn fill<T: Plain + Copy>(&self, buffer: &DeviceBuffer<T>, value: T) -> Result<(), Error> {
-        self.check_device(&buffer.allocation.core, "the buffer")?;
-        let pattern = shortest_pattern(bytes_of(std::slice::from_ref(&value)));
-        if pattern.len() > 4 {
-            return self.write(buffer, &vec![value; buffer.len()]);
-        }
-        let count = buffer.bytes().len() / pattern.len().max(1);
-        let transfer = Transfer::Fill { to: buffer.address(), pattern: pattern.to_vec(), count };
-        let operation = Operation::Transfer(transfer, vec![buffer.wanted(Access::Write)]);
-        self.queue.push(Vec::new(), operation).map(drop)
+        let capture = self.capture_for("fill")?;
+        self.transfer(capture, transfer::check_fill(self.core(), buffer, value)?)
     }
 
     /// Calls a function on the host when all work so far is done; later work waits until it has returned. It runs on a
@@ -160,9 +158,22 @@ impl Stream {
     /// panics, [`Stream::synchronize`] tells.
     ///
     /// # Errors
-    /// When the device was closed.
+    /// When the device was closed, or the stream captures.
     pub fn host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        self.refuse_captured(|| GraphError::OneShotFunction, "host_function")?;
         self.queue.push(Vec::new(), Operation::HostFunction(Box::new(function))).map(drop)
+    }
+
+    /// Does what [`Stream::host_function`] does, with a function that may run again: a capturing stream records it, and each
+    /// replay calls it.
+    ///
+    /// # Errors
+    /// When the device was closed.
+    pub fn repeated_function(&self, function: impl Fn() + Send + Sync + 'static) -> Result<(), Error> {
+        match self.capture_for("repeated_function")? {
+            Some(capture) => capture.add(&self.queue, Node::Function(Arc::new(function))),
+            None => self.host_function(function),
+        }
     }
 
     /// Makes an event that happens when all work so far is done.
@@ -171,8 +182,12 @@ impl Stream {
     /// When the device was closed.
     pub fn record(&self) -> Result<Event, Error> {
         let mark = Arc::new(OnceLock::new());
-        let position = self.queue.push(Vec::new(), Operation::Record(mark.clone()))?;
-        Ok(Event { queue: self.queue.clone(), position, mark })
+        let captured = self.capture_event()?;
+        let position = match &captured {
+            Some(_) => 0,
+            None => self.queue.push(Vec::new(), Operation::Record(mark.clone()))?,
+        };
+        Ok(Event { queue: self.queue.clone(), position, mark, captured })
     }
 
     /// Lets later work of this stream wait for an event of the same device.
@@ -181,6 +196,9 @@ impl Stream {
     /// When the event is another device's, or the device was closed.
     pub fn wait_for(&self, event: &Event) -> Result<(), Error> {
         self.check_device(event.core(), "the event")?;
+        if self.capture_wait(event)? {
+            return Ok(());
+        }
         self.queue.push(vec![event.queue.point(event.position)], Operation::Wait).map(drop)
     }
 
@@ -188,8 +206,9 @@ impl Stream {
     ///
     /// # Errors
     /// The first failure since the last call: with a kernel's panic come kernel, workgroup, lane, message and place. Also
-    /// when a handler or host function calls this for which the stream waits.
+    /// when a handler or host function calls this for which the stream waits, and when the stream captures.
     pub fn synchronize(&self) -> Result<(), Error> {
+        self.refuse_wait("synchronize")?;
         match self.queue.synchronize(None) {
             Err(Some(error)) => Err(error),
             // Without a limit none passes.
@@ -202,9 +221,15 @@ impl Stream {
     /// # Errors
     /// As for [`Stream::synchronize`], and [`Error::TimedOut`].
     pub fn synchronize_for(&self, limit: Duration) -> Result<(), Error> {
+        self.refuse_wait("synchronize_for")?;
         let timed_out = || Error::TimedOut { what: "the stream's work", limit };
         let deadline = Instant::now().checked_add(limit);
         self.queue.synchronize(deadline).map_err(|error| error.unwrap_or_else(timed_out))
+    }
+
+    /// Refuses to wait for a stream that captures.
+    fn refuse_wait(&self, call: &'static str) -> Result<(), Error> {
+        self.refuse_captured(|| GraphError::Synchronized { call }, call)
     }
 
     /// Says whether all work so far is done.
@@ -215,6 +240,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        self.leave_capture();
         let last = self.queue.last();
         let may_wait = !std::thread::panicking()
             && !super::waiting::is_in_handler()
@@ -238,16 +264,6 @@ fn report(device: &str, error: &Error) {
         "hostcall: a stream of {device} was dropped, and its last failure was not asked for: {error}\n"
     );
     let _ = std::io::stderr().write_all(line.as_bytes());
-}
-
-/// The shortest pattern of 1, 2 or 4 bytes that repeated gives `bytes`, or `bytes` themselves.
-fn shortest_pattern(bytes: &[u8]) -> &[u8] {
-    for len in [1, 2, 4] {
-        if bytes.len().is_multiple_of(len) && bytes.chunks(len).all(|chunk| *chunk == bytes[..len]) {
-            return bytes.get(..len).unwrap_or(bytes);
-        }
-    }
-    bytes
 }
 
 /// Values on their way to the host. Dropping it drops the values.

@@ -1,7 +1,9 @@
 //! What a stream does, one after the other.
 
 use super::launched::LaunchState;
+use super::step::{RunStep, Step};
 use crate::device::buffer::{AllWanted, Wanted};
+use crate::device::graph::{NodeOrigin, ReplayHold};
 use crate::device::seam::{BackendError, DeviceAddress, Kernel, Mark};
 use crate::device::staging::Staging;
 use crate::device::uses::Point;
@@ -20,6 +22,8 @@ pub(crate) struct Parts {
     pub parameters: Parameters,
     /// Whether the kernel takes the parameters' addresses.
     pub by_address: bool,
+    /// It is made for a graph's node.
+    pub is_recorded: bool,
     /// Memory of the device that it uses.
     pub wanted: AllWanted,
     /// What else must live until it has ended.
@@ -91,8 +95,9 @@ pub(crate) struct Readable {
 }
 
 /// A copy or a fill.
+#[derive(Clone)]
 pub(crate) enum Transfer {
-    Write { to: DeviceAddress, from: Staging, bytes: usize },
+    Write { to: DeviceAddress, from: Arc<Staging>, bytes: usize },
     Read { to: Arc<Readable>, from: DeviceAddress, bytes: usize },
     Copy { to: DeviceAddress, from: DeviceAddress, bytes: usize },
     Fill { to: DeviceAddress, pattern: Vec<u8>, count: usize },
@@ -113,21 +118,52 @@ impl Transfer {
 /// An operation of a stream.
 pub(crate) enum Operation {
     Launch(Dispatched),
-    Transfer(Transfer, Vec<Wanted>),
+    Transfer(Transfer, Vec<Wanted>, Option<Box<TransferNode>>),
     HostFunction(Box<dyn FnOnce() + Send>),
+    /// What the host does of a graph's replay.
+    Step(Step),
+    /// The end of a graph's replay: nothing but what it keeps.
+    ReplayEnd(ReplayHold),
     Record(Arc<OnceLock<Arc<dyn Mark>>>),
     /// Nothing but what it waits for.
     Wait,
 }
 
 impl Operation {
+    /// Returns the launch that it is: a kernel's, or a step of a replay, which later launches of the stream follow in the
+    /// same way.
+    pub fn launch(&self) -> Option<&Arc<LaunchState>> {
+        match self {
+            Operation::Launch(launch) => Some(&launch.state),
+            Operation::Step(step) => Some(&step.state),
+            _ => None,
+        }
+    }
+
+    /// Says whether the host does it itself, once everything before it is settled.
+    pub fn is_of_host(&self) -> bool {
+        matches!(self, Operation::HostFunction(_) | Operation::Step(_))
+    }
+
     pub fn wanted(&self) -> &[Wanted] {
         match self {
             Operation::Launch(launch) => &launch.parts.wanted,
-            Operation::Transfer(_, wanted) => wanted,
-            Operation::HostFunction(_) | Operation::Record(_) | Operation::Wait => &[],
+            Operation::Transfer(_, wanted, _) => wanted,
+            // What a replay uses is entered for all of it at once.
+            Operation::HostFunction(_)
+            | Operation::Step(_)
+            | Operation::ReplayEnd(_)
+            | Operation::Record(_)
+            | Operation::Wait => &[],
         }
     }
+}
+
+/// The graph's node that a copy or a fill is.
+pub(crate) struct TransferNode {
+    pub origin: NodeOrigin,
+    /// The sequence of the replay's next launch, which does not begin if this fails.
+    pub next: u64,
 }
 
 /// What an operation waits for besides the stream's order.
@@ -148,6 +184,14 @@ pub(super) enum Kept {
     /// A host function that was not called.
     Function {
         _function: Box<dyn FnOnce() + Send>,
+    },
+    /// A step of a replay; what it would have done, if it was not begun.
+    Step {
+        state: Arc<LaunchState>,
+        _run: Option<RunStep>,
+    },
+    ReplayEnd {
+        _hold: ReplayHold,
     },
     Nothing,
 }

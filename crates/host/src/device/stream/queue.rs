@@ -20,9 +20,11 @@
 use super::launched::{Launch, LaunchState};
 use super::operation::{Before, Dispatched, Kept, Operation, Parameters, Parts};
 use super::settle::Patience;
+use super::step::StepControl;
 use crate::device::Inner;
 use crate::device::buffer::Wanted;
 use crate::device::error::Error;
+use crate::device::graph::{CaptureSlot, NodeOrigin};
 use crate::device::seam::{BackendError, Mark, Queue, Running};
 use crate::device::uses::{Dependent, Point, Request, Timeline};
 use crate::device::words::{STREAMS, StreamWord};
@@ -60,7 +62,8 @@ impl InFlight {
     pub(super) fn has_values(&self) -> bool {
         match &self.kept {
             Kept::Launch(launch) => !launch.parts.keep.is_empty(),
-            Kept::Function { .. } => true,
+            Kept::Function { .. } | Kept::ReplayEnd { .. } => true,
+            Kept::Step { _run, .. } => _run.is_some(),
             Kept::Transfer { .. } | Kept::Nothing => false,
         }
     }
@@ -81,6 +84,8 @@ pub(super) struct State {
     pub(super) marked: Option<(u64, Arc<dyn Mark>)>,
     /// A host function runs.
     pub(super) in_host_function: bool,
+    /// The step of a replay that runs.
+    pub(super) step: Option<Arc<StepControl>>,
     /// The first failure since the last `synchronize`.
     pub(super) failed: Option<Error>,
     /// Launches from this sequence on do not begin, until `synchronize` has told why.
@@ -118,6 +123,10 @@ pub(crate) struct StreamQueue {
     /// Points of other streams that operations wait for, until these have ended.
     pub(super) depends_on: Mutex<VecDeque<(u64, Vec<Point>)>>,
     pub(super) this: Weak<StreamQueue>,
+    /// Bodies of a graph run on it: what they use is entered into the device's order by the stream of the replay.
+    pub(super) is_inner: bool,
+    /// The capture that gets the stream's work.
+    pub capture: CaptureSlot,
 }
 
 #[derive(Default)]
@@ -143,10 +152,19 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Launches after which the thread that launches settles those that have ended: then they are still in its caches, and so
 /// is the memory that the next ones are made of.
-const LAUNCHES_A_SETTLE: u64 = 64;
+pub(super) const LAUNCHES_A_SETTLE: u64 = 64;
 
 impl StreamQueue {
     pub fn new(device: &Arc<Inner>) -> Result<Arc<Self>, Error> {
+        Self::of_kind(device, false)
+    }
+
+    /// The queue of a graph's bodies.
+    pub fn inner(device: &Arc<Inner>) -> Result<Arc<Self>, Error> {
+        Self::of_kind(device, true)
+    }
+
+    fn of_kind(device: &Arc<Inner>, is_inner: bool) -> Result<Arc<Self>, Error> {
         let words = device.stream_words.take().ok_or(Error::TooManyStreams { limit: STREAMS })?;
         // The queue's callback needs the stream, which needs the queue.
         let late: Arc<OnceLock<Weak<StreamQueue>>> = Arc::default();
@@ -176,6 +194,8 @@ impl StreamQueue {
             dependents: Mutex::default(),
             depends_on: Mutex::default(),
             this: this.clone(),
+            is_inner,
+            capture: CaptureSlot::default(),
         });
         let _ = late.set(Arc::downgrade(&stream));
         device.core.reaper.add(&stream);
@@ -206,12 +226,25 @@ impl StreamQueue {
     ) -> Result<u64, Error> {
         self.check_open()?;
         let position = pushing.position + 1;
-        if !operation.wanted().is_empty() {
+        if !self.is_inner && !operation.wanted().is_empty() {
             let requests: SmallVec<[Request<'_>; 4]> =
                 operation.wanted().iter().map(Wanted::request).collect();
             before.extend(self.device.core.order.enter(&self.point(position), &requests));
         }
         pushing.position = position;
+        let before = self.not_awaited(pushing, position, before, operation.is_of_host());
+        self.give([Waiting { position, before, operation }]);
+        Ok(position)
+    }
+
+    /// What the operation at `position` has to wait for of `before`, as the device or the host waits for it.
+    pub(super) fn not_awaited(
+        &self,
+        pushing: &mut Pushing,
+        position: u64,
+        mut before: Vec<Point>,
+        is_of_host: bool,
+    ) -> Vec<Before> {
         pushing.awaited.retain(|awaited| !awaited.is_reached());
         before.retain(|point| {
             let is_of = |other: &&mut Point| other.is_of(&point.timeline);
@@ -236,20 +269,28 @@ impl StreamQueue {
             depends_on.push_back((position, before.clone()));
         }
         let before = before.into_iter().map(|point| {
-            let timeline = point.timeline.upgrade();
+            let timeline = point.timeline.upgrade().filter(|_| !is_of_host);
             match timeline.and_then(|timeline| timeline.mark_after(point.position)) {
                 Some(mark) => Before::Mark(mark),
                 None => Before::Gate(point),
             }
         });
-        let waiting = Waiting { position, before: before.collect(), operation };
+        before.collect()
+    }
+
+    /// Adds operations whose positions were given out, and gives the device what it takes.
+    pub(super) fn give(&self, operations: impl IntoIterator<Item = Waiting>) {
         let mut state = lock(&self.state);
-        state.waiting.push_back(waiting);
+        state.waiting.extend(operations);
         self.pump(&mut state);
         let is_left = !state.waiting.is_empty();
         drop(state);
         self.reaper().note_work(is_left);
-        Ok(position)
+    }
+
+    /// The sequence that the next launch will have, of a queue that one thread uses.
+    pub fn next_sequence(&self) -> u64 {
+        lock(&self.pushing).sequence + 1
     }
 
     /// Parts to make a launch of.
@@ -262,6 +303,17 @@ impl StreamQueue {
     pub fn launch(
         &self,
         kernel: Arc<str>,
+        parts: Box<Parts>,
+        begin: impl FnOnce(&mut Parameters, u64, &StreamWord) -> Result<LaunchId, Error>,
+    ) -> Result<Launch, Error> {
+        self.launch_node(kernel, None, parts, begin)
+    }
+
+    /// Puts a launch on the stream that is a node of a graph's body.
+    pub fn launch_node(
+        &self,
+        kernel: Arc<str>,
+        node: Option<NodeOrigin>,
         mut parts: Box<Parts>,
         begin: impl FnOnce(&mut Parameters, u64, &StreamWord) -> Result<LaunchId, Error>,
     ) -> Result<Launch, Error> {
@@ -269,14 +321,26 @@ impl StreamQueue {
         self.check_open()?;
         let sequence = pushing.sequence + 1;
         let id = begin(&mut parts.parameters, sequence, &self.words)?;
+        if let Some(node) = &node {
+            self.device.origins.enter(id, node);
+        }
         pushing.sequence = sequence;
         let position = pushing.position + 1;
-        let state = Arc::new(LaunchState { kernel, id, sequence, position, outcome: OnceLock::new() });
+        let state = Arc::new(LaunchState {
+            kernel,
+            id,
+            sequence,
+            position,
+            outcome: OnceLock::new(),
+            node,
+            is_captured: false,
+        });
         let dispatched = Dispatched { parts, state: state.clone() };
         let pushed = self.push_locked(&mut pushing, Vec::new(), Operation::Launch(dispatched));
         if let Err(error) = pushed {
             // The device was closed in between.
             self.device.server.end(id);
+            self.device.origins.leave(id);
             return Err(error);
         }
         drop(pushing);
@@ -286,7 +350,7 @@ impl StreamQueue {
         Ok(Launch { queue: self.this.upgrade().expect("it is borrowed"), state })
     }
 
-    pub(super) fn check_open(&self) -> Result<(), Error> {
+    pub fn check_open(&self) -> Result<(), Error> {
         if let Some(error) = self.dead.get() {
             return Err(error.clone().into());
         }

@@ -5,6 +5,7 @@ use super::launched::LaunchState;
 use super::queue::StreamQueue;
 use super::submit::Tended;
 use crate::device::Error;
+use crate::device::graph::ReplayState;
 use crate::device::seam::Backend;
 use hostcall_server::CancelReason;
 use std::cmp::Reverse;
@@ -35,12 +36,28 @@ const IDLE_THREAD: Duration = Duration::from_secs(5);
 
 type Function = Box<dyn FnOnce() + Send>;
 
-/// A launch with a time limit.
+/// A launch or a replay with a time limit.
 struct Limit {
     deadline: Instant,
     number: u64,
     stream: Weak<StreamQueue>,
-    launch: Arc<LaunchState>,
+    what: Limited,
+}
+
+/// What has a time limit.
+pub(super) enum Limited {
+    Launch(Arc<LaunchState>),
+    Replay(Arc<ReplayState>),
+}
+
+impl Limit {
+    /// Says whether it has ended in time.
+    fn is_over(&self) -> bool {
+        match &self.what {
+            Limited::Launch(launch) => launch.outcome.get().is_some(),
+            Limited::Replay(replay) => replay.is_over(),
+        }
+    }
 }
 
 impl PartialEq for Limit {
@@ -186,17 +203,17 @@ impl Reaper {
         }
     }
 
-    /// Cancels a launch when `deadline` has come.
-    pub fn limit(&self, deadline: Instant, stream: &Arc<StreamQueue>, launch: Arc<LaunchState>) {
+    /// Cancels a launch or a replay when `deadline` has come.
+    pub(super) fn limit(&self, deadline: Instant, stream: &Arc<StreamQueue>, what: Limited) {
         let mut state = lock(&self.state);
         let number = state.next_limit;
         state.next_limit += 1;
         // Those of launches that have ended go when there are twice as many as were left the last time.
         if state.limits.len() >= 2 * state.limits_left + 64 {
-            state.limits.retain(|Reverse(limit)| limit.launch.outcome.get().is_none());
+            state.limits.retain(|Reverse(limit)| !limit.is_over());
             state.limits_left = state.limits.len();
         }
-        state.limits.push(Reverse(Limit { deadline, number, stream: Arc::downgrade(stream), launch }));
+        state.limits.push(Reverse(Limit { deadline, number, stream: Arc::downgrade(stream), what }));
         drop(state);
         self.wake();
     }
@@ -291,7 +308,10 @@ impl Reaper {
             let Some(Reverse(limit)) = (if is_due { state.limits.pop() } else { None }) else { return };
             drop(state);
             if let Some(stream) = limit.stream.upgrade() {
-                stream.cancel(&limit.launch, CancelReason::TimedOut);
+                match &limit.what {
+                    Limited::Launch(launch) => stream.cancel(launch, CancelReason::TimedOut),
+                    Limited::Replay(replay) => stream.cancel_replay(replay, CancelReason::TimedOut),
+                }
             }
         }
     }

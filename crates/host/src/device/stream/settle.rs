@@ -4,6 +4,7 @@ use super::launched::{LaunchOutcome, LaunchState};
 use super::operation::{Dispatched, Kept};
 use super::queue::{InFlight, Settling, State, StreamQueue, lock};
 use crate::device::error::{Error, LaunchFailure};
+use crate::device::graph::NodeFailure;
 use crate::device::seam::{DeviceFault, DeviceFaultKind, DispatchFailure, Running};
 use crate::device::waiting;
 use hostcall_abi::launch::LaunchId;
@@ -187,6 +188,9 @@ impl StreamQueue {
 
     /// Says how a launch ended, and lets server and device forget it.
     fn end_of<'a>(&self, flying: &'a InFlight) -> Option<End<'a>> {
+        if let Kept::Step { state, .. } = &flying.kept {
+            return Some(End { launch: state, outcome: Ok(LaunchOutcome::default()), has_exited: false });
+        }
         let Kept::Launch(launch) = &flying.kept else { return None };
         let (device, launch, running) = (&self.device, &*launch.state, flying.running.as_deref());
         let (mut report, mut cancelled, mut fault) = (Default::default(), None, None);
@@ -197,6 +201,9 @@ impl StreamQueue {
             }
             report = device.builtins.reports().take(launch.id);
             cancelled = device.server.end(launch.id).cancelled;
+            if launch.node.is_some() {
+                device.origins.leave(launch.id);
+            }
             let of_kind = |kind| move |reason| DeviceFault { kind, reason };
             fault = device.server.take_fault(launch.id).map(of_kind(DeviceFaultKind::Channel));
             fault = fault.or_else(|| device.server.failure().map(of_kind(DeviceFaultKind::Server)));
@@ -254,9 +261,12 @@ impl StreamQueue {
             queue.stop = Some(queue.stop.unwrap_or(u64::MAX).min(launch.sequence));
         }
         if let Err(failure) = outcome {
-            let kernel = launch.kernel.to_string();
+            let error = match &launch.node {
+                Some(node) => node.fail(NodeFailure::Launch(failure.clone())),
+                None => Error::Launch { kernel: launch.kernel.to_string(), failure: failure.clone() },
+            };
             // Those that were skipped follow a launch whose end was told, or the device's end.
-            queue.failed.get_or_insert_with(|| Error::Launch { kernel, failure: failure.clone() });
+            queue.failed.get_or_insert(error);
         }
     }
 }

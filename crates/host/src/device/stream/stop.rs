@@ -1,12 +1,15 @@
 //! Ending launches early.
 
 use super::launched::LaunchState;
-use super::operation::{Kept, Operation};
+use super::operation::Kept;
 use super::queue::{StreamQueue, lock};
+use super::reaper::Limited;
 use crate::device::error::LaunchFailure;
+use crate::device::graph::ReplayState;
 use crate::device::uses::Point;
 use hostcall_abi::launch::LaunchId;
 use hostcall_server::CancelReason;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -19,6 +22,11 @@ impl StreamQueue {
         }
         self.device.cancel(launch.id, why);
         let mut state = lock(&self.state);
+        if let Some(step) = state.step.clone().filter(|step| step.sequence == launch.sequence) {
+            drop(state);
+            step.cancel(why);
+            return;
+        }
         if state.submitted >= launch.position {
             let flying = state.in_flight.iter().find(|flying| flying.position == launch.position);
             // One that is not there has ended, and is noted with how it ended.
@@ -47,28 +55,48 @@ impl StreamQueue {
 
     /// Cancels everything that has not ended.
     pub fn cancel_all(&self, why: CancelReason) {
-        let launches: Vec<Arc<LaunchState>> = {
+        self.cancel_between(0..=u64::MAX, why);
+    }
+
+    /// Cancels those launches that have not ended whose sequences these are, and so all after the first of them.
+    pub fn cancel_between(&self, sequences: RangeInclusive<u64>, why: CancelReason) {
+        let (launches, step): (Vec<Arc<LaunchState>>, _) = {
             let state = lock(&self.state);
             let in_flight = state.in_flight.iter().filter_map(|flying| match &flying.kept {
                 Kept::Launch(launch) => Some(launch.state.clone()),
                 _ => None,
             });
             // Those after it do not begin once the first of those that wait is cancelled.
-            let waiting = state.waiting.iter().find_map(|waiting| match &waiting.operation {
-                Operation::Launch(launch) => Some(launch.state.clone()),
-                _ => None,
-            });
-            in_flight.chain(waiting).collect()
+            let is_meant = |launch: &Arc<LaunchState>| sequences.contains(&launch.sequence);
+            let waiting = state.waiting.iter().filter_map(|waiting| waiting.operation.launch().cloned());
+            let launches = in_flight.filter(is_meant).chain(waiting.filter(is_meant).take(1)).collect();
+            (launches, state.step.clone().filter(|step| sequences.contains(&step.sequence)))
         };
+        if let Some(step) = step {
+            step.cancel(why);
+        }
         for launch in launches {
             self.cancel(&launch, why);
         }
     }
 
+    /// Cancels a replay, unless it has ended.
+    pub fn cancel_replay(&self, replay: &ReplayState, why: CancelReason) {
+        if self.settled.load(Ordering::Acquire) < replay.position {
+            self.cancel_between(replay.sequences.clone(), why);
+        }
+    }
+
+    /// Cancels a replay when a time has come.
+    pub fn limit_replay(&self, replay: &Arc<ReplayState>, deadline: Instant) {
+        let stream = self.this.upgrade().expect("it is borrowed");
+        self.reaper().limit(deadline, &stream, Limited::Replay(replay.clone()));
+    }
+
     /// Cancels a launch when a time has come.
     pub fn limit(&self, launch: &Arc<LaunchState>, deadline: Instant) {
         let stream = self.this.upgrade().expect("it is borrowed");
-        self.reaper().limit(deadline, &stream, launch.clone());
+        self.reaper().limit(deadline, &stream, Limited::Launch(launch.clone()));
     }
 
     /// Lets no launch from `sequence` on begin on the device.

@@ -4,12 +4,13 @@
 use super::operation::{Before, Kept, Operation, Parts, Transfer};
 use super::queue::{InFlight, State, StreamQueue, Waiting, lock};
 use super::settle::Patience;
+use super::step::{Step, StepControl};
 use crate::device::error::{Error, LaunchFailure};
+use crate::device::graph::{NodeFailure, message_of};
 use crate::device::seam::{BackendError, Dispatch, OPERATIONS_A_DEVICE, OPERATIONS_A_QUEUE, Running};
 use crate::device::uses::Dependent;
 use crate::device::waiting;
 use hostcall_abi::launch::LaunchId;
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -42,17 +43,16 @@ impl StreamQueue {
             if next.before.iter().any(|before| matches!(before, Before::Gate(_))) {
                 return;
             }
-            let is_launch = match &next.operation {
-                Operation::Launch(launch) => Some(launch.state.sequence),
-                _ => None,
-            };
-            if let (Some(sequence), Some(stop)) = (is_launch, state.stop)
+            let sequence = next.operation.launch().map(|launch| launch.sequence);
+            let is_of_host = next.operation.is_of_host();
+            if !is_of_host
+                && let (Some(sequence), Some(stop)) = (sequence, state.stop)
                 && sequence >= stop
             {
                 self.drop_next(state);
                 continue;
             }
-            if let Operation::HostFunction(_) = next.operation {
+            if is_of_host {
                 if !self.begin_host_function(state) {
                     return;
                 }
@@ -96,23 +96,38 @@ impl StreamQueue {
     /// Submits one operation, which is counted whether the device takes it or not.
     pub(super) fn submit(&self, state: &mut State, next: Waiting) {
         let Waiting { position, before, operation } = next;
-        let mut running = None;
+        let (mut running, mut node) = (None, None);
         let submitted =
             self.wait_before(&before).and_then(|()| self.submit_operation(&operation, &mut running));
         state.submitted = position;
+        if let Some(launch) = operation.launch() {
+            state.taken = launch.sequence;
+        }
         self.reaper().with_device.fetch_add(1, Ordering::Relaxed);
         let kept = match operation {
-            Operation::Launch(launch) => {
-                state.taken = launch.state.sequence;
-                Kept::Launch(launch)
+            Operation::Launch(launch) => Kept::Launch(launch),
+            Operation::Transfer(transfer, wanted, of) => {
+                node = of;
+                Kept::Transfer { _memory: transfer, _wanted: wanted }
             }
-            Operation::Transfer(transfer, wanted) => Kept::Transfer { _memory: transfer, _wanted: wanted },
-            Operation::HostFunction(_) | Operation::Record(_) | Operation::Wait => Kept::Nothing,
+            Operation::ReplayEnd(hold) => Kept::ReplayEnd { _hold: hold },
+            Operation::HostFunction(_) | Operation::Step(_) | Operation::Record(_) | Operation::Wait => {
+                Kept::Nothing
+            }
         };
         if let Err(error) = submitted {
             match &kept {
                 Kept::Launch(launch) => {
                     let _ = launch.state.outcome.set(Err(LaunchFailure::NotStarted(error.clone())));
+                    // What follows in a replay is not given to the device any more.
+                    if launch.state.node.is_some() {
+                        state.stop = Some(state.stop.unwrap_or(u64::MAX).min(launch.state.sequence));
+                    }
+                }
+                Kept::Transfer { .. } if let Some(node) = node => {
+                    let failed = node.origin.fail(NodeFailure::Device(error.clone()));
+                    state.failed.get_or_insert(failed);
+                    state.stop = Some(state.stop.unwrap_or(u64::MAX).min(node.next));
                 }
                 kept => {
                     if let Kept::Transfer { _memory: Transfer::Read { to, .. }, .. } = kept {
@@ -172,10 +187,10 @@ impl StreamQueue {
                 }
                 Ok(())
             }
-            Operation::Transfer(transfer, _) if transfer.bytes() == 0 => Ok(()),
+            Operation::Transfer(transfer, ..) if transfer.bytes() == 0 => Ok(()),
             // SAFETY: the parts lie in buffers and pinned memory that are kept until the operation is settled, and the
             // device's order keeps others away.
-            Operation::Transfer(transfer, _) => unsafe {
+            Operation::Transfer(transfer, ..) => unsafe {
                 match transfer {
                     Transfer::Write { to, from, bytes } => {
                         queue.write(*to, from.host_address().as_ptr(), *bytes)
@@ -191,7 +206,9 @@ impl StreamQueue {
                 let _ = place.set(queue.mark()?);
                 Ok(())
             }
-            Operation::HostFunction(_) | Operation::Wait => Ok(()),
+            Operation::HostFunction(_) | Operation::Step(_) | Operation::ReplayEnd(_) | Operation::Wait => {
+                Ok(())
+            }
         }
     }
 
@@ -206,18 +223,20 @@ impl StreamQueue {
         if self.device.closed.load(Ordering::SeqCst) {
             self.dropped_from.fetch_min(position, Ordering::SeqCst);
         }
+        if let Some(launch) = operation.launch() {
+            state.taken = launch.sequence;
+            let failure = match self.dead.get() {
+                Some(error) => LaunchFailure::Fault(error.clone().into()),
+                None if self.device.closed.load(Ordering::SeqCst) => LaunchFailure::Cancelled,
+                None => LaunchFailure::Skipped,
+            };
+            let _ = launch.outcome.set(Err(failure));
+        }
         let kept = match operation {
-            Operation::Launch(launch) => {
-                state.taken = launch.state.sequence;
-                let failure = match self.dead.get() {
-                    Some(error) => LaunchFailure::Fault(error.clone().into()),
-                    None if self.device.closed.load(Ordering::SeqCst) => LaunchFailure::Cancelled,
-                    None => LaunchFailure::Skipped,
-                };
-                let _ = launch.state.outcome.set(Err(failure));
-                Kept::Launch(launch)
-            }
-            Operation::Transfer(transfer, wanted) => Kept::Transfer { _memory: transfer, _wanted: wanted },
+            Operation::Launch(launch) => Kept::Launch(launch),
+            Operation::Step(Step { state, run, .. }) => Kept::Step { state, _run: Some(run) },
+            Operation::ReplayEnd(hold) => Kept::ReplayEnd { _hold: hold },
+            Operation::Transfer(transfer, wanted, _) => Kept::Transfer { _memory: transfer, _wanted: wanted },
             // A user's value: dropped when it is settled, under no lock.
             Operation::HostFunction(function) => Kept::Function { _function: function },
             Operation::Record(_) | Operation::Wait => Kept::Nothing,
@@ -242,14 +261,34 @@ impl StreamQueue {
             self.signal(state);
             return false;
         }
-        // A launch that was cancelled before its turn stops what is behind it only.
-        if state.stop.is_some_and(|stop| stop <= state.taken) {
+        // A launch that was cancelled before its turn stops what is behind it only, and a step also itself.
+        let step = state.waiting.front().and_then(|next| next.operation.launch());
+        let last = step.map_or(state.taken, |step| step.sequence);
+        if state.stop.is_some_and(|stop| stop <= last) {
             self.drop_next(state);
             return true;
         }
-        let Some(Waiting { operation: Operation::HostFunction(function), .. }) = state.waiting.pop_front()
-        else {
-            return false;
+        let (work, step): (Box<dyn FnOnce() -> Result<(), Error> + Send>, _) = match state.waiting.pop_front()
+        {
+            Some(Waiting { operation: Operation::HostFunction(function), .. }) => {
+                let work = move || {
+                    function();
+                    Ok(())
+                };
+                (Box::new(work), None)
+            }
+            Some(Waiting { operation: Operation::Step(Step { state: step, inner, run }), .. }) => {
+                state.taken = step.sequence;
+                let control = Arc::new(StepControl::new(&step, inner));
+                state.step = Some(control.clone());
+                let work = move || {
+                    let outcome = run(&control);
+                    control.end();
+                    outcome
+                };
+                (Box::new(work), Some(step))
+            }
+            _ => return false,
         };
         state.in_host_function = true;
         let stream = self.this.upgrade().expect("it is borrowed");
@@ -257,14 +296,29 @@ impl StreamQueue {
             let point = stream.point(position);
             let outcome = {
                 let _inside = waiting::enter_host_function(&point);
-                catch_unwind(AssertUnwindSafe(function))
+                catch_unwind(AssertUnwindSafe(work))
             };
-            let failed = outcome.err().map(|payload| Error::HostFunction { message: message_of(payload) });
+            let failed = match outcome {
+                Ok(outcome) => outcome.err(),
+                Err(payload) => Some(Error::HostFunction { message: message_of(payload) }),
+            };
             let mut state = lock(&stream.state);
             state.in_host_function = false;
+            state.step = None;
             state.submitted = position;
             stream.reaper().with_device.fetch_add(1, Ordering::Relaxed);
-            state.in_flight.push_back(InFlight { position, kept: Kept::Nothing, running: None });
+            let kept = match step {
+                Some(step) => {
+                    if failed.is_some() {
+                        // The replay has its failure; what follows is skipped.
+                        let _ = step.outcome.set(Err(LaunchFailure::Cancelled));
+                        state.stop = Some(state.stop.unwrap_or(u64::MAX).min(step.sequence));
+                    }
+                    Kept::Step { state: step, _run: None }
+                }
+                None => Kept::Nothing,
+            };
+            state.in_flight.push_back(InFlight { position, kept, running: None });
             if let Some(error) = failed {
                 state.failed.get_or_insert(error);
             }
@@ -318,15 +372,4 @@ impl StreamQueue {
 pub(crate) struct Tended {
     pub waiting: bool,
     pub in_flight: bool,
-}
-
-/// The message of a panic.
-fn message_of(payload: Box<dyn Any + Send>) -> String {
-    let text = match payload.downcast_ref::<&str>() {
-        Some(text) => (*text).to_owned(),
-        None => payload.downcast_ref::<String>().cloned().unwrap_or_else(|| "no message".into()),
-    };
-    // Its drop may panic as well, and so on.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
-    text
 }

@@ -56,6 +56,11 @@ impl StreamQueue {
     }
 
     pub(super) fn wait_limited(&self, position: u64, deadline: Option<Instant>) -> bool {
+        self.settle_limited(position, deadline) && self.write_prints(deadline)
+    }
+
+    /// Waits until a position is settled, but not until what was printed is written.
+    fn settle_limited(&self, position: u64, deadline: Option<Instant>) -> bool {
         let begin = Instant::now();
         let (mut checked, mut polls) = (begin, 0u32);
         self.want(position);
@@ -67,7 +72,7 @@ impl StreamQueue {
             }
             self.settle(if deadline.is_none() { Patience::Endless } else { Patience::Short });
             if self.settled.load(Ordering::Acquire) >= position {
-                return self.write_prints(deadline);
+                return true;
             }
             // In a handler it is the reaper that settles; and with a deadline, handlers of posts are looked for.
             let has_ended = self.reached() >= position;
@@ -145,6 +150,19 @@ impl StreamQueue {
             Some(error) => Err(Some(error)),
             None => Ok(()),
         }
+    }
+
+    /// For the step of a replay, which alone uses this queue: waits until all of a body is settled, and tells the first
+    /// failure. What was printed is waited for with `stream`, the replay's.
+    pub fn finish_body(&self, stream: &StreamQueue) -> Result<(), Error> {
+        self.settle_limited(self.last(), None);
+        stream.printed.fetch_max(self.printed.load(Ordering::Acquire), Ordering::Release);
+        let pushing = lock(&self.pushing);
+        let mut state = lock(&self.state);
+        if state.stop.take().is_some() && self.dead.get().is_none() {
+            self.words.restart(pushing.sequence);
+        }
+        state.failed.take().map_or(Ok(()), Err)
     }
 
     /// Takes the failure that nobody was told of.

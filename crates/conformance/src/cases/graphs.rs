@@ -1,0 +1,163 @@
+//! Graphs: what is captured once is done at every replay, with its calls.
+
+use crate::context::read;
+use crate::{Context, Outcome, Session, echo, ensure, same};
+use conformance::graphs::{graph_add, graph_ask, graph_panic, graph_print};
+use hostcall::graph::{CaptureMode, Condition, Graph, GraphError, Instance, NodeFailure};
+use hostcall::{Error, Grid, LaunchFailure, Stream};
+
+const GRID: Grid = Grid::new(2, 40);
+const ONE: Grid = Grid::new(1, 1);
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn open(context: &Context) -> Result<Session, String> {
+    context.open(|device| device.inline_service(echo()))
+}
+
+/// Captures what `work` gives the stream.
+fn capture(stream: &Stream, work: impl FnOnce(&Stream) -> Outcome) -> Result<Graph, String> {
+    stream.begin_capture(CaptureMode::ThreadLocal).map_err(text)?;
+    let done = work(stream);
+    let graph = stream.end_capture().map_err(text)?;
+    done.map(|()| graph)
+}
+
+fn instance(graph: Graph) -> Result<Instance, String> {
+    graph.instantiate().map_err(text)
+}
+
+/// Calls, copies, fills and functions of every replay are done once each.
+pub fn replays(context: &Context) -> Outcome {
+    let session = open(context)?;
+    let stream = session.stream()?;
+    let (out, copy) = (session.out(GRID, 1)?, session.out(GRID, 1)?);
+    let graph = capture(&stream, |stream| {
+        session.launch(stream, graph_add, GRID, (&out,))?;
+        session.launch(stream, graph_add, GRID, (&out,))?;
+        stream.copy(&copy, &out).map_err(text)?;
+        stream.fill(&out.part(..1).map_err(text)?, 7).map_err(text)
+    })?;
+    let instance = instance(graph)?;
+    for _ in 0..20 {
+        instance.launch(&stream).map_err(text)?;
+    }
+    stream.synchronize().map_err(text)?;
+    let mut expected = vec![40; 80];
+    expected[0] = 9;
+    same!(read(&copy)?, expected);
+    same!(read(&out)?[0], 7);
+    Ok(())
+}
+
+/// Each call of ten thousand replays is answered once.
+pub fn many_replays(context: &Context) -> Outcome {
+    let session = open(context)?;
+    let stream = session.stream()?;
+    let out = session.out(ONE, 1)?;
+    let graph = capture(&stream, |stream| session.launch(stream, graph_add, ONE, (&out,)).map(drop))?;
+    let instance = instance(graph)?;
+    // Software executes machine code a thousand times slower.
+    let count = if context.device == "gfx942" { 500 } else { 10_000 };
+    for _ in 0..count {
+        instance.launch(&stream).map_err(text)?;
+    }
+    stream.synchronize().map_err(text)?;
+    same!(read(&out)?, vec![count]);
+    same!(session.device.server().launches().count(), 0);
+    Ok(())
+}
+
+pub fn prints(context: &Context) -> Outcome {
+    let session = open(context)?;
+    let stream = session.stream()?;
+    let graph = capture(&stream, |stream| {
+        session.launch(stream, graph_print, ONE, (1u64,))?;
+        session.launch(stream, graph_print, ONE, (2u64,)).map(drop)
+    })?;
+    let instance = instance(graph)?;
+    for _ in 0..5 {
+        instance.launch(&stream).map_err(text)?;
+    }
+    stream.synchronize().map_err(text)?;
+    let lines = session.stdout.lines();
+    same!(lines.iter().filter(|line| *line == "node 1").count(), 5);
+    same!(lines.iter().filter(|line| *line == "node 2").count(), 5);
+    Ok(())
+}
+
+/// A panic ends its replay, which says where; the next one runs.
+pub fn panics(context: &Context) -> Outcome {
+    let session = open(context)?;
+    let stream = session.stream()?;
+    let (out, word) = (session.out(GRID, 1)?, session.out(ONE, 1)?);
+    let graph = capture(&stream, |stream| {
+        session.launch(stream, graph_add, GRID, (&out,))?;
+        session.launch(stream, graph_panic, GRID, (&word,))?;
+        session.launch(stream, graph_add, GRID, (&out,)).map(drop)
+    })?;
+    let instance = instance(graph.named("panics"))?;
+    for round in 1..=10u64 {
+        word.write(&[round % 2]).map_err(text)?;
+        let before = read(&out)?[0];
+        instance.launch(&stream).map_err(text)?;
+        let told = stream.synchronize();
+        if round % 2 == 0 {
+            told.map_err(text)?;
+            same!(read(&out)?, vec![before + 2; 80]);
+            continue;
+        }
+        let Err(Error::Replay(failure)) = told else { return Err(format!("{told:?}")) };
+        same!(
+            (failure.replay, failure.node.numbers(), failure.what.as_str()),
+            (round, &[1][..], "graph_panic")
+        );
+        let NodeFailure::Launch(LaunchFailure::Panicked { first: Some(panic), .. }) = failure.cause else {
+            return Err(format!("{failure:?}"));
+        };
+        same!(panic.message, "the word is set");
+        same!(read(&out)?, vec![before + 1; 80]);
+    }
+    Ok(())
+}
+
+/// A loop whose body asks the host whether to go on.
+pub fn asks(context: &Context) -> Outcome {
+    let session = open(context)?;
+    let stream = session.stream()?;
+    let (turn, go_on) = (session.out(ONE, 1)?, session.device.alloc_zeroed::<u32>(1).map_err(text)?);
+    let body = capture(&stream, |stream| session.launch(stream, graph_ask, ONE, (&turn, &go_on)).map(drop))?;
+    let mut looping = Graph::new(&session.device);
+    looping.add_while(&Condition::word(&go_on).map_err(text)?, &body).map_err(text)?;
+    let graph = capture(&stream, |stream| {
+        stream.fill(&turn, 0).map_err(text)?;
+        stream.fill(&go_on, 1).map_err(text)?;
+        stream.add_graph(&looping).map_err(text)?;
+        session.launch(stream, graph_add, ONE, (&turn,)).map(drop)
+    })?;
+    let instance = instance(graph)?;
+    for _ in 0..5 {
+        instance.launch(&stream).map_err(text)?;
+        same!(read(&turn)?, vec![11]);
+    }
+    stream.synchronize().map_err(text)
+}
+
+/// A capture that was broken says by what, and the stream works afterwards.
+pub fn broken(context: &Context) -> Outcome {
+    let session = open(context)?;
+    let stream = session.stream()?;
+    let out = session.out(ONE, 1)?;
+    let result = stream.capture(CaptureMode::ThreadLocal, |stream| {
+        let _ = session.launch(stream, graph_add, ONE, (&out,));
+        stream.synchronize()
+    });
+    ensure!(matches!(result, Err(Error::Graph(GraphError::Synchronized { call: "synchronize" }))));
+    same!(read(&out)?, vec![0]);
+    session.launch(&stream, graph_add, ONE, (&out,))?;
+    stream.synchronize().map_err(text)?;
+    same!(read(&out)?, vec![1]);
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! Conditions and bodies: what the host does between the nodes of a replay.
+//!
+//! A step runs on a thread of host functions, while the replay's stream waits for it. It launches a body's nodes on the
+//! instance's inner queue, waits until they are settled, and looks at the condition again.
+#![allow(unsafe_code, reason = "reads a condition's word")]
+
+use super::failure::{NodeFailure, message_of};
+use super::node::{Node, NodeMemory, RepeatedFunction};
+use super::plan::{Plan, Planned};
+use super::replay::NodeOrigin;
+use super::{GraphError, NodeKind, Recorded};
+use crate::device::error::LaunchFailure;
+use crate::device::stream::{Operation, StepControl, StreamQueue, TransferNode};
+use crate::device::uses::Access;
+use crate::device::{DeviceBuffer, Error};
+use hostcall_server::CancelReason;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// What decides about bodies: a word in memory of the device, or a function of the host. It is looked at when everything
+/// before it in the replay is done, and again after each turn of a body that is repeated.
+#[derive(Clone)]
+pub struct Condition(pub(super) Kind);
+
+#[derive(Clone)]
+pub(super) enum Kind {
+    Word(DeviceBuffer<u32>, Arc<NodeMemory>),
+    Function(Arc<dyn Fn() -> u32 + Send + Sync>),
+}
+
+impl Condition {
+    /// A number that kernels write, as `&Global<u32>` or an atomic.
+    ///
+    /// # Errors
+    /// When the buffer has not one value.
+    pub fn word(word: &DeviceBuffer<u32>) -> Result<Self, Error> {
+        if word.len() != 1 {
+            return Err(GraphError::Condition { len: word.len() }.into());
+        }
+        let memory = Arc::new(NodeMemory::new([word.wanted(Access::Shared)]));
+        Ok(Self(Kind::Word(word.clone(), memory)))
+    }
+
+    /// A function, called on a thread of hostcall's. It may use the device, but not wait for the replay's stream. Its panic
+    /// ends the replay.
+    pub fn function(function: impl Fn() -> u32 + Send + Sync + 'static) -> Self {
+        Self(Kind::Function(Arc::new(function)))
+    }
+
+    pub(super) fn memory(&self) -> &[crate::device::buffer::Wanted] {
+        match &self.0 {
+            Kind::Word(_, memory) => memory,
+            Kind::Function(_) => &[],
+        }
+    }
+
+    /// Looks at the condition; everything that was before it is done.
+    fn get(&self) -> Result<u32, NodeFailure> {
+        match &self.0 {
+            Kind::Word(word, _) => {
+                let mut bytes = [0; 4];
+                let backend = &word.allocation.core.backend;
+                // SAFETY: the word lies there. The replay's place in the device's order keeps away who would write it plainly.
+                unsafe { backend.load_words(word.address(), &mut bytes, 4) }.map_err(NodeFailure::Device)?;
+                Ok(u32::from_le_bytes(bytes))
+            }
+            Kind::Function(function) => catch_unwind(AssertUnwindSafe(|| function()))
+                .map_err(|payload| NodeFailure::Function { message: message_of(payload) }),
+        }
+    }
+}
+
+/// A node that has bodies.
+pub(crate) struct ConditionalNode {
+    pub kind: NodeKind,
+    pub condition: Condition,
+    pub bodies: Vec<Arc<Recorded>>,
+}
+
+/// Does what the step of a replay is for.
+pub(crate) fn run_step(
+    plan: &Plan,
+    planned: &Planned,
+    origin: &NodeOrigin,
+    control: &StepControl,
+    stream: &StreamQueue,
+) -> Result<(), Error> {
+    match (&*planned.node, &plan.inner) {
+        (Node::Function(function), _) => call(function, origin),
+        (Node::Conditional(conditional), Some(inner)) => {
+            Bodies { inner, control, stream }.run(planned, conditional, origin)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn call(function: &RepeatedFunction, origin: &NodeOrigin) -> Result<(), Error> {
+    catch_unwind(AssertUnwindSafe(|| function()))
+        .map_err(|payload| origin.fail(NodeFailure::Function { message: message_of(payload) }))
+}
+
+/// Runs the bodies of a step.
+struct Bodies<'a> {
+    inner: &'a Arc<StreamQueue>,
+    control: &'a StepControl,
+    stream: &'a StreamQueue,
+}
+
+impl Drop for Bodies<'_> {
+    /// Whoever drops the step's plan next relies on that nothing of it runs, also when this thread panics.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.inner.finish_body(self.stream);
+        }
+    }
+}
+
+impl Bodies<'_> {
+    fn run(
+        &self,
+        planned: &Planned,
+        conditional: &ConditionalNode,
+        origin: &NodeOrigin,
+    ) -> Result<(), Error> {
+        let condition = || conditional.condition.get().map_err(|failure| origin.fail(failure));
+        match conditional.kind {
+            NodeKind::While => {
+                let mut turn = 0;
+                while condition()? != 0 {
+                    self.body(&planned.bodies[0], origin, Some(turn))?;
+                    turn += 1;
+                }
+                Ok(())
+            }
+            NodeKind::If => {
+                let taken = if condition()? != 0 { 0 } else { 1 };
+                planned.bodies.get(taken).map_or(Ok(()), |body| self.body(body, origin, origin.turn))
+            }
+            _ => {
+                let taken = condition()? as usize;
+                planned.bodies.get(taken).map_or(Ok(()), |body| self.body(body, origin, origin.turn))
+            }
+        }
+    }
+
+    /// Does the nodes of a body, and waits until they are settled.
+    fn body(&self, nodes: &[Planned], origin: &NodeOrigin, turn: Option<u64>) -> Result<(), Error> {
+        for planned in nodes {
+            let of_node = NodeOrigin::new(&origin.replay, planned, turn);
+            match &*planned.node {
+                Node::Function(function) => {
+                    self.finish(origin)?;
+                    call(function, &of_node)?;
+                }
+                Node::Conditional(conditional) => {
+                    self.finish(origin)?;
+                    self.run(planned, conditional, &of_node)?;
+                }
+                _ => {
+                    let pushed = self.push(planned, &of_node);
+                    if let Err(error) = pushed {
+                        // What the body has begun ends before the step does.
+                        self.control.after_push();
+                        let _ = self.inner.finish_body(self.stream);
+                        let failure = match error {
+                            Error::Closed => NodeFailure::Launch(LaunchFailure::Cancelled),
+                            Error::Backend(error) => NodeFailure::Device(error),
+                            other => NodeFailure::Refused(other.to_string()),
+                        };
+                        return Err(of_node.fail(failure));
+                    }
+                    self.control.after_push();
+                }
+            }
+        }
+        self.finish(origin)
+    }
+
+    fn push(&self, planned: &Planned, origin: &NodeOrigin) -> Result<(), Error> {
+        match &*planned.node {
+            Node::Kernel(kernel) => {
+                let mut parts = self.inner.blank();
+                kernel.fill(&mut parts);
+                let (name, memory) = (kernel.kernel.name.clone(), planned.workgroup_memory());
+                let device = &self.inner.device;
+                let node = Some(origin.clone());
+                self.inner.launch_node(name, node, parts, |parameters, sequence, words| {
+                    kernel.begin(device, parameters, sequence, words, memory)
+                })?;
+            }
+            Node::Transfer(transfer) => {
+                let node = TransferNode { origin: origin.clone(), next: self.inner.next_sequence() };
+                let operation = Operation::Transfer(transfer.what.clone(), Vec::new(), Some(Box::new(node)));
+                self.inner.push(Vec::new(), operation)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Waits until everything on the inner queue is settled, and says whether the step goes on.
+    fn finish(&self, origin: &NodeOrigin) -> Result<(), Error> {
+        self.inner.finish_body(self.stream)?;
+        match self.control.cancelled() {
+            None => Ok(()),
+            Some(CancelReason::TimedOut) => Err(origin.fail(NodeFailure::Launch(LaunchFailure::TimedOut))),
+            Some(_) => Err(origin.fail(NodeFailure::Launch(LaunchFailure::Cancelled))),
+        }
+    }
+}

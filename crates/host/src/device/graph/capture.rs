@@ -1,0 +1,385 @@
+//! Streams that capture: what they are given is recorded, and not done.
+
+use super::node::Node;
+use super::{Entry, Graph, GraphError, Recorded, new_name};
+use crate::device::core::Core;
+use crate::device::stream::StreamQueue;
+use crate::device::{Device, Error, Event, Stream};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::ThreadId;
+
+/// Who breaks a capture, of what breaks one.
+///
+/// | | `Global` | `ThreadLocal` | `Relaxed` |
+/// |---|---|---|---|
+/// | an allocation under no [`AllocCache`](super::AllocCache) | of any thread | of the thread that began the capture | of none |
+/// | other threads' work on a stream of the capture | is captured | breaks it | is captured |
+///
+/// In every mode a capture is broken by what waits for its streams or reads on them. Nothing else that threads do breaks
+/// one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CaptureMode {
+    /// What any thread does with the device counts.
+    Global,
+    /// What the thread counts that began the capture.
+    #[default]
+    ThreadLocal,
+    /// Only what is done with the capture's streams counts.
+    Relaxed,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The capture that a stream belongs to, if it captures.
+#[derive(Default)]
+pub(crate) struct CaptureSlot {
+    /// Whether there is one: most streams never look further.
+    is_set: AtomicBool,
+    capture: Mutex<Option<Arc<Capture>>>,
+}
+
+impl CaptureSlot {
+    fn get(&self) -> Option<Arc<Capture>> {
+        if self.is_set.load(Ordering::Acquire) { lock(&self.capture).clone() } else { None }
+    }
+
+    /// Makes the stream one of a capture, unless it is one of another.
+    fn set(&self, capture: &Arc<Capture>) -> bool {
+        let mut slot = lock(&self.capture);
+        if slot.is_some() {
+            return false;
+        }
+        *slot = Some(capture.clone());
+        self.is_set.store(true, Ordering::Release);
+        true
+    }
+
+    fn clear(&self) -> Option<Arc<Capture>> {
+        let mut slot = lock(&self.capture);
+        self.is_set.store(false, Ordering::Release);
+        slot.take()
+    }
+}
+
+/// The captures of a device that have not ended.
+#[derive(Default)]
+pub(crate) struct Captures {
+    /// How many there are at most: most threads never look further.
+    count: AtomicUsize,
+    list: Mutex<Vec<Weak<Capture>>>,
+}
+
+impl Captures {
+    fn add(&self, capture: &Arc<Capture>) {
+        let mut list = lock(&self.list);
+        list.push(Arc::downgrade(capture));
+        self.count.store(list.len(), Ordering::SeqCst);
+    }
+
+    fn remove(&self, capture: &Arc<Capture>) {
+        let mut list = lock(&self.list);
+        list.retain(|known| known.strong_count() > 0 && !std::ptr::eq(known.as_ptr(), &**capture));
+        self.count.store(list.len(), Ordering::SeqCst);
+    }
+
+    /// Refuses an allocation under no cache that breaks a capture.
+    pub fn check_allocation(&self, call: &'static str) -> Result<(), Error> {
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return Ok(());
+        }
+        let captures: Vec<_> = lock(&self.list).iter().filter_map(Weak::upgrade).collect();
+        let here = std::thread::current().id();
+        let mut refused = Ok(());
+        for capture in captures {
+            let is_broken = match capture.mode {
+                CaptureMode::Global => true,
+                CaptureMode::ThreadLocal => capture.thread == here,
+                CaptureMode::Relaxed => false,
+            };
+            if is_broken {
+                refused = Err(capture.break_with(GraphError::Allocated { call }).into());
+            }
+        }
+        refused
+    }
+}
+
+/// What the streams of a capture were given.
+pub(crate) struct Capture {
+    mode: CaptureMode,
+    thread: ThreadId,
+    /// The stream that it was begun on.
+    origin: Weak<StreamQueue>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    recorded: Recorded,
+    broken: Option<GraphError>,
+    has_ended: bool,
+    /// The streams, by address: which nodes the next one of each waits for.
+    streams: HashMap<usize, Member>,
+}
+
+struct Member {
+    queue: Weak<StreamQueue>,
+    last: Vec<u32>,
+}
+
+fn address(queue: &StreamQueue) -> usize {
+    std::ptr::from_ref(queue).addr()
+}
+
+/// A point of a capture, as its event knows it.
+#[derive(Clone)]
+pub(crate) struct CapturedPoint {
+    capture: Arc<Capture>,
+    nodes: Vec<u32>,
+}
+
+impl Capture {
+    /// Notes what broke the capture, unless something did before. Returns what did.
+    fn break_with(&self, why: GraphError) -> GraphError {
+        lock(&self.state).broken.get_or_insert(why).clone()
+    }
+
+    /// Refuses a call on a stream of the capture that was broken, or that the call breaks.
+    fn check(&self, queue: &StreamQueue, call: &'static str) -> Result<(), GraphError> {
+        if let Some(broken) = &lock(&self.state).broken {
+            return Err(broken.clone());
+        }
+        if queue.device.closed.load(Ordering::SeqCst) {
+            return Err(self.break_with(GraphError::Closed));
+        }
+        if self.mode == CaptureMode::ThreadLocal && self.thread != std::thread::current().id() {
+            return Err(self.break_with(GraphError::OtherThread { call }));
+        }
+        Ok(())
+    }
+
+    /// Adds a node that a stream was given.
+    pub fn add(&self, queue: &Arc<StreamQueue>, node: Node) -> Result<(), Error> {
+        let mut state = lock(&self.state);
+        if let Some(broken) = &state.broken {
+            return Err(broken.clone().into());
+        }
+        let at = state.recorded.nodes.len() as u32;
+        let member = Member { queue: Arc::downgrade(queue), last: Vec::new() };
+        let member = state.streams.entry(address(queue)).or_insert(member);
+        let after = std::mem::replace(&mut member.last, vec![at]);
+        state.recorded.nodes.push(Entry { node: Arc::new(node), after });
+        Ok(())
+    }
+
+    /// Notes what an error of a captured call means for the capture.
+    pub fn note<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        if let Err(Error::Graph(error @ GraphError::OneShotClosure { .. })) = &result {
+            self.break_with(error.clone());
+        }
+        result
+    }
+
+    /// Ends the capture: its streams are as any others. Returns what they were given.
+    fn end(self: &Arc<Self>, core: &Core, origin: &StreamQueue) -> Result<Recorded, GraphError> {
+        core.captures.remove(self);
+        let state = {
+            let mut state = lock(&self.state);
+            // Another thread may be about to add a node.
+            let broken = state.broken.clone().or(Some(GraphError::NotCapturing { call: "work" }));
+            std::mem::replace(&mut *state, State { has_ended: true, broken, ..State::default() })
+        };
+        let queues: Vec<_> = state.streams.values().filter_map(|member| member.queue.upgrade()).collect();
+        for queue in &queues {
+            queue.capture.clear();
+        }
+        if let Some(broken) = state.broken {
+            return Err(broken);
+        }
+        let last = |queue: &StreamQueue| state.streams.get(&address(queue)).map(|member| &member.last);
+        let mut is_joined = vec![false; state.recorded.nodes.len()];
+        let mut open: Vec<u32> = last(origin).cloned().unwrap_or_default();
+        while let Some(at) = open.pop() {
+            if !std::mem::replace(&mut is_joined[at as usize], true) {
+                open.extend(&state.recorded.nodes[at as usize].after);
+            }
+        }
+        let is_left = |member: &&Member| member.last.iter().any(|at| !is_joined[*at as usize]);
+        match state.streams.values().filter(is_left).count() {
+            0 => Ok(state.recorded),
+            streams => Err(GraphError::NotJoined { streams }),
+        }
+    }
+}
+
+/// Ends a capture whose work panicked.
+struct Unwinding<'a>(Option<&'a Stream>);
+
+impl Drop for Unwinding<'_> {
+    fn drop(&mut self) {
+        if let Some(stream) = self.0 {
+            let _ = stream.end_capture();
+        }
+    }
+}
+
+impl Stream {
+    /// Records the work that `work` gives the stream, which is not done. When `work` panics, the capture is over.
+    ///
+    /// Launches, writes, copies, fills, [repeated functions](Stream::repeated_function) and [graphs](Stream::add_graph) are
+    /// captured. A stream that waits for an event of the capture becomes one of its streams, until the capture's end: so
+    /// work forks, and it is joined when this stream waits for an event of the other one.
+    ///
+    /// # Errors
+    /// What `work` gives, or what broke the capture. Afterwards the stream is as before.
+    pub fn capture(
+        &self,
+        mode: CaptureMode,
+        work: impl FnOnce(&Stream) -> Result<(), Error>,
+    ) -> Result<Graph, Error> {
+        self.begin_capture(mode)?;
+        let mut unwinding = Unwinding(Some(self));
+        let done = work(self);
+        unwinding.0 = None;
+        let graph = self.end_capture();
+        match (done, graph) {
+            // A capture that was broken says why, whatever came of that.
+            (_, Err(error)) => Err(error),
+            (done, graph) => done.and(graph),
+        }
+    }
+
+    /// Begins to record the stream's work. [`Stream::capture`] does so until a function returns.
+    ///
+    /// # Errors
+    /// When the stream captures already, which breaks that capture, or the device was closed.
+    pub fn begin_capture(&self, mode: CaptureMode) -> Result<(), Error> {
+        let queue = self.queue();
+        queue.check_open()?;
+        if let Some(capture) = queue.capture.get() {
+            return Err(capture.break_with(GraphError::SecondCapture).into());
+        }
+        let (thread, origin) = (std::thread::current().id(), Arc::downgrade(queue));
+        let capture = Arc::new(Capture { mode, thread, origin, state: Mutex::default() });
+        let member = Member { queue: Arc::downgrade(queue), last: Vec::new() };
+        lock(&capture.state).streams.insert(address(queue), member);
+        if !queue.capture.set(&capture) {
+            return Err(GraphError::SecondCapture.into());
+        }
+        self.core().captures.add(&capture);
+        Ok(())
+    }
+
+    /// Ends the capture that was begun on this stream.
+    ///
+    /// # Errors
+    /// What broke the capture, or that there is none or was begun on another stream. Afterwards the capture's streams are as
+    /// before it, but in the last case.
+    pub fn end_capture(&self) -> Result<Graph, Error> {
+        let queue = self.queue();
+        let capture = queue.capture.get().ok_or(GraphError::NotCapturing { call: "end_capture" })?;
+        if !std::ptr::eq(capture.origin.as_ptr(), &**queue) {
+            return Err(GraphError::EndedElsewhere.into());
+        }
+        let checked = capture.check(queue, "end_capture");
+        let recorded = capture.end(self.core(), queue);
+        checked?;
+        let device = Device { inner: queue.device.clone() };
+        Ok(Graph { name: new_name(), device, recorded: recorded? })
+    }
+
+    /// Says whether the stream's work is recorded.
+    pub fn is_capturing(&self) -> bool {
+        self.queue().capture.get().is_some()
+    }
+
+    /// Adds a graph to what the stream captures, as one node.
+    ///
+    /// # Errors
+    /// When the stream does not capture, or the graph is another device's.
+    pub fn add_graph(&self, graph: &Graph) -> Result<(), Error> {
+        let call = "add_graph";
+        if !graph.device.inner.core.is(self.core()) {
+            let what = format!("graph {}", graph.name);
+            return Err(Error::OtherDevice { what, device: self.core().name.clone() });
+        }
+        let capture = self.capture_for(call)?.ok_or(GraphError::NotCapturing { call })?;
+        capture.add(self.queue(), Node::Graph(Arc::new(graph.recorded.clone())))
+    }
+
+    /// Returns the capture that gets what a call gives the stream, if there is one.
+    pub(in crate::device) fn capture_for(&self, call: &'static str) -> Result<Option<Arc<Capture>>, Error> {
+        let Some(capture) = self.queue().capture.get() else { return Ok(None) };
+        capture.check(self.queue(), call)?;
+        Ok(Some(capture))
+    }
+
+    /// Refuses what cannot be captured, if the stream captures; that breaks the capture.
+    pub(in crate::device) fn refuse_captured(
+        &self,
+        why: impl FnOnce() -> GraphError,
+        call: &'static str,
+    ) -> Result<(), Error> {
+        match self.capture_for(call)? {
+            Some(capture) => Err(capture.break_with(why()).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Records an event, if the stream captures.
+    pub(in crate::device) fn capture_event(&self) -> Result<Option<CapturedPoint>, Error> {
+        let Some(capture) = self.capture_for("record")? else { return Ok(None) };
+        let nodes = {
+            let state = lock(&capture.state);
+            state.streams.get(&address(self.queue())).map(|member| member.last.clone())
+        };
+        Ok(Some(CapturedPoint { capture, nodes: nodes.unwrap_or_default() }))
+    }
+
+    /// Has the stream wait for an event, as far as captures go. Returns whether that was all.
+    pub(in crate::device) fn capture_wait(&self, event: &Event) -> Result<bool, Error> {
+        let own = self.capture_for("wait_for")?;
+        let (capture, nodes) = match (own, &event.captured) {
+            (None, None) => return Ok(false),
+            (Some(capture), None) => return Err(capture.break_with(GraphError::ForeignEvent).into()),
+            (Some(capture), Some(point)) if !Arc::ptr_eq(&capture, &point.capture) => {
+                return Err(capture.break_with(GraphError::ForeignEvent).into());
+            }
+            (_, Some(point)) => (&point.capture, &point.nodes),
+        };
+        if lock(&capture.state).has_ended {
+            return Err(GraphError::Captured { what: "an event" }.into());
+        }
+        capture.check(self.queue(), "wait_for")?;
+        let mut state = lock(&capture.state);
+        if state.has_ended {
+            return Err(GraphError::Captured { what: "an event" }.into());
+        }
+        let queue = self.queue();
+        let joined = queue.capture.set(capture);
+        if !joined && !queue.capture.get().is_some_and(|own| Arc::ptr_eq(&own, capture)) {
+            return Err(GraphError::SecondCapture.into());
+        }
+        let member = Member { queue: Arc::downgrade(queue), last: Vec::new() };
+        let member = state.streams.entry(address(queue)).or_insert(member);
+        for node in nodes {
+            if !member.last.contains(node) {
+                member.last.push(*node);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The stream is dropped: its capture is broken, and over if it was begun on it.
+    pub(in crate::device) fn leave_capture(&self) {
+        let Some(capture) = self.queue().capture.clear() else { return };
+        capture.break_with(GraphError::StreamDropped);
+        if std::ptr::eq(capture.origin.as_ptr(), &**self.queue()) {
+            let _ = capture.end(self.core(), self.queue());
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Instances: what is launched of a graph.
+
+use super::node::{KernelNode, Node, NodeId, NodeKind, NodePath, check_node};
+use super::plan::Plan;
+use super::replay::Replay;
+use super::{Graph, GraphError, GraphKernel, Recorded};
+use crate::device::uses::Point;
+use crate::device::{Arguments, Device, Error, Grid, Stream};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A graph that can be launched. It keeps all that its nodes use: kernels, buffers, closures, functions.
+///
+/// Replays of an instance follow each other, on whatever streams they are launched; instances of one graph do not. Clones
+/// are the same instance.
+#[derive(Clone)]
+pub struct Instance {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    name: Arc<str>,
+    device: Device,
+    state: Mutex<State>,
+}
+
+struct State {
+    recorded: Recorded,
+    plan: Arc<Plan>,
+    launched: u64,
+    /// The end of the last replay.
+    last: Option<Point>,
+}
+
+impl fmt::Debug for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Instance").field("graph", &self.shared.name).finish_non_exhaustive()
+    }
+}
+
+impl Instance {
+    pub(super) fn new(graph: &Graph) -> Result<Self, Error> {
+        let plan = Arc::new(Plan::new(&graph.device.inner, &graph.recorded, None)?);
+        let state = State { recorded: graph.recorded.clone(), plan, launched: 0, last: None };
+        let (name, device) = (graph.name.clone(), graph.device.clone());
+        Ok(Self { shared: Arc::new(Shared { name, device, state: Mutex::new(state) }) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Users' code does not run under it, and nothing panics halfway through a change.
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the graph's name.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Puts a replay on a stream: all of its nodes, in order. It begins when the stream's work so far, the instance's replay
+    /// before it and conflicting work of other streams are done.
+    ///
+    /// A node that fails ends the replay: later kernels, functions and bodies are skipped, copies and fills are done all the
+    /// same. The stream then does what it does when a launch fails, and the instance can be launched again.
+    ///
+    /// # Errors
+    /// When the stream is another device's or captures, the device was closed, or it has no number for as many launches
+    /// more. Nothing is launched then.
+    pub fn launch(&self, stream: &Stream) -> Result<Replay, Error> {
+        let device = &self.shared.device.inner;
+        if !stream.core().is(&device.core) {
+            let what = format!("graph {}", self.shared.name);
+            return Err(Error::OtherDevice { what, device: stream.core().name.clone() });
+        }
+        stream.refuse_captured(|| GraphError::InstanceLaunched, "launch")?;
+        let queue = stream.queue();
+        let mut state = self.state();
+        let number = state.launched + 1;
+        let replay = queue.replay(&state.plan, &self.shared.name, number, state.last.clone())?;
+        state.launched = number;
+        state.last = Some(queue.point(replay.position));
+        drop(state);
+        Ok(Replay { queue: queue.clone(), state: replay })
+    }
+
+    /// Gives a kernel of the graph another grid and other arguments, for later replays. They are checked as for a launch.
+    ///
+    /// # Errors
+    /// When the node is no launch of this kernel, or a launch like this would be refused. Nothing changes then.
+    pub fn set<P>(
+        &self,
+        node: NodeId,
+        kernel: &impl GraphKernel<P>,
+        grid: Grid,
+        arguments: impl Arguments<P>,
+    ) -> Result<(), Error> {
+        let device = &self.shared.device.inner;
+        let kernel = kernel.resolve(&self.shared.device)?;
+        // What is replaced may be the last of a user's values.
+        let _old = {
+            let mut state = self.state();
+            let at = check_node(state.recorded.nodes.len(), node)?;
+            let is_same =
+                matches!(&*state.recorded.nodes[at].node, Node::Kernel(known) if known.is_of(&kernel));
+            if !is_same {
+                let (what, kernel) =
+                    (state.recorded.nodes[at].node.name().to_string(), kernel.name.to_string());
+                return Err(GraphError::OtherKernel { node, what, kernel }.into());
+            }
+            let new = KernelNode::new(&device.core, kernel, grid, &arguments)?;
+            let mut recorded = state.recorded.clone();
+            recorded.nodes[at].node = Arc::new(Node::Kernel(new));
+            let plan = Plan::new(device, &recorded, state.plan.inner.clone())?;
+            let plan = std::mem::replace(&mut state.plan, Arc::new(plan));
+            (plan, std::mem::replace(&mut state.recorded, recorded))
+        };
+        Ok(())
+    }
+
+    /// Makes later replays those of another graph, if that differs from this one in grids, arguments, functions and memory
+    /// only. Returns whether it did; [`Instance::try_update`] says why not.
+    pub fn update(&self, graph: &Graph) -> bool {
+        self.try_update(graph).is_ok()
+    }
+
+    /// Does what [`Instance::update`] does.
+    ///
+    /// # Errors
+    /// The first node that differs in what it is, in its edges, or in the kernel; or the graph is another device's.
+    pub fn try_update(&self, graph: &Graph) -> Result<(), Error> {
+        let device = &self.shared.device.inner;
+        if !graph.device.inner.core.is(&device.core) {
+            let what = format!("graph {}", graph.name);
+            return Err(Error::OtherDevice { what, device: device.core.name.clone() });
+        }
+        let _old = {
+            let mut state = self.state();
+            same_shape(&state.recorded, &graph.recorded, &NodePath(Arc::new([])))?;
+            let plan = Plan::new(device, &graph.recorded, state.plan.inner.clone())?;
+            let plan = std::mem::replace(&mut state.plan, Arc::new(plan));
+            (plan, std::mem::replace(&mut state.recorded, graph.recorded.clone()))
+        };
+        Ok(())
+    }
+}
+
+/// Refuses a graph whose nodes, edges or kernels differ.
+fn same_shape(old: &Recorded, new: &Recorded, path: &NodePath) -> Result<(), GraphError> {
+    let refused = |at: usize, why: String| GraphError::Update { node: path.child(at as u32), why };
+    for (at, (old, new)) in old.nodes.iter().zip(&new.nodes).enumerate() {
+        let (kind, other) = (old.node.kind(), new.node.kind());
+        if kind != other {
+            return Err(refused(at, format!("it is {kind}, and {other} in the new graph")));
+        }
+        if kind == NodeKind::Kernel && old.node.name() != new.node.name() {
+            let (kernel, other) = (old.node.name(), new.node.name());
+            return Err(refused(at, format!("it launches {kernel}, and {other} in the new graph")));
+        }
+        if old.after != new.after {
+            return Err(refused(at, "its edges are others in the new graph".into()));
+        }
+        let path = path.child(at as u32);
+        match (&*old.node, &*new.node) {
+            (Node::Graph(old), Node::Graph(new)) => same_shape(old, new, &path)?,
+            (Node::Conditional(old), Node::Conditional(new)) => {
+                if old.bodies.len() != new.bodies.len() {
+                    let why = format!(
+                        "it has {} bodies, and {} in the new graph",
+                        old.bodies.len(),
+                        new.bodies.len()
+                    );
+                    return Err(GraphError::Update { node: path, why });
+                }
+                for (number, (old, new)) in (0..).zip(old.bodies.iter().zip(&new.bodies)) {
+                    same_shape(old, new, &path.child(number))?;
+                }
+            }
+            _ => {}
+        }
+    }
+    let (len, other) = (old.nodes.len(), new.nodes.len());
+    match len == other {
+        true => Ok(()),
+        false => Err(refused(len.min(other), format!("there are {len} nodes, and {other} in the new graph"))),
+    }
+}

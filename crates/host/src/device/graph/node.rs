@@ -1,0 +1,277 @@
+//! What a node of a graph is, and what it keeps.
+
+use super::bodies::ConditionalNode;
+use super::{GraphError, Recorded};
+use crate::device::buffer::{AllWanted, Wanted};
+use crate::device::core::Core;
+use crate::device::images::LoadedKernel;
+use crate::device::launch::{self, LaunchMemory};
+use crate::device::stream::{Parameters, Parts, Transfer};
+use crate::device::words::StreamWord;
+use crate::device::{Arguments, Error, Grid, Inner};
+use hostcall_abi::launch::{LAUNCH_PARAMS_BYTES, LaunchId};
+use std::any::Any;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What kind of work a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NodeKind {
+    /// A launch of a kernel.
+    Kernel,
+    /// A copy of values that the graph keeps.
+    Write,
+    /// A copy within the device.
+    Copy,
+    /// A fill.
+    Fill,
+    /// A function of the host.
+    Function,
+    /// Another graph.
+    Graph,
+    /// A body that may be skipped, or one of two bodies.
+    If,
+    /// A body that is repeated.
+    While,
+    /// One of several bodies.
+    Switch,
+    /// Nothing: it has edges only.
+    Empty,
+}
+
+impl fmt::Display for NodeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NodeKind::Kernel => "kernel",
+            NodeKind::Write => "write",
+            NodeKind::Copy => "copy",
+            NodeKind::Fill => "fill",
+            NodeKind::Function => "function",
+            NodeKind::Graph => "graph",
+            NodeKind::If => "if",
+            NodeKind::While => "while",
+            NodeKind::Switch => "switch",
+            NodeKind::Empty => "empty",
+        })
+    }
+}
+
+/// A node of a graph: its number, from 0 in the order in which nodes were added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub(super) u32);
+
+impl NodeId {
+    /// Returns the node's number.
+    pub const fn index(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Where a node is in an instance: its number, and before it those of the graphs that it is in. `3.0.2` is node 2 of
+/// body 0 of node 3.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NodePath(pub(super) Arc<[u32]>);
+
+impl NodePath {
+    /// Returns the numbers, the outermost first.
+    pub fn numbers(&self) -> &[u32] {
+        &self.0
+    }
+
+    pub(super) fn child(&self, number: u32) -> Self {
+        Self(self.0.iter().copied().chain([number]).collect())
+    }
+}
+
+impl fmt::Display for NodePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, number) in self.0.iter().enumerate() {
+            if at > 0 {
+                f.write_str(".")?;
+            }
+            number.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// Memory that a node uses, which knows that it is used by graphs.
+pub(crate) struct NodeMemory(Vec<Wanted>);
+
+impl NodeMemory {
+    pub fn new(wanted: impl IntoIterator<Item = Wanted>) -> Self {
+        let wanted: Vec<_> = wanted.into_iter().collect();
+        for one in &wanted {
+            one.allocation.graph_uses.fetch_add(1, Ordering::Relaxed);
+        }
+        Self(wanted)
+    }
+}
+
+impl Drop for NodeMemory {
+    fn drop(&mut self) {
+        for one in &self.0 {
+            one.allocation.graph_uses.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Deref for NodeMemory {
+    type Target = [Wanted];
+
+    fn deref(&self) -> &[Wanted] {
+        &self.0
+    }
+}
+
+/// A function that replays call.
+pub(crate) type RepeatedFunction = Arc<dyn Fn() + Send + Sync>;
+
+/// A node, which graphs, their instances and graphs around them share.
+pub(crate) enum Node {
+    Kernel(KernelNode),
+    Transfer(TransferNode),
+    Function(RepeatedFunction),
+    Conditional(ConditionalNode),
+    Graph(Arc<Recorded>),
+    Empty,
+}
+
+impl Node {
+    pub fn kind(&self) -> NodeKind {
+        match self {
+            Node::Kernel(_) => NodeKind::Kernel,
+            Node::Transfer(transfer) => transfer.kind(),
+            Node::Function(_) => NodeKind::Function,
+            Node::Conditional(conditional) => conditional.kind,
+            Node::Graph(_) => NodeKind::Graph,
+            Node::Empty => NodeKind::Empty,
+        }
+    }
+
+    /// Returns what the node is called: the kernel's name, or its kind.
+    pub fn name(&self) -> Arc<str> {
+        match self {
+            Node::Kernel(kernel) => kernel.kernel.name.clone(),
+            other => other.kind().to_string().into(),
+        }
+    }
+
+    /// Says whether it is a launch of its stream, or is followed like one.
+    pub fn has_sequence(&self) -> bool {
+        matches!(self, Node::Kernel(_) | Node::Function(_) | Node::Conditional(_) | Node::Graph(_))
+    }
+
+    /// Returns what memory it uses by itself.
+    pub fn memory(&self) -> &[Wanted] {
+        match self {
+            Node::Kernel(kernel) => &kernel.memory,
+            Node::Transfer(transfer) => &transfer.memory,
+            Node::Conditional(conditional) => conditional.condition.memory(),
+            Node::Function(_) | Node::Graph(_) | Node::Empty => &[],
+        }
+    }
+}
+
+/// A copy or a fill that is made at each replay.
+pub(crate) struct TransferNode {
+    pub what: Transfer,
+    pub memory: NodeMemory,
+}
+
+impl TransferNode {
+    fn kind(&self) -> NodeKind {
+        match self.what {
+            Transfer::Write { .. } => NodeKind::Write,
+            Transfer::Copy { .. } | Transfer::Read { .. } => NodeKind::Copy,
+            Transfer::Fill { .. } => NodeKind::Fill,
+        }
+    }
+}
+
+/// A kernel with its arguments, launched at each replay.
+pub(crate) struct KernelNode {
+    pub kernel: LoadedKernel,
+    pub grid: Grid,
+    /// Bytes of workgroup memory that the kernel may use.
+    pub memory_bytes: u32,
+    workgroups: [u32; 3],
+    lanes: [u32; 3],
+    workgroup_bytes: u32,
+    by_address: bool,
+    /// The argument block.
+    block: Vec<u8>,
+    memory: NodeMemory,
+    /// What else its arguments refer to.
+    _keep: Vec<Arc<dyn Any + Send + Sync>>,
+}
+
+impl KernelNode {
+    /// Checks the launch and packs its arguments as for one that is made now.
+    pub fn new<P>(
+        core: &Arc<Core>,
+        kernel: LoadedKernel,
+        grid: Grid,
+        arguments: &impl Arguments<P>,
+    ) -> Result<Self, Error> {
+        let mut parts = Parts { is_recorded: true, ..Parts::default() };
+        let memory_bytes = launch::prepare(core, &kernel, &grid, arguments, &mut parts)?;
+        let Parts { workgroups, lanes, workgroup_bytes, by_address, parameters, wanted, keep, .. } = parts;
+        Ok(Self {
+            kernel,
+            grid,
+            memory_bytes,
+            workgroups,
+            lanes,
+            workgroup_bytes,
+            by_address,
+            block: parameters.bytes.to_vec(),
+            memory: NodeMemory::new(wanted),
+            _keep: keep,
+        })
+    }
+
+    /// Makes the parts of a launch. What they refer to is kept by the replay.
+    pub fn fill(&self, parts: &mut Parts) {
+        parts.kernel = Some(self.kernel.code.clone());
+        (parts.workgroups, parts.lanes) = (self.workgroups, self.lanes);
+        (parts.workgroup_bytes, parts.by_address) = (self.workgroup_bytes, self.by_address);
+        parts.wanted = AllWanted::new();
+        parts.parameters.push(&[0; LAUNCH_PARAMS_BYTES]);
+        parts.parameters.push(&self.block);
+    }
+
+    /// Begins a launch.
+    pub fn begin(
+        &self,
+        device: &Inner,
+        parameters: &mut Parameters,
+        sequence: u64,
+        words: &StreamWord,
+        memory: u64,
+    ) -> Result<LaunchId, Error> {
+        let memory = LaunchMemory { bytes: self.memory_bytes, wave_records: memory };
+        launch::begin(device, self.kernel.name.clone(), &self.grid, memory, parameters, sequence, words)
+    }
+
+    /// Says whether another node launches the same kernel.
+    pub fn is_of(&self, other: &LoadedKernel) -> bool {
+        let key = |kernel: &LoadedKernel| (kernel.info.path, kernel.info.schema);
+        key(&self.kernel) == key(other)
+    }
+}
+
+/// Refuses a node that the graph does not have.
+pub(super) fn check_node(nodes: usize, node: NodeId) -> Result<usize, GraphError> {
+    let at = node.0 as usize;
+    if at < nodes { Ok(at) } else { Err(GraphError::NoSuchNode { node, nodes }) }
+}

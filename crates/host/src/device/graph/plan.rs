@@ -1,0 +1,174 @@
+//! Plans: the nodes of an instance in the order in which replays do them.
+
+use super::node::{Node, NodePath};
+use super::{GraphError, NodeId, Recorded};
+use crate::device::buffer::Wanted;
+use crate::device::launch;
+use crate::device::seam::{DeviceKind, KernelMemory};
+use crate::device::stream::StreamQueue;
+use crate::device::{Error, Inner};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Mutex};
+
+/// Most nodes of an instance, with those of the graphs in it: half of the launches that a device can tell apart.
+pub(super) const MOST_NODES: usize = 65_536;
+
+/// How deep graphs may lie in each other.
+pub(super) const DEEPEST: usize = 32;
+
+/// What replays do.
+pub(crate) struct Plan {
+    pub nodes: Vec<Planned>,
+    /// All the memory of the device that the nodes use.
+    pub wanted: Vec<Wanted>,
+    /// Where bodies run.
+    pub inner: Option<Arc<StreamQueue>>,
+}
+
+/// A node in its place. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Planned {
+    pub path: NodePath,
+    /// The kernel's name, or the node's kind.
+    pub what: Arc<str>,
+    pub node: Arc<Node>,
+    pub bodies: Arc<[Vec<Planned>]>,
+    /// AMD: memory for the launch's workgroups. Replays of an instance do not overlap.
+    memory: Option<Arc<Mutex<KernelMemory>>>,
+    memory_address: u64,
+}
+
+impl Planned {
+    /// Returns what [`LaunchParams::workgroup_memory`](hostcall_abi::launch::LaunchParams::workgroup_memory) is.
+    pub fn workgroup_memory(&self) -> u64 {
+        debug_assert_eq!(self.memory.is_some(), self.memory_address != 0);
+        self.memory_address
+    }
+}
+
+impl Plan {
+    /// Puts the nodes in order. `inner` is the inner queue of the instance, if it has one already.
+    pub fn new(
+        device: &Arc<Inner>,
+        recorded: &Recorded,
+        inner: Option<Arc<StreamQueue>>,
+    ) -> Result<Self, Error> {
+        let mut planning = Planning { device, nodes: 0, has_bodies: false, wanted: Vec::new() };
+        let mut nodes = Vec::new();
+        planning.add(recorded, &NodePath(Arc::new([])), 0, &mut nodes)?;
+        let inner = match inner {
+            None if planning.has_bodies => Some(StreamQueue::inner(device)?),
+            inner => inner,
+        };
+        Ok(Self { nodes, wanted: planning.wanted, inner })
+    }
+}
+
+struct Planning<'a> {
+    device: &'a Arc<Inner>,
+    nodes: usize,
+    has_bodies: bool,
+    wanted: Vec<Wanted>,
+}
+
+impl Planning<'_> {
+    fn add(
+        &mut self,
+        recorded: &Recorded,
+        path: &NodePath,
+        depth: usize,
+        to: &mut Vec<Planned>,
+    ) -> Result<(), Error> {
+        if depth > DEEPEST {
+            return Err(GraphError::TooDeep { limit: DEEPEST }.into());
+        }
+        for at in order(recorded)? {
+            let (node, path) = (&recorded.nodes[at as usize].node, path.child(at));
+            self.nodes += 1;
+            if self.nodes > MOST_NODES {
+                return Err(GraphError::TooManyNodes { limit: MOST_NODES }.into());
+            }
+            node.memory().iter().for_each(|wanted| want(&mut self.wanted, wanted));
+            let mut bodies = Vec::new();
+            match &**node {
+                Node::Graph(child) => {
+                    self.add(child, &path, depth + 1, to)?;
+                    continue;
+                }
+                Node::Conditional(conditional) => {
+                    self.has_bodies = true;
+                    for (number, body) in (0u32..).zip(&conditional.bodies) {
+                        let mut nodes = Vec::new();
+                        self.add(body, &path.child(number), depth + 1, &mut nodes)?;
+                        bodies.push(nodes);
+                    }
+                }
+                _ => {}
+            }
+            let memory = self.memory(node)?;
+            let memory_address = memory.as_ref().map_or(0, |memory| memory.address.get());
+            let memory = memory.map(|memory| Arc::new(Mutex::new(memory)));
+            let (what, node, bodies) = (node.name(), node.clone(), bodies.into());
+            to.push(Planned { path, what, node, bodies, memory, memory_address });
+        }
+        Ok(())
+    }
+
+    /// Allocates what launches of the node would.
+    fn memory(&self, node: &Node) -> Result<Option<KernelMemory>, Error> {
+        match node {
+            Node::Kernel(kernel) if self.device.properties().kind == DeviceKind::Amd => {
+                launch::memory_of_records(&self.device.core, &kernel.grid).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Adds memory to a list, in which what is used in one way is listed once.
+fn want(list: &mut Vec<Wanted>, new: &Wanted) {
+    let touches = |old: &&mut Wanted| {
+        Arc::ptr_eq(&old.allocation, &new.allocation)
+            && old.access == new.access
+            && old.bytes.start <= new.bytes.end
+            && new.bytes.start <= old.bytes.end
+    };
+    match list.iter_mut().find(touches) {
+        Some(old) => {
+            old.bytes = old.bytes.start.min(new.bytes.start)..old.bytes.end.max(new.bytes.end);
+        }
+        None => {
+            let (allocation, access) = (new.allocation.clone(), new.access);
+            list.push(Wanted { allocation, access, bytes: new.bytes.clone() });
+        }
+    }
+}
+
+/// Returns the nodes' numbers in an order that fits the edges: of those that may be next, the lowest first.
+pub(super) fn order(recorded: &Recorded) -> Result<Vec<u32>, GraphError> {
+    let nodes = &recorded.nodes;
+    let mut missing: Vec<usize> = nodes.iter().map(|entry| entry.after.len()).collect();
+    let mut followers = vec![Vec::new(); nodes.len()];
+    for (at, entry) in (0u32..).zip(nodes) {
+        for before in &entry.after {
+            followers[*before as usize].push(at);
+        }
+    }
+    let is_free = |at: &u32| missing[*at as usize] == 0;
+    let mut free: BinaryHeap<Reverse<u32>> = (0..nodes.len() as u32).filter(is_free).map(Reverse).collect();
+    let mut order = Vec::with_capacity(nodes.len());
+    while let Some(Reverse(at)) = free.pop() {
+        order.push(at);
+        for follower in &followers[at as usize] {
+            missing[*follower as usize] -= 1;
+            if missing[*follower as usize] == 0 {
+                free.push(Reverse(*follower));
+            }
+        }
+    }
+    match missing.iter().position(|missing| *missing > 0) {
+        Some(node) => Err(GraphError::Circle { node: NodeId(node as u32) }),
+        None => Ok(order),
+    }
+}

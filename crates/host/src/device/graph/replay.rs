@@ -1,0 +1,235 @@
+//! Replays: as whoever launched them holds them, and as their launches know them.
+
+use super::failure::{NodeFailure, ReplayFailure};
+use super::node::NodePath;
+use super::plan::{Plan, Planned};
+use crate::device::stream::StreamQueue;
+use crate::device::{Device, Error};
+use hostcall_abi::launch::LaunchId;
+use hostcall_server::{CancelReason, handling};
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// What is known of a replay until nobody asks any more.
+pub(crate) struct ReplayState {
+    graph: Arc<str>,
+    number: u64,
+    /// The sequences of its launches and steps on its stream.
+    pub sequences: RangeInclusive<u64>,
+    /// The position of its end on its stream.
+    pub position: u64,
+    failure: OnceLock<ReplayFailure>,
+    is_over: AtomicBool,
+}
+
+impl ReplayState {
+    pub fn new(graph: Arc<str>, number: u64, sequences: RangeInclusive<u64>, position: u64) -> Self {
+        let (failure, is_over) = (OnceLock::new(), AtomicBool::new(false));
+        Self { graph, number, sequences, position, failure, is_over }
+    }
+
+    /// Says whether it has ended and is settled.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+}
+
+/// Keeps what a replay uses until it is settled.
+pub(crate) struct ReplayHold {
+    _plan: Arc<Plan>,
+    replay: Arc<ReplayState>,
+}
+
+impl ReplayHold {
+    pub fn new(plan: Arc<Plan>, replay: Arc<ReplayState>) -> Self {
+        Self { _plan: plan, replay }
+    }
+}
+
+impl Drop for ReplayHold {
+    fn drop(&mut self) {
+        self.replay.is_over.store(true, Ordering::Release);
+    }
+}
+
+/// Where in a replay a launch is.
+#[derive(Clone)]
+pub(crate) struct NodeOrigin {
+    pub replay: Arc<ReplayState>,
+    path: NodePath,
+    what: Arc<str>,
+    pub turn: Option<u64>,
+}
+
+impl NodeOrigin {
+    pub fn new(replay: &Arc<ReplayState>, planned: &Planned, turn: Option<u64>) -> Self {
+        let Planned { path, what, .. } = planned;
+        Self { replay: replay.clone(), path: path.clone(), what: what.clone(), turn }
+    }
+
+    /// Notes what happened to the node, unless another one has failed before. Returns the replay's failure.
+    pub fn fail(&self, cause: NodeFailure) -> Error {
+        let failure = self.replay.failure.get_or_init(|| ReplayFailure {
+            graph: self.replay.graph.to_string(),
+            replay: self.replay.number,
+            node: self.path.clone(),
+            what: self.what.to_string(),
+            turn: self.turn,
+            cause,
+        });
+        Error::Replay(Box::new(failure.clone()))
+    }
+
+    fn origin(&self) -> Origin {
+        let Self { replay, path, what, turn } = self;
+        let (graph, replay) = (replay.graph.clone(), replay.number);
+        Origin { graph, replay, node: path.clone(), kernel: what.clone(), turn: *turn }
+    }
+}
+
+/// The node of a graph that a launch is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Origin {
+    /// The graph's name.
+    pub graph: Arc<str>,
+    /// Which replay of its instance it is, from 1.
+    pub replay: u64,
+    /// The node.
+    pub node: NodePath,
+    /// The kernel.
+    pub kernel: Arc<str>,
+    /// In a repeated body: which turn, from 0.
+    pub turn: Option<u64>,
+}
+
+/// The launches of a device that are nodes of graphs, and have not ended.
+#[derive(Default)]
+pub(crate) struct Origins(Mutex<HashMap<LaunchId, NodeOrigin>>);
+
+impl Origins {
+    fn table(&self) -> MutexGuard<'_, HashMap<LaunchId, NodeOrigin>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, launch: LaunchId) -> Option<Origin> {
+        self.table().get(&launch).map(NodeOrigin::origin)
+    }
+
+    pub fn enter(&self, launch: LaunchId, node: &NodeOrigin) {
+        self.table().insert(launch, node.clone());
+    }
+
+    pub fn leave(&self, launch: LaunchId) {
+        let left = self.table().remove(&launch);
+        drop(left);
+    }
+}
+
+/// The open devices by their numbers: a handler knows its server, and not its device.
+static DEVICES: Mutex<Vec<(u64, Weak<Origins>)>> = Mutex::new(Vec::new());
+
+/// Lets handlers of a device find its launches.
+pub(crate) fn note_device(id: u64, origins: &Arc<Origins>) {
+    let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+    devices.retain(|(_, origins)| origins.strong_count() > 0);
+    devices.push((id, Arc::downgrade(origins)));
+}
+
+/// Returns the node of a graph whose call or post the calling handler handles. `None` outside of handlers, and when the
+/// kernel was launched by itself.
+///
+/// In an async handler it is to be asked between two `await`s, not on threads that the handler starts.
+pub fn origin() -> Option<Origin> {
+    let handling = handling()?;
+    let origins = {
+        let devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        devices.iter().find(|(id, _)| *id == handling.server).and_then(|(_, origins)| origins.upgrade())
+    };
+    origins?.get(handling.launch)
+}
+
+impl Device {
+    /// Returns the node of a graph that a launch is, if a replay launched it and it has not ended.
+    pub fn origin(&self, launch: LaunchId) -> Option<Origin> {
+        self.inner.origins.get(launch)
+    }
+}
+
+/// A replay of an instance. Dropping it lets the replay go on; clones are the same replay.
+#[derive(Clone)]
+pub struct Replay {
+    pub(super) queue: Arc<StreamQueue>,
+    pub(super) state: Arc<ReplayState>,
+}
+
+impl fmt::Debug for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replay")
+            .field("graph", &self.state.graph)
+            .field("number", &self.state.number)
+            .field("failure", &self.state.failure.get())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Replay {
+    /// Returns which replay of its instance it is, from 1.
+    pub fn number(&self) -> u64 {
+        self.state.number
+    }
+
+    /// Says whether it has ended.
+    pub fn is_done(&self) -> bool {
+        self.queue.is_settled(self.state.position)
+    }
+
+    /// Waits for its end. The stream's [`synchronize`](crate::Stream::synchronize) tells of a failure all the same.
+    ///
+    /// # Errors
+    /// Its first node's failure. Also when the device was closed before it was done, and when a handler or host function
+    /// calls this for which the replay waits.
+    pub fn wait(&self) -> Result<(), Error> {
+        self.queue.may_wait(self.state.position, "a replay's `wait`")?;
+        self.queue.wait_until_settled(self.state.position);
+        self.outcome()
+    }
+
+    /// Waits for its end, at most `limit`.
+    ///
+    /// # Errors
+    /// As for [`Replay::wait`], and [`Error::TimedOut`].
+    pub fn wait_for(&self, limit: Duration) -> Result<(), Error> {
+        self.queue.may_wait(self.state.position, "a replay's `wait_for`")?;
+        if !self.queue.wait_for(self.state.position, limit) {
+            return Err(Error::TimedOut { what: "the replay", limit });
+        }
+        self.outcome()
+    }
+
+    /// Ends the replay as [`Launch::cancel`](crate::device::Launch::cancel) ends a launch: the node that runs is cancelled,
+    /// those after it are skipped, and so is what follows in the stream, until its `synchronize` has told of it. A body
+    /// that is repeated is not begun again.
+    pub fn cancel(&self) {
+        self.queue.cancel_replay(&self.state, CancelReason::Asked);
+    }
+
+    /// Cancels the replay if it has not ended when `limit` has passed from now on; it then fails with
+    /// [`LaunchFailure::TimedOut`](crate::LaunchFailure::TimedOut).
+    pub fn cancel_after(&self, limit: Duration) {
+        if let Some(deadline) = Instant::now().checked_add(limit) {
+            self.queue.limit_replay(&self.state, deadline);
+        }
+    }
+
+    fn outcome(&self) -> Result<(), Error> {
+        match self.state.failure.get() {
+            Some(failure) => Err(Error::Replay(Box::new(failure.clone()))),
+            None => self.queue.check_done(self.state.position),
+        }
+    }
+}

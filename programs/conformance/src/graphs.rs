@@ -1,0 +1,37 @@
+//! Kernels that graphs replay.
+
+use crate::services::Echo;
+use hostcall_device::{Global, Lane, kernel, println};
+
+/// Adds one, as the host tells it.
+#[kernel]
+pub fn graph_add(lane: &Lane, out: &[Global<u64>]) {
+    let out = &out[lane.global_id()];
+    out.set(Echo::one(out.get() + 1).unwrap());
+}
+
+/// Prints a number.
+#[kernel]
+pub fn graph_print(_lane: &Lane, number: u64) {
+    println!("node {number}");
+}
+
+/// Panics in the last lane, beside calls of the others, if the word is not 0.
+#[kernel]
+pub fn graph_panic(lane: &Lane, word: &Global<u64>) {
+    let id = lane.global_id() as u64;
+    assert_eq!(Echo::one(id), Ok(id));
+    if word.get() != 0 && id + 1 == lane.grid_lanes() as u64 {
+        panic!("the word is set");
+    }
+}
+
+/// One turn of a loop: asks the host what comes after `turn`, and goes on until that is 10.
+#[kernel]
+pub fn graph_ask(lane: &Lane, turn: &Global<u64>, go_on: &Global<u32>) {
+    if lane.global_id() == 0 {
+        let next = Echo::one(turn.get() + 1).unwrap();
+        turn.set(next);
+        go_on.set(u32::from(next < 10));
+    }
+}
