@@ -176,6 +176,8 @@ fn generate(source: Source, seed: u64, program: &Path) -> Result<(), String> {
             // accesses the compilers may split differently.
             let mut csmith = limited(COMPILER_SECONDS, "csmith");
             csmith.args(["--seed", &seed.to_string(), "--no-packed-struct"]).args(SIZE);
+            // It leaves a file about the machine where it runs.
+            csmith.current_dir(program.parent().expect("programs lie in a folder"));
             finish(csmith.arg("--output").arg(program)).map(drop)
         }
         Source::Lanes => std::fs::write(program, generator::program(seed)).map_err(|error| error.to_string()),
