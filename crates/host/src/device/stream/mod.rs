@@ -203,6 +203,7 @@ impl Stream {
     }
 
     /// Waits until all work so far is done. Services go on meanwhile; what kernels printed and posted has been handled.
+    /// Whether an output could be written says [`Stdio::flush`](crate::services::Stdio::flush).
     ///
     /// # Errors
     /// The first failure since the last call: with a kernel's panic come kernel, workgroup, lane, message and place. Also
