@@ -96,6 +96,7 @@ pub mod llvm;
 mod mapping;
 mod primitive;
 mod region;
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub mod rocm;
 
 #[cfg(all(test, loom))]

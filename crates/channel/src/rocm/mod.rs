@@ -25,10 +25,8 @@
 //! | occupied bit (device only): fetch-and after a release fence | fetch-or before an acquire fence | hands a packet from wave to wave |
 
 pub mod client;
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub mod host;
 mod layout;
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod memory;
 mod packets;
 
@@ -38,8 +36,7 @@ mod loom_tests;
 mod tests;
 
 pub use layout::{ALIGN, LANES, Layout, LayoutError, MAX_PACKETS, SLOT_WORDS, Version};
-#[cfg(all(not(loom), not(any(target_arch = "nvptx64", target_arch = "amdgpu"))))]
+#[cfg(not(loom))]
 pub use memory::DevicePlaces;
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use memory::PacketMemory;
 pub use packets::Packets;
