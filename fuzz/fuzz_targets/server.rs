@@ -187,6 +187,7 @@ impl Run {
         }
         for (rank, laps) in (0..).zip(&laps) {
             device.ring(bell, *laps, rank);
+            device.flip_laps(bell, rank);
         }
         for rank in ranks.clone() {
             let post_position = device.glance().post_position;

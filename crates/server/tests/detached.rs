@@ -90,6 +90,7 @@ impl Wave {
         slot.ring(bell, laps, 0);
         let line = Line { words: [word, 0, 0, 0, 0, 0, 0], tag: RequestTag::default().to_bits() };
         slot.write_line(bell, laps, 0, &line);
+        slot.flip_laps(bell, 0);
         laps
     }
 
