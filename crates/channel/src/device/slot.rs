@@ -79,24 +79,34 @@ impl SlotState {
     /// SLOT-OWNER: the calling lane has both states for itself.
     #[inline(always)]
     unsafe fn copy_to(&self, to: &Self, bell: u32, period: u32) {
+        let ([a, b], [c, d]) = (&self.request_laps, &self.reply_laps);
+        let ([to_a, to_b], [to_c, to_d]) = (&to.request_laps, &to.reply_laps);
         // SAFETY: the caller's promise.
         unsafe {
-            // All is read before anything is written: a GPU has the loads in flight together then, which is not so when each
-            // may be of what was just written.
             let mut first = load_four(&self.first);
-            let (told, announced) = (self.post_position_told.get(), self.post_position_announced.get());
-            let ([a, b], [c, d]) = (&self.request_laps, &self.reply_laps);
-            let laps = (load_four(a), load_four(b), load_four(c), load_four(d));
             first[BELL] = first[BELL] & (bell_bits::LAP | bell_bits::PARITY) | bell;
             first[POST_BELL_PERIOD] = period;
+            // LLVM 22 compiles what is below wrongly for AMD: lanes lose the address of their arguments.
+            if cfg!(target_arch = "amdgpu") {
+                store_four(&to.first, first);
+                to.post_position_told.set(self.post_position_told.get());
+                to.post_position_announced.set(self.post_position_announced.get());
+                for (from, to) in [(a, to_a), (b, to_b), (c, to_c), (d, to_d)] {
+                    store_four(to, load_four(from));
+                }
+                return;
+            }
+            // All is read before anything is written: a GPU has the loads in flight together then, which is not so when each
+            // may be of what was just written.
+            let (told, announced) = (self.post_position_told.get(), self.post_position_announced.get());
+            let laps = (load_four(a), load_four(b), load_four(c), load_four(d));
             store_four(&to.first, first);
             to.post_position_told.set(told);
             to.post_position_announced.set(announced);
-            let ([a, b], [c, d]) = (&to.request_laps, &to.reply_laps);
-            store_four(a, laps.0);
-            store_four(b, laps.1);
-            store_four(c, laps.2);
-            store_four(d, laps.3);
+            store_four(to_a, laps.0);
+            store_four(to_b, laps.1);
+            store_four(to_c, laps.2);
+            store_four(to_d, laps.3);
         }
     }
 
