@@ -602,3 +602,21 @@ fn calls_wait_for_their_owner() {
     assert!(matches!(take(&mut batch), Take::OfDeadLaunch));
     assert_eq!(batch.count(), 1);
 }
+
+/// A wave that claimed a slot and has not rung is one that the host expects calls or posts of: it goes on looking at the
+/// slot's line, since the wave's hint comes once.
+#[test]
+fn claimed_slots_are_expected_to_ring() {
+    let waves = Waves::new();
+    let region = waves.memory.region();
+    let scanner = Scanner::new(0..78, Taken::new(8));
+    // SAFETY: one thread uses the slots (SLOT-OWNER), also below.
+    let slot =
+        |at: u32| unsafe { Slot::new(region.words(), region.sizes().slot(at), &waves.states[at as usize]) };
+    let owners = |line| scanner.owners(region, line).collect::<Vec<_>>();
+    assert!(owners(0).is_empty() && owners(1).is_empty());
+    slot(2).write_owner_entries(0, 1, OWNER);
+    assert_eq!(owners(0), [OWNER.launch]);
+    slot(9).publish_owner(Owner { home: Some(2), ..OWNER });
+    assert_eq!(owners(1), [OWNER.launch]);
+}

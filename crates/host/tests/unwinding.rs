@@ -90,14 +90,18 @@ fn a_panic_of_one_launch_fails_no_calls_of_another() {
     assert_works(&device);
 }
 
-/// Lanes that began to unwind.
+/// Lanes that have something to drop, and lanes that began to unwind.
+static GUARDED: AtomicU64 = AtomicU64::new(0);
 static UNWINDING: AtomicU64 = AtomicU64::new(0);
 
-/// Lane 0 of each workgroup panics; the destructors of the others, which the cancellation ends, then do what ends a lane
-/// of a cancelled launch.
+/// Lane 0 of each workgroup panics when others have begun, since lanes that have not do not begin after that. The
+/// destructors of the others, which the cancellation ends, do what ends a lane of a cancelled launch.
 #[kernel]
 fn end_in_destructors(lane: &Lane, way: u32) {
     if lane.local_id() == 0 {
+        while GUARDED.load(SeqCst) == 0 {
+            lane.pause();
+        }
         panic!("the first lane gives up");
     }
     let _guard = OnDrop(|| {
@@ -112,6 +116,7 @@ fn end_in_destructors(lane: &Lane, way: u32) {
             _ => process::exit(3),
         }
     });
+    GUARDED.fetch_add(1, SeqCst);
     while time::now_ns().is_ok() {
         lane.pause();
     }
@@ -122,12 +127,13 @@ fn end_in_destructors(lane: &Lane, way: u32) {
 fn destructors_of_cancelled_lanes_do_not_end_the_process() {
     let device = device();
     for way in 0..=6u32 {
+        GUARDED.store(0, SeqCst);
         UNWINDING.store(0, SeqCst);
         let stream = device.stream().unwrap();
         end_in_destructors.launch(&stream, Grid::new(2, 40), (way,)).unwrap();
         let ended = stream.synchronize();
         assert!(matches!(&ended, Err(Error::Launch { .. })), "way {way}: the launch ended with {ended:?}");
-        assert!(UNWINDING.load(SeqCst) > 0);
+        assert!(UNWINDING.load(SeqCst) > 0, "way {way}: no lane unwound");
     }
     assert_works(&device);
 }

@@ -208,6 +208,21 @@ impl Scanner {
 }
 
 impl Region<'_> {
+    /// Whose posts come next in a slot's ring of which `taken` entries were taken, if an entry that says so does.
+    pub(super) fn owner_in_ring(&self, slot: u32, taken: u64) -> Option<Owner> {
+        if slot >= self.layout().home_slots {
+            return None;
+        }
+        let (ring, base, position) =
+            (self.layout().ring_entries.of(slot), self.sizes().ring(slot), taken as u32);
+        let (pair, mut entry) = (self.pairs(base + 2 * (position & (ring - 1)), 1), [[0; 2]]);
+        let is_ready = copy_pairs(pair, &mut entry, position & ring == 0) == 1;
+        if !is_ready || PostHead::from_word(entry[0][1]).is_some() {
+            return None;
+        }
+        Owner::from_entry(entry[0])
+    }
+
     /// How many entries lie ready in a home slot's ring and were not taken, and how many it has: for reports, which may be
     /// wrong, since the ring goes on meanwhile.
     pub fn ready_posts(&self, slot: u32) -> [u32; 2] {

@@ -404,12 +404,19 @@ impl Scanner {
         &mut self.mirrors[index / LINE_WORDS].owners[index % LINE_WORDS]
     }
 
-    /// The launches whose the calls and posts of a line's slots are, as far as the device has said.
-    pub fn owners(&self, line: usize) -> impl Iterator<Item = LaunchId> {
-        let calls = self.mirrors[line].owners.iter().map(|owner| owner.launch);
+    /// The launches whose the calls and posts of a line's slots are, as far as the device has said: also of slots that were
+    /// claimed and have not rung.
+    pub fn owners(&self, region: Region<'_>, line: usize) -> impl Iterator<Item = LaunchId> {
         let slots = line * LINE_WORDS..self.posts.len().min((line + 1) * LINE_WORDS);
-        let posts = self.posts[slots].iter().map(|posts| posts.launch);
-        calls.chain(posts).filter(|launch| *launch != LaunchId::NONE)
+        let each = slots.flat_map(move |index| {
+            let (slot, posts) = (self.slots.start + index as u32, self.posts[index]);
+            let next_calls = Owner::from_pair(load_pair(region.pair(region.places().owner(slot))));
+            let next_posts = region.owner_in_ring(slot, posts.taken);
+            let next =
+                [next_calls, next_posts].map(|owner| owner.map_or(LaunchId::NONE, |owner| owner.launch));
+            [self.owner(slot), posts.launch].into_iter().chain(next)
+        });
+        each.filter(|launch| *launch != LaunchId::NONE)
     }
 
     /// What a slot's doorbell says now, for reports. `None` when it is no doorbell.

@@ -173,6 +173,8 @@ pub(crate) struct Consumer<'s> {
     registry: Arc<Registry>,
     lines: HotSet,
     known: KnownLines,
+    /// A hint of a first call or post was seen since the last sweep.
+    is_hinted: bool,
     rings: HotRings,
     passes: u64,
     packets: u64,
@@ -213,6 +215,7 @@ impl<'s> Consumer<'s> {
             registry: shared.registry(),
             lines: HotSet::new(scanner.lines()),
             known: KnownLines::new(scanner.lines()),
+            is_hinted: false,
             rings: HotRings::new(scanner.slots().len()),
             unfinished: UnfinishedCalls::new(&scanner.slots()),
             scanner,
@@ -562,10 +565,11 @@ impl Endpoint for Consumer<'_> {
         self.passes += 1;
         let mut worked = false;
         // First, so that this pass finds the calls.
-        let (lines, known) = (&mut self.lines, &mut self.known);
+        let (lines, known, is_hinted) = (&mut self.lines, &mut self.known, &mut self.is_hinted);
         self.scanner.first_calls(self.shared.memory.region(), |line| {
             lines.heat(line as u32);
             known.add(line as u32);
+            *is_hinted = true;
         });
         let mut at = 0;
         // What calls need is on its way while the ones before are served.
@@ -592,19 +596,20 @@ impl Endpoint for Consumer<'_> {
         worked
     }
 
-    /// Calls and posts that come without a hint, because they are not a wave's first, are in known lines. A hint may be lost
-    /// when others come at the same time, which the first look at all lines finds; after that, passes look at some in turn.
+    /// Calls and posts that come without a hint, because they are not a wave's first, are in known lines. A hint that others
+    /// replaced when they came at the same time is made up for by a look at all lines: after the others, and in a sleep's
+    /// first sweep. Where sleeps are long, whatever woke the consumer is in some line.
     fn sweep(&mut self, again: bool) -> bool {
-        if !again {
-            return (0..self.scanner.lines() as u32)
-                .fold(false, |worked, line| self.cold_line(line) | worked);
-        }
         self.scanner.look_at_broken(self.shared.memory.region());
+        let is_hinted = std::mem::take(&mut self.is_hinted);
         let mut worked = false;
         for at in 0..self.known.list.len() {
             worked |= self.cold_line(self.known.list[at]);
         }
-        worked
+        if worked || again && !is_hinted && !self.shared.reliable_hints {
+            return worked;
+        }
+        (0..self.scanner.lines() as u32).fold(false, |worked, line| self.cold_line(line) | worked)
     }
 
     #[inline(always)]
@@ -632,7 +637,7 @@ impl Endpoint for Consumer<'_> {
         self.report_unfinished();
         let Self { known, scanner, lines, shared, .. } = self;
         known.forget_one(|line| {
-            let mut owners = scanner.owners(line as usize);
+            let mut owners = scanner.owners(shared.memory.region(), line as usize);
             !lines.is_hot(line) && !owners.any(|launch| shared.launches.is_known(launch))
         });
         let expects_more = !(self.unfinished.is_empty()
