@@ -7,15 +7,20 @@ use hostcall::services::Builtins;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::{Layout, Sizes, SlotStateWords, area_share};
 use hostcall_abi::service::{Method, number};
-use hostcall_service::{Reply, Request, Service};
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::{Doorbell, Kind, LAP, Line, Owner, PostHead, RequestTag, check_of};
-use hostcall_channel::device::{Slot, SlotState};
 use hostcall_channel::SharedMemory;
+use hostcall_channel::device::{Slot, SlotState};
+use hostcall_service::{Reply, Request, Service};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
+
+#[path = "../../crates/server/tests/fuzz/input.rs"]
+mod input;
+
+use input::Input;
 
 const LAYOUT: Layout = Layout { extra_slots: 2, large_areas: 2, ..Layout::small(8, 4, 64, 512) };
 /// All slots.
@@ -42,22 +47,12 @@ impl Service for Increment {
     }
 }
 
-/// What is left of the input; zeroes follow its end.
-struct Input<'a>(&'a [u8]);
-
 impl Input<'_> {
-    fn byte(&mut self) -> u8 {
-        let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
-        self.0 = rest;
-        *first
-    }
-
     /// Small numbers more often than large ones.
     fn word(&mut self) -> u64 {
         match self.byte() {
             byte @ 0..0xc0 => byte.into(),
-            0xc0..0xe0 => u16::from_le_bytes([self.byte(), self.byte()]).into(),
-            _ => u64::from_le_bytes(std::array::from_fn(|_| self.byte())),
+            byte => self.number(byte),
         }
     }
 }
@@ -97,7 +92,8 @@ impl Run {
         let increment = Handler::inline(Increment);
         methods.extend_from_slice(increment.methods());
         let server = builder.handler(increment).start().expect("threads start");
-        let [launch, good] = [0, 1].map(|_| server.begin(LaunchRecord::default()).expect("the first launches"));
+        let [launch, good] =
+            [0, 1].map(|_| server.begin(LaunchRecord::default()).expect("the first launches"));
         let (states, owners, hostile) = Default::default();
         Self { memory, server, methods, launch, good, states, owners, hostile }
     }
@@ -160,7 +156,8 @@ impl Run {
             result_words: shape >> 3 & 7,
             check: check_of(method.schema),
             kind: [Kind::Words, Kind::Bytes, Kind::BytesMore][usize::from(shape >> 6) % 3],
-            after_posts: slot < LAYOUT.home_slots && self.slot(slot).has_untold_posts(self.slot(slot).glance()),
+            after_posts: slot < LAYOUT.home_slots
+                && self.slot(slot).has_untold_posts(self.slot(slot).glance()),
             lines: true,
         };
         let words = std::array::from_fn(|i| if i < usize::from(shape & 7) { input.word() } else { 0 });

@@ -1,14 +1,9 @@
 //! The signals that devices ring. The host polls its buffers and looks at no signal, but a device rings one, and the
 //! caller's own code may wait for it, so it is HSA's.
 
-use std::ffi::{OsString, c_void};
+use hostcall_hsa::{LIBRARY, LIBRARY_VARIABLE};
+use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
-
-/// ROCm's runtime, or what stands in its place.
-const LIBRARY: &str = "libhsa-runtime64.so.1";
-
-/// The environment's variable that names the file of another.
-const LIBRARY_VARIABLE: &str = "HOSTCALL_HSA_LIBRARY";
 
 /// HSA's handle of a signal.
 #[repr(C)]
@@ -39,7 +34,7 @@ impl Functions {
     }
 
     fn load() -> Option<(libloading::Library, Self)> {
-        let file = std::env::var_os(LIBRARY_VARIABLE).unwrap_or_else(|| OsString::from(LIBRARY));
+        let file = std::env::var_os(LIBRARY_VARIABLE).unwrap_or_else(|| LIBRARY.into());
         // SAFETY: loads the HSA runtime, as every program for these devices does.
         let library = unsafe { libloading::Library::new(file) }.ok()?;
         // SAFETY: an HSA runtime has functions of these names with the types of HSA's headers; the library outlives them in

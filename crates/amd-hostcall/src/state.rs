@@ -3,9 +3,7 @@
 use crate::functions::Error;
 use crate::handlers::{self, debug};
 use crate::hsa::Signal;
-use hostcall_server::rocm::{
-    ALIGN, Consumer, DevicePlaces, LaunchError, Layout, Options, PacketMemory, Version,
-};
+use hostcall_server::rocm::{ALIGN, Consumer, LaunchError, Layout, Options, PacketMemory, Version};
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -102,7 +100,7 @@ impl State {
             return Err(Error::InvalidRequest);
         }
         // SAFETY: CALLER: the bytes are there through this call; they are aligned.
-        unsafe { memory(buffer, layout, None) }.initialize();
+        unsafe { memory(buffer, layout) }.initialize();
         self.initialized.insert(address, layout);
         Ok(())
     }
@@ -119,7 +117,7 @@ impl State {
         }
         let layout = *self.initialized.get(&address).ok_or(Error::InvalidRequest)?;
         // SAFETY: CALLER: the bytes are there until the memory is taken out of the table, after which nobody has it.
-        let memory = Arc::new(unsafe { memory(buffer, layout, Some(known.doorbell.handle())) });
+        let memory = Arc::new(unsafe { memory(buffer, layout) });
         memory.set_doorbell(Some(known.doorbell.handle()));
         known.consumer.register(&memory).map_err(|_| Error::InvalidRequest)?;
         self.served.insert(address, Served { consumer: id, memory });
@@ -157,9 +155,8 @@ impl Removed {
 ///
 /// # Safety
 /// The buffer is aligned and has the layout's bytes until what is returned is dropped, and only atomic accesses meanwhile.
-unsafe fn memory(buffer: NonNull<u8>, layout: Layout, doorbell: Option<u64>) -> PacketMemory {
+unsafe fn memory(buffer: NonNull<u8>, layout: Layout) -> PacketMemory {
     let address = buffer.as_ptr().expose_provenance() as u64;
-    let places = DevicePlaces { address, doorbell, occupied: None };
     // SAFETY: by the caller's promise.
-    unsafe { PacketMemory::from_parts(buffer, places, layout, Box::new(())) }
+    unsafe { PacketMemory::from_parts(buffer, address, layout, Box::new(())) }
 }

@@ -1,14 +1,14 @@
 //! The host's side: finding the packets that wait, what it reads and writes in them, and answering them.
 
 use super::layout::{Layout, SLOT_WORDS};
-use super::packets::{PAYLOAD_LANES, Packets, Parts};
+use super::packets::{Packets, Parts};
 use crate::primitive::{Ordering, fence, low_bits};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
 /// Packets of a line of phases.
-pub const LINE_PACKETS: u32 = 16;
+pub(super) const LINE_PACKETS: u32 = 16;
 
 /// What the device wrote where no packet that waits can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,7 +194,4 @@ impl Packets<'_> {
             to.store(*word, Ordering::Relaxed);
         }
     }
-
-    /// Lanes of a payload.
-    pub const LANES: u32 = PAYLOAD_LANES as u32;
 }

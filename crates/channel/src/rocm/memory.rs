@@ -8,19 +8,6 @@ use crate::primitive::Ordering;
 use alloc::boxed::Box;
 use core::sync::atomic::AtomicBool;
 
-/// Where a device finds parts of a buffer.
-#[cfg(not(loom))]
-#[derive(Clone, Copy, Debug)]
-pub struct DevicePlaces {
-    /// The buffer's address on the device.
-    pub address: u64,
-    /// The handle of a signal that the device counts up when it submits a packet. `None` for the buffer's own, at which
-    /// nobody looks: the host polls.
-    pub doorbell: Option<u64>,
-    /// The address of zeroed words in the device's own memory for [`Layout::occupied`]. `None` for those of the buffer.
-    pub occupied: Option<u64>,
-}
-
 /// The kind of a signal whose value is a word in memory, in HSA's structure of a signal.
 #[cfg(not(loom))]
 const USER_SIGNAL: u64 = 1;
@@ -30,7 +17,7 @@ pub struct PacketMemory {
     #[cfg(not(loom))]
     start: core::ptr::NonNull<u8>,
     #[cfg(not(loom))]
-    places: DevicePlaces,
+    device_address: u64,
     #[cfg(not(loom))]
     owner: Owner,
     #[cfg(loom)]
@@ -79,9 +66,9 @@ impl PacketMemory {
         // SAFETY: the size is not zero, since every layout has a root.
         let start = unsafe { alloc::alloc::alloc_zeroed(size) };
         let Some(start) = core::ptr::NonNull::new(start) else { alloc::alloc::handle_alloc_error(size) };
-        let address = start.as_ptr().expose_provenance() as u64;
-        let places = DevicePlaces { address, doorbell: None, occupied: None };
-        let memory = Self { start, places, owner: Owner::Heap, layout, served: AtomicBool::new(false) };
+        let device_address = start.as_ptr().expose_provenance() as u64;
+        let (owner, served) = (Owner::Heap, AtomicBool::new(false));
+        let memory = Self { start, device_address, owner, layout, served };
         memory.initialize();
         memory
     }
@@ -95,35 +82,34 @@ impl PacketMemory {
     ///
     /// # Safety
     /// `start` points to `layout.bytes()` bytes, aligned to [`super::ALIGN`], that stay mapped until the value returned is
-    /// dropped, and everybody who accesses them meanwhile does so atomically. The device has them, and the other places,
-    /// where `places` says.
+    /// dropped, and everybody who accesses them meanwhile does so atomically. The device has them at `device_address`.
     pub unsafe fn from_parts(
         start: core::ptr::NonNull<u8>,
-        places: DevicePlaces,
+        device_address: u64,
         layout: Layout,
         owner: Box<dyn Send + Sync>,
     ) -> Self {
-        Self { start, places, owner: Owner::Other(owner), layout, served: AtomicBool::new(false) }
+        let (owner, served) = (Owner::Other(owner), AtomicBool::new(false));
+        Self { start, device_address, owner, layout, served }
     }
 
     /// The address that kernels get for their hidden argument.
     pub fn device_address(&self) -> u64 {
-        self.places.address
+        self.device_address
     }
 
     /// Makes all packets free and tells the device its places. No device uses the buffer yet.
     pub fn initialize(&self) {
-        let (layout, base) = (&self.layout, self.places.address);
-        let at = |place: usize| base + place as u64;
-        let doorbell = self.places.doorbell.unwrap_or(at(layout.signal()));
-        let signal = self.word(layout.signal());
-        signal[0].store(USER_SIGNAL, Ordering::Relaxed);
-        signal[1..].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        let layout = &self.layout;
+        let at = |place: usize| self.device_address + place as u64;
+        let [kind, others @ ..] = self.signal();
+        kind.store(USER_SIGNAL, Ordering::Relaxed);
+        others.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        self.set_doorbell(None);
         match self.packets().parts {
             Parts::Stacks { root, headers } => {
                 root.headers.store(at(layout.headers()), Ordering::Relaxed);
                 root.payloads.store(at(layout.payloads()), Ordering::Relaxed);
-                root.doorbell.store(doorbell, Ordering::Relaxed);
                 root.index_mask.store(layout.index_mask(), Ordering::Relaxed);
                 // Packet 0 lies lowest, with a tag: a pointer is never 0.
                 let mut top = 0;
@@ -135,40 +121,35 @@ impl PacketMemory {
                 root.ready.store(0, Ordering::Relaxed);
                 root.free.store(top, Ordering::Release);
             }
-            Parts::Phases { device, host, occupied, .. } => {
-                // SAFETY: the buffer begins with the root, which is smaller and less aligned than what precedes its
-                // signal (PACKETS).
-                let root = unsafe { &*self.start.as_ptr().cast::<PhaseRoot>() };
+            Parts::Phases { root, device, host, occupied, .. } => {
                 for words in [device, host, occupied] {
                     words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
                 }
                 root.device_phases.store(at(layout.device_phases()), Ordering::Relaxed);
                 root.host_phases.store(at(layout.host_phases()), Ordering::Relaxed);
-                root.occupied.store(self.places.occupied.unwrap_or(at(layout.occupied())), Ordering::Relaxed);
+                root.occupied.store(at(layout.occupied()), Ordering::Relaxed);
                 root.headers.store(at(layout.headers()), Ordering::Relaxed);
                 root.payloads.store(at(layout.payloads()), Ordering::Relaxed);
-                root.doorbell.store(doorbell, Ordering::Relaxed);
                 root.packets.store(layout.packets(), Ordering::Release);
             }
         }
     }
 
-    /// Gives the device another doorbell, `None` for the buffer's own.
+    /// Gives the device the handle of a signal that it counts up when it submits a packet; `None` for the buffer's own, at
+    /// which nobody looks: the host polls.
     pub fn set_doorbell(&self, doorbell: Option<u64>) {
-        let doorbell = doorbell.unwrap_or(self.places.address + self.layout.signal() as u64);
-        // The root's word is the third, or the sixth.
-        let place = match self.layout.version() {
-            Version::Stacks => 2,
-            Version::Phases => 5,
+        let doorbell = doorbell.unwrap_or(self.device_address + self.layout.signal() as u64);
+        let word = match self.packets().parts {
+            Parts::Stacks { root, .. } => &root.doorbell,
+            Parts::Phases { root, .. } => &root.doorbell,
         };
-        self.word(0)[place].store(doorbell, Ordering::Release);
+        word.store(doorbell, Ordering::Release);
     }
 
-    /// The 64 bytes at a place of the buffer's head, as words.
-    fn word(&self, place: usize) -> &[crate::primitive::AtomicU64; 8] {
-        debug_assert!(place + 64 <= 128);
-        // SAFETY: PACKETS: the buffer is aligned and has at least the 128 bytes of its head.
-        unsafe { &*self.start.as_ptr().add(place).cast() }
+    /// The buffer's own signal.
+    fn signal(&self) -> &[crate::primitive::AtomicU64; 8] {
+        // SAFETY: PACKETS: the layout has 64 bytes there, which are aligned.
+        unsafe { &*self.start.as_ptr().add(self.layout.signal()).cast() }
     }
 
     /// The view of the memory.
@@ -185,6 +166,7 @@ impl PacketMemory {
                     headers: core::slice::from_raw_parts(start.add(layout.headers()).cast(), count),
                 },
                 Version::Phases => Parts::Phases {
+                    root: &*start.cast::<PhaseRoot>(),
                     device: core::slice::from_raw_parts(start.add(layout.device_phases()).cast(), count),
                     host: core::slice::from_raw_parts(start.add(layout.host_phases()).cast(), count),
                     headers: core::slice::from_raw_parts(start.add(layout.headers()).cast(), count),

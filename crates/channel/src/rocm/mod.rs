@@ -36,7 +36,5 @@ mod loom_tests;
 mod tests;
 
 pub use layout::{ALIGN, LANES, Layout, LayoutError, MAX_PACKETS, SLOT_WORDS, Version};
-#[cfg(not(loom))]
-pub use memory::DevicePlaces;
 pub use memory::PacketMemory;
 pub use packets::Packets;

@@ -68,6 +68,8 @@ pub(super) enum Parts<'m> {
         headers: &'m [StackHeader],
     },
     Phases {
+        #[cfg(not(loom))]
+        root: &'m PhaseRoot,
         device: &'m [AtomicU32],
         host: &'m [AtomicU32],
         headers: &'m [PhaseHeader],

@@ -2,7 +2,7 @@
 
 use super::client;
 use super::host::{Broken, Header, Host, LINE_PACKETS};
-use super::packets::{Packets, Parts};
+use super::packets::Parts;
 use super::*;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -278,7 +278,7 @@ fn a_scribbling_device_does_the_host_no_harm() {
                     }
                     for packet in found.drain(..) {
                         sum = sum.wrapping_add(packets.read_header(packet).mask);
-                        for lane in 0..Packets::LANES {
+                        for lane in 0..LANES {
                             sum = sum.wrapping_add(packets.read(packet, lane)[3]);
                             packets.write(packet, lane, &[sum]);
                         }

@@ -8,7 +8,9 @@ use crate::llvm::Fault;
 use crate::server::{RegisterError, ServerError};
 use crate::services::Panic;
 use hostcall_abi::layout::LayoutError;
+use std::any::Any;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 /// What can go wrong with a device.
@@ -397,4 +399,15 @@ pub enum BoundsError {
     /// Source and target of a copy overlap.
     #[error("the parts that are copied to and from overlap: copy through another buffer")]
     Overlap,
+}
+
+/// The message of a panic of a user's function.
+pub(crate) fn message_of(payload: Box<dyn Any + Send>) -> String {
+    let text = match payload.downcast_ref::<&str>() {
+        Some(text) => (*text).to_owned(),
+        None => payload.downcast_ref::<String>().cloned().unwrap_or_else(|| "no message".into()),
+    };
+    // Its drop may panic as well, and so on.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
+    text
 }

@@ -329,8 +329,11 @@ impl Images {
                 Err(error) => _ = refused.get_or_insert(error),
             }
         }
+        if let Some(error) = refused {
+            return Err(error);
+        }
         self.images().others.extend(images.iter().map(|image| image.target));
-        refused.map_or(Ok(()), Err)
+        Ok(())
     }
 
     /// Finds the kernel with the name and the types of `kernel`.

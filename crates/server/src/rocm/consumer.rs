@@ -4,7 +4,6 @@ use super::buffer::{Buffer, Lanes, Taken, lanes_of};
 use super::job::Job;
 use super::options::{Fault, FaultKind, Options};
 use super::services::{Entry, Mode, Services, handle};
-use crate::Server;
 use crate::engine::budget::Budget;
 use crate::engine::caught::catch;
 use crate::engine::polling::{self, Attention, Endpoint};
@@ -100,7 +99,7 @@ pub struct Consumer {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
     stop: Stop,
-    /// The engine is this consumer's alone, with its watchdog.
+    /// The engine's, which is this consumer's alone. Until it is dropped.
     watchdog: Option<JoinHandle<()>>,
 }
 
@@ -113,21 +112,6 @@ impl Consumer {
         let stop = Stop::default();
         let settings = Settings { setup: options.setup.clone(), ..Settings::default() };
         let (engine, watchdog) = Engine::start(settings, stop.callback())?;
-        Ok(Self::with(engine, Some(watchdog), stop, services, options))
-    }
-
-    /// Makes a consumer that shares worker threads and watchdog with a device's server: they end with it.
-    pub fn new_beside(server: &Server, services: &Services, options: Options) -> Self {
-        Self::with(server.engine().clone(), None, Stop::default(), services, options)
-    }
-
-    fn with(
-        engine: Arc<Engine>,
-        watchdog: Option<JoinHandle<()>>,
-        stop: Stop,
-        services: &Services,
-        options: Options,
-    ) -> Self {
         let shared = Arc::new(Shared {
             engine,
             services: services.clone(),
@@ -140,7 +124,7 @@ impl Consumer {
             faults: AtomicU64::new(0),
         });
         let _ = stop.0.set(Arc::downgrade(&shared));
-        Self { shared, thread: Mutex::default(), stop, watchdog }
+        Ok(Self { shared, thread: Mutex::default(), stop, watchdog: Some(watchdog) })
     }
 
     /// Starts the consumer's thread.
@@ -219,11 +203,11 @@ impl Drop for Consumer {
             let _ = thread.join();
         }
         self.shared.close();
-        if let Some(watchdog) = self.watchdog.take() {
-            self.shared.engine.stop();
-            if !is_own {
-                let _ = watchdog.join();
-            }
+        self.shared.engine.stop();
+        if let Some(watchdog) = self.watchdog.take()
+            && !is_own
+        {
+            let _ = watchdog.join();
         }
     }
 }

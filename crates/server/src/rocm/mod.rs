@@ -42,7 +42,7 @@ pub use builtin::{DeviceMemory, SanitizerReport};
 pub use consumer::{Consumer, LaunchError, RegisterError, Statistics};
 pub use hostcall_channel::rocm::host::Broken;
 pub use hostcall_channel::rocm::{
-    ALIGN, DevicePlaces, Layout, LayoutError, MAX_PACKETS, PacketMemory, SLOT_WORDS, Version,
+    ALIGN, Layout, LayoutError, MAX_PACKETS, PacketMemory, SLOT_WORDS, Version,
 };
 pub use options::{Fault, FaultKind, Options};
 pub use services::{Mode, Packet, ServiceTaken, Services, number};

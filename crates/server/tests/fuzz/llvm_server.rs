@@ -7,6 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+#[path = "input.rs"]
+mod input;
+
+use input::Input;
+
 /// More than a line of ports. The last one stays well used.
 const PORTS: u32 = 18;
 const GOOD: u32 = PORTS - 1;
@@ -20,16 +25,7 @@ const PATIENCE: Duration = Duration::from_micros(300);
 static FILES: LazyLock<tempfile::TempDir> =
     LazyLock::new(|| tempfile::tempdir().expect("a temporary folder"));
 
-/// What is left of the input; zeroes follow its end.
-struct Input<'a>(&'a [u8]);
-
 impl Input<'_> {
-    fn byte(&mut self) -> u8 {
-        let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
-        self.0 = rest;
-        *first
-    }
-
     /// Small numbers more often than large ones; texts, handles of files and registered functions often.
     fn word(&mut self) -> u64 {
         match self.byte() {
@@ -57,8 +53,7 @@ impl Input<'_> {
             }
             byte @ 0xa0..0xb0 => u64::from(byte >> 2 & 3) << 32 | (u64::from(byte & 3) + 1) << 2,
             0xb0..0xc0 => 1 << 62 | u64::from(self.byte() & 3),
-            0xc0..0xe0 => u16::from_le_bytes([self.byte(), self.byte()]).into(),
-            _ => u64::from_le_bytes(std::array::from_fn(|_| self.byte())),
+            byte => self.number(byte),
         }
     }
 }

@@ -10,22 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+#[path = "input.rs"]
+mod input;
+
+use input::Input;
+
 /// More than a line of phases.
 const PACKETS: u32 = 19;
 
 /// A call that has no answer by then gets none.
 const HANG: Duration = Duration::from_secs(60);
 
-/// What is left of the input; zeros follow its end.
-struct Input<'a>(&'a [u8]);
-
 impl Input<'_> {
-    fn byte(&mut self) -> u8 {
-        let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
-        self.0 = rest;
-        *first
-    }
-
     /// Small numbers more often than large ones; descriptors, formats and numbers of functions often.
     fn word(&mut self) -> u64 {
         match self.byte() {
@@ -54,8 +50,7 @@ impl Input<'_> {
             // A descriptor: flags and length, and the number of a message.
             0x90..0xb0 => u64::from(self.byte()) | u64::from(self.byte() & 7) << 8,
             0xb0..0xc0 => 1 << 62 | u64::from(self.byte() & 3),
-            0xc0..0xe0 => u16::from_le_bytes([self.byte(), self.byte()]).into(),
-            _ => u64::from_le_bytes(std::array::from_fn(|_| self.byte())),
+            byte => self.number(byte),
         }
     }
 }

@@ -4,12 +4,12 @@
 //! instance's inner queue, waits until they are settled, and looks at the condition again.
 #![allow(unsafe_code, reason = "reads a condition's word")]
 
-use super::failure::{NodeFailure, message_of};
+use super::failure::NodeFailure;
 use super::node::{Node, NodeMemory, RepeatedFunction};
 use super::plan::{Plan, Planned};
 use super::replay::NodeOrigin;
 use super::{GraphError, NodeKind, Recorded};
-use crate::device::error::LaunchFailure;
+use crate::device::error::{LaunchFailure, message_of};
 use crate::device::stream::{Operation, StepControl, StreamQueue, TransferNode};
 use crate::device::uses::Access;
 use crate::device::{DeviceBuffer, Error};
@@ -181,11 +181,11 @@ impl Bodies<'_> {
             Node::Kernel(kernel) => {
                 let mut parts = self.inner.blank();
                 kernel.fill(&mut parts);
-                let (name, memory) = (kernel.kernel.name.clone(), planned.workgroup_memory());
+                let (name, records) = (kernel.kernel.name.clone(), planned.wave_records());
                 let device = &self.inner.device;
                 let node = Some(origin.clone());
                 self.inner.launch_node(name, node, parts, |parameters, sequence, words| {
-                    kernel.begin(device, parameters, sequence, words, memory)
+                    kernel.begin(device, parameters, sequence, words, records)
                 })?;
             }
             Node::Transfer(transfer) => {

@@ -4,9 +4,7 @@ use super::{NodeId, NodePath};
 use crate::closures::HostcallState;
 use crate::device::error::LaunchFailure;
 use crate::device::seam::BackendError;
-use std::any::Any;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Why a graph, a capture or an instance was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -221,15 +219,4 @@ pub enum NodeFailure {
     /// The device refused it.
     #[error(transparent)]
     Device(BackendError),
-}
-
-/// The message of a panic.
-pub(crate) fn message_of(payload: Box<dyn Any + Send>) -> String {
-    let text = match payload.downcast_ref::<&str>() {
-        Some(text) => (*text).to_owned(),
-        None => payload.downcast_ref::<String>().cloned().unwrap_or_else(|| "no message".into()),
-    };
-    // Its drop may panic as well, and so on.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
-    text
 }

@@ -64,7 +64,6 @@ pub use replay::{Origin, Replay, origin};
 pub(crate) use bodies::run_step;
 pub(crate) use cache::{Handed, take_cached};
 pub(crate) use capture::{Capture, CaptureSlot, CapturedPoint, Captures};
-pub(crate) use failure::message_of;
 pub(crate) use node::{KernelNode, Node};
 pub(crate) use plan::Plan;
 pub(crate) use replay::{NodeOrigin, Origins, ReplayHold, ReplayState, note_device};

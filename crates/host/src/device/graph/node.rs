@@ -168,7 +168,7 @@ impl Node {
 
     /// Says whether it is a launch of its stream, or is followed like one.
     pub fn has_sequence(&self) -> bool {
-        matches!(self, Node::Kernel(_) | Node::Function(_) | Node::Conditional(_) | Node::Graph(_))
+        matches!(self, Node::Kernel(_) | Node::Function(_) | Node::Conditional(_))
     }
 
     /// Returns what memory it uses by itself.
@@ -257,9 +257,9 @@ impl KernelNode {
         parameters: &mut Parameters,
         sequence: u64,
         words: &StreamWord,
-        memory: u64,
+        wave_records: u64,
     ) -> Result<LaunchId, Error> {
-        let memory = LaunchMemory { bytes: self.memory_bytes, wave_records: memory };
+        let memory = LaunchMemory { bytes: self.memory_bytes, wave_records };
         launch::begin(device, self.kernel.name.clone(), &self.grid, memory, parameters, sequence, words)
     }
 

@@ -34,16 +34,21 @@ pub(crate) struct Planned {
     pub what: Arc<str>,
     pub node: Arc<Node>,
     pub bodies: Arc<[Vec<Planned>]>,
-    /// AMD: memory for the launch's workgroups. Replays of an instance do not overlap.
-    memory: Option<Arc<Mutex<KernelMemory>>>,
-    memory_address: u64,
+    /// AMD: the records of the launch's waves. Replays of an instance do not overlap.
+    records: Option<Records>,
+}
+
+/// Memory of the device.
+#[derive(Clone)]
+struct Records {
+    address: u64,
+    _owner: Arc<Mutex<KernelMemory>>,
 }
 
 impl Planned {
-    /// Returns what [`LaunchParams::workgroup_memory`](hostcall_abi::launch::LaunchParams::workgroup_memory) is.
-    pub fn workgroup_memory(&self) -> u64 {
-        debug_assert_eq!(self.memory.is_some(), self.memory_address != 0);
-        self.memory_address
+    /// Returns what [`LaunchParams::wave_records`](hostcall_abi::launch::LaunchParams::wave_records) is.
+    pub fn wave_records(&self) -> u64 {
+        self.records.as_ref().map_or(0, |records| records.address)
     }
 }
 
@@ -106,20 +111,20 @@ impl Planning<'_> {
                 }
                 _ => {}
             }
-            let memory = self.memory(node)?;
-            let memory_address = memory.as_ref().map_or(0, |memory| memory.address.get());
-            let memory = memory.map(|memory| Arc::new(Mutex::new(memory)));
+            let records = self.records(node)?;
             let (what, node, bodies) = (node.name(), node.clone(), bodies.into());
-            to.push(Planned { path, what, node, bodies, memory, memory_address });
+            to.push(Planned { path, what, node, bodies, records });
         }
         Ok(())
     }
 
     /// Allocates what launches of the node would.
-    fn memory(&self, node: &Node) -> Result<Option<KernelMemory>, Error> {
+    fn records(&self, node: &Node) -> Result<Option<Records>, Error> {
         match node {
             Node::Kernel(kernel) if self.device.properties().kind == DeviceKind::Amd => {
-                launch::memory_of_records(&self.device.core, &kernel.grid).map(Some)
+                let memory = launch::memory_of_records(&self.device.core, &kernel.grid)?;
+                let address = memory.address.get();
+                Ok(Some(Records { address, _owner: Arc::new(Mutex::new(memory)) }))
             }
             _ => Ok(None),
         }

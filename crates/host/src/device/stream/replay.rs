@@ -62,9 +62,9 @@ impl StreamQueue {
                     sequence += 1;
                     let mut parts = self.blank();
                     kernel.fill(&mut parts);
-                    let memory = planned.workgroup_memory();
+                    let records = planned.wave_records();
                     let id =
-                        kernel.begin(&self.device, &mut parts.parameters, sequence, &self.words, memory)?;
+                        kernel.begin(&self.device, &mut parts.parameters, sequence, &self.words, records)?;
                     self.device.origins.enter(id, &origin);
                     begun.ids.push(id);
                     Operation::Launch(Dispatched { parts, state: state(id, sequence) })
@@ -73,8 +73,9 @@ impl StreamQueue {
                     let node = TransferNode { origin, next: sequence + 1 };
                     Operation::Transfer(transfer.what.clone(), Vec::new(), Some(Box::new(node)))
                 }
-                Node::Empty => Operation::Wait,
-                Node::Function(_) | Node::Conditional(_) | Node::Graph(_) => {
+                // A plan has a graph's nodes in its place.
+                Node::Empty | Node::Graph(_) => Operation::Wait,
+                Node::Function(_) | Node::Conditional(_) => {
                     sequence += 1;
                     let inner = plan.inner.clone().filter(|_| matches!(*planned.node, Node::Conditional(_)));
                     let (plan, stream) = (plan.clone(), self.this.clone());

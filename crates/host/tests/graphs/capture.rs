@@ -1,0 +1,201 @@
+//! Capturing: forks and joins, what breaks a capture, work that must first run once.
+
+use super::*;
+
+#[test]
+fn work_forks_and_joins() {
+    let (device, stream, _) = open();
+    let other = device.stream().unwrap();
+    let [a, b] = [(); 2].map(|()| device.alloc_zeroed::<u64>(1).unwrap());
+    let graph = stream
+        .capture(LOCAL, |stream| {
+            add.launch(stream, ONE, (&a, 1u64))?;
+            let fork = stream.record()?;
+            other.wait_for(&fork)?;
+            assert!(other.is_capturing());
+            add.launch(&other, ONE, (&b, 10u64))?;
+            add.launch(stream, ONE, (&a, 100u64))?;
+            stream.wait_for(&other.record()?)?;
+            assert_eq!(broken(fork.wait()), GraphError::Captured { what: "an event" });
+            add.launch(stream, ONE, (&b, 1000u64)).map(drop)
+        })
+        .unwrap();
+    assert!(!other.is_capturing());
+    let dot = graph.to_dot();
+    for edge in ["n0 -> n1;", "n0 -> n2;", "n1 -> n3;", "n2 -> n3;"] {
+        assert!(dot.contains(edge), "{dot}");
+    }
+    let instance = graph.instantiate().unwrap();
+    for _ in 0..3 {
+        instance.launch(&other).unwrap();
+    }
+    other.synchronize().unwrap();
+    assert_eq!((a.read().unwrap(), b.read().unwrap()), (vec![303], vec![3030]));
+
+    // A fork that nobody joins.
+    let left = stream.capture(LOCAL, |stream| {
+        other.wait_for(&stream.record()?)?;
+        add.launch(&other, ONE, (&a, 1u64)).map(drop)
+    });
+    assert_eq!(broken(left), GraphError::NotJoined { streams: 1 });
+    assert!(!other.is_capturing() && !stream.is_capturing());
+    add.launch(&other, ONE, (&a, 1u64)).unwrap();
+    other.synchronize().unwrap();
+    assert_eq!(a.read().unwrap(), [304]);
+}
+
+/// Each way to break a capture gives its reason to the call, to later calls and to the end; the streams are usable then.
+#[test]
+fn broken_captures_say_why() {
+    let (device, stream, _) = open();
+    let other = device.stream().unwrap();
+    let values = device.alloc_zeroed::<u64>(1).unwrap();
+    let once = Hostcall::once(&device, |x: u64| x).unwrap();
+    let before: Event = other.record().unwrap();
+    let empty = Graph::new(&device).instantiate().unwrap();
+    type Break<'a> = Box<dyn Fn(&Stream) -> Result<(), Error> + 'a>;
+    let cases: Vec<(GraphError, Break<'_>)> = vec![
+        (GraphError::Synchronized { call: "synchronize" }, Box::new(Stream::synchronize)),
+        (
+            GraphError::Synchronized { call: "synchronize_for" },
+            Box::new(|stream| stream.synchronize_for(Duration::from_secs(1))),
+        ),
+        (GraphError::Read, Box::new(|stream| stream.read(&values).map(drop))),
+        (
+            GraphError::Allocated { call: "alloc_zeroed" },
+            Box::new(|_| device.alloc_zeroed::<u64>(1).map(drop)),
+        ),
+        (GraphError::Allocated { call: "upload" }, Box::new(|_| device.upload(&[1u64]).map(drop))),
+        (
+            GraphError::Allocated { call: "pinned" },
+            Box::new(|_| device.pinned::<u64>(1).map(|_: PinnedBuffer<u64>| ())),
+        ),
+        (GraphError::SecondCapture, Box::new(|stream| stream.begin_capture(LOCAL))),
+        (GraphError::OneShotFunction, Box::new(|stream| stream.host_function(|| ()))),
+        (
+            GraphError::OneShotClosure { argument: 0, state: once.state() },
+            Box::new(|stream| call_closure.launch(stream, ONE, (&once, &values)).map(drop)),
+        ),
+        (GraphError::ForeignEvent, Box::new(|stream| stream.wait_for(&before))),
+        (GraphError::InstanceLaunched, Box::new(|stream| empty.launch(stream).map(drop))),
+        (
+            GraphError::OtherThread { call: "launch" },
+            Box::new(|stream| {
+                let launch = || add.launch(stream, ONE, (&values, 1u64)).map(drop);
+                std::thread::scope(|scope| scope.spawn(launch).join().unwrap())
+            }),
+        ),
+    ];
+    for (why, break_it) in cases {
+        stream.begin_capture(LOCAL).unwrap();
+        add.launch(&stream, ONE, (&values, 1u64)).unwrap();
+        assert_eq!(broken(break_it(&stream)), why);
+        assert_eq!(broken(add.launch(&stream, ONE, (&values, 1u64))), why);
+        assert_eq!(broken(stream.end_capture()), why);
+        assert!(!stream.is_capturing());
+        // By the closed form, also when the work ignores the error.
+        let graph = stream.capture(LOCAL, |stream| {
+            let _ = break_it(stream);
+            Ok(())
+        });
+        assert_eq!(broken(graph), why);
+        add.launch(&stream, ONE, (&values, 1u64)).unwrap();
+        stream.synchronize().unwrap();
+    }
+    assert_eq!(broken(stream.end_capture()), GraphError::NotCapturing { call: "end_capture" });
+
+    // What breaks none: another thread's allocations, host copies, other streams' work and waiting for it.
+    let graph = stream.capture(LOCAL, |stream| {
+        add.launch(stream, ONE, (&values, 1u64))?;
+        std::thread::scope(|scope| {
+            scope.spawn(|| device.alloc_zeroed::<u64>(1).unwrap());
+        });
+        values.write(&[3])?;
+        add.launch(&other, ONE, (&values, 1u64))?;
+        other.synchronize()?;
+        assert_eq!(values.read()?, [4]);
+        Ok(())
+    });
+    assert_eq!(graph.unwrap().len(), 1);
+    // Global and relaxed captures.
+    let of_other_thread = |mode| {
+        stream.capture(mode, |stream| {
+            let launch = || add.launch(stream, ONE, (&values, 1u64)).map(drop);
+            std::thread::scope(|scope| scope.spawn(launch).join().unwrap())?;
+            std::thread::scope(|scope| scope.spawn(|| device.alloc_zeroed::<u64>(1)).join().unwrap())
+                .map(drop)
+        })
+    };
+    assert_eq!(broken(of_other_thread(CaptureMode::Global)), GraphError::Allocated { call: "alloc_zeroed" });
+    assert_eq!(of_other_thread(CaptureMode::Relaxed).unwrap().len(), 1);
+    // A refused launch is no captured one, and breaks nothing.
+    let graph = stream.capture(LOCAL, |stream| {
+        assert!(matches!(add.launch(stream, Grid::new(0, 1), (&values, 1u64)), Err(Error::Refused(_))));
+        add.launch(stream, ONE, (&values, 1u64)).map(drop)
+    });
+    assert_eq!(graph.unwrap().len(), 1);
+}
+
+#[test]
+fn a_capture_ends_with_a_panic_a_dropped_stream_and_a_closed_device() {
+    let (device, stream, _) = open();
+    let values = device.alloc_zeroed::<u64>(1).unwrap();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        stream.capture(LOCAL, |stream| {
+            add.launch(stream, ONE, (&values, 1u64))?;
+            panic!("in the middle");
+        })
+    }));
+    assert!(panicked.is_err() && !stream.is_capturing());
+    add.launch(&stream, ONE, (&values, 1u64)).unwrap();
+    stream.synchronize().unwrap();
+
+    let forked = device.stream().unwrap();
+    stream.begin_capture(LOCAL).unwrap();
+    forked.wait_for(&stream.record().unwrap()).unwrap();
+    drop(forked);
+    assert_eq!(broken(stream.end_capture()), GraphError::StreamDropped);
+    let forked = device.stream().unwrap();
+    stream.begin_capture(LOCAL).unwrap();
+    forked.wait_for(&stream.record().unwrap()).unwrap();
+    assert_eq!(broken(forked.end_capture()), GraphError::EndedElsewhere);
+    drop(stream);
+    assert!(!forked.is_capturing());
+    assert!(device.alloc_zeroed::<u64>(1).is_ok());
+
+    forked.begin_capture(LOCAL).unwrap();
+    device.close();
+    assert_eq!(broken(add.launch(&forked, ONE, (&values, 1u64))), GraphError::Closed);
+    assert_eq!(broken(forked.end_capture()), GraphError::Closed);
+}
+
+#[test]
+fn work_is_run_once_where_it_must_be() {
+    let (device, stream, _) = open();
+    let values = device.alloc_zeroed::<u64>(1).unwrap();
+    let (mut scratch, mut runs) = (None, 0);
+    let graph = captured(&stream, |stream| {
+        runs += 1;
+        if scratch.is_none() {
+            scratch = Some(device.upload(&[5u64])?);
+        }
+        add_plain.launch(stream, ONE, (&values, scratch.as_ref().unwrap())).map(drop)
+    });
+    let graph = graph.unwrap();
+    assert_eq!((runs, graph.len(), values.read().unwrap()), (3, 1, vec![5]));
+    graph.instantiate().unwrap().launch(&stream).unwrap();
+    assert_eq!(values.read().unwrap(), [10]);
+    // What is never over; what is no reason to run the work; what the work gives.
+    let always = captured(&stream, |_| device.alloc_zeroed::<u64>(1).map(drop));
+    assert_eq!(broken(always), GraphError::Allocated { call: "alloc_zeroed" });
+    let mut runs = 0;
+    let never = captured(&stream, |stream| {
+        runs += 1;
+        stream.host_function(|| ())
+    });
+    assert_eq!((broken(never), runs), (GraphError::OneShotFunction, 1));
+    assert!(matches!(captured(&stream, |_| Err(Error::Closed)), Err(Error::Closed)));
+    let panicked = catch_unwind(AssertUnwindSafe(|| captured(&stream, |_| panic!("in the work"))));
+    assert!(panicked.is_err() && !stream.is_capturing());
+    stream.synchronize().unwrap();
+}

@@ -1,0 +1,179 @@
+//! Instances: nodes made by hand, what they keep, new arguments and graphs, caches.
+
+use super::*;
+
+#[test]
+fn an_instance_keeps_what_its_nodes_use() {
+    let (device, stream, _) = open();
+    let dropped = Arc::new(AtomicU64::new(0));
+    let out = device.alloc_zeroed::<u64>(1).unwrap();
+    let instance = {
+        let scratch = device.alloc_zeroed::<u64>(1).unwrap();
+        let told = Told(dropped.clone());
+        let closure = Hostcall::continuous(&device, move |x: u64| {
+            let _ = &told;
+            x + 1
+        })
+        .unwrap();
+        let told = Told(dropped.clone());
+        let graph = stream.capture(LOCAL, |stream| {
+            stream.write(&scratch, &[41])?;
+            call_closure.launch(stream, ONE, (&closure, &scratch))?;
+            stream.repeated_function(move || _ = &told)?;
+            stream.copy(&out, &scratch)
+        });
+        graph.unwrap().instantiate().unwrap()
+    };
+    for _ in 0..3 {
+        out.write(&[0]).unwrap();
+        instance.launch(&stream).unwrap();
+        assert_eq!(out.read().unwrap(), [42]);
+    }
+    assert_eq!(dropped.load(Ordering::Relaxed), 0);
+    // A replay on its way keeps it too.
+    let gate = device.alloc_zeroed::<u64>(1).unwrap();
+    wait_for_gate.launch(&stream, ONE, (&gate,)).unwrap();
+    out.write(&[0]).unwrap();
+    instance.launch(&stream).unwrap();
+    drop(instance);
+    assert_eq!(dropped.load(Ordering::Relaxed), 0);
+    assert!(gate.write_now(&[1]).unwrap());
+    stream.synchronize().unwrap();
+    assert_eq!(out.read().unwrap(), [42]);
+    eventually(|| dropped.load(Ordering::Relaxed) == 2);
+}
+
+#[test]
+fn nodes_made_by_hand() {
+    let (device, stream, _) = open();
+    let values = device.alloc_zeroed::<u64>(4).unwrap();
+    let mut graph = Graph::new(&device).named("hand");
+    assert_eq!((graph.name(), graph.is_empty()), ("hand", true));
+    // Added last, done first.
+    let double = graph.add_kernel(&add_plain, Grid::new(1, 4), (&values, &values));
+    assert!(matches!(double, Err(Error::Refused(_))), "what is read plainly is not written");
+    let last = graph.add_kernel(&add, Grid::new(1, 4), (&values, 1u64)).unwrap();
+    let first = graph.add_fill(&values, 5).unwrap();
+    let middle = graph.add_empty();
+    graph.edge(first, middle).unwrap();
+    graph.edge(middle, last).unwrap();
+    assert_eq!(graph.find("add"), Some(last));
+    let instance = graph.instantiate().unwrap();
+    instance.launch(&stream).unwrap();
+    assert_eq!(values.read().unwrap(), [6; 4]);
+
+    graph.edge(last, first).unwrap();
+    assert!(matches!(broken(graph.instantiate()), GraphError::Circle { .. }));
+    let mut small = Graph::new(&device);
+    assert!(matches!(broken(small.edge(first, last)), GraphError::NoSuchNode { nodes: 0, .. }));
+    let once = Hostcall::once(&device, |x: u64| x).unwrap();
+    let refused = small.add_kernel(&call_closure, ONE, (&once, &values));
+    assert!(matches!(broken(refused), GraphError::OneShotClosure { argument: 0, .. }));
+    // Other devices' buffers, graphs and streams.
+    let (other, other_stream, _) = open();
+    let foreign = other.alloc_zeroed::<u64>(4).unwrap();
+    assert!(matches!(small.add_fill(&foreign, 1), Err(Error::OtherDevice { .. })));
+    assert!(matches!(small.add_graph(&Graph::new(&other)), Err(Error::OtherDevice { .. })));
+    assert!(matches!(instance.launch(&other_stream), Err(Error::OtherDevice { .. })));
+
+    // Graphs in graphs.
+    let mut inner = Graph::new(&device);
+    inner.add_kernel(&add, Grid::new(1, 4), (&values, 10u64)).unwrap();
+    let mut outer = Graph::new(&device);
+    let clear = outer.add_fill(&values, 0).unwrap();
+    let (one, two) = (outer.add_graph(&inner).unwrap(), outer.add_graph(&inner).unwrap());
+    outer.edge(clear, one).unwrap();
+    outer.edge(one, two).unwrap();
+    let captured = stream.capture(LOCAL, |stream| {
+        stream.add_graph(&outer)?;
+        add.launch(stream, Grid::new(1, 4), (&values, 1u64)).map(drop)
+    });
+    captured.unwrap().instantiate().unwrap().launch(&stream).unwrap();
+    assert_eq!(values.read().unwrap(), [21; 4]);
+    assert_eq!(broken(stream.add_graph(&outer)), GraphError::NotCapturing { call: "add_graph" });
+    let mut deep = Graph::new(&device);
+    for _ in 0..40 {
+        let mut around = Graph::new(&device);
+        around.add_graph(&deep).unwrap();
+        deep = around;
+    }
+    assert!(matches!(broken(deep.instantiate()), GraphError::TooDeep { .. }));
+}
+
+#[test]
+fn arguments_are_set_and_graphs_updated() {
+    let (device, stream, _) = open();
+    let [a, b] = [(); 2].map(|()| device.alloc_zeroed::<u64>(2).unwrap());
+    let build = |to: &DeviceBuffer<u64>, by: u64| {
+        let graph = stream.capture(LOCAL, |stream| {
+            add.launch(stream, ONE, (to, by))?;
+            stream.repeated_function(|| ())
+        });
+        graph.unwrap()
+    };
+    let graph = build(&a, 1);
+    let node = graph.find("add").unwrap();
+    let instance = graph.instantiate().unwrap();
+    instance.launch(&stream).unwrap();
+    instance.set(node, &add, Grid::new(1, 2), (&b, 10u64)).unwrap();
+    instance.launch(&stream).unwrap();
+    assert_eq!((a.read().unwrap(), b.read().unwrap()), (vec![1, 0], vec![10, 10]));
+    let refused = instance.set(node, &call, ONE, (1u64,));
+    assert!(matches!(broken(refused), GraphError::OtherKernel { .. }));
+    assert!(matches!(instance.set(node, &add, Grid::new(0, 1), (&b, 10u64)), Err(Error::Refused(_))));
+    let function = graph.nodes().nth(1).unwrap().0;
+    assert!(matches!(broken(instance.set(function, &add, ONE, (&b, 1u64))), GraphError::OtherKernel { .. }));
+
+    assert!(instance.update(&build(&a, 100)));
+    instance.launch(&stream).unwrap();
+    assert_eq!((a.read().unwrap(), b.read().unwrap()), (vec![101, 0], vec![10, 10]));
+    let mut other = build(&a, 1);
+    other.add_empty();
+    assert!(!instance.update(&other));
+    let error = instance.try_update(&other).unwrap_err().to_string();
+    assert_eq!(error, "the instance cannot be updated: node 2: there are 2 nodes, and 3 in the new graph");
+    let mut other = Graph::new(&device);
+    other.add_kernel(&call, ONE, (1u64,)).unwrap();
+    let error = instance.try_update(&other).unwrap_err().to_string();
+    assert_eq!(error, "the instance cannot be updated: node 0: it launches add, and call in the new graph");
+}
+
+#[test]
+fn a_cache_hands_out_the_same_memory() {
+    let (device, stream, _) = open();
+    let cache = AllocCache::new(&device);
+    let work = |stream: &Stream| -> Result<DeviceBuffer<u64>, Error> {
+        let (sum, ones) = (device.alloc_zeroed::<u64>(8)?, device.alloc_zeroed::<u64>(8)?);
+        stream.fill(&ones, 1)?;
+        add_plain.launch(stream, Grid::new(1, 8), (&sum, &ones))?;
+        Ok(sum)
+    };
+    let (mut sum, mut addresses) = (None, Vec::new());
+    for _ in 0..3 {
+        let graph = cache.with(|| {
+            stream.capture(LOCAL, |stream| {
+                sum = Some(work(stream)?);
+                Ok(())
+            })
+        });
+        let sum = sum.as_ref().unwrap();
+        assert_eq!(sum.read().unwrap(), [0; 8], "it is zeroed when it is handed out");
+        let instance = graph.unwrap().instantiate().unwrap();
+        for _ in 0..4 {
+            instance.launch(&stream).unwrap();
+        }
+        assert_eq!(sum.read().unwrap(), [4; 8]);
+        addresses.push(sum.address());
+        assert_eq!(broken(cache.clear()), GraphError::CacheInUse { allocations: 2 });
+    }
+    assert!(addresses.iter().all(|address| *address == addresses[0]) && cache.len() == 2);
+    stream.synchronize().unwrap();
+    eventually(|| cache.clear().is_ok());
+    assert!(cache.is_empty());
+    // Under a cache of another device nothing is cached, and the capture breaks.
+    let (other, ..) = open();
+    let foreign = AllocCache::new(&other);
+    let graph = foreign.with(|| stream.capture(LOCAL, |stream| work(stream).map(drop)));
+    assert_eq!(broken(graph), GraphError::Allocated { call: "alloc_zeroed" });
+    assert!(foreign.is_empty());
+}
