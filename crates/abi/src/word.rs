@@ -417,7 +417,8 @@ impl Owner {
 ///
 /// A byte message is a run of 8-byte argument words and then the bytes of the call's slices; it lies in the
 /// slot's byte area, in pieces if it is longer. The reply is result words and then bytes, in the same area
-/// or, if they do not fit there, the bytes in a loan: memory of the host that the lane reads in place.
+/// or, if they do not fit there, the bytes in a loan: memory of the host that the lane reads in place. Where the
+/// caller says where it wants the reply's bytes, the host may put them there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BytesHead {
     /// Whether the message begins with this packet. What the host has of an earlier message of the lane, which was
@@ -433,11 +434,17 @@ pub struct BytesHead {
     pub argument_words: u16,
     /// Most bytes of reply that the caller takes after the result words. At most 2⁴⁸ − 1.
     pub reply_capacity: u64,
+    /// Where the caller wants the reply's bytes, in memory of the device that a copy of the host's reaches. 0 if it has no
+    /// such place: then the packet may go without the head's last word.
+    pub reply_at: u64,
 }
 
 impl BytesHead {
     /// Argument words that carry the head.
-    pub const WORDS: usize = 3;
+    pub const WORDS: usize = 4;
+
+    /// The same where no lane of the packet says where it wants its reply.
+    pub const SHORT_WORDS: usize = 3;
 
     /// The head as argument words.
     #[inline(always)]
@@ -451,6 +458,7 @@ impl BytesHead {
             self.piece_bytes as u64 | area << 32 & PAYLOAD | (self.begins as u64) << 63,
             self.total_bytes,
             ((self.argument_words as u64) << 48) | capacity,
+            self.reply_at,
         ]
     }
 
@@ -464,13 +472,21 @@ impl BytesHead {
             total_bytes: words[1],
             argument_words: (words[2] >> 48) as u16,
             reply_capacity: words[2] & ((1 << 48) - 1),
+            reply_at: words[3],
         }
     }
 }
 
 /// Result words of a byte call: `[bytes of the whole reply, address of the loan that has those after the
-/// result words, or 0 if all lie in the byte area]`.
+/// result words, 0 if all lie in the byte area, or REPLY_IS_THERE]`.
 pub const BYTES_RESULT_WORDS: usize = 2;
+
+/// In place of a loan's address: the reply's bytes are at [`BytesHead::reply_at`].
+pub const REPLY_IS_THERE: u64 = 1;
+
+/// Bytes of a reply from which a lane says where it wants it. To have it put there takes the host some 10 µs, and a GPU's
+/// lane reads 280 bytes of the host's memory meanwhile.
+pub const LEAST_REPLY_TO_PUT: usize = 512;
 
 /// Most payload words of a post.
 pub const MAX_POST_WORDS: usize = 5;
@@ -640,6 +656,7 @@ mod tests {
             total_bytes: u64::MAX,
             argument_words: 0xffff,
             reply_capacity: (1 << 48) - 1,
+            reply_at: u64::MAX,
         };
         assert_eq!(BytesHead::from_words(head.to_words()), head);
     }

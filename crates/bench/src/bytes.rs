@@ -57,8 +57,7 @@ fn sum(data: &[u8]) -> u64 {
 
 /// Replies, messages and files. One lane's handlers run at once, on the thread that finds its calls; those of
 /// many waves on as many threads as there are processors.
-pub fn bytes(options: &Options) -> Result<Vec<Row>> {
-    let mut rows = Vec::new();
+pub fn bytes(options: &Options, add: &mut dyn FnMut(Row)) -> Result<()> {
     let service = || Bytes::serve(Source(vec![1; 1 << 20]));
     let bed = Bed::of(options, Device::builder(&options.device).inline_service(service()))?;
     for (name, bytes, count) in [
@@ -66,10 +65,10 @@ pub fn bytes(options: &Options) -> Result<Vec<Row>> {
         ("reply_gb_per_s_1_lane_64k", 64 << 10, 4000),
         ("reply_gb_per_s_1_lane_1m", 1 << 20, 400),
     ] {
-        rows.push(messages(options, &bed, name, &kernels::replies, 1, bytes, count, &copied)?);
+        add(messages(options, &bed, name, &kernels::replies, 1, bytes, count, &copied)?);
     }
     let requests = &kernels::requests;
-    rows.push(messages(options, &bed, "request_gb_per_s_1_lane", requests, 1, 1 << 20, 400, &summed)?);
+    add(messages(options, &bed, "request_gb_per_s_1_lane", requests, 1, 1 << 20, 400, &summed)?);
     drop(bed);
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("bytes");
@@ -88,25 +87,17 @@ pub fn bytes(options: &Options) -> Result<Vec<Row>> {
             on_threads(|| floor(bytes, count))
         })
     };
-    rows.push(many("reply_gb_per_s", &kernels::replies, &copied)?);
-    rows.push(many("request_gb_per_s", requests, &summed)?);
+    add(many("reply_gb_per_s", &kernels::replies, &copied)?);
+    add(many("request_gb_per_s", requests, &summed)?);
     let file = File::options().read(true).write(true).open(&path)?;
     let read = |at, buffer: &mut [u8]| file.read_exact_at(buffer, at);
     let write = |at, buffer: &mut [u8]| file.write_all_at(buffer, at);
     let one_lane_each = Grid::new(waves, 1);
     let of_maps = if options.is_software() { one_lane_each } else { Grid::new(waves, 256) };
-    rows.push(files(options, &bed, "file_read_gb_per_s", &kernels::file_reads, one_lane_each, len, &read)?);
-    rows.push(files(options, &bed, "file_map_gb_per_s", &kernels::file_maps, of_maps, len, &read)?);
-    rows.push(files(
-        options,
-        &bed,
-        "file_write_gb_per_s",
-        &kernels::file_writes,
-        one_lane_each,
-        len,
-        &write,
-    )?);
-    Ok(rows)
+    add(files(options, &bed, "file_read_gb_per_s", &kernels::file_reads, one_lane_each, len, &read)?);
+    add(files(options, &bed, "file_map_gb_per_s", &kernels::file_maps, of_maps, len, &read)?);
+    add(files(options, &bed, "file_write_gb_per_s", &kernels::file_writes, one_lane_each, len, &write)?);
+    Ok(())
 }
 
 /// Runs something on as many threads as the machine runs at once, and returns the sum of their rates.

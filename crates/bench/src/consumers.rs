@@ -81,7 +81,7 @@ struct Load {
 
 /// One-lane calls, full waves of 64 B a lane, posts and lines a second with 1, 2, 4 and 8 consumers; the floor of each is
 /// what one consumer does.
-pub fn consumers(options: &Options) -> Result<Vec<Row>> {
+pub fn consumers(options: &Options, add: &mut dyn FnMut(Row)) -> Result<()> {
     let small = if options.is_software() { 16 } else { 1 };
     let loads = [
         Load {
@@ -137,7 +137,6 @@ pub fn consumers(options: &Options) -> Result<Vec<Row>> {
             count: 5_000,
         },
     ];
-    let mut rows = Vec::new();
     for load in &loads {
         let mut beds = Vec::new();
         for consumers in CONSUMERS {
@@ -165,9 +164,9 @@ pub fn consumers(options: &Options) -> Result<Vec<Row>> {
             What::Lines => "lines/s",
         };
         let row = |(name, rate): (&&'static str, &f64)| Row::rate(name, unit, *rate, Some(rates[0]));
-        rows.extend(load.names.iter().zip(&rates).map(row));
+        load.names.iter().zip(&rates).map(row).for_each(&mut *add);
     }
-    Ok(rows)
+    Ok(())
 }
 
 impl Load {

@@ -239,16 +239,15 @@ impl Bed {
 /// When the device cannot be opened, a kernel fails, or something is lost or wrong.
 pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report> {
     let mut results = Vec::new();
-    let mut add = |rows: Vec<Row>| {
-        for row in rows {
-            progress(&row);
-            results.push(row);
-        }
+    let mut add_one = |row: Row| {
+        progress(&row);
+        results.push(row);
     };
     for group in Group::ALL {
         if !options.only.is_empty() && !options.only.contains(&group) {
             continue;
         }
+        let mut add = |rows: Vec<Row>| rows.into_iter().for_each(&mut add_one);
         match group {
             Group::Latency => {
                 add(latency::one_lane(options)?);
@@ -273,8 +272,8 @@ pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report
             Group::Start => add(latency::start(options)?),
             Group::Compute => add(compute::compute(options)?),
             Group::Launches => add(launches::launches(options)?),
-            Group::Bytes => add(bytes::bytes(options)?),
-            Group::Consumers => add(consumers::consumers(options)?),
+            Group::Bytes => bytes::bytes(options, &mut add_one)?,
+            Group::Consumers => consumers::consumers(options, &mut add_one)?,
         }
     }
     Ok(Report { device: options.device.clone(), results })

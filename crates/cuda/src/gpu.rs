@@ -100,14 +100,19 @@ pub struct Gpu {
     /// How far queues have come.
     words: Mutex<Words>,
     loads_functions: bool,
+    /// Bytes of each lane's stack.
+    stack_bytes: Mutex<usize>,
     /// The fault after which the driver refuses everything.
     fault: OnceLock<Error>,
 }
 
 impl Gpu {
-    /// Bytes of stack of a lane whose needs the compiler cannot know, because it calls through pointers.
-    /// Memory for it is taken for all lanes that the GPU can hold at once.
-    const STACK_BYTES: usize = 8192;
+    /// Bytes of each lane's stack, at least. Memory for it is taken for all lanes that the GPU can hold at once.
+    const STACK_BYTES: usize = 8 << 10;
+
+    /// Bytes of stack for what a kernel calls, which the compiler does not count where a call goes through a pointer, as a
+    /// panic's formatting does: to format a float takes 4.5 KiB.
+    pub(crate) const CALLED_STACK_BYTES: usize = 6 << 10;
 
     pub(crate) fn open(info: GpuInfo, loads_functions: bool) -> Result<Arc<Self>, Error> {
         let opening = || format!("opening GPU {}", info.index);
@@ -136,9 +141,10 @@ impl Gpu {
             idle: Mutex::default(),
             words: Mutex::default(),
             loads_functions,
+            stack_bytes: Mutex::new(0),
             fault: OnceLock::new(),
         });
-        gpu.set_stack_bytes(Self::STACK_BYTES)?;
+        gpu.need_stack_bytes(Self::STACK_BYTES)?;
         let _ = gpu.copies.set(gpu.new_stream()?);
         gpu.keep_freed_memory()?;
         Ok(gpu)
@@ -154,15 +160,21 @@ impl Gpu {
         let _ = self.run(|| "changing a thread's capture mode".into(), relax);
     }
 
-    /// Sets the bytes of stack of each lane, for kernels launched from now on. The driver may wait for those that
-    /// run.
+    /// Gives each lane of kernels launched from now on so many bytes of stack, rounded up to a KiB, unless it has more. The
+    /// driver may wait for kernels that run.
     ///
     /// # Errors
     /// When the GPU has no such stacks.
-    pub fn set_stack_bytes(&self, bytes: usize) -> Result<(), Error> {
-        let doing = || format!("giving each lane a stack of {bytes} bytes");
-        // SAFETY: LOADED, with the GPU's context.
-        self.run(doing, || unsafe { sys::cuCtxSetLimit(sys::CUlimit::CU_LIMIT_STACK_SIZE, bytes) })
+    pub fn need_stack_bytes(&self, bytes: usize) -> Result<(), Error> {
+        let bytes = bytes.next_multiple_of(1 << 10);
+        let mut has = self.stack_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes > *has {
+            let doing = || format!("giving each lane a stack of {bytes} bytes");
+            // SAFETY: LOADED, with the GPU's context.
+            self.run(doing, || unsafe { sys::cuCtxSetLimit(sys::CUlimit::CU_LIMIT_STACK_SIZE, bytes) })?;
+            *has = bytes;
+        }
+        Ok(())
     }
 
     /// Lets the driver keep freed memory for the next allocation: giving it back may wait for kernels.

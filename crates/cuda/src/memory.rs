@@ -65,6 +65,37 @@ impl Gpu {
     }
 }
 
+impl Gpu {
+    /// Writes memory that a kernel says the GPU has at `address`, on a stream of its own. Returns `false`, and has written
+    /// nothing, if it begins or ends where this process has no memory of a GPU.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    pub fn write_own(&self, address: u64, bytes: &[u8]) -> Result<bool, Error> {
+        let doing = || format!("writing {} bytes for a lane", bytes.len());
+        let Some(last) = address.checked_add((bytes.len() as u64).saturating_sub(1)) else {
+            return Ok(false);
+        };
+        for end in [address, last] {
+            let (mut kind, what) = (0u32, sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+            // SAFETY: LOADED; the attribute is a u32, which lives through the call. The driver looks at the address alone.
+            let found =
+                self.run(doing, || unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast(), what, end) });
+            if found.is_err() || kind != sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32 {
+                return Ok(false);
+            }
+        }
+        let (stream, from) = (self.take_stream()?, bytes.as_ptr().cast());
+        // SAFETY: LOADED; the target is a GPU's memory, none of the host's, and `bytes` lives until the copy is over.
+        let copied =
+            self.run(doing, || unsafe { sys::cuMemcpyHtoDAsync_v2(address, from, bytes.len(), stream.0) });
+        // SAFETY: LOADED, with a stream of this GPU.
+        let copied = copied.and_then(|()| self.run(doing, || unsafe { sys::cuStreamSynchronize(stream.0) }));
+        self.give_back_stream(stream);
+        copied.map(|()| true)
+    }
+}
+
 impl DeviceMemory {
     /// Address on the GPU.
     pub fn address(&self) -> u64 {

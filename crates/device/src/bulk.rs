@@ -12,8 +12,10 @@ use crate::target;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
-use hostcall_abi::word::{BYTES_RESULT_WORDS, BytesHead, Kind, Line, check_of};
-use hostcall_channel::device::{Slot, take_lent};
+use hostcall_abi::word::{
+    BYTES_RESULT_WORDS, BytesHead, Kind, LEAST_REPLY_TO_PUT, Line, REPLY_IS_THERE, check_of,
+};
+use hostcall_channel::device::{Slot, see_put, take_lent};
 
 /// A share is large enough for pieces from so many bytes on.
 const LEAST_PIECE: usize = 512;
@@ -117,8 +119,18 @@ fn call_words(
         let glance = held.glance;
         let slot = packet::held_slot(group.here, held);
         let (argument_words, result_words) = (message.words.len(), result.len());
-        let mut lane =
-            Exchange { held, slot, area: None, method, options, argument_words, result_words, capacity };
+        let reply_at = reply_place(output);
+        let mut lane = Exchange {
+            held,
+            slot,
+            area: None,
+            method,
+            options,
+            argument_words,
+            result_words,
+            capacity,
+            reply_at,
+        };
         let words_bytes = result.len() * 8;
         // A short reply is worth a large area; a long one comes in a loan in any case.
         let (share, _) = lane.share(group);
@@ -159,6 +171,15 @@ struct Exchange<'a> {
     argument_words: usize,
     result_words: usize,
     capacity: usize,
+    /// [`BytesHead::reply_at`].
+    reply_at: u64,
+}
+
+/// Where a lane has the host put its reply: nowhere if that is short or lies where copies do not reach.
+fn reply_place(output: &mut [u8]) -> u64 {
+    let is_worth_it = target::HOST_COPIES && output.len() >= LEAST_REPLY_TO_PUT;
+    let start = output.as_mut_ptr();
+    if is_worth_it && target::is_global(start) { start.expose_provenance() as u64 } else { 0 }
 }
 
 impl Exchange<'_> {
@@ -194,11 +215,13 @@ impl Exchange<'_> {
 
     #[inline(never)]
     fn packet(&self, group: Group, kind: Kind, words: [u64; BytesHead::WORDS]) -> Result<Line, CallError> {
+        let is_short = !target::HOST_COPIES || group.all(self.reply_at == 0);
+        let head_words = if is_short { BytesHead::SHORT_WORDS } else { BytesHead::WORDS };
         let head = Head {
             service: self.method.number,
             check: check_of(self.method.schema),
             kind,
-            argument_words: BytesHead::WORDS as u8,
+            argument_words: head_words as u8,
             result_words: BYTES_RESULT_WORDS as u8,
             timeout_us: self.options.timeout_us,
         };
@@ -235,6 +258,7 @@ impl Exchange<'_> {
             total_bytes: total as u64,
             argument_words: self.argument_words as u16,
             reply_capacity: (self.capacity - self.result_words * 8) as u64,
+            reply_at: self.reply_at,
         };
         self.packet(group, kind, head.to_words()).map(|reply| (reply, to))
     }
@@ -287,8 +311,8 @@ impl Exchange<'_> {
         (self.result_words as u64 * 8..=self.capacity as u64).contains(&bytes)
     }
 
-    /// Takes a reply of `total` bytes, of which those after the result words lie in the area or in a `loan`,
-    /// if that is not 0. Returns how many bytes of `output` it fills.
+    /// Takes a reply of `total` bytes, of which those after the result words lie in the area if `loan` is 0, in `output` if
+    /// it is [`REPLY_IS_THERE`], and else in that loan. Returns how many bytes of `output` it fills.
     #[inline(never)]
     fn take(&self, group: Group, total: usize, loan: u64, words: &mut [u64], output: &mut [u8]) -> usize {
         let (_, base) = self.share(group);
@@ -300,6 +324,8 @@ impl Exchange<'_> {
         let output = &mut output[..total - words.len() * 8];
         if loan == 0 {
             self.slot.read_bulk(base + words.len() * 8, output);
+        } else if loan == REPLY_IS_THERE {
+            see_put();
         } else {
             // SAFETY: LOAN: the host's answer tells of the loan, and that it has as many bytes.
             unsafe { take_lent(loan, output) };

@@ -4,6 +4,11 @@ use crate::primitive::{Ordering, fence};
 use crate::region::Words;
 use hostcall_abi::layout::LOAN_HEADER_BYTES;
 
+/// Makes visible what the host has put into the lane's memory, after the answer that tells of it was seen.
+pub fn see_put() {
+    fence(Ordering::Acquire);
+}
+
 /// Copies the first bytes of a reply out of a loan, and returns the loan.
 ///
 /// # Safety

@@ -21,7 +21,7 @@ mod wave;
 
 pub use bitmap::Pool;
 #[cfg(not(loom))]
-pub use lent::take_lent;
+pub use lent::{see_put, take_lent};
 #[cfg(not(loom))]
 pub use mapped::{load_mapped, read_mapped, write_mapped};
 pub use slot::{Glance, Laps, Slot, SlotState, Turn};

@@ -16,6 +16,12 @@ use hostcall_abi::layout::LOAN_HEADER_BYTES;
 pub trait LoanMemory: Send + Sync + 'static {
     /// Allocates memory for a loan of `bytes` bytes. `None` when there is no room.
     fn allocate(&self, bytes: usize) -> Option<Loan>;
+
+    /// Copies `bytes` to `address`, where a lane that waits says that it has as many bytes of the device's memory. Returns
+    /// `false` when that cannot be, or the lane reads them faster itself; nothing but those bytes was changed then.
+    fn copy_to_lane(&self, _bytes: &[u8], _address: u64) -> bool {
+        false
+    }
 }
 
 /// Memory of the host's process, which the software device reaches.

@@ -38,6 +38,14 @@ pub(crate) fn begin_wave(_params: &LaunchParams) {
 /// The lanes of a wave that are together read a word as fast as one does.
 pub(crate) const IN_STEP: bool = true;
 
+/// Whether the host's copies reach the memory of lanes that wait.
+pub(crate) const HOST_COPIES: bool = false;
+
+/// Whether an address is of memory that all lanes have in common.
+pub(crate) fn is_global(_: *const u8) -> bool {
+    false
+}
+
 /// Lanes of a wave, one bit a lane.
 pub(crate) type Mask = u64;
 

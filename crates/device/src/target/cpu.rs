@@ -285,6 +285,14 @@ impl Here {
 /// Lanes run one after the other: meeting costs more than asking.
 pub(crate) const IN_STEP: bool = false;
 
+/// Whether the host's copies reach the memory of lanes that wait.
+pub(crate) const HOST_COPIES: bool = false;
+
+/// Whether an address is of memory that all lanes have in common.
+pub(crate) fn is_global(_: *const u8) -> bool {
+    false
+}
+
 /// Lanes of a wave, one bit a lane.
 pub(crate) type Mask = u64;
 

@@ -155,6 +155,16 @@ impl Params {
 /// The lanes of a wave that are together read a word as fast as one does.
 pub(crate) const IN_STEP: bool = true;
 
+/// Whether the host's copies reach the memory of lanes that wait.
+pub(crate) const HOST_COPIES: bool = true;
+
+/// Whether an address is of memory that all lanes have in common.
+#[inline(always)]
+pub(crate) fn is_global(address: *const u8) -> bool {
+    // SAFETY: looks at the address alone.
+    unsafe { llvm_is_global(address) }
+}
+
 /// Lanes of a wave, one bit a lane.
 pub(crate) type Mask = u32;
 

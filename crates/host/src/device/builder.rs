@@ -5,7 +5,7 @@ use super::cuda::{self, Cuda};
 use super::graph::note_device;
 use super::hsa::{self, Hsa, Vendor};
 use super::images::{EmbeddedImage, Images};
-use super::seam::{Backend, DeviceKind, Memory, Pinned, Properties};
+use super::seam::{Backend, DeviceAddress, DeviceKind, Memory, Pinned, Properties};
 use super::stream::ReaperThread;
 use super::words::StreamWords;
 use super::{BackendError, Core, Device, DeviceHeap, DeviceHooks, Error, Inner, SoftwareDeviceConfig};
@@ -337,6 +337,10 @@ impl LoanMemory for PinnedLoans {
         // SAFETY: LOAN: the memory was all zeros, is aligned to more than a cache line, and is nobody else's;
         // `memory` keeps it.
         Some(unsafe { Loan::new(start, address, bytes, Box::new(memory)) })
+    }
+
+    fn copy_to_lane(&self, bytes: &[u8], address: u64) -> bool {
+        self.0.copy_to_lane(DeviceAddress::new(address), bytes)
     }
 }
 

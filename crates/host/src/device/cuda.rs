@@ -195,7 +195,7 @@ unsafe impl Backend for Cuda {
         stack_bytes: Option<usize>,
     ) -> Result<Arc<dyn Module>, BackendError> {
         if let Some(bytes) = stack_bytes {
-            self.gpu.set_stack_bytes(bytes)?;
+            self.gpu.need_stack_bytes(bytes)?;
         }
         Ok(Arc::new(CudaModule(self.gpu.load(image.bytes().to_vec())?)))
     }
@@ -212,6 +212,10 @@ unsafe impl Backend for Cuda {
     unsafe fn read_now(&self, from: DeviceAddress, bytes: &mut [u8]) -> Result<(), BackendError> {
         // SAFETY: by the caller's promise.
         Ok(unsafe { self.gpu.read(from.get(), bytes) }?)
+    }
+
+    fn copy_to_lane(&self, to: DeviceAddress, bytes: &[u8]) -> bool {
+        self.gpu.write_own(to.get(), bytes).unwrap_or(false)
     }
 
     fn enter_thread(&self) {

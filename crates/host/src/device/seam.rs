@@ -288,6 +288,13 @@ pub unsafe trait Backend: Send + Sync + 'static {
         unsafe { self.read_now(from, bytes) }
     }
 
+    /// Copies to where a lane says that it waits for so many bytes, at once and in no queue's order, if that is memory of the
+    /// device's. Returns `false` when it is not, or lanes read the host's memory as fast themselves. Waits for no kernel.
+    fn copy_to_lane(&self, to: DeviceAddress, bytes: &[u8]) -> bool {
+        let _ = (to, bytes);
+        false
+    }
+
     /// Returns a kernel that is a function of this process, if the device can run such.
     fn native_kernel(&self, entry: Entry) -> Option<Arc<dyn Kernel>> {
         let _ = entry;

@@ -67,6 +67,11 @@ impl LoanPool {
         Ok(HeldLoan { loan: Some(loan), pool: self.clone(), charge: Some(charge) })
     }
 
+    /// Copies bytes to where a lane that waits wants them, see [`LoanMemory::copy_to_lane`].
+    pub fn copy_to_lane(&self, bytes: &[u8], address: u64) -> bool {
+        self.memory.copy_to_lane(bytes, address)
+    }
+
     fn put(&self, loan: Loan) {
         let size = loan.bytes().len();
         let mut kept = self.kept.lock();

@@ -46,6 +46,9 @@ const CALLS_AHEAD: u32 = LINE_WORDS as u32;
 /// Hot lines without calls after which those found before are served.
 const FRUITLESS_AHEAD: u32 = 4;
 
+/// Shortest sleep. The system adds some 50 µs.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(5);
+
 /// Longest sleep while a hint may get lost: within this time a call is found all the same.
 const LONGEST_SLEEP: Duration = Duration::from_micros(650);
 
@@ -651,7 +654,8 @@ impl Endpoint for Consumer<'_> {
         } else if idle > QUIET && !expects_more {
             LONGEST_QUIET_SLEEP
         } else {
-            LONGEST_SLEEP
+            // A call that comes some time after the one before waits little longer because of a sleep.
+            (idle / 8).clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
         }
     }
 }

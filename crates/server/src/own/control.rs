@@ -296,6 +296,7 @@ impl Drop for Server {
                 ));
             }
         }
+        self.shared.messages.put_no_more();
         self.shared.memory.region().stop();
         report::flush(LONGEST_REPORT);
         tracing::debug!("a server has stopped");

@@ -4,12 +4,12 @@ use super::job::{self, LaneCall};
 use super::messages::Messages;
 use super::posts::queue;
 use super::registry::{Entry, Kind, Registry};
-use super::reply::{ByteReply, Filling, ReplyBytes};
+use super::reply::{ByteReply, Filling, ReplyBytes, ReplyPlace};
 use super::shared::Shared;
 use crate::engine::caught::catch;
 use crate::engine::handling::set_service;
 use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::word::{BytesHead, Kind as PacketKind, PostHead};
+use hostcall_abi::word::{BytesHead, Kind as PacketKind, PostHead, REPLY_IS_THERE};
 use hostcall_channel::Region;
 use hostcall_channel::host::{Answer, Batch, Scanner};
 use hostcall_service::{Caller, Calls, OwnedRequest, Posts, Replies, Request, Service, called_by};
@@ -97,7 +97,7 @@ fn words_packets(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, ba
             let caller = lines.caller(rank);
             let request = OwnedRequest { words, bytes: Vec::new(), reply_capacity: 0, caller };
             let timeout_us = lines.tag(rank).timeout_us;
-            (Ok(LaneCall { request, unread: None, charge: None, timeout_us }), None)
+            (Ok(LaneCall { request, unread: None, charge: None, timeout_us }), ReplyPlace::default())
         });
         start(shared, entry, scanner, batch, packet, calls.collect());
     }
@@ -109,7 +109,7 @@ fn bytes_packet(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, bat
     let (answer, kind) = (batch.answer(0), batch.rung().kind());
     let region = shared.memory.region();
     let lines = batch.lines();
-    if lines.argument_words() != BytesHead::WORDS {
+    if ![BytesHead::SHORT_WORDS, BytesHead::WORDS].contains(&lines.argument_words()) {
         return answer.all(region, Status::Error(CallError::Malformed));
     }
     let is_last = kind == PacketKind::Bytes;
@@ -120,7 +120,9 @@ fn bytes_packet(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, bat
     let mut calls = Vec::with_capacity(lines.lanes());
     for (rank, place) in (0..answer.lanes()).zip(0..) {
         let words = lines.words(place);
-        let head = BytesHead::from_words([words[0], words[1], words[2]]);
+        let reply_at = if lines.argument_words() == BytesHead::WORDS { words[3] } else { 0 };
+        let head = BytesHead::from_words([words[0], words[1], words[2], reply_at]);
+        let reply_place = ReplyPlace { area: head.area, wanted_at: reply_at };
         let caller = lines.caller(place);
         let key = (answer.slot(), caller.lane);
         let read = |from, bytes, to: &mut Vec<u8>| {
@@ -146,9 +148,9 @@ fn bytes_packet(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, bat
                 };
                 let timeout_us = lines.tag(place).timeout_us;
                 let call = LaneCall { request, unread, charge: Some(message.charge), timeout_us };
-                calls.push((Ok(call), head.area));
+                calls.push((Ok(call), reply_place));
             }
-            Err(error) if is_last => calls.push((Err(error), None)),
+            Err(error) if is_last => calls.push((Err(error), ReplyPlace::default())),
             taken => answer.lane(region, rank, taken.map_or_else(Status::Error, |_| Status::Ok), &[]),
         }
     }
@@ -157,13 +159,13 @@ fn bytes_packet(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, bat
     }
     let Some(service) = at_once else { return start(shared, entry, scanner, batch, 0, calls) };
     set_service(entry.method.name);
-    for (rank, (call, area)) in (0..).zip(calls) {
+    for (rank, (call, place)) in (0..).zip(calls) {
         let caller = lines.caller(rank as usize);
         let result = call.and_then(|LaneCall { request, .. }| {
             let messages = &shared.messages;
             called_by(caller, || run_for_bytes(messages, &***service, entry.index, request.as_request()))
         });
-        let (status, words) = put_bytes(shared, region, &answer, area, rank, caller, result);
+        let (status, words) = put_bytes(shared, region, &answer, place, rank, caller, result);
         answer.lane(region, rank, status, &words);
     }
 }
@@ -173,11 +175,12 @@ pub(crate) fn put_bytes(
     shared: &Shared,
     region: Region<'_>,
     answer: &Answer,
-    area: Option<u32>,
+    place: ReplyPlace,
     rank: u32,
     caller: Caller,
     result: Result<ByteReply, CallError>,
 ) -> (Status, [u64; 2]) {
+    let area = place.area;
     let put = || {
         let ByteReply { words, bytes } = result?;
         let share = answer.area_share(region, area).ok_or(CallError::Malformed)?;
@@ -186,8 +189,11 @@ pub(crate) fn put_bytes(
             return Err(CallError::Malformed);
         }
         answer.write_bytes(region, area, rank, 0, &words_bytes);
-        let total = (words_bytes.len() + bytes.len()) as u64;
+        let total = (words_bytes.len() + bytes.as_slice().len()) as u64;
         let key = (answer.slot(), caller.lane);
+        if shared.messages.put_there(bytes.as_slice(), place.wanted_at, answer.lanes()) {
+            return Ok([total, REPLY_IS_THERE]);
+        }
         let bytes = match bytes {
             ReplyBytes::Few(bytes) if total as usize <= share => {
                 answer.write_bytes(region, area, rank, words_bytes.len(), &bytes);
@@ -210,7 +216,7 @@ fn start(
     scanner: &Scanner,
     batch: &Batch,
     packet: usize,
-    calls: Vec<(Result<LaneCall, CallError>, Option<u32>)>,
+    calls: Vec<(Result<LaneCall, CallError>, ReplyPlace)>,
 ) {
     let launch = batch.lines().caller(batch.ranks(packet).start).launch;
     let answer = scanner.detach(&shared.memory, batch.answer(packet));

@@ -4,7 +4,7 @@
 use super::dispatch;
 use super::messages::Unread;
 use super::registry::{Entry, Kind};
-use super::reply::{ByteReply, Filling};
+use super::reply::{ByteReply, Filling, ReplyPlace};
 use super::shared::Shared;
 use crate::engine::budget::Charge;
 use crate::engine::caught::catch;
@@ -42,8 +42,8 @@ pub(crate) struct Ticket {
     started: Instant,
     shared: Arc<Shared>,
     kind: PacketKind,
-    /// The large area of each lane's bytes, if it is not the slot's own.
-    areas: Box<[Option<u32>]>,
+    /// Where each lane's reply may go.
+    places: Box<[ReplyPlace]>,
 }
 
 struct Answering {
@@ -89,8 +89,9 @@ impl Ticket {
                 }
             } else {
                 let region = detached.region();
-                let area = self.areas[rank as usize];
-                dispatch::put_bytes(&self.shared, region, detached.answer(), area, rank, caller, result)
+                let place = self.places[rank as usize];
+                // Under the lock: a lane has its memory for itself again once it is answered.
+                dispatch::put_bytes(&self.shared, region, detached.answer(), place, rank, caller, result)
             };
             detached.lane(rank, status, &words);
         });
@@ -196,7 +197,7 @@ pub(crate) fn start(
     kind: PacketKind,
     answer: DetachedAnswer,
     launch: LaunchId,
-    calls: Vec<(Result<LaneCall, CallError>, Option<u32>)>,
+    calls: Vec<(Result<LaneCall, CallError>, ReplyPlace)>,
 ) {
     let started = Instant::now();
     let (slot, lanes) = (answer.answer().slot(), answer.answer().lanes());
@@ -216,7 +217,7 @@ pub(crate) fn start(
         started,
         shared: shared.clone(),
         kind,
-        areas: calls.iter().map(|(_, area)| *area).collect(),
+        places: calls.iter().map(|(_, place)| *place).collect(),
     });
     shared.engine.watchdog.watch(&ticket);
     // Whoever cancels marks the launch and then gives up the calls that are watched. One that came between the two is

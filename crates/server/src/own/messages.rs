@@ -6,8 +6,8 @@ use crate::engine::loans::{HeldLoan, LentLoan, LoanPool};
 use hostcall_abi::MAX_LANES;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
-use hostcall_abi::word::BytesHead;
-use parking_lot::Mutex;
+use hostcall_abi::word::{BytesHead, LEAST_REPLY_TO_PUT};
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -37,12 +37,16 @@ pub(crate) struct Messages {
     count: AtomicUsize,
     /// Per slot: `lanes` may have something of its lanes.
     slots: Box<[AtomicBool]>,
+    /// Whether lanes may have stopped waiting without an answer, so that nothing is put into their memory any more. Locked
+    /// while something is.
+    is_over: RwLock<bool>,
 }
 
 impl Messages {
     pub fn new(budget: Arc<Budget>, loans: Arc<LoanPool>, slots: u32) -> Self {
         let slots = (0..slots).map(|_| AtomicBool::new(false)).collect();
-        Self { budget, loans, lanes: Mutex::default(), count: AtomicUsize::new(0), slots }
+        let (lanes, count, is_over) = (Mutex::default(), AtomicUsize::new(0), RwLock::new(false));
+        Self { budget, loans, lanes, count, slots, is_over }
     }
 
     /// Changes what is kept, and gives what `change` returns after that. What is forgotten is freed after the lock: that may
@@ -165,6 +169,22 @@ impl Messages {
         address
     }
 
+    /// Puts the bytes of a reply where its lane, which waits for its answer, wants them: at
+    /// `at`, if that is not 0. `lanes` of its packet wait, each for as much. Returns `false` when the lane has to read them itself.
+    pub fn put_there(&self, bytes: &[u8], at: u64, lanes: u32) -> bool {
+        // Lanes read side by side, and the host copies for one after the other.
+        if at == 0 || bytes.len() < LEAST_REPLY_TO_PUT * lanes as usize {
+            return false;
+        }
+        let is_over = self.is_over.read();
+        !*is_over && self.loans.copy_to_lane(bytes, at)
+    }
+
+    /// Waits until nothing is being put into lanes' memory. Nothing is from then on.
+    pub fn put_no_more(&self) {
+        *self.is_over.write() = true;
+    }
+
     /// Takes back the loans whose lanes say that they have read their replies.
     fn take_returned(&self) {
         let returned: Vec<_> = self.change(|lanes| {
@@ -225,13 +245,21 @@ pub(crate) struct Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hostcall_channel::host::ProcessLoans;
+    use hostcall_channel::host::{Loan, LoanMemory, ProcessLoans};
 
     const KEY: LaneKey = (3, 4);
     const LAUNCH: LaunchId = LaunchId::new(1, 1);
 
     fn head(begins: bool, piece_bytes: u32, total_bytes: u64) -> BytesHead {
-        BytesHead { begins, piece_bytes, area: None, total_bytes, argument_words: 1, reply_capacity: 0 }
+        BytesHead {
+            begins,
+            piece_bytes,
+            area: None,
+            total_bytes,
+            argument_words: 1,
+            reply_capacity: 0,
+            reply_at: 0,
+        }
     }
 
     fn messages(most: usize) -> Messages {
@@ -240,6 +268,31 @@ mod tests {
 
     fn read(_: usize, count: usize, to: &mut Vec<u8>) {
         to.resize(to.len() + count, 7);
+    }
+
+    /// Memory of a device that a copy of the host's reaches at one address.
+    struct Reached;
+
+    impl LoanMemory for Reached {
+        fn allocate(&self, _: usize) -> Option<Loan> {
+            None
+        }
+
+        fn copy_to_lane(&self, bytes: &[u8], address: u64) -> bool {
+            bytes.len() >= LEAST_REPLY_TO_PUT && address == 64
+        }
+    }
+
+    #[test]
+    fn replies_are_put_where_lanes_want_them_until_lanes_may_be_gone() {
+        let messages = Messages::new(Budget::new(1, 1), LoanPool::new(Box::new(Reached)), 8);
+        let reply = [0; 3 * LEAST_REPLY_TO_PUT];
+        assert!(messages.put_there(&reply, 64, 1) && messages.put_there(&reply, 64, 3));
+        // Nowhere; more lanes than it is worth for; not the device's memory; too short.
+        assert!(!messages.put_there(&reply, 0, 1) && !messages.put_there(&reply, 64, 4));
+        assert!(!messages.put_there(&reply, 65, 1) && !messages.put_there(&reply[..511], 64, 1));
+        messages.put_no_more();
+        assert!(!messages.put_there(&reply, 64, 1));
     }
 
     #[test]

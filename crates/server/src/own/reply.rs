@@ -10,6 +10,15 @@ use hostcall_service::Reply;
 /// goes there: a loan takes two locks.
 const LEAST_LOAN_BYTES: usize = 4096;
 
+/// Where a lane's reply of bytes may go.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ReplyPlace {
+    /// The large area, if it is not the slot's own.
+    pub area: Option<u32>,
+    /// Where in the device's memory the lane wants the bytes; 0 if nowhere.
+    pub wanted_at: u64,
+}
+
 /// A handler's whole reply.
 pub(crate) struct ByteReply {
     pub words: Vec<u64>,
@@ -25,10 +34,10 @@ pub(crate) enum ReplyBytes {
 }
 
 impl ReplyBytes {
-    pub fn len(&self) -> usize {
+    pub fn as_slice(&self) -> &[u8] {
         match self {
-            Self::Few(bytes) => bytes.len(),
-            Self::Many { filled, .. } => *filled,
+            Self::Few(bytes) => bytes,
+            Self::Many { loan, filled } => &loan.bytes()[..*filled],
         }
     }
 
@@ -71,7 +80,7 @@ impl<'a> Filling<'a> {
 
     /// Makes room for so many bytes more, and returns it with the count of those that are there.
     fn room(&mut self, more: usize) -> Result<(&mut [u8], &mut usize), CallError> {
-        let before = self.reply.bytes.len();
+        let before = self.reply.bytes.as_slice().len();
         let needed = before.checked_add(more).filter(|needed| *needed <= self.capacity);
         let needed = needed.ok_or(CallError::TooLarge)?;
         let has_room = match &self.reply.bytes {
@@ -82,11 +91,7 @@ impl<'a> Filling<'a> {
             // Twice as much as there was, so that a reply that grows is copied once or twice at most.
             let grown = needed.max((2 * before).min(self.capacity));
             let mut loan = self.messages.loan(grown)?;
-            let old = match &self.reply.bytes {
-                ReplyBytes::Few(bytes) => bytes,
-                ReplyBytes::Many { loan, filled } => &loan.bytes()[..*filled],
-            };
-            loan.bytes_mut()[..before].copy_from_slice(old);
+            loan.bytes_mut()[..before].copy_from_slice(self.reply.bytes.as_slice());
             self.reply.bytes = ReplyBytes::Many { loan, filled: before };
         }
         match &mut self.reply.bytes {
