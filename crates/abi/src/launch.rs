@@ -196,6 +196,10 @@ pub const KERNEL_SYMBOL_PREFIX: &str = "hostcall_kernel_";
 /// Prefix of the symbol of a kernel's [`KernelInfo`]. [`kernel_name`] describes the rest.
 pub const KERNEL_INFO_SYMBOL_PREFIX: &str = "hostcall_kernel_info_";
 
+/// Symbol of an image's variable of 8 bytes that says how many bytes of stack its lanes need. An image without it needs what the
+/// device gives.
+pub const STACK_BYTES_SYMBOL: &str = "hostcall_stack_bytes";
+
 /// Hexadecimal digits at the end of a kernel's symbols.
 const SUFFIX_DIGITS: usize = 8;
 

@@ -417,8 +417,10 @@ impl Owner {
 ///
 /// A byte message is a run of 8-byte argument words and then the bytes of the call's slices; it lies in the
 /// slot's byte area, in pieces if it is longer. The reply is result words and then bytes, in the same area
-/// or, if they do not fit there, the bytes in a loan: memory of the host that the lane reads in place. Where the
-/// caller says where it wants the reply's bytes, the host may put them there.
+/// or, if they do not fit there, the bytes in a loan: memory of the host that the lane reads in place.
+///
+/// Where a copy of the host's reaches the device's memory, a lane may leave its slices where they are and say so, and
+/// it may say where it wants the reply's bytes. It lends that memory until it has its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BytesHead {
     /// Whether the message begins with this packet. What the host has of an earlier message of the lane, which was
@@ -434,16 +436,18 @@ pub struct BytesHead {
     pub argument_words: u16,
     /// Most bytes of reply that the caller takes after the result words. At most 2⁴⁸ − 1.
     pub reply_capacity: u64,
-    /// Where the caller wants the reply's bytes, in memory of the device that a copy of the host's reaches. 0 if it has no
-    /// such place: then the packet may go without the head's last word.
+    /// Where the message's bytes after the argument words are, in memory of the device; 0 if they come in packets. Those are
+    /// not among [`BytesHead::piece_bytes`].
+    pub bytes_at: u64,
+    /// Where the caller wants the reply's bytes, in memory of the device; 0 if it has no such place.
     pub reply_at: u64,
 }
 
 impl BytesHead {
     /// Argument words that carry the head.
-    pub const WORDS: usize = 4;
+    pub const WORDS: usize = 5;
 
-    /// The same where no lane of the packet says where it wants its reply.
+    /// The same where no lane of the packet lends memory: without the last two.
     pub const SHORT_WORDS: usize = 3;
 
     /// The head as argument words.
@@ -458,6 +462,7 @@ impl BytesHead {
             self.piece_bytes as u64 | area << 32 & PAYLOAD | (self.begins as u64) << 63,
             self.total_bytes,
             ((self.argument_words as u64) << 48) | capacity,
+            self.bytes_at,
             self.reply_at,
         ]
     }
@@ -472,7 +477,8 @@ impl BytesHead {
             total_bytes: words[1],
             argument_words: (words[2] >> 48) as u16,
             reply_capacity: words[2] & ((1 << 48) - 1),
-            reply_at: words[3],
+            bytes_at: words[3],
+            reply_at: words[4],
         }
     }
 }
@@ -483,6 +489,10 @@ pub const BYTES_RESULT_WORDS: usize = 2;
 
 /// In place of a loan's address: the reply's bytes are at [`BytesHead::reply_at`].
 pub const REPLY_IS_THERE: u64 = 1;
+
+/// Bytes of a message from which a lane leaves them where they are. It writes some 1600 bytes into packets in the time that it
+/// takes the host to fetch them.
+pub const LEAST_MESSAGE_TO_FETCH: usize = 4096;
 
 /// Bytes of a reply from which a lane says where it wants it. To have it put there takes the host some 10 µs, and a GPU's
 /// lane reads 280 bytes of the host's memory meanwhile.
@@ -656,7 +666,8 @@ mod tests {
             total_bytes: u64::MAX,
             argument_words: 0xffff,
             reply_capacity: (1 << 48) - 1,
-            reply_at: u64::MAX,
+            bytes_at: u64::MAX,
+            reply_at: u64::MAX - 1,
         };
         assert_eq!(BytesHead::from_words(head.to_words()), head);
     }

@@ -1,4 +1,5 @@
 use crate::package::Package;
+use crate::stack::with_stack_bytes;
 use crate::{BuildError, Target, assembler, registers};
 use hostcall_abi::launch::{
     KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, MAIN_KERNEL, kernel_name,
@@ -38,7 +39,7 @@ impl Image {
 
         let bytes = match target {
             Target::Nvptx { .. } | Target::Cubin { .. } => {
-                with_bounds(&String::from_utf8_lossy(&bytes)).into_bytes()
+                with_stack_bytes(&with_bounds(&String::from_utf8_lossy(&bytes))).into_bytes()
             }
             _ => bytes,
         };

@@ -26,6 +26,7 @@ mod image;
 mod kernels;
 mod package;
 mod registers;
+mod stack;
 mod target;
 mod toolchain;
 

@@ -52,13 +52,15 @@ fn bound<'t>(entry: &Function<'t>, functions: &HashMap<&'t str, Function<'t>>) -
 }
 
 /// A function of PTX text that has a body.
-struct Function<'t> {
-    name: &'t str,
-    is_entry: bool,
-    statements: Vec<Statement<'t>>,
+pub(crate) struct Function<'t> {
+    pub name: &'t str,
+    pub is_entry: bool,
+    pub statements: Vec<Statement<'t>>,
+    /// Bytes of its variables that lie on the stack.
+    pub frame_bytes: u64,
 }
 
-fn functions(ptx: &str) -> impl Iterator<Item = Function<'_>> {
+pub(crate) fn functions(ptx: &str) -> impl Iterator<Item = Function<'_>> {
     // A brace that begins its line ends a body.
     ptx.split("\n}").filter_map(|text| {
         let (header, body) = text.split_once("\n{")?;
@@ -69,8 +71,21 @@ fn functions(ptx: &str) -> impl Iterator<Item = Function<'_>> {
         let name =
             header.strip_prefix('(').map_or(header, |result| result.split_once(')').unwrap_or_default().1);
         let name = name.trim_start().split(['(', '\n']).next()?;
-        Some(Function { name, is_entry: keyword == ".entry ", statements: statements(body).collect() })
+        let is_entry = keyword == ".entry ";
+        Some(Function {
+            name,
+            is_entry,
+            statements: statements(body).collect(),
+            frame_bytes: frame_bytes(body),
+        })
     })
+}
+
+/// What a function's body declares on the stack.
+fn frame_bytes(body: &str) -> u64 {
+    let variables = body.lines().filter(|line| line.trim_start().starts_with(".local "));
+    let bytes = variables.filter_map(|line| line.rsplit_once('[')?.1.split(']').next()?.parse::<u64>().ok());
+    bytes.sum()
 }
 
 impl Function<'_> {
@@ -86,9 +101,9 @@ impl Function<'_> {
 }
 
 /// An instruction or a label.
-struct Statement<'t> {
+pub(crate) struct Statement<'t> {
     /// A label has its colon.
-    opcode: &'t str,
+    pub opcode: &'t str,
     operands: &'t str,
     is_predicated: bool,
     /// The predicate, or nothing.
@@ -133,7 +148,7 @@ const WRITE_NOTHING: &[&str] = &[
 ];
 
 impl<'t> Statement<'t> {
-    fn words(&self) -> impl Iterator<Item = &'t str> {
+    pub fn words(&self) -> impl Iterator<Item = &'t str> {
         self.operands
             .split(|c: char| !c.is_alphanumeric() && !"_$%".contains(c))
             .filter(|word| !word.is_empty())

@@ -147,7 +147,6 @@ impl Module {
         let (limit, bytes) = (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, function.most_shared_bytes);
         // SAFETY: LOADED, with a function of the driver's.
         self.gpu.run(doing, || unsafe { sys::cuFuncSetAttribute(handle, limit, bytes as i32) })?;
-        self.gpu.need_stack_bytes(function.stack_bytes as usize + Gpu::CALLED_STACK_BYTES)?;
         Ok(Some(function))
     }
 }

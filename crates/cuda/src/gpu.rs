@@ -110,10 +110,6 @@ impl Gpu {
     /// Bytes of each lane's stack, at least. Memory for it is taken for all lanes that the GPU can hold at once.
     const STACK_BYTES: usize = 8 << 10;
 
-    /// Bytes of stack for what a kernel calls, which the compiler does not count where a call goes through a pointer, as a
-    /// panic's formatting does: to format a float takes 4.5 KiB.
-    pub(crate) const CALLED_STACK_BYTES: usize = 6 << 10;
-
     pub(crate) fn open(info: GpuInfo, loads_functions: bool) -> Result<Arc<Self>, Error> {
         let opening = || format!("opening GPU {}", info.index);
         let lacking = |name: &str, text: &str| {
@@ -166,7 +162,7 @@ impl Gpu {
     /// # Errors
     /// When the GPU has no such stacks.
     pub fn need_stack_bytes(&self, bytes: usize) -> Result<(), Error> {
-        let bytes = bytes.next_multiple_of(1 << 10);
+        let bytes = bytes.checked_next_multiple_of(1 << 10).unwrap_or(bytes);
         let mut has = self.stack_bytes.lock().unwrap_or_else(PoisonError::into_inner);
         if bytes > *has {
             let doing = || format!("giving each lane a stack of {bytes} bytes");

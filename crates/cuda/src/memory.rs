@@ -66,33 +66,45 @@ impl Gpu {
 }
 
 impl Gpu {
-    /// Writes memory that a kernel says the GPU has at `address`, on a stream of its own. Returns `false`, and has written
-    /// nothing, if it begins or ends where this process has no memory of a GPU.
+    /// Reads memory that a kernel says to be at `address`. Returns `false`, and has read nothing, if it begins or ends where the
+    /// driver knows of no memory.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    pub fn read_own(&self, address: u64, bytes: &mut [u8]) -> Result<bool, Error> {
+        if self.memory_kind(address, bytes.len()).is_none() {
+            return Ok(false);
+        }
+        // SAFETY: the driver has the memory, of which kernels say that they do not write it.
+        unsafe { self.read(address, bytes) }.map(|()| true)
+    }
+
+    /// Writes memory that a kernel says the GPU has at `address`. Returns `false`, and has written nothing, if it begins or ends
+    /// where this process has no memory of a GPU.
     ///
     /// # Errors
     /// When a kernel failed before.
     pub fn write_own(&self, address: u64, bytes: &[u8]) -> Result<bool, Error> {
-        let doing = || format!("writing {} bytes for a lane", bytes.len());
-        let Some(last) = address.checked_add((bytes.len() as u64).saturating_sub(1)) else {
+        if self.memory_kind(address, bytes.len()) != Some(sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32) {
             return Ok(false);
-        };
-        for end in [address, last] {
-            let (mut kind, what) = (0u32, sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
-            // SAFETY: LOADED; the attribute is a u32, which lives through the call. The driver looks at the address alone.
-            let found =
-                self.run(doing, || unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast(), what, end) });
-            if found.is_err() || kind != sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32 {
-                return Ok(false);
-            }
         }
-        let (stream, from) = (self.take_stream()?, bytes.as_ptr().cast());
-        // SAFETY: LOADED; the target is a GPU's memory, none of the host's, and `bytes` lives until the copy is over.
-        let copied =
-            self.run(doing, || unsafe { sys::cuMemcpyHtoDAsync_v2(address, from, bytes.len(), stream.0) });
-        // SAFETY: LOADED, with a stream of this GPU.
-        let copied = copied.and_then(|()| self.run(doing, || unsafe { sys::cuStreamSynchronize(stream.0) }));
-        self.give_back_stream(stream);
-        copied.map(|()| true)
+        // SAFETY: it is a GPU's memory, none of the host's, and kernels write there as they like.
+        unsafe { self.write(address, bytes) }.map(|()| true)
+    }
+
+    /// What the driver says of memory: where its first and its last byte are.
+    fn memory_kind(&self, address: u64, bytes: usize) -> Option<u32> {
+        let kind_at = |address| {
+            let (mut kind, what) = (0u32, sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+            let doing = || "looking at an address".to_string();
+            // SAFETY: LOADED; the attribute is a u32, which lives through the call. The driver looks at the address alone.
+            let known = self
+                .run(doing, || unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast(), what, address) });
+            known.ok().map(|()| kind)
+        };
+        let last = address.checked_add((bytes as u64).saturating_sub(1))?;
+        let kind = kind_at(address)?;
+        (kind_at(last) == Some(kind)).then_some(kind)
     }
 }
 

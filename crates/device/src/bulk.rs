@@ -13,7 +13,8 @@ use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
 use hostcall_abi::word::{
-    BYTES_RESULT_WORDS, BytesHead, Kind, LEAST_REPLY_TO_PUT, Line, REPLY_IS_THERE, check_of,
+    BYTES_RESULT_WORDS, BytesHead, Kind, LEAST_MESSAGE_TO_FETCH, LEAST_REPLY_TO_PUT, Line, REPLY_IS_THERE,
+    check_of,
 };
 use hostcall_channel::device::{Slot, see_put, take_lent};
 
@@ -23,10 +24,26 @@ const LEAST_PIECE: usize = 512;
 /// A message: argument words, then slices.
 struct Message<'a> {
     words: &'a [u64],
+    /// Slices that travel in packets.
     input: &'a [&'a [u8]],
+    /// The one slice that stays where it is, if the host fetches it.
+    lent: &'a [u8],
 }
 
 impl Message<'_> {
+    /// Lets the host fetch the slice, if that is worth it and there is one alone: `lanes` send side by side, and the host
+    /// fetches for one after the other.
+    fn lend(&mut self, lanes: u32) {
+        if let [slice] = self.input
+            && target::HOST_COPIES
+            && slice.len() >= LEAST_MESSAGE_TO_FETCH * lanes as usize
+            && target::is_global(slice.as_ptr())
+        {
+            (self.input, self.lent) = (&[], slice);
+        }
+    }
+
+    /// Bytes that travel in packets.
     fn len(&self) -> usize {
         self.words.len() * 8 + self.input.iter().map(|slice| slice.len()).sum::<usize>()
     }
@@ -95,9 +112,9 @@ pub(crate) fn call<A: Wire, R: Wire>(
     const { assert!(A::WORDS <= MAX_TYPED_WORDS && R::WORDS <= MAX_TYPED_WORDS, "too many words for a call") };
     let mut words = [0; MAX_TYPED_WORDS];
     arguments.to_words(&mut words[..A::WORDS]);
-    let message = Message { words: &words[..A::WORDS], input };
+    let message = Message { words: &words[..A::WORDS], input, lent: &[] };
     let mut result = [0; MAX_TYPED_WORDS];
-    let filled = call_words(method, options, &message, &mut result[..R::WORDS], output)?;
+    let filled = call_words(method, options, message, &mut result[..R::WORDS], output)?;
     let result = R::from_words(&result).ok_or(CallError::Malformed)?;
     Ok((result, filled))
 }
@@ -107,7 +124,7 @@ pub(crate) fn call<A: Wire, R: Wire>(
 fn call_words(
     method: &Method,
     options: CallOptions,
-    message: &Message<'_>,
+    mut message: Message<'_>,
     result: &mut [u64],
     output: &mut [u8],
 ) -> Result<usize, CallError> {
@@ -119,6 +136,10 @@ fn call_words(
         let glance = held.glance;
         let slot = packet::held_slot(group.here, held);
         let (argument_words, result_words) = (message.words.len(), result.len());
+        message.lend(group.count);
+        let message = &message;
+        let bytes_at =
+            if message.lent.is_empty() { 0 } else { message.lent.as_ptr().expose_provenance() as u64 };
         let reply_at = reply_place(output);
         let mut lane = Exchange {
             held,
@@ -129,6 +150,7 @@ fn call_words(
             argument_words,
             result_words,
             capacity,
+            bytes_at,
             reply_at,
         };
         let words_bytes = result.len() * 8;
@@ -171,6 +193,8 @@ struct Exchange<'a> {
     argument_words: usize,
     result_words: usize,
     capacity: usize,
+    /// [`BytesHead::bytes_at`].
+    bytes_at: u64,
     /// [`BytesHead::reply_at`].
     reply_at: u64,
 }
@@ -215,7 +239,7 @@ impl Exchange<'_> {
 
     #[inline(never)]
     fn packet(&self, group: Group, kind: Kind, words: [u64; BytesHead::WORDS]) -> Result<Line, CallError> {
-        let is_short = !target::HOST_COPIES || group.all(self.reply_at == 0);
+        let is_short = !target::HOST_COPIES || group.all(self.bytes_at | self.reply_at == 0);
         let head_words = if is_short { BytesHead::SHORT_WORDS } else { BytesHead::WORDS };
         let head = Head {
             service: self.method.number,
@@ -255,9 +279,10 @@ impl Exchange<'_> {
             begins: from == 0,
             piece_bytes: (to - from) as u32,
             area: self.area,
-            total_bytes: total as u64,
+            total_bytes: (total + message.lent.len()) as u64,
             argument_words: self.argument_words as u16,
             reply_capacity: (self.capacity - self.result_words * 8) as u64,
+            bytes_at: self.bytes_at,
             reply_at: self.reply_at,
         };
         self.packet(group, kind, head.to_words()).map(|reply| (reply, to))

@@ -17,6 +17,12 @@ pub trait LoanMemory: Send + Sync + 'static {
     /// Allocates memory for a loan of `bytes` bytes. `None` when there is no room.
     fn allocate(&self, bytes: usize) -> Option<Loan>;
 
+    /// Copies from `address`, where a lane that waits says that it has as many bytes of the device's memory. Returns `false`
+    /// when that cannot be.
+    fn copy_from_lane(&self, _address: u64, _bytes: &mut [u8]) -> bool {
+        false
+    }
+
     /// Copies `bytes` to `address`, where a lane that waits says that it has as many bytes of the device's memory. Returns
     /// `false` when that cannot be, or the lane reads them faster itself; nothing but those bytes was changed then.
     fn copy_to_lane(&self, _bytes: &[u8], _address: u64) -> bool {

@@ -339,6 +339,10 @@ impl LoanMemory for PinnedLoans {
         Some(unsafe { Loan::new(start, address, bytes, Box::new(memory)) })
     }
 
+    fn copy_from_lane(&self, address: u64, bytes: &mut [u8]) -> bool {
+        self.0.copy_from_lane(DeviceAddress::new(address), bytes)
+    }
+
     fn copy_to_lane(&self, bytes: &[u8], address: u64) -> bool {
         self.0.copy_to_lane(DeviceAddress::new(address), bytes)
     }

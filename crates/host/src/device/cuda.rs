@@ -7,6 +7,7 @@ use super::seam::{
     Backend, BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, DeviceKind, Dispatch, ImageSource,
     Kernel, KernelLimits, KernelMemory, Mark, Memory, Module, Pinned, Properties, Queue, Running, Variable,
 };
+use hostcall_abi::launch::STACK_BYTES_SYMBOL;
 use hostcall_cuda::{DeviceMemory, Driver, Error, Function, Gpu, GpuInfo, PinnedMemory};
 use smallvec::SmallVec;
 use std::any::Any;
@@ -197,7 +198,14 @@ unsafe impl Backend for Cuda {
         if let Some(bytes) = stack_bytes {
             self.gpu.need_stack_bytes(bytes)?;
         }
-        Ok(Arc::new(CudaModule(self.gpu.load(image.bytes().to_vec())?)))
+        let module = self.gpu.load(image.bytes().to_vec())?;
+        if let Some((address, 8)) = module.variable(STACK_BYTES_SYMBOL)? {
+            let mut bytes = [0; 8];
+            // SAFETY: the module has so many bytes there, and nothing of it runs.
+            unsafe { self.gpu.read(address, &mut bytes) }?;
+            self.gpu.need_stack_bytes(u64::from_le_bytes(bytes) as usize)?;
+        }
+        Ok(Arc::new(CudaModule(module)))
     }
 
     fn queue(&self, _progress: Arc<dyn Fn() + Send + Sync>) -> Result<Box<dyn Queue>, BackendError> {
@@ -212,6 +220,10 @@ unsafe impl Backend for Cuda {
     unsafe fn read_now(&self, from: DeviceAddress, bytes: &mut [u8]) -> Result<(), BackendError> {
         // SAFETY: by the caller's promise.
         Ok(unsafe { self.gpu.read(from.get(), bytes) }?)
+    }
+
+    fn copy_from_lane(&self, from: DeviceAddress, bytes: &mut [u8]) -> bool {
+        self.gpu.read_own(from.get(), bytes).unwrap_or(false)
     }
 
     fn copy_to_lane(&self, to: DeviceAddress, bytes: &[u8]) -> bool {

@@ -288,6 +288,13 @@ pub unsafe trait Backend: Send + Sync + 'static {
         unsafe { self.read_now(from, bytes) }
     }
 
+    /// Copies from where a lane that waits says that it has so many bytes, at once and in no queue's order. Returns `false`
+    /// when that is no memory which the driver knows. Waits for no kernel.
+    fn copy_from_lane(&self, from: DeviceAddress, bytes: &mut [u8]) -> bool {
+        let _ = (from, bytes);
+        false
+    }
+
     /// Copies to where a lane says that it waits for so many bytes, at once and in no queue's order, if that is memory of the
     /// device's. Returns `false` when it is not, or lanes read the host's memory as fast themselves. Waits for no kernel.
     fn copy_to_lane(&self, to: DeviceAddress, bytes: &[u8]) -> bool {

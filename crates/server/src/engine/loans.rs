@@ -67,6 +67,11 @@ impl LoanPool {
         Ok(HeldLoan { loan: Some(loan), pool: self.clone(), charge: Some(charge) })
     }
 
+    /// Copies bytes from where a lane that waits has them, see [`LoanMemory::copy_from_lane`].
+    pub fn copy_from_lane(&self, address: u64, bytes: &mut [u8]) -> bool {
+        self.memory.copy_from_lane(address, bytes)
+    }
+
     /// Copies bytes to where a lane that waits wants them, see [`LoanMemory::copy_to_lane`].
     pub fn copy_to_lane(&self, bytes: &[u8], address: u64) -> bool {
         self.memory.copy_to_lane(bytes, address)

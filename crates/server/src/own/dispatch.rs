@@ -120,8 +120,9 @@ fn bytes_packet(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, bat
     let mut calls = Vec::with_capacity(lines.lanes());
     for (rank, place) in (0..answer.lanes()).zip(0..) {
         let words = lines.words(place);
-        let reply_at = if lines.argument_words() == BytesHead::WORDS { words[3] } else { 0 };
-        let head = BytesHead::from_words([words[0], words[1], words[2], reply_at]);
+        let lends = lines.argument_words() == BytesHead::WORDS;
+        let [bytes_at, reply_at] = if lends { [words[3], words[4]] } else { [0; 2] };
+        let head = BytesHead::from_words([words[0], words[1], words[2], bytes_at, reply_at]);
         let reply_place = ReplyPlace { area: head.area, wanted_at: reply_at };
         let caller = lines.caller(place);
         let key = (answer.slot(), caller.lane);
@@ -130,9 +131,13 @@ fn bytes_packet(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, bat
         };
         let taken = answer.area_share(region, head.area).ok_or(CallError::Malformed).and_then(|share| {
             // What a thread that handles the call can read itself, the consumer leaves to it.
-            if head.begins && is_last && at_once.is_none() {
-                let (message, unread) = shared.messages.take_whole(key, &head, share, read)?;
-                return Ok(Some((message, Some(unread))));
+            if head.begins && is_last && (at_once.is_none() || head.bytes_at != 0) {
+                let (mut message, unread) = shared.messages.take_whole(key, &head, share, read)?;
+                if at_once.is_none() {
+                    return Ok(Some((message, Some(unread))));
+                }
+                message.bytes = shared.messages.fetch(unread.lent_at, unread.bytes)?;
+                return Ok(Some((message, None)));
             }
             let whole = shared.messages.take_piece(key, caller.launch, &head, share, is_last, read)?;
             Ok(whole.map(|message| (message, None)))

@@ -111,10 +111,22 @@ impl Ticket {
             return false;
         }
         state.begun |= 1 << rank;
-        // Under the lock: the lane has the area for other calls once it was answered.
-        if let (Some(Unread { area, from, bytes }), Some(detached)) = (call.unread.take(), &state.answer) {
-            let to = &mut call.request.bytes;
-            detached.answer().append_bytes(detached.region(), area, rank, from, bytes, to);
+        // Under the lock: the lane has the area, and what it lends, for other things once it was answered.
+        if let (Some(unread), Some(detached)) = (call.unread.take(), &state.answer) {
+            let Unread { area, from, bytes, lent_at } = unread;
+            if lent_at == 0 {
+                let to = &mut call.request.bytes;
+                detached.answer().append_bytes(detached.region(), area, rank, from, bytes, to);
+                return true;
+            }
+            match self.shared.messages.fetch(lent_at, bytes) {
+                Ok(fetched) => call.request.bytes = fetched,
+                Err(error) => {
+                    drop(state);
+                    self.finish(rank, caller, Err(error));
+                    return false;
+                }
+            }
         }
         true
     }

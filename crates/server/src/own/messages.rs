@@ -64,7 +64,7 @@ impl Messages {
     }
 
     /// Takes a message that came in one piece, of which `read` appends the argument words to a vector as
-    /// [`Messages::take_piece`] says. Its bytes stay in the byte area, to be read later.
+    /// [`Messages::take_piece`] says. Its bytes stay where they are, to be read later.
     ///
     /// # Errors
     /// As for [`Messages::take_piece`].
@@ -81,14 +81,18 @@ impl Messages {
         if total > self.budget.most_each as u64 {
             return Err(CallError::TooLarge);
         }
-        let bytes = (head.piece_bytes as usize).checked_sub(words_end).ok_or(CallError::Malformed)?;
-        if total != u64::from(head.piece_bytes) || head.piece_bytes as usize > share {
+        let bytes = (total as usize).checked_sub(words_end).ok_or(CallError::Malformed)?;
+        let in_area = if head.bytes_at == 0 { total } else { words_end as u64 };
+        if in_area != u64::from(head.piece_bytes) || head.piece_bytes as usize > share {
             return Err(CallError::Malformed);
         }
         let mut charge = Charge::new(&self.budget);
         self.with_room(|| charge.add(bytes))?;
         let words = read_words(words_end, &mut read);
-        Ok((Message { words, bytes: Vec::new(), charge }, Unread { area: head.area, from: words_end, bytes }))
+        Ok((
+            Message { words, bytes: Vec::new(), charge },
+            Unread { area: head.area, from: words_end, bytes, lent_at: head.bytes_at },
+        ))
     }
 
     /// Takes a piece of a lane's message, which `read` appends to a vector: it is given the first byte and
@@ -169,6 +173,17 @@ impl Messages {
         address
     }
 
+    /// Fetches the bytes of a message that its lane, which waits for its answer, has at `address`.
+    ///
+    /// # Errors
+    /// [`CallError::Malformed`] when there is no such memory.
+    pub fn fetch(&self, address: u64, bytes: usize) -> Result<Vec<u8>, CallError> {
+        let mut fetched = vec![0; bytes];
+        let is_over = self.is_over.read();
+        let is_there = !*is_over && self.loans.copy_from_lane(address, &mut fetched);
+        if is_there { Ok(fetched) } else { Err(CallError::Malformed) }
+    }
+
     /// Puts the bytes of a reply where its lane, which waits for its answer, wants them: at
     /// `at`, if that is not 0. `lanes` of its packet wait, each for as much. Returns `false` when the lane has to read them itself.
     pub fn put_there(&self, bytes: &[u8], at: u64, lanes: u32) -> bool {
@@ -225,13 +240,15 @@ fn read_words(words_end: usize, read: &mut impl FnMut(usize, usize, &mut Vec<u8>
     first.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
-/// Bytes of a message that lie in the lane's share of the byte area.
+/// Bytes of a message that lie in the lane's share of the byte area, or in memory that the lane lends.
 pub(crate) struct Unread {
     /// The large area, if it is not the slot's own.
     pub area: Option<u32>,
     /// Where they begin in the share, and how many there are.
     pub from: usize,
     pub bytes: usize,
+    /// Where the lane has them in the device's memory, if that is not 0.
+    pub lent_at: u64,
 }
 
 /// A whole message.
@@ -258,6 +275,7 @@ mod tests {
             total_bytes,
             argument_words: 1,
             reply_capacity: 0,
+            bytes_at: 0,
             reply_at: 0,
         }
     }

@@ -1,0 +1,111 @@
+//! How much stack the lanes of an image need on NVIDIA.
+//!
+//! The assembler leaves it open where a call goes through a pointer, as in a panic's formatting, and the driver gives all
+//! kernels of a process stacks of one size. So the image says what its largest kernel needs, for the program to see to it.
+
+use crate::registers::{Function, functions};
+use std::collections::{HashMap, HashSet};
+
+/// The variable of an image that says how many bytes of stack its lanes need.
+const SYMBOL: &str = hostcall_abi::launch::STACK_BYTES_SYMBOL;
+
+/// Bytes of a function's frame besides what the PTX declares: registers that it keeps and spills.
+const KEPT_BYTES: u64 = 128;
+
+/// PTX that declares, at its end, the variable that says how much stack the kernels need.
+pub(crate) fn with_stack_bytes(ptx: &str) -> String {
+    format!("{ptx}\n.visible .global .align 8 .u64 {SYMBOL} = {};\n", stack_bytes(ptx))
+}
+
+/// The most bytes of stack that any kernel of the PTX needs. What calls itself is counted once.
+fn stack_bytes(ptx: &str) -> u64 {
+    let functions: HashMap<&str, Function<'_>> =
+        functions(ptx).map(|function| (function.name, function)).collect();
+    let mut depths =
+        Depths { functions: &functions, known: HashMap::new(), entered: HashSet::new(), of_any: 0 };
+    // Functions whose address something holds, deepest first: a call through a pointer in one of them counts those before it.
+    let pointed_at: HashSet<&str> = pointed_at(ptx).filter(|word| functions.contains_key(word)).collect();
+    let direct: Vec<u64> = pointed_at.iter().map(|name| depths.of(name)).collect();
+    depths.of_any = direct.into_iter().max().unwrap_or(0);
+    depths.known.clear();
+    functions
+        .values()
+        .filter(|function| function.is_entry)
+        .map(|entry| depths.of(entry.name))
+        .max()
+        .unwrap_or(0)
+}
+
+/// Words of a PTX text outside of calls and of functions' headers: names among them are addresses.
+fn pointed_at(ptx: &str) -> impl Iterator<Item = &str> {
+    let holds_addresses = |line: &&str| {
+        let line = line.trim_start();
+        line.starts_with("mov.") || line.contains(".global ") && line.contains('=')
+    };
+    ptx.lines()
+        .filter(holds_addresses)
+        .flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && !"_$%".contains(c)))
+}
+
+/// How deep the stack gets below functions.
+struct Depths<'f, 't> {
+    functions: &'f HashMap<&'t str, Function<'t>>,
+    known: HashMap<&'t str, u64>,
+    /// Functions on the way to the one that is looked at.
+    entered: HashSet<&'t str>,
+    /// Below a call through a pointer.
+    of_any: u64,
+}
+
+impl<'t> Depths<'_, 't> {
+    fn of(&mut self, name: &str) -> u64 {
+        let Some(function) = self.functions.get(name) else { return 0 };
+        if let Some(depth) = self.known.get(function.name) {
+            return *depth;
+        }
+        if !self.entered.insert(function.name) {
+            return 0;
+        }
+        let calls = function.statements.iter().filter(|statement| statement.opcode.starts_with("call"));
+        let below = calls.map(|call| match call.words().find(|word| self.functions.contains_key(word)) {
+            Some(callee) => self.of(callee),
+            None => self.of_any,
+        });
+        let depth = function.frame_bytes + KEPT_BYTES + below.max().unwrap_or(0);
+        self.entered.remove(function.name);
+        self.known.insert(function.name, depth);
+        depth
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deepest_way_counts() {
+        let function = |name: &str, bytes: u32, body: &str| {
+            format!(
+                ".func {name}()\n{{\n\t.local .align 8 .b8 \t__local_depot1[{bytes}];\n{body}\tret;\n}}\n"
+            )
+        };
+        let call = |name: &str| format!("\t{{ // callseq 0, 0\n\tcall.uni {name}, ();\n\t}} // callseq 0\n");
+        let ptx = [
+            ".global .align 8 .u64 table[2] = {0, pointed};\n".to_owned(),
+            function("pointed", 3000, ""),
+            function("leaf", 100, ""),
+            function("again", 50, &call("again")),
+            function("deep", 200, &(call("leaf") + &call("%rd1, (), prototype_1") + &call("again"))),
+            format!(".visible .entry small()\n{{\n{}\tret;\n}}\n", call("leaf")),
+            format!(
+                ".visible .entry large()\n{{\n\t.local .align 16 .b8 \t__local_depot7[1000];\n{}\tret;\n}}\n",
+                call("deep")
+            ),
+        ];
+        let kept = 3 * KEPT_BYTES;
+        assert_eq!(stack_bytes(&ptx.concat()), 1000 + 200 + 3000 + kept);
+        assert_eq!(stack_bytes(&ptx[1..].concat()), 1000 + 200 + 100 + kept);
+        assert_eq!(stack_bytes(&ptx[1..6].concat()), 100 + 2 * KEPT_BYTES);
+        assert!(with_stack_bytes("").ends_with("hostcall_stack_bytes = 0;\n"));
+    }
+}
