@@ -1,6 +1,7 @@
 //! A GPU: what it is, and its context.
 
 use crate::Error;
+use crate::copies::Copies;
 use crate::driver::check;
 use crate::queue::Words;
 use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
@@ -102,6 +103,7 @@ pub struct Gpu {
     loads_functions: bool,
     /// Bytes of each lane's stack.
     stack_bytes: Mutex<usize>,
+    pub(crate) lane_copies: Copies,
     /// The fault after which the driver refuses everything.
     fault: OnceLock<Error>,
 }
@@ -138,6 +140,7 @@ impl Gpu {
             words: Mutex::default(),
             loads_functions,
             stack_bytes: Mutex::new(0),
+            lane_copies: Copies::default(),
             fault: OnceLock::new(),
         });
         gpu.need_stack_bytes(Self::STACK_BYTES)?;

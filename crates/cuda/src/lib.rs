@@ -21,6 +21,7 @@
 //! ```
 
 mod code;
+mod copies;
 mod driver;
 mod empty;
 mod gpu;

@@ -1,5 +1,6 @@
 //! Memory of the GPU, and memory of the host that the GPU reaches.
 
+use crate::copies::Way;
 use crate::quiet::when_quiet;
 use crate::{Error, Gpu};
 use cudarc::driver::sys;
@@ -75,8 +76,9 @@ impl Gpu {
         if self.memory_kind(address, bytes.len()).is_none() {
             return Ok(false);
         }
-        // SAFETY: the driver has the memory, of which kernels say that they do not write it.
-        unsafe { self.read(address, bytes) }.map(|()| true)
+        let (host, len) = (NonNull::from(&mut *bytes).cast(), bytes.len());
+        // SAFETY: the bytes are this thread's alone.
+        unsafe { self.lane_copies.run(self, Way::From(address), host, len) }.map(|()| true)
     }
 
     /// Writes memory that a kernel says the GPU has at `address`. Returns `false`, and has written nothing, if it begins or ends
@@ -88,8 +90,9 @@ impl Gpu {
         if self.memory_kind(address, bytes.len()) != Some(sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32) {
             return Ok(false);
         }
-        // SAFETY: it is a GPU's memory, none of the host's, and kernels write there as they like.
-        unsafe { self.write(address, bytes) }.map(|()| true)
+        // SAFETY: the bytes are only read.
+        unsafe { self.lane_copies.run(self, Way::To(address), NonNull::from(bytes).cast(), bytes.len()) }
+            .map(|()| true)
     }
 
     /// What the driver says of memory: where its first and its last byte are.

@@ -8,13 +8,15 @@ use super::seam::{
     Kernel, KernelLimits, KernelMemory, Mark, Memory, Module, Pinned, Properties, Queue, Running, Variable,
 };
 use hostcall_abi::launch::STACK_BYTES_SYMBOL;
-use hostcall_cuda::{DeviceMemory, Driver, Error, Function, Gpu, GpuInfo, PinnedMemory};
+use hostcall_cuda::{DeviceMemory, Driver, Error, Function, Gpu, GpuInfo, MappedFile, PinnedMemory};
 use smallvec::SmallVec;
 use std::any::Any;
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 const WAVE_SIZE: u32 = 32;
 
@@ -84,7 +86,12 @@ pub(super) struct Cuda {
     gpu: Arc<Gpu>,
     heap: Arenas,
     properties: Properties,
+    maps: Mutex<HashMap<FileKey, Weak<MappedFile>>>,
 }
+
+/// What a mapping is of: device and number of the file, when it was changed (a file that is cut gets other pages), bytes, and
+/// whether it is to be written.
+type FileKey = (u64, u64, [i64; 2], u64, bool);
 
 impl Cuda {
     /// Opens the GPU with this place in the driver's list.
@@ -111,7 +118,7 @@ impl Cuda {
         };
         let of_gpu = gpu.clone();
         let allocate = move |bytes| Some(Arc::new(of_gpu.allocate(bytes).ok()?) as Arc<dyn Memory>);
-        Ok(Self { heap: Arenas::new(Box::new(allocate)), properties, gpu })
+        Ok(Self { heap: Arenas::new(Box::new(allocate)), properties, gpu, maps: Mutex::default() })
     }
 }
 
@@ -239,7 +246,20 @@ unsafe impl Backend for Cuda {
     }
 
     fn map_file(&self, file: &File, len: u64, writable: bool) -> Option<KernelMemory> {
-        let mapped = self.gpu.map_file(file, usize::try_from(len).ok()?, writable).ok()?;
+        // To map takes the driver 0.1 ms a MiB, and the lanes of a kernel map the same file.
+        let metadata = file.metadata().ok()?;
+        let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
+        maps.retain(|_, map| map.strong_count() > 0);
+        let changed = [metadata.mtime(), metadata.mtime_nsec()];
+        let key = (metadata.dev(), metadata.ino(), changed, len, writable);
+        let mapped = match maps.get(&key).and_then(Weak::upgrade) {
+            Some(mapped) => mapped,
+            None => {
+                let mapped = Arc::new(self.gpu.map_file(file, usize::try_from(len).ok()?, writable).ok()?);
+                maps.insert(key, Arc::downgrade(&mapped));
+                mapped
+            }
+        };
         let address = DeviceAddress::new(mapped.address());
         Some(KernelMemory { address, owner: Box::new(mapped) })
     }
