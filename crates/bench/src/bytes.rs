@@ -93,7 +93,7 @@ pub fn bytes(options: &Options, add: &mut dyn FnMut(Row)) -> Result<()> {
     let read = |at, buffer: &mut [u8]| file.read_exact_at(buffer, at);
     let write = |at, buffer: &mut [u8]| file.write_all_at(buffer, at);
     let one_lane_each = Grid::new(waves, 1);
-    let of_maps = if options.is_software() { one_lane_each } else { Grid::new(waves, 32) };
+    let of_maps = if options.is_software() { one_lane_each } else { Grid::new(waves, 8) };
     add(files(options, &bed, "file_read_gb_per_s", &kernels::file_reads, one_lane_each, len, &read)?);
     add(files(options, &bed, "file_map_gb_per_s", &kernels::file_maps, of_maps, len, &read)?);
     add(files(options, &bed, "file_write_gb_per_s", &kernels::file_writes, one_lane_each, len, &write)?);

@@ -1,11 +1,18 @@
 //! Copies that lanes wait for, asked for by many threads at once: one of them gives all to the driver and waits once, since
-//! threads that do so side by side take ten times as long.
+//! threads that do so side by side wait for each other inside the driver.
 
 use crate::{Error, Gpu};
 use cudarc::driver::sys;
 use std::ffi::c_void;
+use std::hint::spin_loop;
 use std::ptr::NonNull;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+/// How long a thread looks for its copy's end before it sleeps: about as long as a copy takes, and less than waking up.
+const SPIN: Duration = Duration::from_micros(20);
 
 /// Rounds that a thread makes for others before it goes on with its own work.
 const ROUNDS: usize = 8;
@@ -23,34 +30,68 @@ struct Asked {
     way: Way,
     host: NonNull<c_void>,
     bytes: usize,
+    waits: Arc<Waits>,
 }
 
 // SAFETY: the thread that asks waits for the copy, and uses the memory no sooner.
 unsafe impl Send for Asked {}
 
+/// A thread that waits.
+struct Waits {
+    thread: Thread,
+    state: AtomicU8,
+    /// Why the copy failed.
+    error: Mutex<Option<Error>>,
+}
+
+// States of a thread that waits.
+const WAITS: u8 = 0;
+/// It sleeps, and is to be woken.
+const SLEEPS: u8 = 1;
+/// It is to give the copies that wait to the driver, its own among them.
+const LEADS: u8 = 2;
+const IS_OVER: u8 = 3;
+
+impl Waits {
+    /// Tells the thread what it waits for.
+    fn tell(&self, what: u8) {
+        if self.state.swap(what, Ordering::AcqRel) == SLEEPS {
+            self.thread.unpark();
+        }
+    }
+
+    /// Waits until the thread is told something.
+    fn wait(&self) -> u8 {
+        let start = Instant::now();
+        loop {
+            match self.state.load(Ordering::Acquire) {
+                WAITS if start.elapsed() < SPIN => spin_loop(),
+                WAITS => {
+                    let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+                    _ = self.state.compare_exchange(WAITS, SLEEPS, success, failure);
+                }
+                SLEEPS => thread::park(),
+                told => return told,
+            }
+        }
+    }
+}
+
 /// The copies of all threads.
 #[derive(Default)]
-pub(crate) struct Copies {
-    state: Mutex<State>,
-    changed: Condvar,
-}
+pub(crate) struct Copies(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     /// Copies that nobody has given to the driver.
     waiting: Vec<Asked>,
-    /// Copies that were asked for, ever, and those of them that are over.
-    asked: u64,
-    over: u64,
-    /// Of those that are over, the ones that failed and whose threads have not asked; each has its place in the order.
-    failed: Vec<(u64, Error)>,
     /// A thread gives copies to the driver.
     is_led: bool,
 }
 
 impl Copies {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Copies, and waits for it.
@@ -61,49 +102,54 @@ impl Copies {
     /// # Safety
     /// `bytes` bytes lie at `host`, which nobody else uses meanwhile, but to read them in a copy to the GPU.
     pub unsafe fn run(&self, gpu: &Gpu, way: Way, host: NonNull<c_void>, bytes: usize) -> Result<(), Error> {
+        self.ask(way, host, bytes, |batch| make(gpu, batch))
+    }
+
+    /// Has the copy made in a batch, by this thread or another one. `make` makes those of a batch.
+    fn ask(
+        &self,
+        way: Way,
+        host: NonNull<c_void>,
+        bytes: usize,
+        make: impl Fn(&[Asked]),
+    ) -> Result<(), Error> {
+        let (state, error) = (AtomicU8::new(WAITS), Mutex::default());
+        let waits = Arc::new(Waits { thread: thread::current(), state, error });
         let mut state = self.state();
-        state.waiting.push(Asked { way, host, bytes });
-        state.asked += 1;
-        let mine = state.asked;
-        while state.over < mine {
-            state = if state.is_led {
-                self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
-            } else {
-                self.lead(gpu, state)
-            };
+        state.waiting.push(Asked { way, host, bytes, waits: waits.clone() });
+        let leads = !std::mem::replace(&mut state.is_led, true);
+        drop(state);
+        if leads || waits.wait() == LEADS {
+            self.lead(make);
         }
-        match state.failed.iter().position(|(place, _)| *place == mine) {
-            Some(at) => Err(state.failed.swap_remove(at).1),
-            None => Ok(()),
-        }
+        let mut error = waits.error.lock().unwrap_or_else(PoisonError::into_inner);
+        error.take().map_or(Ok(()), Err)
     }
 
     /// Makes the copies that wait, and those that come meanwhile.
-    fn lead<'s>(&'s self, gpu: &Gpu, mut state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
-        state.is_led = true;
+    fn lead(&self, make: impl Fn(&[Asked])) {
         for _ in 0..ROUNDS {
-            let (batch, first) = (std::mem::take(&mut state.waiting), state.over + 1);
+            let mut state = self.state();
+            let batch = std::mem::take(&mut state.waiting);
             if batch.is_empty() {
-                break;
+                state.is_led = false;
+                return;
             }
             drop(state);
-            let failed = make(gpu, &batch, first);
-            state = self.state();
-            state.over += batch.len() as u64;
-            state.failed.extend(failed);
-            self.changed.notify_all();
+            make(&batch);
+            batch.iter().for_each(|asked| asked.waits.tell(IS_OVER));
         }
-        state.is_led = false;
-        // One of those that came last leads next.
-        self.changed.notify_all();
-        state
+        let mut state = self.state();
+        match state.waiting.first() {
+            Some(next) => next.waits.tell(LEADS),
+            None => state.is_led = false,
+        }
     }
 }
 
-/// Makes copies, of which the first has place `first` in the order of all. Returns those that failed.
-fn make(gpu: &Gpu, batch: &[Asked], first: u64) -> Vec<(u64, Error)> {
-    let mut failed = Vec::new();
-    for (place, Asked { way, host, bytes }) in (first..).zip(batch) {
+/// Makes copies, and notes those that failed.
+fn make(gpu: &Gpu, batch: &[Asked]) {
+    for Asked { way, host, bytes, waits } in batch {
         let doing = || format!("copying {bytes} bytes for a lane");
         let (host, stream) = (host.as_ptr(), gpu.copies());
         // SAFETY: LOADED; the thread that asks vouches for the host's memory until the copy is over, and the driver checks the
@@ -114,11 +160,50 @@ fn make(gpu: &Gpu, batch: &[Asked], first: u64) -> Vec<(u64, Error)> {
                 Way::From(address) => sys::cuMemcpyDtoHAsync_v2(host, *address, *bytes, stream),
             }
         });
-        failed.extend(given.err().map(|error| (place, error)));
+        *waits.error.lock().unwrap_or_else(PoisonError::into_inner) = given.err();
     }
-    if let Err(error) = gpu.finish_copies(|| "copying for lanes".into()) {
-        // Which of them it was is not known, and the driver refuses everything from now on.
-        return (first..).zip(batch).map(|(place, _)| (place, error.clone())).collect();
+    let finished = gpu.finish_copies(|| "copying for lanes".into());
+    for Asked { waits, .. } in batch {
+        if let Err(error) = &finished {
+            // Which of them it was is not known, and the driver refuses everything from now on.
+            *waits.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+        }
     }
-    failed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    /// Every copy is made once and before its thread goes on, whoever makes it and however long that takes.
+    #[test]
+    fn copies_of_many_threads_are_made_once() {
+        let (copies, made) = (Copies::default(), AtomicUsize::new(0));
+        let make = |batch: &[Asked]| {
+            if made.fetch_add(batch.len(), Ordering::Relaxed) % 7 == 0 {
+                thread::sleep(2 * SPIN);
+            }
+            for Asked { way, host, bytes, .. } in batch {
+                let Way::To(value) = way else { continue };
+                // SAFETY: the thread that asks has a number there, and waits.
+                unsafe { host.cast::<u64>().write(value + *bytes as u64) };
+            }
+        };
+        thread::scope(|scope| {
+            for thread in 0..8 {
+                let (copies, make) = (&copies, &make);
+                scope.spawn(move || {
+                    for round in 0..500 {
+                        let mut number = 0u64;
+                        let host = NonNull::from(&mut number).cast();
+                        copies.ask(Way::To(1000 * thread), host, round, make).unwrap();
+                        assert_eq!(number, 1000 * thread + round as u64);
+                    }
+                });
+            }
+        });
+        assert_eq!(made.into_inner(), 8 * 500);
+        assert!(!copies.state().is_led);
+    }
 }
