@@ -1,13 +1,12 @@
 use crate::package::host_cargo;
 use crate::{BuildError, Target};
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Names the compiler that builds for GPUs.
 pub(crate) const DEVICE_RUSTC: &str = "HOSTCALL_DEVICE_RUSTC";
 
-/// Names the cargo that goes with it; the one beside it if unset.
+/// Names the cargo that goes with the compiler, whichever that is; the one beside it if unset.
 pub(crate) const DEVICE_CARGO: &str = "HOSTCALL_DEVICE_CARGO";
 
 /// First compiler with LLVM 22, whose GPU back ends the device code is written for.
@@ -77,25 +76,21 @@ impl Toolchain {
 
 /// Compilers with their cargos, the ones that the user named first.
 fn candidates() -> Vec<(PathBuf, PathBuf)> {
-    if let Some(rustc) = std::env::var_os(DEVICE_RUSTC).map(PathBuf::from) {
-        let cargo = std::env::var_os(DEVICE_CARGO).unwrap_or_else(|| beside(&rustc));
-        return vec![(rustc, cargo.into())];
+    let mut compilers = Vec::new();
+    if let Some(rustc) = std::env::var_os(DEVICE_RUSTC) {
+        compilers.push(PathBuf::from(rustc));
+    } else {
+        let debian = Path::new("/usr/bin/rustc");
+        compilers.extend(debian.exists().then(|| debian.into()));
+        let sysroot = said(Path::new("rustup"), &["run", "nightly", "rustc", "--print", "sysroot"]);
+        compilers.extend(sysroot.map(|sysroot| Path::new(sysroot.trim()).join("bin/rustc")));
     }
-    let mut found = Vec::new();
-    let debian = Path::new("/usr/bin/rustc");
-    if debian.exists() {
-        found.push((debian.into(), beside(debian).into()));
-    }
-    if let Some(sysroot) = said(Path::new("rustup"), &["run", "nightly", "rustc", "--print", "sysroot"]) {
-        let rustc = Path::new(sysroot.trim()).join("bin/rustc");
-        let cargo = beside(&rustc).into();
-        found.push((rustc, cargo));
-    }
-    found
-}
-
-fn beside(rustc: &Path) -> OsString {
-    rustc.with_file_name("cargo").into()
+    let named = std::env::var_os(DEVICE_CARGO).map(PathBuf::from);
+    let with_cargo = |rustc: PathBuf| {
+        let cargo = named.clone().unwrap_or_else(|| rustc.with_file_name("cargo"));
+        (rustc, cargo)
+    };
+    compilers.into_iter().map(with_cargo).collect()
 }
 
 /// What the program prints, if it runs and ends well.

@@ -58,25 +58,6 @@ fn replays_do_what_was_captured_each_time() {
     assert_eq!(served.0.origins.lock().unwrap().last(), Some(&None));
 }
 
-#[test]
-fn ten_thousand_replays_with_calls() {
-    let served = Served::default();
-    let device = Device::builder("cpu").inline_service(Host::serve(served.clone())).open().unwrap();
-    let stream = device.stream().unwrap();
-    let graph = stream
-        .capture(LOCAL, |stream| {
-            call.launch(stream, ONE, (1u64,))?;
-            call.launch(stream, Grid::new(1, 3), (1u64,)).map(drop)
-        })
-        .unwrap();
-    let instance = graph.instantiate().unwrap();
-    for _ in 0..10_000 {
-        instance.launch(&stream).unwrap();
-    }
-    stream.synchronize().unwrap();
-    assert_eq!(served.0.counted.load(Ordering::Relaxed), 40_000);
-}
-
 /// A panic in the middle ends the replay, says where, and the instance can be launched again.
 #[test]
 fn a_panic_in_the_middle_names_the_node_and_the_replay() {
@@ -221,4 +202,25 @@ fn prints_come_in_order() {
     }
     let text = String::from_utf8(output.0.lock().unwrap().clone()).unwrap();
     assert_eq!(text, "number 1\nnumber 2\nnumber 2\nnumber 3\n".repeat(5));
+}
+
+/// A service that was removed after the capture fails the calls of replays, by name of the node, until it is back.
+#[test]
+fn replays_need_their_services() {
+    let served = Served::default();
+    let device = Device::builder("cpu").open().unwrap();
+    let stream = device.stream().unwrap();
+    let service = device.register_inline(Host::serve(served.clone())).unwrap();
+    let graph = stream.capture(LOCAL, |stream| call.launch(stream, ONE, (1u64,)).map(drop)).unwrap();
+    let instance = graph.named("step").instantiate().unwrap();
+    instance.launch(&stream).unwrap();
+    stream.synchronize().unwrap();
+    service.remove();
+    instance.launch(&stream).unwrap();
+    let told = stream.synchronize().unwrap_err().to_string();
+    assert!(told.starts_with("step, replay 2, node 0 (call): ") && told.contains("NoSuchService"), "{told}");
+    let _service = device.register_inline(Host::serve(served.clone())).unwrap();
+    instance.launch(&stream).unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(served.0.counted.load(Ordering::Relaxed), 2);
 }
