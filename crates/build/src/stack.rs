@@ -4,13 +4,16 @@
 //! kernels of a process stacks of one size. So the image says what its largest kernel needs, for the program to see to it.
 
 use crate::registers::{Function, functions};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// The variable of an image that says how many bytes of stack its lanes need.
 const SYMBOL: &str = hostcall_abi::launch::STACK_BYTES_SYMBOL;
 
 /// Bytes of a function's frame besides what the PTX declares: registers that it keeps and spills.
-const KEPT_BYTES: u64 = 128;
+const KEPT_BYTES: u64 = 256;
+
+/// Calls through pointers on one way: of a value's formatting, and of the writer that it writes to.
+const INDIRECT_CALLS: u32 = 2;
 
 /// PTX that declares, at its end, the variable that says how much stack the kernels need.
 pub(crate) fn with_stack_bytes(ptx: &str) -> String {
@@ -19,21 +22,20 @@ pub(crate) fn with_stack_bytes(ptx: &str) -> String {
 
 /// The most bytes of stack that any kernel of the PTX needs. What calls itself is counted once.
 fn stack_bytes(ptx: &str) -> u64 {
-    let functions: HashMap<&str, Function<'_>> =
+    // In the order of their names, so that an image is the same each time it is built.
+    let functions: BTreeMap<&str, Function<'_>> =
         functions(ptx).map(|function| (function.name, function)).collect();
-    let mut depths =
-        Depths { functions: &functions, known: HashMap::new(), entered: HashSet::new(), of_any: 0 };
-    // Functions whose address something holds, deepest first: a call through a pointer in one of them counts those before it.
-    let pointed_at: HashSet<&str> = pointed_at(ptx).filter(|word| functions.contains_key(word)).collect();
-    let direct: Vec<u64> = pointed_at.iter().map(|name| depths.of(name)).collect();
-    depths.of_any = direct.into_iter().max().unwrap_or(0);
-    depths.known.clear();
-    functions
-        .values()
-        .filter(|function| function.is_entry)
-        .map(|entry| depths.of(entry.name))
-        .max()
-        .unwrap_or(0)
+    let pointed_at: BTreeSet<&str> = pointed_at(ptx).filter(|word| functions.contains_key(word)).collect();
+    let deepest = |names: &mut dyn Iterator<Item = &str>, of_any| {
+        let depth = |name| {
+            Depths { functions: &functions, known: HashMap::new(), entered: HashSet::new(), of_any }.of(name)
+        };
+        names.map(depth).max().unwrap_or(0)
+    };
+    // What is called through a pointer calls through pointers itself.
+    let of_any = (0..INDIRECT_CALLS).fold(0, |below, _| deepest(&mut pointed_at.iter().copied(), below));
+    let mut entries = functions.values().filter(|function| function.is_entry).map(|entry| entry.name);
+    deepest(&mut entries, of_any)
 }
 
 /// Words of a PTX text outside of calls and of functions' headers: names among them are addresses.
@@ -49,7 +51,7 @@ fn pointed_at(ptx: &str) -> impl Iterator<Item = &str> {
 
 /// How deep the stack gets below functions.
 struct Depths<'f, 't> {
-    functions: &'f HashMap<&'t str, Function<'t>>,
+    functions: &'f BTreeMap<&'t str, Function<'t>>,
     known: HashMap<&'t str, u64>,
     /// Functions on the way to the one that is looked at.
     entered: HashSet<&'t str>,

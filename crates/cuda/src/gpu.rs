@@ -101,8 +101,6 @@ pub struct Gpu {
     /// How far queues have come.
     words: Mutex<Words>,
     loads_functions: bool,
-    /// Bytes of each lane's stack.
-    stack_bytes: Mutex<usize>,
     pub(crate) lane_copies: Copies,
     /// The fault after which the driver refuses everything.
     fault: OnceLock<Error>,
@@ -139,7 +137,6 @@ impl Gpu {
             idle: Mutex::default(),
             words: Mutex::default(),
             loads_functions,
-            stack_bytes: Mutex::new(0),
             lane_copies: Copies::default(),
             fault: OnceLock::new(),
         });
@@ -166,12 +163,16 @@ impl Gpu {
     /// When the GPU has no such stacks.
     pub fn need_stack_bytes(&self, bytes: usize) -> Result<(), Error> {
         let bytes = bytes.checked_next_multiple_of(1 << 10).unwrap_or(bytes);
-        let mut has = self.stack_bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        if bytes > *has {
-            let doing = || format!("giving each lane a stack of {bytes} bytes");
+        // The limit is the context's, which all of a process's `Gpu`s of a device share.
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let doing = || format!("giving each lane a stack of {bytes} bytes");
+        let (limit, mut has) = (sys::CUlimit::CU_LIMIT_STACK_SIZE, 0);
+        // SAFETY: LOADED, with the GPU's context; the result lives through the call.
+        self.run(doing, || unsafe { sys::cuCtxGetLimit(&mut has, limit) })?;
+        if bytes > has {
             // SAFETY: LOADED, with the GPU's context.
-            self.run(doing, || unsafe { sys::cuCtxSetLimit(sys::CUlimit::CU_LIMIT_STACK_SIZE, bytes) })?;
-            *has = bytes;
+            self.run(doing, || unsafe { sys::cuCtxSetLimit(limit, bytes) })?;
         }
         Ok(())
     }

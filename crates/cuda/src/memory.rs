@@ -67,14 +67,24 @@ impl Gpu {
 }
 
 impl Gpu {
-    /// Reads memory that a kernel says to be at `address`. Returns `false`, and has read nothing, if it begins or ends where the
-    /// driver knows of no memory.
+    /// Reads memory that a kernel says to be at `address`. Returns `false`, and has read nothing, if it begins or ends where
+    /// there is neither a GPU's memory nor pinned memory. Of files that are mapped nothing is read: where one was cut, the
+    /// processor has no page.
     ///
     /// # Errors
     /// When a kernel failed before.
     pub fn read_own(&self, address: u64, bytes: &mut [u8]) -> Result<bool, Error> {
-        if self.memory_kind(address, bytes.len()).is_none() {
-            return Ok(false);
+        let kind = self.memory_kind(address, bytes.len());
+        if kind != Some(sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32) {
+            let (mut flags, memory) = (0, std::ptr::with_exposed_provenance_mut(address as usize));
+            // SAFETY: LOADED; the result lives through the call. The driver looks at the address alone.
+            let is_pinned = self.run(
+                || "looking at an address".into(),
+                || unsafe { sys::cuMemHostGetFlags(&mut flags, memory) },
+            );
+            if kind.is_none() || is_pinned.is_err() {
+                return Ok(false);
+            }
         }
         let (host, len) = (NonNull::from(&mut *bytes).cast(), bytes.len());
         // SAFETY: the bytes are this thread's alone.

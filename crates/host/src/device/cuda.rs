@@ -17,6 +17,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const WAVE_SIZE: u32 = 32;
 
@@ -89,7 +90,10 @@ pub(super) struct Cuda {
     maps: Mutex<HashMap<FileKey, Weak<MappedFile>>>,
 }
 
-/// What a mapping is of: device and number of the file, when it was changed (a file that is cut gets other pages), bytes, and
+/// Longer than files' times are apart.
+const TICK: Duration = Duration::from_secs(2);
+
+/// What a mapping is of: device and number of the file, when it was changed (one that is cut gets other pages), bytes, and
 /// whether it is to be written.
 type FileKey = (u64, u64, [i64; 2], u64, bool);
 
@@ -250,9 +254,13 @@ unsafe impl Backend for Cuda {
         let metadata = file.metadata().ok()?;
         let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
         maps.retain(|_, map| map.strong_count() > 0);
-        let changed = [metadata.mtime(), metadata.mtime_nsec()];
+        let changed = [metadata.ctime(), metadata.ctime_nsec()];
         let key = (metadata.dev(), metadata.ino(), changed, len, writable);
-        let mapped = match maps.get(&key).and_then(Weak::upgrade) {
+        // Changes within a tick of the file system's clock have one time.
+        let is_settled = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .is_ok_and(|now| now.saturating_sub(TICK).as_secs() as i64 > metadata.ctime());
+        let mapped = match maps.get(&key).and_then(Weak::upgrade).filter(|_| is_settled) {
             Some(mapped) => mapped,
             None => {
                 let mapped = Arc::new(self.gpu.map_file(file, usize::try_from(len).ok()?, writable).ok()?);

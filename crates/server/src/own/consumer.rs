@@ -58,6 +58,9 @@ const LONGEST_QUIET_SLEEP: Duration = Duration::from_micros(1300);
 /// Time without calls and posts after which sleeps get longer.
 const QUIET: Duration = Duration::from_millis(100);
 
+/// Sweeps of all lines after a hint.
+const HINTED_SWEEPS: u32 = 4;
+
 /// Longest sleep where none gets lost: what is waited for then is nothing that the consumer knows of.
 const LONG_SLEEP: Duration = Duration::from_millis(100);
 
@@ -176,8 +179,9 @@ pub(crate) struct Consumer<'s> {
     registry: Arc<Registry>,
     lines: HotSet,
     known: KnownLines,
-    /// A hint of a first call or post was seen since the last sweep.
-    is_hinted: bool,
+    /// Sweeps that look at all lines because a hint of a first call or post was seen: its wave may ring later, and so may the
+    /// one whose hint it replaced.
+    hinted_sweeps: u32,
     rings: HotRings,
     passes: u64,
     packets: u64,
@@ -218,7 +222,7 @@ impl<'s> Consumer<'s> {
             registry: shared.registry(),
             lines: HotSet::new(scanner.lines()),
             known: KnownLines::new(scanner.lines()),
-            is_hinted: false,
+            hinted_sweeps: 0,
             rings: HotRings::new(scanner.slots().len()),
             unfinished: UnfinishedCalls::new(&scanner.slots()),
             scanner,
@@ -568,11 +572,11 @@ impl Endpoint for Consumer<'_> {
         self.passes += 1;
         let mut worked = false;
         // First, so that this pass finds the calls.
-        let (lines, known, is_hinted) = (&mut self.lines, &mut self.known, &mut self.is_hinted);
+        let (lines, known, hinted_sweeps) = (&mut self.lines, &mut self.known, &mut self.hinted_sweeps);
         self.scanner.first_calls(self.shared.memory.region(), |line| {
             lines.heat(line as u32);
             known.add(line as u32);
-            *is_hinted = true;
+            *hinted_sweeps = HINTED_SWEEPS;
         });
         let mut at = 0;
         // What calls need is on its way while the ones before are served.
@@ -604,14 +608,14 @@ impl Endpoint for Consumer<'_> {
     /// first sweep. Where sleeps are long, whatever woke the consumer is in some line.
     fn sweep(&mut self, again: bool) -> bool {
         self.scanner.look_at_broken(self.shared.memory.region());
-        let is_hinted = std::mem::take(&mut self.is_hinted);
         let mut worked = false;
         for at in 0..self.known.list.len() {
             worked |= self.cold_line(self.known.list[at]);
         }
-        if worked || again && !is_hinted && !self.shared.reliable_hints {
+        if worked || again && self.hinted_sweeps == 0 && !self.shared.reliable_hints {
             return worked;
         }
+        self.hinted_sweeps = self.hinted_sweeps.saturating_sub(1);
         (0..self.scanner.lines() as u32).fold(false, |worked, line| self.cold_line(line) | worked)
     }
 

@@ -15,6 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// Bytes that a lane of a GPU reads by itself in the 100 µs that a copy to it takes when others are being made.
 const BYTES_A_COPY: usize = 2800;
 
+/// Most bytes of a message that are fetched at once: pinned memory is not freed while kernels run.
+const FETCHED_AT_ONCE: usize = 1 << 20;
+
 /// A slot and a lane of its wave.
 pub(crate) type LaneKey = (u32, u8);
 
@@ -181,19 +184,28 @@ impl Messages {
     /// Fetches the bytes of a message that its lane, which waits for its answer, has at `address`.
     ///
     /// # Errors
-    /// [`CallError::Malformed`] when there is no such memory.
+    /// [`CallError::Malformed`] when there is no such memory, [`CallError::Cancelled`] when lanes may not wait any more.
     pub fn fetch(&self, address: u64, bytes: usize) -> Result<Vec<u8>, CallError> {
-        let fetch = |to: &mut [u8]| {
+        let fetch = |at: usize, to: &mut [u8]| {
+            let from = address.checked_add(at as u64).ok_or(CallError::Malformed)?;
             let is_over = self.is_over.read();
-            !*is_over && self.loans.copy_from_lane(address, to)
+            if *is_over {
+                return Err(CallError::Cancelled);
+            }
+            if self.loans.copy_from_lane(from, to) { Ok(()) } else { Err(CallError::Malformed) }
         };
+        let mut fetched = Vec::with_capacity(bytes);
         // A GPU's copies to memory that is not pinned take several times as long.
-        if let Ok(mut loan) = self.loans.take(&self.budget, bytes) {
-            let to = &mut loan.bytes_mut()[..bytes];
-            return if fetch(to) { Ok(to.to_vec()) } else { Err(CallError::Malformed) };
+        let Ok(mut loan) = self.loans.take(&self.budget, bytes.min(FETCHED_AT_ONCE)) else {
+            fetched.resize(bytes, 0);
+            return fetch(0, &mut fetched).map(|()| fetched);
+        };
+        while fetched.len() < bytes {
+            let part = &mut loan.bytes_mut()[..FETCHED_AT_ONCE.min(bytes - fetched.len())];
+            fetch(fetched.len(), part)?;
+            fetched.extend_from_slice(part);
         }
-        let mut fetched = vec![0; bytes];
-        if fetch(&mut fetched) { Ok(fetched) } else { Err(CallError::Malformed) }
+        Ok(fetched)
     }
 
     /// Puts the bytes of a reply where its lane, which waits for its answer, wants them: at

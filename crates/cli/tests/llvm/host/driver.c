@@ -81,7 +81,9 @@ int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = NUL
 int cuDevicePrimaryCtxRelease_v2(int device) { return SUCCESS; }
 int cuCtxSetCurrent(void *context) { return SUCCESS; }
 int cuThreadExchangeStreamCaptureMode(int *mode) { return SUCCESS; }
-int cuCtxSetLimit(int limit, size_t value) { return SUCCESS; }
+static size_t stack_limit = 1024;
+int cuCtxSetLimit(int limit, size_t value) { return stack_limit = value, SUCCESS; }
+int cuCtxGetLimit(size_t *value, int limit) { return *value = stack_limit, SUCCESS; }
 
 static void *work(void *argument) {
   struct stream *stream = argument;
@@ -237,6 +239,8 @@ int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) { return *memory
 int cuMemFreeHost(void *memory) { return free(memory), SUCCESS; }
 int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) { return SUCCESS; }
 int cuMemHostUnregister(void *memory) { return SUCCESS; }
+int cuMemHostGetFlags(unsigned *flags, void *memory) { return *flags = 0, SUCCESS; }
+int cuPointerGetAttribute(void *data, int attribute, uint64_t address) { return *(unsigned *)data = 2, SUCCESS; }
 int cuMemHostGetDevicePointer_v2(void **device, void *host, unsigned flags) { return *device = host, SUCCESS; }
 
 static void fill(struct operation *operation) {
