@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 /// The variable of an image that says how many bytes of stack its lanes need.
 const SYMBOL: &str = hostcall_abi::launch::STACK_BYTES_SYMBOL;
 
-/// Bytes of a function's frame besides what the PTX declares: registers that it keeps and spills.
-const KEPT_BYTES: u64 = 256;
+/// Bytes of a function's frame besides what the PTX declares: registers that it keeps and spills. ptxas 13 makes it 56 on average
+/// in the conformance suite, 150 on the way of a call with bytes, and 360 at most.
+const KEPT_BYTES: u64 = 160;
 
 /// Calls through pointers on one way: of a value's formatting, and of the writer that it writes to.
 const INDIRECT_CALLS: u32 = 2;
