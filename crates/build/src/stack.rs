@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 /// The variable of an image that says how many bytes of stack its lanes need.
 const SYMBOL: &str = hostcall_abi::launch::STACK_BYTES_SYMBOL;
 
-/// Bytes of a function's frame besides what the PTX declares: registers that it keeps and spills. ptxas 13 makes it 56 on average
+/// Bytes of a function's frame besides what the PTX declares: registers that it keeps and spills. ptxas 12.9 makes it 56 on average
 /// in the conformance suite, 150 on the way of a call with bytes, and 360 at most.
 const KEPT_BYTES: u64 = 160;
 
