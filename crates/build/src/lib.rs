@@ -25,6 +25,7 @@ mod error;
 mod image;
 mod kernels;
 mod package;
+mod ptx;
 mod registers;
 mod stack;
 mod target;

@@ -6,6 +6,7 @@
 //! what the kernel's own code needs: the values that are needed at the same time, counted in the PTX, since the driver
 //! assembles it on the machine where the kernel runs.
 
+use crate::ptx::{Function, Statement, functions};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -51,43 +52,6 @@ fn bound<'t>(entry: &Function<'t>, functions: &HashMap<&'t str, Function<'t>>) -
     need.next_multiple_of(8)
 }
 
-/// A function of PTX text that has a body.
-pub(crate) struct Function<'t> {
-    pub name: &'t str,
-    pub is_entry: bool,
-    pub statements: Vec<Statement<'t>>,
-    /// Bytes of its variables that lie on the stack.
-    pub frame_bytes: u64,
-}
-
-pub(crate) fn functions(ptx: &str) -> impl Iterator<Item = Function<'_>> {
-    // A brace that begins its line ends a body.
-    ptx.split("\n}").filter_map(|text| {
-        let (header, body) = text.split_once("\n{")?;
-        let (at, keyword) =
-            [".entry ", ".func "].iter().filter_map(|word| Some((header.rfind(word)?, *word))).max()?;
-        let header = header[at + keyword.len()..].trim_start();
-        // The result stands before the name.
-        let name =
-            header.strip_prefix('(').map_or(header, |result| result.split_once(')').unwrap_or_default().1);
-        let name = name.trim_start().split(['(', '\n']).next()?;
-        let is_entry = keyword == ".entry ";
-        Some(Function {
-            name,
-            is_entry,
-            statements: statements(body).collect(),
-            frame_bytes: frame_bytes(body),
-        })
-    })
-}
-
-/// What a function's body declares on the stack.
-fn frame_bytes(body: &str) -> u64 {
-    let variables = body.lines().filter(|line| line.trim_start().starts_with(".local "));
-    let bytes = variables.filter_map(|line| line.rsplit_once('[')?.1.split(']').next()?.parse::<u64>().ok());
-    bytes.sum()
-}
-
 impl Function<'_> {
     /// Whether a kernel hardly ever gets there: where nothing returns from (panics), and the end of waves that have slots.
     fn is_rare(&self) -> bool {
@@ -98,36 +62,6 @@ impl Function<'_> {
     fn is_of_device_crate(&self) -> bool {
         self.name.contains("15hostcall_device")
     }
-}
-
-/// An instruction or a label.
-pub(crate) struct Statement<'t> {
-    /// A label has its colon.
-    pub opcode: &'t str,
-    operands: &'t str,
-    is_predicated: bool,
-    /// The predicate, or nothing.
-    predicate: &'t str,
-}
-
-fn statements(body: &str) -> impl Iterator<Item = Statement<'_>> {
-    let lines = body.lines().map(|line| line.split("//").next().unwrap_or_default());
-    lines.flat_map(|line| line.split(';')).filter_map(|text| {
-        let text = text.trim_start_matches(['{', '}', ' ', '\t']).trim_end();
-        let (predicate, text) = match text.strip_prefix('@') {
-            Some(predicated) => predicated.split_once([' ', '\t'])?,
-            None => ("", text),
-        };
-        let text = text.trim_start();
-        let (opcode, operands) = text.split_once([' ', '\t']).unwrap_or((text, ""));
-        let is_statement = !opcode.is_empty() && !opcode.starts_with('.');
-        is_statement.then_some(Statement {
-            opcode,
-            operands,
-            is_predicated: !predicate.is_empty(),
-            predicate,
-        })
-    })
 }
 
 /// Starts of opcodes that write no register.
@@ -148,12 +82,6 @@ const WRITE_NOTHING: &[&str] = &[
 ];
 
 impl<'t> Statement<'t> {
-    pub fn words(&self) -> impl Iterator<Item = &'t str> {
-        self.operands
-            .split(|c: char| !c.is_alphanumeric() && !"_$%".contains(c))
-            .filter(|word| !word.is_empty())
-    }
-
     fn label(&self) -> Option<&'t str> {
         self.opcode.strip_suffix(':')
     }

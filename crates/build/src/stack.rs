@@ -3,7 +3,7 @@
 //! The assembler leaves it open where a call goes through a pointer, as in a panic's formatting, and the driver gives all
 //! kernels of a process stacks of one size. So the image says what its largest kernel needs, for the program to see to it.
 
-use crate::registers::{Function, functions};
+use crate::ptx::{Function, functions, words};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// The variable of an image that says how many bytes of stack its lanes need.
@@ -45,9 +45,7 @@ fn pointed_at(ptx: &str) -> impl Iterator<Item = &str> {
         let line = line.trim_start();
         line.starts_with("mov.") || line.contains(".global ") && line.contains('=')
     };
-    ptx.lines()
-        .filter(holds_addresses)
-        .flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && !"_$%".contains(c)))
+    ptx.lines().filter(holds_addresses).flat_map(words)
 }
 
 /// How deep the stack gets below functions.

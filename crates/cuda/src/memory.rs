@@ -73,7 +73,7 @@ impl Gpu {
     ///
     /// # Errors
     /// When a kernel failed before.
-    pub fn read_own(&self, address: u64, bytes: &mut [u8]) -> Result<bool, Error> {
+    pub fn read_for_lane(&self, address: u64, bytes: &mut [u8]) -> Result<bool, Error> {
         let kind = self.memory_kind(address, bytes.len());
         if kind != Some(sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32) {
             let (mut flags, memory) = (0, std::ptr::with_exposed_provenance_mut(address as usize));
@@ -96,7 +96,7 @@ impl Gpu {
     ///
     /// # Errors
     /// When a kernel failed before.
-    pub fn write_own(&self, address: u64, bytes: &[u8]) -> Result<bool, Error> {
+    pub fn write_for_lane(&self, address: u64, bytes: &[u8]) -> Result<bool, Error> {
         if self.memory_kind(address, bytes.len()) != Some(sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32) {
             return Ok(false);
         }

@@ -234,11 +234,11 @@ unsafe impl Backend for Cuda {
     }
 
     fn copy_from_lane(&self, from: DeviceAddress, bytes: &mut [u8]) -> bool {
-        self.gpu.read_own(from.get(), bytes).unwrap_or(false)
+        self.gpu.read_for_lane(from.get(), bytes).unwrap_or(false)
     }
 
     fn copy_to_lane(&self, to: DeviceAddress, bytes: &[u8]) -> bool {
-        self.gpu.write_own(to.get(), bytes).unwrap_or(false)
+        self.gpu.write_for_lane(to.get(), bytes).unwrap_or(false)
     }
 
     fn enter_thread(&self) {
@@ -260,11 +260,13 @@ unsafe impl Backend for Cuda {
         let is_settled = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .is_ok_and(|now| now.saturating_sub(TICK).as_secs() as i64 > metadata.ctime());
-        let mapped = match maps.get(&key).and_then(Weak::upgrade).filter(|_| is_settled) {
+        let mapped = match maps.get(&key).and_then(Weak::upgrade) {
             Some(mapped) => mapped,
             None => {
                 let mapped = Arc::new(self.gpu.map_file(file, usize::try_from(len).ok()?, writable).ok()?);
-                maps.insert(key, Arc::downgrade(&mapped));
+                if is_settled {
+                    maps.insert(key, Arc::downgrade(&mapped));
+                }
                 mapped
             }
         };

@@ -289,7 +289,7 @@ pub unsafe trait Backend: Send + Sync + 'static {
     }
 
     /// Copies from where a lane that waits says that it has so many bytes, at once and in no queue's order. Returns `false`
-    /// when that is no memory which the driver knows. Waits for no kernel.
+    /// when that is neither memory of the device nor pinned memory. Waits for no kernel.
     fn copy_from_lane(&self, from: DeviceAddress, bytes: &mut [u8]) -> bool {
         let _ = (from, bytes);
         false

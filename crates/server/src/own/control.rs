@@ -296,7 +296,7 @@ impl Drop for Server {
                 ));
             }
         }
-        self.shared.messages.put_no_more();
+        self.shared.messages.end_copies();
         self.shared.memory.region().stop();
         report::flush(LONGEST_REPORT);
         tracing::debug!("a server has stopped");

@@ -198,7 +198,7 @@ pub(crate) fn put_bytes(
         let key = (answer.slot(), caller.lane);
         // A lane of a launch that is over may have left without its answer.
         let wanted_at = if shared.launches.is_live(caller.launch) { place.wanted_at } else { 0 };
-        if shared.messages.put_there(bytes.as_slice(), wanted_at, answer.lanes()) {
+        if shared.messages.copy_to_lane(bytes.as_slice(), wanted_at, answer.lanes()) {
             return Ok([total, REPLY_IS_THERE]);
         }
         let bytes = match bytes {

@@ -46,15 +46,15 @@ pub(crate) struct Messages {
     /// Whether lanes may have stopped waiting without an answer, so that nothing is put into their memory any more. Locked
     /// while something is.
     is_over: RwLock<bool>,
-    /// Replies that are being put there.
-    putting: AtomicUsize,
+    /// Replies that are being copied to lanes.
+    copying: AtomicUsize,
 }
 
 impl Messages {
     pub fn new(budget: Arc<Budget>, loans: Arc<LoanPool>, slots: u32) -> Self {
         let slots = (0..slots).map(|_| AtomicBool::new(false)).collect();
-        let (lanes, count, putting) = (Mutex::default(), AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { budget, loans, lanes, count, slots, is_over: RwLock::new(false), putting }
+        let (lanes, count, copying) = (Mutex::default(), AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { budget, loans, lanes, count, slots, is_over: RwLock::new(false), copying }
     }
 
     /// Changes what is kept, and gives what `change` returns after that. What is forgotten is freed after the lock: that may
@@ -210,21 +210,21 @@ impl Messages {
 
     /// Puts the bytes of a reply where its lane, which waits for its answer, wants them: at
     /// `at`, if that is not 0. `lanes` of its packet wait, each for as much. Returns `false` when the lane has to read them itself.
-    pub fn put_there(&self, bytes: &[u8], at: u64, lanes: u32) -> bool {
+    pub fn copy_to_lane(&self, bytes: &[u8], at: u64, lanes: u32) -> bool {
         if at == 0 {
             return false;
         }
         // Lanes read side by side, and the host copies for one after the other.
-        let before = self.putting.fetch_add(1, Ordering::Relaxed);
+        let before = self.copying.fetch_add(1, Ordering::Relaxed);
         let is_faster = bytes.len() >= LEAST_REPLY_TO_PUT * lanes as usize + BYTES_A_COPY * before;
         let is_over = self.is_over.read();
         let is_there = is_faster && !*is_over && self.loans.copy_to_lane(bytes, at);
-        self.putting.fetch_sub(1, Ordering::Relaxed);
+        self.copying.fetch_sub(1, Ordering::Relaxed);
         is_there
     }
 
     /// Waits until nothing is being put into lanes' memory. Nothing is from then on.
-    pub fn put_no_more(&self) {
+    pub fn end_copies(&self) {
         *self.is_over.write() = true;
     }
 
@@ -333,16 +333,16 @@ mod tests {
     fn replies_are_put_where_lanes_want_them_until_lanes_may_be_gone() {
         let messages = Messages::new(Budget::new(1, 1), LoanPool::new(Box::new(Reached)), 8);
         let reply = [0; 3 * LEAST_REPLY_TO_PUT];
-        assert!(messages.put_there(&reply, 64, 1) && messages.put_there(&reply, 64, 3));
+        assert!(messages.copy_to_lane(&reply, 64, 1) && messages.copy_to_lane(&reply, 64, 3));
         // Nowhere; more lanes than it is worth for; not the device's memory; too short.
-        assert!(!messages.put_there(&reply, 0, 1) && !messages.put_there(&reply, 64, 4));
-        assert!(!messages.put_there(&reply, 65, 1) && !messages.put_there(&reply[..511], 64, 1));
+        assert!(!messages.copy_to_lane(&reply, 0, 1) && !messages.copy_to_lane(&reply, 64, 4));
+        assert!(!messages.copy_to_lane(&reply, 65, 1) && !messages.copy_to_lane(&reply[..511], 64, 1));
         // Others are being put: 1536 bytes are read sooner than these are through.
-        messages.putting.store(1, Ordering::Relaxed);
-        assert!(!messages.put_there(&reply, 64, 1) && messages.put_there(&[0; 4096], 64, 1));
-        messages.putting.store(0, Ordering::Relaxed);
-        messages.put_no_more();
-        assert!(!messages.put_there(&reply, 64, 1));
+        messages.copying.store(1, Ordering::Relaxed);
+        assert!(!messages.copy_to_lane(&reply, 64, 1) && messages.copy_to_lane(&[0; 4096], 64, 1));
+        messages.copying.store(0, Ordering::Relaxed);
+        messages.end_copies();
+        assert!(!messages.copy_to_lane(&reply, 64, 1));
     }
 
     #[test]

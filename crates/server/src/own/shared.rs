@@ -227,7 +227,7 @@ impl Shared {
     /// Stops after a thread of the server's has panicked.
     pub fn stop_broken(&self) {
         self.stop();
-        self.messages.put_no_more();
+        self.messages.end_copies();
         self.memory.region().stop();
         for consumer in 0..self.commands.len() {
             self.end_commands(consumer);

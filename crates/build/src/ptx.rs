@@ -1,0 +1,81 @@
+//! Functions of a PTX text, statement by statement.
+
+/// A function of PTX text that has a body.
+pub(crate) struct Function<'t> {
+    pub name: &'t str,
+    pub is_entry: bool,
+    pub statements: Vec<Statement<'t>>,
+    /// Bytes of its variables that lie on the stack.
+    pub frame_bytes: u64,
+}
+
+/// The functions of a text.
+pub(crate) fn functions(ptx: &str) -> impl Iterator<Item = Function<'_>> {
+    // A brace that begins its line ends a body.
+    ptx.split("\n}").filter_map(|text| {
+        let (header, body) = text.split_once("\n{")?;
+        let (at, keyword) =
+            [".entry ", ".func "].iter().filter_map(|word| Some((header.rfind(word)?, *word))).max()?;
+        let header = header[at + keyword.len()..].trim_start();
+        // The result stands before the name.
+        let name =
+            header.strip_prefix('(').map_or(header, |result| result.split_once(')').unwrap_or_default().1);
+        let name = name.trim_start().split(['(', '\n']).next()?;
+        let is_entry = keyword == ".entry ";
+        Some(Function {
+            name,
+            is_entry,
+            statements: statements(body).collect(),
+            frame_bytes: frame_bytes(body),
+        })
+    })
+}
+
+/// What a function's body declares on the stack.
+fn frame_bytes(body: &str) -> u64 {
+    let variables = body.lines().filter(|line| line.trim_start().starts_with(".local "));
+    let bytes = variables.filter_map(|line| line.rsplit_once('[')?.1.split(']').next()?.parse::<u64>().ok());
+    bytes.sum()
+}
+
+/// An instruction or a label.
+pub(crate) struct Statement<'t> {
+    /// A label has its colon.
+    pub opcode: &'t str,
+    pub operands: &'t str,
+    pub is_predicated: bool,
+    /// The predicate, or nothing.
+    pub predicate: &'t str,
+}
+
+impl<'t> Statement<'t> {
+    /// Names, registers and numbers among the operands.
+    pub fn words(&self) -> impl Iterator<Item = &'t str> {
+        words(self.operands)
+    }
+}
+
+/// Names, registers and numbers in a text.
+pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && !"_$%".contains(c)).filter(|word| !word.is_empty())
+}
+
+fn statements(body: &str) -> impl Iterator<Item = Statement<'_>> {
+    let lines = body.lines().map(|line| line.split("//").next().unwrap_or_default());
+    lines.flat_map(|line| line.split(';')).filter_map(|text| {
+        let text = text.trim_start_matches(['{', '}', ' ', '\t']).trim_end();
+        let (predicate, text) = match text.strip_prefix('@') {
+            Some(predicated) => predicated.split_once([' ', '\t'])?,
+            None => ("", text),
+        };
+        let text = text.trim_start();
+        let (opcode, operands) = text.split_once([' ', '\t']).unwrap_or((text, ""));
+        let is_statement = !opcode.is_empty() && !opcode.starts_with('.');
+        is_statement.then_some(Statement {
+            opcode,
+            operands,
+            is_predicated: !predicate.is_empty(),
+            predicate,
+        })
+    })
+}
