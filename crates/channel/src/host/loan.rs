@@ -14,8 +14,8 @@ use hostcall_abi::layout::LOAN_HEADER_BYTES;
 
 /// Where loans come from. It is called from the server's threads, so it must not wait for kernels.
 pub trait LoanMemory: Send + Sync + 'static {
-    /// Allocates memory for a loan of `bytes` bytes. `None` when there is no room.
-    fn allocate(&self, bytes: usize) -> Option<Loan>;
+    /// Allocates memory for a loan of `bytes` bytes, and for as many more as come with it. Empty when there is no room.
+    fn allocate(&self, bytes: usize) -> Vec<Loan>;
 
     /// Copies from `address`, where a lane that waits says that it has as many bytes of the device's memory. Returns `false`
     /// when that cannot be.
@@ -35,23 +35,27 @@ pub trait LoanMemory: Send + Sync + 'static {
 pub struct ProcessLoans;
 
 impl LoanMemory for ProcessLoans {
-    fn allocate(&self, bytes: usize) -> Option<Loan> {
-        // One header more, of which alignment takes a part.
-        let size = bytes.checked_add(2 * LOAN_HEADER_BYTES)?;
-        let mut memory = Vec::<u64>::new();
-        memory.try_reserve_exact(size.div_ceil(8)).ok()?;
-        let start = NonNull::new(memory.as_mut_ptr().cast::<u8>())?;
-        // SAFETY: the vector has as many bytes after its start. From there on there are `bytes` and a header.
-        let start = unsafe { start.add(start.align_offset(LOAN_HEADER_BYTES)) };
-        // SAFETY: as above; the bytes are the host's own until they are lent.
-        unsafe { start.write_bytes(0, LOAN_HEADER_BYTES + bytes) };
-        // The vector is never looked into; it is kept for its drop.
-        struct Kept(#[expect(dead_code, reason = "kept for its drop")] Vec<u64>);
-        let address = start.as_ptr().expose_provenance() as u64;
-        // SAFETY: the vector owns the memory, which has been written and is aligned; the software device
-        // reaches it there.
-        Some(unsafe { Loan::new(start, address, bytes, Box::new(Kept(memory))) })
+    fn allocate(&self, bytes: usize) -> Vec<Loan> {
+        allocate_in_process(bytes).into_iter().collect()
     }
+}
+
+fn allocate_in_process(bytes: usize) -> Option<Loan> {
+    // One header more, of which alignment takes a part.
+    let size = bytes.checked_add(2 * LOAN_HEADER_BYTES)?;
+    let mut memory = Vec::<u64>::new();
+    memory.try_reserve_exact(size.div_ceil(8)).ok()?;
+    let start = NonNull::new(memory.as_mut_ptr().cast::<u8>())?;
+    // SAFETY: the vector has as many bytes after its start. From there on there are `bytes` and a header.
+    let start = unsafe { start.add(start.align_offset(LOAN_HEADER_BYTES)) };
+    // SAFETY: as above; the bytes are the host's own until they are lent.
+    unsafe { start.write_bytes(0, LOAN_HEADER_BYTES + bytes) };
+    // The vector is never looked into; it is kept for its drop.
+    struct Kept(#[expect(dead_code, reason = "kept for its drop")] Vec<u64>);
+    let address = start.as_ptr().expose_provenance() as u64;
+    // SAFETY: the vector owns the memory, which has been written and is aligned; the software device
+    // reaches it there.
+    Some(unsafe { Loan::new(start, address, bytes, Box::new(Kept(memory))) })
 }
 
 /// Memory for a reply, which the host has for itself (invariant LOAN).

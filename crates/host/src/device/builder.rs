@@ -329,14 +329,24 @@ fn write_new(backend: &dyn Backend, memory: &dyn Memory, bytes: &[u8]) -> Result
 /// needed: that waits for no kernel, and the server keeps what comes back.
 struct PinnedLoans(Arc<dyn Backend>);
 
+/// Bytes that are pinned at once for loans. A GPU looks up the place of each page of the host's memory, and few pieces of
+/// memory have fewer pages to look up than many.
+const LOANS_PINNED_AT_ONCE: usize = 4 << 20;
+
 impl LoanMemory for PinnedLoans {
     #[allow(unsafe_code, reason = "memory is shared by address")]
-    fn allocate(&self, bytes: usize) -> Option<Loan> {
-        let memory = self.0.pin(bytes.checked_add(LOAN_HEADER_BYTES)?).ok()?;
+    fn allocate(&self, bytes: usize) -> Vec<Loan> {
+        let Some(size) = bytes.checked_add(LOAN_HEADER_BYTES) else { return Vec::new() };
+        let size = size.next_multiple_of(LOAN_HEADER_BYTES);
+        let count = (LOANS_PINNED_AT_ONCE / size).max(1);
+        // `size` alone is less than this by a header at most.
+        let Ok(memory) = self.0.pin(size * count).or_else(|_| self.0.pin(size)) else { return Vec::new() };
         let (start, address) = (memory.host_address(), memory.address().get());
-        // SAFETY: LOAN: the memory was all zeros, is aligned to more than a cache line, and is nobody else's;
-        // `memory` keeps it.
-        Some(unsafe { Loan::new(start, address, bytes, Box::new(memory)) })
+        let pieces = (0..memory.len() / size).map(|piece| piece * size);
+        // SAFETY: LOAN: the memory was all zeros, is aligned to more than a cache line, and is nobody else's; `memory` keeps
+        // it, and the pieces lie side by side in it.
+        let loan = |at| unsafe { Loan::new(start.add(at), address + at as u64, bytes, Box::new(memory.clone())) };
+        pieces.map(loan).collect()
     }
 
     fn copy_from_lane(&self, address: u64, bytes: &mut [u8]) -> bool {

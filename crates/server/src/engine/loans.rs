@@ -63,8 +63,16 @@ impl LoanPool {
             kept.bytes -= size;
         }
         drop(kept);
-        let loan = loan.or_else(|| self.memory.allocate(size)).ok_or(OverBudget)?;
+        let loan = loan.or_else(|| self.allocate(size)).ok_or(OverBudget)?;
         Ok(HeldLoan { loan: Some(loan), pool: self.clone(), charge: Some(charge) })
+    }
+
+    /// Gets new memory for a loan, and keeps what comes with it.
+    fn allocate(&self, size: usize) -> Option<Loan> {
+        let mut loans = self.memory.allocate(size);
+        let loan = loans.pop();
+        loans.into_iter().for_each(|loan| self.put(loan));
+        loan
     }
 
     /// Copies bytes from where a lane that waits has them, see [`LoanMemory::copy_from_lane`].

@@ -320,8 +320,8 @@ mod tests {
     struct Reached;
 
     impl LoanMemory for Reached {
-        fn allocate(&self, _: usize) -> Option<Loan> {
-            None
+        fn allocate(&self, _: usize) -> Vec<Loan> {
+            Vec::new()
         }
 
         fn copy_to_lane(&self, bytes: &[u8], address: u64) -> bool {
