@@ -7,7 +7,7 @@
 
 use crate::call::{CallOptions, MAX_TYPED_WORDS, enter, site};
 use crate::group::Group;
-use crate::packet::{self, Head, Held};
+use crate::packet::{self, Head, Held, Look};
 use crate::target;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
@@ -251,7 +251,8 @@ impl Exchange<'_> {
         };
         let mut line = Line::default();
         line.words[..BytesHead::WORDS].copy_from_slice(&words);
-        packet::exchange_by_any(self.held.extra(), &self.slot, group, head, &line)
+        let look = if is_short { Look::AllTheTime } else { Look::WithPauses };
+        packet::exchange_by_any(self.held.extra(), &self.slot, group, head, &line, look)
     }
 
     /// Bytes of the area that each lane of a packet has, and where those of this lane begin.

@@ -54,7 +54,7 @@ pub(crate) fn claim(here: Here) -> Option<u32> {
     }
     let (channel, launch, proposed) = (channel(here), here.params().launch, here.proposed_slot());
     let (mut home, mut polls) = (None, 0u32);
-    here.wait_for_part(|| {
+    here.wait_with_pauses(|| {
         home = record.claim(channel, proposed);
         polls = polls.wrapping_add(1);
         home.is_some() || polls.is_multiple_of(POLLS_A_LOOK) && is_over(channel.words(), launch)
@@ -129,7 +129,7 @@ fn prepare_for(group: Group) -> u32 {
         }
         let slot = current(here);
         let turn = slot.line_up();
-        here.wait_for_part(|| slot.has_turn(turn));
+        here.wait_with_pauses(|| slot.has_turn(turn));
     }
     let slot = current(here);
     if slot.glance().is_unready() {
@@ -374,14 +374,29 @@ impl Patience {
     }
 }
 
+/// How a lane looks for its answer.
+#[derive(Clone, Copy)]
+pub(crate) enum Look {
+    /// As often as it can.
+    AllTheTime,
+    /// Less and less often. Looks travel over the link that the host's copies need: while 132 lanes of an H200 look all the
+    /// time, a copy takes twenty times as long (docs/measurements.md).
+    WithPauses,
+}
+
 /// Waits for the lane's reply. A slot whose call the host has lost is never used again.
 #[inline(always)]
-pub(crate) fn receive(slot: Slot<'static>, group: Group, packet: InFlight) -> Result<Line, CallError> {
+pub(crate) fn receive(
+    slot: Slot<'static>,
+    group: Group,
+    packet: InFlight,
+    look: Look,
+) -> Result<Line, CallError> {
     let (mut reply, mut patience) = (None, Patience::default());
     if group.count > 1 {
         group.here.pass(packet.doorbell.request_pairs() as u32);
     }
-    group.here.wait(|| {
+    let came = || {
         reply = poll(slot, group.rank, &packet);
         if reply.is_some() {
             return true;
@@ -396,7 +411,11 @@ pub(crate) fn receive(slot: Slot<'static>, group: Group, packet: InFlight) -> Re
             slot.set_lost();
         }
         vain.is_some()
-    });
+    };
+    match look {
+        Look::AllTheTime => group.here.wait(came),
+        Look::WithPauses => group.here.wait_with_pauses(came),
+    }
     match reply {
         Some(line) if line.tag == Status::Ok.to_bits() => Ok(line),
         Some(line) => Err(failed(group.here, line.tag)),
@@ -426,7 +445,7 @@ pub(crate) fn exchange(
     head: Head,
     line: Line,
 ) -> Result<Line, CallError> {
-    exchange_by(slot, glance, PostsBefore::of_home(slot, glance), group, head, line)
+    exchange_by(slot, glance, PostsBefore::of_home(slot, glance), group, head, line, Look::AllTheTime)
 }
 
 /// Sends a packet and waits for the reply.
@@ -438,9 +457,10 @@ fn exchange_by(
     group: Group,
     head: Head,
     line: Line,
+    look: Look,
 ) -> Result<Line, CallError> {
     let packet = send(slot, glance, posts, group, head, line);
-    let reply = receive(slot, group, packet);
+    let reply = receive(slot, group, packet, look);
     // The slot's lines are used again only after every lane has its reply.
     group.sync();
     reply
@@ -455,13 +475,14 @@ pub(crate) fn exchange_by_any(
     group: Group,
     head: Head,
     line: &Line,
+    look: Look,
 ) -> Result<Line, CallError> {
     let (slot, glance) = (*slot, slot.glance());
     let posts = match extra {
         Some(_) => PostsBefore::of_extra(group.here),
         None => PostsBefore::of_home(slot, glance),
     };
-    exchange_by(slot, glance, posts, group, head, *line)
+    exchange_by(slot, glance, posts, group, head, *line, look)
 }
 
 /// Sends a packet through an extra slot and waits for the reply, which takes the line's place.
@@ -473,7 +494,8 @@ pub(crate) fn exchange_by_extra(
     head: Head,
     line: &mut Line,
 ) -> Result<(), CallError> {
-    *line = exchange_by_any(Some(extra), &extra_slot(group.here, extra), group, head, line)?;
+    *line =
+        exchange_by_any(Some(extra), &extra_slot(group.here, extra), group, head, line, Look::AllTheTime)?;
     Ok(())
 }
 
@@ -516,7 +538,7 @@ impl Started {
     /// Waits for the reply and gives the slot back. A slot whose call the host never answered stays taken.
     pub fn finish(&self, here: Here) -> Result<Line, CallError> {
         let slot = extra_slot(here, self.extra);
-        let reply = receive(slot, Group::alone(), self.packet);
+        let reply = receive(slot, Group::alone(), self.packet, Look::AllTheTime);
         if poll(slot, 0, &self.packet).is_some() {
             release_extra(here, self.extra);
             here.record().end_pending();

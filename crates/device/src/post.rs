@@ -134,7 +134,7 @@ fn take_places(group: Group, entries: u32) -> u64 {
     let slot = packet::current(here);
     // A whole wave excludes any other part.
     if !group.is_whole() && !slot.try_lock_ring() {
-        here.wait_for_part(|| slot.try_lock_ring());
+        here.wait_with_pauses(|| slot.try_lock_ring());
     }
     let glance = slot.glance();
     let owners = if slot.has_posted() { 0 } else { slot.owner_entries(glance, group.count) };

@@ -17,6 +17,11 @@ pub trait LoanMemory: Send + Sync + 'static {
     /// Allocates memory for a loan of `bytes` bytes, and for as many more as come with it. Empty when there is no room.
     fn allocate(&self, bytes: usize) -> Vec<Loan>;
 
+    /// Most bytes of loans that are kept for later replies. Memory that cannot be freed while kernels run is best kept.
+    fn most_kept_bytes(&self) -> usize {
+        64 << 20
+    }
+
     /// Copies from `address`, where a lane that waits says that it has as many bytes of the device's memory. Returns `false`
     /// when that cannot be.
     fn copy_from_lane(&self, _address: u64, _bytes: &mut [u8]) -> bool {

@@ -198,8 +198,8 @@ impl Here {
         }
     }
 
-    /// Waits for another part of the wave.
-    pub fn wait_for_part<F: FnMut() -> bool>(self, poll: F) {
+    /// As `wait`, which leaves the processor to others.
+    pub fn wait_with_pauses<F: FnMut() -> bool>(self, poll: F) {
         self.wait(poll);
     }
 

@@ -217,9 +217,9 @@ impl Here {
         });
     }
 
-    /// Waits for another part of the wave.
+    /// As `wait`, which leaves the processor to others.
     #[inline(always)]
-    pub fn wait_for_part<F: FnMut() -> bool>(self, poll: F) {
+    pub fn wait_with_pauses<F: FnMut() -> bool>(self, poll: F) {
         self.wait(poll);
     }
 

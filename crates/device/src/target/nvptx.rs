@@ -360,10 +360,10 @@ impl Here {
         while !poll() {}
     }
 
-    /// Waits for another part of the wave: between two looks an eighth of the time that it has waited, so that a part
-    /// which waits for long leaves the processor, and what guards its memory under a sanitizer, to others.
+    /// Waits. Between two looks passes an eighth of the time that it has waited, so that who waits for long leaves the
+    /// processor, the link to the host, and what guards its memory under a sanitizer, to others.
     #[inline(always)]
-    pub fn wait_for_part<F: FnMut() -> bool>(self, mut poll: F) {
+    pub fn wait_with_pauses<F: FnMut() -> bool>(self, mut poll: F) {
         let start = llvm_clock();
         while !poll() {
             let cycles = llvm_clock().wrapping_sub(start);

@@ -345,8 +345,15 @@ impl LoanMemory for PinnedLoans {
         let pieces = (0..memory.len() / size).map(|piece| piece * size);
         // SAFETY: LOAN: the memory was all zeros, is aligned to more than a cache line, and is nobody else's; `memory` keeps
         // it, and the pieces lie side by side in it.
-        let loan = |at| unsafe { Loan::new(start.add(at), address + at as u64, bytes, Box::new(memory.clone())) };
+        let loan =
+            |at| unsafe { Loan::new(start.add(at), address + at as u64, bytes, Box::new(memory.clone())) };
         pieces.map(loan).collect()
+    }
+
+    /// Pinned memory is freed once no kernel runs, which may be never. So what was pinned at the worst moment stays: of each
+    /// size of loans as much as the budget lets lanes have at once.
+    fn most_kept_bytes(&self) -> usize {
+        usize::MAX
     }
 
     fn copy_from_lane(&self, address: u64, bytes: &mut [u8]) -> bool {

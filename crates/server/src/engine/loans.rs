@@ -9,9 +9,6 @@ use std::sync::Arc;
 /// Bytes of the smallest loan. Others have powers of two.
 const LEAST_BYTES: usize = 4096;
 
-/// Most bytes that are kept for later replies.
-const MOST_KEPT_BYTES: usize = 64 << 20;
-
 /// Sizes of loans, from [`LEAST_BYTES`] on.
 const CLASSES: usize = usize::BITS as usize - LEAST_BYTES.ilog2() as usize;
 
@@ -88,7 +85,7 @@ impl LoanPool {
     fn put(&self, loan: Loan) {
         let size = loan.bytes().len();
         let mut kept = self.kept.lock();
-        if kept.bytes + size <= MOST_KEPT_BYTES {
+        if kept.bytes.saturating_add(size) <= self.memory.most_kept_bytes() {
             kept.bytes += size;
             kept.loans[class(size)].push(loan);
         }

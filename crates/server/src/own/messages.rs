@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Bytes that a lane of a GPU reads by itself in the 100 µs that a copy to it takes when others are being made.
-const BYTES_A_COPY: usize = 2800;
+/// Bytes that a lane of a GPU reads by itself in the 10 µs that each copy takes for which it has to wait.
+const BYTES_A_COPY: usize = 300;
 
 /// Most bytes of a message that are fetched at once: pinned memory is not freed while kernels run.
 const FETCHED_AT_ONCE: usize = 1 << 20;
