@@ -6,7 +6,7 @@ use hostcall::hostcall_device::CallError;
 use hostcall::hostcall_device::Global;
 use hostcall::hostcall_device::kernel::{Kernel, Slice};
 use hostcall::services::Builtins;
-use hostcall::{Device, Grid, Output};
+use hostcall::{Device, DeviceBuffer, Grid, Output};
 use hostcall_bench_kernels::bytes::{self as kernels, Bytes, BytesHandler};
 use std::fs::File;
 use std::hint::black_box;
@@ -94,9 +94,24 @@ pub fn bytes(options: &Options, add: &mut dyn FnMut(Row)) -> Result<()> {
     let write = |at, buffer: &mut [u8]| file.write_all_at(buffer, at);
     let one_lane_each = Grid::new(waves, 1);
     let of_maps = if options.is_software() { one_lane_each } else { Grid::new(waves, 8) };
-    add(files(options, &bed, "file_read_gb_per_s", &kernels::file_reads, one_lane_each, len, &read)?);
-    add(files(options, &bed, "file_map_gb_per_s", &kernels::file_maps, of_maps, len, &read)?);
-    add(files(options, &bed, "file_write_gb_per_s", &kernels::file_writes, one_lane_each, len, &write)?);
+    let launch = |failed: &DeviceBuffer<u64>| {
+        bed.launch(&kernels::file_reads, one_lane_each, (failed, len, PIECE as u64))
+    };
+    add(files(options, &bed, "file_read_gb_per_s", one_lane_each, len, &launch, &Ok, &read)?);
+    let ns = bed.device.alloc_zeroed::<u64>((of_maps.workgroups[0] * of_maps.workgroup_size[0]) as usize)?;
+    let map = |failed: &DeviceBuffer<u64>| {
+        bed.launch(&kernels::file_maps, of_maps, (&ns, failed, len, PIECE as u64))
+    };
+    // The lanes wait together for the mapping; a GPU's clock tells what came after it.
+    let after_mapping = |whole: f64| match options.is_software() {
+        true => Ok(whole),
+        false => Ok(ns.read()?.into_iter().max().unwrap_or(0) as f64 / 1e9),
+    };
+    add(files(options, &bed, "file_map_gb_per_s", of_maps, len, &map, &after_mapping, &read)?);
+    let launch = |failed: &DeviceBuffer<u64>| {
+        bed.launch(&kernels::file_writes, one_lane_each, (failed, len, PIECE as u64))
+    };
+    add(files(options, &bed, "file_write_gb_per_s", one_lane_each, len, &launch, &Ok, &write)?);
     Ok(())
 }
 
@@ -168,15 +183,17 @@ fn messages(
     Ok(Row::rate(name, "GB/s", median(rates), Some(median(floors))))
 }
 
+/// Bytes a second of a file in the page cache, by all lanes that `launch` launches, beside threads of the host. `seconds` says
+/// how many of a run's seconds count.
 #[allow(clippy::too_many_arguments, reason = "a row of a table")]
-/// Bytes a second of a file in the page cache, by all waves, beside threads of the host.
 fn files(
     options: &Options,
     bed: &Bed,
     name: &'static str,
-    kernel: &Kernel<(Slice<Global<u64>>, u64, u64)>,
     grid: Grid,
     len: u64,
+    launch: &dyn Fn(&DeviceBuffer<u64>) -> Result<()>,
+    seconds: &dyn Fn(f64) -> Result<f64>,
     piece: &(dyn Fn(u64, &mut [u8]) -> std::io::Result<()> + Sync),
 ) -> Result<Row> {
     let lanes = grid.workgroups[0] * grid.workgroup_size[0];
@@ -184,9 +201,9 @@ fn files(
     let (mut rates, mut floors) = (vec![], vec![]);
     for _ in 0..=options.repeats {
         let start = Instant::now();
-        bed.launch(kernel, grid, (&failed, len, PIECE as u64))?;
+        launch(&failed)?;
         bed.synchronize()?;
-        rates.push(len as f64 / 1e9 / start.elapsed().as_secs_f64());
+        rates.push(len as f64 / 1e9 / seconds(start.elapsed().as_secs_f64())?);
         if failed.read()?.iter().any(|failed| *failed != 0) {
             return Err(format!("{name}: a lane's file failed").into());
         }

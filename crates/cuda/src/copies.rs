@@ -1,18 +1,19 @@
 //! Copies that lanes wait for, asked for by many threads at once: one of them gives all to the driver and waits once, since
 //! threads that do so side by side wait for each other inside the driver.
 
+use crate::gpu::Stream;
 use crate::{Error, Gpu};
 use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::hint::spin_loop;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// How long a thread looks for its copy's end before it sleeps: about as long as a copy takes, and less than waking up.
-const SPIN: Duration = Duration::from_micros(20);
+/// How long a thread looks for its copy's end before it sleeps: about as long as a batch of short copies takes.
+const SPIN: Duration = Duration::from_micros(100);
 
 /// Rounds that a thread makes for others before it goes on with its own work.
 const ROUNDS: usize = 8;
@@ -77,9 +78,53 @@ impl Waits {
     }
 }
 
+/// Copies of many threads that go one after the other.
+#[derive(Default)]
+pub(crate) struct Copies {
+    state: Mutex<State>,
+    stream: OnceLock<Stream>,
+}
+
+/// Lines of copies that go side by side: a short copy's beginning and end take longer than its bytes. More than two make
+/// nothing faster (docs/measurements.md).
+const LINES: usize = 2;
+
 /// The copies of all threads.
 #[derive(Default)]
-pub(crate) struct Copies(Mutex<State>);
+pub(crate) struct LaneCopies {
+    lines: [Copies; LINES],
+    next: AtomicUsize,
+}
+
+impl LaneCopies {
+    /// Copies, and waits for it.
+    ///
+    /// # Errors
+    /// When a kernel failed before, or the driver does not know the address.
+    ///
+    /// # Safety
+    /// `bytes` bytes lie at `host`, which nobody else uses meanwhile, but to read them in a copy to the GPU.
+    pub unsafe fn run(&self, gpu: &Gpu, way: Way, host: NonNull<c_void>, bytes: usize) -> Result<(), Error> {
+        let line = &self.lines[self.next.fetch_add(1, Ordering::Relaxed) % LINES];
+        let stream = match line.stream.get() {
+            Some(stream) => stream.0,
+            None => {
+                let stream = gpu.take_stream()?;
+                // Another thread may have been faster.
+                if let Err(stream) = line.stream.set(stream) {
+                    gpu.give_back_stream(stream);
+                }
+                line.stream.get().expect("it was set").0
+            }
+        };
+        line.ask(way, host, bytes, |batch| make(gpu, stream, batch))
+    }
+
+    /// The streams, once nobody copies any more.
+    pub fn streams(&self) -> impl Iterator<Item = Stream> + '_ {
+        self.lines.iter().filter_map(|line| line.stream.get().copied())
+    }
+}
 
 #[derive(Default)]
 struct State {
@@ -91,18 +136,7 @@ struct State {
 
 impl Copies {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Copies, and waits for it.
-    ///
-    /// # Errors
-    /// When a kernel failed before, or the driver does not know the address.
-    ///
-    /// # Safety
-    /// `bytes` bytes lie at `host`, which nobody else uses meanwhile, but to read them in a copy to the GPU.
-    pub unsafe fn run(&self, gpu: &Gpu, way: Way, host: NonNull<c_void>, bytes: usize) -> Result<(), Error> {
-        self.ask(way, host, bytes, |batch| make(gpu, batch))
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has the copy made in a batch, by this thread or another one. `make` makes those of a batch.
@@ -148,10 +182,10 @@ impl Copies {
 }
 
 /// Makes copies, and notes those that failed.
-fn make(gpu: &Gpu, batch: &[Asked]) {
+fn make(gpu: &Gpu, stream: sys::CUstream, batch: &[Asked]) {
     for Asked { way, host, bytes, waits } in batch {
         let doing = || format!("copying {bytes} bytes for a lane");
-        let (host, stream) = (host.as_ptr(), gpu.copies());
+        let host = host.as_ptr();
         // SAFETY: LOADED; the thread that asks vouches for the host's memory until the copy is over, and the driver checks the
         // GPU's address.
         let given = gpu.run(doing, || unsafe {
@@ -162,7 +196,8 @@ fn make(gpu: &Gpu, batch: &[Asked]) {
         });
         *waits.error.lock().unwrap_or_else(PoisonError::into_inner) = given.err();
     }
-    let finished = gpu.finish_copies(|| "copying for lanes".into());
+    // SAFETY: LOADED, with a stream of this GPU.
+    let finished = gpu.run(|| "copying for lanes".into(), || unsafe { sys::cuStreamSynchronize(stream) });
     for Asked { waits, .. } in batch {
         if let Err(error) = &finished {
             // Which of them it was is not known, and the driver refuses everything from now on.
@@ -174,7 +209,6 @@ fn make(gpu: &Gpu, batch: &[Asked]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicUsize;
 
     /// Every copy is made once and before its thread goes on, whoever makes it and however long that takes.
     #[test]

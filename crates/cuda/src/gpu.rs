@@ -1,7 +1,7 @@
 //! A GPU: what it is, and its context.
 
 use crate::Error;
-use crate::copies::Copies;
+use crate::copies::LaneCopies;
 use crate::driver::check;
 use crate::queue::Words;
 use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
@@ -101,7 +101,7 @@ pub struct Gpu {
     /// How far queues have come.
     words: Mutex<Words>,
     loads_functions: bool,
-    pub(crate) lane_copies: Copies,
+    pub(crate) lane_copies: LaneCopies,
     /// The fault after which the driver refuses everything.
     fault: OnceLock<Error>,
 }
@@ -137,7 +137,7 @@ impl Gpu {
             idle: Mutex::default(),
             words: Mutex::default(),
             loads_functions,
-            lane_copies: Copies::default(),
+            lane_copies: LaneCopies::default(),
             fault: OnceLock::new(),
         });
         gpu.need_stack_bytes(Self::STACK_BYTES)?;
@@ -274,7 +274,8 @@ impl Gpu {
 impl Drop for Gpu {
     fn drop(&mut self) {
         let streams = std::mem::take(&mut *self.idle());
-        for stream in streams.into_iter().chain(self.copies.get().copied()) {
+        for stream in streams.into_iter().chain(self.copies.get().copied()).chain(self.lane_copies.streams())
+        {
             // SAFETY: LOADED; every user of the stream held the GPU, so that nobody is left.
             self.release(|| unsafe { sys::cuStreamDestroy_v2(stream.0) });
         }
