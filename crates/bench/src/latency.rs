@@ -45,9 +45,14 @@ impl<'a> Timer<'a> {
         Ok((timer, times.into_iter().map(|ticks| ticks as f64 * tick_ns).collect()))
     }
 
-    /// Nanoseconds of each of `count` calls.
-    fn times(&self, count: usize) -> Result<Vec<f64>> {
-        let (times, _) = Self::ticks(self.bed, count)?;
+    /// Nanoseconds of the first two calls of a workgroup's first wave, and of its second.
+    fn first_times(&self) -> Result<Vec<f64>> {
+        let (turn, times) =
+            (self.bed.device.alloc_zeroed::<u64>(1)?, self.bed.device.alloc_zeroed::<u64>(4)?);
+        let waves = Grid::new(1, 2 * self.bed.device.wave_size());
+        self.bed.launch(&kernels::first_call_times, waves, (&turn, &times))?;
+        self.bed.synchronize()?;
+        let times = times.read()?;
         Ok(times.into_iter().map(|ticks| ticks as f64 * self.tick_ns).collect())
     }
 
@@ -60,12 +65,14 @@ impl<'a> Timer<'a> {
     }
 }
 
-/// The first call of a wave, which has no slot yet, beside its second, in ns.
-fn first_call(timer: &Timer<'_>) -> Result<Row> {
+/// The first call of a launch's first wave, and of the second wave of the same workgroup, beside a wave's second call, in ns.
+/// Neither wave has a slot yet; the second finds the code where the first has fetched it.
+fn first_calls(timer: &Timer<'_>) -> Result<[Row; 2]> {
     const LAUNCHES: usize = 300;
-    let times = (0..LAUNCHES).map(|_| timer.times(2)).collect::<Result<Vec<_>>>()?;
+    let times = (0..LAUNCHES).map(|_| timer.first_times()).collect::<Result<Vec<_>>>()?;
     let nth = |n: usize| median(times.iter().map(|times| times[n]).collect());
-    Ok(Row::time("first_call_1_lane", "ns", nth(0), Some(nth(1))))
+    let row = |name, n: usize| Row::time(name, "ns", nth(n), Some(nth(n + 1)));
+    Ok([row("first_call_1_lane", 0), row("first_call_2nd_wave", 2)])
 }
 
 /// Null calls of one lane, with few and with 4096 slots in use, beside a flag ping-pong.
@@ -88,13 +95,15 @@ pub fn one_lane(options: &Options) -> Result<Vec<Row>> {
     }
     let floor = median(pings.clone());
     let (timer, times) = Timer::new(&few, COUNT as usize)?;
+    let [first, second] = first_calls(&timer)?;
     let mut rows = vec![
         row("ping_pong", pings, floor),
         row("call_1_lane", calls, floor),
         row("call_1_lane_4096_slots", calls_4096, floor),
         Row::time("call_1_lane_p50", "ns", percentile(times.clone(), 50), Some(floor)),
         Row::time("call_1_lane_p99", "ns", percentile(times, 99), Some(floor)),
-        first_call(&timer)?,
+        first,
+        second,
     ];
     if !options.is_software() {
         let overlapped = (0..options.repeats).map(|_| floor::overlapped_ping_pong_ns(&few, COUNT));

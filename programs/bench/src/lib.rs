@@ -60,6 +60,25 @@ pub fn null_call_times(lane: &Lane, ns: &[Global<u64>], ticks: &[Global<u64>], t
     ns[0].set(lane.clock_ns() - start);
 }
 
+/// The first two calls of each wave of a workgroup, one wave after the other, so that the second finds the code fetched.
+/// `times` has two times for each wave, `turn` whose turn it is.
+#[kernel(max_lanes = 256)]
+pub fn first_call_times(lane: &Lane, turn: &[Global<u64>], times: &[Global<u64>]) {
+    if lane.index() > 0 {
+        return;
+    }
+    let wave = u64::from(lane.wave());
+    while turn[0].get() != wave {
+        lane.pause();
+    }
+    for time in &times[2 * wave as usize..][..2] {
+        let before = link::ticks(lane);
+        let _ = Bench::null();
+        time.set(link::ticks(lane) - before);
+    }
+    turn[0].set(wave + 1);
+}
+
 /// For each of `count` lines: tells the host in `state[0]` that the line comes, prints it, and waits until the
 /// host has seen it and says so in `state[1]`.
 #[kernel(max_lanes = 256)]
