@@ -20,7 +20,7 @@ pub trait WaveNumber: Word {
 /// program can have its own.
 ///
 /// The operation must be associative and commutative for the result to mean something: which values are combined first is
-/// not said, and differs between devices.
+/// not said, and differs between devices. All lanes of a part run it, some for nothing: it must not panic or wait.
 ///
 /// ```
 /// use hostcall_device::wave::Combine;
@@ -239,10 +239,10 @@ impl Group {
 /// So a lane never waits here for one that goes another way, and there is no mask to get wrong. After
 /// [`Lane::barrier`] the lanes of a wave are together.
 ///
-/// What they cost on NVIDIA when all 32 lanes come, beside one vote for who came: a vote and a 32-bit shuffle one
-/// instruction, a 64-bit shuffle two, a reduction of `u32` or `i32` one from compute capability 8.0 on; any other
-/// reduction 5 shuffles (10 of 64 bits) and 5 operations, a scan the same with selections. A part of a wave takes twice
-/// the shuffles. AMD takes a `ds_bpermute` for each 32 bits shuffled, 6 steps a wave of 64.
+/// Instructions on NVIDIA when all 32 lanes come, beside the one that asks who came: a vote or a 32-bit shuffle is 1, a
+/// 64-bit shuffle 2, a reduction of `u32` or `i32` 1 from compute capability 8.0 on; any other reduction is 5 shuffles
+/// (10 of 64 bits) and 5 operations, a scan the same and selections. A part of a wave takes twice the shuffles. AMD takes
+/// a `ds_bpermute` for each 32 bits shuffled, in 6 steps a wave of 64.
 impl Lane {
     /// Whether `yes` holds for any of the lanes that came here.
     #[track_caller]
