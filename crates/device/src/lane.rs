@@ -84,7 +84,8 @@ impl Lane {
     }
 
     #[track_caller]
-    fn group(&self) -> Group {
+    #[inline]
+    pub(crate) fn group(&self) -> Group {
         Group::converge(core::ptr::from_ref(Location::caller()) as usize as u64)
     }
 

@@ -28,6 +28,7 @@
 //! | calls of the host | [`macro@service`], [`macro@Wire`], [`HostcallRef`], [`call`] |
 //! | text and files | [`println!`], [`io`], [`fs`] |
 //! | the rest of a program's world | [`mod@env`], [`heap`], [`process`], [`time`] |
+//! | what a wave computes together | [`wave`], [`Lane::wave_reduce`], [`Lane::shuffle`] |
 //! | mathematics | [`math`] |
 //!
 //! `target` is all that differs between devices; the path of a call starts in [`call`].
@@ -75,6 +76,7 @@ pub mod services;
 pub mod system;
 mod target;
 pub mod time;
+pub mod wave;
 
 #[doc(hidden)]
 #[path = "private.rs"]

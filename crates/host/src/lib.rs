@@ -89,7 +89,7 @@ pub use hostcall_device::{
     CallError, Global, HostcallRef, Lane, Plain, Wire, Word, eprint, eprintln, kernel, main, print, println,
     service,
 };
-pub use hostcall_device::{env, fs, heap, io, math, process, time};
+pub use hostcall_device::{env, fs, heap, io, math, process, time, wave};
 pub use hostcall_server::services;
 pub use hostcall_service as service;
 pub use hostcall_service::caller;

@@ -1,7 +1,9 @@
 //! What the lanes of a wave and of a workgroup do together.
 
+use crate::mix;
 use crate::services::Echo;
 use core::hint::spin_loop;
+use hostcall_device::wave::{Add, And, Combine, Max, Min, Or, WaveNumber, Xor};
 use hostcall_device::{Global, Lane, kernel, process};
 
 /// Ballot, broadcast and the active lanes, in whatever parts the wave comes.
@@ -78,4 +80,88 @@ pub fn wave_spinning_for_ever(lane: &Lane, way: u32) {
         1 => panic!("the last lane gives up"),
         _ => while Echo::one(1).is_ok() {},
     }
+}
+
+/// Words that [`computed`] puts for a type.
+pub const COMPUTED: usize = 11;
+/// Words that [`computed_bits`] puts for an integer.
+pub const COMPUTED_BITS: usize = 4;
+/// Words that [`wave_numbers`] writes a lane.
+pub const WORDS: usize = 3 + 6 * COMPUTED + 4 * COMPUTED_BITS;
+
+/// What a lane brings to a wave's operations, of each type. Sums of the floats are exact.
+pub fn numbers(id: u64) -> (u32, i32, u64, i64, f32, f64) {
+    let bits = mix(id);
+    let small = (bits % 2001) as i32 - 1000;
+    (bits as u32, (bits >> 7) as i32, bits, mix(bits) as i64, small as f32, f64::from(small) * 0.25)
+}
+
+fn computed<T: WaveNumber>(lane: &Lane, value: T, put: &mut impl FnMut(u64))
+where
+    Add: Combine<T>,
+    Min: Combine<T>,
+    Max: Combine<T>,
+{
+    let results = [
+        lane.shuffle(value, (lane.index() * 7 + 3) % lane.wave_size()),
+        lane.shuffle_up(value, 1),
+        lane.shuffle_down(value, 2),
+        lane.shuffle_xor(value, 5),
+        lane.wave_reduce(value, Add),
+        lane.wave_reduce(value, Min),
+        lane.wave_reduce(value, Max),
+        lane.wave_scan(value, Add),
+        lane.wave_scan(value, Max),
+        lane.wave_scan_exclusive(value, Add),
+        lane.wave_scan_exclusive(value, Min),
+    ];
+    for result in results {
+        put(result.to_raw_bits());
+    }
+}
+
+fn computed_bits<T: WaveNumber>(lane: &Lane, value: T, put: &mut impl FnMut(u64))
+where
+    And: Combine<T>,
+    Or: Combine<T>,
+    Xor: Combine<T>,
+{
+    let results = [
+        lane.wave_reduce(value, And),
+        lane.wave_reduce(value, Or),
+        lane.wave_reduce(value, Xor),
+        lane.wave_scan(value, Xor),
+    ];
+    for result in results {
+        put(result.to_raw_bits());
+    }
+}
+
+/// The lanes with these indices compute together; the others write nothing but the wave's size.
+#[kernel]
+pub fn wave_numbers(lane: &Lane, part: u64, out: &[Global<u64>]) {
+    let (id, index) = (lane.global_id(), lane.index());
+    let out = &out[id * WORDS..(id + 1) * WORDS];
+    out[0].set(lane.wave_size().into());
+    if part >> index & 1 == 0 {
+        return;
+    }
+    let mut at = 1;
+    let mut put = |word: u64| {
+        out[at].set(word);
+        at += 1;
+    };
+    put(lane.wave_match(id as u32 % 3));
+    put(u64::from(lane.wave_any(index == 4)) | u64::from(lane.wave_all(index < 40)) << 1);
+    let (a, b, c, d, e, f) = numbers(id as u64);
+    computed(lane, a, &mut put);
+    computed(lane, b, &mut put);
+    computed(lane, c, &mut put);
+    computed(lane, d, &mut put);
+    computed(lane, e, &mut put);
+    computed(lane, f, &mut put);
+    computed_bits(lane, a, &mut put);
+    computed_bits(lane, b, &mut put);
+    computed_bits(lane, c, &mut put);
+    computed_bits(lane, d, &mut put);
 }

@@ -57,7 +57,7 @@ cases! {
     print: types owned generic order outputs while_running;
     system: files maps environment stdin heap heap_leaks exit;
     panics: kinds one_of_many null_write fault_beside_calls;
-    waves: operations reduction spinning spinning_for_ever;
+    waves: operations reduction numbers_of_waves spinning spinning_for_ever;
     slots: beside_a_slow_call lanes_wait_for_each_other helper_beside_many_waves more_waves_than_slots panics_in_the_middle;
     slots: exits_in_the_middle at_the_bound;
     closures: continuous once panicking last_call stale;

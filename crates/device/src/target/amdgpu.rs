@@ -188,6 +188,22 @@ impl Here {
         unsafe { intrinsics::readlane_u64(value, from) }
     }
 
+    /// Those of `mask` with the same `value`.
+    pub fn matching(self, mask: Mask, value: u64) -> Mask {
+        self.same(mask, value)
+    }
+
+    /// The value of the lane of index `from`, one of `mask`, which each lane chooses.
+    pub fn shuffle_u32(self, _mask: Mask, value: u32, from: u32) -> u32 {
+        // SAFETY: exchanges registers of active lanes; the instruction takes four times the index.
+        unsafe { intrinsics::ds_bpermute(from * 4, value) }
+    }
+
+    /// The same of a value's lower and upper half.
+    pub fn shuffle(self, mask: Mask, low: u32, high: u32, from: u32) -> u64 {
+        u64::from(self.shuffle_u32(mask, low, from)) | u64::from(self.shuffle_u32(mask, high, from)) << 32
+    }
+
     pub fn sync(self, _mask: Mask) {
         intrinsics::wave_barrier();
     }

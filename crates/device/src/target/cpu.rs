@@ -194,7 +194,30 @@ impl Here {
 
     #[inline(always)]
     pub fn broadcast(self, mask: Mask, value: u64, from: u32) -> u64 {
-        if mask.is_power_of_two() { value } else { self.exchange(mask, value)[from as usize] }
+        if mask.is_power_of_two() { value } else { self.exchanged(mask, value, from) }
+    }
+
+    /// The value of the lane of index `from`. On a frame of its own: the values of a wave are half a KiB, which a function
+    /// with many of these would have once for each.
+    #[inline(never)]
+    fn exchanged(self, mask: Mask, value: u64, from: u32) -> u64 {
+        self.exchange(mask, value)[from as usize]
+    }
+
+    /// Those of `mask` with the same `value`.
+    pub fn matching(self, mask: Mask, value: u64) -> Mask {
+        let values = self.exchange(mask, value);
+        (0..64).filter(|lane| values[*lane] == value).fold(0, |same, lane| same | 1 << lane) & mask
+    }
+
+    /// The value of the lane of index `from`, one of `mask`, which each lane chooses.
+    pub fn shuffle_u32(self, mask: Mask, value: u32, from: u32) -> u32 {
+        self.broadcast(mask, value.into(), from) as u32
+    }
+
+    /// The same of a value's lower and upper half.
+    pub fn shuffle(self, mask: Mask, low: u32, high: u32, from: u32) -> u64 {
+        self.broadcast(mask, u64::from(low) | u64::from(high) << 32, from)
     }
 
     #[inline(always)]

@@ -22,6 +22,30 @@ unsafe extern "unadjusted" {
     fn llvm_shuffle(mask: u32, value: u32, from: u32, clamp: u32) -> u32;
     #[link_name = "llvm.nvvm.match.any.sync.i64"]
     fn llvm_match(mask: u32, value: u64) -> u32;
+    #[cfg(target_feature = "sm_80")]
+    #[link_name = "llvm.nvvm.redux.sync.add"]
+    fn llvm_redux_add(value: u32, mask: u32) -> u32;
+    #[cfg(target_feature = "sm_80")]
+    #[link_name = "llvm.nvvm.redux.sync.umin"]
+    fn llvm_redux_umin(value: u32, mask: u32) -> u32;
+    #[cfg(target_feature = "sm_80")]
+    #[link_name = "llvm.nvvm.redux.sync.umax"]
+    fn llvm_redux_umax(value: u32, mask: u32) -> u32;
+    #[cfg(target_feature = "sm_80")]
+    #[link_name = "llvm.nvvm.redux.sync.min"]
+    fn llvm_redux_min(value: u32, mask: u32) -> u32;
+    #[cfg(target_feature = "sm_80")]
+    #[link_name = "llvm.nvvm.redux.sync.max"]
+    fn llvm_redux_max(value: u32, mask: u32) -> u32;
+    #[cfg(target_feature = "sm_80")]
+    #[link_name = "llvm.nvvm.redux.sync.and"]
+    fn llvm_redux_and(value: u32, mask: u32) -> u32;
+    #[cfg(target_feature = "sm_80")]
+    #[link_name = "llvm.nvvm.redux.sync.or"]
+    fn llvm_redux_or(value: u32, mask: u32) -> u32;
+    #[cfg(target_feature = "sm_80")]
+    #[link_name = "llvm.nvvm.redux.sync.xor"]
+    fn llvm_redux_xor(value: u32, mask: u32) -> u32;
     #[link_name = "llvm.nvvm.bar.warp.sync"]
     fn llvm_warp_sync(mask: u32);
     #[link_name = "llvm.nvvm.barrier.cta.sync.aligned.all"]
@@ -322,6 +346,54 @@ impl Here {
     pub fn all(self, mask: Mask, yes: bool) -> bool {
         // SAFETY: as for `ballot`.
         unsafe { if mask == WHOLE { llvm_all(WHOLE, yes) } else { llvm_all(mask, yes) } }
+    }
+
+    /// Those of `mask` with the same `value`.
+    #[inline(always)]
+    pub fn matching(self, mask: Mask, value: u64) -> Mask {
+        self.same(mask, value)
+    }
+
+    /// The value of the lane of index `from`, one of `mask`, which each lane chooses.
+    #[inline(always)]
+    pub fn shuffle_u32(self, mask: Mask, value: u32, from: u32) -> u32 {
+        // SAFETY: as for `ballot`; `from` is one of the lanes.
+        unsafe {
+            if mask == WHOLE {
+                llvm_shuffle(WHOLE, value, from, 31)
+            } else {
+                llvm_shuffle(mask, value, from, 31)
+            }
+        }
+    }
+
+    /// The same of a value's lower and upper half.
+    #[inline(always)]
+    pub fn shuffle(self, mask: Mask, low: u32, high: u32, from: u32) -> u64 {
+        u64::from(self.shuffle_u32(mask, low, from)) | u64::from(self.shuffle_u32(mask, high, from)) << 32
+    }
+
+    /// The lanes' values combined.
+    #[cfg(target_feature = "sm_80")]
+    #[inline(always)]
+    pub fn redux(self, mask: Mask, operation: crate::wave::Operation, value: u32) -> u32 {
+        use crate::wave::Operation;
+        let reduce = |mask: Mask| {
+            // SAFETY: as for `ballot`.
+            unsafe {
+                match operation {
+                    Operation::Add => llvm_redux_add(value, mask),
+                    Operation::UnsignedMin => llvm_redux_umin(value, mask),
+                    Operation::UnsignedMax => llvm_redux_umax(value, mask),
+                    Operation::SignedMin => llvm_redux_min(value, mask),
+                    Operation::SignedMax => llvm_redux_max(value, mask),
+                    Operation::And => llvm_redux_and(value, mask),
+                    Operation::Or => llvm_redux_or(value, mask),
+                    Operation::Xor => llvm_redux_xor(value, mask),
+                }
+            }
+        };
+        if mask == WHOLE { reduce(WHOLE) } else { reduce(mask) }
     }
 
     #[inline(always)]

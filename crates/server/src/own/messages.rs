@@ -337,9 +337,11 @@ mod tests {
         // Nowhere; more lanes than it is worth for; not the device's memory; too short.
         assert!(!messages.copy_to_lane(&reply, 0, 1) && !messages.copy_to_lane(&reply, 64, 4));
         assert!(!messages.copy_to_lane(&reply, 65, 1) && !messages.copy_to_lane(&reply[..511], 64, 1));
-        // Others are being put: 1536 bytes are read sooner than these are through.
-        messages.copying.store(1, Ordering::Relaxed);
-        assert!(!messages.copy_to_lane(&reply, 64, 1) && messages.copy_to_lane(&[0; 4096], 64, 1));
+        // Others are being put: a short reply is read sooner than these are through.
+        let before = reply.len() / BYTES_A_COPY;
+        messages.copying.store(before, Ordering::Relaxed);
+        assert!(!messages.copy_to_lane(&reply, 64, 1));
+        assert!(messages.copy_to_lane(&[0; 2 * 3 * LEAST_REPLY_TO_PUT], 64, 1));
         messages.copying.store(0, Ordering::Relaxed);
         messages.end_copies();
         assert!(!messages.copy_to_lane(&reply, 64, 1));

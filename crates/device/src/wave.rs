@@ -1,0 +1,381 @@
+//! What the lanes of a wave compute together: shuffles, votes, matches, reductions and scans.
+
+use crate::global::Word;
+use crate::group::Group;
+use crate::lane::Lane;
+use crate::target;
+
+/// A number that lanes of a wave pass to each other: `u32`, `i32`, `f32`, `u64`, `i64` and `f64`.
+pub trait WaveNumber: Word {
+    /// Whether it has 64 bits.
+    #[doc(hidden)]
+    const WIDE: bool;
+    #[doc(hidden)]
+    fn to_raw_bits(self) -> u64;
+    #[doc(hidden)]
+    fn from_raw_bits(bits: u64) -> Self;
+}
+
+/// How a reduction or a scan combines two values. [`Add`], [`Min`], [`Max`], [`And`], [`Or`] and [`Xor`] are there; a
+/// program can have its own.
+///
+/// The operation must be associative and commutative for the result to mean something: which values are combined first is
+/// not said, and differs between devices. All lanes of a part run it, some for nothing: it must not panic or wait.
+///
+/// ```
+/// use hostcall_device::wave::Combine;
+///
+/// struct Product;
+///
+/// impl Combine<u32> for Product {
+///     const IDENTITY: u32 = 1;
+///     fn combine(a: u32, b: u32) -> u32 {
+///         a.wrapping_mul(b)
+///     }
+/// }
+/// ```
+pub trait Combine<T> {
+    /// The value that changes nothing: what an exclusive scan gives to the first lane.
+    const IDENTITY: T;
+    /// The operation that NVIDIA's processors of compute capability 8.0 and later have an instruction for.
+    #[doc(hidden)]
+    const REDUX: Option<Redux> = None;
+    /// Combines two values.
+    fn combine(a: T, b: T) -> T;
+}
+
+/// A reduction of a 32-bit integer in hardware.
+#[doc(hidden)]
+#[derive(Clone, Copy)]
+#[cfg_attr(
+    not(all(target_arch = "nvptx64", target_feature = "sm_80")),
+    expect(dead_code, reason = "other devices have no such instruction")
+)]
+pub struct Redux(pub(crate) Operation);
+
+#[derive(Clone, Copy)]
+pub(crate) enum Operation {
+    Add,
+    UnsignedMin,
+    UnsignedMax,
+    SignedMin,
+    SignedMax,
+    And,
+    Or,
+    Xor,
+}
+
+/// The sum. Of integers it wraps.
+#[derive(Clone, Copy, Debug)]
+pub struct Add;
+/// The smallest value. A `NaN` counts only among nothing but `NaN`s; which of two zeros is smaller is not said.
+#[derive(Clone, Copy, Debug)]
+pub struct Min;
+/// The largest value. A `NaN` counts only among nothing but `NaN`s; which of two zeros is larger is not said.
+#[derive(Clone, Copy, Debug)]
+pub struct Max;
+/// The bits that all values have.
+#[derive(Clone, Copy, Debug)]
+pub struct And;
+/// The bits that any value has.
+#[derive(Clone, Copy, Debug)]
+pub struct Or;
+/// The bits that an odd number of values have.
+#[derive(Clone, Copy, Debug)]
+pub struct Xor;
+
+macro_rules! combine {
+    ($t:ty, $operation:ty, $identity:expr, $redux:expr, $combine:expr) => {
+        impl Combine<$t> for $operation {
+            const IDENTITY: $t = $identity;
+            const REDUX: Option<Redux> = $redux;
+            #[inline(always)]
+            fn combine(a: $t, b: $t) -> $t {
+                $combine(a, b)
+            }
+        }
+    };
+}
+
+macro_rules! integers {
+    ($($t:ty, $wide:literal, $unsigned:ty, [$($redux:expr),*];)*) => {$(
+        impl WaveNumber for $t {
+            const WIDE: bool = $wide;
+            #[inline(always)]
+            fn to_raw_bits(self) -> u64 {
+                self as $unsigned as u64
+            }
+            #[inline(always)]
+            fn from_raw_bits(bits: u64) -> Self {
+                bits as $t
+            }
+        }
+        integers!(@ $t, [Add: 0, <$t>::wrapping_add; Min: <$t>::MAX, core::cmp::min; Max: <$t>::MIN, core::cmp::max;
+            And: !0, core::ops::BitAnd::bitand; Or: 0, core::ops::BitOr::bitor; Xor: 0, core::ops::BitXor::bitxor],
+            [$($redux),*]);
+    )*};
+    (@ $t:ty, [$($operation:ty: $identity:expr, $combine:expr);*], [$($redux:expr),*]) => {
+        $(combine!($t, $operation, $identity, $redux, $combine);)*
+    };
+}
+
+macro_rules! redux {
+    ($operation:ident) => {
+        Some(Redux(Operation::$operation))
+    };
+}
+
+integers! {
+    u32, false, u32, [redux!(Add), redux!(UnsignedMin), redux!(UnsignedMax), redux!(And), redux!(Or), redux!(Xor)];
+    i32, false, u32, [redux!(Add), redux!(SignedMin), redux!(SignedMax), redux!(And), redux!(Or), redux!(Xor)];
+    u64, true, u64, [None, None, None, None, None, None];
+    i64, true, u64, [None, None, None, None, None, None];
+}
+
+macro_rules! floats {
+    ($($t:ty, $wide:literal, $bits:ty;)*) => {$(
+        impl WaveNumber for $t {
+            const WIDE: bool = $wide;
+            #[inline(always)]
+            fn to_raw_bits(self) -> u64 {
+                self.to_bits().into()
+            }
+            #[inline(always)]
+            fn from_raw_bits(bits: u64) -> Self {
+                <$t>::from_bits(bits as $bits)
+            }
+        }
+        combine!($t, Add, -0.0, None, core::ops::Add::add);
+        combine!($t, Min, <$t>::INFINITY, None, <$t>::min);
+        combine!($t, Max, <$t>::NEG_INFINITY, None, <$t>::max);
+    )*};
+}
+
+floats! {
+    f32, false, u32;
+    f64, true, u64;
+}
+
+impl Group {
+    /// Each lane's value from the lane of index `from`, which is one of the group.
+    #[inline(always)]
+    fn take<T: WaveNumber>(&self, value: T, from: u32) -> T {
+        let bits = value.to_raw_bits();
+        T::from_raw_bits(if T::WIDE {
+            let (low, high) = (bits as u32, (bits >> 32) as u32);
+            self.here.shuffle(self.mask, low, high, from)
+        } else {
+            self.here.shuffle_u32(self.mask, bits as u32, from).into()
+        })
+    }
+
+    /// The value of the lane of index `from`, or the own one when that lane is none of the group.
+    #[inline(always)]
+    fn take_or_keep<T: WaveNumber>(&self, value: T, from: u32) -> T {
+        let is_here = target::bits(self.mask).checked_shr(from).unwrap_or(0) & 1 != 0;
+        self.take(value, if is_here { from } else { self.here.lane_index() })
+    }
+
+    /// Whether every lane of a full wave is here.
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.mask == self.here.full()
+    }
+
+    /// The index of the lane before this one in the group, or this one's.
+    #[inline(always)]
+    fn previous(&self) -> u32 {
+        let below = target::bits(self.mask) & ((1 << self.here.lane_index()) - 1);
+        if below == 0 { self.here.lane_index() } else { 63 - below.leading_zeros() }
+    }
+
+    /// The inclusive scan. In the step of `width`, each lane has combined the values of the `width` lanes up to it.
+    #[inline(always)]
+    fn scan<T: WaveNumber, O: Combine<T>>(&self, mut value: T) -> T {
+        let mut width = 1;
+        if self.is_full() {
+            let lane = self.here.lane_index();
+            while width < self.here.wave_size() {
+                let other = self.take(value, if lane >= width { lane - width } else { lane });
+                value = if lane >= width { O::combine(other, value) } else { value };
+                width *= 2;
+            }
+            return value;
+        }
+        // Each lane knows the one that is `width` before it in the group; the one before that one is twice as far.
+        let mut before = self.previous();
+        while width < self.count {
+            let other = self.take(value, before);
+            value = if self.rank >= width { O::combine(other, value) } else { value };
+            before = self.here.shuffle_u32(self.mask, before, before);
+            width *= 2;
+        }
+        value
+    }
+
+    #[inline(always)]
+    fn reduce<T: WaveNumber, O: Combine<T>>(&self, mut value: T) -> T {
+        #[cfg(all(target_arch = "nvptx64", target_feature = "sm_80"))]
+        if let Some(Redux(operation)) = O::REDUX {
+            return T::from_raw_bits(
+                self.here.redux(self.mask, operation, value.to_raw_bits() as u32).into(),
+            );
+        }
+        if self.is_full() {
+            let mut width = self.here.wave_size() / 2;
+            while width > 0 {
+                value = O::combine(value, self.take(value, self.here.lane_index() ^ width));
+                width /= 2;
+            }
+            return value;
+        }
+        let last = 63 - target::bits(self.mask).leading_zeros();
+        self.take(self.scan::<T, O>(value), last)
+    }
+}
+
+/// What the lanes of a wave do that came to the same place together. All of these take the lanes as they come, as
+/// [`Lane::active`] does: lanes that could have come may be missing, and what is computed is then that of the others.
+/// So a lane never waits here for one that goes another way, and there is no mask to get wrong. After
+/// [`Lane::barrier`] the lanes of a wave are together.
+///
+/// Instructions on NVIDIA when all 32 lanes come, beside the one that asks who came: a vote or a 32-bit shuffle is 1, a
+/// 64-bit shuffle 2, a reduction of `u32` or `i32` 1 from compute capability 8.0 on; any other reduction is 5 shuffles
+/// (10 of 64 bits) and 5 operations, a scan the same and selections. A part of a wave takes twice the shuffles. AMD takes
+/// a `ds_bpermute` for each 32 bits shuffled, in 6 steps a wave of 64.
+impl Lane {
+    /// Whether `yes` holds for any of the lanes that came here.
+    #[track_caller]
+    #[inline]
+    pub fn wave_any(&self, yes: bool) -> bool {
+        let group = self.group();
+        group.here.ballot(group.mask, yes) != 0
+    }
+
+    /// Whether `yes` holds for all of the lanes that came here.
+    #[track_caller]
+    #[inline]
+    pub fn wave_all(&self, yes: bool) -> bool {
+        self.group().all(yes)
+    }
+
+    /// The lanes that came here with the same bits as `value`, one bit a lane: the calling one is among them.
+    ///
+    /// ```
+    /// use hostcall_device::{Global, Lane, kernel};
+    ///
+    /// /// Writes how many lanes of the wave have the same key.
+    /// #[kernel]
+    /// fn same_keys(lane: &Lane, keys: &[u32], count: &[Global<u32>]) {
+    ///     let i = lane.global_id();
+    ///     if i < keys.len() {
+    ///         count[i].set(lane.wave_match(keys[i]).count_ones());
+    ///     }
+    /// }
+    /// ```
+    #[track_caller]
+    #[inline]
+    pub fn wave_match<T: WaveNumber>(&self, value: T) -> u64 {
+        let group = self.group();
+        target::bits(group.here.matching(group.mask, value.to_raw_bits()))
+    }
+
+    /// The value of the lane of index `from`, which each lane chooses, or the own one when that lane did not come.
+    #[track_caller]
+    #[inline]
+    pub fn shuffle<T: WaveNumber>(&self, value: T, from: u32) -> T {
+        self.group().take_or_keep(value, from)
+    }
+
+    /// The value of the lane whose index is `by` smaller, or the own one when that lane did not come.
+    ///
+    /// ```
+    /// use hostcall_device::{Global, Lane, kernel};
+    ///
+    /// /// Differences of neighbours in a wave; the first lane's is 0.
+    /// #[kernel]
+    /// fn differences(lane: &Lane, x: &[f32], out: &[Global<f32>]) {
+    ///     let i = lane.global_id();
+    ///     if i < x.len() {
+    ///         out[i].set(x[i] - lane.shuffle_up(x[i], 1));
+    ///     }
+    /// }
+    /// ```
+    #[track_caller]
+    #[inline]
+    pub fn shuffle_up<T: WaveNumber>(&self, value: T, by: u32) -> T {
+        let group = self.group();
+        group.take_or_keep(value, group.here.lane_index().checked_sub(by).unwrap_or(u32::MAX))
+    }
+
+    /// The value of the lane whose index is `by` larger, or the own one when that lane did not come.
+    #[track_caller]
+    #[inline]
+    pub fn shuffle_down<T: WaveNumber>(&self, value: T, by: u32) -> T {
+        let group = self.group();
+        group.take_or_keep(value, group.here.lane_index().saturating_add(by))
+    }
+
+    /// The value of the lane whose index differs in the bits of `mask`, or the own one when that lane did not come.
+    #[track_caller]
+    #[inline]
+    pub fn shuffle_xor<T: WaveNumber>(&self, value: T, mask: u32) -> T {
+        let group = self.group();
+        group.take_or_keep(value, group.here.lane_index() ^ mask)
+    }
+
+    /// The values of all lanes that came here, combined; each of them gets the result.
+    ///
+    /// ```
+    /// use core::sync::atomic::{AtomicU32, Ordering};
+    /// use hostcall_device::{Lane, kernel, wave};
+    ///
+    /// /// Counts the negative numbers, with one atomic addition a wave.
+    /// #[kernel]
+    /// fn count_negative(lane: &Lane, x: &[f32], count: &AtomicU32) {
+    ///     let i = lane.global_id();
+    ///     let own = u32::from(i < x.len() && x[i] < 0.0);
+    ///     let sum = lane.wave_reduce(own, wave::Add);
+    ///     lane.once_per_wave(|| count.fetch_add(sum, Ordering::Relaxed));
+    /// }
+    /// ```
+    #[track_caller]
+    #[inline]
+    pub fn wave_reduce<T: WaveNumber, O: Combine<T>>(&self, value: T, _operation: O) -> T {
+        self.group().reduce::<T, O>(value)
+    }
+
+    /// The values of the lanes that came here up to this one, combined in their order.
+    #[track_caller]
+    #[inline]
+    pub fn wave_scan<T: WaveNumber, O: Combine<T>>(&self, value: T, _operation: O) -> T {
+        self.group().scan::<T, O>(value)
+    }
+
+    /// The values of the lanes that came here before this one, combined in their order: [`Combine::IDENTITY`] for the
+    /// first.
+    ///
+    /// ```
+    /// use hostcall_device::{Global, Lane, kernel, wave};
+    ///
+    /// /// Moves the odd numbers of each wave's part of `x` to the part's front.
+    /// #[kernel]
+    /// fn compact(lane: &Lane, x: &[u32], out: &[Global<u32>]) {
+    ///     let i = lane.global_id();
+    ///     if i < x.len() {
+    ///         let odd = x[i] % 2;
+    ///         let place = i - lane.index() as usize + lane.wave_scan_exclusive(odd, wave::Add) as usize;
+    ///         if odd == 1 {
+    ///             out[place].set(x[i]);
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    #[track_caller]
+    #[inline]
+    pub fn wave_scan_exclusive<T: WaveNumber, O: Combine<T>>(&self, value: T, _operation: O) -> T {
+        let group = self.group();
+        let before = group.take(group.scan::<T, O>(value), group.previous());
+        if group.rank == 0 { O::IDENTITY } else { before }
+    }
+}
