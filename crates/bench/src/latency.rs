@@ -45,12 +45,13 @@ impl<'a> Timer<'a> {
         Ok((timer, times.into_iter().map(|ticks| ticks as f64 * tick_ns).collect()))
     }
 
-    /// Nanoseconds of the first two calls of a workgroup's first wave, and of its second.
-    fn first_times(&self) -> Result<Vec<f64>> {
+    /// Nanoseconds of the first two calls of a workgroup's first wave, and of its second, when the first begins so long
+    /// after the launch.
+    fn first_times(&self, after_ns: u64) -> Result<Vec<f64>> {
         let (turn, times) =
             (self.bed.device.alloc_zeroed::<u64>(1)?, self.bed.device.alloc_zeroed::<u64>(4)?);
         let waves = Grid::new(1, 2 * self.bed.device.wave_size());
-        self.bed.launch(&kernels::first_call_times, waves, (&turn, &times))?;
+        self.bed.launch(&kernels::first_call_times, waves, (&turn, &times, after_ns))?;
         self.bed.synchronize()?;
         let times = times.read()?;
         Ok(times.into_iter().map(|ticks| ticks as f64 * self.tick_ns).collect())
@@ -66,13 +67,21 @@ impl<'a> Timer<'a> {
 }
 
 /// The first call of a launch's first wave, and of the second wave of the same workgroup, beside a wave's second call, in ns.
-/// Neither wave has a slot yet; the second finds the code where the first has fetched it.
-fn first_calls(timer: &Timer<'_>) -> Result<[Row; 2]> {
+/// Neither wave has a slot yet; the second finds the code where the first has fetched it. Then first calls that come later
+/// than the launch's begin: the host has looked for calls in vain, and may sleep.
+fn first_calls(timer: &Timer<'_>) -> Result<[Row; 4]> {
     const LAUNCHES: usize = 300;
-    let times = (0..LAUNCHES).map(|_| timer.first_times()).collect::<Result<Vec<_>>>()?;
-    let nth = |n: usize| median(times.iter().map(|times| times[n]).collect());
-    let row = |name, n: usize| Row::time(name, "ns", nth(n), Some(nth(n + 1)));
-    Ok([row("first_call_1_lane", 0), row("first_call_2nd_wave", 2)])
+    let row = |name, after_ns, n: usize| -> Result<Row> {
+        let times = (0..LAUNCHES).map(|_| timer.first_times(after_ns)).collect::<Result<Vec<_>>>()?;
+        let nth = |n: usize| median(times.iter().map(|times| times[n]).collect());
+        Ok(Row::time(name, "ns", nth(n), Some(nth(n + 1))))
+    };
+    Ok([
+        row("first_call_1_lane", 0, 0)?,
+        row("first_call_2nd_wave", 0, 2)?,
+        row("first_call_after_20_us", 20_000, 0)?,
+        row("first_call_after_1_ms", 1_000_000, 0)?,
+    ])
 }
 
 /// Null calls of one lane, with few and with 4096 slots in use, beside a flag ping-pong.
@@ -95,16 +104,14 @@ pub fn one_lane(options: &Options) -> Result<Vec<Row>> {
     }
     let floor = median(pings.clone());
     let (timer, times) = Timer::new(&few, COUNT as usize)?;
-    let [first, second] = first_calls(&timer)?;
     let mut rows = vec![
         row("ping_pong", pings, floor),
         row("call_1_lane", calls, floor),
         row("call_1_lane_4096_slots", calls_4096, floor),
         Row::time("call_1_lane_p50", "ns", percentile(times.clone(), 50), Some(floor)),
         Row::time("call_1_lane_p99", "ns", percentile(times, 99), Some(floor)),
-        first,
-        second,
     ];
+    rows.extend(first_calls(&timer)?);
     if !options.is_software() {
         let overlapped = (0..options.repeats).map(|_| floor::overlapped_ping_pong_ns(&few, COUNT));
         rows.push(row("ping_pong_overlapped", overlapped.collect::<Result<_>>()?, floor));

@@ -61,11 +61,15 @@ pub fn null_call_times(lane: &Lane, ns: &[Global<u64>], ticks: &[Global<u64>], t
 }
 
 /// The first two calls of each wave of a workgroup, one wave after the other, so that the second finds the code fetched.
-/// `times` has two times for each wave, `turn` whose turn it is.
+/// `times` has two times for each wave, `turn` whose turn it is; the first comes `after_ns` after the launch's begin.
 #[kernel(max_lanes = 256)]
-pub fn first_call_times(lane: &Lane, turn: &[Global<u64>], times: &[Global<u64>]) {
+pub fn first_call_times(lane: &Lane, turn: &[Global<u64>], times: &[Global<u64>], after_ns: u64) {
     if lane.index() > 0 {
         return;
+    }
+    let begin = lane.clock_ns();
+    while lane.clock_ns() - begin < after_ns {
+        lane.pause();
     }
     let wave = u64::from(lane.wave());
     while turn[0].get() != wave {

@@ -158,7 +158,8 @@ pub(crate) trait Endpoint {
     fn longest_sleep(&mut self, idle: Duration, again: bool) -> Duration;
 }
 
-/// Serves until [`Endpoint::attend`] says that it is over. Without work the thread looks on for `spin` and then sleeps.
+/// Serves until [`Endpoint::attend`] says that it is over. Without work the thread looks on for `spin` and then sleeps, and
+/// so it does when it was called for attention: what it was called for may soon bring work.
 pub(crate) fn run(endpoint: &mut impl Endpoint, attention: &Attention, spin: Duration) {
     let _ = attention.thread.set(std::thread::current());
     let (mut seen, mut passes) = (u64::MAX, 0u64);
@@ -170,6 +171,7 @@ pub(crate) fn run(endpoint: &mut impl Endpoint, attention: &Attention, spin: Dur
             if !endpoint.attend() {
                 return endpoint.publish_counts();
             }
+            idle_since = None;
         }
         passes += 1;
         if endpoint.pass() {
@@ -209,4 +211,62 @@ fn sleep(endpoint: &mut impl Endpoint, attention: &Attention, seen: u64, idle_si
     endpoint.set_asleep(false);
     attention.parked.store(false, Ordering::Relaxed);
     worked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Sender, channel};
+
+    /// Never has work, sleeps until it is called, and tells for how long it was idle before the first sleep after that.
+    struct Idle {
+        slept: Sender<Duration>,
+        is_told: bool,
+        ends_after: u32,
+    }
+
+    impl Endpoint for Idle {
+        fn attend(&mut self) -> bool {
+            (self.ends_after, self.is_told) = (self.ends_after - 1, false);
+            self.ends_after > 0
+        }
+
+        fn pass(&mut self) -> bool {
+            false
+        }
+
+        fn sweep(&mut self, _: bool) -> bool {
+            false
+        }
+
+        fn is_busy(&self) -> bool {
+            false
+        }
+
+        fn publish_counts(&mut self) {}
+
+        fn longest_sleep(&mut self, idle: Duration, _: bool) -> Duration {
+            if !std::mem::replace(&mut self.is_told, true) {
+                self.slept.send(idle).expect("the test listens");
+            }
+            Duration::from_secs(3600)
+        }
+    }
+
+    #[test]
+    fn a_thread_that_was_called_looks_on_for_a_while() {
+        let attention = &Attention::default();
+        let (slept, idle) = channel();
+        std::thread::scope(|scope| {
+            let mut idles = Idle { slept, is_told: false, ends_after: 3 };
+            scope.spawn(move || run(&mut idles, attention, Duration::from_micros(50)));
+            idle.recv().expect("it sleeps when there is nothing to do");
+            std::thread::sleep(Duration::from_millis(20));
+            let called = Instant::now();
+            attention.call();
+            let idle = idle.recv().expect("it sleeps again");
+            assert!(idle <= called.elapsed(), "it counts from when it was called");
+            attention.call();
+        });
+    }
 }
