@@ -439,7 +439,8 @@ pub struct BytesHead {
     /// Where the message's bytes after the argument words are, in memory of the device; 0 if they come in packets. Those are
     /// not among [`BytesHead::piece_bytes`].
     pub bytes_at: u64,
-    /// Where the caller wants the reply's bytes, in memory of the device; 0 if it has no such place.
+    /// Where the caller wants the reply's bytes, in memory of the device; 0 if it has no such place. With [`REPLY_PULLED`] added,
+    /// the caller takes them out of a loan as fast as the host puts them there.
     pub reply_at: u64,
 }
 
@@ -486,6 +487,12 @@ impl BytesHead {
 /// Result words of a byte call: `[bytes of the whole reply, address of the loan that has those after the
 /// result words, 0 if all lie in the byte area, or REPLY_IS_THERE]`.
 pub const BYTES_RESULT_WORDS: usize = 2;
+
+/// See [`BytesHead::reply_at`], which is a multiple of 16 then.
+pub const REPLY_PULLED: u64 = 1;
+
+/// Most bytes that a lane is to pull: of more, the host's copies bring more a second.
+pub const MOST_REPLY_TO_PULL: usize = 256 << 10;
 
 /// In place of a loan's address: the reply's bytes are at [`BytesHead::reply_at`].
 pub const REPLY_IS_THERE: u64 = 1;

@@ -93,21 +93,20 @@ pub fn bytes(options: &Options, add: &mut dyn FnMut(Row)) -> Result<()> {
     let read = |at, buffer: &mut [u8]| file.read_exact_at(buffer, at);
     let write = |at, buffer: &mut [u8]| file.write_all_at(buffer, at);
     let one_lane_each = Grid::new(waves, 1);
-    let of_maps = if options.is_software() { one_lane_each } else { Grid::new(waves, 8) };
     let launch = |failed: &DeviceBuffer<u64>| {
         bed.launch(&kernels::file_reads, one_lane_each, (failed, len, PIECE as u64))
     };
     add(files(options, &bed, "file_read_gb_per_s", one_lane_each, len, &launch, &Ok, &read)?);
-    let ns = bed.device.alloc_zeroed::<u64>((of_maps.workgroups[0] * of_maps.workgroup_size[0]) as usize)?;
+    let ns = bed.device.alloc_zeroed::<u64>(waves as usize)?;
     let map = |failed: &DeviceBuffer<u64>| {
-        bed.launch(&kernels::file_maps, of_maps, (&ns, failed, len, PIECE as u64))
+        bed.launch(&kernels::file_maps, one_lane_each, (&ns, failed, len, PIECE as u64))
     };
     // The lanes wait together for the mapping; a GPU's clock tells what came after it.
     let after_mapping = |whole: f64| match options.is_software() {
         true => Ok(whole),
         false => Ok(ns.read()?.into_iter().max().unwrap_or(0) as f64 / 1e9),
     };
-    add(files(options, &bed, "file_map_gb_per_s", of_maps, len, &map, &after_mapping, &read)?);
+    add(files(options, &bed, "file_map_gb_per_s", one_lane_each, len, &map, &after_mapping, &read)?);
     let launch = |failed: &DeviceBuffer<u64>| {
         bed.launch(&kernels::file_writes, one_lane_each, (failed, len, PIECE as u64))
     };

@@ -155,10 +155,12 @@ fn gpu_flags(cpu: &str, feature: &str) -> Vec<String> {
 fn nvptx_flags(cpu: &str) -> Vec<String> {
     let mut flags = gpu_flags(cpu, NVPTX_FEATURE);
     flags.push("-Clinker=/bin/true".into());
-    // Later architectures imply a PTX version that has every instruction of the device crate. Named only where
+    // Other architectures imply a PTX version that has every instruction of the device crate. Named only where
     // it must be, because the compiler warns of it.
-    if matches!(cpu, "sm_70" | "sm_72") {
-        flags.push("-Ctarget-feature=+ptx63".into());
+    match cpu {
+        "sm_70" | "sm_72" => flags.push("-Ctarget-feature=+ptx63".into()),
+        "sm_90" | "sm_90a" => flags.push("-Ctarget-feature=+ptx80".into()),
+        _ => {}
     }
     flags
 }

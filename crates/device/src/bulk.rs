@@ -8,13 +8,14 @@
 use crate::call::{CallOptions, MAX_TYPED_WORDS, enter, site};
 use crate::group::Group;
 use crate::packet::{self, Head, Held, Look};
+use crate::pull::take_lent_in_turn;
 use crate::target;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
 use hostcall_abi::word::{
     BYTES_RESULT_WORDS, BytesHead, Kind, LEAST_MESSAGE_TO_FETCH, LEAST_REPLY_TO_PUT, Line, REPLY_IS_THERE,
-    check_of,
+    REPLY_PULLED, check_of,
 };
 use hostcall_channel::device::{Slot, see_put, take_lent};
 
@@ -102,6 +103,7 @@ impl Writer<'_> {
     }
 }
 
+#[inline(always)]
 pub(crate) fn call<A: Wire, R: Wire>(
     method: &Method,
     options: CallOptions,
@@ -114,14 +116,21 @@ pub(crate) fn call<A: Wire, R: Wire>(
     arguments.to_words(&mut words[..A::WORDS]);
     let message = Message { words: &words[..A::WORDS], input, lent: &[] };
     let mut result = [0; MAX_TYPED_WORDS];
-    let filled = call_words(method, options, message, &mut result[..R::WORDS], output)?;
+    let words = &mut result[..R::WORDS];
+    // A kernel that takes no bytes, of which most only send a panic's message, has nothing of what that needs: shared memory
+    // among others. No pointers to functions: what one may call, every kernel has that calls by any pointer.
+    let filled = match output.is_empty() {
+        true => call_words::<false>(method, options, message, words, output)?,
+        false => call_words::<true>(method, options, message, words, output)?,
+    };
     let result = R::from_words(&result).ok_or(CallError::Malformed)?;
     Ok((result, filled))
 }
 
-/// The part of a call that is the same for all types, so that a kernel has it once.
+/// The part of a call that is the same for all types, so that a kernel has it once; twice, if some of its calls have `output`
+/// and others have none.
 #[inline(never)]
-fn call_words(
+fn call_words<const HAS_OUTPUT: bool>(
     method: &Method,
     options: CallOptions,
     mut message: Message<'_>,
@@ -140,7 +149,7 @@ fn call_words(
         let message = &message;
         let bytes_at =
             if message.lent.is_empty() { 0 } else { message.lent.as_ptr().expose_provenance() as u64 };
-        let reply_at = reply_place(output);
+        let reply_at = if HAS_OUTPUT { reply_place(output, group.count, held.extra().is_none()) } else { 0 };
         let mut lane = Exchange {
             held,
             slot,
@@ -162,12 +171,12 @@ fn call_words(
         let (share, _) = lane.share(group);
         let fit = group.all(message.len().max(words_bytes) <= share);
         let filled = if fit || share >= LEAST_PIECE {
-            lane.run(group, fit, message, result, output)
+            lane.run::<HAS_OUTPUT>(group, fit, message, result, output)
         } else {
             let mut filled = Err(CallError::Malformed);
             for turn in 0..group.count {
                 if turn == group.rank {
-                    filled = lane.run(Group::alone(), false, message, result, output);
+                    filled = lane.run::<HAS_OUTPUT>(Group::alone(), false, message, result, output);
                 }
                 group.sync();
             }
@@ -199,11 +208,18 @@ struct Exchange<'a> {
     reply_at: u64,
 }
 
-/// Where a lane has the host put its reply: nowhere if that is short or lies where copies do not reach.
-fn reply_place(output: &mut [u8]) -> u64 {
+/// Where a lane has the host put its reply: nowhere if that is short or lies where copies do not reach. `lanes` ask side by
+/// side, and pull one after the other, if their slot `is_home`.
+fn reply_place(output: &mut [u8], lanes: u32, is_home: bool) -> u64 {
     let is_worth_it = target::HOST_COPIES && output.len() >= LEAST_REPLY_TO_PUT;
     let start = output.as_mut_ptr();
-    if is_worth_it && target::is_global(start) { start.expose_provenance() as u64 } else { 0 }
+    if !is_worth_it || !target::is_global(start) {
+        return 0;
+    }
+    let is_long = output.len() >= LEAST_REPLY_TO_PUT * lanes as usize;
+    // A loan's bytes begin at a multiple of 64.
+    let pulls = is_long && is_home && target::can_pull(0, start);
+    start.expose_provenance() as u64 | if pulls { REPLY_PULLED } else { 0 }
 }
 
 impl Exchange<'_> {
@@ -291,9 +307,10 @@ impl Exchange<'_> {
 
     /// Sends the message, in pieces if it is longer than the lane's share, and takes the reply: result words
     /// into `words`, bytes into `output`. Returns the bytes of `output` that were filled. All lanes' messages
-    /// `fit` their shares, or it is not known.
+    /// `fit` their shares, or it is not known. A reply's bytes lie in the area, in `output` already, or in a loan: see
+    /// [`BYTES_RESULT_WORDS`].
     #[inline(never)]
-    fn run(
+    fn run<const HAS_OUTPUT: bool>(
         &self,
         group: Group,
         fit: bool,
@@ -303,17 +320,32 @@ impl Exchange<'_> {
     ) -> Result<usize, CallError> {
         let sent = if fit { Ok(0) } else { self.send_all_but_last(group, message) };
         let part = if fit { group } else { group.those(sent.is_ok()) };
-        let taken = sent.and_then(|sent| {
+        let mut taken = sent.and_then(|sent| {
             let (reply, _) = self.send(part, Kind::Bytes, message, sent)?;
             let [total, loan, ..] = reply.words;
             if !self.reply_fits(total) {
                 return Err(CallError::Malformed);
             }
-            Ok(self.take(part, total as usize, loan, words, output))
+            self.take_words(part, words);
+            let output = output.get_mut(..total as usize - words.len() * 8).ok_or(CallError::Malformed)?;
+            match loan {
+                _ if !HAS_OUTPUT => {}
+                0 => self.slot.read_bulk(self.share(part).1 + words.len() * 8, output),
+                REPLY_IS_THERE => see_put(),
+                // SAFETY: LOAN: the host's answer tells of the loan, and that it has as many bytes.
+                _ if !self.pulls() => unsafe { take_lent(loan, output, |_, _| 0) },
+                _ => return Ok((output, loan)),
+            }
+            Ok((output, 0))
         });
         // Every lane is done with the area.
         group.sync();
-        taken
+        if HAS_OUTPUT && !group.all(!self.pulls()) {
+            let reply = taken.as_mut().ok().filter(|(_, loan)| *loan != 0);
+            // SAFETY: as above; `pulls` says that the lane can.
+            unsafe { take_lent_in_turn(group, reply.map(|(output, loan)| (*loan, &mut **output))) };
+        }
+        taken.map(|(output, _)| output.len())
     }
 
     /// Sends all pieces but each lane's last one, and returns where that begins.
@@ -337,25 +369,19 @@ impl Exchange<'_> {
         (self.result_words as u64 * 8..=self.capacity as u64).contains(&bytes)
     }
 
-    /// Takes a reply of `total` bytes, of which those after the result words lie in the area if `loan` is 0, in `output` if
-    /// it is [`REPLY_IS_THERE`], and else in that loan. Returns how many bytes of `output` it fills.
+    /// Takes the reply's result words, which are in the area.
     #[inline(never)]
-    fn take(&self, group: Group, total: usize, loan: u64, words: &mut [u64], output: &mut [u8]) -> usize {
+    fn take_words(&self, group: Group, words: &mut [u64]) {
         let (_, base) = self.share(group);
         for (at, word) in words.iter_mut().enumerate() {
             let mut bytes = [0; 8];
             self.slot.read_bulk(base + at * 8, &mut bytes);
             *word = u64::from_le_bytes(bytes);
         }
-        let output = &mut output[..total - words.len() * 8];
-        if loan == 0 {
-            self.slot.read_bulk(base + words.len() * 8, output);
-        } else if loan == REPLY_IS_THERE {
-            see_put();
-        } else {
-            // SAFETY: LOAN: the host's answer tells of the loan, and that it has as many bytes.
-            unsafe { take_lent(loan, output) };
-        }
-        output.len()
+    }
+
+    /// Whether the lane takes a reply's bytes out of a loan by [`target::pull`].
+    fn pulls(&self) -> bool {
+        self.reply_at & REPLY_PULLED != 0
     }
 }

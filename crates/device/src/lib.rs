@@ -72,6 +72,7 @@ pub mod print;
 #[cfg(feature = "alloc")]
 mod print_owned;
 pub mod process;
+mod pull;
 pub mod services;
 pub mod system;
 mod target;

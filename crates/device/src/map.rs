@@ -3,6 +3,7 @@
 use crate::fs::Handle;
 use crate::io::{Error, Result};
 use crate::lane::Lane;
+use crate::pull::pull_mapped;
 use crate::services::Files;
 use core::marker::PhantomData;
 use hostcall_channel::device::{load_mapped, read_mapped, write_mapped};
@@ -105,8 +106,12 @@ impl Map<'_> {
         }
         let buffer = &mut buffer[..len];
         if self.is_in_place() {
+            let from = self.address + offset;
             // SAFETY: MAPPED: the bytes lie within the mapping, which the host keeps for the launch.
-            unsafe { read_mapped(self.address + offset, buffer) };
+            unsafe {
+                let pulled = pull_mapped(from, buffer);
+                read_mapped(from + pulled as u64, &mut buffer[pulled..]);
+            }
             return Ok(len);
         }
         let mut read = 0;

@@ -62,35 +62,21 @@ pub fn file_reads(lane: &Lane, failed: &[Global<u64>], len: u64, piece: u64) {
     failed[lane.global_id()].set(read().is_err().into());
 }
 
-/// Reads the file `bytes`, of `len` bytes, in place. On a GPU the lanes read words side by side; on the
-/// software device each copies pieces of `piece` bytes. What that takes without the mapping goes to `ns`, on a GPU.
+/// Reads the file `bytes`, of `len` bytes, out of a mapping, in pieces of `piece` bytes. What that takes without the mapping
+/// goes to `ns`.
 #[kernel(max_lanes = 256)]
 pub fn file_maps(lane: &Lane, ns: &[Global<u64>], failed: &[Global<u64>], len: u64, piece: u64) {
-    /// Words on their way to a lane at a time.
-    const WORDS: u64 = 8;
     let read = || -> io::Result<()> {
         let file = OpenOptions::new().read().open("bytes")?;
         let map = file.map(lane)?;
         let start = lane.clock_ns();
-        if cfg!(target_arch = "nvptx64") {
-            let lanes = lane.grid_lanes() as u64;
-            let mut at = lane.global_id() as u64;
-            let mut sum = 0u64;
-            while at + WORDS * lanes <= len / 8 {
-                let words: [_; WORDS as usize] = core::array::from_fn(|i| map.word(at + i as u64 * lanes));
-                for word in words {
-                    sum = sum.wrapping_add(word?);
-                }
-                at += WORDS * lanes;
-            }
-            ns[lane.global_id()].set(lane.clock_ns() - start);
-            return if sum == 0 { Err(Error::UnexpectedEnd) } else { Ok(()) };
-        }
         let mut buffer = vec![0; piece as usize];
         each_piece(lane, len, piece, |at, want| match map.read_at(at, &mut buffer)? {
             got if got == want => Ok(()),
             _ => Err(Error::UnexpectedEnd),
-        })
+        })?;
+        ns[lane.global_id()].set(lane.clock_ns() - start);
+        Ok(())
     };
     failed[lane.global_id()].set(read().is_err().into());
 }

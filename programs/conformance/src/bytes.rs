@@ -1,6 +1,7 @@
 //! Messages of bytes.
 
 use crate::services::{Bytes, Echo};
+use alloc::vec;
 use hostcall_device::{CallError, Global, Lane, kernel};
 
 /// Byte `i` of the pattern `seed`.
@@ -82,6 +83,31 @@ pub fn bytes_in_turn(lane: &Lane, out: &[Global<u64>]) {
     }
     for (i, found) in room.iter().enumerate() {
         assert_eq!(*found, byte(id as u64, i));
+    }
+    out[id].set(id as u64 + 1);
+}
+
+/// Long replies into memory that all lanes have in common, at aligned places and at others, of parts of waves that come one
+/// after the other or side by side.
+#[kernel]
+pub fn bytes_in_parts(lane: &Lane, out: &[Global<u64>]) {
+    const MOST: usize = 20_000;
+    let id = lane.global_id();
+    let mut room = vec![0xee; MOST + 32];
+    for round in 0..8 {
+        let key = crate::mix((id * 8 + round) as u64);
+        if key % 3 == 0 {
+            lane.pause();
+            continue;
+        }
+        let len = (key >> 8) as usize % (MOST + 1);
+        let at = [0, 16, 1, 8][round % 4];
+        assert_eq!(Bytes::make(len as u64, key, &mut room[at..at + len]), Ok(((), len)));
+        for (i, found) in room[at..at + len].iter().enumerate() {
+            assert_eq!(*found, byte(key, i));
+        }
+        assert_eq!(room[at + len], 0xee);
+        room.fill(0xee);
     }
     out[id].set(id as u64 + 1);
 }

@@ -1,7 +1,7 @@
 use crate::context::read;
 use crate::handlers::Messages;
 use crate::{Context, Outcome, Session, echo, same};
-use conformance::bytes::{bytes_echo, bytes_in_turn, bytes_small, bytes_too_large, hash};
+use conformance::bytes::{bytes_echo, bytes_in_parts, bytes_in_turn, bytes_small, bytes_too_large, hash};
 use conformance::mix;
 use conformance::services::Bytes;
 use hostcall::Grid;
@@ -72,6 +72,14 @@ pub fn in_turn(context: &Context) -> Outcome {
         device.service(Bytes::serve(Messages)).inline_service(echo())
     })?;
     session.all_done(bytes_in_turn, Grid::new(2, 40))
+}
+
+pub fn in_parts(context: &Context) -> Outcome {
+    let session = open(context, 8 << 20)?;
+    for grid in [Grid::new(4, 1), Grid::new(2, 64), Grid::new(1, 33), Grid::new(1, 320)] {
+        session.all_done(bytes_in_parts, grid)?;
+    }
+    Ok(())
 }
 
 pub fn too_large(context: &Context) -> Outcome {

@@ -49,7 +49,7 @@ cases! {
     calls: words types partial_waves positions increments once divergence chosen few_slots many_workgroups services_run_in_any_way;
     posts: order rings_wrap rings_resized mixed sizes left_behind looked_for refused;
     posts: pending_calls pending_past_the_pool pending_beside_a_call forgotten_calls;
-    bytes: lengths own_lengths megabyte small in_turn too_large;
+    bytes: lengths own_lengths megabyte small in_turn in_parts too_large;
     statuses: failures unsafe_methods timeouts default_service registered_while_running removed duplicates_are_refused;
     lifecycle: cancelled_while_waiting cancelled_between_calls broken_slots lost_call closed_with_calls_in_flight two_devices two_gpus several_consumers idle;
     streams: waiting_handlers_delay_nobody waiting_in_one_wave side_by_side in_order events handler_launches;

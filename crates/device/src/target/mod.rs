@@ -7,6 +7,7 @@
 //! | `lane_index`, `wave_size`, `full`, `wave_lanes`, `index_in_workgroup`, `wave_in_workgroup`, `workgroup_index`, `lanes_in_workgroup` | who the lane is |
 //! | `converge`, `same`, `matching`, `ballot`, `all`, `broadcast`, `shuffle_u32`, `shuffle`, `sync` | the wave's operations, on a `Mask` of lanes (`bits` of it) |
 //! | `wait`, `wait_with_pauses`, `pass`, `pause`, `notify`, `barrier` | waiting; what `wait` polls asks nothing of its own lane |
+//! | `can_pull`, `pull` | copying bytes of the host's memory, on devices on which a lane does that faster than by loads |
 //! | `cancelled`, `unwinding`, `clock_ns` | the rest |
 //! | `Params` | the launch's parameters, as the lane's function has them |
 //! | `exit_lane`, `sleep`, `bell_period`, `IN_STEP` | the end of a lane, letting time pass, when to ring for posts, how lanes share |
@@ -20,6 +21,31 @@ pub use cpu::*;
 mod gpu;
 #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
 pub use gpu::*;
+
+#[cfg(all(target_arch = "nvptx64", target_feature = "sm_90"))]
+mod bulk_copy;
+#[cfg(all(target_arch = "nvptx64", target_feature = "sm_90"))]
+pub(crate) use bulk_copy::*;
+
+#[cfg(not(all(target_arch = "nvptx64", target_feature = "sm_90")))]
+mod no_bulk_copy {
+    /// Whether the lane can have bytes copied from the host's memory at `from` to `to`.
+    #[inline(always)]
+    pub(crate) fn can_pull(_: u64, _: *const u8) -> bool {
+        false
+    }
+
+    /// Copies the first bytes of `to` from the host's memory: none.
+    ///
+    /// # Safety
+    /// Always.
+    #[inline(always)]
+    pub(crate) unsafe fn pull(_: u64, _: &mut [u8]) -> usize {
+        0
+    }
+}
+#[cfg(not(all(target_arch = "nvptx64", target_feature = "sm_90")))]
+pub(crate) use no_bulk_copy::*;
 
 #[cfg(target_arch = "nvptx64")]
 mod nvptx;

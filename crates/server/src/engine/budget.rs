@@ -33,6 +33,11 @@ impl Budget {
         self.held.load(Ordering::Relaxed)
     }
 
+    /// Returns whether no more than half of the bytes are held.
+    pub fn has_half(&self) -> bool {
+        self.held() <= self.most / 2
+    }
+
     /// Takes as many of so many bytes as there are left.
     fn take_up_to(&self, bytes: usize) -> usize {
         let mut taken = 0;

@@ -9,7 +9,7 @@ use super::shared::Shared;
 use crate::engine::caught::catch;
 use crate::engine::handling::set_service;
 use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::word::{BytesHead, Kind as PacketKind, PostHead, REPLY_IS_THERE};
+use hostcall_abi::word::{BytesHead, Kind as PacketKind, PostHead, REPLY_IS_THERE, REPLY_PULLED};
 use hostcall_channel::Region;
 use hostcall_channel::host::{Answer, Batch, Scanner};
 use hostcall_service::{Caller, Calls, OwnedRequest, Posts, Replies, Request, Service, called_by};
@@ -198,10 +198,18 @@ pub(crate) fn put_bytes(
         let key = (answer.slot(), caller.lane);
         // A lane of a launch that is over may have left without its answer.
         let wanted_at = if shared.launches.is_live(caller.launch) { place.wanted_at } else { 0 };
-        if shared.messages.copy_to_lane(bytes.as_slice(), wanted_at, answer.lanes()) {
+        let len = bytes.as_slice().len();
+        let is_pulled = wanted_at & REPLY_PULLED != 0 && shared.messages.is_sooner_pulled(len);
+        let wanted_at = wanted_at & !REPLY_PULLED;
+        if !is_pulled && shared.messages.copy_to_lane(bytes.as_slice(), wanted_at, answer.lanes()) {
             return Ok([total, REPLY_IS_THERE]);
         }
+        let pulled = match &bytes {
+            ReplyBytes::Few(few) if is_pulled => shared.messages.loan_of(few).ok(),
+            _ => None,
+        };
         let bytes = match bytes {
+            _ if let Some(loan) = pulled => loan,
             ReplyBytes::Few(bytes) if total as usize <= share => {
                 answer.write_bytes(region, area, rank, words_bytes.len(), &bytes);
                 return Ok([total, 0]);

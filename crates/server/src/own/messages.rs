@@ -6,7 +6,7 @@ use crate::engine::loans::{HeldLoan, LentLoan, LoanPool};
 use hostcall_abi::MAX_LANES;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
-use hostcall_abi::word::{BytesHead, LEAST_REPLY_TO_PUT};
+use hostcall_abi::word::{BytesHead, LEAST_REPLY_TO_PUT, MOST_REPLY_TO_PULL};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -163,6 +163,22 @@ impl Messages {
     /// [`CallError::Busy`] when there is no more.
     pub fn loan(&self, bytes: usize) -> Result<HeldLoan, CallError> {
         self.with_room(|| self.loans.take(&self.budget, bytes))
+    }
+
+    /// Returns a loan with these bytes.
+    ///
+    /// # Errors
+    /// [`CallError::Busy`] when there is no memory for it.
+    pub fn loan_of(&self, bytes: &[u8]) -> Result<HeldLoan, CallError> {
+        let mut loan = self.loan(bytes.len())?;
+        loan.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        Ok(loan)
+    }
+
+    /// Whether a lane that pulls ([`REPLY_PULLED`](hostcall_abi::word::REPLY_PULLED)) has a reply of so many bytes out of a loan
+    /// sooner than the host has copied it. It keeps the loan meanwhile, which is well while there is room for more.
+    pub fn is_sooner_pulled(&self, bytes: usize) -> bool {
+        (LEAST_REPLY_TO_PUT..=MOST_REPLY_TO_PULL).contains(&bytes) && self.budget.has_half()
     }
 
     /// Takes something of the budget. If it has not so much, loans are taken back first: lanes keep that of

@@ -48,11 +48,7 @@ impl ReplyBytes {
     pub fn into_loan(self, messages: &Messages) -> Result<HeldLoan, CallError> {
         match self {
             Self::Many { loan, .. } => Ok(loan),
-            Self::Few(bytes) => {
-                let mut loan = messages.loan(bytes.len())?;
-                loan.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
-                Ok(loan)
-            }
+            Self::Few(bytes) => messages.loan_of(&bytes),
         }
     }
 }

@@ -1,0 +1,55 @@
+//! Bytes of the host's memory that lanes copy into the device's by themselves, one lane after the other: the wave's shared memory,
+//! through which they come, is that of whoever holds its home slot.
+
+use crate::group::Group;
+use crate::{packet, target};
+use hostcall_abi::word::LEAST_REPLY_TO_PUT;
+use hostcall_channel::device::take_lent;
+
+/// Where lanes meet that copy: no call's site is the same.
+const SITE: u64 = u64::MAX;
+
+/// Copies the first bytes of `to` from a mapped file. Returns how many: none, where the lane can copy none this way.
+///
+/// # Safety
+/// MAPPED: as many bytes as `to` has lie at `from` in a file that the host has mapped for the lane's launch.
+pub(crate) unsafe fn pull_mapped(from: u64, to: &mut [u8]) -> usize {
+    if to.len() < LEAST_REPLY_TO_PUT || !target::can_pull(from, to.as_ptr()) || target::here().unwinding() {
+        return 0;
+    }
+    Group::meet(SITE, 0, |group| {
+        let held = packet::hold(group);
+        let mut pulled = 0;
+        if held.extra().is_none() {
+            // SAFETY: the group has the home slot, and the caller's promise.
+            in_turn(group, || pulled = unsafe { target::pull(from, to) });
+        }
+        packet::release(group, held);
+        pulled
+    })
+}
+
+/// Copies a reply out of a loan, if the lane has one to take, and returns the loan. All lanes of the group, which holds the
+/// wave's home slot, come here.
+///
+/// # Safety
+/// LOAN, see [`take_lent`]. [`target::can_pull`] says so of the reply.
+pub(crate) unsafe fn take_lent_in_turn(group: Group, reply: Option<(u64, &mut [u8])>) {
+    let mut reply = reply;
+    in_turn(group, || {
+        if let Some((loan, bytes)) = &mut reply {
+            // SAFETY: the caller's promise.
+            unsafe { take_lent(*loan, bytes, |from, to| target::pull(from, to)) };
+        }
+    });
+}
+
+/// Has the group's lanes do something one after the other.
+fn in_turn(group: Group, mut body: impl FnMut()) {
+    for turn in 0..group.count {
+        if turn == group.rank {
+            body();
+        }
+        group.sync();
+    }
+}

@@ -1,0 +1,115 @@
+//! Bulk copies (`cp.async.bulk`, from sm_90 on): one lane asks for many bytes of the host's memory at a time. They come through
+//! shared memory of the wave's own, in stages: while one is copied on, the next ones are on their way.
+
+use core::arch::asm;
+
+/// Shared memory that the stages of a workgroup's waves take.
+const STAGING_BYTES: u32 = 8192;
+
+/// Stages of a wave. Three are on their way while the fourth is copied on.
+const STAGES: u32 = 4;
+
+/// Waves among which the staging is shared out; those of larger workgroups have none. A stage has 256 bytes at least: with
+/// shorter ones, one wave's bytes come slower than by the host's copies.
+const MOST_WAVES: u32 = 8;
+
+/// Bytes that a copy moves are a multiple of this, and so are the addresses.
+const UNIT: usize = 16;
+
+/// Where in shared memory the stages begin. Behind them lie eight bytes for each, an `mbarrier`, which tells how many of its
+/// bytes are there. A kernel has this memory if it can come here: a variable outside of functions would be every kernel's.
+#[inline(never)]
+fn staging() -> u32 {
+    let staging;
+    // SAFETY: takes an address, touches nothing.
+    unsafe {
+        asm!("{{ .shared .align 128 .b8 hostcall_staging[{bytes}]; mov.u32 {staging}, hostcall_staging; }}",
+            bytes = const STAGING_BYTES + MOST_WAVES * STAGES * 8, staging = out(reg32) staging,
+            options(nomem, nostack, preserves_flags));
+    }
+    staging
+}
+
+/// Whether the lane can have bytes copied from the host's memory at `from` to `to`.
+#[inline(always)]
+pub(crate) fn can_pull(from: u64, to: *const u8) -> bool {
+    from.is_multiple_of(UNIT as u64)
+        && to.addr().is_multiple_of(UNIT)
+        && super::is_global(to)
+        && super::here().lanes_in_workgroup() <= 32 * MOST_WAVES
+}
+
+/// Copies the first bytes of `to` from the host's memory at `from`, as many as are a multiple of 16, at most a GiB. Returns how
+/// many.
+///
+/// # Safety
+/// [`can_pull`] says so of `from` and `to`. So many bytes lie there. The lane's group holds the wave's home slot, and no other
+/// lane of it is in here.
+#[inline(never)]
+pub(crate) unsafe fn pull(from: u64, to: &mut [u8]) -> usize {
+    let bytes = (to.len().min(1 << 30) / UNIT * UNIT) as u32;
+    let to = to.as_mut_ptr().expose_provenance() as u64;
+    let here = super::here();
+    let (wave, start) = (here.wave_in_workgroup(), staging());
+    let stage_bytes = STAGING_BYTES / STAGES / here.lanes_in_workgroup().div_ceil(32) / 16 * 16;
+    let stages = start + wave * STAGES * stage_bytes;
+    let arrivals = start + STAGING_BYTES + wave * STAGES * 8;
+    let chunks = bytes.div_ceil(stage_bytes);
+    // Place in shared memory, arrival, begin and length of a chunk.
+    let chunk_of = |chunk: u32| {
+        let (stage, at) = (chunk % STAGES, chunk * stage_bytes);
+        (stages + stage * stage_bytes, arrivals + stage * 8, u64::from(at), stage_bytes.min(bytes - at))
+    };
+    let ask = |chunk: u32| {
+        let (place, arrival, at, len) = chunk_of(chunk);
+        // SAFETY: the bytes at `from` are there, as the caller says; the stage is the wave's, in which this lane is alone, and
+        // what was in it before has been copied on.
+        unsafe {
+            asm!("mbarrier.arrive.expect_tx.shared::cta.b64 _, [{arrival}], {len};",
+                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [{place}], [{from}], {len}, [{arrival}];",
+                arrival = in(reg32) arrival, place = in(reg32) place, from = in(reg64) from + at, len = in(reg32) len,
+                options(nostack));
+        }
+    };
+    let each_arrival = || (0..STAGES).map(|stage| arrivals + stage * 8);
+    for arrival in each_arrival() {
+        // SAFETY: the wave's own shared memory, which nobody uses.
+        unsafe {
+            asm!("mbarrier.init.shared::cta.b64 [{arrival}], 1;", arrival = in(reg32) arrival, options(nostack))
+        };
+    }
+    // SAFETY: orders what came before with what the copies access.
+    unsafe { asm!("fence.mbarrier_init.release.cluster;", "fence.proxy.async;", options(nostack)) };
+    (0..chunks.min(STAGES)).for_each(ask);
+    for chunk in 0..chunks {
+        let (place, arrival, at, len) = chunk_of(chunk);
+        let mut is_there = 0u32;
+        while is_there == 0 {
+            // SAFETY: looks at an arrival that was made above.
+            unsafe {
+                asm!("{{ .reg .pred %is_there; mbarrier.try_wait.parity.shared::cta.b64 %is_there, [{arrival}], {turn};",
+                    "selp.u32 {is_there}, 1, 0, %is_there; }}", arrival = in(reg32) arrival,
+                    turn = in(reg32) chunk / STAGES & 1, is_there = out(reg32) is_there, options(nostack));
+            }
+        }
+        // SAFETY: the stage's bytes are there, and those of `to` are the caller's.
+        unsafe {
+            asm!("cp.async.bulk.global.shared::cta.bulk_group [{to}], [{place}], {len};", "cp.async.bulk.commit_group;",
+                to = in(reg64) to + at, place = in(reg32) place, len = in(reg32) len, options(nostack));
+        }
+        if chunk > 0 && chunk - 1 + STAGES < chunks {
+            // SAFETY: waits until all stages but this one have been read.
+            unsafe { asm!("cp.async.bulk.wait_group.read 1;", options(nostack)) };
+            ask(chunk - 1 + STAGES);
+        }
+    }
+    // SAFETY: waits until all bytes are where they belong and this lane sees them.
+    unsafe { asm!("cp.async.bulk.wait_group 0;", options(nostack)) };
+    for arrival in each_arrival() {
+        // SAFETY: it was made above, and nothing is on its way.
+        unsafe {
+            asm!("mbarrier.inval.shared::cta.b64 [{arrival}];", arrival = in(reg32) arrival, options(nostack))
+        };
+    }
+    bytes as usize
+}
