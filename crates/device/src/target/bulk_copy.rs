@@ -1,7 +1,7 @@
 //! Bulk copies (`cp.async.bulk`, from sm_90 on): one lane asks for many bytes of the host's memory at a time. They come through
 //! shared memory of the wave's own, in stages: while one is copied on, the next ones are on their way.
 
-use core::arch::asm;
+use core::arch::{asm, global_asm};
 
 /// Shared memory that the stages of a workgroup's waves take.
 const STAGING_BYTES: u32 = 8192;
@@ -16,18 +16,23 @@ const MOST_WAVES: u32 = 8;
 /// Bytes that a copy moves are a multiple of this, and so are the addresses.
 const UNIT: usize = 16;
 
-/// Where in shared memory the stages begin. Behind them lie eight bytes for each, an `mbarrier`, which tells how many of its
-/// bytes are there. A kernel has this memory if it can come here: a variable outside of functions would be every kernel's.
-#[inline(never)]
+// The stages, and behind them eight bytes for each, an `mbarrier`, which tells how many of its bytes are there. A kernel has this
+// memory if it can come to what names it.
+global_asm!(
+    ".shared .align 128 .b8 hostcall_staging[{bytes}];",
+    bytes = const STAGING_BYTES + MOST_WAVES * STAGES * 8,
+);
+
+/// Where in shared memory the stages begin.
+#[inline(always)]
 fn staging() -> u32 {
-    let staging;
+    let start;
     // SAFETY: takes an address, touches nothing.
     unsafe {
-        asm!("{{ .shared .align 128 .b8 hostcall_staging[{bytes}]; mov.u32 {staging}, hostcall_staging; }}",
-            bytes = const STAGING_BYTES + MOST_WAVES * STAGES * 8, staging = out(reg32) staging,
-            options(nomem, nostack, preserves_flags));
+        asm!("mov.u32 {start}, hostcall_staging;", start = out(reg32) start,
+            options(pure, nomem, nostack, preserves_flags));
     }
-    staging
+    start
 }
 
 /// Whether the lane can have bytes copied from the host's memory at `from` to `to`.
