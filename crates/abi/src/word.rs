@@ -488,8 +488,8 @@ impl BytesHead {
 /// result words, 0 if all lie in the byte area, or REPLY_IS_THERE]`.
 pub const BYTES_RESULT_WORDS: usize = 2;
 
-/// See [`BytesHead::reply_at`], which is a multiple of 16 then.
-pub const REPLY_PULLED: u64 = 1;
+/// See [`BytesHead::reply_at`]. No address has this bit.
+pub const REPLY_PULLED: u64 = 1 << 63;
 
 /// Most bytes that a lane is to pull: of more, the host's copies bring more a second.
 pub const MOST_REPLY_TO_PULL: usize = 256 << 10;

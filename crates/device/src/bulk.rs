@@ -10,6 +10,7 @@ use crate::group::Group;
 use crate::packet::{self, Head, Held, Look};
 use crate::pull::take_lent_in_turn;
 use crate::target;
+use core::mem::MaybeUninit;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
@@ -50,7 +51,7 @@ impl Message<'_> {
     }
 
     /// Writes bytes `from..to` of the message to `at` in the byte area. `from` and `at` are multiples of 8.
-    fn write(&self, slot: Slot<'_>, at: usize, from: usize, to: usize) {
+    fn write(&self, slot: &Slot<'static>, at: usize, from: usize, to: usize) {
         let mut writer = Writer { slot, at, part: [0; 8], filled: 0 };
         let mut offset = 0;
         let mut put = |bytes: &[u8]| {
@@ -69,9 +70,30 @@ impl Message<'_> {
     }
 }
 
+/// Room for the most words of a call. All of it zeroed, or copied, would go byte by byte on a GPU.
+struct Room([MaybeUninit<u64>; MAX_TYPED_WORDS]);
+
+impl Room {
+    #[inline(always)]
+    fn new() -> Self {
+        Self([const { MaybeUninit::uninit() }; MAX_TYPED_WORDS])
+    }
+
+    /// The first `count` words, which are 0.
+    #[inline(always)]
+    fn zeroed(&mut self, count: usize) -> &mut [u64] {
+        let words = &mut self.0[..count];
+        for word in &mut *words {
+            word.write(0);
+        }
+        // SAFETY: each was written.
+        unsafe { words.assume_init_mut() }
+    }
+}
+
 /// Packs a run of slices into whole words of the byte area.
 struct Writer<'m> {
-    slot: Slot<'m>,
+    slot: &'m Slot<'static>,
     at: usize,
     part: [u8; 8],
     filled: usize,
@@ -112,18 +134,19 @@ pub(crate) fn call<A: Wire, R: Wire>(
     output: &mut [u8],
 ) -> Result<(R, usize), CallError> {
     const { assert!(A::WORDS <= MAX_TYPED_WORDS && R::WORDS <= MAX_TYPED_WORDS, "too many words for a call") };
-    let mut words = [0; MAX_TYPED_WORDS];
-    arguments.to_words(&mut words[..A::WORDS]);
-    let message = Message { words: &words[..A::WORDS], input, lent: &[] };
-    let mut result = [0; MAX_TYPED_WORDS];
-    let words = &mut result[..R::WORDS];
+    let mut room = Room::new();
+    let words = room.zeroed(A::WORDS);
+    arguments.to_words(words);
+    let message = Message { words, input, lent: &[] };
+    let mut room = Room::new();
+    let words = room.zeroed(R::WORDS);
     // A kernel that takes no bytes, of which most only send a panic's message, has nothing of what that needs: shared memory
     // among others. No pointers to functions: what one may call, every kernel has that calls by any pointer.
     let filled = match output.is_empty() {
         true => call_words::<false>(method, options, message, words, output)?,
         false => call_words::<true>(method, options, message, words, output)?,
     };
-    let result = R::from_words(&result).ok_or(CallError::Malformed)?;
+    let result = R::from_words(words).ok_or(CallError::Malformed)?;
     Ok((result, filled))
 }
 
@@ -290,7 +313,7 @@ impl Exchange<'_> {
         let (share, base) = self.share(group);
         let total = message.len();
         let to = total.min(from + share);
-        message.write(self.slot, base, from, to);
+        message.write(&self.slot, base, from, to);
         self.slot.publish_bulk();
         let head = BytesHead {
             begins: from == 0,
