@@ -491,7 +491,10 @@ pub const BYTES_RESULT_WORDS: usize = 2;
 /// See [`BytesHead::reply_at`]. No address has this bit.
 pub const REPLY_PULLED: u64 = 1 << 63;
 
-/// Most bytes that a lane is to pull: of more, the host's copies bring more a second.
+/// Most bytes that a lane is to pull while the host makes no copies: of more, these bring more a second.
+pub const MOST_REPLY_TO_PULL_ALONE: usize = 32 << 10;
+
+/// Most bytes that a lane is to pull.
 pub const MOST_REPLY_TO_PULL: usize = 256 << 10;
 
 /// In place of a loan's address: the reply's bytes are at [`BytesHead::reply_at`].

@@ -167,6 +167,23 @@ pub(crate) fn extra_slot(here: Here, extra: u32) -> Slot<'static> {
     unsafe { channel(here).extra(extra) }
 }
 
+/// Has the group do something that only whoever has the wave's home slot may do, without a call: where [`hold`] might publish
+/// whose the slot is, a call must follow. Does nothing where the wave has no slot, or another part of it has that.
+pub(crate) fn with_home(group: Group, body: impl FnOnce()) {
+    let here = group.here;
+    let is_whole = group.is_whole();
+    let is_held =
+        group.is_leader() && here.record().slot().is_some() && (is_whole || current(here).try_lock());
+    if group.of_leader(is_held.into()) == 0 {
+        return;
+    }
+    body();
+    group.sync();
+    if !is_whole && group.is_leader() {
+        current(here).end_turn();
+    }
+}
+
 /// Gives the slot to the wave's other parts, or the extra slot to anybody.
 #[inline(always)]
 pub(crate) fn release(group: Group, held: Held) {

@@ -18,13 +18,11 @@ pub(crate) unsafe fn pull_mapped(from: u64, to: &mut [u8]) -> usize {
         return 0;
     }
     Group::meet(SITE, 0, |group| {
-        let held = packet::hold(group);
         let mut pulled = 0;
-        if held.extra().is_none() {
+        packet::with_home(group, || {
             // SAFETY: the group has the home slot, and the caller's promise.
             in_turn(group, || pulled = unsafe { target::pull(from, to) });
-        }
-        packet::release(group, held);
+        });
         pulled
     })
 }

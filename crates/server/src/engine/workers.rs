@@ -13,6 +13,9 @@
 //! lets only as many threads run as there are processors, until the handlers turn out to wait. To wake a
 //! thread takes as long as to read a piece of a file, and one that runs takes the next piece by itself.
 //!
+//! To wake a thread costs whoever does so some microseconds, and the consumers do so: a few threads without work look for some
+//! for a while before they sleep, and what comes meanwhile wakes none.
+//!
 //! At the limit (or when the system starts no more threads) work waits for a handler to return.
 
 use super::caught::{Panicked, catch};
@@ -22,6 +25,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::num::NonZero;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -44,6 +48,15 @@ pub(super) const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// Handlers that a thread of a pool which is not eager runs between two looks, if they return soon.
 const SOON: u64 = 4;
 
+/// How long a thread looks for work before it sleeps: as long as it takes to wake one.
+const LOOKS_FOR: Duration = Duration::from_micros(50);
+
+/// Looks between two looks at the clock.
+const CLOCK_LOOKS: u32 = 64;
+
+/// Of so many processors, one may be used by a thread that looks for work.
+const PROCESSORS_A_LOOKER: usize = 4;
+
 /// Entries after which those that are of no use any more are removed, beside twice those that were kept.
 const PURGE_AFTER: usize = 1024;
 
@@ -58,11 +71,14 @@ pub(crate) struct Limits {
     pub idle: Duration,
     /// Whether each piece gets a thread at once.
     pub eager: bool,
+    /// Threads that run at once.
+    pub processors: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { threads: 16_384, stack_bytes: 1 << 20, idle: Duration::from_secs(5), eager: true }
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        Self { threads: 16_384, stack_bytes: 1 << 20, idle: Duration::from_secs(5), eager: true, processors }
     }
 }
 
@@ -89,6 +105,8 @@ struct State {
     /// Threads that wait for work; also those that were woken, until they run.
     idle: usize,
     woken: usize,
+    /// Threads that look for work. Each takes a piece before it sleeps, if there is one.
+    looking: usize,
     /// Pieces that returned, ever.
     done: u64,
     /// `done` when [`Pool::grow`] looked last while work waited.
@@ -105,6 +123,11 @@ impl State {
     fn awake(&self) -> usize {
         self.threads - (self.idle - self.woken)
     }
+
+    /// Pieces that wait for a thread to be woken.
+    fn unattended(&self) -> usize {
+        self.waiting.saturating_sub(self.looking)
+    }
 }
 
 /// A pool of worker threads.
@@ -112,8 +135,9 @@ pub(crate) struct Pool {
     name: &'static str,
     setup: ThreadSetup,
     limits: Limits,
-    processors: usize,
     state: Mutex<State>,
+    /// Whether work waits, or the pool stops: for threads that look.
+    has_work: AtomicBool,
     /// Signals idle threads.
     work: Condvar,
     /// Called when [`Pool::grow`] should be: there is more work than threads.
@@ -144,8 +168,8 @@ impl Pool {
             name,
             setup,
             limits: Limits { threads: limits.threads.max(1), ..limits },
-            processors: std::thread::available_parallelism().map_or(1, NonZero::get),
             state: Mutex::default(),
+            has_work: AtomicBool::new(false),
             work: Condvar::new(),
             on_hungry: Box::new(on_hungry),
             this: this.clone(),
@@ -164,19 +188,21 @@ impl Pool {
         }
         state.queue.push_back(Entry { work, pieces });
         state.waiting += pieces;
+        self.has_work.store(true, Ordering::Relaxed);
         if state.queue.len() > 2 * state.kept + PURGE_AFTER {
             state.queue.retain(|entry| entry.work.is_wanted());
             state.kept = state.queue.len();
             state.waiting = state.queue.iter().map(|entry| entry.pieces).sum();
         }
         let (hungry, wake) = if self.limits.eager {
-            (state.idle < state.waiting, state.idle.min(pieces))
+            let unattended = state.unattended();
+            (state.idle < unattended, state.idle.min(pieces).min(unattended))
         } else {
-            let more = self.processors.saturating_sub(state.awake());
-            let wake = more.min(pieces).min(state.idle - state.woken);
+            let more = self.limits.processors.saturating_sub(state.awake());
+            let wake = more.min(pieces).min(state.idle - state.woken).min(state.unattended());
             state.woken += wake;
             // Those that run may wait for something.
-            (state.woken < state.waiting, wake)
+            (state.woken < state.unattended(), wake)
         };
         drop(state);
         for _ in 0..wake {
@@ -191,7 +217,7 @@ impl Pool {
     pub fn grow(&self, now: Instant) -> Option<Instant> {
         let mut state = self.state.lock();
         let waiting = state.waiting;
-        let enough = if self.limits.eager { state.idle } else { 0 };
+        let enough = state.looking + if self.limits.eager { state.idle } else { 0 };
         if waiting <= enough || state.stopping {
             state.done_before = None;
             return None;
@@ -202,7 +228,7 @@ impl Pool {
         if !self.limits.eager {
             let (awake, later) = (state.awake(), Some(now + LOOK_AFTER));
             let soon = done_before.is_none_or(|before| done - before >= SOON * awake as u64);
-            if soon && awake >= self.processors {
+            if soon && awake >= self.limits.processors {
                 return later;
             }
             let asleep = (state.idle - state.woken).min(waiting);
@@ -265,9 +291,21 @@ impl Pool {
     /// A thread's loop.
     fn run_thread(&self) {
         self.setup.enter();
+        let mut has_looked = false;
         let mut state = self.state.lock();
         while !state.stopping {
             let Some(entry) = state.queue.front_mut() else {
+                if !has_looked && state.looking < self.limits.processors / PROCESSORS_A_LOOKER {
+                    has_looked = true;
+                    state.looking += 1;
+                    self.has_work.store(false, Ordering::Relaxed);
+                    drop(state);
+                    self.look_for_work();
+                    state = self.state.lock();
+                    state.looking -= 1;
+                    continue;
+                }
+                has_looked = false;
                 state.idle += 1;
                 let timeout = self.work.wait_for(&mut state, self.limits.idle).timed_out();
                 state.idle -= 1;
@@ -291,10 +329,24 @@ impl Pool {
                 let _ = catch(|| tracing::error!("a handler's panic was not contained where it ran"));
             }
             drop(work);
+            has_looked = false;
             state = self.state.lock();
             state.done += 1;
         }
         state.threads -= 1;
+    }
+
+    /// Looks until there is work, for a while.
+    fn look_for_work(&self) {
+        let start = Instant::now();
+        let mut looks = 0u32;
+        while !self.has_work.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+            looks += 1;
+            if looks.is_multiple_of(CLOCK_LOOKS) && start.elapsed() >= LOOKS_FOR {
+                return;
+            }
+        }
     }
 
     /// Returns how busy the pool is.
@@ -310,6 +362,7 @@ impl Pool {
         state.stopping = true;
         let queue = std::mem::take(&mut state.queue);
         state.waiting = 0;
+        self.has_work.store(true, Ordering::Relaxed);
         drop(state);
         self.work.notify_all();
         drop(queue);
@@ -387,7 +440,7 @@ impl Pool {
 mod tests {
     use super::*;
     use std::sync::Barrier;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::sync::mpsc;
 
     struct Each<F>(F);
@@ -401,6 +454,9 @@ mod tests {
             true
         }
     }
+
+    /// Processors of machines on which no thread looks for work, and on which some do.
+    const PROCESSORS: [usize; 3] = [1, 2, 16];
 
     /// A pool and a thread that lets it grow.
     fn pool(limits: Limits) -> Arc<Pool> {
@@ -424,33 +480,58 @@ mod tests {
         let begun = Instant::now();
         while !done() {
             assert!(begun.elapsed() < Duration::from_secs(120), "it does not happen");
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::yield_now();
         }
     }
 
     #[test]
     fn handlers_that_wait_for_each_other_all_get_a_thread() {
-        let pool = pool(Limits { idle: Duration::from_millis(1), ..Limits::default() });
-        for pieces in [2, 70, 700] {
-            let (met, done) = (Arc::new(Barrier::new(pieces + 1)), Arc::new(AtomicUsize::new(0)));
-            let (with, counted) = (met.clone(), done.clone());
-            pool.submit(
-                Arc::new(Each(move || {
-                    with.wait();
-                    counted.fetch_add(1, Ordering::Relaxed);
-                })),
-                pieces,
-            );
-            met.wait();
-            wait_until(|| done.load(Ordering::Relaxed) == pieces);
+        for processors in PROCESSORS {
+            let pool = pool(Limits { idle: Duration::from_millis(1), processors, ..Limits::default() });
+            for pieces in [2, 70, 700] {
+                let (met, done) = (Arc::new(Barrier::new(pieces + 1)), Arc::new(AtomicUsize::new(0)));
+                let (with, counted) = (met.clone(), done.clone());
+                pool.submit(
+                    Arc::new(Each(move || {
+                        with.wait();
+                        counted.fetch_add(1, Ordering::Relaxed);
+                    })),
+                    pieces,
+                );
+                met.wait();
+                wait_until(|| done.load(Ordering::Relaxed) == pieces);
+            }
+            // Idle threads end.
+            wait_until(|| pool.load().threads == 0);
         }
-        // Idle threads end.
-        wait_until(|| pool.load().threads == 0);
+    }
+
+    /// Each piece waits until the one after it runs, whichever thread looks, sleeps or is being woken when it comes.
+    #[test]
+    fn no_piece_is_overlooked() {
+        for (processors, eager) in PROCESSORS.into_iter().flat_map(|n| [(n, false), (n, true)]) {
+            let pool = pool(Limits { processors, eager, ..Limits::default() });
+            for round in 0..2000u64 {
+                let (met, done) = (Arc::new(Barrier::new(2)), Arc::new(AtomicUsize::new(0)));
+                for _ in 0..2 {
+                    let (with, counted) = (met.clone(), done.clone());
+                    let work = Each(move || {
+                        with.wait();
+                        counted.fetch_add(1, Ordering::Relaxed);
+                    });
+                    pool.submit(Arc::new(work), 1);
+                    // From no time to twice as long as a thread looks.
+                    let begun = Instant::now();
+                    while begun.elapsed() < LOOKS_FOR * (round % 8) as u32 / 4 {}
+                }
+                wait_until(|| done.load(Ordering::Relaxed) == 2);
+            }
+        }
     }
 
     #[test]
     fn a_pool_that_is_not_eager_gives_a_thread_to_each_that_waits() {
-        let pool = pool(Limits { eager: false, ..Limits::default() });
+        let pool = pool(Limits { eager: false, processors: 16, ..Limits::default() });
         // The second time the threads are there, and asleep.
         for _ in 0..2 {
             let (met, done) = (Arc::new(Barrier::new(101)), Arc::new(AtomicUsize::new(0)));
@@ -505,7 +586,7 @@ mod tests {
     #[test]
     fn a_thread_that_was_woken_is_not_idle() {
         for _ in 0..50 {
-            let pool = pool(Limits::default());
+            let pool = pool(Limits { processors: 16, ..Limits::default() });
             pool.submit(Arc::new(Each(|| ())), 1);
             wait_until(|| {
                 let state = pool.state.lock();

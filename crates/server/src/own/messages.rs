@@ -6,7 +6,7 @@ use crate::engine::loans::{HeldLoan, LentLoan, LoanPool};
 use hostcall_abi::MAX_LANES;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
-use hostcall_abi::word::{BytesHead, LEAST_REPLY_TO_PUT, MOST_REPLY_TO_PULL};
+use hostcall_abi::word::{BytesHead, LEAST_REPLY_TO_PUT, MOST_REPLY_TO_PULL, MOST_REPLY_TO_PULL_ALONE};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -178,7 +178,9 @@ impl Messages {
     /// Whether a lane that pulls ([`REPLY_PULLED`](hostcall_abi::word::REPLY_PULLED)) has a reply of so many bytes out of a loan
     /// sooner than the host has copied it. It keeps the loan meanwhile, which is well while there is room for more.
     pub fn is_sooner_pulled(&self, bytes: usize) -> bool {
-        (LEAST_REPLY_TO_PUT..=MOST_REPLY_TO_PULL).contains(&bytes) && self.budget.has_half()
+        let is_alone = self.copying.load(Ordering::Relaxed) == 0;
+        let most = if is_alone { MOST_REPLY_TO_PULL_ALONE } else { MOST_REPLY_TO_PULL };
+        (LEAST_REPLY_TO_PUT..=most).contains(&bytes) && self.budget.has_half()
     }
 
     /// Takes something of the budget. If it has not so much, loans are taken back first: lanes keep that of
