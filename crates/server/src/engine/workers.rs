@@ -511,7 +511,7 @@ mod tests {
     fn no_piece_is_overlooked() {
         for (processors, eager) in PROCESSORS.into_iter().flat_map(|n| [(n, false), (n, true)]) {
             let pool = pool(Limits { processors, eager, ..Limits::default() });
-            for round in 0..2000u64 {
+            for round in 0..400u64 {
                 let (met, done) = (Arc::new(Barrier::new(2)), Arc::new(AtomicUsize::new(0)));
                 for _ in 0..2 {
                     let (with, counted) = (met.clone(), done.clone());
