@@ -10,6 +10,7 @@ pub(crate) mod functions;
 pub(crate) mod handling;
 pub(crate) mod loans;
 pub(crate) mod polling;
+pub(crate) mod rare;
 pub(crate) mod report;
 pub(crate) mod watchdog;
 pub(crate) mod workers;
@@ -18,6 +19,7 @@ use caught::{catch, drop_caught};
 use executor::Futures;
 use handling::ThreadSetup;
 use parking_lot::Mutex;
+use rare::Rare;
 use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
@@ -95,7 +97,7 @@ pub(crate) struct Engine {
     on_stall: Arc<dyn Fn(&Waiting) + Send + Sync>,
     setup: ThreadSetup,
     stopping: AtomicBool,
-    failure: Mutex<Option<String>>,
+    failure: Rare<Option<String>>,
 }
 
 impl Engine {
@@ -138,7 +140,7 @@ impl Engine {
             on_stall: settings.on_stall,
             setup: settings.setup,
             stopping: AtomicBool::new(false),
-            failure: Mutex::new(None),
+            failure: Rare::default(),
         });
         let watched = engine.clone();
         let thread =
@@ -166,7 +168,7 @@ impl Engine {
             }
             let failure = format!("the server's thread {name} panicked, which is a bug in hostcall");
             report::line(format_args!("{failure}; the server stops"));
-            engine.failure.lock().get_or_insert(failure);
+            engine.failure.change(|first| _ = first.get_or_insert(failure));
             if catch(on_failure).is_err() {
                 report::line("the server could not be stopped in order");
             }
@@ -176,7 +178,7 @@ impl Engine {
 
     /// Returns why the server stopped by itself, if it did.
     pub fn failure(&self) -> Option<String> {
-        self.failure.lock().clone()
+        self.failure.change_some(|failure| failure.clone()).flatten()
     }
 
     /// Returns the pool of these threads.

@@ -10,6 +10,7 @@ use super::shared::{Counters, OnFault, Shared};
 use crate::engine::budget::Budget;
 use crate::engine::loans::LoanPool;
 use crate::engine::polling::{Attention, Endpoint};
+use crate::engine::rare::Rare;
 use crate::engine::watchdog::Waiting;
 use crate::engine::{Engine, Settings};
 use hostcall_abi::launch::LaunchId;
@@ -281,7 +282,7 @@ impl ServerBuilder {
             registry: Mutex::new(Arc::new(self.registry)),
             commands: (0..self.consumers).map(|_| Mutex::new(Some(Vec::new()))).collect(),
             launches: Launches::new(self.memory.clone()),
-            faults: Mutex::default(),
+            faults: Rare::default(),
             consumers: (0..self.consumers).map(|_| Attention::default()).collect(),
             has_declined: AtomicBool::new(false),
             memory: self.memory,

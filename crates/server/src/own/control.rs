@@ -221,11 +221,7 @@ impl Server {
 
     /// Returns why a launch could not go on, if the server has ended it for that.
     pub fn take_fault(&self, launch: LaunchId) -> Option<String> {
-        let mut faults = self.shared.faults.lock();
-        // Mostly there are none.
-        let fault = if faults.is_empty() { None } else { faults.remove(&launch) };
-        drop(faults);
-        fault
+        self.shared.faults.change_some(|faults| faults.remove(&launch)).flatten()
     }
 
     /// Returns why the server has stopped by itself, if it has: a thread of it panicked, which is a bug in hostcall.

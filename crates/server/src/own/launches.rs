@@ -83,7 +83,7 @@ pub struct Launches {
     memory: Arc<SharedMemory>,
     words: Box<[AtomicU32]>,
     table: Mutex<Table>,
-    /// Launches that have begun and not ended.
+    /// Launches that have begun and not ended. Changes under the table's lock.
     live: AtomicU32,
 }
 
@@ -122,9 +122,10 @@ impl Launches {
         let generation = (word.load(Ordering::Relaxed) >> GENERATION) % LaunchId::LAST_GENERATION + 1;
         let id = LaunchId::new(index, generation);
         table.entries[index as usize] = Some(Entry { id, record, cancelled: None });
-        word.store(live(id), Ordering::SeqCst);
-        let is_only = self.live.fetch_add(1, Ordering::SeqCst) == 0;
-        Ok((id, is_only))
+        word.store(live(id), Ordering::Release);
+        let before = self.live.load(Ordering::Relaxed);
+        self.live.store(before + 1, Ordering::Release);
+        Ok((id, before == 0))
     }
 
     /// Notes that a launch is cancelled; its device learns of it. Returns whether it runs and was not cancelled before.
@@ -146,12 +147,12 @@ impl Launches {
         let entry = table.entries.get_mut(id.index() as usize);
         let entry = entry.and_then(|entry| entry.take_if(|entry| entry.id == id));
         let Some(entry) = entry else { return LaunchReport::default() };
-        self.words[id.index() as usize].store(id.generation() << GENERATION, Ordering::SeqCst);
+        self.words[id.index() as usize].store(id.generation() << GENERATION, Ordering::Release);
         if entry.cancelled.is_some() {
             self.memory.region().set_cancelled(id, false);
         }
         table.free.push_back(id.index());
-        self.live.fetch_sub(1, Ordering::SeqCst);
+        self.live.store(self.live.load(Ordering::Relaxed) - 1, Ordering::Release);
         LaunchReport { cancelled: entry.cancelled }
     }
 

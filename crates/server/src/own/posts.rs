@@ -16,7 +16,7 @@ use hostcall_service::{Caller, OwnedRequest, Posts, Request, called_by};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Most posts in a service's queue.
 pub(crate) const MOST_QUEUED: usize = 4096;
@@ -48,6 +48,8 @@ pub(crate) struct PostQueue(Mutex<State>);
 #[derive(Default)]
 pub(crate) struct PostCounts {
     by_launch: Mutex<HashMap<LaunchId, u64>>,
+    /// Whether there are such launches: it is asked at the end of each launch. Changes under the lock.
+    has_some: AtomicBool,
     changed: Condvar,
     /// How often posts of a launch were forgotten.
     forgotten: AtomicU64,
@@ -55,7 +57,9 @@ pub(crate) struct PostCounts {
 
 impl PostCounts {
     fn add(&self, launch: LaunchId, count: usize) {
-        *self.by_launch.lock().entry(launch).or_default() += count as u64;
+        let mut by_launch = self.by_launch.lock();
+        *by_launch.entry(launch).or_default() += count as u64;
+        self.has_some.store(true, Ordering::Release);
     }
 
     fn is_wanted(&self, launch: LaunchId) -> bool {
@@ -68,6 +72,7 @@ impl PostCounts {
             *count -= 1;
             if *count == 0 {
                 by_launch.remove(&launch);
+                self.has_some.store(!by_launch.is_empty(), Ordering::Release);
                 self.changed.notify_all();
             }
         }
@@ -75,7 +80,9 @@ impl PostCounts {
 
     /// Forgets the posts of a launch: those in queues will not be handled.
     pub fn forget(&self, launch: LaunchId) {
-        if self.by_launch.lock().remove(&launch).is_some() {
+        let mut by_launch = self.by_launch.lock();
+        if by_launch.remove(&launch).is_some() {
+            self.has_some.store(!by_launch.is_empty(), Ordering::Release);
             self.forgotten.fetch_add(1, Ordering::Release);
             self.changed.notify_all();
         }
@@ -83,13 +90,15 @@ impl PostCounts {
 
     /// Forgets the posts of all launches.
     pub fn forget_all(&self) {
-        self.by_launch.lock().clear();
+        let mut by_launch = self.by_launch.lock();
+        by_launch.clear();
+        self.has_some.store(false, Ordering::Release);
         self.changed.notify_all();
     }
 
     /// Returns whether all posts of a launch were handled that were taken from rings, or the launch was cancelled.
     pub fn is_settled(&self, launch: LaunchId) -> bool {
-        !self.is_wanted(launch)
+        !self.has_some.load(Ordering::Acquire) || !self.is_wanted(launch)
     }
 
     /// Waits until all posts of a launch were handled that were taken from rings, or the launch was cancelled.

@@ -7,6 +7,7 @@ use super::registry::Registry;
 use crate::engine::Engine;
 use crate::engine::caught::catch;
 use crate::engine::polling::Attention;
+use crate::engine::rare::Rare;
 use crate::engine::watchdog::WavePlace;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
@@ -78,7 +79,7 @@ pub(crate) struct Shared {
     /// The launches whose calls are answered.
     pub launches: Launches,
     /// Why launches cannot go on, until whoever launched them asks.
-    pub(super) faults: Mutex<HashMap<LaunchId, String>>,
+    pub(super) faults: Rare<HashMap<LaunchId, String>>,
     /// Per consumer; called when it has to look at `registry`, `commands` or `stopping`.
     pub consumers: Box<[Attention]>,
     /// A post was declined since posts were handled last.
@@ -207,7 +208,7 @@ impl Shared {
             // Nobody waits for it; a device that makes up launches must not fill the memory.
             return;
         }
-        self.faults.lock().entry(launch).or_insert_with(|| why.clone());
+        self.faults.change(|faults| _ = faults.entry(launch).or_insert_with(|| why.clone()));
         self.cancel(launch, CancelReason::BrokenSlot);
         for on_fault in &self.on_fault {
             let _ = catch(|| on_fault(launch, &why));

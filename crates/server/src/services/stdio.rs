@@ -4,6 +4,7 @@ use super::calling_launch;
 use super::error::status;
 use super::sink::{Sink, Stream};
 use crate::engine::caught::Contained;
+use crate::engine::rare::Rare;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
 use hostcall_device::services::{StdinHandler, StdoutHandler};
@@ -41,7 +42,7 @@ pub struct Stdio {
     /// There were such launches.
     has_sinks: AtomicBool,
     /// Launches that have printed.
-    printing: Mutex<HashSet<LaunchId>>,
+    printing: Rare<HashSet<LaunchId>>,
     /// One of them, or none: the bits of its id. Changed under the lock of `printing`.
     last_printing: AtomicU32,
 }
@@ -54,7 +55,7 @@ impl Stdio {
             sink,
             sinks: RwLock::default(),
             has_sinks: AtomicBool::new(false),
-            printing: Mutex::default(),
+            printing: Rare::default(),
             last_printing: AtomicU32::new(LaunchId::NONE.to_bits()),
         }
     }
@@ -91,21 +92,23 @@ impl Stdio {
     #[inline]
     fn note_printing(&self, launch: LaunchId) {
         if self.last_printing.load(Ordering::Relaxed) != launch.to_bits() {
-            let mut printing = self.printing.lock();
-            printing.insert(launch);
-            self.last_printing.store(launch.to_bits(), Ordering::Relaxed);
+            self.printing.change(|printing| {
+                printing.insert(launch);
+                self.last_printing.store(launch.to_bits(), Ordering::Relaxed);
+            });
         }
     }
 
     /// Returns whether a launch has printed, and forgets it. To be called when it has ended and its posts were taken.
     pub fn take_printing(&self, launch: LaunchId) -> bool {
-        let mut printing = self.printing.lock();
-        // Mostly none has.
-        let has_printed = !printing.is_empty() && printing.remove(&launch);
-        if has_printed && self.last_printing.load(Ordering::Relaxed) == launch.to_bits() {
-            self.last_printing.store(LaunchId::NONE.to_bits(), Ordering::Relaxed);
-        }
-        has_printed
+        let take = |printing: &mut HashSet<_>| {
+            let has_printed = printing.remove(&launch);
+            if has_printed && self.last_printing.load(Ordering::Relaxed) == launch.to_bits() {
+                self.last_printing.store(LaunchId::NONE.to_bits(), Ordering::Relaxed);
+            }
+            has_printed
+        };
+        self.printing.change_some(take).unwrap_or(false)
     }
 
     /// Returns the input, which nobody else reads meanwhile.

@@ -2,12 +2,12 @@
 
 use super::calling_launch;
 use super::print::Printer;
+use crate::engine::rare::Rare;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_device::system::SystemHandler;
 use hostcall_service::{Reply, Request, Service};
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -67,7 +67,7 @@ pub struct Reports(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    by_launch: Mutex<HashMap<LaunchId, Report>>,
+    by_launch: Rare<HashMap<LaunchId, Report>>,
     on_end: OnceLock<OnEnd>,
 }
 
@@ -81,13 +81,11 @@ impl Reports {
 
     /// Takes what a launch reported. To be called when it has ended, or reports pile up.
     pub fn take(&self, launch: LaunchId) -> Report {
-        let mut by_launch = self.0.by_launch.lock();
-        // Mostly there are none.
-        if by_launch.is_empty() { Report::default() } else { by_launch.remove(&launch).unwrap_or_default() }
+        self.0.by_launch.change_some(|reports| reports.remove(&launch)).flatten().unwrap_or_default()
     }
 
     fn add(&self, launch: LaunchId, end: EarlyEnd, add: impl FnOnce(&mut Report) -> bool) {
-        let first = add(self.0.by_launch.lock().entry(launch).or_default());
+        let first = self.0.by_launch.change(|reports| add(reports.entry(launch).or_default()));
         if let (true, Some(on_end)) = (first, self.0.on_end.get()) {
             on_end(launch, end);
         }
@@ -160,8 +158,9 @@ impl SystemHandler for SystemReports {
     }
 
     fn main_returned(&self, code: i32) -> Result<(), CallError> {
-        let mut reports = self.reports.0.by_launch.lock();
-        reports.entry(calling_launch()).or_default().exit_code.get_or_insert(code);
+        self.reports.0.by_launch.change(|reports| {
+            reports.entry(calling_launch()).or_default().exit_code.get_or_insert(code);
+        });
         Ok(())
     }
 
@@ -181,7 +180,7 @@ mod tests {
     use crate::services::stdio::Stdio;
     use hostcall_service::{Caller, called_by};
 
-    type Ends = Arc<Mutex<Vec<(LaunchId, EarlyEnd)>>>;
+    type Ends = Arc<parking_lot::Mutex<Vec<(LaunchId, EarlyEnd)>>>;
 
     fn system() -> (SystemReports, Ends) {
         let stdio = Arc::new(Stdio::new(std::io::empty(), Sink::writer(std::io::sink())));

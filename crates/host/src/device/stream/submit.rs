@@ -32,9 +32,9 @@ impl StreamQueue {
                 self.drop_next(state);
                 continue;
             }
-            let this: Weak<dyn Dependent> = self.this.clone();
             next.before.retain(|before| match before {
                 Before::Gate(point) => {
+                    let this: Weak<dyn Dependent> = self.this.clone();
                     let timeline = point.timeline.upgrade();
                     timeline.is_some_and(|timeline| !timeline.tell(point.position, &this))
                 }
