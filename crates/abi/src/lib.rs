@@ -1,6 +1,6 @@
 //! What both ends of a hostcall channel agree on: statuses, service numbers, the formats of the 64-bit
 //! words that cross the link, the layout of shared memory, launch parameters, and the schema hashes by
-//! which a call's types are compared. Pure data and arithmetic: no memory is touched here.
+//! which a call's types are compared, and the errors of calls and files. Pure data and arithmetic: no memory is touched here.
 //!
 //! ```
 //! use hostcall_abi::word::{Doorbell, Kind, Rung};
@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cpu;
+pub mod io;
 pub mod launch;
 pub mod layout;
 pub mod schema;

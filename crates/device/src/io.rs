@@ -1,129 +1,12 @@
-//! The standard streams as bytes, and the error of files and streams.
+//! The standard streams as bytes.
 
 use crate::services::{Stdin as StdinService, Stdout};
-use core::fmt;
-use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::wire::Wire;
-use hostcall_abi::{schema, service::number};
+use hostcall_abi::service::number;
 
-/// Why an operation on a file or stream failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Error {
-    /// There is no such file or directory.
-    NotFound,
-    /// The host's user may not do this.
-    PermissionDenied,
-    /// The file exists already.
-    AlreadyExists,
-    /// The path leads out of the directory that the host opened to kernels.
-    OutsideDir,
-    /// The path, offset or combination of options makes no sense.
-    InvalidInput,
-    /// So many files are open that the host opens no more.
-    TooManyOpen,
-    /// The file was closed.
-    Closed,
-    /// The input ended too early, or nothing more can be written.
-    UnexpectedEnd,
-    /// What was read is no UTF-8.
-    NotUtf8,
-    /// The host opened no directory to kernels.
-    NoDir,
-    /// Another error of the host's operating system: its `errno`.
-    Os(i32),
-    /// The call itself failed.
-    Call(CallError),
-}
+pub use hostcall_abi::io::Error;
 
 /// Result of an operation on a file or stream.
 pub type Result<T> = core::result::Result<T, Error>;
-
-/// The errors that have a code of their own, which is −1 for the first.
-const CODED: [Error; 10] = [
-    Error::NotFound,
-    Error::PermissionDenied,
-    Error::AlreadyExists,
-    Error::OutsideDir,
-    Error::InvalidInput,
-    Error::TooManyOpen,
-    Error::Closed,
-    Error::UnexpectedEnd,
-    Error::NotUtf8,
-    Error::NoDir,
-];
-
-impl Error {
-    /// What went wrong, without numbers.
-    pub const fn message(&self) -> &'static str {
-        match self {
-            Error::NotFound => "there is no such file or directory",
-            Error::PermissionDenied => "permission denied",
-            Error::AlreadyExists => "the file exists already",
-            Error::OutsideDir => {
-                "the path leads out of the directory that the host opened; `--dir` of `hostcall run` opens another"
-            }
-            Error::NoDir => {
-                "the host opened no directory to kernels: open one with `Builtins::builder().dir(..)`"
-            }
-            Error::InvalidInput => "the path, offset or options make no sense",
-            Error::TooManyOpen => "too many files are open",
-            Error::Closed => "the file was closed",
-            Error::UnexpectedEnd => "the file or stream ended too early",
-            Error::NotUtf8 => "the text is no UTF-8",
-            Error::Os(_) => "the host's operating system reported an error",
-            Error::Call(_) => "the call to the host failed",
-        }
-    }
-}
-
-impl From<CallError> for Error {
-    fn from(error: CallError) -> Self {
-        match error {
-            CallError::Failed(code) if code < 0 => {
-                CODED.get(code.unsigned_abs() as usize - 1).copied().unwrap_or(Error::Os(code))
-            }
-            CallError::Failed(code) => Error::Os(code),
-            error => Error::Call(error),
-        }
-    }
-}
-
-impl From<Error> for CallError {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Os(code) => CallError::Failed(code),
-            Error::Call(error) => error,
-            error => {
-                let index = CODED.iter().position(|coded| *coded == error).unwrap_or(CODED.len());
-                CallError::Failed(-(index as i32) - 1)
-            }
-        }
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Os(code) => write!(f, "the host's operating system reported error {code}"),
-            Error::Call(error) => error.fmt(f),
-            error => f.write_str(error.message()),
-        }
-    }
-}
-
-impl core::error::Error for Error {}
-
-impl Wire for Error {
-    const WORDS: usize = 1;
-    const SCHEMA: u64 = schema::of("io::Error");
-    fn to_words(&self, words: &mut [u64]) {
-        words[0] = Status::Error((*self).into()).to_bits();
-    }
-    fn from_words(words: &[u64]) -> Option<Self> {
-        Status::from_bits(words[0]).into_result().err().map(Self::from)
-    }
-}
 
 /// The program's standard input.
 #[derive(Clone, Copy, Debug)]
@@ -219,22 +102,3 @@ impl Output {
 
 // Both are part of the family that `number::FILES` begins.
 const _: () = assert!(Stdout::METHODS[0].number < number::ENVIRONMENT);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_survive_the_link() {
-        for error in
-            CODED.into_iter().chain([Error::Os(5), Error::Os(-99), Error::Call(CallError::Cancelled)])
-        {
-            assert_eq!(Error::from(CallError::from(error)), error);
-            let mut words = [0];
-            error.to_words(&mut words);
-            assert_eq!(Error::from_words(&words), Some(error));
-        }
-        assert_eq!(Error::from(CallError::Failed(i32::MIN)), Error::Os(i32::MIN));
-        assert_eq!(Error::from_words(&[0]), None);
-    }
-}

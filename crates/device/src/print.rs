@@ -11,8 +11,9 @@ use core::num::{
 };
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
+use hostcall_abi::io;
 use hostcall_abi::service::{Method, number};
-use hostcall_abi::status::CallError;
+use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::MAX_POST_WORDS;
 use hostcall_format::{MAX_ARGUMENTS, tags};
 
@@ -64,7 +65,7 @@ impl Site {
 /// A type whose values can be printed.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be printed from a device",
-    note = "print numbers of at most 64 bits, `bool`, `char`, `str`, `String`, raw pointers, and references, boxes and the like of these"
+    note = "print numbers of at most 64 bits, `bool`, `char`, `str`, `String`, `CallError`, `io::Error`, raw pointers, and references, boxes and the like of these"
 )]
 pub trait Argument {
     /// The type's tag.
@@ -116,6 +117,8 @@ arguments! {
     NonZeroI32, I32, |v| v.get() as u64;
     NonZeroI64, I64, |v| v.get() as u64;
     NonZeroIsize, I64, |v| v.get() as u64;
+    CallError, CALL_ERROR, |v| Status::Error(v).to_bits();
+    io::Error, IO_ERROR, |v| Status::Error(v.into()).to_bits();
 }
 
 impl Argument for str {

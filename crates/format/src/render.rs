@@ -171,8 +171,9 @@ fn with_options(spec: &Spec, lookup: Lookup<'_, '_>, out: &mut Vec<u8>) -> Resul
     }
     .map_err(|_| RenderError::Type(spec.argument.into()))?;
 
-    // The `Debug` of strings and characters knows no width.
-    let unpadded = debug && matches!(value, Value::Str(_) | Value::Char(_));
+    // The `Debug` of strings and characters knows no width, and errors know none at all.
+    let unpadded = debug && matches!(value, Value::Str(_) | Value::Char(_))
+        || matches!(value, Value::CallError(_) | Value::IoError(_));
     if let Some(width) = width
         && zeros.is_none()
         && !unpadded
@@ -254,6 +255,8 @@ impl fmt::Display for Formatted<'_> {
             Value::Bool(v) => other!(v),
             Value::Char(v) => other!(v),
             Value::Str(v) => other!(*v),
+            Value::CallError(v) => other!(v),
+            Value::IoError(v) => other!(v),
             Value::Pointer(v) => match self.trait_ {
                 Trait::Pointer | Trait::Debug | Trait::DebugLowerHex | Trait::DebugUpperHex => {
                     fmt::Pointer::fmt(&core::ptr::without_provenance::<()>(v as usize), f)

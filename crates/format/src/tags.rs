@@ -1,7 +1,7 @@
 //! The types of a line's arguments: four bits each, the first argument's lowest, 0 after the last.
 //!
 //! An argument is one 64-bit word: an unsigned integer, `bool`, `char` or pointer zero-extended, a signed
-//! integer sign-extended, a float's bits, a string's length in bytes. A line too long for a post, or with
+//! integer sign-extended, a float's bits, a string's length in bytes, an error's status. A line too long for a post, or with
 //! strings, travels as bytes: the words, little-endian, and then the strings one after the other.
 
 use crate::MAX_ARGUMENTS;
@@ -31,6 +31,10 @@ pub const CHAR: u8 = 9;
 pub const STR: u8 = 10;
 /// `*const T` and `*mut T`.
 pub const POINTER: u8 = 11;
+/// [`CallError`](hostcall_abi::CallError).
+pub const CALL_ERROR: u8 = 12;
+/// [`io::Error`](hostcall_abi::io::Error).
+pub const IO_ERROR: u8 = 13;
 
 /// The tags of these arguments.
 pub const fn of(arguments: &[u8]) -> u64 {

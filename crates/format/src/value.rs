@@ -1,6 +1,7 @@
 //! A line's arguments as the host reads them.
 
 use crate::tags;
+use hostcall_abi::{CallError, Status, io};
 
 /// One argument.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,6 +28,10 @@ pub enum Value<'a> {
     Str(&'a str),
     /// A pointer's address on the device.
     Pointer(u64),
+    /// Why a call failed.
+    CallError(CallError),
+    /// Why an operation on a file or stream failed.
+    IoError(io::Error),
 }
 
 impl<'a> Value<'a> {
@@ -54,7 +59,15 @@ impl<'a> Value<'a> {
                 Value::Str(core::str::from_utf8(string).ok()?)
             }
             tags::POINTER => Value::Pointer(word),
+            tags::CALL_ERROR => Value::CallError(call_error(word)?),
+            tags::IO_ERROR => Value::IoError(call_error(word)?.into()),
             _ => return None,
         })
     }
+}
+
+/// The error that a word is.
+fn call_error(word: u64) -> Option<CallError> {
+    let status = Status::from_bits(word);
+    status.into_result().err().filter(|_| status.to_bits() == word)
 }

@@ -22,6 +22,10 @@ fn lines_survive_the_link() {
     assert_eq!(words(&kinds, &arguments).unwrap(), "18446744073709551615 -5 1.5 'é' 0x10 ");
     assert_eq!(words(&[], &[]).unwrap(), "");
 
+    let kinds = [tags::CALL_ERROR, tags::IO_ERROR];
+    let arguments = [3, 2 | u64::from(-1i32 as u32) << 8];
+    assert_eq!(words(&kinds, &arguments).unwrap(), "Panicked NotFound ");
+
     let kinds = [tags::STR, tags::BOOL, tags::STR];
     let mut data = [4u64, 1, 2].map(u64::to_le_bytes).concat();
     data.extend_from_slice("fünt!".as_bytes());
@@ -31,13 +35,15 @@ fn lines_survive_the_link() {
 
 #[test]
 fn garbage_is_refused() {
-    let garbage: [(&[u8], &[u64]); 9] = [
+    let garbage: [(&[u8], &[u64]); 11] = [
         (&[tags::BOOL], &[2]),
         (&[tags::I8], &[128]),
         (&[tags::F32], &[1 << 32]),
         (&[tags::CHAR], &[0xd800]),
         (&[tags::STR], &[1]),
-        (&[12], &[0]),
+        (&[14], &[0]),
+        (&[tags::CALL_ERROR], &[0]),
+        (&[tags::IO_ERROR], &[2 | 1 << 40]),
         (&[tags::I64], &[]),
         (&[], &[1]),
         (&[1; 12], &[0; 13]),

@@ -9,7 +9,7 @@ use core::fmt::Display;
 use core::num::{NonZeroU16, Wrapping};
 use core::ptr::NonNull;
 use hostcall_device::print::Argument;
-use hostcall_device::{Global, Lane, eprint, eprintln, io, kernel, print, println};
+use hostcall_device::{CallError, Global, Lane, eprint, eprintln, io, kernel, print, println};
 
 /// The lines of one lane, of every type and specification.
 #[kernel]
@@ -34,6 +34,8 @@ pub fn print_types(_lane: &Lane) {
     println!("{:1$} {:.*}", 7, 5usize, 1.23456f64);
     let reference = &&unsigned;
     println!("{reference} {}", &text);
+    let (call, io) = (CallError::Failed(-3), io::Error::Os(28));
+    println!("{call}, {io}: {call:?} {io:?} {} {:>30}", CallError::Busy, io::Error::NotFound);
 }
 
 /// Owned and shared values, and addresses.

@@ -1,7 +1,8 @@
 use crate::{Context, Gates, Outcome, ensure, same};
 use conformance::print::*;
 use conformance::services::Gate;
-use hostcall::Grid;
+use hostcall::hostcall_device::io;
+use hostcall::{CallError, Grid};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ pub fn types(context: &Context) -> Outcome {
     let session = context.open(|device| device)?;
     session.run(print_types, Grid::new(1, 1), ())?;
     let (unsigned, signed, float, letter, text) = (250u8, -7i32, 1.5f64, 'ß', "text");
+    let (call, io) = (CallError::Failed(-3), io::Error::Os(28));
     let expected = [
         String::new(),
         "plain {}".into(),
@@ -26,6 +28,7 @@ pub fn types(context: &Context) -> Outcome {
         "no end until here".into(),
         "    7 1.23456".into(),
         "250 text".into(),
+        format!("{call}, {io}: {call:?} {io:?} {} {:>30}", CallError::Busy, io::Error::NotFound),
     ];
     same!(session.stdout.lines(), expected);
     Ok(())
