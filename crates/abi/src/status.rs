@@ -82,15 +82,15 @@ impl Status {
 impl core::fmt::Display for CallError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            CallError::NoSuchService => f.write_str("no service has this number"),
+            CallError::NoSuchService => f.write_str("the host has no such service: register it with the device before the launch"),
             CallError::Failed(code) => write!(f, "the handler failed with code {code}"),
             CallError::Panicked => f.write_str("the handler panicked"),
             CallError::Cancelled => f.write_str("the call was cancelled"),
-            CallError::TooLarge => f.write_str("the message or its reply is too large"),
+            CallError::TooLarge => f.write_str("the message is longer than the server accepts (`message_limit`), or the reply than the caller's buffer"),
             CallError::TimedOut => f.write_str("the call's deadline passed"),
             CallError::TypeMismatch => f.write_str("caller and service disagree on the types of the call"),
             CallError::Malformed => f.write_str("the message does not decode"),
-            CallError::Busy => f.write_str("the server holds as many messages as it may"),
+            CallError::Busy => f.write_str("the server holds as many messages, files or threads as it may; try again later"),
         }
     }
 }

@@ -96,7 +96,7 @@ pub fn bytes_in_parts(lane: &Lane, out: &[Global<u64>]) {
     let mut room = vec![0xee; MOST + 32];
     for round in 0..8 {
         let key = crate::mix((id * 8 + round) as u64);
-        if key % 3 == 0 {
+        if key.is_multiple_of(3) {
             lane.pause();
             continue;
         }
