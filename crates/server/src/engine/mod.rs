@@ -11,6 +11,7 @@ pub(crate) mod handling;
 pub(crate) mod loans;
 pub(crate) mod polling;
 pub(crate) mod report;
+pub(crate) mod trace;
 pub(crate) mod watchdog;
 pub(crate) mod workers;
 

@@ -16,6 +16,7 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_channel::SharedMemory;
 use hostcall_channel::host::{LoanMemory, ProcessLoans, Scanner, Taken};
 use hostcall_service::{AsyncService, Service};
+use hostcall_trace::Source;
 use parking_lot::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
@@ -50,6 +51,7 @@ pub struct ServerBuilder {
     settings: Settings,
     on_fault: Vec<OnFault>,
     on_answer: Box<dyn Fn() + Send + Sync>,
+    trace: Option<Source>,
 }
 
 impl ServerBuilder {
@@ -67,6 +69,7 @@ impl ServerBuilder {
             settings: Settings::default(),
             on_fault: Vec::new(),
             on_answer: Box::new(|| ()),
+            trace: None,
         }
     }
 
@@ -220,6 +223,12 @@ impl ServerBuilder {
         self
     }
 
+    /// Records calls, posts and launches there. Default: nowhere, which costs a call nothing.
+    pub fn trace(mut self, source: Source) -> Self {
+        self.trace = Some(source);
+        self
+    }
+
     /// Starts the server's threads.
     ///
     /// # Errors
@@ -266,6 +275,7 @@ impl ServerBuilder {
         })?;
         let shared = Arc::new(Shared {
             engine,
+            trace: self.trace,
             spin: self.spin,
             reliable_hints: self.reliable_hints,
             statistics: Counters::default(),
