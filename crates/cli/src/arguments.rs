@@ -58,6 +58,9 @@ pub enum Command {
         /// Folder to make; its name is the package's
         name: PathBuf,
     },
+    /// Reads traces that `hostcall run --trace` wrote
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// Lists the devices, and why those that are not there are not
     Devices,
     /// Measures a device, each figure beside its floor in the same run
@@ -78,6 +81,20 @@ pub enum Command {
         /// benchmarks run it so, because that printf writes to the process's own standard output
         #[arg(long, hide = true)]
         device_printf: bool,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum TraceCommand {
+    /// Says what a trace has: devices, launches, and how long calls took
+    Info {
+        /// The trace
+        file: PathBuf,
+    },
+    /// Prints a line for each call, launch and count of posts, in the order of the file
+    Dump {
+        /// The trace
+        file: PathBuf,
     },
 }
 
@@ -116,6 +133,12 @@ pub struct RunOptions {
     /// Folder whose files the program can reach; `/` opens all
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     pub dir: PathBuf,
+    /// Writes a trace of the program's calls to this file, for `hostcall trace`
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Prints at the end, to standard error, how long the program's calls took, by service and method
+    #[arg(long)]
+    pub stats: bool,
     /// Prints what the program's kernels need of the device to standard error: registers, stack, shared memory
     #[arg(long)]
     pub print_resource_usage: bool,

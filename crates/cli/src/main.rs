@@ -8,6 +8,7 @@ mod image;
 mod llvm;
 mod new;
 mod run;
+mod trace;
 
 use arguments::{Arguments, Command};
 use clap::Parser;
@@ -37,6 +38,7 @@ fn main() {
             }
             Command::New { app: false, name } => new::package(&name),
             Command::New { app: true, name } => new::app(&name),
+            Command::Trace(command) => trace::run(command),
             Command::Devices => devices(),
             Command::Bench { device, image, device_printf: true, .. } => bench::device_printf(device, image),
             Command::Bench { device, image, json, only, .. } => bench::run(device, image, json, only),

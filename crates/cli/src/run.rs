@@ -2,9 +2,11 @@
 
 use crate::arguments::RunOptions;
 use crate::image::{Program, SOFTWARE};
+use crate::trace::Tracing;
 use crate::{Outcome, USAGE, complain, llvm};
 use hostcall::device::{Error as DeviceError, KernelResources, LoadedKernel, SoftwareDeviceConfig};
 use hostcall::services::Builtins;
+use hostcall::trace::Tracer;
 use hostcall::{Device, Grid, LaunchFailure};
 use signal_hook::consts::{SIGINT, SIGPIPE, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -64,7 +66,8 @@ pub fn run(options: RunOptions) -> Outcome {
         complain(refused);
         return Ok(USAGE);
     }
-    let device = open(&device, &program, &options, sender.clone())?;
+    let tracing = Tracing::start(options.trace.as_deref(), options.stats)?;
+    let device = open(&device, &program, &options, tracing.tracer(), sender.clone())?;
     let image = program.image_for(&device, &options.build)?;
     let started = match program {
         Program::Llvm(..) => llvm::start(&device, &image, &options, sender),
@@ -73,7 +76,8 @@ pub fn run(options: RunOptions) -> Outcome {
             start(&device, &kernel, &options, sender)
         }
     };
-    wait(&device, &started?, options.timeout, &events)
+    let code = wait(&device, &started?, options.timeout, &events)?;
+    Ok(tracing.finish(code))
 }
 
 /// Returns why this program on this device can make nothing of an option that was given.
@@ -135,6 +139,7 @@ fn open(
     name: &str,
     program: &Program,
     options: &RunOptions,
+    tracer: Option<&Tracer>,
     sender: Sender<Event>,
 ) -> Result<Device, Box<dyn Error>> {
     let dir = options.dir.display();
@@ -164,6 +169,9 @@ fn open(
     if let Program::Llvm(..) = program {
         // It makes no calls by the device's own channel.
         device = device.slots(1);
+    }
+    if let Some(tracer) = tracer {
+        device = device.trace(tracer);
     }
     Ok(device.open()?)
 }

@@ -51,6 +51,7 @@
 //! | replaying work | [`graph`] |
 //! | answering calls | [`macro@service`], [`Hostcall`], [`caller`], [`server`] |
 //! | printing, files and the rest of a program's world | [`services::Builtins`] |
+//! | seeing what calls take | [`device::DeviceBuilder::trace`], [`trace`] |
 //! | images for GPUs | [`embedded_images`], [`device::Image`] |
 //! | programs of LLVM's GPU libc | [`device::LlvmProgram`], [`llvm`] |
 //!
@@ -94,6 +95,7 @@ pub use hostcall_server::services;
 pub use hostcall_service as service;
 pub use hostcall_service::caller;
 pub use hostcall_service::{Caller, Output};
+pub use hostcall_trace as trace;
 
 // The macros name this crate, in packages that depend on it alone.
 extern crate self as hostcall;

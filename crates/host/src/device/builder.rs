@@ -20,6 +20,7 @@ use hostcall_channel::host::{Loan, LoanMemory};
 use hostcall_channel::{Block, FileMapper, SharedMemory};
 use hostcall_server::CancelReason;
 use hostcall_service::{AsyncService, Service};
+use hostcall_trace::Tracer;
 use std::fs::File;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -62,6 +63,7 @@ pub struct DeviceBuilder {
     server: Vec<ServerSetup>,
     images: Vec<&'static [EmbeddedImage]>,
     backend: Option<Arc<dyn Backend>>,
+    tracer: Option<Tracer>,
 }
 
 impl DeviceBuilder {
@@ -76,6 +78,7 @@ impl DeviceBuilder {
             server: Vec::new(),
             images: Vec::new(),
             backend: None,
+            tracer: None,
         }
     }
 
@@ -143,6 +146,12 @@ impl DeviceBuilder {
     /// [`crate::embedded_images`]. May be called several times, such as for a library's images and the program's.
     pub fn images(mut self, images: &'static [EmbeddedImage]) -> Self {
         self.images.push(images);
+        self
+    }
+
+    /// Records calls, posts and launches there, of LLVM programs too. Without a tracer a call costs no more than before.
+    pub fn trace(mut self, tracer: &Tracer) -> Self {
+        self.tracer = Some(tracer.clone());
         self
     }
 
@@ -250,6 +259,9 @@ impl DeviceBuilder {
         if let Some(waker) = backend.waker() {
             server = server.on_answer(waker);
         }
+        if let Some(tracer) = &self.tracer {
+            server = server.trace(tracer.source(&core.name, "hostcall"));
+        }
         for handler in builtins.services() {
             server = server.handler(handler);
         }
@@ -275,6 +287,7 @@ impl DeviceBuilder {
             running: Mutex::default(),
             closed: false.into(),
             builtins,
+            tracer: self.tracer,
             _reaper: reaper_thread,
         });
         let device = Arc::downgrade(&inner);

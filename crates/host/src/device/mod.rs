@@ -56,6 +56,7 @@ use graph::Origins;
 use hostcall_abi::launch::ChannelParams;
 use hostcall_channel::device::Channel;
 use hostcall_server::CancelReason;
+use hostcall_trace::Tracer;
 use images::Images;
 use seam::{Hooks, Memory, Running};
 use std::collections::HashMap;
@@ -76,6 +77,7 @@ pub(crate) struct Inner {
     pub images: Images,
     pub server: Arc<Server>,
     pub builtins: Builtins,
+    pub tracer: Option<Tracer>,
     /// What kernels read of the channel, as it is in `channel`.
     pub channel_params: ChannelParams,
     pub channel: Arc<dyn Memory>,

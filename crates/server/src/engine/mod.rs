@@ -12,6 +12,7 @@ pub(crate) mod loans;
 pub(crate) mod polling;
 pub(crate) mod rare;
 pub(crate) mod report;
+pub(crate) mod trace;
 pub(crate) mod watchdog;
 pub(crate) mod workers;
 

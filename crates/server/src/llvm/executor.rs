@@ -6,14 +6,17 @@
 
 use super::conversation;
 use super::one_packet;
-use super::opcode::{Conversation, Opcode};
+use super::opcode::{Conversation, OnePacket, Opcode};
 use super::options::{Fault, FaultKind};
 use super::port::{Port, Scratch};
 use super::server::Shared;
 use crate::engine::caught::catch;
 use crate::engine::polling::{self, Attention, Endpoint, HotSet};
+use crate::engine::trace::Recording;
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::status::{CallError, Status};
 use hostcall_channel::llvm::Ports;
-use hostcall_channel::llvm::server::Scanner;
+use hostcall_channel::llvm::server::{Header, Scanner};
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -224,9 +227,15 @@ where
                 self.fault(port, FaultKind::Opcode(opcode));
             }
             Some(Opcode::OnePacket(what)) => {
+                let trace = self.thread.shared.options.trace.as_ref();
+                let recording = trace.map(|trace| Recording::start(trace, port, header.mask.count_ones()));
                 let answer = || one_packet::answer(&self.thread, port, header.mask, what);
-                if catch(answer).is_err() {
+                let is_answered = catch(answer).is_ok();
+                if !is_answered {
                     self.fault(port, FaultKind::Panicked);
+                }
+                if let Some(recording) = recording {
+                    record(recording, what, header, is_answered);
                 }
             }
             Some(Opcode::Conversation(about)) => {
@@ -272,6 +281,16 @@ where
             .log(Level::ERROR, move || tracing::error!(fault = %told, "a client of LLVM's protocol"));
         shared.clone().engine.call_back(move || shared.options.tell(&fault));
     }
+}
+
+/// Records a call of one packet, whose handler took all of its time.
+#[cold]
+fn record(mut recording: Recording, what: OnePacket, header: Header, is_answered: bool) {
+    recording.began(recording.picked_up_ns());
+    if !is_answered {
+        recording.lanes_ended(header.mask.count_ones(), Status::Error(CallError::Panicked));
+    }
+    recording.answered(what.name(), header.opcode as u32, LaunchId::NONE);
 }
 
 impl<F, M> Endpoint for Executor<F, M>

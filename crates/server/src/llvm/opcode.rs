@@ -56,6 +56,52 @@ pub(super) enum Conversation {
     TestStream,
 }
 
+impl OnePacket {
+    /// Returns the operation's name, as traces have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Noop => "llvm::noop",
+            Self::Malloc => "llvm::malloc",
+            Self::Free => "llvm::free",
+            Self::Increment => "llvm::test_increment",
+        }
+    }
+}
+
+impl Conversation {
+    /// Returns the operation's name, as traces have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exit => "llvm::exit",
+            Self::Abort => "llvm::abort",
+            Self::Write => "llvm::write_stdout",
+            Self::WriteLine => "llvm::write_stdout_newline",
+            Self::WriteError => "llvm::write_stderr",
+            Self::WriteStream => "llvm::write_stream",
+            Self::ReadStream => "llvm::read_stream",
+            Self::ReadLine => "llvm::read_line",
+            Self::Open => "llvm::open",
+            Self::Close => "llvm::close",
+            Self::HostCall => "llvm::host_call",
+            Self::EndOfFile => "llvm::feof",
+            Self::Error => "llvm::ferror",
+            Self::ClearError => "llvm::clearerr",
+            Self::Seek => "llvm::seek",
+            Self::Tell => "llvm::tell",
+            Self::Flush => "llvm::flush",
+            Self::Unget => "llvm::ungetc",
+            Self::Print { to: PrintTo::Stdout, .. } => "llvm::printf_stdout",
+            Self::Print { to: PrintTo::Stderr, .. } => "llvm::printf_stderr",
+            Self::Print { to: PrintTo::Stream, .. } => "llvm::printf_stream",
+            Self::Remove => "llvm::remove",
+            Self::Rename => "llvm::rename",
+            Self::System => "llvm::system",
+            Self::TestInterface => "llvm::test_interface",
+            Self::TestStream => "llvm::test_stream",
+        }
+    }
+}
+
 /// Where a formatted line goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PrintTo {

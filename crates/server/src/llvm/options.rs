@@ -3,6 +3,7 @@
 use crate::engine::caught::catch;
 use crate::engine::handling::ThreadSetup;
 use crate::engine::report;
+use hostcall_trace::Source;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +77,7 @@ pub struct Options {
     pub(super) message_limit: usize,
     pub(super) messages_limit: usize,
     pub(super) on_end: Box<dyn Fn(End) + Send + Sync>,
+    pub(super) trace: Option<Source>,
     /// A line on stderr when there is none.
     on_fault: Option<Box<OnFault>>,
 }
@@ -90,6 +92,7 @@ impl Default for Options {
             message_limit: 64 << 20,
             messages_limit: 1 << 30,
             on_end: Box::new(|_| ()),
+            trace: None,
             on_fault: None,
         }
     }
@@ -135,6 +138,14 @@ impl Options {
     #[must_use]
     pub fn messages_limit(mut self, bytes: usize) -> Self {
         self.messages_limit = bytes;
+        self
+    }
+
+    /// Records calls there: from the first packet to the last, with the work that may wait as their handlers. The protocol does
+    /// not say who calls. Default: nowhere.
+    #[must_use]
+    pub fn trace(mut self, source: Source) -> Self {
+        self.trace = Some(source);
         self
     }
 

@@ -6,10 +6,11 @@ use super::options::FaultKind;
 use super::server::Shared;
 use crate::engine::Threads;
 use crate::engine::budget::Charge;
+use crate::engine::trace::Recording;
 use crate::engine::watchdog::{Waiting, WaitsFor, Watched};
 use futures_lite::future::poll_fn;
 use hostcall_abi::launch::LaunchId;
-use hostcall_abi::status::CallError;
+use hostcall_abi::status::{CallError, Status};
 use hostcall_channel::llvm::server::Header;
 use hostcall_channel::llvm::{BUFFER_BYTES, BUFFER_WORDS, FIRST_PIECE_BYTES};
 use std::rc::Rc;
@@ -68,6 +69,9 @@ pub(super) struct Port {
     /// There may be messages in the scratch memory.
     has_messages: bool,
     scratch: Option<Box<Scratch>>,
+    /// Until the conversation ends, if there is a tracer.
+    recording: Option<Box<Recording>>,
+    opcode: u32,
 }
 
 /// The lanes of a mask.
@@ -83,6 +87,8 @@ impl Port {
     /// The port with this header, whose mask was checked.
     pub fn new(thread: &Rc<Thread>, index: u32, header: Header, about: Conversation) -> Self {
         let scratch = Some(thread.scratch());
+        let trace = thread.shared().options.trace.as_ref();
+        let recording = trace.map(|trace| Box::new(Recording::start(trace, index, header.mask.count_ones())));
         Self {
             thread: thread.clone(),
             index,
@@ -93,6 +99,8 @@ impl Port {
             uncounted: UNCOUNTED_BYTES,
             has_messages: false,
             scratch,
+            recording,
+            opcode: header.opcode as u32,
         }
     }
 
@@ -137,6 +145,16 @@ impl Port {
         if self.received {
             self.hand_over();
         }
+        self.record(Status::Ok);
+    }
+
+    /// Records the call, if that was not done.
+    fn record(&mut self, status: Status) {
+        if let Some(mut recording) = self.recording.take() {
+            recording.began(recording.picked_up_ns());
+            recording.lanes_ended(self.mask.count_ones(), status);
+            recording.answered(self.about.name(), self.opcode, LaunchId::NONE);
+        }
     }
 
     /// Receives the first `words` words of each lane's buffer.
@@ -176,6 +194,9 @@ impl Port {
         for lane in self.lanes() {
             let size = self.words(lane)[0];
             self.count(size)?;
+            if let Some(recording) = &mut self.recording {
+                recording.add_bytes(size as usize, 0);
+            }
             longest = longest.max(size);
             let Scratch { words, bytes, sizes } = self.scratch();
             let (words, bytes) = (&words[lane as usize][1..], &mut bytes[lane as usize]);
@@ -229,7 +250,11 @@ impl Port {
             let (words, bytes) = (&mut words[lane as usize], &bytes[lane as usize]);
             words[0] = bytes.len() as u64;
             pack(&mut words[1..], bytes);
-            longest = longest.max(bytes.len());
+            let len = bytes.len();
+            longest = longest.max(len);
+            if let Some(recording) = &mut self.recording {
+                recording.add_bytes(0, len);
+            }
         }
         self.send(BUFFER_WORDS).await;
         let mut done = FIRST_PIECE_BYTES;
@@ -246,7 +271,7 @@ impl Port {
 
     /// Runs what may wait on one of these threads.
     pub async fn work<T: Send + 'static>(
-        &self,
+        &mut self,
         threads: Threads,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, FaultKind> {
@@ -259,10 +284,21 @@ impl Port {
             started: Instant::now(),
         });
         engine.watchdog.watch(&call);
-        let result = engine.pool(threads).run(work).await;
+        let trace = self.recording.as_ref().map(|_| self.thread.shared().options.trace.clone());
+        let timed = move || {
+            let Some(trace) = trace.flatten() else { return (work(), None) };
+            let began_ns = trace.now_ns();
+            (work(), Some([began_ns, trace.now_ns()]))
+        };
+        let result = engine.pool(threads).run(timed).await;
         drop(call);
         self.thread.set_aside(self.index, false);
-        result.map_err(|_| FaultKind::Panicked)
+        let (result, times) = result.map_err(|_| FaultKind::Panicked)?;
+        if let (Some(recording), Some([began_ns, ended_ns])) = (&mut self.recording, times) {
+            recording.began(began_ns);
+            recording.ended(ended_ns);
+        }
+        Ok(result)
     }
 }
 
@@ -317,6 +353,8 @@ impl Watched for WaitingCall {
 /// What is kept goes to the next conversation.
 impl Drop for Port {
     fn drop(&mut self) {
+        // A conversation that is dropped did not close its port: it failed, or the server stops.
+        self.record(Status::Error(CallError::Cancelled));
         if let Some(mut scratch) = self.scratch.take() {
             if self.has_messages {
                 for lane in self.lanes() {

@@ -17,6 +17,7 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_channel::SharedMemory;
 use hostcall_channel::host::{LoanMemory, ProcessLoans, Scanner, Taken};
 use hostcall_service::{AsyncService, Service};
+use hostcall_trace::Source;
 use parking_lot::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
@@ -51,6 +52,7 @@ pub struct ServerBuilder {
     settings: Settings,
     on_fault: Vec<OnFault>,
     on_answer: Box<dyn Fn() + Send + Sync>,
+    trace: Option<Source>,
 }
 
 impl ServerBuilder {
@@ -68,6 +70,7 @@ impl ServerBuilder {
             settings: Settings::default(),
             on_fault: Vec::new(),
             on_answer: Box::new(|| ()),
+            trace: None,
         }
     }
 
@@ -221,6 +224,12 @@ impl ServerBuilder {
         self
     }
 
+    /// Records calls, posts and launches there. Default: nowhere, which costs a call nothing.
+    pub fn trace(mut self, source: Source) -> Self {
+        self.trace = Some(source);
+        self
+    }
+
     /// Starts the server's threads.
     ///
     /// # Errors
@@ -267,6 +276,7 @@ impl ServerBuilder {
         })?;
         let shared = Arc::new(Shared {
             engine,
+            trace: self.trace,
             spin: self.spin,
             reliable_hints: self.reliable_hints,
             statistics: Counters::default(),

@@ -409,7 +409,7 @@ impl<'s> Consumer<'s> {
 
     /// Answers the batch's calls with [`CallError::Cancelled`].
     fn refuse(&mut self) {
-        dispatch::refuse(self.shared.memory.region(), &self.batch, CallError::Cancelled);
+        dispatch::refuse(self.shared, &self.batch, CallError::Cancelled);
         self.packets += self.batch.count() as u64;
         self.batch.clear();
     }

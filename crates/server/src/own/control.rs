@@ -139,7 +139,12 @@ impl Server {
     /// # Errors
     /// When too many launches have not ended.
     pub fn begin(&self, record: LaunchRecord) -> Result<LaunchId, TooManyLaunches> {
+        let traced =
+            self.shared.trace.as_ref().map(|trace| (trace, record.kernel.clone(), record.workgroups));
         let (id, is_only) = self.shared.launches.begin(record)?;
+        if let Some((trace, kernel, workgroups)) = traced {
+            trace.launch_began(id, &kernel, workgroups);
+        }
         // With others, the consumers look by themselves. They stay awake for a while: a GPU's first call comes soon, and its
         // device cannot wake them.
         if is_only {
@@ -154,6 +159,9 @@ impl Server {
         let report = self.shared.launches.end(id);
         self.shared.engine.watchdog.give_up(Some(id), CallError::Cancelled);
         self.shared.messages.forget_launch(id);
+        if let Some(trace) = &self.shared.trace {
+            trace.launch_ended(id, report.cancelled.is_some());
+        }
         report
     }
 

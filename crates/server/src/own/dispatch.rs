@@ -8,11 +8,14 @@ use super::reply::{ByteReply, Filling, ReplyBytes, ReplyPlace};
 use super::shared::Shared;
 use crate::engine::caught::catch;
 use crate::engine::handling::set_service;
+use crate::engine::trace::Recording;
+use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::{BytesHead, Kind as PacketKind, PostHead, REPLY_IS_THERE, REPLY_PULLED};
 use hostcall_channel::Region;
 use hostcall_channel::host::{Answer, Batch, Scanner};
 use hostcall_service::{Caller, Calls, OwnedRequest, Posts, Replies, Request, Service, called_by};
+use hostcall_trace::Source;
 use std::sync::Arc;
 
 /// Runs a handler's method for one lane and returns the reply. A panic becomes an error.
@@ -30,10 +33,33 @@ pub(crate) fn run_for_bytes(
 }
 
 /// Answers every lane of a batch with an error.
-pub(crate) fn refuse(region: Region<'_>, batch: &Batch, error: CallError) {
+#[inline(never)]
+pub(crate) fn refuse(shared: &Shared, batch: &Batch, error: CallError) {
     for packet in 0..batch.count() {
-        batch.answer(packet).all(region, Status::Error(error));
+        let recording = record(shared, batch, packet);
+        batch.answer(packet).all(shared.memory.region(), Status::Error(error));
+        if let Some(mut recording) = recording {
+            recording.lanes_ended(batch.rung().lanes(), Status::Error(error));
+            recording.answered("no method", batch.rung().service().into(), launch_of(batch, packet));
+        }
     }
+}
+
+fn launch_of(batch: &Batch, packet: usize) -> LaunchId {
+    batch.lines().caller(batch.ranks(packet).start).launch
+}
+
+/// Begins the record of a packet's call, if there is a tracer.
+fn record(shared: &Shared, batch: &Batch, packet: usize) -> Option<Recording> {
+    let trace = shared.trace.as_ref()?;
+    let (rung, slot) = (batch.rung(), batch.answer(packet).slot());
+    let mut recording = Recording::start(trace, slot, rung.lanes());
+    let launch = launch_of(batch, packet);
+    let owner = shared.memory.region().alleged_owner(slot).filter(|owner| owner.launch == launch);
+    if let Some(owner) = owner {
+        recording.set_place(owner.workgroup, owner.wave);
+    }
+    Some(recording)
 }
 
 /// Answers a batch, or sees to it that it will be.
@@ -45,7 +71,6 @@ pub(crate) fn batch(
     batch: &Batch,
     replies: &mut Replies,
 ) {
-    let region = shared.memory.region();
     let rung = batch.rung();
     let newest;
     let entry = match registry.entry(rung.service(), rung.check()) {
@@ -55,18 +80,43 @@ pub(crate) fn batch(
             newest = shared.registry();
             match newest.entry(rung.service(), rung.check()) {
                 Ok(entry) => entry,
-                Err(error) => return refuse(region, batch, error),
+                Err(error) => return refuse(shared, batch, error),
             }
         }
     };
     match &entry.service.kind {
         _ if rung.kind() != PacketKind::Words => bytes_packet(shared, entry, scanner, batch),
-        Kind::Inline(service) => {
+        Kind::Inline(service) if shared.trace.is_none() => {
             set_service(entry.method.name);
             handle(&***service, entry.index, Calls::new(batch.lines(), replies));
-            batch.answer_all(region, replies);
+            batch.answer_all(shared.memory.region(), replies);
         }
+        Kind::Inline(service) => traced(shared, entry, &***service, batch, replies),
         _ => words_packets(shared, entry, scanner, batch),
+    }
+}
+
+/// Answers a batch at once and records its calls. Its packets are handled together, and so have the same times.
+#[inline(never)]
+fn traced(shared: &Shared, entry: &Entry, service: &dyn Service, batch: &Batch, replies: &mut Replies) {
+    let mut recordings: Vec<_> =
+        (0..batch.count()).filter_map(|packet| record(shared, batch, packet)).collect();
+    let now_ns = || shared.trace.as_ref().map_or(0, Source::now_ns);
+    set_service(entry.method.name);
+    let began_ns = now_ns();
+    handle(service, entry.index, Calls::new(batch.lines(), replies));
+    let ended_ns = now_ns();
+    batch.answer_all(shared.memory.region(), replies);
+    let rung = batch.rung();
+    let word_bytes = size_of::<u64>() * rung.lanes() as usize;
+    for (packet, recording) in recordings.iter_mut().enumerate() {
+        recording.began(began_ns);
+        recording.ended(ended_ns);
+        recording.add_bytes(rung.argument_words() * word_bytes, rung.result_words() * word_bytes);
+        for rank in batch.ranks(packet) {
+            recording.lanes_ended(1, Status::from_bits(replies.planes()[0][rank][1]));
+        }
+        recording.answered(entry.method.name, entry.method.number.into(), launch_of(batch, packet));
     }
 }
 
@@ -163,6 +213,11 @@ fn bytes_packet(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, bat
         return;
     }
     let Some(service) = at_once else { return start(shared, entry, scanner, batch, 0, calls) };
+    let mut recording = record(shared, batch, 0);
+    if let Some(recording) = &mut recording {
+        recording.began(recording.now_ns());
+        recording.add_bytes(calls.iter().flat_map(|(call, _)| call).map(LaneCall::request_bytes).sum(), 0);
+    }
     set_service(entry.method.name);
     for (rank, (call, place)) in (0..).zip(calls) {
         let caller = lines.caller(rank as usize);
@@ -170,8 +225,19 @@ fn bytes_packet(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, bat
             let messages = &shared.messages;
             called_by(caller, || run_for_bytes(messages, &***service, entry.index, request.as_request()))
         });
+        let reply_bytes = result.as_ref().map_or(0, ByteReply::len);
+        if let Some(recording) = &mut recording {
+            recording.ended(recording.now_ns());
+        }
         let (status, words) = put_bytes(shared, region, &answer, place, rank, caller, result);
+        if let Some(recording) = &mut recording {
+            recording.add_bytes(0, reply_bytes);
+            recording.lanes_ended(1, status);
+        }
         answer.lane(region, rank, status, &words);
+    }
+    if let Some(mut recording) = recording {
+        recording.answered(entry.method.name, entry.method.number.into(), launch_of(batch, 0));
     }
 }
 
@@ -233,9 +299,9 @@ fn start(
     packet: usize,
     calls: Vec<(Result<LaneCall, CallError>, ReplyPlace)>,
 ) {
-    let launch = batch.lines().caller(batch.ranks(packet).start).launch;
+    let (launch, recording) = (launch_of(batch, packet), record(shared, batch, packet));
     let answer = scanner.detach(&shared.memory, batch.answer(packet));
-    job::start(shared, entry, batch.rung().kind(), answer, launch, calls);
+    job::start(shared, entry, batch.rung().kind(), answer, launch, calls, recording);
 }
 
 /// Handles a run of posts, or has it handled later. Returns how many were taken; the others stay where they are.
@@ -296,5 +362,9 @@ pub(crate) fn posts(
         }
         _ => queue(shared, entry, &mut posts),
     }
-    if posts.is_declined() { posts.count() - posts.left() } else { posts.count() }
+    let taken = if posts.is_declined() { posts.count() - posts.left() } else { posts.count() };
+    if let Some(trace) = &shared.trace {
+        trace.posts(entry.method.name, entry.method.number.into(), taken as u64);
+    }
+    taken
 }

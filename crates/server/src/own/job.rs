@@ -10,6 +10,7 @@ use crate::engine::budget::Charge;
 use crate::engine::caught::catch;
 use crate::engine::executor::catch_future;
 use crate::engine::handling::set_service;
+use crate::engine::trace::Recording;
 use crate::engine::watchdog::{Waiting, WaitsFor, Watched};
 use crate::engine::workers::Work;
 use hostcall_abi::launch::LaunchId;
@@ -31,6 +32,14 @@ pub(crate) struct LaneCall {
     pub charge: Option<Charge>,
     /// How long the lane waits, in µs; 0 for as long as it takes.
     pub timeout_us: u32,
+}
+
+impl LaneCall {
+    /// Returns how many bytes the request is long.
+    pub fn request_bytes(&self) -> usize {
+        let unread = self.unread.as_ref().map_or(0, |unread| unread.bytes);
+        size_of_val(&*self.request.words) + self.request.bytes.len() + unread
+    }
 }
 
 /// The right to answer a packet, shared by its lanes' handlers, the watchdog and cancellations.
@@ -55,19 +64,28 @@ struct Answering {
     begun: u64,
     /// Deadlines of lanes, by their ranks; the first one last.
     deadlines: Vec<(Instant, u32)>,
+    /// If there is a tracer.
+    recording: Option<Box<Recording>>,
 }
 
 impl Ticket {
-    /// Answers one lane, unless it has an answer.
-    fn answer(&self, rank: u32, answer: impl FnOnce(&mut DetachedAnswer)) {
+    /// Answers one lane, unless it has an answer. `answer` returns how the call ended.
+    fn answer(&self, rank: u32, answer: impl FnOnce(&mut DetachedAnswer, Option<&mut Recording>) -> Status) {
         let mut state = self.state.lock();
         if state.open >> rank & 1 == 0 {
             return;
         }
-        let Some(detached) = &mut state.answer else { return };
-        answer(detached);
-        state.open &= !(1 << rank);
-        let is_last = state.open == 0;
+        let Answering { answer: detached, recording, open, .. } = &mut *state;
+        let Some(detached) = detached else { return };
+        let status = answer(detached, recording.as_deref_mut());
+        *open &= !(1 << rank);
+        let is_last = *open == 0;
+        if let Some(recording) = recording {
+            recording.lanes_ended(1, status);
+            if is_last {
+                self.record(recording);
+            }
+        }
         if is_last {
             state.answer = None;
         }
@@ -79,12 +97,25 @@ impl Ticket {
         }
     }
 
+    /// Records the call. The slot is not free yet, so that no later call of it is recorded before.
+    fn record(&self, recording: &mut Recording) {
+        let method = &self.entry.method;
+        recording.answered(method.name, method.number.into(), self.launch);
+    }
+
     /// Answers one lane with what its handler made.
     fn finish(&self, rank: u32, caller: Caller, result: Result<ByteReply, CallError>) {
-        self.answer(rank, |detached| {
+        self.answer(rank, |detached, recording| {
+            if let Some(recording) = recording {
+                recording.ended(recording.now_ns());
+                recording.add_bytes(0, result.as_ref().map_or(0, ByteReply::len));
+            }
             let (status, words) = if self.kind == PacketKind::Words {
                 match result {
-                    Ok(reply) => return detached.lane(rank, Status::Ok, &reply.words),
+                    Ok(reply) => {
+                        detached.lane(rank, Status::Ok, &reply.words);
+                        return Status::Ok;
+                    }
                     Err(error) => (Status::Error(error), [0; 2]),
                 }
             } else {
@@ -94,6 +125,7 @@ impl Ticket {
                 dispatch::put_bytes(&self.shared, region, detached.answer(), place, rank, caller, result)
             };
             detached.lane(rank, status, &words);
+            status
         });
     }
 
@@ -111,6 +143,9 @@ impl Ticket {
             return false;
         }
         state.begun |= 1 << rank;
+        if let Some(recording) = &mut state.recording {
+            recording.began(recording.now_ns());
+        }
         // Under the lock: the lane has the area, and what it lends, for other things once it was answered.
         if let (Some(unread), Some(detached)) = (call.unread.take(), &state.answer) {
             let Unread { area, from, bytes, lent_at } = unread;
@@ -156,7 +191,11 @@ impl Watched for Ticket {
         }
         drop(state);
         for &rank in &late {
-            self.answer(rank, |detached| detached.lane(rank, Status::Error(CallError::TimedOut), &[]));
+            let status = Status::Error(CallError::TimedOut);
+            self.answer(rank, |detached, _| {
+                detached.lane(rank, status, &[]);
+                status
+            });
         }
         let (launch, slot) = (self.launch, self.slot);
         self.shared.engine.log(Level::DEBUG, move || {
@@ -171,9 +210,13 @@ impl Watched for Ticket {
     fn give_up(&self, error: CallError) {
         let mut state = self.state.lock();
         if let Some(mut answer) = state.answer.take() {
-            state.open = 0;
+            let open = std::mem::take(&mut state.open).count_ones();
             // Lanes that have an answer keep it.
             answer.rest(Status::Error(error));
+            if let Some(recording) = &mut state.recording {
+                recording.lanes_ended(open, Status::Error(error));
+                self.record(recording);
+            }
             drop(answer);
             drop(state);
             self.shared.answered();
@@ -210,7 +253,11 @@ pub(crate) fn start(
     answer: DetachedAnswer,
     launch: LaunchId,
     calls: Vec<(Result<LaneCall, CallError>, ReplyPlace)>,
+    mut recording: Option<Recording>,
 ) {
+    if let Some(recording) = &mut recording {
+        recording.add_bytes(calls.iter().flat_map(|(call, _)| call).map(LaneCall::request_bytes).sum(), 0);
+    }
     let started = Instant::now();
     let (slot, lanes) = (answer.answer().slot(), answer.answer().lanes());
     let mut deadlines: Vec<(Instant, u32)> = (0..)
@@ -222,7 +269,13 @@ pub(crate) fn start(
     deadlines.sort_unstable_by(|a, b| b.cmp(a));
     let open = u64::MAX >> (64 - lanes);
     let ticket = Arc::new(Ticket {
-        state: Mutex::new(Answering { answer: Some(answer), open, begun: 0, deadlines }),
+        state: Mutex::new(Answering {
+            answer: Some(answer),
+            open,
+            begun: 0,
+            deadlines,
+            recording: recording.map(Box::new),
+        }),
         entry: entry.clone(),
         slot,
         launch,

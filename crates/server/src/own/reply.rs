@@ -25,6 +25,13 @@ pub(crate) struct ByteReply {
     pub bytes: ReplyBytes,
 }
 
+impl ByteReply {
+    /// Returns how many bytes it is long.
+    pub fn len(&self) -> usize {
+        size_of_val(&*self.words) + self.bytes.as_slice().len()
+    }
+}
+
 /// The bytes of a reply.
 pub(crate) enum ReplyBytes {
     /// At most [`LEAST_LOAN_BYTES`].

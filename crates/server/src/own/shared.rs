@@ -13,6 +13,7 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
 use hostcall_abi::word::Owner;
 use hostcall_channel::SharedMemory;
+use hostcall_trace::Source;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -62,6 +63,8 @@ pub(crate) type OnFault = Box<dyn Fn(LaunchId, &str) + Send + Sync>;
 pub(crate) struct Shared {
     pub memory: Arc<SharedMemory>,
     pub engine: Arc<Engine>,
+    /// Records the calls, if somebody wants to know them.
+    pub trace: Option<Source>,
     pub spin: Duration,
     /// Whoever rings while the header says that consumers sleep calls [`Shared::wake`].
     pub reliable_hints: bool,

@@ -7,8 +7,11 @@ use super::services::{Entry, Mode, Services, handle};
 use crate::engine::budget::Budget;
 use crate::engine::caught::catch;
 use crate::engine::polling::{self, Attention, Endpoint};
+use crate::engine::trace::Recording;
 use crate::engine::{Engine, Settings};
-use hostcall_channel::rocm::PacketMemory;
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::status::{CallError, Status};
+use hostcall_channel::rocm::{PacketMemory, SLOT_WORDS};
 use parking_lot::{Mutex, RwLock};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,6 +25,9 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(5);
 
 /// How much shorter a sleep is than what the thread has waited for a packet: what that adds to a call's time.
 const SLEEP_PART: u32 = 8;
+
+/// Bytes of a lane's answer that its kernel reads.
+const REPLY_BYTES: usize = 16;
 
 /// Passes without work after which the thread pauses between passes.
 const BUSY_PASSES: u32 = 4096;
@@ -53,11 +59,48 @@ impl Shared {
         self.engine.call_back(move || on_fault(&fault));
     }
 
+    /// Begins the record of a packet's call, if there is a tracer.
+    pub fn recording(&self, taken: &Taken) -> Option<Recording> {
+        let trace = self.options.trace.as_ref()?;
+        let lanes = taken.header.mask.count_ones();
+        let mut recording = Recording::start(trace, taken.packet, lanes);
+        recording.add_bytes(lanes as usize * size_of::<[u64; SLOT_WORDS]>(), 0);
+        Some(recording)
+    }
+
     /// Serves no buffer any more.
     fn close(&self) {
         let buffers = std::mem::take(&mut *self.buffers.write());
         buffers.iter().for_each(|buffer| buffer.close());
     }
+}
+
+/// Notes that the handler of a packet ran, since then or since the packet was picked up.
+#[cold]
+pub(super) fn handled(
+    mut recording: Recording,
+    began_ns: Option<u64>,
+    taken: &Taken,
+    fault: Option<&FaultKind>,
+) -> Recording {
+    recording.began(began_ns.unwrap_or(recording.picked_up_ns()));
+    recording.ended(recording.now_ns());
+    let lanes = taken.header.mask.count_ones();
+    recording.add_bytes(0, lanes as usize * REPLY_BYTES);
+    let status = match fault {
+        None => Status::Ok,
+        Some(FaultKind::Panicked(_)) => Status::Error(CallError::Panicked),
+        Some(_) => Status::Error(CallError::NoSuchService),
+    };
+    recording.lanes_ended(lanes, status);
+    recording
+}
+
+/// Records a packet that no handler gets.
+#[cold]
+fn no_handler(mut recording: Recording, taken: &Taken) {
+    recording.lanes_ended(taken.header.mask.count_ones(), Status::Error(CallError::NoSuchService));
+    recording.answered("rocm::no_service", taken.header.service, LaunchId::NONE);
 }
 
 /// What a consumer has counted since it was launched.
@@ -304,6 +347,9 @@ impl Serving {
                     entry
                 }
                 None => {
+                    if let Some(recording) = self.shared.recording(&taken) {
+                        no_handler(recording, &taken);
+                    }
                     buffer.release(taken.packet);
                     self.shared.tell(buffer, FaultKind::NoSuchService(service));
                     self.spare.push(taken.lanes);
@@ -320,8 +366,13 @@ impl Serving {
         if waits {
             return Job::submit(&self.shared, buffer, entry, taken);
         }
+        let recording = self.shared.recording(&taken);
         let fault = handle(&entry, buffer, &mut taken, false);
+        let handled = recording.map(|recording| handled(recording, None, &taken, fault.as_ref()));
         buffer.answer(taken.packet, taken.header.mask, &taken.lanes);
+        if let Some(mut recording) = handled {
+            recording.answered(entry.name, service, LaunchId::NONE);
+        }
         if let Some(fault) = fault {
             self.shared.tell(buffer, fault);
         }

@@ -1,12 +1,13 @@
 //! A packet whose handler runs on a worker thread.
 
 use super::buffer::{Buffer, Taken};
-use super::consumer::Shared;
+use super::consumer::{Shared, handled};
 use super::services::{Entry, handle};
+use crate::engine::trace::Recording;
 use crate::engine::watchdog::{Waiting, WaitsFor, Watched};
 use crate::engine::workers::Work;
 use hostcall_abi::launch::LaunchId;
-use hostcall_abi::status::CallError;
+use hostcall_abi::status::{CallError, Status};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +18,13 @@ pub(super) struct Job {
     buffer: Arc<Buffer>,
     entry: Arc<Entry>,
     packet: u32,
+    service: u32,
     lanes: u32,
     started: Instant,
     /// Until a thread takes it.
     taken: Mutex<Option<Taken>>,
+    /// Until the packet is answered, if there is a tracer.
+    recording: Mutex<Option<Recording>>,
     /// The packet is not answered.
     open: AtomicBool,
 }
@@ -29,14 +33,17 @@ impl Job {
     /// Has a packet's handler run on a worker thread.
     pub fn submit(shared: &Arc<Shared>, buffer: &Arc<Buffer>, entry: Arc<Entry>, taken: Taken) {
         let threads = entry.threads;
+        let recording = Mutex::new(shared.recording(&taken));
         let job = Arc::new(Self {
             shared: shared.clone(),
             buffer: buffer.clone(),
             entry,
             packet: taken.packet,
+            service: taken.header.service,
             lanes: taken.header.mask.count_ones(),
             started: Instant::now(),
             taken: Mutex::new(Some(taken)),
+            recording,
             open: AtomicBool::new(true),
         });
         shared.engine.watchdog.watch(&job);
@@ -52,9 +59,15 @@ impl Job {
 impl Work for Job {
     fn run_next(&self) {
         let Some(mut taken) = self.taken.lock().take() else { return };
+        let recording = self.recording.lock().take();
+        let began_ns = recording.as_ref().map(|recording| recording.now_ns());
         let fault = handle(&self.entry, &self.buffer, &mut taken, true);
+        let handled = recording.map(|recording| handled(recording, began_ns, &taken, fault.as_ref()));
         if self.close() {
             self.buffer.answer(self.packet, taken.header.mask, &taken.lanes);
+        }
+        if let Some(mut recording) = handled {
+            recording.answered(self.entry.name, self.service, LaunchId::NONE);
         }
         if let Some(fault) = fault {
             self.shared.tell(&self.buffer, fault);
@@ -87,6 +100,10 @@ impl Watched for Job {
 
     fn give_up(&self, _error: CallError) {
         if self.close() {
+            if let Some(mut recording) = self.recording.lock().take() {
+                recording.lanes_ended(self.lanes, Status::Error(CallError::Cancelled));
+                recording.answered(self.entry.name, self.service, LaunchId::NONE);
+            }
             self.buffer.release(self.packet);
         }
     }

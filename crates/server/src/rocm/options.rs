@@ -3,6 +3,7 @@
 use super::buffer::Broken;
 use crate::engine::handling::ThreadSetup;
 use crate::engine::report;
+use hostcall_trace::Source;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,6 +59,7 @@ pub struct Options {
     pub(super) setup: ThreadSetup,
     pub(super) message_limit: usize,
     pub(super) messages_limit: usize,
+    pub(super) trace: Option<Source>,
     pub(super) on_fault: Arc<dyn Fn(&Fault) + Send + Sync>,
 }
 
@@ -68,6 +70,7 @@ impl Default for Options {
             setup: ThreadSetup::default(),
             message_limit: 1 << 20,
             messages_limit: 64 << 20,
+            trace: None,
             on_fault: Arc::new(|fault| report::line(fault)),
         }
     }
@@ -99,6 +102,13 @@ impl Options {
     #[must_use]
     pub fn messages_limit(mut self, bytes: usize) -> Self {
         self.messages_limit = bytes;
+        self
+    }
+
+    /// Records packets there as calls. The protocol does not say who calls. Default: nowhere.
+    #[must_use]
+    pub fn trace(mut self, source: Source) -> Self {
+        self.trace = Some(source);
         self
     }
 

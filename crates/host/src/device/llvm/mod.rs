@@ -23,6 +23,8 @@ use super::seam::{ImageSource, Memory, Module};
 use super::{Device, Error, Grid, LaunchFailure, Stream};
 use crate::image::{self, Calls, ImageInfo};
 use crate::llvm::{End, Fault, Layout, LlvmServer, Options, PortMemory};
+use crate::server::LaunchId;
+use hostcall_trace::Source;
 use parking_lot::Mutex;
 use std::fmt;
 use std::path::Path;
@@ -246,11 +248,16 @@ impl LlvmProgram {
         }
         let (events, happened) = mpsc::channel();
         let memory = self.port_memory(run.ports)?;
+        let trace = self.device.inner.tracer.as_ref().map(|tracer| tracer.source(self.device.name(), "llvm"));
         let server = match &memory {
             Some(memory) => {
                 let (ended, faulted) = (events.clone(), events.clone());
                 let backend = self.device.inner.core.backend.clone();
                 let options = run.server.on_thread(move || backend.enter_thread());
+                let options = match &trace {
+                    Some(trace) => options.trace(trace.clone()),
+                    None => options,
+                };
                 // The receiver is gone when the program's end is known already.
                 let options = options
                     .on_end(move |end| _ = ended.send(Event::Ended(end)))
@@ -279,6 +286,7 @@ impl LlvmProgram {
             stage: stage.clone(),
             vectors,
             result,
+            trace,
             _memory: memory,
             _constructors: constructors,
         };
@@ -434,6 +442,7 @@ struct Session {
     vectors: Vectors,
     /// Where the lanes gather what `main` returns.
     result: Arc<dyn Memory>,
+    trace: Option<Source>,
     /// With what the program has of the heap.
     _memory: Option<Arc<PortMemory>>,
     _constructors: Vec<Arc<dyn Memory>>,
@@ -475,7 +484,18 @@ impl Session {
         if !self.stage.begin(kernel.name) {
             return Err(Error::Closed);
         }
+        // The protocol does not say which kernel calls, and one runs at a time.
+        let index = self.program.kernels.iter().position(|one| one.name == kernel.name).unwrap_or_default();
+        let launch = LaunchId::new(index as u32, 1);
+        if let Some(trace) = &self.trace {
+            trace.launch_began(launch, &kernel.name.into(), grid.workgroups);
+            trace.set_launch(launch);
+        }
         // SAFETY: the caller's promise.
-        unsafe { kernel.run(&self.stream, grid, arguments) }
+        let result = unsafe { kernel.run(&self.stream, grid, arguments) };
+        if let Some(trace) = &self.trace {
+            trace.launch_ended(launch, result.is_err());
+        }
+        result
     }
 }

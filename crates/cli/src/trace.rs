@@ -1,0 +1,244 @@
+//! Tracing a run, and `hostcall trace`.
+
+use crate::arguments::TraceCommand;
+use crate::run::BY_SIGNAL;
+use crate::{Outcome, complain};
+use hostcall::trace::{Event, Latencies, Names, Reader, Totals, Tracer, UNKNOWN};
+use signal_hook::consts::SIGPIPE;
+use std::error::Error;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::time::Duration;
+
+/// How long the end of a run waits for its trace to be written.
+const LONGEST_FINISH: Duration = Duration::from_secs(10);
+
+/// What a run records.
+pub struct Tracing {
+    tracer: Option<Tracer>,
+    has_stats: bool,
+}
+
+impl Tracing {
+    /// Starts a tracer, if there is a file to write or statistics are to be printed.
+    ///
+    /// # Errors
+    /// A sentence, when the file cannot be written.
+    pub fn start(file: Option<&Path>, has_stats: bool) -> Result<Self, Box<dyn Error>> {
+        let mut builder = Tracer::builder();
+        if let Some(file) = file {
+            builder = builder.file(file).map_err(|error| cannot("write the trace", file, error))?;
+        }
+        let tracer = (file.is_some() || has_stats).then(|| builder.start()).transpose();
+        let tracer = tracer.map_err(|error| match file {
+            Some(file) => cannot("write the trace", file, error),
+            None => format!("cannot start to count calls: {error}"),
+        })?;
+        Ok(Self { tracer, has_stats })
+    }
+
+    /// Returns the tracer that the device is to have.
+    pub fn tracer(&self) -> Option<&Tracer> {
+        self.tracer.as_ref()
+    }
+
+    /// Waits until the trace is written, and prints the statistics. Returns the command's exit code.
+    pub fn finish(self, code: i32) -> i32 {
+        let Some(tracer) = self.tracer else { return code };
+        let summary = tracer.finish(LONGEST_FINISH);
+        if self.has_stats {
+            let table = summary.latencies.table(&summary.names);
+            // Nobody can be told that standard error is closed.
+            let _ = io::stderr().write_all(table.as_bytes());
+        }
+        let Some(lost) = summary.lost() else { return code };
+        complain(lost);
+        if code == 0 { 1 } else { code }
+    }
+}
+
+fn cannot(what: &str, path: &Path, error: impl std::fmt::Display) -> String {
+    format!("cannot {what} {}: {error}", path.display())
+}
+
+/// Runs a subcommand of `hostcall trace`.
+///
+/// # Errors
+/// A sentence, when it cannot be done.
+pub fn run(command: TraceCommand) -> Outcome {
+    match command {
+        TraceCommand::Info { file } => printed(|out| info(&file, out)),
+        TraceCommand::Dump { file } => printed(|out| dump(&file, out)),
+    }
+}
+
+/// Why nothing more is printed.
+enum Stop {
+    /// The standard output takes no more.
+    Output(io::Error),
+    Sentence(String),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+/// Prints to the standard output, whose reader may leave.
+fn printed(print: impl FnOnce(&mut dyn Write) -> Result<(), Stop>) -> Outcome {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match print(&mut out).and_then(|()| Ok(out.flush()?)) {
+        Ok(()) => Ok(0),
+        Err(Stop::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(BY_SIGNAL + SIGPIPE),
+        Err(Stop::Output(error)) => Err(format!("cannot write to the standard output: {error}").into()),
+        Err(Stop::Sentence(sentence)) => {
+            // What was read before is said before.
+            let _ = out.flush();
+            Err(sentence.into())
+        }
+    }
+}
+
+fn open(path: &Path) -> Result<Reader<File>, Stop> {
+    let file = File::open(path).map_err(|error| Stop::Sentence(cannot("read", path, error)))?;
+    Reader::new(file).map_err(|error| Stop::Sentence(cannot("read", path, error)))
+}
+
+/// Gives each event of a trace, and what has a name by then.
+fn events(
+    path: &Path,
+    reader: &mut Reader<File>,
+    mut event: impl FnMut(&Names, &Event) -> io::Result<()>,
+) -> Result<Names, Stop> {
+    let mut names = Names::default();
+    for read in reader {
+        let read = read.map_err(|error| Stop::Sentence(cannot("read on in", path, error)))?;
+        names.note(&read);
+        event(&names, &read)?;
+    }
+    Ok(names)
+}
+
+fn dump(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
+    let mut reader = open(path)?;
+    events(path, &mut reader, |names, event| line(out, names, event))?;
+    match reader.is_complete() {
+        true => Ok(()),
+        false => Ok(writeln!(out, "the trace was cut here: its end is missing")?),
+    }
+}
+
+/// Prints an event as a line that begins with its time in seconds, if it has one.
+fn line(out: &mut dyn Write, names: &Names, event: &Event) -> io::Result<()> {
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let device = |source| names.source(source).map_or("?", |(device, _)| device);
+    let method = |method| names.method(method).map_or("?", |method| &*method.name);
+    match event {
+        Event::Source { source, device, protocol } => {
+            writeln!(out, "source {source}: device {device}, protocol {protocol}")
+        }
+        Event::Method { method, number, name } => writeln!(out, "method {method}: {name}, number {number}"),
+        Event::LaunchBegan { launch, source, at_ns, workgroups: [x, y, z], kernel } => {
+            let (at, device) = (seconds(*at_ns), device(*source));
+            writeln!(out, "{at:.9} launch {launch} began on {device}: {kernel}, workgroups {x},{y},{z}")
+        }
+        Event::LaunchEnded { launch, at_ns, cancelled } => {
+            let how = if *cancelled { "was cancelled and ended" } else { "ended" };
+            writeln!(out, "{:.9} launch {launch} {how}", seconds(*at_ns))
+        }
+        Event::Call(call) => {
+            let (at, device, method) = (seconds(call.picked_up_ns), device(call.source), method(call.method));
+            write!(out, "{at:.9} {device} {method}:")?;
+            if let Some(launch) = names.launch(call.launch) {
+                write!(out, " launch {} {},", call.launch, launch.kernel)?;
+            }
+            if call.workgroup != UNKNOWN {
+                write!(out, " workgroup {} wave {},", call.workgroup, call.wave)?;
+            }
+            let since = |ns: u64| ns.saturating_sub(call.picked_up_ns);
+            let [began, ended, replied] =
+                [call.handler_began_ns, call.handler_ended_ns, call.replied_ns].map(since);
+            write!(
+                out,
+                " slot {}, {} lanes; handler {began} to {ended} ns, answered {replied} ns; {} bytes, reply {} bytes",
+                call.slot, call.lanes, call.request_bytes, call.reply_bytes
+            )?;
+            match call.failed_lanes {
+                0 => writeln!(out),
+                failed => writeln!(out, "; {failed} lanes: {}", call.status),
+            }
+        }
+        Event::Posts(posts) => {
+            let (from, until) = (seconds(posts.from_ns), seconds(posts.until_ns));
+            let (device, method) = (device(posts.source), method(posts.method));
+            writeln!(out, "{from:.9} {device} {method}: {} posts until {until:.9}", posts.count)
+        }
+        Event::Dropped(calls) => writeln!(out, "{calls} calls were dropped here: they came too fast"),
+        Event::Missing(blocks) => writeln!(out, "{blocks} blocks are missing here"),
+        Event::Damaged(bytes) => writeln!(out, "{bytes} bytes are damaged here"),
+        Event::Ended(totals) => {
+            writeln!(out, "{:.9} the trace ended, {} calls", seconds(totals.ended_ns), totals.calls)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
+    let mut reader = open(path)?;
+    let mut latencies = Latencies::default();
+    let (mut calls, mut launches_ended, mut cancelled, mut last_ns) = (0u64, 0u64, 0u64, 0);
+    let (mut dropped, mut missing, mut damaged) = (0u64, 0u64, 0u64);
+    let mut totals = None::<Totals>;
+    let names = events(path, &mut reader, |names, event| {
+        match event {
+            Event::Call(call) => {
+                calls += 1;
+                last_ns = last_ns.max(call.replied_ns);
+                latencies.add(names, call);
+            }
+            Event::Posts(posts) => latencies.add_posts(posts),
+            Event::LaunchEnded { cancelled: was, .. } => {
+                launches_ended += 1;
+                cancelled += u64::from(*was);
+            }
+            Event::Dropped(calls) => dropped = dropped.saturating_add(*calls),
+            Event::Missing(blocks) => missing = missing.saturating_add(*blocks),
+            Event::Damaged(bytes) => damaged += bytes,
+            Event::Ended(all) => totals = Some(*all),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    let header = reader.header();
+    let began = header.began_unix_ns as f64 / 1e9;
+    writeln!(out, "trace:     version {}, began at Unix time {began:.3}", header.version)?;
+    let seconds = totals.map_or(last_ns, |totals| totals.ended_ns) as f64 / 1e9;
+    let ending = match totals {
+        Some(_) => "",
+        None => ", and then the trace was cut: its end is missing",
+    };
+    writeln!(out, "time:      {seconds:.3} s{ending}")?;
+    for (_, device, protocol) in names.sources() {
+        writeln!(out, "device:    {device}, protocol {protocol}")?;
+    }
+    let launches = names.launches_begun();
+    writeln!(out, "launches:  {launches}, of which {launches_ended} ended, {cancelled} cancelled")?;
+    writeln!(out, "calls:     {calls}")?;
+    if let Some(Totals { dropped_others: others @ 1.., .. }) = totals {
+        writeln!(out, "dropped:   {others} launches, posts or names, which were too many")?;
+    }
+    for (name, count, what) in [
+        ("dropped: ", dropped, "calls, which came faster than they were written"),
+        ("missing: ", missing, "blocks"),
+        ("damaged: ", damaged, "bytes"),
+    ] {
+        if count > 0 {
+            writeln!(out, "{name}  {count} {what}")?;
+        }
+    }
+    writeln!(out)?;
+    write!(out, "{}", latencies.table(&names))?;
+    Ok(())
+}

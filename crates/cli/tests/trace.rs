@@ -1,0 +1,157 @@
+//! Runs are traced, and traces are read.
+
+mod common;
+
+use common::{acting, expect, hostcall, stderr, stdout};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+/// Runs a subcommand of `hostcall trace`.
+fn trace(arguments: &[&str]) -> Output {
+    hostcall(["trace"]).args(arguments).output().unwrap()
+}
+
+/// A trace of the program `acts`, whose first argument is `act`.
+fn traced(folder: &Path, act: &[&str]) -> (PathBuf, Output) {
+    let file = folder.join("calls.trace");
+    let output = acting(&format!("--stats --trace {}", file.display()), act).output().unwrap();
+    (file, output)
+}
+
+/// The lines of a text, with one space between words.
+fn lines(text: &str) -> Vec<String> {
+    text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+#[test]
+fn a_run_is_traced() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, output) = traced(folder.path(), &["grid"]);
+    assert_eq!((output.status.code(), stdout(&output).lines().count()), (Some(0), 4), "{}", stderr(&output));
+    let stats = lines(&stderr(&output));
+    assert_eq!(stats[0], "service method count failed posts p50 p99 p99.9 slowest callers");
+    let of = |method: &str| stats.iter().find(|line| line.starts_with(method)).cloned().unwrap_or_default();
+    assert!(of("Environment argument ").contains("main workgroup 0 wave 0 "), "{stats:?}");
+
+    let file = file.to_str().unwrap();
+    let output = trace(&["info", file]);
+    assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""));
+    let info = lines(&stdout(&output));
+    for line in ["device: cpu, protocol hostcall", "launches: 1, of which 1 ended, 0 cancelled"] {
+        assert!(info.iter().any(|it| it == line), "{info:?}");
+    }
+    // The same table.
+    assert!(info.ends_with(&stats), "{info:?}\n{stats:?}");
+
+    let output = trace(&["dump", file]);
+    assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""));
+    let dump = stdout(&output);
+    for part in [
+        " launch 1 began on cpu: main, workgroups 1,1,1\n",
+        " cpu Environment::argument: launch 1 main, workgroup 0 wave 0, slot ",
+        " launch 1 ended\n",
+    ] {
+        assert!(dump.contains(part), "{part}: {dump}");
+    }
+    assert!(dump.lines().last().unwrap().contains(" the trace ended, "), "{dump}");
+}
+
+#[test]
+fn a_run_that_fails_is_traced_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, output) = traced(folder.path(), &["panic"]);
+    assert_eq!(output.status.code(), Some(101), "{}", stderr(&output));
+    let output = trace(&["info", file.to_str().unwrap()]);
+    assert!(stdout(&output).contains("1 ended, 1 cancelled"), "{}", stdout(&output));
+}
+
+#[test]
+fn calls_that_wait_are_traced_when_they_are_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("calls.trace");
+    let options = format!("--timeout 1 --trace {}", file.display());
+    // It reads what nobody writes.
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let output = acting(&options, &["echo"]).stdin(reader).output().unwrap();
+    assert_eq!(output.status.code(), Some(124), "{}", stderr(&output));
+    let dump = stdout(&trace(&["dump", file.to_str().unwrap()]));
+    assert!(dump.contains("1 lanes: cancelled"), "{dump}");
+}
+
+#[test]
+fn statistics_need_no_file() {
+    let output = acting("--stats", &["return"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    assert!(stderr(&output).starts_with("service "), "{}", stderr(&output));
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_is_one_sentence() {
+    let output = acting("--trace /dev/full", &["nothing"]).output().unwrap();
+    expect(
+        &output,
+        1,
+        "",
+        "hostcall: cannot write the trace /dev/full: No space left on device (os error 28)\n",
+    );
+    let output = acting("--trace /no/such/folder/calls.trace", &["nothing"]).output().unwrap();
+    let sentence = "hostcall: cannot write the trace /no/such/folder/calls.trace: No such file or directory (os error 2)\n";
+    expect(&output, 1, "", sentence);
+}
+
+#[test]
+fn what_is_no_trace_is_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("text");
+    fs::write(&text, "This is no trace, but it is long enough for one.").unwrap();
+    for command in ["info", "dump"] {
+        let name = text.to_str().unwrap();
+        let sentence = format!("hostcall: cannot read {name}: it is no trace of hostcall\n");
+        expect(&trace(&[command, name]), 1, "", &sentence);
+        let sentence = "hostcall: cannot read /no/such: No such file or directory (os error 2)\n";
+        expect(&trace(&[command, "/no/such"]), 1, "", sentence);
+        let output = trace(&[command, folder.path().to_str().unwrap()]);
+        assert!(stderr(&output).contains("Is a directory"), "{}", stderr(&output));
+        assert_eq!(output.status.code(), Some(1));
+    }
+}
+
+#[test]
+fn cut_and_damaged_traces_are_read_and_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, _) = traced(folder.path(), &["grid"]);
+    let whole = fs::read(&file).unwrap();
+    let cut = folder.path().join("cut.trace");
+    fs::write(&cut, &whole[..whole.len() - 30]).unwrap();
+    let output = trace(&["info", cut.to_str().unwrap()]);
+    assert!(stdout(&output).contains("the trace was cut: its end is missing"), "{}", stdout(&output));
+    let output = trace(&["dump", cut.to_str().unwrap()]);
+    assert!(stdout(&output).ends_with("the trace was cut here: its end is missing\n"), "{}", stdout(&output));
+    assert_eq!(output.status.code(), Some(0));
+
+    let mut damaged = whole.clone();
+    let at = damaged.len() / 2;
+    damaged[at] ^= 1;
+    fs::write(&cut, damaged).unwrap();
+    let output = trace(&["info", cut.to_str().unwrap()]);
+    let text = lines(&stdout(&output)).join("\n");
+    assert!(text.contains("\nmissing: 1 blocks\ndamaged: "), "{text}");
+}
+
+#[test]
+fn outputs_that_take_nothing_end_the_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, _) = traced(folder.path(), &["grid"]);
+    for command in ["info", "dump"] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = hostcall(["trace", command]).arg(&file).stdout(full).output().unwrap();
+        let sentence =
+            "hostcall: cannot write to the standard output: No space left on device (os error 28)\n";
+        expect(&output, 1, "", sentence);
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = hostcall(["trace", command]).arg(&file).stdout(Stdio::from(writer)).output().unwrap();
+        expect(&output, 141, "", "");
+    }
+}

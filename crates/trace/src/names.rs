@@ -1,0 +1,129 @@
+//! What events refer to by numbers: sources, methods, launches.
+
+use crate::record::Event;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Most methods that are known; the others have no names.
+const MOST_METHODS: usize = 1 << 16;
+
+/// Most launches that are known: those that began last.
+const MOST_LAUNCHES: usize = 1 << 18;
+
+/// A method's names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MethodName {
+    /// The number by which kernels call it.
+    pub number: u32,
+    /// The whole name.
+    pub name: Arc<str>,
+}
+
+impl MethodName {
+    /// Returns the service: what is before the last `::` of the name.
+    pub fn service(&self) -> &str {
+        self.name.rsplit_once("::").map_or("", |(service, _)| service)
+    }
+
+    /// Returns the method: what is after the last `::` of the name.
+    pub fn method(&self) -> &str {
+        self.name.rsplit_once("::").map_or(&self.name, |(_, method)| method)
+    }
+}
+
+/// What is known of a launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// The source.
+    pub source: u16,
+    /// When it was given to the device, in nanoseconds since the trace began.
+    pub began_ns: u64,
+    /// Workgroups in x, y and z.
+    pub workgroups: [u32; 3],
+    /// The kernel's name.
+    pub kernel: Arc<str>,
+    /// Whether the trace said that it ended.
+    pub has_ended: bool,
+}
+
+/// The names that a trace has given so far. It keeps a bounded number of them, however many a file gives: of launches those
+/// that began last, of methods the first ones.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    sources: BTreeMap<u16, (Arc<str>, Arc<str>)>,
+    methods: HashMap<u32, MethodName>,
+    launches: HashMap<u64, Launch>,
+    launches_in_order: VecDeque<u64>,
+    launches_begun: u64,
+}
+
+impl Names {
+    /// Takes what an event says of names.
+    pub fn note(&mut self, event: &Event) {
+        match event {
+            Event::Source { source, device, protocol } => {
+                self.sources.insert(*source, (device.clone(), protocol.clone()));
+            }
+            Event::Method { method, number, name } if self.methods.len() < MOST_METHODS => {
+                self.methods.insert(*method, MethodName { number: *number, name: name.clone() });
+            }
+            Event::LaunchBegan { launch, source, at_ns, workgroups, kernel } => {
+                if self.launches_in_order.len() >= MOST_LAUNCHES
+                    && let Some(oldest) = self.launches_in_order.pop_front()
+                {
+                    self.launches.remove(&oldest);
+                }
+                self.launches_begun += 1;
+                self.launches_in_order.push_back(*launch);
+                self.launches.insert(
+                    *launch,
+                    Launch {
+                        source: *source,
+                        began_ns: *at_ns,
+                        workgroups: *workgroups,
+                        kernel: kernel.clone(),
+                        has_ended: false,
+                    },
+                );
+            }
+            Event::LaunchEnded { launch, .. } => {
+                if let Some(launch) = self.launches.get_mut(launch) {
+                    launch.has_ended = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the sources' numbers, devices and protocols.
+    pub fn sources(&self) -> impl Iterator<Item = (u16, &str, &str)> {
+        self.sources.iter().map(|(source, (device, protocol))| (*source, &**device, &**protocol))
+    }
+
+    /// Returns a source's device and protocol, if the trace has said them.
+    pub fn source(&self, source: u16) -> Option<(&str, &str)> {
+        self.sources.get(&source).map(|(device, protocol)| (&**device, &**protocol))
+    }
+
+    /// Returns a method, if the trace has named it.
+    pub fn method(&self, method: u32) -> Option<&MethodName> {
+        self.methods.get(&method)
+    }
+
+    /// Returns a launch, if it is known.
+    pub fn launch(&self, launch: u64) -> Option<&Launch> {
+        self.launches.get(&launch)
+    }
+
+    /// Returns the launches that are known and have not ended, in the order of their begins.
+    pub fn open_launches(&self) -> impl Iterator<Item = (u64, &Launch)> {
+        let all =
+            self.launches_in_order.iter().filter_map(|number| Some((*number, self.launches.get(number)?)));
+        all.filter(|(_, launch)| !launch.has_ended)
+    }
+
+    /// Returns how many launches began.
+    pub fn launches_begun(&self) -> u64 {
+        self.launches_begun
+    }
+}

@@ -1,0 +1,128 @@
+//! What waits for the tracer's thread: bounded, and never waited for by those who record.
+
+use crate::record::Call;
+use hostcall_abi::launch::LaunchId;
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the thread gathers records before it takes them.
+const GATHERS_FOR: Duration = Duration::from_millis(50);
+
+/// Methods whose posts are counted apart between two looks of the thread.
+const MOST_POSTED_METHODS: usize = 4096;
+
+/// A method as those who record name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct MethodKey {
+    pub number: u32,
+    pub name: &'static str,
+}
+
+/// Something that was recorded. Numbers that only the file has are not known yet.
+pub(crate) enum Entry {
+    Source { source: u16, device: Arc<str>, protocol: &'static str },
+    Call { call: Call, method: MethodKey, launch: LaunchId },
+    LaunchBegan { source: u16, launch: LaunchId, at_ns: u64, workgroups: [u32; 3], kernel: Arc<str> },
+    LaunchEnded { source: u16, launch: LaunchId, at_ns: u64, cancelled: bool },
+}
+
+/// Posts since they were taken last.
+pub(crate) struct PostCount {
+    pub source: u16,
+    pub method: MethodKey,
+    pub count: u64,
+}
+
+/// What the thread takes at once.
+#[derive(Default)]
+pub(crate) struct Taken {
+    pub entries: Vec<Entry>,
+    pub posts: Vec<PostCount>,
+    /// Since the trace began.
+    pub dropped_calls: u64,
+    pub dropped_others: u64,
+    /// Nothing comes after this.
+    pub is_last: bool,
+}
+
+pub(crate) struct Queue {
+    waiting: Mutex<Taken>,
+    changed: Condvar,
+    most_calls: usize,
+}
+
+impl Queue {
+    /// Makes a queue for so many calls, and as many other entries.
+    pub fn new(most_calls: usize) -> Self {
+        Self { waiting: Mutex::default(), changed: Condvar::new(), most_calls: most_calls.max(1) }
+    }
+
+    /// Adds an entry, or counts that there is no room for it.
+    pub fn push(&self, entry: Entry) {
+        let mut waiting = self.waiting.lock();
+        let is_call = matches!(entry, Entry::Call { .. });
+        // Others have room for themselves, so that calls are not without their launches.
+        let most = if is_call { self.most_calls } else { 2 * self.most_calls };
+        if waiting.is_last || waiting.entries.len() >= most {
+            let dropped = if is_call { &mut waiting.dropped_calls } else { &mut waiting.dropped_others };
+            *dropped += 1;
+            return;
+        }
+        waiting.entries.push(entry);
+        let len = waiting.entries.len();
+        drop(waiting);
+        if len == 1 || len == self.most_calls / 2 {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Counts posts.
+    pub fn count_posts(&self, source: u16, method: MethodKey, count: u64) {
+        let mut waiting = self.waiting.lock();
+        if waiting.is_last {
+            waiting.dropped_others += count;
+            return;
+        }
+        let is_same = |posts: &PostCount| posts.source == source && posts.method == method;
+        if let Some(at) = waiting.posts.iter().position(is_same) {
+            waiting.posts[at].count += count;
+        } else if waiting.posts.len() < MOST_POSTED_METHODS {
+            waiting.posts.push(PostCount { source, method, count });
+            drop(waiting);
+            self.changed.notify_one();
+        } else {
+            waiting.dropped_others += count;
+        }
+    }
+
+    /// Lets nothing in any more.
+    pub fn close(&self) {
+        self.waiting.lock().is_last = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits for entries, and a while for more of them. `spare` is memory for the next ones.
+    pub fn take(&self, spare: Vec<Entry>) -> Taken {
+        let mut waiting = self.waiting.lock();
+        while waiting.entries.is_empty() && waiting.posts.is_empty() && !waiting.is_last {
+            self.changed.wait(&mut waiting);
+        }
+        let half = self.most_calls / 2;
+        let gathers = |waiting: &mut Taken| waiting.entries.len() < half && !waiting.is_last;
+        let _ = self.changed.wait_while_for(&mut waiting, gathers, GATHERS_FOR);
+        Taken {
+            entries: std::mem::replace(&mut waiting.entries, spare),
+            posts: std::mem::take(&mut waiting.posts),
+            dropped_calls: waiting.dropped_calls,
+            dropped_others: waiting.dropped_others,
+            is_last: waiting.is_last,
+        }
+    }
+
+    /// Returns how many calls and other entries were dropped.
+    pub fn dropped(&self) -> (u64, u64) {
+        let waiting = self.waiting.lock();
+        (waiting.dropped_calls, waiting.dropped_others)
+    }
+}

@@ -1,0 +1,196 @@
+//! What a trace consists of.
+
+use hostcall_abi::status::{CallError, Status as AbiStatus};
+use std::fmt;
+use std::sync::Arc;
+
+/// The workgroup or wave of a call whose protocol does not tell it.
+pub const UNKNOWN: u32 = u32::MAX;
+
+/// One call: of all lanes of a wave that made it together. Times are nanoseconds since the trace began, by a clock that
+/// never goes back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Call {
+    /// When the server took the request.
+    pub picked_up_ns: u64,
+    /// When the handler began: of several lanes' handlers the first one. [`Call::handler_ended_ns`] says when the last
+    /// one ended. Both are equal to [`Call::replied_ns`] if no handler ran.
+    pub handler_began_ns: u64,
+    /// When the handler had its result.
+    pub handler_ended_ns: u64,
+    /// When all lanes had their answers.
+    pub replied_ns: u64,
+    /// The launch, by the number that the trace gives it; 0 when it is not known.
+    pub launch: u64,
+    /// Bytes of all lanes' requests: arguments and messages.
+    pub request_bytes: u64,
+    /// Bytes of all lanes' replies.
+    pub reply_bytes: u64,
+    /// The method, by the number that the trace gives it.
+    pub method: u32,
+    /// The channel's slot, LLVM's port or ROCm's packet: no two calls are in one at the same time.
+    pub slot: u32,
+    /// Linear index of the workgroup in its grid, x fastest; or [`UNKNOWN`].
+    pub workgroup: u32,
+    /// Index of the wave in its workgroup; or [`UNKNOWN`].
+    pub wave: u32,
+    /// The source: a device's server, by the number that the trace gives it.
+    pub source: u16,
+    /// Lanes that called.
+    pub lanes: u8,
+    /// Lanes that got an error.
+    pub failed_lanes: u8,
+    /// How the call ended for the first of the failed lanes.
+    pub status: Status,
+}
+
+impl Call {
+    /// Returns a call of one lane that was picked up, handled and answered at this time.
+    pub fn at(ns: u64) -> Self {
+        Self {
+            picked_up_ns: ns,
+            handler_began_ns: ns,
+            handler_ended_ns: ns,
+            replied_ns: ns,
+            workgroup: UNKNOWN,
+            wave: UNKNOWN,
+            lanes: 1,
+            ..Self::default()
+        }
+    }
+
+    /// Nanoseconds from when the request was picked up until the answer was there.
+    pub fn latency_ns(&self) -> u64 {
+        self.replied_ns.saturating_sub(self.picked_up_ns)
+    }
+}
+
+/// How a call ended, as a code. A handler's own error code is not kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Status(pub u8);
+
+impl Status {
+    /// The handler returned a result.
+    pub const OK: Self = Self(0);
+
+    /// Returns a word for the status, as tables have it.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            0 => "ok",
+            1 => "no such service",
+            2 => "failed",
+            3 => "panicked",
+            4 => "cancelled",
+            5 => "too large",
+            6 => "timed out",
+            7 => "type mismatch",
+            8 => "malformed",
+            9 => "busy",
+            _ => "unknown",
+        }
+    }
+}
+
+impl From<CallError> for Status {
+    fn from(error: CallError) -> Self {
+        AbiStatus::Error(error).into()
+    }
+}
+
+impl From<AbiStatus> for Status {
+    fn from(status: AbiStatus) -> Self {
+        Self(status.to_bits() as u8)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Posts that a server took within some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Posts {
+    /// Begin of the time, in nanoseconds since the trace began.
+    pub from_ns: u64,
+    /// Its end.
+    pub until_ns: u64,
+    /// How many.
+    pub count: u64,
+    /// The method, by the number that the trace gives it.
+    pub method: u32,
+    /// The source.
+    pub source: u16,
+}
+
+/// What a tracer has counted when it ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// When it ended, in nanoseconds since the trace began.
+    pub ended_ns: u64,
+    /// Calls in the file.
+    pub calls: u64,
+    /// Calls that were dropped because too many waited to be written.
+    pub dropped_calls: u64,
+    /// Launches, posts and names that were dropped for the same reason, or are too many for a trace.
+    pub dropped_others: u64,
+}
+
+/// What a trace file has to say, in the order of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A server that records.
+    Source {
+        /// Its number.
+        source: u16,
+        /// The device's name.
+        device: Arc<str>,
+        /// The protocol that it serves.
+        protocol: Arc<str>,
+    },
+    /// A method that was called for the first time.
+    Method {
+        /// Its number.
+        method: u32,
+        /// The number by which kernels call it: of the service, the opcode.
+        number: u32,
+        /// Its name, such as `Inventory::lookup`.
+        name: Arc<str>,
+    },
+    /// A launch was given to the device.
+    LaunchBegan {
+        /// Its number, from 1 on.
+        launch: u64,
+        /// The source.
+        source: u16,
+        /// When, in nanoseconds since the trace began.
+        at_ns: u64,
+        /// Workgroups in x, y and z.
+        workgroups: [u32; 3],
+        /// The kernel's name.
+        kernel: Arc<str>,
+    },
+    /// The host learned that a launch has ended.
+    LaunchEnded {
+        /// Its number.
+        launch: u64,
+        /// When, in nanoseconds since the trace began.
+        at_ns: u64,
+        /// It was cancelled.
+        cancelled: bool,
+    },
+    /// A call.
+    Call(Call),
+    /// Posts.
+    Posts(Posts),
+    /// So many more calls were dropped before the next event because too many waited to be written.
+    Dropped(u64),
+    /// The file's blocks say that this many of them are missing here.
+    Missing(u64),
+    /// This many bytes of the file are damaged and were skipped.
+    Damaged(u64),
+    /// The tracer was ended in order; nothing follows.
+    Ended(Totals),
+}

@@ -1,0 +1,262 @@
+//! Recording: what servers hold, and what a program starts and ends.
+
+use crate::format::{CALL_FIELDS, MAGIC, VERSION};
+use crate::latencies::Latencies;
+use crate::names::Names;
+use crate::queue::{Entry, MethodKey, Queue};
+use crate::record::Call;
+use crate::writer::{self, Results, elapsed_ns};
+use hostcall_abi::launch::LaunchId;
+use parking_lot::Mutex;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Calls that wait for the tracer's thread, unless the builder is told otherwise.
+const DEFAULT_QUEUE: usize = 1 << 16;
+
+/// How long dropping a tracer waits for what it has recorded to be written.
+const LONGEST_DROP: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether the thread has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Builds a [`Tracer`].
+pub struct TracerBuilder {
+    file: Option<Box<dyn Write + Send>>,
+    queue_calls: usize,
+}
+
+impl TracerBuilder {
+    /// Writes the trace to a new file at this path, or over the one that is there.
+    ///
+    /// # Errors
+    /// The system's, when the file cannot be made.
+    pub fn file(self, path: impl AsRef<Path>) -> io::Result<Self> {
+        let file = File::create(path)?;
+        Ok(self.writer(file))
+    }
+
+    /// Writes the trace there, on the tracer's thread: a block at a time, unbuffered. After an error nothing more is
+    /// written, and what is lost is counted.
+    pub fn writer(mut self, writer: impl Write + Send + 'static) -> Self {
+        self.file = Some(Box::new(writer));
+        self
+    }
+
+    /// Most calls that wait to be counted and written; later ones are dropped and counted. A waiting call takes some 130 bytes.
+    /// Default 65,536.
+    pub fn queue_calls(mut self, calls: usize) -> Self {
+        self.queue_calls = calls;
+        self
+    }
+
+    /// Starts the tracer's thread. Without a file it only counts latencies.
+    ///
+    /// # Errors
+    /// The system's, when the file's header cannot be written or no thread be started.
+    pub fn start(self) -> io::Result<Tracer> {
+        let Self { mut file, queue_calls } = self;
+        let start = Instant::now();
+        if let Some(file) = &mut file {
+            let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            file.write_all(&header(unix))?;
+        }
+        let queue = Arc::new(Queue::new(queue_calls));
+        let results = Arc::<Mutex<Results>>::default();
+        let (of_thread, its_results) = (queue.clone(), results.clone());
+        let has_file = file.is_some();
+        let thread = std::thread::Builder::new()
+            .name("hostcall-trace".into())
+            .spawn(move || writer::run(&of_thread, &its_results, file, start))?;
+        let thread = Mutex::new(Some(thread));
+        let next_source = AtomicU16::new(0);
+        Ok(Tracer(Arc::new(Inner { queue, results, start, thread, next_source, has_file })))
+    }
+}
+
+fn header(unix: Duration) -> Vec<u8> {
+    let mut header = MAGIC.to_vec();
+    header.extend(VERSION.to_le_bytes());
+    header.extend((CALL_FIELDS.len() as u32).to_le_bytes());
+    header.extend((unix.as_nanos() as u64).to_le_bytes());
+    header.extend(crc32fast::hash(&header).to_le_bytes());
+    header.extend(CALL_FIELDS.as_bytes());
+    header
+}
+
+struct Inner {
+    queue: Arc<Queue>,
+    results: Arc<Mutex<Results>>,
+    start: Instant,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    next_source: AtomicU16,
+    has_file: bool,
+}
+
+/// Records the calls of the devices that it is given to. Clones are the same tracer; when the last one is dropped,
+/// what was recorded is written out.
+#[derive(Clone)]
+pub struct Tracer(Arc<Inner>);
+
+/// What a tracer has counted.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// Calls that were recorded.
+    pub calls: u64,
+    /// Posts that were counted.
+    pub posts: u64,
+    /// Calls that were dropped because too many waited; no latency of theirs is known.
+    pub dropped_calls: u64,
+    /// Launches, posts and names that were dropped because they were too many.
+    pub dropped_others: u64,
+    /// Calls that were recorded and are not in the file, if there is to be one.
+    pub unwritten_calls: u64,
+    /// Why the file was not written on.
+    pub failure: Option<Arc<io::Error>>,
+    /// Whether all of it was written in time.
+    pub is_whole: bool,
+    /// Names of methods and kernels.
+    pub names: Names,
+    /// Latencies by method.
+    pub latencies: Latencies,
+}
+
+impl Summary {
+    /// Returns a sentence that says what was lost, if something was.
+    pub fn lost(&self) -> Option<String> {
+        let mut lost = Vec::new();
+        if let Some(error) = &self.failure {
+            let calls = self.unwritten_calls;
+            lost.push(format!("the trace was not written to its end ({error}): {calls} calls are missing"));
+        } else if !self.is_whole {
+            let calls = self.unwritten_calls;
+            lost.push(format!("the trace was not written in time: {calls} calls are missing"));
+        }
+        if self.dropped_calls > 0 || self.dropped_others > 0 {
+            let Self { dropped_calls, dropped_others, .. } = self;
+            lost.push(format!(
+                "{dropped_calls} calls and {dropped_others} other records came faster than they were written, and were \
+                 dropped"
+            ));
+        }
+        (!lost.is_empty()).then(|| lost.join("; "))
+    }
+}
+
+impl Tracer {
+    /// Returns a builder of a tracer without a file.
+    pub fn builder() -> TracerBuilder {
+        TracerBuilder { file: None, queue_calls: DEFAULT_QUEUE }
+    }
+
+    /// Returns what a server records with: one for each device and protocol. Past 65,535 of them, all have the last number.
+    pub fn source(&self, device: &str, protocol: &'static str) -> Source {
+        let next = |last: u16| last.checked_add(1);
+        let source = self.0.next_source.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let source = source.unwrap_or(u16::MAX);
+        self.0.queue.push(Entry::Source { source, device: device.into(), protocol });
+        let (queue, start) = (self.0.queue.clone(), self.0.start);
+        Source(Arc::new(SourceInner { queue, start, source, launch: AtomicU32::new(0) }))
+    }
+
+    /// Ends the recording, of all clones, and waits until what was recorded is written, or until this time is over.
+    pub fn finish(&self, within: Duration) -> Summary {
+        self.0.finish(within);
+        let results = self.0.results.lock();
+        let (dropped_calls, dropped_others) = self.0.queue.dropped();
+        let unwritten = if self.0.has_file { results.calls - results.written_calls } else { 0 };
+        Summary {
+            calls: results.calls,
+            posts: results.posts,
+            dropped_calls,
+            dropped_others: dropped_others + results.launches_past_names,
+            unwritten_calls: unwritten,
+            failure: results.failure.clone(),
+            is_whole: results.is_done && results.failure.is_none(),
+            names: results.names.clone(),
+            latencies: results.latencies.clone(),
+        }
+    }
+}
+
+impl Inner {
+    fn finish(&self, within: Duration) {
+        self.queue.close();
+        let since = Instant::now();
+        // The file's writer may never return: a join would wait for it.
+        while !self.results.lock().is_done && since.elapsed() < within {
+            if self.thread.lock().as_ref().is_none_or(JoinHandle::is_finished) {
+                return;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.finish(LONGEST_DROP);
+    }
+}
+
+struct SourceInner {
+    queue: Arc<Queue>,
+    start: Instant,
+    source: u16,
+    /// Whose calls these are where the protocol does not say it, as bits of a [`LaunchId`].
+    launch: AtomicU32,
+}
+
+/// A server's way to its tracer. Recording neither waits nor fails; clones are the same source.
+#[derive(Clone)]
+pub struct Source(Arc<SourceInner>);
+
+impl Source {
+    /// Returns the nanoseconds since the trace began.
+    pub fn now_ns(&self) -> u64 {
+        elapsed_ns(self.0.start)
+    }
+
+    /// Returns the same of a time that was read before; 0 when that was before the trace began.
+    pub fn ns_at(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.0.start);
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Records a call of this method. Source, method and launch of `call` are filled in. [`LaunchId::NONE`] stands for the
+    /// launch that [`Source::set_launch`] was told.
+    pub fn call(&self, method: &'static str, number: u32, mut launch: LaunchId, call: Call) {
+        if launch == LaunchId::NONE {
+            launch = LaunchId::from_bits(self.0.launch.load(Ordering::Relaxed));
+        }
+        let call = Call { source: self.0.source, ..call };
+        self.0.queue.push(Entry::Call { call, method: MethodKey { number, name: method }, launch });
+    }
+
+    /// Counts posts to this method.
+    pub fn posts(&self, method: &'static str, number: u32, count: u64) {
+        self.0.queue.count_posts(self.0.source, MethodKey { number, name: method }, count);
+    }
+
+    /// Records that a launch is given to the device.
+    pub fn launch_began(&self, launch: LaunchId, kernel: &Arc<str>, workgroups: [u32; 3]) {
+        let (source, at_ns, kernel) = (self.0.source, self.now_ns(), kernel.clone());
+        self.0.queue.push(Entry::LaunchBegan { source, launch, at_ns, workgroups, kernel });
+    }
+
+    /// Records that a launch is over.
+    pub fn launch_ended(&self, launch: LaunchId, cancelled: bool) {
+        let (source, at_ns) = (self.0.source, self.now_ns());
+        self.0.queue.push(Entry::LaunchEnded { source, launch, at_ns, cancelled });
+    }
+
+    /// Says which launch makes the calls of a protocol that does not say it.
+    pub fn set_launch(&self, launch: LaunchId) {
+        self.0.launch.store(launch.to_bits(), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,266 @@
+//! Traces are written and read again: whole, cut, damaged, and when writing fails.
+
+use hostcall_abi::launch::LaunchId;
+use hostcall_trace::{Call, Event, Names, OpenError, Reader, Status, Totals, Tracer};
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use std::io::{self, Write};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A file in memory that takes so many bytes.
+#[derive(Clone)]
+struct Memory {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    most: usize,
+}
+
+impl Memory {
+    fn new(most: usize) -> Self {
+        Self { bytes: Arc::default(), most }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.bytes.lock().clone()
+    }
+}
+
+impl Write for Memory {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut file = self.bytes.lock();
+        let room = self.most.saturating_sub(file.len());
+        if room == 0 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let taken = bytes.len().min(room);
+        file.extend(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Records two launches' calls and posts, in several blocks.
+fn record(tracer: &Tracer, calls: u64) {
+    let [first, second] = ["cpu", "cuda:0"].map(|device| tracer.source(device, "hostcall"));
+    for (source, index) in [(&first, 1), (&second, 2)] {
+        let launch = LaunchId::new(index, 1);
+        source.launch_began(launch, &format!("kernel {index}").into(), [index, 2, 3]);
+        for number in 0..calls {
+            let at = Call { lanes: 32, slot: number as u32, workgroup: 7, wave: 1, ..Call::at(number + 1) };
+            let call = Call { replied_ns: 2 * number + 1, failed_lanes: 1, status: Status(3), ..at };
+            source.call("Inventory::lookup", 300, launch, call);
+        }
+        source.posts("Log::line", 301, 17);
+        source.launch_ended(launch, index == 2);
+    }
+}
+
+fn trace(calls: u64) -> Vec<u8> {
+    let file = Memory::new(usize::MAX);
+    let tracer = Tracer::builder().writer(file.clone()).start().unwrap();
+    record(&tracer, calls);
+    let summary = tracer.finish(LONG);
+    assert_eq!((summary.calls, summary.posts, summary.lost()), (2 * calls, 34, None));
+    file.bytes()
+}
+
+/// Reads a trace to its end. Returns also whether that is the trace's.
+fn read(bytes: &[u8]) -> (Vec<Event>, bool) {
+    let mut reader = Reader::new(bytes).unwrap();
+    let events = reader.by_ref().map(|event| event.expect("memory is read without errors")).collect();
+    (events, reader.is_complete())
+}
+
+fn calls(events: &[Event]) -> Vec<Call> {
+    events.iter().filter_map(|event| if let Event::Call(call) = event { Some(*call) } else { None }).collect()
+}
+
+#[test]
+fn what_is_recorded_is_read() {
+    let bytes = trace(20_000);
+    let reader = Reader::new(&bytes[..]).unwrap();
+    assert!(reader.header().began_unix_ns > 0 && reader.header().fields.contains("picked_up_ns u64"));
+    let (events, is_complete) = read(&bytes);
+    assert!(is_complete);
+    let mut names = Names::default();
+    let (mut seen, mut posts, mut cancelled) = (0, 0, 0);
+    for event in &events {
+        names.note(event);
+        match event {
+            Event::Call(call) => {
+                let launch = names.launch(call.launch).unwrap();
+                let index = u32::from(call.source) + 1;
+                assert_eq!(
+                    (&*launch.kernel, launch.workgroups),
+                    (&*format!("kernel {index}"), [index, 2, 3])
+                );
+                let method = names.method(call.method).unwrap();
+                assert_eq!((method.service(), method.method(), method.number), ("Inventory", "lookup", 300));
+                assert_eq!((call.lanes, call.failed_lanes, call.status.name()), (32, 1, "panicked"));
+                assert_eq!(call.slot, seen % 20_000);
+                seen += 1;
+            }
+            Event::Posts(some) => posts += some.count,
+            Event::LaunchEnded { cancelled: was, .. } => cancelled += u32::from(*was),
+            Event::Damaged(_) | Event::Missing(_) | Event::Dropped(_) => panic!("{event:?}"),
+            _ => {}
+        }
+    }
+    assert_eq!((seen, posts, cancelled, names.launches_begun()), (40_000, 34, 1, 2));
+    assert_eq!(names.source(1), Some(("cuda:0", "hostcall")));
+    let ended = events.last().unwrap();
+    assert!(matches!(ended, Event::Ended(Totals { calls: 40_000, dropped_calls: 0, .. })), "{ended:?}");
+}
+
+#[test]
+fn a_cut_trace_is_read_up_to_the_cut() {
+    let bytes = trace(2_000);
+    let (whole, _) = read(&bytes);
+    let mut known = 0;
+    for len in 0..bytes.len() {
+        // Every byte of headers and ends, and some of the calls.
+        if (1000..bytes.len() - 1000).contains(&len) && !len.is_multiple_of(997) {
+            continue;
+        }
+        match Reader::new(&bytes[..len]) {
+            Err(OpenError::NotATrace) => assert_eq!(len, 0),
+            Err(OpenError::Cut) => assert!(len < 36),
+            Err(error) => panic!("{len}: {error}"),
+            Ok(_) => {
+                let (events, is_complete) = read(&bytes[..len]);
+                assert!(!is_complete && whole.starts_with(&events) && events.len() >= known, "{len}");
+                known = events.len();
+            }
+        }
+    }
+    // All but the end.
+    assert_eq!(known, whole.len() - 1);
+}
+
+#[test]
+fn damage_costs_blocks_and_is_told_of() {
+    let mut bytes = trace(20_000);
+    let (whole, _) = read(&bytes);
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    let (events, is_complete) = read(&bytes);
+    assert!(is_complete);
+    let damaged =
+        events.iter().find_map(|event| if let Event::Damaged(it) = event { Some(*it) } else { None });
+    let lost = calls(&whole).len() - calls(&events).len();
+    assert_eq!(damaged, Some(lost as u64 * 80 + 40));
+    assert!(events.contains(&Event::Missing(1)));
+}
+
+#[test]
+fn what_is_no_trace_is_refused() {
+    let refused = |bytes: &[u8]| Reader::new(bytes).err().map(|error| error.to_string()).unwrap();
+    assert_eq!(refused(b""), "it is no trace of hostcall");
+    assert_eq!(refused(&[7; 100]), "it is no trace of hostcall");
+    assert_eq!(refused(&trace(1)[..30]), "it was cut within its first 36 bytes");
+    let mut bytes = trace(1);
+    bytes[20] ^= 1;
+    assert_eq!(refused(&bytes), "its header is damaged");
+}
+
+#[test]
+fn a_file_that_fails_stops_nobody_and_is_told_of() {
+    let file = Memory::new(1_000_000);
+    let tracer = Tracer::builder().writer(file.clone()).start().unwrap();
+    record(&tracer, 20_000);
+    let summary = tracer.finish(LONG);
+    let written = calls(&read(&file.bytes()).0).len() as u64;
+    assert_eq!((summary.calls, summary.unwritten_calls, summary.is_whole), (40_000, 40_000 - written, false));
+    let sentence = summary.lost().unwrap();
+    assert!(sentence.contains("the trace was not written to its end (no storage space): "), "{sentence}");
+    assert_eq!(summary.latencies.method(1).unwrap().calls(), 40_000);
+    // What comes after the end is not recorded, and does not wait either.
+    record(&tracer, 10);
+}
+
+#[test]
+fn a_file_that_takes_nothing_drops_calls_and_does_not_hold_up_the_end() {
+    struct Never(std::sync::mpsc::Receiver<()>, bool);
+
+    impl Write for Never {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if std::mem::replace(&mut self.1, true) {
+                let _ = self.0.recv();
+            }
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let (release, waits) = std::sync::mpsc::channel();
+    let tracer = Tracer::builder().writer(Never(waits, false)).queue_calls(100).start().unwrap();
+    record(&tracer, 10_000);
+    let summary = tracer.finish(Duration::from_millis(100));
+    assert!(!summary.is_whole && summary.dropped_calls >= 20_000 - 200, "{summary:?}");
+    assert!(summary.lost().unwrap().contains("not written in time"));
+    drop(release);
+    let summary = tracer.finish(LONG);
+    assert!(summary.is_whole);
+    assert_eq!(summary.calls + summary.dropped_calls, 20_000);
+}
+
+#[test]
+fn dropped_calls_are_in_the_file() {
+    let file = Memory::new(usize::MAX);
+    let tracer = Tracer::builder().writer(file.clone()).queue_calls(10).start().unwrap();
+    let source = tracer.source("cpu", "hostcall");
+    // Faster than any thread takes them.
+    (0..100_000).for_each(|at| source.call("A::b", 1, LaunchId::NONE, Call::at(at)));
+    let summary = tracer.finish(LONG);
+    let (events, _) = read(&file.bytes());
+    let dropped: u64 =
+        events.iter().filter_map(|it| if let Event::Dropped(n) = it { Some(*n) } else { None }).sum();
+    assert_eq!((calls(&events).len() as u64, dropped), (summary.calls, summary.dropped_calls));
+    assert!(summary.dropped_calls > 0 && summary.calls + dropped == 100_000);
+}
+
+fn small() -> &'static [u8] {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    BYTES.get_or_init(|| trace(300))
+}
+
+proptest! {
+    /// Whatever is in a file, reading it ends, and gives no more records than it has bytes.
+    #[test]
+    fn garbage_is_read_to_its_end(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..20),
+        cut in any::<prop::sample::Index>(),
+        garbage in prop::collection::vec(any::<u8>(), 0..2000),
+        at in any::<prop::sample::Index>(),
+        has_header in any::<bool>(),
+    ) {
+        let mut bytes = small().to_vec();
+        for (at, byte) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] ^= byte;
+        }
+        bytes.truncate(cut.index(bytes.len()) + 1);
+        let at = at.index(bytes.len());
+        bytes.splice(at..at, garbage);
+        if has_header {
+            bytes.splice(..bytes.len().min(36), small()[..36].iter().copied());
+        }
+        if let Ok(reader) = Reader::new(&bytes[..]) {
+            let mut names = Names::default();
+            let mut count = 0;
+            for event in reader {
+                names.note(&event.expect("memory is read without errors"));
+                count += 1;
+            }
+            prop_assert!(count <= bytes.len());
+        }
+    }
+}
