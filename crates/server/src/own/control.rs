@@ -8,7 +8,7 @@ use super::shared::{Command, Completion, Shared, Wanted};
 use crate::engine::Engine;
 use crate::engine::report;
 use crate::engine::watchdog::Waiting;
-use hostcall_abi::launch::LaunchId;
+use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::layout::LINE_WORDS;
 use hostcall_abi::status::CallError;
 use hostcall_channel::SharedMemory;
@@ -148,12 +148,29 @@ impl Server {
         Ok(id)
     }
 
+    /// Begins launches with ids in a row, which end together: see [`Launches::begin_run`].
+    pub fn begin_run(&self, records: &Arc<[LaunchRecord]>) -> Option<LaunchRun> {
+        let (launches, are_only) = self.shared.launches.begin_run(records)?;
+        if are_only {
+            self.shared.call_attention();
+        }
+        Some(launches)
+    }
+
+    /// Does what [`Server::end`] does for launches that began together. Returns those that were cancelled, and why.
+    pub fn end_run(&self, launches: LaunchRun) -> Vec<(LaunchId, CancelReason)> {
+        let cancelled = self.shared.launches.end_run(launches);
+        self.shared.engine.watchdog.give_up(Some(launches), CallError::Cancelled);
+        self.shared.messages.forget_launches(launches);
+        cancelled
+    }
+
     /// Ends a launch whose kernel has ended. Calls that are left (of waves that were killed) get
     /// [`CallError::Cancelled`].
     pub fn end(&self, id: LaunchId) -> LaunchReport {
         let report = self.shared.launches.end(id);
-        self.shared.engine.watchdog.give_up(Some(id), CallError::Cancelled);
-        self.shared.messages.forget_launch(id);
+        self.shared.engine.watchdog.give_up(Some(id.into()), CallError::Cancelled);
+        self.shared.messages.forget_launches(id.into());
         report
     }
 
@@ -178,14 +195,14 @@ impl Server {
         self.shared.begin_command(|done| Command::Flush(Some(launches.clone()), done))
     }
 
-    /// Waits until the posts of a launch were handled that were taken, or the launch was cancelled.
-    pub fn settle(&self, launch: LaunchId) {
-        self.shared.post_counts.settle(launch);
+    /// Waits until the posts of launches were handled that were taken, or the launches were cancelled.
+    pub fn settle(&self, launches: LaunchRun) {
+        self.shared.post_counts.settle(launches);
     }
 
     /// Returns whether [`Server::settle`] would not wait.
-    pub fn is_settled(&self, launch: LaunchId) -> bool {
-        self.shared.post_counts.is_settled(launch)
+    pub fn is_settled(&self, launches: LaunchRun) -> bool {
+        self.shared.post_counts.is_settled(launches)
     }
 
     /// Makes slots as if nobody had ever used them. Their waves were killed: none of them calls any more, and the device
@@ -226,6 +243,11 @@ impl Server {
         let fault = if faults.is_empty() { None } else { faults.remove(&launch) };
         drop(faults);
         fault
+    }
+
+    /// Returns which of these launches have faults that [`Server::take_fault`] tells of.
+    pub fn faulted(&self, launches: LaunchRun) -> Vec<LaunchId> {
+        self.shared.faults.lock().keys().copied().filter(|launch| launches.contains(*launch)).collect()
     }
 
     /// Returns why the server has stopped by itself, if it has: a thread of it panicked, which is a bug in hostcall.

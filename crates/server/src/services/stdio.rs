@@ -4,7 +4,7 @@ use super::calling_launch;
 use super::error::status;
 use super::sink::{Sink, Stream};
 use crate::engine::caught::Contained;
-use hostcall_abi::launch::LaunchId;
+use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::status::CallError;
 use hostcall_device::services::{StdinHandler, StdoutHandler};
 use hostcall_service::Output;
@@ -97,15 +97,18 @@ impl Stdio {
         }
     }
 
-    /// Returns whether a launch has printed, and forgets it. To be called when it has ended and its posts were taken.
-    pub fn take_printing(&self, launch: LaunchId) -> bool {
+    /// Returns whether some of the launches have printed, and forgets it. To be called when they have ended and their posts
+    /// were taken.
+    pub fn take_printing(&self, launches: LaunchRun) -> bool {
         let mut printing = self.printing.lock();
         // Mostly none has.
-        let has_printed = !printing.is_empty() && printing.remove(&launch);
-        if has_printed && self.last_printing.load(Ordering::Relaxed) == launch.to_bits() {
+        let have_printed =
+            !printing.is_empty() && launches.ids().fold(false, |any, launch| printing.remove(&launch) | any);
+        let last = LaunchId::from_bits(self.last_printing.load(Ordering::Relaxed));
+        if have_printed && launches.contains(last) {
             self.last_printing.store(LaunchId::NONE.to_bits(), Ordering::Relaxed);
         }
-        has_printed
+        have_printed
     }
 
     /// Returns the input, which nobody else reads meanwhile.

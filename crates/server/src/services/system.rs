@@ -2,7 +2,7 @@
 
 use super::calling_launch;
 use super::print::Printer;
-use hostcall_abi::launch::LaunchId;
+use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_device::system::SystemHandler;
@@ -84,6 +84,11 @@ impl Reports {
         let mut by_launch = self.0.by_launch.lock();
         // Mostly there are none.
         if by_launch.is_empty() { Report::default() } else { by_launch.remove(&launch).unwrap_or_default() }
+    }
+
+    /// Returns which of these launches have reported something.
+    pub fn reporting(&self, launches: LaunchRun) -> Vec<LaunchId> {
+        self.0.by_launch.lock().keys().copied().filter(|launch| launches.contains(*launch)).collect()
     }
 
     fn add(&self, launch: LaunchId, end: EarlyEnd, add: impl FnOnce(&mut Report) -> bool) {
