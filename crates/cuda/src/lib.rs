@@ -33,7 +33,7 @@ mod quiet;
 
 pub use code::{Function, Module};
 pub use driver::{Driver, Error, prepare_environment};
-pub use empty::EmptyKernel;
+pub use empty::{EmptyKernel, EmptyKernels};
 pub use gpu::{Gpu, GpuInfo};
 pub use list::{List, Listed};
 pub use mapped::MappedFile;

@@ -93,6 +93,15 @@ impl List {
     }
 }
 
+impl List {
+    /// Launches the kernels, which take no parameters.
+    pub(crate) fn launch_on(&self, stream: sys::CUstream) -> Result<(), Error> {
+        let doing = || "launching a list of kernels".to_string();
+        // SAFETY: LOADED, with a list and a stream of this GPU.
+        self.gpu.run(doing, || unsafe { sys::cuGraphLaunch(self.graph.0, stream) })
+    }
+}
+
 impl Drop for List {
     fn drop(&mut self) {
         // SAFETY: LOADED; made by `Gpu::list`. What is in a stream the driver ends before it frees it, without waiting for it.

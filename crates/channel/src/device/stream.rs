@@ -53,6 +53,21 @@ pub unsafe fn begin_launch(stop_at: u64, list: u64) -> (u64, [u64; 2]) {
     (lanes.min(host), [sequence, launch])
 }
 
+/// Tells the host that launch `sequence` of the stream was not begun, as [`stop_from`] does: where the host stopped the
+/// stream, the first of the two words is the first launch that was skipped.
+///
+/// # Safety
+/// As for [`stop_from`].
+#[cfg(target_arch = "nvptx64")]
+#[inline(always)]
+pub unsafe fn note_skipped(address: u64, sequence: u64) {
+    // SAFETY: the caller's promise. One instruction, so that a kernel that does nothing stays small.
+    unsafe {
+        core::arch::asm!("red.relaxed.gpu.global.min.u64 [{address}], {sequence};",
+            address = in(reg64) address, sequence = in(reg64) sequence, options(nostack));
+    }
+}
+
 /// Tells the host that launch `sequence` of the stream posts: a store to the word at `address`, in the host's memory.
 ///
 /// # Safety

@@ -7,7 +7,7 @@ use hostcall_abi::launch::{
     ChannelParams, LAUNCH_PARAMS_BYTES, LAUNCH_PARAMS_KEPT, LaunchParams, SHARED_RECORD_BYTES, shared_bytes,
 };
 use hostcall_abi::layout::{NO_PERIOD, NO_SLOT, SLOT_GROUP, WAVE_RECORD_BYTES, WaveRecordWords, post_bell};
-use hostcall_channel::device::{WaveRecord, begin_launch};
+use hostcall_channel::device::{WaveRecord, begin_launch, note_skipped};
 
 global_asm!(".extern .shared .align 64 .b8 hostcall_shared[];");
 
@@ -149,7 +149,12 @@ pub(crate) unsafe fn begin_wave(params: &LaunchParams) -> bool {
     } else {
         here.sync(here.wave_lanes())
     }
-    sequence >= stop
+    let stopped = sequence >= stop;
+    if stopped && llvm_tid_x() % 32 == 0 {
+        // SAFETY: the words of the launch's stream.
+        unsafe { note_skipped(params.stop_at, sequence) };
+    }
+    stopped
 }
 
 /// Where the launch's parameters are. In the function that wrote them as in any other, nothing is read before `of_wave`, and

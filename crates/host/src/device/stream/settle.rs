@@ -220,8 +220,8 @@ impl StreamQueue {
         end
     }
 
-    /// Does what [`StreamQueue::end_of`] does for launches that began together. Nothing is said of those that ended well
-    /// between the first and the last.
+    /// Does what [`StreamQueue::end_of`] does for launches that began together. Of those that ended well it says the first's
+    /// and the last's at most.
     fn ends_of_list(&self, list: &Listed, running: &[Arc<dyn Running>]) -> SmallVec<[End; 2]> {
         let (device, launches) = (&self.device, list.launches);
         for (id, running) in launches.ids().zip(running) {
@@ -232,12 +232,20 @@ impl StreamQueue {
         of_note.extend(device.server.faulted(launches));
         let cancelled = device.server.end_run(launches);
         device.origins.leave(launches);
-        of_note.extend(cancelled.iter().map(|(id, _)| *id));
-        let has_failed =
-            |running: &Arc<dyn Running>| running.outcome().is_some_and(|end| end.failure.is_some());
+        // Who ends a list cancels all of its launches: also those that had ended, and those that did not begin.
+        match cancelled.len() == launches.count() as usize {
+            true => of_note.push(launches.get(self.interrupted(list, running))),
+            false => of_note.extend(cancelled.iter().map(|(id, _)| *id)),
+        }
+        let has_failed = |running: &Arc<dyn Running>| {
+            let failure = running.outcome().and_then(|outcome| outcome.failure);
+            failure.is_some_and(|failure| failure != DispatchFailure::Cancelled)
+        };
         of_note
             .extend(launches.ids().zip(running).filter(|(_, running)| has_failed(running)).map(|(id, _)| id));
-        of_note.extend([launches.first(), launches.get(launches.count() - 1)]);
+        if of_note.is_empty() {
+            of_note.extend([launches.first(), launches.get(launches.count() - 1)]);
+        }
         of_note.sort_unstable();
         of_note.dedup();
         let ends = of_note.into_iter().filter_map(|id| {
@@ -246,9 +254,29 @@ impl StreamQueue {
             let cancelled = cancelled.iter().find(|(of, _)| *of == id).map(|(_, why)| *why);
             Some(self.judge(list.launch(place), report, cancelled, running.get(place as usize)))
         });
-        let ends = ends.collect();
+        let mut ends: SmallVec<_> = ends.collect();
         device.builtins.files().unmap_of(launches);
+        // The stream has got so far.
+        let last = list.launch(launches.count() - 1);
+        if ends.last().is_none_or(|end: &End| end.launch.sequence < last.sequence) {
+            ends.push(End::well(last));
+        }
         ends
+    }
+
+    /// Returns the place of the launch that ran when a list was cancelled: as the device says, or the one before the first
+    /// that was skipped.
+    fn interrupted(&self, list: &Listed, running: &[Arc<dyn Running>]) -> u32 {
+        let last = list.launches.count() - 1;
+        if !running.is_empty() {
+            let is_cancelled = |running: &Arc<dyn Running>| {
+                running.outcome().is_some_and(|end| end.failure == Some(DispatchFailure::Cancelled))
+            };
+            return running.iter().position(is_cancelled).map_or(last, |place| place as u32);
+        }
+        let skipped = self.words.least_of_lanes();
+        let place = skipped.saturating_sub(1).saturating_sub(list.first.sequence);
+        u32::try_from(place).unwrap_or(last).min(last)
     }
 
     /// Says how a launch ended that the server has forgotten.
