@@ -393,7 +393,7 @@ mod tests {
         messages.forget(0);
         assert_eq!(messages.budget.held(), 0);
         assert!(take(1, &head(true, 32, 100)).is_ok());
-        messages.forget_launch(LaunchId::new(2, 1));
+        messages.forget_launches(LaunchId::new(2, 1).into());
         assert_eq!(messages.budget.held(), 24);
         messages.forget_launches(LAUNCH.into());
         assert_eq!(messages.budget.held(), 0);
