@@ -57,6 +57,59 @@ impl core::fmt::Display for LaunchId {
     }
 }
 
+/// Launches in a row: their indices follow each other, and their generation is the same. So their ids' bits follow each other
+/// too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchRun {
+    first: LaunchId,
+    count: u32,
+}
+
+impl LaunchRun {
+    /// The launches from `first` on, `count` of them, with indices of at most [`LAUNCHES`] - 1.
+    pub const fn new(first: LaunchId, count: u32) -> Self {
+        Self { first, count }
+    }
+
+    /// The first launch.
+    pub const fn first(self) -> LaunchId {
+        self.first
+    }
+
+    /// How many launches there are.
+    pub const fn count(self) -> u32 {
+        self.count
+    }
+
+    /// The launch with this place, from 0 and less than [`LaunchRun::count`].
+    pub const fn get(self, place: u32) -> LaunchId {
+        LaunchId(self.first.0 + place)
+    }
+
+    /// The launches in order.
+    pub fn ids(self) -> impl Iterator<Item = LaunchId> {
+        (0..self.count).map(move |place| self.get(place))
+    }
+
+    /// The launch's place, if it is one of them.
+    pub const fn place_of(self, id: LaunchId) -> Option<u32> {
+        let place = id.0.wrapping_sub(self.first.0);
+        if place < self.count { Some(place) } else { None }
+    }
+
+    /// Whether the launch is one of them.
+    pub const fn contains(self, id: LaunchId) -> bool {
+        self.place_of(id).is_some()
+    }
+}
+
+/// One launch.
+impl From<LaunchId> for LaunchRun {
+    fn from(launch: LaunchId) -> Self {
+        Self::new(launch, 1)
+    }
+}
+
 /// First kernel argument of every hostcall kernel, by value. Addresses are the device's. Each wave keeps the first
 /// [`LAUNCH_PARAMS_KEPT`] bytes in its record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,7 +120,8 @@ pub struct LaunchParams {
     /// Place of the launch in its stream, counted up by the host.
     pub sequence: u64,
     /// Two `u64` in memory of the device, two a stream and aligned to 16 bytes: kernels whose `sequence` is one of these or
-    /// more return when they begin. Lanes write the first, the host the second.
+    /// more return when they begin. Lanes write the first, the host the second. On NVIDIA a wave that returns so lowers the
+    /// first to its `sequence`, if that is less.
     pub stop_at: u64,
     /// A `u64` in the host's memory, one a stream: the first post of a wave stores its launch's `sequence` there.
     pub last_post: u64,
@@ -82,14 +136,17 @@ pub struct LaunchParams {
     /// AMD: memory of the device for the records of the grid's waves: for each workgroup those of its waves, rounded up to
     /// 64 bytes. Else 0.
     pub wave_records: u64,
-    /// Pads to a multiple of 16 bytes.
-    pub reserved: u64,
+    /// Two `u64` in memory of the device, aligned to 16 bytes: what is added to `sequence`, and to the bits of `launch`. They
+    /// are those of the first of several launches that the device takes at once, again and again; `sequence` and `launch`
+    /// are the places among these, from 0. 0 for a launch that is given by itself.
+    pub list: u64,
 }
 
 /// Bytes of [`LaunchParams`].
 pub const LAUNCH_PARAMS_BYTES: usize = 80;
 
-/// Bytes of [`LaunchParams`] that a wave's record keeps on NVIDIA: all but AMD's part.
+/// Bytes of [`LaunchParams`] that a wave's record keeps on NVIDIA, where `list` is looked up when the wave begins: all but
+/// AMD's part and that.
 pub const LAUNCH_PARAMS_KEPT: usize = 64;
 
 const _: () = assert!(size_of::<LaunchParams>() == LAUNCH_PARAMS_BYTES);

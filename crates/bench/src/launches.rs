@@ -67,7 +67,7 @@ pub fn launches(options: &Options) -> Result<Vec<Row>> {
 }
 
 /// The kernel that the driver launches, on NVIDIA's GPUs.
-fn driver_kernel(options: &Options) -> Result<Option<EmptyKernel>> {
+pub(crate) fn driver_kernel(options: &Options) -> Result<Option<EmptyKernel>> {
     let Some(index) = options.device.strip_prefix("cuda") else { return Ok(None) };
     let index = index.strip_prefix(':').map_or(Ok(0), str::parse::<usize>)?;
     let driver = Driver::load()?;

@@ -6,6 +6,7 @@ mod bytes;
 mod compute;
 mod consumers;
 mod floor;
+mod graphs;
 mod latency;
 mod launches;
 mod rate;

@@ -1,6 +1,6 @@
 //! Which benchmarks there are, and their report.
 
-use crate::{bytes, compute, consumers, latency, launches, rate, rival};
+use crate::{bytes, compute, consumers, graphs, latency, launches, rate, rival};
 use hostcall::device::{Arguments, DeviceBuilder, SoftwareDeviceConfig};
 use hostcall::hostcall_device::CallError;
 use hostcall::hostcall_device::kernel::Kernel;
@@ -89,6 +89,8 @@ pub enum Group {
     Compute,
     /// Launches of a kernel that does nothing, beside the driver's own.
     Launches,
+    /// Replays of graphs, beside plain launches and the driver's own graphs.
+    Graphs,
     /// Bytes of messages, replies and files a second.
     Bytes,
     /// Calls, posts and lines with several consumer threads.
@@ -97,7 +99,7 @@ pub enum Group {
 
 impl Group {
     /// All groups, in the order in which they are measured.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Latency,
         Self::Calls,
         Self::Grid,
@@ -108,6 +110,7 @@ impl Group {
         Self::Start,
         Self::Compute,
         Self::Launches,
+        Self::Graphs,
         Self::Bytes,
         Self::Consumers,
     ];
@@ -125,6 +128,7 @@ impl Group {
             "start",
             "compute",
             "launches",
+            "graphs",
             "bytes",
             "consumers",
         ][self as usize]
@@ -272,6 +276,7 @@ pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report
             Group::Start => add(latency::start(options)?),
             Group::Compute => add(compute::compute(options)?),
             Group::Launches => add(launches::launches(options)?),
+            Group::Graphs => add(graphs::graphs(options)?),
             Group::Bytes => bytes::bytes(options, &mut add_one)?,
             Group::Consumers => consumers::consumers(options, &mut add_one)?,
         }

@@ -163,6 +163,11 @@ pub struct Function {
 }
 
 impl Function {
+    /// The module, which stays loaded while somebody has it.
+    pub(crate) fn module(&self) -> &Arc<Module> {
+        &self.module
+    }
+
     pub(crate) fn handle(&self) -> sys::CUfunction {
         self.handle.0
     }

@@ -74,6 +74,12 @@ const FUNCTIONS: &[&str] = &[
     "cuFuncSetAttribute",
     "cuLaunchKernel",
     "cuThreadExchangeStreamCaptureMode",
+    "cuGraphCreate",
+    "cuGraphAddKernelNode_v2",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphLaunch",
+    "cuGraphExecDestroy",
+    "cuGraphDestroy",
 ];
 
 /// Sets the environment's variable that lets kernels of up to 32 streams run beside each other, unless it is set.

@@ -1,7 +1,7 @@
 //! A kernel that does nothing, launched as the driver's own API does: what hostcall's launches are measured beside.
 
 use crate::gpu::Stream;
-use crate::{Error, Function, Gpu};
+use crate::{Error, Function, Gpu, List, Listed};
 use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -15,6 +15,9 @@ pub struct EmptyKernel {
     function: Function,
     stream: Stream,
 }
+
+/// A list of such kernels.
+pub struct EmptyKernels(List);
 
 impl EmptyKernel {
     /// Loads the kernel.
@@ -38,6 +41,31 @@ impl EmptyKernel {
         self.gpu.run(doing, || unsafe {
             sys::cuLaunchKernel(self.function.handle(), blocks, 1, 1, lanes, 1, 1, 0, stream, none, none)
         })
+    }
+
+    /// Makes a list of `count` launches of one block of `lanes` lanes.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn list(&self, count: u32, lanes: u32) -> Result<EmptyKernels, Error> {
+        let listed = |_| Listed {
+            function: &self.function,
+            blocks: [1; 3],
+            lanes: [lanes, 1, 1],
+            shared_bytes: 0,
+            arguments: Vec::new(),
+        };
+        let mut launches: Vec<_> = (0..count).map(listed).collect();
+        // SAFETY: the kernel has no parameters.
+        Ok(EmptyKernels(unsafe { self.gpu.list(&mut launches) }?))
+    }
+
+    /// Launches the kernels of a list.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn launch_list(&self, list: &EmptyKernels) -> Result<(), Error> {
+        list.0.launch_on(self.stream.0)
     }
 
     /// Waits for the launches.

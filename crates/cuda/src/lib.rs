@@ -25,6 +25,7 @@ mod copies;
 mod driver;
 mod empty;
 mod gpu;
+mod list;
 mod mapped;
 mod memory;
 mod queue;
@@ -32,8 +33,9 @@ mod quiet;
 
 pub use code::{Function, Module};
 pub use driver::{Driver, Error, prepare_environment};
-pub use empty::EmptyKernel;
+pub use empty::{EmptyKernel, EmptyKernels};
 pub use gpu::{Gpu, GpuInfo};
+pub use list::{List, Listed};
 pub use mapped::MappedFile;
 pub use memory::{DeviceMemory, PinnedMemory};
 pub use queue::{Mark, Queue};

@@ -123,7 +123,7 @@ impl Queue {
     }
 
     /// Calls the driver with the queue's stream, and notes that something may run.
-    fn submit(
+    pub(crate) fn submit(
         &self,
         doing: impl Fn() -> String,
         operation: impl FnOnce(sys::CUstream) -> CUresult,

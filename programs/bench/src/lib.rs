@@ -43,6 +43,15 @@ pub fn null_calls(lane: &Lane, ns: &[Global<u64>], failed: &[Global<u64>], count
     ns[lane.global_id()].set(lane.clock_ns() - start);
 }
 
+/// Has the host count `left` down, and says whether it is 0.
+#[kernel(max_lanes = 256)]
+pub fn ask_host(_: &Lane, left: &Global<u64>, go_on: &Global<u32>) {
+    // A wrong answer ends the loop too early, or never.
+    let now = Bench::sum(left.get(), u64::MAX, 0, 0, 0, 0, 0).unwrap_or(0);
+    left.set(now);
+    go_on.set((now != 0).into());
+}
+
 /// Calls that do nothing, one for each value of `times`, to which each call's time goes, in a unit of which `ticks` is told
 /// how many the loop took; beside it `ns`, what they are in nanoseconds.
 #[kernel(max_lanes = 256)]

@@ -19,25 +19,52 @@ pub unsafe fn stop_from(address: u64, sequence: u64) {
     }
 }
 
-/// Whether launch `sequence` of the stream shall not begin, as lanes or the host say. One load, which may come from the cache.
+/// Whether launch `sequence` of the stream shall not begin, as lanes or the host say.
 ///
 /// # Safety
 /// As for [`stop_from`].
+#[cfg(not(target_arch = "nvptx64"))]
 #[inline(always)]
 pub unsafe fn is_stopped(address: u64, sequence: u64) -> bool {
-    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: the caller's promise.
+    let [lanes, host] = unsafe { &*(address as usize as *const [AtomicU64; 2]) };
+    sequence >= lanes.load(Ordering::Relaxed).min(host.load(Ordering::Relaxed))
+}
+
+/// Returns the first sequence of the stream that shall not begin, as lanes or the host say, and the two words at `list`
+/// ([`hostcall_abi::launch::LaunchParams::list`]), zeros where that is 0. Two loads at the same time, which may come from
+/// the cache: a kernel waits for no more than one of them when it begins.
+///
+/// # Safety
+/// As for [`stop_from`], and `list` is 0 or the address of two words that nobody writes while the launch runs.
+#[cfg(target_arch = "nvptx64")]
+#[inline(always)]
+pub unsafe fn begin_launch(stop_at: u64, list: u64) -> (u64, [u64; 2]) {
+    let (lanes, host, sequence, launch): (u64, u64, u64, u64);
     // SAFETY: the caller's promise. Each word of a plain load of two, aligned, is whole on this machine.
     unsafe {
-        let (lanes, host): (u64, u64);
-        core::arch::asm!("ld.global.v2.b64 {{{lanes}, {host}}}, [{address}];",
-            address = in(reg64) address, lanes = out(reg64) lanes, host = out(reg64) host, options(nostack, readonly));
-        sequence >= lanes.min(host)
+        core::arch::asm!("{{ .reg .pred %hostcall_listed; setp.ne.u64 %hostcall_listed, {list}, 0;",
+            "mov.u64 {sequence}, 0; mov.u64 {launch}, 0;",
+            "@%hostcall_listed ld.global.v2.b64 {{{sequence}, {launch}}}, [{list}];",
+            "ld.global.v2.b64 {{{lanes}, {host}}}, [{stop_at}]; }}",
+            stop_at = in(reg64) stop_at, list = in(reg64) list, lanes = out(reg64) lanes, host = out(reg64) host,
+            sequence = out(reg64) sequence, launch = out(reg64) launch, options(nostack, readonly));
     }
-    #[cfg(not(target_arch = "nvptx64"))]
-    // SAFETY: the caller's promise.
+    (lanes.min(host), [sequence, launch])
+}
+
+/// Tells the host that launch `sequence` of the stream was not begun, as [`stop_from`] does: where the host stopped the
+/// stream, the first of the two words is the first launch that was skipped.
+///
+/// # Safety
+/// As for [`stop_from`].
+#[cfg(target_arch = "nvptx64")]
+#[inline(always)]
+pub unsafe fn note_skipped(address: u64, sequence: u64) {
+    // SAFETY: the caller's promise. One instruction, so that a kernel that does nothing stays small.
     unsafe {
-        let [lanes, host] = &*(address as usize as *const [AtomicU64; 2]);
-        sequence >= lanes.load(Ordering::Relaxed).min(host.load(Ordering::Relaxed))
+        core::arch::asm!("red.relaxed.gpu.global.min.u64 [{address}], {sequence};",
+            address = in(reg64) address, sequence = in(reg64) sequence, options(nostack));
     }
 }
 

@@ -52,6 +52,54 @@ pub fn replays(context: &Context) -> Outcome {
     Ok(())
 }
 
+/// A hundred kernels that the device may take at once: each call of each replay, a panic in the middle, changing streams, and
+/// a cancellation.
+pub fn lists(context: &Context) -> Outcome {
+    let session = open(context)?;
+    let streams = [session.stream()?, session.stream()?];
+    let (out, word) = (session.out(ONE, 1)?, session.out(ONE, 1)?);
+    let graph = capture(&streams[0], |stream| {
+        for node in 0..100 {
+            match node {
+                57 => session.launch(stream, graph_panic, ONE, (&word,))?,
+                _ => session.launch(stream, graph_add, ONE, (&out,))?,
+            };
+        }
+        Ok(())
+    })?;
+    let instance = instance(graph)?;
+    for stream in &streams {
+        instance.upload(stream).map_err(text)?;
+    }
+    let rounds = if context.device == "gfx942" { 2 } else { 50 };
+    for round in 0..rounds {
+        instance.launch(&streams[round % 2]).map_err(text)?;
+        instance.launch(&streams[0]).map_err(text)?;
+    }
+    let mut expected = 2 * 99 * rounds as u64;
+    same!(read(&out)?, vec![expected]);
+    word.write(&[1]).map_err(text)?;
+    instance.launch(&streams[1]).map_err(text)?;
+    let Err(Error::Replay(failure)) = streams[1].synchronize() else {
+        return Err("no panic was told".into());
+    };
+    same!((failure.node.numbers(), failure.what.as_str()), (&[57][..], "graph_panic"));
+    expected += 57;
+    same!(read(&out)?, vec![expected]);
+    word.write(&[0]).map_err(text)?;
+    // However far it got, the replay ends, and what follows does all that it has to.
+    let cancelled = instance.launch(&streams[0]).map_err(text)?;
+    instance.launch(&streams[0]).map_err(text)?;
+    cancelled.cancel();
+    let _ = (cancelled.wait(), streams[0].synchronize());
+    let before = read(&out)?[0];
+    instance.launch(&streams[0]).map_err(text)?;
+    same!(read(&out)?, vec![before + 99]);
+    streams[0].synchronize().map_err(text)?;
+    same!(session.device.server().launches().count(), 0);
+    Ok(())
+}
+
 /// Each call of ten thousand replays is answered once.
 pub fn many_replays(context: &Context) -> Outcome {
     let session = open(context)?;

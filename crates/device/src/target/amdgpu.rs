@@ -4,7 +4,7 @@
 use core::arch::amdgpu as intrinsics;
 use hostcall_abi::launch::{ChannelParams, LaunchParams};
 use hostcall_abi::layout::{NO_PERIOD, WAVE_RECORD_BYTES, WaveRecordWords, post_bell};
-use hostcall_channel::device::WaveRecord;
+use hostcall_channel::device::{WaveRecord, is_stopped};
 
 unsafe extern "unadjusted" {
     #[link_name = "llvm.readsteadycounter"]
@@ -25,14 +25,22 @@ fn packet_field<T: Copy>(offset: usize) -> T {
     unsafe { core::intrinsics::gpu::amdgpu_dispatch_ptr().cast::<u8>().add(offset).cast::<T>().read() }
 }
 
-/// Makes the record of a wave that begins. The parameters stay where the kernel's first argument says.
-pub(crate) fn begin_wave(_params: &LaunchParams) {
+/// Makes the record of a wave that begins. Returns whether the wave shall end at once. The parameters stay where the
+/// kernel's first argument says.
+///
+/// # Safety
+/// They are the parameters that the host gave the kernel.
+pub(crate) unsafe fn begin_wave(params: &LaunchParams) -> bool {
+    // SAFETY: the host gives each launch the word of its stream. All lanes of a wave read the same.
+    let stopped = unsafe { is_stopped(params.stop_at, params.sequence) };
+    // While the word is on its way.
     let here = here();
     if here.lane_index() == 0 {
         // SAFETY: the host gives a record for each wave of the grid, and the wave's other lanes wait below.
         unsafe { here.record_address().cast::<WaveRecordWords>().write(WaveRecordWords::BEGIN) };
     }
     here.sync(here.wave_lanes());
+    stopped
 }
 
 /// The lanes of a wave that are together read a word as fast as one does.

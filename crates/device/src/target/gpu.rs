@@ -4,7 +4,6 @@ use super::{Here, Params, begin_wave, exit_lane, here};
 use crate::group::Group;
 use crate::lane::Lane;
 use hostcall_abi::launch::LaunchParams;
-use hostcall_channel::device::is_stopped;
 
 /// Runs a kernel's body on one lane. For the entries that `#[kernel]` makes.
 ///
@@ -13,11 +12,8 @@ use hostcall_channel::device::is_stopped;
 #[doc(hidden)]
 #[inline(always)]
 pub unsafe fn enter_gpu(params: &LaunchParams, body: impl Fn(&Lane)) {
-    // SAFETY: the host gives each launch the word of its stream. All lanes of a wave read the same.
-    let stopped = unsafe { is_stopped(params.stop_at, params.sequence) };
-    // While the word is on its way.
-    begin_wave(params);
-    if stopped {
+    // SAFETY: these are the kernel's own parameters, and all of its lanes come here.
+    if unsafe { begin_wave(params) } {
         return;
     }
     body(&Lane::new(Params::of_wave()));

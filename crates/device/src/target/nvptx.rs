@@ -7,7 +7,7 @@ use hostcall_abi::launch::{
     ChannelParams, LAUNCH_PARAMS_BYTES, LAUNCH_PARAMS_KEPT, LaunchParams, SHARED_RECORD_BYTES, shared_bytes,
 };
 use hostcall_abi::layout::{NO_PERIOD, NO_SLOT, SLOT_GROUP, WAVE_RECORD_BYTES, WaveRecordWords, post_bell};
-use hostcall_channel::device::WaveRecord;
+use hostcall_channel::device::{WaveRecord, begin_launch, note_skipped};
 
 global_asm!(".extern .shared .align 64 .b8 hostcall_shared[];");
 
@@ -99,18 +99,26 @@ fn record_at() -> u32 {
     start + llvm_tid_x() / 32 * SHARED_RECORD_BYTES as u32
 }
 
-/// Makes the record of a wave that begins: a handful of stores of its first lane. Every lane of the wave comes here.
+/// Makes the record of a wave that begins: a handful of stores of its first lane. Returns whether the wave shall end at
+/// once. Every lane of the wave comes here.
+///
+/// # Safety
+/// They are the parameters that the host gave the kernel.
 #[inline(always)]
-pub(crate) fn begin_wave(params: &LaunchParams) {
+pub(crate) unsafe fn begin_wave(params: &LaunchParams) -> bool {
+    // SAFETY: the host gives each launch the words of its stream and of its list. All lanes of a wave read the same.
+    let (stop, [first_sequence, first_launch]) = unsafe { begin_launch(params.stop_at, params.list) };
     let lanes = llvm_ntid_x();
+    let sequence = params.sequence + first_sequence;
     if llvm_tid_x() % 32 == 0 {
         let [a, b, c, d] = WaveRecordWords::BEGIN_FIRST;
         let words = [
             params.channel,
-            params.sequence,
+            sequence,
             params.stop_at,
             params.last_post,
-            u64::from(params.launch.to_bits()) | u64::from(params.workgroup_memory_bytes) << 32,
+            u64::from(params.launch.to_bits() + first_launch as u32)
+                | u64::from(params.workgroup_memory_bytes) << 32,
             u64::from(params.workgroups[0]) | u64::from(params.workgroups[1]) << 32,
             u64::from(params.workgroups[2]) | u64::from(params.workgroup_size[0]) << 32,
             u64::from(params.workgroup_size[1]) | u64::from(params.workgroup_size[2]) << 32,
@@ -120,11 +128,12 @@ pub(crate) fn begin_wave(params: &LaunchParams) {
             assert!(size_of::<[u64; 8]>() == LAUNCH_PARAMS_KEPT);
         }
         // SAFETY: the launch gave `shared_bytes` more shared memory than the kernel uses, and the wave's other lanes wait
-        // below. What of the record is not written here is written by whoever claims a slot, and nobody reads it before.
+        // below. What of the record is not written here is written by whoever claims a slot, and nobody reads it before. What
+        // depends on words that are on their way comes last.
         unsafe {
             asm!("st.shared.v4.b32 [{at}], {{{a}, {b}, {c}, {d}}};", "st.shared.v4.b32 [{at}+{slot}], {{{none}, 0, 0, 0}};",
-                "st.shared.v2.b64 [{at}+{to}], {{{e}, {f}}};", "st.shared.v2.b64 [{at}+{to}+16], {{{g}, {h}}};",
-                "st.shared.v2.b64 [{at}+{to}+32], {{{i}, {j}}};", "st.shared.v2.b64 [{at}+{to}+48], {{{k}, {l}}};",
+                "st.shared.v2.b64 [{at}+{to}+16], {{{g}, {h}}};", "st.shared.v2.b64 [{at}+{to}+48], {{{k}, {l}}};",
+                "st.shared.v2.b64 [{at}+{to}], {{{e}, {f}}};", "st.shared.v2.b64 [{at}+{to}+32], {{{i}, {j}}};",
                 at = in(reg32) record_at(), a = in(reg32) a, b = in(reg32) b, c = in(reg32) c, d = in(reg32) d,
                 none = in(reg32) NO_SLOT, slot = const core::mem::offset_of!(WaveRecordWords, slot),
                 to = const WAVE_RECORD_BYTES,
@@ -135,7 +144,17 @@ pub(crate) fn begin_wave(params: &LaunchParams) {
     }
     let here = here();
     // The same for all lanes of the workgroup.
-    if lanes.is_multiple_of(32) { here.sync(WHOLE) } else { here.sync(here.wave_lanes()) }
+    if lanes.is_multiple_of(32) {
+        here.sync(WHOLE)
+    } else {
+        here.sync(here.wave_lanes())
+    }
+    let stopped = sequence >= stop;
+    if stopped && llvm_tid_x() % 32 == 0 {
+        // SAFETY: the words of the launch's stream.
+        unsafe { note_skipped(params.stop_at, sequence) };
+    }
+    stopped
 }
 
 /// Where the launch's parameters are. In the function that wrote them as in any other, nothing is read before `of_wave`, and

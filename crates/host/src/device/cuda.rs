@@ -5,10 +5,11 @@ use super::arenas::Arenas;
 use super::builder::DeviceInfo;
 use super::seam::{
     Backend, BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, DeviceKind, Dispatch, ImageSource,
-    Kernel, KernelLimits, KernelMemory, Mark, Memory, Module, Pinned, Properties, Queue, Running, Variable,
+    Kernel, KernelLimits, KernelList, KernelMemory, ListDispatch, Mark, Memory, Module, Pinned, Properties,
+    Queue, Running, Variable,
 };
 use hostcall_abi::launch::STACK_BYTES_SYMBOL;
-use hostcall_cuda::{DeviceMemory, Driver, Error, Function, Gpu, GpuInfo, MappedFile, PinnedMemory};
+use hostcall_cuda::{DeviceMemory, Driver, Error, Function, Gpu, GpuInfo, Listed, MappedFile, PinnedMemory};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::HashMap;
@@ -233,6 +234,21 @@ unsafe impl Backend for Cuda {
         Ok(unsafe { self.gpu.read(from.get(), bytes) }?)
     }
 
+    unsafe fn list(&self, dispatches: &[Dispatch<'_>]) -> Result<Option<Arc<dyn KernelList>>, BackendError> {
+        let launches: Result<Vec<_>, BackendError> = dispatches
+            .iter()
+            .map(|dispatch| {
+                let Dispatch { workgroups, lanes, workgroup_bytes, parameters, .. } = *dispatch;
+                let function = function_of(&self.gpu, dispatch)?;
+                let arguments =
+                    parameters.iter().map(|parameter| parameter.as_ptr().cast_mut().cast()).collect();
+                Ok(Listed { function, blocks: workgroups, lanes, shared_bytes: workgroup_bytes, arguments })
+            })
+            .collect();
+        // SAFETY: by the caller's promise.
+        Ok(Some(Arc::new(CudaList(unsafe { self.gpu.list(&mut launches?) }?))))
+    }
+
     fn copy_from_lane(&self, from: DeviceAddress, bytes: &mut [u8]) -> bool {
         self.gpu.read_for_lane(from.get(), bytes).unwrap_or(false)
     }
@@ -275,6 +291,19 @@ unsafe impl Backend for Cuda {
     }
 }
 
+struct CudaList(hostcall_cuda::List);
+
+impl KernelList for CudaList {}
+
+/// Returns the function that a dispatch is of, if it is this GPU's.
+fn function_of<'a>(gpu: &Arc<Gpu>, dispatch: &Dispatch<'a>) -> Result<&'a Function, BackendError> {
+    let kernel: &dyn Any = &**dispatch.kernel;
+    match kernel.downcast_ref::<CudaKernel>() {
+        Some(kernel) if Arc::ptr_eq(kernel.0.gpu(), gpu) => Ok(&kernel.0),
+        _ => Err(BackendError::Refused("the kernel is another device's".into())),
+    }
+}
+
 struct CudaQueue {
     queue: hostcall_cuda::Queue,
     gpu: Arc<Gpu>,
@@ -299,11 +328,7 @@ impl Mark for CudaMark {
 // stream's order, with all earlier writes before it; 3. after a failure the driver runs nothing, and `check` asks it.
 unsafe impl Queue for CudaQueue {
     unsafe fn dispatch(&self, dispatch: &Dispatch<'_>) -> Result<Option<Arc<dyn Running>>, BackendError> {
-        let kernel: &dyn Any = &**dispatch.kernel;
-        let function = match kernel.downcast_ref::<CudaKernel>() {
-            Some(kernel) if Arc::ptr_eq(kernel.0.gpu(), &self.gpu) => &kernel.0,
-            _ => return Err(BackendError::Refused("the kernel is another device's".into())),
-        };
+        let function = function_of(&self.gpu, dispatch)?;
         let Dispatch { workgroups, lanes, workgroup_bytes, parameters, .. } = *dispatch;
         // The driver copies from here as many bytes as the kernel's parameter has, which is no more: see `Dispatch`.
         let mut addresses: SmallVec<[*mut c_void; 4]> =
@@ -311,6 +336,21 @@ unsafe impl Queue for CudaQueue {
         // SAFETY: by the caller's promise; whoever submits keeps the kernel until it has ended.
         unsafe { self.queue.launch(function, workgroups, lanes, workgroup_bytes, &mut addresses) }?;
         Ok(None)
+    }
+
+    unsafe fn dispatch_list(
+        &self,
+        dispatch: &ListDispatch<'_>,
+    ) -> Result<Vec<Arc<dyn Running>>, BackendError> {
+        let list: &dyn Any = &**dispatch.list;
+        match list.downcast_ref::<CudaList>() {
+            Some(CudaList(list)) if Arc::ptr_eq(list.gpu(), &self.gpu) => {
+                // SAFETY: by the caller's promise; whoever submits keeps the list until its kernels have ended.
+                unsafe { self.queue.launch_list(list, dispatch.words.get(), dispatch.values) }?;
+                Ok(Vec::new())
+            }
+            _ => Err(BackendError::Refused("the list is another device's".into())),
+        }
     }
 
     unsafe fn write(&self, to: DeviceAddress, from: *const u8, bytes: usize) -> Result<(), BackendError> {

@@ -215,20 +215,44 @@ pub(super) fn begin(
     let record = LaunchRecord { kernel: name, workgroups: grid.workgroups };
     let limit = LAUNCHES as usize;
     let id = device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?;
-    let params = LaunchParams {
+    let of_stream = OfStream { stop_at: words.stop_at().get(), last_post: words.last_post().get(), list: 0 };
+    parameters.set_first(&params(device, grid, memory, sequence, id, of_stream));
+    Ok(id)
+}
+
+/// Addresses that launches of a stream have in common.
+#[derive(Clone, Copy)]
+pub(crate) struct OfStream {
+    /// [`LaunchParams::stop_at`].
+    pub stop_at: u64,
+    /// [`LaunchParams::last_post`].
+    pub last_post: u64,
+    /// [`LaunchParams::list`].
+    pub list: u64,
+}
+
+/// Returns the parameters of a launch, as kernels take them.
+pub(super) fn params(
+    device: &Inner,
+    grid: &Grid,
+    memory: LaunchMemory,
+    sequence: u64,
+    launch: LaunchId,
+    of_stream: OfStream,
+) -> [u8; LAUNCH_PARAMS_BYTES] {
+    let OfStream { stop_at, last_post, list } = of_stream;
+    bytes_of_params(&LaunchParams {
         channel: device.channel.address().get(),
         sequence,
-        stop_at: words.stop_at().get(),
-        last_post: words.last_post().get(),
-        launch: id,
+        stop_at,
+        last_post,
+        launch,
         workgroup_memory_bytes: memory.bytes,
         workgroups: grid.workgroups,
         workgroup_size: grid.workgroup_size,
         wave_records: memory.wave_records,
-        ..LaunchParams::default()
-    };
-    parameters.set_first(&bytes_of_params(&params));
-    Ok(id)
+        list,
+    })
 }
 
 /// Allocates what [`LaunchParams::wave_records`] is.
@@ -256,7 +280,7 @@ fn bytes_of_params(params: &LaunchParams) -> [u8; LAUNCH_PARAMS_BYTES] {
         workgroups,
         workgroup_size,
         wave_records,
-        reserved,
+        list,
     } = *params;
     let halves = |[low, high]: [u32; 2]| u64::from(low) | u64::from(high) << 32;
     let ([x, y, z], [width, height, depth]) = (workgroups, workgroup_size);
@@ -270,7 +294,7 @@ fn bytes_of_params(params: &LaunchParams) -> [u8; LAUNCH_PARAMS_BYTES] {
         halves([z, width]),
         halves([height, depth]),
         wave_records,
-        reserved,
+        list,
     ];
     let mut bytes = [0; LAUNCH_PARAMS_BYTES];
     for (to, word) in bytes.chunks_exact_mut(8).zip(words) {

@@ -308,6 +308,19 @@ pub unsafe trait Backend: Send + Sync + 'static {
         None
     }
 
+    /// Makes a list of dispatches, whose tokens and hooks do not count. `None` where dispatches one by one take the device no
+    /// longer. May wait for running kernels.
+    ///
+    /// # Errors
+    /// As for [`Queue::dispatch`], and when there is no room for the list.
+    ///
+    /// # Safety
+    /// As for [`Queue::dispatch`], for each time that a queue is given the list.
+    unsafe fn list(&self, dispatches: &[Dispatch<'_>]) -> Result<Option<Arc<dyn KernelList>>, BackendError> {
+        let _ = dispatches;
+        Ok(None)
+    }
+
     /// Says whether a wave that rings a doorbell, while the channel's header says that the host sleeps, always calls
     /// [`Hooks::notify`].
     fn has_reliable_hints(&self) -> bool {
@@ -459,6 +472,25 @@ pub struct Dispatch<'a> {
     pub hooks: &'a Arc<dyn Hooks>,
 }
 
+/// Kernels in a row, with their parameters, which queues of the device take as one operation, as often as they are given it.
+/// It keeps the kernels' code. Dropping it waits for no kernel, and leaves alone what a queue has taken of it.
+pub trait KernelList: Any + Send + Sync {}
+
+/// One dispatch of all kernels of a list.
+pub struct ListDispatch<'a> {
+    /// The list, of the same backend.
+    pub list: &'a Arc<dyn KernelList>,
+    /// Where the kernels of this list find `values`: two words in memory of the device, at a multiple of 16. On the software
+    /// device they are in the launch's parameters instead, which are made for each dispatch.
+    pub words: DeviceAddress,
+    /// What is written there in the queue's order before the first kernel begins.
+    pub values: [u64; 2],
+    /// [`Dispatch::token`] of the first kernel; those of the others follow it.
+    pub first_token: u64,
+    /// [`Dispatch::hooks`] of all.
+    pub hooks: &'a Arc<dyn Hooks>,
+}
+
 /// What a device tells of its running kernels. Its functions are quick and do not panic.
 pub trait Hooks: Send + Sync {
     /// Hints that a lane has rung, so that there may be work for the server.
@@ -542,6 +574,23 @@ pub unsafe trait Queue: Send + Sync {
     /// The parameters are those that the kernel takes, and what they refer to is the kernel's to use until the dispatch
     /// has ended.
     unsafe fn dispatch(&self, dispatch: &Dispatch<'_>) -> Result<Option<Arc<dyn Running>>, BackendError>;
+
+    /// Dispatches the kernels of a list, one after the other. Returns for each what [`Queue::dispatch`] would, or nothing at all
+    /// where that is `None`.
+    ///
+    /// # Errors
+    /// When the list is another backend's. Nothing was submitted then, or the device failed.
+    ///
+    /// # Safety
+    /// As for [`Queue::dispatch`]; nobody else writes the list's words, or gives a queue the list, until all kernels have
+    /// ended or in another order than this queue's.
+    unsafe fn dispatch_list(
+        &self,
+        dispatch: &ListDispatch<'_>,
+    ) -> Result<Vec<Arc<dyn Running>>, BackendError> {
+        let _ = dispatch;
+        Err(BackendError::Refused("the device takes no lists of kernels".into()))
+    }
 
     /// Copies from memory of the host to memory of the device.
     ///

@@ -85,6 +85,15 @@ impl StreamWord {
         self.posted().load(Ordering::Acquire)
     }
 
+    /// Returns the first launch that lanes stopped or, after the host stopped some, the first that was skipped, on a device
+    /// whose kernels tell; `u64::MAX` when there is none.
+    pub fn least_of_lanes(&self) -> u64 {
+        let mut word = [0xff; 8];
+        // SAFETY: the word lies there, and kernels access it atomically.
+        let _ = unsafe { self.words.core.backend.load_words(self.stop_at(), &mut word, 8) };
+        u64::from_le_bytes(word)
+    }
+
     /// Lets no launch from `sequence` on begin, nor from an earlier one if one stopped the stream before. A launch that is
     /// over stops nothing.
     pub fn stop_from(&self, sequence: u64) {

@@ -3,6 +3,7 @@
 mod bodies;
 mod capture;
 mod instances;
+mod lists;
 mod replays;
 
 use hostcall::device::{DeviceBuffer, PinnedBuffer};

@@ -2,7 +2,7 @@
 //! while no call waits.
 
 use super::Engine;
-use hostcall_abi::launch::LaunchId;
+use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::status::CallError;
 use parking_lot::{Condvar, Mutex};
 use std::sync::{Arc, Weak};
@@ -206,8 +206,8 @@ impl Watchdog {
     }
 
     /// Gives the waiting calls of a launch, or of all, this error.
-    pub fn give_up(&self, launch: Option<LaunchId>, error: CallError) {
-        for call in self.open(|of| launch.is_none_or(|launch| launch == of)) {
+    pub fn give_up(&self, launches: Option<LaunchRun>, error: CallError) {
+        for call in self.open(|of| launches.is_none_or(|launches| launches.contains(of))) {
             call.give_up(error);
         }
     }

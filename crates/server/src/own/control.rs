@@ -8,10 +8,11 @@ use super::shared::{Command, Completion, Shared, Wanted};
 use crate::engine::Engine;
 use crate::engine::report;
 use crate::engine::watchdog::Waiting;
-use hostcall_abi::launch::LaunchId;
+use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::layout::LINE_WORDS;
 use hostcall_abi::status::CallError;
 use hostcall_channel::SharedMemory;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -153,12 +154,39 @@ impl Server {
         Ok(id)
     }
 
+    /// Begins launches with ids in a row, which end together: see [`Launches::begin_run`].
+    pub fn begin_run(&self, records: &Arc<[LaunchRecord]>) -> Option<LaunchRun> {
+        let (launches, are_only) = self.shared.launches.begin_run(records)?;
+        if let Some(trace) = &self.shared.trace {
+            for (id, LaunchRecord { kernel, workgroups }) in launches.ids().zip(&**records) {
+                trace.launch_began(id, kernel, *workgroups);
+            }
+        }
+        if are_only {
+            self.shared.call_attention();
+        }
+        Some(launches)
+    }
+
+    /// Does what [`Server::end`] does for launches that began together. Returns those that were cancelled, and why.
+    pub fn end_run(&self, launches: LaunchRun) -> Vec<(LaunchId, CancelReason)> {
+        let cancelled = self.shared.launches.end_run(launches);
+        self.shared.engine.watchdog.give_up(Some(launches), CallError::Cancelled);
+        self.shared.messages.forget_launches(launches);
+        if let Some(trace) = &self.shared.trace {
+            for id in launches.ids() {
+                trace.launch_ended(id, cancelled.iter().any(|(cancelled, _)| *cancelled == id));
+            }
+        }
+        cancelled
+    }
+
     /// Ends a launch whose kernel has ended. Calls that are left (of waves that were killed) get
     /// [`CallError::Cancelled`].
     pub fn end(&self, id: LaunchId) -> LaunchReport {
         let report = self.shared.launches.end(id);
-        self.shared.engine.watchdog.give_up(Some(id), CallError::Cancelled);
-        self.shared.messages.forget_launch(id);
+        self.shared.engine.watchdog.give_up(Some(id.into()), CallError::Cancelled);
+        self.shared.messages.forget_launches(id.into());
         if let Some(trace) = &self.shared.trace {
             trace.launch_ended(id, report.cancelled.is_some());
         }
@@ -186,14 +214,14 @@ impl Server {
         self.shared.begin_command(|done| Command::Flush(Some(launches.clone()), done))
     }
 
-    /// Waits until the posts of a launch were handled that were taken, or the launch was cancelled.
-    pub fn settle(&self, launch: LaunchId) {
-        self.shared.post_counts.settle(launch);
+    /// Waits until the posts of launches were handled that were taken, or the launches were cancelled.
+    pub fn settle(&self, launches: LaunchRun) {
+        self.shared.post_counts.settle(launches);
     }
 
     /// Returns whether [`Server::settle`] would not wait.
-    pub fn is_settled(&self, launch: LaunchId) -> bool {
-        self.shared.post_counts.is_settled(launch)
+    pub fn is_settled(&self, launches: LaunchRun) -> bool {
+        self.shared.post_counts.is_settled(launches)
     }
 
     /// Makes slots as if nobody had ever used them. Their waves were killed: none of them calls any more, and the device
@@ -230,6 +258,14 @@ impl Server {
     /// Returns why a launch could not go on, if the server has ended it for that.
     pub fn take_fault(&self, launch: LaunchId) -> Option<String> {
         self.shared.faults.change_some(|faults| faults.remove(&launch)).flatten()
+    }
+
+    /// Returns which of these launches have faults that [`Server::take_fault`] tells of.
+    pub fn faulted(&self, launches: LaunchRun) -> Vec<LaunchId> {
+        let of = |faults: &mut HashMap<LaunchId, String>| {
+            faults.keys().copied().filter(|launch| launches.contains(*launch)).collect()
+        };
+        self.shared.faults.change_some(of).unwrap_or_default()
     }
 
     /// Returns why the server has stopped by itself, if it has: a thread of it panicked, which is a bug in hostcall.

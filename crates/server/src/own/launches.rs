@@ -3,7 +3,7 @@
 //! A device says of each call whose it is, by the launch's id. The table says whether such a launch runs: one relaxed load a
 //! call. What is known of a launch besides is behind a lock, which only its begin, cancellation and end take.
 
-use hostcall_abi::launch::LaunchId;
+use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::layout::LAUNCHES;
 use hostcall_channel::SharedMemory;
 use std::collections::VecDeque;
@@ -57,18 +57,104 @@ struct Entry {
     cancelled: Option<CancelReason>,
 }
 
+/// What an index is for.
+enum Place {
+    Free,
+    One(Entry),
+    /// Of the launches of a block, which begin and end together.
+    Block(u32),
+}
+
+/// Indices that follow each other, a power of two of them, and the launches that have them.
+struct Block {
+    first: u32,
+    /// Of the last launches that had them.
+    generation: u32,
+    run: Option<Run>,
+}
+
+struct Run {
+    launches: LaunchRun,
+    records: Arc<[LaunchRecord]>,
+    cancelled: Vec<(LaunchId, CancelReason)>,
+}
+
+#[derive(Default)]
 struct Table {
     /// Indices that launches have had, the one that was free first first.
     free: VecDeque<u32>,
     /// By index, as far as indices were ever used.
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Place>,
+    blocks: Vec<Block>,
+    /// Numbers of the blocks that no launches have, by their sizes' logarithms.
+    free_blocks: [VecDeque<u32>; LaunchId::INDEX_BITS as usize],
+    /// Indices that are in blocks.
+    in_blocks: u32,
 }
 
 impl Table {
-    fn get(&self, id: LaunchId) -> Option<&Entry> {
-        self.entries.get(id.index() as usize)?.as_ref().filter(|entry| entry.id == id)
+    fn get(&self, id: LaunchId) -> Option<(&LaunchRecord, Option<CancelReason>)> {
+        match self.entries.get(id.index() as usize)? {
+            Place::One(entry) if entry.id == id => Some((&entry.record, entry.cancelled)),
+            Place::Block(block) => {
+                let run = self.blocks[*block as usize].run.as_ref()?;
+                let record = run.records.get(run.launches.place_of(id)? as usize)?;
+                let cancelled = run.cancelled.iter().find(|(of, _)| *of == id);
+                Some((record, cancelled.map(|(_, why)| *why)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Notes that a launch is cancelled, if it is known and was not cancelled before.
+    fn cancel(&mut self, id: LaunchId, why: CancelReason) -> bool {
+        if !matches!(self.get(id), Some((_, None))) {
+            return false;
+        }
+        match &mut self.entries[id.index() as usize] {
+            Place::One(entry) => entry.cancelled = Some(why),
+            Place::Block(block) => {
+                if let Some(run) = &mut self.blocks[*block as usize].run {
+                    run.cancelled.push((id, why));
+                }
+            }
+            Place::Free => {}
+        }
+        true
+    }
+
+    /// Takes a block of indices that no launches have.
+    fn take_block(&mut self, size_log2: u32) -> Option<u32> {
+        let (size, free, fresh) = (1 << size_log2, size_log2 as usize, self.entries.len() as u32);
+        let rests = self.free_blocks[free].len() << size_log2 < RESTING;
+        if rests && fresh + size <= LAUNCHES && self.in_blocks + size <= MOST_IN_BLOCKS {
+            let block = self.blocks.len() as u32;
+            self.blocks.push(Block { first: fresh, generation: 0, run: None });
+            self.entries.extend((0..size).map(|_| Place::Block(block)));
+            self.in_blocks += size;
+            return Some(block);
+        }
+        self.free_blocks[free].pop_front()
+    }
+
+    /// Makes the indices of a block that no launches have those of single launches.
+    fn dissolve_block(&mut self) {
+        let Some((size_log2, block)) =
+            (0..).zip(&mut self.free_blocks).find_map(|(size, free)| Some((size, free.pop_front()?)))
+        else {
+            return;
+        };
+        let first = self.blocks[block as usize].first;
+        for index in first..first + (1 << size_log2) {
+            self.entries[index as usize] = Place::Free;
+            self.free.push_back(index);
+        }
+        self.in_blocks -= 1 << size_log2;
     }
 }
+
+/// Most indices that are in blocks: the others are for single launches.
+const MOST_IN_BLOCKS: u32 = LAUNCHES / 2;
 
 /// Of an index's word: the generation in the upper bits, and these two.
 const LIVE: u32 = 1;
@@ -96,7 +182,7 @@ impl Launches {
         Self {
             memory,
             words: (0..LAUNCHES).map(|_| AtomicU32::new(0)).collect(),
-            table: Mutex::new(Table { free: VecDeque::new(), entries: Vec::new() }),
+            table: Mutex::default(),
             live: AtomicU32::new(0),
         }
     }
@@ -113,29 +199,69 @@ impl Launches {
         let mut table = self.table();
         let fresh = table.entries.len() as u32;
         let index = if fresh < LAUNCHES && table.free.len() < RESTING {
-            table.entries.push(None);
+            table.entries.push(Place::Free);
             fresh
         } else {
+            if table.free.is_empty() {
+                table.dissolve_block();
+            }
             table.free.pop_front().ok_or(TooManyLaunches)?
         };
         let word = &self.words[index as usize];
         let generation = (word.load(Ordering::Relaxed) >> GENERATION) % LaunchId::LAST_GENERATION + 1;
         let id = LaunchId::new(index, generation);
-        table.entries[index as usize] = Some(Entry { id, record, cancelled: None });
+        table.entries[index as usize] = Place::One(Entry { id, record, cancelled: None });
         word.store(live(id), Ordering::Release);
         let before = self.live.load(Ordering::Relaxed);
         self.live.store(before + 1, Ordering::Release);
         Ok((id, before == 0))
     }
 
+    /// Begins launches with ids in a row, one for each record, before their kernels start: they end together. Returns also
+    /// whether they are the only ones. `None` when there are no such ids left, though there may be single ones.
+    pub fn begin_run(&self, records: &Arc<[LaunchRecord]>) -> Option<(LaunchRun, bool)> {
+        let count = u32::try_from(records.len()).ok().filter(|count| (1..=MOST_IN_BLOCKS).contains(count))?;
+        let mut table = self.table();
+        let block = table.take_block(count.next_power_of_two().ilog2())?;
+        let block = &mut table.blocks[block as usize];
+        block.generation = block.generation % LaunchId::LAST_GENERATION + 1;
+        let launches = LaunchRun::new(LaunchId::new(block.first, block.generation), count);
+        block.run = Some(Run { launches, records: records.clone(), cancelled: Vec::new() });
+        for id in launches.ids() {
+            self.words[id.index() as usize].store(live(id), Ordering::Release);
+        }
+        let before = self.live.load(Ordering::Relaxed);
+        self.live.store(before + count, Ordering::Release);
+        Some((launches, before == 0))
+    }
+
+    /// Ends launches that began together, whose kernels have ended. Returns those that were cancelled, with the first reason.
+    pub(crate) fn end_run(&self, launches: LaunchRun) -> Vec<(LaunchId, CancelReason)> {
+        let mut table = self.table();
+        let Some(Place::Block(number)) = table.entries.get(launches.first().index() as usize) else {
+            return Vec::new();
+        };
+        let number = *number;
+        let block = &mut table.blocks[number as usize];
+        let Some(run) = block.run.take_if(|run| run.launches == launches) else { return Vec::new() };
+        for id in launches.ids() {
+            self.words[id.index() as usize].store(id.generation() << GENERATION, Ordering::Release);
+        }
+        for (id, _) in &run.cancelled {
+            self.memory.region().set_cancelled(*id, false);
+        }
+        let size_log2 = launches.count().next_power_of_two().ilog2();
+        table.free_blocks[size_log2 as usize].push_back(number);
+        self.live.store(self.live.load(Ordering::Relaxed) - launches.count(), Ordering::Release);
+        run.cancelled
+    }
+
     /// Notes that a launch is cancelled; its device learns of it. Returns whether it runs and was not cancelled before.
     pub(crate) fn cancel(&self, id: LaunchId, why: CancelReason) -> bool {
         let mut table = self.table();
-        let entry = table.entries.get_mut(id.index() as usize).and_then(Option::as_mut);
-        let Some(entry) = entry.filter(|entry| entry.id == id && entry.cancelled.is_none()) else {
+        if !table.cancel(id, why) {
             return false;
-        };
-        entry.cancelled = Some(why);
+        }
         self.words[id.index() as usize].store(live(id) | CANCELLED, Ordering::SeqCst);
         self.memory.region().set_cancelled(id, true);
         true
@@ -144,9 +270,11 @@ impl Launches {
     /// Ends a launch whose kernel has ended; nobody knows its id any more.
     pub(crate) fn end(&self, id: LaunchId) -> LaunchReport {
         let mut table = self.table();
-        let entry = table.entries.get_mut(id.index() as usize);
-        let entry = entry.and_then(|entry| entry.take_if(|entry| entry.id == id));
-        let Some(entry) = entry else { return LaunchReport::default() };
+        let place = table.entries.get_mut(id.index() as usize);
+        let place = place.filter(|place| matches!(place, Place::One(entry) if entry.id == id));
+        let Some(Place::One(entry)) = place.map(|place| std::mem::replace(place, Place::Free)) else {
+            return LaunchReport::default();
+        };
         self.words[id.index() as usize].store(id.generation() << GENERATION, Ordering::Release);
         if entry.cancelled.is_some() {
             self.memory.region().set_cancelled(id, false);
@@ -166,7 +294,7 @@ impl Launches {
     #[cold]
     #[inline(never)]
     fn is_live_for_sure(&self, id: LaunchId) -> bool {
-        self.table().get(id).is_some_and(|entry| entry.cancelled.is_none())
+        matches!(self.table().get(id), Some((_, None)))
     }
 
     /// Whether a launch has begun and not ended.
@@ -178,12 +306,12 @@ impl Launches {
 
     /// Whether a launch runs that was cancelled, and why.
     pub fn cancelled(&self, id: LaunchId) -> Option<CancelReason> {
-        self.table().get(id).and_then(|entry| entry.cancelled)
+        self.table().get(id).and_then(|(_, cancelled)| cancelled)
     }
 
     /// What a launch that has begun and not ended is.
     pub fn record(&self, id: LaunchId) -> Option<LaunchRecord> {
-        self.table().get(id).map(|entry| entry.record.clone())
+        self.table().get(id).map(|(record, _)| record.clone())
     }
 
     /// Launches that have begun and not ended.
@@ -193,7 +321,13 @@ impl Launches {
 
     /// The ids of the launches that have begun and not ended.
     pub fn ids(&self) -> Vec<LaunchId> {
-        self.table().entries.iter().flatten().map(|entry| entry.id).collect()
+        let table = self.table();
+        let single = table.entries.iter().filter_map(|place| match place {
+            Place::One(entry) => Some(entry.id),
+            _ => None,
+        });
+        let runs = table.blocks.iter().filter_map(|block| block.run.as_ref());
+        single.chain(runs.flat_map(|run| run.launches.ids())).collect()
     }
 }
 
@@ -242,5 +376,47 @@ mod tests {
         launches.end(ids[77]);
         let (again, _) = launches.begin(LaunchRecord::default()).unwrap();
         assert_eq!((again.index(), again.generation()), (ids[77].index(), ids[77].generation() + 1));
+    }
+
+    #[test]
+    fn launches_of_a_run_are_ones_own_until_they_end_together() {
+        let launches = launches();
+        let records: Arc<[LaunchRecord]> = (0..100)
+            .map(|place| LaunchRecord { kernel: format!("kernel {place}").into(), workgroups: [1; 3] })
+            .collect();
+        let (single, _) = launches.begin(LaunchRecord::default()).unwrap();
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..1000 {
+            let (run, is_only) = launches.begin_run(&records).unwrap();
+            assert!(!is_only && run.count() == 100 && launches.count() == 101);
+            assert!(run.ids().all(|id| launches.is_live(id) && seen.insert(id)));
+            assert_eq!(&*launches.record(run.get(57)).unwrap().kernel, "kernel 57");
+            assert!(launches.cancel(run.get(57), CancelReason::Panicked));
+            assert!(!launches.cancel(run.get(57), CancelReason::Asked));
+            assert_eq!(launches.cancelled(run.get(57)), Some(CancelReason::Panicked));
+            assert!(!launches.is_live(run.get(57)) && launches.is_known(run.get(57)));
+            assert!(launches.is_live(run.get(58)) && launches.ids().len() == 101);
+            assert_eq!(launches.end(run.get(3)), LaunchReport::default());
+            assert_eq!(launches.end_run(run), [(run.get(57), CancelReason::Panicked)]);
+            assert!(run.ids().all(|id| !launches.is_live(id) && !launches.is_known(id)));
+            assert!(!launches.memory.region().cancelled(run.get(57)) && launches.end_run(run).is_empty());
+        }
+        assert!(launches.is_live(single) && launches.count() == 1);
+    }
+
+    /// Runs take half of the ids at most; single launches get all that are free.
+    #[test]
+    fn runs_leave_ids_to_single_launches() {
+        let launches = launches();
+        let records: Arc<[LaunchRecord]> = vec![LaunchRecord::default(); 1000].into();
+        let runs: Vec<_> = std::iter::from_fn(|| launches.begin_run(&records)).map(|(run, _)| run).collect();
+        assert_eq!(runs.len() as u32, MOST_IN_BLOCKS / 1024);
+        let single = || launches.begin(LaunchRecord::default());
+        assert_eq!(std::iter::from_fn(|| single().ok()).count() as u32, LAUNCHES - MOST_IN_BLOCKS);
+        runs.into_iter().for_each(|run| _ = launches.end_run(run));
+        let ids: std::collections::HashSet<_> =
+            std::iter::from_fn(|| single().ok()).map(|(id, _)| id).collect();
+        assert_eq!(ids.len() as u32, MOST_IN_BLOCKS);
+        assert!(launches.begin_run(&records).is_none() && launches.count() == LAUNCHES);
     }
 }

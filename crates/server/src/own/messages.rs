@@ -4,7 +4,7 @@
 use crate::engine::budget::{Budget, Charge, Charged, OverBudget};
 use crate::engine::loans::{HeldLoan, LentLoan, LoanPool};
 use hostcall_abi::MAX_LANES;
-use hostcall_abi::launch::LaunchId;
+use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::status::CallError;
 use hostcall_abi::word::{BytesHead, LEAST_REPLY_TO_PUT, MOST_REPLY_TO_PULL, MOST_REPLY_TO_PULL_ALONE};
 use parking_lot::{Mutex, RwLock};
@@ -269,10 +269,10 @@ impl Messages {
     }
 
     /// Forgets what the lanes of a launch left behind: it has ended.
-    pub fn forget_launch(&self, launch: LaunchId) {
+    pub fn forget_launches(&self, launches: LaunchRun) {
         if self.count.load(Ordering::Relaxed) > 0 {
             let of_launch = |lanes: &mut HashMap<_, Kept>| -> Vec<_> {
-                lanes.extract_if(|_, kept| kept.launch == launch).collect()
+                lanes.extract_if(|_, kept| launches.contains(kept.launch)).collect()
             };
             drop(self.change(of_launch));
         }
@@ -393,9 +393,9 @@ mod tests {
         messages.forget(0);
         assert_eq!(messages.budget.held(), 0);
         assert!(take(1, &head(true, 32, 100)).is_ok());
-        messages.forget_launch(LaunchId::new(2, 1));
+        messages.forget_launches(LaunchId::new(2, 1).into());
         assert_eq!(messages.budget.held(), 24);
-        messages.forget_launch(LAUNCH);
+        messages.forget_launches(LAUNCH.into());
         assert_eq!(messages.budget.held(), 0);
     }
 
@@ -409,7 +409,7 @@ mod tests {
         assert_eq!(empty(1), Some(CallError::Malformed));
         assert_eq!(messages.budget.held(), 0);
         assert!(lend(2).is_ok());
-        messages.forget_launch(LAUNCH);
+        messages.forget_launches(LAUNCH.into());
         assert_eq!(messages.budget.held(), 0);
         assert!(lend(3).is_ok());
         messages.forget(0);

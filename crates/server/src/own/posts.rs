@@ -10,7 +10,7 @@ use crate::engine::caught::catch;
 use crate::engine::executor::catch_future;
 use crate::engine::handling::set_service;
 use crate::engine::workers::Work;
-use hostcall_abi::launch::LaunchId;
+use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::word::MAX_POST_WORDS;
 use hostcall_service::{Caller, OwnedRequest, Posts, Request, called_by};
 use parking_lot::{Condvar, Mutex};
@@ -96,18 +96,23 @@ impl PostCounts {
         self.changed.notify_all();
     }
 
-    /// Returns whether all posts of a launch were handled that were taken from rings, or the launch was cancelled.
-    pub fn is_settled(&self, launch: LaunchId) -> bool {
-        !self.has_some.load(Ordering::Acquire) || !self.is_wanted(launch)
+    /// Returns whether all posts of launches were handled that were taken from rings, or the launches were cancelled.
+    pub fn is_settled(&self, launches: LaunchRun) -> bool {
+        !self.has_some.load(Ordering::Acquire) || !has_posts_of(&self.by_launch.lock(), launches)
     }
 
-    /// Waits until all posts of a launch were handled that were taken from rings, or the launch was cancelled.
-    pub fn settle(&self, launch: LaunchId) {
+    /// Waits until all posts of launches were handled that were taken from rings, or the launches were cancelled.
+    pub fn settle(&self, launches: LaunchRun) {
         let mut by_launch = self.by_launch.lock();
-        while by_launch.contains_key(&launch) {
+        while has_posts_of(&by_launch, launches) {
             self.changed.wait(&mut by_launch);
         }
     }
+}
+
+/// Returns whether posts of these launches are listed.
+fn has_posts_of(by_launch: &HashMap<LaunchId, u64>, launches: LaunchRun) -> bool {
+    launches.ids().any(|launch| by_launch.contains_key(&launch))
 }
 
 /// Takes as many posts of a run as the queue of their service has room for, and declines the rest.

@@ -199,7 +199,7 @@ impl Shared {
     pub fn cancel(&self, launch: LaunchId, why: CancelReason) {
         self.launches.cancel(launch, why);
         // After the mark: a call that is put under watch from now on is seen to be cancelled by whoever puts it there.
-        self.engine.watchdog.give_up(Some(launch), CallError::Cancelled);
+        self.engine.watchdog.give_up(Some(launch.into()), CallError::Cancelled);
         self.post_counts.forget(launch);
         self.wake();
         self.engine.log(Level::DEBUG, move || tracing::debug!(%launch, ?why, "a launch is cancelled"));

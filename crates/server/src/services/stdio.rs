@@ -5,7 +5,7 @@ use super::error::status;
 use super::sink::{Sink, Stream};
 use crate::engine::caught::Contained;
 use crate::engine::rare::Rare;
-use hostcall_abi::launch::LaunchId;
+use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::status::CallError;
 use hostcall_device::services::{StdinHandler, StdoutHandler};
 use hostcall_service::Output;
@@ -99,14 +99,16 @@ impl Stdio {
         }
     }
 
-    /// Returns whether a launch has printed, and forgets it. To be called when it has ended and its posts were taken.
-    pub fn take_printing(&self, launch: LaunchId) -> bool {
+    /// Returns whether some of the launches have printed, and forgets it. To be called when they have ended and their posts
+    /// were taken.
+    pub fn take_printing(&self, launches: LaunchRun) -> bool {
         let take = |printing: &mut HashSet<_>| {
-            let has_printed = printing.remove(&launch);
-            if has_printed && self.last_printing.load(Ordering::Relaxed) == launch.to_bits() {
+            let have_printed = launches.ids().fold(false, |any, launch| printing.remove(&launch) | any);
+            let last = LaunchId::from_bits(self.last_printing.load(Ordering::Relaxed));
+            if have_printed && launches.contains(last) {
                 self.last_printing.store(LaunchId::NONE.to_bits(), Ordering::Relaxed);
             }
-            has_printed
+            have_printed
         };
         self.printing.change_some(take).unwrap_or(false)
     }

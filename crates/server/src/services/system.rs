@@ -3,7 +3,7 @@
 use super::calling_launch;
 use super::print::Printer;
 use crate::engine::rare::Rare;
-use hostcall_abi::launch::LaunchId;
+use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_device::system::SystemHandler;
@@ -82,6 +82,14 @@ impl Reports {
     /// Takes what a launch reported. To be called when it has ended, or reports pile up.
     pub fn take(&self, launch: LaunchId) -> Report {
         self.0.by_launch.change_some(|reports| reports.remove(&launch)).flatten().unwrap_or_default()
+    }
+
+    /// Returns which of these launches have reported something.
+    pub fn reporting(&self, launches: LaunchRun) -> Vec<LaunchId> {
+        let of = |reports: &mut HashMap<LaunchId, Report>| {
+            reports.keys().copied().filter(|launch| launches.contains(*launch)).collect()
+        };
+        self.0.by_launch.change_some(of).unwrap_or_default()
     }
 
     fn add(&self, launch: LaunchId, end: EarlyEnd, add: impl FnOnce(&mut Report) -> bool) {

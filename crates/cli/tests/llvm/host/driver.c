@@ -1,6 +1,7 @@
 // A driver of NVIDIA's in name only, for tests on machines without a GPU: its one device is this process. A module is PTX
 // text whose first line names a shared object, `// host: PATH`; a kernel is a function of it, run for one lane after the
-// other. Each stream is a thread that does its operations in order.
+// other. A kernel of hostcall's own gets the addresses of its two parameters. Each stream is a thread that does its operations
+// in order. If HOSTCALL_DRIVER_COUNTS is set, the standard error is told of graphs at the end.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -40,7 +41,37 @@ struct function {
   void (*set_lane)(unsigned, unsigned, unsigned);
   int *fault;
   int parameters;
+  // Of a kernel of hostcall's own: how many bytes its arguments have behind the launch's parameters.
+  int is_hostcall;
+  size_t argument_bytes;
 };
+
+enum { LAUNCH_PARAMS_BYTES = 80, MOST_PARAMETERS = 4 };
+
+// A kernel with its parameters: as values, or where they are.
+struct launch {
+  struct function *function;
+  unsigned blocks, lanes;
+  uint64_t parameters[MOST_PARAMETERS];
+  unsigned char *bytes;
+};
+
+static void fill_launch(struct launch *launch, struct function *function, unsigned blocks, unsigned lanes,
+                        void **parameters) {
+  *launch = (struct launch){.function = function, .blocks = blocks, .lanes = lanes};
+  if (function->is_hostcall) {
+    launch->bytes = malloc(LAUNCH_PARAMS_BYTES + function->argument_bytes);
+    memcpy(launch->bytes, parameters[0], LAUNCH_PARAMS_BYTES);
+    memcpy(launch->bytes + LAUNCH_PARAMS_BYTES, parameters[1], function->argument_bytes);
+    launch->parameters[0] = (uint64_t)launch->bytes;
+    launch->parameters[1] = (uint64_t)(launch->bytes + LAUNCH_PARAMS_BYTES);
+    return;
+  }
+  // The first of each kernel is an `int`, the others are pointers.
+  launch->parameters[0] = *(uint32_t *)parameters[0];
+  for (int i = 1; i < function->parameters; i++)
+    launch->parameters[i] = *(uint64_t *)parameters[i];
+}
 
 int cuInit(unsigned flags) { return SUCCESS; }
 
@@ -325,6 +356,13 @@ int cuModuleGetFunction(struct function **function, void *module, const char *na
   (*function)->run = run;
   (*function)->set_lane = dlsym(module, "set_lane");
   (*function)->fault = dlsym(module, "fault");
+  if (!strncmp(name, "hostcall_kernel_", 16)) {
+    char info[256];
+    snprintf(info, sizeof info, "hostcall_kernel_info_%s", name + 16);
+    const uint64_t *words = dlsym(module, info);
+    (*function)->is_hostcall = 1;
+    (*function)->argument_bytes = words[3];
+  }
   (*function)->parameters = !strcmp(name, "_begin") ? 3 : !strcmp(name, "_start") ? 4 : 1;
   return SUCCESS;
 }
@@ -342,31 +380,119 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, struct function *fu
 
 int cuFuncSetAttribute(struct function *function, int attribute, int value) { return SUCCESS; }
 
-static void run(struct operation *operation) {
-  struct function *function = (struct function *)operation->words[0];
-  const uint64_t *parameters = operation->words + 3;
-  for (unsigned block = 0; block < operation->words[1] && !*function->fault; block++)
-    for (unsigned lane = 0; lane < operation->words[2] && !*function->fault; lane++) {
-      function->set_lane(block, operation->words[2], lane);
+static void run_launch(struct launch *launch, struct stream *stream) {
+  struct function *function = launch->function;
+  const uint64_t *parameters = launch->parameters;
+  for (unsigned block = 0; block < launch->blocks && !*function->fault; block++)
+    for (unsigned lane = 0; lane < launch->lanes && !*function->fault; lane++) {
+      function->set_lane(block, launch->lanes, lane);
       function->run(parameters[0], parameters[1], parameters[2], parameters[3]);
     }
   if (*function->fault) {
-    pthread_mutex_lock(&operation->stream->lock);
-    operation->stream->result = ILLEGAL_ADDRESS;
-    pthread_mutex_unlock(&operation->stream->lock);
+    pthread_mutex_lock(&stream->lock);
+    stream->result = ILLEGAL_ADDRESS;
+    pthread_mutex_unlock(&stream->lock);
   }
+}
+
+static void run(struct operation *operation) {
+  struct launch *launch = (struct launch *)operation->words[0];
+  run_launch(launch, operation->stream);
+  free(launch->bytes);
+  free(launch);
 }
 
 int cuLaunchKernel(struct function *function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned lanes_x,
                    unsigned lanes_y, unsigned lanes_z, unsigned shared_bytes, struct stream *stream, void **parameters,
                    void **extra) {
   struct operation *new = operation(run, stream);
-  new->words[0] = (uint64_t)function;
-  new->words[1] = blocks_x * blocks_y * blocks_z;
-  new->words[2] = lanes_x * lanes_y * lanes_z;
-  // The first of each kernel is an `int`, the others are pointers.
-  new->words[3] = *(uint32_t *)parameters[0];
-  for (int i = 1; i < function->parameters; i++)
-    new->words[3 + i] = *(uint64_t *)parameters[i];
+  struct launch *launch = malloc(sizeof *launch);
+  fill_launch(launch, function, blocks_x * blocks_y * blocks_z, lanes_x * lanes_y * lanes_z, parameters);
+  new->words[0] = (uint64_t)launch;
   return submit(new);
+}
+
+// Kernels in a row: a graph, or what was made of one, which stays until it was destroyed and has ended.
+struct graph {
+  atomic_int users;
+  size_t count;
+  struct launch *launches;
+};
+
+static atomic_int graphs_alive, graphs_made, graphs_launched;
+
+static struct graph *new_graph(size_t count) {
+  struct graph *graph = calloc(1, sizeof *graph);
+  graph->users = 1;
+  graph->count = count;
+  graph->launches = calloc(count ? count : 1, sizeof *graph->launches);
+  graphs_alive++;
+  return graph;
+}
+
+static int leave_graph(struct graph *graph) {
+  if (atomic_fetch_sub(&graph->users, 1) == 1) {
+    for (size_t i = 0; i < graph->count; i++)
+      free(graph->launches[i].bytes);
+    free(graph->launches);
+    free(graph);
+    graphs_alive--;
+  }
+  return SUCCESS;
+}
+
+int cuGraphCreate(struct graph **graph, unsigned flags) { return *graph = new_graph(0), SUCCESS; }
+int cuGraphDestroy(struct graph *graph) { return leave_graph(graph); }
+int cuGraphExecDestroy(struct graph *graph) { return leave_graph(graph); }
+
+struct kernel_node {
+  struct function *function;
+  unsigned blocks_x, blocks_y, blocks_z, lanes_x, lanes_y, lanes_z, shared_bytes;
+  void **parameters, **extra, *kernel, *context;
+};
+
+// A node's handle is its number, from 1. It waits for the node before it.
+int cuGraphAddKernelNode_v2(void **node, struct graph *graph, void *const *after, size_t count,
+                            const struct kernel_node *kernel) {
+  if (count != (graph->count > 0) || count && (size_t)after[0] != graph->count)
+    return INVALID_IMAGE;
+  graph->launches = realloc(graph->launches, (graph->count + 1) * sizeof *graph->launches);
+  fill_launch(&graph->launches[graph->count++], kernel->function, kernel->blocks_x * kernel->blocks_y * kernel->blocks_z,
+              kernel->lanes_x * kernel->lanes_y * kernel->lanes_z, kernel->parameters);
+  *node = (void *)graph->count;
+  return SUCCESS;
+}
+
+int cuGraphInstantiateWithFlags(struct graph **made, struct graph *graph, unsigned long long flags) {
+  *made = new_graph(graph->count);
+  for (size_t i = 0; i < graph->count; i++) {
+    struct launch *from = &graph->launches[i];
+    void *parameters[MOST_PARAMETERS] = {&from->parameters[0], &from->parameters[1], &from->parameters[2],
+                                         &from->parameters[3]};
+    void *addresses[] = {(void *)from->parameters[0], (void *)from->parameters[1]};
+    fill_launch(&(*made)->launches[i], from->function, from->blocks, from->lanes,
+                from->function->is_hostcall ? addresses : parameters);
+  }
+  graphs_made++;
+  return SUCCESS;
+}
+
+static void run_graph(struct operation *operation) {
+  struct graph *graph = (struct graph *)operation->words[0];
+  for (size_t i = 0; i < graph->count && !operation->stream->result; i++)
+    run_launch(&graph->launches[i], operation->stream);
+  leave_graph(graph);
+}
+
+int cuGraphLaunch(struct graph *graph, struct stream *stream) {
+  struct operation *new = operation(run_graph, stream);
+  new->words[0] = (uint64_t)graph;
+  graph->users++;
+  graphs_launched++;
+  return submit(new);
+}
+
+__attribute__((destructor)) static void tell_counts(void) {
+  if (getenv("HOSTCALL_DRIVER_COUNTS"))
+    fprintf(stderr, "graphs: %d made, %d launched, %d alive\n", graphs_made, graphs_launched, graphs_alive);
 }

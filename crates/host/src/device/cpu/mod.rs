@@ -11,8 +11,8 @@ mod queue;
 pub(crate) use memory::CpuMemory;
 
 use super::seam::{
-    Backend, BackendError, DeviceAddress, DeviceKind, ImageSource, Kernel, KernelMemory, Memory, Module,
-    Pinned, Properties, Queue,
+    Backend, BackendError, DeviceAddress, DeviceKind, Dispatch, ImageSource, Kernel, KernelList,
+    KernelMemory, Memory, Module, Pinned, Properties, Queue,
 };
 use hostcall_abi::cpu::Entry;
 use hostcall_softdev::{Config, Executor, MappedFile};
@@ -102,6 +102,10 @@ unsafe impl Backend for Cpu {
 
     fn native_kernel(&self, entry: Entry) -> Option<Arc<dyn Kernel>> {
         Some(Arc::new(CpuKernel { entry, _image: None }))
+    }
+
+    unsafe fn list(&self, dispatches: &[Dispatch<'_>]) -> Result<Option<Arc<dyn KernelList>>, BackendError> {
+        Ok(Some(Arc::new(queue::CpuList::new(dispatches)?)))
     }
 
     fn has_reliable_hints(&self) -> bool {

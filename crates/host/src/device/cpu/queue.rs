@@ -5,9 +5,10 @@ use super::memory::pointer;
 use super::module::CpuKernel;
 use crate::device::seam::{
     BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, Dispatch, DispatchFailure, DispatchOutcome,
-    Kernel, Mark, Queue, Running,
+    Hooks, Kernel, KernelList, ListDispatch, Mark, Queue, Running,
 };
-use hostcall_abi::launch::LaunchParams;
+use hostcall_abi::cpu::Entry;
+use hostcall_abi::launch::{LaunchId, LaunchParams};
 use hostcall_softdev::{Executor, Launch, LaunchError, LaunchHandle};
 use std::any::Any;
 use std::cell::RefCell;
@@ -47,9 +48,9 @@ impl CpuQueue {
         Self(Arc::new(Shared { executor, state: Mutex::default(), completed: AtomicU64::new(0), progress }))
     }
 
-    fn submit(&self, operation: Operation) {
+    fn submit(&self, operations: impl IntoIterator<Item = Operation>) {
         let mut state = self.0.state();
-        state.operations.push_back(operation);
+        state.operations.extend(operations);
         if !state.busy {
             state.busy = true;
             drop(state);
@@ -241,13 +242,20 @@ struct Place(*mut u8);
 // SAFETY: whoever submits the operation vouches that the memory is there and the operation's until it has ended.
 unsafe impl Send for Place {}
 
-// SAFETY: 1. one operation at a time is worked on (`busy`), and the next begins after the lock or the callback that ended
-// it, which order memory; 2. `completed` is stored with release order after all before it; 3. operations cannot fail but
-// by their outcome.
-unsafe impl Queue for CpuQueue {
-    unsafe fn dispatch(&self, dispatch: &Dispatch<'_>) -> Result<Option<Arc<dyn Running>>, BackendError> {
+/// A dispatch that fits the device, but for its token and hooks.
+#[derive(Clone)]
+struct Checked {
+    kernel: Arc<dyn Kernel>,
+    entry: Entry,
+    params: LaunchParams,
+    arguments: Vec<u8>,
+    name: String,
+}
+
+impl Checked {
+    fn new(dispatch: &Dispatch<'_>) -> Result<Self, BackendError> {
         let kernel: &dyn Any = &**dispatch.kernel;
-        let Some(kernel) = kernel.downcast_ref::<CpuKernel>() else {
+        let Some(CpuKernel { entry, .. }) = kernel.downcast_ref::<CpuKernel>() else {
             return Err(BackendError::Refused("the kernel is another device's".into()));
         };
         let [params, arguments] = dispatch.parameters else {
@@ -260,42 +268,91 @@ unsafe impl Queue for CpuQueue {
         }
         // SAFETY: as many bytes as the struct has, which is made of numbers.
         let params = unsafe { params.as_ptr().cast::<LaunchParams>().read_unaligned() };
-        let (token, notified, failed) = (dispatch.token, dispatch.hooks.clone(), dispatch.hooks.clone());
+        let (kernel, entry, name) = (dispatch.kernel.clone(), *entry, dispatch.name.to_owned());
+        Ok(Self { kernel, entry, params, arguments: arguments.to_vec(), name })
+    }
+
+    fn launch(self, token: u64, hooks: &Arc<dyn Hooks>) -> (Operation, Arc<dyn Running>) {
+        let Self { kernel, entry, params, arguments, name } = self;
+        let (notified, failed) = (hooks.clone(), hooks.clone());
         let launch = Launch {
-            entry: kernel.entry,
-            arguments: arguments.to_vec(),
+            entry,
+            arguments,
             params,
-            keep_alive: Box::new(Arc::<dyn Kernel>::clone(dispatch.kernel)),
+            keep_alive: Box::new(kernel),
             notify: Arc::new(move || notified.notify()),
             on_failure: Arc::new(move || failed.failed(token)),
-            kernel_name: dispatch.name.to_owned(),
+            kernel_name: name,
         };
         let running = Arc::new(CpuRunning {
             cancelled: AtomicBool::new(false),
             handle: OnceLock::new(),
             outcome: OnceLock::new(),
         });
-        self.submit(Operation::Launch(Box::new(launch), running.clone()));
+        (Operation::Launch(Box::new(launch), running.clone()), running)
+    }
+}
+
+/// Kernels in a row.
+pub(super) struct CpuList(Vec<Checked>);
+
+impl CpuList {
+    pub fn new(dispatches: &[Dispatch<'_>]) -> Result<Self, BackendError> {
+        Ok(Self(dispatches.iter().map(Checked::new).collect::<Result<_, _>>()?))
+    }
+}
+
+impl KernelList for CpuList {}
+
+// SAFETY: 1. one operation at a time is worked on (`busy`), and the next begins after the lock or the callback that ended
+// it, which order memory; 2. `completed` is stored with release order after all before it; 3. operations cannot fail but
+// by their outcome.
+unsafe impl Queue for CpuQueue {
+    unsafe fn dispatch(&self, dispatch: &Dispatch<'_>) -> Result<Option<Arc<dyn Running>>, BackendError> {
+        let (launch, running) = Checked::new(dispatch)?.launch(dispatch.token, dispatch.hooks);
+        self.submit([launch]);
         Ok(Some(running))
+    }
+
+    unsafe fn dispatch_list(
+        &self,
+        dispatch: &ListDispatch<'_>,
+    ) -> Result<Vec<Arc<dyn Running>>, BackendError> {
+        let list: &dyn Any = &**dispatch.list;
+        let Some(CpuList(kernels)) = list.downcast_ref::<CpuList>() else {
+            return Err(BackendError::Refused("the list is another device's".into()));
+        };
+        let [sequence, launch] = dispatch.values;
+        let launches = kernels.iter().zip(dispatch.first_token..).map(|(kernel, token)| {
+            let mut kernel = kernel.clone();
+            let LaunchParams { sequence: place, launch: id, .. } = kernel.params;
+            kernel.params.sequence = place + sequence;
+            kernel.params.launch = LaunchId::from_bits(id.to_bits() + launch as u32);
+            kernel.params.list = 0;
+            kernel.launch(token, dispatch.hooks)
+        });
+        let (operations, running): (Vec<_>, Vec<_>) = launches.unzip();
+        self.submit(operations);
+        Ok(running)
     }
 
     unsafe fn write(&self, to: DeviceAddress, from: *const u8, bytes: usize) -> Result<(), BackendError> {
         let (to, from) = (Place(pointer(to)), Place(from.cast_mut()));
-        self.submit(Operation::Copy(Box::new(move || {
+        self.submit([Operation::Copy(Box::new(move || {
             let (to, from) = ({ to }, { from });
             // SAFETY: by the caller's promise.
             unsafe { std::ptr::copy_nonoverlapping(from.0, to.0, bytes) }
-        })));
+        }))]);
         Ok(())
     }
 
     unsafe fn read(&self, to: *mut u8, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
         let (to, from) = (Place(to), Place(pointer(from)));
-        self.submit(Operation::Copy(Box::new(move || {
+        self.submit([Operation::Copy(Box::new(move || {
             let (to, from) = ({ to }, { from });
             // SAFETY: by the caller's promise.
             unsafe { std::ptr::copy_nonoverlapping(from.0, to.0, bytes) }
-        })));
+        }))]);
         Ok(())
     }
 
@@ -307,7 +364,7 @@ unsafe impl Queue for CpuQueue {
     unsafe fn fill(&self, to: DeviceAddress, pattern: &[u8], count: usize) -> Result<(), BackendError> {
         let to = Place(pointer(to));
         let pattern = pattern.to_vec();
-        self.submit(Operation::Copy(Box::new(move || {
+        self.submit([Operation::Copy(Box::new(move || {
             let to = { to };
             for index in 0..count {
                 // SAFETY: by the caller's promise there is room for the pattern `count` times.
@@ -316,12 +373,12 @@ unsafe impl Queue for CpuQueue {
                     std::ptr::copy_nonoverlapping(pattern.as_ptr(), at, pattern.len());
                 }
             }
-        })));
+        }))]);
         Ok(())
     }
 
     fn signal(&self, value: u64) -> Result<(), BackendError> {
-        self.submit(Operation::Signal(value));
+        self.submit([Operation::Signal(value)]);
         Ok(())
     }
 
@@ -339,7 +396,7 @@ unsafe impl Queue for CpuQueue {
 
     fn mark(&self) -> Result<Arc<dyn Mark>, BackendError> {
         let mark = Arc::new(CpuMark { reached: OnceLock::new(), waiting: Mutex::default() });
-        self.submit(Operation::Mark(mark.clone()));
+        self.submit([Operation::Mark(mark.clone())]);
         Ok(mark)
     }
 
@@ -348,7 +405,7 @@ unsafe impl Queue for CpuQueue {
         let mark = any
             .downcast::<CpuMark>()
             .map_err(|_| BackendError::Refused("the mark is another device's".into()))?;
-        self.submit(Operation::Wait(mark));
+        self.submit([Operation::Wait(mark)]);
         Ok(())
     }
 }
@@ -370,14 +427,14 @@ mod tests {
         let queues: Vec<_> = (0..QUEUES)
             .map(|_| {
                 let queue = queue();
-                queue.submit(Operation::Wait(std::mem::replace(&mut last, mark())));
-                queue.submit(Operation::Mark(last.clone()));
+                queue.submit([Operation::Wait(std::mem::replace(&mut last, mark()))]);
+                queue.submit([Operation::Mark(last.clone())]);
                 queue.signal(1).unwrap();
                 queue
             })
             .collect();
         assert!(queues.iter().all(|queue| queue.completed() == 0));
-        queue().submit(Operation::Mark(first));
+        queue().submit([Operation::Mark(first)]);
         assert!(queues.iter().all(|queue| queue.completed() == 1));
     }
 }

@@ -3,6 +3,7 @@
 use super::node::{KernelNode, Node, NodeId, NodeKind, NodePath, check_node};
 use super::plan::Plan;
 use super::replay::Replay;
+use super::row::{Streams, make_lists};
 use super::{Graph, GraphError, GraphKernel, Recorded};
 use crate::device::uses::Point;
 use crate::device::{Arguments, Device, Error, Grid, Stream};
@@ -66,11 +67,7 @@ impl Instance {
     /// When the stream is another device's or captures, the device was closed, or it has no number for as many launches
     /// more. Nothing is launched then.
     pub fn launch(&self, stream: &Stream) -> Result<Replay, Error> {
-        let device = &self.shared.device.inner;
-        if !stream.core().is(&device.core) {
-            let what = format!("graph {}", self.shared.name);
-            return Err(Error::OtherDevice { what, device: stream.core().name.clone() });
-        }
+        self.check_stream(stream)?;
         stream.refuse_captured(|| GraphError::InstanceLaunched, "launch")?;
         let queue = stream.queue();
         let mut state = self.state();
@@ -80,6 +77,28 @@ impl Instance {
         state.last = Some(queue.point(replay.position));
         drop(state);
         Ok(Replay { queue: queue.clone(), state: replay })
+    }
+
+    /// Prepares replays on a stream: makes lists of the kernels that follow each other, which the device takes at once. Without
+    /// this a GPU is given kernels one by one: to make lists may wait for kernels that run, which a launch does not. The
+    /// software device makes them by itself at the second replay on a stream. `set` and `update` keep the lists of kernels
+    /// that they leave alone; for the others call this again.
+    ///
+    /// # Errors
+    /// When the stream is another device's, or the device has no room for the lists. The instance can be launched all the
+    /// same.
+    pub fn upload(&self, stream: &Stream) -> Result<(), Error> {
+        self.check_stream(stream)?;
+        let plan = self.state().plan.clone();
+        make_lists(&self.shared.device.inner, &plan, Streams::of(stream.queue().words()))
+    }
+
+    fn check_stream(&self, stream: &Stream) -> Result<(), Error> {
+        if stream.core().is(&self.shared.device.inner.core) {
+            return Ok(());
+        }
+        let what = format!("graph {}", self.shared.name);
+        Err(Error::OtherDevice { what, device: stream.core().name.clone() })
     }
 
     /// Gives a kernel of the graph another grid and other arguments, for later replays. They are checked as for a launch.
@@ -109,7 +128,7 @@ impl Instance {
             let new = KernelNode::new(&device.core, kernel, grid, &arguments)?;
             let mut recorded = state.recorded.clone();
             recorded.nodes[at].node = Arc::new(Node::Kernel(new));
-            let plan = Plan::new(device, &recorded, state.plan.inner.clone())?;
+            let plan = Plan::new(device, &recorded, Some(&state.plan))?;
             let plan = std::mem::replace(&mut state.plan, Arc::new(plan));
             (plan, std::mem::replace(&mut state.recorded, recorded))
         };
@@ -135,7 +154,7 @@ impl Instance {
         let _old = {
             let mut state = self.state();
             same_shape(&state.recorded, &graph.recorded, &NodePath(Arc::new([])))?;
-            let plan = Plan::new(device, &graph.recorded, state.plan.inner.clone())?;
+            let plan = Plan::new(device, &graph.recorded, Some(&state.plan))?;
             let plan = std::mem::replace(&mut state.plan, Arc::new(plan));
             (plan, std::mem::replace(&mut state.recorded, graph.recorded.clone()))
         };

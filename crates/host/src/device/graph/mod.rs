@@ -50,6 +50,7 @@ mod instance;
 mod node;
 mod plan;
 mod replay;
+mod row;
 pub(crate) mod transfer;
 
 pub use bodies::Condition;
@@ -66,7 +67,8 @@ pub(crate) use cache::{Handed, take_cached};
 pub(crate) use capture::{Capture, CaptureSlot, CapturedPoint, Captures};
 pub(crate) use node::{KernelNode, Node};
 pub(crate) use plan::Plan;
-pub(crate) use replay::{NodeOrigin, Origins, ReplayHold, ReplayState, note_device};
+pub(crate) use replay::{NodeOrigin, OriginOf, Origins, ReplayHold, ReplayState, note_device};
+pub(crate) use row::{List, Listing, Row, Streams, make_list};
 
 use super::images::LoadedKernel;
 use super::{Arguments, Device, DeviceBuffer, Error, Grid};

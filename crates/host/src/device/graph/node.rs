@@ -5,11 +5,12 @@ use super::{GraphError, Recorded};
 use crate::device::buffer::{AllWanted, Wanted};
 use crate::device::core::Core;
 use crate::device::images::LoadedKernel;
-use crate::device::launch::{self, LaunchMemory};
+use crate::device::launch::{self, LaunchMemory, OfStream};
 use crate::device::stream::{Parameters, Parts, Transfer};
 use crate::device::words::StreamWord;
 use crate::device::{Arguments, Error, Grid, Inner};
 use hostcall_abi::launch::{LAUNCH_PARAMS_BYTES, LaunchId};
+use hostcall_server::LaunchRecord;
 use std::any::Any;
 use std::fmt;
 use std::ops::Deref;
@@ -261,6 +262,20 @@ impl KernelNode {
     ) -> Result<LaunchId, Error> {
         let memory = LaunchMemory { bytes: self.memory_bytes, wave_records };
         launch::begin(device, self.kernel.name.clone(), &self.grid, memory, parameters, sequence, words)
+    }
+
+    /// Returns what the server has to know of its launches.
+    pub fn record(&self) -> LaunchRecord {
+        LaunchRecord { kernel: self.kernel.name.clone(), workgroups: self.grid.workgroups }
+    }
+
+    /// Makes the parts of its launch as the one with this place in a list.
+    pub fn fill_listed(&self, device: &Inner, parts: &mut Parts, place: u32, of_stream: OfStream) {
+        self.fill(parts);
+        let (id, memory) =
+            (LaunchId::from_bits(place), LaunchMemory { bytes: self.memory_bytes, wave_records: 0 });
+        let params = launch::params(device, &self.grid, memory, place.into(), id, of_stream);
+        parts.parameters.set_first(&params);
     }
 
     /// Says whether another node launches the same kernel.

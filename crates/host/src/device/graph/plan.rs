@@ -1,6 +1,7 @@
 //! Plans: the nodes of an instance in the order in which replays do them.
 
 use super::node::{Node, NodePath};
+use super::row::Row;
 use super::{GraphError, NodeId, Recorded};
 use crate::device::buffer::Wanted;
 use crate::device::launch;
@@ -24,6 +25,8 @@ pub(crate) struct Plan {
     pub wanted: Vec<Wanted>,
     /// Where bodies run.
     pub inner: Option<Arc<StreamQueue>>,
+    /// Kernels that follow each other.
+    pub rows: Vec<Arc<Row>>,
 }
 
 /// A node in its place. Clones are the same.
@@ -53,20 +56,17 @@ impl Planned {
 }
 
 impl Plan {
-    /// Puts the nodes in order. `inner` is the inner queue of the instance, if it has one already.
-    pub fn new(
-        device: &Arc<Inner>,
-        recorded: &Recorded,
-        inner: Option<Arc<StreamQueue>>,
-    ) -> Result<Self, Error> {
+    /// Puts the nodes in order. `old` is the instance's plan so far: it has the inner queue, and lists of the same kernels.
+    pub fn new(device: &Arc<Inner>, recorded: &Recorded, old: Option<&Self>) -> Result<Self, Error> {
         let mut planning = Planning { device, nodes: 0, has_bodies: false, wanted: Vec::new() };
         let mut nodes = Vec::new();
         planning.add(recorded, &NodePath(Arc::new([])), 0, &mut nodes)?;
-        let inner = match inner {
+        let inner = match old.and_then(|old| old.inner.clone()) {
             None if planning.has_bodies => Some(StreamQueue::inner(device)?),
             inner => inner,
         };
-        Ok(Self { nodes, wanted: planning.wanted, inner })
+        let rows = Row::all(&nodes, old);
+        Ok(Self { nodes, wanted: planning.wanted, inner, rows })
     }
 }
 

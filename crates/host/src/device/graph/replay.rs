@@ -5,9 +5,9 @@ use super::node::NodePath;
 use super::plan::{Plan, Planned};
 use crate::device::stream::StreamQueue;
 use crate::device::{Device, Error};
-use hostcall_abi::launch::LaunchId;
+use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_server::{CancelReason, handling};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -107,25 +107,47 @@ pub struct Origin {
     pub turn: Option<u64>,
 }
 
-/// The launches of a device that are nodes of graphs, and have not ended.
+/// What launches of a device are.
+pub(crate) enum OriginOf {
+    Node(NodeOrigin),
+    /// The row of this number.
+    Row(Arc<Plan>, usize, Arc<ReplayState>),
+}
+
+impl OriginOf {
+    fn origin(&self, place: u32) -> Option<Origin> {
+        match self {
+            OriginOf::Node(node) => Some(node.origin()),
+            OriginOf::Row(plan, row, replay) => {
+                let planned = plan.nodes.get(plan.rows.get(*row)?.nodes.start + place as usize)?;
+                Some(NodeOrigin::new(replay, planned, None).origin())
+            }
+        }
+    }
+}
+
+/// The launches of a device that are nodes of graphs, and have not ended: by the bits of the first's id.
 #[derive(Default)]
-pub(crate) struct Origins(Mutex<HashMap<LaunchId, NodeOrigin>>);
+pub(crate) struct Origins(Mutex<BTreeMap<u32, (LaunchRun, OriginOf)>>);
 
 impl Origins {
-    fn table(&self) -> MutexGuard<'_, HashMap<LaunchId, NodeOrigin>> {
+    fn table(&self) -> MutexGuard<'_, BTreeMap<u32, (LaunchRun, OriginOf)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn get(&self, launch: LaunchId) -> Option<Origin> {
-        self.table().get(&launch).map(NodeOrigin::origin)
+        let table = self.table();
+        let (_, (launches, origin)) = table.range(..=launch.to_bits()).next_back()?;
+        origin.origin(launches.place_of(launch)?)
     }
 
-    pub fn enter(&self, launch: LaunchId, node: &NodeOrigin) {
-        self.table().insert(launch, node.clone());
+    pub fn enter(&self, launches: impl Into<LaunchRun>, origin: OriginOf) {
+        let launches = launches.into();
+        self.table().insert(launches.first().to_bits(), (launches, origin));
     }
 
-    pub fn leave(&self, launch: LaunchId) {
-        let left = self.table().remove(&launch);
+    pub fn leave(&self, launches: impl Into<LaunchRun>) {
+        let left = self.table().remove(&launches.into().first().to_bits());
         drop(left);
     }
 }

@@ -3,12 +3,14 @@
 use super::launched::LaunchState;
 use super::step::{RunStep, Step};
 use crate::device::buffer::{AllWanted, Wanted};
-use crate::device::graph::{NodeOrigin, ReplayHold};
+use crate::device::graph::{List, NodeOrigin, Plan, ReplayHold, ReplayState};
 use crate::device::seam::{BackendError, DeviceAddress, Kernel, Mark};
 use crate::device::staging::Staging;
 use crate::device::uses::Point;
+use hostcall_abi::launch::LaunchRun;
 use smallvec::SmallVec;
 use std::any::Any;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 
 /// A kernel with its parameters, ready to be dispatched. Its memory serves one launch after the other: a launch is made on
@@ -115,9 +117,47 @@ impl Transfer {
     }
 }
 
+/// Kernels of a replay that the device takes at once.
+pub(crate) struct Listed {
+    pub plan: Arc<Plan>,
+    /// Number of the row among the plan's.
+    pub row: usize,
+    pub list: Arc<List>,
+    pub replay: Arc<ReplayState>,
+    /// Their launches.
+    pub launches: LaunchRun,
+    /// The first launch; the sequences of the others follow its own.
+    pub first: Arc<LaunchState>,
+}
+
+impl Listed {
+    /// The sequences of its launches.
+    pub fn sequences(&self) -> RangeInclusive<u64> {
+        self.first.sequence..=self.first.sequence + u64::from(self.launches.count() - 1)
+    }
+
+    /// Returns what is known of the launch with this place.
+    pub fn launch(&self, place: u32) -> Arc<LaunchState> {
+        if place == 0 {
+            return self.first.clone();
+        }
+        let planned = &self.plan.nodes[self.plan.rows[self.row].nodes.start + place as usize];
+        Arc::new(LaunchState {
+            kernel: planned.what.clone(),
+            id: self.launches.get(place),
+            sequence: self.first.sequence + u64::from(place),
+            position: self.first.position,
+            outcome: OnceLock::new(),
+            node: Some(NodeOrigin::new(&self.replay, planned, None)),
+            is_captured: false,
+        })
+    }
+}
+
 /// An operation of a stream.
 pub(crate) enum Operation {
     Launch(Dispatched),
+    List(Box<Listed>),
     Transfer(Transfer, Vec<Wanted>, Option<Box<TransferNode>>),
     HostFunction(Box<dyn FnOnce() + Send>),
     /// What the host does of a graph's replay.
@@ -131,12 +171,21 @@ pub(crate) enum Operation {
 
 impl Operation {
     /// Returns the launch that it is: a kernel's, or a step of a replay, which later launches of the stream follow in the
-    /// same way.
+    /// same way; the first of a list.
     pub fn launch(&self) -> Option<&Arc<LaunchState>> {
         match self {
             Operation::Launch(launch) => Some(&launch.state),
+            Operation::List(list) => Some(&list.first),
             Operation::Step(step) => Some(&step.state),
             _ => None,
+        }
+    }
+
+    /// Returns the sequence of its last launch.
+    pub fn last_sequence(&self) -> Option<u64> {
+        match self {
+            Operation::List(list) => Some(*list.sequences().end()),
+            other => other.launch().map(|launch| launch.sequence),
         }
     }
 
@@ -150,7 +199,8 @@ impl Operation {
             Operation::Launch(launch) => &launch.parts.wanted,
             Operation::Transfer(_, wanted, _) => wanted,
             // What a replay uses is entered for all of it at once.
-            Operation::HostFunction(_)
+            Operation::List(_)
+            | Operation::HostFunction(_)
             | Operation::Step(_)
             | Operation::ReplayEnd(_)
             | Operation::Record(_)
@@ -177,6 +227,7 @@ pub(super) enum Before {
 /// What is kept of an operation until it has ended.
 pub(super) enum Kept {
     Launch(Dispatched),
+    List(Box<Listed>),
     Transfer {
         _memory: Transfer,
         _wanted: Vec<Wanted>,

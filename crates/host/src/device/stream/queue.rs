@@ -24,11 +24,11 @@ use super::step::StepControl;
 use crate::device::Inner;
 use crate::device::buffer::Wanted;
 use crate::device::error::Error;
-use crate::device::graph::{CaptureSlot, NodeOrigin};
+use crate::device::graph::{CaptureSlot, NodeOrigin, OriginOf};
 use crate::device::seam::{BackendError, Mark, Queue, Running};
 use crate::device::uses::{Dependent, Point, Request, Timeline};
 use crate::device::words::{STREAMS, StreamWord};
-use hostcall_abi::launch::LaunchId;
+use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_server::Completion;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -46,14 +46,18 @@ pub(super) struct Waiting {
 pub(super) struct InFlight {
     pub(super) position: u64,
     pub(super) kept: Kept,
-    pub(super) running: Option<Arc<dyn Running>>,
+    pub(super) running: AllRunning,
 }
 
+/// What the device tells of an operation's dispatches.
+pub(super) type AllRunning = SmallVec<[Arc<dyn Running>; 1]>;
+
 impl InFlight {
-    /// The launch, if it is one that the server knows.
-    pub(super) fn launch(&self) -> Option<LaunchId> {
+    /// The launches, if it has some that the server knows.
+    pub(super) fn launches(&self) -> Option<LaunchRun> {
         match &self.kept {
-            Kept::Launch(launch) if launch.state.id != LaunchId::NONE => Some(launch.state.id),
+            Kept::Launch(launch) if launch.state.id != LaunchId::NONE => Some(launch.state.id.into()),
+            Kept::List(list) => Some(list.launches),
             _ => None,
         }
     }
@@ -64,7 +68,8 @@ impl InFlight {
             Kept::Launch(launch) => !launch.parts.keep.is_empty(),
             Kept::Function { .. } | Kept::ReplayEnd { .. } => true,
             Kept::Step { _run, .. } => _run.is_some(),
-            Kept::Transfer { .. } | Kept::Nothing => false,
+            // What a list uses is kept by the replay's end, which comes later.
+            Kept::List(_) | Kept::Transfer { .. } | Kept::Nothing => false,
         }
     }
 }
@@ -293,6 +298,11 @@ impl StreamQueue {
         lock(&self.pushing).sequence + 1
     }
 
+    /// The words that the stream shares with its launches.
+    pub fn words(&self) -> &StreamWord {
+        &self.words
+    }
+
     /// Parts to make a launch of.
     pub fn blank(&self) -> Box<Parts> {
         lock(&self.spare).pop().unwrap_or_default()
@@ -322,7 +332,7 @@ impl StreamQueue {
         let sequence = pushing.sequence + 1;
         let id = begin(&mut parts.parameters, sequence, &self.words)?;
         if let Some(node) = &node {
-            self.device.origins.enter(id, node);
+            self.device.origins.enter(id, OriginOf::Node(node.clone()));
         }
         pushing.sequence = sequence;
         let position = pushing.position + 1;

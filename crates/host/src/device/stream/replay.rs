@@ -1,33 +1,57 @@
 //! Replays of graphs as work of a stream: one unit of operations in a row.
 
 use super::launched::LaunchState;
-use super::operation::{Dispatched, Operation, TransferNode};
+use super::operation::{Dispatched, Listed, Operation, TransferNode};
 use super::queue::{LAUNCHES_A_SETTLE, StreamQueue, Waiting, lock};
 use super::settle::Patience;
 use super::step::Step;
+use crate::device::Inner;
 use crate::device::buffer::Wanted;
 use crate::device::error::Error;
-use crate::device::graph::{Node, NodeOrigin, Plan, ReplayHold, ReplayState, run_step};
+use crate::device::graph::{
+    List, Listing, Node, NodeOrigin, OriginOf, Plan, ReplayHold, ReplayState, Row, Streams, make_list,
+    run_step,
+};
+use crate::device::seam::DeviceKind;
 use crate::device::uses::{Point, Request};
-use hostcall_abi::launch::LaunchId;
+use hostcall_abi::launch::{LaunchId, LaunchRun};
 use std::sync::{Arc, OnceLock};
 
 /// The ids of launches that have begun and are not on the stream yet. They end when this is dropped.
 struct Begun<'a> {
     queue: &'a StreamQueue,
-    ids: Vec<LaunchId>,
+    launches: Vec<LaunchRun>,
 }
 
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
-        for id in self.ids.drain(..) {
-            self.queue.device.server.end(id);
-            self.queue.device.origins.leave(id);
+        let Inner { server, origins, .. } = &*self.queue.device;
+        for launches in self.launches.drain(..) {
+            match launches.count() {
+                1 => _ = server.end(launches.first()),
+                _ => _ = server.end_run(launches),
+            }
+            origins.leave(launches);
         }
     }
 }
 
 impl StreamQueue {
+    /// Begins the launches of those rows of a plan that the device takes as lists.
+    fn lists(&self, plan: &Arc<Plan>) -> Vec<Option<(LaunchRun, Arc<List>)>> {
+        let stream = Streams::of(&self.words);
+        let is_quick = self.device.properties().kind == DeviceKind::Software;
+        let list = |row: &Arc<Row>| match row.listing(stream, is_quick) {
+            Listing::List(list) => Some((self.device.server.begin_run(&row.records)?, list)),
+            Listing::OneByOne => None,
+            Listing::Make => {
+                make_list(&self.device, plan, row, stream);
+                None
+            }
+        };
+        plan.rows.iter().map(list).collect()
+    }
+
     /// Puts a replay on the stream, after `last`, the end of the instance's replay before it. Either all of it is put there
     /// or nothing.
     pub fn replay(
@@ -41,15 +65,45 @@ impl StreamQueue {
         self.check_open()?;
         let (first_position, first_sequence) = (pushing.position + 1, pushing.sequence + 1);
         let launches = plan.nodes.iter().filter(|planned| planned.node.has_sequence()).count() as u64;
-        let end = first_position + plan.nodes.len() as u64;
+        let lists = self.lists(plan);
+        let end =
+            lists.iter().enumerate().fold(first_position + plan.nodes.len() as u64, |end, (row, list)| {
+                let row = &plan.rows[row];
+                list.as_ref().map_or(end, |_| end - row.nodes.len() as u64 + row.operations())
+            });
         // An empty range, where there are no launches, contains nothing.
         let sequences = first_sequence..=pushing.sequence + launches;
         let replay = Arc::new(ReplayState::new(graph.clone(), number, sequences, end));
 
-        let mut begun = Begun { queue: self, ids: Vec::with_capacity(plan.nodes.len()) };
-        let mut operations = Vec::with_capacity(plan.nodes.len() + 1);
+        let mut begun = Begun { queue: self, launches: Vec::new() };
+        begun.launches.extend(lists.iter().flatten().map(|(launches, _)| *launches));
+        let mut lists =
+            plan.rows.iter().zip(0..).zip(lists).filter_map(|(row, list)| Some((row, list?))).peekable();
+        let mut operations = Vec::new();
         let (mut position, mut sequence) = (pushing.position, pushing.sequence);
-        for (at, planned) in plan.nodes.iter().enumerate() {
+        let mut nodes = plan.nodes.iter().enumerate();
+        while let Some((at, planned)) = nodes.next() {
+            if let Some(((row, number), (launches, list))) =
+                lists.next_if(|((row, _), _)| row.nodes.start == at)
+            {
+                position += row.operations();
+                let first = LaunchState {
+                    kernel: planned.what.clone(),
+                    id: launches.first(),
+                    sequence: sequence + 1,
+                    position,
+                    outcome: OnceLock::new(),
+                    node: Some(NodeOrigin::new(&replay, planned, None)),
+                    is_captured: false,
+                };
+                sequence += row.nodes.len() as u64;
+                self.device.origins.enter(launches, OriginOf::Row(plan.clone(), number, replay.clone()));
+                let (plan, replay, first) = (plan.clone(), replay.clone(), Arc::new(first));
+                let listed = Listed { plan, row: number, list, replay, launches, first };
+                operations.push((position, Operation::List(Box::new(listed))));
+                nodes.nth(row.nodes.len() - 2);
+                continue;
+            }
             position += 1;
             let origin = NodeOrigin::new(&replay, planned, None);
             let state = |id, sequence| {
@@ -65,8 +119,8 @@ impl StreamQueue {
                     let records = planned.wave_records();
                     let id =
                         kernel.begin(&self.device, &mut parts.parameters, sequence, &self.words, records)?;
-                    self.device.origins.enter(id, &origin);
-                    begun.ids.push(id);
+                    self.device.origins.enter(id, OriginOf::Node(origin.clone()));
+                    begun.launches.push(id.into());
                     Operation::Launch(Dispatched { parts, state: state(id, sequence) })
                 }
                 Node::Transfer(transfer) => {
@@ -99,7 +153,7 @@ impl StreamQueue {
         };
         let own = self.point(end);
         before.extend(last.filter(|last| !last.is_of(&own.timeline)));
-        begun.ids.clear();
+        begun.launches.clear();
         (pushing.position, pushing.sequence) = (end, sequence);
         let mut waits = before;
         let operations: Vec<Waiting> = operations

@@ -1,17 +1,19 @@
 //! What follows from what has ended on the device.
 
 use super::launched::{LaunchOutcome, LaunchState};
-use super::operation::{Dispatched, Kept};
+use super::operation::{Dispatched, Kept, Listed};
 use super::queue::{InFlight, Settling, State, StreamQueue, lock};
 use crate::device::error::{Error, LaunchFailure};
 use crate::device::graph::NodeFailure;
 use crate::device::seam::{DeviceFault, DeviceFaultKind, DispatchFailure, Running};
 use crate::device::waiting;
-use hostcall_abi::launch::LaunchId;
+use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_server::CancelReason;
+use hostcall_server::services::Report;
+use smallvec::{SmallVec, smallvec};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::sync::{TryLockError, Weak};
+use std::sync::{Arc, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 /// How long [`Patience::Short`] is.
@@ -56,18 +58,18 @@ impl StreamQueue {
             let is_over = |flying: &&InFlight| {
                 flying.position <= reached
                     && (patience != Patience::None || !flying.has_values())
-                    && flying.launch().is_none_or(|launch| self.device.server.is_settled(launch))
+                    && flying.launches().is_none_or(|launches| self.device.server.is_settled(launches))
             };
             // Many at a time, since whoever pushes needs the lock too.
             let mut state = lock(&self.state);
             let count = state.in_flight.iter().take_while(is_over).count();
             if count == 0 {
                 let first = state.in_flight.front().filter(|first| first.position <= reached);
-                let posting = first.and_then(InFlight::launch);
+                let posting = first.and_then(InFlight::launches);
                 let is_last = first.is_none();
                 drop(state);
                 match posting {
-                    Some(launch) if patience == Patience::Endless => self.device.server.settle(launch),
+                    Some(launches) if patience == Patience::Endless => self.device.server.settle(launches),
                     Some(_) => break,
                     None if !is_last => break,
                     None => {
@@ -80,7 +82,7 @@ impl StreamQueue {
             let ended: Vec<InFlight> = state.in_flight.drain(..count).collect();
             drop(state);
             settled = ended.last().map_or(settled, |last| last.position);
-            let ends: Vec<_> = ended.iter().filter_map(|flying| self.end_of(flying)).collect();
+            let ends: Vec<_> = ended.iter().flat_map(|flying| self.ends_of(flying)).collect();
             let mut state = lock(&self.state);
             for end in ends {
                 settling.sequence = end.launch.sequence;
@@ -170,10 +172,11 @@ impl StreamQueue {
                 let state = lock(&self.state);
                 let ended = state.in_flight.iter().take_while(|flying| flying.position <= reached);
                 let launches = ended.filter_map(|flying| match &flying.kept {
-                    Kept::Launch(launch) if launch.state.sequence <= last_posted => flying.launch(),
+                    Kept::Launch(launch) if launch.state.sequence <= last_posted => flying.launches(),
+                    Kept::List(list) if list.first.sequence <= last_posted => flying.launches(),
                     _ => None,
                 });
-                launches.collect()
+                launches.flat_map(LaunchRun::ids).collect()
             };
             settling.flush = Some((self.device.server.begin_flush_of(posting), reached));
         }
@@ -181,34 +184,116 @@ impl StreamQueue {
 
     /// Returns whether a launch that has ended has printed. What a program prints by another protocol is not known by launches.
     fn has_printed(&self, flying: &InFlight) -> bool {
-        let Kept::Launch(launch) = &flying.kept else { return false };
-        let id = launch.state.id;
-        id == LaunchId::NONE || self.device.builtins.stdio().take_printing(id)
+        match flying.launches() {
+            Some(launches) => self.device.builtins.stdio().take_printing(launches),
+            None => matches!(flying.kept, Kept::Launch(_)),
+        }
+    }
+
+    /// Says how launches ended, and lets server and device forget them.
+    fn ends_of(&self, flying: &InFlight) -> SmallVec<[End; 2]> {
+        match &flying.kept {
+            Kept::Launch(launch) => smallvec![self.end_of(&launch.state, flying.running.first())],
+            Kept::List(list) => self.ends_of_list(list, &flying.running),
+            Kept::Step { state, .. } => smallvec![End::well(state.clone())],
+            _ => SmallVec::new(),
+        }
     }
 
     /// Says how a launch ended, and lets server and device forget it.
-    fn end_of<'a>(&self, flying: &'a InFlight) -> Option<End<'a>> {
-        if let Kept::Step { state, .. } = &flying.kept {
-            return Some(End { launch: state, outcome: Ok(LaunchOutcome::default()), has_exited: false });
+    fn end_of(&self, launch: &Arc<LaunchState>, running: Option<&Arc<dyn Running>>) -> End {
+        let (device, id) = (&self.device, launch.id);
+        if id == LaunchId::NONE {
+            return self.judge(launch.clone(), Report::default(), None, running);
         }
-        let Kept::Launch(launch) = &flying.kept else { return None };
-        let (device, launch, running) = (&self.device, &*launch.state, flying.running.as_deref());
-        let (mut report, mut cancelled, mut fault) = (Default::default(), None, None);
+        if let Some(running) = running {
+            device.forget_running(id);
+            device.restore_lost_slots(&**running);
+        }
+        let report = device.builtins.reports().take(id);
+        let cancelled = device.server.end(id).cancelled;
+        if launch.node.is_some() {
+            device.origins.leave(id);
+        }
+        let end = self.judge(launch.clone(), report, cancelled, running);
+        device.builtins.files().unmap_of(id.into());
+        end
+    }
+
+    /// Does what [`StreamQueue::end_of`] does for launches that began together. Of those that ended well it says the first's
+    /// and the last's at most.
+    fn ends_of_list(&self, list: &Listed, running: &[Arc<dyn Running>]) -> SmallVec<[End; 2]> {
+        let (device, launches) = (&self.device, list.launches);
+        for (id, running) in launches.ids().zip(running) {
+            device.forget_running(id);
+            device.restore_lost_slots(&**running);
+        }
+        let mut of_note = device.builtins.reports().reporting(launches);
+        of_note.extend(device.server.faulted(launches));
+        let cancelled = device.server.end_run(launches);
+        device.origins.leave(launches);
+        // Who ends a list cancels all of its launches: also those that had ended, and those that did not begin.
+        match cancelled.len() == launches.count() as usize {
+            true => of_note.push(launches.get(self.interrupted(list, running))),
+            false => of_note.extend(cancelled.iter().map(|(id, _)| *id)),
+        }
+        let has_failed = |running: &Arc<dyn Running>| {
+            let failure = running.outcome().and_then(|outcome| outcome.failure);
+            failure.is_some_and(|failure| failure != DispatchFailure::Cancelled)
+        };
+        of_note
+            .extend(launches.ids().zip(running).filter(|(_, running)| has_failed(running)).map(|(id, _)| id));
+        if of_note.is_empty() {
+            of_note.extend([launches.first(), launches.get(launches.count() - 1)]);
+        }
+        of_note.sort_unstable();
+        of_note.dedup();
+        let ends = of_note.into_iter().filter_map(|id| {
+            let place = launches.place_of(id)?;
+            let report = device.builtins.reports().take(id);
+            let cancelled = cancelled.iter().find(|(of, _)| *of == id).map(|(_, why)| *why);
+            Some(self.judge(list.launch(place), report, cancelled, running.get(place as usize)))
+        });
+        let mut ends: SmallVec<_> = ends.collect();
+        device.builtins.files().unmap_of(launches);
+        // The stream has got so far.
+        let last = list.launch(launches.count() - 1);
+        if ends.last().is_none_or(|end: &End| end.launch.sequence < last.sequence) {
+            ends.push(End::well(last));
+        }
+        ends
+    }
+
+    /// Returns the place of the launch that ran when a list was cancelled: as the device says, or the one before the first
+    /// that was skipped.
+    fn interrupted(&self, list: &Listed, running: &[Arc<dyn Running>]) -> u32 {
+        let last = list.launches.count() - 1;
+        if !running.is_empty() {
+            let is_cancelled = |running: &Arc<dyn Running>| {
+                running.outcome().is_some_and(|end| end.failure == Some(DispatchFailure::Cancelled))
+            };
+            return running.iter().position(is_cancelled).map_or(last, |place| place as u32);
+        }
+        let skipped = self.words.least_of_lanes();
+        let place = skipped.saturating_sub(1).saturating_sub(list.first.sequence);
+        u32::try_from(place).unwrap_or(last).min(last)
+    }
+
+    /// Says how a launch ended that the server has forgotten.
+    fn judge(
+        &self,
+        launch: Arc<LaunchState>,
+        report: Report,
+        cancelled: Option<CancelReason>,
+        running: Option<&Arc<dyn Running>>,
+    ) -> End {
+        let (device, mut fault) = (&self.device, None);
         if launch.id != LaunchId::NONE {
-            if let Some(running) = running {
-                device.forget_running(launch.id);
-                device.restore_lost_slots(running);
-            }
-            report = device.builtins.reports().take(launch.id);
-            cancelled = device.server.end(launch.id).cancelled;
-            if launch.node.is_some() {
-                device.origins.leave(launch.id);
-            }
             let of_kind = |kind| move |reason| DeviceFault { kind, reason };
             fault = device.server.take_fault(launch.id).map(of_kind(DeviceFaultKind::Channel));
             fault = fault.or_else(|| device.server.failure().map(of_kind(DeviceFaultKind::Server)));
         }
-        let failure = running.and_then(Running::outcome).and_then(|outcome| outcome.failure);
+        let failure = running.and_then(|running| running.outcome()).and_then(|outcome| outcome.failure);
         let failure = fault.map(DispatchFailure::Fault).or(failure);
         let outcome = match (report.panic, report.exit_code, failure, cancelled) {
             (first @ Some(_), ..) => Err(LaunchFailure::Panicked { first, others: report.other_panics }),
@@ -240,15 +325,12 @@ impl StreamQueue {
         if launch.id != LaunchId::NONE && (outcome.is_err() || cancelled.is_some()) {
             device.builtins.files().close_of(launch.id);
         }
-        if launch.id != LaunchId::NONE {
-            device.builtins.files().unmap_of(launch.id);
-        }
         let has_exited = matches!(cancelled, Some(CancelReason::Exited(_)));
-        Some(End { launch, outcome, has_exited })
+        End { launch, outcome, has_exited }
     }
 
     /// Notes how a launch ended.
-    fn note_end(&self, queue: &mut State, end: End<'_>) {
+    fn note_end(&self, queue: &mut State, end: End) {
         let End { launch, outcome, has_exited } = end;
         let is_stopped = queue.stop.is_some_and(|stop| launch.sequence > stop);
         let ends_stream = outcome.is_err() || has_exited;
@@ -272,9 +354,15 @@ impl StreamQueue {
 }
 
 /// How a launch ended.
-struct End<'a> {
-    launch: &'a LaunchState,
+struct End {
+    launch: Arc<LaunchState>,
     outcome: Result<LaunchOutcome, LaunchFailure>,
     /// A lane ended the program, so that what follows in the stream does not begin.
     has_exited: bool,
+}
+
+impl End {
+    fn well(launch: Arc<LaunchState>) -> Self {
+        Self { launch, outcome: Ok(LaunchOutcome::default()), has_exited: false }
+    }
 }

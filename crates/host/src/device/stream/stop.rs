@@ -30,11 +30,15 @@ impl StreamQueue {
         if state.submitted >= launch.position {
             let flying = state.in_flight.iter().find(|flying| flying.position == launch.position);
             // One that is not there has ended, and is noted with how it ended.
-            let Some(running) = flying.map(|flying| flying.running.clone()) else { return };
+            let Some(flying) = flying else { return };
+            let (launches, running) = (flying.launches(), flying.running.clone());
             // With the words, so that the stream starts again whatever the launch's end is.
             state.stop = Some(state.stop.unwrap_or(u64::MAX).min(launch.sequence));
             drop(state);
-            if let Some(running) = running {
+            // A list ends as a whole. Those of a list that have not begun do not, once the words say so.
+            let others = launches.iter().flat_map(|launches| launches.ids()).filter(|id| *id != launch.id);
+            others.for_each(|id| self.device.cancel(id, why));
+            for running in running {
                 running.cancel();
             }
             // Not under `state`: to store the words may wait for the driver.
@@ -64,6 +68,7 @@ impl StreamQueue {
             let state = lock(&self.state);
             let in_flight = state.in_flight.iter().filter_map(|flying| match &flying.kept {
                 Kept::Launch(launch) => Some(launch.state.clone()),
+                Kept::List(list) => Some(list.first.clone()),
                 _ => None,
             });
             // Those after it do not begin once the first of those that wait is cancelled.
@@ -110,6 +115,10 @@ impl StreamQueue {
         let found = state.in_flight.iter().find_map(|flying| match &flying.kept {
             Kept::Launch(launch) if launch.state.id == id => {
                 Some((launch.state.kernel.to_string(), flying.position))
+            }
+            Kept::List(list) => {
+                let place = list.launches.place_of(id)?;
+                Some((list.launch(place).kernel.to_string(), flying.position))
             }
             _ => None,
         });

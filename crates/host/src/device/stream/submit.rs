@@ -1,13 +1,15 @@
 //! Giving the device what it takes of the operations that wait.
 #![allow(unsafe_code, reason = "dispatches kernels and copies")]
 
-use super::operation::{Before, Kept, Operation, Parts, Transfer};
-use super::queue::{InFlight, State, StreamQueue, Waiting, lock};
+use super::operation::{Before, Kept, Listed, Operation, Parts, Transfer};
+use super::queue::{AllRunning, InFlight, State, StreamQueue, Waiting, lock};
 use super::settle::Patience;
 use super::step::{Step, StepControl};
 use crate::device::error::{Error, LaunchFailure, message_of};
 use crate::device::graph::NodeFailure;
-use crate::device::seam::{BackendError, Dispatch, OPERATIONS_A_DEVICE, OPERATIONS_A_QUEUE, Running};
+use crate::device::seam::{
+    BackendError, Dispatch, ListDispatch, OPERATIONS_A_DEVICE, OPERATIONS_A_QUEUE, Running,
+};
 use crate::device::uses::Dependent;
 use crate::device::waiting;
 use hostcall_abi::launch::LaunchId;
@@ -43,7 +45,7 @@ impl StreamQueue {
             if next.before.iter().any(|before| matches!(before, Before::Gate(_))) {
                 return;
             }
-            let sequence = next.operation.launch().map(|launch| launch.sequence);
+            let sequence = next.operation.last_sequence();
             let is_of_host = next.operation.is_of_host();
             if !is_of_host
                 && let (Some(sequence), Some(stop)) = (sequence, state.stop)
@@ -96,16 +98,16 @@ impl StreamQueue {
     /// Submits one operation, which is counted whether the device takes it or not.
     pub(super) fn submit(&self, state: &mut State, next: Waiting) {
         let Waiting { position, before, operation } = next;
-        let (mut running, mut node) = (None, None);
+        let (mut running, mut node) = (AllRunning::new(), None);
         let submitted =
             self.wait_before(&before).and_then(|()| self.submit_operation(&operation, &mut running));
-        state.submitted = position;
-        if let Some(launch) = operation.launch() {
-            state.taken = launch.sequence;
+        self.note_submitted(state, position);
+        if let Some(sequence) = operation.last_sequence() {
+            state.taken = sequence;
         }
-        self.reaper().with_device.fetch_add(1, Ordering::Relaxed);
         let kept = match operation {
             Operation::Launch(launch) => Kept::Launch(launch),
+            Operation::List(list) => Kept::List(list),
             Operation::Transfer(transfer, wanted, of) => {
                 node = of;
                 Kept::Transfer { _memory: transfer, _wanted: wanted }
@@ -116,12 +118,17 @@ impl StreamQueue {
             }
         };
         if let Err(error) = submitted {
+            let launch = match &kept {
+                Kept::Launch(launch) => Some(&launch.state),
+                Kept::List(list) => Some(&list.first),
+                _ => None,
+            };
             match &kept {
-                Kept::Launch(launch) => {
-                    let _ = launch.state.outcome.set(Err(LaunchFailure::NotStarted(error.clone())));
+                _ if let Some(launch) = launch => {
+                    let _ = launch.outcome.set(Err(LaunchFailure::NotStarted(error.clone())));
                     // What follows in a replay is not given to the device any more.
-                    if launch.state.node.is_some() {
-                        state.stop = Some(state.stop.unwrap_or(u64::MAX).min(launch.state.sequence));
+                    if launch.node.is_some() {
+                        state.stop = Some(state.stop.unwrap_or(u64::MAX).min(launch.sequence));
                     }
                 }
                 Kept::Transfer { .. } if let Some(node) = node => {
@@ -141,6 +148,13 @@ impl StreamQueue {
         state.in_flight.push_back(InFlight { position, kept, running });
     }
 
+    /// Notes that what is up to this position is with the device, or need not be.
+    fn note_submitted(&self, state: &mut State, position: u64) {
+        // A list is taken for several operations.
+        self.reaper().with_device.fetch_add(position - state.submitted, Ordering::Relaxed);
+        state.submitted = position;
+    }
+
     /// Has the device wait for points of other streams: for all, also after one that it refuses, since later operations rely
     /// on them.
     fn wait_before(&self, before: &[Before]) -> Result<(), BackendError> {
@@ -154,7 +168,7 @@ impl StreamQueue {
     pub(super) fn submit_operation(
         &self,
         operation: &Operation,
-        running: &mut Option<Arc<dyn Running>>,
+        running: &mut AllRunning,
     ) -> Result<(), BackendError> {
         let queue = &self.queue;
         match operation {
@@ -174,16 +188,27 @@ impl StreamQueue {
                 };
                 // SAFETY: whoever made the launch gave the parameters that its kernel takes (`launch.rs`, `llvm`); what they
                 // refer to is kept until the operation is settled.
-                *running = unsafe { queue.dispatch(&dispatch) }?;
+                running.extend(unsafe { queue.dispatch(&dispatch) }?);
                 // Other protocols' launches have no ids: they are ended through the stream.
-                if let Some(running) = running.as_ref().filter(|_| launch.state.id != LaunchId::NONE) {
-                    let (id, sequence) = (launch.state.id, launch.state.sequence);
-                    let cancelled = self.device.note_running(id, running, self.this.clone(), sequence);
-                    // Not here: it takes many locks.
-                    if let Some(why) = cancelled {
-                        let device = self.device.clone();
-                        self.reaper().run_soon(move || device.cancel(id, why));
-                    }
+                if let Some(running) = running.first().filter(|_| launch.state.id != LaunchId::NONE) {
+                    self.note_running(launch.state.id, launch.state.sequence, running);
+                }
+                Ok(())
+            }
+            Operation::List(listed) => {
+                let Listed { list, launches, first, .. } = &**listed;
+                let dispatch = ListDispatch {
+                    list: &list.kernels,
+                    words: list.words(),
+                    values: [first.sequence, first.id.to_bits().into()],
+                    first_token: first.id.to_bits().into(),
+                    hooks: &self.device.hooks,
+                };
+                // SAFETY: `Row::make` gave the parameters that the kernels take; what they refer to is kept until the operation
+                // is settled. The list is this stream's, and replays of its instance follow each other.
+                running.extend(unsafe { queue.dispatch_list(&dispatch) }?);
+                for ((id, sequence), running) in launches.ids().zip(first.sequence..).zip(&*running) {
+                    self.note_running(id, sequence, running);
                 }
                 Ok(())
             }
@@ -212,6 +237,16 @@ impl StreamQueue {
         }
     }
 
+    /// Notes that a launch is with a device that can end it.
+    fn note_running(&self, id: LaunchId, sequence: u64, running: &Arc<dyn Running>) {
+        let cancelled = self.device.note_running(id, running, self.this.clone(), sequence);
+        // Not here: it takes many locks.
+        if let Some(why) = cancelled {
+            let device = self.device.clone();
+            self.reaper().run_soon(move || device.cancel(id, why));
+        }
+    }
+
     /// Drops the next operation without doing it: the stream was stopped, or the device closed or failed.
     pub(super) fn drop_next(&self, state: &mut State) {
         let Some(Waiting { position, before, operation }) = state.waiting.pop_front() else { return };
@@ -224,7 +259,7 @@ impl StreamQueue {
             self.dropped_from.fetch_min(position, Ordering::SeqCst);
         }
         if let Some(launch) = operation.launch() {
-            state.taken = launch.sequence;
+            state.taken = operation.last_sequence().unwrap_or(launch.sequence);
             let failure = match self.dead.get() {
                 Some(error) => LaunchFailure::Fault(error.clone().into()),
                 None if self.device.closed.load(Ordering::SeqCst) => LaunchFailure::Cancelled,
@@ -234,6 +269,7 @@ impl StreamQueue {
         }
         let kept = match operation {
             Operation::Launch(launch) => Kept::Launch(launch),
+            Operation::List(list) => Kept::List(list),
             Operation::Step(Step { state, run, .. }) => Kept::Step { state, _run: Some(run) },
             Operation::ReplayEnd(hold) => Kept::ReplayEnd { _hold: hold },
             Operation::Transfer(transfer, wanted, _) => Kept::Transfer { _memory: transfer, _wanted: wanted },
@@ -241,9 +277,8 @@ impl StreamQueue {
             Operation::HostFunction(function) => Kept::Function { _function: function },
             Operation::Record(_) | Operation::Wait => Kept::Nothing,
         };
-        state.submitted = position;
-        self.reaper().with_device.fetch_add(1, Ordering::Relaxed);
-        state.in_flight.push_back(InFlight { position, kept, running: None });
+        self.note_submitted(state, position);
+        state.in_flight.push_back(InFlight { position, kept, running: AllRunning::new() });
         if self.dead.get().is_none() {
             let is_last = state.waiting.is_empty();
             if is_last || state.submitted - state.signalled >= SIGNAL_EVERY {
@@ -305,8 +340,7 @@ impl StreamQueue {
             let mut state = lock(&stream.state);
             state.in_host_function = false;
             state.step = None;
-            state.submitted = position;
-            stream.reaper().with_device.fetch_add(1, Ordering::Relaxed);
+            stream.note_submitted(&mut state, position);
             let kept = match step {
                 Some(step) => {
                     if failed.is_some() {
@@ -318,7 +352,7 @@ impl StreamQueue {
                 }
                 None => Kept::Nothing,
             };
-            state.in_flight.push_back(InFlight { position, kept, running: None });
+            state.in_flight.push_back(InFlight { position, kept, running: AllRunning::new() });
             if let Some(error) = failed {
                 state.failed.get_or_insert(error);
             }

@@ -1,7 +1,7 @@
 //! Files that are mapped for kernels.
 
 use super::bound::Permit;
-use hostcall_abi::launch::LaunchId;
+use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_channel::Block;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -38,14 +38,14 @@ impl Mappings {
         mappings.remove(&handle)
     }
 
-    /// Ends the mappings of a launch, of which no lane is left. Whoever adds one later has the lock after this, and sees
-    /// then that the launch has ended.
-    pub fn remove_of(&self, owner: LaunchId) {
+    /// Ends the mappings of launches, of which no lane is left. Whoever adds one later has the lock after this, and sees
+    /// then that its launch has ended.
+    pub fn remove_of(&self, owners: LaunchRun) {
         let mut table = self.table.lock();
         if table.1.is_empty() {
             return;
         }
-        let ended: Vec<_> = table.1.extract_if(|_, mapping| mapping.owner == owner).collect();
+        let ended: Vec<_> = table.1.extract_if(|_, mapping| owners.contains(mapping.owner)).collect();
         drop(table);
         // To unmap may take a while.
         drop(ended);

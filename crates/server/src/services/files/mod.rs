@@ -10,7 +10,7 @@ mod tests;
 use super::calling_launch;
 use super::error::status;
 pub(crate) use bound::{Bound, Permit};
-use hostcall_abi::launch::LaunchId;
+use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::status::CallError;
 use hostcall_channel::FileMapper;
 use hostcall_device::io::Error;
@@ -87,10 +87,10 @@ impl OpenFiles {
         let _ = self.mapper.set(Box::new(mapper));
     }
 
-    /// Ends the mappings that a launch made, of which none of its lanes is left, however it ended. The launch
+    /// Ends the mappings that launches made, of which none of their lanes is left, however they ended. The launches
     /// must have ended for the function of [`OpenFiles::set_launches`].
-    pub fn unmap_of(&self, launch: LaunchId) {
-        self.mappings.remove_of(launch);
+    pub fn unmap_of(&self, launches: LaunchRun) {
+        self.mappings.remove_of(launches);
     }
 
     /// Closes the files that a launch opened, of which none of its lanes is left; their handles are void. The launch must

@@ -1,0 +1,181 @@
+//! Replays of graphs, beside the same work launched kernel by kernel, and beside the driver's own graphs in the same run.
+
+use crate::launches::driver_kernel;
+use crate::median;
+use crate::run::{Bed, Options, Result, Row};
+use hostcall::graph::{CaptureMode, Condition, Graph, Instance};
+use hostcall::{Grid, LaunchKernel, Stream};
+use hostcall_bench_kernels::{ask_host, empty, null_calls};
+use std::time::Instant;
+
+/// Kernels of a graph.
+const KERNELS: u32 = 100;
+
+/// Turns of a loop in a graph.
+const TURNS: u32 = 1000;
+
+const ONE: Grid = Grid::new(1, 1);
+
+/// Names of a graph's figures, each for one kernel: replays back to back, the host's part of these, replays that are each
+/// waited for, and the same launches back to back without a graph.
+struct Names {
+    replayed: &'static str,
+    pushed: &'static str,
+    waited: &'static str,
+    launched: &'static str,
+}
+
+const EMPTY: Names = Names {
+    replayed: "graph_100_empty_us",
+    pushed: "graph_100_empty_pushed_us",
+    waited: "graph_100_empty_waited_us",
+    launched: "loop_100_empty_us",
+};
+
+const CALLS: Names = Names {
+    replayed: "graph_100_calls_us",
+    pushed: "graph_100_calls_pushed_us",
+    waited: "graph_100_calls_waited_us",
+    launched: "loop_100_calls_us",
+};
+
+/// Times of one kernel, in microseconds.
+#[derive(Default)]
+struct Times {
+    replayed: Vec<f64>,
+    pushed: Vec<f64>,
+    waited: Vec<f64>,
+    launched: Vec<f64>,
+}
+
+/// Microseconds for each of some kernels.
+fn each_us(start: Instant, replays: u32) -> f64 {
+    start.elapsed().as_secs_f64() * 1e6 / f64::from(replays * KERNELS)
+}
+
+impl Times {
+    fn measure(
+        &mut self,
+        stream: &Stream,
+        instance: &Instance,
+        replays: u32,
+        launch: impl Fn() -> Result<()>,
+    ) -> Result<()> {
+        let start = Instant::now();
+        for _ in 0..replays {
+            instance.launch(stream)?;
+        }
+        self.pushed.push(each_us(start, replays));
+        stream.synchronize()?;
+        self.replayed.push(each_us(start, replays));
+        let start = Instant::now();
+        for _ in 0..replays {
+            instance.launch(stream)?;
+            stream.synchronize()?;
+        }
+        self.waited.push(each_us(start, replays));
+        let start = Instant::now();
+        for _ in 0..replays * KERNELS {
+            launch()?;
+        }
+        stream.synchronize()?;
+        self.launched.push(each_us(start, replays));
+        Ok(())
+    }
+
+    fn rows(self, names: &Names, driver: [Option<f64>; 2]) -> [Row; 4] {
+        let [replayed, waited] = driver;
+        [
+            Row::time(names.replayed, "us", median(self.replayed), replayed),
+            Row::time(names.pushed, "us", median(self.pushed), None),
+            Row::time(names.waited, "us", median(self.waited), waited),
+            Row::time(names.launched, "us", median(self.launched), None),
+        ]
+    }
+}
+
+/// Times graphs of kernels that do nothing and that call once, and loops that ask the host after each turn.
+pub fn graphs(options: &Options) -> Result<Vec<Row>> {
+    let bed = Bed::open(options, None, None)?;
+    let stream = bed.device.stream()?;
+    let replays = if options.is_software() { 20 } else { 500 };
+    let row = |work: &dyn Fn() -> Result<()>| -> Result<Instance> {
+        stream.begin_capture(CaptureMode::ThreadLocal)?;
+        for _ in 0..KERNELS {
+            work()?;
+        }
+        let instance = stream.end_capture()?.instantiate()?;
+        instance.upload(&stream)?;
+        instance.launch(&stream)?.wait()?;
+        Ok(instance)
+    };
+    let (ns, failed) = (bed.device.alloc_zeroed::<u64>(1)?, bed.device.alloc_zeroed::<u64>(1)?);
+    let launch_empty = || -> Result<()> { Ok(empty.launch(&stream, ONE, ()).map(drop)?) };
+    let launch_call = || -> Result<()> { Ok(null_calls.launch(&stream, ONE, (&ns, &failed, 1)).map(drop)?) };
+    let (empties, calls) = (row(&launch_empty)?, row(&launch_call)?);
+    let rival = driver_kernel(options)?;
+    let list = rival.as_ref().map(|rival| rival.list(KERNELS, 1)).transpose()?;
+    let (mut of_empties, mut of_calls) = (Times::default(), Times::default());
+    let (mut driver_replayed, mut driver_waited) = (Vec::new(), Vec::new());
+    for _ in 0..options.repeats.max(1) {
+        of_empties.measure(&stream, &empties, replays, launch_empty)?;
+        of_calls.measure(&stream, &calls, replays, launch_call)?;
+        if let (Some(rival), Some(list)) = (&rival, &list) {
+            for (each_waits, times) in [(false, &mut driver_replayed), (true, &mut driver_waited)] {
+                let start = Instant::now();
+                for _ in 0..replays {
+                    rival.launch_list(list)?;
+                    if each_waits {
+                        rival.synchronize()?;
+                    }
+                }
+                rival.synchronize()?;
+                times.push(each_us(start, replays));
+            }
+        }
+    }
+    if failed.read()? != [0] {
+        return Err("calls of a graph's kernels failed".into());
+    }
+    let driver = [driver_replayed, driver_waited].map(|times| list.as_ref().map(|_| median(times)));
+    let mut rows: Vec<_> = of_empties.rows(&EMPTY, driver).into();
+    rows.extend(of_calls.rows(&CALLS, [None; 2]));
+    rows.extend(turns(options, &bed, &stream)?);
+    Ok(rows)
+}
+
+/// A loop whose kernel asks the host after each turn whether to go on: in a graph, and launched and waited for.
+fn turns(options: &Options, bed: &Bed, stream: &Stream) -> Result<[Row; 2]> {
+    let (left, go_on) = (bed.device.alloc_zeroed::<u64>(1)?, bed.device.alloc_zeroed::<u32>(1)?);
+    let body = stream.capture(CaptureMode::ThreadLocal, |stream| {
+        ask_host.launch(stream, ONE, (&left, &go_on)).map(drop)
+    })?;
+    let mut graph = Graph::new(&bed.device);
+    graph.add_while(&Condition::word(&go_on)?, &body)?;
+    let instance = graph.instantiate()?;
+    let (mut replayed, mut launched) = (Vec::new(), Vec::new());
+    for _ in 0..options.repeats.max(1) {
+        for in_graph in [true, false] {
+            left.write(&[TURNS.into()])?;
+            go_on.write(&[1])?;
+            let start = Instant::now();
+            if in_graph {
+                instance.launch(stream)?.wait()?;
+            } else {
+                while go_on.read()? != [0] {
+                    ask_host.launch(stream, ONE, (&left, &go_on))?;
+                    stream.synchronize()?;
+                }
+            }
+            let us = start.elapsed().as_secs_f64() * 1e6 / f64::from(TURNS);
+            if in_graph { &mut replayed } else { &mut launched }.push(us);
+            if left.read()? != [0] {
+                return Err("a loop in a graph did not take its turns".into());
+            }
+        }
+    }
+    Ok([
+        Row::time("graph_while_turn_us", "us", median(replayed), None),
+        Row::time("loop_while_turn_us", "us", median(launched), None),
+    ])
+}

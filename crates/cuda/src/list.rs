@@ -1,0 +1,131 @@
+//! Lists: kernels in a row as a graph of the driver's, built by hand and never captured.
+
+use crate::gpu::Handle;
+use crate::{Error, Function, Gpu, Module, Queue};
+use cudarc::driver::sys;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// One launch of a list.
+pub struct Listed<'a> {
+    /// The kernel, of the list's GPU.
+    pub function: &'a Function,
+    /// Blocks in x, y and z.
+    pub blocks: [u32; 3],
+    /// Lanes of a block in x, y and z.
+    pub lanes: [u32; 3],
+    /// Bytes of dynamic shared memory for each block.
+    pub shared_bytes: u32,
+    /// An address for each of the kernel's parameters.
+    pub arguments: Vec<*mut c_void>,
+}
+
+/// Kernels that a queue launches one after the other as one operation. It keeps their modules. Dropping it leaves alone what
+/// a queue was given: the driver frees that when it has ended.
+pub struct List {
+    gpu: Arc<Gpu>,
+    graph: Handle<sys::CUgraphExec_st>,
+    _modules: Vec<Arc<Module>>,
+}
+
+/// A graph while it is built.
+struct Building<'a>(&'a Gpu, sys::CUgraph);
+
+impl Drop for Building<'_> {
+    fn drop(&mut self) {
+        // SAFETY: LOADED; made by `Gpu::list`. What was made of it does not need it any more.
+        self.0.release(|| unsafe { sys::cuGraphDestroy(self.1) });
+    }
+}
+
+impl Gpu {
+    /// Makes a list of launches. The driver copies the arguments. May wait for the kernels that run.
+    ///
+    /// # Errors
+    /// When the GPU has no room for such a block, or there is no memory for the list.
+    ///
+    /// # Safety
+    /// As for [`Queue::launch`], each time that the list is launched; the functions are of this GPU.
+    pub unsafe fn list(self: &Arc<Self>, launches: &mut [Listed<'_>]) -> Result<List, Error> {
+        let mut graph = std::ptr::null_mut();
+        let doing = || "making a list of kernels".to_string();
+        // SAFETY: LOADED; the result lives through the call.
+        self.run(doing, || unsafe { sys::cuGraphCreate(&mut graph, 0) })?;
+        let building = Building(self, graph);
+        let mut before: Option<sys::CUgraphNode> = None;
+        for launch in &mut *launches {
+            let ([x, y, z], [across, down, deep]) = (launch.lanes, launch.blocks);
+            let params = sys::CUDA_KERNEL_NODE_PARAMS {
+                func: launch.function.handle(),
+                gridDimX: across,
+                gridDimY: down,
+                gridDimZ: deep,
+                blockDimX: x,
+                blockDimY: y,
+                blockDimZ: z,
+                sharedMemBytes: launch.shared_bytes,
+                kernelParams: launch.arguments.as_mut_ptr(),
+                extra: std::ptr::null_mut(),
+                kern: std::ptr::null_mut(),
+                // The current one.
+                ctx: std::ptr::null_mut(),
+            };
+            let (mut node, earlier) = (std::ptr::null_mut(), before.as_slice());
+            // SAFETY: LOADED; results, parameters and the node before live through the call, and the caller vouches for the
+            // arguments.
+            self.run(doing, || unsafe {
+                sys::cuGraphAddKernelNode_v2(&mut node, building.1, earlier.as_ptr(), earlier.len(), &params)
+            })?;
+            before = Some(node);
+        }
+        let mut made = std::ptr::null_mut();
+        // SAFETY: LOADED, with the graph made above; the result lives through the call.
+        self.run(doing, || unsafe { sys::cuGraphInstantiateWithFlags(&mut made, building.1, 0) })?;
+        let modules = launches.iter().map(|launch| launch.function.module().clone()).collect();
+        Ok(List { gpu: self.clone(), graph: Handle(made), _modules: modules })
+    }
+}
+
+impl List {
+    /// Returns the GPU that the list is of.
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+}
+
+impl List {
+    /// Launches the kernels, which take no parameters.
+    pub(crate) fn launch_on(&self, stream: sys::CUstream) -> Result<(), Error> {
+        let doing = || "launching a list of kernels".to_string();
+        // SAFETY: LOADED, with a list and a stream of this GPU.
+        self.gpu.run(doing, || unsafe { sys::cuGraphLaunch(self.graph.0, stream) })
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        // SAFETY: LOADED; made by `Gpu::list`. What is in a stream the driver ends before it frees it, without waiting for it.
+        self.gpu.release(|| unsafe { sys::cuGraphExecDestroy(self.graph.0) });
+    }
+}
+
+impl Queue {
+    /// Writes two words to memory of the GPU, then launches the kernels of a list, one after the other.
+    ///
+    /// # Errors
+    /// When a kernel failed before.
+    ///
+    /// # Safety
+    /// As for [`Queue::launch`] of each of them. Two words lie at `words`, a multiple of 8, which nobody else writes; the list
+    /// is in no other queue.
+    pub unsafe fn launch_list(&self, list: &List, words: u64, values: [u64; 2]) -> Result<(), Error> {
+        let doing = || "writing the words of a list of kernels".to_string();
+        for (address, value) in (words..).step_by(8).zip(values) {
+            // SAFETY: LOADED; the caller vouches for the words.
+            self.submit(doing, |stream| unsafe { sys::cuStreamWriteValue64_v2(stream, address, value, 0) })?;
+        }
+        let doing = || "launching a list of kernels".to_string();
+        // SAFETY: LOADED, with a list of this GPU; the caller vouches for its arguments.
+        self.submit(doing, |stream| unsafe { sys::cuGraphLaunch(list.graph.0, stream) })
+    }
+}
