@@ -96,6 +96,13 @@ pub enum TraceCommand {
         /// The trace
         file: PathBuf,
     },
+    /// Writes a trace in the format that the output's ending names: .pftrace (https://ui.perfetto.dev), .arrow, .parquet, .csv
+    Export {
+        /// The trace
+        file: PathBuf,
+        /// The file to write
+        out: PathBuf,
+    },
 }
 
 #[derive(Args)]

@@ -2,17 +2,22 @@
 
 use crate::arguments::TraceCommand;
 use crate::run::BY_SIGNAL;
-use crate::{Outcome, complain};
-use hostcall::trace::{Event, Latencies, Names, Reader, Totals, Tracer, UNKNOWN};
+use crate::{Outcome, USAGE, complain};
+use hostcall_trace::export::{self, ExportError, Format};
+use hostcall_trace::{Event, Latencies, Names, Reader, Totals, Tracer, UNKNOWN};
 use signal_hook::consts::SIGPIPE;
 use std::error::Error;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the end of a run waits for its trace to be written.
 const LONGEST_FINISH: Duration = Duration::from_secs(10);
+
+/// Between two lines of progress on a terminal.
+const TELL_EVERY: Duration = Duration::from_millis(200);
 
 /// What a run records.
 pub struct Tracing {
@@ -70,6 +75,7 @@ pub fn run(command: TraceCommand) -> Outcome {
     match command {
         TraceCommand::Info { file } => printed(|out| info(&file, out)),
         TraceCommand::Dump { file } => printed(|out| dump(&file, out)),
+        TraceCommand::Export { file, out } => export(&file, &out),
     }
 }
 
@@ -182,6 +188,63 @@ fn line(out: &mut dyn Write, names: &Names, event: &Event) -> io::Result<()> {
             writeln!(out, "{:.9} the trace ended, {} calls", seconds(totals.ended_ns), totals.calls)
         }
         _ => Ok(()),
+    }
+}
+
+fn export(from: &Path, to: &Path) -> Outcome {
+    let Some(format) = Format::of(to) else {
+        let endings = Format::ENDINGS.map(|(ending, _)| format!(".{ending}")).join(", ");
+        complain(format!("{} has none of the endings that say what to write: {endings}", to.display()));
+        return Ok(USAGE);
+    };
+    let mut reader = match open(from) {
+        Ok(reader) => reader,
+        Err(Stop::Sentence(sentence)) => return Err(sentence.into()),
+        Err(Stop::Output(error)) => return Err(error.into()),
+    };
+    let whole = std::fs::metadata(from).map_err(|error| cannot("read", from, error))?;
+    // To make the file anew would empty what is to be read.
+    if std::fs::metadata(to).is_ok_and(|there| (there.dev(), there.ino()) == (whole.dev(), whole.ino())) {
+        return Err(format!("{} is the trace itself: name another file", to.display()).into());
+    }
+    let file = File::create(to).map_err(|error| cannot("write", to, error))?;
+    let mut progress = Progress { of: whole.len(), told: Instant::now(), is_shown: false };
+    let result = export::export(&mut reader, format, file, |bytes| progress.tell(bytes));
+    progress.clear();
+    result.map_err(|error| match error {
+        ExportError::Read(error) => cannot("read on in", from, error),
+        ExportError::Write(error) => format!("{}; what is there is not whole", cannot("write", to, error)),
+        error => error.to_string(),
+    })?;
+    if !reader.is_complete() {
+        complain(format!("{} was cut: what is there was exported", from.display()));
+    }
+    Ok(0)
+}
+
+/// A line on the standard error that says how far an export is, if that is a terminal.
+struct Progress {
+    of: u64,
+    told: Instant,
+    is_shown: bool,
+}
+
+impl Progress {
+    fn tell(&mut self, bytes: u64) {
+        if self.told.elapsed() < TELL_EVERY || !io::stderr().is_terminal() {
+            return;
+        }
+        (self.told, self.is_shown) = (Instant::now(), true);
+        let part = bytes as f64 / self.of.max(1) as f64 * 100.0;
+        // Nobody can be told that standard error is closed.
+        let _ = write!(io::stderr(), "\r{part:.0} % of {} MB", self.of / 1_000_000);
+    }
+
+    /// Removes the line.
+    fn clear(&self) {
+        if self.is_shown {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
     }
 }
 

@@ -155,3 +155,63 @@ fn outputs_that_take_nothing_end_the_command() {
         expect(&output, 141, "", "");
     }
 }
+
+#[test]
+fn traces_are_exported() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, _) = traced(folder.path(), &["grid"]);
+    let file = file.to_str().unwrap();
+    let to = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    for (name, begin) in
+        [("a.pftrace", &b"\x0a"[..]), ("a.arrow", b"ARROW1"), ("a.parquet", b"PAR1"), ("a.csv", b"event,")]
+    {
+        expect(&trace(&["export", file, &to(name)]), 0, "", "");
+        assert!(fs::read(to(name)).unwrap().starts_with(begin), "{name}");
+    }
+    let csv = fs::read_to_string(to("a.csv")).unwrap();
+    let dump = stdout(&trace(&["dump", file]));
+    let calls = dump.lines().filter(|line| line.contains("; handler ")).count();
+    assert_eq!(csv.lines().filter(|line| line.starts_with("call,cpu,hostcall,")).count(), calls, "{csv}");
+    assert_eq!(
+        csv.lines().filter(|line| line.starts_with("launch,cpu,hostcall,,,1,main,")).count(),
+        1,
+        "{csv}"
+    );
+
+    // What is there of a trace that was cut is exported, and told of.
+    let whole = fs::read(file).unwrap();
+    fs::write(to("cut.trace"), &whole[..whole.len() - 30]).unwrap();
+    let sentence = format!("hostcall: {} was cut: what is there was exported\n", to("cut.trace"));
+    expect(&trace(&["export", &to("cut.trace"), &to("cut.csv")]), 0, "", &sentence);
+    assert_eq!(fs::read_to_string(to("cut.csv")).unwrap(), csv);
+}
+
+#[test]
+fn exports_that_cannot_be_made_are_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, _) = traced(folder.path(), &["grid"]);
+    let file = file.to_str().unwrap();
+    let to = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let sentence = format!(
+        "hostcall: {} has none of the endings that say what to write: .pftrace, .arrow, .parquet, .csv\n",
+        to("a.json")
+    );
+    expect(&trace(&["export", file, &to("a.json")]), 2, "", &sentence);
+    let sentence = "hostcall: cannot read /no/such: No such file or directory (os error 2)\n";
+    expect(&trace(&["export", "/no/such", &to("a.csv")]), 1, "", sentence);
+    let sentence = "hostcall: cannot write /no/such/a.csv: No such file or directory (os error 2)\n";
+    expect(&trace(&["export", file, "/no/such/a.csv"]), 1, "", sentence);
+    // A link to the trace itself, and to a disk that is full.
+    std::os::unix::fs::symlink(file, to("itself.csv")).unwrap();
+    let sentence = format!("hostcall: {} is the trace itself: name another file\n", to("itself.csv"));
+    expect(&trace(&["export", file, &to("itself.csv")]), 1, "", &sentence);
+    for ending in ["pftrace", "arrow", "parquet", "csv"] {
+        let full = to(&format!("full.{ending}"));
+        std::os::unix::fs::symlink("/dev/full", &full).unwrap();
+        let output = trace(&["export", file, &full]);
+        let sentence = format!(
+            "hostcall: cannot write {full}: No space left on device (os error 28); what is there is not whole\n"
+        );
+        expect(&output, 1, "", &sentence);
+    }
+}

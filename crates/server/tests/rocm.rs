@@ -321,6 +321,40 @@ fn a_handler_that_waits_holds_its_own_packet_only_and_is_let_go_at_the_end() {
 }
 
 #[test]
+fn packets_are_traced() {
+    for version in Version::ALL {
+        let tracer = hostcall_trace::Tracer::builder().start().unwrap();
+        let services = services();
+        services.register(800, "blocking", Mode::Blocking, |_| ()).unwrap();
+        services.register(801, "panics", Mode::Inline, |_| panic!("on purpose")).unwrap();
+        let (options, _faults) = collecting();
+        let buffer = buffer(version, 2);
+        let consumer = running(&services, options.trace(tracer.source("a GPU", "rocm")), &[&buffer]);
+        for service in [INCREMENT, INCREMENT, 800, 801, 802] {
+            call(&buffer, service, 0b101, &mut [[1; 8]; 64]);
+        }
+        drop(consumer);
+        let summary = tracer.finish(HANG);
+        let mut counts: Vec<_> = summary
+            .latencies
+            .methods()
+            .map(|(method, of)| {
+                let name = summary.names.method(method).unwrap();
+                (&*name.name, name.number, of.calls(), of.lanes(), of.failed())
+            })
+            .collect();
+        counts.sort();
+        let expected = [
+            ("blocking", 800, 1, 2, 0),
+            ("increment", INCREMENT, 2, 4, 0),
+            ("panics", 801, 1, 2, 1),
+            ("rocm::no_service", 802, 1, 2, 1),
+        ];
+        assert_eq!(counts, expected);
+    }
+}
+
+#[test]
 fn what_was_submitted_before_the_end_is_served() {
     for version in Version::ALL {
         let services = services();

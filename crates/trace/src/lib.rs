@@ -4,6 +4,7 @@
 //! - [`Tracer`] takes records from servers without delaying them, counts latencies, and writes a file if it is to.
 //! - [`Reader`] reads such a file as [`Event`]s, in memory that does not grow with the file. A file that was cut at any
 //!   byte is read up to there; damaged blocks are skipped and told of.
+//! - `export` (with the feature of that name) turns a trace into Perfetto's format, Arrow, Parquet or CSV.
 //! - [`Names`] has the names that events refer to by numbers, [`Latencies`] the histograms.
 //!
 //! ```
@@ -27,6 +28,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "export")]
+pub mod export;
 mod format;
 mod latencies;
 mod names;

@@ -133,7 +133,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Returns how many bytes of the file were read and used.
-    pub fn position(&self) -> u64 {
+    pub fn bytes_read(&self) -> u64 {
         self.base + self.used as u64
     }
 

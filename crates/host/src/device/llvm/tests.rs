@@ -9,6 +9,7 @@ use crate::device::seam::{
 };
 use crate::llvm::{FaultKind, Version};
 use crate::services::{Block, Builtins, BuiltinsBuilder, HeapMemory, ProcessMemory};
+use crate::trace::Tracer;
 use hostcall_channel::llvm::client::{Alone, Client};
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
@@ -303,7 +304,7 @@ fn program(
 ) -> (LlvmProgram, Captured) {
     let printed = Captured::default();
     let builtins = Builtins::builder().stdin(io::empty()).stdout(printed.clone());
-    (program_with(builtins, version, variables, kernels), printed)
+    (program_with(builtins, version, variables, kernels, None), printed)
 }
 
 /// A program with these kernels on a new device with these services.
@@ -312,6 +313,7 @@ fn program_with(
     version: Version,
     variables: &[(&str, Vec<u8>)],
     kernels: [(&'static str, Body); 3],
+    tracer: Option<&Tracer>,
 ) -> LlvmProgram {
     let builtins = builtins.build().unwrap();
     let mut variables: HashMap<String, CpuMemory> =
@@ -327,7 +329,11 @@ fn program_with(
     let program = Program { calls, variables: Arc::new(variables), kernels: kernels.into() };
     let memory = Cpu::open(hostcall_softdev::Config::default()).unwrap();
     let backend = Arc::new(Functions { memory, program: program.clone() });
-    let device = Device::builder("elsewhere").backend(backend).slots(1).builtins(builtins).open().unwrap();
+    let mut device = Device::builder("elsewhere").backend(backend).slots(1).builtins(builtins);
+    if let Some(tracer) = tracer {
+        device = device.trace(tracer);
+    }
+    let device = device.open().unwrap();
     let object = |kind| move |n: &u32| format!("__{kind}_array_object_f_{n}");
     let symbols = image::LlvmProgram {
         version: Some(version),
@@ -389,6 +395,37 @@ fn a_program_runs_from_start_to_end() {
         let expected = "begin 2 [\"name\", \"an argument\"] [\"LANG=C\"]\nmain\nmain\nend\n";
         assert_eq!(String::from_utf8_lossy(&printed.0.lock().unwrap()), expected);
     }
+}
+
+#[test]
+fn calls_are_traced_with_their_kernels() {
+    let tracer = Tracer::builder().start().unwrap();
+    let begin = kernel(|calls, _| calls.print("begin\n"));
+    let main = kernel(|calls, _| _ = calls.allocate(100));
+    let end = kernel(|calls, _| calls.end(EXIT, 0));
+    let kernels = [("_begin", begin), ("_start", main), ("_end", end)];
+    let builtins = Builtins::builder().stdin(io::empty()).stdout(io::sink());
+    let program = program_with(builtins, Version::Llvm20, &lists(), kernels, Some(&tracer));
+    assert_eq!(program.run(LlvmRun::new(Grid::new(1, 1))).unwrap(), End::Exited(0));
+    let summary = tracer.finish(Duration::from_secs(60));
+    let mut calls: Vec<_> = summary
+        .latencies
+        .methods()
+        .map(|(method, of)| {
+            let kernel = of.slowest()[0].kernel.clone().unwrap_or_default();
+            (
+                summary.names.method(method).unwrap().name.to_string(),
+                kernel.to_string(),
+                of.calls(),
+                of.failed(),
+            )
+        })
+        .collect();
+    calls.sort();
+    let one = |name: &str, kernel: &str| (name.to_owned(), kernel.to_owned(), 1, 0);
+    let expected =
+        [one("llvm::exit", "_end"), one("llvm::malloc", "_start"), one("llvm::write_stdout", "_begin")];
+    assert_eq!(calls, expected);
 }
 
 #[test]
@@ -468,7 +505,7 @@ fn nothing_of_a_program_is_left_on_the_heap() {
     let kernels = [("_begin", allocates()), ("_start", allocates()), ("_end", allocates())];
     let heap = Counted::default();
     let builtins = Builtins::builder().stdin(io::empty()).heap(heap.clone(), 1 << 20);
-    let program = program_with(builtins, Version::Llvm20, &lists(), kernels);
+    let program = program_with(builtins, Version::Llvm20, &lists(), kernels, None);
     let device = program.device.clone();
     assert_eq!(program.run(LlvmRun::new(Grid::new(1, 2))).unwrap(), End::Exited(0));
     assert_eq!(heap.live(), 0);
@@ -492,7 +529,7 @@ fn memory_of_a_program_lives_until_its_kernels_have_ended() {
     let kernels = [("_begin", kernel(|_, _| ())), ("_start", main), ("_end", end)];
     let heap = Counted::default();
     let builtins = Builtins::builder().stdin(io::empty()).heap(heap.clone(), 1 << 20);
-    let program = program_with(builtins, Version::Llvm20, &lists(), kernels);
+    let program = program_with(builtins, Version::Llvm20, &lists(), kernels, None);
     let device = program.device.clone();
     assert_eq!(program.run(LlvmRun::new(Grid::new(1, 1))).unwrap(), End::Exited(9));
     assert_ne!(address.recv().unwrap(), 0);

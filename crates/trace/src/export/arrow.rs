@@ -1,0 +1,170 @@
+//! Arrow's record batches, as IPC and as Parquet.
+
+use super::rows::{COLUMNS, Row, Table, Type, Value};
+use arrow_array::builder::{StringBuilder, UInt64Builder};
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_ipc::writer::FileWriter;
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, Encoding};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::schema::types::ColumnPath;
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+/// Rows of a record batch.
+const BATCH_ROWS: usize = 1 << 16;
+
+/// Rows of a row group of Parquet, whose compressed pages are in memory until it is written.
+const GROUP_ROWS: usize = 1 << 20;
+
+/// Key of the schema's metadata: when the trace began, in nanoseconds since 1970, UTC.
+const BEGAN: &str = "began_unix_ns";
+
+enum Column {
+    Text(StringBuilder),
+    Number(UInt64Builder),
+}
+
+/// Rows of a record batch that is not full.
+struct Batch {
+    schema: SchemaRef,
+    columns: Vec<Column>,
+    rows: usize,
+}
+
+impl Batch {
+    fn new(began_unix_ns: u64) -> Self {
+        let fields: Vec<Field> = COLUMNS
+            .iter()
+            .map(|(name, of)| {
+                let data = if *of == Type::Text { DataType::Utf8 } else { DataType::UInt64 };
+                Field::new(*name, data, !["event", "begin_ns", "count"].contains(name))
+            })
+            .collect();
+        let columns = COLUMNS.iter().map(|(_, of)| match of {
+            Type::Text => Column::Text(StringBuilder::with_capacity(BATCH_ROWS, 16 * BATCH_ROWS)),
+            Type::Number | Type::Time => Column::Number(UInt64Builder::with_capacity(BATCH_ROWS)),
+        });
+        let metadata = HashMap::from([(BEGAN.to_owned(), began_unix_ns.to_string())]);
+        let schema = Arc::new(Schema::new_with_metadata(fields, metadata));
+        Self { schema, columns: columns.collect(), rows: 0 }
+    }
+
+    /// Adds a row. Returns whether the batch is full.
+    fn add(&mut self, row: &Row<'_>) -> bool {
+        for (column, value) in self.columns.iter_mut().zip(row) {
+            match (column, value) {
+                (Column::Text(column), Value::Text(text)) => column.append_value(text),
+                (Column::Text(column), _) => column.append_null(),
+                (Column::Number(column), Value::Number(number)) => column.append_value(*number),
+                (Column::Number(column), _) => column.append_null(),
+            }
+        }
+        self.rows += 1;
+        self.rows == BATCH_ROWS
+    }
+
+    /// Takes the rows.
+    fn take(&mut self) -> io::Result<RecordBatch> {
+        self.rows = 0;
+        let arrays = self.columns.iter_mut().map(|column| -> ArrayRef {
+            match column {
+                Column::Text(column) => Arc::new(column.finish()),
+                Column::Number(column) => Arc::new(column.finish()),
+            }
+        });
+        RecordBatch::try_new(self.schema.clone(), arrays.collect()).map_err(of_arrow)
+    }
+}
+
+/// Arrow's file format for IPC.
+pub(super) struct Ipc<W: Write> {
+    batch: Batch,
+    writer: FileWriter<W>,
+}
+
+impl<W: Write> Ipc<W> {
+    pub fn new(to: W, began_unix_ns: u64) -> io::Result<Self> {
+        let batch = Batch::new(began_unix_ns);
+        let writer = FileWriter::try_new(to, &batch.schema).map_err(of_arrow)?;
+        Ok(Self { batch, writer })
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        self.writer.write(&self.batch.take()?).map_err(of_arrow)
+    }
+}
+
+impl<W: Write> Table for Ipc<W> {
+    fn row(&mut self, row: &Row<'_>) -> io::Result<()> {
+        if self.batch.add(row) { self.write() } else { Ok(()) }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.write()?;
+        self.writer.finish().map_err(of_arrow)
+    }
+}
+
+/// Parquet.
+pub(super) struct Parquet<W: Write + Send> {
+    batch: Batch,
+    writer: ArrowWriter<W>,
+}
+
+impl<W: Write + Send> Parquet<W> {
+    pub fn new(to: W, began_unix_ns: u64) -> io::Result<Self> {
+        let batch = Batch::new(began_unix_ns);
+        let mut properties = WriterProperties::builder()
+            .set_compression(Compression::LZ4_RAW)
+            .set_max_row_group_row_count(Some(GROUP_ROWS));
+        for (name, of) in COLUMNS {
+            if of == Type::Time {
+                // Times grow, so that their differences are short, and no two are the same.
+                let column = ColumnPath::from(name);
+                properties = properties
+                    .set_column_dictionary_enabled(column.clone(), false)
+                    .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
+            }
+        }
+        let writer = ArrowWriter::try_new(to, batch.schema.clone(), Some(properties.build()));
+        Ok(Self { batch, writer: writer.map_err(of_parquet)? })
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        self.writer.write(&self.batch.take()?).map_err(of_parquet)
+    }
+}
+
+impl<W: Write + Send> Table for Parquet<W> {
+    fn row(&mut self, row: &Row<'_>) -> io::Result<()> {
+        if self.batch.add(row) { self.write() } else { Ok(()) }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.write()?;
+        self.writer.finish().map(drop).map_err(of_parquet)
+    }
+}
+
+/// Returns the system's error behind one of Arrow's.
+fn of_arrow(error: ArrowError) -> io::Error {
+    match error {
+        ArrowError::IoError(_, error) => error,
+        error => io::Error::other(error),
+    }
+}
+
+/// Returns the system's error behind one of Parquet's.
+fn of_parquet(error: ParquetError) -> io::Error {
+    match error {
+        ParquetError::External(error) => match error.downcast::<io::Error>() {
+            Ok(error) => *error,
+            Err(error) => io::Error::other(error),
+        },
+        error => io::Error::other(error),
+    }
+}
