@@ -27,7 +27,7 @@ mod sealed {
     pub trait SealedTuple<P> {}
 }
 
-pub(crate) use sealed::Sealed;
+pub(crate) use sealed::{Sealed, SealedTuple};
 
 /// A host value that can be passed for the kernel parameter `P`. Sealed: values of other kinds are passed as
 /// [`RawArg`], whose maker vouches for them.
@@ -138,6 +138,24 @@ impl<'d> Packer<'d> {
         }
         self.buffer(&buffer.part(..1)?, access)?;
         Ok(buffer.address().get())
+    }
+
+    /// Returns the place of the argument that is packed next, from 0.
+    pub(super) fn argument(&self) -> usize {
+        self.argument
+    }
+
+    /// Enters a buffer, in which kernels write cells or nothing.
+    pub(super) fn use_buffer(&mut self, buffer: &DeviceBuffer<u8>, has_cells: bool) -> Result<(), Error> {
+        self.buffer(buffer, if has_cells { Access::Shared } else { Access::Read })
+    }
+
+    /// Adds an argument that is these bytes.
+    pub(super) fn push_bytes(&mut self, align: usize, bytes: &[u8]) {
+        self.align(align);
+        let start = self.add_zeros(bytes.len());
+        self.parts.parameters.bytes[start..].copy_from_slice(bytes);
+        self.argument += 1;
     }
 
     fn push<P: KernelArg>(&mut self, argument: &impl IntoArg<P>) -> Result<(), Error> {

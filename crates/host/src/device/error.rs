@@ -251,6 +251,25 @@ pub enum LaunchRefused {
         /// Bytes that were given.
         given: u64,
     },
+    /// The arguments' types are not those of the kernel's parameters.
+    #[error(
+        "kernel {kernel} takes other types than those of the {given} arguments given: give one for each parameter after the \
+         lane, in order and of its type"
+    )]
+    Types {
+        /// The kernel.
+        kernel: String,
+        /// How many arguments were given.
+        given: usize,
+    },
+    /// An argument does not fit its own type.
+    #[error("argument {argument} (the first is 0): {why}")]
+    Argument {
+        /// Place among the arguments, from 0.
+        argument: usize,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// A buffer without values was passed for a reference.
     #[error("argument {argument} is an empty buffer, and the kernel takes a reference to one value there")]
     EmptyBuffer {

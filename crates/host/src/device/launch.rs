@@ -90,7 +90,7 @@ impl LoadedKernel {
     }
 }
 
-fn check_device(own: &Core, core: &Core, name: &str) -> Result<(), Error> {
+pub(super) fn check_device(own: &Core, core: &Core, name: &str) -> Result<(), Error> {
     if own.is(core) {
         return Ok(());
     }
@@ -128,7 +128,7 @@ fn check(
     Ok(())
 }
 
-fn enqueue<P>(
+pub(super) fn enqueue<P>(
     stream: &Stream,
     kernel: LoadedKernel,
     grid: Grid,

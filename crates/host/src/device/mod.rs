@@ -24,6 +24,7 @@ mod staging;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod untyped;
 mod uses;
 mod waiting;
 mod words;
@@ -46,6 +47,7 @@ pub use seam::{
 };
 pub(crate) use stream::StreamQueue;
 pub use stream::{Launch, LaunchOutcome, Readback, Stream};
+pub use untyped::{UntypedArgument, ValueType};
 
 pub use hostcall_softdev::{Config as SoftwareDeviceConfig, Faults, Shielded};
 

@@ -7,11 +7,12 @@ use super::registry::{Handler, RegisterError};
 use super::shared::{Command, Completion, Shared, Wanted};
 use crate::engine::Engine;
 use crate::engine::report;
-use crate::engine::watchdog::Waiting;
+use crate::engine::watchdog::{Waiting, WavePlace};
 use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::layout::LINE_WORDS;
 use hostcall_abi::status::CallError;
 use hostcall_channel::SharedMemory;
+use hostcall_service::Caller;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -133,6 +134,16 @@ impl Server {
     pub fn knows_launch(&self) -> impl Fn(LaunchId) -> bool + Send + Sync + use<> {
         let shared = Arc::downgrade(&self.shared);
         move |launch| shared.upgrade().is_some_and(|shared| shared.launches.is_known(launch))
+    }
+
+    /// Returns a function that says of a caller which kernel its launch is of, and where in the grid its wave is, as far as
+    /// that is known. It does not keep the server.
+    pub fn knows_place(&self) -> impl Fn(Caller) -> (Arc<str>, Option<WavePlace>) + Send + Sync + use<> {
+        let shared = Arc::downgrade(&self.shared);
+        move |caller| {
+            let unknown = || ("".into(), None);
+            shared.upgrade().map_or_else(unknown, |shared| shared.place_of(caller.slot, caller.launch))
+        }
     }
 
     /// Begins a launch: calls of its waves are answered from now on, those of others with [`CallError::Cancelled`].

@@ -1,0 +1,749 @@
+/*
+ * Hosts of kernels that call them while they run.
+ *
+ *     hostcall_options_new("cpu", &options, &error);
+ *     hostcall_options_service(options, &service, &error);      services are functions of the caller's
+ *     hostcall_device_open(&options, &device, &error);
+ *     hostcall_image_load(device, "shop.so", &image, &error);   made by `hostcall build`
+ *     hostcall_image_kernel(image, "count", &kernel, &error);
+ *     hostcall_stream_new(device, &stream, &error);
+ *     hostcall_buffer_alloc(device, HOSTCALL_KIND_U64, 64, &buffer, &error);
+ *     hostcall_kernel_launch(kernel, stream, &grid, arguments, 1, NULL, &error);
+ *     hostcall_stream_synchronize(stream, &error);
+ *
+ * Errors. Functions that can fail return a status, and put an error with a sentence into `*error` unless `error` is NULL;
+ * where they succeed they put NULL there. An error is an object that the caller frees and not a text of the thread, so that
+ * it can be kept and handed to other threads, and the library has no state besides its handles. (It keeps names of services,
+ * and opening a GPU leaves its driver loaded.) What a function would have made is NULL when it fails.
+ *
+ * Ownership. Handles are the caller's, each freed by the function for it, in any order: what was made with a handle keeps
+ * what it needs. These functions take the handle's address and set it to NULL, and all functions refuse NULL. A handle that
+ * was copied before is not known to be freed, and must not be used. Texts and other memory that a function gets are needed
+ * until it returns only, unless its comment says otherwise.
+ *
+ * Threads. Any thread may call any function at any time, also with the same handle, but for options, and for a handle that
+ * is being freed. Functions that the library calls (handlers, outputs, reports, those that free states) may call it too; a
+ * wait that would wait for themselves is refused. They must return: a C++ exception that leaves one, or a longjmp out of
+ * one, ends the process or is undefined. The library never unwinds into its caller.
+ *
+ * Kernels are loaded code of this process or of a GPU: they are trusted as the program's own. What they pass in calls is
+ * copied before a handler gets it.
+ */
+
+
+#ifndef HOSTCALL_H
+#define HOSTCALL_H
+
+/* Made by cbindgen from the sources of crates/c. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// How a function ended.
+enum hostcall_status
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // It did what it is for.
+  HOSTCALL_STATUS_OK = 0,
+  // An argument of the function cannot be: NULL, an unknown kind, a number that is too large, a text that is no UTF-8.
+  HOSTCALL_STATUS_INVALID_ARGUMENT = 1,
+  // There is no such device, or it cannot be used.
+  HOSTCALL_STATUS_NO_DEVICE = 2,
+  // The image cannot be used, or has no such kernel.
+  HOSTCALL_STATUS_IMAGE = 3,
+  // What was asked for does not fit: a launch, a part of a buffer, a service's number, another device's handle.
+  HOSTCALL_STATUS_REFUSED = 4,
+  // A lane panicked; hostcall_error_panic has its message and place.
+  HOSTCALL_STATUS_PANICKED = 5,
+  // The launch was cancelled, or did not run because one before it in its stream ended early.
+  HOSTCALL_STATUS_CANCELLED = 6,
+  // A lane did what the device does not allow, or the launch did not start.
+  HOSTCALL_STATUS_LAUNCH_FAILED = 7,
+  // The time that was given has passed.
+  HOSTCALL_STATUS_TIMED_OUT = 8,
+  // The device was closed.
+  HOSTCALL_STATUS_CLOSED = 9,
+  // Waiting would never end: it was called in a function that what it waits for waits for.
+  HOSTCALL_STATUS_WOULD_DEADLOCK = 10,
+  // The device, its driver or the system failed.
+  HOSTCALL_STATUS_DEVICE = 11,
+  // A fault in the library.
+  HOSTCALL_STATUS_INTERNAL = 12,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum hostcall_status hostcall_status;
+#else
+typedef int32_t hostcall_status;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// What an argument is. The numbers are also what a type or a buffer is of.
+enum hostcall_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // uint8_t, Rust's u8.
+  HOSTCALL_KIND_U8 = 1,
+  // uint16_t, u16.
+  HOSTCALL_KIND_U16 = 2,
+  // uint32_t, u32.
+  HOSTCALL_KIND_U32 = 3,
+  // uint64_t, u64.
+  HOSTCALL_KIND_U64 = 4,
+  // uint64_t, usize.
+  HOSTCALL_KIND_USIZE = 5,
+  // int8_t, i8.
+  HOSTCALL_KIND_I8 = 6,
+  // int16_t, i16.
+  HOSTCALL_KIND_I16 = 7,
+  // int32_t, i32.
+  HOSTCALL_KIND_I32 = 8,
+  // int64_t, i64.
+  HOSTCALL_KIND_I64 = 9,
+  // int64_t, isize.
+  HOSTCALL_KIND_ISIZE = 10,
+  // float, f32.
+  HOSTCALL_KIND_F32 = 11,
+  // double, f64.
+  HOSTCALL_KIND_F64 = 12,
+  // bool. Arguments only, as what follows.
+  HOSTCALL_KIND_BOOL = 32,
+  // A value of a hostcall_type: a struct or an array.
+  HOSTCALL_KIND_PLAIN = 33,
+  // A buffer of values `T` for `&[T]`.
+  HOSTCALL_KIND_SLICE = 34,
+  // A buffer for `&T`, of which the kernel gets the first value.
+  HOSTCALL_KIND_REF = 35,
+  // A buffer of numbers for `&[Global<T>]`.
+  HOSTCALL_KIND_GLOBAL_SLICE = 36,
+  // A buffer of numbers for `&Global<T>`.
+  HOSTCALL_KIND_GLOBAL_REF = 37,
+  // A buffer of integers for `&[AtomicU32]` and its like.
+  HOSTCALL_KIND_ATOMIC_SLICE = 38,
+  // A buffer of integers for `&AtomicU32` and its like.
+  HOSTCALL_KIND_ATOMIC_REF = 39,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum hostcall_kind hostcall_kind;
+#else
+typedef uint32_t hostcall_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// A number that a device is opened with.
+enum hostcall_setting
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // Lanes of the software device's waves: 32 or 64.
+  HOSTCALL_SETTING_WAVE_LANES = 1,
+  // Threads that run lanes of the software device.
+  HOSTCALL_SETTING_DEVICE_THREADS = 2,
+  // How long lanes of the software device may take to end after they were cancelled, in ns.
+  HOSTCALL_SETTING_CANCEL_GRACE_NS = 3,
+  // Call slots, at most 65,536 with some extra ones.
+  HOSTCALL_SETTING_SLOTS = 4,
+  // Most threads for handlers that wait.
+  HOSTCALL_SETTING_HANDLER_THREADS = 5,
+  // Most bytes of a message or a reply.
+  HOSTCALL_SETTING_MESSAGE_LIMIT_BYTES = 6,
+  // Most bytes of all messages and replies that are held.
+  HOSTCALL_SETTING_MESSAGES_LIMIT_BYTES = 7,
+  // Most files that kernels have open at a time.
+  HOSTCALL_SETTING_OPEN_FILES = 8,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum hostcall_setting hostcall_setting;
+#else
+typedef uint32_t hostcall_setting;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// Values in a device's memory. Any thread may use it; it is the caller's, who frees it. Launches keep the memory. Everything
+// that uses the same values is done in the order of the calls where it must be.
+typedef struct hostcall_buffer hostcall_buffer;
+
+// Who calls, as far as the device can be believed. It lives until the handler returns.
+typedef struct hostcall_caller hostcall_caller;
+
+// A device with its server. Any thread may use it; it is the caller's, who frees it. The device closes when this and all
+// that was made on it are freed, or by hostcall_device_close.
+typedef struct hostcall_device hostcall_device;
+
+// The devices of this machine, and the kinds of which there is none. Any thread may use it; it is the caller's, who frees it.
+typedef struct hostcall_device_list hostcall_device_list;
+
+// Why a function failed. Any thread may use it; it is the caller's, who frees it.
+typedef struct hostcall_error hostcall_error;
+
+// A point in a stream's order. Any thread may use it; it is the caller's, who frees it.
+typedef struct hostcall_event hostcall_event;
+
+// A loaded image of kernels. Any thread may use it; it is the caller's, who frees it.
+typedef struct hostcall_image hostcall_image;
+
+// A kernel of an image. Any thread may use it; it is the caller's, who frees it.
+typedef struct hostcall_kernel hostcall_kernel;
+
+// A launch. Any thread may use it; it is the caller's, who frees it.
+typedef struct hostcall_launch hostcall_launch;
+
+// What a device is opened with. One thread at a time uses it. It is the caller's until hostcall_device_open takes it.
+typedef struct hostcall_options hostcall_options;
+
+// A service that was registered at an open device. Any thread may use it; it is the caller's, who frees it.
+typedef struct hostcall_registration hostcall_registration;
+
+// Where a handler puts its reply. It lives until the handler returns; the handler's thread uses it.
+typedef struct hostcall_reply hostcall_reply;
+
+// Work of a device in order. Any thread may use it; it is the caller's, who frees it. A launch that panicked, exited or was
+// cancelled keeps later launches of the stream from running, until hostcall_stream_synchronize has told of it.
+typedef struct hostcall_stream hostcall_stream;
+
+// A type of values in memory that host and device share. Any thread may use it; it is the caller's, who frees it.
+typedef struct hostcall_type hostcall_type;
+
+// A lane's panic. The texts live as long as the error.
+typedef struct {
+  // The message, cut after 4 KiB.
+  const char *message;
+  // The source file.
+  const char *file;
+  // The line in the file, from 1.
+  uint32_t line;
+  // The column in the line, from 1.
+  uint32_t column;
+  // The workgroup's place in the grid, in x, y and z.
+  uint32_t workgroup[3];
+  // The lane's index in its workgroup.
+  uint32_t lane;
+} hostcall_panic;
+
+// Gets what kernels print: `stream` is 1 for the standard output and 2 for the standard error, `text` has `len` bytes and
+// no zero at its end. One thread at a time calls it, of the library's.
+typedef void (*hostcall_output_function)(void *state, int stream, const char *text, size_t len);
+
+// The function that frees a state which the caller gave with a function. It gets the state, on any thread, once. It may be
+// NULL.
+typedef void (*hostcall_free_function)(void *state);
+
+// Gets a sentence about a call that waits. One of the library's threads calls it.
+typedef void (*hostcall_report_function)(void *state, const char *text);
+
+// A method of a service: the number by which kernels call it, and its name for reports. The library keeps one copy of each
+// name as long as the process runs.
+typedef struct {
+  // From 1 to 65,535. Services of hostcall's have those up to 255. A Rust service without a number of its own has one
+  // from 32,768 on.
+  uint32_t number;
+  // As "Inventory::find".
+  const char *name;
+} hostcall_method;
+
+// A lane's call. All of it lives until the handler returns.
+typedef struct {
+  // The method's place among the service's methods, from 0.
+  uint32_t method;
+  // The launch's number, which hostcall_launch_id returns too; 0 when it is not known.
+  uint32_t launch;
+  // The index of the lane in its wave.
+  uint32_t lane;
+  // Nobody waits for the reply.
+  bool is_post;
+  // `word_count` words: the arguments' values, and for each slice its length in bytes.
+  const uint64_t *words;
+  // How many words there are.
+  size_t word_count;
+  // `byte_count` bytes: the slices, one after the other.
+  const uint8_t *bytes;
+  // How many bytes there are.
+  size_t byte_count;
+  // How many bytes of reply the caller takes.
+  size_t reply_capacity;
+  // Who calls.
+  const hostcall_caller *caller;
+} hostcall_call;
+
+// Answers a call. Returns 0, or a number of its own with which the kernel's call fails (CallError::Failed in Rust). It must
+// return: a C++ exception that leaves it, or a longjmp out of it, ends the process or is undefined.
+typedef int32_t (*hostcall_handler)(void *state, const hostcall_call *call, hostcall_reply *reply);
+
+// A service: methods that kernels call, and the function that answers.
+typedef struct {
+  // `method_count` methods.
+  const hostcall_method *methods;
+  // How many methods there are.
+  size_t method_count;
+  // Answers the calls: of several lanes at the same time, on threads of the library's. With `is_inline` these are the
+  // threads that find calls, of which a device has one unless it is told otherwise.
+  hostcall_handler handler;
+  // What the handler gets. Several threads use it at the same time.
+  void *state;
+  // Frees `state`, once, when no handler runs any more; it may be NULL.
+  hostcall_free_function free_state;
+  // The handler never waits and takes microseconds, and runs at once on the thread that finds calls.
+  bool is_inline;
+} hostcall_service;
+
+// A device that could be opened, or the reason why it cannot. The texts live as long as the list.
+typedef struct {
+  // The name to open it by.
+  const char *name;
+  // What it is, in words.
+  const char *description;
+  // Why it cannot be used, with what to do; NULL when it can.
+  const char *unavailable;
+} hostcall_device_info;
+
+// What a device's server has counted since it was opened.
+typedef struct {
+  // Packets answered: calls of waves.
+  uint64_t packets;
+  // Posts taken.
+  uint64_t posts;
+  // Posts that reached no handler.
+  uint64_t refused_posts;
+  // How often posts were left in their ring, because their service had no room for more.
+  uint64_t declined_posts;
+  // Words where a post should have begun and did not.
+  uint64_t garbage_posts;
+  // Slots given up because the device wrote what is no doorbell.
+  uint64_t broken_slots;
+  // Bytes of messages and replies that are held now.
+  uint64_t message_bytes;
+  // Threads for handlers now, those of built-in services included.
+  uint64_t handler_threads;
+  // Handlers that wait for a thread now.
+  uint64_t waiting_handlers;
+  // Reports to callbacks that were dropped, because more than 1024 waited.
+  uint64_t lost_reports;
+} hostcall_statistics;
+
+// How many lanes a launch has, and how they are grouped.
+typedef struct {
+  // Workgroups in x, y and z.
+  uint32_t workgroups[3];
+  // Lanes of a workgroup in x, y and z; at most 1024 in all.
+  uint32_t lanes[3];
+  // Bytes of workgroup memory besides what the kernel declares.
+  uint32_t workgroup_memory_bytes;
+} hostcall_grid;
+
+// A value of a hostcall_type.
+typedef struct {
+  // Its type.
+  const hostcall_type *of;
+  // As many bytes as the type has.
+  const void *bytes;
+} hostcall_plain;
+
+// An argument's value, by its kind.
+typedef union {
+  // HOSTCALL_KIND_U8.
+  uint8_t u8;
+  // HOSTCALL_KIND_U16.
+  uint16_t u16;
+  // HOSTCALL_KIND_U32.
+  uint32_t u32;
+  // HOSTCALL_KIND_U64, HOSTCALL_KIND_USIZE.
+  uint64_t u64;
+  // HOSTCALL_KIND_I8.
+  int8_t i8;
+  // HOSTCALL_KIND_I16.
+  int16_t i16;
+  // HOSTCALL_KIND_I32.
+  int32_t i32;
+  // HOSTCALL_KIND_I64, HOSTCALL_KIND_ISIZE.
+  int64_t i64;
+  // HOSTCALL_KIND_F32.
+  float f32;
+  // HOSTCALL_KIND_F64.
+  double f64;
+  // HOSTCALL_KIND_BOOL: 0 is false.
+  uint8_t boolean;
+  // HOSTCALL_KIND_PLAIN.
+  hostcall_plain plain;
+  // HOSTCALL_KIND_SLICE and what follows.
+  const hostcall_buffer *buffer;
+} hostcall_value;
+
+// An argument of a kernel: for each parameter after the lane one, in order.
+typedef struct {
+  // One of hostcall_kind.
+  uint32_t kind;
+  // The value.
+  hostcall_value value;
+} hostcall_argument;
+
+// How a launch ended that nothing went wrong with.
+typedef struct {
+  // A lane gave an exit code.
+  bool has_exit_code;
+  // The first exit code that a lane gave.
+  int32_t exit_code;
+} hostcall_outcome;
+
+// Where in its launch a caller is.
+typedef struct {
+  // The workgroup in the grid, in x, y and z.
+  uint32_t workgroup[3];
+  // The index of the wave in its workgroup.
+  uint32_t wave;
+  // The kernel's name, cut after 127 bytes.
+  char kernel[128];
+} hostcall_place;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Returns the status that the function returned; HOSTCALL_STATUS_OK for NULL.
+hostcall_status hostcall_error_status(const hostcall_error *error);
+
+// Returns a sentence that says what is wrong and what to do. It lives as long as the error; it is empty for NULL.
+const char *hostcall_error_text(const hostcall_error *error);
+
+// Puts a lane's panic into `panic` and returns true, if that is what the error tells of.
+bool hostcall_error_panic(const hostcall_error *error, hostcall_panic *panic);
+
+// Frees an error and sets the handle to NULL. NULL is let be.
+void hostcall_error_free(hostcall_error **error);
+
+// Makes options for the device of this name: "cpu" is the software device, "cuda:0" the first NVIDIA GPU, "amdgpu:0" the
+// first AMD GPU, "gfx942" an AMD GPU in software. Kernels get no files, no arguments and no environment, and the process's
+// standard streams. The caller frees them, or opens a device with them.
+hostcall_status hostcall_options_new(const char *device_name,
+                                     hostcall_options **options,
+                                     hostcall_error **error);
+
+// Frees options and what was given with them, and sets the handle to NULL. NULL is let be.
+void hostcall_options_free(hostcall_options **options);
+
+// Sets a number, one of hostcall_setting.
+hostcall_status hostcall_options_set(hostcall_options *options,
+                                     uint32_t setting,
+                                     uint64_t value,
+                                     hostcall_error **error);
+
+// Opens the files below the folder `path` to kernels; "/" opens all.
+hostcall_status hostcall_options_dir(hostcall_options *options, const char *path, hostcall_error **error);
+
+// Adds an argument of the kernels' program; the first is the program's name.
+hostcall_status hostcall_options_argument(hostcall_options *options,
+                                          const char *argument,
+                                          hostcall_error **error);
+
+// Sets a variable of the kernels' environment.
+hostcall_status hostcall_options_variable(hostcall_options *options,
+                                          const char *name,
+                                          const char *value,
+                                          hostcall_error **error);
+
+// Sends what kernels print to `write`. `free_state` gets `state` when nothing is written any more, or when this function
+// fails.
+hostcall_status hostcall_options_output(hostcall_options *options,
+                                        hostcall_output_function write,
+                                        void *state,
+                                        hostcall_free_function free_state,
+                                        hostcall_error **error);
+
+// Gives kernels file descriptors for their standard streams, of which the library makes copies; -1 leaves a stream as it
+// is.
+hostcall_status hostcall_options_descriptors(hostcall_options *options,
+                                             int input,
+                                             int output,
+                                             int error_output,
+                                             hostcall_error **error);
+
+// Calls `report` once for each call that has waited for `after_ns`. Without it that is 5 s, and a line on the standard
+// error. `free_state` gets `state` when nothing is reported any more, or when this function fails.
+hostcall_status hostcall_options_stall_report(hostcall_options *options,
+                                              uint64_t after_ns,
+                                              hostcall_report_function report,
+                                              void *state,
+                                              hostcall_free_function free_state,
+                                              hostcall_error **error);
+
+// Adds a service. What `service` points to is copied; its `free_state` gets its `state` when no call runs any more and the
+// device is closed, or when this function fails.
+hostcall_status hostcall_options_service(hostcall_options *options,
+                                         const hostcall_service *service,
+                                         hostcall_error **error);
+
+// Lists the devices. Any thread may call it.
+hostcall_status hostcall_devices(hostcall_device_list **list, hostcall_error **error);
+
+// Returns how many devices are listed; 0 for NULL.
+size_t hostcall_device_list_count(const hostcall_device_list *list);
+
+// Puts the device at `index` into `info` and returns true, if there is one.
+bool hostcall_device_list_get(const hostcall_device_list *list, size_t index, hostcall_device_info *info);
+
+// Frees a list and sets the handle to NULL. NULL is let be.
+void hostcall_device_list_free(hostcall_device_list **list);
+
+// Opens a device and starts its server. It takes the options, whose handle is NULL afterwards, also when it fails.
+hostcall_status hostcall_device_open(hostcall_options **options,
+                                     hostcall_device **device,
+                                     hostcall_error **error);
+
+// Ends the device's work for good: every launch is cancelled, and later ones are refused. Waits until all launches have
+// ended, at most five seconds. Not to be called in a function that the library calls.
+hostcall_status hostcall_device_close(const hostcall_device *device,
+                                      hostcall_error **error);
+
+// Frees a device and sets the handle to NULL. NULL is let be. What was made on the device can still be used.
+void hostcall_device_free(hostcall_device **device);
+
+// Returns what images for the device are built for, as `hostcall build --target` takes it; NULL for NULL. It lives as long
+// as the device's handle.
+const char *hostcall_device_target(const hostcall_device *device);
+
+// Returns how many lanes a wave has; 0 for NULL.
+uint32_t hostcall_device_wave_lanes(const hostcall_device *device);
+
+// Waits until all that kernels printed is written, and tells of a failure to write it.
+hostcall_status hostcall_device_flush(const hostcall_device *device, hostcall_error **error);
+
+// Puts what the device's server has counted into `statistics`.
+hostcall_status hostcall_device_statistics(const hostcall_device *device,
+                                           hostcall_statistics *statistics,
+                                           hostcall_error **error);
+
+// Registers a service while kernels run, as hostcall_options_service does before. It stays until
+// hostcall_registration_remove, or as long as the device. `registration` may be NULL.
+hostcall_status hostcall_device_register(const hostcall_device *device,
+                                         const hostcall_service *service,
+                                         hostcall_registration **registration,
+                                         hostcall_error **error);
+
+// Removes a service and sets the handle to NULL. Handlers that run finish; when this returns, no more are begun (unless it
+// is called by a handler that runs inline). NULL is let be.
+void hostcall_registration_remove(hostcall_registration **registration);
+
+// Frees the handle of a registration and sets it to NULL; the service stays. NULL is let be.
+void hostcall_registration_free(hostcall_registration **registration);
+
+// Loads an image that `hostcall build` made from a file. The path is taken literally. An image is trusted as the program's
+// own code is.
+hostcall_status hostcall_image_load(const hostcall_device *device,
+                                    const char *path,
+                                    hostcall_image **image,
+                                    hostcall_error **error);
+
+// Loads an image from `len` bytes, of which nothing is needed afterwards. It is trusted as in hostcall_image_load.
+hostcall_status hostcall_image_load_bytes(const hostcall_device *device,
+                                          const uint8_t *bytes,
+                                          size_t len,
+                                          hostcall_image **image,
+                                          hostcall_error **error);
+
+// Frees an image and sets the handle to NULL. NULL is let be. Its kernels can still be used.
+void hostcall_image_free(hostcall_image **image);
+
+// Returns how many kernels the image has; 0 for NULL.
+size_t hostcall_image_kernel_count(const hostcall_image *image);
+
+// Returns the name of the kernel at `index`; NULL when there is none. It lives as long as the image's handle.
+const char *hostcall_image_kernel_name(const hostcall_image *image, size_t index);
+
+// Finds a kernel by its name, or by its path, as "shop::stock::count".
+hostcall_status hostcall_image_kernel(const hostcall_image *image,
+                                      const char *name,
+                                      hostcall_kernel **kernel,
+                                      hostcall_error **error);
+
+// Frees a kernel and sets the handle to NULL. NULL is let be. Its launches run on.
+void hostcall_kernel_free(hostcall_kernel **kernel);
+
+// Makes the type of a number, by its hostcall_kind.
+hostcall_status hostcall_type_number(uint32_t kind, hostcall_type **made, hostcall_error **error);
+
+// Makes the type of a Rust struct `#[repr(C)] #[derive(Plain)]`, by its name and the types of its `count` fields. Such a
+// struct has no padding. The types of the fields can be freed afterwards.
+hostcall_status hostcall_type_struct(const char *name,
+                                     const hostcall_type *const *fields,
+                                     size_t count,
+                                     hostcall_type **made,
+                                     hostcall_error **error);
+
+// Makes the type of an array of `len` values.
+hostcall_status hostcall_type_array(const hostcall_type *of,
+                                    size_t len,
+                                    hostcall_type **made,
+                                    hostcall_error **error);
+
+// Frees a type and sets the handle to NULL. NULL is let be.
+void hostcall_type_free(hostcall_type **of);
+
+// Allocates `len` numbers of a hostcall_kind, all zero.
+hostcall_status hostcall_buffer_alloc(const hostcall_device *device,
+                                      uint32_t kind,
+                                      size_t len,
+                                      hostcall_buffer **buffer,
+                                      hostcall_error **error);
+
+// Allocates `len` values of a type, all zero bytes.
+hostcall_status hostcall_buffer_alloc_of(const hostcall_device *device,
+                                         const hostcall_type *of,
+                                         size_t len,
+                                         hostcall_buffer **buffer,
+                                         hostcall_error **error);
+
+// Makes another buffer of the same memory: the `len` values from `first` on.
+hostcall_status hostcall_buffer_part(const hostcall_buffer *buffer,
+                                     size_t first,
+                                     size_t len,
+                                     hostcall_buffer **part,
+                                     hostcall_error **error);
+
+// Frees a buffer and sets the handle to NULL. NULL is let be.
+void hostcall_buffer_free(hostcall_buffer **buffer);
+
+// Returns how many values the buffer has; 0 for NULL.
+size_t hostcall_buffer_len(const hostcall_buffer *buffer);
+
+// Waits for everything before it that uses the values, and copies these there: `size` bytes, as many as the buffer has.
+hostcall_status hostcall_buffer_write(const hostcall_buffer *buffer,
+                                      const void *from,
+                                      size_t size,
+                                      hostcall_error **error);
+
+// Waits for everything before it that may write the values, and copies them to `to`: `size` bytes, as many as the buffer
+// has.
+hostcall_status hostcall_buffer_read(const hostcall_buffer *buffer,
+                                     void *to,
+                                     size_t size,
+                                     hostcall_error **error);
+
+// Copies values to a buffer in the stream's order: `size` bytes, as many as the buffer has. They are taken at once, and may
+// change after the call.
+hostcall_status hostcall_stream_write(const hostcall_stream *stream,
+                                      const hostcall_buffer *buffer,
+                                      const void *from,
+                                      size_t size,
+                                      hostcall_error **error);
+
+// Copies the values of one buffer to another of the same length, on the device and in the stream's order.
+hostcall_status hostcall_stream_copy(const hostcall_stream *stream,
+                                     const hostcall_buffer *to,
+                                     const hostcall_buffer *from,
+                                     hostcall_error **error);
+
+// Sets every value of a buffer in the stream's order to the value at `value`, which has `size` bytes. Unless all its bytes
+// are equal, the host makes as much memory as the buffer has.
+hostcall_status hostcall_stream_fill(const hostcall_stream *stream,
+                                     const hostcall_buffer *buffer,
+                                     const void *value,
+                                     size_t size,
+                                     hostcall_error **error);
+
+// Makes a stream.
+hostcall_status hostcall_stream_new(const hostcall_device *device,
+                                    hostcall_stream **stream,
+                                    hostcall_error **error);
+
+// Waits for the stream's work, frees the stream and sets the handle to NULL. A failure that nobody asked for is written to
+// the standard error. NULL is let be. In a function that the library calls it does not wait: the work goes on.
+void hostcall_stream_free(hostcall_stream **stream);
+
+// Waits until all work so far is done. Fails with the first failure since the last call: a panic, a fault, a cancelled
+// launch. Then the stream goes on.
+hostcall_status hostcall_stream_synchronize(const hostcall_stream *stream,
+                                            hostcall_error **error);
+
+// Does what hostcall_stream_synchronize does, at most for `limit_ns`. What is not done by then goes on.
+hostcall_status hostcall_stream_synchronize_for(const hostcall_stream *stream,
+                                                uint64_t limit_ns,
+                                                hostcall_error **error);
+
+// Returns whether all work so far is done; false for NULL.
+bool hostcall_stream_is_done(const hostcall_stream *stream);
+
+// Makes an event that happens when all work so far is done.
+hostcall_status hostcall_stream_record(const hostcall_stream *stream,
+                                       hostcall_event **event,
+                                       hostcall_error **error);
+
+// Lets later work of the stream wait for an event of the same device.
+hostcall_status hostcall_stream_wait_for(const hostcall_stream *stream,
+                                         const hostcall_event *event,
+                                         hostcall_error **error);
+
+// Frees an event and sets the handle to NULL. NULL is let be.
+void hostcall_event_free(hostcall_event **event);
+
+// Returns whether the event has happened; false for NULL.
+bool hostcall_event_is_done(const hostcall_event *event);
+
+// Waits until the event has happened, at most for `limit_ns`; UINT64_MAX is without a limit.
+hostcall_status hostcall_event_wait(const hostcall_event *event, uint64_t limit_ns, hostcall_error **error);
+
+// Puts the time on the device from `earlier` to `event` into `elapsed_ns`: 0 when `event` came first, and UINT64_MAX while
+// one of them has not happened and when its device failed before it did.
+hostcall_status hostcall_event_elapsed(const hostcall_event *event,
+                                       const hostcall_event *earlier,
+                                       uint64_t *elapsed_ns,
+                                       hostcall_error **error);
+
+// Puts a launch of a kernel on a stream, with `count` arguments, of which nothing but the buffers' memory is needed
+// afterwards. It fails when their types are not those of the kernel's parameters; nothing is launched then. `launch` may be
+// NULL.
+hostcall_status hostcall_kernel_launch(const hostcall_kernel *kernel,
+                                       const hostcall_stream *stream,
+                                       const hostcall_grid *grid,
+                                       const hostcall_argument *arguments,
+                                       size_t count,
+                                       hostcall_launch **launch,
+                                       hostcall_error **error);
+
+// Frees a launch's handle and sets it to NULL; the launch runs on. NULL is let be.
+void hostcall_launch_free(hostcall_launch **launch);
+
+// Returns the launch's number, which handlers find in their calls; 0 for NULL.
+uint32_t hostcall_launch_id(const hostcall_launch *launch);
+
+// Returns whether the launch has ended; false for NULL.
+bool hostcall_launch_is_done(const hostcall_launch *launch);
+
+// Waits until the launch has ended, at most for `limit_ns` (UINT64_MAX is without a limit), and puts how into `outcome`,
+// which may be NULL. Fails as hostcall_stream_synchronize does, which tells of the launch as well.
+hostcall_status hostcall_launch_wait(const hostcall_launch *launch,
+                                     uint64_t limit_ns,
+                                     hostcall_outcome *outcome,
+                                     hostcall_error **error);
+
+// Asks the launch to end: its waiting calls end with an error, those after it end the lane.
+hostcall_status hostcall_launch_cancel(const hostcall_launch *launch, hostcall_error **error);
+
+// Cancels the launch if it has not ended when `limit_ns` has passed from now on.
+hostcall_status hostcall_launch_cancel_after(const hostcall_launch *launch,
+                                             uint64_t limit_ns,
+                                             hostcall_error **error);
+
+// Puts where the caller is into `place` and returns true, if that is known. Only to be called in the handler.
+bool hostcall_caller_place(const hostcall_caller *caller, hostcall_place *place);
+
+// Sets the reply's words: the result's value. Words that were set before are gone.
+hostcall_status hostcall_reply_words(hostcall_reply *reply, const uint64_t *words, size_t count);
+
+// Appends bytes to the reply, for the caller's slice. Fails with HOSTCALL_STATUS_REFUSED past the call's `reply_capacity`
+// and when the device's memory for replies is used up.
+hostcall_status hostcall_reply_bytes(hostcall_reply *reply,
+                                     const uint8_t *bytes,
+                                     size_t count);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* HOSTCALL_H */

@@ -1,0 +1,226 @@
+//! Launches and their arguments.
+
+use crate::buffer::{check_kind, hostcall_buffer, hostcall_kind, hostcall_type, number};
+use crate::error::{Failure, hostcall_error, hostcall_status, run};
+use crate::handle::{self, Out, answer, get, put, values};
+use crate::image::hostcall_kernel;
+use crate::stream::hostcall_stream;
+use host::Grid;
+use host::device::{Launch, LaunchOutcome, UntypedArgument, ValueType};
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+use std::time::Duration;
+
+/// A launch. Any thread may use it; it is the caller's, who frees it.
+pub struct hostcall_launch(Launch);
+
+/// How many lanes a launch has, and how they are grouped.
+#[repr(C)]
+pub struct hostcall_grid {
+    /// Workgroups in x, y and z.
+    pub workgroups: [u32; 3],
+    /// Lanes of a workgroup in x, y and z; at most 1024 in all.
+    pub lanes: [u32; 3],
+    /// Bytes of workgroup memory besides what the kernel declares.
+    pub workgroup_memory_bytes: u32,
+}
+
+/// A value of a hostcall_type.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct hostcall_plain {
+    /// Its type.
+    pub of: *const hostcall_type,
+    /// As many bytes as the type has.
+    pub bytes: *const c_void,
+}
+
+/// An argument's value, by its kind.
+#[repr(C)]
+pub union hostcall_value {
+    /// HOSTCALL_KIND_U8.
+    pub u8: u8,
+    /// HOSTCALL_KIND_U16.
+    pub u16: u16,
+    /// HOSTCALL_KIND_U32.
+    pub u32: u32,
+    /// HOSTCALL_KIND_U64, HOSTCALL_KIND_USIZE.
+    pub u64: u64,
+    /// HOSTCALL_KIND_I8.
+    pub i8: i8,
+    /// HOSTCALL_KIND_I16.
+    pub i16: i16,
+    /// HOSTCALL_KIND_I32.
+    pub i32: i32,
+    /// HOSTCALL_KIND_I64, HOSTCALL_KIND_ISIZE.
+    pub i64: i64,
+    /// HOSTCALL_KIND_F32.
+    pub f32: f32,
+    /// HOSTCALL_KIND_F64.
+    pub f64: f64,
+    /// HOSTCALL_KIND_BOOL: 0 is false.
+    pub boolean: u8,
+    /// HOSTCALL_KIND_PLAIN.
+    pub plain: hostcall_plain,
+    /// HOSTCALL_KIND_SLICE and what follows.
+    pub buffer: *const hostcall_buffer,
+}
+
+/// An argument of a kernel: for each parameter after the lane one, in order.
+#[repr(C)]
+pub struct hostcall_argument {
+    /// One of hostcall_kind.
+    pub kind: u32,
+    /// The value.
+    pub value: hostcall_value,
+}
+
+/// How a launch ended that nothing went wrong with.
+#[repr(C)]
+pub struct hostcall_outcome {
+    /// A lane gave an exit code.
+    pub has_exit_code: bool,
+    /// The first exit code that a lane gave.
+    pub exit_code: i32,
+}
+
+impl hostcall_argument {
+    /// Returns the argument for the Rust side, which checks it.
+    ///
+    /// # Safety
+    /// CALLER: `value` is of the kind, and what it points to is there while the result is used.
+    unsafe fn get(&self) -> Result<UntypedArgument<'_>, Failure> {
+        let Self { kind, value } = self;
+        if let Some(of) = number(*kind) {
+            let first = (&raw const *value).cast::<u8>();
+            // SAFETY: CALLER: a number of the kind lies there, which begins where the union does and is as long as its type.
+            let bytes = unsafe { std::slice::from_raw_parts(first, of.bytes()) };
+            return Ok(UntypedArgument::Value(of, bytes));
+        }
+        let kind = check_kind(*kind)?;
+        if kind == hostcall_kind::Bool {
+            // SAFETY: CALLER: the kind says so.
+            return Ok(UntypedArgument::Bool(unsafe { value.boolean } != 0));
+        }
+        if kind == hostcall_kind::Plain {
+            // SAFETY: CALLER: the kind says so.
+            let hostcall_plain { of, bytes } = unsafe { value.plain };
+            // SAFETY: CALLER: it is NULL or a type.
+            let of = get(unsafe { of.as_ref() }, "of")?.0;
+            // SAFETY: CALLER.
+            let bytes = unsafe { values(bytes.cast::<u8>(), of.bytes(), "bytes") }?;
+            return Ok(UntypedArgument::Value(of, bytes));
+        }
+        // SAFETY: CALLER: the kind says so, and it is NULL or a buffer.
+        let hostcall_buffer { bytes, of } = get(unsafe { value.buffer.as_ref() }, "an argument's buffer")?;
+        let cell = |of: Option<ValueType>, what| get(of, what).map_err(|_| Failure::invalid(what));
+        let of = match kind {
+            hostcall_kind::GlobalSlice | hostcall_kind::GlobalRef => {
+                cell(of.global(), "a `Global` argument's buffer is one of numbers")?
+            }
+            hostcall_kind::AtomicSlice | hostcall_kind::AtomicRef => {
+                cell(of.atomic(), "an atomic argument's buffer is one of integers")?
+            }
+            _ => *of,
+        };
+        Ok(match kind {
+            hostcall_kind::Slice | hostcall_kind::GlobalSlice | hostcall_kind::AtomicSlice => {
+                UntypedArgument::Slice(of, bytes)
+            }
+            _ => UntypedArgument::Ref(of, bytes),
+        })
+    }
+}
+
+/// Puts a launch of a kernel on a stream, with `count` arguments, of which nothing but the buffers' memory is needed
+/// afterwards. It fails when their types are not those of the kernel's parameters; nothing is launched then. `launch` may be
+/// NULL.
+pub unsafe extern "C" fn hostcall_kernel_launch(
+    kernel: Option<&hostcall_kernel>,
+    stream: Option<&hostcall_stream>,
+    grid: Option<&hostcall_grid>,
+    arguments: *const hostcall_argument,
+    count: usize,
+    launch: Out<'_, hostcall_launch>,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || {
+        let place = launch.map(|launch| launch.write(null_mut()));
+        let (kernel, stream) = (&get(kernel, "kernel")?.0, &get(stream, "stream")?.0);
+        let hostcall_grid { workgroups, lanes, workgroup_memory_bytes } = *get(grid, "grid")?;
+        let grid = Grid::new_3d(workgroups, lanes).workgroup_memory(workgroup_memory_bytes);
+        // SAFETY: CALLER.
+        let given = unsafe { values(arguments, count, "arguments") }?;
+        let mut arguments = Vec::with_capacity(given.len());
+        for argument in given {
+            // SAFETY: CALLER.
+            arguments.push(unsafe { argument.get() }?);
+        }
+        let launched = kernel.launch_untyped(stream, grid, &arguments)?;
+        if let Some(place) = place {
+            put(place, hostcall_launch(launched));
+        }
+        Ok(())
+    })
+}
+
+/// Frees a launch's handle and sets it to NULL; the launch runs on. NULL is let be.
+pub extern "C" fn hostcall_launch_free(launch: Option<&mut *mut hostcall_launch>) {
+    handle::free(launch);
+}
+
+/// Returns the launch's number, which handlers find in their calls; 0 for NULL.
+pub extern "C" fn hostcall_launch_id(launch: Option<&hostcall_launch>) -> u32 {
+    launch.map_or(0, |launch| launch.0.id().to_bits())
+}
+
+/// Returns whether the launch has ended; false for NULL.
+pub extern "C" fn hostcall_launch_is_done(launch: Option<&hostcall_launch>) -> bool {
+    answer(|| launch.is_some_and(|launch| launch.0.is_done()))
+}
+
+/// Waits until the launch has ended, at most for `limit_ns` (UINT64_MAX is without a limit), and puts how into `outcome`,
+/// which may be NULL. Fails as hostcall_stream_synchronize does, which tells of the launch as well.
+pub extern "C" fn hostcall_launch_wait(
+    launch: Option<&hostcall_launch>,
+    limit_ns: u64,
+    outcome: Option<&mut MaybeUninit<hostcall_outcome>>,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || {
+        let launch = &get(launch, "launch")?.0;
+        let LaunchOutcome { exit_code, .. } = match limit_ns {
+            u64::MAX => launch.wait()?,
+            limit => launch.wait_for(Duration::from_nanos(limit))?,
+        };
+        if let Some(outcome) = outcome {
+            let (has_exit_code, exit_code) = (exit_code.is_some(), exit_code.unwrap_or(0));
+            outcome.write(hostcall_outcome { has_exit_code, exit_code });
+        }
+        Ok(())
+    })
+}
+
+/// Asks the launch to end: its waiting calls end with an error, those after it end the lane.
+pub extern "C" fn hostcall_launch_cancel(
+    launch: Option<&hostcall_launch>,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || {
+        get(launch, "launch")?.0.cancel();
+        Ok(())
+    })
+}
+
+/// Cancels the launch if it has not ended when `limit_ns` has passed from now on.
+pub extern "C" fn hostcall_launch_cancel_after(
+    launch: Option<&hostcall_launch>,
+    limit_ns: u64,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || {
+        get(launch, "launch")?.0.cancel_after(Duration::from_nanos(limit_ns));
+        Ok(())
+    })
+}

@@ -1,0 +1,241 @@
+//! Services whose handlers are the caller's functions.
+
+use crate::error::{Failure, hostcall_status};
+use crate::handle::{State, answer, get, hostcall_free_function, text, values};
+use host::server::WavePlace;
+use host::service::{Reply, Request, Service};
+use host::{Caller, Device};
+use hostcall_abi::service::Method;
+use hostcall_abi::status::CallError;
+use std::collections::BTreeSet;
+use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// A method of a service: the number by which kernels call it, and its name for reports. The library keeps one copy of each
+/// name as long as the process runs.
+#[repr(C)]
+pub struct hostcall_method {
+    /// From 1 to 65,535. Services of hostcall's have those up to 255. A Rust service without a number of its own has one
+    /// from 32,768 on.
+    pub number: u32,
+    /// As "Inventory::find".
+    pub name: *const c_char,
+}
+
+/// Who calls, as far as the device can be believed. It lives until the handler returns.
+pub struct hostcall_caller<'a> {
+    caller: Caller,
+    places: &'a Places,
+}
+
+/// Where in its launch a caller is.
+#[repr(C)]
+pub struct hostcall_place {
+    /// The workgroup in the grid, in x, y and z.
+    pub workgroup: [u32; 3],
+    /// The index of the wave in its workgroup.
+    pub wave: u32,
+    /// The kernel's name, cut after 127 bytes.
+    pub kernel: [c_char; 128],
+}
+
+/// A lane's call. All of it lives until the handler returns.
+#[repr(C)]
+pub struct hostcall_call<'a> {
+    /// The method's place among the service's methods, from 0.
+    pub method: u32,
+    /// The launch's number, which hostcall_launch_id returns too; 0 when it is not known.
+    pub launch: u32,
+    /// The index of the lane in its wave.
+    pub lane: u32,
+    /// Nobody waits for the reply.
+    pub is_post: bool,
+    /// `word_count` words: the arguments' values, and for each slice its length in bytes.
+    pub words: *const u64,
+    /// How many words there are.
+    pub word_count: usize,
+    /// `byte_count` bytes: the slices, one after the other.
+    pub bytes: *const u8,
+    /// How many bytes there are.
+    pub byte_count: usize,
+    /// How many bytes of reply the caller takes.
+    pub reply_capacity: usize,
+    /// Who calls.
+    pub caller: *const hostcall_caller<'a>,
+}
+
+/// Where a handler puts its reply. It lives until the handler returns; the handler's thread uses it.
+pub struct hostcall_reply<'a>(&'a mut dyn Reply);
+
+/// Answers a call. Returns 0, or a number of its own with which the kernel's call fails (CallError::Failed in Rust). It must
+/// return: a C++ exception that leaves it, or a longjmp out of it, ends the process or is undefined.
+pub type hostcall_handler = Option<
+    unsafe extern "C" fn(state: *mut c_void, call: &hostcall_call<'_>, reply: &mut hostcall_reply<'_>) -> i32,
+>;
+
+/// A service: methods that kernels call, and the function that answers.
+#[repr(C)]
+pub struct hostcall_service {
+    /// `method_count` methods.
+    pub methods: *const hostcall_method,
+    /// How many methods there are.
+    pub method_count: usize,
+    /// Answers the calls: of several lanes at the same time, on threads of the library's. With `is_inline` these are the
+    /// threads that find calls, of which a device has one unless it is told otherwise.
+    pub handler: hostcall_handler,
+    /// What the handler gets. Several threads use it at the same time.
+    pub state: *mut c_void,
+    /// Frees `state`, once, when no handler runs any more; it may be NULL.
+    pub free_state: hostcall_free_function,
+    /// The handler never waits and takes microseconds, and runs at once on the thread that finds calls.
+    pub is_inline: bool,
+}
+
+/// Puts where the caller is into `place` and returns true, if that is known. Only to be called in the handler.
+pub extern "C" fn hostcall_caller_place(
+    caller: Option<&hostcall_caller<'_>>,
+    place: Option<&mut MaybeUninit<hostcall_place>>,
+) -> bool {
+    answer(|| {
+        let (Some(caller), Some(place)) = (caller, place) else { return false };
+        let Some((kernel, at)) = caller.places.find(caller.caller) else { return false };
+        let mut name = [0; 128];
+        for (to, from) in name[..127].iter_mut().zip(kernel.bytes()) {
+            *to = from as c_char;
+        }
+        place.write(hostcall_place { workgroup: at.workgroup, wave: at.wave, kernel: name });
+        true
+    })
+}
+
+/// Sets the reply's words: the result's value. Words that were set before are gone.
+pub unsafe extern "C" fn hostcall_reply_words(
+    reply: Option<&mut hostcall_reply<'_>>,
+    words: *const u64,
+    count: usize,
+) -> hostcall_status {
+    crate::error::run(None, || {
+        // SAFETY: CALLER.
+        get(reply, "reply")?.0.words(unsafe { values(words, count, "words") }?);
+        Ok(())
+    })
+}
+
+/// Appends bytes to the reply, for the caller's slice. Fails with HOSTCALL_STATUS_REFUSED past the call's `reply_capacity`
+/// and when the device's memory for replies is used up.
+pub unsafe extern "C" fn hostcall_reply_bytes(
+    reply: Option<&mut hostcall_reply<'_>>,
+    bytes: *const u8,
+    count: usize,
+) -> hostcall_status {
+    crate::error::run(None, || {
+        // SAFETY: CALLER.
+        let bytes = unsafe { values(bytes, count, "bytes") }?;
+        let refused = |error| Failure::new(hostcall_status::Refused, error);
+        get(reply, "reply")?.0.bytes(bytes).map_err(refused)
+    })
+}
+
+type PlaceOf = Box<dyn Fn(Caller) -> (Arc<str>, Option<WavePlace>) + Send + Sync>;
+
+/// Finds callers' places, once there is a device.
+#[derive(Default)]
+pub(crate) struct Places(OnceLock<PlaceOf>);
+
+impl Places {
+    pub fn set(&self, device: &Device) {
+        // A second device would have places of its own.
+        let _ = self.0.set(Box::new(device.server().knows_place()));
+    }
+
+    fn find(&self, caller: Caller) -> Option<(Arc<str>, WavePlace)> {
+        let (kernel, place) = self.0.get()?(caller);
+        Some((kernel, place?))
+    }
+}
+
+/// Returns the process's copy of a name. Reports and traces keep names as long as they like.
+fn name_of(text: &str) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(name) = names.get(text) {
+        return name;
+    }
+    let name = Box::leak(Box::<str>::from(text));
+    names.insert(name);
+    name
+}
+
+/// The Rust side of a service of the caller's.
+pub(crate) struct Served {
+    methods: Vec<Method>,
+    handler: unsafe extern "C" fn(*mut c_void, &hostcall_call<'_>, &mut hostcall_reply<'_>) -> i32,
+    state: State,
+    places: Arc<Places>,
+}
+
+impl Served {
+    /// Checks and copies a service.
+    ///
+    /// # Safety
+    /// CALLER: the methods and their names are there while this runs.
+    pub unsafe fn new(
+        service: &hostcall_service,
+        state: State,
+        places: &Arc<Places>,
+    ) -> Result<Self, Failure> {
+        let handler = get(service.handler, "handler")?;
+        // SAFETY: the caller's promise.
+        let given = unsafe { values(service.methods, service.method_count, "methods") }?;
+        let mut methods = Vec::with_capacity(given.len());
+        for hostcall_method { number, name } in given {
+            let number = crate::handle::fits(u64::from(*number), "a method's number")?;
+            // SAFETY: the caller's promise.
+            let name = name_of(unsafe { text(*name, "name") }?);
+            methods.push(Method::untyped(name, number));
+        }
+        Ok(Self { methods, handler, state, places: places.clone() })
+    }
+
+    fn handle(
+        &self,
+        method: usize,
+        is_post: bool,
+        request: Request<'_>,
+        reply: &mut dyn Reply,
+    ) -> Result<(), CallError> {
+        let caller = hostcall_caller { caller: request.caller, places: &self.places };
+        let call = hostcall_call {
+            method: method as u32,
+            launch: request.caller.launch.to_bits(),
+            lane: request.caller.lane.into(),
+            is_post,
+            words: request.words.as_ptr(),
+            word_count: request.words.len(),
+            bytes: request.bytes.as_ptr(),
+            byte_count: request.bytes.len(),
+            reply_capacity: request.reply_capacity,
+            caller: &raw const caller,
+        };
+        // SAFETY: CALLER: it is a function of its type, which any thread may call with the state.
+        match unsafe { (self.handler)(self.state.pointer(), &call, &mut hostcall_reply(reply)) } {
+            0 => Ok(()),
+            code => Err(CallError::Failed(code)),
+        }
+    }
+}
+
+impl Service for Served {
+    fn methods(&self) -> &[Method] {
+        &self.methods
+    }
+
+    fn call(&self, method: usize, request: Request<'_>, reply: &mut dyn Reply) -> Result<(), CallError> {
+        self.handle(method, false, request, reply)
+    }
+
+    fn post(&self, method: usize, _extra: u32, request: Request<'_>) {
+        let _ = self.handle(method, true, request, &mut host::service::NoReply);
+    }
+}

@@ -1,0 +1,98 @@
+//! The header: cbindgen makes it from the sources, compilers take it, and the library has its functions.
+
+mod common;
+
+use common::{library, output, run, source, text};
+use std::fmt::Write;
+use std::path::Path;
+use std::process::Command;
+
+/// The sources, in the order that their types have in the header.
+const SOURCES: [&str; 9] =
+    ["handle", "error", "options", "device", "image", "buffer", "stream", "launch", "service"];
+
+/// Returns the sources as cbindgen can read them: with the attribute that the functions lack, since their symbols are made
+/// otherwise, and with the pointers that C has for what is borrowed.
+fn sources() -> String {
+    let mut all = String::new();
+    for name in SOURCES {
+        let file = source(&format!("src/{name}.rs"));
+        let code = std::fs::read_to_string(file).expect("the source is there");
+        for line in code.lines().filter(|line| !line.starts_with("//!")) {
+            for function in ["pub extern \"C\" fn ", "pub unsafe extern \"C\" fn "] {
+                if line.starts_with(function) {
+                    all.push_str("#[unsafe(no_mangle)]\n");
+                }
+            }
+            let mut line = line.replace("<'_>", "").replace("<'a>", "");
+            for (borrowed, end, pointer) in
+                [("Out<'_, ", ">", "*mut *mut "), ("Option<&mut MaybeUninit<", ">>", "*mut ")]
+            {
+                if let Some((before, rest)) = line.split_once(borrowed)
+                    && let Some((of, after)) = rest.split_once(end)
+                {
+                    line = format!("{before}{pointer}{of}{after}");
+                }
+            }
+            writeln!(all, "{line}").expect("a string takes it");
+        }
+    }
+    all
+}
+
+/// Makes the header.
+fn header() -> String {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hostcall-c-sources.rs");
+    std::fs::write(&file, sources()).expect("the file is written");
+    let config = cbindgen::Config::from_file(source("cbindgen.toml")).expect("the settings are there");
+    let bindings = cbindgen::Builder::new().with_config(config).with_src(file).generate();
+    let mut made = Vec::new();
+    bindings.expect("cbindgen reads the sources").write(&mut made);
+    text(&made)
+}
+
+#[test]
+fn header_and_sources_do_not_differ() {
+    let (made, file) = (header(), source("include/hostcall.h"));
+    if std::env::var_os("HOSTCALL_WRITE_HEADER").is_some() {
+        std::fs::write(&file, &made).expect("the header is written");
+    }
+    let header = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        header == made,
+        "write the header: HOSTCALL_WRITE_HEADER=1 cargo test -p hostcall-c --test header"
+    );
+}
+
+#[test]
+fn the_header_is_pedantic_c99_and_cxx17() {
+    let include = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hostcall-c-include.c");
+    std::fs::write(
+        &include,
+        "#include \"hostcall.h\"\nint main(void) { return sizeof(hostcall_argument) != 24; }\n",
+    )
+    .expect("the file is written");
+    let program = include.with_extension("");
+    let flags = ["-pedantic", "-Wall", "-Wextra", "-Werror"];
+    for (compiler, language) in [("cc", ["-std=c99", "-xc"]), ("g++", ["-std=c++17", "-xc++"])] {
+        let mut command = Command::new(compiler);
+        command.args(language).args(flags).arg("-I").arg(source("include")).arg(&include);
+        run(command.arg("-o").arg(&program));
+        assert!(output(&mut Command::new(&program)).status.success());
+    }
+}
+
+#[test]
+fn symbols_have_the_interface_s_version() {
+    let symbols = run(Command::new("nm")
+        .args(["-D", "--defined-only", "--with-symbol-versions"])
+        .arg(library("libhostcall.so")));
+    let (mut functions, sources) = (0, sources());
+    for rest in sources.split("extern \"C\" fn hostcall_").skip(1) {
+        let (name, _) = rest.split_once('(').expect("a function has parameters");
+        let symbol = format!(" T hostcall_{name}@@HOSTCALL_1\n");
+        assert!(symbols.contains(&symbol), "{name} is missing in {symbols}");
+        functions += 1;
+    }
+    assert_eq!(symbols.matches(" hostcall_").count(), functions, "{symbols}");
+}

@@ -1,0 +1,124 @@
+//! Hosts in C, Python and Rust of the same kernels.
+
+mod common;
+
+use common::{IMAGE, library, output, run, source, text};
+use host::{Device, Grid, Output};
+use hostcall_abi::status::CallError;
+use inventory::{Inventory, InventoryHandler, Refused, outcome};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, LazyLock, Mutex};
+
+const LANES: usize = 300;
+
+/// The example in C, linked with the shared library.
+static INVENTORY: LazyLock<PathBuf> =
+    LazyLock::new(|| common::compile("examples/inventory.c", &common::shared()));
+
+/// The items by key, with name and amount.
+#[derive(Clone, Default)]
+struct Store(Arc<Mutex<BTreeMap<u64, (String, u64)>>>);
+
+impl InventoryHandler for Store {
+    fn find(&self, key: u64, name: &mut Output<'_>) -> Result<Option<u64>, CallError> {
+        let items = self.0.lock().unwrap();
+        let Some((text, amount)) = items.get(&key) else { return Ok(None) };
+        name.push(text.as_bytes())?;
+        Ok(Some(*amount))
+    }
+
+    fn add(&self, key: u64, amount: u64, name: &str) -> Result<Result<(), Refused>, CallError> {
+        let mut items = self.0.lock().unwrap();
+        if items.contains_key(&key) {
+            return Ok(Err(Refused::Duplicate));
+        }
+        items.insert(key, (name.to_owned(), amount));
+        Ok(Ok(()))
+    }
+
+    fn transfer(&self, from: u64, to: u64, amount: u64) -> Result<Result<u64, Refused>, CallError> {
+        let mut items = self.0.lock().unwrap();
+        let Some((_, has)) = items.get_mut(&from) else { return Ok(Err(Refused::NoSuchItem)) };
+        *has -= amount;
+        let left = *has;
+        items.get_mut(&to).unwrap().1 += amount;
+        Ok(Ok(left))
+    }
+}
+
+/// What the host in Rust prints.
+static EXPECTED: LazyLock<String> = LazyLock::new(|| {
+    let store = Store::default();
+    let device = Device::builder("cpu").service(Inventory::serve(store.clone())).open().unwrap();
+    let image = device.load(&*IMAGE).unwrap();
+    let stream = device.stream().unwrap();
+    let keys: Vec<u64> = (0..LANES as u64).map(|i| if i % 4 == 3 { i } else { i + 1 }).collect();
+    let to: Vec<u64> = keys.iter().map(|key| key % 3 + 1).collect();
+    let (keys, to) = (device.upload(&keys).unwrap(), device.upload(&to).unwrap());
+    let outcomes = device.alloc_zeroed::<u32>(LANES).unwrap();
+    let grid = Grid::new(LANES.div_ceil(64) as u32, 64);
+    use host::LaunchKernel;
+    image.typed(&inventory::stock).unwrap().launch(&stream, grid, (&keys, 10, &outcomes)).unwrap();
+    let transfer = image.typed(&inventory::transfer).unwrap();
+    transfer.launch(&stream, grid, (&keys, &to, 3, &outcomes)).unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(outcomes.read().unwrap(), [outcome::MOVED; LANES]);
+    let mut text = String::new();
+    for (key, (name, amount)) in &*store.0.lock().unwrap() {
+        writeln!(text, "{key} {name}: {amount}").unwrap();
+    }
+    text
+});
+
+/// The lines that the host itself prints at the end, after those of kernels.
+fn table(printed: &str) -> String {
+    let of_host = |line: &&str| !line.starts_with("added ") && !line.starts_with("found ");
+    printed.lines().filter(of_host).fold(String::new(), |all, line| all + line + "\n")
+}
+
+#[test]
+fn a_host_in_c_does_what_one_in_rust_does() {
+    let printed = run(Command::new(&*INVENTORY).arg(&*IMAGE).arg(LANES.to_string()));
+    assert_eq!(table(&printed), *EXPECTED);
+}
+
+#[test]
+fn the_static_library_does_it_as_well() {
+    let libraries = [library("libhostcall.a").into(), "-ldl".into(), "-lm".into(), "-lgcc_s".into()];
+    let host = common::compile_as("inventory-static", "examples/inventory.c", &libraries);
+    assert_eq!(table(&run(Command::new(host).arg(&*IMAGE).arg(LANES.to_string()))), *EXPECTED);
+}
+
+#[test]
+fn a_host_in_python_does_it_as_well() {
+    let mut host = Command::new("python3");
+    host.arg(source("examples/host.py")).arg(library("libhostcall.so")).arg(&*IMAGE).arg(LANES.to_string());
+    assert_eq!(table(&run(&mut host)), *EXPECTED);
+}
+
+/// Runs a host under valgrind, which finds no error and no leak.
+fn valgrind(host: &mut Command) {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        eprintln!("valgrind is not installed: this test checks nothing");
+        return;
+    }
+    let mut command = Command::new("valgrind");
+    command.args([
+        "--quiet",
+        "--error-exitcode=9",
+        "--leak-check=full",
+        "--errors-for-leak-kinds=definite,indirect",
+    ]);
+    command.arg(host.get_program()).args(host.get_args());
+    let output = output(&mut command);
+    let (status, errors) = (output.status, text(&output.stderr));
+    assert!(status.success() && errors.is_empty(), "{status} {errors}");
+}
+
+#[test]
+fn a_host_that_launches_nothing_has_no_leak_and_no_error() {
+    valgrind(Command::new(&*INVENTORY).arg(&*IMAGE).arg("none"));
+}

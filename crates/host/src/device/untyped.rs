@@ -1,0 +1,286 @@
+//! Launches whose arguments' types are known when the program runs: what hosts in other languages have. The kernel's hash of
+//! its parameters' types is compared with that of the arguments, as for kernels of the program.
+
+use super::arguments::{Packer, SealedTuple};
+use super::error::LaunchRefused;
+use super::launch::{check_device, enqueue};
+use super::stream::Launch;
+use super::{Arguments, DeviceBuffer, Error, Grid, LoadedKernel, Stream};
+use hostcall_abi::schema;
+use hostcall_device::__private::struct_schema;
+use hostcall_device::Global;
+use hostcall_device::kernel::{KernelArg, Plain};
+use std::sync::atomic::{
+    AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicIsize, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
+    AtomicUsize,
+};
+
+/// A type of values in memory that host and device share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValueType {
+    schema: u64,
+    bytes: usize,
+    align: usize,
+    is_shared: bool,
+}
+
+/// Each number with the cells that kernels may have of it.
+const CELLS: &[(ValueType, ValueType, Option<ValueType>)] = &cells();
+
+const fn cells() -> [(ValueType, ValueType, Option<ValueType>); 12] {
+    macro_rules! cells {
+        ($($number:ty $(=> $atomic:ty)?;)*) => {
+            [$((ValueType::of::<$number>(), ValueType::of::<Global<$number>>(), cells!(@ $($atomic)?)),)*]
+        };
+        (@ $atomic:ty) => { Some(ValueType::of::<$atomic>()) };
+        (@) => { None };
+    }
+    cells! {
+        u8 => AtomicU8; u16 => AtomicU16; u32 => AtomicU32; u64 => AtomicU64; usize => AtomicUsize;
+        i8 => AtomicI8; i16 => AtomicI16; i32 => AtomicI32; i64 => AtomicI64; isize => AtomicIsize;
+        f32; f64;
+    }
+}
+
+impl ValueType {
+    /// The type `T`.
+    pub const fn of<T: Plain>() -> Self {
+        Self { schema: T::SCHEMA, bytes: size_of::<T>(), align: align_of::<T>(), is_shared: T::SHARED }
+    }
+
+    /// The struct of this name with fields of these types, as `#[derive(Plain)]` has it. `None` when it would have padding
+    /// or no memory holds it.
+    pub fn structure(name: &str, fields: &[Self]) -> Option<Self> {
+        let (mut bytes, mut align, mut is_shared) = (0usize, 1, false);
+        for field in fields {
+            if !bytes.is_multiple_of(field.align) {
+                return None;
+            }
+            bytes = bytes.checked_add(field.bytes)?;
+            align = align.max(field.align);
+            is_shared |= field.is_shared;
+        }
+        let schemas: Vec<u64> = fields.iter().map(|field| field.schema).collect();
+        let whole = Self { schema: struct_schema(name, &schemas), bytes, align, is_shared };
+        bytes.is_multiple_of(align).then_some(whole)
+    }
+
+    /// The array of `len` values of the type. `None` when no memory holds it.
+    pub fn array(self, len: usize) -> Option<Self> {
+        let schema = schema::add_hash(schema::add_hash(schema::of("array"), self.schema), len as u64);
+        Some(Self { schema, bytes: self.bytes.checked_mul(len)?, ..self })
+    }
+
+    /// The type `Global<T>`, where this is the number `T`.
+    pub fn global(self) -> Option<Self> {
+        CELLS.iter().find(|(number, ..)| *number == self).map(|(_, global, _)| *global)
+    }
+
+    /// The atomic of this integer.
+    pub fn atomic(self) -> Option<Self> {
+        CELLS.iter().find(|(number, ..)| *number == self).and_then(|(.., atomic)| *atomic)
+    }
+
+    /// Bytes of a value.
+    pub fn bytes(self) -> usize {
+        self.bytes
+    }
+}
+
+/// An argument with its type.
+#[derive(Clone, Copy, Debug)]
+pub enum UntypedArgument<'a> {
+    /// For a parameter of type `bool`.
+    Bool(bool),
+    /// For a parameter of this type, the bytes of a value.
+    Value(ValueType, &'a [u8]),
+    /// For `&[T]`, the bytes of the values; `T` may be a `Global` or an atomic.
+    Slice(ValueType, &'a DeviceBuffer<u8>),
+    /// For `&T`, bytes of which the first are the value's.
+    Ref(ValueType, &'a DeviceBuffer<u8>),
+}
+
+impl UntypedArgument<'_> {
+    fn schema(&self) -> u64 {
+        match self {
+            Self::Bool(_) => <bool as KernelArg>::SCHEMA,
+            Self::Value(of, _) => of.schema,
+            Self::Slice(of, _) => schema::add_hash(schema::of("slice"), of.schema),
+            Self::Ref(of, _) => schema::add_hash(schema::of("ref"), of.schema),
+        }
+    }
+
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), Error> {
+        let refused = |packer: &Packer<'_>, why| {
+            Error::from(LaunchRefused::Argument { argument: packer.argument(), why })
+        };
+        match *self {
+            Self::Bool(value) => packer.push_bytes(1, &[u8::from(value)]),
+            Self::Value(of, _) if of.is_shared => {
+                return Err(refused(packer, "values with cells are passed in buffers"));
+            }
+            Self::Value(of, bytes) if bytes.len() != of.bytes => {
+                return Err(refused(packer, "its bytes are not as many as its type has"));
+            }
+            Self::Value(of, bytes) => packer.push_bytes(of.align, bytes),
+            Self::Slice(of, buffer) | Self::Ref(of, buffer) => {
+                if of.bytes == 0 || !buffer.len().is_multiple_of(of.bytes) {
+                    return Err(refused(packer, "the buffer's bytes are no whole values of its type"));
+                }
+                if !buffer.address().get().is_multiple_of(of.align as u64) {
+                    return Err(refused(packer, "the buffer does not begin where a value of its type can"));
+                }
+                let is_slice = matches!(self, Self::Slice(..));
+                if is_slice {
+                    packer.use_buffer(buffer, of.is_shared)?;
+                } else if buffer.is_empty() {
+                    return Err(LaunchRefused::EmptyBuffer { argument: packer.argument() }.into());
+                } else {
+                    packer.use_buffer(&buffer.part(..of.bytes)?, of.is_shared)?;
+                }
+                let [address, len] = [buffer.address().get(), (buffer.len() / of.bytes) as u64];
+                let raw = [address.to_ne_bytes(), len.to_ne_bytes()];
+                packer.push_bytes(8, if is_slice { raw.as_flattened() } else { &raw[0] });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Stands for parameters whose types are known when the program runs.
+enum Untyped {}
+
+struct UntypedArguments<'a>(&'a [UntypedArgument<'a>]);
+
+impl SealedTuple<Untyped> for UntypedArguments<'_> {}
+
+impl Arguments<Untyped> for UntypedArguments<'_> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), Error> {
+        self.0.iter().try_for_each(|argument| argument.pack(packer))
+    }
+}
+
+impl LoadedKernel {
+    /// Puts a launch of the kernel on the stream, with arguments whose types are known when the program runs.
+    ///
+    /// # Errors
+    /// As for [`LaunchKernel::launch`](super::LaunchKernel::launch), and when the arguments' types are not those of the
+    /// kernel's parameters.
+    pub fn launch_untyped(
+        &self,
+        stream: &Stream,
+        grid: Grid,
+        arguments: &[UntypedArgument<'_>],
+    ) -> Result<Launch, Error> {
+        check_device(stream.core(), &self.core, &self.name)?;
+        let add = |hash, argument: &UntypedArgument<'_>| schema::add_hash(hash, argument.schema());
+        if arguments.iter().fold(schema::of("kernel"), add) != self.info.schema {
+            let (kernel, given) = (self.name.to_string(), arguments.len());
+            return Err(LaunchRefused::Types { kernel, given }.into());
+        }
+        enqueue(stream, self.clone(), grid, UntypedArguments(arguments))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Device, Lane, kernel};
+    use hostcall_device::kernel::Kernel;
+
+    #[derive(Clone, Copy, hostcall_device::Plain)]
+    #[repr(C)]
+    struct Pair {
+        a: u32,
+        b: [f32; 3],
+    }
+
+    #[kernel]
+    fn mix(
+        lane: &Lane,
+        add: u64,
+        pair: Pair,
+        twice: bool,
+        from: &[u32],
+        to: &[Global<u64>],
+        all: &AtomicU64,
+    ) {
+        let i = lane.global_id();
+        let sum = u64::from(from[i]) + add + u64::from(pair.a) + pair.b[2] as u64;
+        to[i].set(if twice { 2 * sum } else { sum });
+        all.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn loaded<P>(device: &Device, kernel: &Kernel<P>) -> LoadedKernel {
+        let core = device.inner.core.clone();
+        let code = core.backend.native_kernel(kernel.entry()).unwrap();
+        LoadedKernel { core, name: kernel.name().into(), code, info: *kernel.info() }
+    }
+
+    #[test]
+    fn types_are_those_of_the_program() {
+        let u32s = ValueType::of::<u32>();
+        let pair = ValueType::structure("Pair", &[u32s, ValueType::of::<f32>().array(3).unwrap()]);
+        assert_eq!(pair, Some(ValueType::of::<Pair>()));
+        assert_eq!(ValueType::structure("Padded", &[u32s, ValueType::of::<u64>()]), None);
+        assert_eq!(ValueType::structure("Padded", &[ValueType::of::<u64>(), u32s]), None);
+        assert_eq!(u32s.global(), Some(ValueType::of::<Global<u32>>()));
+        assert_eq!(u32s.atomic(), Some(ValueType::of::<AtomicU32>()));
+        assert_eq!((ValueType::of::<f32>().atomic(), pair.unwrap().global()), (None, None));
+        assert_eq!(u32s.array(usize::MAX), None);
+    }
+
+    #[test]
+    fn arguments_are_checked_and_packed_as_a_program_s() {
+        use UntypedArgument::{Bool, Ref, Slice, Value};
+        let device = Device::open("cpu").unwrap();
+        let (stream, kernel) = (device.stream().unwrap(), loaded(&device, &mix));
+        let [u32s, u64s] = [ValueType::of::<u32>(), ValueType::of::<u64>()];
+        let from: Vec<u8> = [1u32, 2, 3].iter().flat_map(|value| value.to_ne_bytes()).collect();
+        let (from, to) = (device.upload(&from).unwrap(), device.alloc_zeroed::<u8>(24).unwrap());
+        let all = device.alloc_zeroed::<u8>(16).unwrap();
+        let add = 100u64.to_ne_bytes();
+        let pair: Vec<u8> =
+            [10, 0, 0, 5f32.to_bits()].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect();
+        let good = [
+            Value(u64s, &add),
+            Value(ValueType::of::<Pair>(), &pair),
+            Bool(true),
+            Slice(u32s, &from),
+            Slice(u64s.global().unwrap(), &to),
+            Ref(u64s.atomic().unwrap(), &all),
+        ];
+        let launch = |arguments: &[_]| kernel.launch_untyped(&stream, Grid::new(1, 3), arguments);
+        launch(&good).unwrap();
+        stream.synchronize().unwrap();
+        let words = |bytes: Vec<u8>| -> Vec<u64> {
+            bytes.chunks(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()
+        };
+        assert_eq!(words(to.read().unwrap()), [232, 234, 236]);
+        assert_eq!(words(all.read().unwrap()), [3, 0]);
+
+        let with = |at: usize, argument| {
+            let mut arguments = good;
+            arguments[at] = argument;
+            match launch(&arguments) {
+                Err(Error::Refused(refused)) => refused,
+                other => panic!("{other:?}"),
+            }
+        };
+        let is_other = |refused| matches!(refused, LaunchRefused::Types { given: 6, .. });
+        assert!(is_other(with(0, Value(ValueType::of::<i64>(), &add))));
+        assert!(is_other(with(3, Ref(u32s, &from))));
+        assert!(is_other(with(4, Slice(u64s, &to))));
+        assert!(matches!(launch(&good[..5]), Err(Error::Refused(LaunchRefused::Types { given: 5, .. }))));
+        let is_refused =
+            |refused, at| matches!(refused, LaunchRefused::Argument { argument, .. } if argument == at);
+        assert!(is_refused(with(0, Value(u64s, &add[..4])), 0));
+        assert!(is_refused(with(3, Slice(u32s, &from.part(..5).unwrap())), 3));
+        assert!(is_refused(with(3, Slice(u32s, &from.part(1..5).unwrap())), 3));
+        let empty = all.part(..0).unwrap();
+        let refused = with(5, Ref(u64s.atomic().unwrap(), &empty));
+        assert_eq!(refused, LaunchRefused::EmptyBuffer { argument: 5 });
+        let aliases = with(3, Slice(u32s, &to));
+        assert_eq!(aliases, LaunchRefused::Aliases { plain: 3, shared: 4 });
+    }
+}
