@@ -119,12 +119,12 @@ impl Row {
     /// Says how the row is launched on a stream now. A list is made at the second time where `is_quick` says that to make one
     /// waits for nothing.
     pub fn listing(&self, stream: Streams, is_quick: bool) -> Listing {
+        // Dropped after the lock: that is a call of a driver.
+        let _first;
         let mut lists = self.lists();
         match lists.iter_mut().find(|(of, _)| *of == stream) {
             None => {
-                if lists.len() == MOST_STREAMS {
-                    lists.remove(0);
-                }
+                _first = (lists.len() == MOST_STREAMS).then(|| lists.remove(0));
                 lists.push((stream, State::Seen));
                 Listing::OneByOne
             }
