@@ -7,6 +7,7 @@ LIBRARY is libhostcall.so, IMAGE what `hostcall build programs/inventory` made.
 
 import sys
 import threading
+import time
 from ctypes import (CDLL, CFUNCTYPE, POINTER, Structure, Union, byref, c_bool, c_char, c_char_p, c_double, c_float,
                     c_int8, c_int16, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64,
                     c_void_p, string_at)
@@ -206,6 +207,8 @@ def main(library, image_path, lanes="300"):
                          ("buffer", key_buffer), ("buffer", to_buffer), ("buffer", outcome_buffer),
                          ("stream", stream)]:
         hostcall.free(what, handle)
+    while not freed:  # The library's last thread may do it.
+        time.sleep(0.001)
     assert freed == [None]
     for key, (name, amount) in sorted(store.items.items()):
         print(f"{key} {name.decode()}: {amount}")

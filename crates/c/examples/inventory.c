@@ -8,11 +8,13 @@
  */
 #include "hostcall.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { MOST_ITEMS = 4096, FIRST_METHOD = 512 };
 
@@ -156,6 +158,20 @@ static size_t count(const uint32_t *outcomes, size_t lanes, uint32_t what) {
     return found;
 }
 
+/* Waits until the library's threads have ended, which they do by themselves soon after the device is freed; the last of them
+ * may be what frees the service's state. */
+static void wait_for_threads(void) {
+    const struct timespec pause = {0, 1000000};
+    for (int threads = 2; threads > 1; nanosleep(&pause, NULL)) {
+        DIR *tasks = opendir("/proc/self/task");
+        threads = 0;
+        for (const struct dirent *task = tasks ? readdir(tasks) : NULL; task; task = readdir(tasks))
+            threads += task->d_name[0] != '.';
+        if (tasks)
+            closedir(tasks);
+    }
+}
+
 static int by_key(const void *a, const void *b) {
     const struct item *one = a, *other = b;
     return one->key < other->key ? -1 : one->key > other->key;
@@ -245,6 +261,7 @@ int main(int argc, char **argv) {
     hostcall_buffer_free(&to_buffer);
     hostcall_buffer_free(&outcome_buffer);
     hostcall_stream_free(&stream);
+    wait_for_threads();
     expect(freed == 1, "the service's state is freed once");
 
     qsort(store->items, store->count, sizeof *store->items, by_key);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{IMAGE, library, output, run, source, text};
+use common::{IMAGE, library, run, source};
 use host::{Device, Grid, Output};
 use hostcall_abi::status::CallError;
 use inventory::{Inventory, InventoryHandler, Refused, outcome};
@@ -99,26 +99,31 @@ fn a_host_in_python_does_it_as_well() {
     assert_eq!(table(&run(&mut host)), *EXPECTED);
 }
 
-/// Runs a host under valgrind, which finds no error and no leak.
-fn valgrind(host: &mut Command) {
+#[test]
+fn what_cannot_be_is_refused_and_told() {
+    let host = common::compile("tests/c/checks.c", &common::shared());
+    assert_eq!(run(Command::new(host).arg(&*IMAGE)), "passed\n");
+}
+
+/// Runs a host under valgrind, which finds no error.
+fn valgrind(flags: &[&str], lanes: &str) {
     if Command::new("valgrind").arg("--version").output().is_err() {
         eprintln!("valgrind is not installed: this test checks nothing");
         return;
     }
     let mut command = Command::new("valgrind");
-    command.args([
-        "--quiet",
-        "--error-exitcode=9",
-        "--leak-check=full",
-        "--errors-for-leak-kinds=definite,indirect",
-    ]);
-    command.arg(host.get_program()).args(host.get_args());
-    let output = output(&mut command);
-    let (status, errors) = (output.status, text(&output.stderr));
-    assert!(status.success() && errors.is_empty(), "{status} {errors}");
+    command.args(["--quiet", "--error-exitcode=9"]).args(flags);
+    run(command.arg(&*INVENTORY).arg(&*IMAGE).arg(lanes));
 }
 
+/// Valgrind counts 48 bytes of std's as possibly lost: a thread that ended has them.
 #[test]
 fn a_host_that_launches_nothing_has_no_leak_and_no_error() {
-    valgrind(Command::new(&*INVENTORY).arg(&*IMAGE).arg("none"));
+    valgrind(&["--leak-check=full", "--errors-for-leak-kinds=definite,indirect"], "none");
+}
+
+/// Leaks are not looked for: what an image's statics point to is lost when it is unloaded.
+#[test]
+fn a_host_that_launches_has_no_error() {
+    valgrind(&["--leak-check=no"], "100");
 }
