@@ -297,10 +297,11 @@ pub unsafe extern "C" fn hostcall_stream_fill(
             let text = format!("a value of the buffer has {} bytes, not {size}", of.bytes());
             return Err(Failure::invalid(text));
         }
-        Ok(match value.iter().all(|byte| *byte == value[0]) {
+        match value.iter().all(|byte| *byte == value[0]) {
             true => stream.fill(bytes, value[0])?,
             false => stream.write(bytes, &value.repeat(bytes.len() / size))?,
-        })
+        }
+        Ok(())
     })
 }
 

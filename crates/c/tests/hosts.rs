@@ -107,10 +107,6 @@ fn what_cannot_be_is_refused_and_told() {
 
 /// Runs a host under valgrind, which finds no error.
 fn valgrind(flags: &[&str], lanes: &str) {
-    if Command::new("valgrind").arg("--version").output().is_err() {
-        eprintln!("valgrind is not installed: this test checks nothing");
-        return;
-    }
     let mut command = Command::new("valgrind");
     command.args(["--quiet", "--error-exitcode=9"]).args(flags);
     run(command.arg(&*INVENTORY).arg(&*IMAGE).arg(lanes));

@@ -112,7 +112,7 @@ fn lists_run_on_a_driver() {
     assert!(child.status.success(), "{out}\n{told}");
     // It is loaded once more before, to see whether it is there.
     let counts =
-        told.lines().filter_map(|line| line.strip_prefix("graphs: ")).last().expect("the driver counts");
+        told.lines().filter_map(|line| line.strip_prefix("graphs: ")).next_back().expect("the driver counts");
     let numbers: Vec<u64> =
         counts.split(", ").map(|count| count.split(' ').next().unwrap().parse().unwrap()).collect();
     let [made, launched, alive] = numbers[..] else { panic!("{counts}") };

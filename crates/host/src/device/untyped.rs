@@ -275,9 +275,10 @@ mod tests {
         let is_refused =
             |refused, at| matches!(refused, LaunchRefused::Argument { argument, .. } if argument == at);
         assert!(is_refused(with(0, Value(u64s, &add[..4])), 0));
-        assert!(is_refused(with(3, Slice(u32s, &from.part(..5).unwrap())), 3));
-        assert!(is_refused(with(3, Slice(u32s, &from.part(1..5).unwrap())), 3));
+        let (longer, shifted) = (from.part(..5).unwrap(), from.part(1..5).unwrap());
         let empty = all.part(..0).unwrap();
+        assert!(is_refused(with(3, Slice(u32s, &longer)), 3));
+        assert!(is_refused(with(3, Slice(u32s, &shifted)), 3));
         let refused = with(5, Ref(u64s.atomic().unwrap(), &empty));
         assert_eq!(refused, LaunchRefused::EmptyBuffer { argument: 5 });
         let aliases = with(3, Slice(u32s, &to));
