@@ -174,8 +174,8 @@ typedef struct hostcall_buffer hostcall_buffer;
 // Who calls, as far as the device can be believed. It lives until the handler returns.
 typedef struct hostcall_caller hostcall_caller;
 
-// A device with its server. Any thread may use it; it is the caller's, who frees it. The device closes when this and all
-// that was made on it are freed, or by hostcall_device_close.
+// A device with its server. Any thread may use it; it is the caller's, who frees it. The device ends when this and all
+// that was made on it are freed: some of its threads and its services' states go a moment later.
 typedef struct hostcall_device hostcall_device;
 
 // The devices of this machine, and the kinds of which there is none. Any thread may use it; it is the caller's, who frees it.
@@ -473,8 +473,8 @@ hostcall_status hostcall_options_stall_report(hostcall_options *options,
                                               hostcall_free_function free_state,
                                               hostcall_error **error);
 
-// Adds a service. What `service` points to is copied; its `free_state` gets its `state` when no call runs any more and the
-// device is closed, or when this function fails.
+// Adds a service. What `service` points to is copied; its `free_state` gets its `state` when the device has ended and no
+// handler runs any more, on any thread, or when this function fails.
 hostcall_status hostcall_options_service(hostcall_options *options,
                                          const hostcall_service *service,
                                          hostcall_error **error);

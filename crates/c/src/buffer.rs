@@ -4,8 +4,8 @@ use crate::device::hostcall_device;
 use crate::error::{Failure, hostcall_error, hostcall_status, run};
 use crate::handle::{self, Out, get, place, put, text, values};
 use crate::stream::hostcall_stream;
-use host::DeviceBuffer;
-use host::device::ValueType;
+use hostcall::DeviceBuffer;
+use hostcall::device::ValueType;
 use std::ffi::{c_char, c_void};
 
 /// What an argument is. The numbers are also what a type or a buffer is of.
@@ -297,14 +297,15 @@ pub unsafe extern "C" fn hostcall_stream_fill(
             let text = format!("a value of the buffer has {} bytes, not {size}", of.bytes());
             return Err(Failure::invalid(text));
         }
-        Ok(match value.iter().all(|byte| *byte == value[0]) {
+        match value.iter().all(|byte| *byte == value[0]) {
             true => stream.fill(bytes, value[0])?,
             false => stream.write(bytes, &value.repeat(bytes.len() / size))?,
-        })
+        }
+        Ok(())
     })
 }
 
-/// Returns the bytes of a number for the caller's message about sizes.
+/// Returns the kind of an argument that is no number.
 pub(crate) fn check_kind(kind: u32) -> Result<hostcall_kind, Failure> {
     use hostcall_kind as is;
     let arguments = [

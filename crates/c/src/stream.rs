@@ -3,7 +3,7 @@
 use crate::device::hostcall_device;
 use crate::error::{hostcall_error, hostcall_status, run};
 use crate::handle::{self, Out, answer, get, nanoseconds, place, put};
-use host::{Event, Stream};
+use hostcall::{Event, Stream};
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
@@ -96,10 +96,11 @@ pub extern "C" fn hostcall_event_wait(
 ) -> hostcall_status {
     run(error, || {
         let event = &get(event, "event")?.0;
-        Ok(match limit_ns {
+        match limit_ns {
             u64::MAX => event.wait()?,
             limit => event.wait_for(Duration::from_nanos(limit))?,
-        })
+        }
+        Ok(())
     })
 }
 
