@@ -17,14 +17,15 @@
  * and opening a GPU leaves its driver loaded.) What a function would have made is NULL when it fails.
  *
  * Ownership. Handles are the caller's, each freed by the function for it, in any order: what was made with a handle keeps
- * what it needs. These functions take the handle's address and set it to NULL, and functions refuse NULL or answer it with 0. A
- * handle that was copied before is not known to be freed, and must not be used. Texts and other memory that a function gets are needed
- * until it returns only, unless its comment says otherwise.
+ * what it needs. These functions take the handle's address and set it to NULL, and functions refuse NULL or answer it with 0.
+ * A handle that was copied before is not known to be freed, and must not be used. Texts and other memory that a function gets
+ * are needed until it returns only, unless its comment says otherwise.
  *
  * Threads. Any thread may call any function at any time, also with the same handle, but for options, and for a handle that
- * is being freed. Functions that the library calls (handlers, outputs, reports, those that free states) may call it too; to
- * wait for what waits for them is refused. They must return: a C++ exception that leaves one, or a longjmp out of
- * one, ends the process or is undefined. The library never unwinds into its caller.
+ * is being freed. Handlers may call it too, and to wait for what waits for them is refused; they do not free handles. Other
+ * functions that the library calls (outputs, reports, those that free states) do neither wait for a device's work nor free
+ * its handles. All of them must return: a C++ exception that leaves one, or a longjmp out of one, ends the process or is
+ * undefined. The library never unwinds into its caller.
  *
  * Kernels are loaded code of this process or of a GPU: they are trusted as the program's own. What they pass in calls is
  * copied before a handler gets it.
