@@ -17,14 +17,15 @@
  * and opening a GPU leaves its driver loaded.) What a function would have made is NULL when it fails.
  *
  * Ownership. Handles are the caller's, each freed by the function for it, in any order: what was made with a handle keeps
- * what it needs. These functions take the handle's address and set it to NULL, and all functions refuse NULL. A handle that
- * was copied before is not known to be freed, and must not be used. Texts and other memory that a function gets are needed
- * until it returns only, unless its comment says otherwise.
+ * what it needs. These functions take the handle's address and set it to NULL, and functions refuse NULL or answer it with 0.
+ * A handle that was copied before is not known to be freed, and must not be used. Texts and other memory that a function gets
+ * are needed until it returns only, unless its comment says otherwise.
  *
  * Threads. Any thread may call any function at any time, also with the same handle, but for options, and for a handle that
- * is being freed. Functions that the library calls (handlers, outputs, reports, those that free states) may call it too; a
- * wait that would wait for themselves is refused. They must return: a C++ exception that leaves one, or a longjmp out of
- * one, ends the process or is undefined. The library never unwinds into its caller.
+ * is being freed. Handlers may call it too, and to wait for what waits for them is refused; they do not free handles. Other
+ * functions that the library calls (outputs, reports, those that free states) do neither wait for a device's work nor free
+ * its handles. All of them must return: a C++ exception that leaves one, or a longjmp out of one, ends the process or is
+ * undefined. The library never unwinds into its caller.
  *
  * Kernels are loaded code of this process or of a GPU: they are trusted as the program's own. What they pass in calls is
  * copied before a handler gets it.
@@ -174,8 +175,8 @@ typedef struct hostcall_buffer hostcall_buffer;
 // Who calls, as far as the device can be believed. It lives until the handler returns.
 typedef struct hostcall_caller hostcall_caller;
 
-// A device with its server. Any thread may use it; it is the caller's, who frees it. The device closes when this and all
-// that was made on it are freed, or by hostcall_device_close.
+// A device with its server. Any thread may use it; it is the caller's, who frees it. The device ends when this and all
+// that was made on it are freed: some of its threads and its services' states go a moment later.
 typedef struct hostcall_device hostcall_device;
 
 // The devices of this machine, and the kinds of which there is none. Any thread may use it; it is the caller's, who frees it.
@@ -473,8 +474,8 @@ hostcall_status hostcall_options_stall_report(hostcall_options *options,
                                               hostcall_free_function free_state,
                                               hostcall_error **error);
 
-// Adds a service. What `service` points to is copied; its `free_state` gets its `state` when no call runs any more and the
-// device is closed, or when this function fails.
+// Adds a service. What `service` points to is copied; its `free_state` gets its `state` when the device has ended and no
+// handler runs any more, on any thread, or when this function fails.
 hostcall_status hostcall_options_service(hostcall_options *options,
                                          const hostcall_service *service,
                                          hostcall_error **error);

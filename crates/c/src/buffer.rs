@@ -4,8 +4,8 @@ use crate::device::hostcall_device;
 use crate::error::{Failure, hostcall_error, hostcall_status, run};
 use crate::handle::{self, Out, get, place, put, text, values};
 use crate::stream::hostcall_stream;
-use host::DeviceBuffer;
-use host::device::ValueType;
+use hostcall::DeviceBuffer;
+use hostcall::device::ValueType;
 use std::ffi::{c_char, c_void};
 
 /// What an argument is. The numbers are also what a type or a buffer is of.
@@ -305,7 +305,7 @@ pub unsafe extern "C" fn hostcall_stream_fill(
     })
 }
 
-/// Returns the bytes of a number for the caller's message about sizes.
+/// Returns the kind of an argument that is no number.
 pub(crate) fn check_kind(kind: u32) -> Result<hostcall_kind, Failure> {
     use hostcall_kind as is;
     let arguments = [

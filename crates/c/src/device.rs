@@ -4,9 +4,9 @@ use crate::error::{c_text, hostcall_error, hostcall_status, run};
 use crate::handle::{self, Out, State, get, place, put, take};
 use crate::options::hostcall_options;
 use crate::service::{Places, Served, hostcall_service};
-use host::Device;
-use host::device::devices;
-use host::server::Registration;
+use hostcall::Device;
+use hostcall::device::devices;
+use hostcall::server::Registration;
 use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
 use std::ptr::null;
@@ -32,8 +32,8 @@ pub struct hostcall_device_info {
     pub unavailable: *const c_char,
 }
 
-/// A device with its server. Any thread may use it; it is the caller's, who frees it. The device closes when this and all
-/// that was made on it are freed, or by hostcall_device_close.
+/// A device with its server. Any thread may use it; it is the caller's, who frees it. The device ends when this and all
+/// that was made on it are freed: some of its threads and its services' states go a moment later.
 pub struct hostcall_device {
     pub(crate) device: Device,
     target: CString,

@@ -1,10 +1,10 @@
 //! Statuses and errors.
 
 use crate::handle::{self, Out};
-use host::Error;
-use host::device::LaunchFailure;
-use host::server::RegisterError;
-use host::services::Panic;
+use hostcall::Error;
+use hostcall::device::LaunchFailure;
+use hostcall::server::RegisterError;
+use hostcall::services::Panic;
 use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -110,7 +110,7 @@ impl Drop for State {
     }
 }
 
-/// Returns whether a function that is asked a question found no fault of its own and what it answers.
+/// Returns what a function answers; a fault in it is a no.
 pub(crate) fn answer(run: impl FnOnce() -> bool) -> bool {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
         std::mem::forget(payload);

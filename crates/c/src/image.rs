@@ -3,7 +3,7 @@
 use crate::device::hostcall_device;
 use crate::error::{c_text, hostcall_error, hostcall_status, run};
 use crate::handle::{self, Out, get, place, put, system_text, text, values};
-use host::device::{Image, LoadedKernel};
+use hostcall::device::{Image, LoadedKernel};
 use std::ffi::{CString, c_char};
 use std::ptr::null;
 

@@ -3,9 +3,9 @@
 use crate::error::{Failure, hostcall_error, hostcall_status, run};
 use crate::handle::{self, Out, State, fits, get, hostcall_free_function, place, put, system_text, text};
 use crate::service::{Places, Served, hostcall_service};
-use host::device::{DeviceBuilder, SoftwareDeviceConfig};
-use host::services::{Builtins, Sink, Stream};
-use host::{Device, services};
+use hostcall::device::{DeviceBuilder, SoftwareDeviceConfig};
+use hostcall::services::{Builtins, Sink, Stream};
+use hostcall::{Device, services};
 use std::ffi::{OsString, c_char, c_int, c_void};
 use std::fs::File;
 use std::os::fd::BorrowedFd;
@@ -112,7 +112,7 @@ impl hostcall_options {
         let (Some(builder), Some(builtins)) = (builder, builtins) else {
             return Err(Failure::invalid("a panic broke the options: make others"));
         };
-        let builtins = builtins.args(arguments).build().map_err(host::Error::Builtins)?;
+        let builtins = builtins.args(arguments).build().map_err(hostcall::Error::Builtins)?;
         let device = builder.software(software).builtins(builtins).open()?;
         places.set(&device);
         Ok(device)
@@ -288,8 +288,8 @@ pub extern "C" fn hostcall_options_stall_report(
     })
 }
 
-/// Adds a service. What `service` points to is copied; its `free_state` gets its `state` when no call runs any more and the
-/// device is closed, or when this function fails.
+/// Adds a service. What `service` points to is copied; its `free_state` gets its `state` when the device has ended and no
+/// handler runs any more, on any thread, or when this function fails.
 pub unsafe extern "C" fn hostcall_options_service(
     options: Option<&mut hostcall_options>,
     service: Option<&hostcall_service>,

@@ -2,9 +2,9 @@
 
 use crate::error::{Failure, hostcall_status};
 use crate::handle::{State, answer, get, hostcall_free_function, text, values};
-use host::server::WavePlace;
-use host::service::{Reply, Request, Service};
-use host::{Caller, Device};
+use hostcall::server::WavePlace;
+use hostcall::service::{Reply, Request, Service};
+use hostcall::{Caller, Device};
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use std::collections::BTreeSet;
@@ -236,6 +236,6 @@ impl Service for Served {
     }
 
     fn post(&self, method: usize, _extra: u32, request: Request<'_>) {
-        let _ = self.handle(method, true, request, &mut host::service::NoReply);
+        let _ = self.handle(method, true, request, &mut hostcall::service::NoReply);
     }
 }

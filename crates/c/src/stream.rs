@@ -3,7 +3,7 @@
 use crate::device::hostcall_device;
 use crate::error::{hostcall_error, hostcall_status, run};
 use crate::handle::{self, Out, answer, get, nanoseconds, place, put};
-use host::{Event, Stream};
+use hostcall::{Event, Stream};
 use std::mem::MaybeUninit;
 use std::time::Duration;
 

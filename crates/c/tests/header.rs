@@ -86,7 +86,7 @@ fn the_header_is_pedantic_c99_and_cxx17() {
 fn symbols_have_the_interface_s_version() {
     let symbols = run(Command::new("nm")
         .args(["-D", "--defined-only", "--with-symbol-versions"])
-        .arg(library("libhostcall.so")));
+        .arg(library("libhostcall_c.so")));
     let (mut functions, sources) = (0, sources());
     for rest in sources.split("extern \"C\" fn hostcall_").skip(1) {
         let (name, _) = rest.split_once('(').expect("a function has parameters");

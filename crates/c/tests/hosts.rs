@@ -3,7 +3,7 @@
 mod common;
 
 use common::{IMAGE, library, run, source};
-use host::{Device, Grid, Output};
+use hostcall::{Device, Grid, Output};
 use hostcall_abi::status::CallError;
 use inventory::{Inventory, InventoryHandler, Refused, outcome};
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ static EXPECTED: LazyLock<String> = LazyLock::new(|| {
     let (keys, to) = (device.upload(&keys).unwrap(), device.upload(&to).unwrap());
     let outcomes = device.alloc_zeroed::<u32>(LANES).unwrap();
     let grid = Grid::new(LANES.div_ceil(64) as u32, 64);
-    use host::LaunchKernel;
+    use hostcall::LaunchKernel;
     image.typed(&inventory::stock).unwrap().launch(&stream, grid, (&keys, 10, &outcomes)).unwrap();
     let transfer = image.typed(&inventory::transfer).unwrap();
     transfer.launch(&stream, grid, (&keys, &to, 3, &outcomes)).unwrap();
@@ -87,7 +87,7 @@ fn a_host_in_c_does_what_one_in_rust_does() {
 
 #[test]
 fn the_static_library_does_it_as_well() {
-    let libraries = [library("libhostcall.a").into(), "-ldl".into(), "-lm".into(), "-lgcc_s".into()];
+    let libraries = [library("libhostcall_c.a").into(), "-ldl".into(), "-lm".into(), "-lgcc_s".into()];
     let host = common::compile_as("inventory-static", "examples/inventory.c", &libraries);
     assert_eq!(table(&run(Command::new(host).arg(&*IMAGE).arg(LANES.to_string()))), *EXPECTED);
 }
@@ -95,7 +95,7 @@ fn the_static_library_does_it_as_well() {
 #[test]
 fn a_host_in_python_does_it_as_well() {
     let mut host = Command::new("python3");
-    host.arg(source("examples/host.py")).arg(library("libhostcall.so")).arg(&*IMAGE).arg(LANES.to_string());
+    host.arg(source("examples/host.py")).arg(library("libhostcall_c.so")).arg(&*IMAGE).arg(LANES.to_string());
     assert_eq!(table(&run(&mut host)), *EXPECTED);
 }
 

@@ -189,9 +189,20 @@ int main(int argc, char **argv) {
     /* What does not fit is refused: types, kinds, missing buffers. */
     arguments[1].kind = HOSTCALL_KIND_I64;
     fails(launch(stock, stream, 3, NULL), HOSTCALL_STATUS_REFUSED, "stock takes other types");
+    arguments[1].kind = HOSTCALL_KIND_BOOL;
+    fails(launch(stock, stream, 3, NULL), HOSTCALL_STATUS_REFUSED, "stock takes other types");
+    const uint64_t amount = 10;
+    arguments[1].kind = HOSTCALL_KIND_PLAIN;
+    arguments[1].value.plain.of = pair;
+    arguments[1].value.plain.bytes = &amount;
+    fails(launch(stock, stream, 3, NULL), HOSTCALL_STATUS_REFUSED, "stock takes other types");
+    arguments[1].value.plain.of = fields[1];
+    works(launch(stock, stream, 3, NULL));
+    works(hostcall_stream_synchronize(stream, &error));
     arguments[1].kind = 99;
     fails(launch(stock, stream, 3, NULL), HOSTCALL_STATUS_INVALID_ARGUMENT, "no kind 99");
     arguments[1].kind = HOSTCALL_KIND_U64;
+    arguments[1].value.u64 = amount;
     arguments[0].value.buffer = NULL;
     fails(launch(stock, stream, 3, NULL), HOSTCALL_STATUS_INVALID_ARGUMENT, "buffer");
     arguments[0].value.buffer = keys;

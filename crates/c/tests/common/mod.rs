@@ -41,7 +41,7 @@ pub fn run(command: &mut Command) -> String {
 
 /// What a program is linked with that takes the shared library.
 pub fn shared() -> [OsString; 2] {
-    let library = library("libhostcall.so");
+    let library = library("libhostcall_c.so");
     let mut path = OsString::from("-Wl,-rpath,");
     path.push(library.parent().expect("it is in a folder"));
     [library.into(), path]

@@ -239,6 +239,8 @@ mod tests {
         let from: Vec<u8> = [1u32, 2, 3].iter().flat_map(|value| value.to_ne_bytes()).collect();
         let (from, to) = (device.upload(&from).unwrap(), device.alloc_zeroed::<u8>(24).unwrap());
         let all = device.alloc_zeroed::<u8>(16).unwrap();
+        let (odd, beside) = (from.part(..5).unwrap(), from.part(1..5).unwrap());
+        let empty = all.part(..0).unwrap();
         let add = 100u64.to_ne_bytes();
         let pair: Vec<u8> =
             [10, 0, 0, 5f32.to_bits()].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect();
@@ -275,10 +277,8 @@ mod tests {
         let is_refused =
             |refused, at| matches!(refused, LaunchRefused::Argument { argument, .. } if argument == at);
         assert!(is_refused(with(0, Value(u64s, &add[..4])), 0));
-        let (longer, shifted) = (from.part(..5).unwrap(), from.part(1..5).unwrap());
-        let empty = all.part(..0).unwrap();
-        assert!(is_refused(with(3, Slice(u32s, &longer)), 3));
-        assert!(is_refused(with(3, Slice(u32s, &shifted)), 3));
+        assert!(is_refused(with(3, Slice(u32s, &odd)), 3));
+        assert!(is_refused(with(3, Slice(u32s, &beside)), 3));
         let refused = with(5, Ref(u64s.atomic().unwrap(), &empty));
         assert_eq!(refused, LaunchRefused::EmptyBuffer { argument: 5 });
         let aliases = with(3, Slice(u32s, &to));
