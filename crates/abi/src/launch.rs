@@ -120,8 +120,8 @@ pub struct LaunchParams {
     /// Place of the launch in its stream, counted up by the host.
     pub sequence: u64,
     /// Two `u64` in memory of the device, two a stream and aligned to 16 bytes: kernels whose `sequence` is one of these or
-    /// more return when they begin. Lanes write the first, the host the second. On NVIDIA a wave that returns so lowers the
-    /// first to its `sequence`, if that is less.
+    /// more return when they begin. Lanes write the first, the host the second. On NVIDIA the first wave of a kernel
+    /// that returns so lowers the first to the `sequence` before its own, if that is less: the last that ran.
     pub stop_at: u64,
     /// A `u64` in the host's memory, one a stream: the first post of a wave stores its launch's `sequence` there.
     pub last_post: u64,

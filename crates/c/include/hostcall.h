@@ -697,8 +697,9 @@ hostcall_status hostcall_event_elapsed(const hostcall_event *event,
                                        hostcall_error **error);
 
 // Puts a launch of a kernel on a stream, with `count` arguments, of which nothing but the buffers' memory is needed
-// afterwards. It fails when their types are not those of the kernel's parameters; nothing is launched then. `launch` may be
-// NULL.
+// afterwards. It fails when their types are not those of the kernel's parameters; nothing is launched then. Structs are
+// described with the names, fields and alignments that the kernel's own have, and what the documentation of an unsafe kernel
+// asks for holds. `launch` may be NULL.
 hostcall_status hostcall_kernel_launch(const hostcall_kernel *kernel,
                                        const hostcall_stream *stream,
                                        const hostcall_grid *grid,
@@ -731,8 +732,11 @@ hostcall_status hostcall_launch_cancel_after(const hostcall_launch *launch,
                                              uint64_t limit_ns,
                                              hostcall_error **error);
 
-// Puts where the caller is into `place` and returns true, if that is known. Only to be called in the handler.
-bool hostcall_caller_place(const hostcall_caller *caller, hostcall_place *place);
+// Puts where the caller is into `place` and returns true, if that is known: not of posts, whose wave may have ended. A
+// handler whose call was given up, at a deadline or by a cancellation, may learn of the wave that calls there now. Only to be
+// called in the handler.
+bool hostcall_caller_place(const hostcall_caller *caller,
+                           hostcall_place *place);
 
 // Sets the reply's words: the result's value. Words that were set before are gone.
 hostcall_status hostcall_reply_words(hostcall_reply *reply, const uint64_t *words, size_t count);

@@ -115,9 +115,9 @@ pub extern "C" fn hostcall_device_open(
     error: Out<'_, hostcall_error>,
 ) -> hostcall_status {
     run(error, || {
-        let options = get(take(options), "options")?;
+        let options = take(options);
         let place = place(device, "device")?;
-        let device = options.open()?;
+        let device = get(options, "options")?.open()?;
         let (target, places) = (c_text(&device.target()), Arc::<Places>::default());
         places.set(&device);
         put(place, hostcall_device { device, target, places });
@@ -197,6 +197,7 @@ pub unsafe extern "C" fn hostcall_device_register(
     error: Out<'_, hostcall_error>,
 ) -> hostcall_status {
     run(error, || {
+        let place = registration.map(|registration| registration.write(std::ptr::null_mut()));
         let service = get(service, "service")?;
         let state = State::new(service.state, service.free_state);
         let hostcall_device { device, places, .. } = get(device, "device")?;
@@ -206,8 +207,8 @@ pub unsafe extern "C" fn hostcall_device_register(
             true => device.register_inline(served),
             false => device.register(served),
         }?;
-        if let Some(place) = registration {
-            put(place.write(std::ptr::null_mut()), hostcall_registration(made));
+        if let Some(place) = place {
+            put(place, hostcall_registration(made));
         }
         Ok(())
     })

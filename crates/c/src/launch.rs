@@ -134,8 +134,9 @@ impl hostcall_argument {
 }
 
 /// Puts a launch of a kernel on a stream, with `count` arguments, of which nothing but the buffers' memory is needed
-/// afterwards. It fails when their types are not those of the kernel's parameters; nothing is launched then. `launch` may be
-/// NULL.
+/// afterwards. It fails when their types are not those of the kernel's parameters; nothing is launched then. Structs are
+/// described with the names, fields and alignments that the kernel's own have, and what the documentation of an unsafe kernel
+/// asks for holds. `launch` may be NULL.
 pub unsafe extern "C" fn hostcall_kernel_launch(
     kernel: Option<&hostcall_kernel>,
     stream: Option<&hostcall_stream>,
@@ -157,7 +158,8 @@ pub unsafe extern "C" fn hostcall_kernel_launch(
             // SAFETY: CALLER.
             arguments.push(unsafe { argument.get() }?);
         }
-        let launched = kernel.launch_untyped(stream, grid, &arguments)?;
+        // SAFETY: CALLER.
+        let launched = unsafe { kernel.launch_untyped(stream, grid, &arguments) }?;
         if let Some(place) = place {
             put(place, hostcall_launch(launched));
         }

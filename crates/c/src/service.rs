@@ -26,6 +26,8 @@ pub struct hostcall_method {
 /// Who calls, as far as the device can be believed. It lives until the handler returns.
 pub struct hostcall_caller<'a> {
     caller: Caller,
+    /// Its wave may have ended, and another one may have its slot.
+    is_post: bool,
     places: &'a Places,
 }
 
@@ -92,14 +94,17 @@ pub struct hostcall_service {
     pub is_inline: bool,
 }
 
-/// Puts where the caller is into `place` and returns true, if that is known. Only to be called in the handler.
+/// Puts where the caller is into `place` and returns true, if that is known: not of posts, whose wave may have ended. A
+/// handler whose call was given up, at a deadline or by a cancellation, may learn of the wave that calls there now. Only to be
+/// called in the handler.
 pub extern "C" fn hostcall_caller_place(
     caller: Option<&hostcall_caller<'_>>,
     place: Option<&mut MaybeUninit<hostcall_place>>,
 ) -> bool {
     answer(|| {
         let (Some(caller), Some(place)) = (caller, place) else { return false };
-        let Some((kernel, at)) = caller.places.find(caller.caller) else { return false };
+        let found = if caller.is_post { None } else { caller.places.find(caller.caller) };
+        let Some((kernel, at)) = found else { return false };
         let mut name = [0; 128];
         for (to, from) in name[..127].iter_mut().zip(kernel.bytes()) {
             *to = from as c_char;
@@ -205,7 +210,7 @@ impl Served {
         request: Request<'_>,
         reply: &mut dyn Reply,
     ) -> Result<(), CallError> {
-        let caller = hostcall_caller { caller: request.caller, places: &self.places };
+        let caller = hostcall_caller { caller: request.caller, is_post, places: &self.places };
         let call = hostcall_call {
             method: method as u32,
             launch: request.caller.launch.to_bits(),

@@ -1,6 +1,7 @@
 //! Lists: kernels in a row as a graph of the driver's, built by hand and never captured.
 
 use crate::gpu::Handle;
+use crate::quiet::when_quiet;
 use crate::{Error, Function, Gpu, Module, Queue};
 use cudarc::driver::sys;
 use std::ffi::c_void;
@@ -20,12 +21,12 @@ pub struct Listed<'a> {
     pub arguments: Vec<*mut c_void>,
 }
 
-/// Kernels that a queue launches one after the other as one operation. It keeps their modules. Dropping it leaves alone what
-/// a queue was given: the driver frees that when it has ended.
+/// Kernels that a queue launches one after the other as one operation. It keeps their modules. When it is dropped, the driver
+/// frees it once no kernel runs.
 pub struct List {
     gpu: Arc<Gpu>,
     graph: Handle<sys::CUgraphExec_st>,
-    _modules: Vec<Arc<Module>>,
+    modules: Vec<Arc<Module>>,
 }
 
 /// A graph while it is built.
@@ -82,7 +83,7 @@ impl Gpu {
         // SAFETY: LOADED, with the graph made above; the result lives through the call.
         self.run(doing, || unsafe { sys::cuGraphInstantiateWithFlags(&mut made, building.1, 0) })?;
         let modules = launches.iter().map(|launch| launch.function.module().clone()).collect();
-        Ok(List { gpu: self.clone(), graph: Handle(made), _modules: modules })
+        Ok(List { gpu: self.clone(), graph: Handle(made), modules })
     }
 }
 
@@ -104,8 +105,13 @@ impl List {
 
 impl Drop for List {
     fn drop(&mut self) {
-        // SAFETY: LOADED; made by `Gpu::list`. What is in a stream the driver ends before it frees it, without waiting for it.
-        self.gpu.release(|| unsafe { sys::cuGraphExecDestroy(self.graph.0) });
+        let (gpu, graph, modules) = (self.gpu.clone(), self.graph, std::mem::take(&mut self.modules));
+        when_quiet(move || {
+            let graph = graph;
+            // SAFETY: LOADED; made by `Gpu::list`, and in no stream any more.
+            gpu.release(|| unsafe { sys::cuGraphExecDestroy(graph.0) });
+            drop(modules);
+        });
     }
 }
 

@@ -60,12 +60,12 @@ pub fn without_bytes<R>((result, _): (R, usize)) -> R {
 
 /// The schema of a service's method.
 pub const fn method_schema(name: &str, parameters: &[u64], result: u64) -> u64 {
-    schema::add_hash(struct_schema(name, parameters), result)
+    schema::add_hash(add_hashes(schema::of(name), parameters), result)
 }
 
-/// The schema of a struct with fields of these schemas.
+/// The schema of a struct with fields of these schemas: no other type's, whatever the struct's name is.
 pub const fn struct_schema(name: &str, fields: &[u64]) -> u64 {
-    add_hashes(schema::of(name), fields)
+    add_hashes(schema::add_hash(schema::of("struct"), schema::of(name)), fields)
 }
 
 /// The schema of an enum with these variants and their fields' schemas.

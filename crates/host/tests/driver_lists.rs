@@ -40,8 +40,8 @@ static int begin(const struct params *params, uint64_t *sequence, uint64_t *laun
   volatile uint64_t *stop = (volatile uint64_t *)params->stop_at;
   if (*sequence < stop[0] && *sequence < stop[1])
     return 1;
-  if (*sequence < stop[0])
-    stop[0] = *sequence;
+  if (*sequence - 1 < stop[0])
+    stop[0] = *sequence - 1;
   return 0;
 }
 struct note { volatile uint64_t *values; uint64_t len, place, by; };

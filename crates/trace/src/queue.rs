@@ -55,7 +55,8 @@ pub(crate) struct Queue {
 impl Queue {
     /// Makes a queue for so many calls, and as many other entries.
     pub fn new(most_calls: usize) -> Self {
-        Self { waiting: Mutex::default(), changed: Condvar::new(), most_calls: most_calls.max(1) }
+        let most_calls = most_calls.clamp(1, usize::MAX / 2);
+        Self { waiting: Mutex::default(), changed: Condvar::new(), most_calls }
     }
 
     /// Adds an entry, or counts that there is no room for it.
@@ -64,7 +65,11 @@ impl Queue {
         let is_call = matches!(entry, Entry::Call { .. });
         // Others have room for themselves, so that calls are not without their launches.
         let most = if is_call { self.most_calls } else { 2 * self.most_calls };
-        if waiting.is_last || waiting.entries.len() >= most {
+        // What comes after the end is no part of the recording.
+        if waiting.is_last {
+            return;
+        }
+        if waiting.entries.len() >= most {
             let dropped = if is_call { &mut waiting.dropped_calls } else { &mut waiting.dropped_others };
             *dropped += 1;
             return;
@@ -81,7 +86,6 @@ impl Queue {
     pub fn count_posts(&self, source: u16, method: MethodKey, count: u64) {
         let mut waiting = self.waiting.lock();
         if waiting.is_last {
-            waiting.dropped_others += count;
             return;
         }
         let is_same = |posts: &PostCount| posts.source == source && posts.method == method;

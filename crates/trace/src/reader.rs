@@ -276,7 +276,9 @@ fn stride(kind: Kind, header: &BlockHeader) -> Option<usize> {
 /// Reads a record of a block of names. Returns `None` for what is none, a later version's, or a kernel's name.
 fn name(tag: u8, body: &[u8], kernels: &mut HashMap<u32, Arc<str>>) -> Option<Event> {
     let text = |bytes: &[u8]| -> Arc<str> {
-        String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_NAME_BYTES)]).into()
+        // What is no UTF-8 gets longer.
+        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_NAME_BYTES)]);
+        text[..text.floor_char_boundary(MAX_NAME_BYTES)].into()
     };
     let mut fields = Fields(body);
     match tag {
@@ -292,7 +294,7 @@ fn name(tag: u8, body: &[u8], kernels: &mut HashMap<u32, Arc<str>>) -> Option<Ev
         tag::KERNEL => {
             let kernel = fields.u32()?;
             if kernels.len() < MOST_KERNELS {
-                kernels.insert(kernel, text(fields.0));
+                kernels.entry(kernel).or_insert_with(|| text(fields.0));
             }
             None
         }

@@ -53,8 +53,8 @@ pub unsafe fn begin_launch(stop_at: u64, list: u64) -> (u64, [u64; 2]) {
     (lanes.min(host), [sequence, launch])
 }
 
-/// Tells the host that launch `sequence` of the stream was not begun, as [`stop_from`] does: where the host stopped the
-/// stream, the first of the two words is the first launch that was skipped.
+/// Tells the host that launch `sequence` of the stream was not begun: the first of the two words is no more than the sequence
+/// before it, as if the lanes of that launch had stopped the stream, which they may have.
 ///
 /// # Safety
 /// As for [`stop_from`].
@@ -64,7 +64,7 @@ pub unsafe fn note_skipped(address: u64, sequence: u64) {
     // SAFETY: the caller's promise. One instruction, so that a kernel that does nothing stays small.
     unsafe {
         core::arch::asm!("red.relaxed.gpu.global.min.u64 [{address}], {sequence};",
-            address = in(reg64) address, sequence = in(reg64) sequence, options(nostack));
+            address = in(reg64) address, sequence = in(reg64) sequence - 1, options(nostack));
     }
 }
 

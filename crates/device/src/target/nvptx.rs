@@ -150,7 +150,8 @@ pub(crate) unsafe fn begin_wave(params: &LaunchParams) -> bool {
         here.sync(here.wave_lanes())
     }
     let stopped = sequence >= stop;
-    if stopped && llvm_tid_x() % 32 == 0 {
+    // The grid's first wave begins before any other: of a launch that is stopped later, it has begun.
+    if stopped && llvm_tid_x() == 0 && llvm_ctaid_x() == 0 {
         // SAFETY: the words of the launch's stream.
         unsafe { note_skipped(params.stop_at, sequence) };
     }

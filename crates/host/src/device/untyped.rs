@@ -166,7 +166,11 @@ impl LoadedKernel {
     /// # Errors
     /// As for [`LaunchKernel::launch`](super::LaunchKernel::launch), and when the arguments' types are not those of the
     /// kernel's parameters.
-    pub fn launch_untyped(
+    ///
+    /// # Safety
+    /// Names, fields and alignments of structs are those of the kernel's own types, and what the documentation of an `unsafe`
+    /// kernel asks for holds.
+    pub unsafe fn launch_untyped(
         &self,
         stream: &Stream,
         grid: Grid,
@@ -252,7 +256,8 @@ mod tests {
             Slice(u64s.global().unwrap(), &to),
             Ref(u64s.atomic().unwrap(), &all),
         ];
-        let launch = |arguments: &[_]| kernel.launch_untyped(&stream, Grid::new(1, 3), arguments);
+        // SAFETY: `Pair` is described above as it is, and the kernel is safe.
+        let launch = |arguments: &[_]| unsafe { kernel.launch_untyped(&stream, Grid::new(1, 3), arguments) };
         launch(&good).unwrap();
         stream.synchronize().unwrap();
         let words = |bytes: Vec<u8>| -> Vec<u64> {

@@ -85,9 +85,9 @@ impl StreamWord {
         self.posted().load(Ordering::Acquire)
     }
 
-    /// Returns the first launch that lanes stopped or, after the host stopped some, the first that was skipped, on a device
-    /// whose kernels tell; `u64::MAX` when there is none.
-    pub fn least_of_lanes(&self) -> u64 {
+    /// Returns the launch whose lanes stopped the stream or, after the host stopped it, the one before the first that was
+    /// skipped, on a device whose kernels tell; `u64::MAX` when there is none.
+    pub fn last_of_lanes(&self) -> u64 {
         let mut word = [0xff; 8];
         // SAFETY: the word lies there, and kernels access it atomically.
         let _ = unsafe { self.words.core.backend.load_words(self.stop_at(), &mut word, 8) };

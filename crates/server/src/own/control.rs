@@ -181,14 +181,15 @@ impl Server {
 
     /// Does what [`Server::end`] does for launches that began together. Returns those that were cancelled, and why.
     pub fn end_run(&self, launches: LaunchRun) -> Vec<(LaunchId, CancelReason)> {
+        // Before the ids are free: other launches may have them at once.
+        if let Some(trace) = &self.shared.trace {
+            for id in launches.ids() {
+                trace.launch_ended(id, self.shared.launches.cancelled(id).is_some());
+            }
+        }
         let cancelled = self.shared.launches.end_run(launches);
         self.shared.engine.watchdog.give_up(Some(launches), CallError::Cancelled);
         self.shared.messages.forget_launches(launches);
-        if let Some(trace) = &self.shared.trace {
-            for id in launches.ids() {
-                trace.launch_ended(id, cancelled.iter().any(|(cancelled, _)| *cancelled == id));
-            }
-        }
         cancelled
     }
 

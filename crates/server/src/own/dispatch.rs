@@ -36,12 +36,11 @@ pub(crate) fn run_for_bytes(
 #[inline(never)]
 pub(crate) fn refuse(shared: &Shared, batch: &Batch, error: CallError) {
     for packet in 0..batch.count() {
-        let recording = record(shared, batch, packet);
-        batch.answer(packet).all(shared.memory.region(), Status::Error(error));
-        if let Some(mut recording) = recording {
+        if let Some(mut recording) = record(shared, batch, packet) {
             recording.lanes_ended(batch.rung().lanes(), Status::Error(error));
             recording.answered("no method", batch.rung().service().into(), launch_of(batch, packet));
         }
+        batch.answer(packet).all(shared.memory.region(), Status::Error(error));
     }
 }
 
@@ -106,7 +105,6 @@ fn traced(shared: &Shared, entry: &Entry, service: &dyn Service, batch: &Batch, 
     let began_ns = now_ns();
     handle(service, entry.index, Calls::new(batch.lines(), replies));
     let ended_ns = now_ns();
-    batch.answer_all(shared.memory.region(), replies);
     let rung = batch.rung();
     let word_bytes = size_of::<u64>() * rung.lanes() as usize;
     for (packet, recording) in recordings.iter_mut().enumerate() {
@@ -118,6 +116,8 @@ fn traced(shared: &Shared, entry: &Entry, service: &dyn Service, batch: &Batch, 
         }
         recording.answered(entry.method.name, entry.method.number.into(), launch_of(batch, packet));
     }
+    // After the records: who learns that a launch has ended finds its calls recorded.
+    batch.answer_all(shared.memory.region(), replies);
 }
 
 /// Has calls handled at once.
@@ -363,7 +363,7 @@ pub(crate) fn posts(
         _ => queue(shared, entry, &mut posts),
     }
     let taken = if posts.is_declined() { posts.count() - posts.left() } else { posts.count() };
-    if let Some(trace) = &shared.trace {
+    if let Some(trace) = shared.trace.as_ref().filter(|_| taken > 0) {
         trace.posts(entry.method.name, entry.method.number.into(), taken as u64);
     }
     taken

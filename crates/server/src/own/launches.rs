@@ -68,6 +68,7 @@ enum Place {
 /// Indices that follow each other, a power of two of them, and the launches that have them.
 struct Block {
     first: u32,
+    size_log2: u32,
     /// Of the last launches that had them.
     generation: u32,
     run: Option<Run>,
@@ -129,12 +130,13 @@ impl Table {
         let rests = self.free_blocks[free].len() << size_log2 < RESTING;
         if rests && fresh + size <= LAUNCHES && self.in_blocks + size <= MOST_IN_BLOCKS {
             let block = self.blocks.len() as u32;
-            self.blocks.push(Block { first: fresh, generation: 0, run: None });
+            self.blocks.push(Block { first: fresh, size_log2, generation: 0, run: None });
             self.entries.extend((0..size).map(|_| Place::Block(block)));
             self.in_blocks += size;
             return Some(block);
         }
-        self.free_blocks[free].pop_front()
+        // A larger one, if all of the size are taken.
+        self.free_blocks[free..].iter_mut().find_map(VecDeque::pop_front)
     }
 
     /// Makes the indices of a block that no launches have those of single launches.
@@ -250,7 +252,7 @@ impl Launches {
         for (id, _) in &run.cancelled {
             self.memory.region().set_cancelled(*id, false);
         }
-        let size_log2 = launches.count().next_power_of_two().ilog2();
+        let size_log2 = block.size_log2;
         table.free_blocks[size_log2 as usize].push_back(number);
         self.live.store(self.live.load(Ordering::Relaxed) - launches.count(), Ordering::Release);
         run.cancelled

@@ -17,6 +17,9 @@ use std::sync::Arc;
 /// Rows of a record batch.
 const BATCH_ROWS: usize = 1 << 16;
 
+/// Bytes of text after which a record batch is full: names may be long, and each row has four.
+const BATCH_TEXT_BYTES: usize = 16 << 20;
+
 /// Rows of a row group of Parquet, whose compressed pages are in memory until it is written.
 const GROUP_ROWS: usize = 1 << 20;
 
@@ -33,6 +36,7 @@ struct Batch {
     schema: SchemaRef,
     columns: Vec<Column>,
     rows: usize,
+    text_bytes: usize,
 }
 
 impl Batch {
@@ -50,26 +54,29 @@ impl Batch {
         });
         let metadata = HashMap::from([(BEGAN.to_owned(), began_unix_ns.to_string())]);
         let schema = Arc::new(Schema::new_with_metadata(fields, metadata));
-        Self { schema, columns: columns.collect(), rows: 0 }
+        Self { schema, columns: columns.collect(), rows: 0, text_bytes: 0 }
     }
 
     /// Adds a row. Returns whether the batch is full.
     fn add(&mut self, row: &Row<'_>) -> bool {
         for (column, value) in self.columns.iter_mut().zip(row) {
             match (column, value) {
-                (Column::Text(column), Value::Text(text)) => column.append_value(text),
+                (Column::Text(column), Value::Text(text)) => {
+                    self.text_bytes += text.len();
+                    column.append_value(text);
+                }
                 (Column::Text(column), _) => column.append_null(),
                 (Column::Number(column), Value::Number(number)) => column.append_value(*number),
                 (Column::Number(column), _) => column.append_null(),
             }
         }
         self.rows += 1;
-        self.rows == BATCH_ROWS
+        self.rows == BATCH_ROWS || self.text_bytes >= BATCH_TEXT_BYTES
     }
 
     /// Takes the rows.
     fn take(&mut self) -> io::Result<RecordBatch> {
-        self.rows = 0;
+        (self.rows, self.text_bytes) = (0, 0);
         let arrays = self.columns.iter_mut().map(|column| -> ArrayRef {
             match column {
                 Column::Text(column) => Arc::new(column.finish()),

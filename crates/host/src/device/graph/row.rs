@@ -123,6 +123,7 @@ impl Row {
         let _first;
         let mut lists = self.lists();
         match lists.iter_mut().find(|(of, _)| *of == stream) {
+            None if !is_quick => Listing::OneByOne,
             None => {
                 _first = (lists.len() == MOST_STREAMS).then(|| lists.remove(0));
                 lists.push((stream, State::Seen));
@@ -139,16 +140,19 @@ impl Row {
         self.lists().iter().any(|(of, state)| *of == stream && matches!(state, State::Made(_)))
     }
 
-    /// Notes what became of a list, if the stream is still among those that have lists.
+    /// Notes what became of a list. The stream that had one first gives way, if there are too many.
     fn put(&self, stream: Streams, list: Option<List>) {
         let state = list.map_or(State::Refused, |list| State::Made(Arc::new(list)));
+        // Dropped after the lock: that is a call of a driver.
+        let (_old, _first);
         let mut lists = self.lists();
-        let old = match lists.iter_mut().find(|(of, _)| *of == stream) {
-            Some((_, old)) => std::mem::replace(old, state),
-            None => state,
-        };
-        drop(lists);
-        drop(old);
+        match lists.iter_mut().find(|(of, _)| *of == stream) {
+            Some((_, old)) => _old = std::mem::replace(old, state),
+            None => {
+                _first = (lists.len() == MOST_STREAMS).then(|| lists.remove(0));
+                lists.push((stream, state));
+            }
+        }
     }
 
     /// Makes the row's list for a stream. May wait for running kernels.
@@ -213,8 +217,6 @@ pub(crate) fn make_list(device: &Inner, plan: &Plan, row: &Row, stream: Streams)
 pub(super) fn make_lists(device: &Inner, plan: &Plan, stream: Streams) -> Result<(), Error> {
     for row in plan.rows.iter().filter(|row| !row.has_list(stream)) {
         let list = row.make(device, plan, stream)?;
-        // It may be the first to hear of the stream.
-        let _ = row.listing(stream, false);
         row.put(stream, list);
     }
     Ok(())

@@ -234,6 +234,7 @@ impl StreamQueue {
         device.origins.leave(launches);
         // Who ends a list cancels all of its launches: also those that had ended, and those that did not begin.
         match cancelled.len() == launches.count() as usize {
+            true if !of_note.is_empty() => {}
             true => of_note.push(launches.get(self.interrupted(list, running))),
             false => of_note.extend(cancelled.iter().map(|(id, _)| *id)),
         }
@@ -264,8 +265,7 @@ impl StreamQueue {
         ends
     }
 
-    /// Returns the place of the launch that ran when a list was cancelled: as the device says, or the one before the first
-    /// that was skipped.
+    /// Returns the place of the launch that ran when a list was cancelled, as the device says.
     fn interrupted(&self, list: &Listed, running: &[Arc<dyn Running>]) -> u32 {
         let last = list.launches.count() - 1;
         if !running.is_empty() {
@@ -274,8 +274,7 @@ impl StreamQueue {
             };
             return running.iter().position(is_cancelled).map_or(last, |place| place as u32);
         }
-        let skipped = self.words.least_of_lanes();
-        let place = skipped.saturating_sub(1).saturating_sub(list.first.sequence);
+        let place = self.words.last_of_lanes().saturating_sub(list.first.sequence);
         u32::try_from(place).unwrap_or(last).min(last)
     }
 

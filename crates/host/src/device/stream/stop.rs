@@ -35,14 +35,14 @@ impl StreamQueue {
             // With the words, so that the stream starts again whatever the launch's end is.
             state.stop = Some(state.stop.unwrap_or(u64::MAX).min(launch.sequence));
             drop(state);
-            // A list ends as a whole. Those of a list that have not begun do not, once the words say so.
+            // Not under `state`: to store the words may wait for the driver.
+            self.words.stop_from(launch.sequence);
+            // A list ends as a whole. Those of a list that have not begun do not, since the words say so.
             let others = launches.iter().flat_map(|launches| launches.ids()).filter(|id| *id != launch.id);
             others.for_each(|id| self.device.cancel(id, why));
             for running in running {
                 running.cancel();
             }
-            // Not under `state`: to store the words may wait for the driver.
-            self.words.stop_from(launch.sequence);
             return;
         }
         // It is still here, and is skipped when its turn comes, as are those after it.
