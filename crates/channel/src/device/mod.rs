@@ -25,10 +25,10 @@ pub use lent::{see_put, take_lent};
 #[cfg(not(loom))]
 pub use mapped::{load_mapped, read_mapped, write_mapped};
 pub use slot::{Glance, Laps, Slot, SlotState, Turn};
-#[cfg(not(target_arch = "nvptx64"))]
+#[cfg(not(any(loom, target_arch = "nvptx64")))]
 pub use stream::is_stopped;
-#[cfg(not(loom))]
 #[cfg(target_arch = "nvptx64")]
 pub use stream::{begin_launch, note_skipped};
+#[cfg(not(loom))]
 pub use stream::{note_posts, stop_from};
 pub use wave::{Channel, Claims, WaveRecord};
