@@ -92,9 +92,7 @@ impl List {
     pub fn gpu(&self) -> &Arc<Gpu> {
         &self.gpu
     }
-}
 
-impl List {
     /// Launches the kernels, which take no parameters.
     pub(crate) fn launch_on(&self, stream: sys::CUstream) -> Result<(), Error> {
         let doing = || "launching a list of kernels".to_string();

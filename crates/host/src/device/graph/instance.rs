@@ -81,7 +81,7 @@ impl Instance {
 
     /// Prepares replays on a stream: makes lists of the kernels that follow each other, which the device takes at once. Without
     /// this a GPU is given kernels one by one: to make lists may wait for kernels that run, which a launch does not. The
-    /// software device makes them by itself at the second replay on a stream. `set` and `update` keep the lists of kernels
+    /// software device makes them by itself. `set` and `update` keep the lists of kernels
     /// that they leave alone; for the others call this again.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //!
 //! A list's kernels have their parameters for good. What differs from replay to replay, the first launch's sequence and id,
 //! they add from two words of the list, which are written in the stream's order. What differs from stream to stream is in
-//! the parameters: a row has a list for each stream that it was launched on twice.
+//! the parameters: a row has a list for each stream.
 #![allow(unsafe_code, reason = "makes lists of kernels with raw parameters")]
 
 use super::node::{KernelNode, Node};
@@ -32,7 +32,8 @@ pub(crate) struct Row {
     pub nodes: Range<usize>,
     /// What the server has to know of their launches.
     pub records: Arc<[LaunchRecord]>,
-    lists: Mutex<Vec<(Streams, State)>>,
+    /// `None` for a stream whose list the device does not take.
+    lists: Mutex<Vec<(Streams, Option<Arc<List>>)>>,
 }
 
 /// Addresses that tell streams apart, and are in the parameters of their launches.
@@ -48,15 +49,6 @@ impl Streams {
     }
 }
 
-/// What a row has for a stream.
-enum State {
-    /// It was launched there once.
-    Seen,
-    Made(Arc<List>),
-    /// The device takes no such list.
-    Refused,
-}
-
 /// A list for one stream.
 pub(crate) struct List {
     pub kernels: Arc<dyn KernelList>,
@@ -68,15 +60,6 @@ impl List {
     pub fn words(&self) -> DeviceAddress {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).address
     }
-}
-
-/// What to do about a row that is to be launched.
-pub(crate) enum Listing {
-    List(Arc<List>),
-    /// Launch its kernels one by one.
-    OneByOne,
-    /// The same, and have its list made.
-    Make,
 }
 
 impl Row {
@@ -111,52 +94,44 @@ impl Row {
         1 + self.records.len() as u64 / KERNELS_AN_OPERATION
     }
 
-    fn lists(&self) -> MutexGuard<'_, Vec<(Streams, State)>> {
+    fn lists(&self) -> MutexGuard<'_, Vec<(Streams, Option<Arc<List>>)>> {
         // Nothing panics halfway through a change.
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says how the row is launched on a stream now. A list is made at the second time where `is_quick` says that to make one
-    /// waits for nothing.
-    pub fn listing(&self, stream: Streams, is_quick: bool) -> Listing {
-        // Dropped after the lock: that is a call of a driver.
-        let _first;
-        let mut lists = self.lists();
-        match lists.iter_mut().find(|(of, _)| *of == stream) {
-            None if !is_quick => Listing::OneByOne,
-            None => {
-                _first = (lists.len() == MOST_STREAMS).then(|| lists.remove(0));
-                lists.push((stream, State::Seen));
-                Listing::OneByOne
-            }
-            Some((_, State::Made(list))) => Listing::List(list.clone()),
-            Some((_, State::Seen)) if is_quick => Listing::Make,
-            Some((_, State::Seen | State::Refused)) => Listing::OneByOne,
+    /// Returns the row's list for a stream. Without one its kernels are launched one by one. The software device, which waits
+    /// for nothing, makes it now.
+    pub fn list(&self, device: &Inner, plan: &Plan, stream: Streams) -> Option<Arc<List>> {
+        if let Some(tried) = self.tried(stream) {
+            return tried;
         }
+        if device.properties().kind != DeviceKind::Software {
+            return None;
+        }
+        let list = self.make(device, plan, stream).ok().flatten();
+        self.put(stream, list.clone());
+        list
     }
 
-    /// Says whether the row has a list for the stream.
-    fn has_list(&self, stream: Streams) -> bool {
-        self.lists().iter().any(|(of, state)| *of == stream && matches!(state, State::Made(_)))
+    /// Returns the list that was made for a stream, or tried in vain.
+    fn tried(&self, stream: Streams) -> Option<Option<Arc<List>>> {
+        self.lists().iter().find(|(of, _)| *of == stream).map(|(_, list)| list.clone())
     }
 
     /// Notes what became of a list. The stream that had one first gives way, if there are too many.
-    fn put(&self, stream: Streams, list: Option<List>) {
-        let state = list.map_or(State::Refused, |list| State::Made(Arc::new(list)));
-        // Dropped after the lock: that is a call of a driver.
-        let (_old, _first);
+    fn put(&self, stream: Streams, list: Option<Arc<List>>) {
         let mut lists = self.lists();
-        match lists.iter_mut().find(|(of, _)| *of == stream) {
-            Some((_, old)) => _old = std::mem::replace(old, state),
-            None => {
-                _first = (lists.len() == MOST_STREAMS).then(|| lists.remove(0));
-                lists.push((stream, state));
-            }
-        }
+        let same = lists.iter().position(|(of, _)| *of == stream);
+        let gives_way = same.or_else(|| (lists.len() == MOST_STREAMS).then_some(0));
+        let old = gives_way.map(|at| lists.remove(at));
+        lists.push((stream, list));
+        drop(lists);
+        // After the lock: that may be a call of a driver.
+        drop(old);
     }
 
     /// Makes the row's list for a stream. May wait for running kernels.
-    fn make(&self, device: &Inner, plan: &Plan, stream: Streams) -> Result<Option<List>, Error> {
+    fn make(&self, device: &Inner, plan: &Plan, stream: Streams) -> Result<Option<Arc<List>>, Error> {
         let backend = &device.core.backend;
         if device.properties().kind == DeviceKind::Amd {
             return Ok(None);
@@ -196,7 +171,7 @@ impl Row {
         // SAFETY: the nodes were checked as launches are; what their parameters refer to is kept by the plan, which each
         // operation that has the list keeps too.
         let kernels = unsafe { backend.list(&dispatches) }?;
-        Ok(kernels.map(|kernels| List { kernels, memory: Mutex::new(memory) }))
+        Ok(kernels.map(|kernels| Arc::new(List { kernels, memory: Mutex::new(memory) })))
     }
 }
 
@@ -207,17 +182,10 @@ fn kernels(nodes: &[Planned]) -> impl Iterator<Item = &KernelNode> {
     })
 }
 
-/// Makes the list of a row whose [`Listing`] asked for it. A list that there is no room for is not made: the row's kernels
-/// are launched one by one.
-pub(crate) fn make_list(device: &Inner, plan: &Plan, row: &Row, stream: Streams) {
-    row.put(stream, row.make(device, plan, stream).ok().flatten());
-}
-
 /// Makes the lists of all rows for a stream that has none yet.
 pub(super) fn make_lists(device: &Inner, plan: &Plan, stream: Streams) -> Result<(), Error> {
-    for row in plan.rows.iter().filter(|row| !row.has_list(stream)) {
-        let list = row.make(device, plan, stream)?;
-        row.put(stream, list);
+    for row in plan.rows.iter().filter(|row| row.tried(stream).flatten().is_none()) {
+        row.put(stream, row.make(device, plan, stream)?);
     }
     Ok(())
 }

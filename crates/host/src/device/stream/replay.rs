@@ -9,10 +9,8 @@ use crate::device::Inner;
 use crate::device::buffer::Wanted;
 use crate::device::error::Error;
 use crate::device::graph::{
-    List, Listing, Node, NodeOrigin, OriginOf, Plan, ReplayHold, ReplayState, Row, Streams, make_list,
-    run_step,
+    List, Node, NodeOrigin, OriginOf, Plan, ReplayHold, ReplayState, Row, Streams, run_step,
 };
-use crate::device::seam::DeviceKind;
 use crate::device::uses::{Point, Request};
 use hostcall_abi::launch::{LaunchId, LaunchRun};
 use std::sync::{Arc, OnceLock};
@@ -40,14 +38,9 @@ impl StreamQueue {
     /// Begins the launches of those rows of a plan that the device takes as lists.
     fn lists(&self, plan: &Arc<Plan>) -> Vec<Option<(LaunchRun, Arc<List>)>> {
         let stream = Streams::of(&self.words);
-        let is_quick = self.device.properties().kind == DeviceKind::Software;
-        let list = |row: &Arc<Row>| match row.listing(stream, is_quick) {
-            Listing::List(list) => Some((self.device.server.begin_run(&row.records)?, list)),
-            Listing::OneByOne => None,
-            Listing::Make => {
-                make_list(&self.device, plan, row, stream);
-                None
-            }
+        let list = |row: &Arc<Row>| {
+            let list = row.list(&self.device, plan, stream)?;
+            Some((self.device.server.begin_run(&row.records)?, list))
         };
         plan.rows.iter().map(list).collect()
     }
