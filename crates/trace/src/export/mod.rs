@@ -5,9 +5,9 @@
 
 mod arrow;
 mod csv;
-mod lanes;
 mod perfetto;
 mod rows;
+mod tracks;
 
 use crate::names::Names;
 use crate::reader::Reader;

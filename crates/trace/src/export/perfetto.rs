@@ -1,7 +1,7 @@
 //! Perfetto's protobuf, as far as it is used here. Numbers of fields are those of `perfetto_trace.proto`.
 
 use super::Export;
-use super::lanes::{TrackIds, Tracks};
+use super::tracks::{TrackIds, Tracks};
 use crate::names::Names;
 use crate::record::{Call, Event, Posts, Status, UNKNOWN};
 use prost::Message;

@@ -3,7 +3,7 @@
 use super::node::{KernelNode, Node, NodeId, NodeKind, NodePath, check_node};
 use super::plan::Plan;
 use super::replay::Replay;
-use super::row::{Streams, make_lists};
+use super::row::{StreamKey, make_lists};
 use super::{Graph, GraphError, GraphKernel, Recorded};
 use crate::device::uses::Point;
 use crate::device::{Arguments, Device, Error, Grid, Stream};
@@ -90,7 +90,7 @@ impl Instance {
     pub fn upload(&self, stream: &Stream) -> Result<(), Error> {
         self.check_stream(stream)?;
         let plan = self.state().plan.clone();
-        make_lists(&self.shared.device.inner, &plan, Streams::of(stream.queue().words()))
+        make_lists(&self.shared.device.inner, &plan, StreamKey::of(stream.queue().words()))
     }
 
     fn check_stream(&self, stream: &Stream) -> Result<(), Error> {

@@ -68,7 +68,7 @@ pub(crate) use capture::{Capture, CaptureSlot, CapturedPoint, Captures};
 pub(crate) use node::{KernelNode, Node};
 pub(crate) use plan::Plan;
 pub(crate) use replay::{NodeOrigin, OriginOf, Origins, ReplayHold, ReplayState, note_device};
-pub(crate) use row::{List, Row, Streams};
+pub(crate) use row::{List, Row, StreamKey};
 
 use super::images::LoadedKernel;
 use super::{Arguments, Device, DeviceBuffer, Error, Grid};

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Most kernels of a list. What takes long as one operation is late to be seen to end.
 const MOST_KERNELS: usize = 1024;
 
-/// Streams that a row keeps lists for; the one that it was launched on first goes first.
+/// Streams that a row keeps lists for; the one that has had its own for longest gives way.
 const MOST_STREAMS: usize = 8;
 
 /// Kernels of a list that weigh as much as one operation of a queue: see
@@ -33,17 +33,17 @@ pub(crate) struct Row {
     /// What the server has to know of their launches.
     pub records: Arc<[LaunchRecord]>,
     /// `None` for a stream whose list the device does not take.
-    lists: Mutex<Vec<(Streams, Option<Arc<List>>)>>,
+    lists: Mutex<Vec<(StreamKey, Option<Arc<List>>)>>,
 }
 
-/// Addresses that tell streams apart, and are in the parameters of their launches.
+/// What tells a stream from others: addresses that are in the parameters of its launches.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Streams {
+pub(crate) struct StreamKey {
     stop_at: u64,
     last_post: u64,
 }
 
-impl Streams {
+impl StreamKey {
     pub fn of(words: &StreamWord) -> Self {
         Self { stop_at: words.stop_at().get(), last_post: words.last_post().get() }
     }
@@ -94,14 +94,14 @@ impl Row {
         1 + self.records.len() as u64 / KERNELS_AN_OPERATION
     }
 
-    fn lists(&self) -> MutexGuard<'_, Vec<(Streams, Option<Arc<List>>)>> {
+    fn lists(&self) -> MutexGuard<'_, Vec<(StreamKey, Option<Arc<List>>)>> {
         // Nothing panics halfway through a change.
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the row's list for a stream. Without one its kernels are launched one by one. The software device, which waits
     /// for nothing, makes it now.
-    pub fn list(&self, device: &Inner, plan: &Plan, stream: Streams) -> Option<Arc<List>> {
+    pub fn list(&self, device: &Inner, plan: &Plan, stream: StreamKey) -> Option<Arc<List>> {
         if let Some(tried) = self.tried(stream) {
             return tried;
         }
@@ -114,12 +114,12 @@ impl Row {
     }
 
     /// Returns the list that was made for a stream, or tried in vain.
-    fn tried(&self, stream: Streams) -> Option<Option<Arc<List>>> {
+    fn tried(&self, stream: StreamKey) -> Option<Option<Arc<List>>> {
         self.lists().iter().find(|(of, _)| *of == stream).map(|(_, list)| list.clone())
     }
 
     /// Notes what became of a list. The stream that had one first gives way, if there are too many.
-    fn put(&self, stream: Streams, list: Option<Arc<List>>) {
+    fn put(&self, stream: StreamKey, list: Option<Arc<List>>) {
         let mut lists = self.lists();
         let same = lists.iter().position(|(of, _)| *of == stream);
         let gives_way = same.or_else(|| (lists.len() == MOST_STREAMS).then_some(0));
@@ -131,7 +131,7 @@ impl Row {
     }
 
     /// Makes the row's list for a stream. May wait for running kernels.
-    fn make(&self, device: &Inner, plan: &Plan, stream: Streams) -> Result<Option<Arc<List>>, Error> {
+    fn make(&self, device: &Inner, plan: &Plan, stream: StreamKey) -> Result<Option<Arc<List>>, Error> {
         let backend = &device.core.backend;
         if device.properties().kind == DeviceKind::Amd {
             return Ok(None);
@@ -141,7 +141,7 @@ impl Row {
             bytes: 16,
             reason: "a graph's list of kernels needs them".into(),
         })?;
-        let Streams { stop_at, last_post } = stream;
+        let StreamKey { stop_at, last_post } = stream;
         let of_stream = OfStream { stop_at, last_post, list: memory.address.get() };
         let parts: Vec<Parts> = (0u32..)
             .zip(kernels(&plan.nodes[self.nodes.clone()]))
@@ -183,7 +183,7 @@ fn kernels(nodes: &[Planned]) -> impl Iterator<Item = &KernelNode> {
 }
 
 /// Makes the lists of all rows for a stream that has none yet.
-pub(super) fn make_lists(device: &Inner, plan: &Plan, stream: Streams) -> Result<(), Error> {
+pub(super) fn make_lists(device: &Inner, plan: &Plan, stream: StreamKey) -> Result<(), Error> {
     for row in plan.rows.iter().filter(|row| row.tried(stream).flatten().is_none()) {
         row.put(stream, row.make(device, plan, stream)?);
     }

@@ -9,7 +9,7 @@ use crate::device::Inner;
 use crate::device::buffer::Wanted;
 use crate::device::error::Error;
 use crate::device::graph::{
-    List, Node, NodeOrigin, OriginOf, Plan, ReplayHold, ReplayState, Row, Streams, run_step,
+    List, Node, NodeOrigin, OriginOf, Plan, ReplayHold, ReplayState, Row, StreamKey, run_step,
 };
 use crate::device::uses::{Point, Request};
 use hostcall_abi::launch::{LaunchId, LaunchRun};
@@ -37,7 +37,7 @@ impl Drop for Begun<'_> {
 impl StreamQueue {
     /// Begins the launches of those rows of a plan that the device takes as lists.
     fn lists(&self, plan: &Arc<Plan>) -> Vec<Option<(LaunchRun, Arc<List>)>> {
-        let stream = Streams::of(&self.words);
+        let stream = StreamKey::of(&self.words);
         let list = |row: &Arc<Row>| {
             let list = row.list(&self.device, plan, stream)?;
             Some((self.device.server.begin_run(&row.records)?, list))
