@@ -416,8 +416,9 @@ impl Owner {
 /// The argument words of a packet of kind [`Kind::Bytes`] or [`Kind::BytesMore`].
 ///
 /// A byte message is a run of 8-byte argument words and then the bytes of the call's slices; it lies in the
-/// slot's byte area, in pieces if it is longer. The reply is result words and then bytes, in the same area
-/// or, if they do not fit there, the bytes in a loan: memory of the host that the lane reads in place.
+/// slot's byte area, in pieces if it is longer. The reply is result words and then bytes. A short one comes with the
+/// answer ([`BYTES_RESULT_WORDS`]); of another the bytes lie in the same area or, if they do not fit there, in a loan:
+/// memory of the host that the lane reads in place.
 ///
 /// Where a copy of the host's reaches the device's memory, a lane may leave its slices where they are and say so, and
 /// it may say where it wants the reply's bytes. It lends that memory until it has its answer.
@@ -484,9 +485,22 @@ impl BytesHead {
     }
 }
 
-/// Result words of a byte call: `[bytes of the whole reply, address of the loan that has those after the
-/// result words, 0 if all lie in the byte area, or REPLY_IS_THERE]`.
-pub const BYTES_RESULT_WORDS: usize = 2;
+/// Result words of the answer to a byte call, since each look at what lies elsewhere takes a GPU as long as a call:
+///
+/// | word | what |
+/// |---|---|
+/// | 0 | bytes of the whole reply |
+/// | 1 | where its bytes are: 0 in the byte area, the address of a loan, or [`REPLY_IS_THERE`] |
+/// | 2–6 | a reply that [fits](INLINE_REPLY_BYTES), whole; else its result words, if these fit |
+///
+/// What comes here lies nowhere else. In the byte area bytes begin where they would if the result words came before them.
+pub const BYTES_RESULT_WORDS: usize = MAX_WORDS;
+
+/// Words of the reply that come with the answer.
+pub const INLINE_REPLY_WORDS: usize = BYTES_RESULT_WORDS - 2;
+
+/// Bytes of the reply that come with the answer.
+pub const INLINE_REPLY_BYTES: usize = 8 * INLINE_REPLY_WORDS;
 
 /// See [`BytesHead::reply_at`]. No address has this bit.
 pub const REPLY_PULLED: u64 = 1 << 63;

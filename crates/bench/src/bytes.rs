@@ -60,6 +60,15 @@ fn sum(data: &[u8]) -> u64 {
 pub fn bytes(options: &Options, add: &mut dyn FnMut(Row)) -> Result<()> {
     let service = || Bytes::serve(Source(vec![1; 1 << 20]));
     let bed = Bed::of(options, Device::builder(&options.device).inline_service(service()))?;
+    for (name, bytes) in [
+        ("reply_us_1_lane_16", 16),
+        ("reply_us_1_lane_256", 256),
+        ("reply_us_1_lane_500", 500),
+        ("reply_us_1_lane_1k", 1 << 10),
+    ] {
+        let Row { value, .. } = messages(options, &bed, name, &kernels::replies, 1, bytes, 20_000, &copied)?;
+        add(Row::time(name, "us", bytes as f64 / value / 1e3, None));
+    }
     for (name, bytes, count) in [
         ("reply_gb_per_s_1_lane_4k", 4 << 10, 20_000),
         ("reply_gb_per_s_1_lane_64k", 64 << 10, 4000),

@@ -268,9 +268,13 @@ impl<'m> Words<'m> {
             }
             at += 2 * BLOCK_PAIRS as u32;
         }
-        for to in rest {
-            put(to, self.word(at).load(Ordering::Relaxed));
-            at += 1;
+        // All in flight together too: those that are too many read the last word once more.
+        if let Some(last) = rest.len().checked_sub(1) {
+            let words: [_; 2 * BLOCK_PAIRS - 1] =
+                core::array::from_fn(|i| self.word(at + i.min(last) as u32).load(Ordering::Relaxed));
+            for (to, word) in rest.iter_mut().zip(words) {
+                put(to, word);
+            }
         }
     }
 }

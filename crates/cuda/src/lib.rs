@@ -35,7 +35,7 @@ pub use code::{Function, Module};
 pub use driver::{Driver, Error, prepare_environment};
 pub use empty::{EmptyKernel, EmptyKernels};
 pub use gpu::{Gpu, GpuInfo};
-pub use list::{List, Listed};
+pub use list::{List, ListWords, Listed};
 pub use mapped::MappedFile;
 pub use memory::{DeviceMemory, PinnedMemory};
 pub use queue::{Mark, Queue};

@@ -29,6 +29,30 @@ pub struct List {
     modules: Vec<Arc<Module>>,
 }
 
+/// Two words in memory of a GPU, which [`Queue::launch_list`] writes: that takes memory of the driver's oldest kind, in no pool.
+/// When it is dropped, the driver frees it once no kernel runs.
+pub struct ListWords {
+    gpu: Arc<Gpu>,
+    address: u64,
+}
+
+impl ListWords {
+    const BYTES: usize = 16;
+
+    /// Address on the GPU, a multiple of 16.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+}
+
+impl Drop for ListWords {
+    fn drop(&mut self) {
+        let (gpu, address) = (self.gpu.clone(), self.address);
+        // SAFETY: LOADED; `Gpu::list_words` allocated it, and it is freed once, without a kernel that could use it.
+        when_quiet(move || gpu.release(|| unsafe { sys::cuMemFree_v2(address) }));
+    }
+}
+
 /// A graph while it is built.
 struct Building<'a>(&'a Gpu, sys::CUgraph);
 
@@ -40,6 +64,18 @@ impl Drop for Building<'_> {
 }
 
 impl Gpu {
+    /// Allocates the words of a list. May wait for the kernels that run.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub fn list_words(self: &Arc<Self>) -> Result<ListWords, Error> {
+        let mut address = 0;
+        let doing = || "allocating the words of a list of kernels".to_string();
+        // SAFETY: LOADED; the result lives through the call.
+        self.run(doing, || unsafe { sys::cuMemAlloc_v2(&mut address, ListWords::BYTES) })?;
+        Ok(ListWords { gpu: self.clone(), address })
+    }
+
     /// Makes a list of launches. The driver copies the arguments. May wait for the kernels that run.
     ///
     /// # Errors
@@ -113,21 +149,38 @@ impl Drop for List {
     }
 }
 
+/// An operation of a stream that writes a word.
+fn write(address: u64, value64: u64) -> sys::CUstreamBatchMemOpParams {
+    sys::CUstreamBatchMemOpParams_union {
+        writeValue: sys::CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st {
+            operation: sys::CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_64,
+            address,
+            __bindgen_anon_1:
+                sys::CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1 { value64 },
+            // The default orders all earlier writes of the stream before this one.
+            flags: 0,
+            alias: 0,
+        },
+    }
+}
+
 impl Queue {
-    /// Writes two words to memory of the GPU, then launches the kernels of a list, one after the other.
+    /// Writes the two words of a list, then launches its kernels, one after the other.
     ///
     /// # Errors
     /// When a kernel failed before.
     ///
     /// # Safety
-    /// As for [`Queue::launch`] of each of them. Two words lie at `words`, a multiple of 8, which nobody else writes; the list
-    /// is in no other queue.
+    /// As for [`Queue::launch`] of each of them. `words` is the address of [`ListWords`], which nobody else writes; the list is
+    /// in no other queue.
     pub unsafe fn launch_list(&self, list: &List, words: u64, values: [u64; 2]) -> Result<(), Error> {
         let doing = || "writing the words of a list of kernels".to_string();
-        for (address, value) in (words..).step_by(8).zip(values) {
-            // SAFETY: LOADED; the caller vouches for the words.
-            self.submit(doing, |stream| unsafe { sys::cuStreamWriteValue64_v2(stream, address, value, 0) })?;
-        }
+        let [first, second] = values;
+        let mut writes = [write(words, first), write(words + 8, second)];
+        // SAFETY: LOADED; the operations live through the call, and the caller vouches for the words.
+        self.submit(doing, |stream| unsafe {
+            sys::cuStreamBatchMemOp_v2(stream, writes.len() as u32, writes.as_mut_ptr(), 0)
+        })?;
         let doing = || "launching a list of kernels".to_string();
         // SAFETY: LOADED, with a list of this GPU; the caller vouches for its arguments.
         self.submit(doing, |stream| unsafe { sys::cuGraphLaunch(list.graph.0, stream) })

@@ -260,7 +260,9 @@ impl Queue {
     /// Returns the last value that was signalled and reached, from 0. No call of the driver.
     pub fn completed(&self) -> u64 {
         let value = self.word().load(Ordering::Acquire);
-        if self.is_busy.load(Ordering::Relaxed) && value == self.signalled.load(Ordering::Relaxed) {
+        // What was submitted after the last signal may run for long.
+        let is_all = value == self.signalled.load(Ordering::Relaxed) && !self.dirty.load(Ordering::Relaxed);
+        if is_all && self.is_busy.load(Ordering::Relaxed) {
             self.settle();
         }
         value

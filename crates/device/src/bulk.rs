@@ -4,6 +4,10 @@
 //! The lanes of a packet share the area. A message that does not fit a lane's share travels in pieces, of all
 //! lanes that have more at once. Where the shares are tiny, lanes take turns, each with the whole area. A
 //! reply that does not fit is read where the host has it, in memory that it lends to the lane.
+//!
+//! The fences of these calls empty a GPU's first-level cache, so that each value on the stack takes hundreds of cycles to
+//! read afterwards. So a message of one packet, as most are, goes through code that is all in one function
+//! ([`Exchange::run`]), where what follows the fence is in registers.
 
 use crate::call::{CallOptions, MAX_TYPED_WORDS, enter, site};
 use crate::group::Group;
@@ -15,8 +19,8 @@ use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
 use hostcall_abi::word::{
-    BYTES_RESULT_WORDS, BytesHead, Kind, LEAST_MESSAGE_TO_FETCH, LEAST_REPLY_TO_PUT, Line, REPLY_IS_THERE,
-    REPLY_PULLED, check_of,
+    BYTES_RESULT_WORDS, BytesHead, INLINE_REPLY_BYTES, INLINE_REPLY_WORDS, Kind, LEAST_MESSAGE_TO_FETCH,
+    LEAST_REPLY_TO_PUT, Line, REPLY_IS_THERE, REPLY_PULLED, check_of,
 };
 use hostcall_channel::device::{Slot, see_put, take_lent};
 
@@ -50,8 +54,29 @@ impl Message<'_> {
         self.words.len() * 8 + self.input.iter().map(|slice| slice.len()).sum::<usize>()
     }
 
+    /// Writes the whole message to `at` in the byte area, a multiple of 8.
+    #[inline(always)]
+    fn write(&self, slot: Slot<'static>, at: usize) {
+        match self.input {
+            [] => self.write_words(slot, at),
+            [slice] => {
+                self.write_words(slot, at);
+                slot.write_bulk(at + self.words.len() * 8, slice);
+            }
+            _ => self.write_part(&slot, at, 0, self.len()),
+        }
+    }
+
+    #[inline(always)]
+    fn write_words(&self, slot: Slot<'static>, at: usize) {
+        for (i, word) in self.words.iter().enumerate() {
+            slot.write_bulk(at + i * 8, &word.to_le_bytes());
+        }
+    }
+
     /// Writes bytes `from..to` of the message to `at` in the byte area. `from` and `at` are multiples of 8.
-    fn write(&self, slot: &Slot<'static>, at: usize, from: usize, to: usize) {
+    #[inline(never)]
+    fn write_part(&self, slot: &Slot<'static>, at: usize, from: usize, to: usize) {
         let mut writer = Writer { slot, at, part: [0; 8], filled: 0 };
         let mut offset = 0;
         let mut put = |bytes: &[u8]| {
@@ -142,9 +167,10 @@ pub(crate) fn call<A: Wire, R: Wire>(
     let words = room.zeroed(R::WORDS);
     // A kernel that takes no bytes, of which most only send a panic's message, has nothing of what that needs: shared memory
     // among others. No pointers to functions: what one may call, every kernel has that calls by any pointer.
+    let (service, check, timeout_us) = (method.number, check_of(method.schema), options.timeout_us);
     let filled = match output.is_empty() {
-        true => call_words::<false>(method, options, message, words, output)?,
-        false => call_words::<true>(method, options, message, words, output)?,
+        true => call_words::<false>(service, check, timeout_us, message, words, output)?,
+        false => call_words::<true>(service, check, timeout_us, message, words, output)?,
     };
     let result = R::from_words(words).ok_or(CallError::Malformed)?;
     Ok((result, filled))
@@ -154,14 +180,15 @@ pub(crate) fn call<A: Wire, R: Wire>(
 /// and others have none.
 #[inline(never)]
 fn call_words<const HAS_OUTPUT: bool>(
-    method: &Method,
-    options: CallOptions,
+    service: u16,
+    check: u32,
+    timeout_us: u32,
     mut message: Message<'_>,
     result: &mut [u64],
     output: &mut [u8],
 ) -> Result<usize, CallError> {
     enter(target::here())?;
-    let site = site(method.number, check_of(method.schema), Kind::Bytes);
+    let site = site(service, check, Kind::Bytes);
     Group::meet(site, Err(CallError::Malformed), |group| {
         let capacity = result.len() * 8 + output.len();
         let held = packet::hold(group);
@@ -173,39 +200,24 @@ fn call_words<const HAS_OUTPUT: bool>(
         let bytes_at =
             if message.lent.is_empty() { 0 } else { message.lent.as_ptr().expose_provenance() as u64 };
         let reply_at = if HAS_OUTPUT { reply_place(output, group.count, held.extra().is_none()) } else { 0 };
-        let mut lane = Exchange {
+        let lane = Exchange {
             held,
             slot,
             area: None,
-            method,
-            options,
+            service,
+            check,
+            timeout_us,
             argument_words,
             result_words,
             capacity,
             bytes_at,
             reply_at,
         };
-        let words_bytes = result.len() * 8;
-        // A short reply is worth a large area; a long one comes in a loan in any case.
         let (share, _) = lane.share(group);
-        if !group.all(message.len().max(words_bytes + output.len().min(LEAST_PIECE)) <= share) {
-            lane.borrow_area(group);
-        }
-        let (share, _) = lane.share(group);
-        let fit = group.all(message.len().max(words_bytes) <= share);
-        let filled = if fit || share >= LEAST_PIECE {
-            lane.run::<HAS_OUTPUT>(group, fit, message, result, output)
-        } else {
-            let mut filled = Err(CallError::Malformed);
-            for turn in 0..group.count {
-                if turn == group.rank {
-                    filled = lane.run::<HAS_OUTPUT>(Group::alone(), false, message, result, output);
-                }
-                group.sync();
-            }
-            filled
+        let filled = match group.all(lane.least_share(message, output) <= share) {
+            true => lane.run::<HAS_OUTPUT>(group, message, 0, result, output),
+            false => lane.run_large::<HAS_OUTPUT>(group, message, result, output),
         };
-        lane.return_area(group);
         packet::release(group, held);
         // The wave may have given up the slot's call before, whose bytes these may be.
         if glance.cancelled {
@@ -215,13 +227,14 @@ fn call_words<const HAS_OUTPUT: bool>(
     })
 }
 
-struct Exchange<'a> {
+struct Exchange {
     held: Held,
     slot: Slot<'static>,
     /// The large area in use.
     area: Option<u32>,
-    method: &'a Method,
-    options: CallOptions,
+    service: u16,
+    check: u32,
+    timeout_us: u32,
     argument_words: usize,
     result_words: usize,
     capacity: usize,
@@ -245,7 +258,7 @@ fn reply_place(output: &mut [u8], lanes: u32, is_home: bool) -> u64 {
     start.expose_provenance() as u64 | if pulls { REPLY_PULLED } else { 0 }
 }
 
-impl Exchange<'_> {
+impl Exchange {
     /// Uses a large area for the call, if the channel has one that is free.
     #[inline(never)]
     fn borrow_area(&mut self, group: Group) {
@@ -276,102 +289,180 @@ impl Exchange<'_> {
         }
     }
 
-    #[inline(never)]
-    fn packet(&self, group: Group, kind: Kind, words: [u64; BytesHead::WORDS]) -> Result<Line, CallError> {
-        let is_short = !target::HOST_COPIES || group.all(self.bytes_at | self.reply_at == 0);
-        let head_words = if is_short { BytesHead::SHORT_WORDS } else { BytesHead::WORDS };
-        let head = Head {
-            service: self.method.number,
-            check: check_of(self.method.schema),
-            kind,
-            argument_words: head_words as u8,
-            result_words: BYTES_RESULT_WORDS as u8,
-            timeout_us: self.options.timeout_us,
-        };
-        let mut line = Line::default();
-        line.words[..BytesHead::WORDS].copy_from_slice(&words);
-        let look = if is_short { Look::AllTheTime } else { Look::WithPauses };
-        packet::exchange_by_any(self.held.extra(), &self.slot, group, head, &line, look)
-    }
-
-    /// Bytes of the area that each lane of a packet has, and where those of this lane begin.
-    fn share(&self, group: Group) -> (usize, usize) {
-        let share = self.slot.area_share(group.count);
-        (share, group.rank as usize * share)
-    }
-
-    /// Sends the next piece of the message: `from` on, as much as there is room for. Returns the reply, and where
-    /// the piece ended.
-    #[inline(never)]
-    fn send(
+    /// Sends a packet that says that `from..to` of the message are in the area, and waits for the answer.
+    #[inline(always)]
+    fn packet(
         &self,
         group: Group,
         kind: Kind,
         message: &Message<'_>,
         from: usize,
-    ) -> Result<(Line, usize), CallError> {
-        let (share, base) = self.share(group);
-        let total = message.len();
-        let to = total.min(from + share);
-        message.write(&self.slot, base, from, to);
-        self.slot.publish_bulk();
-        let head = BytesHead {
+        to: usize,
+    ) -> Result<Line, CallError> {
+        // As many on each device, so that the code has no loops of unknown length.
+        let argument_words = if target::HOST_COPIES { BytesHead::WORDS } else { BytesHead::SHORT_WORDS };
+        let head = Head {
+            service: self.service,
+            check: self.check,
+            kind,
+            argument_words: argument_words as u8,
+            result_words: BYTES_RESULT_WORDS as u8,
+            timeout_us: self.timeout_us,
+        };
+        let of_bytes = BytesHead {
             begins: from == 0,
             piece_bytes: (to - from) as u32,
             area: self.area,
-            total_bytes: (total + message.lent.len()) as u64,
+            total_bytes: (message.len() + message.lent.len()) as u64,
             argument_words: self.argument_words as u16,
             reply_capacity: (self.capacity - self.result_words * 8) as u64,
             bytes_at: self.bytes_at,
             reply_at: self.reply_at,
         };
-        self.packet(group, kind, head.to_words()).map(|reply| (reply, to))
+        let [a, b, c, d, e] = of_bytes.to_words();
+        let line = Line { words: [a, b, c, d, e, 0, 0], tag: 0 };
+        self.slot.publish_bulk();
+        packet::exchange_by_any(self.held.extra(), self.slot, group, head, line, Look::WithPauses)
     }
 
-    /// Sends the message, in pieces if it is longer than the lane's share, and takes the reply: result words
-    /// into `words`, bytes into `output`. Returns the bytes of `output` that were filled. All lanes' messages
-    /// `fit` their shares, or it is not known. A reply's bytes lie in the area, in `output` already, or in a loan: see
-    /// [`BYTES_RESULT_WORDS`].
-    #[inline(never)]
+    /// Bytes of the area that each lane of a packet has, and where those of this lane begin.
+    #[inline(always)]
+    fn share(&self, group: Group) -> (usize, usize) {
+        let share = self.slot.area_share(group.count);
+        (share, group.rank as usize * share)
+    }
+
+    /// Bytes of the area that the lane needs for a call of one packet. A short reply is worth a large area; a long one comes
+    /// in a loan in any case.
+    #[inline(always)]
+    fn least_share(&self, message: &Message<'_>, output: &[u8]) -> usize {
+        message.len().max(self.result_words * 8 + output.len().min(LEAST_PIECE))
+    }
+
+    /// Sends the rest of the message from `from` on, which all lanes' shares have room for, and takes the reply: result words
+    /// into `words`, bytes into `output`. Returns the bytes of `output` that were filled.
+    #[inline(always)]
     fn run<const HAS_OUTPUT: bool>(
         &self,
         group: Group,
-        fit: bool,
         message: &Message<'_>,
+        from: usize,
         words: &mut [u64],
         output: &mut [u8],
     ) -> Result<usize, CallError> {
-        let sent = if fit { Ok(0) } else { self.send_all_but_last(group, message) };
-        let part = if fit { group } else { group.those(sent.is_ok()) };
-        let mut taken = sent.and_then(|sent| {
-            let (reply, _) = self.send(part, Kind::Bytes, message, sent)?;
-            let [total, loan, ..] = reply.words;
-            if !self.reply_fits(total) {
-                return Err(CallError::Malformed);
-            }
-            self.take_words(part, words);
-            let output = output.get_mut(..total as usize - words.len() * 8).ok_or(CallError::Malformed)?;
-            match loan {
-                _ if !HAS_OUTPUT => {}
-                0 => self.slot.read_bulk(self.share(part).1 + words.len() * 8, output),
-                REPLY_IS_THERE => see_put(),
-                // SAFETY: LOAN: the host's answer tells of the loan, and that it has as many bytes.
-                _ if !self.pulls() => unsafe { take_lent(loan, output, |_, _| 0) },
-                _ => return Ok((output, loan)),
-            }
-            Ok((output, 0))
-        });
+        let (_, base) = self.share(group);
+        match from {
+            0 => message.write(self.slot, base),
+            _ => message.write_part(&self.slot, base, from, message.len()),
+        }
+        let mut taken = self
+            .packet(group, Kind::Bytes, message, from, message.len())
+            .and_then(|reply| self.take::<HAS_OUTPUT>(group, reply, words, output));
         // Every lane is done with the area.
         group.sync();
         if HAS_OUTPUT && !group.all(!self.pulls()) {
             let reply = taken.as_mut().ok().filter(|(_, loan)| *loan != 0);
-            // SAFETY: as above; `pulls` says that the lane can.
+            // SAFETY: LOAN: the host's answer tells of the loan, and that it has as many bytes; `pulls` says that the lane can.
             unsafe { take_lent_in_turn(group, reply.map(|(output, loan)| (*loan, &mut **output))) };
         }
         taken.map(|(output, _)| output.len())
     }
 
+    /// Takes a reply, which lies where [`BYTES_RESULT_WORDS`] says: result words into `words`, bytes into the part of `output`
+    /// that is returned, unless they are in a loan that is still to be pulled, which is returned too.
+    #[inline(always)]
+    fn take<'o, const HAS_OUTPUT: bool>(
+        &self,
+        group: Group,
+        reply: Line,
+        words: &mut [u64],
+        output: &'o mut [u8],
+    ) -> Result<(&'o mut [u8], u64), CallError> {
+        let [total, place, inline @ ..] = reply.words;
+        if !self.reply_fits(total) {
+            return Err(CallError::Malformed);
+        }
+        match words.len() {
+            0..=INLINE_REPLY_WORDS => {
+                // Each at a place that is known, so that they stay in registers.
+                for (i, word) in inline.into_iter().enumerate() {
+                    if let Some(to) = words.get_mut(i) {
+                        *to = word;
+                    }
+                }
+            }
+            _ => self.take_words(group, words),
+        }
+        let words_bytes = words.len() * 8;
+        let output = output.get_mut(..total as usize - words_bytes).ok_or(CallError::Malformed)?;
+        match place {
+            _ if !HAS_OUTPUT => {}
+            _ if total <= INLINE_REPLY_BYTES as u64 => {
+                for (i, word) in inline.into_iter().enumerate() {
+                    let bytes = i.checked_sub(words.len()).and_then(|at| output.get_mut(8 * at..));
+                    for (at, to) in bytes.into_iter().flatten().take(8).enumerate() {
+                        *to = (word >> (8 * at)) as u8;
+                    }
+                }
+            }
+            0 => self.slot.read_bulk(self.share(group).1 + words_bytes, output),
+            REPLY_IS_THERE => see_put(),
+            // SAFETY: LOAN: the host's answer tells of the loan, and that it has as many bytes.
+            _ if !self.pulls() => unsafe { take_lent(place, output, |_, _| 0) },
+            _ => return Ok((output, place)),
+        }
+        Ok((output, 0))
+    }
+
+    /// Does what [`Exchange::run`] does, for messages and replies that some lane's share of the slot's area has no room for: in
+    /// a large area, if there is one, in pieces if they do not fit there either, and one lane after the other if their
+    /// shares are tiny.
+    #[cold]
+    #[inline(never)]
+    fn run_large<const HAS_OUTPUT: bool>(
+        mut self,
+        group: Group,
+        message: &Message<'_>,
+        words: &mut [u64],
+        output: &mut [u8],
+    ) -> Result<usize, CallError> {
+        self.borrow_area(group);
+        let (share, _) = self.share(group);
+        let fit = group.all(message.len().max(words.len() * 8) <= share);
+        let filled = if fit || share >= LEAST_PIECE {
+            self.run_in_pieces::<HAS_OUTPUT>(group, message, words, output)
+        } else {
+            let mut filled = Err(CallError::Malformed);
+            for turn in 0..group.count {
+                if turn == group.rank {
+                    filled = self.run_in_pieces::<HAS_OUTPUT>(Group::alone(), message, words, output);
+                }
+                group.sync();
+            }
+            filled
+        };
+        self.return_area(group);
+        filled
+    }
+
+    #[inline(never)]
+    fn run_in_pieces<const HAS_OUTPUT: bool>(
+        &self,
+        group: Group,
+        message: &Message<'_>,
+        words: &mut [u64],
+        output: &mut [u8],
+    ) -> Result<usize, CallError> {
+        let sent = self.send_all_but_last(group, message);
+        let part = group.those(sent.is_ok());
+        let filled = sent.and_then(|from| self.run::<HAS_OUTPUT>(part, message, from, words, output));
+        // Every lane is done with the area.
+        group.sync();
+        filled
+    }
+
     /// Sends all pieces but each lane's last one, and returns where that begins.
+    #[inline(always)]
     fn send_all_but_last(&self, group: Group, message: &Message<'_>) -> Result<usize, CallError> {
         let (share, _) = self.share(group);
         let mut sent = Ok(0);
@@ -383,7 +474,10 @@ impl Exchange<'_> {
                 return sent;
             }
             if let Some(from) = from {
-                sent = self.send(part, Kind::BytesMore, message, from).map(|(_, to)| to);
+                let (share, base) = self.share(part);
+                let to = message.len().min(from + share);
+                message.write_part(&self.slot, base, from, to);
+                sent = self.packet(part, Kind::BytesMore, message, from, to).map(|_| to);
             }
         }
     }

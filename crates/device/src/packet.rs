@@ -485,21 +485,21 @@ fn exchange_by(
 
 /// Sends a packet through the slot that the group holds, whichever that is, and waits for the reply. `slot` is the held slot,
 /// perhaps with another byte area.
-#[inline(never)]
+#[inline(always)]
 pub(crate) fn exchange_by_any(
     extra: Option<u32>,
-    slot: &Slot<'static>,
+    slot: Slot<'static>,
     group: Group,
     head: Head,
-    line: &Line,
+    line: Line,
     look: Look,
 ) -> Result<Line, CallError> {
-    let (slot, glance) = (*slot, slot.glance());
+    let glance = slot.glance();
     let posts = match extra {
         Some(_) => PostsBefore::of_extra(group.here),
         None => PostsBefore::of_home(slot, glance),
     };
-    exchange_by(slot, glance, posts, group, head, *line, look)
+    exchange_by(slot, glance, posts, group, head, line, look)
 }
 
 /// Sends a packet through an extra slot and waits for the reply, which takes the line's place.
@@ -511,8 +511,8 @@ pub(crate) fn exchange_by_extra(
     head: Head,
     line: &mut Line,
 ) -> Result<(), CallError> {
-    *line =
-        exchange_by_any(Some(extra), &extra_slot(group.here, extra), group, head, line, Look::AllTheTime)?;
+    let slot = extra_slot(group.here, extra);
+    *line = exchange_by_any(Some(extra), slot, group, head, *line, Look::AllTheTime)?;
     Ok(())
 }
 

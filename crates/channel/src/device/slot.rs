@@ -13,7 +13,7 @@ use crate::region::Words;
 use hostcall_abi::layout::{LAP_WORDS, NO_PERIOD, SlotPlaces, Spread, bell_bits, first_call_word};
 #[cfg(not(loom))]
 use hostcall_abi::layout::{SLOT_STATE_BYTES, SlotStateWords};
-use hostcall_abi::word::{Doorbell, Line, MAX_POST_WORDS, Owner, PostHead, lap_of, with_lap};
+use hostcall_abi::word::{Doorbell, Line, MAX_PAIRS, MAX_POST_WORDS, Owner, PostHead, lap_of, with_lap};
 
 /// The laps of a direction's pairs, in rows that are read and written at once.
 type LapRows = [[Owned<u32>; 4]; LAP_WORDS / 4];
@@ -377,15 +377,31 @@ impl<'m> Slot<'m> {
     #[inline(always)]
     pub fn poll_reply(&self, doorbell: &Doorbell, laps: Laps, rank: u32) -> Option<Line> {
         let base = self.places.reply + 2 * rank;
-        let step = self.spread(doorbell, doorbell.reply_pairs()).step(self.places.plane);
-        let mut line = Line::default();
-        for pair in 0..doorbell.reply_pairs() {
+        let count = doorbell.reply_pairs();
+        let step = self.spread(doorbell, count).step(self.places.plane);
+        let mut pairs = [[0; 2]; MAX_PAIRS];
+        let load = |pair: usize| load_pair(self.words.pair(base + pair as u32 * step));
+        let is_there = |pair: usize, [a, b]: [u64; 2]| {
             let lap = laps.reply >> pair & 1 != 0;
-            let [a, b] = load_pair(self.words.pair(base + pair as u32 * step));
-            if lap_of(a) != lap || lap_of(b) != lap {
-                return None;
-            }
-            line.set_pair(pair, [a, b]);
+            lap_of(a) == lap && lap_of(b) == lap
+        };
+        // A look takes as long as the link, whatever it brings, so that a lone lane looks at all pairs at once. Many lanes
+        // would fill the link with that.
+        pairs[0] = load(0);
+        if doorbell.lanes > 1 && !is_there(0, pairs[0]) {
+            return None;
+        }
+        for (pair, value) in pairs.iter_mut().enumerate().take(count).skip(1) {
+            *value = load(pair);
+        }
+        let mut line = Line::default();
+        let mut all = true;
+        for (pair, value) in pairs.into_iter().enumerate().take(count) {
+            all &= is_there(pair, value);
+            line.set_pair(pair, value);
+        }
+        if !all {
+            return None;
         }
         line.restore(doorbell.result_words as usize);
         Some(line)

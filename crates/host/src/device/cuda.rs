@@ -249,6 +249,11 @@ unsafe impl Backend for Cuda {
         Ok(Some(Arc::new(CudaList(unsafe { self.gpu.list(&mut launches?) }?))))
     }
 
+    fn allocate_list_words(&self) -> Option<KernelMemory> {
+        let words = self.gpu.list_words().ok()?;
+        Some(KernelMemory { address: DeviceAddress::new(words.address()), owner: Box::new(words) })
+    }
+
     fn copy_from_lane(&self, from: DeviceAddress, bytes: &mut [u8]) -> bool {
         self.gpu.read_for_lane(from.get(), bytes).unwrap_or(false)
     }

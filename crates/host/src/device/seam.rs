@@ -337,6 +337,11 @@ pub unsafe trait Backend: Send + Sync + 'static {
     /// what this thread does is no part of what a user's threads do.
     fn enter_thread(&self) {}
 
+    /// Allocates the two words of a list, at a multiple of 16. May wait for running kernels. `None` when there is no room.
+    fn allocate_list_words(&self) -> Option<KernelMemory> {
+        self.allocate_for_kernels(16, 16)
+    }
+
     /// Allocates memory of the device while kernels run, for their heap. Waits for no kernel.
     fn allocate_for_kernels(&self, bytes: u64, align: u64) -> Option<KernelMemory>;
 

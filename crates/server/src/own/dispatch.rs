@@ -11,7 +11,10 @@ use crate::engine::handling::set_service;
 use crate::engine::trace::Recording;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::word::{BytesHead, Kind as PacketKind, PostHead, REPLY_IS_THERE, REPLY_PULLED};
+use hostcall_abi::word::{
+    BYTES_RESULT_WORDS, BytesHead, INLINE_REPLY_BYTES, INLINE_REPLY_WORDS, Kind as PacketKind, PostHead,
+    REPLY_IS_THERE, REPLY_PULLED,
+};
 use hostcall_channel::Region;
 use hostcall_channel::host::{Answer, Batch, Scanner};
 use hostcall_service::{Caller, Calls, OwnedRequest, Posts, Replies, Request, Service, called_by};
@@ -250,17 +253,36 @@ pub(crate) fn put_bytes(
     rank: u32,
     caller: Caller,
     result: Result<ByteReply, CallError>,
-) -> (Status, [u64; 2]) {
+) -> (Status, [u64; BYTES_RESULT_WORDS]) {
     let area = place.area;
     let put = || {
-        let ByteReply { words, bytes } = result?;
+        let reply = result?;
+        let mut line = [0; BYTES_RESULT_WORDS];
+        line[0] = reply.len() as u64;
+        let inline = &mut line[BYTES_RESULT_WORDS - INLINE_REPLY_WORDS..];
         let share = answer.area_share(region, area).ok_or(CallError::Malformed)?;
-        let words_bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        if words_bytes.len() > share {
-            return Err(CallError::Malformed);
+        let ByteReply { words, bytes } = reply;
+        let words_bytes = size_of_val(&*words);
+        if let Some(room) = inline.get_mut(..words.len()) {
+            room.copy_from_slice(&words);
+        } else {
+            let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            if words.len() > share {
+                return Err(CallError::Malformed);
+            }
+            answer.write_bytes(region, area, rank, 0, &words);
         }
-        answer.write_bytes(region, area, rank, 0, &words_bytes);
-        let total = (words_bytes.len() + bytes.as_slice().len()) as u64;
+        if line[0] <= INLINE_REPLY_BYTES as u64 {
+            for (to, chunk) in line[BYTES_RESULT_WORDS - INLINE_REPLY_WORDS..][words.len()..]
+                .iter_mut()
+                .zip(bytes.as_slice().chunks(8))
+            {
+                let mut word = [0; 8];
+                word[..chunk.len()].copy_from_slice(chunk);
+                *to = u64::from_le_bytes(word);
+            }
+            return Ok(line);
+        }
         let key = (answer.slot(), caller.lane);
         // A lane of a launch that is over may have left without its answer.
         let wanted_at = if shared.launches.is_live(caller.launch) { place.wanted_at } else { 0 };
@@ -268,7 +290,8 @@ pub(crate) fn put_bytes(
         let is_pulled = wanted_at & REPLY_PULLED != 0 && shared.messages.is_sooner_pulled(len);
         let wanted_at = wanted_at & !REPLY_PULLED;
         if !is_pulled && shared.messages.copy_to_lane(bytes.as_slice(), wanted_at, answer.lanes()) {
-            return Ok([total, REPLY_IS_THERE]);
+            line[1] = REPLY_IS_THERE;
+            return Ok(line);
         }
         let pulled = match &bytes {
             ReplyBytes::Few(few) if is_pulled => shared.messages.loan_of(few).ok(),
@@ -276,17 +299,18 @@ pub(crate) fn put_bytes(
         };
         let bytes = match bytes {
             _ if let Some(loan) = pulled => loan,
-            ReplyBytes::Few(bytes) if total as usize <= share => {
-                answer.write_bytes(region, area, rank, words_bytes.len(), &bytes);
-                return Ok([total, 0]);
+            ReplyBytes::Few(bytes) if line[0] as usize <= share => {
+                answer.write_bytes(region, area, rank, words_bytes, &bytes);
+                return Ok(line);
             }
             bytes => bytes.into_loan(&shared.messages)?,
         };
-        Ok([total, shared.messages.lend(key, caller.launch, bytes)])
+        line[1] = shared.messages.lend(key, caller.launch, bytes);
+        Ok(line)
     };
     match put() {
-        Ok(words) => (Status::Ok, words),
-        Err(error) => (Status::Error(error), [0; 2]),
+        Ok(line) => (Status::Ok, line),
+        Err(error) => (Status::Error(error), [0; BYTES_RESULT_WORDS]),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::engine::watchdog::{Waiting, WaitsFor, Watched};
 use crate::engine::workers::Work;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::word::Kind as PacketKind;
+use hostcall_abi::word::{BYTES_RESULT_WORDS, Kind as PacketKind};
 use hostcall_channel::host::DetachedAnswer;
 use hostcall_service::{Caller, OwnedRequest, Reply, called_by};
 use parking_lot::Mutex;
@@ -116,7 +116,7 @@ impl Ticket {
                         detached.lane(rank, Status::Ok, &reply.words);
                         return Status::Ok;
                     }
-                    Err(error) => (Status::Error(error), [0; 2]),
+                    Err(error) => (Status::Error(error), [0; BYTES_RESULT_WORDS]),
                 }
             } else {
                 let region = detached.region();

@@ -207,6 +207,21 @@ int cuStreamWriteValue64_v2(struct stream *stream, uint64_t address, uint64_t va
   return submit(new);
 }
 
+struct memory_operation {
+  unsigned operation;
+  uint64_t address, value;
+  unsigned flags;
+  uint64_t alias, reserved;
+};
+
+int cuStreamBatchMemOp_v2(struct stream *stream, unsigned count, const struct memory_operation *operations,
+                          unsigned flags) {
+  int result = SUCCESS;
+  for (unsigned i = 0; i < count && result == SUCCESS; i++)
+    result = cuStreamWriteValue64_v2(stream, operations[i].address, operations[i].value, 0);
+  return result;
+}
+
 int cuEventCreate(struct event **created, unsigned flags) {
   struct event *event = *created = calloc(1, sizeof *event);
   pthread_mutex_init(&event->lock, NULL);
@@ -265,6 +280,8 @@ static void *allocate(size_t bytes) {
 }
 
 int cuMemAllocAsync(void **memory, size_t bytes, struct stream *stream) { return *memory = allocate(bytes), SUCCESS; }
+int cuMemAlloc_v2(void **memory, size_t bytes) { return *memory = allocate(bytes), SUCCESS; }
+int cuMemFree_v2(void *memory) { return free(memory), SUCCESS; }
 int cuMemFreeAsync(void *memory, struct stream *stream) { return free(memory), SUCCESS; }
 int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) { return *memory = allocate(bytes), SUCCESS; }
 int cuMemFreeHost(void *memory) { return free(memory), SUCCESS; }

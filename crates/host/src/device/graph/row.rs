@@ -136,7 +136,7 @@ impl Row {
         if device.properties().kind == DeviceKind::Amd {
             return Ok(None);
         }
-        let memory = backend.allocate_for_kernels(16, 16).ok_or_else(|| BackendError::NoMemory {
+        let memory = backend.allocate_list_words().ok_or_else(|| BackendError::NoMemory {
             what: "device memory",
             bytes: 16,
             reason: "a graph's list of kernels needs them".into(),
