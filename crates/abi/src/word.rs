@@ -493,8 +493,15 @@ impl BytesHead {
 /// | 1 | where its bytes are: 0 in the byte area, the address of a loan, or [`REPLY_IS_THERE`] |
 /// | 2–6 | a reply that [fits](INLINE_REPLY_BYTES), whole; else its result words, if these fit |
 ///
-/// What comes here lies nowhere else. In the byte area bytes begin where they would if the result words came before them.
+/// What comes here lies nowhere else. In the byte area bytes begin at [`reply_bytes_at`].
 pub const BYTES_RESULT_WORDS: usize = MAX_WORDS;
+
+/// Where in a lane's share of the byte area the bytes of a reply begin that has so many result words: after the room of these,
+/// at a multiple of 16.
+#[inline(always)]
+pub const fn reply_bytes_at(result_words: usize) -> usize {
+    (8 * result_words).next_multiple_of(16)
+}
 
 /// Words of the reply that come with the answer.
 pub const INLINE_REPLY_WORDS: usize = BYTES_RESULT_WORDS - 2;
@@ -521,6 +528,9 @@ pub const LEAST_MESSAGE_TO_FETCH: usize = 4096;
 /// Bytes of a reply from which a lane says where it wants it. To have it put there takes the host some 10 µs, and a GPU's
 /// lane reads 280 bytes of the host's memory meanwhile.
 pub const LEAST_REPLY_TO_PUT: usize = 512;
+
+/// Bytes that a lane pulls sooner than it loads them: that takes 3 µs for any few of them, as six loads of 16 bytes do.
+pub const LEAST_REPLY_TO_PULL: usize = 96;
 
 /// Most payload words of a post.
 pub const MAX_POST_WORDS: usize = 5;

@@ -14,8 +14,8 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::LINE_WORDS;
 use hostcall_abi::layout::{Layout, Places, Sizes, header};
 
-/// Pairs that are loaded before the first of them is used: a load over the link takes a GPU 1 µs, and its lanes have so
-/// many on their way.
+/// Pairs that a GPU's lane loads before it uses the first of them: a load over the link takes 1 µs, others a third of that
+/// if they are on their way meanwhile.
 const BLOCK_PAIRS: usize = 8;
 
 /// Bytes from which on the processor's own copy takes less time than words one by one.
@@ -228,18 +228,20 @@ impl<'m> Words<'m> {
             // SAFETY: REGION; the bytes are there, and `bytes` are nobody else's.
             return unsafe { copy_shared(from, bytes.as_mut_ptr().cast(), bytes.len()) };
         }
+        if bytes.is_empty() {
+            return;
+        }
         let (words, rest) = bytes.as_chunks_mut::<8>();
-        let count = words.len() as u32;
+        let last = self.word(at + (words.len() as u32).saturating_sub(u32::from(rest.is_empty())));
+        // First, so that it is on its way with the others.
+        let last = last.load(Ordering::Relaxed).to_le_bytes();
         // SAFETY: any words are bytes.
         match unsafe { words.as_flattened_mut().align_to_mut::<MaybeUninit<u64>>() } {
             ([], words, []) => self.read_words(at, words, |to, word| *to = MaybeUninit::new(word.to_le())),
             _ => self.read_words(at, words, |to, word| *to = word.to_le_bytes().map(MaybeUninit::new)),
         }
-        if !rest.is_empty() {
-            let word = self.word(at + count).load(Ordering::Relaxed).to_le_bytes();
-            for (to, byte) in rest.iter_mut().zip(word) {
-                *to = MaybeUninit::new(byte);
-            }
+        for (to, byte) in rest.iter_mut().zip(last) {
+            *to = MaybeUninit::new(byte);
         }
     }
 
@@ -260,21 +262,33 @@ impl<'m> Words<'m> {
             put(first, self.word(at).load(Ordering::Relaxed));
             (at, words) = (at + 1, others);
         }
-        let (blocks, rest) = words.as_chunks_mut::<{ 2 * BLOCK_PAIRS }>();
-        for block in blocks {
-            let pairs: [_; BLOCK_PAIRS] = core::array::from_fn(|i| load_pair(self.pair(at + 2 * i as u32)));
-            for (to, word) in block.iter_mut().zip(pairs.as_flattened()) {
-                put(to, *word);
+        let (pairs, last) = words.as_chunks_mut::<2>();
+        for block in pairs.chunks_mut(BLOCK_PAIRS) {
+            let most = block.len() as u32 - 1;
+            // Without a loop, whose array would lie in memory: each load would wait for the one before. A load past the end is
+            // one of the last pair.
+            macro_rules! read {
+                ($($i:literal)*) => {{
+                    let loaded = [$(load_pair(self.pair(at + 2 * u32::min($i, most)))),*];
+                    $(if let Some([a, b]) = block.get_mut($i) {
+                        put(a, loaded[$i][0]);
+                        put(b, loaded[$i][1]);
+                    })*
+                }};
             }
-            at += 2 * BLOCK_PAIRS as u32;
+            if cfg!(any(target_arch = "nvptx64", target_arch = "amdgpu")) {
+                read!(0 1 2 3 4 5 6 7);
+            } else {
+                for ([a, b], at) in block.iter_mut().zip((at..).step_by(2)) {
+                    let pair = load_pair(self.pair(at));
+                    put(a, pair[0]);
+                    put(b, pair[1]);
+                }
+            }
+            at += 2 * block.len() as u32;
         }
-        // All in flight together too: those that are too many read the last word once more.
-        if let Some(last) = rest.len().checked_sub(1) {
-            let words: [_; 2 * BLOCK_PAIRS - 1] =
-                core::array::from_fn(|i| self.word(at + i.min(last) as u32).load(Ordering::Relaxed));
-            for (to, word) in rest.iter_mut().zip(words) {
-                put(to, word);
-            }
+        if let [last] = last {
+            put(last, self.word(at).load(Ordering::Relaxed));
         }
     }
 }

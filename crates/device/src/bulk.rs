@@ -20,7 +20,7 @@ use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
 use hostcall_abi::word::{
     BYTES_RESULT_WORDS, BytesHead, INLINE_REPLY_BYTES, INLINE_REPLY_WORDS, Kind, LEAST_MESSAGE_TO_FETCH,
-    LEAST_REPLY_TO_PUT, Line, REPLY_IS_THERE, REPLY_PULLED, check_of,
+    LEAST_REPLY_TO_PULL, LEAST_REPLY_TO_PUT, Line, REPLY_IS_THERE, REPLY_PULLED, check_of, reply_bytes_at,
 };
 use hostcall_channel::device::{Slot, see_put, take_lent};
 
@@ -247,15 +247,15 @@ struct Exchange {
 /// Where a lane has the host put its reply: nowhere if that is short or lies where copies do not reach. `lanes` ask side by
 /// side, and pull one after the other, if their slot `is_home`.
 fn reply_place(output: &mut [u8], lanes: u32, is_home: bool) -> u64 {
-    let is_worth_it = target::HOST_COPIES && output.len() >= LEAST_REPLY_TO_PUT;
-    let start = output.as_mut_ptr();
-    if !is_worth_it || !target::is_global(start) {
+    if !target::HOST_COPIES || output.len() < LEAST_REPLY_TO_PUT {
         return 0;
     }
+    let start = output.as_mut_ptr();
+    let put_at = if target::is_global(start) { start.expose_provenance() as u64 } else { 0 };
     let is_long = output.len() >= LEAST_REPLY_TO_PUT * lanes as usize;
     // A loan's bytes begin at a multiple of 64.
-    let pulls = is_long && is_home && target::can_pull(0, start);
-    start.expose_provenance() as u64 | if pulls { REPLY_PULLED } else { 0 }
+    let pulls = is_long && is_home && target::can_pull(0);
+    put_at | if pulls { REPLY_PULLED } else { 0 }
 }
 
 impl Exchange {
@@ -336,7 +336,7 @@ impl Exchange {
     /// in a loan in any case.
     #[inline(always)]
     fn least_share(&self, message: &Message<'_>, output: &[u8]) -> usize {
-        message.len().max(self.result_words * 8 + output.len().min(LEAST_PIECE))
+        message.len().max(reply_bytes_at(self.result_words) + output.len().min(LEAST_PIECE))
     }
 
     /// Sends the rest of the message from `from` on, which all lanes' shares have room for, and takes the reply: result words
@@ -405,7 +405,7 @@ impl Exchange {
                     }
                 }
             }
-            0 => self.slot.read_bulk(self.share(group).1 + words_bytes, output),
+            0 => self.take_bytes(group, self.share(group).1 + reply_bytes_at(words.len()), output),
             REPLY_IS_THERE => see_put(),
             // SAFETY: LOAN: the host's answer tells of the loan, and that it has as many bytes.
             _ if !self.pulls() => unsafe { take_lent(place, output, |_, _| 0) },
@@ -494,6 +494,24 @@ impl Exchange {
             let mut bytes = [0; 8];
             self.slot.read_bulk(base + at * 8, &mut bytes);
             *word = u64::from_le_bytes(bytes);
+        }
+    }
+
+    /// Takes the reply's bytes, which are in the area from `at` on.
+    #[inline(always)]
+    fn take_bytes(&self, group: Group, at: usize, output: &mut [u8]) {
+        if group.count > 1 || output.len() < LEAST_REPLY_TO_PULL || self.held.extra().is_some() {
+            return self.slot.read_bulk(at, output);
+        }
+        let (from, room) = self.slot.see_bulk(at);
+        let mut taken = 0;
+        if target::can_pull(from) && output.len() <= room {
+            // SAFETY: the bytes are in the area, which is a multiple of 16 long and stays the lane's until its next call; the group
+            // is the lane alone, which holds the home slot.
+            taken = unsafe { target::pull(from, output) };
+        }
+        if taken < output.len() {
+            self.slot.read_bulk(at + taken, &mut output[taken..]);
         }
     }
 

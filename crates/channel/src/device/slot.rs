@@ -501,6 +501,15 @@ impl<'m> Slot<'m> {
         self.words.read_bytes(self.places.area + offset as u32 / 8, bytes);
     }
 
+    /// Makes the reply's bulk bytes visible, after the reply that tells of them was seen, and returns where they are: address and
+    /// count of the byte area's bytes from `offset` on.
+    #[inline]
+    pub fn see_bulk(&self, offset: usize) -> (u64, usize) {
+        fence(Ordering::Acquire);
+        let at = self.words.word(self.places.area + offset as u32 / 8);
+        (core::ptr::from_ref(at).expose_provenance() as u64, self.places.area_bytes as usize - offset)
+    }
+
     /// Publishes whose the slot's calls are from now on, before the first call of a claim. One lane does it, while its
     /// part has the slot for itself.
     pub fn publish_owner(&self, owner: Owner) {

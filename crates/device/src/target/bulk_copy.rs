@@ -14,7 +14,7 @@ const STAGES: u32 = 4;
 const MOST_WAVES: u32 = 8;
 
 /// Bytes that a copy moves are a multiple of this, and so are the addresses.
-const UNIT: usize = 16;
+const UNIT: u32 = 16;
 
 // The stages, and behind them eight bytes for each, an `mbarrier`, which tells how many of its bytes are there. A kernel has this
 // memory if it can come to what names it.
@@ -35,25 +35,50 @@ fn staging() -> u32 {
     start
 }
 
-/// Whether the lane can have bytes copied from the host's memory at `from` to `to`.
+/// Whether the lane can have bytes copied from the host's memory at `from`.
 #[inline(always)]
-pub(crate) fn can_pull(from: u64, to: *const u8) -> bool {
-    from.is_multiple_of(UNIT as u64)
-        && to.addr().is_multiple_of(UNIT)
-        && super::is_global(to)
-        && super::here().lanes_in_workgroup() <= 32 * MOST_WAVES
+pub(crate) fn can_pull(from: u64) -> bool {
+    from.is_multiple_of(UNIT.into()) && super::here().lanes_in_workgroup() <= 32 * MOST_WAVES
 }
 
-/// Copies the first bytes of `to` from the host's memory at `from`, as many as are a multiple of 16, at most a GiB. Returns how
-/// many.
+/// Copies bytes of a stage to the lane's memory, of any kind and alignment, as the lane's own loads and stores.
 ///
 /// # Safety
-/// [`can_pull`] says so of `from` and `to`. So many bytes lie there. The lane's group holds the wave's home slot, and no other
-/// lane of it is in here.
+/// So many bytes are there in shared memory at `place`, a multiple of 8, and they are the caller's at `to`.
+unsafe fn take_stage(place: u32, to: *mut u8, bytes: u32) {
+    let is_aligned = to.addr().is_multiple_of(8);
+    for at in (0..bytes).step_by(8) {
+        let word: u64;
+        // SAFETY: the caller's promise; a stage has whole units.
+        unsafe {
+            asm!("ld.shared.b64 {word}, [{place}];", word = out(reg64) word, place = in(reg32) place + at,
+                options(nostack));
+        }
+        let to = to.wrapping_add(at as usize);
+        if is_aligned && bytes - at >= 8 {
+            // SAFETY: the caller's promise, and it is aligned.
+            unsafe { to.cast::<u64>().write(word) };
+        } else {
+            for i in 0..(bytes - at).min(8) {
+                // SAFETY: the caller's promise.
+                unsafe { to.wrapping_add(i as usize).write((word >> (8 * i)) as u8) };
+            }
+        }
+    }
+}
+
+/// Copies the first bytes of `to` from the host's memory at `from`, at most a GiB. Returns how many. Those for the GPU's memory
+/// go there without the lane if their place is a multiple of 16.
+///
+/// # Safety
+/// [`can_pull`] says so of `from`. So many bytes lie there, and the rest of the last 16 can be read. The lane's group holds the
+/// wave's home slot, and no other lane of it is in here.
 #[inline(never)]
 pub(crate) unsafe fn pull(from: u64, to: &mut [u8]) -> usize {
-    let bytes = (to.len().min(1 << 30) / UNIT * UNIT) as u32;
-    let to = to.as_mut_ptr().expose_provenance() as u64;
+    let bytes = to.len().min(1 << 30) as u32;
+    let is_direct = super::is_global(to.as_ptr()) && to.as_ptr().addr().is_multiple_of(UNIT as usize);
+    let target = to.as_mut_ptr();
+    let to = target.expose_provenance() as u64;
     let here = super::here();
     let (wave, start) = (here.wave_in_workgroup(), staging());
     let stage_bytes = STAGING_BYTES / STAGES / here.lanes_in_workgroup().div_ceil(32) / 16 * 16;
@@ -63,17 +88,18 @@ pub(crate) unsafe fn pull(from: u64, to: &mut [u8]) -> usize {
     // Place in shared memory, arrival, begin and length of a chunk.
     let chunk_of = |chunk: u32| {
         let (stage, at) = (chunk % STAGES, chunk * stage_bytes);
-        (stages + stage * stage_bytes, arrivals + stage * 8, u64::from(at), stage_bytes.min(bytes - at))
+        (stages + stage * stage_bytes, arrivals + stage * 8, at, stage_bytes.min(bytes - at))
     };
     let ask = |chunk: u32| {
         let (place, arrival, at, len) = chunk_of(chunk);
+        let len = len.next_multiple_of(UNIT);
         // SAFETY: the bytes at `from` are there, as the caller says; the stage is the wave's, in which this lane is alone, and
         // what was in it before has been copied on.
         unsafe {
             asm!("mbarrier.arrive.expect_tx.shared::cta.b64 _, [{arrival}], {len};",
                 "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [{place}], [{from}], {len}, [{arrival}];",
-                arrival = in(reg32) arrival, place = in(reg32) place, from = in(reg64) from + at, len = in(reg32) len,
-                options(nostack));
+                arrival = in(reg32) arrival, place = in(reg32) place, from = in(reg64) from + u64::from(at),
+                len = in(reg32) len, options(nostack));
         }
     };
     let each_arrival = || (0..STAGES).map(|stage| arrivals + stage * 8);
@@ -97,19 +123,28 @@ pub(crate) unsafe fn pull(from: u64, to: &mut [u8]) -> usize {
                     turn = in(reg32) chunk / STAGES & 1, is_there = out(reg32) is_there, options(nostack));
             }
         }
-        // SAFETY: the stage's bytes are there, and those of `to` are the caller's.
-        unsafe {
-            asm!("cp.async.bulk.global.shared::cta.bulk_group [{to}], [{place}], {len};", "cp.async.bulk.commit_group;",
-                to = in(reg64) to + at, place = in(reg32) place, len = in(reg32) len, options(nostack));
+        let direct = if is_direct { len / UNIT * UNIT } else { 0 };
+        if direct > 0 {
+            // SAFETY: the stage's bytes are there, and those of `to` are the caller's.
+            unsafe {
+                asm!("cp.async.bulk.global.shared::cta.bulk_group [{to}], [{place}], {len};", "cp.async.bulk.commit_group;",
+                    to = in(reg64) to + u64::from(at), place = in(reg32) place, len = in(reg32) direct, options(nostack));
+            }
+        }
+        if direct < len {
+            // SAFETY: as above.
+            unsafe { take_stage(place + direct, target.wrapping_add((at + direct) as usize), len - direct) };
         }
         if chunk > 0 && chunk - 1 + STAGES < chunks {
-            // SAFETY: waits until all stages but this one have been read.
-            unsafe { asm!("cp.async.bulk.wait_group.read 1;", options(nostack)) };
+            // SAFETY: waits until all stages but this one have been read, by copies and by the lane.
+            unsafe {
+                asm!("cp.async.bulk.wait_group.read 1;", "fence.proxy.async.shared::cta;", options(nostack));
+            }
             ask(chunk - 1 + STAGES);
         }
     }
-    // SAFETY: waits until all bytes are where they belong and this lane sees them.
-    unsafe { asm!("cp.async.bulk.wait_group 0;", options(nostack)) };
+    // SAFETY: waits until all bytes are where they belong. The fence empties the first-level cache, past which they went there.
+    unsafe { asm!("cp.async.bulk.wait_group 0;", "fence.proxy.async;", "fence.acq_rel.gpu;", options(nostack)) };
     for arrival in each_arrival() {
         // SAFETY: it was made above, and nothing is on its way.
         unsafe {

@@ -200,8 +200,8 @@ impl Params {
 pub(crate) const IN_STEP: bool = true;
 
 /// Cycles for which a lane that may have to wait for long looks all the time: twice as many as an answer takes that comes at
-/// once.
-const WAIT_CYCLES: u64 = 10_000;
+/// once, with a few KiB.
+const WAIT_CYCLES: u64 = 20_000;
 
 /// Whether the host's copies reach the memory of lanes that wait.
 pub(crate) const HOST_COPIES: bool = true;
@@ -456,7 +456,7 @@ impl Here {
         while !poll() {}
     }
 
-    /// Waits. After 5 µs, between two looks passes an eighth of the time that it has waited, so that who waits for long leaves
+    /// Waits. After 10 µs, between two looks passes an eighth of the time that it has waited, so that who waits for long leaves
     /// the processor, the link to the host, and what guards its memory under a sanitizer, to others.
     #[inline(always)]
     pub fn wait_with_pauses<F: FnMut() -> bool>(self, mut poll: F) {

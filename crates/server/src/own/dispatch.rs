@@ -13,7 +13,7 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::{
     BYTES_RESULT_WORDS, BytesHead, INLINE_REPLY_BYTES, INLINE_REPLY_WORDS, Kind as PacketKind, PostHead,
-    REPLY_IS_THERE, REPLY_PULLED,
+    REPLY_IS_THERE, REPLY_PULLED, reply_bytes_at,
 };
 use hostcall_channel::Region;
 use hostcall_channel::host::{Answer, Batch, Scanner};
@@ -262,7 +262,7 @@ pub(crate) fn put_bytes(
         let inline = &mut line[BYTES_RESULT_WORDS - INLINE_REPLY_WORDS..];
         let share = answer.area_share(region, area).ok_or(CallError::Malformed)?;
         let ByteReply { words, bytes } = reply;
-        let words_bytes = size_of_val(&*words);
+        let bytes_at = reply_bytes_at(words.len());
         if let Some(room) = inline.get_mut(..words.len()) {
             room.copy_from_slice(&words);
         } else {
@@ -293,14 +293,11 @@ pub(crate) fn put_bytes(
             line[1] = REPLY_IS_THERE;
             return Ok(line);
         }
-        let pulled = match &bytes {
-            ReplyBytes::Few(few) if is_pulled => shared.messages.loan_of(few).ok(),
-            _ => None,
-        };
+        // Lanes that share an area do not pull out of it.
+        let takes_loan = is_pulled && answer.lanes() > 1;
         let bytes = match bytes {
-            _ if let Some(loan) = pulled => loan,
-            ReplyBytes::Few(bytes) if line[0] as usize <= share => {
-                answer.write_bytes(region, area, rank, words_bytes, &bytes);
+            ReplyBytes::Few(bytes) if bytes_at + len <= share && !takes_loan => {
+                answer.write_bytes(region, area, rank, bytes_at, &bytes);
                 return Ok(line);
             }
             bytes => bytes.into_loan(&shared.messages)?,
