@@ -234,14 +234,15 @@ impl<'m> Words<'m> {
         let (words, rest) = bytes.as_chunks_mut::<8>();
         let last = self.word(at + (words.len() as u32).saturating_sub(u32::from(rest.is_empty())));
         // First, so that it is on its way with the others.
-        let last = last.load(Ordering::Relaxed).to_le_bytes();
+        let last = last.load(Ordering::Relaxed).to_le();
         // SAFETY: any words are bytes.
         match unsafe { words.as_flattened_mut().align_to_mut::<MaybeUninit<u64>>() } {
             ([], words, []) => self.read_words(at, words, |to, word| *to = MaybeUninit::new(word.to_le())),
             _ => self.read_words(at, words, |to, word| *to = word.to_le_bytes().map(MaybeUninit::new)),
         }
-        for (to, byte) in rest.iter_mut().zip(last) {
-            *to = MaybeUninit::new(byte);
+        // By shifts, which stay in registers: an array of bytes would lie in memory.
+        for (i, to) in rest.iter_mut().enumerate() {
+            *to = MaybeUninit::new((last >> (8 * i)) as u8);
         }
     }
 

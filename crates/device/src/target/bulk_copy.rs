@@ -144,7 +144,9 @@ pub(crate) unsafe fn pull(from: u64, to: &mut [u8]) -> usize {
         }
     }
     // SAFETY: waits until all bytes are where they belong. The fence empties the first-level cache, past which they went there.
-    unsafe { asm!("cp.async.bulk.wait_group 0;", "fence.proxy.async;", "fence.acq_rel.gpu;", options(nostack)) };
+    unsafe {
+        asm!("cp.async.bulk.wait_group 0;", "fence.proxy.async;", "fence.acq_rel.gpu;", options(nostack))
+    };
     for arrival in each_arrival() {
         // SAFETY: it was made above, and nothing is on its way.
         unsafe {
