@@ -54,6 +54,7 @@
 //! | seeing what calls take | [`device::DeviceBuilder::trace`], [`trace`] |
 //! | images for GPUs | [`embedded_images`], [`device::Image`] |
 //! | programs of LLVM's GPU libc | [`device::LlvmProgram`], [`llvm`] |
+//! | kernels of HIP and OpenCL C | [`rocm`] |
 //!
 //! The path of a call on this side: [`server`]'s consumer finds it, its dispatch looks the service up and runs
 //! the handler, and the answer goes back through the channel.
@@ -67,6 +68,15 @@ pub mod llvm {
     //! LLVM's RPC protocol: its server, and clients for kernels on a device.
     pub use crate::device::LlvmClient;
     pub use hostcall_server::llvm::*;
+}
+
+pub mod rocm {
+    //! Code objects of AMD's GPUs that HIP's and OpenCL's compilers made, and what answers them: handlers of calls by ROCm's
+    //! protocol.
+    pub use crate::device::{
+        CodeObject, CodeObjectError, CodeObjectKernel, KernelArgument, KernelParameters,
+    };
+    pub use hostcall_server::rocm::*;
 }
 
 pub mod server {

@@ -14,14 +14,18 @@ use hostcall_abi::status::{CallError, Status};
 use hostcall_channel::rocm::{PacketMemory, SLOT_WORDS};
 use parking_lot::{Mutex, RwLock};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::Level;
 
-/// Longest sleep: within this time a packet is found, since nothing wakes the thread for it.
-const LONGEST_SLEEP: Duration = Duration::from_millis(5);
+/// Longest sleep: within this time a packet is found, since nothing wakes the thread for it. Half of it would take an idle
+/// thread twice the processor time.
+const LONGEST_SLEEP: Duration = Duration::from_micros(650);
+
+/// The same while nobody can call.
+const DEEP_SLEEP: Duration = Duration::from_secs(1);
 
 /// How much shorter a sleep is than what the thread has waited for a packet: what that adds to a call's time.
 const SLEEP_PART: u32 = 8;
@@ -41,6 +45,8 @@ pub(super) struct Shared {
     buffers: RwLock<Vec<Arc<Buffer>>>,
     attention: Attention,
     stopping: AtomicBool,
+    /// How many [`CallsExpected`] there are, and one more where the consumer is not told of launches.
+    callers: AtomicUsize,
     packets: AtomicU64,
     faults: AtomicU64,
 }
@@ -155,6 +161,7 @@ impl Consumer {
         let stop = Stop::default();
         let settings = Settings { setup: options.setup.clone(), ..Settings::default() };
         let (engine, watchdog) = Engine::start(settings, stop.callback())?;
+        let callers = usize::from(!options.is_told_of_launches);
         let shared = Arc::new(Shared {
             engine,
             services: services.clone(),
@@ -163,6 +170,7 @@ impl Consumer {
             buffers: RwLock::default(),
             attention: Attention::default(),
             stopping: AtomicBool::new(false),
+            callers: AtomicUsize::new(callers),
             packets: AtomicU64::new(0),
             faults: AtomicU64::new(0),
         });
@@ -225,12 +233,30 @@ impl Consumer {
         true
     }
 
+    /// Has a consumer that is told of launches ([`Options::told_of_launches`]) look for calls as long as the value lives.
+    pub fn expect_calls(&self) -> CallsExpected {
+        let shared = self.shared.clone();
+        if shared.callers.fetch_add(1, Ordering::AcqRel) == 0 {
+            shared.attention.call();
+        }
+        CallsExpected(shared)
+    }
+
     /// Returns what the consumer has counted.
     pub fn statistics(&self) -> Statistics {
         Statistics {
             packets: self.shared.packets.load(Ordering::Relaxed),
             faults: self.shared.faults.load(Ordering::Relaxed),
         }
+    }
+}
+
+/// A launch that may call.
+pub struct CallsExpected(Arc<Shared>);
+
+impl Drop for CallsExpected {
+    fn drop(&mut self) {
+        self.0.callers.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -408,6 +434,9 @@ impl Endpoint for Serving {
     }
 
     fn longest_sleep(&mut self, idle: Duration, _again: bool) -> Duration {
+        if self.buffers.is_empty() || self.shared.callers.load(Ordering::Acquire) == 0 {
+            return DEEP_SLEEP;
+        }
         (idle / SLEEP_PART).min(LONGEST_SLEEP)
     }
 }
