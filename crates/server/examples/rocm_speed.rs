@@ -1,5 +1,6 @@
-//! What a call over a hostcall buffer takes between two threads, by layout, packets and lanes, beside the time that a flag
-//! takes there and back and a call by hostcall's own protocol; and how soon a consumer that sleeps finds a packet.
+//! What a call over a hostcall buffer takes between two threads, by layout, packets and lanes: beside the time that a flag
+//! takes there and back, a bare loop that answers without services, messages and sleeps, and a call by hostcall's own
+//! protocol. And how soon a consumer that sleeps finds a packet.
 //!
 //! ```sh
 //! cargo run --release -p hostcall-server --example rocm_speed
@@ -10,13 +11,14 @@ use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_channel::SharedMemory;
 use hostcall_channel::rocm::client;
+use hostcall_channel::rocm::host::Host;
 use hostcall_server::rocm::{Consumer, Layout, Mode, Options, PacketMemory, Services, Version};
 use hostcall_server::{LaunchRecord, Server};
 use hostcall_service::{Calls, Reply, Request, Service};
 use std::error::Error;
 use std::hint::spin_loop;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use waves::{NULL, Waves};
 
@@ -133,24 +135,53 @@ fn rocm(buffer: &PacketMemory, mask: u64) -> f64 {
     time
 }
 
-/// A call of one lane, of so many waves at the same time.
+/// A call of one lane, of so many waves at the same time, which have their packets.
 fn rocm_waves(buffer: &PacketMemory, count: u32) -> f64 {
+    let claim = |_| client::claim(buffer.packets()).expect("there are as many packets");
+    let packets: Vec<_> = (0..count).map(claim).collect();
     let turn = || {
-        let claim = |_| client::claim(buffer.packets()).expect("there are as many packets");
-        let packets: Vec<_> = (0..count).map(claim).collect();
         for packet in &packets {
             packet.write(0, &[1; 8]);
             packet.submit(700, 1);
         }
-        for packet in packets {
+        for packet in &packets {
             while !packet.is_answered() {
                 spin_loop();
             }
             assert_eq!(packet.read(0)[0], 2);
-            packet.release();
         }
     };
-    best(TURNS / count.min(20), turn) / f64::from(count)
+    let time = best(TURNS / count.min(20), turn) / f64::from(count);
+    packets.into_iter().for_each(client::Packet::release);
+    time
+}
+
+/// Calls of one lane and of all, and of waves at the same time, answered by a loop that does nothing else.
+fn bare(version: Version, packets: u32) -> Result<[f64; 3], Box<dyn Error>> {
+    let buffer = PacketMemory::allocate(Layout::new(version, packets)?);
+    let is_over = AtomicBool::new(false);
+    Ok(std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (memory, mut found) = (buffer.packets(), Vec::new());
+            let mut host = Host::new(buffer.layout(), memory);
+            while !is_over.load(Ordering::Relaxed) {
+                for place in 0..host.places() {
+                    let _ = host.find(memory, place, &mut found);
+                }
+                for packet in found.drain(..) {
+                    let mask = memory.read_header(packet).mask;
+                    for lane in (0..64).filter(|lane| mask >> lane & 1 != 0) {
+                        let words = memory.read(packet, lane);
+                        memory.write(packet, lane, &[words[0] + 1, words[1]]);
+                    }
+                    host.answer(memory, packet);
+                }
+            }
+        });
+        let times = [rocm(&buffer, 1), rocm(&buffer, u64::MAX), rocm_waves(&buffer, WAVES)];
+        is_over.store(true, Ordering::Relaxed);
+        times
+    }))
 }
 
 /// Processor time of the process, in seconds.
@@ -167,20 +198,32 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (floor, one, many) = (flag(), own(1)?, own(WAVES)?);
     println!("a flag there and back: {floor:.0} ns");
     println!("hostcall's own protocol: {one:.0} ns a call, {many:.0} ns of {WAVES} waves at once\n");
-    println!("layout  packets   1 lane (÷ flag, ÷ own)  64 lanes  {WAVES} waves at once (÷ own)");
+    println!("layout  packets     1 lane   64 lanes  {WAVES} waves at once (÷ own)");
     for version in Version::ALL {
+        let [lane, lanes, waves] = bare(version, 256)?;
+        println!("{version:?}  bare  {lane:8.0} ns  {lanes:6.0} ns  {waves:6.0} ns ({:.2})", waves / many);
         for packets in [256, 1024, 9728, 65_536] {
             let (_consumer, buffer) = serve(version, packets)?;
             let [lane, lanes] = [1, u64::MAX].map(|mask| rocm(&buffer, mask));
             let waves = rocm_waves(&buffer, WAVES);
-            let (of_floor, of_own, of_many) = (lane / floor, lane / one, waves / many);
-            println!(
-                "{version:?}  {packets:7}  {lane:5.0} ns ({of_floor:.2}, {of_own:.2})  {lanes:8.0} ns  {waves:6.0} ns \
-                 ({of_many:.2})"
-            );
+            let of_many = waves / many;
+            println!("{version:?}  {packets:6} {lane:6.0} ns  {lanes:6.0} ns  {waves:6.0} ns ({of_many:.2})");
         }
     }
-    println!("\nlayout  packets  found by a consumer that sleeps after: half, longest; idle");
+    let mut sleeps: Vec<Duration> = (0..WAKE_UPS)
+        .map(|_| {
+            let begun = Instant::now();
+            std::thread::sleep(Duration::from_micros(900));
+            begun.elapsed()
+        })
+        .collect();
+    sleeps.sort();
+    println!(
+        "\nsleeps of 0.9 ms: half {:.0?}, longest {:.0?}",
+        sleeps[sleeps.len() / 2],
+        sleeps[sleeps.len() - 1]
+    );
+    println!("layout  packets  found by a consumer that sleeps after: half, longest; idle");
     for version in Version::ALL {
         for packets in [2048, 9728] {
             let (_consumer, buffer) = serve(version, packets)?;

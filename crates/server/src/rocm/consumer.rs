@@ -1,6 +1,6 @@
 //! A consumer: a thread that serves the buffers registered with it.
 
-use super::buffer::{Buffer, Lanes, Taken, lanes_of};
+use super::buffer::{Buffer, Lanes, Taken};
 use super::job::Job;
 use super::options::{Fault, FaultKind, Options};
 use super::services::{Entry, Mode, Services, handle};
@@ -20,9 +20,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::Level;
 
-/// Longest sleep: within this time a packet is found, since nothing wakes the thread for it. Half of it would take an idle
-/// thread twice the processor time.
-const LONGEST_SLEEP: Duration = Duration::from_micros(650);
+/// Longest sleep: nothing wakes the thread for a packet, which it finds within 1 ms. Half of it would take an idle thread
+/// twice the processor time.
+const LONGEST_SLEEP: Duration = Duration::from_micros(900);
 
 /// The same while nobody can call.
 const DEEP_SLEEP: Duration = Duration::from_secs(1);
@@ -361,17 +361,11 @@ impl Serving {
     fn packet(&mut self, index: usize, mut taken: Taken) {
         let buffer = &self.buffers[index];
         let service = taken.header.service;
-        let known = self.last.as_ref().filter(|(last, _)| *last == service);
-        let entry = match known {
-            Some((_, entry)) => entry.clone(),
+        let known = self.last.take().filter(|(last, _)| *last == service);
+        let (entry, is_own) = match known {
+            Some((_, entry)) => (entry, true),
             None => match self.shared.services.find(service) {
-                Some((entry, is_own)) => {
-                    // It stays, while a default may have to make room for one.
-                    if is_own {
-                        self.last = Some((service, entry.clone()));
-                    }
-                    entry
-                }
+                Some(found) => found,
                 None => {
                     if let Some(recording) = self.shared.recording(&taken) {
                         no_handler(recording, &taken);
@@ -390,6 +384,7 @@ impl Serving {
             Mode::InlineUnless(waits) => catch(|| waits()).unwrap_or(true),
         };
         if waits {
+            self.last = is_own.then(|| (service, entry.clone()));
             return Job::submit(&self.shared, buffer, entry, taken);
         }
         let recording = self.shared.recording(&taken);
@@ -402,7 +397,9 @@ impl Serving {
         if let Some(fault) = fault {
             self.shared.tell(buffer, fault);
         }
-        lanes_of(taken.header.mask).for_each(|lane| taken.lanes[lane as usize] = Default::default());
+        // A handler of its own stays; a default may have to make room for one.
+        self.last = is_own.then_some((service, entry));
+        // The next packet has copies for its own lanes, and no handler sees others.
         self.spare.push(taken.lanes);
     }
 }

@@ -79,7 +79,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// How long the thread without work looks on before it sleeps, at most 0.65 ms at a time. Default 50 µs.
+    /// How long the thread without work looks on before it sleeps, at most 0.9 ms at a time. Default 50 µs.
     #[must_use]
     pub fn spin(mut self, spin: Duration) -> Self {
         self.spin = spin;
