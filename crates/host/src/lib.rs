@@ -90,7 +90,7 @@ pub mod server {
 
 pub use device::graph;
 
-pub use closures::{Hostcall, HostcallState, NotContinuous};
+pub use closures::{Hostcall, HostcallState, NotContinuous, UntypedHostcall, WireType};
 pub use device::{Device, DeviceBuffer, Error, Event, Grid, LaunchFailure, LaunchKernel, Stream};
 // What kernels and services are written with, so that a package that has both sides needs this crate alone.
 pub use hostcall_device;
