@@ -8,6 +8,7 @@ use crate::engine::budget::Budget;
 use crate::engine::caught::catch;
 use crate::engine::polling::{self, Attention, Endpoint};
 use crate::engine::trace::Recording;
+use crate::engine::watchdog::Waiting;
 use crate::engine::{Engine, Settings};
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::{CallError, Status};
@@ -52,7 +53,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Tells of a fault.
+    /// Tells of a fault. It is counted before its packet is answered, so that who has the answer finds it in the counts.
     #[cold]
     pub fn tell(self: &Arc<Self>, buffer: &Buffer, kind: FaultKind) {
         self.faults.fetch_add(1, Ordering::Relaxed);
@@ -242,6 +243,11 @@ impl Consumer {
         CallsExpected(shared)
     }
 
+    /// Returns the packets that wait for their handlers now.
+    pub fn waiting(&self) -> Vec<Waiting> {
+        self.shared.engine.watchdog.waiting()
+    }
+
     /// Returns what the consumer has counted.
     pub fn statistics(&self) -> Statistics {
         Statistics {
@@ -370,8 +376,8 @@ impl Serving {
                     if let Some(recording) = self.shared.recording(&taken) {
                         no_handler(recording, &taken);
                     }
-                    buffer.release(taken.packet);
                     self.shared.tell(buffer, FaultKind::NoSuchService(service));
+                    buffer.release(taken.packet);
                     self.spare.push(taken.lanes);
                     return;
                 }
@@ -390,12 +396,12 @@ impl Serving {
         let recording = self.shared.recording(&taken);
         let fault = handle(&entry, buffer, &mut taken, false);
         let handled = recording.map(|recording| handled(recording, None, &taken, fault.as_ref()));
+        if let Some(fault) = fault {
+            self.shared.tell(buffer, fault);
+        }
         buffer.answer(taken.packet, taken.header.mask, &taken.lanes);
         if let Some(mut recording) = handled {
             recording.answered(entry.name, service, LaunchId::NONE);
-        }
-        if let Some(fault) = fault {
-            self.shared.tell(buffer, fault);
         }
         // A handler of its own stays; a default may have to make room for one.
         self.last = is_own.then_some((service, entry));

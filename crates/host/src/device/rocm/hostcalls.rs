@@ -6,6 +6,7 @@ use crate::rocm::{
     CallsExpected, Consumer, LaunchError, Layout, MAX_PACKETS, Options, PacketMemory, Services, Statistics,
     Version,
 };
+use crate::server::Waiting;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of the state of ROCm's device heap, as ROCm's own runtime gives it.
@@ -51,6 +52,12 @@ impl Hostcalls {
     pub fn statistics(&self) -> Statistics {
         let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
         serving.as_ref().map_or_else(Statistics::default, |serving| serving.consumer.statistics())
+    }
+
+    /// Returns the packets that wait for their handlers now.
+    pub fn waiting(&self) -> Vec<Waiting> {
+        let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        serving.as_ref().map_or_else(Vec::new, |serving| serving.consumer.waiting())
     }
 
     /// Returns what answers, which is started for the first kernel.
