@@ -63,8 +63,10 @@ fn compile_now(source: &str, version: u32, level: &str) -> Vec<u8> {
                 "--cuda-device-only",
                 "--no-gpu-bundle-output",
             ]);
-            clang.args(["-nogpuinc", "-mprintf-kind=hostcall"]);
-            ["hip", "ockl"]
+            let is_buffered = source.starts_with("buffered");
+            let kind = if is_buffered { "-mprintf-kind=buffered" } else { "-mprintf-kind=hostcall" };
+            clang.args(["-nogpuinc", kind]);
+            [if is_buffered { "opencl" } else { "hip" }, "ockl"]
         }
     };
     clang.args(["-nogpulib", level, &format!("-mcode-object-version={version}")]);
@@ -408,6 +410,9 @@ fn what_does_not_fit_is_refused_with_a_sentence() {
     assert!(matches!(captured, Err(Error::Graph(GraphError::CodeObjectKernel { .. }))), "{captured:?}");
 
     assert!(matches!(code.kernel("missing"), Err(Error::Image(_))));
+    let buffered = compile("buffered.hip", 5, "-O2");
+    let buffered = host.device.load_code_object_bytes(&buffered, Version::Stacks).unwrap().kernel("prints");
+    assert!(matches!(buffered, Err(Error::CodeObject(CodeObjectError::Buffered { .. }))), "{buffered:?}");
     let cpu = Device::open("cpu").unwrap();
     let image = compile("kernels.cl", 5, "-O2");
     let load = |device: &Device, image: &[u8]| device.load_code_object_bytes(image, Version::Stacks);
