@@ -423,6 +423,33 @@ fn what_does_not_fit_is_refused_with_a_sentence() {
     assert_eq!(out.read().unwrap()[..2], [7, 0]);
 }
 
+/// Kernels write anything to the buffer's root, headers and payloads, while their host serves it; then other kernels run.
+#[test]
+fn kernels_that_corrupt_their_buffer_harm_nobody() {
+    for version in Version::ALL {
+        let host = Host::open();
+        let code = host.device.load_code_object_bytes(&compile("kernels.hip", 5, "-O2"), version).unwrap();
+        // Words behind the addresses, where a kernel finds the buffer's parts.
+        for (turn, first) in [3u64, 6, 16, 64, 1024, 4096].into_iter().cycle().take(60).enumerate() {
+            let random = KernelArgument::value(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(turn as u64 + 1));
+            let arguments = [KernelArgument::value(first), KernelArgument::value(500u64), random];
+            host.launch(&code, "corrupts", one(), &arguments);
+        }
+        let values = host.device.upload(&[3.0f32; 64]).unwrap();
+        let arguments = [
+            KernelArgument::buffer(&values),
+            KernelArgument::value(2.0f32),
+            KernelArgument::value(1i8),
+            KernelArgument::value(64i32),
+        ];
+        host.launch(&code, "plain", Grid::new(1, 64), &arguments);
+        host.finish();
+        assert_eq!(values.read().unwrap(), [7.0; 64]);
+        let failed = |fault: &FaultKind| matches!(fault, FaultKind::Panicked(_) | FaultKind::ServerFailed);
+        assert!(!host.faults.lock().unwrap().iter().any(failed));
+    }
+}
+
 /// What the processes of the next test do: they exit while a million lanes print.
 #[test]
 #[ignore = "it ends its process"]

@@ -73,6 +73,17 @@ KERNEL may_call(int *out, int never) {
     out[__ockl_get_global_id(0)] = 7;
 }
 
+/* Writes anything to words of the buffer. */
+KERNEL corrupts(u64 first, u64 words, u64 random) {
+    u64 *buffer = ((u64 *__attribute__((address_space(4))) *)__builtin_amdgcn_implicitarg_ptr())[10];
+    for (u64 word = 0; word < words; word++) {
+        random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+        /* Small numbers are indices, services and masks that may be good. */
+        __scoped_atomic_store_n(&buffer[first + word], random % 4 ? random : random >> 52, __ATOMIC_RELAXED,
+                                __MEMORY_SCOPE_SYSTEM);
+    }
+}
+
 /* Nothing of the host's is in it. */
 KERNEL plain(float *out, float factor, char term, int lanes) {
     int i = __builtin_amdgcn_workgroup_id_x() * __builtin_amdgcn_workgroup_size_x() + __builtin_amdgcn_workitem_id_x();
