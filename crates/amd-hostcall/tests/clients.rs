@@ -174,6 +174,18 @@ fn a_hostile_buffer_harms_nobody() {
     passes("hostile");
 }
 
+/// What is possibly lost are tables of the library's, which valgrind has no pointer to the begin of.
+#[test]
+fn valgrind_finds_no_error_and_no_leak() {
+    for name in ["life", "initialize", "services", "one", "gaps", "printing"] {
+        let mut command = Command::new("valgrind");
+        command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
+        command.args(["--show-leak-kinds=definite,indirect", "--errors-for-leak-kinds=definite,indirect"]);
+        command.arg(&*CLIENT).arg(name).env("LD_LIBRARY_PATH", RUNTIME.as_os_str());
+        run(&mut command);
+    }
+}
+
 #[test]
 fn the_static_library_has_the_same_functions() {
     let libraries = [library("libamd_hostcall.a").into(), "-ldl".into(), "-lm".into(), "-lgcc_s".into()];

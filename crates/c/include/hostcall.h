@@ -82,6 +82,27 @@ typedef int32_t hostcall_status;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// What can break a capture, besides waiting for its streams and reading on them, which does in every mode.
+enum hostcall_capture_mode
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // Allocations by any thread.
+  HOSTCALL_CAPTURE_MODE_GLOBAL = 1,
+  // Allocations by the thread that began the capture, and other threads' work on its streams.
+  HOSTCALL_CAPTURE_MODE_THREAD_LOCAL = 2,
+  // Nothing else.
+  HOSTCALL_CAPTURE_MODE_RELAXED = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum hostcall_capture_mode hostcall_capture_mode;
+#else
+typedef uint32_t hostcall_capture_mode;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 // What an argument is. The numbers are also what a type or a buffer is of.
 enum hostcall_kind
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -128,6 +149,10 @@ enum hostcall_kind
   HOSTCALL_KIND_ATOMIC_SLICE = 38,
   // A buffer of integers for `&AtomicU32` and its like.
   HOSTCALL_KIND_ATOMIC_REF = 39,
+  // A pinned buffer for `&[Global<T>]`.
+  HOSTCALL_KIND_PINNED_SLICE = 40,
+  // A closure for a `HostcallRef`.
+  HOSTCALL_KIND_CLOSURE = 41,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -175,6 +200,10 @@ typedef struct hostcall_buffer hostcall_buffer;
 // Who calls, as far as the device can be believed. It lives until the handler returns.
 typedef struct hostcall_caller hostcall_caller;
 
+// A function that kernels call through a parameter `HostcallRef<A, R>`. Any thread may use it; it is the caller's, who frees
+// it. Launches keep it, and it takes their calls until they have ended.
+typedef struct hostcall_closure hostcall_closure;
+
 // A device with its server. Any thread may use it; it is the caller's, who frees it. The device ends when this and all
 // that was made on it are freed: some of its threads and its services' states go a moment later.
 typedef struct hostcall_device hostcall_device;
@@ -188,8 +217,16 @@ typedef struct hostcall_error hostcall_error;
 // A point in a stream's order. Any thread may use it; it is the caller's, who frees it.
 typedef struct hostcall_event hostcall_event;
 
+// Recorded work of a stream. Any thread may use it; it is the caller's, who frees it. It keeps the buffers, closures and
+// functions that the work uses.
+typedef struct hostcall_graph hostcall_graph;
+
 // A loaded image of kernels. Any thread may use it; it is the caller's, who frees it.
 typedef struct hostcall_image hostcall_image;
+
+// A graph that is ready to be replayed. Any thread may use it; it is the caller's, who frees it. Replays that were launched
+// go on without the handle.
+typedef struct hostcall_instance hostcall_instance;
 
 // A kernel of an image. Any thread may use it; it is the caller's, who frees it.
 typedef struct hostcall_kernel hostcall_kernel;
@@ -200,6 +237,10 @@ typedef struct hostcall_launch hostcall_launch;
 // What a device is opened with. One thread at a time uses it. It is the caller's until hostcall_device_open takes it.
 typedef struct hostcall_options hostcall_options;
 
+// Numbers in memory that host and running kernels both read and write at any time. Any thread may use it; it is the
+// caller's, who frees it. Launches keep the memory.
+typedef struct hostcall_pinned hostcall_pinned;
+
 // A service that was registered at an open device. Any thread may use it; it is the caller's, who frees it.
 typedef struct hostcall_registration hostcall_registration;
 
@@ -209,6 +250,9 @@ typedef struct hostcall_reply hostcall_reply;
 // Work of a device in order. Any thread may use it; it is the caller's, who frees it. A launch that panicked, exited or was
 // cancelled keeps later launches of the stream from running, until hostcall_stream_synchronize has told of it.
 typedef struct hostcall_stream hostcall_stream;
+
+// Records the calls of the devices that are opened with it. Any thread may use it; it is the caller's, who frees it.
+typedef struct hostcall_tracer hostcall_tracer;
 
 // A type of values in memory that host and device share. Any thread may use it; it is the caller's, who frees it.
 typedef struct hostcall_type hostcall_type;
@@ -329,6 +373,14 @@ typedef struct {
   uint64_t lost_reports;
 } hostcall_statistics;
 
+// Does something on the host when it is a stream's turn.
+typedef void (*hostcall_host_function)(void *state);
+
+// Answers a lane's call: on any thread, of several lanes at the same time. There is a word for each argument, and one for
+// the result unless it has none, which is 0 before. Integers are extended to 64 bits by their sign if they have one, a
+// float's word has its 32 bits, a double's its 64, a bool is 0 or 1. It must return.
+typedef void (*hostcall_closure_function)(void *state, const uint64_t *arguments, uint64_t *result);
+
 // How many lanes a launch has, and how they are grouped.
 typedef struct {
   // Workgroups in x, y and z.
@@ -373,8 +425,12 @@ typedef union {
   uint8_t boolean;
   // HOSTCALL_KIND_PLAIN.
   hostcall_plain plain;
-  // HOSTCALL_KIND_SLICE and what follows.
+  // HOSTCALL_KIND_SLICE to HOSTCALL_KIND_ATOMIC_REF.
   const hostcall_buffer *buffer;
+  // HOSTCALL_KIND_PINNED_SLICE.
+  const hostcall_pinned *pinned;
+  // HOSTCALL_KIND_CLOSURE.
+  const hostcall_closure *closure;
 } hostcall_value;
 
 // An argument of a kernel: for each parameter after the lane one, in order.
@@ -402,6 +458,22 @@ typedef struct {
   // The kernel's name, cut after 127 bytes.
   char kernel[128];
 } hostcall_place;
+
+// What a tracer has counted.
+typedef struct {
+  // Calls that were recorded: one for each call of a wave.
+  uint64_t calls;
+  // Posts that were counted.
+  uint64_t posts;
+  // Calls that were dropped because too many waited to be written.
+  uint64_t dropped_calls;
+  // Launches, posts and names that were dropped because they were too many.
+  uint64_t dropped_others;
+  // Calls that were recorded and are not in the file, if there is to be one.
+  uint64_t unwritten_calls;
+  // All of it was written in time.
+  bool is_whole;
+} hostcall_trace_summary;
 
 #ifdef __cplusplus
 extern "C" {
@@ -648,6 +720,23 @@ hostcall_status hostcall_stream_fill(const hostcall_stream *stream,
                                      size_t size,
                                      hostcall_error **error);
 
+// Allocates `len` pinned numbers of a hostcall_kind, all zero.
+hostcall_status hostcall_pinned_alloc(const hostcall_device *device,
+                                      uint32_t kind,
+                                      size_t len,
+                                      hostcall_pinned **pinned,
+                                      hostcall_error **error);
+
+// Returns where the numbers lie; NULL for NULL. Who accesses one that a kernel or a thread may access meanwhile does so
+// atomically. It is good until the handle and all launches that got it are gone.
+void *hostcall_pinned_data(const hostcall_pinned *pinned);
+
+// Returns how many numbers the buffer has; 0 for NULL.
+size_t hostcall_pinned_len(const hostcall_pinned *pinned);
+
+// Frees a pinned buffer and sets the handle to NULL. NULL is let be.
+void hostcall_pinned_free(hostcall_pinned **pinned);
+
 // Makes a stream.
 hostcall_status hostcall_stream_new(const hostcall_device *device,
                                     hostcall_stream **stream,
@@ -669,6 +758,23 @@ hostcall_status hostcall_stream_synchronize_for(const hostcall_stream *stream,
 
 // Returns whether all work so far is done; false for NULL.
 bool hostcall_stream_is_done(const hostcall_stream *stream);
+
+// Calls `function` once when all work so far is done, on a thread of the library's; later work waits until it has returned.
+// It may use the device, but not wait for this stream, and must return. `free_state` gets `state` afterwards, when it is not
+// called because the stream was stopped, or when this function fails; also on any thread.
+hostcall_status hostcall_stream_host_function(const hostcall_stream *stream,
+                                              hostcall_host_function function,
+                                              void *state,
+                                              hostcall_free_function free_state,
+                                              hostcall_error **error);
+
+// Does what hostcall_stream_host_function does, with a function that may be called again: a stream that records takes it
+// into its graph, whose replays call it. `free_state` gets `state` when nobody can call it any more.
+hostcall_status hostcall_stream_repeated_function(const hostcall_stream *stream,
+                                                  hostcall_host_function function,
+                                                  void *state,
+                                                  hostcall_free_function free_state,
+                                                  hostcall_error **error);
 
 // Makes an event that happens when all work so far is done.
 hostcall_status hostcall_stream_record(const hostcall_stream *stream,
@@ -695,6 +801,27 @@ hostcall_status hostcall_event_elapsed(const hostcall_event *event,
                                        const hostcall_event *earlier,
                                        uint64_t *elapsed_ns,
                                        hostcall_error **error);
+
+// Makes a closure of `count` arguments of these hostcall_kinds, numbers or bools: `A` is the type of one, and the tuple of
+// several or none. The result is of one kind, or of none (`()`) with 0. A closure that is not `is_continuous` takes one
+// call. `free_state` gets `state` when no call comes any more, on any thread, or when this function fails.
+hostcall_status hostcall_closure_new(const hostcall_device *device,
+                                     const uint32_t *arguments,
+                                     size_t count,
+                                     uint32_t result,
+                                     bool is_continuous,
+                                     hostcall_closure_function function,
+                                     void *state,
+                                     hostcall_free_function free_state,
+                                     hostcall_closure **closure,
+                                     hostcall_error **error);
+
+// Lets the closure take no more calls: they fail in their kernels. Calls that run end as ever. Returns whether it still took
+// calls before; false for NULL.
+bool hostcall_closure_finish(const hostcall_closure *closure);
+
+// Frees a closure and sets the handle to NULL; launches that got it still call it. NULL is let be.
+void hostcall_closure_free(hostcall_closure **closure);
 
 // Puts a launch of a kernel on a stream, with `count` arguments, of which nothing but the buffers' memory is needed
 // afterwards. It fails when their types are not those of the kernel's parameters; nothing is launched then. Structs are
@@ -732,6 +859,48 @@ hostcall_status hostcall_launch_cancel_after(const hostcall_launch *launch,
                                              uint64_t limit_ns,
                                              hostcall_error **error);
 
+// Begins to record the stream's work, in one of the hostcall_capture_modes: launches, writes, copies, fills, repeated
+// functions and graphs. None of it is done. A stream that waits for an event of the capture is recorded as well.
+hostcall_status hostcall_stream_begin_capture(const hostcall_stream *stream,
+                                              uint32_t mode,
+                                              hostcall_error **error);
+
+// Ends the capture that was begun on this stream. Fails with what broke the capture; the stream is as before it then, too.
+hostcall_status hostcall_stream_end_capture(const hostcall_stream *stream,
+                                            hostcall_graph **graph,
+                                            hostcall_error **error);
+
+// Adds a graph to what a stream records, as one node.
+hostcall_status hostcall_stream_add_graph(const hostcall_stream *stream,
+                                          const hostcall_graph *graph,
+                                          hostcall_error **error);
+
+// Returns how many nodes the graph has; 0 for NULL.
+size_t hostcall_graph_len(const hostcall_graph *graph);
+
+// Frees a graph and sets the handle to NULL; its instances stay. NULL is let be.
+void hostcall_graph_free(hostcall_graph **graph);
+
+// Makes an instance of the graph as it is now.
+hostcall_status hostcall_graph_instantiate(const hostcall_graph *graph,
+                                           hostcall_instance **instance,
+                                           hostcall_error **error);
+
+// Prepares replays on a stream, so that the device takes kernels that follow each other at once. May wait for kernels that
+// run.
+hostcall_status hostcall_instance_upload(const hostcall_instance *instance,
+                                         const hostcall_stream *stream,
+                                         hostcall_error **error);
+
+// Puts a replay on a stream: all of the graph's work, in order, after the instance's replay before it. What fails in it,
+// hostcall_stream_synchronize tells.
+hostcall_status hostcall_instance_launch(const hostcall_instance *instance,
+                                         const hostcall_stream *stream,
+                                         hostcall_error **error);
+
+// Frees an instance and sets the handle to NULL. NULL is let be.
+void hostcall_instance_free(hostcall_instance **instance);
+
 // Puts where the caller is into `place` and returns true, if that is known: not of posts, whose wave may have ended. A
 // handler whose call was given up, at a deadline or by a cancellation, may learn of the wave that calls there now. Only to be
 // called in the handler.
@@ -746,6 +915,25 @@ hostcall_status hostcall_reply_words(hostcall_reply *reply, const uint64_t *word
 hostcall_status hostcall_reply_bytes(hostcall_reply *reply,
                                      const uint8_t *bytes,
                                      size_t count);
+
+// Makes a tracer that writes the file `path`, which `hostcall trace` reads; NULL is without a file.
+hostcall_status hostcall_tracer_new(const char *path, hostcall_tracer **tracer, hostcall_error **error);
+
+// Has the device record there what its kernels call.
+hostcall_status hostcall_options_trace(hostcall_options *options,
+                                       const hostcall_tracer *tracer,
+                                       hostcall_error **error);
+
+// Ends the recording and waits until all is written, at most for `limit_ns`. Puts what was counted into `summary`, which may
+// be NULL. What could not be written is an error.
+hostcall_status hostcall_tracer_finish(const hostcall_tracer *tracer,
+                                       uint64_t limit_ns,
+                                       hostcall_trace_summary *summary,
+                                       hostcall_error **error);
+
+// Frees a tracer and sets the handle to NULL; devices that have it still record, and the last one ends the file. NULL is let
+// be.
+void hostcall_tracer_free(hostcall_tracer **tracer);
 
 #ifdef __cplusplus
 }  // extern "C"

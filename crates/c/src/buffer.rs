@@ -5,7 +5,7 @@ use crate::error::{Failure, hostcall_error, hostcall_status, run};
 use crate::handle::{self, Out, get, place, put, text, values};
 use crate::stream::hostcall_stream;
 use hostcall::DeviceBuffer;
-use hostcall::device::ValueType;
+use hostcall::device::{PinnedBuffer, ValueType};
 use std::ffi::{c_char, c_void};
 
 /// What an argument is. The numbers are also what a type or a buffer is of.
@@ -52,6 +52,10 @@ pub enum hostcall_kind {
     AtomicSlice = 38,
     /// A buffer of integers for `&AtomicU32` and its like.
     AtomicRef = 39,
+    /// A pinned buffer for `&[Global<T>]`.
+    PinnedSlice = 40,
+    /// A closure for a `HostcallRef`.
+    Closure = 41,
 }
 
 /// A type of values in memory that host and device share. Any thread may use it; it is the caller's, who frees it.
@@ -305,6 +309,47 @@ pub unsafe extern "C" fn hostcall_stream_fill(
     })
 }
 
+/// Numbers in memory that host and running kernels both read and write at any time. Any thread may use it; it is the
+/// caller's, who frees it. Launches keep the memory.
+pub struct hostcall_pinned {
+    pub(crate) bytes: PinnedBuffer<u8>,
+    pub(crate) of: ValueType,
+}
+
+/// Allocates `len` pinned numbers of a hostcall_kind, all zero.
+pub extern "C" fn hostcall_pinned_alloc(
+    device: Option<&hostcall_device>,
+    kind: u32,
+    len: usize,
+    pinned: Out<'_, hostcall_pinned>,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || {
+        let place = place(pinned, "pinned")?;
+        let of = number_of(kind)?;
+        let bytes =
+            len.checked_mul(of.bytes()).ok_or_else(|| Failure::invalid("no memory holds the buffer"))?;
+        put(place, hostcall_pinned { bytes: get(device, "device")?.device.pinned(bytes)?, of });
+        Ok(())
+    })
+}
+
+/// Returns where the numbers lie; NULL for NULL. Who accesses one that a kernel or a thread may access meanwhile does so
+/// atomically. It is good until the handle and all launches that got it are gone.
+pub extern "C" fn hostcall_pinned_data(pinned: Option<&hostcall_pinned>) -> *mut c_void {
+    pinned.map_or(std::ptr::null_mut(), |pinned| pinned.bytes.host_address().as_ptr().cast())
+}
+
+/// Returns how many numbers the buffer has; 0 for NULL.
+pub extern "C" fn hostcall_pinned_len(pinned: Option<&hostcall_pinned>) -> usize {
+    pinned.map_or(0, |pinned| pinned.bytes.len() / pinned.of.bytes())
+}
+
+/// Frees a pinned buffer and sets the handle to NULL. NULL is let be.
+pub extern "C" fn hostcall_pinned_free(pinned: Option<&mut *mut hostcall_pinned>) {
+    handle::free(pinned);
+}
+
 /// Returns the kind of an argument that is no number.
 pub(crate) fn check_kind(kind: u32) -> Result<hostcall_kind, Failure> {
     use hostcall_kind as is;
@@ -317,6 +362,8 @@ pub(crate) fn check_kind(kind: u32) -> Result<hostcall_kind, Failure> {
         is::GlobalRef,
         is::AtomicSlice,
         is::AtomicRef,
+        is::PinnedSlice,
+        is::Closure,
     ];
     let found = arguments.into_iter().find(|argument| *argument as u32 == kind);
     found.ok_or_else(|| Failure::invalid(format!("there is no kind {kind} of arguments")))

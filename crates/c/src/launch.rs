@@ -1,6 +1,7 @@
 //! Launches and their arguments.
 
-use crate::buffer::{check_kind, hostcall_buffer, hostcall_kind, hostcall_type, number};
+use crate::buffer::{check_kind, hostcall_buffer, hostcall_kind, hostcall_pinned, hostcall_type, number};
+use crate::closure::hostcall_closure;
 use crate::error::{Failure, hostcall_error, hostcall_status, run};
 use crate::handle::{self, Out, answer, get, put, values};
 use crate::image::hostcall_kernel;
@@ -63,8 +64,12 @@ pub union hostcall_value {
     pub boolean: u8,
     /// HOSTCALL_KIND_PLAIN.
     pub plain: hostcall_plain,
-    /// HOSTCALL_KIND_SLICE and what follows.
+    /// HOSTCALL_KIND_SLICE to HOSTCALL_KIND_ATOMIC_REF.
     pub buffer: *const hostcall_buffer,
+    /// HOSTCALL_KIND_PINNED_SLICE.
+    pub pinned: *const hostcall_pinned,
+    /// HOSTCALL_KIND_CLOSURE.
+    pub closure: *const hostcall_closure,
 }
 
 /// An argument of a kernel: for each parameter after the lane one, in order.
@@ -111,6 +116,17 @@ impl hostcall_argument {
             // SAFETY: CALLER.
             let bytes = unsafe { values(bytes.cast::<u8>(), of.bytes(), "bytes") }?;
             return Ok(UntypedArgument::Value(of, bytes));
+        }
+        if kind == hostcall_kind::PinnedSlice {
+            // SAFETY: CALLER: the kind says so, and it is NULL or a pinned buffer.
+            let hostcall_pinned { bytes, of } =
+                get(unsafe { value.pinned.as_ref() }, "an argument's pinned buffer")?;
+            return Ok(UntypedArgument::Pinned(*of, bytes));
+        }
+        if kind == hostcall_kind::Closure {
+            // SAFETY: CALLER: the kind says so, and it is NULL or a closure.
+            let closure = get(unsafe { value.closure.as_ref() }, "an argument's closure")?;
+            return Ok(UntypedArgument::Closure(&closure.0));
         }
         // SAFETY: CALLER: the kind says so, and it is NULL or a buffer.
         let hostcall_buffer { bytes, of } = get(unsafe { value.buffer.as_ref() }, "an argument's buffer")?;

@@ -19,14 +19,17 @@
 )]
 
 pub mod buffer;
+pub mod closure;
 pub mod device;
 pub mod error;
+pub mod graph;
 mod handle;
 pub mod image;
 pub mod launch;
 pub mod options;
 pub mod service;
 pub mod stream;
+pub mod trace;
 
 pub use handle::hostcall_free_function;
 
@@ -95,6 +98,10 @@ export! {
     "hostcall_buffer_len": buffer::hostcall_buffer_len
     "hostcall_buffer_write": buffer::hostcall_buffer_write
     "hostcall_buffer_read": buffer::hostcall_buffer_read
+    "hostcall_pinned_alloc": buffer::hostcall_pinned_alloc
+    "hostcall_pinned_data": buffer::hostcall_pinned_data
+    "hostcall_pinned_len": buffer::hostcall_pinned_len
+    "hostcall_pinned_free": buffer::hostcall_pinned_free
     "hostcall_stream_write": buffer::hostcall_stream_write
     "hostcall_stream_copy": buffer::hostcall_stream_copy
     "hostcall_stream_fill": buffer::hostcall_stream_fill
@@ -105,6 +112,8 @@ export! {
     "hostcall_stream_is_done": stream::hostcall_stream_is_done
     "hostcall_stream_record": stream::hostcall_stream_record
     "hostcall_stream_wait_for": stream::hostcall_stream_wait_for
+    "hostcall_stream_host_function": stream::hostcall_stream_host_function
+    "hostcall_stream_repeated_function": stream::hostcall_stream_repeated_function
     "hostcall_event_free": stream::hostcall_event_free
     "hostcall_event_is_done": stream::hostcall_event_is_done
     "hostcall_event_wait": stream::hostcall_event_wait
@@ -116,6 +125,22 @@ export! {
     "hostcall_launch_wait": launch::hostcall_launch_wait
     "hostcall_launch_cancel": launch::hostcall_launch_cancel
     "hostcall_launch_cancel_after": launch::hostcall_launch_cancel_after
+    "hostcall_closure_new": closure::hostcall_closure_new
+    "hostcall_closure_finish": closure::hostcall_closure_finish
+    "hostcall_closure_free": closure::hostcall_closure_free
+    "hostcall_stream_begin_capture": graph::hostcall_stream_begin_capture
+    "hostcall_stream_end_capture": graph::hostcall_stream_end_capture
+    "hostcall_stream_add_graph": graph::hostcall_stream_add_graph
+    "hostcall_graph_len": graph::hostcall_graph_len
+    "hostcall_graph_free": graph::hostcall_graph_free
+    "hostcall_graph_instantiate": graph::hostcall_graph_instantiate
+    "hostcall_instance_upload": graph::hostcall_instance_upload
+    "hostcall_instance_launch": graph::hostcall_instance_launch
+    "hostcall_instance_free": graph::hostcall_instance_free
+    "hostcall_tracer_new": trace::hostcall_tracer_new
+    "hostcall_options_trace": trace::hostcall_options_trace
+    "hostcall_tracer_finish": trace::hostcall_tracer_finish
+    "hostcall_tracer_free": trace::hostcall_tracer_free
     "hostcall_caller_place": service::hostcall_caller_place
     "hostcall_reply_words": service::hostcall_reply_words
     "hostcall_reply_bytes": service::hostcall_reply_bytes

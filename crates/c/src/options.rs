@@ -52,7 +52,7 @@ pub type hostcall_output_function =
 pub type hostcall_report_function = Option<unsafe extern "C" fn(state: *mut c_void, text: *const c_char)>;
 
 impl hostcall_options {
-    fn change(&mut self, change: impl FnOnce(DeviceBuilder) -> DeviceBuilder) {
+    pub(crate) fn change(&mut self, change: impl FnOnce(DeviceBuilder) -> DeviceBuilder) {
         self.builder = self.builder.take().map(change);
     }
 

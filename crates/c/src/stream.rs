@@ -2,8 +2,9 @@
 
 use crate::device::hostcall_device;
 use crate::error::{hostcall_error, hostcall_status, run};
-use crate::handle::{self, Out, answer, get, nanoseconds, place, put};
+use crate::handle::{self, Out, State, answer, get, hostcall_free_function, nanoseconds, place, put};
 use hostcall::{Event, Stream};
+use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
@@ -54,6 +55,44 @@ pub extern "C" fn hostcall_stream_synchronize_for(
 /// Returns whether all work so far is done; false for NULL.
 pub extern "C" fn hostcall_stream_is_done(stream: Option<&hostcall_stream>) -> bool {
     answer(|| stream.is_some_and(|stream| stream.0.is_done()))
+}
+
+/// Does something on the host when it is a stream's turn.
+pub type hostcall_host_function = Option<unsafe extern "C" fn(state: *mut c_void)>;
+
+/// Calls `function` once when all work so far is done, on a thread of the library's; later work waits until it has returned.
+/// It may use the device, but not wait for this stream, and must return. `free_state` gets `state` afterwards, when it is not
+/// called because the stream was stopped, or when this function fails; also on any thread.
+pub extern "C" fn hostcall_stream_host_function(
+    stream: Option<&hostcall_stream>,
+    function: hostcall_host_function,
+    state: *mut c_void,
+    free_state: hostcall_free_function,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    let state = State::new(state, free_state);
+    run(error, || {
+        let (stream, function) = (&get(stream, "stream")?.0, get(function, "function")?);
+        // SAFETY: CALLER: it is a function of its type, which gets its state.
+        Ok(stream.host_function(move || unsafe { function(state.pointer()) })?)
+    })
+}
+
+/// Does what hostcall_stream_host_function does, with a function that may be called again: a stream that records takes it
+/// into its graph, whose replays call it. `free_state` gets `state` when nobody can call it any more.
+pub extern "C" fn hostcall_stream_repeated_function(
+    stream: Option<&hostcall_stream>,
+    function: hostcall_host_function,
+    state: *mut c_void,
+    free_state: hostcall_free_function,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    let state = State::new(state, free_state);
+    run(error, || {
+        let (stream, function) = (&get(stream, "stream")?.0, get(function, "function")?);
+        // SAFETY: CALLER: it is a function of its type, which gets its state.
+        Ok(stream.repeated_function(move || unsafe { function(state.pointer()) })?)
+    })
 }
 
 /// Makes an event that happens when all work so far is done.

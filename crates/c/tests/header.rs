@@ -8,8 +8,10 @@ use std::path::Path;
 use std::process::Command;
 
 /// The sources, in the order that their types have in the header.
-const SOURCES: [&str; 9] =
-    ["handle", "error", "options", "device", "image", "buffer", "stream", "launch", "service"];
+const SOURCES: [&str; 12] = [
+    "handle", "error", "options", "device", "image", "buffer", "stream", "closure", "launch", "graph",
+    "service", "trace",
+];
 
 /// Returns the sources as cbindgen can read them: with the attribute that the functions lack, since their symbols are made
 /// otherwise, and with the pointers that C has for what is borrowed.

@@ -2,13 +2,14 @@
 
 mod common;
 
-use common::{IMAGE, library, run, source};
+use common::{CONFORMANCE, IMAGE, library, run, source};
 use hostcall::{Device, Grid, Output};
 use hostcall_abi::status::CallError;
 use inventory::{Inventory, InventoryHandler, Refused, outcome};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, LazyLock, Mutex};
 
@@ -17,6 +18,9 @@ const LANES: usize = 300;
 /// The example in C, linked with the shared library.
 static INVENTORY: LazyLock<PathBuf> =
     LazyLock::new(|| common::compile("examples/inventory.c", &common::shared()));
+
+/// What hosts in C do besides.
+static WORK: LazyLock<PathBuf> = LazyLock::new(|| common::compile("tests/c/work.c", &common::shared()));
 
 /// The items by key, with name and amount.
 #[derive(Clone, Default)]
@@ -105,21 +109,33 @@ fn what_cannot_be_is_refused_and_told() {
     assert_eq!(run(Command::new(host).arg(&*IMAGE)), "passed\n");
 }
 
+#[test]
+fn closures_pinned_memory_functions_graphs_and_traces_do_their_work() {
+    let trace = WORK.with_extension("trace");
+    assert_eq!(run(Command::new(&*WORK).arg(&*CONFORMANCE).arg(&trace)), "passed\n");
+    let file = std::fs::File::open(&trace).expect("the trace is there");
+    let mut reader = hostcall::trace::Reader::new(file).expect("it is a trace");
+    let calls = reader.by_ref().filter(|event| matches!(event, Ok(hostcall::trace::Event::Call(_)))).count();
+    assert!(reader.is_complete() && calls > 0);
+}
+
 /// Runs a host under valgrind, which finds no error.
-fn valgrind(flags: &[&str], lanes: &str) {
+fn valgrind(flags: &[&str], host: &Path, arguments: [&OsStr; 2]) {
     let mut command = Command::new("valgrind");
-    command.args(["--quiet", "--error-exitcode=9"]).args(flags);
-    run(command.arg(&*INVENTORY).arg(&*IMAGE).arg(lanes));
+    run(command.args(["--quiet", "--error-exitcode=9"]).args(flags).arg(host).args(arguments));
 }
 
 /// Valgrind counts 48 bytes of std's as possibly lost: a thread that ended has them.
 #[test]
 fn a_host_that_launches_nothing_has_no_leak_and_no_error() {
-    valgrind(&["--leak-check=full", "--errors-for-leak-kinds=definite,indirect"], "none");
+    let flags = ["--leak-check=full", "--errors-for-leak-kinds=definite,indirect"];
+    valgrind(&flags, &INVENTORY, [IMAGE.as_os_str(), "none".as_ref()]);
 }
 
 /// Leaks are not looked for: what an image's statics point to is lost when it is unloaded.
 #[test]
 fn a_host_that_launches_has_no_error() {
-    valgrind(&["--leak-check=no"], "100");
+    valgrind(&["--leak-check=no"], &INVENTORY, [IMAGE.as_os_str(), "100".as_ref()]);
+    let trace = WORK.with_extension("valgrind");
+    valgrind(&["--leak-check=no"], &WORK, [CONFORMANCE.as_os_str(), trace.as_os_str()]);
 }

@@ -2,6 +2,7 @@
 
 use crate::device::{Device, Error, IntoArg, Packer, Sealed};
 use crate::server::{Handler, RegisterError, Server};
+use hostcall_abi::schema;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
@@ -10,6 +11,7 @@ use hostcall_device::HostcallRef;
 use hostcall_service::{Reply, Request, Service};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -135,12 +137,16 @@ impl Service for Closures {
     }
 }
 
-impl<A: Wire + 'static, R: Wire + 'static> Hostcall<A, R> {
-    fn new(
+impl Registered {
+    /// Enters a closure. `read` makes a call's words arguments, which are `None` for a call that is none, and `answer` writes
+    /// the words of its result, of which there are so many.
+    fn new<A: 'static>(
         device: &Device,
         state: HostcallState,
-        closure: impl Fn(A) -> R + Send + Sync + 'static,
-    ) -> Result<Self, RegisterError> {
+        result_words: usize,
+        read: impl Fn(&[u64]) -> Option<A> + Send + Sync + 'static,
+        answer: impl Fn(A, &mut [u64]) + Send + Sync + 'static,
+    ) -> Result<Arc<Self>, RegisterError> {
         /// The next closure's id, which none has had before it in this process: what a kernel remembers of a closure
         /// that is gone never means another one.
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -149,23 +155,50 @@ impl<A: Wire + 'static, R: Wire + 'static> Hostcall<A, R> {
         let run = {
             let state = state.clone();
             move |words: &[u64], reply: &mut dyn Reply| {
-                if words.len() != A::WORDS {
-                    return Err(CallError::Malformed);
-                }
-                let arguments = A::from_words(words).ok_or(CallError::Malformed)?;
+                let arguments = read(words).ok_or(CallError::Malformed)?;
                 {
                     let mut state = state.lock();
                     *state = state.after_call().ok_or(CallError::NoSuchService)?;
                 }
-                let mut words = vec![0; R::WORDS];
-                closure(arguments).to_words(&mut words);
+                let mut words = vec![0; result_words];
+                answer(arguments, &mut words);
                 reply.words(&words);
                 Ok(())
             }
         };
         let closures = device.closures()?;
         closures.table.write().insert(id, Arc::new(run));
-        let registered = Arc::new(Registered { id, state, closures });
+        Ok(Arc::new(Self { id, state, closures }))
+    }
+
+    fn state(&self) -> HostcallState {
+        *self.state.lock()
+    }
+
+    /// Takes no more calls. Returns whether it still took some before.
+    fn finish(&self) -> bool {
+        let mut state = self.state.lock();
+        std::mem::replace(&mut *state, HostcallState::Finished) != HostcallState::Finished
+    }
+
+    /// Enters the closure as the argument of a launch, and returns what lies in the argument block.
+    fn pack(self: &Arc<Self>, device: &Device, packer: &mut Packer<'_>) -> Result<u64, Error> {
+        packer.check_device(&device.inner.core)?;
+        packer.check_closure(self.state())?;
+        packer.keep(self.clone());
+        Ok(self.id)
+    }
+}
+
+impl<A: Wire + 'static, R: Wire + 'static> Hostcall<A, R> {
+    fn new(
+        device: &Device,
+        state: HostcallState,
+        closure: impl Fn(A) -> R + Send + Sync + 'static,
+    ) -> Result<Self, RegisterError> {
+        let read = |words: &[u64]| if words.len() == A::WORDS { A::from_words(words) } else { None };
+        let answer = move |arguments: A, words: &mut [u64]| closure(arguments).to_words(words);
+        let registered = Registered::new(device, state, R::WORDS, read, answer)?;
         Ok(Self { device: device.clone(), registered, types: PhantomData })
     }
 
@@ -200,7 +233,7 @@ impl<A: Wire, R: Wire> Hostcall<A, R> {
 
     /// Returns which calls the closure takes at this moment.
     pub fn state(&self) -> HostcallState {
-        *self.registered.state.lock()
+        self.registered.state()
     }
 
     /// Lets a continuous closure take one more call and then no more.
@@ -219,8 +252,7 @@ impl<A: Wire, R: Wire> Hostcall<A, R> {
     /// Takes no more calls: they end with [`CallError::NoSuchService`]. Calls that run already end as ever. Returns
     /// whether the closure still took calls before.
     pub fn finish(&self) -> bool {
-        let mut state = self.registered.state.lock();
-        std::mem::replace(&mut *state, HostcallState::Finished) != HostcallState::Finished
+        self.registered.finish()
     }
 
     /// Returns whether the closure takes no more calls.
@@ -233,10 +265,81 @@ impl<A: Wire + 'static, R: Wire + 'static> Sealed<HostcallRef<A, R>> for &Hostca
 
 impl<A: Wire + 'static, R: Wire + 'static> IntoArg<HostcallRef<A, R>> for &Hostcall<A, R> {
     fn pack(&self, packer: &mut Packer<'_>) -> Result<u64, Error> {
-        packer.check_device(&self.device.inner.core)?;
-        packer.check_closure(self.state())?;
-        packer.keep(self.registered.clone());
-        Ok(self.registered.id)
+        self.registered.pack(&self.device, packer)
+    }
+}
+
+/// A type of values that travel as words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WireType {
+    schema: u64,
+    words: usize,
+}
+
+impl WireType {
+    /// The type `T`.
+    pub const fn of<T: Wire>() -> Self {
+        Self { schema: T::SCHEMA, words: T::WORDS }
+    }
+
+    /// The tuple of these types.
+    pub fn tuple(types: &[Self]) -> Self {
+        let add = |hash, one: &Self| schema::add_hash(hash, one.schema);
+        let words = types.iter().map(|one| one.words).sum();
+        Self { schema: types.iter().fold(schema::of("tuple"), add), words }
+    }
+}
+
+/// A closure whose types are known when the program runs: what hosts in other languages have for a [`Hostcall`].
+pub struct UntypedHostcall {
+    device: Device,
+    registered: Arc<Registered>,
+    schema: u64,
+}
+
+impl UntypedHostcall {
+    /// Makes a closure for a kernel's `HostcallRef<A, R>`, in the state `state`. It gets the words of its arguments, as a
+    /// kernel wrote them, and a result's words, which are zeros.
+    ///
+    /// # Errors
+    /// As for [`Hostcall::once`].
+    pub fn new(
+        device: &Device,
+        state: HostcallState,
+        arguments: WireType,
+        result: WireType,
+        closure: impl Fn(&[u64], &mut [u64]) + Send + Sync + 'static,
+    ) -> Result<Self, RegisterError> {
+        let read = move |words: &[u64]| (words.len() == arguments.words).then(|| words.to_vec());
+        let answer = move |words: Vec<u64>, result: &mut [u64]| closure(&words, result);
+        let registered = Registered::new(device, state, result.words, read, answer)?;
+        let schema = schema::add_hash(schema::of("hostcall"), arguments.schema);
+        Ok(Self { device: device.clone(), registered, schema: schema::add_hash(schema, result.schema) })
+    }
+
+    /// Does what [`Hostcall::finish`] does.
+    pub fn finish(&self) -> bool {
+        self.registered.finish()
+    }
+
+    /// Returns which calls the closure takes at this moment.
+    pub fn state(&self) -> HostcallState {
+        self.registered.state()
+    }
+
+    /// Hash of the kernel's parameter that the closure is for.
+    pub(crate) fn schema(&self) -> u64 {
+        self.schema
+    }
+
+    pub(crate) fn pack(&self, packer: &mut Packer<'_>) -> Result<u64, Error> {
+        self.registered.pack(&self.device, packer)
+    }
+}
+
+impl fmt::Debug for UntypedHostcall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UntypedHostcall").field("state", &self.state()).finish_non_exhaustive()
     }
 }
 

@@ -54,6 +54,7 @@
 //! | seeing what calls take | [`device::DeviceBuilder::trace`], [`trace`] |
 //! | images for GPUs | [`embedded_images`], [`device::Image`] |
 //! | programs of LLVM's GPU libc | [`device::LlvmProgram`], [`llvm`] |
+//! | kernels of HIP and OpenCL C | [`rocm`] |
 //!
 //! The path of a call on this side: [`server`]'s consumer finds it, its dispatch looks the service up and runs
 //! the handler, and the answer goes back through the channel.
@@ -69,6 +70,15 @@ pub mod llvm {
     pub use hostcall_server::llvm::*;
 }
 
+pub mod rocm {
+    //! Code objects of AMD's GPUs that HIP's and OpenCL's compilers made, and what answers them: handlers of calls by ROCm's
+    //! protocol.
+    pub use crate::device::{
+        CodeObject, CodeObjectError, CodeObjectKernel, KernelArgument, KernelParameters,
+    };
+    pub use hostcall_server::rocm::*;
+}
+
 pub mod server {
     //! The server: it finds the calls of kernels and runs their handlers.
     pub use hostcall_abi::launch::LaunchId;
@@ -80,7 +90,7 @@ pub mod server {
 
 pub use device::graph;
 
-pub use closures::{Hostcall, HostcallState, NotContinuous};
+pub use closures::{Hostcall, HostcallState, NotContinuous, UntypedHostcall, WireType};
 pub use device::{Device, DeviceBuffer, Error, Event, Grid, LaunchFailure, LaunchKernel, Stream};
 // What kernels and services are written with, so that a package that has both sides needs this crate alone.
 pub use hostcall_device;

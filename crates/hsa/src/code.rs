@@ -250,6 +250,30 @@ impl Function {
         self.said.kernarg_bytes
     }
 
+    /// Bytes of each argument of its own.
+    pub fn argument_bytes(&self) -> impl Iterator<Item = u32> {
+        self.own_arguments().map(|argument| argument.bytes)
+    }
+
+    /// Says whether it takes the address of a hostcall buffer.
+    pub fn takes_hostcall_buffer(&self) -> bool {
+        self.takes(Kind::HostcallBuffer)
+    }
+
+    /// Says whether it takes the address of a heap's state.
+    pub fn takes_heap(&self) -> bool {
+        self.takes(Kind::Heap)
+    }
+
+    /// Says whether it takes the address of a buffer to print to.
+    pub fn takes_printf_buffer(&self) -> bool {
+        self.takes(Kind::PrintfBuffer)
+    }
+
+    fn takes(&self, kind: Kind) -> bool {
+        self.hidden_arguments().any(|argument| argument.kind == kind)
+    }
+
     pub(crate) fn own_arguments(&self) -> impl Iterator<Item = &Argument> {
         self.said.arguments.iter().filter(|argument| argument.kind == Kind::Own)
     }

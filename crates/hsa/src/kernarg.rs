@@ -136,6 +136,8 @@ fn hidden(kind: Kind, launch: &Launch<'_>, function: &Function, queue: u64) -> u
         Kind::GridDims => launch.dimensions().into(),
         Kind::DynamicLdsBytes => launch.group_bytes.saturating_sub(function.group_bytes()).into(),
         Kind::QueuePointer => queue,
-        Kind::Own | Kind::Nothing => 0,
+        Kind::HostcallBuffer => launch.hidden.hostcall_buffer,
+        Kind::Heap => launch.hidden.heap,
+        Kind::Own | Kind::PrintfBuffer | Kind::Nothing => 0,
     }
 }

@@ -52,5 +52,5 @@ pub use agent::GpuInfo;
 pub use code::{Function, Module};
 pub use gpu::Gpu;
 pub use memory::{DeviceMemory, PinnedMemory};
-pub use queue::{Launch, Mark, Queue};
+pub use queue::{Hidden, Launch, Mark, Queue};
 pub use runtime::{Error, FaultKind, LIBRARY, LIBRARY_VARIABLE, Lookup, Runtime};

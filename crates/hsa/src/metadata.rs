@@ -76,6 +76,13 @@ pub(crate) enum Kind {
     DynamicLdsBytes,
     /// The queue's address.
     QueuePointer,
+    /// The address of a buffer by which the kernel calls the host, as ROCm's device libraries do.
+    HostcallBuffer,
+    /// The address of the state of ROCm's device heap.
+    Heap,
+    /// The address of a buffer that the kernel prints to, and that the host reads when the kernel has ended: nobody gives
+    /// one.
+    PrintfBuffer,
     /// A hidden one that is 0: offsets and remainders, which no launch of this crate has, apertures, which processors tell
     /// by themselves, and services of other runtimes.
     Nothing,
@@ -93,6 +100,9 @@ impl Kind {
             "hidden_grid_dims" => Self::GridDims,
             "hidden_dynamic_lds_size" => Self::DynamicLdsBytes,
             "hidden_queue_ptr" => Self::QueuePointer,
+            "hidden_hostcall_buffer" => Self::HostcallBuffer,
+            "hidden_heap_v1" => Self::Heap,
+            "hidden_printf_buffer" => Self::PrintfBuffer,
             name if name.starts_with("hidden_") => Self::Nothing,
             _ => Self::Own,
         }
@@ -182,7 +192,8 @@ mod tests {
     #[test]
     fn hidden_arguments_are_told_by_their_names() {
         assert_eq!(Kind::of("hidden_group_size_y"), Kind::GroupSize(1));
-        assert_eq!(Kind::of("hidden_heap_v1"), Kind::Nothing);
+        assert_eq!(Kind::of("hidden_heap_v1"), Kind::Heap);
+        assert_eq!(Kind::of("hidden_default_queue"), Kind::Nothing);
         assert_eq!(Kind::of("global_buffer"), Kind::Own);
     }
 }

@@ -29,6 +29,17 @@ pub struct Launch<'a> {
     pub arguments: &'a [&'a [u8]],
     /// Whether the kernel takes the address of each argument's bytes, which are kept until it has ended.
     pub by_address: bool,
+    /// What the kernel finds in hidden arguments.
+    pub hidden: Hidden,
+}
+
+/// Addresses of what kernels that were linked with ROCm's device libraries share with the host, 0 where there is nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hidden {
+    /// A buffer by which they call the host.
+    pub hostcall_buffer: u64,
+    /// The state of their heap.
+    pub heap: u64,
 }
 
 impl Launch<'_> {

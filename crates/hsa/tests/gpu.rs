@@ -1,7 +1,8 @@
 //! A GPU by the contained software runtime, with kernels that clang compiles: orders, copies, marks, arguments, faults.
 
 use hostcall_hsa::{
-    DeviceMemory, FaultKind, Function, Gpu, LIBRARY_VARIABLE, Launch, Module, PinnedMemory, Queue, Runtime,
+    DeviceMemory, FaultKind, Function, Gpu, Hidden, LIBRARY_VARIABLE, Launch, Module, PinnedMemory, Queue,
+    Runtime,
 };
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,7 +52,15 @@ fn function(module: &Arc<Module>, name: &str) -> Arc<Function> {
 /// Launches a kernel with these arguments.
 fn launch(queue: &Queue, function: &Arc<Function>, sizes: ([u32; 3], [u32; 3]), arguments: &[&[u8]]) {
     let (workgroups, lanes) = sizes;
-    let launch = Launch { function, workgroups, lanes, group_bytes: 0, arguments, by_address: false };
+    let launch = Launch {
+        function,
+        workgroups,
+        lanes,
+        group_bytes: 0,
+        arguments,
+        by_address: false,
+        hidden: Hidden::default(),
+    };
     // SAFETY: tests give the arguments that the kernels take.
     unsafe { queue.launch(&launch) }.unwrap();
 }
@@ -206,6 +215,7 @@ fn arguments_by_address_are_kept() {
             group_bytes: 0,
             arguments: &arguments,
             by_address: true,
+            hidden: Hidden::default(),
         };
         // SAFETY: the arguments are the kernel's, by address.
         unsafe { queue.launch(&launch) }.unwrap();
@@ -271,6 +281,7 @@ fn queues_beyond_their_ring_are_refused() {
         group_bytes: 0,
         arguments: &arguments,
         by_address: false,
+        hidden: Hidden::default(),
     };
     // SAFETY: the arguments are the kernel's.
     let refused = (0..5000).find_map(|_| unsafe { queue.launch(&one) }.err());
@@ -339,8 +350,15 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     assert_eq!(multiply.max_lanes(), 1024);
     let queue = gpu.queue();
     let refuse = |workgroups: [u32; 3], lanes: [u32; 3], arguments: &[&[u8]]| {
-        let launch =
-            Launch { function: &multiply, workgroups, lanes, group_bytes: 0, arguments, by_address: false };
+        let launch = Launch {
+            function: &multiply,
+            workgroups,
+            lanes,
+            group_bytes: 0,
+            arguments,
+            by_address: false,
+            hidden: Hidden::default(),
+        };
         // SAFETY: it is refused.
         unsafe { queue.launch(&launch) }.unwrap_err().to_string()
     };

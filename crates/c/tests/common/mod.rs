@@ -63,10 +63,16 @@ pub fn compile_as(name: &str, file: &str, libraries: &[OsString]) -> PathBuf {
     program
 }
 
-/// The image of programs/inventory for the software device.
-pub static IMAGE: LazyLock<PathBuf> = LazyLock::new(|| {
+/// Builds a folder of programs for the software device.
+fn image(program: &str) -> PathBuf {
     let target = Target::parse("cpu").expect("there is such a target");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hostcall-c-programs");
-    let request = Request::new(source("../../programs/inventory"), target).target_dir(folder).quiet();
+    let request = Request::new(source("../../programs").join(program), target).target_dir(folder).quiet();
     build(&request).expect("the program is built").path
-});
+}
+
+/// The image of programs/inventory for the software device.
+pub static IMAGE: LazyLock<PathBuf> = LazyLock::new(|| image("inventory"));
+
+/// The image of programs/conformance for the software device.
+pub static CONFORMANCE: LazyLock<PathBuf> = LazyLock::new(|| image("conformance"));

@@ -150,6 +150,13 @@ impl<'d> Packer<'d> {
         self.buffer(buffer, if has_cells { Access::Shared } else { Access::Read })
     }
 
+    /// Keeps pinned memory until the launch has ended.
+    pub(super) fn use_pinned<T: Word>(&mut self, buffer: &PinnedBuffer<T>) -> Result<(), Error> {
+        self.check_device(&buffer.core)?;
+        self.keep(Arc::new(buffer.memory.clone()));
+        Ok(())
+    }
+
     /// Adds an argument that is these bytes.
     pub(super) fn push_bytes(&mut self, align: usize, bytes: &[u8]) {
         self.align(align);
@@ -246,8 +253,7 @@ impl<T: Plain + Word> Sealed<Slice<Global<T>>> for &PinnedBuffer<T> {}
 
 impl<T: Plain + Word> IntoArg<Slice<Global<T>>> for &PinnedBuffer<T> {
     fn pack(&self, packer: &mut Packer<'_>) -> Result<RawSlice, Error> {
-        packer.check_device(&self.core)?;
-        packer.keep(Arc::new(self.memory.clone()));
+        packer.use_pinned(self)?;
         Ok(RawSlice { address: self.address().get(), len: self.len() as u64 })
     }
 }

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, Deref, Range, RangeBounds};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
@@ -343,6 +344,11 @@ impl Device {
 }
 
 impl<T: Word> PinnedBuffer<T> {
+    /// Returns the address of the first value on the host, where kernels may write at any time.
+    pub fn host_address(&self) -> NonNull<T> {
+        self.memory.host_address().cast()
+    }
+
     /// Returns the address of the first value, as kernels see it.
     pub fn address(&self) -> DeviceAddress {
         self.memory.address()

@@ -8,7 +8,9 @@ use super::images::{EmbeddedImage, Images};
 use super::seam::{Backend, DeviceAddress, DeviceKind, Memory, Pinned, Properties};
 use super::stream::ReaperThread;
 use super::words::StreamWords;
-use super::{BackendError, Core, Device, DeviceHeap, DeviceHooks, Error, Inner, SoftwareDeviceConfig};
+use super::{
+    BackendError, Core, Device, DeviceHeap, DeviceHooks, Error, Hostcalls, Inner, SoftwareDeviceConfig,
+};
 use crate::server::{Server, ServerBuilder};
 use crate::services::{Builtins, EarlyEnd};
 use hostcall_abi::ABI_VERSION;
@@ -64,6 +66,7 @@ pub struct DeviceBuilder {
     images: Vec<&'static [EmbeddedImage]>,
     backend: Option<Arc<dyn Backend>>,
     tracer: Option<Tracer>,
+    rocm: crate::rocm::Options,
 }
 
 impl DeviceBuilder {
@@ -79,6 +82,7 @@ impl DeviceBuilder {
             images: Vec::new(),
             backend: None,
             tracer: None,
+            rocm: crate::rocm::Options::default(),
         }
     }
 
@@ -152,6 +156,12 @@ impl DeviceBuilder {
     /// Records calls, posts and launches there, of LLVM programs too. Without a tracer a call costs no more than before.
     pub fn trace(mut self, tracer: &Tracer) -> Self {
         self.tracer = Some(tracer.clone());
+        self
+    }
+
+    /// Settings of what answers kernels that speak ROCm's protocol; threads and trace are the device's.
+    pub fn rocm(mut self, options: crate::rocm::Options) -> Self {
+        self.rocm = options;
         self
     }
 
@@ -283,6 +293,7 @@ impl DeviceBuilder {
             _slots: [states, claims, extras, areas],
             stream_words,
             origins,
+            hostcalls: Hostcalls::new(self.rocm),
             closures: Mutex::default(),
             running: Mutex::default(),
             closed: false.into(),

@@ -2,6 +2,7 @@
 
 use super::graph::{GraphError, ReplayFailure};
 use super::llvm::ProgramError;
+use super::rocm::CodeObjectError;
 use super::seam::{BackendError, DeviceFault};
 use crate::image::NotAnImage;
 use crate::llvm::Fault;
@@ -125,6 +126,9 @@ pub enum Error {
     /// A program that was linked with LLVM's GPU libc cannot be started.
     #[error(transparent)]
     Program(#[from] ProgramError),
+    /// A code object that another compiler made, or a kernel of it, cannot be used.
+    #[error(transparent)]
+    CodeObject(#[from] CodeObjectError),
 }
 
 /// Why a launch did not end well.
@@ -269,6 +273,26 @@ pub enum LaunchRefused {
         argument: usize,
         /// What is wrong with it.
         why: &'static str,
+    },
+    /// A kernel of a code object was given more or fewer arguments than it takes.
+    #[error("kernel {kernel} takes {takes} arguments, not {given}")]
+    ArgumentCount {
+        /// The kernel.
+        kernel: String,
+        /// How many it takes.
+        takes: usize,
+        /// How many were given.
+        given: usize,
+    },
+    /// An argument of a code object's kernel has not the size that the kernel takes.
+    #[error("argument {argument} (the first is 0) has {given} bytes, and the kernel takes {takes}")]
+    ArgumentSize {
+        /// Place among the arguments, from 0.
+        argument: usize,
+        /// Bytes that the kernel takes.
+        takes: usize,
+        /// Bytes that were given.
+        given: usize,
     },
     /// A buffer without values was passed for a reference.
     #[error("argument {argument} is an empty buffer, and the kernel takes a reference to one value there")]

@@ -5,9 +5,12 @@ use super::arenas::Arenas;
 use super::builder::DeviceInfo;
 use super::seam::{
     Backend, BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, DeviceKind, Dispatch, ImageSource,
-    Kernel, KernelLimits, KernelMemory, Mark, Memory, Module, Pinned, Properties, Queue, Running, Variable,
+    Kernel, KernelLimits, KernelMemory, KernelParameters, Mark, Memory, Module, Pinned, Properties, Queue,
+    Running, Variable,
 };
-use hostcall_hsa::{DeviceMemory, Error, FaultKind, Function, Gpu, GpuInfo, Launch, PinnedMemory, Runtime};
+use hostcall_hsa::{
+    DeviceMemory, Error, FaultKind, Function, Gpu, GpuInfo, Hidden, Launch, PinnedMemory, Runtime,
+};
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -179,6 +182,15 @@ unsafe impl Kernel for HsaKernel {
             max_dynamic_workgroup_bytes: self.0.max_dynamic_group_bytes(),
         }
     }
+
+    fn parameters(&self) -> Option<KernelParameters> {
+        Some(KernelParameters {
+            bytes: self.0.argument_bytes().collect(),
+            takes_hostcall_buffer: self.0.takes_hostcall_buffer(),
+            takes_heap: self.0.takes_heap(),
+            takes_printf_buffer: self.0.takes_printf_buffer(),
+        })
+    }
 }
 
 // SAFETY: the runtime keeps code and variables in place while the executable lives, which it does until the value and all of
@@ -267,9 +279,10 @@ unsafe impl Queue for HsaQueue {
             Some(kernel) if Arc::ptr_eq(kernel.0.gpu(), &self.gpu) => &kernel.0,
             _ => return Err(BackendError::Refused("the kernel is another device's".into())),
         };
-        let Dispatch { workgroups, lanes, workgroup_bytes, parameters, by_address, .. } = *dispatch;
-        let group_bytes = workgroup_bytes;
-        let launch = Launch { function, workgroups, lanes, group_bytes, arguments: parameters, by_address };
+        let Dispatch { workgroups, lanes, workgroup_bytes, parameters, by_address, hidden, .. } = *dispatch;
+        let hidden = Hidden { hostcall_buffer: hidden.hostcall_buffer.get(), heap: hidden.heap.get() };
+        let (group_bytes, arguments) = (workgroup_bytes, parameters);
+        let launch = Launch { function, workgroups, lanes, group_bytes, arguments, by_address, hidden };
         // SAFETY: by the caller's promise.
         unsafe { self.queue.launch(&launch) }?;
         Ok(None)

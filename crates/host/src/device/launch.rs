@@ -105,6 +105,21 @@ fn check(
     info: &KernelInfo,
     grid: &Grid,
 ) -> Result<(), LaunchRefused> {
+    let memory_bytes = grid.workgroup_memory_of(info);
+    let bytes = dispatch_workgroup_bytes(core.backend.properties(), grid.workgroup_lanes(), memory_bytes);
+    check_code(core, name, code, info.max_lanes, grid, bytes)
+}
+
+/// Refuses a launch of code that was written for `max_lanes` lanes a workgroup, unless that is 0, with so many bytes of
+/// workgroup memory besides what it declares.
+pub(super) fn check_code(
+    core: &Core,
+    name: &str,
+    code: &dyn Code,
+    max_lanes: u64,
+    grid: &Grid,
+    bytes: u32,
+) -> Result<(), LaunchRefused> {
     let properties = core.backend.properties();
     grid.check(properties)?;
     let (waves, slots) =
@@ -113,14 +128,13 @@ fn check(
         return Err(LaunchRefused::Slots { waves, slots });
     }
     let (limits, lanes, kernel) = (code.limits(), grid.workgroup_lanes(), || name.to_owned());
-    if info.max_lanes != 0 && lanes > info.max_lanes {
-        return Err(LaunchRefused::KernelLanes { kernel: kernel(), lanes, max: info.max_lanes });
+    if max_lanes != 0 && lanes > max_lanes {
+        return Err(LaunchRefused::KernelLanes { kernel: kernel(), lanes, max: max_lanes });
     }
     if lanes > u64::from(limits.max_lanes) {
         let (registers, max) = (limits.registers.unwrap_or(0), limits.max_lanes);
         return Err(LaunchRefused::Registers { kernel: kernel(), registers, max, lanes });
     }
-    let bytes = dispatch_workgroup_bytes(properties, lanes, grid.workgroup_memory_of(info));
     if bytes > limits.max_dynamic_workgroup_bytes {
         let (bytes, max) = (bytes.into(), limits.max_dynamic_workgroup_bytes);
         return Err(LaunchRefused::WorkgroupMemory { bytes, max });

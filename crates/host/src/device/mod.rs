@@ -18,6 +18,7 @@ mod hsa;
 mod images;
 mod launch;
 mod llvm;
+mod rocm;
 pub mod seam;
 mod services;
 mod staging;
@@ -42,8 +43,10 @@ pub use hostcall_cuda::prepare_environment;
 pub use images::{EmbeddedImage, Image, LoadedKernel, TypedKernel};
 pub use launch::LaunchKernel;
 pub use llvm::{KernelResources, LlvmCancel, LlvmClient, LlvmProgram, LlvmRun, ProgramError};
+pub use rocm::{CodeObject, CodeObjectError, CodeObjectKernel, KernelArgument};
 pub use seam::{
-    BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, DeviceKind, KernelLimits, Properties,
+    BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, DeviceKind, KernelLimits, KernelParameters,
+    Properties,
 };
 pub(crate) use stream::StreamQueue;
 pub use stream::{Launch, LaunchOutcome, Readback, Stream};
@@ -60,6 +63,7 @@ use hostcall_channel::device::Channel;
 use hostcall_server::CancelReason;
 use hostcall_trace::Tracer;
 use images::Images;
+use rocm::Hostcalls;
 use seam::{Hooks, Memory, Running};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,6 +93,8 @@ pub(crate) struct Inner {
     /// The launches that are nodes of graphs.
     pub origins: Arc<Origins>,
     pub hooks: Arc<dyn Hooks>,
+    /// What answers kernels that speak ROCm's protocol.
+    pub hostcalls: Hostcalls,
     closures: Mutex<Option<Closures>>,
     /// The launches that can be ended from outside.
     running: Mutex<HashMap<LaunchId, RunningLaunch>>,

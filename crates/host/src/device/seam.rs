@@ -436,6 +436,32 @@ pub unsafe trait Kernel: Any + Send + Sync {
         let _ = (lanes, workgroup_bytes);
         None
     }
+    /// Returns what the image says of the kernel's parameters; `None` where images say nothing of them.
+    fn parameters(&self) -> Option<KernelParameters> {
+        None
+    }
+}
+
+/// What an image says of a kernel's parameters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelParameters {
+    /// Bytes of each parameter of its own.
+    pub bytes: Vec<u32>,
+    /// It finds [`HiddenParameters::hostcall_buffer`] in a hidden one, though it may never look at it.
+    pub takes_hostcall_buffer: bool,
+    /// The same of [`HiddenParameters::heap`].
+    pub takes_heap: bool,
+    /// It prints to a buffer that the host reads when the kernel has ended, which no dispatch gives.
+    pub takes_printf_buffer: bool,
+}
+
+/// What AMD's kernels find in hidden parameters, besides what a dispatch says anyway; 0 where there is nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HiddenParameters {
+    /// A hostcall buffer of ROCm's protocol.
+    pub hostcall_buffer: DeviceAddress,
+    /// Where ROCm's device libraries keep the state of their heap: 128 KiB, zeroed before the first kernel.
+    pub heap: DeviceAddress,
 }
 
 /// What a kernel needs of the device, and what a dispatch of it may ask for at most.
@@ -471,6 +497,8 @@ pub struct Dispatch<'a> {
     /// Whether the kernel takes the address of each parameter's bytes instead of these, which then lie at a multiple of 16
     /// in memory that kernels read, until the dispatch has ended. Only on AMD's GPUs.
     pub by_address: bool,
+    /// What the kernel finds in hidden parameters.
+    pub hidden: HiddenParameters,
     /// What whoever dispatches knows it by.
     pub token: u64,
     /// What the device tells while the kernel runs.

@@ -36,8 +36,11 @@ impl Device {
         self.inner.server.statistics()
     }
 
-    /// Returns the calls that wait for the host now, for a report of what a program hangs on.
+    /// Returns the calls that wait for the host now, for a report of what a program hangs on. Calls by ROCm's protocol say
+    /// neither kernel nor place.
     pub fn waiting(&self) -> Vec<Waiting> {
-        self.inner.server.waiting()
+        let mut waiting = self.inner.server.waiting();
+        waiting.extend(self.inner.hostcalls.waiting());
+        waiting
     }
 }

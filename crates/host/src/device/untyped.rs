@@ -5,7 +5,8 @@ use super::arguments::{Packer, SealedTuple};
 use super::error::LaunchRefused;
 use super::launch::{check_device, enqueue};
 use super::stream::Launch;
-use super::{Arguments, DeviceBuffer, Error, Grid, LoadedKernel, Stream};
+use super::{Arguments, DeviceBuffer, Error, Grid, LoadedKernel, PinnedBuffer, Stream};
+use crate::closures::UntypedHostcall;
 use hostcall_abi::schema;
 use hostcall_device::__private::struct_schema;
 use hostcall_device::Global;
@@ -98,6 +99,10 @@ pub enum UntypedArgument<'a> {
     Slice(ValueType, &'a DeviceBuffer<u8>),
     /// For `&T`, bytes of which the first are the value's.
     Ref(ValueType, &'a DeviceBuffer<u8>),
+    /// For `&[Global<T>]`, where `T` is this number, the bytes of the values.
+    Pinned(ValueType, &'a PinnedBuffer<u8>),
+    /// For a `HostcallRef`.
+    Closure(&'a UntypedHostcall),
 }
 
 impl UntypedArgument<'_> {
@@ -107,6 +112,11 @@ impl UntypedArgument<'_> {
             Self::Value(of, _) => of.schema,
             Self::Slice(of, _) => schema::add_hash(schema::of("slice"), of.schema),
             Self::Ref(of, _) => schema::add_hash(schema::of("ref"), of.schema),
+            Self::Pinned(of, _) => {
+                let cell = of.global().map_or(of.schema, |cell| cell.schema);
+                schema::add_hash(schema::of("slice"), cell)
+            }
+            Self::Closure(closure) => closure.schema(),
         }
     }
 
@@ -115,6 +125,18 @@ impl UntypedArgument<'_> {
             Error::from(LaunchRefused::Argument { argument: packer.argument(), why })
         };
         match *self {
+            Self::Closure(closure) => {
+                let id = closure.pack(packer)?;
+                packer.push_bytes(8, &id.to_ne_bytes());
+            }
+            Self::Pinned(of, buffer) => {
+                if of.global().is_none() || !buffer.len().is_multiple_of(of.bytes) {
+                    return Err(refused(packer, "the pinned buffer's bytes are no whole numbers"));
+                }
+                packer.use_pinned(buffer)?;
+                let raw = [buffer.address().get(), (buffer.len() / of.bytes) as u64].map(u64::to_ne_bytes);
+                packer.push_bytes(8, raw.as_flattened());
+            }
             Self::Bool(value) => packer.push_bytes(1, &[u8::from(value)]),
             Self::Value(of, _) if of.is_shared => {
                 return Err(refused(packer, "values with cells are passed in buffers"));

@@ -114,12 +114,12 @@ impl LlvmServer {
         builtins: &Builtins,
         options: Options,
     ) -> io::Result<Self> {
-        static PROGRAMS: AtomicU64 = AtomicU64::new(1);
         let ports = memory.layout().ports();
         let threads = options.threads.clamp(1, ports.div_ceil(LINE_PORTS));
         let budget = Budget::new(options.messages_limit, options.message_limit);
-        let (heap, program) = (builtins.heap().clone(), PROGRAMS.fetch_add(1, Ordering::Relaxed));
-        memory.keep(ProgramMemory { heap: heap.clone(), program });
+        let of_program = ProgramMemory::new(builtins.heap());
+        let (heap, program) = (of_program.heap.clone(), of_program.program);
+        memory.keep(of_program);
         let shared = Arc::new(Shared {
             memory,
             options,

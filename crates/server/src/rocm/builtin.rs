@@ -5,7 +5,7 @@ use super::services::{Function, Mode, Packet, ServiceTaken, Services, number};
 use crate::engine::Threads;
 use crate::engine::functions::Functions;
 use crate::engine::report;
-use crate::services::Builtins;
+use crate::services::{Builtins, HeapOwner, ProgramMemory};
 use hostcall_channel::rocm::SLOT_WORDS;
 use std::fmt;
 use std::sync::Arc;
@@ -25,6 +25,16 @@ pub trait DeviceMemory: Send + Sync + 'static {
     /// Frees what was allocated. Returns `false` for an address that was not, which comes from a device and may be
     /// anything.
     fn free(&self, address: u64) -> bool;
+}
+
+impl DeviceMemory for ProgramMemory {
+    fn allocate(&self, bytes: u64, align: u64) -> u64 {
+        self.heap.allocate_for(HeapOwner::Program(self.program), bytes, align)
+    }
+
+    fn free(&self, address: u64) -> bool {
+        self.heap.free_of(HeapOwner::Program(self.program), address)
+    }
 }
 
 /// What AMD's address sanitizer tells of an access that a lane should not have made, in the lane's own words.
@@ -73,6 +83,14 @@ impl Services {
     /// [`ServiceTaken`] when one of the numbers has a handler.
     pub fn register_builtins(&self, builtins: &Builtins) -> Result<(), ServiceTaken> {
         self.register_printf(builtins)?;
+        self.register_sanitizer_reports()
+    }
+
+    /// Registers service 4: reports of the address sanitizer are lines on stderr.
+    ///
+    /// # Errors
+    /// [`ServiceTaken`] when the number has a handler.
+    pub fn register_sanitizer_reports(&self) -> Result<(), ServiceTaken> {
         self.register_sanitizer(|report| report::line(report))
     }
 
@@ -103,6 +121,15 @@ impl Services {
                 };
             }
         })
+    }
+
+    /// Registers service 3 with the heap of `builtins`, whose limit holds. What kernels do not free is freed when the last
+    /// clone of these handlers is dropped, so that one is kept until all kernels have ended.
+    ///
+    /// # Errors
+    /// [`ServiceTaken`] when the number has a handler.
+    pub fn register_device_heap(&self, builtins: &Builtins) -> Result<(), ServiceTaken> {
+        self.register_device_memory(ProgramMemory::new(builtins.heap()))
     }
 
     /// Registers service 4: `report` is called for each lane whose access the address sanitizer reports.

@@ -1,6 +1,6 @@
 //! A consumer: a thread that serves the buffers registered with it.
 
-use super::buffer::{Buffer, Lanes, Taken, lanes_of};
+use super::buffer::{Buffer, Lanes, Taken};
 use super::job::Job;
 use super::options::{Fault, FaultKind, Options};
 use super::services::{Entry, Mode, Services, handle};
@@ -8,20 +8,25 @@ use crate::engine::budget::Budget;
 use crate::engine::caught::catch;
 use crate::engine::polling::{self, Attention, Endpoint};
 use crate::engine::trace::Recording;
+use crate::engine::watchdog::Waiting;
 use crate::engine::{Engine, Settings};
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::{CallError, Status};
 use hostcall_channel::rocm::{PacketMemory, SLOT_WORDS};
 use parking_lot::{Mutex, RwLock};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::Level;
 
-/// Longest sleep: within this time a packet is found, since nothing wakes the thread for it.
-const LONGEST_SLEEP: Duration = Duration::from_millis(5);
+/// Longest sleep: nothing wakes the thread for a packet, which it finds within 1 ms. Half of it would take an idle thread
+/// twice the processor time.
+const LONGEST_SLEEP: Duration = Duration::from_micros(900);
+
+/// The same while nobody can call.
+const DEEP_SLEEP: Duration = Duration::from_secs(1);
 
 /// How much shorter a sleep is than what the thread has waited for a packet: what that adds to a call's time.
 const SLEEP_PART: u32 = 8;
@@ -41,12 +46,14 @@ pub(super) struct Shared {
     buffers: RwLock<Vec<Arc<Buffer>>>,
     attention: Attention,
     stopping: AtomicBool,
+    /// How many [`CallsExpected`] there are, and one more where the consumer is not told of launches.
+    callers: AtomicUsize,
     packets: AtomicU64,
     faults: AtomicU64,
 }
 
 impl Shared {
-    /// Tells of a fault.
+    /// Tells of a fault. It is counted before its packet is answered, so that who has the answer finds it in the counts.
     #[cold]
     pub fn tell(self: &Arc<Self>, buffer: &Buffer, kind: FaultKind) {
         self.faults.fetch_add(1, Ordering::Relaxed);
@@ -155,6 +162,7 @@ impl Consumer {
         let stop = Stop::default();
         let settings = Settings { setup: options.setup.clone(), ..Settings::default() };
         let (engine, watchdog) = Engine::start(settings, stop.callback())?;
+        let callers = usize::from(!options.is_told_of_launches);
         let shared = Arc::new(Shared {
             engine,
             services: services.clone(),
@@ -163,6 +171,7 @@ impl Consumer {
             buffers: RwLock::default(),
             attention: Attention::default(),
             stopping: AtomicBool::new(false),
+            callers: AtomicUsize::new(callers),
             packets: AtomicU64::new(0),
             faults: AtomicU64::new(0),
         });
@@ -225,12 +234,35 @@ impl Consumer {
         true
     }
 
+    /// Has a consumer that is told of launches ([`Options::told_of_launches`]) look for calls as long as the value lives.
+    pub fn expect_calls(&self) -> CallsExpected {
+        let shared = self.shared.clone();
+        if shared.callers.fetch_add(1, Ordering::AcqRel) == 0 {
+            shared.attention.call();
+        }
+        CallsExpected(shared)
+    }
+
+    /// Returns the packets that wait for their handlers now.
+    pub fn waiting(&self) -> Vec<Waiting> {
+        self.shared.engine.watchdog.waiting()
+    }
+
     /// Returns what the consumer has counted.
     pub fn statistics(&self) -> Statistics {
         Statistics {
             packets: self.shared.packets.load(Ordering::Relaxed),
             faults: self.shared.faults.load(Ordering::Relaxed),
         }
+    }
+}
+
+/// A launch that may call.
+pub struct CallsExpected(Arc<Shared>);
+
+impl Drop for CallsExpected {
+    fn drop(&mut self) {
+        self.0.callers.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -335,23 +367,17 @@ impl Serving {
     fn packet(&mut self, index: usize, mut taken: Taken) {
         let buffer = &self.buffers[index];
         let service = taken.header.service;
-        let known = self.last.as_ref().filter(|(last, _)| *last == service);
-        let entry = match known {
-            Some((_, entry)) => entry.clone(),
+        let known = self.last.take().filter(|(last, _)| *last == service);
+        let (entry, is_own) = match known {
+            Some((_, entry)) => (entry, true),
             None => match self.shared.services.find(service) {
-                Some((entry, is_own)) => {
-                    // It stays, while a default may have to make room for one.
-                    if is_own {
-                        self.last = Some((service, entry.clone()));
-                    }
-                    entry
-                }
+                Some(found) => found,
                 None => {
                     if let Some(recording) = self.shared.recording(&taken) {
                         no_handler(recording, &taken);
                     }
-                    buffer.release(taken.packet);
                     self.shared.tell(buffer, FaultKind::NoSuchService(service));
+                    buffer.release(taken.packet);
                     self.spare.push(taken.lanes);
                     return;
                 }
@@ -364,19 +390,22 @@ impl Serving {
             Mode::InlineUnless(waits) => catch(|| waits()).unwrap_or(true),
         };
         if waits {
+            self.last = is_own.then(|| (service, entry.clone()));
             return Job::submit(&self.shared, buffer, entry, taken);
         }
         let recording = self.shared.recording(&taken);
         let fault = handle(&entry, buffer, &mut taken, false);
         let handled = recording.map(|recording| handled(recording, None, &taken, fault.as_ref()));
+        if let Some(fault) = fault {
+            self.shared.tell(buffer, fault);
+        }
         buffer.answer(taken.packet, taken.header.mask, &taken.lanes);
         if let Some(mut recording) = handled {
             recording.answered(entry.name, service, LaunchId::NONE);
         }
-        if let Some(fault) = fault {
-            self.shared.tell(buffer, fault);
-        }
-        lanes_of(taken.header.mask).for_each(|lane| taken.lanes[lane as usize] = Default::default());
+        // A handler of its own stays; a default may have to make room for one.
+        self.last = is_own.then_some((service, entry));
+        // The next packet has copies for its own lanes, and no handler sees others.
         self.spare.push(taken.lanes);
     }
 }
@@ -408,6 +437,9 @@ impl Endpoint for Serving {
     }
 
     fn longest_sleep(&mut self, idle: Duration, _again: bool) -> Duration {
+        if self.buffers.is_empty() || self.shared.callers.load(Ordering::Acquire) == 0 {
+            return DEEP_SLEEP;
+        }
         (idle / SLEEP_PART).min(LONGEST_SLEEP)
     }
 }

@@ -63,14 +63,14 @@ impl Work for Job {
         let began_ns = recording.as_ref().map(|recording| recording.now_ns());
         let fault = handle(&self.entry, &self.buffer, &mut taken, true);
         let handled = recording.map(|recording| handled(recording, began_ns, &taken, fault.as_ref()));
+        if let Some(fault) = fault {
+            self.shared.tell(&self.buffer, fault);
+        }
         if self.close() {
             self.buffer.answer(self.packet, taken.header.mask, &taken.lanes);
         }
         if let Some(mut recording) = handled {
             recording.answered(self.entry.name, self.service, LaunchId::NONE);
-        }
-        if let Some(fault) = fault {
-            self.shared.tell(&self.buffer, fault);
         }
     }
 

@@ -39,7 +39,7 @@ mod print;
 mod services;
 
 pub use builtin::{DeviceMemory, SanitizerReport};
-pub use consumer::{Consumer, LaunchError, RegisterError, Statistics};
+pub use consumer::{CallsExpected, Consumer, LaunchError, RegisterError, Statistics};
 pub use hostcall_channel::rocm::host::Broken;
 pub use hostcall_channel::rocm::{
     ALIGN, Layout, LayoutError, MAX_PACKETS, PacketMemory, SLOT_WORDS, Version,

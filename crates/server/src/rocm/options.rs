@@ -60,6 +60,7 @@ pub struct Options {
     pub(super) message_limit: usize,
     pub(super) messages_limit: usize,
     pub(super) trace: Option<Source>,
+    pub(super) is_told_of_launches: bool,
     pub(super) on_fault: Arc<dyn Fn(&Fault) + Send + Sync>,
 }
 
@@ -71,13 +72,14 @@ impl Default for Options {
             message_limit: 1 << 20,
             messages_limit: 64 << 20,
             trace: None,
+            is_told_of_launches: false,
             on_fault: Arc::new(|fault| report::line(fault)),
         }
     }
 }
 
 impl Options {
-    /// How long the thread without work looks on before it sleeps, at most 5 ms at a time. Default 50 µs.
+    /// How long the thread without work looks on before it sleeps, at most 0.9 ms at a time. Default 50 µs.
     #[must_use]
     pub fn spin(mut self, spin: Duration) -> Self {
         self.spin = spin;
@@ -109,6 +111,13 @@ impl Options {
     #[must_use]
     pub fn trace(mut self, source: Source) -> Self {
         self.trace = Some(source);
+        self
+    }
+
+    /// Looks for calls only while there is a [`CallsExpected`](super::CallsExpected). Default: always.
+    #[must_use]
+    pub fn told_of_launches(mut self) -> Self {
+        self.is_told_of_launches = true;
         self
     }
 

@@ -8,6 +8,7 @@ use hostcall_device::services::{HeapHandler, NOT_ALLOCATED};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Largest alignment that a kernel may ask for.
@@ -30,7 +31,7 @@ pub struct HeapUse {
 pub(crate) enum HeapOwner {
     /// A lane of this launch.
     Launch(LaunchId),
-    /// A program that LLVM's server of this number serves.
+    /// A program of another protocol, whose server has this number.
     Program(u64),
 }
 
@@ -117,9 +118,7 @@ impl HeapUse {
 impl Heap {
     /// Allocates memory for an owner. Returns its address, or 0 when there is none.
     pub(crate) fn allocate_for(&self, owner: HeapOwner, bytes: u64, align: u64) -> u64 {
-        if !align.is_power_of_two() || align > MAX_ALIGN {
-            return 0;
-        }
+        debug_assert!(align.is_power_of_two(), "services check what lanes ask for");
         let bytes = bytes.max(1);
         let charge = |table: &Table| {
             let charged = table.charged.checked_add(bytes.checked_add(OVERHEAD_BYTES)?)?;
@@ -158,11 +157,19 @@ impl Heap {
     }
 }
 
-/// What a program has of a heap: the number that its allocations have for an owner. Dropping it frees what the program
-/// did not, so it lives until the program's kernels have ended.
+/// What a program of another protocol has of a heap: the number that its allocations have for an owner. Dropping it frees
+/// what the program did not, so it lives until the program's kernels have ended.
 pub(crate) struct ProgramMemory {
     pub heap: Heap,
     pub program: u64,
+}
+
+impl ProgramMemory {
+    /// For a program that has nothing yet.
+    pub fn new(heap: &Heap) -> Self {
+        static PROGRAMS: AtomicU64 = AtomicU64::new(1);
+        Self { heap: heap.clone(), program: PROGRAMS.fetch_add(1, Ordering::Relaxed) }
+    }
 }
 
 impl Drop for ProgramMemory {
@@ -184,6 +191,9 @@ pub(super) struct HeapService(pub Heap);
 
 impl HeapHandler for HeapService {
     fn allocate(&self, bytes: u64, align: u64) -> Result<u64, CallError> {
+        if !align.is_power_of_two() || align > MAX_ALIGN {
+            return Ok(0);
+        }
         Ok(self.0.allocate_for(HeapOwner::Launch(calling_launch()), bytes, align))
     }
 
@@ -205,7 +215,7 @@ mod tests {
 
     impl Heap {
         fn allocate(&self, bytes: u64, align: u64) -> u64 {
-            self.allocate_for(LANE, bytes, align)
+            HeapService(self.clone()).allocate(bytes, align).unwrap_or(0)
         }
 
         fn free(&self, address: u64) -> bool {

@@ -164,6 +164,7 @@ impl Row {
                 workgroup_bytes: parts.workgroup_bytes,
                 parameters,
                 by_address: parts.by_address,
+                hidden: parts.hidden,
                 token: 0,
                 hooks: &device.hooks,
             })

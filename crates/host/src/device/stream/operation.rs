@@ -4,7 +4,7 @@ use super::launched::LaunchState;
 use super::step::{RunStep, Step};
 use crate::device::buffer::{AllWanted, Wanted};
 use crate::device::graph::{List, NodeOrigin, Plan, ReplayHold, ReplayState};
-use crate::device::seam::{BackendError, DeviceAddress, Kernel, Mark};
+use crate::device::seam::{BackendError, DeviceAddress, HiddenParameters, Kernel, Mark};
 use crate::device::staging::Staging;
 use crate::device::uses::Point;
 use hostcall_abi::launch::LaunchRun;
@@ -24,6 +24,8 @@ pub(crate) struct Parts {
     pub parameters: Parameters,
     /// Whether the kernel takes the parameters' addresses.
     pub by_address: bool,
+    /// What the kernel finds in hidden parameters.
+    pub hidden: HiddenParameters,
     /// It is made for a graph's node.
     pub is_recorded: bool,
     /// Memory of the device that it uses.
@@ -35,9 +37,10 @@ pub(crate) struct Parts {
 impl Parts {
     /// Forgets the launch, and gives back what memory it took besides this.
     pub fn clear(&mut self) {
-        let Self { kernel, parameters, wanted, keep, by_address, .. } = self;
+        let Self { kernel, parameters, wanted, keep, by_address, hidden, .. } = self;
         *kernel = None;
         *by_address = false;
+        *hidden = HiddenParameters::default();
         parameters.bytes.clear();
         parameters.bytes.shrink_to_fit();
         parameters.ends.clear();

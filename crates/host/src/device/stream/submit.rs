@@ -173,8 +173,9 @@ impl StreamQueue {
         let queue = &self.queue;
         match operation {
             Operation::Launch(launch) => {
-                let Parts { kernel, workgroups, lanes, workgroup_bytes, parameters, by_address, .. } =
-                    &*launch.parts;
+                let Parts {
+                    kernel, workgroups, lanes, workgroup_bytes, parameters, by_address, hidden, ..
+                } = &*launch.parts;
                 let dispatch = Dispatch {
                     kernel: kernel.as_ref().expect("whoever made the launch gave its kernel"),
                     name: &launch.state.kernel,
@@ -183,6 +184,7 @@ impl StreamQueue {
                     workgroup_bytes: *workgroup_bytes,
                     parameters: &parameters.slices(),
                     by_address: *by_address,
+                    hidden: *hidden,
                     token: launch.state.id.to_bits().into(),
                     hooks: &self.device.hooks,
                 };

@@ -1,0 +1,117 @@
+//! Graphs: work of streams that is recorded once and replayed many times.
+
+use crate::error::{Failure, hostcall_error, hostcall_status, run};
+use crate::handle::{self, Out, get, place, put};
+use crate::stream::hostcall_stream;
+use hostcall::graph::{CaptureMode, Graph, Instance};
+
+/// What can break a capture, besides waiting for its streams and reading on them, which does in every mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum hostcall_capture_mode {
+    /// Allocations by any thread.
+    Global = 1,
+    /// Allocations by the thread that began the capture, and other threads' work on its streams.
+    ThreadLocal = 2,
+    /// Nothing else.
+    Relaxed = 3,
+}
+
+/// Recorded work of a stream. Any thread may use it; it is the caller's, who frees it. It keeps the buffers, closures and
+/// functions that the work uses.
+pub struct hostcall_graph(Graph);
+
+/// A graph that is ready to be replayed. Any thread may use it; it is the caller's, who frees it. Replays that were launched
+/// go on without the handle.
+pub struct hostcall_instance(Instance);
+
+/// Begins to record the stream's work, in one of the hostcall_capture_modes: launches, writes, copies, fills, repeated
+/// functions and graphs. None of it is done. A stream that waits for an event of the capture is recorded as well.
+pub extern "C" fn hostcall_stream_begin_capture(
+    stream: Option<&hostcall_stream>,
+    mode: u32,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || {
+        use hostcall_capture_mode as is;
+        let modes = [
+            (is::Global, CaptureMode::Global),
+            (is::ThreadLocal, CaptureMode::ThreadLocal),
+            (is::Relaxed, CaptureMode::Relaxed),
+        ];
+        let found = modes.into_iter().find(|(known, _)| *known as u32 == mode);
+        let (_, mode) =
+            found.ok_or_else(|| Failure::invalid(format!("there is no mode {mode} of captures")))?;
+        Ok(get(stream, "stream")?.0.begin_capture(mode)?)
+    })
+}
+
+/// Ends the capture that was begun on this stream. Fails with what broke the capture; the stream is as before it then, too.
+pub extern "C" fn hostcall_stream_end_capture(
+    stream: Option<&hostcall_stream>,
+    graph: Out<'_, hostcall_graph>,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || {
+        let place = place(graph, "graph")?;
+        put(place, hostcall_graph(get(stream, "stream")?.0.end_capture()?));
+        Ok(())
+    })
+}
+
+/// Adds a graph to what a stream records, as one node.
+pub extern "C" fn hostcall_stream_add_graph(
+    stream: Option<&hostcall_stream>,
+    graph: Option<&hostcall_graph>,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || Ok(get(stream, "stream")?.0.add_graph(&get(graph, "graph")?.0)?))
+}
+
+/// Returns how many nodes the graph has; 0 for NULL.
+pub extern "C" fn hostcall_graph_len(graph: Option<&hostcall_graph>) -> usize {
+    graph.map_or(0, |graph| graph.0.len())
+}
+
+/// Frees a graph and sets the handle to NULL; its instances stay. NULL is let be.
+pub extern "C" fn hostcall_graph_free(graph: Option<&mut *mut hostcall_graph>) {
+    handle::free(graph);
+}
+
+/// Makes an instance of the graph as it is now.
+pub extern "C" fn hostcall_graph_instantiate(
+    graph: Option<&hostcall_graph>,
+    instance: Out<'_, hostcall_instance>,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || {
+        let place = place(instance, "instance")?;
+        put(place, hostcall_instance(get(graph, "graph")?.0.instantiate()?));
+        Ok(())
+    })
+}
+
+/// Prepares replays on a stream, so that the device takes kernels that follow each other at once. May wait for kernels that
+/// run.
+pub extern "C" fn hostcall_instance_upload(
+    instance: Option<&hostcall_instance>,
+    stream: Option<&hostcall_stream>,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || Ok(get(instance, "instance")?.0.upload(&get(stream, "stream")?.0)?))
+}
+
+/// Puts a replay on a stream: all of the graph's work, in order, after the instance's replay before it. What fails in it,
+/// hostcall_stream_synchronize tells.
+pub extern "C" fn hostcall_instance_launch(
+    instance: Option<&hostcall_instance>,
+    stream: Option<&hostcall_stream>,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || Ok(get(instance, "instance")?.0.launch(&get(stream, "stream")?.0).map(drop)?))
+}
+
+/// Frees an instance and sets the handle to NULL. NULL is let be.
+pub extern "C" fn hostcall_instance_free(instance: Option<&mut *mut hostcall_instance>) {
+    handle::free(instance);
+}

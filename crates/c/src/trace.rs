@@ -1,0 +1,93 @@
+//! Traces of calls, launches and posts.
+
+use crate::error::{Failure, hostcall_error, hostcall_status, run};
+use crate::handle::{self, Out, get, place, put, system_text};
+use crate::options::hostcall_options;
+use hostcall::trace::Tracer;
+use std::ffi::c_char;
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+/// Records the calls of the devices that are opened with it. Any thread may use it; it is the caller's, who frees it.
+pub struct hostcall_tracer(Tracer);
+
+/// What a tracer has counted.
+#[repr(C)]
+pub struct hostcall_trace_summary {
+    /// Calls that were recorded: one for each call of a wave.
+    pub calls: u64,
+    /// Posts that were counted.
+    pub posts: u64,
+    /// Calls that were dropped because too many waited to be written.
+    pub dropped_calls: u64,
+    /// Launches, posts and names that were dropped because they were too many.
+    pub dropped_others: u64,
+    /// Calls that were recorded and are not in the file, if there is to be one.
+    pub unwritten_calls: u64,
+    /// All of it was written in time.
+    pub is_whole: bool,
+}
+
+/// Makes a tracer that writes the file `path`, which `hostcall trace` reads; NULL is without a file.
+pub unsafe extern "C" fn hostcall_tracer_new(
+    path: *const c_char,
+    tracer: Out<'_, hostcall_tracer>,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || {
+        let place = place(tracer, "tracer")?;
+        let failed =
+            |error| Failure::new(hostcall_status::Device, format!("the trace cannot be written: {error}"));
+        let mut builder = Tracer::builder();
+        if !path.is_null() {
+            // SAFETY: CALLER.
+            builder = builder.file(unsafe { system_text(path, "path") }?).map_err(failed)?;
+        }
+        put(place, hostcall_tracer(builder.start().map_err(failed)?));
+        Ok(())
+    })
+}
+
+/// Has the device record there what its kernels call.
+pub extern "C" fn hostcall_options_trace(
+    options: Option<&mut hostcall_options>,
+    tracer: Option<&hostcall_tracer>,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || {
+        let tracer = &get(tracer, "tracer")?.0;
+        get(options, "options")?.change(|builder| builder.trace(tracer));
+        Ok(())
+    })
+}
+
+/// Ends the recording and waits until all is written, at most for `limit_ns`. Puts what was counted into `summary`, which may
+/// be NULL. What could not be written is an error.
+pub extern "C" fn hostcall_tracer_finish(
+    tracer: Option<&hostcall_tracer>,
+    limit_ns: u64,
+    summary: Option<&mut MaybeUninit<hostcall_trace_summary>>,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || {
+        let counted = get(tracer, "tracer")?.0.finish(Duration::from_nanos(limit_ns));
+        if let Some(summary) = summary {
+            summary.write(hostcall_trace_summary {
+                calls: counted.calls,
+                posts: counted.posts,
+                dropped_calls: counted.dropped_calls,
+                dropped_others: counted.dropped_others,
+                unwritten_calls: counted.unwritten_calls,
+                is_whole: counted.is_whole,
+            });
+        }
+        let lost = if counted.is_whole { None } else { counted.lost() };
+        lost.map_or(Ok(()), |lost| Err(Failure::new(hostcall_status::Device, lost)))
+    })
+}
+
+/// Frees a tracer and sets the handle to NULL; devices that have it still record, and the last one ends the file. NULL is let
+/// be.
+pub extern "C" fn hostcall_tracer_free(tracer: Option<&mut *mut hostcall_tracer>) {
+    handle::free(tracer);
+}

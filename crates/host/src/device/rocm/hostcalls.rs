@@ -1,0 +1,121 @@
+//! What answers calls by ROCm's protocol, of all kernels of a device: one consumer, and a buffer for each version.
+
+use crate::device::seam::{DeviceAddress, Memory};
+use crate::device::{Core, Error, Inner};
+use crate::rocm::{
+    CallsExpected, Consumer, LaunchError, Layout, MAX_PACKETS, Options, PacketMemory, Services, Statistics,
+    Version,
+};
+use crate::server::Waiting;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes of the state of ROCm's device heap, as ROCm's own runtime gives it.
+const HEAP_BYTES: usize = 128 << 10;
+
+/// What a device has for kernels that speak ROCm's protocol.
+pub(crate) struct Hostcalls {
+    services: Services,
+    options: Options,
+    /// From the first kernel on that may call.
+    serving: Mutex<Option<Arc<Serving>>>,
+}
+
+/// What answers, for as long as the device or a launch has it.
+pub(super) struct Serving {
+    /// It leaves buffers alone once it is dropped.
+    consumer: Consumer,
+    memory: Mutex<Shared>,
+}
+
+/// What kernels share with the host and with each other, made when a kernel may need it.
+#[derive(Default)]
+struct Shared {
+    buffers: Vec<Arc<PacketMemory>>,
+    heap: Option<Arc<dyn Memory>>,
+}
+
+/// What a launch keeps until it has ended.
+pub(super) struct Answered {
+    _calls: CallsExpected,
+    _serving: Arc<Serving>,
+}
+
+impl Hostcalls {
+    pub fn new(options: Options) -> Self {
+        Self { services: Services::new(), options, serving: Mutex::default() }
+    }
+
+    pub fn services(&self) -> &Services {
+        &self.services
+    }
+
+    pub fn statistics(&self) -> Statistics {
+        let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        serving.as_ref().map_or_else(Statistics::default, |serving| serving.consumer.statistics())
+    }
+
+    /// Returns the packets that wait for their handlers now.
+    pub fn waiting(&self) -> Vec<Waiting> {
+        let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        serving.as_ref().map_or_else(Vec::new, |serving| serving.consumer.waiting())
+    }
+
+    /// Returns what answers, which is started for the first kernel.
+    pub(super) fn serving(&self, device: &Inner) -> Result<Arc<Serving>, Error> {
+        let mut serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(serving) = &*serving {
+            return Ok(serving.clone());
+        }
+        // The program's own handlers stay.
+        let _ = self.services.register_printf(&device.builtins);
+        let _ = self.services.register_device_heap(&device.builtins);
+        let _ = self.services.register_sanitizer_reports();
+        let backend = device.core.backend.clone();
+        let mut options = self.options.clone().told_of_launches().on_thread(move || backend.enter_thread());
+        if let Some(tracer) = &device.tracer {
+            options = options.trace(tracer.source(&device.core.name, "rocm"));
+        }
+        let no_thread = |error| Error::NoThread { what: "calls by ROCm's protocol", error };
+        let consumer = Consumer::new(&self.services, options).map_err(no_thread)?;
+        consumer.launch().map_err(|error| match error {
+            LaunchError::Thread(error) => no_thread(error),
+            other => unreachable!("the consumer is new: {other}"),
+        })?;
+        Ok(serving.insert(Arc::new(Serving { consumer, memory: Mutex::default() })).clone())
+    }
+}
+
+impl Serving {
+    /// For a launch that may call.
+    pub fn answer(self: &Arc<Self>) -> Answered {
+        Answered { _calls: self.consumer.expect_calls(), _serving: self.clone() }
+    }
+
+    /// Returns the address of the buffer of this version, with a packet for each wave that the device holds.
+    pub fn buffer(&self, core: &Core, version: Version) -> Result<DeviceAddress, Error> {
+        let mut shared = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(buffer) = shared.buffers.iter().find(|buffer| buffer.layout().version() == version) {
+            return Ok(DeviceAddress::new(buffer.device_address()));
+        }
+        let packets = core.backend.properties().resident_waves.clamp(1, MAX_PACKETS);
+        let layout = Layout::new(version, packets).expect("the number was clamped");
+        let pinned = core.backend.pin(layout.bytes())?;
+        let (start, address) = (pinned.host_address(), pinned.address());
+        // SAFETY: PACKETS: the memory has so many bytes at a multiple of 256 and is nobody else's; `pinned` keeps it.
+        let buffer = unsafe { PacketMemory::from_parts(start, address.get(), layout, Box::new(pinned)) };
+        buffer.initialize();
+        let buffer = Arc::new(buffer);
+        self.consumer.register(&buffer).expect("the buffer is new");
+        shared.buffers.push(buffer);
+        Ok(address)
+    }
+
+    /// Returns the address of the heap's state, which is zeroed at first.
+    pub fn heap(&self, core: &Core) -> Result<DeviceAddress, Error> {
+        let mut shared = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        if shared.heap.is_none() {
+            shared.heap = Some(core.backend.allocate(HEAP_BYTES)?);
+        }
+        Ok(shared.heap.as_ref().expect("it is there now").address())
+    }
+}

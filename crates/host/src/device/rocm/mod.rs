@@ -1,0 +1,233 @@
+//! Code objects of AMD's GPUs that other compilers made, such as those of HIP and OpenCL C: kernels that take plain arguments,
+//! and call the host by ROCm's protocol if they were linked with ROCm's device libraries.
+//!
+//! A launch is an operation of its stream as any other. It has no number of hostcall's server, since nothing of hostcall is
+//! in the kernel: so nothing cancels it, and a kernel that panicked before it in the stream does not keep it from running,
+//! as it does not keep copies from being made.
+#![allow(unsafe_code, reason = "kernels run with arguments that nobody can check")]
+
+mod argument;
+mod error;
+mod hostcalls;
+
+pub use argument::KernelArgument;
+pub use error::CodeObjectError;
+pub(super) use hostcalls::Hostcalls;
+use hostcalls::Serving;
+
+use super::error::{ImageError, LaunchRefused};
+use super::graph::GraphError;
+use super::images::read_image;
+use super::launch::{check_code, check_device};
+use super::seam::{HiddenParameters, ImageSource, Kernel, KernelLimits, KernelParameters, Module};
+use super::stream::{Launch, Parts};
+use super::{Device, Error, Grid, Inner, LaunchId, Stream};
+use crate::image::{self, Target};
+use crate::rocm::{Services, Statistics, Version};
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+
+/// A loaded code object.
+///
+/// ```no_run
+/// use hostcall::rocm::{KernelArgument, Version};
+/// use hostcall::{Device, Grid};
+///
+/// let device = Device::open("gfx942")?;
+/// let square = device.rocm_services().register_function(|[x, ..]| [x * x, 0])?;
+/// let code = device.load_code_object("kernels.co", Version::Stacks)?;
+/// let (stream, out) = (device.stream()?, device.alloc_zeroed::<u64>(256)?);
+/// let arguments = [KernelArgument::buffer(&out), KernelArgument::value(square)];
+/// // SAFETY: `squares` is `__global__ void squares(unsigned long *out, unsigned long square)`, and writes one number a lane.
+/// unsafe { code.kernel("squares")?.launch(&stream, Grid::new(4, 64), &arguments) }?;
+/// stream.synchronize()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct CodeObject {
+    device: Weak<Inner>,
+    module: Arc<dyn Module>,
+    version: Version,
+}
+
+impl fmt::Debug for CodeObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CodeObject").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+/// A kernel of a code object.
+#[derive(Clone)]
+pub struct CodeObjectKernel {
+    device: Weak<Inner>,
+    name: Arc<str>,
+    code: Arc<dyn Kernel>,
+    parameters: KernelParameters,
+    hidden: HiddenParameters,
+    /// Answers its calls, until the last launch has ended.
+    serving: Option<Arc<Serving>>,
+}
+
+impl fmt::Debug for CodeObjectKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, parameters, .. } = self;
+        f.debug_struct("CodeObjectKernel")
+            .field("name", name)
+            .field("parameters", parameters)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Device {
+    /// Loads a code object from a file. Its kernels call the host by the `version` of ROCm's protocol that they were compiled
+    /// with, which the file does not tell: [`Version::Stacks`] with device libraries until 2026.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is no code object for this device.
+    pub fn load_code_object(&self, image: impl AsRef<Path>, version: Version) -> Result<CodeObject, Error> {
+        let (path, bytes) = read_image(image.as_ref())?;
+        let name = image.as_ref().display().to_string();
+        self.load_code(&name, ImageSource::File { path: &path, bytes: &bytes }, version)
+    }
+
+    /// Loads a code object from memory, as [`Device::load_code_object`] does from a file.
+    ///
+    /// # Errors
+    /// When it is no code object for this device.
+    pub fn load_code_object_bytes(&self, image: &[u8], version: Version) -> Result<CodeObject, Error> {
+        self.load_code("the code object", ImageSource::Bytes(image), version)
+    }
+
+    fn load_code(&self, name: &str, source: ImageSource<'_>, version: Version) -> Result<CodeObject, Error> {
+        let info = image::identify(source.bytes())
+            .map_err(|error| ImageError::NotAnImage { name: name.into(), error })?;
+        if !matches!(&info.target, Target::Amd(_)) || !info.target.runs_on(&self.target()) {
+            let (built_for, device) = (info.target.to_string(), self.name().to_owned());
+            let (name, target) = (name.to_owned(), self.target());
+            return Err(CodeObjectError::OtherTarget { name, built_for, device, target }.into());
+        }
+        let module = self.inner.core.backend.load(source, None);
+        let module = module.map_err(|error| ImageError::Load { name: name.into(), error })?;
+        Ok(CodeObject { device: Arc::downgrade(&self.inner), module, version })
+    }
+
+    /// Returns the handlers of calls by ROCm's protocol, to which others can be added at any time. When the first kernel that
+    /// may call is looked up, services that have no handler then get those of hostcall: `printf` prints to the device's
+    /// standard streams, memory comes from the device's heap, and reports of the address sanitizer are lines of the standard
+    /// error. Functions are called by the numbers that [`Services::register_function`] gives.
+    ///
+    /// A handler does not wait for a launch that waits for it: nobody finds such circles, since calls do not say whose they
+    /// are.
+    pub fn rocm_services(&self) -> &Services {
+        self.inner.hostcalls.services()
+    }
+
+    /// Returns what was counted of calls by ROCm's protocol.
+    pub fn rocm_statistics(&self) -> Statistics {
+        self.inner.hostcalls.statistics()
+    }
+}
+
+impl CodeObject {
+    /// Finds a kernel by the name of its symbol, without `.kd`. Names of C++ are mangled, unless the kernel is `extern "C"`.
+    ///
+    /// # Errors
+    /// When there is none, it prints to a buffer, or what answers its calls does not start.
+    pub fn kernel(&self, name: &str) -> Result<CodeObjectKernel, Error> {
+        let device = self.device.upgrade().ok_or(Error::Closed)?;
+        let code = self.module.kernel(name)?;
+        let code = code.ok_or_else(|| ImageError::NoKernel { kernel: name.to_owned() })?;
+        let parameters = code.parameters().unwrap_or_default();
+        if parameters.takes_printf_buffer {
+            return Err(CodeObjectError::Buffered { kernel: name.to_owned() }.into());
+        }
+        let mut hidden = HiddenParameters::default();
+        let mut serving = None;
+        if parameters.takes_hostcall_buffer || parameters.takes_heap {
+            let answers = device.hostcalls.serving(&device)?;
+            // A kernel that allocates asks the host for what it has not.
+            hidden.hostcall_buffer = answers.buffer(&device.core, self.version)?;
+            if parameters.takes_heap {
+                hidden.heap = answers.heap(&device.core)?;
+            }
+            serving = Some(answers);
+        }
+        let device = self.device.clone();
+        Ok(CodeObjectKernel { device, name: name.into(), code, parameters, hidden, serving })
+    }
+
+    /// Returns the bytes that a variable has now; `None` when there is no such variable.
+    ///
+    /// # Errors
+    /// When the device fails.
+    ///
+    /// # Safety
+    /// No kernel that runs writes the variable.
+    pub unsafe fn read_variable(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
+        let device = self.device.upgrade().ok_or(Error::Closed)?;
+        let Some(variable) = self.module.variable(name)? else { return Ok(None) };
+        let mut bytes = vec![0; variable.bytes];
+        // SAFETY: the module says that the variable lies there, and by the caller's promise nobody writes it.
+        unsafe { device.core.backend.read_now(variable.address, &mut bytes) }?;
+        Ok(Some(bytes))
+    }
+}
+
+impl CodeObjectKernel {
+    /// Returns its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns what the kernel needs of the device, and what a launch may ask for.
+    pub fn limits(&self) -> KernelLimits {
+        self.code.limits()
+    }
+
+    /// Returns what the code object says of its parameters.
+    pub fn parameters(&self) -> &KernelParameters {
+        &self.parameters
+    }
+
+    /// Puts a launch of the kernel on the stream. [`Grid::workgroup_memory`] is what the kernel gets besides what it declares,
+    /// its *dynamic* shared memory.
+    ///
+    /// # Errors
+    /// When grid or arguments do not fit, the kernel or a buffer is another device's, the stream captures, or the device was
+    /// closed. Nothing is launched then.
+    ///
+    /// # Safety
+    /// The arguments are of the types that the kernel takes, and for all lanes of the grid the kernel accesses no memory but
+    /// its own, that of its heap, and the buffers that it is given: it writes to none that is an [`KernelArgument::input`].
+    /// Its code is what the device executes without harm, as any code of the program.
+    pub unsafe fn launch(
+        &self,
+        stream: &Stream,
+        grid: Grid,
+        arguments: &[KernelArgument],
+    ) -> Result<Launch, Error> {
+        let device = self.device.upgrade().ok_or(Error::Closed)?;
+        let core = &device.core;
+        check_device(stream.core(), core, &self.name)?;
+        let kernel = || self.name.to_string();
+        stream.refuse_captured(|| GraphError::CodeObjectKernel { kernel: kernel() }, "launch")?;
+        let memory_bytes = grid.workgroup_memory_bytes;
+        check_code(core, &self.name, &*self.code, 0, &grid, memory_bytes)?;
+        let takes = self.parameters.bytes.len();
+        if arguments.len() != takes {
+            let (kernel, given) = (kernel(), arguments.len());
+            return Err(LaunchRefused::ArgumentCount { kernel, takes, given }.into());
+        }
+        let mut parts = stream.queue().blank();
+        for (place, (argument, takes)) in arguments.iter().zip(&self.parameters.bytes).enumerate() {
+            argument.pack(core, place, *takes as usize, &mut parts)?;
+        }
+        let Parts { kernel, workgroups, lanes, workgroup_bytes, hidden, keep, .. } = &mut *parts;
+        *kernel = Some(self.code.clone());
+        (*workgroups, *lanes) = (grid.workgroups, grid.workgroup_size);
+        (*workgroup_bytes, *hidden) = (memory_bytes, self.hidden);
+        keep.extend(self.serving.iter().map(|serving| Arc::new(serving.answer()) as _));
+        stream.queue().launch(self.name.clone(), parts, |_, _, _| Ok(LaunchId::NONE))
+    }
+}
