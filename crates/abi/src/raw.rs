@@ -189,7 +189,7 @@ pub struct RawStateWords {
     pub period: u32,
     /// Looks for a free page that are left out, after one that found none.
     pub looks_left_out: u32,
-    /// Not zero while a part of a diverged wave writes.
+    /// The launch of the diverged wave of which a part writes, or 0.
     pub lock: u32,
     /// Not zero once the wave's end will close the page.
     pub linked: u32,

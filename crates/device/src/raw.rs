@@ -64,6 +64,8 @@ policies! {
 /// full, when some 100 µs have passed since it last did, in [`RawStream::flush`], and when it ends. On the software device it
 /// does so with each write. Values that a wave writes reach the host in that order.
 ///
+/// A lane whose launch is cancelled while it waits for a page ends there.
+///
 /// A wave needs a page as long as it runs: with fewer pages than waves that write, waves wait for each other (or drop).
 ///
 /// ```
@@ -131,6 +133,8 @@ struct Taken(u64);
 
 impl Taken {
     const NONE: Self = Self(0);
+    /// None, and the launch is over.
+    const OVER: Self = Self(1);
 
     #[inline(always)]
     fn new(at: u32, count: u32, is_due: bool) -> Self {
@@ -165,7 +169,7 @@ impl<T, P: Policy> RawStream<'_, T, P> {
         unsafe { Writer::of_slot(&self.params, slot) }
     }
 
-    /// Writes `count` records of `bytes` bytes each, a multiple of 8. `store(records, at)` is called with ranges of them that
+    /// Writes `count` records of `bytes` bytes each, a multiple of 8. Ends the lanes if their launch ends while they wait. `store(records, at)` is called with ranges of them that
     /// lie side by side from word `at` on, each time by all lanes of the group. Returns whether all were kept.
     #[inline(always)]
     fn append(
@@ -176,7 +180,7 @@ impl<T, P: Policy> RawStream<'_, T, P> {
         mut store: impl FnMut(Words<'_>, core::ops::Range<u32>, u32),
     ) -> bool {
         let is_leader = group.is_leader();
-        let mut done = 0;
+        let (mut done, mut is_over) = (0, false);
         // The leader's slot; the others use the channel's memory alone.
         let slot = if is_leader { self.enter(group) } else { None };
         // SAFETY: RAW-STATE: only the leader, which is in, uses the state; others take the channel's memory from it.
@@ -188,6 +192,7 @@ impl<T, P: Policy> RawStream<'_, T, P> {
             };
             let taken = Taken(group.of_leader(taken.0));
             if taken.count() == 0 {
+                is_over = taken.is_due();
                 break;
             }
             store(writer.words(), done..done + taken.count(), taken.at());
@@ -204,6 +209,9 @@ impl<T, P: Policy> RawStream<'_, T, P> {
         }
         if is_leader && slot.is_some() && !group.is_whole() {
             writer.unlock();
+        }
+        if is_over {
+            target::exit_lane();
         }
         done == count
     }
@@ -232,10 +240,10 @@ impl<T, P: Policy> RawStream<'_, T, P> {
         let slot = packet::claim(here)?;
         // SAFETY: RAW-STATE: the wave holds the slot; what is done before the lock is taken is only taking it.
         let writer = unsafe { self.writer(slot) };
-        if !group.is_whole() && !writer.try_lock() {
-            here.wait_with_pauses(|| writer.try_lock());
-        }
         let launch = here.params().launch.to_bits();
+        if !group.is_whole() && !writer.try_lock(launch) {
+            here.wait_with_pauses(|| writer.try_lock(launch));
+        }
         // SAFETY: RAW-STATE: as above, with the lock.
         unsafe {
             if !writer.has_begun(launch) {
@@ -249,14 +257,10 @@ impl<T, P: Policy> RawStream<'_, T, P> {
     #[inline(always)]
     fn take(&self, writer: Writer<'static>, group: Group, slot: u32, bytes: u32, count: u32) -> Taken {
         // SAFETY: RAW-STATE: the leader is in.
-        let place = match unsafe { writer.take(bytes, count) } {
-            Some(place) => Some(place),
-            None => self.take_of_next(writer, group, slot, bytes, count),
-        };
-        match place {
+        match unsafe { writer.take(bytes, count) } {
             // SAFETY: as above.
             Some((at, count)) => Taken::new(at, count, unsafe { writer.is_due(period()) }),
-            None => Taken::NONE,
+            None => self.take_of_next(writer, group, slot, bytes, count),
         }
     }
 
@@ -269,7 +273,7 @@ impl<T, P: Policy> RawStream<'_, T, P> {
         slot: u32,
         bytes: u32,
         count: u32,
-    ) -> Option<(u32, u32)> {
+    ) -> Taken {
         let here = group.here;
         let launch = here.params().launch;
         let (workgroup, wave) = (here.workgroup_index(), here.wave_in_workgroup());
@@ -278,7 +282,7 @@ impl<T, P: Policy> RawStream<'_, T, P> {
         // SAFETY: RAW-STATE: the leader is in, here and below; the lanes that wrote have met it since.
         unsafe { writer.close(period()) };
         // SAFETY: as above.
-        let mut is_open = unsafe { writer.may_look() && writer.open(opening) };
+        let (mut is_open, mut is_over) = (unsafe { writer.may_look() && writer.open(opening) }, false);
         if !is_open && P::WAITS && !writer.is_closed() && !here.unwinding() {
             let (mut polls, words) = (0u32, packet::channel(here).words());
             // On the CPU the executor calls this while other lanes run: it asks nothing of its own lane.
@@ -287,17 +291,18 @@ impl<T, P: Policy> RawStream<'_, T, P> {
                 is_open = unsafe { writer.open(opening) };
                 polls = polls.wrapping_add(1);
                 let looks = polls.is_multiple_of(POLLS_A_LOOK);
-                is_open || looks && (writer.is_closed() || packet::is_over(words, launch))
+                is_over = looks && packet::is_over(words, launch);
+                is_open || is_over || looks && writer.is_closed()
             });
         }
         // SAFETY: as above.
         unsafe {
-            if is_open {
-                return writer.take(bytes, count);
+            if is_open && let Some((at, count)) = writer.take(bytes, count) {
+                return Taken::new(at, count, writer.is_due(period()));
             }
             writer.count_dropped(count);
         }
-        None
+        if is_over { Taken::OVER } else { Taken::NONE }
     }
 
     /// Tells the host at once of what the lanes that come here together have written.

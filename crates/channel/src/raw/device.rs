@@ -115,10 +115,14 @@ impl<'m> Writer<'m> {
         self.words
     }
 
-    /// Takes the state for a part of a diverged wave, if no other part has it.
+    /// Takes the state for a part of a diverged wave of this launch, if no other part has it. A wave of another launch had the slot
+    /// before: a part of it that was killed may have kept the state.
     #[inline]
-    pub fn try_lock(&self) -> bool {
-        cas_in_wave(&self.state.lock, 0, 1).is_ok()
+    pub fn try_lock(&self, launch: u32) -> bool {
+        match cas_in_wave(&self.state.lock, 0, launch) {
+            Ok(_) => true,
+            Err(holder) => holder != launch && cas_in_wave(&self.state.lock, holder, launch).is_ok(),
+        }
     }
 
     /// Gives the state to other parts.

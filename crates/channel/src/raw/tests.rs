@@ -134,7 +134,7 @@ proptest! {
             let page = u32::from(at) % 16;
             // Words that are nearly right find more than random ones.
             let small = word % 40;
-            let near = (small + 1) << 33 | (word >> 60 & 1) << 32 | (word >> 32) % 160;
+            let near = (small + 1) << 33 | (word >> 60 & 1) << 32 | ((word >> 32) % 160);
             let (at, word) = match kind {
                 0 => (u32::from(at) % channel.layout.words(), word),
                 1 | 2 => (channel.layout.commit_at(page), near),
@@ -199,4 +199,15 @@ fn pages_that_killed_waves_took_come_back() {
         (0..20).take_while(|_| channel.writer(1).open(Channel::opening(1))).count()
     };
     assert_eq!(taken, 16);
+}
+
+/// A part of a wave that was killed while it wrote keeps nobody of a later launch waiting.
+#[test]
+fn a_lock_of_an_ended_launch_is_none() {
+    let channel = Channel::new(16, 128, 1);
+    let writer = channel.writer(0);
+    assert!(writer.try_lock(5) && !writer.try_lock(5));
+    assert!(writer.try_lock(6) && !writer.try_lock(6));
+    writer.unlock();
+    assert!(writer.try_lock(5));
 }

@@ -3,6 +3,7 @@
 mod memory;
 mod pace;
 mod reader;
+mod recording;
 
 use super::arguments::{IntoArg, Packer, Sealed};
 use super::{Device, Error};
@@ -16,6 +17,7 @@ use memory::Memory;
 use pace::Pace;
 use parking_lot::Mutex;
 pub use reader::{RawPage, RawReader, Records};
+pub use recording::Recording;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -136,6 +138,21 @@ impl Inner {
         self.memory.state_word(&self.device, slot, word)
     }
 
+    fn statistics(&self) -> RawStatistics {
+        let mut found = self.found.lock();
+        let states = self.memory.states(&self.device);
+        found.collector.count_dropped(|slot, word| states.as_ref()?.get(slot as usize)?.get(word).copied());
+        let counts = found.collector.counts();
+        RawStatistics {
+            pages: counts.pages,
+            bytes: counts.bytes,
+            dropped_records: counts.dropped,
+            overwritten_bytes: counts.overwritten_bytes,
+            swept_pages: counts.swept,
+            malformed_words: counts.malformed,
+        }
+    }
+
     /// Notes that a channel or a reader is gone. Without any, waves wait for nobody.
     fn leave(&self) {
         if self.users.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -208,18 +225,7 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
     /// Returns what was written and read so far. Of what waves dropped, all that happened before this was called in launches
     /// that have ended.
     pub fn statistics(&self) -> RawStatistics {
-        let mut found = self.inner.found.lock();
-        let states = self.inner.memory.states(&self.inner.device);
-        found.collector.count_dropped(|slot, word| states.as_ref()?.get(slot as usize)?.get(word).copied());
-        let counts = found.collector.counts();
-        RawStatistics {
-            pages: counts.pages,
-            bytes: counts.bytes,
-            dropped_records: counts.dropped,
-            overwritten_bytes: counts.overwritten_bytes,
-            swept_pages: counts.swept,
-            malformed_words: counts.malformed,
-        }
+        self.inner.statistics()
     }
 }
 

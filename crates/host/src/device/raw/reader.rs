@@ -35,6 +35,11 @@ impl<T> RawReader<T> {
         Self { inner: inner.clone(), values: PhantomData }
     }
 
+    /// Called by a thread of hostcall's own before it reads.
+    pub(super) fn enter_thread(&self) {
+        self.inner.device.inner.core.backend.enter_thread();
+    }
+
     /// Returns the next page, or the part of one that is written, if there is one now. What waves of launches that have ended
     /// wrote is there, also if they were killed; of launches that run, what waves have told of.
     ///
