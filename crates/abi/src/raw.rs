@@ -101,10 +101,11 @@ impl RawLayout {
 
 /// Words of a page's header.
 pub mod header {
-    /// The page's ticket, plus one: the position in the ring at which it was taken.
-    pub const TICKET: u32 = 0;
-    /// The launch in the lower half, the writer's home slot in the upper one.
-    pub const WRITER: u32 = 1;
+    /// The launch in the lower half, and in the upper one the lower bits of the page's ticket, plus one: the position in the
+    /// ring at which it was taken. One word, so that the ticket is never seen with the launch of the page's last use.
+    pub const OPENED: u32 = 0;
+    /// The writer's home slot.
+    pub const SLOT: u32 = 1;
     /// The workgroup in the lower half, the wave in it in the upper one.
     pub const WAVE: u32 = 2;
     /// The device's clock when the page was opened, in ns.
@@ -113,6 +114,22 @@ pub mod header {
     pub const DROPPED: u32 = 4;
     /// The [`super::Place`] of a page that its wave has left open because it was killed: stored by the home slot's next wave.
     pub const LEFT: u32 = 5;
+}
+
+/// The word [`header::OPENED`] of a page that a wave of this launch took at this position.
+#[inline(always)]
+pub const fn opened(position: u64, launch: LaunchId) -> u64 {
+    (position + 1) << 32 | launch.to_bits() as u64
+}
+
+/// The launch whose wave has taken the page with this ticket, if this word of its header says that one has.
+#[inline(always)]
+pub const fn opened_by(word: u64, ticket: u64) -> Option<LaunchId> {
+    if word >> 32 == opened(ticket, LaunchId::NONE) >> 32 {
+        Some(LaunchId::from_bits(word as u32))
+    } else {
+        None
+    }
 }
 
 /// The entry of the ring of free pages at a position: no entry of another position is equal, nor is 0.

@@ -101,7 +101,7 @@ impl<T, P> Clone for RawStream<'_, T, P> {
 impl<T, P> Copy for RawStream<'_, T, P> {}
 
 // SAFETY: the parameters are `repr(C)` of `u64`s and `u32`s, without padding.
-unsafe impl<T: Plain, P: Policy> KernelArg for RawStream<'static, T, P> {
+unsafe impl<T: Plain, P: Policy> KernelArg for RawStream<'_, T, P> {
     type Raw = RawParams;
     type Value<'launch> = RawStream<'launch, T, P>;
     const SCHEMA: u64 =
@@ -169,8 +169,9 @@ impl<T, P: Policy> RawStream<'_, T, P> {
         unsafe { Writer::of_slot(&self.params, slot) }
     }
 
-    /// Writes `count` records of `bytes` bytes each, a multiple of 8. Ends the lanes if their launch ends while they wait. `store(records, at)` is called with ranges of them that
-    /// lie side by side from word `at` on, each time by all lanes of the group. Returns whether all were kept.
+    /// Writes `count` records of `bytes` bytes each, a multiple of 8. `store(records, at)` is called with ranges of them that
+    /// lie side by side from word `at` on, each time by all lanes of the group. Returns whether all were kept. Ends the lanes
+    /// if their launch ends while they wait.
     #[inline(always)]
     fn append(
         &self,
@@ -187,8 +188,9 @@ impl<T, P: Policy> RawStream<'_, T, P> {
         let writer = unsafe { self.writer(slot.unwrap_or(0)) };
         while done < count {
             let taken = match slot {
-                Some(slot) if is_leader => self.take(writer, group, slot, bytes, count - done),
-                _ => Taken::NONE,
+                Some(slot) => self.take(writer, group, slot, bytes, count - done),
+                // Of the leader: no slot was free until the launch ended. The others' does not matter.
+                None => Taken::OVER,
             };
             let taken = Taken(group.of_leader(taken.0));
             if taken.count() == 0 {
@@ -216,7 +218,7 @@ impl<T, P: Policy> RawStream<'_, T, P> {
         done == count
     }
 
-    /// Takes the wave's state for the leader's group. `None` when the launch ended before there was a slot, or the lane unwinds.
+    /// Takes the wave's state for the leader's group. `None` when the launch ended before there was a slot.
     #[inline(always)]
     fn enter(&self, group: Group) -> Option<u32> {
         let slot = group.here.record().slot();
@@ -282,7 +284,8 @@ impl<T, P: Policy> RawStream<'_, T, P> {
         // SAFETY: RAW-STATE: the leader is in, here and below; the lanes that wrote have met it since.
         unsafe { writer.close(period()) };
         // SAFETY: as above.
-        let (mut is_open, mut is_over) = (unsafe { writer.may_look() && writer.open(opening) }, false);
+        let mut is_open = unsafe { writer.may_look() && writer.open(opening) };
+        let mut is_over = false;
         if !is_open && P::WAITS && !writer.is_closed() && !here.unwinding() {
             let (mut polls, words) = (0u32, packet::channel(here).words());
             // On the CPU the executor calls this while other lanes run: it asks nothing of its own lane.

@@ -7,7 +7,7 @@ use crate::primitive::{
 use crate::region::Words;
 #[cfg(not(loom))]
 use hostcall_abi::raw::RawParams;
-use hostcall_abi::raw::{Place, RawLayout, RawWriter, free_page, header};
+use hostcall_abi::raw::{Place, RawLayout, RawWriter, free_page, header, opened};
 
 /// What a wave remembers of a raw channel: [`hostcall_abi::raw::RawStateWords`], field for field.
 #[repr(C, align(64))]
@@ -224,8 +224,8 @@ impl<'m> Writer<'m> {
         // SAFETY: the caller's promise.
         unsafe {
             for (word, value) in [
-                (header::TICKET, position + 1),
-                (header::WRITER, pair(launch.to_bits(), slot)),
+                (header::OPENED, opened(position, launch)),
+                (header::SLOT, slot.into()),
                 (header::WAVE, pair(workgroup, wave)),
                 (header::OPENED_NS, opening.now_ns),
                 (header::DROPPED, state.dropped.get()),
@@ -313,11 +313,10 @@ impl<'m> Writer<'m> {
     pub unsafe fn close(&self, period: Option<u32>) {
         // SAFETY: the caller's promise.
         unsafe {
+            let Some(page) = self.state.page.get().checked_sub(1) else { return };
+            close_page(self.state, self.words.word(self.layout.commit_at(page)));
             if let Some(period) = period {
                 self.state.period.set(period);
-            }
-            if let Some(page) = self.state.page.get().checked_sub(1) {
-                close_page(self.state, self.words.word(self.layout.commit_at(page)));
             }
         }
     }

@@ -7,7 +7,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::raw::{
-    Place, RAW_STATE_DROPPED_WORD, RAW_STATE_PLACE_WORD, RawLayout, RawWriter, free_entry, header,
+    Place, RAW_STATE_DROPPED_WORD, RAW_STATE_PLACE_WORD, RawLayout, RawWriter, free_entry, header, opened_by,
 };
 
 /// The shared memory of a raw channel, as the host has it.
@@ -223,7 +223,8 @@ impl Collector {
     fn add(&mut self, region: RawRegion<'_>, page: u32, place: Place, chunks: &mut VecDeque<Chunk>) {
         let at = self.layout.header_at(page);
         let halves = |word: u64| (word as u32, (word >> 32) as u32);
-        let (launch, slot) = halves(region.word(at + header::WRITER));
+        let launch = region.word(at + header::OPENED) as u32;
+        let slot = region.word(at + header::SLOT) as u32;
         let (workgroup, wave) = halves(region.word(at + header::WAVE));
         let known = &mut self.pages[page as usize];
         let dropped = if known.found == 0 { region.word(at + header::DROPPED) } else { 0 };
@@ -277,7 +278,8 @@ impl Collector {
     /// Pages in the ring that no wave has taken, as far as their headers say.
     pub fn free_pages(&self, region: RawRegion<'_>) -> u32 {
         let is_free = |(page, known): &(u32, &Page)| {
-            !known.is_closed && region.word(self.layout.header_at(*page) + header::TICKET) != known.ticket + 1
+            let word = region.word(self.layout.header_at(*page) + header::OPENED);
+            !known.is_closed && opened_by(word, known.ticket).is_none()
         };
         (0..).zip(&self.pages).filter(is_free).count() as u32
     }
@@ -296,9 +298,8 @@ impl Collector {
         let left: Vec<(u64, u32)> = (0..self.layout.pages())
             .filter(|page| !self.pages[*page as usize].is_closed)
             .filter(|page| {
-                let at = self.layout.header_at(*page);
-                let is_open = region.word(at + header::TICKET) == self.pages[*page as usize].ticket + 1;
-                is_open && is_over(LaunchId::from_bits(region.word(at + header::WRITER) as u32))
+                let word = region.word(self.layout.header_at(*page) + header::OPENED);
+                opened_by(word, self.pages[*page as usize].ticket).is_some_and(&is_over)
             })
             .map(|page| (self.pages[page as usize].ticket, page))
             .collect();
@@ -308,7 +309,7 @@ impl Collector {
                 continue;
             }
             let at = self.layout.header_at(page);
-            let slot = (region.word(at + header::WRITER) >> 32) as u32;
+            let slot = region.word(at + header::SLOT) as u32;
             let of_state =
                 (slot < self.dropped.len() as u32).then(|| state_word(slot, RAW_STATE_PLACE_WORD)).flatten();
             let left_by_next = region.word(at + header::LEFT);

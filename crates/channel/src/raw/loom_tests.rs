@@ -200,3 +200,35 @@ fn what_was_left_open_is_swept() {
         assert_eq!(collector.counts().swept, 1);
     });
 }
+
+/// A page is not swept while a wave takes it, though the header has words of the page's last use, whose launch has ended.
+#[test]
+fn a_page_that_is_taken_is_not_swept() {
+    model(2, || {
+        let (channel, mut collector) = Channel::new();
+        let mut chunks = VecDeque::new();
+        for word in 0..u64::from(LEAST_RAW_PAGES) {
+            channel.open(0);
+            channel.write(0, word);
+            // SAFETY: RAW-STATE: one thread so far.
+            unsafe { channel.writer(0).close(None) };
+        }
+        collector.collect(channel.region(), &mut chunks);
+        chunks.drain(..).for_each(|chunk| collector.take_back(channel.region(), &chunk));
+        let wave = {
+            let channel = channel.clone();
+            thread::spawn(move || {
+                channel.open(1);
+                channel.write(1, 9);
+                // SAFETY: RAW-STATE, or loom reports a race.
+                unsafe { channel.writer(1).close(None) };
+            })
+        };
+        let is_over = |launch: LaunchId| launch == LaunchId::new(0, 1);
+        collector.sweep(channel.region(), is_over, |_, _| None, &mut chunks);
+        wave.join().unwrap();
+        collector.collect(channel.region(), &mut chunks);
+        let words: Vec<_> = chunks.iter().map(|chunk| channel.word(0, chunk)).collect();
+        assert_eq!((words, collector.counts().swept), (vec![9], 0));
+    });
+}

@@ -8,6 +8,9 @@ const KEEN: Duration = Duration::from_micros(100);
 /// The longest sleep.
 const LONGEST: Duration = Duration::from_millis(1);
 
+/// The longest sleep after a look that took long, perhaps because the system ran something else.
+const LONGEST_AFTER_LOOK: Duration = Duration::from_millis(20);
+
 /// A thread that found nothing sleeps this many times as long as its look took, at least: so it uses no more than a hundredth
 /// of a processor.
 const LOOKS_A_SLEEP: u32 = 100;
@@ -37,7 +40,8 @@ impl Pace {
             std::thread::yield_now();
         } else {
             let look = now - self.last_look;
-            self.sleep = (2 * self.sleep).clamp(KEEN / 2, LONGEST).max(LOOKS_A_SLEEP * look);
+            let after_look = (LOOKS_A_SLEEP * look).min(LONGEST_AFTER_LOOK);
+            self.sleep = (2 * self.sleep).clamp(KEEN / 2, LONGEST).max(after_look);
             std::thread::sleep(self.sleep.min(longest));
         }
         self.last_look = Instant::now();
