@@ -676,8 +676,10 @@ pub struct SlotStateWords {
     pub request_laps: [u32; LAP_WORDS],
     /// Lap of each reply pair's last use.
     pub reply_laps: [u32; LAP_WORDS],
+    /// Address of the first [`crate::raw::RawStateWords`] that the wave has linked, or 0.
+    pub raw_states: u64,
     /// Zero.
-    pub reserved: [u32; 4],
+    pub reserved: [u32; 2],
 }
 
 /// Bits of [`SlotStateWords::bell`].
@@ -754,7 +756,8 @@ impl WaveRecordWords {
             reply_pairs: 0,
             request_laps: [0; LAP_WORDS],
             reply_laps: [0; LAP_WORDS],
-            reserved: [0; 4],
+            raw_states: 0,
+            reserved: [0; 2],
         },
         places: SlotPlaces {
             doorbell: 0,

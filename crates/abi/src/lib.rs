@@ -29,6 +29,7 @@ pub mod cpu;
 pub mod io;
 pub mod launch;
 pub mod layout;
+pub mod raw;
 pub mod schema;
 pub mod service;
 pub mod status;

@@ -132,7 +132,7 @@ fn on_threads(rate: impl Fn() -> f64 + Sync) -> f64 {
 }
 
 /// Bytes a second that one thread copies.
-fn copied(bytes: usize, count: u64) -> f64 {
+pub(crate) fn copied(bytes: usize, count: u64) -> f64 {
     let (from, mut to) = (vec![1u8; bytes], vec![0; bytes]);
     let start = Instant::now();
     for _ in 0..count {

@@ -12,6 +12,7 @@ mod launches;
 mod rate;
 mod rival;
 mod run;
+mod traces;
 
 pub use rival::device_printf;
 pub use run::{Group, Options, Report, Result, Row, bench};

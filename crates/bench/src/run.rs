@@ -1,6 +1,6 @@
 //! Which benchmarks there are, and their report.
 
-use crate::{bytes, compute, consumers, graphs, latency, launches, rate, rival};
+use crate::{bytes, compute, consumers, graphs, latency, launches, rate, rival, traces};
 use hostcall::device::{Arguments, DeviceBuilder, SoftwareDeviceConfig};
 use hostcall::hostcall_device::CallError;
 use hostcall::hostcall_device::kernel::Kernel;
@@ -95,11 +95,13 @@ pub enum Group {
     Bytes,
     /// Calls, posts and lines with several consumer threads.
     Consumers,
+    /// Streams out of kernels, by raw channels.
+    Traces,
 }
 
 impl Group {
     /// All groups, in the order in which they are measured.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Latency,
         Self::Calls,
         Self::Grid,
@@ -113,6 +115,7 @@ impl Group {
         Self::Graphs,
         Self::Bytes,
         Self::Consumers,
+        Self::Traces,
     ];
 
     /// The group's name.
@@ -131,6 +134,7 @@ impl Group {
             "graphs",
             "bytes",
             "consumers",
+            "traces",
         ][self as usize]
     }
 }
@@ -279,6 +283,7 @@ pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report
             Group::Graphs => add(graphs::graphs(options)?),
             Group::Bytes => bytes::bytes(options, &mut add_one)?,
             Group::Consumers => consumers::consumers(options, &mut add_one)?,
+            Group::Traces => traces::traces(options, &mut add_one)?,
         }
     }
     Ok(Report { device: options.device.clone(), results })

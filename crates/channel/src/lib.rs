@@ -2,7 +2,7 @@
 //!
 //! [`device`] is what a lane does, [`host`] what the server does; each hop of a call has its function in
 //! one of them. The words' formats and places are [`hostcall_abi`]'s. [`llvm`] and [`rocm`] are the
-//! protocols of others, apart from the rest.
+//! protocols of others, apart from the rest, and [`raw`] is bytes that kernels stream to the host.
 //!
 //! # Invariants
 //!
@@ -95,6 +95,7 @@ pub mod llvm;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod mapping;
 mod primitive;
+pub mod raw;
 mod region;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub mod rocm;

@@ -301,6 +301,21 @@ pub(crate) fn release_word(word: &AtomicU64) {
     word.store(0, Ordering::Release);
 }
 
+/// Compare-exchange in memory of the device. Relaxed.
+#[inline(always)]
+pub(crate) fn cas_on_device(word: &AtomicU64, old: u64, new: u64) -> Result<u64, u64> {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: as for `claim_word`.
+    unsafe {
+        let now: u64;
+        core::arch::asm!("atom.relaxed.gpu.cas.b64 {now}, [{at}], {old}, {new};",
+            at = in(reg64) word, old = in(reg64) old, new = in(reg64) new, now = out(reg64) now, options(nostack));
+        if now == old { Ok(now) } else { Err(now) }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    word.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed)
+}
+
 /// Compare-exchange among the lanes of a wave. Acquire and release.
 #[inline(always)]
 pub(crate) fn cas_in_wave(word: &AtomicU32, old: u32, new: u32) -> Result<u32, u32> {

@@ -149,6 +149,14 @@ impl<'m> Words<'m> {
         }
     }
 
+    /// `count` words from word `at` on.
+    #[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
+    pub(crate) fn slice(&self, at: u32, count: usize) -> &'m [AtomicU64] {
+        assert!(at as usize + count <= self.count, "a place outside of the channel");
+        // SAFETY: REGION; the words are there, as checked.
+        unsafe { core::slice::from_raw_parts(self.start.add(at as usize), count) }
+    }
+
     /// Whether the host serves no more.
     #[inline(always)]
     pub fn stopped(&self) -> bool {

@@ -4,8 +4,9 @@ use crate::arguments::TraceCommand;
 use crate::run::BY_SIGNAL;
 use crate::{Outcome, USAGE, complain};
 use hostcall_trace::export::{self, ExportError, Format};
-use hostcall_trace::{Event, Latencies, Names, Reader, Totals, Tracer, UNKNOWN};
+use hostcall_trace::{Event, Latencies, Names, Page, Reader, StreamTotals, Totals, Tracer, UNKNOWN};
 use signal_hook::consts::SIGPIPE;
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -181,6 +182,19 @@ fn line(out: &mut dyn Write, names: &Names, event: &Event) -> io::Result<()> {
             let (device, method) = (device(posts.source), method(posts.method));
             writeln!(out, "{from:.9} {device} {method}: {} posts until {until:.9}", posts.count)
         }
+        Event::Stream { stream, record_bytes, schema, name, policy } => writeln!(
+            out,
+            "stream {stream}: {name}, records of {record_bytes} bytes, schema {schema:016x}, policy {policy}"
+        ),
+        Event::Page(page) => print_page(out, page),
+        Event::StreamEnded { stream, totals } => {
+            let StreamTotals { pages, bytes, dropped_records, overwritten_bytes, .. } = totals;
+            writeln!(
+                out,
+                "stream {stream} ended: {pages} pages, {bytes} bytes, {dropped_records} records dropped, \
+                 {overwritten_bytes} bytes overwritten"
+            )
+        }
         Event::Dropped(calls) => writeln!(out, "{calls} calls were dropped here: they came too fast"),
         Event::Missing(blocks) => writeln!(out, "{blocks} blocks are missing here"),
         Event::Damaged(bytes) => writeln!(out, "{bytes} bytes are damaged here"),
@@ -189,6 +203,34 @@ fn line(out: &mut dyn Write, names: &Names, event: &Event) -> io::Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Prints a page as a line, and its words, four a line.
+fn print_page(out: &mut dyn Write, page: &Page) -> io::Result<()> {
+    let Page { stream, sequence, offset_bytes, slot, workgroup, wave, opened_ns, .. } = page;
+    write!(out, "stream {stream} page {sequence}, opened {:.9} on the device,", *opened_ns as f64 / 1e9)?;
+    write!(
+        out,
+        " workgroup {workgroup} wave {wave}, slot {slot}: {} bytes from {offset_bytes}",
+        page.bytes.len()
+    )?;
+    if page.dropped_before > 0 {
+        write!(out, "; {} records were dropped before", page.dropped_before)?;
+    }
+    if page.overwritten_before > 0 {
+        write!(out, "; {} bytes were overwritten before", page.overwritten_before)?;
+    }
+    writeln!(out)?;
+    for line in page.bytes.chunks(32) {
+        write!(out, " ")?;
+        for word in line.chunks(8) {
+            let mut whole = [0; 8];
+            whole[..word.len()].copy_from_slice(word);
+            write!(out, " {:016x}", u64::from_le_bytes(whole))?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
 }
 
 fn export(from: &Path, to: &Path) -> Outcome {
@@ -248,12 +290,25 @@ impl Progress {
     }
 }
 
+/// What a trace has of a stream.
+#[derive(Default)]
+struct Stream {
+    name: String,
+    policy: String,
+    record_bytes: u32,
+    pages: u64,
+    bytes: u64,
+    dropped: u64,
+    overwritten: u64,
+}
+
 fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
     let mut reader = open(path)?;
     let mut latencies = Latencies::default();
     let (mut calls, mut launches_ended, mut cancelled, mut last_ns) = (0u64, 0u64, 0u64, 0);
     let (mut dropped, mut missing, mut damaged) = (0u64, 0u64, 0u64);
     let mut totals = None::<Totals>;
+    let mut streams = BTreeMap::<u16, Stream>::new();
     let names = events(path, &mut reader, |names, event| {
         match event {
             Event::Call(call) => {
@@ -270,6 +325,24 @@ fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
             Event::Missing(blocks) => missing = missing.saturating_add(*blocks),
             Event::Damaged(bytes) => damaged += bytes,
             Event::Ended(all) => totals = Some(*all),
+            // A file can number no more streams than this map has room for.
+            Event::Stream { stream, record_bytes, name, policy, .. } => {
+                let of_stream = streams.entry(*stream).or_default();
+                (of_stream.name, of_stream.policy) = (name.to_string(), policy.to_string());
+                of_stream.record_bytes = *record_bytes;
+            }
+            Event::Page(page) => {
+                let of_stream = streams.entry(page.stream).or_default();
+                of_stream.pages += u64::from(page.is_last);
+                of_stream.bytes += page.bytes.len() as u64;
+                of_stream.dropped = of_stream.dropped.saturating_add(page.dropped_before);
+                of_stream.overwritten = of_stream.overwritten.saturating_add(page.overwritten_before);
+            }
+            Event::StreamEnded { stream, totals } => {
+                let of_stream = streams.entry(*stream).or_default();
+                of_stream.dropped = totals.dropped_records;
+                of_stream.overwritten = totals.overwritten_bytes;
+            }
             _ => {}
         }
         Ok(())
@@ -300,6 +373,14 @@ fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
         if count > 0 {
             writeln!(out, "{name}  {count} {what}")?;
         }
+    }
+    for (number, stream) in &streams {
+        let Stream { name, policy, record_bytes, pages, bytes, dropped, overwritten } = stream;
+        write!(
+            out,
+            "stream {number}:  {name}, records of {record_bytes} bytes, policy {policy}: {pages} pages,"
+        )?;
+        writeln!(out, " {bytes} bytes; {dropped} records dropped, {overwritten} bytes overwritten")?;
     }
     writeln!(out)?;
     write!(out, "{}", latencies.table(&names))?;

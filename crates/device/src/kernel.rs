@@ -160,7 +160,7 @@ pub unsafe trait Plain: Sync + 'static {
     message = "a kernel cannot take a parameter of type `{Self}`",
     label = "no kernel parameter",
     note = "a parameter is a number, `bool`, a `#[derive(Plain, Clone, Copy)]` struct, an array or tuple of these, \
-            `&[T]` or `&T` where `T` is `Plain`, or a `HostcallRef`"
+            `&[T]` or `&T` where `T` is `Plain`, a `HostcallRef`, or a `RawStream`"
 )]
 pub unsafe trait KernelArg {
     /// What lies in the argument block.
@@ -485,7 +485,7 @@ mod nobody {
     message = "a kernel cannot take a parameter of type `{T}`",
     label = "no kernel parameter",
     note = "a parameter is a number, `bool`, a `#[derive(Plain, Clone, Copy)]` struct, an array or tuple of these, \
-            `&[T]` or `&T` where `T` is `Plain`, or a `HostcallRef`"
+            `&[T]` or `&T` where `T` is `Plain`, a `HostcallRef`, or a `RawStream`"
 )]
 pub trait OfValue<T> {
     /// Marks a parameter of the type.

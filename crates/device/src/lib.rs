@@ -26,6 +26,7 @@
 //! | kernels and programs | [`macro@kernel`], [`macro@main`], [`Lane`], [`kernel::KernelArg`] |
 //! | memory that lanes share | [`Global`], [`Lane::workgroup_memory`], [`macro@Plain`] for structs |
 //! | calls of the host | [`macro@service`], [`macro@Wire`], [`HostcallRef`], [`call`] |
+//! | streams of records to the host | [`raw`] |
 //! | text and files | [`println!`], [`io`], [`fs`] |
 //! | the rest of a program's world | [`mod@env`], [`heap`], [`process`], [`time`] |
 //! | what a wave computes together | [`wave`], [`Lane::wave_reduce`], [`Lane::shuffle`] |
@@ -73,6 +74,7 @@ pub mod print;
 mod print_owned;
 pub mod process;
 mod pull;
+pub mod raw;
 pub mod services;
 pub mod system;
 mod target;

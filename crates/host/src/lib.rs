@@ -88,6 +88,13 @@ pub mod server {
     };
 }
 
+pub mod raw {
+    //! Raw channels: records and bytes that kernels stream to the host while they run.
+    pub use crate::device::raw::*;
+    pub use hostcall_abi::raw::RawWriter;
+    pub use hostcall_device::raw::RawStream;
+}
+
 pub use device::graph;
 
 pub use closures::{Hostcall, HostcallState, NotContinuous, UntypedHostcall, WireType};

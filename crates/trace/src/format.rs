@@ -14,11 +14,12 @@
 //! - of [`Kind::Names`] each record is a tag u8, its length u16, and so many bytes;
 //! - of [`Kind::Calls`] each record has [`CALL_BYTES`] bytes, as [`CALL_FIELDS`] says;
 //! - of [`Kind::Posts`] each record has [`POSTS_BYTES`] bytes;
-//! - of [`Kind::End`] there is one record of [`TOTALS_BYTES`] bytes.
+//! - of [`Kind::End`] there is one record of [`TOTALS_BYTES`] bytes;
+//! - of [`Kind::Page`] there is one record: [`PAGE_BYTES`] bytes as [`put_page`] puts them, then the page's own.
 //!
 //! Records may be longer in later versions; readers take the bytes that they know.
 
-use crate::record::{Call, Posts, Status, Totals};
+use crate::record::{Call, Page, Posts, Status, StreamTotals, Totals};
 
 pub(crate) const MAGIC: [u8; 16] = *b"hostcall trace\r\n";
 pub(crate) const VERSION: u32 = 1;
@@ -38,6 +39,10 @@ pub(crate) const MAX_NAME_BYTES: usize = 1 << 10;
 pub(crate) const CALL_BYTES: usize = 80;
 pub(crate) const POSTS_BYTES: usize = 32;
 pub(crate) const TOTALS_BYTES: usize = 32;
+pub(crate) const PAGE_BYTES: usize = 64;
+
+/// Most bytes of a page, or of the part of one, in a block.
+pub(crate) const MOST_PAGE_BYTES: usize = MAX_PAYLOAD_BYTES - PAGE_BYTES;
 
 /// The fields of a call's record, in order, as the header's text has them.
 pub(crate) const CALL_FIELDS: &str = "call: picked_up_ns u64, handler_began_ns u64, handler_ended_ns u64, replied_ns u64, \
@@ -51,11 +56,14 @@ pub(crate) enum Kind {
     Calls = 2,
     Posts = 3,
     End = 4,
+    Page = 5,
 }
 
 impl Kind {
     pub fn of(code: u32) -> Option<Self> {
-        [Self::Names, Self::Calls, Self::Posts, Self::End].into_iter().find(|kind| *kind as u32 == code)
+        [Self::Names, Self::Calls, Self::Posts, Self::End, Self::Page]
+            .into_iter()
+            .find(|kind| *kind as u32 == code)
     }
 }
 
@@ -66,6 +74,8 @@ pub(crate) mod tag {
     pub const KERNEL: u8 = 3;
     pub const LAUNCH_BEGAN: u8 = 4;
     pub const LAUNCH_ENDED: u8 = 5;
+    pub const STREAM: u8 = 6;
+    pub const STREAM_ENDED: u8 = 7;
 }
 
 /// A block's header.
@@ -215,5 +225,58 @@ pub(crate) fn take_totals(bytes: &[u8]) -> Option<Totals> {
         calls: fields.u64()?,
         dropped_calls: fields.u64()?,
         dropped_others: fields.u64()?,
+    })
+}
+
+/// Appends the record of a page, or of a part of one, with these of its bytes, which begin so far on.
+pub(crate) fn put_page(page: &Page, from: usize, bytes: &[u8], to: &mut Vec<u8>) {
+    let end = to.len() + PAGE_BYTES;
+    // What was lost before the page was lost before its first part.
+    let lost = if from == 0 { [page.dropped_before, page.overwritten_before] } else { [0; 2] };
+    let longs = [page.sequence, page.opened_ns, lost[0], lost[1]];
+    longs.iter().for_each(|long| to.extend(long.to_le_bytes()));
+    let words = [page.offset_bytes + from as u32, page.launch, page.slot, page.workgroup, page.wave];
+    words.iter().for_each(|word| to.extend(word.to_le_bytes()));
+    to.extend(page.stream.to_le_bytes());
+    to.push((page.is_last && from + bytes.len() == page.bytes.len()).into());
+    to.resize(end, 0);
+    to.extend(bytes);
+}
+
+/// Takes the record of a page from its bytes.
+pub(crate) fn take_page(bytes: &[u8]) -> Option<Page> {
+    let (head, bytes) = bytes.split_at_checked(PAGE_BYTES)?;
+    let mut fields = Fields(head);
+    Some(Page {
+        sequence: fields.u64()?,
+        opened_ns: fields.u64()?,
+        dropped_before: fields.u64()?,
+        overwritten_before: fields.u64()?,
+        offset_bytes: fields.u32()?,
+        launch: fields.u32()?,
+        slot: fields.u32()?,
+        workgroup: fields.u32()?,
+        wave: fields.u32()?,
+        stream: fields.u16()?,
+        is_last: fields.u8()? != 0,
+        bytes: bytes.into(),
+    })
+}
+
+/// Appends what a stream had in all.
+pub(crate) fn put_stream_totals(totals: &StreamTotals, to: &mut Vec<u8>) {
+    let StreamTotals { pages, bytes, dropped_records, overwritten_bytes, lost_bytes } = *totals;
+    let longs = [pages, bytes, dropped_records, overwritten_bytes, lost_bytes];
+    longs.iter().for_each(|long| to.extend(long.to_le_bytes()));
+}
+
+/// Takes what a stream had in all.
+pub(crate) fn take_stream_totals(fields: &mut Fields<'_>) -> Option<StreamTotals> {
+    Some(StreamTotals {
+        pages: fields.u64()?,
+        bytes: fields.u64()?,
+        dropped_records: fields.u64()?,
+        overwritten_bytes: fields.u64()?,
+        lost_bytes: fields.u64()?,
     })
 }

@@ -5,6 +5,7 @@
 //! - [`Reader`] reads such a file as [`Event`]s, in memory that does not grow with the file. A file that was cut at any
 //!   byte is read up to there; damaged blocks are skipped and told of.
 //! - `export` (with the feature of that name) turns a trace into Perfetto's format, Arrow, Parquet or CSV.
+//! - [`StreamFile`] writes pages of raw channels to such a file.
 //! - [`Names`] has the names that events refer to by numbers, [`Latencies`] the histograms.
 //!
 //! ```
@@ -36,11 +37,13 @@ mod names;
 mod queue;
 mod reader;
 mod record;
+mod stream_file;
 mod tracer;
 mod writer;
 
 pub use latencies::{Latencies, MethodLatencies, SlowCall};
 pub use names::{Launch, MethodName, Names};
 pub use reader::{Header, OpenError, Reader};
-pub use record::{Call, Event, Posts, Status, Totals, UNKNOWN};
+pub use record::{Call, Event, Page, Posts, Status, StreamTotals, Totals, UNKNOWN};
+pub use stream_file::StreamFile;
 pub use tracer::{Source, Summary, Tracer, TracerBuilder};

@@ -2,7 +2,7 @@
 
 use crate::format::{
     self, BLOCK, BLOCK_HEADER_BYTES, BlockHeader, CALL_BYTES, FILE_HEADER_BYTES, Fields, Kind, MAGIC,
-    MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, MAX_TEXT_BYTES, POSTS_BYTES, TOTALS_BYTES, VERSION, tag,
+    MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, MAX_TEXT_BYTES, PAGE_BYTES, POSTS_BYTES, TOTALS_BYTES, VERSION, tag,
 };
 use crate::record::Event;
 use std::collections::{HashMap, VecDeque};
@@ -236,6 +236,7 @@ impl<R: Read> Reader<R> {
             return match kind {
                 Kind::Calls => format::take_call(record).map(Event::Call),
                 Kind::Posts => format::take_posts(record).map(Event::Posts),
+                Kind::Page => format::take_page(record).map(Event::Page),
                 _ => {
                     self.is_complete = true;
                     format::take_totals(record).map(Event::Ended)
@@ -268,6 +269,7 @@ fn stride(kind: Kind, header: &BlockHeader) -> Option<usize> {
         Kind::Calls => CALL_BYTES,
         Kind::Posts => POSTS_BYTES,
         Kind::End => TOTALS_BYTES,
+        Kind::Page => PAGE_BYTES,
     };
     let stride = bytes.checked_div(records)?;
     (stride >= least && stride * records == bytes).then_some(stride)
@@ -307,6 +309,16 @@ fn name(tag: u8, body: &[u8], kernels: &mut HashMap<u32, Arc<str>>) -> Option<Ev
         tag::LAUNCH_ENDED => {
             let (launch, at_ns) = (fields.u64()?, fields.u64()?);
             Some(Event::LaunchEnded { launch, at_ns, cancelled: fields.u8()? != 0 })
+        }
+        tag::STREAM => {
+            let (stream, record_bytes, schema) = (fields.u16()?, fields.u32()?, fields.u64()?);
+            let bytes = fields.u16()?;
+            let name = text(fields.bytes(bytes.into())?);
+            Some(Event::Stream { stream, record_bytes, schema, name, policy: text(fields.0) })
+        }
+        tag::STREAM_ENDED => {
+            let stream = fields.u16()?;
+            Some(Event::StreamEnded { stream, totals: format::take_stream_totals(&mut fields)? })
         }
         _ => None,
     }

@@ -137,6 +137,50 @@ pub struct Totals {
     pub dropped_others: u64,
 }
 
+/// A page of a raw channel, or the part of one that was written when it was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// The stream, by the number that the trace gives it.
+    pub stream: u16,
+    /// Which page of the channel it is, in the order of their opening.
+    pub sequence: u64,
+    /// Where in the page the part begins.
+    pub offset_bytes: u32,
+    /// Whether the page has no more than this.
+    pub is_last: bool,
+    /// The bits of the launch's id.
+    pub launch: u32,
+    /// The writer: the home slot of the wave.
+    pub slot: u32,
+    /// Linear index of the workgroup in its grid.
+    pub workgroup: u32,
+    /// Index of the wave in its workgroup.
+    pub wave: u32,
+    /// The device's clock when the page was opened, in ns.
+    pub opened_ns: u64,
+    /// Records that waves of the slot have dropped between the page before and this one.
+    pub dropped_before: u64,
+    /// Bytes of the channel that were overwritten between the page that was read before and this one.
+    pub overwritten_before: u64,
+    /// What was written.
+    pub bytes: Box<[u8]>,
+}
+
+/// What a stream had in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamTotals {
+    /// Pages that were closed.
+    pub pages: u64,
+    /// Bytes that kernels wrote, whether they are in the file or not.
+    pub bytes: u64,
+    /// Records that kernels dropped, because no page was free.
+    pub dropped_records: u64,
+    /// Bytes that were overwritten before they were read.
+    pub overwritten_bytes: u64,
+    /// Bytes that were read and could not be written to the file.
+    pub lost_bytes: u64,
+}
+
 /// What a trace file has to say, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -185,6 +229,28 @@ pub enum Event {
     Call(Call),
     /// Posts.
     Posts(Posts),
+    /// A stream of records out of kernels.
+    Stream {
+        /// Its number.
+        stream: u16,
+        /// Bytes of each record; 1 for bytes.
+        record_bytes: u32,
+        /// Hash of the records' type.
+        schema: u64,
+        /// Its name.
+        name: Arc<str>,
+        /// The name of its policy.
+        policy: Arc<str>,
+    },
+    /// A page of a stream.
+    Page(Page),
+    /// A stream has ended.
+    StreamEnded {
+        /// Its number.
+        stream: u16,
+        /// What it had.
+        totals: StreamTotals,
+    },
     /// So many more calls were dropped before the next event because too many waited to be written.
     Dropped(u64),
     /// The file's blocks say that this many of them are missing here.

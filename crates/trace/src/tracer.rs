@@ -79,7 +79,7 @@ impl TracerBuilder {
     }
 }
 
-fn header(unix: Duration) -> Vec<u8> {
+pub(crate) fn header(unix: Duration) -> Vec<u8> {
     let mut header = MAGIC.to_vec();
     header.extend(VERSION.to_le_bytes());
     header.extend((CALL_FIELDS.len() as u32).to_le_bytes());

@@ -191,6 +191,23 @@ impl Numbers {
     }
 }
 
+/// Writes a block.
+pub(crate) fn write_block(
+    file: &mut dyn Write,
+    kind: Kind,
+    sequence: u64,
+    dropped_calls: u64,
+    records: u32,
+    payload: &[u8],
+) -> io::Result<()> {
+    let (payload_bytes, payload_crc) = (payload.len() as u32, crc32fast::hash(payload));
+    let header =
+        BlockHeader { kind: kind as u32, payload_bytes, records, sequence, dropped_calls, payload_crc };
+    file.write_all(&header.to_bytes())?;
+    file.write_all(payload)?;
+    file.flush()
+}
+
 /// Writes blocks to a file, as long as that goes well.
 #[derive(Default)]
 struct Blocks {
@@ -211,17 +228,9 @@ impl Blocks {
         if let Some(file) = &mut self.file
             && records > 0
         {
-            let header = BlockHeader {
-                kind: kind as u32,
-                payload_bytes: payload.len() as u32,
-                records,
-                sequence: self.sequence,
-                dropped_calls: self.dropped_calls,
-                payload_crc: crc32fast::hash(payload),
-            };
+            let written = write_block(file, kind, self.sequence, self.dropped_calls, records, payload);
             self.sequence += 1;
-            let written = file.write_all(&header.to_bytes()).and_then(|()| file.write_all(payload));
-            match written.and_then(|()| file.flush()) {
+            match written {
                 Ok(()) => is_written = true,
                 Err(error) => {
                     // What follows a torn block would be told apart from it, but a full disk does not get emptier by trying.
@@ -312,6 +321,6 @@ impl Blocks {
 }
 
 /// Cuts a name to [`MAX_NAME_BYTES`].
-fn cut(name: &str) -> &str {
+pub(crate) fn cut(name: &str) -> &str {
     &name[..name.floor_char_boundary(MAX_NAME_BYTES)]
 }

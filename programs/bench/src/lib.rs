@@ -9,6 +9,7 @@ pub mod compute;
 pub mod floors;
 mod link;
 pub mod rivals;
+pub mod traces;
 
 use hostcall_device::{Global, Lane, kernel, println, service};
 

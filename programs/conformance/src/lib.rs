@@ -29,6 +29,7 @@ pub mod parameters;
 pub mod pending;
 pub mod posts;
 pub mod print;
+pub mod raw;
 pub mod services;
 pub mod slots;
 pub mod statuses;

@@ -5,9 +5,11 @@
 //! ([`Slot::write_line`]), flips laps ([`Slot::flip_laps`]) and polls for its reply ([`Slot::poll_reply`]). The doorbell
 //! goes first because the host, once it looks at the slot, waits for the lines anyway.
 
+#[cfg(not(loom))]
+use crate::primitive::cas_on_device;
 use crate::primitive::{
-    AtomicU32, Ordering, Owned, OwnedFour, OwnedWord, cas_in_wave, fence, load_four, load_in_wave, load_pair,
-    store_four, store_in_wave, store_pair,
+    AtomicU32, AtomicU64, Ordering, Owned, OwnedFour, OwnedWord, cas_in_wave, fence, load_four, load_in_wave,
+    load_pair, store_four, store_in_wave, store_pair,
 };
 use crate::region::Words;
 use hostcall_abi::layout::{LAP_WORDS, NO_PERIOD, SlotPlaces, Spread, bell_bits, first_call_word};
@@ -33,7 +35,8 @@ pub struct SlotState {
     reply_pairs: Owned<u32>,
     request_laps: LapRows,
     reply_laps: LapRows,
-    reserved: [u32; 4],
+    raw_states: AtomicU64,
+    reserved: [u32; 2],
 }
 
 #[cfg(not(loom))]
@@ -44,6 +47,7 @@ const _: () = {
     assert!(offset_of!(SlotState, call_lock) == offset_of!(SlotStateWords, call_lock));
     assert!(offset_of!(SlotState, holder) == offset_of!(SlotStateWords, holder));
     assert!(offset_of!(SlotState, reply_laps) == offset_of!(SlotStateWords, reply_laps));
+    assert!(offset_of!(SlotState, raw_states) == offset_of!(SlotStateWords, raw_states));
 };
 
 impl SlotState {
@@ -62,7 +66,8 @@ impl SlotState {
             reply_pairs: word(0),
             request_laps: core::array::from_fn(|_| core::array::from_fn(word)),
             reply_laps: core::array::from_fn(|_| core::array::from_fn(word)),
-            reserved: [0; 4],
+            raw_states: AtomicU64::new(0),
+            reserved: [0; 2],
         }
     }
 
@@ -148,12 +153,27 @@ impl SlotState {
             self.cancelled.set(0);
             self.posted.set(0);
         }
+        self.raw_states.store(0, Ordering::Relaxed);
         // A GPU's wave finds in its record what lay in that memory before, but for what calls and posts look at before there is
         // a slot. Elsewhere the record is made whole.
         #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
         {
             self.call_lock.store(0, Ordering::Relaxed);
             self.post_lock.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Closes the pages of raw channels that the wave has open.
+    ///
+    /// # Safety
+    /// SLOT-OWNER: the calling lane has the state for itself, and all other lanes of the wave have ended.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub(crate) unsafe fn close_raw(&self) {
+        let first = self.raw_states.load(Ordering::Relaxed);
+        if first != 0 {
+            // SAFETY: the caller's promise; the host keeps the channels while a launch that has them runs.
+            unsafe { crate::raw::close_all(first) };
         }
     }
 
@@ -627,6 +647,24 @@ impl<'m> Slot<'m> {
     #[inline(always)]
     pub fn unlock_ring(&self) {
         store_in_wave(&self.state.post_lock, 0);
+    }
+
+    /// Puts the state at `address` in front of those of raw channels that the wave's end looks at; `next` becomes the address of
+    /// the one that was first.
+    ///
+    /// # Safety
+    /// The calling lane alone accesses `next`.
+    #[cfg(not(loom))]
+    pub(crate) unsafe fn link_raw(&self, address: u64, next: &Owned<u64>) {
+        let mut first = self.state.raw_states.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: the caller's promise.
+            unsafe { next.set(first) };
+            match cas_on_device(&self.state.raw_states, first, address) {
+                Ok(_) => return,
+                Err(now) => first = now,
+            }
+        }
     }
 
     /// Remembers that the wave knows its launch to be cancelled. The first post of a wave after it finds no room, so that

@@ -316,7 +316,7 @@ impl WaveRecord {
 
     /// Releases the wave's slot, if it has one. All of its lanes but the calling one have ended.
     ///
-    /// Tells the host of the last posts first, and waits with `wait` (which returns once what it is given is true) for calls
+    /// Tells the host of the last posts and of what lies in pages of raw channels first, and waits with `wait` (which returns once what it is given is true) for calls
     /// that were started and forgotten.
     ///
     /// # Safety
@@ -326,6 +326,11 @@ impl WaveRecord {
         // SAFETY: the caller's promise.
         let held = unsafe { Slot::new(channel.region, self.places.get(), &self.state) };
         held.announce_posts();
+        #[cfg(not(loom))]
+        // SAFETY: SLOT-OWNER: the caller's promise.
+        unsafe {
+            self.state.close_raw();
+        }
         if self.pending.load(Ordering::Relaxed) != 0 {
             self.finish_forgotten(channel, slot, wait);
         }

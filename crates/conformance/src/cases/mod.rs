@@ -11,6 +11,7 @@ mod panics;
 mod parameters;
 mod posts;
 mod print;
+mod raw;
 mod slots;
 mod statuses;
 mod streams;
@@ -55,6 +56,7 @@ cases! {
     streams: waiting_handlers_delay_nobody waiting_in_one_wave side_by_side in_order events handler_launches;
     graphs: replays lists many_replays prints panics asks broken;
     print: types owned generic order outputs while_running;
+    raw: records apart batches bytes dropped overwritten while_running killed readers_and_graphs;
     system: files maps environment stdin heap heap_leaks exit;
     panics: kinds one_of_many null_write fault_beside_calls;
     waves: operations reduction numbers_of_waves spinning spinning_for_ever;

@@ -56,6 +56,17 @@ pub enum Error {
     /// The device failed, or refused an operation.
     #[error(transparent)]
     Backend(#[from] BackendError),
+    /// A raw channel cannot have these sizes.
+    #[error(
+        "a raw channel cannot have {pages} pages of {page_bytes} bytes: take powers of two, 16 to 65536 pages of 128 bytes to \
+         16 MiB, 32 GiB in all at most"
+    )]
+    RawSizes {
+        /// The pages that were asked for.
+        pages: u32,
+        /// The bytes of each.
+        page_bytes: u32,
+    },
     /// The device was closed.
     #[error("the device was closed")]
     Closed,

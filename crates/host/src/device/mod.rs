@@ -18,6 +18,7 @@ mod hsa;
 mod images;
 mod launch;
 mod llvm;
+pub mod raw;
 mod rocm;
 pub mod seam;
 mod services;

@@ -1,0 +1,296 @@
+//! Raw channels: memory of the host through which kernels stream bytes in pages. Layouts, and the words that both sides read.
+//!
+//! | words from the start of the shared memory | what | written by |
+//! |---|---|---|
+//! | 0 | not 0 once nobody reads any more | host |
+//! | [`RawLayout::free_at`] | the ring of free pages: [`free_entry`]s, at their positions modulo the number of pages | host |
+//! | [`RawLayout::commit_at`] | a [`Place`] for each page: which bytes are whole | device |
+//! | [`RawLayout::header_at`] | a line for each page, [`header`] says of what | device |
+//! | [`RawLayout::data_at`] | the pages | device |
+
+use crate::launch::LaunchId;
+
+/// Words before the ring of free pages.
+const START_WORDS: u32 = 16;
+
+/// Words of a page's header.
+pub const RAW_HEADER_WORDS: u32 = 8;
+
+/// Least pages of a channel: so many free entries fill whole lines.
+pub const LEAST_RAW_PAGES: u32 = 16;
+
+/// Most pages of a channel: a free entry has 16 bits for the page.
+pub const MOST_RAW_PAGES: u32 = 1 << 16;
+
+/// Least bytes of a page: two lines.
+pub const LEAST_RAW_PAGE_BYTES: u32 = 128;
+
+/// Most bytes of a page.
+pub const MOST_RAW_PAGE_BYTES: u32 = 1 << 24;
+
+/// Sizes of a raw channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct RawLayout {
+    /// Logarithm of the number of pages.
+    pages_log2: u32,
+    /// Logarithm of a page's bytes.
+    page_bytes_log2: u32,
+}
+
+impl RawLayout {
+    /// The layout of so many pages of so many bytes, both powers of two within the bounds; `None` if they are not, or the
+    /// channel had more than 2³² words.
+    pub const fn new(pages: u32, page_bytes: u32) -> Option<Self> {
+        let are_powers = pages.is_power_of_two() && page_bytes.is_power_of_two();
+        let are_bounded = pages >= LEAST_RAW_PAGES
+            && pages <= MOST_RAW_PAGES
+            && page_bytes >= LEAST_RAW_PAGE_BYTES
+            && page_bytes <= MOST_RAW_PAGE_BYTES;
+        if !are_powers || !are_bounded {
+            return None;
+        }
+        let words = START_WORDS as u64 + pages as u64 * (2 + RAW_HEADER_WORDS + page_bytes / 8) as u64;
+        if words > u32::MAX as u64 {
+            return None;
+        }
+        Some(Self { pages_log2: pages.ilog2(), page_bytes_log2: page_bytes.ilog2() })
+    }
+
+    /// Pages of the channel.
+    #[inline(always)]
+    pub const fn pages(&self) -> u32 {
+        1 << self.pages_log2
+    }
+
+    /// Bytes of a page.
+    #[inline(always)]
+    pub const fn page_bytes(&self) -> u32 {
+        1 << self.page_bytes_log2
+    }
+
+    /// Words of the shared memory.
+    pub const fn words(&self) -> u32 {
+        self.data_at(self.pages())
+    }
+
+    /// Word of the free entry at this position.
+    #[inline(always)]
+    pub const fn free_at(&self, position: u64) -> u32 {
+        START_WORDS + (position as u32 & (self.pages() - 1))
+    }
+
+    /// Word of a page's [`Place`].
+    #[inline(always)]
+    pub const fn commit_at(&self, page: u32) -> u32 {
+        START_WORDS + self.pages() + page
+    }
+
+    /// First word of a page's header.
+    #[inline(always)]
+    pub const fn header_at(&self, page: u32) -> u32 {
+        START_WORDS + 2 * self.pages() + RAW_HEADER_WORDS * page
+    }
+
+    /// First word of a page.
+    #[inline(always)]
+    pub const fn data_at(&self, page: u32) -> u32 {
+        START_WORDS + (2 + RAW_HEADER_WORDS) * self.pages() + (page << (self.page_bytes_log2 - 3))
+    }
+}
+
+/// Words of a page's header.
+pub mod header {
+    /// The launch in the lower half, and in the upper one the lower bits of the page's ticket, plus one: the position in the
+    /// ring at which it was taken. One word, so that the ticket is never seen with the launch of the page's last use.
+    pub const OPENED: u32 = 0;
+    /// The writer's home slot.
+    pub const SLOT: u32 = 1;
+    /// The workgroup in the lower half, the wave in it in the upper one.
+    pub const WAVE: u32 = 2;
+    /// The device's clock when the page was opened, in ns.
+    pub const OPENED_NS: u32 = 3;
+    /// Records that writers of this home slot have dropped since the channel was made, up to the page's opening.
+    pub const DROPPED: u32 = 4;
+    /// The [`super::Place`] of a page that its wave has left open because it was killed: stored by the home slot's next wave.
+    pub const LEFT: u32 = 5;
+}
+
+/// The word [`header::OPENED`] of a page that a wave of this launch took at this position.
+#[inline(always)]
+pub const fn opened(position: u64, launch: LaunchId) -> u64 {
+    (position + 1) << 32 | launch.to_bits() as u64
+}
+
+/// The launch whose wave has taken the page with this ticket, if this word of its header says that one has.
+#[inline(always)]
+pub const fn opened_by(word: u64, ticket: u64) -> Option<LaunchId> {
+    if word >> 32 == opened(ticket, LaunchId::NONE) >> 32 {
+        Some(LaunchId::from_bits(word as u32))
+    } else {
+        None
+    }
+}
+
+/// The entry of the ring of free pages at a position: no entry of another position is equal, nor is 0.
+#[inline(always)]
+pub const fn free_entry(position: u64, page: u32) -> u64 {
+    (position + 1) << 16 | page as u64
+}
+
+/// The page of a free entry if it is the one at this position.
+#[inline(always)]
+pub const fn free_page(entry: u64, position: u64) -> Option<u32> {
+    // The upper 16 bits of the position are lost, on both sides.
+    if entry >> 16 == (position + 1) << 16 >> 16 { Some(entry as u32 & (MOST_RAW_PAGES - 1)) } else { None }
+}
+
+/// How far a page was written: bytes in the lower half, then a bit that says that the page is closed, then the lower bits of
+/// its ticket, so that one word says of which use of the page it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Place(pub u64);
+
+impl Place {
+    const CLOSED: u64 = 1 << 32;
+    const TICKET_SHIFT: u32 = 33;
+
+    /// Nothing is written yet of the page with this ticket.
+    #[inline(always)]
+    pub const fn begin(ticket: u64) -> Self {
+        Self((ticket + 1) << Self::TICKET_SHIFT)
+    }
+
+    /// Bytes that are written.
+    #[inline(always)]
+    pub const fn bytes(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// The place so many bytes further on.
+    #[inline(always)]
+    pub const fn after(self, bytes: u32) -> Self {
+        Self(self.0 + bytes as u64)
+    }
+
+    /// The same of a page that nobody writes any more.
+    #[inline(always)]
+    pub const fn closed(self) -> Self {
+        Self(self.0 | Self::CLOSED)
+    }
+
+    /// Whether nobody writes the page any more.
+    #[inline(always)]
+    pub const fn is_closed(self) -> bool {
+        self.0 & Self::CLOSED != 0
+    }
+
+    /// Whether it is a place of the page with this ticket, as far as its lower bits say.
+    #[inline(always)]
+    pub const fn is_of(self, ticket: u64) -> bool {
+        self.0 >> Self::TICKET_SHIFT == Self::begin(ticket).0 >> Self::TICKET_SHIFT
+    }
+}
+
+/// What a wave remembers of a raw channel, in memory of the device: one for each home slot. Zero at first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub struct RawStateWords {
+    /// The launch whose wave had it last.
+    pub launch: u32,
+    /// The open page, plus one; 0 for none.
+    pub page: u32,
+    /// Bytes of the open page that the host was told of.
+    pub published: u32,
+    /// The period of the device's clock in which it was told last.
+    pub period: u32,
+    /// Looks for a free page that are left out, after one that found none.
+    pub looks_left_out: u32,
+    /// The launch of the diverged wave of which a part writes, or 0.
+    pub lock: u32,
+    /// Not zero once the wave's end will close the page.
+    pub linked: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// The open page's [`Place`].
+    pub place: u64,
+    /// Address of the open page's word for the host.
+    pub commit: u64,
+    /// Records dropped, ever.
+    pub dropped: u64,
+    /// Address of the next state that the wave's end looks at, or 0.
+    pub next: u64,
+}
+
+/// Bytes of a [`RawStateWords`].
+pub const RAW_STATE_BYTES: usize = 64;
+
+/// Word of [`RawStateWords::place`].
+pub const RAW_STATE_PLACE_WORD: usize = 4;
+
+/// Word of [`RawStateWords::dropped`].
+pub const RAW_STATE_DROPPED_WORD: usize = 6;
+
+const _: () = {
+    assert!(size_of::<RawStateWords>() == RAW_STATE_BYTES);
+    assert!(core::mem::offset_of!(RawStateWords, place) == 8 * RAW_STATE_PLACE_WORD);
+    assert!(core::mem::offset_of!(RawStateWords, dropped) == 8 * RAW_STATE_DROPPED_WORD);
+};
+
+/// A raw channel as a kernel gets it: what lies in the argument block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct RawParams {
+    /// [`RawStateWords`] of all home slots, in memory of the device.
+    pub states: u64,
+    /// A `u64` in memory of the device: the position in the ring of the next page that is taken.
+    pub head: u64,
+    /// The shared memory, of [`RawLayout::words`] words.
+    pub shared: u64,
+    /// Its layout.
+    pub layout: RawLayout,
+}
+
+/// Whose a page is, as its header alleges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RawWriter {
+    /// The launch.
+    pub launch: LaunchId,
+    /// The writer: the home slot of the wave. A slot's waves follow each other.
+    pub slot: u32,
+    /// Linear index of the workgroup.
+    pub workgroup: u32,
+    /// Index of the wave in its workgroup.
+    pub wave: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_bounded() {
+        assert_eq!(RawLayout::new(15, 4096), None);
+        assert_eq!(RawLayout::new(16, 64), None);
+        assert_eq!(RawLayout::new(24, 4096), None);
+        assert_eq!(RawLayout::new(1 << 17, 4096), None);
+        assert_eq!(RawLayout::new(1 << 16, 1 << 24), None, "2³⁷ words");
+        let layout = RawLayout::new(16, 128).unwrap();
+        assert_eq!((layout.free_at(17), layout.commit_at(0), layout.header_at(1)), (17, 32, 56));
+        assert_eq!((layout.data_at(0), layout.data_at(1), layout.words()), (176, 192, 432));
+        assert!((8 * layout.data_at(0)).is_multiple_of(128), "pages begin lines");
+    }
+
+    #[test]
+    fn words_say_of_which_use_they_are() {
+        for position in [0, 1, 77, u64::from(u32::MAX)] {
+            assert_eq!(free_page(free_entry(position, 65_535), position), Some(65_535));
+            assert_eq!(free_page(free_entry(position, 5), position + 16), None);
+            assert_eq!(free_page(0, position), None);
+            let place = Place::begin(position).after(24);
+            assert_eq!((place.bytes(), place.is_closed(), place.closed().is_closed()), (24, false, true));
+            assert!(place.is_of(position) && place.closed().is_of(position) && !place.is_of(position + 16));
+            assert!(!Place(0).is_of(position));
+        }
+    }
+}

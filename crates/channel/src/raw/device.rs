@@ -1,0 +1,383 @@
+//! A wave's side of a raw channel.
+
+use crate::device::Slot;
+use crate::primitive::{
+    AtomicU32, AtomicU64, Ordering, Owned, cas_in_wave, cas_on_device, fence, store_in_wave,
+};
+use crate::region::Words;
+#[cfg(not(loom))]
+use hostcall_abi::raw::RawParams;
+use hostcall_abi::raw::{Place, RawLayout, RawWriter, free_page, header, opened};
+
+/// What a wave remembers of a raw channel: [`hostcall_abi::raw::RawStateWords`], field for field.
+#[repr(C, align(64))]
+pub struct RawState {
+    launch: Owned<u32>,
+    page: Owned<u32>,
+    published: Owned<u32>,
+    period: Owned<u32>,
+    looks_left_out: Owned<u32>,
+    lock: AtomicU32,
+    linked: Owned<u32>,
+    reserved: u32,
+    place: Owned<u64>,
+    commit: Owned<u64>,
+    dropped: Owned<u64>,
+    next: Owned<u64>,
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    use core::mem::offset_of;
+    use hostcall_abi::raw::{RAW_STATE_BYTES, RawStateWords};
+    assert!(size_of::<RawState>() == RAW_STATE_BYTES);
+    assert!(offset_of!(RawState, lock) == offset_of!(RawStateWords, lock));
+    assert!(offset_of!(RawState, place) == offset_of!(RawStateWords, place));
+    assert!(offset_of!(RawState, dropped) == offset_of!(RawStateWords, dropped));
+    assert!(offset_of!(RawState, next) == offset_of!(RawStateWords, next));
+};
+
+#[cfg(test)]
+impl RawState {
+    pub(crate) fn new() -> Self {
+        Self {
+            launch: Owned::new(0),
+            page: Owned::new(0),
+            published: Owned::new(0),
+            period: Owned::new(0),
+            looks_left_out: Owned::new(0),
+            lock: AtomicU32::new(0),
+            linked: Owned::new(0),
+            reserved: 0,
+            place: Owned::new(0),
+            commit: Owned::new(0),
+            dropped: Owned::new(0),
+            next: Owned::new(0),
+        }
+    }
+}
+
+/// What a page's header says of its opening.
+#[derive(Clone, Copy, Debug)]
+pub struct Opening {
+    /// Who opens it.
+    pub writer: RawWriter,
+    /// The device's clock.
+    pub now_ns: u64,
+}
+
+/// Looks that are left out after one that found no free page: each is a read over the link.
+const LOOKS_LEFT_OUT: u32 = 15;
+
+/// A wave's way into a raw channel, through the state of its home slot.
+#[derive(Clone, Copy)]
+pub struct Writer<'m> {
+    words: Words<'m>,
+    layout: RawLayout,
+    head: &'m AtomicU64,
+    state: &'m RawState,
+}
+
+impl<'m> Writer<'m> {
+    /// The writer of the wave that holds this home slot.
+    ///
+    /// # Safety
+    /// RAW-STATE; the parameters are those that the host gave for a channel with as many states as home slots, whose memory
+    /// is mapped for `'m`.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub unsafe fn of_slot(params: &RawParams, slot: u32) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Self {
+                words: Words::from_address(params.shared, params.layout.words()),
+                layout: params.layout,
+                head: &*(params.head as usize as *const AtomicU64),
+                state: &*(params.states as usize as *const RawState).add(slot as usize),
+            }
+        }
+    }
+
+    /// The writer of a state.
+    #[cfg(test)]
+    pub(crate) fn of_state(
+        words: Words<'m>,
+        layout: RawLayout,
+        head: &'m AtomicU64,
+        state: &'m RawState,
+    ) -> Self {
+        Self { words, layout, head, state }
+    }
+
+    /// The channel's memory, in which [`Writer::take`] gives places.
+    #[inline(always)]
+    pub fn words(&self) -> Words<'m> {
+        self.words
+    }
+
+    /// Takes the state for a part of a diverged wave of this launch, if no other part has it. A wave of another launch had the slot
+    /// before: a part of it that was killed may have kept the state.
+    #[inline]
+    pub fn try_lock(&self, launch: u32) -> bool {
+        match cas_in_wave(&self.state.lock, 0, launch) {
+            Ok(_) => true,
+            Err(holder) => holder != launch && cas_in_wave(&self.state.lock, holder, launch).is_ok(),
+        }
+    }
+
+    /// Gives the state to other parts.
+    #[inline]
+    pub fn unlock(&self) {
+        store_in_wave(&self.state.lock, 0);
+    }
+
+    /// Whether the wave has used the state since it claimed its slot.
+    ///
+    /// # Safety
+    /// RAW-STATE.
+    #[inline(always)]
+    pub unsafe fn has_begun(&self, launch: u32) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.state.linked.get() != 0 && self.state.launch.get() == launch }
+    }
+
+    /// Makes the state that of a wave of this launch, and has the wave's end close what it will have opened. A page that the
+    /// slot's last wave has left open stays the host's to close: its launch has ended, so that the host may have done so.
+    ///
+    /// # Safety
+    /// RAW-STATE, and `slot` is the one that the wave holds.
+    pub unsafe fn begin(&self, launch: u32, slot: Slot<'_>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.begin_unlinked(launch);
+            #[cfg(not(loom))]
+            slot.link_raw(core::ptr::from_ref(self.state) as usize as u64, &self.state.next);
+            #[cfg(loom)]
+            let _ = slot;
+        }
+    }
+
+    /// # Safety
+    /// RAW-STATE.
+    pub(crate) unsafe fn begin_unlinked(&self, launch: u32) {
+        let Self { words, layout, state, .. } = self;
+        // SAFETY: the caller's promise.
+        unsafe {
+            if let Some(left) = state.page.get().checked_sub(1) {
+                words.word(layout.header_at(left) + header::LEFT).store(state.place.get(), Ordering::Relaxed);
+                state.page.set(0);
+            }
+            state.launch.set(launch);
+            state.looks_left_out.set(0);
+            state.linked.set(1);
+        }
+    }
+
+    /// Takes places for some of `count` records of `bytes` bytes, a multiple of 8, in the open page. Returns the first word
+    /// and how many; `None` when there is no open page or it has no room.
+    ///
+    /// # Safety
+    /// RAW-STATE.
+    #[inline(always)]
+    pub unsafe fn take(&self, bytes: u32, count: u32) -> Option<(u32, u32)> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let page = self.state.page.get().checked_sub(1)?;
+            let place = Place(self.state.place.get());
+            let room = self.layout.page_bytes().saturating_sub(place.bytes()).checked_div(bytes)?;
+            if room == 0 {
+                return None;
+            }
+            let taken = if count < room { count } else { room };
+            self.state.place.set(place.after(taken * bytes).0);
+            Some((self.layout.data_at(page) + place.bytes() / 8, taken))
+        }
+    }
+
+    /// Opens a page, after [`Writer::close`]. Returns `false` when none is free: then ask again.
+    ///
+    /// # Safety
+    /// RAW-STATE.
+    pub unsafe fn open(&self, opening: Opening) -> bool {
+        let Self { words, layout, head, state } = self;
+        let mut position = head.load(Ordering::Relaxed);
+        let page = loop {
+            let entry = words.word(layout.free_at(position)).load(Ordering::Relaxed);
+            let Some(page) = free_page(entry, position) else {
+                // Another wave may have taken it, and the host put the next one there.
+                match head.load(Ordering::Relaxed) {
+                    same if same == position => return false,
+                    now => position = now,
+                }
+                continue;
+            };
+            match cas_on_device(head, position, position + 1) {
+                Ok(_) => break page & (layout.pages() - 1),
+                Err(now) => position = now,
+            }
+        };
+        // The host has read the page before it put it into the ring.
+        fence(Ordering::Acquire);
+        let RawWriter { launch, slot, workgroup, wave } = opening.writer;
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let at = layout.header_at(page);
+        // SAFETY: the caller's promise.
+        unsafe {
+            for (word, value) in [
+                (header::OPENED, opened(position, launch)),
+                (header::SLOT, slot.into()),
+                (header::WAVE, pair(workgroup, wave)),
+                (header::OPENED_NS, opening.now_ns),
+                (header::DROPPED, state.dropped.get()),
+            ] {
+                words.word(at + word).store(value, Ordering::Relaxed);
+            }
+            let commit = words.word(layout.commit_at(page));
+            state.commit.set(core::ptr::from_ref(commit) as usize as u64);
+            state.place.set(Place::begin(position).0);
+            state.published.set(0);
+            state.page.set(page + 1);
+        }
+        true
+    }
+
+    /// Whether to look for a free page now. Of those who do not wait for one, only some do.
+    ///
+    /// # Safety
+    /// RAW-STATE.
+    #[inline]
+    pub unsafe fn may_look(&self) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.state.looks_left_out.get() {
+                0 => true,
+                left => {
+                    self.state.looks_left_out.set(left - 1);
+                    false
+                }
+            }
+        }
+    }
+
+    /// Counts records that found no page.
+    ///
+    /// # Safety
+    /// RAW-STATE.
+    pub unsafe fn count_dropped(&self, records: u32) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.state.dropped.set(self.state.dropped.get() + u64::from(records));
+            if self.state.looks_left_out.get() == 0 {
+                self.state.looks_left_out.set(LOOKS_LEFT_OUT);
+            }
+        }
+    }
+
+    /// Whether to tell the host of what was written since it was told last, now that the device's clock is in this period.
+    ///
+    /// # Safety
+    /// RAW-STATE.
+    #[inline(always)]
+    pub unsafe fn is_due(&self, period: Option<u32>) -> bool {
+        // SAFETY: the caller's promise.
+        period.is_none_or(|period| unsafe { self.state.period.get() } != period)
+    }
+
+    /// Tells the host of what was written. Every lane that wrote has met the calling one since.
+    ///
+    /// # Safety
+    /// RAW-STATE.
+    #[inline]
+    pub unsafe fn publish(&self, period: Option<u32>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let place = Place(self.state.place.get());
+            if let Some(page) = self.state.page.get().checked_sub(1)
+                && place.bytes() != self.state.published.get()
+            {
+                self.state.published.set(place.bytes());
+                fence(Ordering::Release);
+                self.words.word(self.layout.commit_at(page)).store(place.0, Ordering::Relaxed);
+            }
+            if let Some(period) = period {
+                self.state.period.set(period);
+            }
+        }
+    }
+
+    /// Closes the open page, if there is one. Every lane that wrote has met the calling one since.
+    ///
+    /// # Safety
+    /// RAW-STATE.
+    #[inline]
+    pub unsafe fn close(&self, period: Option<u32>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let Some(page) = self.state.page.get().checked_sub(1) else { return };
+            close_page(self.state, self.words.word(self.layout.commit_at(page)));
+            if let Some(period) = period {
+                self.state.period.set(period);
+            }
+        }
+    }
+
+    /// Whether nobody reads the channel any more.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        self.words.word(0).load(Ordering::Relaxed) != 0
+    }
+}
+
+/// # Safety
+/// RAW-STATE; the state has an open page, whose word for the host is `commit`.
+unsafe fn close_page(state: &RawState, commit: &AtomicU64) {
+    fence(Ordering::Release);
+    // SAFETY: the caller's promise.
+    unsafe {
+        commit.store(Place(state.place.get()).closed().0, Ordering::Relaxed);
+        state.page.set(0);
+    }
+}
+
+/// Closes the pages of the states that a wave has linked, of which this is the first one's address. All of its lanes have ended.
+///
+/// # Safety
+/// RAW-STATE of each; the channels' memory is mapped.
+#[cfg(not(loom))]
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn close_all(mut address: u64) {
+    while address != 0 {
+        // SAFETY: the caller's promise: the wave has linked states by their addresses, and pages are closed at the address
+        // that was noted when they were opened.
+        unsafe {
+            let state = &*(address as usize as *const RawState);
+            if state.page.get() != 0 {
+                close_page(state, &*(state.commit.get() as usize as *const AtomicU64));
+            }
+            state.linked.set(0);
+            address = state.next.get();
+        }
+    }
+}
+
+/// Stores of records and bytes, at places that [`Writer::take`] gave.
+impl Words<'_> {
+    /// Stores a pair at an even word.
+    #[inline(always)]
+    pub fn put_pair(&self, at: u32, pair: [u64; 2]) {
+        crate::primitive::store_pair(self.pair(at), pair);
+    }
+
+    /// Stores a word.
+    #[inline(always)]
+    pub fn put_word(&self, at: u32, word: u64) {
+        self.word(at).store(word, Ordering::Relaxed);
+    }
+
+    /// Stores bytes, and zeros up to the next whole word.
+    #[inline]
+    pub fn put_bytes(&self, at: u32, bytes: &[u8]) {
+        self.write_bytes(at, bytes);
+    }
+}

@@ -1,0 +1,362 @@
+//! The host's side of a raw channel. Words of the device are copied once and believed only as far as they fit what the host
+//! knows by itself: which ticket each page was given out with, and how much of it was read.
+
+use crate::primitive::{AtomicU64, Ordering};
+use crate::region::Words;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::raw::{
+    Place, RAW_STATE_DROPPED_WORD, RAW_STATE_PLACE_WORD, RawLayout, RawWriter, free_entry, header, opened_by,
+};
+
+/// The shared memory of a raw channel, as the host has it.
+#[derive(Clone, Copy)]
+pub struct RawRegion<'m> {
+    words: Words<'m>,
+    layout: RawLayout,
+}
+
+impl<'m> RawRegion<'m> {
+    /// A view of the memory at this address, a multiple of 64.
+    ///
+    /// # Safety
+    /// [`RawLayout::words`] words are mapped there for `'m` and only accessed atomically.
+    #[cfg(not(loom))]
+    pub unsafe fn from_address(address: u64, layout: RawLayout) -> Self {
+        // SAFETY: the caller's promise.
+        Self { words: unsafe { Words::from_address(address, layout.words()) }, layout }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(words: &'m [AtomicU64], layout: RawLayout) -> Self {
+        Self { words: Words::of(words), layout }
+    }
+
+    /// Tells waves that nobody reads any more, so that they drop what finds no page.
+    pub fn close(&self) {
+        self.words.word(0).store(1, Ordering::Release);
+    }
+
+    /// The words of a chunk.
+    #[cfg(not(loom))]
+    pub fn words_of(&self, chunk: &Chunk) -> &'m [AtomicU64] {
+        let at = self.layout.data_at(chunk.page % self.layout.pages()) + chunk.from / 8;
+        self.words.slice(at, chunk.bytes() as usize / 8)
+    }
+
+    /// Appends a copy of a chunk's bytes.
+    #[cfg(not(loom))]
+    pub fn append_to(&self, chunk: &Chunk, bytes: &mut Vec<u8>) {
+        let at = self.layout.data_at(chunk.page % self.layout.pages()) + chunk.from / 8;
+        self.words.append_bytes(at, chunk.bytes() as usize, bytes);
+    }
+
+    fn word(&self, at: u32) -> u64 {
+        self.words.word(at).load(Ordering::Relaxed)
+    }
+}
+
+/// Bytes of a page that the device says are whole, and that nobody writes any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    page: u32,
+    /// Which page it is, in the order of their opening.
+    pub ticket: u64,
+    /// The first byte in the page.
+    pub from: u32,
+    /// The byte after the last.
+    pub to: u32,
+    /// Whether the page has no more.
+    pub is_last: bool,
+    /// Who wrote it, as the device alleges.
+    pub writer: RawWriter,
+    /// The device's clock when the page was opened, in ns.
+    pub opened_ns: u64,
+    /// Records that the writer's home slot has dropped between its page before and this one. With a page's first chunk.
+    pub dropped: u64,
+}
+
+impl Chunk {
+    /// The page.
+    pub fn page(&self) -> u32 {
+        self.page
+    }
+
+    /// Bytes of the chunk.
+    pub fn bytes(&self) -> u32 {
+        self.to - self.from
+    }
+}
+
+/// What was found, ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Pages that were closed, by their waves or by the host.
+    pub pages: u64,
+    /// Bytes of chunks.
+    pub bytes: u64,
+    /// Records that waves have dropped, as far as the host was told.
+    pub dropped: u64,
+    /// Bytes that were overwritten before anybody read them.
+    pub overwritten_bytes: u64,
+    /// Pages that their waves had left open when their launch ended.
+    pub swept: u64,
+    /// Words of the device that made no sense.
+    pub malformed: u64,
+}
+
+/// What the host knows of a page.
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    /// The position in the ring at which it was given out.
+    ticket: u64,
+    /// Bytes that chunks have.
+    found: u32,
+    /// Chunks that somebody has, or that wait for a reader.
+    chunks: u32,
+    is_closed: bool,
+    /// A place that made no sense and was counted.
+    malformed: u64,
+}
+
+/// Finds what waves have written, in the order of each writer, and gives pages out again.
+pub struct Collector {
+    layout: RawLayout,
+    /// Bytes of which waves write multiples.
+    unit: u32,
+    pages: Vec<Page>,
+    /// Records that each home slot said it had dropped.
+    dropped: Vec<u64>,
+    /// Entries put into the ring, ever.
+    given: u64,
+    counts: Counts,
+    /// Pages with news, by ticket.
+    news: Vec<(u64, u32, Place)>,
+}
+
+impl Collector {
+    /// Gives all pages out. The memory is zeroed, and no kernel has it yet. Waves write multiples of `unit` bytes, a multiple of 8.
+    pub fn new(region: RawRegion<'_>, home_slots: u32, unit: u32) -> Self {
+        let layout = region.layout;
+        let page = Page { ticket: 0, found: 0, chunks: 0, is_closed: true, malformed: 0 };
+        let mut collector = Self {
+            layout,
+            unit: unit.max(8),
+            pages: alloc::vec![page; layout.pages() as usize],
+            dropped: alloc::vec![0; home_slots as usize],
+            given: 0,
+            counts: Counts::default(),
+            news: Vec::new(),
+        };
+        for page in 0..layout.pages() {
+            collector.give(region, page);
+        }
+        collector
+    }
+
+    /// Returns what was found, ever.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Puts a page into the ring. No more entries than pages are in it that no wave has taken: each page has one.
+    fn give(&mut self, region: RawRegion<'_>, page: u32) {
+        let ticket = self.given;
+        self.given += 1;
+        let chunks = 0;
+        self.pages[page as usize] = Page { ticket, found: 0, chunks, is_closed: false, malformed: 0 };
+        // Release: whoever takes the page overwrites what was read before.
+        region.words.word(self.layout.free_at(ticket)).store(free_entry(ticket, page), Ordering::Release);
+    }
+
+    /// Returns a place of the page that the host can believe, as far as it goes.
+    fn checked(&mut self, page: u32, word: u64) -> Option<Place> {
+        let (place, known) = (Place(word), &mut self.pages[page as usize]);
+        if known.is_closed || !place.is_of(known.ticket) {
+            return None;
+        }
+        let bytes = place.bytes();
+        if bytes < known.found || bytes > self.layout.page_bytes() || !bytes.is_multiple_of(self.unit) {
+            if known.malformed != word {
+                known.malformed = word;
+                self.counts.malformed += 1;
+            }
+            return None;
+        }
+        (bytes > known.found || place.is_closed()).then_some(place)
+    }
+
+    /// Looks at all pages, and adds what is new to `chunks`: in the order of their tickets, which is that in which a wave opens
+    /// its pages. Returns whether there was anything new.
+    pub fn collect(&mut self, region: RawRegion<'_>, chunks: &mut VecDeque<Chunk>) -> bool {
+        let mut last = None;
+        for page in 0..self.layout.pages() {
+            // Acquire, here and below: what the place says was written is seen.
+            let word = region.words.word(self.layout.commit_at(page)).load(Ordering::Acquire);
+            if self.checked(page, word).is_some() {
+                last = last.max(Some(self.pages[page as usize].ticket));
+            }
+        }
+        let Some(last) = last else { return false };
+        // A page that was looked at too early may have been closed before a later one of the same wave, whose news were seen:
+        // its place is seen now. What came after the last of the news may lack one before it.
+        let mut news = core::mem::take(&mut self.news);
+        for page in 0..self.layout.pages() {
+            let word = region.words.word(self.layout.commit_at(page)).load(Ordering::Acquire);
+            let ticket = self.pages[page as usize].ticket;
+            if ticket <= last
+                && let Some(place) = self.checked(page, word)
+            {
+                news.push((ticket, page, place));
+            }
+        }
+        news.sort_unstable_by_key(|(ticket, ..)| *ticket);
+        for (_, page, place) in news.drain(..) {
+            self.add(region, page, place, chunks);
+        }
+        self.news = news;
+        true
+    }
+
+    /// Adds what a checked place has more.
+    fn add(&mut self, region: RawRegion<'_>, page: u32, place: Place, chunks: &mut VecDeque<Chunk>) {
+        let at = self.layout.header_at(page);
+        let halves = |word: u64| (word as u32, (word >> 32) as u32);
+        let launch = region.word(at + header::OPENED) as u32;
+        let slot = region.word(at + header::SLOT) as u32;
+        let (workgroup, wave) = halves(region.word(at + header::WAVE));
+        let known = &mut self.pages[page as usize];
+        let dropped = if known.found == 0 { region.word(at + header::DROPPED) } else { 0 };
+        let chunk = Chunk {
+            page,
+            ticket: known.ticket,
+            from: known.found,
+            to: place.bytes(),
+            is_last: place.is_closed(),
+            writer: RawWriter { launch: LaunchId::from_bits(launch), slot, workgroup, wave },
+            opened_ns: region.word(at + header::OPENED_NS),
+            dropped: count_dropped(&mut self.dropped, slot, dropped, &mut self.counts),
+        };
+        known.found = chunk.to;
+        known.is_closed = chunk.is_last;
+        self.counts.bytes += u64::from(chunk.bytes());
+        self.counts.pages += u64::from(chunk.is_last);
+        if chunk.bytes() > 0 || chunk.dropped > 0 {
+            known.chunks += 1;
+            chunks.push_back(chunk);
+        } else if chunk.is_last && known.chunks == 0 {
+            self.give(region, page);
+        }
+    }
+
+    /// Takes a chunk back that nobody reads any more, and gives its page out again with the page's last one.
+    ///
+    /// # Panics
+    /// When the chunk is none that this collector gave, or was taken back before.
+    pub fn take_back(&mut self, region: RawRegion<'_>, chunk: &Chunk) {
+        let known = &mut self.pages[chunk.page as usize];
+        assert!(known.ticket == chunk.ticket && known.chunks > 0, "a chunk is taken back once");
+        known.chunks -= 1;
+        if known.is_closed && known.chunks == 0 {
+            self.give(region, chunk.page);
+        }
+    }
+
+    /// Takes the oldest chunks of closed pages from the queue of those that wait for a reader, as if they had been read, until
+    /// so many pages were given out.
+    pub fn overwrite(&mut self, region: RawRegion<'_>, pages: u32, chunks: &mut VecDeque<Chunk>) {
+        let until = self.given + u64::from(pages);
+        while self.given < until
+            && let Some(chunk) = chunks.pop_front()
+        {
+            self.counts.overwritten_bytes += u64::from(chunk.bytes());
+            self.take_back(region, &chunk);
+        }
+    }
+
+    /// Pages in the ring that no wave has taken, as far as their headers say.
+    pub fn free_pages(&self, region: RawRegion<'_>) -> u32 {
+        let is_free = |(page, known): &(u32, &Page)| {
+            let word = region.word(self.layout.header_at(*page) + header::OPENED);
+            !known.is_closed && opened_by(word, known.ticket).is_none()
+        };
+        (0..).zip(&self.pages).filter(is_free).count() as u32
+    }
+
+    /// Closes the pages that waves have left open whose launch has ended, of which `is_over` decides. `state_word` reads a word
+    /// of a home slot's state from the memory of the device. Adds what they have more to `chunks`, and returns whether there
+    /// was anything new.
+    pub fn sweep(
+        &mut self,
+        region: RawRegion<'_>,
+        is_over: impl Fn(LaunchId) -> bool,
+        state_word: impl Fn(u32, usize) -> Option<u64>,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> bool {
+        // Which launches are over comes first: what their waves have closed is found then.
+        let left: Vec<(u64, u32)> = (0..self.layout.pages())
+            .filter(|page| !self.pages[*page as usize].is_closed)
+            .filter(|page| {
+                let word = region.word(self.layout.header_at(*page) + header::OPENED);
+                opened_by(word, self.pages[*page as usize].ticket).is_some_and(&is_over)
+            })
+            .map(|page| (self.pages[page as usize].ticket, page))
+            .collect();
+        let mut is_new = self.collect(region, chunks);
+        for (ticket, page) in left {
+            if self.pages[page as usize].ticket != ticket || self.pages[page as usize].is_closed {
+                continue;
+            }
+            let at = self.layout.header_at(page);
+            let slot = region.word(at + header::SLOT) as u32;
+            let of_state =
+                (slot < self.dropped.len() as u32).then(|| state_word(slot, RAW_STATE_PLACE_WORD)).flatten();
+            let left_by_next = region.word(at + header::LEFT);
+            let found = self.pages[page as usize].found;
+            let bytes = [of_state.unwrap_or(0), left_by_next]
+                .into_iter()
+                .filter_map(|word| self.checked(page, word))
+                .map(Place::bytes)
+                .max()
+                .unwrap_or(found);
+            self.counts.swept += 1;
+            self.add(region, page, Place::begin(ticket).after(bytes).closed(), chunks);
+            is_new = true;
+        }
+        is_new
+    }
+
+    /// Gives out the pages that waves took and were killed before they wrote the header. `head` is the position of the next page
+    /// that is taken. Nothing runs that could use the channel, and [`Collector::sweep`] has found nothing.
+    pub fn sweep_lost(&mut self, region: RawRegion<'_>, head: u64) {
+        for page in 0..self.layout.pages() {
+            let known = &mut self.pages[page as usize];
+            if known.ticket < head && !known.is_closed {
+                self.counts.swept += 1;
+                known.is_closed = true;
+                if known.chunks == 0 {
+                    self.give(region, page);
+                }
+            }
+        }
+    }
+
+    /// Counts what waves have dropped that have opened no page since, by the words of the home slots' states.
+    pub fn count_dropped(&mut self, state_word: impl Fn(u32, usize) -> Option<u64>) {
+        for slot in 0..self.dropped.len() as u32 {
+            if let Some(dropped) = state_word(slot, RAW_STATE_DROPPED_WORD) {
+                count_dropped(&mut self.dropped, slot, dropped, &mut self.counts);
+            }
+        }
+    }
+}
+
+/// Notes how many records a home slot has dropped, ever, as the device alleges. Returns how many more than before.
+fn count_dropped(known: &mut [u64], slot: u32, dropped: u64, counts: &mut Counts) -> u64 {
+    let Some(known) = known.get_mut(slot as usize) else { return 0 };
+    let more = dropped.saturating_sub(*known);
+    *known = dropped.max(*known);
+    counts.dropped = counts.dropped.saturating_add(more);
+    more
+}

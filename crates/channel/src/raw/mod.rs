@@ -1,0 +1,29 @@
+//! Raw channels: kernels stream bytes to the host, in pages of memory that was allocated before.
+//! [`hostcall_abi::raw`] has the layouts; ARCHITECTURE.md ("Raw channels") the rules.
+//!
+//! [`Writer`] is what a wave does, [`Collector`] what the host does. The host hands pages out by a ring of free pages; a wave
+//! takes the one at the ring's head, fills it, says now and then how far it is, and closes it; the host reads what it was
+//! told of, and puts the page back into the ring.
+//!
+//! # Invariants
+//! - **RAW-STATE**: a [`RawState`] is accessed only by lanes of the wave that holds the home slot, of which one at a time acts
+//!   on it: a whole wave excludes its parts, and parts have the state's lock. The host looks at its words when the slot's
+//!   launch has ended.
+//! - **RAW-PAGE**: the wave that took a page stores to it and its header until it has closed it; the host puts a page into the
+//!   ring once it was closed, or its launch has ended, and nobody reads it. All accesses are atomic, so that a device which
+//!   breaks this makes garbage of bytes and of nothing else.
+
+mod device;
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+mod host;
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+#[cfg(not(loom))]
+pub(crate) use device::close_all;
+pub use device::{Opening, RawState, Writer};
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+pub use host::{Chunk, Collector, Counts, RawRegion};

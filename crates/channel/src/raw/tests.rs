@@ -1,0 +1,217 @@
+use super::{Chunk, Collector, Opening, RawRegion, RawState, Writer};
+use crate::primitive::{AtomicU64, Ordering};
+use crate::region::Words;
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::raw::{RAW_STATE_PLACE_WORD, RawLayout, RawWriter, free_entry, header};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+const LAUNCH: LaunchId = LaunchId::new(3, 1);
+
+/// A channel in memory of this process.
+struct Channel {
+    layout: RawLayout,
+    words: Vec<AtomicU64>,
+    head: AtomicU64,
+    states: Vec<RawState>,
+}
+
+impl Channel {
+    fn new(pages: u32, page_bytes: u32, slots: usize) -> Self {
+        let layout = RawLayout::new(pages, page_bytes).unwrap();
+        let words = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
+        let states = (0..slots).map(|_| RawState::new()).collect();
+        Self { layout, words, head: AtomicU64::new(0), states }
+    }
+
+    fn region(&self) -> RawRegion<'_> {
+        RawRegion::of(&self.words, self.layout)
+    }
+
+    fn writer(&self, slot: u32) -> Writer<'_> {
+        Writer::of_state(Words::of(&self.words), self.layout, &self.head, &self.states[slot as usize])
+    }
+
+    fn opening(slot: u32) -> Opening {
+        Opening { writer: RawWriter { launch: LAUNCH, slot, workgroup: 8, wave: 9 }, now_ns: 1 }
+    }
+
+    /// Writes a word, as a wave that drops what finds no page. Returns whether it was kept.
+    fn write(&self, slot: u32, word: u64) -> bool {
+        let writer = self.writer(slot);
+        // SAFETY: RAW-STATE: one thread.
+        unsafe {
+            if !writer.has_begun(LAUNCH.to_bits()) {
+                writer.begin_unlinked(LAUNCH.to_bits());
+            }
+            let place = writer.take(8, 1).or_else(|| {
+                writer.close(None);
+                if writer.may_look() && writer.open(Self::opening(slot)) { writer.take(8, 1) } else { None }
+            });
+            match place {
+                Some((at, _)) => writer.words().put_word(at, word),
+                None => writer.count_dropped(1),
+            }
+            place.is_some()
+        }
+    }
+
+    fn state_word(&self, slot: u32, word: usize) -> Option<u64> {
+        // SAFETY: the state is so many words; one thread.
+        Some(unsafe { (&raw const self.states[slot as usize]).cast::<u64>().add(word).read() })
+    }
+
+    fn words_of(&self, chunk: &Chunk) -> Vec<u64> {
+        self.region().words_of(chunk).iter().map(|word| word.load(Ordering::Relaxed)).collect()
+    }
+}
+
+/// Writers that write, publish and close at any time, and a reader that reads and gives back when it likes, lose nothing that
+/// was not counted, and each writer's words come in order.
+fn exchange(steps: &[(u8, u8)]) -> Result<(), TestCaseError> {
+    const SLOTS: u32 = 3;
+    let channel = Channel::new(16, 128, SLOTS as usize);
+    let mut collector = Collector::new(channel.region(), SLOTS, 8);
+    let (mut chunks, mut lent) = (VecDeque::new(), Vec::new());
+    let mut written = [const { Vec::new() }; SLOTS as usize];
+    let mut read = [const { Vec::new() }; SLOTS as usize];
+    let mut dropped = 0;
+    let mut read_all = |chunks: &mut VecDeque<Chunk>, lent: &mut Vec<Chunk>| {
+        for chunk in chunks.drain(..) {
+            read[chunk.writer.slot as usize].extend(channel.words_of(&chunk));
+            lent.push(chunk);
+        }
+    };
+    for (step, (what, slot)) in steps.iter().enumerate() {
+        let slot = u32::from(*slot) % SLOTS;
+        match what % 8 {
+            0..4 => match channel.write(slot, step as u64) {
+                true => written[slot as usize].push(step as u64),
+                false => dropped += 1,
+            },
+            // SAFETY: RAW-STATE: one thread.
+            4 => unsafe { channel.writer(slot).publish(None) },
+            // SAFETY: as above.
+            5 => unsafe { channel.writer(slot).close(None) },
+            6 => {
+                collector.collect(channel.region(), &mut chunks);
+                read_all(&mut chunks, &mut lent);
+            }
+            _ => lent.drain(..).for_each(|chunk| collector.take_back(channel.region(), &chunk)),
+        }
+    }
+    collector.sweep(
+        channel.region(),
+        |launch| launch == LAUNCH,
+        |slot, word| channel.state_word(slot, word),
+        &mut chunks,
+    );
+    read_all(&mut chunks, &mut lent);
+    collector.count_dropped(|slot, word| channel.state_word(slot, word));
+    prop_assert_eq!(read, written);
+    prop_assert_eq!(collector.counts().dropped, dropped);
+    prop_assert_eq!(collector.counts().malformed, 0);
+    lent.drain(..).for_each(|chunk| collector.take_back(channel.region(), &chunk));
+    prop_assert_eq!(collector.free_pages(channel.region()), 16);
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_lost_uncounted(steps in proptest::collection::vec(any::<(u8, u8)>(), 0..600)) {
+        exchange(&steps)?;
+    }
+
+    /// Whatever a device writes into any word, the host reads within pages and gives each page back.
+    #[test]
+    fn garbage_stays_garbage(
+        writes in proptest::collection::vec((any::<u16>(), any::<u64>(), 0..6u8), 1..200),
+    ) {
+        let channel = Channel::new(16, 128, 2);
+        let mut collector = Collector::new(channel.region(), 2, 8);
+        let mut chunks = VecDeque::new();
+        for (at, word, kind) in writes {
+            let page = u32::from(at) % 16;
+            // Words that are nearly right find more than random ones.
+            let small = word % 40;
+            let near = (small + 1) << 33 | (word >> 60 & 1) << 32 | ((word >> 32) % 160);
+            let (at, word) = match kind {
+                0 => (u32::from(at) % channel.layout.words(), word),
+                1 | 2 => (channel.layout.commit_at(page), near),
+                3 => (channel.layout.header_at(page) + header::LEFT, near),
+                4 => (channel.layout.header_at(page) + header::OPENED, small << 32 | (word >> 50 & 3)),
+                _ => (channel.layout.free_at(small), free_entry(small, page)),
+            };
+            channel.words[at as usize].store(word, Ordering::Relaxed);
+            collector.collect(channel.region(), &mut chunks);
+            collector.sweep(channel.region(), |launch| launch.to_bits() % 2 == 0, |_, _| Some(word), &mut chunks);
+            for chunk in chunks.drain(..) {
+                prop_assert!(chunk.from <= chunk.to && chunk.to <= 128);
+                prop_assert_eq!(channel.words_of(&chunk).len(), chunk.bytes() as usize / 8);
+                collector.take_back(channel.region(), &chunk);
+            }
+        }
+        collector.sweep_lost(channel.region(), u64::MAX);
+        for page in 0..16 {
+            // A word that says that a page was opened is believed until its launch has ended.
+            channel.words[(channel.layout.header_at(page) + header::OPENED) as usize].store(0, Ordering::Relaxed);
+        }
+        prop_assert_eq!(collector.free_pages(channel.region()), 16);
+    }
+}
+
+#[test]
+fn the_oldest_are_overwritten() {
+    let channel = Channel::new(16, 128, 1);
+    let mut collector = Collector::new(channel.region(), 1, 8);
+    let mut chunks = VecDeque::new();
+    for word in 0..1000 {
+        if !channel.write(0, word) {
+            panic!("the host gives pages out again in time");
+        }
+        collector.collect(channel.region(), &mut chunks);
+        if collector.free_pages(channel.region()) < 4 {
+            collector.overwrite(channel.region(), 4, &mut chunks);
+        }
+    }
+    let read: Vec<u64> = chunks.iter().flat_map(|chunk| channel.words_of(chunk)).collect();
+    let first = 1000 - read.len() as u64 - 1000 % 16;
+    assert_eq!(read, (first..first + read.len() as u64).collect::<Vec<_>>());
+    assert_eq!(collector.counts().overwritten_bytes, 8 * first);
+}
+
+#[test]
+fn pages_that_killed_waves_took_come_back() {
+    let channel = Channel::new(16, 128, 2);
+    let mut collector = Collector::new(channel.region(), 2, 8);
+    let mut chunks = VecDeque::new();
+    assert!(channel.write(0, 1) && channel.write(0, 2));
+    // A wave was killed before it wrote the header of the page that it had taken.
+    channel.head.store(2, Ordering::Relaxed);
+    let place = channel.state_word(0, RAW_STATE_PLACE_WORD);
+    assert!(!collector.sweep(channel.region(), |_| false, |_, _| place, &mut chunks), "its launch runs");
+    assert!(collector.sweep(channel.region(), |_| true, |_, _| place, &mut chunks));
+    assert_eq!(channel.words_of(&chunks[0]), [1, 2]);
+    collector.sweep_lost(channel.region(), 2);
+    assert_eq!((collector.counts().swept, collector.free_pages(channel.region())), (2, 15));
+    collector.take_back(channel.region(), &chunks[0]);
+    assert_eq!(collector.free_pages(channel.region()), 16);
+    // All pages can be taken again.
+    // SAFETY: RAW-STATE: one thread.
+    let taken = unsafe {
+        channel.writer(1).begin_unlinked(LAUNCH.to_bits());
+        (0..20).take_while(|_| channel.writer(1).open(Channel::opening(1))).count()
+    };
+    assert_eq!(taken, 16);
+}
+
+/// A part of a wave that was killed while it wrote keeps nobody of a later launch waiting.
+#[test]
+fn a_lock_of_an_ended_launch_is_none() {
+    let channel = Channel::new(16, 128, 1);
+    let writer = channel.writer(0);
+    assert!(writer.try_lock(5) && !writer.try_lock(5));
+    assert!(writer.try_lock(6) && !writer.try_lock(6));
+    writer.unlock();
+    assert!(writer.try_lock(5));
+}

@@ -1,0 +1,77 @@
+//! The memory of a raw channel. Launches keep it, but not the channel.
+
+use crate::device::seam::{DeviceAddress, Memory as DeviceMemory, Pinned};
+use crate::device::{Device, Error};
+use hostcall_abi::raw::{RAW_STATE_BYTES, RawLayout, RawParams};
+use hostcall_channel::raw::RawRegion;
+use std::sync::Arc;
+
+const STATE_WORDS: usize = RAW_STATE_BYTES / 8;
+
+pub(super) struct Memory {
+    shared: Arc<dyn Pinned>,
+    states: Arc<dyn DeviceMemory>,
+    head: Arc<dyn DeviceMemory>,
+    pub layout: RawLayout,
+}
+
+impl Memory {
+    pub fn new(device: &Device, layout: RawLayout, home_slots: u32) -> Result<Self, Error> {
+        let core = &device.inner.core;
+        core.captures.check_allocation("RawChannel::new")?;
+        let backend = &core.backend;
+        Ok(Self {
+            shared: backend.pin(layout.words() as usize * 8)?,
+            states: backend.allocate(home_slots as usize * RAW_STATE_BYTES)?,
+            head: backend.allocate(8)?,
+            layout,
+        })
+    }
+
+    /// The parameters as kernels take them.
+    pub fn params(&self) -> RawParams {
+        RawParams {
+            states: self.states.address().get(),
+            head: self.head.address().get(),
+            shared: self.shared.address().get(),
+            layout: self.layout,
+        }
+    }
+
+    pub fn region(&self) -> RawRegion<'_> {
+        let address = self.shared.host_address().as_ptr().expose_provenance() as u64;
+        // SAFETY: the memory has so many words, aligned to 256 bytes, as long as `self`, and host and kernels access them as
+        // raw channels do.
+        unsafe { RawRegion::from_address(address, self.layout) }
+    }
+
+    /// A word of a home slot's state; `None` when the device fails.
+    pub fn state_word(&self, device: &Device, slot: u32, word: usize) -> Option<u64> {
+        let at = slot as usize * RAW_STATE_BYTES + word * 8;
+        assert!(at + 8 <= self.states.len(), "a state that the channel has");
+        let [value] = load(device, self.states.address().offset(at as u64))?;
+        Some(value)
+    }
+
+    /// The states of all home slots; `None` when the device fails.
+    pub fn states(&self, device: &Device) -> Option<Vec<[u64; STATE_WORDS]>> {
+        let mut bytes = vec![0; self.states.len()];
+        // SAFETY: so many bytes lie there, which waves write as whole words or halves of them.
+        unsafe { device.inner.core.backend.load_words(self.states.address(), &mut bytes, 8) }.ok()?;
+        let words = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect::<Vec<_>>();
+        Some(words.as_chunks().0.to_vec())
+    }
+
+    /// The position of the next page that is taken; `None` when the device fails.
+    pub fn head(&self, device: &Device) -> Option<u64> {
+        let [head] = load(device, self.head.address())?;
+        Some(head)
+    }
+}
+
+fn load(device: &Device, at: DeviceAddress) -> Option<[u64; 1]> {
+    let mut bytes = [0; 8];
+    // SAFETY: a word of the channel's lies there, which waves access atomically or which no wave has.
+    unsafe { device.inner.core.backend.load_words(at, &mut bytes, 8) }.ok()?;
+    Some([u64::from_le_bytes(bytes)])
+}

@@ -1,0 +1,246 @@
+//! Raw channels: streams of records or bytes out of running kernels. ARCHITECTURE.md ("Raw channels") has the rules.
+
+mod memory;
+mod pace;
+mod reader;
+mod recording;
+
+use super::arguments::{IntoArg, Packer, Sealed};
+use super::{Device, Error};
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::raw::{RawLayout, RawParams};
+use hostcall_channel::raw::{Chunk, Collector, RawRegion};
+use hostcall_device::kernel::Plain;
+use hostcall_device::raw::RawStream;
+pub use hostcall_device::raw::{Block, DropNewest, OverwriteOldest, Policy};
+use memory::Memory;
+use pace::Pace;
+use parking_lot::Mutex;
+pub use reader::{RawPage, RawReader, Records};
+pub use recording::Recording;
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Of the pages, the part that is kept free where the oldest are overwritten: a wave that finds none waits for the host.
+const KEPT_FREE: u32 = 4;
+
+/// Memory through which kernels stream values of type `T`, or bytes if that is `u8`, while they run. Kernels have a parameter
+/// [`RawStream`] for it; on the host a [`RawReader`] reads it. `P` says what happens when waves write faster than somebody reads:
+/// [`Block`], [`DropNewest`] or [`OverwriteOldest`].
+///
+/// It takes pages of memory that host and device share. Plenty of pages, more than waves that write at the same time, let none
+/// wait. Launches of any number of streams may use a channel at once, graphs too; they keep its memory. When the channel and its
+/// readers are gone, waves drop what finds no page. A channel keeps its device open.
+///
+/// ```
+/// use hostcall::raw::{Block, RawChannel, RawStream};
+/// use hostcall::{Device, Grid, Lane, LaunchKernel, kernel};
+///
+/// #[kernel]
+/// fn squares(lane: &Lane, out: RawStream<'_, u64, Block>) {
+///     let i = lane.global_id() as u64;
+///     out.write(lane, &(i * i));
+/// }
+///
+/// let device = Device::open("cpu")?;
+/// let stream = device.stream()?;
+/// let channel = RawChannel::<u64, Block>::new(&device, 64, 4096)?;
+/// let reader = channel.reader();
+/// squares.launch(&stream, Grid::new(2, 32), (&channel,))?;
+/// stream.synchronize()?;
+/// let mut seen: Vec<u64> = reader.rest().flat_map(|page| page.records().collect::<Vec<_>>()).collect();
+/// seen.sort();
+/// assert_eq!(seen, (0..64).map(|i| i * i).collect::<Vec<u64>>());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct RawChannel<T, P> {
+    inner: Arc<Inner>,
+    types: PhantomData<fn(T) -> P>,
+}
+
+/// What was written and read of a raw channel, ever, as far as the host knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RawStatistics {
+    /// Pages that were closed.
+    pub pages: u64,
+    /// Bytes that waves said they had written.
+    pub bytes: u64,
+    /// Records (words, of bytes) that waves dropped because no page was free.
+    pub dropped_records: u64,
+    /// Bytes that were overwritten before anybody read them.
+    pub overwritten_bytes: u64,
+    /// Pages that were closed for waves which had been killed.
+    pub swept_pages: u64,
+    /// Words of the device that made no sense and were left alone.
+    pub malformed_words: u64,
+}
+
+/// What a channel, its readers and their pages share.
+struct Inner {
+    device: Device,
+    memory: Arc<Memory>,
+    overwrites: bool,
+    found: Mutex<Found>,
+    /// Channels and readers that somebody has.
+    users: AtomicUsize,
+}
+
+/// What the host has found and nobody has read.
+struct Found {
+    collector: Collector,
+    chunks: VecDeque<Chunk>,
+    /// Overwritten bytes that a page has told of.
+    overwritten_told: u64,
+    /// Whether waves may have been killed since nothing was found lost.
+    may_be_lost: bool,
+}
+
+impl Inner {
+    fn region(&self) -> RawRegion<'_> {
+        self.memory.region()
+    }
+
+    /// Looks for news, and gives out again what nobody has read if that is asked for. Returns whether there were any.
+    fn collect(&self, found: &mut Found) -> bool {
+        let Found { collector, chunks, may_be_lost, .. } = found;
+        let region = self.region();
+        let launches = self.device.inner.server.launches();
+        let sweep = |collector: &mut Collector, chunks: &mut VecDeque<Chunk>| {
+            let is_over = |launch: LaunchId| !launches.is_known(launch);
+            collector.sweep(region, is_over, |slot, word| self.state_word(slot, word), chunks)
+        };
+        let mut is_new = collector.collect(region, chunks) || sweep(collector, chunks);
+        *may_be_lost |= is_new;
+        if !is_new && *may_be_lost && launches.count() == 0 {
+            // What was taken up to here is swept or lost, if nothing runs afterwards either.
+            let head = self.memory.head(&self.device);
+            if launches.count() == 0 {
+                is_new = sweep(collector, chunks);
+                if !is_new && let Some(head) = head {
+                    collector.sweep_lost(region, head);
+                    *may_be_lost = false;
+                }
+            }
+        }
+        if self.overwrites {
+            let least_free = self.memory.layout.pages() / KEPT_FREE;
+            let free = collector.free_pages(region);
+            collector.overwrite(region, least_free.saturating_sub(free), chunks);
+        }
+        is_new
+    }
+
+    fn state_word(&self, slot: u32, word: usize) -> Option<u64> {
+        self.memory.state_word(&self.device, slot, word)
+    }
+
+    fn statistics(&self) -> RawStatistics {
+        let mut found = self.found.lock();
+        let states = self.memory.states(&self.device);
+        found.collector.count_dropped(|slot, word| states.as_ref()?.get(slot as usize)?.get(word).copied());
+        let counts = found.collector.counts();
+        RawStatistics {
+            pages: counts.pages,
+            bytes: counts.bytes,
+            dropped_records: counts.dropped,
+            overwritten_bytes: counts.overwritten_bytes,
+            swept_pages: counts.swept,
+            malformed_words: counts.malformed,
+        }
+    }
+
+    /// Notes that a channel or a reader is gone. Without any, waves wait for nobody.
+    fn leave(&self) {
+        if self.users.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.region().close();
+        }
+    }
+
+    fn enter(&self) {
+        self.users.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Runs until the channel is gone: where the oldest pages are overwritten, somebody must do so while nobody reads.
+fn keep_free(channel: &Weak<Inner>) {
+    let mut pace = Pace::new();
+    while let Some(inner) = channel.upgrade() {
+        let is_new = inner.collect(&mut inner.found.lock());
+        drop(inner);
+        if is_new {
+            pace.found();
+        }
+        pace.wait(Duration::MAX);
+    }
+}
+
+impl<T: Plain, P: Policy> RawChannel<T, P> {
+    /// Makes a channel of so many pages of so many bytes, both powers of two: 16 to 65,536 pages of 128 bytes to 16 MiB. Pages of
+    /// 4 to 64 KiB are good ones.
+    ///
+    /// # Errors
+    /// When the sizes are none of these or too large together, there is no room, or the system has no thread.
+    pub fn new(device: &Device, pages: u32, page_bytes: u32) -> Result<Self, Error> {
+        let layout = RawLayout::new(pages, page_bytes).ok_or(Error::RawSizes { pages, page_bytes })?;
+        let home_slots = device.inner.channel_params.sizes.layout.home_slots;
+        let memory = Arc::new(Memory::new(device, layout, home_slots)?);
+        let unit = if size_of::<T>().is_multiple_of(8) { size_of::<T>() as u32 } else { 8 };
+        let found = Found {
+            collector: Collector::new(memory.region(), home_slots, unit),
+            chunks: VecDeque::new(),
+            overwritten_told: 0,
+            may_be_lost: false,
+        };
+        let (found, users) = (Mutex::new(found), AtomicUsize::new(1));
+        let inner = Inner { device: device.clone(), memory, overwrites: P::OVERWRITES, found, users };
+        let inner = Arc::new(inner);
+        if P::OVERWRITES {
+            let channel = Arc::downgrade(&inner);
+            let entered = device.inner.core.backend.clone();
+            std::thread::Builder::new()
+                .name("hostcall-raw".into())
+                .spawn(move || {
+                    entered.enter_thread();
+                    keep_free(&channel);
+                })
+                .map_err(|error| Error::NoThread { what: "a raw channel", error })?;
+        }
+        Ok(Self { inner, types: PhantomData })
+    }
+
+    /// Makes a reader. Each page goes to one of a channel's readers; several of them share the work.
+    pub fn reader(&self) -> RawReader<T> {
+        RawReader::new(&self.inner)
+    }
+
+    /// Returns the device whose kernels write to the channel.
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    /// Returns what was written and read so far. Of what waves dropped, all that happened before this was called in launches
+    /// that have ended.
+    pub fn statistics(&self) -> RawStatistics {
+        self.inner.statistics()
+    }
+}
+
+impl<T, P> Drop for RawChannel<T, P> {
+    fn drop(&mut self) {
+        self.inner.leave();
+    }
+}
+
+impl<T: Plain, P: Policy> Sealed<RawStream<'static, T, P>> for &RawChannel<T, P> {}
+
+impl<T: Plain, P: Policy> IntoArg<RawStream<'static, T, P>> for &RawChannel<T, P> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<RawParams, Error> {
+        packer.check_device(&self.inner.device.inner.core)?;
+        packer.keep(self.inner.memory.clone());
+        Ok(self.inner.memory.params())
+    }
+}

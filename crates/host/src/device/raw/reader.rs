@@ -1,0 +1,182 @@
+//! Reading raw channels.
+
+use super::{Inner, Pace};
+use hostcall_abi::raw::RawWriter;
+use hostcall_channel::raw::Chunk;
+use hostcall_device::kernel::Plain;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Reads what kernels write to a [`RawChannel`](super::RawChannel), while they run. Values of one wave come in the order in
+/// which the wave wrote them, as long as one reader reads. Clones share the work.
+pub struct RawReader<T> {
+    inner: Arc<Inner>,
+    values: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for RawReader<T> {
+    fn clone(&self) -> Self {
+        Self::new(&self.inner)
+    }
+}
+
+impl<T> Drop for RawReader<T> {
+    fn drop(&mut self) {
+        self.inner.leave();
+    }
+}
+
+impl<T> RawReader<T> {
+    pub(super) fn new(inner: &Arc<Inner>) -> Self {
+        inner.enter();
+        Self { inner: inner.clone(), values: PhantomData }
+    }
+
+    /// Called by a thread of hostcall's own before it reads.
+    pub(super) fn enter_thread(&self) {
+        self.inner.device.inner.core.backend.enter_thread();
+    }
+
+    /// Returns the next page, or the part of one that is written, if there is one now. What waves of launches that have ended
+    /// wrote is there, also if they were killed; of launches that run, what waves have told of.
+    ///
+    /// The page is lent: waves do not get it before it is dropped.
+    pub fn try_next(&self) -> Option<RawPage<T>> {
+        let mut found = self.inner.found.lock();
+        if found.chunks.is_empty() || self.inner.overwrites {
+            self.inner.collect(&mut found);
+        }
+        let chunk = found.chunks.pop_front()?;
+        let overwritten = found.collector.counts().overwritten_bytes;
+        let overwritten_before = overwritten - std::mem::replace(&mut found.overwritten_told, overwritten);
+        Some(RawPage { inner: self.inner.clone(), chunk, overwritten_before, values: PhantomData })
+    }
+
+    /// Returns the next page, waiting so long for one. A thread that waits uses a hundredth of a processor at most.
+    pub fn next_within(&self, longest: Duration) -> Option<RawPage<T>> {
+        let (began, mut pace) = (Instant::now(), Pace::new());
+        loop {
+            if let Some(page) = self.try_next() {
+                return Some(page);
+            }
+            let left = longest.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return None;
+            }
+            pace.wait(left);
+        }
+    }
+
+    /// Iterates over the pages that there are now. After a launch was waited for, all of its pages are among them.
+    pub fn rest(&self) -> impl Iterator<Item = RawPage<T>> {
+        std::iter::from_fn(|| self.try_next())
+    }
+}
+
+/// A page of a raw channel, or the part of one that was written, lent to the reader: its words are the memory that the wave
+/// wrote to. The wave does not write them any more, and no wave gets the page before this is dropped.
+pub struct RawPage<T> {
+    inner: Arc<Inner>,
+    chunk: Chunk,
+    overwritten_before: u64,
+    values: PhantomData<fn() -> T>,
+}
+
+impl<T> Drop for RawPage<T> {
+    fn drop(&mut self) {
+        self.inner.found.lock().collector.take_back(self.inner.region(), &self.chunk);
+    }
+}
+
+impl<T> RawPage<T> {
+    /// The words, in place. They are atomic because a device that breaks the rules could still write them; loads cost what
+    /// plain ones do.
+    pub fn words(&self) -> &[AtomicU64] {
+        self.inner.region().words_of(&self.chunk)
+    }
+
+    /// Appends a copy of the bytes to `bytes`.
+    pub fn append_to(&self, bytes: &mut Vec<u8>) {
+        self.inner.region().append_to(&self.chunk, bytes);
+    }
+
+    /// Which page of the channel it is, in the order of their opening. Parts of one page have the same number.
+    pub fn sequence(&self) -> u64 {
+        self.chunk.ticket
+    }
+
+    /// Where in the page the part begins, in bytes.
+    pub fn offset_bytes(&self) -> u32 {
+        self.chunk.from
+    }
+
+    /// How many bytes there are.
+    pub fn len_bytes(&self) -> u32 {
+        self.chunk.bytes()
+    }
+
+    /// Whether the page has no more than this.
+    pub fn is_last(&self) -> bool {
+        self.chunk.is_last
+    }
+
+    /// Who wrote the page, as the device says.
+    pub fn writer(&self) -> RawWriter {
+        self.chunk.writer
+    }
+
+    /// The device's clock when the page was opened, in nanoseconds, as [`Lane::clock_ns`](hostcall_device::Lane::clock_ns) gives
+    /// it.
+    pub fn opened_ns(&self) -> u64 {
+        self.chunk.opened_ns
+    }
+
+    /// Records (words, of bytes) that waves of the writer's slot have dropped between the page before and this one.
+    pub fn dropped_before(&self) -> u64 {
+        self.chunk.dropped
+    }
+
+    /// Bytes of the channel that were overwritten between the page that was read before and this one.
+    pub fn overwritten_before(&self) -> u64 {
+        self.overwritten_before
+    }
+}
+
+impl<T: Plain + Copy> RawPage<T> {
+    /// Iterates over the records.
+    pub fn records(&self) -> Records<'_, T> {
+        const { assert!(size_of::<T>().is_multiple_of(8) && size_of::<T>() > 0, "bytes are no records") };
+        Records { words: self.words().chunks_exact(size_of::<T>() / 8), values: PhantomData }
+    }
+}
+
+/// The records of a page.
+pub struct Records<'a, T> {
+    words: std::slice::ChunksExact<'a, AtomicU64>,
+    values: PhantomData<fn() -> T>,
+}
+
+impl<T: Plain + Copy> Iterator for Records<'_, T> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        let words = self.words.next()?;
+        let mut record = MaybeUninit::<T>::uninit();
+        for (i, word) in words.iter().enumerate() {
+            // SAFETY: a record has as many words, and any bytes are one since it is `Plain`.
+            unsafe { record.as_mut_ptr().cast::<u64>().add(i).write_unaligned(word.load(Ordering::Relaxed)) };
+        }
+        // SAFETY: all words were written.
+        Some(unsafe { record.assume_init() })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.words.size_hint()
+    }
+}
+
+impl<T: Plain + Copy> ExactSizeIterator for Records<'_, T> {}

@@ -1,0 +1,152 @@
+//! Recording raw channels to files.
+
+use super::{Inner, Pace, RawChannel, RawPage, RawReader, RawStatistics};
+use hostcall_device::kernel::Plain;
+use hostcall_device::raw::Policy;
+use hostcall_trace::{Page, StreamFile, StreamTotals};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long the thread that writes waits before it looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A channel that is written to a file, by a thread, for `hostcall trace`. When it is dropped without [`Recording::finish`], the
+/// file lacks its end.
+pub struct Recording {
+    inner: Arc<Inner>,
+    shall_end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Written>>,
+}
+
+/// What the thread has done.
+#[derive(Default)]
+struct Written {
+    file: Option<(StreamFile, u16)>,
+    lost_bytes: u64,
+    failure: Option<io::Error>,
+}
+
+impl<T: Plain, P: Policy> RawChannel<T, P> {
+    /// Writes what kernels write from now on to a new file at this path, under this name, until [`Recording::finish`]. Who reads
+    /// the channel too gets other pages.
+    ///
+    /// After an error of the file, such as a full disk, the channel is read on, so that no kernel waits; what is lost is counted.
+    ///
+    /// # Errors
+    /// The system's, when the file cannot be written or no thread be started.
+    pub fn record(&self, path: impl AsRef<Path>, name: &str) -> io::Result<Recording> {
+        self.record_to(StreamFile::create(path)?, name)
+    }
+
+    /// The same, to a file that was begun.
+    ///
+    /// # Errors
+    /// As for [`RawChannel::record`].
+    pub fn record_to(&self, mut file: StreamFile, name: &str) -> io::Result<Recording> {
+        let stream = file.stream(name, size_of::<T>() as u32, T::SCHEMA, P::NAME)?;
+        let (reader, shall_end) = (self.reader(), Arc::<AtomicBool>::default());
+        let told = shall_end.clone();
+        let thread = std::thread::Builder::new().name("hostcall-record".into()).spawn(move || {
+            reader.enter_thread();
+            write_on(&reader, &told, file, stream)
+        })?;
+        Ok(Recording { inner: self.inner.clone(), shall_end, thread: Some(thread) })
+    }
+}
+
+fn write_on<T>(reader: &RawReader<T>, shall_end: &AtomicBool, file: StreamFile, stream: u16) -> Written {
+    let mut written = Written { file: Some((file, stream)), ..Written::default() };
+    let (mut bytes, mut pace) = (Vec::new(), Pace::new());
+    loop {
+        // What was there before it was told to end is written.
+        let is_last = shall_end.load(Ordering::Acquire);
+        while let Some(page) = reader.try_next() {
+            pace.found();
+            written.add(&page, &mut bytes);
+        }
+        if is_last {
+            return written;
+        }
+        pace.wait(LOOK);
+    }
+}
+
+impl Written {
+    fn add<T>(&mut self, page: &RawPage<T>, bytes: &mut Vec<u8>) {
+        let Some((file, stream)) = &mut self.file else {
+            self.lost_bytes += u64::from(page.len_bytes());
+            return;
+        };
+        bytes.clear();
+        page.append_to(bytes);
+        let writer = page.writer();
+        let of_file = Page {
+            stream: *stream,
+            sequence: page.sequence(),
+            offset_bytes: page.offset_bytes(),
+            is_last: page.is_last(),
+            launch: writer.launch.to_bits(),
+            slot: writer.slot,
+            workgroup: writer.workgroup,
+            wave: writer.wave,
+            opened_ns: page.opened_ns(),
+            dropped_before: page.dropped_before(),
+            overwritten_before: page.overwritten_before(),
+            bytes: std::mem::take(bytes).into_boxed_slice(),
+        };
+        if let Err(error) = file.page(&of_file) {
+            self.lost_bytes += u64::from(page.len_bytes());
+            (self.file, self.failure) = (None, Some(error));
+        }
+        *bytes = of_file.bytes.into_vec();
+    }
+}
+
+impl Recording {
+    /// Writes what launches that were waited for have written, and ends the file. Returns what the channel had.
+    ///
+    /// # Errors
+    /// The system's, if the file could not be written to its end: with how many bytes are not there.
+    pub fn finish(mut self) -> io::Result<RawStatistics> {
+        let Some(mut written) = self.end() else {
+            return Err(io::Error::other("the thread that wrote the file has panicked"));
+        };
+        let statistics = self.inner.statistics();
+        let mut failure = written.failure.take();
+        if let Some((mut file, stream)) = written.file.take() {
+            let totals = StreamTotals {
+                pages: statistics.pages,
+                bytes: statistics.bytes,
+                dropped_records: statistics.dropped_records,
+                overwritten_bytes: statistics.overwritten_bytes,
+                lost_bytes: written.lost_bytes,
+            };
+            failure = file.end_stream(stream, &totals).and_then(|()| file.finish()).err();
+        }
+        match failure {
+            None => Ok(statistics),
+            Some(error) => {
+                let lost = written.lost_bytes;
+                let sentence = format!(
+                    "the file was written up to an error, and {lost} bytes after it are lost: {error}"
+                );
+                Err(io::Error::new(error.kind(), sentence))
+            }
+        }
+    }
+
+    fn end(&mut self) -> Option<Written> {
+        self.shall_end.store(true, Ordering::Release);
+        self.thread.take()?.join().ok()
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
