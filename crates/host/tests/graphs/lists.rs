@@ -242,3 +242,31 @@ fn more_replays_wait_than_lists_can_be_told_apart() {
     assert_eq!(values.read().unwrap(), [600 * KERNELS]);
     stream.synchronize().unwrap();
 }
+
+/// A kernel behind one whose waves died in the middle of their calls: there is no slot for it before theirs are restored, which
+/// they are when the whole list has ended.
+#[test]
+fn a_list_ends_with_a_kernel_that_loses_all_slots() {
+    let faults = Faults { kill_wave: 1.0, ..Faults::default() };
+    let config = SoftwareDeviceConfig { resident_waves: 4, faults, ..SoftwareDeviceConfig::default() };
+    let served = Served::default();
+    let device = Device::builder("cpu").software(config).service(Host::serve(served)).open().unwrap();
+    let stream = device.stream().unwrap();
+    let values = device.alloc_zeroed::<u64>(128).unwrap();
+    let (dying, adding) = (Grid::new(2, 128), Grid::new(1, 128));
+    let graph = stream.capture(LOCAL, |stream| {
+        add.launch(stream, adding, (&values, 1u64))?;
+        call.launch(stream, dying, (1u64,))?;
+        add.launch(stream, adding, (&values, 1u64))?;
+        add.launch(stream, adding, (&values, 1u64)).map(drop)
+    });
+    let instance = graph.unwrap().named("dying").instantiate().unwrap();
+    for round in 1..=5 {
+        instance.launch(&stream).unwrap();
+        let Err(Error::Replay(failure)) = stream.synchronize_for(Duration::from_secs(60)) else {
+            panic!("it goes on for ever")
+        };
+        assert!(failure.to_string().contains("node 1 (call)"), "{failure}");
+        assert_eq!(values.read().unwrap(), [round; 128]);
+    }
+}
