@@ -21,6 +21,7 @@
 //! ```
 
 mod code;
+mod conditional;
 mod copies;
 mod driver;
 mod empty;
@@ -32,6 +33,7 @@ mod queue;
 mod quiet;
 
 pub use code::{Function, Module};
+pub use conditional::{Body, Condition, Decide};
 pub use driver::{Driver, Error, prepare_environment};
 pub use empty::{EmptyKernel, EmptyKernels};
 pub use gpu::{Gpu, GpuInfo};
