@@ -20,7 +20,7 @@ fn note(_: &Lane, values: &[Global<u64>], place: u64, by: u64) {
     let _ = (values, place, by);
 }
 
-/// Waits while the gate says `place`.
+/// Waits while the gate says `place`, and says so in the gate's second word.
 #[kernel]
 fn wait(_: &Lane, gate: &[Global<u64>], place: u64) {
     let _ = (gate, place);
@@ -32,7 +32,7 @@ fn count_down(_: &Lane, left: &[Global<u64>], word: &[Global<u32>], notes: &[Glo
     let _ = (left, word, notes);
 }
 
-/// Waits while the gate says what the counter does.
+/// Waits while the gate says what the counter does, and says so in the gate's second word.
 #[kernel]
 fn hold(_: &Lane, gate: &[Global<u64>], counter: &[Global<u64>]) {
     let _ = (gate, counter);
@@ -72,7 +72,8 @@ struct wait { volatile uint64_t *gate; uint64_t len, place; };
 void hostcall_kernel_wait__00000002(const struct params *params, const struct wait *args) {
   uint64_t sequence, launch;
   if (begin(params, &sequence, &launch))
-    while (*args->gate == args->place) {}
+    while (args->gate[0] == args->place)
+      args->gate[1] = args->place + 1;
 }
 struct count_down {
   volatile uint64_t *left, left_len;
@@ -94,7 +95,8 @@ struct hold { volatile uint64_t *gate, gate_len, *counter; };
 void hostcall_kernel_hold__00000004(const struct params *params, const struct hold *args) {
   uint64_t sequence, launch;
   if (begin(params, &sequence, &launch))
-    while (*args->gate == *args->counter) {}
+    while (args->gate[0] == *args->counter)
+      args->gate[1] = *args->counter + 1;
 }
 "#;
 
@@ -265,17 +267,24 @@ fn first_node() -> hostcall::graph::NodeId {
     graph.add_empty()
 }
 
+/// Waits until a kernel waits at the gate for this place or counter.
+fn wait_for(gate: &[Global<u64>], place: u64) {
+    while gate[1].get() != place + 1 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn a_cancelled_list_names_what_ran(device: &Device, image: &Image) {
     let (notes, waits) = (image.typed(&note).unwrap(), image.typed(&wait).unwrap());
     let stream = device.stream().unwrap();
-    let (gate, values) = (device.pinned::<u64>(1).unwrap(), device.alloc_zeroed::<u64>(3).unwrap());
+    let (gate, values) = (device.pinned::<u64>(2).unwrap(), device.alloc_zeroed::<u64>(3).unwrap());
     let instance = instance(&stream, |place| waits.launch(&stream, ONE, (&gate, place)).map(drop));
     instance.upload(&stream).unwrap();
     for place in [57, 0, PLACES - 1] {
         gate[0].set(place);
         let replay = instance.launch(&stream).unwrap();
         notes.launch(&stream, ONE, (&values, 0u64, 1u64)).unwrap();
-        std::thread::sleep(Duration::from_millis(20));
+        wait_for(&gate, place);
         assert!(!replay.is_done());
         replay.cancel();
         gate[0].set(u64::MAX);
@@ -290,7 +299,7 @@ fn a_cancelled_list_names_what_ran(device: &Device, image: &Image) {
 fn devices_close_with_lists(device: &Device, image: &Image) {
     let waits = image.typed(&wait).unwrap();
     let stream = device.stream().unwrap();
-    let gate = device.pinned::<u64>(1).unwrap();
+    let gate = device.pinned::<u64>(2).unwrap();
     let instance = instance(&stream, |place| waits.launch(&stream, ONE, (&gate, place)).map(drop));
     instance.upload(&stream).unwrap();
     gate[0].set(3);

@@ -53,7 +53,7 @@ const OPEN: u64 = u64::MAX;
 impl<'a> Bed<'a> {
     fn new(device: &'a Device, image: &'a Image, has_nodes: bool) -> Self {
         let (left, notes) = (device.alloc_zeroed(1).unwrap(), device.alloc_zeroed(3).unwrap());
-        let (word, gate) = (device.alloc_zeroed(1).unwrap(), device.pinned(1).unwrap());
+        let (word, gate) = (device.alloc_zeroed(1).unwrap(), device.pinned(2).unwrap());
         gate[0].set(OPEN);
         Self { device, image, stream: device.stream().unwrap(), left, word, notes, gate, has_nodes }
     }
@@ -159,13 +159,12 @@ impl<'a> Bed<'a> {
         self.notes.read_now().unwrap().expect("nothing copies to them")
     }
 
-    /// Waits until the loop is in this turn.
-    fn wait_for_turn(&self, turn: u64) {
-        while self.noted()[0] < turn {
+    /// Waits until a launch that has not ended is cancelled.
+    fn wait_for_a_cancellation(&self) {
+        let launches = self.device.server().launches();
+        while launches.ids().iter().all(|id| launches.cancelled(*id).is_none()) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // The kernel behind the one that notes.
-        std::thread::sleep(Duration::from_millis(5));
     }
 
     fn failure_of(&self, replay: &Replay) -> (String, NodeFailure) {
@@ -184,11 +183,12 @@ impl<'a> Bed<'a> {
             }
             for turn in [0, 1, 30] {
                 self.begin(100);
+                self.gate[1].set(0);
                 self.gate[0].set(turn);
                 let replay = instance.launch(&self.stream).unwrap();
                 let behind = instance.launch(&self.stream).unwrap();
                 notes.launch(&self.stream, ONE, (&values, 0u64, 1u64)).unwrap();
-                self.wait_for_turn(turn);
+                wait_for(&self.gate, turn);
                 let listed = self.has_nodes && upload;
                 if listed && turn > 0 {
                     // The last launch that noted was the turn's second; what waits is its first.
@@ -197,14 +197,16 @@ impl<'a> Bed<'a> {
                     assert_eq!((origin.turn, &*origin.kernel), (Some(turn), "hold"));
                     assert_eq!(origin.node.to_string(), "0.0.0");
                 }
-                let why = if by_limit {
-                    replay.cancel_after(Duration::from_millis(1));
-                    std::thread::sleep(Duration::from_millis(30));
-                    LaunchFailure::TimedOut
-                } else {
-                    replay.cancel();
-                    LaunchFailure::Cancelled
+                let why = match by_limit {
+                    true => LaunchFailure::TimedOut,
+                    false => LaunchFailure::Cancelled,
                 };
+                if by_limit {
+                    replay.cancel_after(Duration::from_millis(1));
+                    self.wait_for_a_cancellation();
+                }
+                // The first reason counts. When this returns, nothing of the replay begins any more.
+                replay.cancel();
                 self.gate[0].set(OPEN);
                 let (told, cause) = self.failure_of(&replay);
                 assert_eq!(cause, NodeFailure::Launch(why));
@@ -236,7 +238,9 @@ impl<'a> Bed<'a> {
             self.left.write(&[0]).unwrap();
             self.word.write(&[1]).unwrap();
             let replay = instance.launch(&self.stream).unwrap();
-            self.wait_for_turn(10);
+            while self.noted()[0] < 10 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             replay.cancel();
             assert!(replay.wait().is_err() && self.stream.synchronize().is_err());
         }
