@@ -93,16 +93,21 @@ pub struct Condition {
 }
 
 impl Decide {
-    /// Loads the kernel. `None` when the driver has no conditional nodes (before 12.3). May wait for the kernels that run.
+    /// Says whether the driver, which is loaded, has conditional nodes (12.3 and later).
+    pub(crate) fn is_possible() -> bool {
+        ["cuGraphConditionalHandleCreate", "cuGraphAddNode_v2"].iter().all(|name| {
+            // SAFETY: LOADED, by the caller; the function is looked up only, not called.
+            unsafe { sys::culib().get::<unsafe extern "C" fn()>(name.as_bytes()) }.is_ok()
+        })
+    }
+
+    /// Loads the kernel. `None` when the driver has no conditional nodes. May wait for the kernels that run.
     ///
     /// # Errors
     /// What the driver says, and its compiler.
     pub fn load(gpu: &Arc<Gpu>) -> Result<Option<Self>, Error> {
-        for name in ["cuGraphConditionalHandleCreate", "cuGraphAddNode_v2"] {
-            // SAFETY: LOADED; the function is looked up only, not called.
-            if unsafe { sys::culib().get::<unsafe extern "C" fn()>(name.as_bytes()) }.is_err() {
-                return Ok(None);
-            }
+        if !Self::is_possible() {
+            return Ok(None);
         }
         let module = gpu.load(PTX.as_bytes().to_vec())?;
         Ok(Some(Self(module.function("hostcall_decide")?.expect("the text above has it"))))
@@ -184,7 +189,7 @@ impl Decide {
 }
 
 /// Adds a conditional node behind `last`. Returns the graph of its body.
-fn conditional_node(
+pub(crate) fn conditional_node(
     gpu: &Gpu,
     graph: sys::CUgraph,
     last: &mut Last,

@@ -20,6 +20,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod bare_loop;
 mod code;
 mod conditional;
 mod copies;
@@ -32,6 +33,7 @@ mod memory;
 mod queue;
 mod quiet;
 
+pub use bare_loop::BareLoop;
 pub use code::{Function, Module};
 pub use conditional::{Body, Condition, Decide};
 pub use driver::{Driver, Error, prepare_environment};
