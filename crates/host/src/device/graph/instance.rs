@@ -79,10 +79,14 @@ impl Instance {
         Ok(Replay { queue: queue.clone(), state: replay })
     }
 
-    /// Prepares replays on a stream: makes lists of the kernels that follow each other, which the device takes at once. Without
-    /// this a GPU is given kernels one by one: to make lists may wait for kernels that run, which a launch does not. The
-    /// software device makes them by itself. `set` and `update` keep the lists of kernels
-    /// that they leave alone; for the others call this again.
+    /// Prepares replays on a stream: makes lists of the kernels that follow each other, and of the bodies that the device
+    /// decides about by itself, each of which it takes at once. Without this a GPU is given kernels one by one, and the host
+    /// repeats bodies: to make lists may wait for kernels that run, which a launch does not. The software device makes
+    /// lists by itself, and the host repeats its bodies.
+    ///
+    /// A device decides by itself about bodies that have kernels only, up to 1024, if a word decides
+    /// ([`Condition::word`](super::Condition::word)): NVIDIA's with drivers from CUDA 12.3 on. `set` and `update` keep the lists
+    /// of nodes that they leave alone; for the others call this again.
     ///
     /// # Errors
     /// When the stream is another device's, or the device has no room for the lists. The instance can be launched all the

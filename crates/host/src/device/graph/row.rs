@@ -191,6 +191,8 @@ impl Row {
             reason: "a graph's list of kernels needs them".into(),
         };
         let memory = backend.allocate_for_kernels(WORDS_BYTES, 16).ok_or_else(no_memory)?;
+        // SAFETY: the words lie there, and nobody uses them yet. No launch has the sequence 0.
+        unsafe { backend.write_now(memory.address, &[0; WORDS_BYTES as usize]) }?;
         let StreamKey { stop_at, last_post } = stream;
         let of_stream = OfStream { stop_at, last_post, list: memory.address.get() };
         let parts: Vec<Parts> = (0u32..)
