@@ -77,7 +77,7 @@ impl BareLoop {
         }
         let function = gpu.load(PTX.as_bytes().to_vec())?.function("ask")?.expect("the text above has it");
         let (words, count) = (gpu.pin(2 * STRIDE)?, gpu.allocate(4)?);
-        let building = Building::new(gpu)?;
+        let mut building = Building::new(gpu)?;
         let graph = building.graph;
         let mut handle = 0;
         // SAFETY: LOADED, with the graph and the context that its nodes run in; the result lives through the call. The first
@@ -92,7 +92,6 @@ impl BareLoop {
         let arguments = values.iter_mut().map(|value| std::ptr::from_mut(value).cast()).collect();
         let mut launch =
             Listed { function: &function, blocks: [1; 3], lanes: [1; 3], shared_bytes: 0, arguments };
-        let mut building = building;
         // SAFETY: the kernel has these parameters, and the memory behind them lives as long as the list.
         unsafe { building.add(inside, &mut None, &mut launch) }?;
         let (list, stream) = (building.list()?, gpu.take_stream()?);

@@ -84,8 +84,8 @@ impl Instance {
     /// repeats bodies: to make lists may wait for kernels that run, which a launch does not. The software device makes
     /// lists by itself, and the host repeats its bodies.
     ///
-    /// A device decides by itself about bodies that have kernels only, up to 1024, if a word decides
-    /// ([`Condition::word`](super::Condition::word)): NVIDIA's with drivers from CUDA 12.3 on. `set` and `update` keep the lists
+    /// A device decides by itself about bodies that have kernels only, up to 1024, and that lie in no other body, if a word
+    /// decides ([`Condition::word`](super::Condition::word)): NVIDIA's with drivers from CUDA 12.3 on. `set` and `update` keep the lists
     /// of nodes that they leave alone; for the others call this again.
     ///
     /// # Errors
