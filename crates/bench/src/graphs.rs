@@ -1,11 +1,12 @@
 //! Replays of graphs, beside the same work launched kernel by kernel, and beside the driver's own graphs in the same run.
 
-use crate::launches::driver_kernel;
+use crate::launches::{driver_gpu, driver_kernel};
 use crate::median;
 use crate::run::{Bed, Options, Result, Row};
 use hostcall::graph::{CaptureMode, Condition, Graph, Instance};
 use hostcall::{Grid, LaunchKernel, Stream};
 use hostcall_bench_kernels::{ask_host, empty, null_calls};
+use hostcall_cuda::BareLoop;
 use std::time::Instant;
 
 /// Kernels of a graph.
@@ -144,38 +145,71 @@ pub fn graphs(options: &Options) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A loop whose kernel asks the host after each turn whether to go on: in a graph, and launched and waited for.
-fn turns(options: &Options, bed: &Bed, stream: &Stream) -> Result<[Row; 2]> {
+/// How a loop takes its turns.
+#[derive(Clone, Copy)]
+enum Way {
+    /// A replay of a graph whose body the device repeats, where it can.
+    Device,
+    /// A replay of a graph whose body the host repeats.
+    Host,
+    /// Launches that are waited for.
+    Launches,
+}
+
+/// A loop whose kernel asks the host after each turn whether to go on: in a graph, and launched and waited for; beside the
+/// driver's own loop with one word each way.
+fn turns(options: &Options, bed: &Bed, stream: &Stream) -> Result<[Row; 3]> {
     let (left, go_on) = (bed.device.alloc_zeroed::<u64>(1)?, bed.device.alloc_zeroed::<u32>(1)?);
     let body = stream.capture(CaptureMode::ThreadLocal, |stream| {
         ask_host.launch(stream, ONE, (&left, &go_on)).map(drop)
     })?;
-    let mut graph = Graph::new(&bed.device);
-    graph.add_while(&Condition::word(&go_on)?, &body)?;
-    let instance = graph.instantiate()?;
-    let (mut replayed, mut launched) = (Vec::new(), Vec::new());
+    let looping = |condition: &Condition| -> Result<Instance> {
+        let mut graph = Graph::new(&bed.device);
+        graph.add_while(condition, &body)?;
+        let instance = graph.instantiate()?;
+        instance.upload(stream)?;
+        Ok(instance)
+    };
+    let by_device = looping(&Condition::word(&go_on)?)?;
+    let looked_at = go_on.clone();
+    let by_host = looping(&Condition::function(move || {
+        // The body has ended, and nobody writes the word.
+        looked_at.read_now().ok().flatten().map_or(0, |word| word[0])
+    }))?;
+    let mut bare = driver_gpu(options)?.map(|gpu| BareLoop::new(&gpu)).transpose()?.flatten();
+    let mut times: [Vec<f64>; 4] = Default::default();
+    let turn_us = |start: Instant| start.elapsed().as_secs_f64() * 1e6 / f64::from(TURNS);
     for _ in 0..options.repeats.max(1) {
-        for in_graph in [true, false] {
+        for way in [Way::Device, Way::Host, Way::Launches] {
             left.write(&[TURNS.into()])?;
             go_on.write(&[1])?;
             let start = Instant::now();
-            if in_graph {
-                instance.launch(stream)?.wait()?;
-            } else {
-                while go_on.read()? != [0] {
-                    ask_host.launch(stream, ONE, (&left, &go_on))?;
-                    stream.synchronize()?;
+            match way {
+                Way::Device => by_device.launch(stream)?.wait()?,
+                Way::Host => by_host.launch(stream)?.wait()?,
+                Way::Launches => {
+                    while go_on.read()? != [0] {
+                        ask_host.launch(stream, ONE, (&left, &go_on))?;
+                        stream.synchronize()?;
+                    }
                 }
             }
-            let us = start.elapsed().as_secs_f64() * 1e6 / f64::from(TURNS);
-            if in_graph { &mut replayed } else { &mut launched }.push(us);
+            times[way as usize].push(turn_us(start));
             if left.read()? != [0] {
                 return Err("a loop in a graph did not take its turns".into());
             }
         }
+        if let Some(bare) = &mut bare {
+            let start = Instant::now();
+            bare.run(TURNS)?;
+            times[3].push(turn_us(start));
+        }
     }
+    let [by_device, by_host, launched, driver] = times;
+    let driver = bare.map(|_| median(driver));
     Ok([
-        Row::time("graph_while_turn_us", "us", median(replayed), None),
+        Row::time("graph_while_turn_us", "us", median(by_device), driver),
+        Row::time("graph_while_turn_by_host_us", "us", median(by_host), None),
         Row::time("loop_while_turn_us", "us", median(launched), None),
     ])
 }

@@ -4,7 +4,8 @@ use crate::median;
 use crate::run::{Bed, Options, Result, Row};
 use hostcall::Grid;
 use hostcall_bench_kernels::{empty, empty_with_buffers};
-use hostcall_cuda::{Driver, EmptyKernel};
+use hostcall_cuda::{Driver, EmptyKernel, Gpu};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Lanes of each workgroup.
@@ -68,11 +69,16 @@ pub fn launches(options: &Options) -> Result<Vec<Row>> {
 
 /// The kernel that the driver launches, on NVIDIA's GPUs.
 pub(crate) fn driver_kernel(options: &Options) -> Result<Option<EmptyKernel>> {
+    Ok(driver_gpu(options)?.map(|gpu| EmptyKernel::load(&gpu)).transpose()?)
+}
+
+/// The GPU as the driver opens it, on NVIDIA's.
+pub(crate) fn driver_gpu(options: &Options) -> Result<Option<Arc<Gpu>>> {
     let Some(index) = options.device.strip_prefix("cuda") else { return Ok(None) };
     let index = index.strip_prefix(':').map_or(Ok(0), str::parse::<usize>)?;
     let driver = Driver::load()?;
     let info = driver.gpus()?.into_iter().nth(index).ok_or("there is no such GPU")?;
-    Ok(Some(EmptyKernel::load(&driver.open_gpu(info)?)?))
+    Ok(Some(driver.open_gpu(info)?))
 }
 
 /// Microseconds that something takes.

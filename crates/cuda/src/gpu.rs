@@ -196,6 +196,11 @@ impl Gpu {
         Ok(pool)
     }
 
+    /// Its context.
+    pub(crate) fn context(&self) -> sys::CUcontext {
+        self.context.0
+    }
+
     /// What the GPU is.
     pub fn info(&self) -> &GpuInfo {
         &self.info

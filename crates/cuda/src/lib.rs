@@ -20,7 +20,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod bare_loop;
 mod code;
+mod conditional;
 mod copies;
 mod driver;
 mod empty;
@@ -31,7 +33,9 @@ mod memory;
 mod queue;
 mod quiet;
 
+pub use bare_loop::BareLoop;
 pub use code::{Function, Module};
+pub use conditional::{Body, Condition, Decide};
 pub use driver::{Driver, Error, prepare_environment};
 pub use empty::{EmptyKernel, EmptyKernels};
 pub use gpu::{Gpu, GpuInfo};

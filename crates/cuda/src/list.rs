@@ -29,17 +29,15 @@ pub struct List {
     modules: Vec<Arc<Module>>,
 }
 
-/// Two words in memory of a GPU, which [`Queue::launch_list`] writes: that takes memory of the driver's oldest kind, in no pool.
-/// When it is dropped, the driver frees it once no kernel runs.
+/// Memory of a GPU for a list's words, of which [`Queue::launch_list`] writes two: that takes memory of the driver's oldest kind,
+/// in no pool. When it is dropped, the driver frees it once no kernel runs.
 pub struct ListWords {
     gpu: Arc<Gpu>,
     address: u64,
 }
 
 impl ListWords {
-    const BYTES: usize = 16;
-
-    /// Address on the GPU, a multiple of 16.
+    /// Address on the GPU, a multiple of 256.
     pub fn address(&self) -> u64 {
         self.address
     }
@@ -54,25 +52,91 @@ impl Drop for ListWords {
 }
 
 /// A graph while it is built.
-struct Building<'a>(&'a Gpu, sys::CUgraph);
+pub(crate) struct Building<'a> {
+    gpu: &'a Arc<Gpu>,
+    pub graph: sys::CUgraph,
+    modules: Vec<Arc<Module>>,
+}
+
+/// The last node of a chain of nodes, if there is one.
+pub(crate) type Last = Option<sys::CUgraphNode>;
 
 impl Drop for Building<'_> {
     fn drop(&mut self) {
-        // SAFETY: LOADED; made by `Gpu::list`. What was made of it does not need it any more.
-        self.0.release(|| unsafe { sys::cuGraphDestroy(self.1) });
+        // SAFETY: LOADED; made by `Building::new`. What was made of it does not need it any more.
+        self.gpu.release(|| unsafe { sys::cuGraphDestroy(self.graph) });
+    }
+}
+
+pub(crate) fn doing() -> String {
+    "making a list of kernels".into()
+}
+
+impl<'a> Building<'a> {
+    pub fn new(gpu: &'a Arc<Gpu>) -> Result<Self, Error> {
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: LOADED; the result lives through the call.
+        gpu.run(doing, || unsafe { sys::cuGraphCreate(&mut graph, 0) })?;
+        Ok(Self { gpu, graph, modules: Vec::new() })
+    }
+
+    /// Adds a launch behind `last`, to the graph or to the graph of a body in it. The driver copies the arguments.
+    ///
+    /// # Safety
+    /// As for [`Queue::launch`], each time that the list is launched; the function is of the list's GPU.
+    pub unsafe fn add(
+        &mut self,
+        graph: sys::CUgraph,
+        last: &mut Last,
+        launch: &mut Listed<'_>,
+    ) -> Result<(), Error> {
+        let ([x, y, z], [across, down, deep]) = (launch.lanes, launch.blocks);
+        let params = sys::CUDA_KERNEL_NODE_PARAMS {
+            func: launch.function.handle(),
+            gridDimX: across,
+            gridDimY: down,
+            gridDimZ: deep,
+            blockDimX: x,
+            blockDimY: y,
+            blockDimZ: z,
+            sharedMemBytes: launch.shared_bytes,
+            kernelParams: launch.arguments.as_mut_ptr(),
+            extra: std::ptr::null_mut(),
+            kern: std::ptr::null_mut(),
+            // The current one.
+            ctx: std::ptr::null_mut(),
+        };
+        let (mut node, earlier) = (std::ptr::null_mut(), last.as_slice());
+        // SAFETY: LOADED; results, parameters and the node before live through the call, and the caller vouches for the
+        // arguments.
+        self.gpu.run(doing, || unsafe {
+            sys::cuGraphAddKernelNode_v2(&mut node, graph, earlier.as_ptr(), earlier.len(), &params)
+        })?;
+        *last = Some(node);
+        self.modules.push(launch.function.module().clone());
+        Ok(())
+    }
+
+    /// Makes a list of the nodes.
+    pub fn list(mut self) -> Result<List, Error> {
+        let mut made = std::ptr::null_mut();
+        // SAFETY: LOADED, with the graph of `new`; the result lives through the call.
+        self.gpu.run(doing, || unsafe { sys::cuGraphInstantiateWithFlags(&mut made, self.graph, 0) })?;
+        let modules = std::mem::take(&mut self.modules);
+        Ok(List { gpu: self.gpu.clone(), graph: Handle(made), modules })
     }
 }
 
 impl Gpu {
-    /// Allocates the words of a list. May wait for the kernels that run.
+    /// Allocates `bytes` bytes for the words of a list. May wait for the kernels that run.
     ///
     /// # Errors
     /// When there is no room.
-    pub fn list_words(self: &Arc<Self>) -> Result<ListWords, Error> {
+    pub fn list_words(self: &Arc<Self>, bytes: usize) -> Result<ListWords, Error> {
         let mut address = 0;
         let doing = || "allocating the words of a list of kernels".to_string();
         // SAFETY: LOADED; the result lives through the call.
-        self.run(doing, || unsafe { sys::cuMemAlloc_v2(&mut address, ListWords::BYTES) })?;
+        self.run(doing, || unsafe { sys::cuMemAlloc_v2(&mut address, bytes) })?;
         Ok(ListWords { gpu: self.clone(), address })
     }
 
@@ -84,42 +148,13 @@ impl Gpu {
     /// # Safety
     /// As for [`Queue::launch`], each time that the list is launched; the functions are of this GPU.
     pub unsafe fn list(self: &Arc<Self>, launches: &mut [Listed<'_>]) -> Result<List, Error> {
-        let mut graph = std::ptr::null_mut();
-        let doing = || "making a list of kernels".to_string();
-        // SAFETY: LOADED; the result lives through the call.
-        self.run(doing, || unsafe { sys::cuGraphCreate(&mut graph, 0) })?;
-        let building = Building(self, graph);
-        let mut before: Option<sys::CUgraphNode> = None;
-        for launch in &mut *launches {
-            let ([x, y, z], [across, down, deep]) = (launch.lanes, launch.blocks);
-            let params = sys::CUDA_KERNEL_NODE_PARAMS {
-                func: launch.function.handle(),
-                gridDimX: across,
-                gridDimY: down,
-                gridDimZ: deep,
-                blockDimX: x,
-                blockDimY: y,
-                blockDimZ: z,
-                sharedMemBytes: launch.shared_bytes,
-                kernelParams: launch.arguments.as_mut_ptr(),
-                extra: std::ptr::null_mut(),
-                kern: std::ptr::null_mut(),
-                // The current one.
-                ctx: std::ptr::null_mut(),
-            };
-            let (mut node, earlier) = (std::ptr::null_mut(), before.as_slice());
-            // SAFETY: LOADED; results, parameters and the node before live through the call, and the caller vouches for the
-            // arguments.
-            self.run(doing, || unsafe {
-                sys::cuGraphAddKernelNode_v2(&mut node, building.1, earlier.as_ptr(), earlier.len(), &params)
-            })?;
-            before = Some(node);
+        let (mut building, mut last) = (Building::new(self)?, None);
+        for launch in launches {
+            let graph = building.graph;
+            // SAFETY: by the caller's promise.
+            unsafe { building.add(graph, &mut last, launch) }?;
         }
-        let mut made = std::ptr::null_mut();
-        // SAFETY: LOADED, with the graph made above; the result lives through the call.
-        self.run(doing, || unsafe { sys::cuGraphInstantiateWithFlags(&mut made, building.1, 0) })?;
-        let modules = launches.iter().map(|launch| launch.function.module().clone()).collect();
-        Ok(List { gpu: self.clone(), graph: Handle(made), modules })
+        building.list()
     }
 }
 
@@ -165,7 +200,7 @@ fn write(address: u64, value64: u64) -> sys::CUstreamBatchMemOpParams {
 }
 
 impl Queue {
-    /// Writes the two words of a list, then launches its kernels, one after the other.
+    /// Writes the first two words of a list, then launches its kernels, one after the other.
     ///
     /// # Errors
     /// When a kernel failed before.

@@ -126,6 +126,7 @@ fn main() -> Result<(), Error> {
             "replays" => {
                 let step = stream.capture(CaptureMode::ThreadLocal, |stream| solver.step(stream))?;
                 let step = step.named("step").instantiate()?;
+                step.upload(&stream)?;
                 let mut ahead = VecDeque::new();
                 while !is_enough() {
                     ahead.push_back(step.launch(&stream)?);
@@ -138,7 +139,9 @@ fn main() -> Result<(), Error> {
                 let step = stream.capture(CaptureMode::ThreadLocal, |stream| solver.step(stream))?;
                 let mut graph = Graph::new(&device).named("solve");
                 graph.add_while(&Condition::word(&solver.go_on)?, &step)?;
-                graph.instantiate()?.launch(&stream)?;
+                let solve = graph.instantiate()?;
+                solve.upload(&stream)?;
+                solve.launch(&stream)?;
             }
         }
         stream.synchronize()?;

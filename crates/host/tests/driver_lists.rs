@@ -2,6 +2,9 @@
 //! so is the GPU alone. The driver is loaded when a process starts, so that a second process of this test has it.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
+#[path = "driver_lists/bodies.rs"]
+mod bodies;
+
 use hostcall::device::Image;
 use hostcall::graph::{CaptureMode, Instance};
 use hostcall::hostcall_device::{Global, Lane, kernel};
@@ -17,10 +20,22 @@ fn note(_: &Lane, values: &[Global<u64>], place: u64, by: u64) {
     let _ = (values, place, by);
 }
 
-/// Waits while the gate says `place`.
+/// Waits while the gate says `place`, and says so in the gate's second word.
 #[kernel]
 fn wait(_: &Lane, gate: &[Global<u64>], place: u64) {
     let _ = (gate, place);
+}
+
+/// Takes one off what is left, says in the word whether something is, and notes how often, in which sequence and with which id.
+#[kernel]
+fn count_down(_: &Lane, left: &[Global<u64>], word: &[Global<u32>], notes: &[Global<u64>]) {
+    let _ = (left, word, notes);
+}
+
+/// Waits while the gate says what the counter does, and says so in the gate's second word.
+#[kernel]
+fn hold(_: &Lane, gate: &[Global<u64>], counter: &[Global<u64>]) {
+    let _ = (gate, counter);
 }
 
 /// The kernels, as the driver runs them.
@@ -57,7 +72,31 @@ struct wait { volatile uint64_t *gate; uint64_t len, place; };
 void hostcall_kernel_wait__00000002(const struct params *params, const struct wait *args) {
   uint64_t sequence, launch;
   if (begin(params, &sequence, &launch))
-    while (*args->gate == args->place) {}
+    while (args->gate[0] == args->place)
+      args->gate[1] = args->place + 1;
+}
+struct count_down {
+  volatile uint64_t *left, left_len;
+  volatile uint32_t *word;
+  uint64_t word_len;
+  volatile uint64_t *notes;
+};
+void hostcall_kernel_count_down__00000003(const struct params *params, const struct count_down *args) {
+  uint64_t sequence, launch;
+  if (!begin(params, &sequence, &launch))
+    return;
+  args->notes[0]++;
+  args->notes[1] = sequence;
+  args->notes[2] = launch;
+  if (*args->left)
+    *args->word = --*args->left > 0;
+}
+struct hold { volatile uint64_t *gate, gate_len, *counter; };
+void hostcall_kernel_hold__00000004(const struct params *params, const struct hold *args) {
+  uint64_t sequence, launch;
+  if (begin(params, &sequence, &launch))
+    while (args->gate[0] == *args->counter)
+      args->gate[1] = *args->counter + 1;
 }
 "#;
 
@@ -72,19 +111,24 @@ fn compile(source: &Path, library: &Path, options: &[&str]) {
     assert!(status.expect("a C compiler, which Rust links with").success());
 }
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("driver-lists")
+/// What the driver counts of graphs.
+struct Counts {
+    made: u64,
+    launched: u64,
 }
 
-#[test]
-fn lists_run_on_a_driver() {
-    let folder = folder();
+/// Runs a test of this file with a driver that was compiled with these options.
+fn run_on_a_driver(test: &str, options: &[&str]) -> Counts {
+    let folder = folder(test);
     std::fs::create_dir_all(&folder).unwrap();
     let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/llvm/host/driver.c");
-    let soname = "-Wl,-soname,libcuda.so.1";
-    compile(&driver, &folder.join("libcuda.so.1"), &[soname, "-ldl", "-lpthread"]);
+    let mut of_driver = vec!["-Wl,-soname,libcuda.so.1", "-ldl", "-lpthread"];
+    of_driver.extend(options);
+    compile(&driver, &folder.join("libcuda.so.1"), &of_driver);
     let mut source = KERNELS.to_owned();
-    for (name, digits, info) in [("note", 1, note.info()), ("wait", 2, wait.info())] {
+    for ((digits, name), info) in
+        (1..).zip(KERNEL_NAMES).zip([note.info(), wait.info(), count_down.info(), hold.info()])
+    {
         let words = [
             info.magic,
             info.abi_version,
@@ -103,21 +147,49 @@ fn lists_run_on_a_driver() {
     std::fs::write(folder.join("kernels.c"), source).unwrap();
     compile(&folder.join("kernels.c"), &folder.join("kernels.so"), &[]);
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "on_the_driver", "--ignored", "--nocapture"])
+        .args(["--exact", test, "--ignored", "--nocapture"])
         .env("LD_LIBRARY_PATH", &folder)
         .env("HOSTCALL_DRIVER_COUNTS", "1")
         .output()
         .unwrap();
     let (out, told) = (String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
-    assert!(child.status.success(), "{out}\n{told}");
+    assert!(child.status.success() && out.contains("1 passed"), "{out}\n{told}");
     // It is loaded once more before, to see whether it is there.
     let counts =
         told.lines().filter_map(|line| line.strip_prefix("graphs: ")).next_back().expect("the driver counts");
     let numbers: Vec<u64> =
         counts.split(", ").map(|count| count.split(' ').next().unwrap().parse().unwrap()).collect();
     let [made, launched, alive] = numbers[..] else { panic!("{counts}") };
-    assert!(made < 20 && launched > 10_000, "{counts}");
     assert_eq!(alive, 0, "{counts}");
+    Counts { made, launched }
+}
+
+const KERNEL_NAMES: [&str; 4] = ["note", "wait", "count_down", "hold"];
+
+#[test]
+fn lists_run_on_a_driver() {
+    let Counts { made, launched } = run_on_a_driver("on_the_driver", &[]);
+    assert!(made < 20 && launched > 10_000, "{made} made, {launched} launched");
+}
+
+fn folder(test: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("driver-lists").join(test.replace("::", "-"))
+}
+
+/// Opens the driver's device, with the kernels.
+fn open(test: &str) -> (Device, Image) {
+    let device = Device::open("cuda:0").unwrap();
+    let mut ptx = format!("// host: {}\n", folder(test).join("kernels.so").display());
+    ptx.push_str(".version 7.8\n.target sm_80\n.address_size 64\n");
+    for (digits, name) in (1..).zip(KERNEL_NAMES) {
+        let info = format!("hostcall_kernel_info_{name}__{digits:08}[72]");
+        writeln!(ptx, ".visible .global .align 8 .b8 {info};").unwrap();
+    }
+    for (digits, name) in (1..).zip(KERNEL_NAMES) {
+        writeln!(ptx, ".visible .entry hostcall_kernel_{name}__{digits:08}(").unwrap();
+    }
+    let image = device.load_bytes(ptx.as_bytes()).unwrap();
+    (device, image)
 }
 
 const ONE: Grid = Grid::new(1, 1);
@@ -137,16 +209,7 @@ fn resident_bytes() -> usize {
 #[test]
 #[ignore = "the test above runs it with a driver"]
 fn on_the_driver() {
-    let device = Device::open("cuda:0").unwrap();
-    let kernels = folder().join("kernels.so");
-    let ptx = format!(
-        "// host: {}\n.version 7.8\n.target sm_80\n.address_size 64\n\
-         .visible .global .align 8 .b8 hostcall_kernel_info_note__00000001[72];\n\
-         .visible .global .align 8 .b8 hostcall_kernel_info_wait__00000002[72];\n\
-         .visible .entry hostcall_kernel_note__00000001(\n.visible .entry hostcall_kernel_wait__00000002(\n",
-        kernels.display()
-    );
-    let image = device.load_bytes(ptx.as_bytes()).unwrap();
+    let (device, image) = open("on_the_driver");
     each_replay_has_its_sequences_and_ids(&device, &image);
     a_cancelled_list_names_what_ran(&device, &image);
     devices_close_with_lists(&device, &image);
@@ -204,17 +267,24 @@ fn first_node() -> hostcall::graph::NodeId {
     graph.add_empty()
 }
 
+/// Waits until a kernel waits at the gate for this place or counter.
+fn wait_for(gate: &[Global<u64>], place: u64) {
+    while gate[1].get() != place + 1 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn a_cancelled_list_names_what_ran(device: &Device, image: &Image) {
     let (notes, waits) = (image.typed(&note).unwrap(), image.typed(&wait).unwrap());
     let stream = device.stream().unwrap();
-    let (gate, values) = (device.pinned::<u64>(1).unwrap(), device.alloc_zeroed::<u64>(3).unwrap());
+    let (gate, values) = (device.pinned::<u64>(2).unwrap(), device.alloc_zeroed::<u64>(3).unwrap());
     let instance = instance(&stream, |place| waits.launch(&stream, ONE, (&gate, place)).map(drop));
     instance.upload(&stream).unwrap();
     for place in [57, 0, PLACES - 1] {
         gate[0].set(place);
         let replay = instance.launch(&stream).unwrap();
         notes.launch(&stream, ONE, (&values, 0u64, 1u64)).unwrap();
-        std::thread::sleep(Duration::from_millis(20));
+        wait_for(&gate, place);
         assert!(!replay.is_done());
         replay.cancel();
         gate[0].set(u64::MAX);
@@ -229,7 +299,7 @@ fn a_cancelled_list_names_what_ran(device: &Device, image: &Image) {
 fn devices_close_with_lists(device: &Device, image: &Image) {
     let waits = image.typed(&wait).unwrap();
     let stream = device.stream().unwrap();
-    let gate = device.pinned::<u64>(1).unwrap();
+    let gate = device.pinned::<u64>(2).unwrap();
     let instance = instance(&stream, |place| waits.launch(&stream, ONE, (&gate, place)).map(drop));
     instance.upload(&stream).unwrap();
     gate[0].set(3);

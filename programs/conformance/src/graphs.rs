@@ -1,7 +1,13 @@
 //! Kernels that graphs replay.
 
 use crate::services::Echo;
-use hostcall_device::{Global, Lane, kernel, println};
+use hostcall_device::{Global, Lane, kernel, println, service};
+
+/// Tells which turn a loop is in.
+#[service]
+pub trait Turns {
+    fn next(turn: u64) -> u64;
+}
 
 /// Adds one, as the host tells it.
 #[kernel]
@@ -31,6 +37,18 @@ pub fn graph_panic(lane: &Lane, word: &Global<u64>) {
 pub fn graph_ask(lane: &Lane, turn: &Global<u64>, go_on: &Global<u32>) {
     if lane.global_id() == 0 {
         let next = Echo::one(turn.get() + 1).unwrap();
+        turn.set(next);
+        go_on.set(u32::from(next < 10));
+    }
+}
+
+/// One turn of a loop, as [`graph_ask`], which tells the host its turn, and panics in one of them.
+#[kernel]
+pub fn graph_turn(lane: &Lane, turn: &Global<u64>, go_on: &Global<u32>, panics_in: u64) {
+    if lane.global_id() == 0 {
+        let now = turn.get();
+        let next = Turns::next(now).unwrap();
+        assert!(now != panics_in, "turn {now} panics");
         turn.set(next);
         go_on.set(u32::from(next < 10));
     }

@@ -2,9 +2,12 @@
 
 use crate::context::read;
 use crate::{Context, Outcome, Session, echo, ensure, same};
-use conformance::graphs::{graph_add, graph_ask, graph_panic, graph_print};
-use hostcall::graph::{CaptureMode, Condition, Graph, GraphError, Instance, NodeFailure};
-use hostcall::{Error, Grid, LaunchFailure, Stream};
+use conformance::graphs::{Turns, TurnsHandler, graph_add, graph_ask, graph_panic, graph_print, graph_turn};
+use hostcall::graph::{CaptureMode, Condition, Graph, GraphError, Instance, NodeFailure, origin};
+use hostcall::{CallError, Error, Grid, LaunchFailure, Stream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 const GRID: Grid = Grid::new(2, 40);
 const ONE: Grid = Grid::new(1, 1);
@@ -189,6 +192,146 @@ pub fn asks(context: &Context) -> Outcome {
     for _ in 0..5 {
         instance.launch(&stream).map_err(text)?;
         same!(read(&turn)?, vec![11]);
+    }
+    stream.synchronize().map_err(text)
+}
+
+/// Says what comes after a turn, and counts the calls whose origin is another turn than they say.
+#[derive(Clone, Default)]
+struct TurnHandler {
+    calls: Arc<AtomicU64>,
+    wrong: Arc<AtomicU64>,
+}
+
+impl TurnsHandler for TurnHandler {
+    fn next(&self, turn: u64) -> Result<u64, CallError> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let is_right = origin().is_some_and(|origin| {
+            origin.turn == Some(turn) && &*origin.kernel == "graph_turn" && origin.node.numbers() == [0, 0, 1]
+        });
+        self.wrong.fetch_add(u64::from(!is_right), Ordering::Relaxed);
+        Ok(turn + 1)
+    }
+}
+
+/// A loop that the device may repeat by itself: every call knows its turn, a panic names it, and a loop that never ends is
+/// cancelled or runs out of time.
+pub fn turns(context: &Context) -> Outcome {
+    let handler = TurnHandler::default();
+    let served = handler.clone();
+    let session = context.open(|device| device.inline_service(echo()).service(Turns::serve(served)))?;
+    let stream = session.stream()?;
+    let (turn, sum) = (session.out(ONE, 1)?, session.out(ONE, 1)?);
+    let go_on = session.device.alloc_zeroed::<u32>(1).map_err(text)?;
+    let on = Condition::word(&go_on).map_err(text)?;
+    let looping = |panics_in: u64| {
+        let body = capture(&stream, |stream| {
+            session.launch(stream, graph_add, ONE, (&sum,))?;
+            session.launch(stream, graph_turn, GRID, (&turn, &go_on, panics_in)).map(drop)
+        })?;
+        let mut graph = Graph::new(&session.device).named("turns");
+        graph.add_while(&on, &body).map_err(text)?;
+        instance(graph)
+    };
+    let begin = |first: u64| {
+        turn.write(&[first]).map_err(text)?;
+        go_on.write(&[1]).map_err(text)
+    };
+    let (mut calls, mut added) = (0, 0);
+    for upload in [false, true] {
+        for panics_in in [u64::MAX, 3, 0, 9] {
+            let instance = looping(panics_in)?;
+            if upload {
+                instance.upload(&stream).map_err(text)?;
+            }
+            for _ in 0..3 {
+                begin(0)?;
+                instance.launch(&stream).map_err(text)?;
+                let told = stream.synchronize();
+                let taken = panics_in.min(9) + 1;
+                (calls, added) = (calls + taken, added + taken);
+                same!(read(&sum)?, vec![added]);
+                if panics_in == u64::MAX {
+                    told.map_err(text)?;
+                    same!(read(&turn)?, vec![10]);
+                    continue;
+                }
+                let Err(Error::Replay(failure)) = told else { return Err(format!("{told:?}")) };
+                same!((failure.node.numbers(), failure.turn), (&[0, 0, 1][..], Some(panics_in)));
+                ensure!(failure.to_string().contains(&format!("turn {panics_in} panics")));
+                same!(read(&turn)?, vec![panics_in]);
+            }
+        }
+        // Its word is never 0.
+        let body = capture(&stream, |stream| session.launch(stream, graph_add, ONE, (&sum,)).map(drop))?;
+        let mut graph = Graph::new(&session.device);
+        graph.add_while(&on, &body).map_err(text)?;
+        let endless = instance(graph)?;
+        if upload {
+            endless.upload(&stream).map_err(text)?;
+        }
+        for by_limit in [false, true] {
+            begin(0)?;
+            let before = read(&sum)?[0];
+            let replay = endless.launch(&stream).map_err(text)?;
+            let behind = session.launch(&stream, graph_add, ONE, (&turn,))?;
+            while sum.read_now().map_err(text)?.is_none_or(|sum| sum[0] < before + 3) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            match by_limit {
+                true => replay.cancel_after(Duration::from_millis(1)),
+                false => replay.cancel(),
+            }
+            let Err(Error::Replay(failure)) = replay.wait() else { return Err("it was ended".into()) };
+            let why = if by_limit { LaunchFailure::TimedOut } else { LaunchFailure::Cancelled };
+            same!(failure.cause, NodeFailure::Launch(why));
+            // Between two turns it is the loop that ends.
+            ensure!(failure.turn.is_some() || failure.what == "while");
+            ensure!(stream.synchronize().is_err() && behind.wait().is_err());
+            added = read(&sum)?[0];
+            same!(read(&turn)?, vec![0]);
+        }
+    }
+    same!(handler.calls.load(Ordering::Relaxed), calls);
+    same!(handler.wrong.load(Ordering::Relaxed), 0);
+    same!(session.device.server().launches().count(), 0);
+    Ok(())
+}
+
+/// Bodies that a word chooses between, which the device may do by itself.
+pub fn choices(context: &Context) -> Outcome {
+    let session = open(context)?;
+    let stream = session.stream()?;
+    let outs: Vec<_> = (0..4).map(|_| session.out(ONE, 1)).collect::<Result<_, _>>()?;
+    let word = session.device.alloc_zeroed::<u32>(1).map_err(text)?;
+    let on = Condition::word(&word).map_err(text)?;
+    let bodies = outs
+        .iter()
+        .map(|out| capture(&stream, |stream| session.launch(stream, graph_add, ONE, (out,)).map(drop)));
+    let bodies = bodies.collect::<Result<Vec<_>, _>>()?;
+    let mut graph = Graph::new(&session.device);
+    let nodes = [
+        graph.add_if(&on, &bodies[0]).map_err(text)?,
+        graph.add_if_else(&on, &bodies[1], &bodies[2]).map_err(text)?,
+        graph.add_switch(&on, &[&bodies[2], &bodies[3]]).map_err(text)?,
+    ];
+    nodes.windows(2).try_for_each(|pair| graph.edge(pair[0], pair[1])).map_err(text)?;
+    let instance = instance(graph)?;
+    let mut expected = [0; 4];
+    for round in 0..6u32 {
+        if round == 3 {
+            instance.upload(&stream).map_err(text)?;
+        }
+        word.write(&[round % 3]).map_err(text)?;
+        instance.launch(&stream).map_err(text)?;
+        for (place, times) in
+            expected.iter_mut().zip([[0, 0, 2, 0], [1, 1, 0, 1], [1, 1, 0, 0]][round as usize % 3])
+        {
+            *place += times;
+        }
+        for (out, expected) in outs.iter().zip(expected) {
+            same!(read(out)?, vec![expected]);
+        }
     }
     stream.synchronize().map_err(text)
 }

@@ -54,7 +54,7 @@ cases! {
     statuses: failures unsafe_methods timeouts default_service registered_while_running removed duplicates_are_refused;
     lifecycle: cancelled_while_waiting cancelled_between_calls broken_slots lost_call closed_with_calls_in_flight two_devices two_gpus several_consumers idle;
     streams: waiting_handlers_delay_nobody waiting_in_one_wave side_by_side in_order events handler_launches;
-    graphs: replays lists many_replays prints panics asks broken;
+    graphs: replays lists many_replays prints panics asks turns choices broken;
     print: types owned generic order outputs while_running;
     raw: records apart batches bytes dropped overwritten while_running killed readers_and_graphs;
     system: files maps environment stdin heap heap_leaks exit;

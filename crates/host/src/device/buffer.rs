@@ -3,7 +3,7 @@
 
 use super::core::Core;
 use super::error::BoundsError;
-use super::graph::{Handed, take_cached};
+use super::graph::{Capture, GraphError, take_cached, transfer};
 use super::seam::{DeviceAddress, Memory, Pinned};
 use super::uses::{Access, Request, Uses};
 use super::{Device, Error};
@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 use std::ops::{Bound, Deref, Range, RangeBounds};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Memory of a device with the list of who uses it.
 pub(crate) struct Allocation {
@@ -24,6 +24,8 @@ pub(crate) struct Allocation {
     pub uses: Uses,
     /// How many nodes of graphs use it.
     pub graph_uses: AtomicUsize,
+    /// It was allocated in a capture, and has values in replays only.
+    pub is_of_capture: AtomicBool,
 }
 
 /// What a piece of work uses of an allocation, which it keeps alive.
@@ -125,32 +127,41 @@ impl Device {
     /// When the device has no room for it, or a stream captures that this breaks
     /// ([`CaptureMode`](crate::graph::CaptureMode)).
     pub fn alloc_zeroed<T: Plain>(&self, len: usize) -> Result<DeviceBuffer<T>, Error> {
-        self.allocate(len, "alloc_zeroed")
+        let (buffer, capture) = self.allocate(len, "alloc_zeroed")?;
+        if let Some(capture) = capture {
+            capture.begin_values(&buffer.allocation, transfer::zeros(&buffer))?;
+        }
+        Ok(buffer)
     }
 
-    fn allocate<T: Plain>(&self, len: usize, call: &'static str) -> Result<DeviceBuffer<T>, Error> {
+    /// Allocates a buffer of zeros. Returns also the capture that it is allocated in, which its first values are to be a node
+    /// of.
+    fn allocate<T: Plain>(
+        &self,
+        len: usize,
+        call: &'static str,
+    ) -> Result<(DeviceBuffer<T>, Option<Arc<Capture>>), Error> {
         let core = &self.inner.core;
         let bytes = bytes_of_len::<T>(len)?;
-        let new = || -> Result<_, Error> {
+        let mut is_new = false;
+        let mut new = || -> Result<_, Error> {
             let (core, memory) = (core.clone(), core.backend.allocate(bytes)?);
-            let (uses, graph_uses) = Default::default();
-            Ok(Arc::new(Allocation { core, memory, uses, graph_uses }))
+            let (uses, graph_uses, is_of_capture) = Default::default();
+            is_new = true;
+            Ok(Arc::new(Allocation { core, memory, uses, graph_uses, is_of_capture }))
         };
-        let (allocation, is_new) = match take_cached(core, bytes, new) {
-            Some(handed) => match handed? {
-                Handed::New(allocation) => (allocation, true),
-                Handed::Again(allocation) => (allocation, false),
+        let (allocation, capture) = match take_cached(core, bytes, &mut new) {
+            Some(handed) => (handed?, None),
+            None => match core.captures.owner_of_allocation(call, true)? {
+                Some(capture) => (capture.allocate(bytes, call, &mut new)?, Some(capture)),
+                None => (new()?, None),
             },
-            None => {
-                core.captures.check_allocation(call)?;
-                (new()?, true)
-            }
         };
         let buffer = DeviceBuffer { allocation, first: 0, len, values: PhantomData };
         if !is_new {
             buffer.write_bytes(&vec![0; bytes])?;
         }
-        Ok(buffer)
+        Ok((buffer, capture))
     }
 
     /// Allocates a buffer with these values.
@@ -158,8 +169,12 @@ impl Device {
     /// # Errors
     /// When the device has no room for it.
     pub fn upload<T: Plain + Copy>(&self, values: &[T]) -> Result<DeviceBuffer<T>, Error> {
-        let buffer = self.allocate(values.len(), "upload")?;
+        let (buffer, capture) = self.allocate(values.len(), "upload")?;
         buffer.write(values)?;
+        if let Some(capture) = capture {
+            let node = transfer::write(&self.inner.core, &buffer, values)?;
+            capture.begin_values(&buffer.allocation, node)?;
+        }
         Ok(buffer)
     }
 }
@@ -220,11 +235,20 @@ impl<T: Plain> DeviceBuffer<T> {
         if given == self.len { Ok(()) } else { Err(BoundsError::Length { given, len: self.len }) }
     }
 
+    /// Refuses the host's own copies while the values are those of replays.
+    fn check_host(&self, call: &'static str) -> Result<(), GraphError> {
+        match self.allocation.is_of_capture.load(Ordering::Relaxed) {
+            true => Err(GraphError::CapturedMemory { call }),
+            false => Ok(()),
+        }
+    }
+
     /// Waits for everything before it that may write the values, and copies them to the host.
     ///
     /// # Errors
     /// When the device fails, or a handler calls this for a kernel that may use the buffer.
     pub fn read(&self) -> Result<Vec<T>, Error> {
+        self.check_host("read")?;
         let core = &self.allocation.core;
         let request = self.request(Access::Read);
         super::waiting::may_wait(core, &core.order.before_host_copy(&request), "a buffer's `read`")?;
@@ -262,6 +286,7 @@ impl<T: Plain + Copy> DeviceBuffer<T> {
     /// When they are not as many, the device fails, or a handler calls this for a kernel that may use the buffer.
     pub fn write(&self, values: &[T]) -> Result<(), Error> {
         self.check_len(values.len())?;
+        self.check_host("write")?;
         self.write_bytes(bytes_of(values))
     }
 }
@@ -273,6 +298,7 @@ impl<T: Plain + Copy + Word> DeviceBuffer<T> {
     /// # Errors
     /// When the device fails.
     pub fn read_now(&self) -> Result<Option<Vec<T>>, Error> {
+        self.check_host("read_now")?;
         let core = &self.allocation.core;
         let mut bytes = vec![0; self.bytes().len()];
         // Beside plain reads it is a plain read, beside atomic writes an atomic one.
@@ -296,6 +322,7 @@ impl<T: Plain + Copy + Word> DeviceBuffer<T> {
     /// When they are not as many as the buffer's, or the device fails.
     pub fn write_now(&self, values: &[T]) -> Result<bool, Error> {
         self.check_len(values.len())?;
+        self.check_host("write_now")?;
         let core = &self.allocation.core;
         let copied = core.order.host_copy_now(&self.request(Access::Shared), || {
             // SAFETY: as many bytes lie there, which nobody accesses but atomically by numbers of `T`'s size.

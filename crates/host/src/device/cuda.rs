@@ -4,12 +4,15 @@
 use super::arenas::Arenas;
 use super::builder::DeviceInfo;
 use super::seam::{
-    Backend, BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, DeviceKind, Dispatch, ImageSource,
-    Kernel, KernelLimits, KernelList, KernelMemory, ListDispatch, Mark, Memory, Module, Pinned, Properties,
-    Queue, Running, Variable,
+    Backend, BackendError, ConditionalList, DeviceAddress, DeviceFault, DeviceFaultKind, DeviceKind,
+    Dispatch, ImageSource, Kernel, KernelLimits, KernelList, KernelMemory, ListBody, ListDispatch, Mark,
+    Memory, Module, Pinned, Properties, Queue, Running, Variable,
 };
 use hostcall_abi::launch::STACK_BYTES_SYMBOL;
-use hostcall_cuda::{DeviceMemory, Driver, Error, Function, Gpu, GpuInfo, Listed, MappedFile, PinnedMemory};
+use hostcall_cuda::{
+    Body, Condition, Decide, DeviceMemory, Driver, Error, Function, Gpu, GpuInfo, Listed, MappedFile,
+    PinnedMemory,
+};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::HashMap;
@@ -88,6 +91,8 @@ pub(super) struct Cuda {
     gpu: Arc<Gpu>,
     heap: Arenas,
     properties: Properties,
+    /// What decides about bodies, once it was loaded; `None` in it when the driver has no such.
+    decide: Mutex<Option<Option<Arc<Decide>>>>,
     maps: Mutex<HashMap<FileKey, Weak<MappedFile>>>,
 }
 
@@ -123,7 +128,26 @@ impl Cuda {
         };
         let of_gpu = gpu.clone();
         let allocate = move |bytes| Some(Arc::new(of_gpu.allocate(bytes).ok()?) as Arc<dyn Memory>);
-        Ok(Self { heap: Arenas::new(Box::new(allocate)), properties, gpu, maps: Mutex::default() })
+        let (decide, maps) = Default::default();
+        Ok(Self { heap: Arenas::new(Box::new(allocate)), properties, decide, gpu, maps })
+    }
+
+    fn decide(&self) -> Result<Option<Arc<Decide>>, Error> {
+        let mut decide = self.decide.lock().unwrap_or_else(PoisonError::into_inner);
+        if decide.is_none() {
+            *decide = Some(Decide::load(&self.gpu)?.map(Arc::new));
+        }
+        Ok(decide.clone().flatten())
+    }
+
+    fn listed<'a>(&self, dispatches: &'a [Dispatch<'a>]) -> Result<Vec<Listed<'a>>, BackendError> {
+        let listed = dispatches.iter().map(|dispatch| {
+            let Dispatch { workgroups, lanes, workgroup_bytes, parameters, .. } = *dispatch;
+            let function = function_of(&self.gpu, dispatch)?;
+            let arguments = parameters.iter().map(|parameter| parameter.as_ptr().cast_mut().cast()).collect();
+            Ok(Listed { function, blocks: workgroups, lanes, shared_bytes: workgroup_bytes, arguments })
+        });
+        listed.collect()
     }
 }
 
@@ -235,22 +259,28 @@ unsafe impl Backend for Cuda {
     }
 
     unsafe fn list(&self, dispatches: &[Dispatch<'_>]) -> Result<Option<Arc<dyn KernelList>>, BackendError> {
-        let launches: Result<Vec<_>, BackendError> = dispatches
-            .iter()
-            .map(|dispatch| {
-                let Dispatch { workgroups, lanes, workgroup_bytes, parameters, .. } = *dispatch;
-                let function = function_of(&self.gpu, dispatch)?;
-                let arguments =
-                    parameters.iter().map(|parameter| parameter.as_ptr().cast_mut().cast()).collect();
-                Ok(Listed { function, blocks: workgroups, lanes, shared_bytes: workgroup_bytes, arguments })
-            })
-            .collect();
         // SAFETY: by the caller's promise.
-        Ok(Some(Arc::new(CudaList(unsafe { self.gpu.list(&mut launches?) }?))))
+        Ok(Some(Arc::new(CudaList(unsafe { self.gpu.list(&mut self.listed(dispatches)?) }?))))
     }
 
-    fn allocate_list_words(&self) -> Option<KernelMemory> {
-        let words = self.gpu.list_words().ok()?;
+    unsafe fn conditional_list(
+        &self,
+        list: &ConditionalList<'_>,
+    ) -> Result<Option<Arc<dyn KernelList>>, BackendError> {
+        let Some(decide) = self.decide()? else { return Ok(None) };
+        let ConditionalList { ref bodies, repeats, word, stop_at, last, words } = *list;
+        let mut of_driver = Vec::new();
+        for ListBody { kernels, when } in bodies {
+            of_driver.push(Body { kernels: self.listed(kernels)?, when: when.clone() });
+        }
+        let condition =
+            Condition { word: word.get(), stop: stop_at.get(), last, words: words.get(), repeats };
+        // SAFETY: by the caller's promise.
+        Ok(Some(Arc::new(CudaList(unsafe { decide.list(&mut of_driver, condition) }?))))
+    }
+
+    fn allocate_list_words(&self, bytes: u64) -> Option<KernelMemory> {
+        let words = self.gpu.list_words(usize::try_from(bytes).ok()?).ok()?;
         Some(KernelMemory { address: DeviceAddress::new(words.address()), owner: Box::new(words) })
     }
 

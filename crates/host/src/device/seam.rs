@@ -19,6 +19,7 @@ use hostcall_abi::cpu::Entry;
 use std::any::Any;
 use std::fmt;
 use std::fs::File;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -321,6 +322,22 @@ pub unsafe trait Backend: Send + Sync + 'static {
         Ok(None)
     }
 
+    /// Makes a list of bodies, which the device skips or repeats by itself. `None` where it cannot. May wait for running
+    /// kernels.
+    ///
+    /// # Errors
+    /// As for [`Backend::list`].
+    ///
+    /// # Safety
+    /// As for [`Backend::list`], and the list's words are those of each dispatch of it.
+    unsafe fn conditional_list(
+        &self,
+        list: &ConditionalList<'_>,
+    ) -> Result<Option<Arc<dyn KernelList>>, BackendError> {
+        let _ = list;
+        Ok(None)
+    }
+
     /// Says whether a wave that rings a doorbell, while the channel's header says that the host sleeps, always calls
     /// [`Hooks::notify`].
     fn has_reliable_hints(&self) -> bool {
@@ -337,9 +354,10 @@ pub unsafe trait Backend: Send + Sync + 'static {
     /// what this thread does is no part of what a user's threads do.
     fn enter_thread(&self) {}
 
-    /// Allocates the two words of a list, at a multiple of 16. May wait for running kernels. `None` when there is no room.
-    fn allocate_list_words(&self) -> Option<KernelMemory> {
-        self.allocate_for_kernels(16, 16)
+    /// Allocates memory of the device for the words of a list, at a multiple of 16. May wait for running kernels. `None` when
+    /// there is no room.
+    fn allocate_list_words(&self, bytes: u64) -> Option<KernelMemory> {
+        self.allocate_for_kernels(bytes, 16)
     }
 
     /// Allocates memory of the device while kernels run, for their heap. Waits for no kernel.
@@ -508,6 +526,34 @@ pub struct Dispatch<'a> {
 /// Kernels in a row, with their parameters, which queues of the device take as one operation, as often as they are given it.
 /// It keeps the kernels' code. Dropping it waits for no kernel, and leaves alone what a queue has taken of it.
 pub trait KernelList: Any + Send + Sync {}
+
+/// Kernels in bodies that a word decides about. It is looked at when the first body would begin and, in a list that repeats,
+/// after each turn.
+pub struct ConditionalList<'a> {
+    /// The bodies, one after the other.
+    pub bodies: Vec<ListBody<'a>>,
+    /// Whether the body, of which there is one then, is done again as long as its word is like this.
+    pub repeats: bool,
+    /// A `u32` in memory of the device.
+    pub word: DeviceAddress,
+    /// Two `u64` in memory of the device: no body begins, nor is repeated, once one of them is at most [`ConditionalList::last`]
+    /// and the first of [`ListDispatch::values`] together.
+    pub stop_at: DeviceAddress,
+    /// See there.
+    pub last: u64,
+    /// [`ListDispatch::words`] of each dispatch. Behind the two lie two more `u64`: which turn of a repeated body it is, from 0,
+    /// and the first value of the dispatch that this was counted in. They are stored before the turn begins; a dispatch
+    /// that may not begin leaves them.
+    pub words: DeviceAddress,
+}
+
+/// A body of a [`ConditionalList`].
+pub struct ListBody<'a> {
+    /// Its kernels, one after the other.
+    pub kernels: &'a [Dispatch<'a>],
+    /// What the word is when the body is done.
+    pub when: RangeInclusive<u32>,
+}
 
 /// One dispatch of all kernels of a list.
 pub struct ListDispatch<'a> {

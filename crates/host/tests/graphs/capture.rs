@@ -62,11 +62,6 @@ fn broken_captures_say_why() {
         ),
         (GraphError::Read, Box::new(|stream| stream.read(&values).map(drop))),
         (
-            GraphError::Allocated { call: "alloc_zeroed" },
-            Box::new(|_| device.alloc_zeroed::<u64>(1).map(drop)),
-        ),
-        (GraphError::Allocated { call: "upload" }, Box::new(|_| device.upload(&[1u64]).map(drop))),
-        (
             GraphError::Allocated { call: "pinned" },
             Box::new(|_| device.pinned::<u64>(1).map(|_: PinnedBuffer<u64>| ())),
         ),
@@ -185,8 +180,12 @@ fn work_is_run_once_where_it_must_be() {
     assert_eq!((runs, graph.len(), values.read().unwrap()), (3, 1, vec![5]));
     graph.instantiate().unwrap().launch(&stream).unwrap();
     assert_eq!(values.read().unwrap(), [10]);
+    let kept = std::cell::RefCell::new(Vec::new());
     // What is never over; what is no reason to run the work; what the work gives.
-    let always = captured(&stream, |_| device.alloc_zeroed::<u64>(1).map(drop));
+    let always = captured(&stream, |_| {
+        kept.borrow_mut().push(device.alloc_zeroed::<u64>(1)?);
+        Ok(())
+    });
     assert_eq!(broken(always), GraphError::Allocated { call: "alloc_zeroed" });
     let mut runs = 0;
     let never = captured(&stream, |stream| {
@@ -198,4 +197,78 @@ fn work_is_run_once_where_it_must_be() {
     let panicked = catch_unwind(AssertUnwindSafe(|| captured(&stream, |_| panic!("in the work"))));
     assert!(panicked.is_err() && !stream.is_capturing());
     stream.synchronize().unwrap();
+}
+
+/// Memory that is allocated and dropped in a capture has its first values at each replay, and is the graph's.
+#[test]
+fn memory_is_allocated_and_dropped_in_captures() {
+    let (device, stream, _) = open();
+    let values = device.alloc_zeroed::<u64>(4).unwrap();
+    let grid = Grid::new(1, 4);
+    for mode in [LOCAL, CaptureMode::Global] {
+        values.write(&[0; 4]).unwrap();
+        let mut addresses = Vec::new();
+        let graph = stream.capture(mode, |stream| {
+            for by in 1..=3 {
+                // 1 to 4 and as many times `by`.
+                let first = device.upload(&[1u64, 2, 3, 4])?;
+                let sum = device.alloc_zeroed::<u64>(4)?;
+                addresses.extend([first.address(), sum.address()]);
+                add_plain.launch(stream, grid, (&sum, &first))?;
+                add.launch(stream, grid, (&sum, by))?;
+                add_plain.launch(stream, grid, (&values, &sum))?;
+                for refused in [sum.read().map(drop), first.write(&[0; 4]), sum.read_now().map(drop)] {
+                    assert!(matches!(broken(refused), GraphError::CapturedMemory { .. }));
+                }
+            }
+            Ok(())
+        });
+        assert_eq!(graph.as_ref().unwrap().len(), 15);
+        // What was dropped is handed out again.
+        addresses.sort_unstable();
+        addresses.dedup();
+        assert_eq!(addresses.len(), 2);
+        let instance = graph.unwrap().instantiate().unwrap();
+        for _ in 0..5 {
+            instance.launch(&stream).unwrap();
+        }
+        let expected = [1u64, 2, 3, 4].map(|first| 5 * (3 * first + 1 + 2 + 3));
+        assert_eq!(values.read().unwrap(), expected);
+        stream.synchronize().unwrap();
+    }
+}
+
+/// Memory that outlives its capture breaks it, and is then as any other; so is an allocation that could be of two captures.
+#[test]
+fn memory_that_outlives_its_capture_breaks_it() {
+    let (device, stream, _) = open();
+    let mut kept = None;
+    let graph = stream.capture(LOCAL, |stream| {
+        let buffer = device.upload(&[7u64])?;
+        add.launch(stream, ONE, (&buffer, 1u64))?;
+        kept = Some(buffer);
+        Ok(())
+    });
+    assert_eq!(broken(graph), GraphError::Allocated { call: "upload" });
+    let kept = kept.unwrap();
+    assert_eq!(kept.read().unwrap(), [7]);
+    add.launch(&stream, ONE, (&kept, 1u64)).unwrap();
+    assert_eq!(kept.read().unwrap(), [8]);
+
+    let other = device.stream().unwrap();
+    for stream in [&stream, &other] {
+        stream.begin_capture(LOCAL).unwrap();
+    }
+    let why = GraphError::Allocated { call: "alloc_zeroed" };
+    assert_eq!(broken(device.alloc_zeroed::<u64>(1)), why);
+    assert_eq!([&stream, &other].map(|stream| broken(stream.end_capture())), [why.clone(), why]);
+    // A condition's word may be the graph's own: it is 0 when each replay begins.
+    let body = Graph::new(&device);
+    let graph = stream.capture(LOCAL, |stream| {
+        let word = device.alloc_zeroed::<u32>(1)?;
+        let mut looping = Graph::new(&device);
+        looping.add_while(&Condition::word(&word)?, &body)?;
+        stream.add_graph(&looping)
+    });
+    graph.unwrap().instantiate().unwrap().launch(&stream).unwrap().wait().unwrap();
 }

@@ -138,6 +138,49 @@ fn arguments_are_set_and_graphs_updated() {
     assert_eq!(error, "the instance cannot be updated: node 0: it launches add, and call in the new graph");
 }
 
+/// Kernels of graphs in graphs and of bodies are set by their paths.
+#[test]
+fn arguments_are_set_in_graphs_in_graphs() {
+    let (device, stream, _) = open();
+    let values = device.alloc_zeroed::<u64>(1).unwrap();
+    let mut inner = Graph::new(&device);
+    let step = inner.add_kernel(&add, ONE, (&values, 1u64)).unwrap();
+    let mut outer = Graph::new(&device);
+    let (first, second) = (outer.add_graph(&inner).unwrap(), outer.add_graph(&inner).unwrap());
+    let on = Condition::function(|| 1);
+    let bodies = outer.add_switch(&on, &[&Graph::new(&device), &inner]).unwrap();
+    outer.edge(first, second).unwrap();
+    outer.edge(second, bodies).unwrap();
+    let instance = outer.instantiate().unwrap();
+    let mut expected = 0;
+    let mut replay = |by: u64| {
+        instance.launch(&stream).unwrap();
+        expected += by;
+        assert_eq!(values.read().unwrap(), [expected]);
+    };
+    replay(3);
+    instance.set(NodePath::from(second).node(step), &add, ONE, (&values, 10u64)).unwrap();
+    replay(12);
+    instance.set(NodePath::from(bodies).body(1).node(step), &add, ONE, (&values, 100u64)).unwrap();
+    replay(111);
+    // The graph is as it was.
+    outer.instantiate().unwrap().launch(&stream).unwrap();
+    assert_eq!(values.read().unwrap(), [expected + 3]);
+    for path in [
+        NodePath::from(second).node(bodies),
+        NodePath::from(bodies).body(2).node(step),
+        NodePath::from(bodies).body(0).node(step),
+        NodePath::from(bodies).node(step),
+        NodePath::from(first).node(step).node(step),
+    ] {
+        let refused = instance.set(path.clone(), &add, ONE, (&values, 1u64));
+        assert!(matches!(broken(refused), GraphError::NoSuchNode { node, .. } if node == path), "{path}");
+    }
+    let refused = instance.set(first, &add, ONE, (&values, 1u64));
+    assert!(matches!(broken(refused), GraphError::OtherKernel { .. }));
+    stream.synchronize().unwrap();
+}
+
 #[test]
 fn a_cache_hands_out_the_same_memory() {
     let (device, stream, _) = open();
@@ -170,10 +213,16 @@ fn a_cache_hands_out_the_same_memory() {
     stream.synchronize().unwrap();
     eventually(|| cache.clear().is_ok());
     assert!(cache.is_empty());
-    // Under a cache of another device nothing is cached, and the capture breaks.
+    // Under a cache of another device nothing is cached, and the memory is used after the capture.
     let (other, ..) = open();
     let foreign = AllocCache::new(&other);
-    let graph = foreign.with(|| stream.capture(LOCAL, |stream| work(stream).map(drop)));
+    let mut sum = None;
+    let graph = foreign.with(|| {
+        stream.capture(LOCAL, |stream| {
+            sum = Some(work(stream)?);
+            Ok(())
+        })
+    });
     assert_eq!(broken(graph), GraphError::Allocated { call: "alloc_zeroed" });
     assert!(foreign.is_empty());
 }

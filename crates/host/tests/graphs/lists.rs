@@ -10,17 +10,22 @@ fn panic_at(_: &Lane, word: &Global<u64>, place: u64) {
     }
 }
 
+/// Waits while the word is its place, and says so.
 #[kernel]
-fn wait_at(lane: &Lane, word: &Global<u64>, place: u64) {
+fn wait_at(lane: &Lane, word: &Global<u64>, place: u64, waits: &Global<u64>) {
     while word.get() == place {
+        waits.set(1);
         lane.pause();
     }
 }
 
+/// Does so by calls, as long as these are answered.
 #[kernel]
-fn ask_at(_: &Lane, word: &Global<u64>, place: u64) {
+fn ask_at(_: &Lane, word: &Global<u64>, place: u64, waits: &Global<u64>) {
     if word.get() == place {
-        while Host::count(0).is_ok() {}
+        while Host::count(0).is_ok() {
+            waits.set(1);
+        }
     }
 }
 
@@ -89,16 +94,19 @@ fn a_panic_in_a_list_names_its_node() {
 #[test]
 fn lists_are_cancelled_and_limited_in_the_middle() {
     let (device, stream, _) = open();
-    let word = device.alloc_zeroed::<u64>(1).unwrap();
-    let waits = row(&stream, |at| wait_at.launch(&stream, ONE, (&word, at)).map(drop));
-    let asks = row(&stream, |at| ask_at.launch(&stream, ONE, (&word, at)).map(drop));
+    let [word, is_waiting] = [(); 2].map(|()| device.alloc_zeroed::<u64>(1).unwrap());
+    let wait_until_one_waits =
+        || eventually(|| is_waiting.read_now().unwrap().is_some_and(|waits| waits == [1]));
+    let waits = row(&stream, |at| wait_at.launch(&stream, ONE, (&word, at, &is_waiting)).map(drop));
+    let asks = row(&stream, |at| ask_at.launch(&stream, ONE, (&word, at, &is_waiting)).map(drop));
     for instance in [&waits, &asks] {
         instance.upload(&stream).unwrap();
         for place in [57, 0, KERNELS - 1] {
             word.write(&[place]).unwrap();
+            is_waiting.write(&[0]).unwrap();
             let running = instance.launch(&stream).unwrap();
             let behind = instance.launch(&stream).unwrap();
-            std::thread::sleep(Duration::from_millis(5));
+            wait_until_one_waits();
             assert!(!running.is_done());
             running.cancel();
             let Err(Error::Replay(failure)) = running.wait() else { panic!("it was cancelled") };
@@ -206,8 +214,8 @@ fn lists_on_several_streams() {
 fn a_device_is_closed_with_lists_in_flight() {
     for place in [0, 57] {
         let (device, stream, _) = open();
-        let word = device.upload(&[place]).unwrap();
-        let instance = row(&stream, |at| wait_at.launch(&stream, ONE, (&word, at)).map(drop));
+        let (word, waits) = (device.upload(&[place]).unwrap(), device.alloc_zeroed::<u64>(1).unwrap());
+        let instance = row(&stream, |at| wait_at.launch(&stream, ONE, (&word, at, &waits)).map(drop));
         instance.upload(&stream).unwrap();
         let replays: Vec<_> = (0..20).map(|_| instance.launch(&stream).unwrap()).collect();
         std::thread::sleep(Duration::from_millis(2));
@@ -241,4 +249,32 @@ fn more_replays_wait_than_lists_can_be_told_apart() {
     assert!(gate.write_now(&[1]).unwrap());
     assert_eq!(values.read().unwrap(), [600 * KERNELS]);
     stream.synchronize().unwrap();
+}
+
+/// A kernel behind one whose waves died in the middle of their calls: there is no slot for it before theirs are restored, which
+/// they are when the whole list has ended.
+#[test]
+fn a_list_ends_with_a_kernel_that_loses_all_slots() {
+    let faults = Faults { kill_wave: 1.0, ..Faults::default() };
+    let config = SoftwareDeviceConfig { resident_waves: 4, faults, ..SoftwareDeviceConfig::default() };
+    let served = Served::default();
+    let device = Device::builder("cpu").software(config).service(Host::serve(served)).open().unwrap();
+    let stream = device.stream().unwrap();
+    let values = device.alloc_zeroed::<u64>(128).unwrap();
+    let (dying, adding) = (Grid::new(2, 128), Grid::new(1, 128));
+    let graph = stream.capture(LOCAL, |stream| {
+        add.launch(stream, adding, (&values, 1u64))?;
+        call.launch(stream, dying, (1u64,))?;
+        add.launch(stream, adding, (&values, 1u64))?;
+        add.launch(stream, adding, (&values, 1u64)).map(drop)
+    });
+    let instance = graph.unwrap().named("dying").instantiate().unwrap();
+    for round in 1..=5 {
+        instance.launch(&stream).unwrap();
+        let Err(Error::Replay(failure)) = stream.synchronize_for(Duration::from_secs(60)) else {
+            panic!("it goes on for ever")
+        };
+        assert!(failure.to_string().contains("node 1 (call)"), "{failure}");
+        assert_eq!(values.read().unwrap(), [round; 128]);
+    }
 }

@@ -6,9 +6,10 @@ mod instances;
 mod lists;
 mod replays;
 
-use hostcall::device::{DeviceBuffer, PinnedBuffer};
+use hostcall::device::{DeviceBuffer, Faults, PinnedBuffer, SoftwareDeviceConfig};
 use hostcall::graph::{
-    AllocCache, CaptureMode, Condition, Graph, GraphError, NodeFailure, NodeKind, Origin, captured, origin,
+    AllocCache, CaptureMode, Condition, Graph, GraphError, NodeFailure, NodeKind, NodePath, Origin, captured,
+    origin,
 };
 use hostcall::hostcall_device::{Global, Lane, kernel, println, service};
 use hostcall::services::Builtins;

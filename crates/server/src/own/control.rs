@@ -262,9 +262,10 @@ impl Server {
         }
     }
 
-    /// Cancels a launch: its waiting calls and all further ones end with [`CallError::Cancelled`].
-    pub fn cancel(&self, launch: LaunchId, why: CancelReason) {
-        self.shared.cancel(launch, why);
+    /// Cancels a launch, or launches that began together: their waiting calls and all further ones end with
+    /// [`CallError::Cancelled`].
+    pub fn cancel(&self, launches: impl Into<LaunchRun>, why: CancelReason) {
+        self.shared.cancel(launches.into(), why);
     }
 
     /// Returns why a launch could not go on, if the server has ended it for that.

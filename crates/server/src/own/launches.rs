@@ -6,7 +6,7 @@
 use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::layout::LAUNCHES;
 use hostcall_channel::SharedMemory;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -77,7 +77,7 @@ struct Block {
 struct Run {
     launches: LaunchRun,
     records: Arc<[LaunchRecord]>,
-    cancelled: Vec<(LaunchId, CancelReason)>,
+    cancelled: BTreeMap<LaunchId, CancelReason>,
 }
 
 #[derive(Default)]
@@ -91,6 +91,12 @@ struct Table {
     free_blocks: [VecDeque<u32>; LaunchId::INDEX_BITS as usize],
     /// Indices that are in blocks.
     in_blocks: u32,
+    /// Numbers of blocks that were dissolved.
+    spare_blocks: Vec<u32>,
+    /// Launches that have ended.
+    ended: u64,
+    /// How many of them there must be before [`Table::gather_block`] looks again.
+    gather_after: u64,
 }
 
 impl Table {
@@ -100,8 +106,7 @@ impl Table {
             Place::Block(block) => {
                 let run = self.blocks[*block as usize].run.as_ref()?;
                 let record = run.records.get(run.launches.place_of(id)? as usize)?;
-                let cancelled = run.cancelled.iter().find(|(of, _)| *of == id);
-                Some((record, cancelled.map(|(_, why)| *why)))
+                Some((record, run.cancelled.get(&id).copied()))
             }
             _ => None,
         }
@@ -116,7 +121,7 @@ impl Table {
             Place::One(entry) => entry.cancelled = Some(why),
             Place::Block(block) => {
                 if let Some(run) = &mut self.blocks[*block as usize].run {
-                    run.cancelled.push((id, why));
+                    run.cancelled.insert(id, why);
                 }
             }
             Place::Free => {}
@@ -124,27 +129,74 @@ impl Table {
         true
     }
 
-    /// Takes a block of indices that no launches have.
-    fn take_block(&mut self, size_log2: u32) -> Option<u32> {
+    /// Takes a block of indices that no launches have. `words` say which generations these have had.
+    fn take_block(&mut self, size_log2: u32, words: &[AtomicU32]) -> Option<u32> {
         let (size, free, fresh) = (1 << size_log2, size_log2 as usize, self.entries.len() as u32);
         let rests = self.free_blocks[free].len() << size_log2 < RESTING;
         if rests && fresh + size <= LAUNCHES && self.in_blocks + size <= MOST_IN_BLOCKS {
-            let block = self.blocks.len() as u32;
-            self.blocks.push(Block { first: fresh, size_log2, generation: 0, run: None });
-            self.entries.extend((0..size).map(|_| Place::Block(block)));
-            self.in_blocks += size;
-            return Some(block);
+            self.entries.extend((0..size).map(|_| Place::Free));
+            return Some(self.make_block(fresh, size_log2, 0));
         }
         // A larger one, if all of the size are taken.
-        self.free_blocks[free..].iter_mut().find_map(VecDeque::pop_front)
+        let taken = self.free_blocks[free..].iter_mut().find_map(VecDeque::pop_front);
+        taken.or_else(|| self.gather_block(size_log2, words))
     }
 
-    /// Makes the indices of a block that no launches have those of single launches.
-    fn dissolve_block(&mut self) {
+    /// Makes a block of indices that are free.
+    fn make_block(&mut self, first: u32, size_log2: u32, generation: u32) -> u32 {
+        let block = Block { first, size_log2, generation, run: None };
+        let number = match self.spare_blocks.pop() {
+            Some(number) => {
+                self.blocks[number as usize] = block;
+                number
+            }
+            None => {
+                self.blocks.push(block);
+                self.blocks.len() as u32 - 1
+            }
+        };
+        let size = 1 << size_log2;
+        self.entries[first as usize..][..size as usize].fill_with(|| Place::Block(number));
+        self.in_blocks += size;
+        number
+    }
+
+    /// Makes a block of indices that single launches or smaller blocks have had, where as many as it needs follow each other. It
+    /// looks at all indices: not again before as many launches have ended as the block has indices.
+    fn gather_block(&mut self, size_log2: u32, words: &[AtomicU32]) -> Option<u32> {
+        let size = 1u32 << size_log2;
+        if self.ended < self.gather_after {
+            return None;
+        }
+        while self.in_blocks + size > MOST_IN_BLOCKS && self.dissolve_block() {}
+        let mut free = 0;
+        let mut is_last = |place: &Place| {
+            free = if matches!(place, Place::Free) { free + 1 } else { 0 };
+            free == size
+        };
+        let last = match self.in_blocks + size <= MOST_IN_BLOCKS {
+            true => self.entries.iter().position(&mut is_last),
+            false => None,
+        };
+        let Some(last) = last else {
+            self.gather_after = self.ended + u64::from(size);
+            return None;
+        };
+        let indices = last as u32 + 1 - size..last as u32 + 1;
+        self.free.retain(|index| !indices.contains(index));
+        let generations =
+            words[indices.start as usize..=last].iter().map(|word| word.load(Ordering::Relaxed));
+        // Of none of the indices is a generation used again.
+        let generation = generations.max().unwrap_or(0) >> GENERATION;
+        Some(self.make_block(indices.start, size_log2, generation))
+    }
+
+    /// Makes the indices of a block that no launches have those of single launches. Returns whether there was one.
+    fn dissolve_block(&mut self) -> bool {
         let Some((size_log2, block)) =
             (0..).zip(&mut self.free_blocks).find_map(|(size, free)| Some((size, free.pop_front()?)))
         else {
-            return;
+            return false;
         };
         let first = self.blocks[block as usize].first;
         for index in first..first + (1 << size_log2) {
@@ -152,6 +204,8 @@ impl Table {
             self.free.push_back(index);
         }
         self.in_blocks -= 1 << size_log2;
+        self.spare_blocks.push(block);
+        true
     }
 }
 
@@ -224,11 +278,11 @@ impl Launches {
     pub fn begin_run(&self, records: &Arc<[LaunchRecord]>) -> Option<(LaunchRun, bool)> {
         let count = u32::try_from(records.len()).ok().filter(|count| (1..=MOST_IN_BLOCKS).contains(count))?;
         let mut table = self.table();
-        let block = table.take_block(count.next_power_of_two().ilog2())?;
+        let block = table.take_block(count.next_power_of_two().ilog2(), &self.words)?;
         let block = &mut table.blocks[block as usize];
         block.generation = block.generation % LaunchId::LAST_GENERATION + 1;
         let launches = LaunchRun::new(LaunchId::new(block.first, block.generation), count);
-        block.run = Some(Run { launches, records: records.clone(), cancelled: Vec::new() });
+        block.run = Some(Run { launches, records: records.clone(), cancelled: BTreeMap::new() });
         for id in launches.ids() {
             self.words[id.index() as usize].store(live(id), Ordering::Release);
         }
@@ -249,24 +303,26 @@ impl Launches {
         for id in launches.ids() {
             self.words[id.index() as usize].store(id.generation() << GENERATION, Ordering::Release);
         }
-        for (id, _) in &run.cancelled {
+        for id in run.cancelled.keys() {
             self.memory.region().set_cancelled(*id, false);
         }
         let size_log2 = block.size_log2;
         table.free_blocks[size_log2 as usize].push_back(number);
+        table.ended += u64::from(launches.count());
         self.live.store(self.live.load(Ordering::Relaxed) - launches.count(), Ordering::Release);
-        run.cancelled
+        run.cancelled.into_iter().collect()
     }
 
-    /// Notes that a launch is cancelled; its device learns of it. Returns whether it runs and was not cancelled before.
-    pub(crate) fn cancel(&self, id: LaunchId, why: CancelReason) -> bool {
+    /// Notes that launches are cancelled which are one, or began together; their device learns of it. Returns how many of them
+    /// run and were not cancelled before.
+    pub(crate) fn cancel(&self, launches: LaunchRun, why: CancelReason) -> usize {
         let mut table = self.table();
-        if !table.cancel(id, why) {
-            return false;
-        }
-        self.words[id.index() as usize].store(live(id) | CANCELLED, Ordering::SeqCst);
-        self.memory.region().set_cancelled(id, true);
-        true
+        let cancelled = launches.ids().filter(|id| table.cancel(*id, why));
+        let tell = |id: LaunchId| {
+            self.words[id.index() as usize].store(live(id) | CANCELLED, Ordering::SeqCst);
+            self.memory.region().set_cancelled(id, true);
+        };
+        cancelled.map(tell).count()
     }
 
     /// Ends a launch whose kernel has ended; nobody knows its id any more.
@@ -282,6 +338,7 @@ impl Launches {
             self.memory.region().set_cancelled(id, false);
         }
         table.free.push_back(id.index());
+        table.ended += 1;
         self.live.store(self.live.load(Ordering::Relaxed) - 1, Ordering::Release);
         LaunchReport { cancelled: entry.cancelled }
     }
@@ -361,12 +418,14 @@ mod tests {
     fn a_cancellation_is_one_launchs() {
         let launches = launches();
         let [first, second] = [0, 1].map(|_| launches.begin(LaunchRecord::default()).unwrap().0);
-        assert!(launches.cancel(first, CancelReason::Asked) && !launches.cancel(first, CancelReason::Closed));
+        assert_eq!(launches.cancel(first.into(), CancelReason::Asked), 1);
+        assert_eq!(launches.cancel(first.into(), CancelReason::Closed), 0);
         assert!(!launches.is_live(first) && launches.is_known(first) && launches.is_live(second));
         let words = launches.memory.region().words();
         assert!(words.cancelled(first) && !words.cancelled(second));
         assert_eq!(launches.end(first), LaunchReport { cancelled: Some(CancelReason::Asked) });
-        assert!(!launches.memory.region().cancelled(first) && !launches.cancel(first, CancelReason::Asked));
+        assert!(!launches.memory.region().cancelled(first));
+        assert_eq!(launches.cancel(first.into(), CancelReason::Asked), 0);
         assert_eq!(launches.count(), 1);
     }
 
@@ -393,8 +452,8 @@ mod tests {
             assert!(!is_only && run.count() == 100 && launches.count() == 101);
             assert!(run.ids().all(|id| launches.is_live(id) && seen.insert(id)));
             assert_eq!(&*launches.record(run.get(57)).unwrap().kernel, "kernel 57");
-            assert!(launches.cancel(run.get(57), CancelReason::Panicked));
-            assert!(!launches.cancel(run.get(57), CancelReason::Asked));
+            assert_eq!(launches.cancel(run.get(57).into(), CancelReason::Panicked), 1);
+            assert_eq!(launches.cancel(run.get(57).into(), CancelReason::Asked), 0);
             assert_eq!(launches.cancelled(run.get(57)), Some(CancelReason::Panicked));
             assert!(!launches.is_live(run.get(57)) && launches.is_known(run.get(57)));
             assert!(launches.is_live(run.get(58)) && launches.ids().len() == 101);
@@ -403,6 +462,13 @@ mod tests {
             assert!(run.ids().all(|id| !launches.is_live(id) && !launches.is_known(id)));
             assert!(!launches.memory.region().cancelled(run.get(57)) && launches.end_run(run).is_empty());
         }
+        // All at once, but for the one that was cancelled before.
+        let (run, _) = launches.begin_run(&records).unwrap();
+        assert_eq!(launches.cancel(run.get(3).into(), CancelReason::Panicked), 1);
+        assert_eq!(launches.cancel(run, CancelReason::Asked), 99);
+        let ended = launches.end_run(run);
+        assert!(ended.iter().map(|(id, _)| *id).eq(run.ids()) && ended[3].1 == CancelReason::Panicked);
+        assert!(ended.iter().filter(|(_, why)| *why == CancelReason::Asked).count() == 99);
         assert!(launches.is_live(single) && launches.count() == 1);
     }
 
@@ -420,5 +486,33 @@ mod tests {
             std::iter::from_fn(|| single().ok()).map(|(id, _)| id).collect();
         assert_eq!(ids.len() as u32, MOST_IN_BLOCKS);
         assert!(launches.begin_run(&records).is_none() && launches.count() == LAUNCHES);
+        // Once enough of them have ended, runs of any size get theirs, whose ids nobody has had.
+        let mut left: Vec<_> = ids.iter().copied().collect();
+        left.sort_unstable();
+        left.into_iter().for_each(|id| _ = launches.end(id));
+        for count in [1000, 3, 200] {
+            let records: Arc<[LaunchRecord]> = vec![LaunchRecord::default(); count].into();
+            let (run, _) = launches.begin_run(&records).unwrap();
+            assert!(run.ids().all(|id| launches.is_live(id) && !ids.contains(&id)));
+            assert!(launches.end_run(run).is_empty());
+        }
+    }
+
+    /// Blocks of one size make room for those of another, again and again.
+    #[test]
+    fn runs_of_changing_sizes_get_ids() {
+        let launches = launches();
+        let records = |count| -> Arc<[LaunchRecord]> { vec![LaunchRecord::default(); count].into() };
+        for round in 0..3 {
+            for count in [64, 1024] {
+                let records = records(count);
+                let begin = || launches.begin_run(&records).map(|(run, _)| run);
+                let runs: Vec<_> = std::iter::from_fn(begin).collect();
+                // A run may have a larger block than it needs.
+                assert!(runs.len() as u32 >= MOST_IN_BLOCKS / 1024, "runs of {count} in round {round}");
+                runs.into_iter().for_each(|run| _ = launches.end_run(run));
+            }
+        }
+        assert!(launches.table().blocks.len() as u32 <= 2 * MOST_IN_BLOCKS / 64);
     }
 }

@@ -78,12 +78,15 @@ impl PostCounts {
         }
     }
 
-    /// Forgets the posts of a launch: those in queues will not be handled.
-    pub fn forget(&self, launch: LaunchId) {
+    /// Forgets the posts of launches: those in queues will not be handled.
+    pub fn forget(&self, launches: LaunchRun) {
         let mut by_launch = self.by_launch.lock();
-        if by_launch.remove(&launch).is_some() {
+        let before = by_launch.len();
+        by_launch.retain(|launch, _| !launches.contains(*launch));
+        let forgotten = before - by_launch.len();
+        if forgotten > 0 {
             self.has_some.store(!by_launch.is_empty(), Ordering::Release);
-            self.forgotten.fetch_add(1, Ordering::Release);
+            self.forgotten.fetch_add(forgotten as u64, Ordering::Release);
             self.changed.notify_all();
         }
     }
@@ -151,7 +154,7 @@ pub(crate) fn queue(shared: &Arc<Shared>, entry: &Arc<Entry>, posts: &mut Posts<
         // Whoever cancels marks the launch and then has its posts forgotten. If that came before these were counted, the
         // mark is seen here.
         if !shared.launches.is_live(launch) || shared.stopping.load(Ordering::Acquire) {
-            shared.post_counts.forget(launch);
+            shared.post_counts.forget(launch.into());
         }
     }
     if posts.is_declined() {

@@ -9,7 +9,7 @@ use crate::engine::caught::catch;
 use crate::engine::polling::Attention;
 use crate::engine::rare::Rare;
 use crate::engine::watchdog::WavePlace;
-use hostcall_abi::launch::LaunchId;
+use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::status::CallError;
 use hostcall_abi::word::Owner;
 use hostcall_channel::SharedMemory;
@@ -194,15 +194,18 @@ impl Shared {
         Completion(answers)
     }
 
-    /// Cancels a launch: its waiting calls and all further ones end with [`CallError::Cancelled`], and its posts that
-    /// wait to be handled are dropped.
-    pub fn cancel(&self, launch: LaunchId, why: CancelReason) {
-        self.launches.cancel(launch, why);
+    /// Cancels launches which are one, or began together: their waiting calls and all further ones end with
+    /// [`CallError::Cancelled`], and their posts that wait to be handled are dropped.
+    pub fn cancel(&self, launches: LaunchRun, why: CancelReason) {
+        self.launches.cancel(launches, why);
         // After the mark: a call that is put under watch from now on is seen to be cancelled by whoever puts it there.
-        self.engine.watchdog.give_up(Some(launch.into()), CallError::Cancelled);
-        self.post_counts.forget(launch);
+        self.engine.watchdog.give_up(Some(launches), CallError::Cancelled);
+        self.post_counts.forget(launches);
         self.wake();
-        self.engine.log(Level::DEBUG, move || tracing::debug!(%launch, ?why, "a launch is cancelled"));
+        let (first, count) = (launches.first(), launches.count());
+        self.engine.log(Level::DEBUG, move || {
+            tracing::debug!(launch = %first, count, ?why, "launches are cancelled");
+        });
     }
 
     /// Ends a launch that cannot go on, and says why to whoever waits for it.
@@ -212,7 +215,7 @@ impl Shared {
             return;
         }
         self.faults.change(|faults| _ = faults.entry(launch).or_insert_with(|| why.clone()));
-        self.cancel(launch, CancelReason::BrokenSlot);
+        self.cancel(launch.into(), CancelReason::BrokenSlot);
         for on_fault in &self.on_fault {
             let _ = catch(|| on_fault(launch, &why));
         }

@@ -1,7 +1,8 @@
 // A driver of NVIDIA's in name only, for tests on machines without a GPU: its one device is this process. A module is PTX
 // text whose first line names a shared object, `// host: PATH`; a kernel is a function of it, run for one lane after the
 // other. A kernel of hostcall's own gets the addresses of its two parameters. Each stream is a thread that does its operations
-// in order. If HOSTCALL_DRIVER_COUNTS is set, the standard error is told of graphs at the end.
+// in order. PTX text that names no object is interpreted, as far as kernels of one lane without branches need that: those
+// that decide about bodies of graphs. If HOSTCALL_DRIVER_COUNTS is set, the standard error is told of graphs at the end.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -37,6 +38,8 @@ struct event {
 };
 
 struct function {
+  // The text of a kernel that is interpreted, from its name on, which has no other members.
+  const char *ptx;
   void (*run)(uint64_t, uint64_t, uint64_t, uint64_t);
   void (*set_lane)(unsigned, unsigned, unsigned);
   int *fault;
@@ -46,19 +49,148 @@ struct function {
   size_t argument_bytes;
 };
 
-enum { LAUNCH_PARAMS_BYTES = 80, MOST_PARAMETERS = 4 };
+enum { LAUNCH_PARAMS_BYTES = 80, MOST_PARAMETERS = 4, MOST_NAMES = 64, MOST_OPERANDS = 6 };
 
-// A kernel with its parameters: as values, or where they are.
+// The names of a kernel's text, and what they stand for: parameters, registers.
+struct names {
+  int count;
+  char names[MOST_NAMES][32];
+  uint64_t values[MOST_NAMES];
+};
+
+static uint64_t *value_of(struct names *names, const char *name) {
+  for (int i = 0; i < names->count; i++)
+    if (!strcmp(names->names[i], name))
+      return &names->values[i];
+  strncpy(names->names[names->count], name, 31);
+  return &names->values[names->count++];
+}
+
+// Reads the parameters' declarations, `.param .u64 name`, and their values; returns where the body begins.
+static const char *read_parameters(const char *text, struct names *names, void **parameters) {
+  const char *body = strchr(text, '{');
+  int width;
+  char name[32];
+  while ((text = strstr(text, ".param .u")) && text < body && sscanf(text, ".param .u%d %31[a-z_]", &width, name) == 2) {
+    *value_of(names, name) = width == 64 ? *(uint64_t *)*parameters : *(uint32_t *)*parameters;
+    parameters++;
+    text++;
+  }
+  return body;
+}
+
+// A kernel with its parameters: as values, or where they are, or by their names.
 struct launch {
   struct function *function;
   unsigned blocks, lanes;
   uint64_t parameters[MOST_PARAMETERS];
   unsigned char *bytes;
+  struct names names;
 };
+
+static uint64_t operand(struct names *names, const char *text) {
+  return *text == '%' ? *value_of(names, text) : strtoull(text, NULL, 0);
+}
+
+// `%name`, or `%name+bytes`.
+static void *address_of(struct names *names, char *text) {
+  char *plus = strchr(text, '+');
+  uint64_t offset = plus ? strtoull(plus + 1, NULL, 0) : 0;
+  if (plus)
+    *plus = 0;
+  return (void *)(*value_of(names, text) + offset);
+}
+
+static void bad_text(const char *line) {
+  fprintf(stderr, "the host's driver does not know: %s\n", line);
+  abort();
+}
+
+// Does one instruction, without its `;`.
+static void step(struct names *names, char *line) {
+  char copy[256], *operands[MOST_OPERANDS] = {0}, *rest, *opcode;
+  strncpy(copy, line, sizeof copy - 1);
+  copy[sizeof copy - 1] = 0;
+  opcode = strtok_r(copy, " \n,[]()", &rest);
+  if (*opcode == '@') {
+    if (!*value_of(names, opcode + 1))
+      return;
+    opcode = strtok_r(NULL, " \n,[]()", &rest);
+  }
+  for (int i = 0; i < MOST_OPERANDS && (operands[i] = strtok_r(NULL, " \n,[]()", &rest)); i++) {}
+  int is_32 = !!strstr(opcode, "32");
+  if (*opcode == '.' || !strcmp(opcode, "ret"))
+    return;
+  if (!strncmp(opcode, "st.param", 8)) {
+    *value_of(names, operands[0]) = operand(names, operands[1]);
+    return;
+  }
+  if (!strncmp(opcode, "st.volatile.global", 18)) {
+    uint64_t value = operand(names, operands[1]);
+    void *to = address_of(names, operands[0]);
+    is_32 ? (*(volatile uint32_t *)to = value) : (*(volatile uint64_t *)to = value);
+    return;
+  }
+  if (!strcmp(opcode, "call.uni")) {
+    if (strcmp(operands[0], "cudaGraphSetConditional"))
+      bad_text(line);
+    *(unsigned *)*value_of(names, operands[1]) = *value_of(names, operands[2]);
+    return;
+  }
+  uint64_t *to = value_of(names, operands[0]);
+  if (!strncmp(opcode, "ld.param", 8)) {
+    *to = *value_of(names, operands[1]);
+    return;
+  }
+  if (!strncmp(opcode, "ld.volatile.global", 18)) {
+    void *from = address_of(names, operands[1]);
+    *to = is_32 ? *(volatile uint32_t *)from : *(volatile uint64_t *)from;
+    return;
+  }
+  uint64_t a = operand(names, operands[1]), b = operands[2] ? operand(names, operands[2]) : 0;
+  if (!strncmp(opcode, "min.u", 5))
+    *to = a < b ? a : b;
+  else if (!strncmp(opcode, "add.u", 5))
+    *to = a + b;
+  else if (!strncmp(opcode, "setp.gt.u", 9))
+    *to = a > b;
+  else if (!strncmp(opcode, "setp.ge.u", 9))
+    *to = a >= b;
+  else if (!strncmp(opcode, "setp.le.u", 9))
+    *to = a <= b;
+  else if (!strncmp(opcode, "setp.ne.u", 9))
+    *to = a != b;
+  else if (!strcmp(opcode, "and.pred"))
+    *to = a & b;
+  else if (!strcmp(opcode, "or.pred"))
+    *to = a | b;
+  else if (!strncmp(opcode, "selp.u", 6))
+    *to = *value_of(names, operands[3]) ? a : b;
+  else
+    bad_text(line);
+}
+
+static void interpret(const char *text, struct names names) {
+  char line[256];
+  while (*++text) {
+    text += strspn(text, " \n{}");
+    size_t length = strcspn(text, ";");
+    if (!text[length] || length >= sizeof line)
+      break;
+    memcpy(line, text, length);
+    line[length] = 0;
+    step(&names, line);
+    text += length;
+  }
+}
 
 static void fill_launch(struct launch *launch, struct function *function, unsigned blocks, unsigned lanes,
                         void **parameters) {
   *launch = (struct launch){.function = function, .blocks = blocks, .lanes = lanes};
+  if (function->ptx) {
+    read_parameters(function->ptx, &launch->names, parameters);
+    return;
+  }
   if (function->is_hostcall) {
     launch->bytes = malloc(LAUNCH_PARAMS_BYTES + function->argument_bytes);
     memcpy(launch->bytes, parameters[0], LAUNCH_PARAMS_BYTES);
@@ -342,15 +474,29 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, struct stream
   return submit_copy(to, from, bytes, stream);
 }
 
-int cuModuleLoadDataEx(void **module, const char *image, unsigned count, int *options, void **values) {
+// A loaded text: a shared object, or the text.
+struct module {
+  void *object;
+  char *ptx;
+};
+
+int cuModuleLoadDataEx(struct module **module, const char *image, unsigned count, int *options, void **values) {
   char path[4096];
-  *module = sscanf(image, "// host: %4095s", path) == 1 ? dlopen(path, RTLD_NOW) : NULL;
-  return *module ? SUCCESS : INVALID_IMAGE;
+  struct module loaded = {0};
+  if (sscanf(image, "// host: %4095s", path) == 1)
+    loaded.object = dlopen(path, RTLD_NOW);
+  else if (strstr(image, "cudaGraphSetConditional"))
+    loaded.ptx = strdup(image);
+  if (!loaded.object && !loaded.ptx)
+    return INVALID_IMAGE;
+  *module = malloc(sizeof **module);
+  **module = loaded;
+  return SUCCESS;
 }
 
-int cuModuleUnload(void *module) { return SUCCESS; }
+int cuModuleUnload(struct module *module) { return free(module->ptx), free(module), SUCCESS; }
 
-int cuModuleGetGlobal_v2(void **address, size_t *bytes, void *module, const char *name) {
+int cuModuleGetGlobal_v2(void **address, size_t *bytes, struct module *module, const char *name) {
   Dl_info info;
   struct {
     uint32_t name;
@@ -358,18 +504,25 @@ int cuModuleGetGlobal_v2(void **address, size_t *bytes, void *module, const char
     uint16_t section;
     uint64_t value, size;
   } *symbol = NULL;
-  *address = dlsym(module, name);
+  *address = module->object ? dlsym(module->object, name) : NULL;
   if (!*address || !dladdr1(*address, &info, (void **)&symbol, RTLD_DL_SYMENT) || !symbol)
     return NOT_FOUND;
   *bytes = symbol->size;
   return SUCCESS;
 }
 
-int cuModuleGetFunction(struct function **function, void *module, const char *name) {
-  void *run = dlsym(module, name);
-  if (!run)
+int cuModuleGetFunction(struct function **function, struct module *named, const char *name) {
+  void *module = named->object, *run = module ? dlsym(module, name) : NULL;
+  char entry[300];
+  snprintf(entry, sizeof entry, ".entry %s(", name);
+  const char *text = named->ptx ? strstr(named->ptx, entry) : NULL;
+  if (!run && !text)
     return NOT_FOUND;
   *function = calloc(1, sizeof **function);
+  if (text) {
+    (*function)->ptx = text;
+    return SUCCESS;
+  }
   (*function)->run = run;
   (*function)->set_lane = dlsym(module, "set_lane");
   (*function)->fault = dlsym(module, "fault");
@@ -399,6 +552,10 @@ int cuFuncSetAttribute(struct function *function, int attribute, int value) { re
 
 static void run_launch(struct launch *launch, struct stream *stream) {
   struct function *function = launch->function;
+  if (function->ptx) {
+    interpret(strchr(function->ptx, '{'), launch->names);
+    return;
+  }
   const uint64_t *parameters = launch->parameters;
   for (unsigned block = 0; block < launch->blocks && !*function->fault; block++)
     for (unsigned lane = 0; lane < launch->lanes && !*function->fault; lane++) {
@@ -429,38 +586,61 @@ int cuLaunchKernel(struct function *function, unsigned blocks_x, unsigned blocks
   return submit(new);
 }
 
-// Kernels in a row: a graph, or what was made of one, which stays until it was destroyed and has ended.
+// A kernel, or a body that a handle decides about.
+struct node {
+  struct launch launch;
+  struct graph *body;
+  unsigned *handle;
+  int repeats;
+};
+
+// Nodes in a row: a graph, or what was made of one, which stays until it was destroyed and has ended.
 struct graph {
   atomic_int users;
+  int is_body;
   size_t count;
-  struct launch *launches;
+  struct node *nodes;
 };
 
 static atomic_int graphs_alive, graphs_made, graphs_launched;
 
-static struct graph *new_graph(size_t count) {
+static struct graph *new_graph(size_t count, int is_body) {
   struct graph *graph = calloc(1, sizeof *graph);
   graph->users = 1;
+  graph->is_body = is_body;
   graph->count = count;
-  graph->launches = calloc(count ? count : 1, sizeof *graph->launches);
+  graph->nodes = calloc(count ? count : 1, sizeof *graph->nodes);
   graphs_alive++;
   return graph;
 }
 
 static int leave_graph(struct graph *graph) {
   if (atomic_fetch_sub(&graph->users, 1) == 1) {
-    for (size_t i = 0; i < graph->count; i++)
-      free(graph->launches[i].bytes);
-    free(graph->launches);
+    for (size_t i = 0; i < graph->count; i++) {
+      free(graph->nodes[i].launch.bytes);
+      if (graph->nodes[i].body)
+        leave_graph(graph->nodes[i].body);
+    }
+    free(graph->nodes);
     free(graph);
     graphs_alive--;
   }
   return SUCCESS;
 }
 
-int cuGraphCreate(struct graph **graph, unsigned flags) { return *graph = new_graph(0), SUCCESS; }
+int cuGraphCreate(struct graph **graph, unsigned flags) { return *graph = new_graph(0, 0), SUCCESS; }
 int cuGraphDestroy(struct graph *graph) { return leave_graph(graph); }
 int cuGraphExecDestroy(struct graph *graph) { return leave_graph(graph); }
+
+// A node's handle is its number, from 1. It waits for the node before it.
+static struct node *add_node(void **node, struct graph *graph, void *const *after, size_t count) {
+  if (count != (graph->count > 0) || count && (size_t)after[0] != graph->count)
+    return NULL;
+  graph->nodes = realloc(graph->nodes, (graph->count + 1) * sizeof *graph->nodes);
+  struct node *new = memset(&graph->nodes[graph->count++], 0, sizeof *new);
+  *node = (void *)graph->count;
+  return new;
+}
 
 struct kernel_node {
   struct function *function;
@@ -468,36 +648,91 @@ struct kernel_node {
   void **parameters, **extra, *kernel, *context;
 };
 
-// A node's handle is its number, from 1. It waits for the node before it.
 int cuGraphAddKernelNode_v2(void **node, struct graph *graph, void *const *after, size_t count,
                             const struct kernel_node *kernel) {
-  if (count != (graph->count > 0) || count && (size_t)after[0] != graph->count)
+  struct node *new = add_node(node, graph, after, count);
+  if (!new)
     return INVALID_IMAGE;
-  graph->launches = realloc(graph->launches, (graph->count + 1) * sizeof *graph->launches);
-  fill_launch(&graph->launches[graph->count++], kernel->function, kernel->blocks_x * kernel->blocks_y * kernel->blocks_z,
+  fill_launch(&new->launch, kernel->function, kernel->blocks_x * kernel->blocks_y * kernel->blocks_z,
               kernel->lanes_x * kernel->lanes_y * kernel->lanes_z, kernel->parameters);
-  *node = (void *)graph->count;
   return SUCCESS;
 }
 
-int cuGraphInstantiateWithFlags(struct graph **made, struct graph *graph, unsigned long long flags) {
-  *made = new_graph(graph->count);
+// Drivers before 12.3 have no conditional nodes; tests that want such a driver leave them out.
+#ifndef WITHOUT_CONDITIONAL_NODES
+int cuGraphConditionalHandleCreate(unsigned **handle, struct graph *graph, void *context, unsigned value, unsigned flags) {
+  // A handle is of the graph that the node is in. It starts with the value only if the flag says so.
+  if (graph->is_body || flags != 1)
+    return INVALID_IMAGE;
+  *handle = malloc(sizeof **handle);
+  **handle = value;
+  return SUCCESS;
+}
+
+struct conditional_node {
+  int type, reserved[3];
+  unsigned *handle;
+  int kind;
+  unsigned size;
+  struct graph **bodies;
+  void *context;
+};
+
+int cuGraphAddNode_v2(void **node, struct graph *graph, void *const *after, const void *edges, size_t count,
+                      struct conditional_node *conditional) {
+  enum { CONDITIONAL = 13, WHILE = 1 };
+  struct node *new = conditional->type == CONDITIONAL && conditional->size == 1 ? add_node(node, graph, after, count) : NULL;
+  if (!new)
+    return INVALID_IMAGE;
+  new->body = new_graph(0, 1);
+  new->handle = conditional->handle;
+  new->repeats = conditional->kind == WHILE;
+  // The caller reads it before it adds another node.
+  conditional->bodies = &new->body;
+  return SUCCESS;
+}
+#endif
+
+static struct graph *copy_graph(const struct graph *graph) {
+  struct graph *made = new_graph(graph->count, graph->is_body);
   for (size_t i = 0; i < graph->count; i++) {
-    struct launch *from = &graph->launches[i];
-    void *parameters[MOST_PARAMETERS] = {&from->parameters[0], &from->parameters[1], &from->parameters[2],
-                                         &from->parameters[3]};
-    void *addresses[] = {(void *)from->parameters[0], (void *)from->parameters[1]};
-    fill_launch(&(*made)->launches[i], from->function, from->blocks, from->lanes,
-                from->function->is_hostcall ? addresses : parameters);
+    struct node *from = &graph->nodes[i], *to = &made->nodes[i];
+    *to = *from;
+    if (from->body)
+      to->body = copy_graph(from->body);
+    if (from->launch.bytes) {
+      struct launch *launch = &from->launch;
+      void *addresses[] = {(void *)launch->parameters[0], (void *)launch->parameters[1]};
+      fill_launch(&to->launch, launch->function, launch->blocks, launch->lanes, addresses);
+    }
   }
+  return made;
+}
+
+int cuGraphInstantiateWithFlags(struct graph **made, struct graph *graph, unsigned long long flags) {
+  *made = copy_graph(graph);
   graphs_made++;
   return SUCCESS;
 }
 
+static void run_nodes(struct graph *graph, struct stream *stream) {
+  for (size_t i = 0; i < graph->count && !stream->result; i++) {
+    struct node *node = &graph->nodes[i];
+    if (!node->body) {
+      run_launch(&node->launch, stream);
+      continue;
+    }
+    while (*node->handle && !stream->result) {
+      run_nodes(node->body, stream);
+      if (!node->repeats)
+        break;
+    }
+  }
+}
+
 static void run_graph(struct operation *operation) {
   struct graph *graph = (struct graph *)operation->words[0];
-  for (size_t i = 0; i < graph->count && !operation->stream->result; i++)
-    run_launch(&graph->launches[i], operation->stream);
+  run_nodes(graph, operation->stream);
   leave_graph(graph);
 }
 

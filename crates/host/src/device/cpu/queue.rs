@@ -117,6 +117,10 @@ impl Shared {
                     }
                 }
                 Operation::Launch(launch, running) => {
+                    if running.is_over() {
+                        running.end(DispatchOutcome::default());
+                        continue;
+                    }
                     let next = self.clone();
                     let cancelled = running.cancelled.load(Ordering::SeqCst);
                     // SAFETY: whoever dispatched vouches for entry, parameters and arguments (`Queue::dispatch`).
@@ -164,11 +168,24 @@ struct CpuRunning {
     cancelled: AtomicBool,
     handle: OnceLock<LaunchHandle>,
     outcome: OnceLock<DispatchOutcome>,
+    /// Whether a kernel of its list has failed.
+    list: Option<Arc<AtomicBool>>,
 }
 
 impl CpuRunning {
     fn end(&self, outcome: DispatchOutcome) {
+        if let Some(has_failed) = &self.list
+            && outcome.failure.is_some()
+        {
+            has_failed.store(true, Ordering::Relaxed);
+        }
         let _ = self.outcome.set(outcome);
+    }
+
+    /// Says whether it need not be launched, since a kernel before it in its list has failed. It might wait for the slots of
+    /// waves that were ended in the middle, which are restored only when the whole list has ended.
+    fn is_over(&self) -> bool {
+        self.list.as_ref().is_some_and(|has_failed| has_failed.load(Ordering::Relaxed))
     }
 }
 
@@ -272,7 +289,13 @@ impl Checked {
         Ok(Self { kernel, entry, params, arguments: arguments.to_vec(), name })
     }
 
-    fn launch(self, token: u64, hooks: &Arc<dyn Hooks>) -> (Operation, Arc<dyn Running>) {
+    /// `list` says whether a kernel of the dispatch's list has failed.
+    fn launch(
+        self,
+        token: u64,
+        hooks: &Arc<dyn Hooks>,
+        list: Option<Arc<AtomicBool>>,
+    ) -> (Operation, Arc<dyn Running>) {
         let Self { kernel, entry, params, arguments, name } = self;
         let (notified, failed) = (hooks.clone(), hooks.clone());
         let launch = Launch {
@@ -288,6 +311,7 @@ impl Checked {
             cancelled: AtomicBool::new(false),
             handle: OnceLock::new(),
             outcome: OnceLock::new(),
+            list,
         });
         (Operation::Launch(Box::new(launch), running.clone()), running)
     }
@@ -309,7 +333,7 @@ impl KernelList for CpuList {}
 // by their outcome.
 unsafe impl Queue for CpuQueue {
     unsafe fn dispatch(&self, dispatch: &Dispatch<'_>) -> Result<Option<Arc<dyn Running>>, BackendError> {
-        let (launch, running) = Checked::new(dispatch)?.launch(dispatch.token, dispatch.hooks);
+        let (launch, running) = Checked::new(dispatch)?.launch(dispatch.token, dispatch.hooks, None);
         self.submit([launch]);
         Ok(Some(running))
     }
@@ -323,13 +347,14 @@ unsafe impl Queue for CpuQueue {
             return Err(BackendError::Refused("the list is another device's".into()));
         };
         let [sequence, launch] = dispatch.values;
+        let has_failed = Arc::new(AtomicBool::new(false));
         let launches = kernels.iter().zip(dispatch.first_token..).map(|(kernel, token)| {
             let mut kernel = kernel.clone();
             let LaunchParams { sequence: place, launch: id, .. } = kernel.params;
             kernel.params.sequence = place + sequence;
             kernel.params.launch = LaunchId::from_bits(id.to_bits() + launch as u32);
             kernel.params.list = 0;
-            kernel.launch(token, dispatch.hooks)
+            kernel.launch(token, dispatch.hooks, Some(has_failed.clone()))
         });
         let (operations, running): (Vec<_>, Vec<_>) = launches.unzip();
         self.submit(operations);

@@ -1,6 +1,6 @@
 //! Conditions and bodies: what the host does between the nodes of a replay.
 //!
-//! A step runs on a thread of host functions, while the replay's stream waits for it. It launches a body's nodes on the
+//! Where the device decides about bodies by itself, these are rows instead (`row.rs`). A step runs on a thread of host functions, while the replay's stream waits for it. It launches a body's nodes on the
 //! instance's inner queue, waits until they are settled, and looks at the condition again.
 #![allow(unsafe_code, reason = "reads a condition's word")]
 
@@ -10,10 +10,12 @@ use super::plan::{Plan, Planned};
 use super::replay::NodeOrigin;
 use super::{GraphError, NodeKind, Recorded};
 use crate::device::error::{LaunchFailure, message_of};
+use crate::device::seam::DeviceAddress;
 use crate::device::stream::{Operation, StepControl, StreamQueue, TransferNode};
 use crate::device::uses::Access;
 use crate::device::{DeviceBuffer, Error};
 use hostcall_server::CancelReason;
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -24,7 +26,7 @@ pub struct Condition(pub(super) Kind);
 
 #[derive(Clone)]
 pub(super) enum Kind {
-    Word(DeviceBuffer<u32>, Arc<NodeMemory>),
+    Word(DeviceAddress, Arc<NodeMemory>),
     Function(Arc<dyn Fn() -> u32 + Send + Sync>),
 }
 
@@ -38,7 +40,7 @@ impl Condition {
             return Err(GraphError::Condition { len: word.len() }.into());
         }
         let memory = Arc::new(NodeMemory::new([word.wanted(Access::Shared)]));
-        Ok(Self(Kind::Word(word.clone(), memory)))
+        Ok(Self(Kind::Word(word.address(), memory)))
     }
 
     /// A function, called on a thread of hostcall's. It may use the device, but not wait for the replay's stream. Its panic
@@ -54,14 +56,22 @@ impl Condition {
         }
     }
 
+    /// Returns where the word is that decides, if it is one.
+    pub(super) fn address(&self) -> Option<DeviceAddress> {
+        match &self.0 {
+            Kind::Word(word, _) => Some(*word),
+            Kind::Function(_) => None,
+        }
+    }
+
     /// Looks at the condition; everything that was before it is done.
     fn get(&self) -> Result<u32, NodeFailure> {
         match &self.0 {
-            Kind::Word(word, _) => {
+            Kind::Word(word, memory) => {
                 let mut bytes = [0; 4];
-                let backend = &word.allocation.core.backend;
+                let backend = &memory[0].allocation.core.backend;
                 // SAFETY: the word lies there. The replay's place in the device's order keeps away who would write it plainly.
-                unsafe { backend.load_words(word.address(), &mut bytes, 4) }.map_err(NodeFailure::Device)?;
+                unsafe { backend.load_words(*word, &mut bytes, 4) }.map_err(NodeFailure::Device)?;
                 Ok(u32::from_le_bytes(bytes))
             }
             Kind::Function(function) => catch_unwind(AssertUnwindSafe(|| function()))
@@ -75,6 +85,18 @@ pub(crate) struct ConditionalNode {
     pub kind: NodeKind,
     pub condition: Condition,
     pub bodies: Vec<Arc<Recorded>>,
+}
+
+impl ConditionalNode {
+    /// What the condition is when the body with this number is done.
+    pub fn when(&self, body: u32) -> RangeInclusive<u32> {
+        match (self.kind, body) {
+            (NodeKind::Switch, number) => number..=number,
+            (_, 0) => 1..=u32::MAX,
+            // What is done else.
+            _ => 0..=0,
+        }
+    }
 }
 
 /// Does what the step of a replay is for.
@@ -123,24 +145,18 @@ impl Bodies<'_> {
         origin: &NodeOrigin,
     ) -> Result<(), Error> {
         let condition = || conditional.condition.get().map_err(|failure| origin.fail(failure));
-        match conditional.kind {
-            NodeKind::While => {
-                let mut turn = 0;
-                while condition()? != 0 {
-                    self.body(&planned.bodies[0], origin, Some(turn))?;
-                    turn += 1;
-                }
-                Ok(())
+        if conditional.kind == NodeKind::While {
+            let mut turn = 0;
+            while condition()? != 0 {
+                self.body(&planned.bodies[0], origin, Some(turn))?;
+                turn += 1;
             }
-            NodeKind::If => {
-                let taken = if condition()? != 0 { 0 } else { 1 };
-                planned.bodies.get(taken).map_or(Ok(()), |body| self.body(body, origin, origin.turn))
-            }
-            _ => {
-                let taken = condition()? as usize;
-                planned.bodies.get(taken).map_or(Ok(()), |body| self.body(body, origin, origin.turn))
-            }
+            return Ok(());
         }
+        let value = condition()?;
+        let taken =
+            (0..).zip(&*planned.bodies).find(|(number, _)| conditional.when(*number).contains(&value));
+        taken.map_or(Ok(()), |(_, body)| self.body(body, origin, origin.turn()))
     }
 
     /// Does the nodes of a body, and waits until they are settled.

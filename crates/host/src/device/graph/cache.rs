@@ -110,21 +110,13 @@ impl AllocCache {
     }
 }
 
-/// Memory that was handed out under a cache.
-pub(crate) enum Handed {
-    /// It was handed out before, and has any content.
-    Again(Arc<Allocation>),
-    /// It is new, and all zeros.
-    New(Arc<Allocation>),
-}
-
-/// Returns the thread's next allocation under a cache of this device; `None` when it allocates under none. `allocate`
-/// makes one that the cache does not have.
+/// Returns the thread's next allocation under a cache of this device; `None` when it allocates under none. One that was
+/// handed out before has any content; `allocate` makes one that the cache does not have.
 pub(crate) fn take_cached(
     core: &Core,
     bytes: usize,
     allocate: impl FnOnce() -> Result<Arc<Allocation>, Error>,
-) -> Option<Result<Handed, Error>> {
+) -> Option<Result<Arc<Allocation>, Error>> {
     let found = IN_USE.with_borrow_mut(|used| {
         let used = used.iter_mut().rev().find(|used| used.cache.core.is(core))?;
         used.next += 1;
@@ -133,7 +125,7 @@ pub(crate) fn take_cached(
     let (cache, at) = found?;
     let kept = cache.allocations().get(at).filter(|(len, _)| *len == bytes).map(|(_, kept)| kept.clone());
     if let Some(kept) = kept {
-        return Some(Ok(Handed::Again(kept)));
+        return Some(Ok(kept));
     }
     let new = match allocate() {
         Ok(new) => new,
@@ -142,5 +134,5 @@ pub(crate) fn take_cached(
     let mut allocations = cache.allocations();
     let at = at.min(allocations.len());
     allocations.insert(at, (bytes, new.clone()));
-    Some(Ok(Handed::New(new)))
+    Some(Ok(new))
 }

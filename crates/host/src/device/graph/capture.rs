@@ -1,7 +1,8 @@
 //! Streams that capture: what they are given is recorded, and not done.
 
-use super::node::Node;
+use super::node::{Node, TransferNode};
 use super::{Entry, Graph, GraphError, Recorded, new_name};
+use crate::device::buffer::Allocation;
 use crate::device::core::Core;
 use crate::device::stream::StreamQueue;
 use crate::device::{Device, Error, Event, Stream};
@@ -14,8 +15,13 @@ use std::thread::ThreadId;
 ///
 /// | | `Global` | `ThreadLocal` | `Relaxed` |
 /// |---|---|---|---|
-/// | an allocation under no [`AllocCache`](super::AllocCache) | of any thread | of the thread that began the capture | of none |
+/// | another thread's allocation under no [`AllocCache`](super::AllocCache) | breaks it | is none of it | is none of it |
+/// | one of the thread that began it | is captured | is captured | is none of it |
 /// | other threads' work on a stream of the capture | is captured | breaks it | is captured |
+///
+/// A buffer whose allocation is captured gets its first values at each replay, and belongs to the graph: it is dropped before
+/// the capture's end, which is else broken, and meanwhile the host neither reads nor writes it. Buffers of one size that are
+/// dropped and allocated in turn are one memory. Pinned memory is not captured: to allocate some breaks the capture.
 ///
 /// In every mode a capture is broken by what waits for its streams or reads on them. Nothing else that threads do breaks
 /// one.
@@ -88,21 +94,35 @@ impl Captures {
 
     /// Refuses an allocation under no cache that breaks a capture.
     pub fn check_allocation(&self, call: &'static str) -> Result<(), Error> {
+        self.owner_of_allocation(call, false).map(drop)
+    }
+
+    /// Returns the capture that an allocation is one of, if it may be. Refuses one that breaks a capture: of another thread
+    /// than the capture's, or one that could be of several.
+    pub fn owner_of_allocation(
+        &self,
+        call: &'static str,
+        may_be: bool,
+    ) -> Result<Option<Arc<Capture>>, Error> {
         if self.count.load(Ordering::SeqCst) == 0 {
-            return Ok(());
+            return Ok(None);
         }
-        let captures: Vec<_> = lock(&self.list).iter().filter_map(Weak::upgrade).collect();
+        let mut captures: Vec<_> = lock(&self.list).iter().filter_map(Weak::upgrade).collect();
         let here = std::thread::current().id();
-        let mut refused = Ok(());
+        captures.retain(|capture| match capture.mode {
+            CaptureMode::Global => true,
+            CaptureMode::ThreadLocal => capture.thread == here,
+            CaptureMode::Relaxed => false,
+        });
+        if let [capture] = &captures[..]
+            && may_be
+            && capture.thread == here
+        {
+            return Ok(Some(capture.clone()));
+        }
+        let mut refused = Ok(None);
         for capture in captures {
-            let is_broken = match capture.mode {
-                CaptureMode::Global => true,
-                CaptureMode::ThreadLocal => capture.thread == here,
-                CaptureMode::Relaxed => false,
-            };
-            if is_broken {
-                refused = Err(capture.break_with(GraphError::Allocated { call }).into());
-            }
+            refused = Err(capture.break_with(GraphError::Allocated { call }).into());
         }
         refused
     }
@@ -122,8 +142,24 @@ struct State {
     recorded: Recorded,
     broken: Option<GraphError>,
     has_ended: bool,
+    allocations: Vec<CapturedAllocation>,
     /// The streams, by address: which nodes the next one of each waits for.
     streams: HashMap<usize, Member>,
+}
+
+/// Memory that was allocated in a capture, and by which call last.
+struct CapturedAllocation {
+    allocation: Arc<Allocation>,
+    bytes: usize,
+    call: &'static str,
+}
+
+impl CapturedAllocation {
+    /// Says whether somebody besides nodes has it. Who has none cannot get one, but by another allocation.
+    fn is_held(&self) -> bool {
+        let of_nodes = self.allocation.graph_uses.load(Ordering::Relaxed);
+        Arc::strong_count(&self.allocation) > 1 + of_nodes
+    }
 }
 
 struct Member {
@@ -176,6 +212,42 @@ impl Capture {
         Ok(())
     }
 
+    /// Returns memory for an allocation in the capture: some that was dropped in it, or new.
+    pub fn allocate(
+        &self,
+        bytes: usize,
+        call: &'static str,
+        new: impl FnOnce() -> Result<Arc<Allocation>, Error>,
+    ) -> Result<Arc<Allocation>, Error> {
+        let dropped = {
+            let mut state = lock(&self.state);
+            if let Some(broken) = &state.broken {
+                return Err(broken.clone().into());
+            }
+            let is_free = |known: &&mut CapturedAllocation| known.bytes == bytes && !known.is_held();
+            state.allocations.iter_mut().find(is_free).map(|known| {
+                known.call = call;
+                known.allocation.clone()
+            })
+        };
+        if let Some(allocation) = dropped {
+            allocation.is_of_capture.store(false, Ordering::Relaxed);
+            return Ok(allocation);
+        }
+        let allocation = new()?;
+        let known = CapturedAllocation { allocation: allocation.clone(), bytes, call };
+        lock(&self.state).allocations.push(known);
+        Ok(allocation)
+    }
+
+    /// Adds the node that gives memory its first values at each replay. The host reaches the memory no more.
+    pub fn begin_values(&self, allocation: &Allocation, node: TransferNode) -> Result<(), Error> {
+        let queue = self.origin.upgrade().ok_or(GraphError::StreamDropped)?;
+        self.add(&queue, Node::Transfer(node))?;
+        allocation.is_of_capture.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Notes what an error of a captured call means for the capture.
     pub fn note<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         if let Err(Error::Graph(error @ GraphError::OneShotClosure { .. })) = &result {
@@ -197,9 +269,16 @@ impl Capture {
         for queue in &queues {
             queue.capture.clear();
         }
+        let mut kept = Ok(());
+        for known in state.allocations.iter().filter(|known| known.is_held()) {
+            // Who has it may use it as any other memory, since it is no graph's alone.
+            known.allocation.is_of_capture.store(false, Ordering::Relaxed);
+            kept = Err(GraphError::Allocated { call: known.call });
+        }
         if let Some(broken) = state.broken {
             return Err(broken);
         }
+        kept?;
         let last = |queue: &StreamQueue| state.streams.get(&address(queue)).map(|member| &member.last);
         let mut is_joined = vec![false; state.recorded.nodes.len()];
         let mut open: Vec<u32> = last(origin).cloned().unwrap_or_default();

@@ -24,10 +24,20 @@ pub enum GraphError {
          after the replay"
     )]
     Read,
-    /// The capture was broken by an allocation that no cache keeps.
+    /// The host would read or write memory that a capture has allocated.
     #[error(
-        "`{call}` allocates while a stream captures, which replays would not do again: allocate before the capture, or \
-         under an `AllocCache`; in the mode `Relaxed` the graph keeps what it uses of such memory"
+        "`{call}` is of a buffer that was allocated in a capture, and has values in replays only: use the stream's \
+         `write`, `copy` or `fill`"
+    )]
+    CapturedMemory {
+        /// What was called.
+        call: &'static str,
+    },
+    /// The capture was broken by an allocation that no cache keeps, and that was not dropped before its end.
+    #[error(
+        "`{call}` allocates while a stream captures, and what it allocates is used after the capture: drop the buffer \
+         before the capture's end, or allocate before the capture, or under an `AllocCache`; in the mode `Relaxed` the \
+         graph keeps what it uses of such memory"
     )]
     Allocated {
         /// What was called.
@@ -113,18 +123,18 @@ pub enum GraphError {
         node: NodeId,
     },
     /// The graph has no such node.
-    #[error("there is no node {node}: the graph has {nodes}")]
+    #[error("there is no node {node}: its graph has {nodes}")]
     NoSuchNode {
-        /// The number.
-        node: NodeId,
-        /// How many nodes there are.
+        /// Where it would be.
+        node: NodePath,
+        /// How many nodes the innermost graph has that is there.
         nodes: usize,
     },
     /// The node is no launch of this kernel.
     #[error("node {node} is {what}, no launch of {kernel}")]
     OtherKernel {
         /// The node.
-        node: NodeId,
+        node: NodePath,
         /// What it is instead: another kernel's name, or its kind.
         what: String,
         /// The kernel that was given.

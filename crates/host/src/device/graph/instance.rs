@@ -1,6 +1,6 @@
 //! Instances: what is launched of a graph.
 
-use super::node::{KernelNode, Node, NodeId, NodeKind, NodePath, check_node};
+use super::node::{KernelNode, Node, NodeKind, NodePath};
 use super::plan::Plan;
 use super::replay::Replay;
 use super::row::{StreamKey, make_lists};
@@ -79,10 +79,14 @@ impl Instance {
         Ok(Replay { queue: queue.clone(), state: replay })
     }
 
-    /// Prepares replays on a stream: makes lists of the kernels that follow each other, which the device takes at once. Without
-    /// this a GPU is given kernels one by one: to make lists may wait for kernels that run, which a launch does not. The
-    /// software device makes them by itself. `set` and `update` keep the lists of kernels
-    /// that they leave alone; for the others call this again.
+    /// Prepares replays on a stream: makes lists of the kernels that follow each other, and of the bodies that the device
+    /// decides about by itself, each of which it takes at once. Without this a GPU is given kernels one by one, and the host
+    /// repeats bodies: to make lists may wait for kernels that run, which a launch does not. The software device makes
+    /// lists by itself, and the host repeats its bodies.
+    ///
+    /// A device decides by itself about bodies that have kernels only, up to 1024, and that lie in no other body, if a word
+    /// decides ([`Condition::word`](super::Condition::word)): NVIDIA's with drivers from CUDA 12.3 on. `set` and `update` keep the lists
+    /// of nodes that they leave alone; for the others call this again.
     ///
     /// # Errors
     /// When the stream is another device's, or the device has no room for the lists. The instance can be launched all the
@@ -101,33 +105,33 @@ impl Instance {
         Err(Error::OtherDevice { what, device: stream.core().name.clone() })
     }
 
-    /// Gives a kernel of the graph another grid and other arguments, for later replays. They are checked as for a launch.
+    /// Gives a kernel of the graph, or of a graph in it, another grid and other arguments, for later replays. They are checked
+    /// as for a launch. Of a graph that is in it twice only the node at this path changes.
     ///
     /// # Errors
     /// When the node is no launch of this kernel, or a launch like this would be refused. Nothing changes then.
     pub fn set<P>(
         &self,
-        node: NodeId,
+        node: impl Into<NodePath>,
         kernel: &impl GraphKernel<P>,
         grid: Grid,
         arguments: impl Arguments<P>,
     ) -> Result<(), Error> {
         let device = &self.shared.device.inner;
-        let kernel = kernel.resolve(&self.shared.device)?;
+        let (node, kernel) = (node.into(), kernel.resolve(&self.shared.device)?);
         // What is replaced may be the last of a user's values.
         let _old = {
             let mut state = self.state();
-            let at = check_node(state.recorded.nodes.len(), node)?;
-            let is_same =
-                matches!(&*state.recorded.nodes[at].node, Node::Kernel(known) if known.is_of(&kernel));
-            if !is_same {
-                let (what, kernel) =
-                    (state.recorded.nodes[at].node.name().to_string(), kernel.name.to_string());
-                return Err(GraphError::OtherKernel { node, what, kernel }.into());
-            }
-            let new = KernelNode::new(&device.core, kernel, grid, &arguments)?;
             let mut recorded = state.recorded.clone();
-            recorded.nodes[at].node = Arc::new(Node::Kernel(new));
+            recorded.change(node.numbers(), &node, |old| match old {
+                Node::Kernel(known) if known.is_of(&kernel) => {
+                    Ok(Node::Kernel(KernelNode::new(&device.core, kernel, grid, &arguments)?))
+                }
+                other => {
+                    let (what, kernel) = (other.name().to_string(), kernel.name.to_string());
+                    Err(GraphError::OtherKernel { node: node.clone(), what, kernel }.into())
+                }
+            })?;
             let plan = Plan::new(device, &recorded, Some(&state.plan))?;
             let plan = std::mem::replace(&mut state.plan, Arc::new(plan));
             (plan, std::mem::replace(&mut state.recorded, recorded))

@@ -63,11 +63,11 @@ pub use node::{NodeId, NodeKind, NodePath};
 pub use replay::{Origin, Replay, origin};
 
 pub(crate) use bodies::run_step;
-pub(crate) use cache::{Handed, take_cached};
+pub(crate) use cache::take_cached;
 pub(crate) use capture::{Capture, CaptureSlot, CapturedPoint, Captures};
 pub(crate) use node::{KernelNode, Node};
 pub(crate) use plan::Plan;
-pub(crate) use replay::{NodeOrigin, OriginOf, Origins, ReplayHold, ReplayState, note_device};
+pub(crate) use replay::{ListedRow, NodeOrigin, OriginOf, Origins, ReplayHold, ReplayState, note_device};
 pub(crate) use row::{List, Row, StreamKey};
 
 use super::images::LoadedKernel;

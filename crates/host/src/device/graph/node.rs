@@ -88,8 +88,27 @@ impl NodePath {
         &self.0
     }
 
+    /// Returns the path of a node of the graph that this node is, or of the body that this is.
+    #[must_use]
+    pub fn node(&self, node: NodeId) -> Self {
+        self.child(node.0)
+    }
+
+    /// Returns the path of a body of this node.
+    #[must_use]
+    pub fn body(&self, number: u32) -> Self {
+        self.child(number)
+    }
+
     pub(super) fn child(&self, number: u32) -> Self {
         Self(self.0.iter().copied().chain([number]).collect())
+    }
+}
+
+/// A node of the graph itself.
+impl From<NodeId> for NodePath {
+    fn from(node: NodeId) -> Self {
+        Self([node.0].into())
     }
 }
 
@@ -288,5 +307,42 @@ impl KernelNode {
 /// Refuses a node that the graph does not have.
 pub(super) fn check_node(nodes: usize, node: NodeId) -> Result<usize, GraphError> {
     let at = node.0 as usize;
-    if at < nodes { Ok(at) } else { Err(GraphError::NoSuchNode { node, nodes }) }
+    if at < nodes { Ok(at) } else { Err(GraphError::NoSuchNode { node: node.into(), nodes }) }
+}
+
+impl Recorded {
+    /// Makes the node at `path`, which is of this graph or of one in it, what `change` returns for it.
+    pub fn change(
+        &mut self,
+        path: &[u32],
+        whole: &NodePath,
+        change: impl FnOnce(&Node) -> Result<Node, Error>,
+    ) -> Result<(), Error> {
+        let nodes = self.nodes.len();
+        let none = || GraphError::NoSuchNode { node: whole.clone(), nodes };
+        let [first, inside @ ..] = path else { return Err(none().into()) };
+        let entry = self.nodes.get_mut(*first as usize).ok_or_else(none)?;
+        if inside.is_empty() {
+            entry.node = Arc::new(change(&entry.node)?);
+            return Ok(());
+        }
+        // Other graphs have the node as it was.
+        let new = match (&*entry.node, inside) {
+            (Node::Graph(child), inside) => {
+                let mut child = Recorded::clone(child);
+                child.change(inside, whole, change)?;
+                Node::Graph(Arc::new(child))
+            }
+            (Node::Conditional(conditional), [body, inside @ ..]) => {
+                let ConditionalNode { kind, condition, bodies } = conditional;
+                let (kind, condition, mut bodies) = (*kind, condition.clone(), bodies.clone());
+                let body = bodies.get_mut(*body as usize).ok_or_else(none)?;
+                Arc::make_mut(body).change(inside, whole, change)?;
+                Node::Conditional(ConditionalNode { kind, condition, bodies })
+            }
+            _ => return Err(none().into()),
+        };
+        entry.node = Arc::new(new);
+        Ok(())
+    }
 }

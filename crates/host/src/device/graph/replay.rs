@@ -3,6 +3,7 @@
 use super::failure::{NodeFailure, ReplayFailure};
 use super::node::NodePath;
 use super::plan::{Plan, Planned};
+use super::row::List;
 use crate::device::stream::StreamQueue;
 use crate::device::{Device, Error};
 use hostcall_abi::launch::{LaunchId, LaunchRun};
@@ -62,13 +63,45 @@ pub(crate) struct NodeOrigin {
     pub replay: Arc<ReplayState>,
     path: NodePath,
     what: Arc<str>,
-    pub turn: Option<u64>,
+    turn: Turn,
+}
+
+/// Which turn of a repeated body it is.
+#[derive(Clone)]
+enum Turn {
+    /// As the host counts, if it is in one.
+    Host(Option<u64>),
+    /// As the device counts, in the replay whose first launch of the list has this sequence.
+    Device(Arc<List>, u64),
 }
 
 impl NodeOrigin {
     pub fn new(replay: &Arc<ReplayState>, planned: &Planned, turn: Option<u64>) -> Self {
         let Planned { path, what, .. } = planned;
-        Self { replay: replay.clone(), path: path.clone(), what: what.clone(), turn }
+        Self { replay: replay.clone(), path: path.clone(), what: what.clone(), turn: Turn::Host(turn) }
+    }
+
+    /// A launch of a list whose first has this sequence.
+    pub fn listed(
+        replay: &Arc<ReplayState>,
+        planned: &Planned,
+        list: &Arc<List>,
+        first_sequence: u64,
+    ) -> Self {
+        Self { turn: Turn::Device(list.clone(), first_sequence), ..Self::new(replay, planned, None) }
+    }
+
+    /// Returns the kernel's name, or the node's kind.
+    pub fn what(&self) -> &Arc<str> {
+        &self.what
+    }
+
+    /// Returns the turn. May take a copy from the device.
+    pub fn turn(&self) -> Option<u64> {
+        match &self.turn {
+            Turn::Host(turn) => *turn,
+            Turn::Device(list, first_sequence) => list.turn(*first_sequence),
+        }
     }
 
     /// Notes what happened to the node, unless another one has failed before. Returns the replay's failure.
@@ -78,16 +111,16 @@ impl NodeOrigin {
             replay: self.replay.number,
             node: self.path.clone(),
             what: self.what.to_string(),
-            turn: self.turn,
+            turn: self.turn(),
             cause,
         });
         Error::Replay(Box::new(failure.clone()))
     }
 
-    fn origin(&self) -> Origin {
-        let Self { replay, path, what, turn } = self;
-        let (graph, replay) = (replay.graph.clone(), replay.number);
-        Origin { graph, replay, node: path.clone(), kernel: what.clone(), turn: *turn }
+    fn origin(self) -> Origin {
+        let turn = self.turn();
+        let Self { replay, path, what, .. } = self;
+        Origin { graph: replay.graph.clone(), replay: replay.number, node: path, kernel: what, turn }
     }
 }
 
@@ -103,25 +136,42 @@ pub struct Origin {
     pub node: NodePath,
     /// The kernel.
     pub kernel: Arc<str>,
-    /// In a repeated body: which turn, from 0.
+    /// In a repeated body: which turn, from 0. Where the device repeats the body by itself, the handler of a post may find a
+    /// later turn here, or none when the replay is over.
     pub turn: Option<u64>,
 }
 
 /// What launches of a device are.
 pub(crate) enum OriginOf {
     Node(NodeOrigin),
-    /// The row of this number.
-    Row(Arc<Plan>, usize, Arc<ReplayState>),
+    Row(ListedRow),
+}
+
+/// A row of a plan as a list that is launched.
+#[derive(Clone)]
+pub(crate) struct ListedRow {
+    pub plan: Arc<Plan>,
+    /// Number of the row among the plan's.
+    pub row: usize,
+    pub list: Arc<List>,
+    pub replay: Arc<ReplayState>,
+    /// The sequence of its first launch.
+    pub first_sequence: u64,
+}
+
+impl ListedRow {
+    /// Returns the origin of the launch with this place.
+    pub fn origin(&self, place: u32) -> Option<NodeOrigin> {
+        let planned = self.plan.rows.get(self.row)?.planned(&self.plan, place)?;
+        Some(NodeOrigin::listed(&self.replay, planned, &self.list, self.first_sequence))
+    }
 }
 
 impl OriginOf {
-    fn origin(&self, place: u32) -> Option<Origin> {
+    fn node(&self, place: u32) -> Option<NodeOrigin> {
         match self {
-            OriginOf::Node(node) => Some(node.origin()),
-            OriginOf::Row(plan, row, replay) => {
-                let planned = plan.nodes.get(plan.rows.get(*row)?.nodes.start + place as usize)?;
-                Some(NodeOrigin::new(replay, planned, None).origin())
-            }
+            OriginOf::Node(node) => Some(node.clone()),
+            OriginOf::Row(row) => row.origin(place),
         }
     }
 }
@@ -136,9 +186,13 @@ impl Origins {
     }
 
     fn get(&self, launch: LaunchId) -> Option<Origin> {
-        let table = self.table();
-        let (_, (launches, origin)) = table.range(..=launch.to_bits()).next_back()?;
-        origin.origin(launches.place_of(launch)?)
+        let node = {
+            let table = self.table();
+            let (_, (launches, origin)) = table.range(..=launch.to_bits()).next_back()?;
+            origin.node(launches.place_of(launch)?)
+        };
+        // Not under the lock: the device may be asked for the turn.
+        Some(node?.origin())
     }
 
     pub fn enter(&self, launches: impl Into<LaunchRun>, origin: OriginOf) {
@@ -165,7 +219,8 @@ pub(crate) fn note_device(id: u64, origins: &Arc<Origins>) {
 /// Returns the node of a graph whose call or post the calling handler handles. `None` outside of handlers, and when the
 /// kernel was launched by itself.
 ///
-/// In an async handler it is to be asked between two `await`s, not on threads that the handler starts.
+/// In an async handler it is to be asked between two `await`s, not on threads that the handler starts. In a body that a GPU
+/// repeats by itself, each question takes a copy from the GPU.
 pub fn origin() -> Option<Origin> {
     let handling = handling()?;
     let origins = {

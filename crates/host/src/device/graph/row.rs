@@ -1,14 +1,20 @@
-//! Rows: kernels of an instance that follow each other, as lists that the device takes at once.
+//! Rows: kernels of an instance that follow each other, or that are the bodies of a node, as lists that the device takes at
+//! once.
 //!
 //! A list's kernels have their parameters for good. What differs from replay to replay, the first launch's sequence and id,
 //! they add from two words of the list, which are written in the stream's order. What differs from stream to stream is in
 //! the parameters: a row has a list for each stream.
 #![allow(unsafe_code, reason = "makes lists of kernels with raw parameters")]
 
+use super::NodeKind;
+use super::bodies::ConditionalNode;
 use super::node::{KernelNode, Node};
 use super::plan::{Plan, Planned};
+use crate::device::core::Core;
 use crate::device::launch::OfStream;
-use crate::device::seam::{BackendError, DeviceAddress, DeviceKind, Dispatch, KernelList, KernelMemory};
+use crate::device::seam::{
+    BackendError, ConditionalList, DeviceAddress, DeviceKind, Dispatch, KernelList, KernelMemory, ListBody,
+};
 use crate::device::stream::Parts;
 use crate::device::words::StreamWord;
 use crate::device::{Error, Inner};
@@ -26,9 +32,9 @@ const MOST_STREAMS: usize = 8;
 /// [`OPERATIONS_A_QUEUE`](crate::device::seam::OPERATIONS_A_QUEUE).
 const KERNELS_AN_OPERATION: u64 = 4;
 
-/// Kernels that follow each other in a plan.
+/// Kernels that follow each other in a plan, or those of a node's bodies.
 pub(crate) struct Row {
-    /// Their places among the plan's nodes.
+    /// Their places among the plan's nodes, or that of the node with the bodies.
     pub nodes: Range<usize>,
     /// What the server has to know of their launches.
     pub records: Arc<[LaunchRecord]>,
@@ -49,16 +55,36 @@ impl StreamKey {
     }
 }
 
+/// Bytes of a list's words: what differs from replay to replay, and what counts turns.
+const WORDS_BYTES: u64 = 32;
+
 /// A list for one stream.
 pub(crate) struct List {
     pub kernels: Arc<dyn KernelList>,
     memory: Mutex<KernelMemory>,
+    /// Reads what counts turns, if the list repeats.
+    turns: Option<Arc<Core>>,
 }
 
 impl List {
+    fn new(kernels: Arc<dyn KernelList>, memory: KernelMemory, turns: Option<Arc<Core>>) -> Arc<Self> {
+        Arc::new(Self { kernels, memory: Mutex::new(memory), turns })
+    }
+
     /// Where its kernels find what differs from replay to replay.
     pub fn words(&self) -> DeviceAddress {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).address
+    }
+
+    /// Returns which turn the list is at, in the replay whose first launch has this sequence; `None` when it is at another
+    /// replay, or does not repeat. It takes a copy from the device.
+    pub fn turn(&self, first_sequence: u64) -> Option<u64> {
+        let mut bytes = [0; 16];
+        // SAFETY: the words lie there. What a kernel writes meanwhile makes no other number of a turn that waits for its calls.
+        let loaded =
+            unsafe { self.turns.as_ref()?.backend.load_words(self.words().offset(16), &mut bytes, 8) };
+        let [turn, of] = [0, 8].map(|at| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes")));
+        (loaded.is_ok() && of == first_sequence).then_some(turn)
     }
 }
 
@@ -68,9 +94,14 @@ impl Row {
         let mut rows = Vec::new();
         let mut at = 0;
         while at < nodes.len() {
-            let is_kernel = |planned: &&Planned| matches!(&*planned.node, Node::Kernel(_));
-            let count = nodes[at..].iter().take(MOST_KERNELS).take_while(is_kernel).count();
-            if count > 1 {
+            let is_row = may_be_decided(&nodes[at]);
+            let count = match is_row {
+                true => 1,
+                false => {
+                    nodes[at..].iter().take(MOST_KERNELS).take_while(|planned| is_kernel(planned)).count()
+                }
+            };
+            if is_row || count > 1 {
                 let range = at..at + count;
                 let same = old.and_then(|old| {
                     let row = old.rows.iter().find(|row| row.nodes == range)?;
@@ -85,8 +116,26 @@ impl Row {
     }
 
     fn new(range: Range<usize>, nodes: &[Planned]) -> Self {
-        let records = kernels(&nodes[range.clone()]).map(KernelNode::record).collect();
+        let records = kernels(&nodes[range.clone()]).map(|(_, kernel)| kernel.record()).collect();
         Self { nodes: range, records, lists: Mutex::default() }
+    }
+
+    /// Returns the node of a plan whose launch has this place.
+    pub fn planned<'a>(&self, plan: &'a Plan, place: u32) -> Option<&'a Planned> {
+        let nodes = plan.nodes.get(self.nodes.clone())?;
+        match nodes.first().filter(|planned| is_kernel(planned)) {
+            Some(_) => nodes.get(place as usize),
+            None => kernels(nodes).nth(place as usize).map(|(planned, _)| planned),
+        }
+    }
+
+    /// Returns the node with bodies whose kernels these are, if they are that.
+    fn conditional<'a>(&self, plan: &'a Plan) -> Option<(&'a Planned, &'a ConditionalNode)> {
+        let planned = &plan.nodes[self.nodes.start];
+        match &*planned.node {
+            Node::Conditional(conditional) => Some((planned, conditional)),
+            _ => None,
+        }
     }
 
     /// How many operations of a queue it is taken for, as a list.
@@ -136,16 +185,19 @@ impl Row {
         if device.properties().kind == DeviceKind::Amd {
             return Ok(None);
         }
-        let memory = backend.allocate_list_words().ok_or_else(|| BackendError::NoMemory {
+        let no_memory = || BackendError::NoMemory {
             what: "device memory",
-            bytes: 16,
+            bytes: WORDS_BYTES as usize,
             reason: "a graph's list of kernels needs them".into(),
-        })?;
+        };
+        let memory = backend.allocate_list_words(WORDS_BYTES).ok_or_else(no_memory)?;
+        // SAFETY: the words lie there, and nobody uses them yet. No launch has the sequence 0.
+        unsafe { backend.write_now(memory.address, &[0; WORDS_BYTES as usize]) }?;
         let StreamKey { stop_at, last_post } = stream;
         let of_stream = OfStream { stop_at, last_post, list: memory.address.get() };
         let parts: Vec<Parts> = (0u32..)
             .zip(kernels(&plan.nodes[self.nodes.clone()]))
-            .map(|(place, kernel)| {
+            .map(|(place, (_, kernel))| {
                 let mut parts = Parts::default();
                 kernel.fill_listed(device, &mut parts, place, of_stream);
                 parts
@@ -169,16 +221,50 @@ impl Row {
                 hooks: &device.hooks,
             })
             .collect();
-        // SAFETY: the nodes were checked as launches are; what their parameters refer to is kept by the plan, which each
-        // operation that has the list keeps too.
-        let kernels = unsafe { backend.list(&dispatches) }?;
-        Ok(kernels.map(|kernels| Arc::new(List { kernels, memory: Mutex::new(memory) })))
+        let Some((planned, conditional)) = self.conditional(plan) else {
+            // SAFETY: the nodes were checked as launches are; what their parameters refer to is kept by the plan, which each
+            // operation that has the list keeps too.
+            let kernels = unsafe { backend.list(&dispatches) }?;
+            return Ok(kernels.map(|kernels| List::new(kernels, memory, None)));
+        };
+        let Some(word) = conditional.condition.address() else { return Ok(None) };
+        let mut left = &dispatches[..];
+        let body = |(number, body): (u32, &Vec<Planned>)| {
+            let (kernels, later) = left.split_at(kernels(body).count());
+            left = later;
+            ListBody { kernels, when: conditional.when(number) }
+        };
+        let bodies = (0..).zip(&*planned.bodies).map(body).collect();
+        let (repeats, last) = (conditional.kind == NodeKind::While, self.records.len() as u64 - 1);
+        let (stop_at, words) = (DeviceAddress::new(stop_at), memory.address);
+        let list = ConditionalList { bodies, repeats, word, stop_at, last, words };
+        // SAFETY: as above. The condition keeps its word, and the words of streams and lists stay where they are.
+        let kernels = unsafe { backend.conditional_list(&list) }?;
+        let turns = repeats.then(|| device.core.clone());
+        Ok(kernels.map(|kernels| List::new(kernels, memory, turns)))
     }
 }
 
-fn kernels(nodes: &[Planned]) -> impl Iterator<Item = &KernelNode> {
-    nodes.iter().filter_map(|planned| match &*planned.node {
-        Node::Kernel(kernel) => Some(kernel),
+fn is_kernel(planned: &Planned) -> bool {
+    matches!(&*planned.node, Node::Kernel(_))
+}
+
+/// Says whether the device may decide about a node's bodies: they have kernels only, and a word decides.
+fn may_be_decided(planned: &Planned) -> bool {
+    let Node::Conditional(conditional) = &*planned.node else { return false };
+    let mut bodies = planned.bodies.iter().flatten();
+    let kernels = kernels(std::slice::from_ref(planned)).count();
+    conditional.condition.address().is_some()
+        && (1..=MOST_KERNELS).contains(&kernels)
+        && bodies.all(|planned| matches!(&*planned.node, Node::Kernel(_) | Node::Empty))
+}
+
+/// Returns the kernels of nodes and of their bodies, in order.
+fn kernels(nodes: &[Planned]) -> impl Iterator<Item = (&Planned, &KernelNode)> {
+    let all =
+        nodes.iter().flat_map(|planned| std::iter::once(planned).chain(planned.bodies.iter().flatten()));
+    all.filter_map(|planned| match &*planned.node {
+        Node::Kernel(kernel) => Some((planned, kernel)),
         _ => None,
     })
 }

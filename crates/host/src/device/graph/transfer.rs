@@ -89,7 +89,13 @@ fn shortest_pattern(bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-pub(super) fn write<T: Plain + Copy>(
+/// A fill of a whole allocation with zeros.
+pub(crate) fn zeros<T: Plain>(buffer: &DeviceBuffer<T>) -> TransferNode {
+    let what = Transfer::Fill { to: buffer.address(), pattern: vec![0], count: buffer.bytes().len() };
+    Checked { what, wanted: vec![buffer.wanted(Access::Write)] }.into()
+}
+
+pub(crate) fn write<T: Plain + Copy>(
     core: &Core,
     to: &DeviceBuffer<T>,
     values: &[T],

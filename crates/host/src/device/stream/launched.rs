@@ -35,6 +35,12 @@ pub(crate) struct LaunchState {
 }
 
 impl LaunchState {
+    /// For a node of a replay.
+    pub fn of_node(node: NodeOrigin, id: LaunchId, sequence: u64, position: u64) -> Self {
+        let (kernel, outcome) = (node.what().clone(), OnceLock::new());
+        Self { kernel, id, sequence, position, outcome, node: Some(node), is_captured: false }
+    }
+
     /// For a kernel that was captured.
     pub fn captured(kernel: Arc<str>) -> Self {
         let id = LaunchId::NONE;

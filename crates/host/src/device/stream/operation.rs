@@ -3,7 +3,7 @@
 use super::launched::LaunchState;
 use super::step::{RunStep, Step};
 use crate::device::buffer::{AllWanted, Wanted};
-use crate::device::graph::{List, NodeOrigin, Plan, ReplayHold, ReplayState};
+use crate::device::graph::{ListedRow, NodeOrigin, ReplayHold};
 use crate::device::seam::{BackendError, DeviceAddress, HiddenParameters, Kernel, Mark};
 use crate::device::staging::Staging;
 use crate::device::uses::Point;
@@ -122,11 +122,7 @@ impl Transfer {
 
 /// Kernels of a replay that the device takes at once.
 pub(crate) struct Listed {
-    pub plan: Arc<Plan>,
-    /// Number of the row among the plan's.
-    pub row: usize,
-    pub list: Arc<List>,
-    pub replay: Arc<ReplayState>,
+    pub row: ListedRow,
     /// Their launches.
     pub launches: LaunchRun,
     /// The first launch; the sequences of the others follow its own.
@@ -144,16 +140,9 @@ impl Listed {
         if place == 0 {
             return self.first.clone();
         }
-        let planned = &self.plan.nodes[self.plan.rows[self.row].nodes.start + place as usize];
-        Arc::new(LaunchState {
-            kernel: planned.what.clone(),
-            id: self.launches.get(place),
-            sequence: self.first.sequence + u64::from(place),
-            position: self.first.position,
-            outcome: OnceLock::new(),
-            node: Some(NodeOrigin::new(&self.replay, planned, None)),
-            is_captured: false,
-        })
+        let (id, sequence) = (self.launches.get(place), self.first.sequence + u64::from(place));
+        let origin = self.row.origin(place).expect("a list's launches are nodes of its plan");
+        Arc::new(LaunchState::of_node(origin, id, sequence, self.first.position))
     }
 }
 

@@ -9,11 +9,11 @@ use crate::device::Inner;
 use crate::device::buffer::Wanted;
 use crate::device::error::Error;
 use crate::device::graph::{
-    List, Node, NodeOrigin, OriginOf, Plan, ReplayHold, ReplayState, Row, StreamKey, run_step,
+    List, ListedRow, Node, NodeOrigin, OriginOf, Plan, ReplayHold, ReplayState, Row, StreamKey, run_step,
 };
 use crate::device::uses::{Point, Request};
 use hostcall_abi::launch::{LaunchId, LaunchRun};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// The ids of launches that have begun and are not on the stream yet. They end when this is dropped.
 struct Begun<'a> {
@@ -57,13 +57,14 @@ impl StreamQueue {
         let mut pushing = lock(&self.pushing);
         self.check_open()?;
         let (first_position, first_sequence) = (pushing.position + 1, pushing.sequence + 1);
-        let launches = plan.nodes.iter().filter(|planned| planned.node.has_sequence()).count() as u64;
         let lists = self.lists(plan);
-        let end =
-            lists.iter().enumerate().fold(first_position + plan.nodes.len() as u64, |end, (row, list)| {
-                let row = &plan.rows[row];
-                list.as_ref().map_or(end, |_| end - row.nodes.len() as u64 + row.operations())
-            });
+        let mut end = first_position + plan.nodes.len() as u64;
+        let mut launches = plan.nodes.iter().filter(|planned| planned.node.has_sequence()).count() as u64;
+        for (row, _) in plan.rows.iter().zip(&lists).filter(|(_, list)| list.is_some()) {
+            let nodes = row.nodes.len() as u64;
+            end = end - nodes + row.operations();
+            launches = launches - nodes + row.records.len() as u64;
+        }
         // An empty range, where there are no launches, contains nothing.
         let sequences = first_sequence..=pushing.sequence + launches;
         let replay = Arc::new(ReplayState::new(graph.clone(), number, sequences, end));
@@ -80,30 +81,21 @@ impl StreamQueue {
                 lists.next_if(|((row, _), _)| row.nodes.start == at)
             {
                 position += row.operations();
-                let first = LaunchState {
-                    kernel: planned.what.clone(),
-                    id: launches.first(),
-                    sequence: sequence + 1,
-                    position,
-                    outcome: OnceLock::new(),
-                    node: Some(NodeOrigin::new(&replay, planned, None)),
-                    is_captured: false,
-                };
-                sequence += row.nodes.len() as u64;
-                self.device.origins.enter(launches, OriginOf::Row(plan.clone(), number, replay.clone()));
-                let (plan, replay, first) = (plan.clone(), replay.clone(), Arc::new(first));
-                let listed = Listed { plan, row: number, list, replay, launches, first };
+                let (plan, replay, first_sequence) = (plan.clone(), replay.clone(), sequence + 1);
+                let listed = ListedRow { plan, row: number, list, replay, first_sequence };
+                let origin = listed.origin(0).expect("a row has a kernel");
+                let first = LaunchState::of_node(origin, launches.first(), first_sequence, position);
+                sequence += row.records.len() as u64;
+                self.device.origins.enter(launches, OriginOf::Row(listed.clone()));
+                let listed = Listed { row: listed, launches, first: Arc::new(first) };
                 operations.push((position, Operation::List(Box::new(listed))));
-                nodes.nth(row.nodes.len() - 2);
+                // The first of its nodes was taken.
+                (1..row.nodes.len()).for_each(|_| _ = nodes.next());
                 continue;
             }
             position += 1;
             let origin = NodeOrigin::new(&replay, planned, None);
-            let state = |id, sequence| {
-                let (kernel, outcome) = (planned.what.clone(), OnceLock::new());
-                let node = Some(origin.clone());
-                Arc::new(LaunchState { kernel, id, sequence, position, outcome, node, is_captured: false })
-            };
+            let state = |id, sequence| Arc::new(LaunchState::of_node(origin.clone(), id, sequence, position));
             let operation = match &*planned.node {
                 Node::Kernel(kernel) => {
                     sequence += 1;

@@ -1,8 +1,8 @@
 //! Ending launches early.
 
 use super::launched::LaunchState;
-use super::operation::Kept;
-use super::queue::{StreamQueue, lock};
+use super::operation::{Kept, Operation};
+use super::queue::{StreamQueue, Waiting, lock};
 use super::reaper::Limited;
 use crate::device::error::LaunchFailure;
 use crate::device::graph::ReplayState;
@@ -20,7 +20,6 @@ impl StreamQueue {
         if launch.outcome.get().is_some() || self.settled.load(Ordering::Acquire) >= launch.position {
             return;
         }
-        self.device.cancel(launch.id, why);
         let mut state = lock(&self.state);
         if let Some(step) = state.step.clone().filter(|step| step.sequence == launch.sequence) {
             drop(state);
@@ -35,11 +34,12 @@ impl StreamQueue {
             // With the words, so that the stream starts again whatever the launch's end is.
             state.stop = Some(state.stop.unwrap_or(u64::MAX).min(launch.sequence));
             drop(state);
-            // Not under `state`: to store the words may wait for the driver.
+            // Not under `state`: to store the words may wait for the driver. A list ends as a whole. Those of a list that have
+            // not begun do not, since the words say so.
+            if let Some(launches) = launches {
+                self.device.server.cancel(launches, why);
+            }
             self.words.stop_from(launch.sequence);
-            // A list ends as a whole. Those of a list that have not begun do not, since the words say so.
-            let others = launches.iter().flat_map(|launches| launches.ids()).filter(|id| *id != launch.id);
-            others.for_each(|id| self.device.cancel(id, why));
             for running in running {
                 running.cancel();
             }
@@ -52,8 +52,16 @@ impl StreamQueue {
         };
         let _ = launch.outcome.set(Err(failure));
         state.stop = Some(state.stop.unwrap_or(u64::MAX).min(launch.sequence));
+        let is_list = |waiting: &Waiting| {
+            waiting.position == launch.position && matches!(waiting.operation, Operation::List(_))
+        };
+        let is_of_list = state.waiting.iter().any(is_list);
         self.pump(&mut state);
         drop(state);
+        // None of a list's launches has begun: its end is that of the first.
+        if !is_of_list {
+            self.device.cancel(launch.id, why);
+        }
         self.progressed();
     }
 

@@ -6,7 +6,7 @@ use super::queue::{AllRunning, InFlight, State, StreamQueue, Waiting, lock};
 use super::settle::Patience;
 use super::step::{Step, StepControl};
 use crate::device::error::{Error, LaunchFailure, message_of};
-use crate::device::graph::NodeFailure;
+use crate::device::graph::{ListedRow, NodeFailure};
 use crate::device::seam::{
     BackendError, Dispatch, ListDispatch, OPERATIONS_A_DEVICE, OPERATIONS_A_QUEUE, Running,
 };
@@ -198,7 +198,7 @@ impl StreamQueue {
                 Ok(())
             }
             Operation::List(listed) => {
-                let Listed { list, launches, first, .. } = &**listed;
+                let Listed { row: ListedRow { list, .. }, launches, first } = &**listed;
                 let dispatch = ListDispatch {
                     list: &list.kernels,
                     words: list.words(),

@@ -1,0 +1,220 @@
+//! Lists with bodies: kernels that the driver skips or repeats, as a kernel of this file decides when they would begin.
+//!
+//! The driver's graph has a conditional node for each body. *Decide* is a kernel of one lane that tells the driver whether the
+//! body begins: before the first body for each of them, and in a body that is repeated behind its kernels.
+
+use crate::list::{Building, Last, doing};
+use crate::{Error, Function, Gpu, List, Listed};
+use cudarc::driver::sys;
+use std::ffi::c_void;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// *Decide*. The driver has the function that it calls, and finds it when it loads the text.
+///
+/// Its loads are volatile, since the host writes the second stop word at any time. Nobody but it writes what counts turns:
+/// the number of the turn, and what the list's first word was then.
+const PTX: &str = "\
+.version 7.0
+.target sm_52
+.address_size 64
+.extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);
+.visible .entry hostcall_decide(
+    .param .u64 handle, .param .u64 word, .param .u32 low, .param .u32 high,
+    .param .u64 stop, .param .u64 list, .param .u64 last, .param .u32 begins)
+{
+    .reg .pred %goes, %above, %below, %begins, %counts;
+    .reg .b32 %word, %low, %high, %first_time, %value;
+    .reg .b64 %handle, %word_at, %stop_at, %list_at, %last, %lanes, %host, %stop, %first, %turn;
+    ld.param.u64 %word_at, [word];
+    ld.param.u64 %stop_at, [stop];
+    ld.param.u64 %list_at, [list];
+    ld.volatile.global.u32 %word, [%word_at];
+    ld.volatile.global.u64 %lanes, [%stop_at];
+    ld.volatile.global.u64 %host, [%stop_at+8];
+    ld.volatile.global.u64 %first, [%list_at];
+    ld.volatile.global.u64 %turn, [%list_at+16];
+    ld.param.u64 %handle, [handle];
+    ld.param.u64 %last, [last];
+    ld.param.u32 %low, [low];
+    ld.param.u32 %high, [high];
+    ld.param.u32 %first_time, [begins];
+    min.u64 %stop, %lanes, %host;
+    add.u64 %last, %last, %first;
+    setp.gt.u64 %counts, %stop, %last;
+    setp.ge.u32 %above, %word, %low;
+    setp.le.u32 %below, %word, %high;
+    and.pred %goes, %above, %below;
+    and.pred %goes, %goes, %counts;
+    setp.ne.u32 %begins, %first_time, 0;
+    add.u64 %turn, %turn, 1;
+    selp.u64 %turn, 0, %turn, %begins;
+    or.pred %begins, %begins, %goes;
+    and.pred %counts, %counts, %begins;
+    @%counts st.volatile.global.u64 [%list_at+16], %turn;
+    @%counts st.volatile.global.u64 [%list_at+24], %first;
+    selp.u32 %value, 1, 0, %goes;
+    {
+    .param .b64 param0;
+    .param .b32 param1;
+    st.param.b64 [param0], %handle;
+    st.param.b32 [param1], %value;
+    call.uni cudaGraphSetConditional, (param0, param1);
+    }
+    ret;
+}
+";
+
+/// *Decide* on a GPU whose driver has conditional nodes.
+pub struct Decide(Function);
+
+/// A body of a list.
+pub struct Body<'a> {
+    /// Its kernels.
+    pub kernels: Vec<Listed<'a>>,
+    /// What the condition's word is when the body is done.
+    pub when: RangeInclusive<u32>,
+}
+
+/// What decides about the bodies of a list: addresses in memory of the GPU.
+#[derive(Clone, Copy)]
+pub struct Condition {
+    /// A `u32`.
+    pub word: u64,
+    /// Two `u64`: no body begins while one of them is at most `last` and the list's first word together.
+    pub stop: u64,
+    /// See there.
+    pub last: u64,
+    /// The list's two words ([`Queue::launch_list`](crate::Queue::launch_list)), and two more: which turn of a repeated body
+    /// it is, from 0, and the first word of the dispatch that this was counted in. A dispatch that may not begin leaves them.
+    pub words: u64,
+    /// Whether the body, of which there is one then, is done again as long as its word is like this.
+    pub repeats: bool,
+}
+
+impl Decide {
+    /// Says whether the driver, which is loaded, has conditional nodes (12.3 and later).
+    pub(crate) fn is_possible() -> bool {
+        ["cuGraphConditionalHandleCreate", "cuGraphAddNode_v2"].iter().all(|name| {
+            // SAFETY: LOADED, by the caller; the function is looked up only, not called.
+            unsafe { sys::culib().get::<unsafe extern "C" fn()>(name.as_bytes()) }.is_ok()
+        })
+    }
+
+    /// Loads the kernel. `None` when the driver has no conditional nodes. May wait for the kernels that run.
+    ///
+    /// # Errors
+    /// What the driver says, and its compiler.
+    pub fn load(gpu: &Arc<Gpu>) -> Result<Option<Self>, Error> {
+        if !Self::is_possible() {
+            return Ok(None);
+        }
+        let module = gpu.load(PTX.as_bytes().to_vec())?;
+        Ok(Some(Self(module.function("hostcall_decide")?.expect("the text above has it"))))
+    }
+
+    /// Makes a list of bodies. The driver copies the arguments. May wait for the kernels that run.
+    ///
+    /// # Errors
+    /// As for [`Gpu::list`].
+    ///
+    /// # Safety
+    /// As for [`Gpu::list`]. The condition's words lie where it says whenever the list is launched, and nobody else writes
+    /// those behind the list's two.
+    pub unsafe fn list(&self, bodies: &mut [Body<'_>], condition: Condition) -> Result<List, Error> {
+        let gpu = self.0.gpu();
+        let (mut building, mut last) = (Building::new(gpu)?, None);
+        let graph = building.graph;
+        let mut handles = Vec::new();
+        for body in &*bodies {
+            let mut handle = 0;
+            let (context, flags) = (gpu.context(), sys::CU_GRAPH_COND_ASSIGN_DEFAULT);
+            // SAFETY: LOADED, with the graph and the context that its nodes run in; the result lives through the call.
+            gpu.run(doing, || unsafe {
+                sys::cuGraphConditionalHandleCreate(&mut handle, graph, context, 0, flags)
+            })?;
+            handles.push(handle);
+            // SAFETY: by the caller's promise; the handle is the graph's.
+            unsafe { self.add(&mut building, graph, &mut last, handle, body, condition, true) }?;
+        }
+        for (body, handle) in bodies.iter_mut().zip(handles) {
+            let inside = conditional_node(gpu, graph, &mut last, handle, condition.repeats)?;
+            let mut last = None;
+            for kernel in &mut body.kernels {
+                // SAFETY: by the caller's promise.
+                unsafe { building.add(inside, &mut last, kernel) }?;
+            }
+            if condition.repeats {
+                // SAFETY: by the caller's promise; the handle is the graph's.
+                unsafe { self.add(&mut building, inside, &mut last, handle, body, condition, false) }?;
+            }
+        }
+        building.list()
+    }
+
+    /// Adds *decide* behind `last`.
+    ///
+    /// # Safety
+    /// As for [`Decide::list`], and the handle is one of the graph that is built.
+    #[expect(clippy::too_many_arguments, reason = "what the kernel is given, and where it is added")]
+    unsafe fn add(
+        &self,
+        building: &mut Building<'_>,
+        graph: sys::CUgraph,
+        last: &mut Last,
+        mut handle: sys::CUgraphConditionalHandle,
+        body: &Body<'_>,
+        mut condition: Condition,
+        begins: bool,
+    ) -> Result<(), Error> {
+        let (mut low, mut high, mut begins) = (*body.when.start(), *body.when.end(), u32::from(begins));
+        fn address<T>(value: &mut T) -> *mut c_void {
+            std::ptr::from_mut(value).cast()
+        }
+        let arguments = vec![
+            address(&mut handle),
+            address(&mut condition.word),
+            address(&mut low),
+            address(&mut high),
+            address(&mut condition.stop),
+            address(&mut condition.words),
+            address(&mut condition.last),
+            address(&mut begins),
+        ];
+        let (blocks, lanes, shared_bytes) = ([1; 3], [1; 3], 0);
+        let mut launch = Listed { function: &self.0, blocks, lanes, shared_bytes, arguments };
+        // SAFETY: the kernel has these parameters, and reads and writes what the caller vouches for.
+        unsafe { building.add(graph, last, &mut launch) }
+    }
+}
+
+/// Adds a conditional node behind `last`. Returns the graph of its body.
+pub(crate) fn conditional_node(
+    gpu: &Gpu,
+    graph: sys::CUgraph,
+    last: &mut Last,
+    handle: sys::CUgraphConditionalHandle,
+    repeats: bool,
+) -> Result<sys::CUgraph, Error> {
+    use sys::CUgraphConditionalNodeType::{CU_GRAPH_COND_TYPE_IF, CU_GRAPH_COND_TYPE_WHILE};
+    let conditional = sys::CUDA_CONDITIONAL_NODE_PARAMS {
+        handle,
+        type_: if repeats { CU_GRAPH_COND_TYPE_WHILE } else { CU_GRAPH_COND_TYPE_IF },
+        size: 1,
+        phGraph_out: std::ptr::null_mut(),
+        ctx: gpu.context(),
+    };
+    // SAFETY: a struct of numbers, addresses and a union of such, for which the driver wants zeros where nothing is said.
+    let mut params: sys::CUgraphNodeParams = unsafe { std::mem::zeroed() };
+    params.type_ = sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL;
+    params.__bindgen_anon_1.conditional = conditional;
+    let (mut node, earlier) = (std::ptr::null_mut(), last.as_slice());
+    // SAFETY: LOADED; results, parameters and the node before live through the call. No edge has data.
+    gpu.run(doing, || unsafe {
+        let (before, edges) = (earlier.as_ptr(), std::ptr::null());
+        sys::cuGraphAddNode_v2(&mut node, graph, before, edges, earlier.len(), &mut params)
+    })?;
+    *last = Some(node);
+    // SAFETY: the driver wrote it: where the graphs of the bodies are, of which there is one, as long as the node is there.
+    Ok(unsafe { *params.__bindgen_anon_1.conditional.phGraph_out })
+}
