@@ -179,7 +179,7 @@ impl Drop for List {
             let graph = graph;
             // SAFETY: LOADED; made by `Gpu::list`, and in no stream any more.
             gpu.release(|| unsafe { sys::cuGraphExecDestroy(graph.0) });
-            drop(modules);
+            modules
         });
     }
 }

@@ -1,10 +1,11 @@
 //! The driver frees pinned memory and modules only after every kernel has ended. A kernel may wait for the
 //! very thread that frees, so such things are kept until no kernel of this process runs.
 
+use std::any::Any;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Something that the driver frees only after all kernels.
-type Release = Box<dyn FnOnce() + Send>;
+/// Something that the driver frees only after all kernels. What it returns is dropped after the lock.
+type Release = Box<dyn FnOnce() -> Box<dyn Any + Send> + Send>;
 
 struct State {
     running: usize,
@@ -17,13 +18,16 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Frees now when no kernel runs, and else when the last has ended. No kernel starts meanwhile.
-pub(crate) fn when_quiet(release: impl FnOnce() + Send + 'static) {
+/// Frees now when no kernel runs, and else when the last has ended. No kernel starts meanwhile. What `release` returns is dropped
+/// afterwards: it may be of the kind that is freed this way too.
+pub(crate) fn when_quiet<T: Send + 'static>(release: impl FnOnce() -> T + Send + 'static) {
     let mut state = state();
     if state.running == 0 {
-        release();
+        let rest = release();
+        drop(state);
+        drop(rest);
     } else {
-        state.later.push(Box::new(release));
+        state.later.push(Box::new(move || Box::new(release())));
     }
 }
 
@@ -42,9 +46,10 @@ impl Drop for Busy {
         let mut state = state();
         state.running -= 1;
         if state.running == 0 {
-            for release in std::mem::take(&mut state.later) {
-                release();
-            }
+            let later = std::mem::take(&mut state.later);
+            let rest: Vec<_> = later.into_iter().map(|release| release()).collect();
+            drop(state);
+            drop(rest);
         }
     }
 }
@@ -71,5 +76,19 @@ mod tests {
         assert_eq!(freed.load(Ordering::Relaxed), 2);
         free();
         assert_eq!(freed.load(Ordering::Relaxed), 3);
+        // Something that keeps something else of the kind.
+        struct Keeper(Arc<AtomicU32>);
+        impl Drop for Keeper {
+            fn drop(&mut self) {
+                let freed = self.0.clone();
+                when_quiet(move || _ = freed.fetch_add(1, Ordering::Relaxed));
+            }
+        }
+        for busy in [None, Some(Busy::new())] {
+            let keeper = Keeper(freed.clone());
+            when_quiet(move || keeper);
+            drop(busy);
+        }
+        assert_eq!(freed.load(Ordering::Relaxed), 5);
     }
 }

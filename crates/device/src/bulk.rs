@@ -70,14 +70,14 @@ impl Message<'_> {
     #[inline(always)]
     fn write_words(&self, slot: Slot<'static>, at: usize) {
         for (i, word) in self.words.iter().enumerate() {
-            slot.write_bulk(at + i * 8, &word.to_le_bytes());
+            slot.write_bulk_word(at + i * 8, *word);
         }
     }
 
     /// Writes bytes `from..to` of the message to `at` in the byte area. `from` and `at` are multiples of 8.
     #[inline(never)]
     fn write_part(&self, slot: &Slot<'static>, at: usize, from: usize, to: usize) {
-        let mut writer = Writer { slot, at, part: [0; 8], filled: 0 };
+        let mut writer = Writer { slot, at, part: 0, filled: 0 };
         let mut offset = 0;
         let mut put = |bytes: &[u8]| {
             let start = from.clamp(offset, offset + bytes.len()) - offset;
@@ -120,7 +120,9 @@ impl Room {
 struct Writer<'m> {
     slot: &'m Slot<'static>,
     at: usize,
-    part: [u8; 8],
+    /// The first bytes of a word, and how many. No array: what is indexed lies on the stack, whose place ptxas takes to be the same
+    /// for all lanes that run a function together, which it is not for those that came to it through different functions.
+    part: u64,
     filled: usize,
 }
 
@@ -128,8 +130,7 @@ impl Writer<'_> {
     fn put(&mut self, mut bytes: &[u8]) {
         if self.filled > 0 {
             let take = bytes.len().min(8 - self.filled);
-            self.part[self.filled..self.filled + take].copy_from_slice(&bytes[..take]);
-            self.filled += take;
+            self.add(&bytes[..take]);
             bytes = &bytes[take..];
             if self.filled < 8 {
                 return;
@@ -139,14 +140,22 @@ impl Writer<'_> {
         let whole = bytes.len() / 8 * 8;
         self.slot.write_bulk(self.at, &bytes[..whole]);
         self.at += whole;
-        self.filled = bytes.len() - whole;
-        self.part[..self.filled].copy_from_slice(&bytes[whole..]);
+        self.add(&bytes[whole..]);
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.part |= u64::from(*byte) << (8 * self.filled);
+            self.filled += 1;
+        }
     }
 
     fn flush(&mut self) {
-        self.slot.write_bulk(self.at, &self.part[..self.filled]);
-        self.at += self.filled.next_multiple_of(8);
-        self.filled = 0;
+        if self.filled > 0 {
+            self.slot.write_bulk_word(self.at, self.part);
+            self.at += 8;
+            (self.part, self.filled) = (0, 0);
+        }
     }
 }
 

@@ -507,6 +507,12 @@ impl<'m> Slot<'m> {
         self.words.write_bytes(self.places.area + offset as u32 / 8, bytes);
     }
 
+    /// Writes eight bytes of the byte area, `offset` (a multiple of 8) from its start, as the number whose bytes they are.
+    #[inline(always)]
+    pub fn write_bulk_word(&self, offset: usize, word: u64) {
+        self.words.word(self.places.area + offset as u32 / 8).store(word.to_le(), Ordering::Relaxed);
+    }
+
     /// Orders this lane's bulk bytes, and its reads of a reply's, before the doorbell.
     #[inline(always)]
     pub fn publish_bulk(&self) {
