@@ -212,6 +212,8 @@ impl<T, P: Policy> RawStream<'_, T, P> {
         if is_leader && slot.is_some() && !group.is_whole() {
             writer.unlock();
         }
+        // So that the lanes go on together: apart, each part would be a group of its own the next time.
+        group.sync();
         if is_over {
             target::exit_lane();
         }
@@ -356,7 +358,8 @@ impl<T: Plain + Copy, P: Policy> RawStream<'_, T, P> {
     }
 
     /// Writes `count` records, of which the lanes that come here make one after the other: the first lane of them the first,
-    /// and so on in turns. `count` is that of the first lane. Returns whether all were kept.
+    /// and so on in turns. `count` is that of the first lane. Returns whether all were kept. Parts of a wave that have come apart
+    /// write `count` records each.
     ///
     /// This is what fills pages fastest: one look at the page for as many records as it has room. `record` runs while the wave
     /// has the page for it: it computes, and neither writes to the same channel nor waits for other lanes.
