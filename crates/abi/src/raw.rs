@@ -290,7 +290,8 @@ mod tests {
             let place = Place::begin(position).after(24);
             assert_eq!((place.bytes(), place.is_closed(), place.closed().is_closed()), (24, false, true));
             assert!(place.is_of(position) && place.closed().is_of(position) && !place.is_of(position + 16));
-            assert!(!Place(0).is_of(position));
+            // The word of a page that nobody has had yet, whose ticket is one of the first.
+            assert!(position >= MOST_RAW_PAGES.into() || !Place(0).is_of(position));
         }
     }
 }
