@@ -193,6 +193,12 @@ impl<T, P: Policy> RawStream<'_, T, P> {
                 None => Taken::OVER,
             };
             let taken = Taken(group.of_leader(taken.0));
+            // A leader whose record panicked has ended, and what a lane gets of it is anything.
+            let end = u64::from(taken.at()) + u64::from(taken.count()) * u64::from(bytes / 8);
+            if end > self.params.layout.words().into() {
+                is_over = true;
+                break;
+            }
             if taken.count() == 0 {
                 is_over = taken.is_due();
                 break;
@@ -246,7 +252,16 @@ impl<T, P: Policy> RawStream<'_, T, P> {
         let writer = unsafe { self.writer(slot) };
         let launch = here.params().launch.to_bits();
         if !group.is_whole() && !writer.try_lock(launch) {
-            here.wait_with_pauses(|| writer.try_lock(launch));
+            let (mut has_lock, mut polls, words) = (false, 0u32, packet::channel(here).words());
+            here.wait_with_pauses(|| {
+                has_lock = writer.try_lock(launch);
+                polls = polls.wrapping_add(1);
+                // A part that was ended may have kept it.
+                has_lock || polls.is_multiple_of(POLLS_A_LOOK) && packet::is_over(words, here.params().launch)
+            });
+            if !has_lock {
+                return None;
+            }
         }
         // SAFETY: RAW-STATE: as above, with the lock.
         unsafe {

@@ -193,7 +193,7 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
             collector: Collector::new(memory.region(), home_slots, unit),
             chunks: VecDeque::new(),
             overwritten_told: 0,
-            may_be_lost: false,
+            may_be_lost: true,
         };
         let (found, users) = (Mutex::new(found), AtomicUsize::new(1));
         let inner = Inner { device: device.clone(), memory, overwrites: P::OVERWRITES, found, users };

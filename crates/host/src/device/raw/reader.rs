@@ -46,7 +46,7 @@ impl<T> RawReader<T> {
     /// The page is lent: waves do not get it before it is dropped.
     pub fn try_next(&self) -> Option<RawPage<T>> {
         let mut found = self.inner.found.lock();
-        if found.chunks.is_empty() || self.inner.overwrites {
+        if found.chunks.is_empty() {
             self.inner.collect(&mut found);
         }
         let chunk = found.chunks.pop_front()?;
@@ -68,6 +68,11 @@ impl<T> RawReader<T> {
             }
             pace.wait(left);
         }
+    }
+
+    /// Of how many pages and parts, at most, what is there now consists.
+    pub(super) fn most_there(&self) -> usize {
+        self.inner.found.lock().chunks.len() + self.inner.memory.layout.pages() as usize
     }
 
     /// Iterates over the pages that there are now. After a launch was waited for, all of its pages are among them.

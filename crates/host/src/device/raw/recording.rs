@@ -58,20 +58,24 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
     }
 }
 
+/// Pages that are written between two looks at whether to end.
+const PAGES_A_LOOK: usize = 64;
+
 fn write_on<T>(reader: &RawReader<T>, shall_end: &AtomicBool, file: StreamFile, stream: u16) -> Written {
     let mut written = Written { file: Some((file, stream)), ..Written::default() };
     let (mut bytes, mut pace) = (Vec::new(), Pace::new());
     loop {
-        // What was there before it was told to end is written.
+        // What was there before it was told to end is written, and not what waves write for ever.
         let is_last = shall_end.load(Ordering::Acquire);
-        while let Some(page) = reader.try_next() {
-            pace.found();
-            written.add(&page, &mut bytes);
-        }
+        let most = if is_last { reader.most_there() } else { PAGES_A_LOOK };
+        let pages = reader.rest().take(most).map(|page| written.add(&page, &mut bytes)).count();
         if is_last {
             return written;
         }
-        pace.wait(LOOK);
+        match pages {
+            0 => pace.wait(LOOK),
+            _ => pace.found(),
+        }
     }
 }
 
