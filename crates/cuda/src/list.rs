@@ -164,7 +164,7 @@ impl List {
         &self.gpu
     }
 
-    /// Launches the kernels, which take no parameters.
+    /// Launches the kernels with the parameters that they were added with.
     pub(crate) fn launch_on(&self, stream: sys::CUstream) -> Result<(), Error> {
         let doing = || "launching a list of kernels".to_string();
         // SAFETY: LOADED, with a list and a stream of this GPU.
@@ -177,7 +177,7 @@ impl Drop for List {
         let (gpu, graph, modules) = (self.gpu.clone(), self.graph, std::mem::take(&mut self.modules));
         when_quiet(move || {
             let graph = graph;
-            // SAFETY: LOADED; made by `Gpu::list`, and in no stream any more.
+            // SAFETY: LOADED; made by `Building::list`, and in no stream any more.
             gpu.release(|| unsafe { sys::cuGraphExecDestroy(graph.0) });
             modules
         });

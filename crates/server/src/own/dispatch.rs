@@ -296,9 +296,14 @@ pub(crate) fn put_bytes(
         // Lanes that share an area do not pull out of it.
         let takes_loan = is_pulled && answer.lanes() > 1;
         let bytes = match bytes {
-            ReplyBytes::Few(bytes) if bytes_at + len <= share && !takes_loan => {
-                answer.write_bytes(region, area, rank, bytes_at, &bytes);
-                return Ok(line);
+            ReplyBytes::Few(bytes) if bytes_at + len <= share => {
+                match takes_loan.then(|| shared.messages.loan_of(&bytes)) {
+                    Some(Ok(loan)) => loan,
+                    _ => {
+                        answer.write_bytes(region, area, rank, bytes_at, &bytes);
+                        return Ok(line);
+                    }
+                }
             }
             bytes => bytes.into_loan(&shared.messages)?,
         };

@@ -6,8 +6,8 @@
 pub enum CodeObjectError {
     /// It was built for another device, or is no code object.
     #[error(
-        "{name} was built for {built_for}, and {device} is {target}: code objects are for AMD's GPUs; compile it with \
-         `--offload-arch={target}`"
+        "{name} was built for {built_for}, and {device} is {target}: code objects run on AMD's GPUs and on the device \
+         gfx942, compiled with `--offload-arch` for the one that they run on"
     )]
     OtherTarget {
         /// The file, or "the code object".
@@ -21,8 +21,8 @@ pub enum CodeObjectError {
     },
     /// The kernel prints to a buffer that the host reads when it has ended.
     #[error(
-        "kernel {kernel} prints to a buffer, which hostcall does not read: compile HIP with `-mprintf-kind=hostcall`; OpenCL \
-         C has no other `printf`"
+        "kernel {kernel} was compiled together with code that prints to a buffer, which hostcall does not read: compile HIP \
+         with `-mprintf-kind=hostcall`; OpenCL C has no other `printf`, so move kernels that do not print to another file"
     )]
     Buffered {
         /// The kernel.

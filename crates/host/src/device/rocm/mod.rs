@@ -2,8 +2,8 @@
 //! and call the host by ROCm's protocol if they were linked with ROCm's device libraries.
 //!
 //! A launch is an operation of its stream as any other. It has no number of hostcall's server, since nothing of hostcall is
-//! in the kernel: so nothing cancels it, and a kernel that panicked before it in the stream does not keep it from running,
-//! as it does not keep copies from being made.
+//! in the kernel: so nothing cancels it once it is with the device, and there a kernel that panicked before it in the stream
+//! does not keep it from running, as it does not keep copies from being made.
 #![allow(unsafe_code, reason = "kernels run with arguments that nobody can check")]
 
 mod argument;
@@ -200,7 +200,9 @@ impl CodeObjectKernel {
     /// # Safety
     /// The arguments are of the types that the kernel takes, and for all lanes of the grid the kernel accesses no memory but
     /// its own, that of its heap, and the buffers that it is given: it writes to none that is an [`KernelArgument::input`].
-    /// Its code is what the device executes without harm, as any code of the program.
+    /// Its code is what the device executes without harm, as any code of the program; it was compiled with the version of ROCm's
+    /// protocol that its code object was loaded with, and uses neither synchronisation of several grids or devices nor queues
+    /// of its own.
     pub unsafe fn launch(
         &self,
         stream: &Stream,

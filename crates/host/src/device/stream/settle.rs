@@ -331,7 +331,9 @@ impl StreamQueue {
     /// Notes how a launch ended.
     fn note_end(&self, queue: &mut State, end: End) {
         let End { launch, outcome, has_exited } = end;
-        let is_stopped = queue.stop.is_some_and(|stop| launch.sequence > stop);
+        // Code that is not hostcall's does not look at the stop word: what was with the device has run.
+        let looks = launch.id != LaunchId::NONE;
+        let is_stopped = looks && queue.stop.is_some_and(|stop| launch.sequence > stop);
         let ends_stream = outcome.is_err() || has_exited;
         let outcome = match outcome {
             Ok(LaunchOutcome { exit_code: None }) if is_stopped => Err(LaunchFailure::Skipped),
