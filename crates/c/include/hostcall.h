@@ -769,7 +769,8 @@ hostcall_status hostcall_stream_host_function(const hostcall_stream *stream,
                                               hostcall_error **error);
 
 // Does what hostcall_stream_host_function does, with a function that may be called again: a stream that records takes it
-// into its graph, whose replays call it. `free_state` gets `state` when nobody can call it any more.
+// into its graph, whose replays call it: several threads at the same time where several instances replay. `free_state`
+// gets `state` when nobody can call it any more.
 hostcall_status hostcall_stream_repeated_function(const hostcall_stream *stream,
                                                   hostcall_host_function function,
                                                   void *state,

@@ -79,7 +79,8 @@ pub extern "C" fn hostcall_stream_host_function(
 }
 
 /// Does what hostcall_stream_host_function does, with a function that may be called again: a stream that records takes it
-/// into its graph, whose replays call it. `free_state` gets `state` when nobody can call it any more.
+/// into its graph, whose replays call it: several threads at the same time where several instances replay. `free_state`
+/// gets `state` when nobody can call it any more.
 pub extern "C" fn hostcall_stream_repeated_function(
     stream: Option<&hostcall_stream>,
     function: hostcall_host_function,
