@@ -43,9 +43,9 @@ pub fn raw_apart(lane: &Lane, steps: u32, to: RawStream<'_, Step, Block>) {
         Step::new(id, step - 1)
     };
     for i in 0..steps {
-        if mix(id as u64 ^ u64::from(i)) % 3 == 0 {
+        if mix(id as u64 ^ u64::from(i)).is_multiple_of(3) {
             assert!(to.write(lane, &next()));
-        } else if lane.index() % 2 == 0 {
+        } else if lane.index().is_multiple_of(2) {
             // A call between them: other parts of the wave write meanwhile.
             assert_eq!(Echo::one(7), Ok(7));
             assert!(to.write(lane, &next()));
