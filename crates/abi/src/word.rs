@@ -449,7 +449,7 @@ impl BytesHead {
     /// Argument words that carry the head.
     pub const WORDS: usize = 5;
 
-    /// The same where no lane of the packet lends memory: without the last two.
+    /// The same on devices whose memory no copy of the host's reaches: without the last two.
     pub const SHORT_WORDS: usize = 3;
 
     /// The head as argument words.

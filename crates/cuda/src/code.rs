@@ -52,6 +52,7 @@ impl Drop for Module {
             let module = handle;
             // SAFETY: LOADED; loaded by `load`, and neither a function of it nor a kernel is left.
             gpu.release(|| unsafe { sys::cuModuleUnload(module.0) });
+            gpu
         });
     }
 }

@@ -46,8 +46,11 @@ impl ListWords {
 impl Drop for ListWords {
     fn drop(&mut self) {
         let (gpu, address) = (self.gpu.clone(), self.address);
-        // SAFETY: LOADED; `Gpu::list_words` allocated it, and it is freed once, without a kernel that could use it.
-        when_quiet(move || gpu.release(|| unsafe { sys::cuMemFree_v2(address) }));
+        when_quiet(move || {
+            // SAFETY: LOADED; `Gpu::list_words` allocated it, and it is freed once, without a kernel that could use it.
+            gpu.release(|| unsafe { sys::cuMemFree_v2(address) });
+            gpu
+        });
     }
 }
 
@@ -179,7 +182,7 @@ impl Drop for List {
             let graph = graph;
             // SAFETY: LOADED; made by `Building::list`, and in no stream any more.
             gpu.release(|| unsafe { sys::cuGraphExecDestroy(graph.0) });
-            modules
+            (modules, gpu)
         });
     }
 }

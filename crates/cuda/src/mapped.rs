@@ -83,10 +83,12 @@ impl Drop for MappedFile {
     fn drop(&mut self) {
         let (gpu, pages) = (self.gpu.clone(), self.pages.take());
         when_quiet(move || {
-            let Some(pages) = pages else { return };
-            let start = ptr::with_exposed_provenance_mut::<c_void>(pages.start);
-            // SAFETY: LOADED; `map_file` registered the pages, once, and no kernel runs that could use them.
-            gpu.release(|| unsafe { sys::cuMemHostUnregister(start) });
+            if let Some(pages) = &pages {
+                let start = ptr::with_exposed_provenance_mut::<c_void>(pages.start);
+                // SAFETY: LOADED; `map_file` registered the pages, once, and no kernel runs that could use them.
+                gpu.release(|| unsafe { sys::cuMemHostUnregister(start) });
+            }
+            (pages, gpu)
         });
     }
 }

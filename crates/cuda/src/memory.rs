@@ -212,7 +212,10 @@ impl PinnedMemory {
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
         let (gpu, address) = (self.gpu.clone(), self.start.addr().get());
-        // SAFETY: LOADED; `pin` allocated it, and it is freed once, without a kernel that could use it.
-        when_quiet(move || gpu.release(|| unsafe { sys::cuMemFreeHost(address as *mut c_void) }));
+        when_quiet(move || {
+            // SAFETY: LOADED; `pin` allocated it, and it is freed once, without a kernel that could use it.
+            gpu.release(|| unsafe { sys::cuMemFreeHost(address as *mut c_void) });
+            gpu
+        });
     }
 }

@@ -49,20 +49,20 @@ fn function(module: &Arc<Module>, name: &str) -> Arc<Function> {
     Arc::new(module.function(name).unwrap().expect("the kernel is there"))
 }
 
+/// A launch of a kernel with these arguments.
+fn launch_of<'a>(
+    function: &'a Arc<Function>,
+    (workgroups, lanes): ([u32; 3], [u32; 3]),
+    arguments: &'a [&'a [u8]],
+) -> Launch<'a> {
+    let hidden = Hidden::default();
+    Launch { function, workgroups, lanes, group_bytes: 0, arguments, by_address: false, hidden }
+}
+
 /// Launches a kernel with these arguments.
 fn launch(queue: &Queue, function: &Arc<Function>, sizes: ([u32; 3], [u32; 3]), arguments: &[&[u8]]) {
-    let (workgroups, lanes) = sizes;
-    let launch = Launch {
-        function,
-        workgroups,
-        lanes,
-        group_bytes: 0,
-        arguments,
-        by_address: false,
-        hidden: Hidden::default(),
-    };
     // SAFETY: tests give the arguments that the kernels take.
-    unsafe { queue.launch(&launch) }.unwrap();
+    unsafe { queue.launch(&launch_of(function, sizes, arguments)) }.unwrap();
 }
 
 const ONE: ([u32; 3], [u32; 3]) = ([1, 1, 1], [1, 1, 1]);
@@ -350,15 +350,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     assert_eq!(multiply.max_lanes(), 1024);
     let queue = gpu.queue();
     let refuse = |workgroups: [u32; 3], lanes: [u32; 3], arguments: &[&[u8]]| {
-        let launch = Launch {
-            function: &multiply,
-            workgroups,
-            lanes,
-            group_bytes: 0,
-            arguments,
-            by_address: false,
-            hidden: Hidden::default(),
-        };
+        let launch = launch_of(&multiply, (workgroups, lanes), arguments);
         // SAFETY: it is refused.
         unsafe { queue.launch(&launch) }.unwrap_err().to_string()
     };

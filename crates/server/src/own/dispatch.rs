@@ -257,8 +257,8 @@ pub(crate) fn put_bytes(
     let area = place.area;
     let put = || {
         let reply = result?;
-        let mut line = [0; BYTES_RESULT_WORDS];
-        line[0] = reply.len() as u64;
+        let (total, mut line) = (reply.len(), [0; BYTES_RESULT_WORDS]);
+        line[0] = total as u64;
         let inline = &mut line[BYTES_RESULT_WORDS - INLINE_REPLY_WORDS..];
         let share = answer.area_share(region, area).ok_or(CallError::Malformed)?;
         let ByteReply { words, bytes } = reply;
@@ -272,11 +272,8 @@ pub(crate) fn put_bytes(
             }
             answer.write_bytes(region, area, rank, 0, &words);
         }
-        if line[0] <= INLINE_REPLY_BYTES as u64 {
-            for (to, chunk) in line[BYTES_RESULT_WORDS - INLINE_REPLY_WORDS..][words.len()..]
-                .iter_mut()
-                .zip(bytes.as_slice().chunks(8))
-            {
+        if total <= INLINE_REPLY_BYTES {
+            for (to, chunk) in inline[words.len()..].iter_mut().zip(bytes.as_slice().chunks(8)) {
                 let mut word = [0; 8];
                 word[..chunk.len()].copy_from_slice(chunk);
                 *to = u64::from_le_bytes(word);
