@@ -120,4 +120,35 @@ def main(path):
     print(f"{path}: {len(rows)} rows, {len(found)} slices on {len(tracks)} tracks")
 
 
-main(sys.argv[1])
+def records(path):
+    """The tables of a stream's records, as the example `heat_map` writes them, must be the same and have its columns."""
+    arrow = pa.ipc.open_file(f"{path}.arrow").read_all()
+    parquet = pa.parquet.read_table(f"{path}.parquet")
+    types = {field.name: field.type for field in arrow.schema}
+    csv = pa.csv.read_csv(f"{path}.csv", convert_options=pa.csv.ConvertOptions(column_types=types))
+    rows = arrow.to_pylist()
+    assert rows and rows == parquet.to_pylist() == csv.to_pylist()
+    of_record = [field for field in arrow.schema if not field.name.startswith("page.")]
+    described = [(field.name, field.type, (field.metadata or {}).get(b"unit")) for field in of_record]
+    assert described == [
+        ("address", pa.uint64(), None),
+        ("lane", pa.uint32(), None),
+        ("distance", pa.int32(), b"values"),
+    ], described
+    for schema in [arrow.schema, parquet.schema]:
+        assert schema.metadata[b"stream"] == b"reads" and schema.metadata[b"type"] == b"Read"
+        assert schema.metadata[b"format"] == b"lane {lane} read {address:#x}, at distance {distance}"
+    # 8 workgroups of 32 lanes, of which each wave writes a page after the other.
+    assert {row["page.workgroup"] for row in rows} == set(range(8))
+    assert {row["lane"] for row in rows} == set(range(256))
+    assert all(row["lane"] // 32 == row["page.workgroup"] for row in rows)
+    # A search begins in the middle of 4096 values of 8 bytes.
+    assert max(row["address"] for row in rows) - min(row["address"] for row in rows) < 8 * 4096
+    assert min(row["distance"] for row in rows) < 0 < max(row["distance"] for row in rows)
+    print(f"{path}: {len(rows)} records")
+
+
+if sys.argv[1] == "--records":
+    records(sys.argv[2])
+else:
+    main(sys.argv[1])

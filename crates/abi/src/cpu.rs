@@ -65,8 +65,9 @@ pub struct CpuOperations {
     /// All lanes of `mask` (as a `converge` gave it) call this; each gives a value, and when all have come
     /// each gets every lane's value, by lane index. Orders memory among these lanes.
     pub exchange: unsafe extern "C" fn(lane: *mut CpuLane, mask: u64, value: u64, values: *mut [u64; 64]),
-    /// Waits until every lane of the workgroup that has not ended has called it.
-    pub barrier: unsafe extern "C" fn(lane: *mut CpuLane),
+    /// Waits until every lane of the workgroup that has not ended has called it. If some of them came to another `site`,
+    /// writes to `other` at which the most did.
+    pub barrier: unsafe extern "C" fn(lane: *mut CpuLane, site: u64, other: *mut OtherBarrier),
     /// Returns once `poll(data)` is true. `poll` is called from the executor's own stack on the same thread,
     /// must not block, and is not called again once it was true.
     pub wait: unsafe extern "C" fn(
@@ -85,6 +86,18 @@ pub struct CpuOperations {
     /// Ends the lane where it is, as [`ENTRY_EXITED`] does, without unwinding: what it owns leaks. For a lane that
     /// shall end while it unwinds.
     pub end: unsafe extern "C" fn(lane: *mut CpuLane) -> !,
+}
+
+/// Where lanes waited that were missing at a barrier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct OtherBarrier {
+    /// The site of their barrier.
+    pub site: u64,
+    /// How many came there: 0 if all lanes came to the same one.
+    pub lanes: u32,
+    /// Index in the workgroup of the first of them.
+    pub first: u32,
 }
 
 /// A kernel's entry: `arguments` points to its argument block.

@@ -30,6 +30,7 @@ pub mod io;
 pub mod launch;
 pub mod layout;
 pub mod raw;
+pub mod record;
 pub mod schema;
 pub mod service;
 pub mod status;
@@ -39,7 +40,7 @@ pub mod word;
 pub use status::{CallError, Status};
 
 /// Version of everything in this crate. Host and device refuse to work together when it differs.
-pub const ABI_VERSION: u32 = 10;
+pub const ABI_VERSION: u32 = 11;
 
 /// Most lanes a wave can have (AMD's wave64).
 pub const MAX_LANES: usize = 64;

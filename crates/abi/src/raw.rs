@@ -3,6 +3,7 @@
 //! | words from the start of the shared memory | what | written by |
 //! |---|---|---|
 //! | 0 | not 0 once nobody reads any more | host |
+//! | [`RAW_GIVEN_WORD`] | pages that waves may have taken and may take, ever | host |
 //! | [`RawLayout::free_at`] | the ring of free pages: [`free_entry`]s, at their positions modulo the number of pages | host |
 //! | [`RawLayout::commit_at`] | a [`Place`] for each page: which bytes are whole | device |
 //! | [`RawLayout::header_at`] | a line for each page, [`header`] says of what | device |
@@ -12,6 +13,9 @@ use crate::launch::LaunchId;
 
 /// Words before the ring of free pages.
 const START_WORDS: u32 = 16;
+
+/// Word that says how many pages waves may take, from the channel's making on.
+pub const RAW_GIVEN_WORD: u32 = 1;
 
 /// Words of a page's header.
 pub const RAW_HEADER_WORDS: u32 = 8;
@@ -237,14 +241,39 @@ const _: () = {
     assert!(core::mem::offset_of!(RawStateWords, dropped) == 8 * RAW_STATE_DROPPED_WORD);
 };
 
+/// How waves share the free pages of a raw channel, in memory of the device. Zero at first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub struct RawRingWords {
+    /// The position in the ring of the next page that is taken.
+    pub head: u64,
+    /// Pages that waves may take without a look at the host's word: a number with a sign, since a wave takes one from it
+    /// before it knows that there was one.
+    pub free: u64,
+    /// What the host's word [`RAW_GIVEN_WORD`] was when a wave looked last.
+    pub seen: u64,
+}
+
+/// Bytes of a [`RawRingWords`].
+pub const RAW_RING_BYTES: usize = 64;
+
+const _: () = assert!(size_of::<RawRingWords>() == RAW_RING_BYTES);
+
+impl RawRingWords {
+    /// Pages that waves gave themselves the right to and never took because they were killed in between, ever. No wave runs.
+    pub const fn lost(&self) -> u64 {
+        self.seen.wrapping_sub(self.head).wrapping_sub(self.free)
+    }
+}
+
 /// A raw channel as a kernel gets it: what lies in the argument block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct RawParams {
     /// [`RawStateWords`] of all home slots, in memory of the device.
     pub states: u64,
-    /// A `u64` in memory of the device: the position in the ring of the next page that is taken.
-    pub head: u64,
+    /// [`RawRingWords`] in memory of the device.
+    pub ring: u64,
     /// The shared memory, of [`RawLayout::words`] words.
     pub shared: u64,
     /// Its layout.

@@ -45,12 +45,12 @@ impl<'a> Timer<'a> {
         Ok((timer, times.into_iter().map(|ticks| ticks as f64 * tick_ns).collect()))
     }
 
-    /// Nanoseconds of the first two calls of a workgroup's first wave, and of its second, when the first begins so long
-    /// after the launch.
+    /// Nanoseconds of the first two calls of a workgroup's first wave, of its second, and of the same of another workgroup,
+    /// when the first begins so long after the launch.
     fn first_times(&self, after_ns: u64) -> Result<Vec<f64>> {
         let (turn, times) =
-            (self.bed.device.alloc_zeroed::<u64>(1)?, self.bed.device.alloc_zeroed::<u64>(4)?);
-        let waves = Grid::new(1, 2 * self.bed.device.wave_size());
+            (self.bed.device.alloc_zeroed::<u64>(1)?, self.bed.device.alloc_zeroed::<u64>(8)?);
+        let waves = Grid::new(2, 2 * self.bed.device.wave_size());
         self.bed.launch(&kernels::first_call_times, waves, (&turn, &times, after_ns))?;
         self.bed.synchronize()?;
         let times = times.read()?;
@@ -66,10 +66,11 @@ impl<'a> Timer<'a> {
     }
 }
 
-/// The first call of a launch's first wave, and of the second wave of the same workgroup, beside a wave's second call, in ns.
-/// Neither wave has a slot yet; the second finds the code where the first has fetched it. Then first calls that come later
+/// The first call of a launch's first wave, of the second wave of the same workgroup, and of the first one of another
+/// workgroup, beside a wave's second call, in ns. None of them has a slot yet; the second wave finds the code where the first has
+/// fetched it, the other workgroup's finds it only where all multiprocessors do. Then first calls that come later
 /// than the launch's begin: the host has looked for calls in vain, and may sleep.
-fn first_calls(timer: &Timer<'_>) -> Result<[Row; 4]> {
+fn first_calls(timer: &Timer<'_>) -> Result<[Row; 5]> {
     const LAUNCHES: usize = 300;
     let row = |name, after_ns, n: usize| -> Result<Row> {
         let times = (0..LAUNCHES).map(|_| timer.first_times(after_ns)).collect::<Result<Vec<_>>>()?;
@@ -79,6 +80,7 @@ fn first_calls(timer: &Timer<'_>) -> Result<[Row; 4]> {
     Ok([
         row("first_call_1_lane", 0, 0)?,
         row("first_call_2nd_wave", 0, 2)?,
+        row("first_call_2nd_workgroup", 0, 4)?,
         row("first_call_after_20_us", 20_000, 0)?,
         row("first_call_after_1_ms", 1_000_000, 0)?,
     ])

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 /// Bytes that the software device's lanes write at a time.
 const PIECE: usize = 16 << 10;
 
-/// How long a reader waits at a time.
-const LOOK: Duration = Duration::from_millis(1);
+/// How long a reader waits for a page.
+const LONGEST: Duration = Duration::from_secs(20);
 
 /// Bytes a second with one reader, records one at a time, how soon a record is seen, and into a file.
 pub fn traces(options: &Options, add: &mut dyn FnMut(Row)) -> Result<()> {
@@ -106,14 +106,14 @@ fn rate(
 /// Launches, and reads so many bytes: the first word of each page, as a reader does that hands pages on.
 fn read<T>(reader: &RawReader<T>, launch: &dyn Fn() -> Result<()>, bytes: u64) -> Result<()> {
     launch()?;
-    let (mut left, mut last) = (bytes, Instant::now());
+    let mut left = bytes;
     while left > 0 {
-        if let Some(page) = reader.next_within(LOOK) {
-            std::hint::black_box(page.words().first().map(|word| word.load(Ordering::Relaxed)));
-            (left, last) = (left.saturating_sub(page.len_bytes().into()), Instant::now());
-        } else if last.elapsed() > Duration::from_secs(20) {
-            return Err(format!("{left} bytes did not come").into());
-        }
+        let Some(page) = reader.next_within(LONGEST) else {
+            return Err(format!("{left} of {bytes} bytes did not come").into());
+        };
+        std::hint::black_box(page.words().first().map(|word| word.load(Ordering::Relaxed)));
+        // A kernel that writes more would wait for a reader for ever, and what is launched next for it.
+        left = left.checked_sub(page.len_bytes().into()).ok_or("more bytes came than were asked for")?;
     }
     Ok(())
 }
@@ -143,7 +143,7 @@ fn seen(options: &Options, bed: &Bed) -> Result<Row> {
     for _ in 0..options.repeats {
         bed.launch(&kernels::seen, Grid::new(1, 1), (&seen, &ns, COUNT, &channel))?;
         while seen[0].get() < COUNT {
-            let page = reader.next_within(Duration::from_secs(20)).ok_or("a record did not come")?;
+            let page = reader.next_within(LONGEST).ok_or("a record did not come")?;
             if let Some([i, _]) = page.records().last() {
                 seen[0].set(i);
             }

@@ -10,25 +10,26 @@ pub(crate) const PTXAS: &str = "PTXAS";
 const HOW_TO_INSTALL: &str = "install NVIDIA's assembler `ptxas`, which the CUDA toolkit and PyPI's package \
     nvidia-cuda-nvcc-cu12 have, in PATH, or name it in the environment variable PTXAS";
 
-/// Makes the cubin `to` of a PTX file, for the architecture `cpu`.
-pub(crate) fn assemble(ptx: &Path, cpu: &str, to: &Path) -> Result<(), BuildError> {
+/// Makes the cubin `to` of a PTX file, for the architecture `cpu`. Returns what the assembler says of its functions: what
+/// each needs of the GPU.
+pub(crate) fn assemble(ptx: &Path, cpu: &str, to: &Path) -> Result<String, BuildError> {
     let assembler = find(cpu)?;
     // Each kernel is compiled with all that it may call: what many kernels share takes its time once for each.
-    let arguments = [format!("-arch={cpu}"), "--split-compile=0".into(), "-o".into()];
+    let arguments = [format!("-arch={cpu}"), "--split-compile=0".into(), "-v".into(), "-o".into()];
     let output = Command::new(&assembler)
         .args(arguments)
         .args([to, ptx])
         .output()
         .map_err(|error| BuildError::Tool { tool: assembler.clone(), error })?;
-    if output.status.success() {
-        return Ok(());
-    }
     let said = [output.stderr, output.stdout].concat();
-    Err(BuildError::Assemble {
-        image: ptx.to_owned(),
-        tool: assembler,
-        output: String::from_utf8_lossy(&said).trim_end().to_owned(),
-    })
+    let said = String::from_utf8_lossy(&said).trim_end().to_owned();
+    if output.status.success() {
+        return Ok(said);
+    }
+    // What it needs to say is not among what it says of functions.
+    let lines = said.lines().filter(|line| !line.starts_with("ptxas info") && !line.starts_with("    "));
+    let output = lines.collect::<Vec<_>>().join("\n");
+    Err(BuildError::Assemble { image: ptx.to_owned(), tool: assembler, output })
 }
 
 /// The assembler: the one that the user names, the one in PATH, or one of those in usual places.

@@ -66,13 +66,16 @@ pub(crate) fn compile(
     }
     match &request.target {
         // With an assembly listing asked for, and no linker run, cargo names no file: the listing is the image.
-        Target::Nvptx { .. } | Target::Cubin { .. } => {
-            let triple = request.target.triple().unwrap_or_default();
-            let built = folder.join(triple).join(profile_folder(&request.profile)).join("deps");
-            Ok(built.join(&package.library).with_extension("s"))
-        }
+        Target::Nvptx { .. } | Target::Cubin { .. } => Ok(listing(request, package, folder)),
         _ => output.artifact.clone().ok_or_else(failed),
     }
+}
+
+/// Where the assembly listing of an NVIDIA target lies.
+pub(crate) fn listing(request: &Request, package: &Package, folder: &Path) -> PathBuf {
+    let triple = request.target.triple().unwrap_or_default();
+    let built = folder.join(triple).join(profile_folder(&request.profile)).join("deps");
+    built.join(&package.library).with_extension("s")
 }
 
 /// What came of a build.

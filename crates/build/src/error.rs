@@ -78,6 +78,9 @@ pub enum BuildError {
         /// What is missing and how to install it.
         missing: String,
     },
+    /// There is no report of the image's kernels.
+    #[error("no report: {0}")]
+    NoReport(String),
     /// `Kernels` was used outside of a build script.
     #[error(
         "this is no build script: call it from build.rs, where cargo sets CARGO_MANIFEST_DIR and OUT_DIR"

@@ -38,9 +38,7 @@ impl Image {
         }
 
         let bytes = match target {
-            Target::Nvptx { .. } | Target::Cubin { .. } => {
-                with_stack_bytes(&with_bounds(&String::from_utf8_lossy(&bytes))).into_bytes()
-            }
+            Target::Nvptx { .. } | Target::Cubin { .. } => finished(&bytes).into_bytes(),
             _ => bytes,
         };
         let path = folder.join(&package.library).with_extension(target.extension());
@@ -70,6 +68,11 @@ impl Image {
             Err(BuildError::NoMain { image: self.path.clone() })
         }
     }
+}
+
+/// The PTX of an image, from the compiler's.
+pub(crate) fn finished(listing: &[u8]) -> String {
+    with_stack_bytes(&with_bounds(&String::from_utf8_lossy(listing)))
 }
 
 /// Names of the kernels whose infos the image exports, in a symbol table as in PTX text.
@@ -115,17 +118,19 @@ fn with_bounds(ptx: &str) -> String {
     bounded
 }
 
-/// [`KernelInfo::max_lanes`] of a kernel in PTX, where it is not 0. PTX leaves zeros at a variable's end out.
+/// [`KernelInfo::max_lanes`] of a kernel in PTX, where it is not 0.
 fn max_lanes(ptx: &str, name: &str) -> Option<u64> {
+    info_field(ptx, name, std::mem::offset_of!(KernelInfo, max_lanes)).filter(|lanes| *lanes != 0)
+}
+
+/// A field of a kernel's [`KernelInfo`] in PTX, which leaves zeros at a variable's end out.
+pub(crate) fn info_field(ptx: &str, name: &str, offset: usize) -> Option<u64> {
     let symbol = format!(" {KERNEL_INFO_SYMBOL_PREFIX}{name}[");
     let (_, values) = ptx[ptx.find(&symbol)?..].lines().next()?.split_once('{')?;
     let values =
         values.trim_end_matches(['}', ';', ' ']).split(',').map(|value| value.trim().parse::<u8>().ok());
     let info: Vec<u8> = values.collect::<Option<_>>()?;
-    let field = std::mem::offset_of!(KernelInfo, max_lanes);
-    let lanes =
-        (0..8).fold(0, |lanes, i| lanes | u64::from(info.get(field + i).copied().unwrap_or(0)) << (8 * i));
-    (lanes != 0).then_some(lanes)
+    Some((0..8).fold(0, |field, i| field | u64::from(info.get(offset + i).copied().unwrap_or(0)) << (8 * i)))
 }
 
 #[cfg(test)]

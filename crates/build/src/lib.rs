@@ -27,6 +27,7 @@ mod kernels;
 mod package;
 mod ptx;
 mod registers;
+mod report;
 mod stack;
 mod target;
 mod toolchain;
@@ -34,6 +35,7 @@ mod toolchain;
 pub use error::BuildError;
 pub use image::Image;
 pub use kernels::Kernels;
+pub use report::{KernelReport, Report, report};
 pub use target::Target;
 
 use package::Package;
@@ -116,17 +118,18 @@ pub enum Progress {
 /// See [`BuildError`]; each sentence says what to do.
 pub fn build(request: &Request) -> Result<Image, BuildError> {
     let package = Package::read(&request.package)?;
-    let folder = request
-        .target_dir
-        .as_ref()
-        .unwrap_or(&package.target_dir)
-        .join("hostcall")
-        .join(request.target.cpu());
+    let folder = folder_of(request, &package);
     let toolchain = Toolchain::find(&request.target)?;
     let built = cargo::compile(request, &package, &toolchain, &folder)?;
     // Another profile's image does not take the place of the usual one.
     let folder = if request.profile == "release" { folder } else { folder.join(&request.profile) };
     Image::take(&built, &folder, &package, &request.target)
+}
+
+/// Where what is built for a target lies.
+fn folder_of(request: &Request, package: &Package) -> PathBuf {
+    let folder = request.target_dir.as_ref().unwrap_or(&package.target_dir);
+    folder.join("hostcall").join(request.target.cpu())
 }
 
 /// Whether this machine has what is needed to build for `target`.

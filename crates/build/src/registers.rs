@@ -32,24 +32,43 @@ pub(crate) fn bounds(ptx: &str) -> HashMap<&str, u32> {
 
 /// The most that a kernel needs, or any function that it calls and that is not rare.
 fn bound<'t>(entry: &Function<'t>, functions: &HashMap<&'t str, Function<'t>>) -> u32 {
-    let mut need = LEAST;
-    let (mut seen, mut left) = (HashSet::from([entry.name]), vec![entry]);
-    while let Some(function) = left.pop() {
+    let own = OwnFunctions::of(entry, functions);
+    let of_function = |function: &&Function<'t>| {
         let values = Liveness::of(function).most_values();
-        need = need.max(if values <= FITS_LEAST { LEAST } else { values + SPARE });
-        for call in function.statements.iter().filter(|statement| statement.opcode.starts_with("call")) {
-            match call.words().find_map(|word| functions.get(word)) {
-                Some(callee) if callee.is_rare() => {}
-                Some(callee) if !callee.is_of_device_crate() => {
-                    if seen.insert(callee.name) {
-                        left.push(callee);
+        if values <= FITS_LEAST { LEAST } else { values + SPARE }
+    };
+    let need = own.functions.iter().map(of_function).max().unwrap_or(LEAST);
+    need.max(if own.call_others { CALLS } else { LEAST }).next_multiple_of(8)
+}
+
+/// A kernel's own code.
+pub(crate) struct OwnFunctions<'f, 't> {
+    /// The kernel and the functions that it calls, but for those that are rare or of the device crate.
+    pub functions: Vec<&'f Function<'t>>,
+    /// Whether they call the device crate's functions, or any through pointers.
+    pub call_others: bool,
+}
+
+impl<'f, 't> OwnFunctions<'f, 't> {
+    pub fn of(entry: &'f Function<'t>, functions: &'f HashMap<&'t str, Function<'t>>) -> Self {
+        let mut own = Self { functions: vec![entry], call_others: false };
+        let (mut seen, mut next) = (HashSet::from([entry.name]), 0);
+        while let Some(function) = own.functions.get(next).copied() {
+            next += 1;
+            for call in function.statements.iter().filter(|statement| statement.opcode.starts_with("call")) {
+                match call.words().find_map(|word| functions.get(word)) {
+                    Some(callee) if callee.is_rare() => {}
+                    Some(callee) if !callee.is_of_device_crate() => {
+                        if seen.insert(callee.name) {
+                            own.functions.push(callee);
+                        }
                     }
+                    _ => own.call_others = true,
                 }
-                _ => need = need.max(CALLS),
             }
         }
+        own
     }
-    need.next_multiple_of(8)
 }
 
 impl Function<'_> {
@@ -87,7 +106,7 @@ impl<'t> Statement<'t> {
     }
 
     /// The operands that are written, and those that are read.
-    fn sides(&self) -> (&'t str, &'t str) {
+    pub(crate) fn sides(&self) -> (&'t str, &'t str) {
         let name = self.opcode.split('.').next().unwrap_or_default();
         if WRITE_NOTHING.contains(&name) || self.label().is_some() {
             return ("", self.operands);
@@ -106,7 +125,7 @@ impl<'t> Statement<'t> {
 }
 
 /// The registers among operands, such as `%rd12`.
-fn registers(operands: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn registers(operands: &str) -> impl Iterator<Item = &str> {
     let words = operands.split(|c: char| !c.is_alphanumeric() && c != '%');
     words.filter(|word| word.starts_with('%') && word.ends_with(|c: char| c.is_ascii_digit()))
 }

@@ -316,19 +316,57 @@ pub(crate) fn cas_on_device(word: &AtomicU64, old: u64, new: u64) -> Result<u64,
     word.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed)
 }
 
-/// Compare-exchange among the lanes of a wave. Acquire and release.
+/// Adds in memory of the device, and returns what was there. Relaxed.
 #[inline(always)]
-pub(crate) fn cas_in_wave(word: &AtomicU32, old: u32, new: u32) -> Result<u32, u32> {
+pub(crate) fn add_on_device(word: &AtomicU64, value: u64) -> u64 {
     #[cfg(target_arch = "nvptx64")]
     // SAFETY: as for `claim_word`.
     unsafe {
-        let now: u32;
-        core::arch::asm!("atom.acq_rel.cta.cas.b32 {now}, [{at}], {old}, {new};",
-            at = in(reg64) word, old = in(reg32) old, new = in(reg32) new, now = out(reg32) now, options(nostack));
-        if now == old { Ok(now) } else { Err(now) }
+        let old: u64;
+        core::arch::asm!("atom.relaxed.gpu.add.u64 {old}, [{at}], {value};",
+            at = in(reg64) word, value = in(reg64) value, old = out(reg64) old, options(nostack));
+        old
     }
     #[cfg(not(target_arch = "nvptx64"))]
-    word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
+    word.fetch_add(value, Ordering::Relaxed)
+}
+
+/// Between two looks at a word that is about to change.
+#[inline(always)]
+pub(crate) fn spin() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    core::hint::spin_loop();
+}
+
+macro_rules! cas_in_wave {
+    ($(#[doc = $docs:literal] $name:ident $instruction:literal $success:ident $failure:ident;)*) => {$(
+        #[doc = $docs]
+        #[inline(always)]
+        pub(crate) fn $name(word: &AtomicU32, old: u32, new: u32) -> Result<u32, u32> {
+            #[cfg(target_arch = "nvptx64")]
+            // SAFETY: as for `claim_word`.
+            unsafe {
+                let now: u32;
+                core::arch::asm!(concat!($instruction, " {now}, [{at}], {old}, {new};"), at = in(reg64) word,
+                    old = in(reg32) old, new = in(reg32) new, now = out(reg32) now, options(nostack));
+                if now == old { Ok(now) } else { Err(now) }
+            }
+            #[cfg(not(target_arch = "nvptx64"))]
+            word.compare_exchange(old, new, Ordering::$success, Ordering::$failure)
+        }
+    )*};
+}
+
+// A GPU's lane waits for what it stored where a release is.
+cas_in_wave! {
+    /// Compare-exchange among the lanes of a wave. Relaxed.
+    cas_in_wave "atom.relaxed.cta.cas.b32" Relaxed Relaxed;
+    /// Compare-exchange among the lanes of a wave. Acquire.
+    acquire_in_wave "atom.acquire.cta.cas.b32" Acquire Acquire;
+    /// Compare-exchange among the lanes of a wave. Release; relaxed where it fails.
+    release_in_wave "atom.release.cta.cas.b32" Release Relaxed;
 }
 
 /// Acquire, among the lanes of a wave.

@@ -45,6 +45,10 @@ pub enum Command {
         /// work for the driver, by NVIDIA's assembler), or an AMD one such as gfx942
         #[arg(long, default_value = "cpu", value_parser = Target::parse)]
         target: Target,
+        /// Prints what each kernel needs of the GPU: registers, stack, workgroup memory, and how many of its waves a
+        /// multiprocessor holds; and warns of what slows it down. For NVIDIA, the numbers are those of NVIDIA's assembler
+        #[arg(long)]
+        report: bool,
         #[command(flatten)]
         build: BuildOptions,
         /// Folder of the program's package
@@ -91,10 +95,20 @@ pub enum TraceCommand {
         /// The trace
         file: PathBuf,
     },
-    /// Prints a line for each call, launch and count of posts, in the order of the file
+    /// Prints a line for each call, launch and count of posts, and for each record of a stream, in the order
+    /// of the file
     Dump {
         /// The trace
         file: PathBuf,
+    },
+    /// Shows what a run does by the trace that it writes, while it writes it: rates, losses, slow methods,
+    /// who waits
+    Top {
+        /// The trace, also one that a run is about to begin
+        file: PathBuf,
+        /// Seconds between two screens, or between what is printed where the standard output is no terminal
+        #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+        every: Duration,
     },
     /// Writes a trace in the format that the output's ending names: .pftrace (https://ui.perfetto.dev), .arrow, .parquet, .csv
     Export {
@@ -102,6 +116,9 @@ pub enum TraceCommand {
         file: PathBuf,
         /// The file to write
         out: PathBuf,
+        /// A table of the records of this stream, which kernels wrote to a raw channel
+        #[arg(long, value_name = "NAME")]
+        stream: Option<String>,
     },
 }
 

@@ -8,6 +8,7 @@ mod image;
 mod llvm;
 mod new;
 mod run;
+mod top;
 mod trace;
 
 use arguments::{Arguments, Command};
@@ -31,10 +32,8 @@ fn main() {
     let outcome = match Arguments::try_parse() {
         Ok(arguments) => match arguments.command {
             Command::Run(options) => run::run(options),
-            Command::Build { target, build, program } => {
-                hostcall_build::build(&build.request(program, target))
-                    .map_err(Into::into)
-                    .and_then(|image| print_path(&image.path))
+            Command::Build { target, report, build, program } => {
+                build_image(&build.request(program, target), report)
             }
             Command::New { app: false, name } => new::package(&name),
             Command::New { app: true, name } => new::app(&name),
@@ -70,6 +69,16 @@ fn print_bytes(bytes: &[u8]) -> Outcome {
         }
         _ => Ok(0),
     }
+}
+
+/// Builds a program and prints its path, and what its kernels need if that is asked for.
+fn build_image(request: &hostcall_build::Request, report: bool) -> Outcome {
+    let image = hostcall_build::build(request)?;
+    let code = print_path(&image.path)?;
+    if report {
+        print(format_args!("{}", hostcall_build::report(request, &image)?))?;
+    }
+    Ok(code)
 }
 
 /// Prints a path as the system has it, which need not be UTF-8.

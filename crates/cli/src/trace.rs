@@ -3,8 +3,11 @@
 use crate::arguments::TraceCommand;
 use crate::run::BY_SIGNAL;
 use crate::{Outcome, USAGE, complain};
-use hostcall_trace::export::{self, ExportError, Format};
-use hostcall_trace::{Event, Latencies, Names, Page, Reader, StreamTotals, Totals, Tracer, UNKNOWN};
+use hostcall_trace::export::{self, ExportError, Format, Table};
+use hostcall_trace::{
+    Event, Latencies, Names, Page, Reader, RecordPrinter, StreamTotals, Streams, Totals, Tracer, UNKNOWN,
+    Waiting,
+};
 use signal_hook::consts::SIGPIPE;
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -76,7 +79,8 @@ pub fn run(command: TraceCommand) -> Outcome {
     match command {
         TraceCommand::Info { file } => printed(|out| info(&file, out)),
         TraceCommand::Dump { file } => printed(|out| dump(&file, out)),
-        TraceCommand::Export { file, out } => export(&file, &out),
+        TraceCommand::Top { file, every } => crate::top::run(&file, every),
+        TraceCommand::Export { file, out, stream } => export(&file, &out, stream.as_deref()),
     }
 }
 
@@ -130,7 +134,14 @@ fn events(
 
 fn dump(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
     let mut reader = open(path)?;
-    events(path, &mut reader, |names, event| line(out, names, event))?;
+    let mut records = Records::default();
+    events(path, &mut reader, |names, event| {
+        records.streams.note(event);
+        match event {
+            Event::Page(page) => records.print(out, page),
+            event => line(out, names, event),
+        }
+    })?;
     match reader.is_complete() {
         true => Ok(()),
         false => Ok(writeln!(out, "the trace was cut here: its end is missing")?),
@@ -182,17 +193,43 @@ fn line(out: &mut dyn Write, names: &Names, event: &Event) -> io::Result<()> {
             let (device, method) = (device(posts.source), method(posts.method));
             writeln!(out, "{from:.9} {device} {method}: {} posts until {until:.9}", posts.count)
         }
-        Event::Stream { stream, record_bytes, schema, name, policy } => writeln!(
-            out,
-            "stream {stream}: {name}, records of {record_bytes} bytes, schema {schema:016x}, policy {policy}"
-        ),
-        Event::Page(page) => print_page(out, page),
+        Event::Stream { stream, record_bytes, schema, name, policy, descriptor } => {
+            write!(
+                out,
+                "stream {stream}: {name}, records of {record_bytes} bytes, schema {schema:016x}, policy {policy}"
+            )?;
+            let Some(descriptor) = descriptor else { return writeln!(out) };
+            write!(out, "; {} {{", descriptor.name)?;
+            for (i, column) in descriptor.columns.iter().enumerate() {
+                let (comma, number) = (if i == 0 { " " } else { ", " }, column.number.name());
+                write!(out, "{comma}{}: {number}", column.name)?;
+                if !column.unit.is_empty() {
+                    write!(out, " in {}", column.unit)?;
+                }
+            }
+            writeln!(out, " }}")
+        }
         Event::StreamEnded { stream, totals } => {
             let StreamTotals { pages, bytes, dropped_records, overwritten_bytes, .. } = totals;
             writeln!(
                 out,
                 "stream {stream} ended: {pages} pages, {bytes} bytes, {dropped_records} records dropped, \
                  {overwritten_bytes} bytes overwritten"
+            )
+        }
+        Event::Waiting(waiting) => {
+            let Waiting { at_ns, waited_ns, launch, slot, place, lanes, source, waits_for, method } = waiting;
+            write!(out, "{:.9} {} {method}:", seconds(*at_ns), device(*source))?;
+            if let Some(of) = names.launch(*launch) {
+                write!(out, " launch {launch} {},", of.kernel)?;
+            }
+            if let Some(([x, y, z], wave)) = place {
+                write!(out, " workgroup ({x}, {y}, {z}) wave {wave},")?;
+            }
+            writeln!(
+                out,
+                " slot {slot}, {lanes} lanes have waited for {waits_for} for {:.1} s",
+                seconds(*waited_ns)
             )
         }
         Event::Dropped(calls) => writeln!(out, "{calls} calls were dropped here: they came too fast"),
@@ -205,7 +242,37 @@ fn line(out: &mut dyn Write, names: &Names, event: &Event) -> io::Result<()> {
     }
 }
 
-/// Prints a page as a line, and its words, four a line.
+/// Prints pages with their records.
+#[derive(Default)]
+struct Records {
+    streams: Streams,
+    printers: BTreeMap<u16, RecordPrinter>,
+    text: Vec<u8>,
+}
+
+impl Records {
+    /// Prints a page as a line, and its records, one a line; or its words, four a line, where it is not known
+    /// what they are.
+    fn print(&mut self, out: &mut dyn Write, page: &Page) -> io::Result<()> {
+        print_page(out, page)?;
+        let stream = self.streams.get(page.stream);
+        let Some((stream, descriptor)) = stream.and_then(|stream| Some((stream, stream.descriptor.clone()?)))
+        else {
+            return print_words(out, &page.bytes);
+        };
+        let printer = self.printers.entry(page.stream).or_insert_with(|| RecordPrinter::new(descriptor));
+        for record in page.bytes.chunks_exact(stream.record_bytes as usize) {
+            self.text.clear();
+            printer.print(record, &mut self.text);
+            write!(out, "  ")?;
+            out.write_all(&self.text)?;
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+}
+
+/// Prints what is said of a page as a line.
 fn print_page(out: &mut dyn Write, page: &Page) -> io::Result<()> {
     let Page { stream, sequence, offset_bytes, slot, workgroup, wave, opened_ns, .. } = page;
     write!(out, "stream {stream} page {sequence}, opened {:.9} on the device,", *opened_ns as f64 / 1e9)?;
@@ -220,8 +287,12 @@ fn print_page(out: &mut dyn Write, page: &Page) -> io::Result<()> {
     if page.overwritten_before > 0 {
         write!(out, "; {} bytes were overwritten before", page.overwritten_before)?;
     }
-    writeln!(out)?;
-    for line in page.bytes.chunks(32) {
+    writeln!(out)
+}
+
+/// Prints words, four a line.
+fn print_words(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
+    for line in bytes.chunks(32) {
         write!(out, " ")?;
         for word in line.chunks(8) {
             let mut whole = [0; 8];
@@ -233,11 +304,19 @@ fn print_page(out: &mut dyn Write, page: &Page) -> io::Result<()> {
     Ok(())
 }
 
-fn export(from: &Path, to: &Path) -> Outcome {
+fn export(from: &Path, to: &Path, stream: Option<&str>) -> Outcome {
     let Some(format) = Format::of(to) else {
         let endings = Format::ENDINGS.map(|(ending, _)| format!(".{ending}")).join(", ");
         complain(format!("{} has none of the endings that say what to write: {endings}", to.display()));
         return Ok(USAGE);
+    };
+    let table = match stream {
+        Some(_) if format == Format::Perfetto => {
+            complain("a .pftrace has no table of a stream's records: name a .arrow, .parquet or .csv");
+            return Ok(USAGE);
+        }
+        Some(stream) => Table::Stream(stream),
+        None => Table::First,
     };
     let mut reader = match open(from) {
         Ok(reader) => reader,
@@ -251,15 +330,22 @@ fn export(from: &Path, to: &Path) -> Outcome {
     }
     let file = File::create(to).map_err(|error| cannot("write", to, error))?;
     let mut progress = Progress { of: whole.len(), told: Instant::now(), is_shown: false };
-    let result = export::export(&mut reader, format, file, |bytes| progress.tell(bytes));
+    let result = export::export(&mut reader, table, format, file, |bytes| progress.tell(bytes));
     progress.clear();
-    result.map_err(|error| match error {
+    let exported = result.map_err(|error| match error {
         ExportError::Read(error) => cannot("read on in", from, error),
         ExportError::Write(error) => format!("{}; what is there is not whole", cannot("write", to, error)),
         error => error.to_string(),
     })?;
     if !reader.is_complete() {
         complain(format!("{} was cut: what is there was exported", from.display()));
+    }
+    if exported.dropped_records > 0 {
+        complain(format!("kernels have dropped {} records of this stream", exported.dropped_records));
+    }
+    let others = exported.other_streams.join(", ");
+    if format != Format::Perfetto && !others.is_empty() {
+        complain(format!("the trace has other streams, which `--stream` exports: {others}"));
     }
     Ok(0)
 }

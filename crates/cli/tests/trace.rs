@@ -2,8 +2,11 @@
 
 mod common;
 
-use common::{acting, expect, hostcall, stderr, stdout};
+use ::hostcall::raw::{Block, RawChannel, RawStream};
+use ::hostcall::{Device, Grid, Lane, LaunchKernel, Plain, Stream, kernel};
+use common::{acting, acts, expect, hostcall, stderr, stdout};
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
@@ -214,4 +217,133 @@ fn exports_that_cannot_be_made_are_one_sentence() {
         );
         expect(&output, 1, "", &sentence);
     }
+}
+
+/// A sample that a kernel takes.
+#[derive(Clone, Copy, Plain)]
+#[repr(C)]
+#[hostcall(format = "lane {lane}: {celsius:.1} degrees")]
+struct Sample {
+    place: [i16; 2],
+    lane: u32,
+    #[hostcall(unit = "degrees")]
+    celsius: f32,
+    reserved: u32,
+}
+
+#[kernel]
+fn sample(lane: &Lane, out: RawStream<'_, Sample, Block>) {
+    let id = lane.global_id() as u32;
+    out.write(lane, &Sample { place: [-1, id as i16], lane: id, celsius: 20.25 + id as f32, reserved: 0 });
+}
+
+#[kernel]
+fn words(lane: &Lane, out: RawStream<'_, u8, Block>) {
+    out.write_bytes(lane, b"16 bytes of text");
+}
+
+/// Records what a channel gets from a launch.
+fn recorded<T: Plain>(path: &Path, launch: impl FnOnce(&Stream, &RawChannel<T, Block>)) {
+    let device = Device::open("cpu").unwrap();
+    let stream = device.stream().unwrap();
+    let channel = RawChannel::new(&device, 16, 128).unwrap();
+    let recording = channel.record(path, "samples").unwrap();
+    launch(&stream, &channel);
+    stream.synchronize().unwrap();
+    recording.finish().unwrap();
+}
+
+#[test]
+fn records_are_shown_without_their_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("samples.trace");
+    recorded(&path, |stream, channel| drop(sample.launch(stream, Grid::new(1, 3), (channel,)).unwrap()));
+    let file = path.to_str().unwrap();
+    let output = trace(&["dump", file]);
+    assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""));
+    let dump = stdout(&output);
+    let columns = "Sample { place.0: i16, place.1: i16, lane: u32, celsius: f32 in degrees, reserved: u32 }";
+    assert!(dump.contains(columns), "{dump}");
+    assert!(dump.contains("  lane 2: 22.2 degrees\n"), "{dump}");
+
+    for stream in [&[][..], &["--stream", "samples"]] {
+        let csv = folder.path().join("samples.csv");
+        let output = trace(&[&["export", file, csv.to_str().unwrap()], stream].concat());
+        assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""));
+        let csv = fs::read_to_string(csv).unwrap();
+        let lines: Vec<_> = csv.lines().collect();
+        let of_page = "page.sequence,page.opened_ns,page.launch,page.slot,page.workgroup,page.wave";
+        assert_eq!(lines[0], format!("{of_page},place.0,place.1,lane,celsius,reserved"));
+        assert!(lines.len() == 4 && lines[3].ends_with(",0,0,-1,2,2,22.25,0"), "{lines:?}");
+    }
+    for (arguments, code, sentence) in [
+        (["x.arrow", "--stream", "nobody"], 1, "no stream \"nobody\" near its begin; there is: samples"),
+        (["x.pftrace", "--stream", "samples"], 2, "name a .arrow, .parquet or .csv"),
+    ] {
+        let out = folder.path().join(arguments[0]);
+        let output = trace(&["export", file, out.to_str().unwrap(), arguments[1], arguments[2]]);
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        assert!(stderr(&output).contains(sentence), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn bytes_have_no_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bytes.trace");
+    recorded(&path, |stream, channel| drop(words.launch(stream, Grid::new(1, 1), (channel,)).unwrap()));
+    let file = path.to_str().unwrap();
+    let dump = stdout(&trace(&["dump", file]));
+    assert!(dump.contains("  7365747962203631 7478657420666f20\n"), "{dump}");
+    let out = folder.path().join("x.csv");
+    let output = trace(&["export", file, out.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("does not say what the records of stream \"samples\""),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn top_shows_a_run_while_it_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("calls.trace");
+    let file = path.to_str().unwrap();
+    // It waits for the run to begin.
+    let mut top = hostcall(["trace", "top", "--every", "0.2", file]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut run = acting(&format!("--trace {file}"), &["echo"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut shown = BufReader::new(top.stdout.take().unwrap()).lines().map(Result::unwrap);
+    // The first lane waits for the standard input, until that is closed.
+    let waits = shown.find(|line| line.starts_with("  waits: ")).expect("somebody waits");
+    assert!(waits.contains(" cpu main workgroup (0, 0, 0) wave 0 slot "), "{waits}");
+    drop(run.stdin.take());
+    assert_eq!(run.wait().unwrap().code(), Some(0));
+    let rest: Vec<_> = shown.collect();
+    assert_eq!(top.wait().unwrap().code(), Some(0));
+    let last = rest.iter().rposition(|line| line.contains(" s, and the trace ended; cpu (hostcall)"));
+    let last = &rest[last.expect("top sees the end")..];
+    assert!(last[1].contains(" launches 1, 0 run"), "{last:?}");
+    assert!(!last.iter().any(|line| line.contains("waits: ")), "{last:?}");
+}
+
+#[test]
+fn top_shows_a_trace_that_has_ended_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, _) = traced(folder.path(), &["arguments", "x"]);
+    let output = trace(&["top", path.to_str().unwrap()]);
+    assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""));
+    let shown = stdout(&output);
+    assert_eq!(shown.matches("the trace ended; cpu (hostcall)\n").count(), 1, "{shown}");
+    assert!(
+        shown.contains("  Environment::argument: ") && shown.contains("  slow: Environment::argument"),
+        "{shown}"
+    );
+    let output = trace(&["top", acts()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("it is no trace of hostcall"), "{}", stderr(&output));
 }

@@ -90,10 +90,10 @@ impl BareLoop {
         let request = words.start().addr().get() as u64;
         let mut values = [handle, request, request + STRIDE as u64, count.address()];
         let arguments = values.iter_mut().map(|value| std::ptr::from_mut(value).cast()).collect();
-        let mut launch =
-            Listed { function: &function, blocks: [1; 3], lanes: [1; 3], shared_bytes: 0, arguments };
+        let (blocks, lanes, shared_bytes) = ([1; 3], [1; 3], 0);
+        let mut launch = Listed { function: &function, blocks, lanes, shared_bytes, arguments, waits: false };
         // SAFETY: the kernel has these parameters, and the memory behind them lives as long as the list.
-        unsafe { building.add(inside, &mut None, &mut launch) }?;
+        unsafe { building.add(inside, &mut None, &mut launch, false) }?;
         let (list, stream) = (building.list()?, gpu.take_stream()?);
         Ok(Some(Self { gpu: gpu.clone(), list, stream, words, _count: count, asked: 0 }))
     }

@@ -142,6 +142,7 @@ impl Module {
             stack_bytes: attribute(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
             shared_bytes,
             most_lanes: attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            architecture: attribute(CU_FUNC_ATTRIBUTE_PTX_VERSION)?,
             most_shared_bytes: self.gpu.info().block_shared_bytes.saturating_sub(shared_bytes),
         };
         // Without it a launch gets 48 KiB at most.
@@ -161,6 +162,7 @@ pub struct Function {
     shared_bytes: u32,
     most_lanes: u32,
     most_shared_bytes: u32,
+    architecture: u32,
 }
 
 impl Function {
@@ -201,6 +203,11 @@ impl Function {
     /// Most bytes of dynamic shared memory that a block can have.
     pub fn most_shared_bytes(&self) -> u32 {
         self.most_shared_bytes
+    }
+
+    /// The compute capability that it was written for, ten times the number: 90 for 9.0. It may run on later GPUs.
+    pub fn architecture(&self) -> u32 {
+        self.architecture
     }
 
     /// Blocks of so many lanes, each with so many bytes of dynamic shared memory, that the GPU runs at once; 0 when it runs

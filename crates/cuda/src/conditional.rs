@@ -3,7 +3,7 @@
 //! The driver's graph has a conditional node for each body. *Decide* is a kernel of one lane that tells the driver whether the
 //! body begins: before the first body for each of them, and in a body that is repeated behind its kernels.
 
-use crate::list::{Building, Last, doing};
+use crate::list::{Building, Last, doing, has_nodes_of_any_kind};
 use crate::{Error, Function, Gpu, List, Listed};
 use cudarc::driver::sys;
 use std::ffi::c_void;
@@ -95,10 +95,10 @@ pub struct Condition {
 impl Decide {
     /// Says whether the driver, which is loaded, has conditional nodes (12.3 and later).
     pub(crate) fn is_possible() -> bool {
-        ["cuGraphConditionalHandleCreate", "cuGraphAddNode_v2"].iter().all(|name| {
-            // SAFETY: LOADED, by the caller; the function is looked up only, not called.
-            unsafe { sys::culib().get::<unsafe extern "C" fn()>(name.as_bytes()) }.is_ok()
-        })
+        // SAFETY: LOADED, by the caller; the function is looked up only, not called.
+        let handles =
+            unsafe { sys::culib().get::<unsafe extern "C" fn()>(b"cuGraphConditionalHandleCreate") };
+        handles.is_ok() && has_nodes_of_any_kind()
     }
 
     /// Loads the kernel. `None` when the driver has no conditional nodes. May wait for the kernels that run.
@@ -142,7 +142,7 @@ impl Decide {
             let mut last = None;
             for kernel in &mut body.kernels {
                 // SAFETY: by the caller's promise.
-                unsafe { building.add(inside, &mut last, kernel) }?;
+                unsafe { building.add(inside, &mut last, kernel, false) }?;
             }
             if condition.repeats {
                 // SAFETY: by the caller's promise; the handle is the graph's.
@@ -182,9 +182,9 @@ impl Decide {
             address(&mut begins),
         ];
         let (blocks, lanes, shared_bytes) = ([1; 3], [1; 3], 0);
-        let mut launch = Listed { function: &self.0, blocks, lanes, shared_bytes, arguments };
+        let mut launch = Listed { function: &self.0, blocks, lanes, shared_bytes, arguments, waits: false };
         // SAFETY: the kernel has these parameters, and reads and writes what the caller vouches for.
-        unsafe { building.add(graph, last, &mut launch) }
+        unsafe { building.add(graph, last, &mut launch, false) }
     }
 }
 

@@ -54,6 +54,7 @@ impl EmptyKernel {
             lanes: [lanes, 1, 1],
             shared_bytes: 0,
             arguments: Vec::new(),
+            waits: false,
         };
         let mut launches: Vec<_> = (0..count).map(listed).collect();
         // SAFETY: the kernel has no parameters.

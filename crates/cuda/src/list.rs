@@ -19,6 +19,31 @@ pub struct Listed<'a> {
     pub shared_bytes: u32,
     /// An address for each of the kernel's parameters.
     pub arguments: Vec<*mut c_void>,
+    /// Whether the kernel first waits (`griddepcontrol.wait`) until the one before it in the list has ended.
+    pub waits: bool,
+}
+
+/// The part of the GPU that a kernel may take which waits for the one before it. While that waits too, for the host, kernels of
+/// other queues find the rest.
+const EARLY_PART: u32 = 4;
+
+impl Listed<'_> {
+    /// Whether the GPU may start the kernel while the one before it runs, which spares the time from the end of one kernel to
+    /// the begin of the next.
+    fn may_be_early(&self) -> Result<bool, Error> {
+        if !self.waits || !has_nodes_of_any_kind() {
+            return Ok(false);
+        }
+        let (blocks, lanes) = (self.blocks.map(u64::from), self.lanes.iter().product());
+        let resident = self.function.resident_blocks(lanes, self.shared_bytes)?;
+        Ok(blocks.iter().product::<u64>() <= u64::from(resident / EARLY_PART))
+    }
+}
+
+/// Says whether the driver, which is loaded, has the call that adds nodes of any kind, behind edges of any kind (12.3 and later).
+pub(crate) fn has_nodes_of_any_kind() -> bool {
+    // SAFETY: LOADED, by the caller; the function is looked up only, not called.
+    unsafe { sys::culib().get::<unsafe extern "C" fn()>(b"cuGraphAddNode_v2") }.is_ok()
 }
 
 /// Kernels that a queue launches one after the other as one operation. It keeps their modules. When it is dropped, the driver
@@ -83,7 +108,9 @@ impl<'a> Building<'a> {
         Ok(Self { gpu, graph, modules: Vec::new() })
     }
 
-    /// Adds a launch behind `last`, to the graph or to the graph of a body in it. The driver copies the arguments.
+    /// Adds a launch behind `last`, to the graph or to the graph of a body in it. The driver copies the arguments. `early`: the
+    /// GPU may start it when all blocks of the kernel behind which it is have begun and let it
+    /// (`griddepcontrol.launch_dependents`), or have ended.
     ///
     /// # Safety
     /// As for [`Queue::launch`], each time that the list is launched; the function is of the list's GPU.
@@ -92,9 +119,10 @@ impl<'a> Building<'a> {
         graph: sys::CUgraph,
         last: &mut Last,
         launch: &mut Listed<'_>,
+        early: bool,
     ) -> Result<(), Error> {
         let ([x, y, z], [across, down, deep]) = (launch.lanes, launch.blocks);
-        let params = sys::CUDA_KERNEL_NODE_PARAMS {
+        let kernel = sys::CUDA_KERNEL_NODE_PARAMS_v3 {
             func: launch.function.handle(),
             gridDimX: across,
             gridDimY: down,
@@ -110,11 +138,43 @@ impl<'a> Building<'a> {
             ctx: std::ptr::null_mut(),
         };
         let (mut node, earlier) = (std::ptr::null_mut(), last.as_slice());
-        // SAFETY: LOADED; results, parameters and the node before live through the call, and the caller vouches for the
-        // arguments.
-        self.gpu.run(doing, || unsafe {
-            sys::cuGraphAddKernelNode_v2(&mut node, graph, earlier.as_ptr(), earlier.len(), &params)
-        })?;
+        if early && !earlier.is_empty() {
+            // SAFETY: a struct of numbers, addresses and a union of such, for which the driver wants zeros where nothing is said.
+            let mut params: sys::CUgraphNodeParams = unsafe { std::mem::zeroed() };
+            params.type_ = sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL;
+            params.__bindgen_anon_1.kernel = kernel;
+            let edge = sys::CUgraphEdgeData {
+                from_port: sys::CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC as u8,
+                to_port: 0,
+                type_: sys::CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC as u8,
+                reserved: [0; 5],
+            };
+            // SAFETY: LOADED; results, parameters, the edge and the node before live through the call, and the caller vouches
+            // for the arguments.
+            self.gpu.run(doing, || unsafe {
+                sys::cuGraphAddNode_v2(&mut node, graph, earlier.as_ptr(), &edge, 1, &mut params)
+            })?;
+        } else {
+            let sys::CUDA_KERNEL_NODE_PARAMS_v3 { func, kern, ctx, kernelParams, extra, .. } = kernel;
+            let params = sys::CUDA_KERNEL_NODE_PARAMS {
+                func,
+                gridDimX: across,
+                gridDimY: down,
+                gridDimZ: deep,
+                blockDimX: x,
+                blockDimY: y,
+                blockDimZ: z,
+                sharedMemBytes: launch.shared_bytes,
+                kernelParams,
+                extra,
+                kern,
+                ctx,
+            };
+            // SAFETY: as above.
+            self.gpu.run(doing, || unsafe {
+                sys::cuGraphAddKernelNode_v2(&mut node, graph, earlier.as_ptr(), earlier.len(), &params)
+            })?;
+        }
         *last = Some(node);
         self.modules.push(launch.function.module().clone());
         Ok(())
@@ -149,13 +209,15 @@ impl Gpu {
     /// When the GPU has no room for such a block, or there is no memory for the list.
     ///
     /// # Safety
-    /// As for [`Queue::launch`], each time that the list is launched; the functions are of this GPU.
+    /// As for [`Queue::launch`], each time that the list is launched; the functions are of this GPU, and those that are said to
+    /// wait do so before they access memory.
     pub unsafe fn list(self: &Arc<Self>, launches: &mut [Listed<'_>]) -> Result<List, Error> {
         let (mut building, mut last) = (Building::new(self)?, None);
         for launch in launches {
             let graph = building.graph;
+            let early = launch.may_be_early()?;
             // SAFETY: by the caller's promise.
-            unsafe { building.add(graph, &mut last, launch) }?;
+            unsafe { building.add(graph, &mut last, launch, early) }?;
         }
         building.list()
     }

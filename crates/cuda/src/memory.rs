@@ -8,6 +8,9 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+/// What allocations are multiples of.
+const WORD_BYTES: usize = 8;
+
 /// Memory of a GPU. Free when dropped, and after that no kernel may use it.
 pub struct DeviceMemory {
     gpu: Arc<Gpu>,
@@ -22,7 +25,8 @@ impl Gpu {
     /// When there is no room.
     pub fn allocate(self: &Arc<Self>, bytes: usize) -> Result<DeviceMemory, Error> {
         let doing = || format!("allocating {bytes} bytes of GPU memory");
-        let (size, mut address) = (bytes.max(1), 0);
+        // Whole words: kernels change single bytes by exchanging the word that these lie in.
+        let (size, mut address) = (bytes.max(1).next_multiple_of(WORD_BYTES), 0);
         // SAFETY: LOADED; the result lives through the call, the stream as long as the GPU.
         self.run(doing, || unsafe { sys::cuMemAllocAsync(&mut address, size, self.copies()) })?;
         let memory = DeviceMemory { gpu: self.clone(), address, bytes };

@@ -33,6 +33,12 @@ impl<T: Word> Global<T> {
         Self(UnsafeCell::new(value))
     }
 
+    /// Address of the number, which is accessed atomically only.
+    #[inline(always)]
+    pub(crate) fn as_ptr(&self) -> *mut T {
+        self.0.get()
+    }
+
     /// The value.
     #[inline(always)]
     pub fn get(&self) -> T {

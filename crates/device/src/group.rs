@@ -30,6 +30,13 @@ impl Group {
         Self::of(here, here.converge(site))
     }
 
+    /// All lanes of the wave, which all come here.
+    #[inline(always)]
+    pub fn of_wave() -> Self {
+        let here = target::here();
+        Self::of(here, here.wave_lanes())
+    }
+
     /// Runs `body` with the lanes that come here together to the same `site`, one site's after the other's. `nothing` is
     /// a value that nobody sees.
     #[inline(always)]

@@ -3,6 +3,7 @@
 use crate::global::{Global, Word};
 use core::marker::PhantomData;
 use hostcall_abi::launch::{KernelInfo, RawSlice};
+use hostcall_abi::record::{Number, Type};
 use hostcall_abi::schema;
 
 /// A kernel, as `#[kernel]` makes it: what a host launches. `P` is the tuple of its parameters after the lane, each a
@@ -149,6 +150,8 @@ pub unsafe trait Plain: Sync + 'static {
     const SCHEMA: u64;
     /// Whether kernels may write values through `&`: whether there is a [`Global`] or an atomic in the type.
     const SHARED: bool;
+    /// What the type consists of, for readers of files that do not have it.
+    const TYPE: &'static Type = &Type::Unknown;
 }
 
 /// A type of kernel parameter.
@@ -290,20 +293,21 @@ unsafe impl ValueArg for bool {
 }
 
 macro_rules! numbers {
-    ($($t:ty, $name:literal;)*) => {$(
+    ($($t:ty, $name:literal, $number:ident;)*) => {$(
         // SAFETY: any bytes are a number, and it has no padding. All targets are 64-bit and little-endian, and lay
         // the number out alike.
         unsafe impl Plain for $t {
             const SCHEMA: u64 = schema::of($name);
             const SHARED: bool = false;
+            const TYPE: &'static Type = &Type::Number(Number::$number);
         }
     )*};
 }
 
 numbers! {
-    u8, "u8"; u16, "u16"; u32, "u32"; u64, "u64"; usize, "usize";
-    i8, "i8"; i16, "i16"; i32, "i32"; i64, "i64"; isize, "isize";
-    f32, "f32"; f64, "f64";
+    u8, "u8", U8; u16, "u16", U16; u32, "u32", U32; u64, "u64", U64; usize, "usize", U64;
+    i8, "i8", I8; i16, "i16", I16; i32, "i32", I32; i64, "i64", I64; isize, "isize", I64;
+    f32, "f32", F32; f64, "f64", F64;
 }
 
 macro_rules! atomics {
@@ -325,12 +329,15 @@ atomics! {
 unsafe impl<T: Word + Plain> Plain for Global<T> {
     const SCHEMA: u64 = schema::add_hash(schema::of("global"), T::SCHEMA);
     const SHARED: bool = true;
+    const TYPE: &'static Type = T::TYPE;
 }
 
 // SAFETY: an array of values without padding has none, and any bytes are values of its elements.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
     const SCHEMA: u64 = schema::add_hash(schema::add_hash(schema::of("array"), T::SCHEMA), N as u64);
     const SHARED: bool = T::SHARED;
+    const TYPE: &'static Type =
+        &Type::Array { of: T::TYPE, stride_bytes: size_of::<T>() as u32, count: N as u32 };
 }
 
 /// A tuple of up to 16 kernel parameters.

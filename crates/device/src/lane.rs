@@ -133,6 +133,7 @@ impl Lane {
 
     /// Runs `body` on the first lane of the workgroup and gives its value to all of them. Every lane of the
     /// workgroup comes here.
+    #[cfg_attr(not(any(target_arch = "nvptx64", target_arch = "amdgpu")), track_caller)]
     pub fn once_per_workgroup<T: Wire + Copy>(&self, body: impl FnOnce() -> T) -> T {
         const { assert!(T::WORDS <= 8, "at most 8 words are shared") };
         // SAFETY: the launch gave each workgroup `RESERVED_WORKGROUP_BYTES` at the start of its memory, which
@@ -156,14 +157,26 @@ impl Lane {
     /// Waits until every lane of the workgroup that has not ended came here, and makes what each wrote before
     /// visible to all.
     ///
-    /// Lanes of one wave come to the same barrier or end before it, as CUDA's and HIP's: a GPU brings the lanes of a wave
+    /// All of them come to the same barrier or end before it, as CUDA's and HIP's: a GPU brings the lanes of a wave
     /// together again behind a branch, so that those which pass by a barrier may wait there for those which wait at it.
+    ///
+    /// # Panics
+    /// On the software device, when the workgroup's lanes wait at different barriers of the source. The message says how many
+    /// are missing, and where they wait. A GPU takes barriers as the same that are not.
+    #[cfg_attr(not(any(target_arch = "nvptx64", target_arch = "amdgpu")), track_caller)]
     pub fn barrier(&self) {
         target::here().barrier();
     }
 
+    /// Bytes of the workgroup's memory, with what this crate keeps of it.
+    #[inline(always)]
+    pub(crate) fn workgroup_memory_bytes(&self) -> usize {
+        self.params.get().workgroup_memory_bytes as usize
+    }
+
     /// The workgroup's memory as `T`s, as many as the launch's bytes hold: zeroed on the software device,
-    /// else with any content. It lasts as long as the workgroup.
+    /// else with any content. It lasts as long as the workgroup. Parameters marked `#[workgroup]` lie at its begin, and are
+    /// typed (see [`crate::workgroup`]).
     pub fn workgroup_memory<T: Word>(&self) -> &[Global<T>] {
         let bytes = self.params.get().workgroup_memory_bytes as usize - RESERVED_WORKGROUP_BYTES;
         // SAFETY: the launch gave the workgroup this many bytes after the reserved ones, 64-byte aligned, for

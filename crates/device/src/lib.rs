@@ -24,7 +24,8 @@
 //! | for | there is |
 //! |---|---|
 //! | kernels and programs | [`macro@kernel`], [`macro@main`], [`Lane`], [`kernel::KernelArg`] |
-//! | memory that lanes share | [`Global`], [`Lane::workgroup_memory`], [`macro@Plain`] for structs |
+//! | memory that lanes share | [`Global`], [`macro@Plain`] for structs; [`atomic`] operations on it |
+//! | what a workgroup has in common | [`workgroup`]: typed memory, reductions, scans; [`Lane::barrier`] |
 //! | calls of the host | [`macro@service`], [`macro@Wire`], [`HostcallRef`], [`call`] |
 //! | streams of records to the host | [`raw`] |
 //! | text and files | [`println!`], [`io`], [`fs`] |
@@ -51,6 +52,7 @@ extern crate std;
 #[cfg(feature = "alloc")]
 extern crate alloc;
 
+pub mod atomic;
 mod bulk;
 pub mod call;
 pub mod env;
@@ -80,6 +82,7 @@ pub mod system;
 mod target;
 pub mod time;
 pub mod wave;
+pub mod workgroup;
 
 #[doc(hidden)]
 #[path = "private.rs"]
@@ -95,3 +98,4 @@ pub use hostcall_abi::{CallError, wire::Wire};
 pub use hostcall_macros::{Plain, Wire, eprint, eprintln, kernel, main, print, println, service};
 pub use kernel::Plain;
 pub use lane::Lane;
+pub use workgroup::Shared;

@@ -20,9 +20,11 @@ pub use crate::kernel::{
     enter_kernel, finish_main, kernel_info,
 };
 pub use crate::print::{Argument, Site, address_of, check_pointer, print, tag_of};
+pub use crate::workgroup::{at as workgroup_at, end_of as workgroup_end, rest as workgroup_rest};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use hostcall_abi::cpu::CpuLane;
 pub use hostcall_abi::launch::{KernelInfo, LaunchParams};
+pub use hostcall_abi::record::{Field, Type};
 pub use hostcall_abi::service::{Method, derived_number, number};
 pub use hostcall_abi::wire::Wire;
 pub use hostcall_abi::{CallError, schema};
@@ -31,6 +33,7 @@ pub use core::clone::Clone;
 pub use core::fmt::Debug;
 pub use core::future::Future;
 pub use core::marker::{Copy, Send, Sync};
+pub use core::mem::{offset_of, size_of};
 pub use core::option::Option::{self, None, Some};
 pub use core::primitive::{bool, str, u8, u16, u32, u64, usize};
 pub use core::result::Result::{self, Err, Ok};

@@ -301,14 +301,14 @@ impl<T, P: Policy> RawStream<'_, T, P> {
         // SAFETY: RAW-STATE: the leader is in, here and below; the lanes that wrote have met it since.
         unsafe { writer.close(period()) };
         // SAFETY: as above.
-        let mut is_open = unsafe { writer.may_look() && writer.open(opening) };
+        let mut is_open = unsafe { writer.open(opening, writer.may_look()) };
         let mut is_over = false;
         if !is_open && P::WAITS && !writer.is_closed() && !here.unwinding() {
             let (mut polls, words) = (0u32, packet::channel(here).words());
             // On the CPU the executor calls this while other lanes run: it asks nothing of its own lane.
             here.wait_with_pauses(|| {
                 // SAFETY: as above; no other lane has the state while this one waits.
-                is_open = unsafe { writer.open(opening) };
+                is_open = unsafe { writer.open(opening, true) };
                 polls = polls.wrapping_add(1);
                 let looks = polls.is_multiple_of(POLLS_A_LOOK);
                 is_over = looks && packet::is_over(words, launch);

@@ -189,9 +189,16 @@ impl Group {
         if below == 0 { self.here.lane_index() } else { 63 - below.leading_zeros() }
     }
 
+    /// What the lane before this one has; the first has the identity.
+    #[inline(always)]
+    pub(crate) fn shift<T: WaveNumber, O: Combine<T>>(&self, value: T) -> T {
+        let before = self.take(value, self.previous());
+        if self.rank == 0 { O::IDENTITY } else { before }
+    }
+
     /// The inclusive scan. In the step of `width`, each lane has combined the values of the `width` lanes up to it.
     #[inline(always)]
-    fn scan<T: WaveNumber, O: Combine<T>>(&self, mut value: T) -> T {
+    pub(crate) fn scan<T: WaveNumber, O: Combine<T>>(&self, mut value: T) -> T {
         let mut width = 1;
         if self.is_full() {
             let lane = self.here.lane_index();
@@ -214,7 +221,7 @@ impl Group {
     }
 
     #[inline(always)]
-    fn reduce<T: WaveNumber, O: Combine<T>>(&self, mut value: T) -> T {
+    pub(crate) fn reduce<T: WaveNumber, O: Combine<T>>(&self, mut value: T) -> T {
         #[cfg(all(target_arch = "nvptx64", target_feature = "sm_80"))]
         if let Some(Redux(operation)) = O::REDUX {
             return T::from_raw_bits(
@@ -375,7 +382,6 @@ impl Lane {
     #[inline]
     pub fn wave_scan_exclusive<T: WaveNumber, O: Combine<T>>(&self, value: T, _operation: O) -> T {
         let group = self.group();
-        let before = group.take(group.scan::<T, O>(value), group.previous());
-        if group.rank == 0 { O::IDENTITY } else { before }
+        group.shift::<T, O>(group.scan::<T, O>(value))
     }
 }

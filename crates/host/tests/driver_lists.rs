@@ -115,6 +115,8 @@ fn compile(source: &Path, library: &Path, options: &[&str]) {
 struct Counts {
     made: u64,
     launched: u64,
+    /// Nodes that may start before the one before them has ended.
+    early: u64,
 }
 
 /// Runs a test of this file with a driver that was compiled with these options.
@@ -159,17 +161,20 @@ fn run_on_a_driver(test: &str, options: &[&str]) -> Counts {
         told.lines().filter_map(|line| line.strip_prefix("graphs: ")).next_back().expect("the driver counts");
     let numbers: Vec<u64> =
         counts.split(", ").map(|count| count.split(' ').next().unwrap().parse().unwrap()).collect();
-    let [made, launched, alive] = numbers[..] else { panic!("{counts}") };
+    let [made, launched, alive, early] = numbers[..] else { panic!("{counts}") };
     assert_eq!(alive, 0, "{counts}");
-    Counts { made, launched }
+    Counts { made, launched, early }
 }
 
 const KERNEL_NAMES: [&str; 4] = ["note", "wait", "count_down", "hold"];
 
 #[test]
 fn lists_run_on_a_driver() {
-    let Counts { made, launched } = run_on_a_driver("on_the_driver", &[]);
+    let Counts { made, launched, early } = run_on_a_driver("on_the_driver", &[]);
     assert!(made < 20 && launched > 10_000, "{made} made, {launched} launched");
+    assert_eq!(early, 0, "these kernels wait for none");
+    let Counts { early, .. } = run_on_a_driver("on_the_driver", &["-DKERNELS_ARCHITECTURE=90"]);
+    assert!(early >= made * (PLACES - 1), "{early} early, in {made} lists");
 }
 
 fn folder(test: &str) -> PathBuf {

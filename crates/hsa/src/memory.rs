@@ -6,6 +6,9 @@ use crate::sys::hsa_amd_memory_pool_t;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+/// What allocations are multiples of.
+const WORD_BYTES: usize = 8;
+
 /// A block of a pool, which whoever holds it frees (invariant POOL).
 #[derive(Debug)]
 pub(crate) struct Block {
@@ -22,7 +25,8 @@ impl Block {
     /// Allocates a block that host and GPU reach at the same address. It holds anything, unless the runtime zeroes it.
     pub fn allocate(gpu: &Gpu, pool: hsa_amd_memory_pool_t, bytes: usize, what: &str) -> Result<Self, Error> {
         let doing = || format!("allocating {bytes} bytes of {what}");
-        let (size, mut start) = (bytes.max(1), std::ptr::null_mut());
+        // Whole words: kernels change single bytes by exchanging the word that these lie in.
+        let (size, mut start) = (bytes.max(1).next_multiple_of(WORD_BYTES), std::ptr::null_mut());
         let functions = &gpu.runtime().functions;
         // SAFETY: LOADED; the result lives through the call.
         let status = unsafe { (functions.hsa_amd_memory_pool_allocate)(pool, size, 0, &mut start) };

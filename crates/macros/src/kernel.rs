@@ -20,6 +20,10 @@ struct Kernel {
     function: ItemFn,
     name: String,
     parameters: Vec<Parameter>,
+    /// What it has in workgroup memory.
+    shared: Vec<Shared>,
+    /// What it takes, in the order of its signature.
+    order: Vec<Input>,
     /// Whether the program's exit code comes from what the function returns.
     is_main: bool,
     options: LaunchOptions,
@@ -45,15 +49,28 @@ struct Parameter {
     span: Span,
 }
 
+/// A parameter marked `#[workgroup]`.
+struct Shared {
+    /// The type of what lies there, or of the elements of what a launch asks for.
+    ty: Type,
+    is_slice: bool,
+}
+
+/// A parameter after the lane, by its place among those of its kind.
+enum Input {
+    Passed(usize),
+    Shared(usize),
+}
+
 pub fn kernel(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let mut options = Options::parse(options)?;
     let krate = crate_option(&mut options)?;
-    let function: ItemFn = syn::parse2(item)?;
+    let mut function: ItemFn = syn::parse2(item)?;
     let name = match options.value("name")? {
         None => own_name(&function.sig.ident)?,
         Some(name) => given_name(&name)?,
     };
-    let workgroup_memory = or_default(options.value("workgroup_memory")?, 0);
+    let workgroup_memory = options.value("workgroup_memory")?;
     let max_lanes = or_default(options.value("max_lanes")?, 0);
     options.finish("`name`, `workgroup_memory`, `max_lanes` and `crate`")?;
     check_function(&function)?;
@@ -65,9 +82,28 @@ pub fn kernel(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
         return Err(Error::new_spanned(&function.sig.ident, "a kernel's first parameter is `lane: &Lane`"));
     }
     let names = Names::new(&quote!(#function), krate)?;
-    let parameters = function.sig.inputs.iter().skip(1);
-    let parameters =
-        parameters.map(|input| parameter(&names, &of_launch(), input)).collect::<Result<Vec<_>>>()?;
+    let (mut parameters, mut shared, mut order) = (Vec::new(), Vec::new(), Vec::new());
+    for input in function.sig.inputs.iter_mut().skip(1) {
+        if take_mark(input)? {
+            order.push(Input::Shared(shared.len()));
+            shared.push(shared_parameter(input, shared.last())?);
+        } else {
+            order.push(Input::Passed(parameters.len()));
+            parameters.push(parameter(&names, &of_launch(), input)?);
+        }
+    }
+    if let (Some(bytes), false) = (&workgroup_memory, shared.is_empty()) {
+        let message = "the kernel's workgroup memory is its parameters marked `#[workgroup]`: leave the option away, \
+                       and add a parameter for these bytes";
+        return Err(Error::new_spanned(bytes, message));
+    }
+    let workgroup_memory = match shared.iter().filter(|shared| !shared.is_slice).count() {
+        0 => or_default(workgroup_memory, 0),
+        count => {
+            let (k, end) = (&names.private, offset(&names, &shared, count));
+            quote!(#end as #k::u64)
+        }
+    };
     if parameters.len() > MAX_PARAMETERS {
         let message = "a kernel has 16 parameters at most besides the lane: put numbers in a struct with \
                        `#[derive(Plain)]`";
@@ -75,7 +111,55 @@ pub fn kernel(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     }
     let zero = quote!(0);
     let options = LaunchOptions { workgroups: zero.clone(), lanes: zero, workgroup_memory, max_lanes };
-    Ok(expand(&names, Kernel { function, name, parameters, is_main: false, options }))
+    Ok(expand(&names, Kernel { function, name, parameters, shared, order, is_main: false, options }))
+}
+
+/// Takes the mark `#[workgroup]` off a parameter. Returns whether there was one.
+fn take_mark(input: &mut FnArg) -> Result<bool> {
+    let FnArg::Typed(typed) = input else { return Ok(false) };
+    let before = typed.attrs.len();
+    if let Some(mark) = typed.attrs.iter().find(|attribute| attribute.path().is_ident("workgroup")) {
+        mark.meta.require_path_only()?;
+    }
+    typed.attrs.retain(|attribute| !attribute.path().is_ident("workgroup"));
+    Ok(typed.attrs.len() < before)
+}
+
+/// Reads a parameter marked `#[workgroup]`, and the one before it.
+fn shared_parameter(input: &FnArg, before: Option<&Shared>) -> Result<Shared> {
+    let FnArg::Typed(typed) = input else {
+        return Err(Error::new_spanned(input, "a kernel cannot take `self`"));
+    };
+    if before.is_some_and(|before| before.is_slice) {
+        let message = "a slice takes all of the workgroup's memory that is left: it is the last parameter marked \
+                       `#[workgroup]`";
+        return Err(Error::new_spanned(input, message));
+    }
+    let message = "workgroup memory is shared by its lanes: take `&[Shared<T>; N]`, or `&[Shared<T>]` for what a launch asks \
+                   for";
+    let Type::Reference(reference) = peel(&typed.ty) else {
+        return Err(Error::new_spanned(&typed.ty, message));
+    };
+    if reference.mutability.is_some() {
+        return Err(Error::new_spanned(reference, message));
+    }
+    if let Some(lifetime) = reference.lifetime.as_ref().filter(|lifetime| lifetime.ident == "static") {
+        let message = "workgroup memory lives as long as its workgroup: leave `'static` away";
+        return Err(Error::new_spanned(lifetime, message));
+    }
+    Ok(match peel(&reference.elem) {
+        Type::Slice(slice) => Shared { ty: (*slice.elem).clone(), is_slice: true },
+        element => Shared { ty: element.clone(), is_slice: false },
+    })
+}
+
+/// Where in workgroup memory the parameter of this place begins.
+fn offset(names: &Names, shared: &[Shared], place: usize) -> TokenStream {
+    let k = &names.private;
+    shared[..place].iter().fold(quote!(0), |offset, Shared { ty, .. }| {
+        let end = quote_spanned!(ty.span()=> workgroup_end);
+        quote!(#k::#end::<#ty>(#offset))
+    })
 }
 
 pub fn main(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
@@ -109,7 +193,16 @@ pub fn main(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     }
     let names = Names::new(&quote!(#function), krate)?;
     let name = "main".to_owned(); // `hostcall_abi::launch::MAIN_KERNEL`
-    Ok(expand(&names, Kernel { function, name, parameters: vec![], is_main: true, options: launch }))
+    let kernel = Kernel {
+        function,
+        name,
+        parameters: vec![],
+        shared: vec![],
+        order: vec![],
+        is_main: true,
+        options: launch,
+    };
+    Ok(expand(&names, kernel))
 }
 
 fn or_default(value: Option<Expr>, default: u64) -> TokenStream {
@@ -343,7 +436,7 @@ fn entries(names: &Names, entry: &Ident, types: &TokenStream, run: &Ident) -> To
 }
 
 fn expand(names: &Names, kernel: Kernel) -> TokenStream {
-    let Kernel { function, name, parameters, is_main, options } = kernel;
+    let Kernel { function, name, parameters, shared, order, is_main, options } = kernel;
     let LaunchOptions { workgroups, lanes, workgroup_memory, max_lanes } = options;
     let k = &names.private;
     let (visibility, ident) = (&function.vis, &function.sig.ident);
@@ -367,11 +460,20 @@ fn expand(names: &Names, kernel: Kernel) -> TokenStream {
     let value_types = parameters.iter().map(|parameter| &parameter.value);
     let values: Vec<_> = (0..parameters.len()).map(|i| names.fresh(&format!("value_{i}"))).collect();
     // The spans make rustc point at the parameter that is not as general as a launch needs it.
-    let passed = parameters.iter().zip(&values).map(|(parameter, value)| {
-        let mut value = value.clone();
-        value.set_span(value.span().located_at(parameter.span));
-        value
+    let passed = order.iter().map(|input| match *input {
+        Input::Passed(place) => {
+            let mut value = values[place].clone();
+            value.set_span(value.span().located_at(parameters[place].span));
+            quote!(#value)
+        }
+        Input::Shared(place) => {
+            let (Shared { ty, is_slice }, offset) = (&shared[place], offset(names, &shared, place));
+            let of = if *is_slice { quote!(workgroup_rest) } else { quote!(workgroup_at) };
+            // SAFETY: `KernelInfo::workgroup_memory_bytes` has room for all of them, each at a place of its own.
+            quote!(unsafe { #k::#of::<#ty>(#lane, const { #offset }) })
+        }
     });
+    let passed: Vec<_> = passed.collect();
     let passed_lane = (!function.sig.inputs.is_empty()).then(|| quote!(#lane,));
     let call = quote!(#ident(#passed_lane #(#passed),*));
     let call = if is_main {

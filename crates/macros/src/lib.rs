@@ -111,7 +111,8 @@ fn expanded(result: syn::Result<proc_macro2::TokenStream>) -> TokenStream {
 ///
 /// # Options
 /// - `name = "text"`: the kernel's name in images, else the function's.
-/// - `workgroup_memory = BYTES` of memory that each workgroup shares.
+/// - `workgroup_memory = BYTES` of memory that each workgroup shares, for `Lane::workgroup_memory`. Typed arrays in it are
+///   parameters marked `#[workgroup]`, which a launch does not pass: `#[workgroup] tile: &[Shared<f32>; 256]`.
 /// - `max_lanes = N`: launches with larger workgroups are refused, and an NVIDIA GPU, whose registers a workgroup's lanes
 ///   share, gives each lane more of them (64 where 1024 lanes must fit).
 /// - `crate = path`: where hostcall is, see [the crate's page](crate#how-expansions-find-hostcall).
@@ -288,6 +289,26 @@ pub fn wire(item: TokenStream) -> TokenStream {
 ///
 /// The struct is `#[repr(C)]` or `#[repr(transparent)]`, all its fields are `Plain`, it has no padding, and it is not
 /// generic. All of this is checked when it is compiled.
+///
+/// # Fields
+/// Files of raw channels keep names and types of a struct's fields, so that `hostcall trace` shows records
+/// without the program. What else they are to say of them:
+///
+/// ```
+/// # use hostcall_device::Plain;
+/// #[repr(C)]
+/// #[derive(Clone, Copy, Plain)]
+/// #[hostcall(format = "lane {lane} read {address:#x}, {took} ns")]
+/// struct Access {
+///     address: u64,
+///     lane: u32,
+///     #[hostcall(unit = "ns")]
+///     took: u32,
+/// }
+/// ```
+///
+/// `format` is a format string as for [`println!`], of named fields that are numbers, 12 at most; `unit` is
+/// any short text.
 ///
 /// ```compile_fail
 /// # use hostcall_device::Plain;

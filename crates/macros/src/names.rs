@@ -33,12 +33,9 @@ impl Names {
 
     /// The path of `#[hostcall(crate = path)]` among a derive's attributes.
     pub fn of_attributes(attributes: &[Attribute]) -> Result<Option<TokenStream>> {
-        let mut krate = None;
-        for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("hostcall")) {
-            let mut options = Options::parse(attribute.meta.require_list()?.tokens.clone())?;
-            krate = crate_option(&mut options)?;
-            options.finish("`crate`")?;
-        }
+        let mut options = Options::of_attributes(attributes)?;
+        let krate = crate_option(&mut options)?;
+        options.finish("`crate`")?;
         Ok(krate)
     }
 

@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
-use syn::{Error, Expr, Ident, Result, Token};
+use syn::{Attribute, Error, Expr, ExprLit, Ident, Lit, LitStr, Result, Token};
 
 struct Item {
     name: Ident,
@@ -26,6 +26,24 @@ impl Options {
     pub fn parse(tokens: TokenStream) -> Result<Self> {
         let items = Punctuated::<Item, Token![,]>::parse_terminated.parse2(tokens)?;
         Ok(Self(items.into_iter().collect()))
+    }
+
+    /// The options of the attributes `#[hostcall(..)]` among these.
+    pub fn of_attributes(attributes: &[Attribute]) -> Result<Self> {
+        let mut all = Self(Vec::new());
+        for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("hostcall")) {
+            all.0.extend(Self::parse(attribute.meta.require_list()?.tokens.clone())?.0);
+        }
+        Ok(all)
+    }
+
+    /// Takes the text of option `name`, if it is given.
+    pub fn text(&mut self, name: &str) -> Result<Option<LitStr>> {
+        match self.value(name)? {
+            None => Ok(None),
+            Some(Expr::Lit(ExprLit { lit: Lit::Str(text), .. })) => Ok(Some(text)),
+            Some(other) => Err(Error::new_spanned(other, format!("`{name}` is a text: `{name} = \"..\"`"))),
+        }
     }
 
     fn take(&mut self, name: &str) -> Option<Item> {

@@ -1,12 +1,14 @@
 //! `#[derive(Plain)]`.
 
-use crate::names::Names;
-use proc_macro2::TokenStream;
+use crate::names::{Names, crate_option};
+use crate::options::Options;
+use hostcall_format::{Format, MAX_ARGUMENTS};
+use proc_macro2::{Ident, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Attribute, Data, DeriveInput, Error, Meta, Result, Token};
+use syn::{Attribute, Data, DeriveInput, Error, Fields, LitStr, Member, Meta, Result, Token};
 
 pub fn derive(input: DeriveInput) -> Result<TokenStream> {
     let name = &input.ident;
@@ -30,11 +32,18 @@ pub fn derive(input: DeriveInput) -> Result<TokenStream> {
         return Err(Error::new_spanned(generic, message));
     }
     check_layout(&input)?;
-    let names = Names::new(&quote!(#input), Names::of_attributes(&input.attrs)?)?;
+    let mut options = Options::of_attributes(&input.attrs)?;
+    let krate = crate_option(&mut options)?;
+    let format = options.text("format")?;
+    options.finish("`crate` and `format`")?;
+    let names = Names::new(&quote!(#input), krate)?;
     let k = &names.private;
     let text = name.unraw().to_string();
     let types: Vec<_> = data.fields.iter().map(|field| &field.ty).collect();
     let schemas = types.iter().map(|ty| quote_spanned!(ty.span()=> <#ty as #k::Plain>::SCHEMA));
+    let fields = described(&names, name, &data.fields)?;
+    let check = format.as_ref().map(|format| check_format(&names, name, format, &data.fields)).transpose()?;
+    let format = format.map_or(String::new(), |format| format.value());
     let (impl_generics, type_generics, where_clause) = input.generics.split_for_impl();
     let padding = format!(
         "`{text}` has padding, whose bytes would be no value: order the fields by size, the largest \
@@ -51,8 +60,79 @@ pub fn derive(input: DeriveInput) -> Result<TokenStream> {
             unsafe impl #impl_generics #k::Plain for #name #type_generics #where_clause {
                 const SCHEMA: #k::u64 = #k::struct_schema(#text, &[#(#schemas),*]);
                 const SHARED: #k::bool = false #(|| <#types as #k::Plain>::SHARED)*;
+                const TYPE: &'static #k::Type =
+                    &#k::Type::Struct { name: #text, format: #format, fields: &[#(#fields),*] };
             }
+
+            #check
         };
+    })
+}
+
+/// What is said of the fields to readers that do not have the type.
+fn described(names: &Names, of: &Ident, fields: &Fields) -> Result<Vec<TokenStream>> {
+    let k = &names.private;
+    let described = fields.iter().zip(fields.members()).map(|(field, member)| {
+        let mut options = Options::of_attributes(&field.attrs)?;
+        let unit = options.text("unit")?.map_or(String::new(), |unit| unit.value());
+        options.finish("`unit`")?;
+        let text = match &member {
+            Member::Named(name) => name.unraw().to_string(),
+            Member::Unnamed(index) => index.index.to_string(),
+        };
+        let ty = &field.ty;
+        Ok(quote!(#k::Field {
+            name: #text,
+            unit: #unit,
+            offset_bytes: #k::offset_of!(#of, #member) as #k::u32,
+            ty: <#ty as #k::Plain>::TYPE,
+        }))
+    });
+    described.collect()
+}
+
+/// Checks that a format has names of fields that are numbers, as the compiler checks it for `format!`.
+fn check_format(names: &Names, of: &Ident, literal: &LitStr, fields: &Fields) -> Result<TokenStream> {
+    let k = &names.private;
+    let known =
+        |name: &str| fields.iter().find(|field| field.ident.as_ref().is_some_and(|n| n.unraw() == name));
+    let (mut used, mut unknown) = (Vec::<&syn::Field>::new(), None);
+    let text = literal.value();
+    let mut resolve = |name: &str| {
+        let Some(field) = known(name) else {
+            unknown = Some(name.to_owned());
+            return None;
+        };
+        let at = used.iter().position(|other| std::ptr::eq(*other, field)).unwrap_or(used.len());
+        if at == used.len() {
+            used.push(field);
+        }
+        Some(at)
+    };
+    let parsed = Format::parse_with(&text, &mut |name, _| resolve(name));
+    if let Some(name) = unknown {
+        let message = format!(
+            "there is no field `{name}`: a format names fields of the struct, as in `{{address:#x}}`"
+        );
+        return Err(Error::new_spanned(literal, message));
+    }
+    if used.len() > MAX_ARGUMENTS {
+        return Err(Error::new_spanned(literal, "a format has 12 fields at most"));
+    }
+    parsed.map_err(|error| Error::new_spanned(literal, error))?;
+    let idents: Vec<_> = used.iter().filter_map(|field| field.ident.as_ref()).collect();
+    let types: Vec<_> = used.iter().map(|field| &field.ty).collect();
+    let checks = types.iter().map(|ty| {
+        quote_spanned!(ty.span()=> ::core::assert!(<#ty as #k::Plain>::TYPE.is_number(), "a format has fields that \
+            are numbers: leave this one to the columns");)
+    });
+    let (check, value) = (names.fresh("check_format"), names.fresh("value"));
+    Ok(quote! {
+        #(#checks)*
+        #[allow(dead_code, reason = "the compiler checks the format")]
+        fn #check(#value: &#of) {
+            let _ = ::core::format_args!(#literal, #(#idents = #value.#idents),*);
+        }
     })
 }
 

@@ -1,11 +1,11 @@
 use crate::config::Draws;
 use crate::executor::Admitted;
-use crate::lane::{Ending, Lane, Resumed};
+use crate::lane::{Ending, Lane, Request, Resumed};
 use crate::launch::{LaunchError, Run, Tally};
 use crate::operations::OPERATIONS;
 use crate::seat::{Line, Returned, Seat};
 use crate::wave::{Wave, bits};
-use hostcall_abi::cpu::CpuLane;
+use hostcall_abi::cpu::{CpuLane, OtherBarrier};
 use hostcall_abi::layout::{NO_SLOT, WaveRecordWords};
 use std::cell::{Cell, UnsafeCell};
 use std::io;
@@ -146,10 +146,45 @@ impl Group {
         }
         let at_barrier: u32 = self.waves.iter().map(|wave| wave.at_barrier.get().count_ones()).sum();
         if at_barrier > 0 && at_barrier == self.live.get() {
+            self.compare_barriers();
             self.waves.iter().for_each(Wave::pass_barrier);
             self.seat().progress.set(true);
         }
         None
+    }
+
+    /// The lanes at a barrier, with their indices in the workgroup, where they wait, and what each gets to know.
+    fn at_barrier(&self) -> impl Iterator<Item = (u32, u64, *mut OtherBarrier)> {
+        let wave_size = self.seat().shared.config.wave_size;
+        let lanes = (0..).zip(&self.waves).flat_map(move |(number, wave)| {
+            bits(wave.at_barrier.get()).map(move |index| number * wave_size + index as u32)
+        });
+        lanes.filter_map(|lane| match self.lanes[lane as usize].request.get() {
+            Request::Barrier { site, other } => Some((lane, site, other)),
+            _ => None,
+        })
+    }
+
+    /// Tells lanes that wait at different barriers of each other.
+    fn compare_barriers(&self) {
+        let first = self.at_barrier().next().map(|(_, site, _)| site);
+        if self.at_barrier().all(|(_, site, _)| Some(site) == first) {
+            return;
+        }
+        let mut barriers: Vec<OtherBarrier> = Vec::new();
+        for (lane, site, _) in self.at_barrier() {
+            match barriers.iter_mut().find(|barrier| barrier.site == site) {
+                Some(barrier) => barrier.lanes += 1,
+                None => barriers.push(OtherBarrier { site, lanes: 1, first: lane }),
+            }
+        }
+        for (_, site, other) in self.at_barrier() {
+            let others = barriers.iter().filter(|barrier| barrier.site != site);
+            if let Some(most) = others.max_by_key(|barrier| barrier.lanes) {
+                // SAFETY: the kernel gave a place to write to, on the stack of a lane that is blocked.
+                unsafe { other.write(*most) };
+            }
+        }
     }
 
     fn turn_wave(&self, wave: &Wave, lanes: &[Lane]) -> Option<Returned> {

@@ -5,7 +5,7 @@ use crate::shield;
 use crate::stack::{Guard, LaneStack, open_reserve};
 use corosensei::trap::CoroutineTrapHandler;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
-use hostcall_abi::cpu::{CpuLane, ENTRY_DONE, ENTRY_PANICKED};
+use hostcall_abi::cpu::{CpuLane, ENTRY_DONE, ENTRY_PANICKED, OtherBarrier};
 use std::cell::{Cell, OnceCell, UnsafeCell};
 use std::ffi::c_void;
 use std::ptr;
@@ -38,7 +38,7 @@ pub(crate) enum Resumed {
 pub(crate) enum Request {
     Converge { site: u64 },
     Exchange { mask: u64, value: u64, values: *mut [u64; 64] },
-    Barrier,
+    Barrier { site: u64, other: *mut OtherBarrier },
     Wait { poll: Poll, data: *mut c_void },
     Sleep { deadline_ns: u64 },
 }
@@ -108,7 +108,7 @@ impl Lane {
             reserve_open: Cell::new(false),
             unwinding_interruptions: Cell::new(0),
             away: AtomicBool::new(false),
-            request: Cell::new(Request::Barrier),
+            request: Cell::new(Request::Sleep { deadline_ns: 0 }),
             converged: Cell::new(0),
             delay: Cell::new(0),
         }

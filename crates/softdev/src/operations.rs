@@ -2,7 +2,7 @@
 
 use crate::lane::{Lane, Poll, Request};
 use crate::launch::quietly;
-use hostcall_abi::cpu::{CpuLane, CpuOperations};
+use hostcall_abi::cpu::{CpuLane, CpuOperations, OtherBarrier};
 use std::ffi::c_void;
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
@@ -90,13 +90,13 @@ unsafe extern "C" fn exchange(abi: *mut CpuLane, mask: u64, value: u64, values: 
     unsafe { operate(abi, exchange, alone) }
 }
 
-unsafe extern "C" fn barrier(abi: *mut CpuLane) {
+unsafe extern "C" fn barrier(abi: *mut CpuLane, site: u64, other: *mut OtherBarrier) {
     let barrier = |lane: &Lane| {
         let group = lane.group();
         if group.live.get() == 1 || group.run().cancelled() {
             charge(lane);
         } else {
-            block(lane, Request::Barrier);
+            block(lane, Request::Barrier { site, other });
         }
     };
     // SAFETY: the kernel passes the lane that runs.

@@ -70,7 +70,7 @@ impl Wave {
         let state = match request {
             Request::Converge { .. } => &self.converging,
             Request::Exchange { .. } => &self.exchanging,
-            Request::Barrier => &self.at_barrier,
+            Request::Barrier { .. } => &self.at_barrier,
             Request::Sleep { .. } => &self.waiting,
             Request::Wait { .. } => {
                 self.recent.set(self.recent.get() | bit);

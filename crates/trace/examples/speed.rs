@@ -2,7 +2,7 @@
 //! --features export --example speed [MILLIONS OF CALLS]`. Files lie in the folder for temporary ones.
 
 use hostcall_abi::launch::LaunchId;
-use hostcall_trace::export::{Format, export};
+use hostcall_trace::export::{Format, Table, export};
 use hostcall_trace::{Call, Reader, Tracer};
 use std::error::Error;
 use std::fs::{self, File};
@@ -70,7 +70,7 @@ fn measure(calls: u64, folder: &std::path::Path) -> Result<(), Box<dyn Error>> {
     for (ending, format) in Format::ENDINGS {
         let to = folder.join(ending);
         let start = Instant::now();
-        export(&mut Reader::new(File::open(&path)?)?, format, File::create(&to)?, |_| ())?;
+        export(&mut Reader::new(File::open(&path)?)?, Table::First, format, File::create(&to)?, |_| ())?;
         tell(ending, start, fs::metadata(&to)?.len());
         fs::remove_file(&to)?;
     }

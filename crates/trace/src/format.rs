@@ -15,14 +15,16 @@
 //! - of [`Kind::Calls`] each record has [`CALL_BYTES`] bytes, as [`CALL_FIELDS`] says;
 //! - of [`Kind::Posts`] each record has [`POSTS_BYTES`] bytes;
 //! - of [`Kind::End`] there is one record of [`TOTALS_BYTES`] bytes;
-//! - of [`Kind::Page`] there is one record: [`PAGE_BYTES`] bytes as [`put_page`] puts them, then the page's own.
+//! - of [`Kind::Page`] there is one record: what is said of the page, as [`put_page`] puts it, which begins
+//!   with its length, [`PAGE_BYTES`] or more, and then the page's own bytes: whole records.
 //!
 //! Records may be longer in later versions; readers take the bytes that they know.
 
-use crate::record::{Call, Page, Posts, Status, StreamTotals, Totals};
+use crate::record::{Call, Page, Posts, Status, StreamTotals, Totals, UNKNOWN, Waiting, WaitsFor};
+use std::sync::Arc;
 
 pub(crate) const MAGIC: [u8; 16] = *b"hostcall trace\r\n";
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 pub(crate) const FILE_HEADER_BYTES: usize = 36;
 pub(crate) const BLOCK: [u8; 4] = *b"HcBk";
 pub(crate) const BLOCK_HEADER_BYTES: usize = 40;
@@ -39,6 +41,7 @@ pub(crate) const MAX_NAME_BYTES: usize = 1 << 10;
 pub(crate) const CALL_BYTES: usize = 80;
 pub(crate) const POSTS_BYTES: usize = 32;
 pub(crate) const TOTALS_BYTES: usize = 32;
+/// Bytes of what is said of a page.
 pub(crate) const PAGE_BYTES: usize = 64;
 
 /// Most bytes of a page, or of the part of one, in a block.
@@ -76,6 +79,7 @@ pub(crate) mod tag {
     pub const LAUNCH_ENDED: u8 = 5;
     pub const STREAM: u8 = 6;
     pub const STREAM_ENDED: u8 = 7;
+    pub const WAITING: u8 = 8;
 }
 
 /// A block's header.
@@ -233,6 +237,7 @@ pub(crate) fn put_page(page: &Page, from: usize, bytes: &[u8], to: &mut Vec<u8>)
     let end = to.len() + PAGE_BYTES;
     // What was lost before the page was lost before its first part.
     let lost = if from == 0 { [page.dropped_before, page.overwritten_before] } else { [0; 2] };
+    to.extend((PAGE_BYTES as u32).to_le_bytes());
     let longs = [page.sequence, page.opened_ns, lost[0], lost[1]];
     longs.iter().for_each(|long| to.extend(long.to_le_bytes()));
     let words = [page.offset_bytes + from as u32, page.launch, page.slot, page.workgroup, page.wave];
@@ -245,8 +250,9 @@ pub(crate) fn put_page(page: &Page, from: usize, bytes: &[u8], to: &mut Vec<u8>)
 
 /// Takes the record of a page from its bytes.
 pub(crate) fn take_page(bytes: &[u8]) -> Option<Page> {
-    let (head, bytes) = bytes.split_at_checked(PAGE_BYTES)?;
-    let mut fields = Fields(head);
+    let mut fields = Fields(bytes);
+    let head_bytes = fields.u32()? as usize;
+    let (_, bytes) = bytes.split_at_checked(head_bytes).filter(|_| head_bytes >= PAGE_BYTES)?;
     Some(Page {
         sequence: fields.u64()?,
         opened_ns: fields.u64()?,
@@ -261,6 +267,32 @@ pub(crate) fn take_page(bytes: &[u8]) -> Option<Page> {
         is_last: fields.u8()? != 0,
         bytes: bytes.into(),
     })
+}
+
+/// Appends a call that waits.
+pub(crate) fn put_waiting(waiting: &Waiting, to: &mut Vec<u8>) {
+    let Waiting { at_ns, waited_ns, launch, slot, place, lanes, source, waits_for, method } = waiting;
+    [at_ns, waited_ns, launch].iter().for_each(|long| to.extend(long.to_le_bytes()));
+    let ([x, y, z], wave) = place.unwrap_or(([0; 3], UNKNOWN));
+    [*slot, x, y, z, wave, *lanes].iter().for_each(|word| to.extend(word.to_le_bytes()));
+    to.extend(source.to_le_bytes());
+    to.push(waits_for.code());
+    let method = &method[..method.floor_char_boundary(MAX_NAME_BYTES)];
+    to.extend((method.len() as u16).to_le_bytes());
+    to.extend(method.as_bytes());
+}
+
+/// Takes a call that waits. `text` makes a text of bytes.
+pub(crate) fn take_waiting(fields: &mut Fields<'_>, text: impl Fn(&[u8]) -> Arc<str>) -> Option<Waiting> {
+    let [at_ns, waited_ns, launch] = [fields.u64()?, fields.u64()?, fields.u64()?];
+    let slot = fields.u32()?;
+    let (workgroup, wave) = ([fields.u32()?, fields.u32()?, fields.u32()?], fields.u32()?);
+    let (lanes, source) = (fields.u32()?, fields.u16()?);
+    let waits_for = WaitsFor::from_code(fields.u8()?)?;
+    let bytes = fields.u16()?;
+    let method = text(fields.bytes(bytes.into())?);
+    let place = (wave != UNKNOWN).then_some((workgroup, wave));
+    Some(Waiting { at_ns, waited_ns, launch, slot, place, lanes, source, waits_for, method })
 }
 
 /// Appends what a stream had in all.

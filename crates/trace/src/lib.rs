@@ -5,6 +5,7 @@
 //! - [`Reader`] reads such a file as [`Event`]s, in memory that does not grow with the file. A file that was cut at any
 //!   byte is read up to there; damaged blocks are skipped and told of.
 //! - `export` (with the feature of that name) turns a trace into Perfetto's format, Arrow, Parquet or CSV.
+//! - [`Follower`] reads one that another process still writes.
 //! - [`StreamFile`] writes pages of raw channels to such a file.
 //! - [`Names`] has the names that events refer to by numbers, [`Latencies`] the histograms.
 //!
@@ -29,8 +30,10 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod descriptor;
 #[cfg(feature = "export")]
 pub mod export;
+mod follow;
 mod format;
 mod latencies;
 mod names;
@@ -41,9 +44,11 @@ mod stream_file;
 mod tracer;
 mod writer;
 
+pub use descriptor::{Column, Descriptor, NamedStream, RecordPrinter, RecordValue, Streams};
+pub use follow::Follower;
 pub use latencies::{Latencies, MethodLatencies, SlowCall};
 pub use names::{Launch, MethodName, Names};
 pub use reader::{Header, OpenError, Reader};
-pub use record::{Call, Event, Page, Posts, Status, StreamTotals, Totals, UNKNOWN};
+pub use record::{Call, Event, Page, Posts, Status, StreamTotals, Totals, UNKNOWN, Waiting, WaitsFor};
 pub use stream_file::StreamFile;
 pub use tracer::{Source, Summary, Tracer, TracerBuilder};

@@ -1,6 +1,6 @@
 //! What waits for the tracer's thread: bounded, and never waited for by those who record.
 
-use crate::record::Call;
+use crate::record::{Call, Waiting};
 use hostcall_abi::launch::LaunchId;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -24,6 +24,7 @@ pub(crate) enum Entry {
     Source { source: u16, device: Arc<str>, protocol: &'static str },
     Call { call: Call, method: MethodKey, launch: LaunchId },
     LaunchBegan { source: u16, launch: LaunchId, at_ns: u64, workgroups: [u32; 3], kernel: Arc<str> },
+    Waiting { waiting: Waiting, launch: LaunchId },
     LaunchEnded { source: u16, launch: LaunchId, at_ns: u64, cancelled: bool },
 }
 

@@ -1,5 +1,6 @@
 //! Reading a trace file, event by event.
 
+use crate::descriptor::Descriptor;
 use crate::format::{
     self, BLOCK, BLOCK_HEADER_BYTES, BlockHeader, CALL_BYTES, FILE_HEADER_BYTES, Fields, Kind, MAGIC,
     MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, MAX_TEXT_BYTES, PAGE_BYTES, POSTS_BYTES, TOTALS_BYTES, VERSION, tag,
@@ -140,6 +141,11 @@ impl<R: Read> Reader<R> {
     /// Returns whether the trace's end was read: the tracer ended in order, and the file was not cut.
     pub fn is_complete(&self) -> bool {
         self.is_complete
+    }
+
+    /// Goes on where the file ended before, which may have grown since.
+    pub(crate) fn resume(&mut self) {
+        self.is_over = false;
     }
 
     fn rest(&self) -> &[u8] {
@@ -310,11 +316,15 @@ fn name(tag: u8, body: &[u8], kernels: &mut HashMap<u32, Arc<str>>) -> Option<Ev
             let (launch, at_ns) = (fields.u64()?, fields.u64()?);
             Some(Event::LaunchEnded { launch, at_ns, cancelled: fields.u8()? != 0 })
         }
+        tag::WAITING => format::take_waiting(&mut fields, text).map(Event::Waiting),
         tag::STREAM => {
             let (stream, record_bytes, schema) = (fields.u16()?, fields.u32()?, fields.u64()?);
             let bytes = fields.u16()?;
             let name = text(fields.bytes(bytes.into())?);
-            Some(Event::Stream { stream, record_bytes, schema, name, policy: text(fields.0) })
+            let bytes = fields.u16()?;
+            let policy = text(fields.bytes(bytes.into())?);
+            let descriptor = Descriptor::take(&mut fields, record_bytes).map(Arc::new);
+            Some(Event::Stream { stream, record_bytes, schema, name, policy, descriptor })
         }
         tag::STREAM_ENDED => {
             let stream = fields.u16()?;

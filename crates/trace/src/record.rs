@@ -1,5 +1,6 @@
 //! What a trace consists of.
 
+use crate::descriptor::Descriptor;
 use hostcall_abi::status::{CallError, Status as AbiStatus};
 use std::fmt;
 use std::sync::Arc;
@@ -137,6 +138,68 @@ pub struct Totals {
     pub dropped_others: u64,
 }
 
+/// What a call waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// Its handler has not returned.
+    #[default]
+    Handler,
+    /// A thread for its handler.
+    Thread,
+    /// The wave has not written all of its request.
+    Words,
+    /// Posts of the wave that come before it.
+    Posts,
+}
+
+impl WaitsFor {
+    const ALL: [Self; 4] = [Self::Handler, Self::Thread, Self::Words, Self::Posts];
+
+    pub(crate) fn code(self) -> u8 {
+        self as u8
+    }
+
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+}
+
+impl fmt::Display for WaitsFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Handler => "its handler",
+            Self::Thread => "a free thread",
+            Self::Words => "its request",
+            Self::Posts => "earlier posts",
+        })
+    }
+}
+
+/// A call that has waited for a while and has no answer yet. Servers tell of each such call again and again;
+/// the longest waits come first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// When the server looked, in nanoseconds since the trace began. All that it tells of at one look have
+    /// the same time.
+    pub at_ns: u64,
+    /// How long the call has waited then.
+    pub waited_ns: u64,
+    /// The launch, by the number that the trace gives it; 0 when it is not known.
+    pub launch: u64,
+    /// The channel's slot, LLVM's port or ROCm's packet.
+    pub slot: u32,
+    /// The workgroup in x, y and z, and the index of the wave in it, if they are known.
+    pub place: Option<([u32; 3], u32)>,
+    /// Lanes that wait.
+    pub lanes: u32,
+    /// The source.
+    pub source: u16,
+    /// What it waits for.
+    pub waits_for: WaitsFor,
+    /// The method's name, or its number.
+    pub method: Arc<str>,
+}
+
 /// A page of a raw channel, or the part of one that was written when it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
@@ -229,6 +292,8 @@ pub enum Event {
     Call(Call),
     /// Posts.
     Posts(Posts),
+    /// A call that waits.
+    Waiting(Waiting),
     /// A stream of records out of kernels.
     Stream {
         /// Its number.
@@ -241,6 +306,8 @@ pub enum Event {
         name: Arc<str>,
         /// The name of its policy.
         policy: Arc<str>,
+        /// What its records consist of, if the file says it.
+        descriptor: Option<Arc<Descriptor>>,
     },
     /// A page of a stream.
     Page(Page),

@@ -1,5 +1,6 @@
 //! Writing pages of raw channels to a trace file.
 
+use crate::descriptor::Descriptor;
 use crate::format::{Kind, MAX_PAYLOAD_BYTES, MOST_PAGE_BYTES, put_page, put_stream_totals, put_totals, tag};
 use crate::record::{Page, StreamTotals, Totals};
 use crate::tracer::header;
@@ -15,7 +16,8 @@ pub struct StreamFile {
     file: Box<dyn Write + Send>,
     start: Instant,
     sequence: u64,
-    streams: u16,
+    /// Bytes of the records of each stream.
+    record_bytes: Vec<u32>,
     payload: Vec<u8>,
 }
 
@@ -37,22 +39,36 @@ impl StreamFile {
         let mut file: Box<dyn Write + Send> = Box::new(file);
         file.write_all(&header(unix))?;
         let payload = Vec::with_capacity(MAX_PAYLOAD_BYTES);
-        Ok(Self { file, start: Instant::now(), sequence: 0, streams: 0, payload })
+        Ok(Self { file, start: Instant::now(), sequence: 0, record_bytes: Vec::new(), payload })
     }
 
-    /// Adds a stream of records of so many bytes (1 for bytes), whose type has this hash, and returns its number.
+    /// Adds a stream of records of so many bytes (1 for bytes), whose type has this hash, and returns its
+    /// number. With a descriptor, readers can show the records.
     ///
     /// # Errors
     /// The writer's, here and below. The file is of no more use then.
-    pub fn stream(&mut self, name: &str, record_bytes: u32, schema: u64, policy: &str) -> io::Result<u16> {
-        let (stream, name) = (self.streams, cut(name));
-        self.streams += 1;
+    pub fn stream(
+        &mut self,
+        name: &str,
+        record_bytes: u32,
+        schema: u64,
+        policy: &str,
+        descriptor: Option<&Descriptor>,
+    ) -> io::Result<u16> {
+        let too_many = |_| io::Error::other("a trace file has 65,536 streams at most");
+        let (stream, name, policy) =
+            (u16::try_from(self.record_bytes.len()).map_err(too_many)?, cut(name), cut(policy));
+        self.record_bytes.push(record_bytes.max(1));
         let mut body = stream.to_le_bytes().to_vec();
         body.extend(record_bytes.to_le_bytes());
         body.extend(schema.to_le_bytes());
         body.extend((name.len() as u16).to_le_bytes());
         body.extend(name.as_bytes());
-        body.extend(cut(policy).as_bytes());
+        body.extend((policy.len() as u16).to_le_bytes());
+        body.extend(policy.as_bytes());
+        if let Some(descriptor) = descriptor {
+            descriptor.put(&mut body);
+        }
         self.name(tag::STREAM, &body)?;
         Ok(stream)
     }
@@ -62,9 +78,12 @@ impl StreamFile {
     /// # Errors
     /// As for [`StreamFile::stream`].
     pub fn page(&mut self, page: &Page) -> io::Result<()> {
+        // A block has whole records.
+        let record_bytes = self.record_bytes.get(usize::from(page.stream)).map_or(1, |bytes| *bytes as usize);
+        let most = MOST_PAGE_BYTES - MOST_PAGE_BYTES % record_bytes.min(MOST_PAGE_BYTES);
         let mut from = 0;
         loop {
-            let part = &page.bytes[from..page.bytes.len().min(from + MOST_PAGE_BYTES)];
+            let part = &page.bytes[from..page.bytes.len().min(from + most)];
             put_page(page, from, part, &mut self.payload);
             self.block(Kind::Page)?;
             from += part.len();

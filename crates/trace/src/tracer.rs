@@ -4,7 +4,7 @@ use crate::format::{CALL_FIELDS, MAGIC, VERSION};
 use crate::latencies::Latencies;
 use crate::names::Names;
 use crate::queue::{Entry, MethodKey, Queue};
-use crate::record::Call;
+use crate::record::{Call, Waiting};
 use crate::writer::{self, Results, elapsed_ns};
 use hostcall_abi::launch::LaunchId;
 use parking_lot::Mutex;
@@ -241,6 +241,12 @@ impl Source {
     /// Counts posts to this method.
     pub fn posts(&self, method: &'static str, number: u32, count: u64) {
         self.0.queue.count_posts(self.0.source, MethodKey { number, name: method }, count);
+    }
+
+    /// Records that a call of this launch still waits. Source and launch of `waiting` are filled in.
+    pub fn waiting(&self, launch: LaunchId, waiting: Waiting) {
+        let waiting = Waiting { source: self.0.source, ..waiting };
+        self.0.queue.push(Entry::Waiting { waiting, launch });
     }
 
     /// Records that a launch is given to the device.

@@ -74,6 +74,7 @@ pub(crate) fn run(
         // What calls refer to comes before them, and what ends after them.
         blocks.names(&events.names, &mut numbers);
         events.calls.chunks(BLOCK_CALLS).for_each(|calls| blocks.calls(calls));
+        blocks.names(&events.waits, &mut numbers);
         blocks.posts(&posts);
         blocks.names(&events.ends, &mut numbers);
         let dropped_others = dropped_others + numbers.dropped;
@@ -102,6 +103,7 @@ pub(crate) fn elapsed_ns(start: Instant) -> u64 {
 struct Numbered {
     names: Vec<Event>,
     calls: Vec<Call>,
+    waits: Vec<Event>,
     ends: Vec<Event>,
 }
 
@@ -134,6 +136,10 @@ impl Numbers {
                 let launch = self.launches_begun;
                 self.launches.insert((source, id.index()), (id, launch));
                 to.names.push(Event::LaunchBegan { launch, source, at_ns, workgroups, kernel });
+            }
+            Entry::Waiting { mut waiting, launch } => {
+                waiting.launch = self.launch(waiting.source, launch);
+                to.waits.push(Event::Waiting(waiting));
             }
             Entry::LaunchEnded { source, launch, at_ns, cancelled } => {
                 let launch = self.launch(source, launch);
@@ -297,6 +303,11 @@ impl Blocks {
                     body.extend(number.to_le_bytes());
                     body.extend(source.to_le_bytes());
                     self.name(tag::LAUNCH_BEGAN, &body);
+                }
+                Event::Waiting(waiting) => {
+                    let mut body = Vec::new();
+                    format::put_waiting(waiting, &mut body);
+                    self.name(tag::WAITING, &body);
                 }
                 Event::LaunchEnded { launch, at_ns, cancelled } => {
                     let mut body = [launch.to_le_bytes(), at_ns.to_le_bytes()].concat();

@@ -1,7 +1,7 @@
 //! Traces are written and read again: whole, cut, damaged, and when writing fails.
 
 use hostcall_abi::launch::LaunchId;
-use hostcall_trace::{Call, Event, Names, OpenError, Reader, Status, Totals, Tracer};
+use hostcall_trace::{Call, Event, Follower, Names, OpenError, Reader, Status, Totals, Tracer, Waiting};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use std::io::{self, Write};
@@ -263,4 +263,46 @@ proptest! {
             prop_assert!(count <= bytes.len());
         }
     }
+}
+
+#[test]
+fn a_file_that_grows_is_followed() {
+    // What a tracer has written, a piece at a time.
+    let whole = {
+        let file = Memory::new(usize::MAX);
+        let tracer = Tracer::builder().writer(file.clone()).start().unwrap();
+        let source = tracer.source("cpu", "hostcall");
+        for at in 0..100 {
+            source.call("Shop::price", 300, LaunchId::NONE, Call::at(at));
+        }
+        source.waiting(
+            LaunchId::NONE,
+            Waiting { at_ns: 7, slot: 3, method: "Shop::sold".into(), ..Waiting::default() },
+        );
+        tracer.finish(Duration::from_secs(10));
+        file.bytes()
+    };
+    let expected: Vec<Event> = Reader::new(&whole[..]).unwrap().map(Result::unwrap).collect();
+    assert!(expected.iter().any(|event| matches!(event, Event::Waiting(waiting) if waiting.slot == 3
+        && &*waiting.method == "Shop::sold" && waiting.place.is_none())));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("grows.trace");
+    let mut grows = std::fs::File::create(&path).unwrap();
+    let header_bytes = whole.windows(4).position(|window| window == b"HcBk").unwrap();
+    grows.write_all(&whole[..header_bytes]).unwrap();
+    let mut follower = Follower::new(Reader::new(std::fs::File::open(&path).unwrap()).unwrap());
+    let mut seen = Vec::new();
+    for piece in whole[header_bytes..].chunks(97) {
+        while let Some(event) = follower.next_within(Duration::ZERO).unwrap() {
+            seen.push(event);
+        }
+        assert!(!follower.is_complete());
+        grows.write_all(piece).unwrap();
+        seen.extend(follower.next_within(Duration::from_millis(1)).unwrap());
+    }
+    while let Some(event) = follower.next_within(Duration::from_secs(10)).unwrap() {
+        seen.push(event);
+    }
+    assert!(follower.is_complete());
+    assert_eq!(seen, expected);
 }

@@ -38,7 +38,7 @@ fn page(sequence: u64, bytes: usize) -> Page {
 fn written(pages: &[Page]) -> Vec<u8> {
     let file = File::default();
     let mut streams = StreamFile::new(file.clone()).unwrap();
-    assert_eq!(streams.stream("accesses", 16, 99, "block").unwrap(), 0);
+    assert_eq!(streams.stream("accesses", 16, 99, "block", None).unwrap(), 0);
     pages.iter().for_each(|page| streams.page(page).unwrap());
     streams.end_stream(0, &StreamTotals { pages: 3, ..StreamTotals::default() }).unwrap();
     streams.finish().unwrap();
@@ -56,7 +56,7 @@ fn pages_come_back() {
     let pages = [page(0, 64), page(1, 0), page(2, 2_500_000)];
     let (events, is_complete) = read(&written(&pages));
     assert!(is_complete);
-    assert!(matches!(&events[0], Event::Stream { stream: 0, record_bytes: 16, schema: 99, name, policy }
+    assert!(matches!(&events[0], Event::Stream { stream: 0, record_bytes: 16, schema: 99, name, policy, .. }
         if &**name == "accesses" && &**policy == "block"));
     assert_eq!(events[1], Event::Page(pages[0].clone()));
     assert_eq!(events[2], Event::Page(pages[1].clone()));

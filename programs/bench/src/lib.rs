@@ -70,7 +70,7 @@ pub fn null_call_times(lane: &Lane, ns: &[Global<u64>], ticks: &[Global<u64>], t
     ns[0].set(lane.clock_ns() - start);
 }
 
-/// The first two calls of each wave of a workgroup, one wave after the other, so that the second finds the code fetched.
+/// The first two calls of each wave, one wave after the other, so that the second of a workgroup finds the code fetched.
 /// `times` has two times for each wave, `turn` whose turn it is; the first comes `after_ns` after the launch's begin.
 #[kernel(max_lanes = 256)]
 pub fn first_call_times(lane: &Lane, turn: &[Global<u64>], times: &[Global<u64>], after_ns: u64) {
@@ -81,7 +81,7 @@ pub fn first_call_times(lane: &Lane, turn: &[Global<u64>], times: &[Global<u64>]
     while lane.clock_ns() - begin < after_ns {
         lane.pause();
     }
-    let wave = u64::from(lane.wave());
+    let wave = lane.global_id() as u64 / u64::from(lane.wave_size());
     while turn[0].get() != wave {
         lane.pause();
     }

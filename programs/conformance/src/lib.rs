@@ -37,6 +37,7 @@ pub mod streams;
 pub mod stress;
 pub mod system;
 pub mod waves;
+pub mod workgroups;
 
 /// A number that looks random, made from `seed`: splitmix64.
 pub fn mix(seed: u64) -> u64 {

@@ -8,8 +8,10 @@ use hostcall_device::{Global, Lane, Plain, kernel};
 /// What a lane writes: who it is, and how many it wrote before.
 #[derive(Clone, Copy, Debug, Plain, PartialEq, Eq)]
 #[repr(C)]
+#[hostcall(format = "lane {lane:>5}, step {step}: {check:#018x}")]
 pub struct Step {
     pub lane: u32,
+    #[hostcall(unit = "steps")]
     pub step: u32,
     pub check: u64,
 }

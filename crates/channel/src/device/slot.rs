@@ -8,8 +8,8 @@
 #[cfg(not(loom))]
 use crate::primitive::cas_on_device;
 use crate::primitive::{
-    AtomicU32, AtomicU64, Ordering, Owned, OwnedFour, OwnedWord, cas_in_wave, fence, load_four, load_in_wave,
-    load_pair, store_four, store_in_wave, store_pair,
+    AtomicU32, AtomicU64, Ordering, Owned, OwnedFour, OwnedWord, acquire_in_wave, cas_in_wave, fence,
+    load_four, load_in_wave, load_pair, release_in_wave, store_four, store_in_wave, store_pair,
 };
 use crate::region::Words;
 use hostcall_abi::layout::{LAP_WORDS, NO_PERIOD, SlotPlaces, Spread, bell_bits, first_call_word};
@@ -615,7 +615,7 @@ impl<'m> Slot<'m> {
     pub fn try_lock(&self) -> bool {
         let mut lock = load_in_wave(&self.state.call_lock);
         while lock & TURN_MASK == lock >> TURN_BITS {
-            match cas_in_wave(&self.state.call_lock, lock, lock.wrapping_add(1 << TURN_BITS)) {
+            match acquire_in_wave(&self.state.call_lock, lock, lock.wrapping_add(1 << TURN_BITS)) {
                 Ok(_) => return true,
                 Err(now) => lock = now,
             }
@@ -635,7 +635,7 @@ impl<'m> Slot<'m> {
         let mut lock = load_in_wave(&self.state.call_lock);
         loop {
             let next = lock & !TURN_MASK | lock.wrapping_add(1) & TURN_MASK;
-            match cas_in_wave(&self.state.call_lock, lock, next) {
+            match release_in_wave(&self.state.call_lock, lock, next) {
                 Ok(_) => return,
                 // Another part lined up.
                 Err(now) => lock = now,
@@ -646,7 +646,7 @@ impl<'m> Slot<'m> {
     /// Takes the ring for a part of a diverged wave, if no other part reserves places in it.
     #[inline(always)]
     pub fn try_lock_ring(&self) -> bool {
-        cas_in_wave(&self.state.post_lock, 0, 1).is_ok()
+        acquire_in_wave(&self.state.post_lock, 0, 1).is_ok()
     }
 
     /// Gives the ring to the wave's other parts.

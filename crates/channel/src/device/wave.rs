@@ -275,9 +275,10 @@ impl WaveRecord {
         if let Some(slot) = self.slot() {
             return Some(slot);
         }
-        cas_in_wave(&self.slot, NO_SLOT, CLAIMING).ok()?;
         // Read before the slot is claimed: a GPU's cache has forgotten them afterwards.
         let sizes = *channel.sizes;
+        // Relaxed: what the winner writes is released with the slot.
+        cas_in_wave(&self.slot, NO_SLOT, CLAIMING).ok()?;
         let Some(slot) = channel.claims.claim(proposed) else {
             store_in_wave(&self.slot, NO_SLOT);
             return None;

@@ -2,12 +2,13 @@
 
 use crate::device::Slot;
 use crate::primitive::{
-    AtomicU32, AtomicU64, Ordering, Owned, cas_in_wave, cas_on_device, fence, store_in_wave,
+    AtomicU32, AtomicU64, Ordering, Owned, acquire_in_wave, add_on_device, cas_on_device, fence, spin,
+    store_in_wave,
 };
 use crate::region::Words;
 #[cfg(not(loom))]
 use hostcall_abi::raw::RawParams;
-use hostcall_abi::raw::{Place, RawLayout, RawWriter, free_page, header, opened};
+use hostcall_abi::raw::{Place, RAW_GIVEN_WORD, RawLayout, RawWriter, free_page, header, opened};
 
 /// What a wave remembers of a raw channel: [`hostcall_abi::raw::RawStateWords`], field for field.
 #[repr(C, align(64))]
@@ -26,16 +27,91 @@ pub struct RawState {
     next: Owned<u64>,
 }
 
+/// How waves share the free pages: [`hostcall_abi::raw::RawRingWords`], field for field.
+///
+/// Whoever takes one from `free` that was there has the right to one position, which it takes from `head`. So any number of
+/// waves take pages at the same time, and only one that finds none looks at the host's word, over the link.
+#[repr(C, align(64))]
+pub struct RawRing {
+    head: AtomicU64,
+    free: AtomicU64,
+    seen: AtomicU64,
+}
+
 #[cfg(not(loom))]
 const _: () = {
     use core::mem::offset_of;
-    use hostcall_abi::raw::{RAW_STATE_BYTES, RawStateWords};
+    use hostcall_abi::raw::{RAW_RING_BYTES, RAW_STATE_BYTES, RawRingWords, RawStateWords};
+    assert!(size_of::<RawRing>() == RAW_RING_BYTES);
+    assert!(offset_of!(RawRing, head) == offset_of!(RawRingWords, head));
+    assert!(offset_of!(RawRing, free) == offset_of!(RawRingWords, free));
+    assert!(offset_of!(RawRing, seen) == offset_of!(RawRingWords, seen));
     assert!(size_of::<RawState>() == RAW_STATE_BYTES);
     assert!(offset_of!(RawState, lock) == offset_of!(RawStateWords, lock));
     assert!(offset_of!(RawState, place) == offset_of!(RawStateWords, place));
     assert!(offset_of!(RawState, dropped) == offset_of!(RawStateWords, dropped));
     assert!(offset_of!(RawState, next) == offset_of!(RawStateWords, next));
 };
+
+#[cfg(test)]
+impl RawRing {
+    pub(crate) fn new() -> Self {
+        Self { head: AtomicU64::new(0), free: AtomicU64::new(0), seen: AtomicU64::new(0) }
+    }
+
+    #[cfg(not(loom))]
+    pub(crate) fn words(&self) -> hostcall_abi::raw::RawRingWords {
+        let [head, free, seen] =
+            [&self.head, &self.free, &self.seen].map(|word| word.load(Ordering::Relaxed));
+        hostcall_abi::raw::RawRingWords { head, free, seen }
+    }
+
+    /// Leaves the ring as a wave does that is killed after it took from `free`.
+    #[cfg(not(loom))]
+    pub(crate) fn lose_one(&self) {
+        assert!(self.take_free());
+    }
+
+    /// Leaves the ring as a wave does that is killed after it took a position.
+    #[cfg(not(loom))]
+    pub(crate) fn lose_page(&self) {
+        self.lose_one();
+        add_on_device(&self.head, 1);
+    }
+}
+
+impl RawRing {
+    /// Takes the right to a position, if waves know of a free page.
+    #[inline]
+    fn take_free(&self) -> bool {
+        if (self.free.load(Ordering::Relaxed) as i64) <= 0 {
+            return false;
+        }
+        let had_one = add_on_device(&self.free, 1u64.wrapping_neg()) as i64 > 0;
+        if !had_one {
+            add_on_device(&self.free, 1);
+        }
+        had_one
+    }
+
+    /// Tells waves how many pages the host has given, ever. Returns the right to a position, if there is a new page that no
+    /// other wave was quicker to take.
+    #[inline]
+    fn tell(&self, given: u64) -> bool {
+        let mut seen = self.seen.load(Ordering::Relaxed);
+        while seen < given {
+            match cas_on_device(&self.seen, seen, given) {
+                // A wave that was killed may have left `free` too small by one, which these pay for.
+                Ok(_) => {
+                    add_on_device(&self.free, given - seen);
+                    return self.take_free();
+                }
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+}
 
 #[cfg(test)]
 impl RawState {
@@ -74,7 +150,7 @@ const LOOKS_LEFT_OUT: u32 = 15;
 pub struct Writer<'m> {
     words: Words<'m>,
     layout: RawLayout,
-    head: &'m AtomicU64,
+    ring: &'m RawRing,
     state: &'m RawState,
 }
 
@@ -92,7 +168,7 @@ impl<'m> Writer<'m> {
             Self {
                 words: Words::from_address(params.shared, params.layout.words()),
                 layout: params.layout,
-                head: &*(params.head as usize as *const AtomicU64),
+                ring: &*(params.ring as usize as *const RawRing),
                 state: &*(params.states as usize as *const RawState).add(slot as usize),
             }
         }
@@ -103,10 +179,10 @@ impl<'m> Writer<'m> {
     pub(crate) fn of_state(
         words: Words<'m>,
         layout: RawLayout,
-        head: &'m AtomicU64,
+        ring: &'m RawRing,
         state: &'m RawState,
     ) -> Self {
-        Self { words, layout, head, state }
+        Self { words, layout, ring, state }
     }
 
     /// The channel's memory, in which [`Writer::take`] gives places.
@@ -119,9 +195,9 @@ impl<'m> Writer<'m> {
     /// before: a part of it that was killed may have kept the state.
     #[inline]
     pub fn try_lock(&self, launch: u32) -> bool {
-        match cas_in_wave(&self.state.lock, 0, launch) {
+        match acquire_in_wave(&self.state.lock, 0, launch) {
             Ok(_) => true,
-            Err(holder) => holder != launch && cas_in_wave(&self.state.lock, holder, launch).is_ok(),
+            Err(holder) => holder != launch && acquire_in_wave(&self.state.lock, holder, launch).is_ok(),
         }
     }
 
@@ -194,27 +270,27 @@ impl<'m> Writer<'m> {
         }
     }
 
-    /// Opens a page, after [`Writer::close`]. Returns `false` when none is free: then ask again.
+    /// Opens a page, after [`Writer::close`]. Returns `false` when none is free: then ask again. Only who `looks` asks the
+    /// host, if waves know of no free page.
     ///
     /// # Safety
     /// RAW-STATE.
-    pub unsafe fn open(&self, opening: Opening) -> bool {
-        let Self { words, layout, head, state } = self;
-        let mut position = head.load(Ordering::Relaxed);
+    pub unsafe fn open(&self, opening: Opening, looks: bool) -> bool {
+        let Self { words, layout, ring, state } = self;
+        let may_take =
+            ring.take_free() || looks && ring.tell(words.word(RAW_GIVEN_WORD).load(Ordering::Relaxed));
+        if !may_take {
+            return false;
+        }
+        let position = add_on_device(&ring.head, 1);
         let page = loop {
-            let entry = words.word(layout.free_at(position)).load(Ordering::Relaxed);
-            let Some(page) = free_page(entry, position) else {
-                // Another wave may have taken it, and the host put the next one there.
-                match head.load(Ordering::Relaxed) {
-                    same if same == position => return false,
-                    now => position = now,
-                }
-                continue;
-            };
-            match cas_on_device(head, position, position + 1) {
-                Ok(_) => break page & (layout.pages() - 1),
-                Err(now) => position = now,
+            // The host stored it before it said that the page may be taken; another wave may have seen that.
+            if let Some(page) =
+                free_page(words.word(layout.free_at(position)).load(Ordering::Relaxed), position)
+            {
+                break page & (layout.pages() - 1);
             }
+            spin();
         };
         // The host has read the page before it put it into the ring.
         fence(Ordering::Acquire);
@@ -249,13 +325,9 @@ impl<'m> Writer<'m> {
     pub unsafe fn may_look(&self) -> bool {
         // SAFETY: the caller's promise.
         unsafe {
-            match self.state.looks_left_out.get() {
-                0 => true,
-                left => {
-                    self.state.looks_left_out.set(left - 1);
-                    false
-                }
-            }
+            let left = self.state.looks_left_out.get().saturating_sub(1);
+            self.state.looks_left_out.set(left);
+            left == 0
         }
     }
 
@@ -268,7 +340,8 @@ impl<'m> Writer<'m> {
         unsafe {
             self.state.dropped.set(self.state.dropped.get() + u64::from(records));
             if self.state.looks_left_out.get() == 0 {
-                self.state.looks_left_out.set(LOOKS_LEFT_OUT);
+                // The one that counts down to 0 looks.
+                self.state.looks_left_out.set(LOOKS_LEFT_OUT + 1);
             }
         }
     }

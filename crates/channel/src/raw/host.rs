@@ -7,7 +7,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::raw::{
-    Place, RAW_STATE_DROPPED_WORD, RAW_STATE_PLACE_WORD, RawLayout, RawWriter, free_entry, header, opened_by,
+    Place, RAW_GIVEN_WORD, RAW_STATE_DROPPED_WORD, RAW_STATE_PLACE_WORD, RawLayout, RawRingWords, RawWriter,
+    free_entry, header, opened_by,
 };
 
 /// The shared memory of a raw channel, as the host has it.
@@ -128,8 +129,12 @@ pub struct Collector {
     pages: Vec<Page>,
     /// Records that each home slot said it had dropped.
     dropped: Vec<u64>,
+    /// Of these, what chunks said that were overwritten: the slot's next chunk tells it.
+    untold: Vec<u64>,
     /// Entries put into the ring, ever.
     given: u64,
+    /// Rights to a page that were lost with waves that were killed, ever.
+    lost: u64,
     counts: Counts,
     /// Pages with news, by ticket.
     news: Vec<(u64, u32, Place)>,
@@ -145,7 +150,9 @@ impl Collector {
             unit: unit.max(8),
             pages: alloc::vec![page; layout.pages() as usize],
             dropped: alloc::vec![0; home_slots as usize],
+            untold: alloc::vec![0; home_slots as usize],
             given: 0,
+            lost: 0,
             counts: Counts::default(),
             news: Vec::new(),
         };
@@ -168,6 +175,12 @@ impl Collector {
         self.pages[page as usize] = Page { ticket, found: 0, chunks, is_closed: false, malformed: 0 };
         // Release: whoever takes the page overwrites what was read before.
         region.words.word(self.layout.free_at(ticket)).store(free_entry(ticket, page), Ordering::Release);
+        self.tell_given(region);
+    }
+
+    /// Tells waves how many pages they may take, ever.
+    fn tell_given(&self, region: RawRegion<'_>) {
+        region.words.word(RAW_GIVEN_WORD).store(self.given + self.lost, Ordering::Release);
     }
 
     /// Returns a place of the page that the host can believe, as far as it goes.
@@ -263,6 +276,14 @@ impl Collector {
         }
     }
 
+    /// Notes that a chunk goes to a reader. It tells what chunks of its slot that were overwritten would have
+    /// told.
+    pub fn hand_out(&mut self, chunk: &mut Chunk) {
+        if let Some(untold) = self.untold.get_mut(chunk.writer.slot as usize) {
+            chunk.dropped = chunk.dropped.saturating_add(core::mem::take(untold));
+        }
+    }
+
     /// Takes the oldest chunks of closed pages from the queue of those that wait for a reader, as if they had been read, until
     /// so many pages were given out.
     pub fn overwrite(&mut self, region: RawRegion<'_>, pages: u32, chunks: &mut VecDeque<Chunk>) {
@@ -271,6 +292,9 @@ impl Collector {
             && let Some(chunk) = chunks.pop_front()
         {
             self.counts.overwritten_bytes += u64::from(chunk.bytes());
+            if let Some(untold) = self.untold.get_mut(chunk.writer.slot as usize) {
+                *untold = untold.saturating_add(chunk.dropped);
+            }
             self.take_back(region, &chunk);
         }
     }
@@ -327,18 +351,24 @@ impl Collector {
         is_new
     }
 
-    /// Gives out the pages that waves took and were killed before they wrote the header. `head` is the position of the next page
-    /// that is taken. Nothing runs that could use the channel, and [`Collector::sweep`] has found nothing.
-    pub fn sweep_lost(&mut self, region: RawRegion<'_>, head: u64) {
+    /// Gives out the pages that waves took and were killed before they wrote the header, and those that they were about to
+    /// take. Nothing runs that could use the channel, and [`Collector::sweep`] has found nothing.
+    pub fn sweep_lost(&mut self, region: RawRegion<'_>, ring: RawRingWords) {
         for page in 0..self.layout.pages() {
             let known = &mut self.pages[page as usize];
-            if known.ticket < head && !known.is_closed {
+            if known.ticket < ring.head && !known.is_closed {
                 self.counts.swept += 1;
                 known.is_closed = true;
                 if known.chunks == 0 {
                     self.give(region, page);
                 }
             }
+        }
+        // A device that exaggerates gives its own waves positions at which they wait.
+        let lost = ring.lost().min(self.given);
+        if lost > self.lost {
+            self.lost = lost;
+            self.tell_given(region);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Raw channels under loom: see `crate::loom_tests`.
 
-use super::{Collector, Opening, RawRegion, RawState, Writer};
+use super::{Collector, Opening, RawRegion, RawRing, RawState, Writer};
 use crate::primitive::{AtomicU64, Ordering};
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::raw::{LEAST_RAW_PAGE_BYTES, LEAST_RAW_PAGES, RawLayout, RawWriter};
@@ -19,7 +19,7 @@ fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
 struct Channel {
     layout: RawLayout,
     words: Vec<AtomicU64>,
-    head: AtomicU64,
+    ring: RawRing,
     states: [RawState; 2],
 }
 
@@ -28,7 +28,7 @@ impl Channel {
         let layout = RawLayout::new(LEAST_RAW_PAGES, LEAST_RAW_PAGE_BYTES).unwrap();
         let words = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
         let states = std::array::from_fn(|_| RawState::new());
-        let channel = Arc::new(Self { layout, words, head: AtomicU64::new(0), states });
+        let channel = Arc::new(Self { layout, words, ring: RawRing::new(), states });
         let collector = Collector::new(channel.region(), 2, 8);
         (channel, collector)
     }
@@ -39,7 +39,7 @@ impl Channel {
 
     fn writer(&self, slot: usize) -> Writer<'_> {
         let words = crate::region::Words::of(&self.words);
-        Writer::of_state(words, self.layout, &self.head, &self.states[slot])
+        Writer::of_state(words, self.layout, &self.ring, &self.states[slot])
     }
 
     /// Opens a page, which one is free for.
@@ -48,7 +48,7 @@ impl Channel {
         let writer = RawWriter { launch, slot, ..RawWriter::default() };
         // SAFETY: RAW-STATE, or loom reports a race.
         unsafe {
-            while !self.writer(slot as usize).open(Opening { writer, now_ns: 7 }) {
+            while !self.writer(slot as usize).open(Opening { writer, now_ns: 7 }, true) {
                 thread::yield_now();
             }
         }

@@ -2,7 +2,7 @@
 //! [`hostcall_abi::raw`] has the layouts; ARCHITECTURE.md ("Raw channels") the rules.
 //!
 //! [`Writer`] is what a wave does, [`Collector`] what the host does. The host hands pages out by a ring of free pages; a wave
-//! takes the one at the ring's head, fills it, says now and then how far it is, and closes it; the host reads what it was
+//! takes the next one, fills it, says now and then how far it is, and closes it; the host reads what it was
 //! told of, and puts the page back into the ring.
 //!
 //! # Invariants
@@ -24,6 +24,6 @@ mod tests;
 
 #[cfg(not(loom))]
 pub(crate) use device::close_all;
-pub use device::{Opening, RawState, Writer};
+pub use device::{Opening, RawRing, RawState, Writer};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use host::{Chunk, Collector, Counts, RawRegion};

@@ -1,8 +1,8 @@
-use super::{Chunk, Collector, Opening, RawRegion, RawState, Writer};
+use super::{Chunk, Collector, Opening, RawRegion, RawRing, RawState, Writer};
 use crate::primitive::{AtomicU64, Ordering};
 use crate::region::Words;
 use hostcall_abi::launch::LaunchId;
-use hostcall_abi::raw::{RAW_STATE_PLACE_WORD, RawLayout, RawWriter, free_entry, header};
+use hostcall_abi::raw::{RAW_STATE_PLACE_WORD, RawLayout, RawRingWords, RawWriter, free_entry, header};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ const LAUNCH: LaunchId = LaunchId::new(3, 1);
 struct Channel {
     layout: RawLayout,
     words: Vec<AtomicU64>,
-    head: AtomicU64,
+    ring: RawRing,
     states: Vec<RawState>,
 }
 
@@ -21,7 +21,7 @@ impl Channel {
         let layout = RawLayout::new(pages, page_bytes).unwrap();
         let words = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
         let states = (0..slots).map(|_| RawState::new()).collect();
-        Self { layout, words, head: AtomicU64::new(0), states }
+        Self { layout, words, ring: RawRing::new(), states }
     }
 
     fn region(&self) -> RawRegion<'_> {
@@ -29,7 +29,7 @@ impl Channel {
     }
 
     fn writer(&self, slot: u32) -> Writer<'_> {
-        Writer::of_state(Words::of(&self.words), self.layout, &self.head, &self.states[slot as usize])
+        Writer::of_state(Words::of(&self.words), self.layout, &self.ring, &self.states[slot as usize])
     }
 
     fn opening(slot: u32) -> Opening {
@@ -46,7 +46,7 @@ impl Channel {
             }
             let place = writer.take(8, 1).or_else(|| {
                 writer.close(None);
-                if writer.may_look() && writer.open(Self::opening(slot)) { writer.take(8, 1) } else { None }
+                if writer.open(Self::opening(slot), writer.may_look()) { writer.take(8, 1) } else { None }
             });
             match place {
                 Some((at, _)) => writer.words().put_word(at, word),
@@ -151,7 +151,7 @@ proptest! {
                 collector.take_back(channel.region(), &chunk);
             }
         }
-        collector.sweep_lost(channel.region(), u64::MAX);
+        collector.sweep_lost(channel.region(), RawRingWords { head: u64::MAX, free: 7, seen: 3 });
         for page in 0..16 {
             // A word that says that a page was opened is believed until its launch has ended.
             channel.words[(channel.layout.header_at(page) + header::OPENED) as usize].store(0, Ordering::Relaxed);
@@ -181,18 +181,50 @@ fn the_oldest_are_overwritten() {
 }
 
 #[test]
+fn what_was_dropped_before_an_overwritten_page_is_told_with_the_next() {
+    let channel = Channel::new(16, 128, 1);
+    let mut collector = Collector::new(channel.region(), 1, 8);
+    let mut chunks = VecDeque::new();
+    let kept = (0..16 * 16 + 10).filter(|word| channel.write(0, *word)).count();
+    assert_eq!(kept, 16 * 16, "all pages are full");
+    collector.collect(channel.region(), &mut chunks);
+    collector.overwrite(channel.region(), 4, &mut chunks);
+    // Three more pages, of which the first says what was dropped.
+    let mut dropped = 10;
+    let mut written = 0;
+    while written < 3 * 16 {
+        match channel.write(0, written) {
+            true => written += 1,
+            false => dropped += 1,
+        }
+    }
+    collector.collect(channel.region(), &mut chunks);
+    assert_eq!(chunks[12].dropped, dropped);
+    collector.overwrite(channel.region(), 13, &mut chunks);
+    let told: Vec<u64> = std::iter::from_fn(|| chunks.pop_front())
+        .map(|mut chunk| {
+            collector.hand_out(&mut chunk);
+            chunk.dropped
+        })
+        .collect();
+    assert_eq!((told[0], told[1..].iter().sum::<u64>()), (dropped, 0));
+    assert_eq!(collector.counts().dropped, dropped);
+}
+
+#[test]
 fn pages_that_killed_waves_took_come_back() {
     let channel = Channel::new(16, 128, 2);
     let mut collector = Collector::new(channel.region(), 2, 8);
     let mut chunks = VecDeque::new();
     assert!(channel.write(0, 1) && channel.write(0, 2));
-    // A wave was killed before it wrote the header of the page that it had taken.
-    channel.head.store(2, Ordering::Relaxed);
+    // A wave was killed before it wrote the header of the page that it had taken, and one before it took one.
+    channel.ring.lose_one();
+    channel.ring.lose_page();
     let place = channel.state_word(0, RAW_STATE_PLACE_WORD);
     assert!(!collector.sweep(channel.region(), |_| false, |_, _| place, &mut chunks), "its launch runs");
     assert!(collector.sweep(channel.region(), |_| true, |_, _| place, &mut chunks));
     assert_eq!(channel.words_of(&chunks[0]), [1, 2]);
-    collector.sweep_lost(channel.region(), 2);
+    collector.sweep_lost(channel.region(), channel.ring.words());
     assert_eq!((collector.counts().swept, collector.free_pages(channel.region())), (2, 15));
     collector.take_back(channel.region(), &chunks[0]);
     assert_eq!(collector.free_pages(channel.region()), 16);
@@ -200,7 +232,7 @@ fn pages_that_killed_waves_took_come_back() {
     // SAFETY: RAW-STATE: one thread.
     let taken = unsafe {
         channel.writer(1).begin_unlinked(LAUNCH.to_bits());
-        (0..20).take_while(|_| channel.writer(1).open(Channel::opening(1))).count()
+        (0..20).take_while(|_| channel.writer(1).open(Channel::opening(1), true)).count()
     };
     assert_eq!(taken, 16);
 }

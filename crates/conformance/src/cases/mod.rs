@@ -1,5 +1,6 @@
 //! The cases, by what they are about.
 
+mod atomics;
 mod bytes;
 mod callers;
 mod calls;
@@ -18,6 +19,7 @@ mod streams;
 mod system;
 mod watchdog;
 mod waves;
+mod workgroups;
 
 use crate::{Context, Outcome};
 
@@ -56,10 +58,12 @@ cases! {
     streams: waiting_handlers_delay_nobody waiting_in_one_wave side_by_side in_order events handler_launches;
     graphs: replays lists many_replays prints panics asks turns choices broken;
     print: types owned generic order outputs while_running;
-    raw: records apart batches bytes dropped overwritten while_running killed readers_and_graphs;
+    raw: records described apart batches bytes dropped overwritten while_running killed readers_and_graphs;
     system: files maps environment stdin heap heap_leaks exit;
     panics: kinds one_of_many null_write fault_beside_calls;
     waves: operations reduction numbers_of_waves spinning spinning_for_ever;
+    workgroups: arrays together histogram in_turn missing;
+    atomics: alone together;
     slots: beside_a_slow_call lanes_wait_for_each_other helper_beside_many_waves more_waves_than_slots panics_in_the_middle;
     slots: exits_in_the_middle at_the_bound;
     closures: continuous once panicking last_call stale;

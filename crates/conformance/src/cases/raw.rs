@@ -7,6 +7,7 @@ use conformance::raw::{
 };
 use hostcall::graph::CaptureMode;
 use hostcall::raw::{Block, DropNewest, OverwriteOldest, Policy, RawChannel, RawPage, RawReader};
+use hostcall::trace::{Event, Reader, RecordPrinter, Streams};
 use hostcall::{Error, Grid, Plain};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -133,6 +134,44 @@ pub fn batches(context: &Context) -> Outcome {
 }
 
 /// Bytes of every lane, one lane's after the other's, filled up to words.
+/// A recording says what its records consist of, and programs that do not have the type show them.
+pub fn described(context: &Context) -> Outcome {
+    let session = open(context)?;
+    let channel = channel::<Step, Block>(&session, many(&session), 256)?;
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let path = folder.path().join("steps.trace");
+    let recording = channel.record(&path, "steps").map_err(|error| error.to_string())?;
+    let lanes = 70;
+    session.run(raw_steps, Grid::new(2, lanes / 2), (3, &channel))?;
+    recording.finish().map_err(|error| error.to_string())?;
+    let file = std::fs::File::open(&path).map_err(|error| error.to_string())?;
+    let (mut streams, mut printer, mut seen) = (Streams::default(), None, Vec::new());
+    for event in Reader::new(file).map_err(|error| error.to_string())? {
+        let event = event.map_err(|error| error.to_string())?;
+        streams.note(&event);
+        let Event::Page(page) = event else { continue };
+        let stream = streams.get(page.stream).ok_or("a page comes before its stream")?;
+        let descriptor = stream.descriptor.clone().ok_or("the recording says what a step is")?;
+        let columns = descriptor.columns.iter();
+        let columns: Vec<_> = columns.map(|it| (&*it.name, it.number.name(), &*it.unit)).collect();
+        same!(columns, [("lane", "u32", ""), ("step", "u32", "steps"), ("check", "u64", "")]);
+        let printer = printer.get_or_insert_with(|| RecordPrinter::new(descriptor.clone()));
+        for record in page.bytes.chunks_exact(stream.record_bytes as usize) {
+            let mut line = Vec::new();
+            printer.print(record, &mut line);
+            seen.push(String::from_utf8(line).map_err(|error| error.to_string())?);
+        }
+    }
+    let steps = (0..lanes).flat_map(|lane| (0..3).map(move |step| Step::new(lane as usize, step)));
+    let mut expected: Vec<_> = steps
+        .map(|Step { lane, step, check }| format!("lane {lane:>5}, step {step}: {check:#018x}"))
+        .collect();
+    seen.sort();
+    expected.sort();
+    same!(seen, expected);
+    Ok(())
+}
+
 pub fn bytes(context: &Context) -> Outcome {
     let session = open(context)?;
     let channel = channel::<u8, Block>(&session, 4096, 256)?;

@@ -5,9 +5,10 @@ use crate::lane::Lane;
 use core::any::Any;
 use core::cell::{Cell, RefCell};
 use core::ffi::c_void;
+use core::panic::Location;
 use core::ptr;
 use core::sync::atomic::Ordering;
-use hostcall_abi::cpu::{CpuLane, CpuOperations, ENTRY_DONE, ENTRY_EXITED, ENTRY_PANICKED};
+use hostcall_abi::cpu::{CpuLane, CpuOperations, ENTRY_DONE, ENTRY_EXITED, ENTRY_PANICKED, OtherBarrier};
 use hostcall_abi::launch::{ChannelParams, LaunchParams};
 use hostcall_abi::layout::NO_PERIOD;
 use hostcall_channel::device::{WaveRecord, is_stopped};
@@ -278,11 +279,29 @@ impl Here {
         self.operate(|lane, operations| unsafe { (operations.notify)(lane) });
     }
 
+    #[track_caller]
     pub fn barrier(self) {
         self.announce_posts();
-        // SAFETY: the running lane asks its own executor.
-        self.operate(|lane, operations| unsafe { (operations.barrier)(lane) });
+        let here = Location::caller();
+        let site = core::ptr::from_ref(here).expose_provenance() as u64;
+        let mut other = OtherBarrier::default();
+        // SAFETY: the running lane asks its own executor, with a place to write to.
+        self.operate(|lane, operations| unsafe { (operations.barrier)(lane, site, &mut other) });
         self.end_if_cancelled();
+        if other.lanes == 0 {
+            return;
+        }
+        // SAFETY: another lane of the kernel gave it, by this function.
+        let there: &'static Location<'static> =
+            unsafe { &*core::ptr::with_exposed_provenance(other.site as usize) };
+        // One place in the source may have several addresses.
+        if here != there {
+            let OtherBarrier { lanes, first, .. } = other;
+            panic!(
+                "{lanes} of the workgroup's lanes, the first of them lane {first}, are missing at this barrier: they wait \
+                 at another one, {there}"
+            );
+        }
     }
 
     pub fn clock_ns(self) -> u64 {

@@ -57,6 +57,18 @@ mod amdgpu;
 #[cfg(target_arch = "amdgpu")]
 pub(crate) use amdgpu::*;
 
+pub mod cell;
+#[cfg(not(target_arch = "nvptx64"))]
+pub(crate) use cell::{
+    add_f32, add_f64, load_2_u32, load_2_u64, load_4_u32, store_2_u32, store_2_u64, store_4_u32,
+};
+#[cfg(target_arch = "nvptx64")]
+mod nvptx_cell;
+#[cfg(target_arch = "nvptx64")]
+pub(crate) use nvptx_cell::{
+    add_f32, add_f64, load_2_u32, load_2_u64, load_4_u32, store_2_u32, store_2_u64, store_4_u32,
+};
+
 /// The launch's parameters, as the lane's function has them.
 #[cfg(not(target_arch = "nvptx64"))]
 #[derive(Clone, Copy)]

@@ -25,6 +25,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const WAVE_SIZE: u32 = 32;
 
+/// From this compute capability on, times ten, hostcall's kernels wait in lists until the one before them has ended: older GPUs
+/// have no instruction for it (`begin_launch` of `hostcall-channel`).
+const WAITS_IN_LISTS: u32 = 90;
+
 /// Ticks a second of the clock that kernels read, `%globaltimer`, on every GPU.
 const GLOBAL_TIMER_HZ: u64 = 1_000_000_000;
 
@@ -145,7 +149,16 @@ impl Cuda {
             let Dispatch { workgroups, lanes, workgroup_bytes, parameters, .. } = *dispatch;
             let function = function_of(&self.gpu, dispatch)?;
             let arguments = parameters.iter().map(|parameter| parameter.as_ptr().cast_mut().cast()).collect();
-            Ok(Listed { function, blocks: workgroups, lanes, shared_bytes: workgroup_bytes, arguments })
+            // So begins each kernel whose device crate was compiled for such a GPU.
+            let waits = function.architecture() >= WAITS_IN_LISTS;
+            Ok(Listed {
+                function,
+                blocks: workgroups,
+                lanes,
+                shared_bytes: workgroup_bytes,
+                arguments,
+                waits,
+            })
         });
         listed.collect()
     }

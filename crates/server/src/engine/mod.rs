@@ -19,6 +19,7 @@ pub(crate) mod workers;
 use caught::{catch, drop_caught};
 use executor::Futures;
 use handling::ThreadSetup;
+use hostcall_trace::Source;
 use parking_lot::Mutex;
 use rare::Rare;
 use std::cell::Cell;
@@ -29,7 +30,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
-use watchdog::{Waiting, Watchdog};
+use watchdog::{Waiting, WaitsFor, Watchdog};
 use workers::{Limits, Load, Pool, Work};
 
 /// Most calls of a user's callbacks that wait for their thread. Later ones are dropped and counted.
@@ -71,6 +72,8 @@ pub(crate) struct Settings {
     pub stall_after: Duration,
     /// Reports it, on a thread of its own.
     pub on_stall: Arc<dyn Fn(&Waiting) + Send + Sync>,
+    /// Who is told again and again of calls that wait.
+    pub trace: Option<Source>,
 }
 
 impl Default for Settings {
@@ -82,6 +85,7 @@ impl Default for Settings {
             setup: ThreadSetup::default(),
             stall_after: Duration::from_secs(5),
             on_stall: Arc::new(|waiting| report::line(waiting)),
+            trace: None,
         }
     }
 }
@@ -110,7 +114,7 @@ impl Engine {
         settings: Settings,
         on_failure: impl FnOnce() + Send + 'static,
     ) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
-        let watchdog = Arc::new(Watchdog::new(settings.stall_after));
+        let watchdog = Arc::new(Watchdog::new(settings.stall_after, settings.trace.clone()));
         let pool = |name, limits| {
             let hungry = Arc::downgrade(&watchdog);
             Pool::new(name, settings.setup.clone(), limits, move || {

@@ -1,8 +1,33 @@
 //! Records of calls, of all protocols, for a tracer.
 
+use super::{Waiting, WaitsFor};
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::Status;
 use hostcall_trace::{Call, Source, Status as Code};
+
+/// Records calls that still wait, the longest waits first. All of them get the same time.
+pub(crate) fn waiting(source: &Source, mut calls: Vec<Waiting>) {
+    calls.sort_by_key(|waiting| std::cmp::Reverse(waiting.waited));
+    let at_ns = source.now_ns();
+    for waiting in calls {
+        let told = hostcall_trace::Waiting {
+            at_ns,
+            waited_ns: u64::try_from(waiting.waited.as_nanos()).unwrap_or(u64::MAX),
+            slot: waiting.slot,
+            place: waiting.place.map(|place| (place.workgroup, place.wave)),
+            lanes: waiting.lanes,
+            waits_for: match waiting.waits_for {
+                WaitsFor::Handler => hostcall_trace::WaitsFor::Handler,
+                WaitsFor::Thread => hostcall_trace::WaitsFor::Thread,
+                WaitsFor::Words => hostcall_trace::WaitsFor::Words,
+                WaitsFor::Posts => hostcall_trace::WaitsFor::Posts,
+            },
+            method: waiting.service.into(),
+            ..hostcall_trace::Waiting::default()
+        };
+        source.waiting(waiting.launch, told);
+    }
+}
 
 /// A call that is recorded when it is answered.
 pub(crate) struct Recording {

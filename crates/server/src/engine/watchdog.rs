@@ -1,15 +1,21 @@
 //! Deadlines, reports of calls that do not move, and threads for work that waits for one. A thread of its own, asleep
 //! while no call waits.
 
-use super::Engine;
+use super::{Engine, trace};
 use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::status::CallError;
+use hostcall_trace::Source;
 use parking_lot::{Condvar, Mutex};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// The watchdog looks at calls at most this often: the resolution of deadlines.
 const TICK: Duration = Duration::from_millis(5);
+
+/// A tracer is told of calls that have waited so long, again after each such time, and of so many at once.
+const TELL_AFTER: Duration = Duration::from_millis(100);
+const TELL_EVERY: Duration = Duration::from_millis(250);
+const MOST_TOLD: usize = 64;
 
 /// Calls noted since the last look after which those that were answered are forgotten.
 const FORGET_AFTER: usize = 1024;
@@ -135,12 +141,14 @@ pub(crate) struct Watchdog {
     state: Mutex<State>,
     changed: Condvar,
     stall_after: Duration,
+    /// Who is told of calls that wait.
+    trace: Option<Source>,
 }
 
 impl Watchdog {
-    pub fn new(stall_after: Duration) -> Self {
+    pub fn new(stall_after: Duration, trace: Option<Source>) -> Self {
         let state = State { calls: Vec::new(), next: None, kept: 0, pools: None, stopped: false };
-        Self { state: Mutex::new(state), changed: Condvar::new(), stall_after }
+        Self { state: Mutex::new(state), changed: Condvar::new(), stall_after, trace }
     }
 
     /// Returns after how long a call is reported.
@@ -164,7 +172,7 @@ impl Watchdog {
             state.calls.retain(|entry| is_open(&entry.call, &mut looked_at).is_some());
             state.kept = state.calls.len();
         }
-        let due = self.due(&**call, false);
+        let due = self.due(&**call, false, Instant::now());
         if due.is_some_and(|due| state.next.is_none_or(|next| due < next)) {
             state.next = due;
             self.changed.notify_one();
@@ -182,11 +190,20 @@ impl Watchdog {
         }
     }
 
-    /// Returns when the watchdog has to look at a call.
-    fn due(&self, call: &dyn Watched, reported: bool) -> Option<Instant> {
+    /// Returns when the watchdog has to look at a call, at which it looks now.
+    fn due(&self, call: &dyn Watched, reported: bool, now: Instant) -> Option<Instant> {
         // A span that reaches beyond what the clock can say is no end at all.
         let stalls = if reported { None } else { call.started().checked_add(self.stall_after) };
-        call.deadline().into_iter().chain(stalls).min()
+        let tells = self.trace.as_ref().map(|_| match self.is_told(call, now) {
+            true => now + TELL_EVERY,
+            false => call.started() + TELL_AFTER,
+        });
+        call.deadline().into_iter().chain(stalls).chain(tells).min()
+    }
+
+    /// Returns whether a tracer is told of a call.
+    fn is_told(&self, call: &dyn Watched, now: Instant) -> bool {
+        self.trace.is_some() && now.saturating_duration_since(call.started()) >= TELL_AFTER
     }
 
     /// The calls that wait, of the launches that are `wanted`.
@@ -270,6 +287,7 @@ impl Watchdog {
     fn look_at_calls(&self, engine: &Engine, now: Instant) {
         let mut late = Vec::new();
         let mut stalled = Vec::new();
+        let mut told = Vec::new();
         let mut next = None;
         let mut looked_at = Vec::new();
         let mut state = self.state.lock();
@@ -282,7 +300,10 @@ impl Watchdog {
             if call.deadline().is_some_and(|deadline| now >= deadline) {
                 late.push(call.clone());
             }
-            next = next.into_iter().chain(self.due(&**call, *is_reported)).min();
+            if told.len() < MOST_TOLD && self.is_told(&**call, now) {
+                told.push(call.clone());
+            }
+            next = next.into_iter().chain(self.due(&**call, *is_reported, now)).min();
             true
         });
         state.kept = state.calls.len();
@@ -294,6 +315,9 @@ impl Watchdog {
         }
         for call in stalled {
             engine.stalled(call.waiting());
+        }
+        if let Some(source) = &self.trace {
+            trace::waiting(source, told.iter().map(|call| call.waiting()).collect());
         }
     }
 }

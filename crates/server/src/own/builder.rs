@@ -226,6 +226,7 @@ impl ServerBuilder {
 
     /// Records calls, posts and launches there. Default: nowhere, which costs a call nothing.
     pub fn trace(mut self, source: Source) -> Self {
+        self.settings.trace = Some(source.clone());
         self.trace = Some(source);
         self
     }

@@ -19,12 +19,12 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 /// Cold lines of doorbells and post bells that a pass looks at beside hot ones: all of 9000 slots are seen in some 300
-/// passes. A line takes some 5 ns.
+/// passes. A line takes some 5 ns. A first call has a hint, which is looked at once a pass: so passes without work are short
+/// too.
 const COLD_LINES: u32 = 4;
 
-/// The same when there are no hot lines and rings: a consumer that sleeps has seen all lines of 9472 slots after 19 of its
-/// sleeps.
-const COLD_LINES_ALONE: u32 = 64;
+/// The same of a consumer that wakes up from time to time: it has seen all lines of 9472 slots after 19 of its sleeps.
+const COLD_LINES_ASLEEP: u32 = 64;
 
 /// Passes between two looks at the clock while a call is unfinished.
 const CLOCK_PASSES: u64 = 256;
@@ -182,6 +182,7 @@ pub(crate) struct Consumer<'s> {
     /// Sweeps that look at all lines because a hint of a first call or post was seen: its wave may ring later, and so may the
     /// one whose hint it replaced.
     hinted_sweeps: u32,
+    is_asleep: bool,
     rings: HotRings,
     passes: u64,
     packets: u64,
@@ -223,6 +224,7 @@ impl<'s> Consumer<'s> {
             lines: HotSet::new(scanner.lines()),
             known: KnownLines::new(scanner.lines()),
             hinted_sweeps: 0,
+            is_asleep: false,
             rings: HotRings::new(scanner.slots().len()),
             unfinished: UnfinishedCalls::new(&scanner.slots()),
             scanner,
@@ -592,8 +594,7 @@ impl Endpoint for Consumer<'_> {
         if !self.rings.hot.is_empty() {
             worked |= self.hot_rings();
         }
-        let is_alone = self.lines.is_empty() && self.rings.hot.is_empty();
-        worked |= self.cold_lines(if is_alone { COLD_LINES_ALONE } else { COLD_LINES });
+        worked |= self.cold_lines(if self.is_asleep { COLD_LINES_ASLEEP } else { COLD_LINES });
         if !self.flushing.is_empty() {
             worked |= self.flush();
         }
@@ -635,6 +636,7 @@ impl Endpoint for Consumer<'_> {
         if asleep {
             self.lines.cool();
         }
+        self.is_asleep = asleep;
         self.shared.memory.region().count_sleeper(asleep);
     }
 

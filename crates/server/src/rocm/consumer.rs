@@ -160,7 +160,8 @@ impl Consumer {
     /// When the system starts no thread.
     pub fn new(services: &Services, options: Options) -> io::Result<Self> {
         let stop = Stop::default();
-        let settings = Settings { setup: options.setup.clone(), ..Settings::default() };
+        let (setup, trace) = (options.setup.clone(), options.trace.clone());
+        let settings = Settings { setup, trace, ..Settings::default() };
         let (engine, watchdog) = Engine::start(settings, stop.callback())?;
         let callers = usize::from(!options.is_told_of_launches);
         let shared = Arc::new(Shared {

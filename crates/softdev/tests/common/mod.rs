@@ -1,7 +1,7 @@
 //! What the tests share: launches of small kernels that use the executor's operations directly.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use hostcall_abi::cpu::{CpuLane, CpuOperations, ENTRY_DONE, ENTRY_EXITED, Entry};
+use hostcall_abi::cpu::{CpuLane, CpuOperations, ENTRY_DONE, ENTRY_EXITED, Entry, OtherBarrier};
 use hostcall_abi::launch::LaunchParams;
 use hostcall_softdev::{Config, Executor, Launch, LaunchError, LaunchHandle, LaunchResult};
 use std::ffi::c_void;
@@ -109,7 +109,7 @@ impl<'a, T> Kernel<'a, T> {
 
     pub fn barrier(&self) {
         // SAFETY: the lane that runs.
-        unsafe { (self.operations().barrier)(self.lane) }
+        unsafe { (self.operations().barrier)(self.lane, 1, &mut OtherBarrier::default()) }
     }
 
     pub fn wait(&self, flag: &AtomicBool) {

@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 /// Rows of a record batch.
-const BATCH_ROWS: usize = 1 << 16;
+pub(super) const BATCH_ROWS: usize = 1 << 16;
 
 /// Bytes of text after which a record batch is full: names may be long, and each row has four.
 const BATCH_TEXT_BYTES: usize = 16 << 20;
@@ -24,7 +24,7 @@ const BATCH_TEXT_BYTES: usize = 16 << 20;
 const GROUP_ROWS: usize = 1 << 20;
 
 /// Key of the schema's metadata: when the trace began, in nanoseconds since 1970, UTC.
-const BEGAN: &str = "began_unix_ns";
+pub(super) const BEGAN: &str = "began_unix_ns";
 
 enum Column {
     Text(StringBuilder),
@@ -87,78 +87,88 @@ impl Batch {
     }
 }
 
-/// Arrow's file format for IPC.
-pub(super) struct Ipc<W: Write> {
-    batch: Batch,
-    writer: FileWriter<W>,
+/// What writes record batches of one schema.
+pub(super) trait Sink {
+    fn write(&mut self, batch: &RecordBatch) -> io::Result<()>;
+    fn finish(&mut self) -> io::Result<()>;
 }
 
-impl<W: Write> Ipc<W> {
-    pub fn new(to: W, began_unix_ns: u64) -> io::Result<Self> {
-        let batch = Batch::new(began_unix_ns);
-        let writer = FileWriter::try_new(to, &batch.schema).map_err(of_arrow)?;
-        Ok(Self { batch, writer })
-    }
-
-    fn write(&mut self) -> io::Result<()> {
-        self.writer.write(&self.batch.take()?).map_err(of_arrow)
-    }
+/// Begins a file in Arrow's format for IPC.
+pub(super) fn ipc<'w>(to: impl Write + 'w, schema: &Schema) -> io::Result<Box<dyn Sink + 'w>> {
+    Ok(Box::new(FileWriter::try_new(to, schema).map_err(of_arrow)?))
 }
 
-impl<W: Write> Table for Ipc<W> {
-    fn row(&mut self, row: &Row<'_>) -> io::Result<()> {
-        if self.batch.add(row) { self.write() } else { Ok(()) }
+impl<W: Write> Sink for FileWriter<W> {
+    fn write(&mut self, batch: &RecordBatch) -> io::Result<()> {
+        FileWriter::write(self, batch).map_err(of_arrow)
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        self.write()?;
-        self.writer.finish().map_err(of_arrow)
+        FileWriter::finish(self).map_err(of_arrow)
     }
 }
 
-/// Parquet.
-pub(super) struct Parquet<W: Write + Send> {
-    batch: Batch,
-    writer: ArrowWriter<W>,
+/// Begins a Parquet file. Times grow, so that their differences are short, and no two are the same.
+pub(super) fn parquet<'w>(
+    to: impl Write + Send + 'w,
+    schema: &SchemaRef,
+    times: &[&str],
+) -> io::Result<Box<dyn Sink + 'w>> {
+    let mut properties = WriterProperties::builder()
+        .set_compression(Compression::LZ4_RAW)
+        .set_max_row_group_row_count(Some(GROUP_ROWS));
+    for time in times {
+        let column = ColumnPath::from(*time);
+        properties = properties
+            .set_column_dictionary_enabled(column.clone(), false)
+            .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
+    }
+    let writer = ArrowWriter::try_new(to, schema.clone(), Some(properties.build())).map_err(of_parquet)?;
+    Ok(Box::new(writer))
 }
 
-impl<W: Write + Send> Parquet<W> {
-    pub fn new(to: W, began_unix_ns: u64) -> io::Result<Self> {
-        let batch = Batch::new(began_unix_ns);
-        let mut properties = WriterProperties::builder()
-            .set_compression(Compression::LZ4_RAW)
-            .set_max_row_group_row_count(Some(GROUP_ROWS));
-        for (name, of) in COLUMNS {
-            if of == Type::Time {
-                // Times grow, so that their differences are short, and no two are the same.
-                let column = ColumnPath::from(name);
-                properties = properties
-                    .set_column_dictionary_enabled(column.clone(), false)
-                    .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
-            }
-        }
-        let writer = ArrowWriter::try_new(to, batch.schema.clone(), Some(properties.build()));
-        Ok(Self { batch, writer: writer.map_err(of_parquet)? })
-    }
-
-    fn write(&mut self) -> io::Result<()> {
-        self.writer.write(&self.batch.take()?).map_err(of_parquet)
-    }
-}
-
-impl<W: Write + Send> Table for Parquet<W> {
-    fn row(&mut self, row: &Row<'_>) -> io::Result<()> {
-        if self.batch.add(row) { self.write() } else { Ok(()) }
+impl<W: Write + Send> Sink for ArrowWriter<W> {
+    fn write(&mut self, batch: &RecordBatch) -> io::Result<()> {
+        ArrowWriter::write(self, batch).map_err(of_parquet)
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        self.write()?;
-        self.writer.finish().map(drop).map_err(of_parquet)
+        ArrowWriter::finish(self).map(drop).map_err(of_parquet)
+    }
+}
+
+/// Events as rows of record batches.
+pub(super) struct Batches<'w> {
+    batch: Batch,
+    sink: Box<dyn Sink + 'w>,
+}
+
+impl<'w> Batches<'w> {
+    pub fn ipc(to: impl Write + 'w, began_unix_ns: u64) -> io::Result<Self> {
+        let batch = Batch::new(began_unix_ns);
+        Ok(Self { sink: ipc(to, &batch.schema)?, batch })
+    }
+
+    pub fn parquet(to: impl Write + Send + 'w, began_unix_ns: u64) -> io::Result<Self> {
+        let batch = Batch::new(began_unix_ns);
+        let times = COLUMNS.iter().filter(|(_, of)| *of == Type::Time).map(|(name, _)| *name);
+        Ok(Self { sink: parquet(to, &batch.schema, &times.collect::<Vec<_>>())?, batch })
+    }
+}
+
+impl Table for Batches<'_> {
+    fn row(&mut self, row: &Row<'_>) -> io::Result<()> {
+        if self.batch.add(row) { self.sink.write(&self.batch.take()?) } else { Ok(()) }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.sink.write(&self.batch.take()?)?;
+        self.sink.finish()
     }
 }
 
 /// Returns the system's error behind one of Arrow's.
-fn of_arrow(error: ArrowError) -> io::Error {
+pub(super) fn of_arrow(error: ArrowError) -> io::Error {
     match error {
         ArrowError::IoError(_, error) => error,
         error => io::Error::other(error),

@@ -1,20 +1,27 @@
 //! Traces for the programs of others: [Perfetto](https://ui.perfetto.dev), and tables as Arrow IPC, Parquet and CSV.
 //!
 //! A table has a row for each call, launch and count of posts, as [`COLUMNS`] says. What a row does not have, or the
-//! trace does not know, is null. In all formats the memory that an export takes does not grow with the trace.
+//! trace does not know, is null. Or it has a row for each record of a stream: who wrote its page, and a
+//! column for each of its numbers. In all formats the memory that an export takes does not grow with the
+//! trace.
 
 mod arrow;
 mod csv;
 mod perfetto;
+mod records;
 mod rows;
 mod tracks;
 
+use crate::descriptor::Streams;
 use crate::names::Names;
 use crate::reader::Reader;
 use crate::record::Event;
+use records::Described;
 pub use rows::{COLUMNS, Type};
+use std::collections::VecDeque;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Bytes of the trace between two reports of progress.
 const PROGRESS_BYTES: u64 = 8 << 20;
@@ -58,6 +65,22 @@ pub enum ExportError {
     /// The output took no more.
     #[error("cannot write: {0}")]
     Write(#[from] io::Error),
+    /// The trace has no stream of this name.
+    #[error("the trace has no stream {wanted:?} near its begin; {}", match &**.there { "" => "it has none there".to_owned(), there => format!("there is: {there}") })]
+    NoStream {
+        /// The name.
+        wanted: String,
+        /// Names of streams that it has.
+        there: String,
+    },
+    /// The trace does not say what the records of this stream consist of.
+    #[error(
+        "the trace does not say what the records of stream {0:?} consist of: `hostcall trace dump` prints their words"
+    )]
+    NotDescribed(String),
+    /// The trace has pages of a stream that it does not name.
+    #[error("the trace does not say what stream {0} is: `hostcall trace dump` prints its words")]
+    Unnamed(u16),
 }
 
 /// Something that takes a trace's events.
@@ -69,31 +92,82 @@ trait Export {
     fn finish(&mut self, names: &Names) -> io::Result<()>;
 }
 
+/// What a table is to have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Table<'a> {
+    /// The calls, launches and posts, or, of a trace that begins with pages of a stream, that stream's
+    /// records.
+    #[default]
+    First,
+    /// The records of the stream with this name.
+    Stream(&'a str),
+}
+
+/// What was exported, and what was not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Exported {
+    /// The stream whose records were exported, if it was a stream.
+    pub stream: Option<Arc<str>>,
+    /// Streams that the trace has besides, whose records were not exported.
+    pub other_streams: Vec<Arc<str>>,
+    /// Records of the stream that kernels dropped, as far as the pages say.
+    pub dropped_records: u64,
+}
+
+/// Events that are looked at before it is known what a table has.
+const MOST_BEFORE: usize = 1 << 12;
+
 /// Exports what of a trace was not read yet. `progress` is called now and then with the [bytes read](Reader::bytes_read).
+/// Perfetto's format has all calls, launches and posts; a table has what `table` says.
 ///
 /// # Errors
 /// When the trace cannot be read or the output not be written; part of the output is written then. A trace that was
 /// cut or damaged is no error.
 pub fn export<R: Read, W: Write + Send>(
     reader: &mut Reader<R>,
+    table: Table<'_>,
     format: Format,
     to: W,
     mut progress: impl FnMut(u64),
-) -> Result<(), ExportError> {
+) -> Result<Exported, ExportError> {
+    let (mut before, mut streams) = (VecDeque::new(), Streams::default());
+    let mut exported = Exported::default();
+    let described = match format {
+        Format::Perfetto => None,
+        _ => select(reader, table, &mut before, &mut streams)?,
+    };
+    exported.stream = described.as_ref().map(|described| described.name.clone());
+    let number = described.as_ref().map(|described| described.number);
     let mut to = BufWriter::with_capacity(WRITE_BYTES, to);
     let began_unix_ns = reader.header().began_unix_ns;
     {
         let to = &mut to;
-        let mut export: Box<dyn Export + '_> = match format {
-            Format::Perfetto => Box::new(perfetto::Perfetto::new(to, began_unix_ns)),
-            Format::Arrow => Box::new(rows::Rows::new(arrow::Ipc::new(to, began_unix_ns)?)),
-            Format::Parquet => Box::new(rows::Rows::new(arrow::Parquet::new(to, began_unix_ns)?)),
-            Format::Csv => Box::new(rows::Rows::new(csv::Csv::new(to)?)),
+        let mut export: Box<dyn Export + '_> = match (described, format) {
+            (_, Format::Perfetto) => Box::new(perfetto::Perfetto::new(to, began_unix_ns)),
+            (Some(of), Format::Csv) => Box::new(records::RecordCsv::new(of, to)?),
+            (Some(of), format) => {
+                let schema = of.schema(began_unix_ns);
+                let sink = match format {
+                    Format::Parquet => arrow::parquet(to, &schema, &[])?,
+                    _ => arrow::ipc(to, &schema)?,
+                };
+                Box::new(records::RecordBatches::new(of, schema, sink))
+            }
+            (None, Format::Arrow) => Box::new(rows::Rows::new(arrow::Batches::ipc(to, began_unix_ns)?)),
+            (None, Format::Parquet) => Box::new(rows::Rows::new(arrow::Batches::parquet(to, began_unix_ns)?)),
+            (None, Format::Csv) => Box::new(rows::Rows::new(csv::Csv::new(to)?)),
         };
         let (mut names, mut next_report) = (Names::default(), 0);
-        while let Some(event) = reader.next() {
+        while let Some(event) = before.pop_front().map(Ok).or_else(|| reader.next()) {
             let event = event.map_err(ExportError::Read)?;
             names.note(&event);
+            streams.note(&event);
+            if let Event::Page(page) = &event
+                && Some(page.stream) == number
+            {
+                exported.dropped_records = exported.dropped_records.saturating_add(page.dropped_before);
+            }
             export.event(&names, &event)?;
             if reader.bytes_read() >= next_report {
                 progress(reader.bytes_read());
@@ -103,5 +177,60 @@ pub fn export<R: Read, W: Write + Send>(
         export.finish(&names)?;
         progress(reader.bytes_read());
     }
-    Ok(to.flush()?)
+    to.flush()?;
+    let others = streams.iter().filter(|(other, _)| Some(*other) != number);
+    exported.other_streams = others.map(|(_, stream)| stream.name.clone()).take(MOST_NAMED).collect();
+    Ok(exported)
+}
+
+/// Streams that a sentence names.
+const MOST_NAMED: usize = 16;
+
+/// Reads on until it is clear what the table has, and keeps what it read.
+fn select<R: Read>(
+    reader: &mut Reader<R>,
+    table: Table<'_>,
+    before: &mut VecDeque<Event>,
+    streams: &mut Streams,
+) -> Result<Option<Described>, ExportError> {
+    let described = |number: u16, streams: &Streams| match streams.get(number) {
+        None => Err(ExportError::Unnamed(number)),
+        Some(stream) => Described::new(number, stream)
+            .map(Some)
+            .ok_or_else(|| ExportError::NotDescribed(stream.name.to_string())),
+    };
+    while before.len() < MOST_BEFORE
+        && let Some(event) = reader.next()
+    {
+        let event = event.map_err(ExportError::Read)?;
+        streams.note(&event);
+        let selected = match (&event, table) {
+            (Event::Stream { stream, name, .. }, Table::Stream(wanted)) if **name == *wanted => Some(*stream),
+            (Event::Page(page), Table::First) => Some(page.stream),
+            _ => None,
+        };
+        let is_calls = matches!(event, Event::Call(_) | Event::LaunchBegan { .. } | Event::Posts(_));
+        // Pages that come before their stream's name are no stream's that is wanted, and large.
+        if !(matches!(event, Event::Page(_)) && matches!(table, Table::Stream(_))) {
+            before.push_back(event);
+        }
+        if let Some(number) = selected {
+            return described(number, streams);
+        }
+        if is_calls && table == Table::First {
+            return Ok(None);
+        }
+    }
+    match table {
+        // A stream without a page is a table without rows.
+        Table::First => match streams.iter().next() {
+            Some((number, _)) if before.len() < MOST_BEFORE => described(number, streams),
+            _ => Ok(None),
+        },
+        Table::Stream(wanted) => {
+            let there = streams.iter().map(|(_, stream)| &*stream.name).take(MOST_NAMED);
+            let there = there.collect::<Vec<_>>().join(", ");
+            Err(ExportError::NoStream { wanted: wanted.to_owned(), there })
+        }
+    }
 }

@@ -13,6 +13,11 @@
 #include <string.h>
 #include <time.h>
 
+// The compute capability that kernels were written for, ten times the number: from 90 on they wait in lists.
+#ifndef KERNELS_ARCHITECTURE
+#define KERNELS_ARCHITECTURE 80
+#endif
+
 enum { SUCCESS = 0, INVALID_IMAGE = 200, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700 };
 
 // An operation of a stream, which a thread of the stream's own does.
@@ -538,8 +543,12 @@ int cuModuleGetFunction(struct function **function, struct module *named, const 
 }
 
 int cuFuncGetAttribute(int *value, int attribute, struct function *function) {
-  enum { LANES = 0, STACK_BYTES = 3, REGISTERS = 4 };
-  *value = attribute == LANES ? 1024 : attribute == STACK_BYTES ? 16 : attribute == REGISTERS ? 40 : 0;
+  enum { LANES = 0, STACK_BYTES = 3, REGISTERS = 4, ARCHITECTURE = 5 };
+  *value = attribute == LANES          ? 1024
+           : attribute == STACK_BYTES  ? 16
+           : attribute == REGISTERS    ? 40
+           : attribute == ARCHITECTURE ? KERNELS_ARCHITECTURE
+                                       : 0;
   return SUCCESS;
 }
 
@@ -602,7 +611,7 @@ struct graph {
   struct node *nodes;
 };
 
-static atomic_int graphs_alive, graphs_made, graphs_launched;
+static atomic_int graphs_alive, graphs_made, graphs_launched, early_nodes;
 
 static struct graph *new_graph(size_t count, int is_body) {
   struct graph *graph = calloc(1, sizeof *graph);
@@ -669,6 +678,11 @@ int cuGraphConditionalHandleCreate(unsigned **handle, struct graph *graph, void 
   return SUCCESS;
 }
 
+// How a node follows another one.
+struct edge {
+  unsigned char from_port, to_port, type, reserved[5];
+};
+
 struct conditional_node {
   int type, reserved[3];
   unsigned *handle;
@@ -678,9 +692,15 @@ struct conditional_node {
   void *context;
 };
 
-int cuGraphAddNode_v2(void **node, struct graph *graph, void *const *after, const void *edges, size_t count,
+int cuGraphAddNode_v2(void **node, struct graph *graph, void *const *after, const struct edge *edges, size_t count,
                       struct conditional_node *conditional) {
-  enum { CONDITIONAL = 13, WHILE = 1 };
+  enum { KERNEL = 0, CONDITIONAL = 13, WHILE = 1, PROGRAMMATIC = 1 };
+  if (conditional->type == KERNEL) {
+    early_nodes++;
+    if (count != 1 || edges->from_port != PROGRAMMATIC || edges->to_port != 0 || edges->type != PROGRAMMATIC)
+      return INVALID_IMAGE;
+    return cuGraphAddKernelNode_v2(node, graph, after, count, (const struct kernel_node *)&conditional->handle);
+  }
   struct node *new = conditional->type == CONDITIONAL && conditional->size == 1 ? add_node(node, graph, after, count) : NULL;
   if (!new)
     return INVALID_IMAGE;
@@ -746,5 +766,6 @@ int cuGraphLaunch(struct graph *graph, struct stream *stream) {
 
 __attribute__((destructor)) static void tell_counts(void) {
   if (getenv("HOSTCALL_DRIVER_COUNTS"))
-    fprintf(stderr, "graphs: %d made, %d launched, %d alive\n", graphs_made, graphs_launched, graphs_alive);
+    fprintf(stderr, "graphs: %d made, %d launched, %d alive, %d early nodes\n", graphs_made, graphs_launched,
+            graphs_alive, early_nodes);
 }

@@ -2,7 +2,7 @@
 
 use crate::device::seam::{DeviceAddress, Memory as DeviceMemory, Pinned};
 use crate::device::{Device, Error};
-use hostcall_abi::raw::{RAW_STATE_BYTES, RawLayout, RawParams};
+use hostcall_abi::raw::{RAW_RING_BYTES, RAW_STATE_BYTES, RawLayout, RawParams, RawRingWords};
 use hostcall_channel::raw::RawRegion;
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ const STATE_WORDS: usize = RAW_STATE_BYTES / 8;
 pub(super) struct Memory {
     shared: Arc<dyn Pinned>,
     states: Arc<dyn DeviceMemory>,
-    head: Arc<dyn DeviceMemory>,
+    ring: Arc<dyn DeviceMemory>,
     pub layout: RawLayout,
 }
 
@@ -23,7 +23,7 @@ impl Memory {
         Ok(Self {
             shared: backend.pin(layout.words() as usize * 8)?,
             states: backend.allocate(home_slots as usize * RAW_STATE_BYTES)?,
-            head: backend.allocate(8)?,
+            ring: backend.allocate(RAW_RING_BYTES)?,
             layout,
         })
     }
@@ -32,7 +32,7 @@ impl Memory {
     pub fn params(&self) -> RawParams {
         RawParams {
             states: self.states.address().get(),
-            head: self.head.address().get(),
+            ring: self.ring.address().get(),
             shared: self.shared.address().get(),
             layout: self.layout,
         }
@@ -49,7 +49,7 @@ impl Memory {
     pub fn state_word(&self, device: &Device, slot: u32, word: usize) -> Option<u64> {
         let at = slot as usize * RAW_STATE_BYTES + word * 8;
         assert!(at + 8 <= self.states.len(), "a state that the channel has");
-        let [value] = load(device, self.states.address().offset(at as u64))?;
+        let [value] = self.load(device, self.states.address().offset(at as u64))?;
         Some(value)
     }
 
@@ -62,16 +62,17 @@ impl Memory {
         Some(words.as_chunks().0.to_vec())
     }
 
-    /// The position of the next page that is taken; `None` when the device fails.
-    pub fn head(&self, device: &Device) -> Option<u64> {
-        let [head] = load(device, self.head.address())?;
-        Some(head)
+    /// How waves share the free pages; `None` when the device fails.
+    pub fn ring(&self, device: &Device) -> Option<RawRingWords> {
+        let [head, free, seen] = self.load(device, self.ring.address())?;
+        Some(RawRingWords { head, free, seen })
     }
-}
 
-fn load(device: &Device, at: DeviceAddress) -> Option<[u64; 1]> {
-    let mut bytes = [0; 8];
-    // SAFETY: a word of the channel's lies there, which waves access atomically or which no wave has.
-    unsafe { device.inner.core.backend.load_words(at, &mut bytes, 8) }.ok()?;
-    Some([u64::from_le_bytes(bytes)])
+    fn load<const N: usize>(&self, device: &Device, at: DeviceAddress) -> Option<[u64; N]> {
+        let mut words = [0u8; 24];
+        let bytes = &mut words[..8 * N];
+        // SAFETY: words of the channel's lie there, which waves access atomically or which no wave has.
+        unsafe { device.inner.core.backend.load_words(at, bytes, 8) }.ok()?;
+        Some(std::array::from_fn(|i| u64::from_le_bytes(bytes.as_chunks().0[i])))
+    }
 }

@@ -117,11 +117,11 @@ impl Inner {
         *may_be_lost |= is_new;
         if !is_new && *may_be_lost && launches.count() == 0 {
             // What was taken up to here is swept or lost, if nothing runs afterwards either.
-            let head = self.memory.head(&self.device);
+            let ring = self.memory.ring(&self.device);
             if launches.count() == 0 {
                 is_new = sweep(collector, chunks);
-                if !is_new && let Some(head) = head {
-                    collector.sweep_lost(region, head);
+                if !is_new && let Some(ring) = ring {
+                    collector.sweep_lost(region, ring);
                     *may_be_lost = false;
                 }
             }

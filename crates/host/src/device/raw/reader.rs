@@ -4,6 +4,7 @@ use super::{Inner, Pace};
 use hostcall_abi::raw::RawWriter;
 use hostcall_channel::raw::Chunk;
 use hostcall_device::kernel::Plain;
+use parking_lot::Mutex;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use std::time::{Duration, Instant};
 /// which the wave wrote them, as long as one reader reads. Clones share the work.
 pub struct RawReader<T> {
     inner: Arc<Inner>,
+    /// Of who waits, from one time to the next.
+    pace: Mutex<Pace>,
     values: PhantomData<fn() -> T>,
 }
 
@@ -32,7 +35,7 @@ impl<T> Drop for RawReader<T> {
 impl<T> RawReader<T> {
     pub(super) fn new(inner: &Arc<Inner>) -> Self {
         inner.enter();
-        Self { inner: inner.clone(), values: PhantomData }
+        Self { inner: inner.clone(), pace: Mutex::new(Pace::new()), values: PhantomData }
     }
 
     /// Called by a thread of hostcall's own before it reads.
@@ -49,25 +52,37 @@ impl<T> RawReader<T> {
         if found.chunks.is_empty() {
             self.inner.collect(&mut found);
         }
-        let chunk = found.chunks.pop_front()?;
+        let mut chunk = found.chunks.pop_front()?;
+        found.collector.hand_out(&mut chunk);
         let overwritten = found.collector.counts().overwritten_bytes;
         let overwritten_before = overwritten - std::mem::replace(&mut found.overwritten_told, overwritten);
         Some(RawPage { inner: self.inner.clone(), chunk, overwritten_before, values: PhantomData })
     }
 
-    /// Returns the next page, waiting so long for one. A thread that waits uses a hundredth of a processor at most.
+    /// Returns the next page, waiting so long for one. A thread that waits where nothing comes uses a
+    /// hundredth of a processor at most; where pages have come every few milliseconds, it looks all the time
+    /// for the next one.
     pub fn next_within(&self, longest: Duration) -> Option<RawPage<T>> {
-        let (began, mut pace) = (Instant::now(), Pace::new());
-        loop {
-            if let Some(page) = self.try_next() {
-                return Some(page);
-            }
+        if let Some(page) = self.try_next() {
+            self.pace.lock().found();
+            return Some(page);
+        }
+        // Several threads may wait with one reader: none holds the lock meanwhile.
+        let (began, mut pace) = (Instant::now(), *self.pace.lock());
+        pace.resume();
+        let page = loop {
             let left = longest.saturating_sub(began.elapsed());
             if left.is_zero() {
-                return None;
+                break None;
             }
             pace.wait(left);
-        }
+            if let Some(page) = self.try_next() {
+                pace.found();
+                break Some(page);
+            }
+        };
+        *self.pace.lock() = pace;
+        page
     }
 
     /// Of how many pages and parts, at most, what is there now consists.

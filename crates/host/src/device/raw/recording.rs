@@ -3,7 +3,7 @@
 use super::{Inner, Pace, RawChannel, RawPage, RawReader, RawStatistics};
 use hostcall_device::kernel::Plain;
 use hostcall_device::raw::Policy;
-use hostcall_trace::{Page, StreamFile, StreamTotals};
+use hostcall_trace::{Descriptor, Page, StreamFile, StreamTotals};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -47,7 +47,10 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
     /// # Errors
     /// As for [`RawChannel::record`].
     pub fn record_to(&self, mut file: StreamFile, name: &str) -> io::Result<Recording> {
-        let stream = file.stream(name, size_of::<T>() as u32, T::SCHEMA, P::NAME)?;
+        // Bytes are no records.
+        let has_records = size_of::<T>().is_multiple_of(8);
+        let descriptor = Descriptor::of(T::TYPE).filter(|_| has_records);
+        let stream = file.stream(name, size_of::<T>() as u32, T::SCHEMA, P::NAME, descriptor.as_ref())?;
         let (reader, shall_end) = (self.reader(), Arc::<AtomicBool>::default());
         let told = shall_end.clone();
         let thread = std::thread::Builder::new().name("hostcall-record".into()).spawn(move || {

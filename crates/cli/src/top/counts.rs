@@ -1,0 +1,398 @@
+//! What `hostcall trace top` shows: counts over some time, made of a trace's events.
+
+use hostcall_trace::{Event, Latencies, Names, Streams, Waiting};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A wait that the trace has not confirmed for so long is over, or its server is.
+const WAITS_LAST_NS: u64 = 1_000_000_000;
+
+/// Most waits and launches that are remembered.
+const MOST_WAITS: usize = 4096;
+const MOST_LAUNCHES: usize = 4096;
+
+/// Slowest callers that are shown.
+const MOST_SLOW: usize = 8;
+
+/// What a trace had in some time.
+#[derive(Default)]
+struct Window {
+    latencies: Latencies,
+    /// Time of all calls of each method, and lanes that got errors.
+    methods: HashMap<u32, u64>,
+    calls: u64,
+    posts: u64,
+    streams: BTreeMap<u16, StreamCounts>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct StreamCounts {
+    bytes: u64,
+    records: u64,
+    dropped: u64,
+    overwritten: u64,
+}
+
+/// Counts what a trace has, since its begin and since it was asked last.
+#[derive(Default)]
+pub struct Counts {
+    names: Names,
+    streams: Streams,
+    window: Window,
+    window_began_ns: u64,
+    last_ns: u64,
+    calls: u64,
+    posts: u64,
+    failed_calls: u64,
+    dropped_calls: u64,
+    damaged_bytes: u64,
+    missing_blocks: u64,
+    of_streams: BTreeMap<u16, StreamCounts>,
+    /// By source and slot.
+    waits: HashMap<(u16, u32), Waiting>,
+    /// Launches that have not ended.
+    launches: VecDeque<u64>,
+    has_ended: bool,
+}
+
+/// What is shown.
+#[derive(Debug, Default)]
+pub struct Shown {
+    /// Seconds since the trace began, and that the rates are of.
+    pub at_s: f64,
+    pub over_s: f64,
+    pub has_ended: bool,
+    pub devices: Vec<String>,
+    pub calls: u64,
+    pub calls_a_second: f64,
+    pub failed_calls: u64,
+    pub posts: u64,
+    pub posts_a_second: f64,
+    pub launches_begun: u64,
+    pub launches_open: usize,
+    /// What is lost, in words; nothing is lost without one.
+    pub lost: Vec<String>,
+    /// Methods, that which took the most time first.
+    pub methods: Vec<MethodShown>,
+    pub streams: Vec<StreamShown>,
+    pub waits: Vec<String>,
+    pub slowest: Vec<String>,
+}
+
+#[derive(Debug, PartialEq)]
+pub struct MethodShown {
+    pub name: String,
+    pub calls_a_second: f64,
+    pub posts_a_second: f64,
+    /// Time of the calls that ended, for each second: how many waves waited at once, where calls are short.
+    pub waiting: f64,
+    pub p50_ns: u64,
+    pub p99_ns: u64,
+    pub most_ns: u64,
+    pub failed: u64,
+}
+
+#[derive(Debug, PartialEq)]
+pub struct StreamShown {
+    pub name: String,
+    pub bytes_a_second: f64,
+    pub records_a_second: f64,
+    pub bytes: u64,
+    pub dropped: u64,
+    pub overwritten: u64,
+}
+
+impl Counts {
+    /// Counts an event.
+    pub fn add(&mut self, event: &Event) {
+        self.names.note(event);
+        self.streams.note(event);
+        match event {
+            Event::Call(call) => {
+                self.seen(call.replied_ns);
+                self.calls += 1;
+                self.failed_calls += u64::from(call.failed_lanes > 0);
+                self.window.calls += 1;
+                let time_ns = self.window.methods.entry(call.method).or_default();
+                *time_ns = time_ns.saturating_add(call.latency_ns());
+                self.window.latencies.add(&self.names, call);
+                let slot = (call.source, call.slot);
+                if self.waits.get(&slot).is_some_and(|waiting| call.replied_ns >= waiting.at_ns) {
+                    self.waits.remove(&slot);
+                }
+            }
+            Event::Posts(posts) => {
+                self.seen(posts.until_ns);
+                self.posts = self.posts.saturating_add(posts.count);
+                self.window.posts = self.window.posts.saturating_add(posts.count);
+                self.window.latencies.add_posts(posts);
+            }
+            Event::Waiting(waiting) => {
+                self.seen(waiting.at_ns);
+                let (source, at_ns) = (waiting.source, waiting.at_ns);
+                // What is not among those of the server's last look waits no longer.
+                self.waits.retain(|(of, _), other| *of != source || other.at_ns >= at_ns);
+                if self.waits.len() < MOST_WAITS {
+                    self.waits.insert((source, waiting.slot), waiting.clone());
+                }
+            }
+            Event::LaunchBegan { launch, at_ns, .. } => {
+                self.seen(*at_ns);
+                if self.launches.len() < MOST_LAUNCHES {
+                    self.launches.push_back(*launch);
+                }
+            }
+            Event::LaunchEnded { launch, at_ns, .. } => {
+                self.seen(*at_ns);
+                self.launches.retain(|open| open != launch);
+                self.waits.retain(|_, waiting| waiting.launch != *launch);
+            }
+            Event::Page(page) => {
+                let record_bytes =
+                    self.streams.get(page.stream).map_or(1, |stream| stream.record_bytes.max(1));
+                let bytes = page.bytes.len() as u64;
+                for counts in [&mut self.window.streams, &mut self.of_streams] {
+                    let counts = counts.entry(page.stream).or_default();
+                    counts.bytes += bytes;
+                    counts.records += bytes / u64::from(record_bytes);
+                    counts.dropped = counts.dropped.saturating_add(page.dropped_before);
+                    counts.overwritten = counts.overwritten.saturating_add(page.overwritten_before);
+                }
+            }
+            Event::StreamEnded { stream, totals } => {
+                let counts = self.of_streams.entry(*stream).or_default();
+                (counts.dropped, counts.overwritten) = (totals.dropped_records, totals.overwritten_bytes);
+            }
+            Event::Dropped(calls) => self.dropped_calls = self.dropped_calls.saturating_add(*calls),
+            Event::Missing(blocks) => self.missing_blocks = self.missing_blocks.saturating_add(*blocks),
+            Event::Damaged(bytes) => self.damaged_bytes = self.damaged_bytes.saturating_add(*bytes),
+            Event::Ended(totals) => {
+                self.seen(totals.ended_ns);
+                self.has_ended = true;
+                self.waits.clear();
+            }
+            _ => {}
+        }
+    }
+
+    fn seen(&mut self, ns: u64) {
+        self.last_ns = self.last_ns.max(ns);
+    }
+
+    /// Returns what the trace had since this was called last, `elapsed` ago.
+    ///
+    /// A trace that is read faster than it was written has more of its own time in that: rates are by what is
+    /// longer.
+    pub fn take(&mut self, elapsed: Duration) -> Shown {
+        let own_ns = self.last_ns.saturating_sub(self.window_began_ns);
+        let over_s = Duration::from_nanos(own_ns).max(elapsed).as_secs_f64().max(1e-9);
+        let window = std::mem::take(&mut self.window);
+        self.window_began_ns = self.last_ns;
+        let rate = |count: u64| count as f64 / over_s;
+        let mut methods: Vec<_> = window
+            .latencies
+            .methods()
+            .map(|(method, of)| MethodShown {
+                name: self.names.method(method).map_or("?", |method| &method.name).to_owned(),
+                calls_a_second: rate(of.calls()),
+                posts_a_second: rate(of.posts()),
+                waiting: window.methods.get(&method).map_or(0.0, |time_ns| *time_ns as f64 / 1e9 / over_s),
+                p50_ns: of.quantile_ns(0.5),
+                p99_ns: of.quantile_ns(0.99),
+                most_ns: of.quantile_ns(1.0),
+                failed: of.failed(),
+            })
+            .collect();
+        methods.sort_by(|a, b| b.waiting.total_cmp(&a.waiting).then_with(|| a.name.cmp(&b.name)));
+        Shown {
+            at_s: self.last_ns as f64 / 1e9,
+            over_s,
+            has_ended: self.has_ended,
+            devices: self
+                .names
+                .sources()
+                .map(|(_, device, protocol)| format!("{device} ({protocol})"))
+                .collect(),
+            calls: self.calls,
+            calls_a_second: rate(window.calls),
+            failed_calls: self.failed_calls,
+            posts: self.posts,
+            posts_a_second: rate(window.posts),
+            launches_begun: self.names.launches_begun(),
+            launches_open: self.launches.len(),
+            lost: self.lost(),
+            methods,
+            streams: self.streams_shown(&window, over_s),
+            waits: self.waits_shown(),
+            slowest: self.slowest_shown(&window.latencies),
+        }
+    }
+
+    fn lost(&self) -> Vec<String> {
+        let lost = [
+            (self.dropped_calls, "calls were dropped"),
+            (self.missing_blocks, "blocks of the file are missing"),
+            (self.damaged_bytes, "bytes of the file are damaged"),
+        ];
+        lost.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect()
+    }
+
+    fn streams_shown(&self, window: &Window, over_s: f64) -> Vec<StreamShown> {
+        let shown = self.streams.iter().map(|(number, stream)| {
+            let of_window = window.streams.get(&number).copied().unwrap_or_default();
+            let of_all = self.of_streams.get(&number).copied().unwrap_or_default();
+            StreamShown {
+                name: stream.name.to_string(),
+                bytes_a_second: of_window.bytes as f64 / over_s,
+                records_a_second: of_window.records as f64 / over_s,
+                bytes: of_all.bytes,
+                dropped: of_all.dropped,
+                overwritten: of_all.overwritten,
+            }
+        });
+        shown.collect()
+    }
+
+    /// The calls that wait, the longest waits first.
+    fn waits_shown(&self) -> Vec<String> {
+        let mut waits: Vec<_> =
+            self.waits.values().filter(|it| it.at_ns.saturating_add(WAITS_LAST_NS) >= self.last_ns).collect();
+        waits.sort_by_key(|waiting| (std::cmp::Reverse(waiting.waited_ns), waiting.slot));
+        let line = |waiting: &&Waiting| {
+            let Waiting { waited_ns, launch, slot, place, lanes, waits_for, method, source, .. } = *waiting;
+            let kernel = self.names.launch(*launch).map_or(Arc::default(), |launch| launch.kernel.clone());
+            let place = place
+                .map_or(String::new(), |([x, y, z], wave)| format!(" workgroup ({x}, {y}, {z}) wave {wave}"));
+            let device = self.names.source(*source).map_or("?", |(device, _)| device);
+            let seconds = *waited_ns as f64 / 1e9;
+            let of = if kernel.is_empty() { String::new() } else { format!(" {kernel}") };
+            format!(
+                "{method} for {seconds:.1} s, for {waits_for}: {device}{of}{place} slot {slot}, {lanes} lanes"
+            )
+        };
+        waits.iter().map(line).collect()
+    }
+
+    fn slowest_shown(&self, latencies: &Latencies) -> Vec<String> {
+        let of = |(method, of): (u32, &hostcall_trace::MethodLatencies)| {
+            let name = self.names.method(method).map_or("?", |method| &method.name).to_owned();
+            of.slowest().iter().map(|call| (call.latency_ns, format!("{name}: {call}"))).collect::<Vec<_>>()
+        };
+        let mut slowest: Vec<_> = latencies.methods().flat_map(of).collect();
+        slowest.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+        slowest.into_iter().take(MOST_SLOW).map(|(_, line)| line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hostcall_trace::{Call, Page, Posts, Totals};
+
+    fn call(slot: u32, method: u32, from_ms: u64, to_ms: u64) -> Event {
+        let ns = |ms: u64| ms * 1_000_000;
+        Event::Call(Call { slot, method, replied_ns: ns(to_ms), ..Call::at(ns(from_ms)) })
+    }
+
+    fn begun() -> Counts {
+        let mut counts = Counts::default();
+        for event in [
+            Event::Source { source: 0, device: "cpu".into(), protocol: "hostcall".into() },
+            Event::Method { method: 1, number: 300, name: "Shop::price".into() },
+            Event::Method { method: 2, number: 301, name: "Shop::sold".into() },
+            Event::LaunchBegan {
+                launch: 1,
+                source: 0,
+                at_ns: 0,
+                workgroups: [1, 1, 1],
+                kernel: "sell".into(),
+            },
+        ] {
+            counts.add(&event);
+        }
+        counts
+    }
+
+    #[test]
+    fn rates_are_of_the_time_since_the_last_look() {
+        let mut counts = begun();
+        counts.add(&call(0, 1, 0, 500));
+        counts.add(&call(1, 2, 100, 110));
+        counts.add(&Event::Posts(Posts {
+            from_ns: 0,
+            until_ns: 2_000_000_000,
+            count: 40,
+            method: 2,
+            source: 0,
+        }));
+        // Two seconds of the trace were read in no time.
+        let shown = counts.take(Duration::from_millis(1));
+        assert_eq!((shown.calls, shown.calls_a_second, shown.posts_a_second), (2, 1.0, 20.0));
+        let names: Vec<_> = shown.methods.iter().map(|method| (&*method.name, method.waiting)).collect();
+        assert_eq!(names, [("Shop::price", 0.25), ("Shop::sold", 0.005)], "the slowest first");
+        assert!(shown.slowest[0].starts_with("Shop::price: "), "{:?}", shown.slowest);
+        assert_eq!((shown.launches_begun, shown.launches_open), (1, 1));
+        // Nothing since.
+        let shown = counts.take(Duration::from_secs(1));
+        assert_eq!((shown.calls, shown.calls_a_second, shown.methods.len()), (2, 0.0, 0));
+    }
+
+    #[test]
+    fn who_waits_is_shown_until_it_has_its_answer() {
+        let mut counts = begun();
+        let waiting = |slot, at_ms: u64| {
+            Event::Waiting(Waiting {
+                at_ns: at_ms * 1_000_000,
+                waited_ns: 1_500_000_000,
+                launch: 1,
+                slot,
+                place: Some(([4, 0, 0], 2)),
+                lanes: 32,
+                method: "Shop::price".into(),
+                ..Waiting::default()
+            })
+        };
+        counts.add(&waiting(7, 2000));
+        counts.add(&waiting(8, 2000));
+        let expected = |slot| {
+            format!(
+                "Shop::price for 1.5 s, for its handler: cpu sell workgroup (4, 0, 0) wave 2 slot {slot}, 32 lanes"
+            )
+        };
+        assert_eq!(counts.take(Duration::ZERO).waits, [expected(7), expected(8)]);
+        counts.add(&call(7, 1, 500, 2010));
+        assert_eq!(counts.take(Duration::ZERO).waits, [expected(8)]);
+        // A later look that does not name it.
+        counts.add(&waiting(9, 2250));
+        assert_eq!(counts.take(Duration::ZERO).waits, [expected(9)]);
+        counts.add(&Event::Ended(Totals::default()));
+        let shown = counts.take(Duration::ZERO);
+        assert!(shown.waits.is_empty() && shown.has_ended);
+    }
+
+    #[test]
+    fn streams_have_rates_and_losses() {
+        let mut counts = begun();
+        counts.add(&Event::Stream {
+            stream: 3,
+            record_bytes: 16,
+            schema: 1,
+            name: "accesses".into(),
+            policy: "drop newest".into(),
+            descriptor: None,
+        });
+        let page = Page { stream: 3, dropped_before: 5, bytes: vec![0; 320].into(), ..Page::default() };
+        counts.add(&Event::Page(page));
+        let shown = counts.take(Duration::from_secs(2));
+        let expected = StreamShown {
+            name: "accesses".into(),
+            bytes_a_second: 160.0,
+            records_a_second: 10.0,
+            bytes: 320,
+            dropped: 5,
+            overwritten: 0,
+        };
+        assert_eq!(shown.streams, [expected]);
+    }
+}

@@ -1,0 +1,199 @@
+//! `hostcall trace top`: what a run does, by the trace that it writes.
+
+mod counts;
+mod screen;
+
+use crate::Outcome;
+use crate::run::BY_SIGNAL;
+use counts::{Counts, Shown};
+use hostcall_trace::{Follower, OpenError, Reader};
+use signal_hook::consts::SIGPIPE;
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long it waits for a trace that a run is about to begin.
+const LONGEST_BEGIN: Duration = Duration::from_secs(10);
+
+/// Between two looks at whether it has begun.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Least time between two screens.
+const LEAST_EVERY: Duration = Duration::from_millis(50);
+
+/// Events that are counted between two looks at the clock, so that a long trace does not hold up the screen.
+const EVENTS_A_LOOK: usize = 4096;
+
+/// A trace that is followed, and what it had.
+struct Followed {
+    follower: Follower<File>,
+    counts: Counts,
+}
+
+impl Followed {
+    fn open(path: &Path) -> Result<Self, String> {
+        let began = Instant::now();
+        loop {
+            let opened = File::open(path).map_err(OpenError::Io).and_then(Reader::new);
+            // The run may not have written the header yet.
+            let is_beginning = match &opened {
+                Err(OpenError::Cut | OpenError::NotATrace) => {
+                    std::fs::metadata(path).is_ok_and(|file| file.len() < 64)
+                }
+                Err(OpenError::Io(error)) => error.kind() == io::ErrorKind::NotFound,
+                _ => false,
+            };
+            match opened {
+                Ok(reader) => return Ok(Self { follower: Follower::new(reader), counts: Counts::default() }),
+                Err(_) if is_beginning && began.elapsed() < LONGEST_BEGIN => std::thread::sleep(LOOK_EVERY),
+                Err(error) => return Err(format!("cannot read {}: {error}", path.display())),
+            }
+        }
+    }
+
+    /// Counts what there is until this time. Returns whether the trace's end was read.
+    fn read_until(&mut self, path: &Path, until: Instant) -> Result<bool, String> {
+        let cannot = |error: io::Error| format!("cannot read on in {}: {error}", path.display());
+        loop {
+            for _ in 0..EVENTS_A_LOOK {
+                let left = until.saturating_duration_since(Instant::now());
+                match self.follower.next_within(left).map_err(cannot)? {
+                    Some(event) => self.counts.add(&event),
+                    None => break,
+                }
+            }
+            if self.follower.is_complete() || Instant::now() >= until {
+                break;
+            }
+        }
+        // A run that begins the file anew cuts it first.
+        let len = std::fs::metadata(path).map_err(cannot)?.len();
+        if len < self.follower.reader().bytes_read() {
+            *self = Self::open(path)?;
+        }
+        Ok(self.follower.is_complete())
+    }
+}
+
+/// Shows what a trace has, again after each `every`, until it ends: on a terminal as a screen, else as lines.
+///
+/// # Errors
+/// A sentence, when the file cannot be read.
+pub fn run(path: &Path, every: Duration) -> Outcome {
+    let every = every.max(LEAST_EVERY);
+    let mut followed = Followed::open(path)?;
+    if io::stdout().is_terminal() && io::stdin().is_terminal() {
+        return screen::run(path, &mut followed, every);
+    }
+    loop {
+        let began = Instant::now();
+        let is_over = followed.read_until(path, began + every)?;
+        let shown = followed.counts.take(began.elapsed());
+        match print(&mut io::stdout().lock(), &shown) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(BY_SIGNAL + SIGPIPE),
+            Err(error) => return Err(format!("cannot write to the standard output: {error}").into()),
+            Ok(()) if is_over => return Ok(0),
+            Ok(()) => {}
+        }
+    }
+}
+
+/// A time with a unit.
+fn time(ns: u64) -> String {
+    match ns {
+        0..10_000 => format!("{ns} ns"),
+        10_000..10_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
+        10_000_000..10_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.1} s", ns as f64 / 1e9),
+    }
+}
+
+/// A number with a prefix of a thousand's powers.
+fn count(value: f64) -> String {
+    match value {
+        ..1e4 => format!("{value:.0}"),
+        ..1e7 => format!("{:.1} k", value / 1e3),
+        ..1e10 => format!("{:.1} M", value / 1e6),
+        _ => format!("{:.1} G", value / 1e9),
+    }
+}
+
+/// The lines about the trace as a whole.
+fn head(shown: &Shown) -> Vec<String> {
+    let Shown { at_s, calls, calls_a_second, failed_calls, posts, posts_a_second, .. } = shown;
+    let ending = if shown.has_ended { ", and the trace ended" } else { "" };
+    let mut lines = vec![
+        format!("{at_s:.1} s{ending}; {}", shown.devices.join(", ")),
+        format!(
+            "calls {calls}, {}/s, {failed_calls} failed; posts {posts}, {}/s; launches {}, {} run",
+            count(*calls_a_second),
+            count(*posts_a_second),
+            shown.launches_begun,
+            shown.launches_open
+        ),
+    ];
+    if !shown.lost.is_empty() {
+        lines.push(format!("lost: {}", shown.lost.join(", ")));
+    }
+    lines
+}
+
+const METHOD_HEAD: [&str; 8] = ["method", "calls/s", "posts/s", "waiting", "p50", "p99", "slowest", "failed"];
+
+fn method_cells(method: &counts::MethodShown) -> [String; 8] {
+    [
+        method.name.clone(),
+        count(method.calls_a_second),
+        count(method.posts_a_second),
+        format!("{:.2}", method.waiting),
+        time(method.p50_ns),
+        time(method.p99_ns),
+        time(method.most_ns),
+        method.failed.to_string(),
+    ]
+}
+
+const STREAM_HEAD: [&str; 6] = ["stream", "bytes/s", "records/s", "bytes", "dropped", "overwritten"];
+
+fn stream_cells(stream: &counts::StreamShown) -> [String; 6] {
+    [
+        stream.name.clone(),
+        count(stream.bytes_a_second),
+        count(stream.records_a_second),
+        count(stream.bytes as f64),
+        stream.dropped.to_string(),
+        stream.overwritten.to_string(),
+    ]
+}
+
+/// Prints what is shown as lines, and an empty one.
+fn print(out: &mut dyn Write, shown: &Shown) -> io::Result<()> {
+    for line in head(shown) {
+        writeln!(out, "{line}")?;
+    }
+    for method in &shown.methods {
+        let [name, calls, posts, waiting, p50, p99, most, failed] = method_cells(method);
+        writeln!(
+            out,
+            "  {name}: {calls} calls/s, {posts} posts/s, {waiting} waiting, p50 {p50}, p99 {p99}, slowest {most}, \
+             {failed} failed"
+        )?;
+    }
+    for stream in &shown.streams {
+        let [name, rate, records, bytes, dropped, overwritten] = stream_cells(stream);
+        writeln!(
+            out,
+            "  stream {name}: {rate}B/s, {records} records/s, {bytes}B; {dropped} records dropped, \
+             {overwritten} bytes overwritten"
+        )?;
+    }
+    for wait in &shown.waits {
+        writeln!(out, "  waits: {wait}")?;
+    }
+    for slow in &shown.slowest {
+        writeln!(out, "  slow: {slow}")?;
+    }
+    writeln!(out)?;
+    out.flush()
+}

@@ -1,0 +1,163 @@
+//! The screen of `hostcall trace top`.
+
+use super::{Followed, METHOD_HEAD, STREAM_HEAD, Shown, head, method_cells, stream_cells};
+use crate::Outcome;
+use ratatui::Frame;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Block, Borders, Paragraph, Row, Table};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Between two looks at the keyboard.
+const KEYS_EVERY: Duration = Duration::from_millis(100);
+
+/// Shows the screen until `q` is pressed.
+pub(super) fn run(path: &Path, followed: &mut Followed, every: Duration) -> Outcome {
+    let cannot = |error: io::Error| format!("cannot use the terminal: {error}");
+    let mut terminal = ratatui::try_init().map_err(cannot)?;
+    let result = (|| {
+        loop {
+            let (began, mut is_over) = (Instant::now(), false);
+            while !is_over && began.elapsed() < every {
+                let until = (began + every).min(Instant::now() + KEYS_EVERY);
+                is_over = followed.read_until(path, until)?;
+                if has_quit().map_err(cannot)? {
+                    return Ok(0);
+                }
+            }
+            let shown = followed.counts.take(began.elapsed());
+            terminal.draw(|frame| draw(frame, &shown)).map_err(cannot)?;
+            if is_over {
+                // Nothing changes any more.
+                while !has_quit().map_err(cannot)? {
+                    std::thread::sleep(KEYS_EVERY);
+                }
+                return Ok(0);
+            }
+        }
+    })();
+    ratatui::restore();
+    result
+}
+
+/// Whether somebody has pressed `q`, escape, or what interrupts a program.
+fn has_quit() -> io::Result<bool> {
+    while event::poll(Duration::ZERO)? {
+        if let Event::Key(key) = event::read()? {
+            let is_interrupt =
+                key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+            if is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+fn table<const N: usize>(head: [&'static str; N], rows: Vec<[String; N]>) -> Table<'static> {
+    let widths = (0..N).map(|column| if column == 0 { Constraint::Fill(1) } else { Constraint::Length(11) });
+    let head = Row::new(head).style(Style::new().add_modifier(Modifier::BOLD));
+    Table::new(rows.into_iter().map(Row::new), widths).header(head)
+}
+
+fn list(title: &'static str, lines: &[String]) -> Paragraph<'static> {
+    let lines: Vec<_> = lines.iter().map(|line| Line::from(line.clone())).collect();
+    Paragraph::new(lines).block(Block::new().borders(Borders::TOP).title(title))
+}
+
+/// Draws the screen: the whole, methods, streams, who waits, the slowest callers.
+fn draw(frame: &mut Frame<'_>, shown: &Shown) {
+    let head = head(shown);
+    let streams = match shown.streams.len() {
+        0 => 0,
+        count => count.min(10) as u16 + 2,
+    };
+    let [of_head, of_methods, of_streams, of_waits, of_slowest, of_keys] = Layout::vertical([
+        Constraint::Length(head.len() as u16),
+        Constraint::Fill(2),
+        Constraint::Length(streams.min(12)),
+        Constraint::Fill(1),
+        Constraint::Length(shown.slowest.len() as u16 + 1),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    let lines: Vec<_> = head.into_iter().map(Line::from).collect();
+    frame.render_widget(Paragraph::new(lines), of_head);
+    let title = format!("methods, over {:.1} s", shown.over_s);
+    let methods = table(METHOD_HEAD, shown.methods.iter().map(method_cells).collect());
+    frame.render_widget(methods.block(Block::new().borders(Borders::TOP).title(title)), of_methods);
+    if streams > 0 {
+        let rows = table(STREAM_HEAD, shown.streams.iter().map(stream_cells).collect());
+        frame.render_widget(rows.block(Block::new().borders(Borders::TOP).title("streams")), of_streams);
+    }
+    frame.render_widget(list("who waits", &shown.waits), of_waits);
+    frame.render_widget(list("slowest callers", &shown.slowest), of_slowest);
+    frame.render_widget(Line::from("q quits").style(Style::new().add_modifier(Modifier::DIM)), of_keys);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::counts::{MethodShown, StreamShown};
+    use super::*;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    #[test]
+    fn the_screen_has_all_parts_at_any_size() {
+        let shown = Shown {
+            at_s: 12.34,
+            over_s: 1.0,
+            devices: vec!["cpu (hostcall)".into()],
+            calls: 1000,
+            calls_a_second: 52_000.0,
+            lost: vec!["3 calls were dropped".into()],
+            methods: vec![MethodShown {
+                name: "Shop::price".into(),
+                calls_a_second: 52_000.0,
+                posts_a_second: 0.0,
+                waiting: 0.25,
+                p50_ns: 4000,
+                p99_ns: 40_000,
+                most_ns: 500_000_000,
+                failed: 1,
+            }],
+            streams: vec![StreamShown {
+                name: "accesses".into(),
+                bytes_a_second: 1.6e9,
+                records_a_second: 1e8,
+                bytes: 320,
+                dropped: 5,
+                overwritten: 0,
+            }],
+            waits: vec!["Shop::price for 1.5 s".into()],
+            slowest: vec!["Shop::price: 500 ms".into()],
+            ..Shown::default()
+        };
+        let mut terminal = Terminal::new(TestBackend::new(100, 24)).unwrap();
+        terminal.draw(|frame| draw(frame, &shown)).unwrap();
+        let screen = terminal.backend().to_string();
+        for part in [
+            "12.3 s; cpu (hostcall)",
+            "calls 1000, 52.0 k/s, 0 failed",
+            "lost: 3 calls were dropped",
+            "methods, over 1.0 s",
+            "500.0 ms",
+            "accesses",
+            "1600.0 M",
+            "who waits",
+            "Shop::price for 1.5 s",
+            "slowest callers",
+            "q quits",
+        ] {
+            assert!(screen.contains(part), "{part}:\n{screen}");
+        }
+        for (width, height) in [(1, 1), (20, 5), (300, 100)] {
+            let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+            terminal.draw(|frame| draw(frame, &shown)).unwrap();
+        }
+    }
+}
