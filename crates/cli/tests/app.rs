@@ -32,6 +32,7 @@ impl App {
         // Where these tests were built, and as they were, so that all that the app needs is there.
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
         command.env("CARGO_TARGET_DIR", target).env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
+        command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
         command.env("HOSTCALL_TARGETS", targets).args(arguments).current_dir(&self.folder).output().unwrap()
     }
 }
