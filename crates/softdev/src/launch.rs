@@ -68,6 +68,16 @@ pub enum LaunchError {
         /// The lane's index in the workgroup, x fastest.
         lane: u32,
     },
+    /// All lanes of a workgroup wait for others of it: some at a barrier, the rest in an operation of a whole wave, to which
+    /// those never come.
+    Stuck {
+        /// Position of the workgroup.
+        workgroup: [u32; 3],
+        /// Lanes that wait at a barrier.
+        at_barrier: u32,
+        /// Lanes that wait in an operation of their wave.
+        exchanging: u32,
+    },
     /// A wave died by an injected fault. The resident workgroups ran to their ends, no others started.
     WaveDied {
         /// Position of its workgroup.
@@ -104,6 +114,11 @@ impl fmt::Display for LaunchError {
                     "lane {lane} of workgroup ({x}, {y}, {z}) was stopped by {name} at address {address:#x}"
                 )
             }
+            LaunchError::Stuck { workgroup: [x, y, z], at_barrier, exchanging } => write!(
+                f,
+                "workgroup ({x}, {y}, {z}) cannot go on: {at_barrier} of its lanes wait at a barrier and {exchanging} in an \
+                 operation of their whole wave; all lanes of a workgroup must come to its barriers, reductions and scans"
+            ),
             LaunchError::WaveDied { workgroup: [x, y, z], wave } => {
                 write!(f, "wave {wave} of workgroup ({x}, {y}, {z}) died by an injected fault")
             }
@@ -192,7 +207,7 @@ pub(crate) struct Grid {
 
 impl Grid {
     pub fn new(params: &LaunchParams, config: &crate::Config) -> Result<Grid, String> {
-        let LaunchParams { workgroups, workgroup_size: size, .. } = *params;
+        let (workgroups, size) = (params.workgroups, params.workgroup_size.map(u32::from));
         let product = |sizes: [u32; 3]| sizes.iter().map(|&n| u128::from(n)).product::<u128>();
         let (count, lanes) = (product(workgroups), product(size));
         if count == 0 || lanes == 0 {

@@ -202,6 +202,31 @@ fn cancel_lets_blocked_lanes_go() {
     assert_eq!(cancel(&executor, entry, 64), []);
 }
 
+/// Lanes at a barrier and lanes of the same wave in an operation of the whole wave wait for each other: no time passes
+/// before the launch ends.
+#[test]
+fn lanes_that_wait_for_each_other_end_the_launch() {
+    unsafe extern "C" fn entry(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        // SAFETY: launched with a counter.
+        let kernel = unsafe { Kernel::<AtomicU64>::new(lane, arguments) };
+        kernel.barrier();
+        match kernel.index() {
+            // These come to both, and let the others go.
+            64.. => _ = kernel.exchange(u64::MAX >> 32, 1),
+            0..40 => kernel.barrier(),
+            _ => _ = kernel.exchange(u64::MAX >> 32, 1),
+        }
+        kernel.data.fetch_add(1, SeqCst);
+        ENTRY_DONE
+    }
+    let executor = executor(|_| ());
+    let lanes = Arc::new(AtomicU64::new(0));
+    let handle = try_launch(&executor, launch(entry, &lanes, params([1, 1, 1], [96, 1, 1]))).unwrap();
+    let error = handle.wait(LONG).unwrap().err().unwrap();
+    assert_eq!(error, LaunchError::Stuck { workgroup: [0; 3], at_barrier: 40, exchanging: 24 });
+    assert!(error.to_string().contains("40 of its lanes wait at a barrier and 24 in an operation"));
+}
+
 #[test]
 fn seeded_faults_repeat() {
     unsafe extern "C" fn wait(lane: *mut CpuLane, arguments: *const u8) -> u32 {

@@ -172,6 +172,16 @@ pub fn workgroup_missing(lane: &Lane, first: u32) {
     }
 }
 
+/// The first lanes come to a barrier, the others to a reduction.
+#[kernel]
+pub fn workgroup_apart(lane: &Lane, first: u32, #[workgroup] scratch: &Scratch<u32>, out: &[Global<u32>]) {
+    if lane.local_id() < first as usize {
+        lane.barrier();
+    } else {
+        out[lane.global_id()].set(lane.workgroup_reduce(scratch, 1, Add));
+    }
+}
+
 const SCOPES: [Scope; 3] = [Scope::Workgroup, Scope::Device, Scope::System];
 const ORDERS: [Ordering; 5] = [Relaxed, Acquire, Release, AcqRel, SeqCst];
 

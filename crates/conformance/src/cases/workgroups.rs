@@ -3,8 +3,8 @@ use crate::{Context, Outcome, ensure, same};
 use conformance::mix;
 use conformance::waves::numbers;
 use conformance::workgroups::{
-    BINS, TOGETHER, WORDS, workgroup_arrays, workgroup_histogram, workgroup_in_turn, workgroup_missing,
-    workgroup_numbers,
+    BINS, TOGETHER, WORDS, workgroup_apart, workgroup_arrays, workgroup_histogram, workgroup_in_turn,
+    workgroup_missing, workgroup_numbers,
 };
 use hostcall::{DeviceBuffer, Error, Grid, LaunchFailure, Plain};
 
@@ -148,6 +148,17 @@ pub fn missing(context: &Context) -> Outcome {
         ensure!(panic.message.contains("workgroups.rs"));
         // All at one barrier.
         session.run(workgroup_missing, Grid::new(2, lanes), (0,))?;
+    }
+    // In a wave of which some lanes are at the barrier, the others wait for these without having come to another.
+    let out = session.device.alloc_zeroed::<u32>(128).map_err(|error| error.to_string())?;
+    match session.try_run(workgroup_apart, Grid::new(1, 128), (7, &out))? {
+        Err(Error::Launch { failure: LaunchFailure::Fault(fault), .. }) => {
+            ensure!(
+                fault.reason.contains("cannot go on: ")
+                    && fault.reason.contains(" in an operation of their whole wave")
+            );
+        }
+        other => return Err(format!("the launch ended with {other:?}")),
     }
     Ok(())
 }

@@ -48,7 +48,7 @@ unsafe extern "unadjusted" {
     fn llvm_redux_xor(value: u32, mask: u32) -> u32;
     #[link_name = "llvm.nvvm.bar.warp.sync"]
     fn llvm_warp_sync(mask: u32);
-    #[link_name = "llvm.nvvm.barrier.cta.sync.aligned.all"]
+    #[link_name = "llvm.nvvm.barrier.cta.sync.all"]
     fn llvm_block_sync(barrier: u32);
     #[link_name = "llvm.nvvm.isspacep.global"]
     fn llvm_is_global(pointer: *const u8) -> bool;
@@ -120,8 +120,10 @@ pub(crate) unsafe fn begin_wave(params: &LaunchParams) -> bool {
             u64::from(params.launch.to_bits() + first_launch as u32)
                 | u64::from(params.workgroup_memory_bytes) << 32,
             u64::from(params.workgroups[0]) | u64::from(params.workgroups[1]) << 32,
-            u64::from(params.workgroups[2]) | u64::from(params.workgroup_size[0]) << 32,
-            u64::from(params.workgroup_size[1]) | u64::from(params.workgroup_size[2]) << 32,
+            u64::from(params.workgroups[2]) | u64::from(params.home_slots) << 32,
+            u64::from(params.workgroup_size[0])
+                | u64::from(params.workgroup_size[1]) << 16
+                | u64::from(params.workgroup_size[2]) << 32,
         ];
         const {
             assert!(core::mem::offset_of!(WaveRecordWords, slot) % 16 == 0);
@@ -283,7 +285,7 @@ impl Here {
     /// anywhere.
     #[inline(always)]
     pub fn proposed_slot(self) -> u32 {
-        let multiprocessors = self.channel().sizes.layout.home_slots / SLOT_GROUP;
+        let multiprocessors = self.params().home_slots / SLOT_GROUP;
         if llvm_nctaid_x() > multiprocessors {
             return self.hardware_place();
         }
@@ -522,7 +524,8 @@ pub(crate) fn global(address: u64) -> *const u8 {
 
 #[inline(always)]
 pub(crate) fn workgroup_barrier() {
-    // SAFETY: the caller says that all lanes of the workgroup come here; those that ended do not count.
+    // SAFETY: barriers may be waited at by lanes of a wave one by one, wherever each is; those that ended do not count. Where
+    // lanes come to different ones, they wait until the launch is cancelled, or meet at the wrong one.
     unsafe { llvm_block_sync(0) };
 }
 

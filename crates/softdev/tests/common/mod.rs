@@ -13,6 +13,7 @@ use std::time::Duration;
 pub const LONG: Option<Duration> = Some(Duration::from_secs(60));
 
 pub fn params(workgroups: [u32; 3], workgroup_size: [u32; 3]) -> LaunchParams {
+    let workgroup_size = workgroup_size.map(|lanes| lanes.try_into().unwrap_or(u16::MAX));
     // These kernels make no calls.
     LaunchParams { workgroups, workgroup_size, ..LaunchParams::default() }
 }
