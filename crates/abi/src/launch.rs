@@ -115,7 +115,8 @@ impl From<LaunchId> for LaunchRun {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(16))]
 pub struct LaunchParams {
-    /// The channel's [`ChannelParams`], in memory of the device.
+    /// The channel's [`ChannelParams`], in memory of the device, and right behind them a
+    /// [`crate::layout::HomeSlotWords`] for each home slot.
     pub channel: u64,
     /// Place of the launch in its stream, counted up by the host.
     pub sequence: u64,
@@ -131,8 +132,12 @@ pub struct LaunchParams {
     pub workgroup_memory_bytes: u32,
     /// Workgroups in x, y and z. The hardware's grid has one dimension, x fastest.
     pub workgroups: [u32; 3],
-    /// Lanes of a workgroup in x, y and z. The hardware's workgroup has one dimension too.
-    pub workgroup_size: [u32; 3],
+    /// Home slots of the channel, whose records follow its parameters.
+    pub home_slots: u32,
+    /// Lanes of a workgroup in x, y and z, at most 1024 in all. The hardware's workgroup has one dimension too.
+    pub workgroup_size: [u16; 3],
+    /// Zero.
+    pub reserved: u16,
     /// AMD: memory of the device for the records of the grid's waves: for each workgroup those of its waves, rounded up to
     /// 64 bytes. Else 0.
     pub wave_records: u64,
@@ -152,10 +157,10 @@ pub const LAUNCH_PARAMS_KEPT: usize = 64;
 const _: () = assert!(size_of::<LaunchParams>() == LAUNCH_PARAMS_BYTES);
 const _: () = assert!(core::mem::offset_of!(LaunchParams, wave_records) == LAUNCH_PARAMS_KEPT);
 
-/// What kernels have to know of the channel: the same for all of its launches, in memory of the device. A wave reads it
-/// when it claims a slot.
+/// What kernels have to know of the channel: the same for all of its launches, in memory of the device. A wave that
+/// claims a home slot and calls does without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C, align(16))]
+#[repr(C, align(32))]
 pub struct ChannelParams {
     /// [`crate::ABI_VERSION`].
     pub abi_version: u32,
@@ -164,10 +169,10 @@ pub struct ChannelParams {
     pub epoch: u32,
     /// The channel's shared memory, [`Layout::words`] words.
     pub region: u64,
-    /// [`crate::layout::SlotStateWords`] of all slots, home slots first, in memory of the device.
-    pub states: u64,
-    /// A `u64` for each home slot, in memory of the device: 0 while no wave has the slot, else 1.
-    pub claims: u64,
+    /// A [`crate::layout::HomeSlotWords`] for each home slot, in memory of the device.
+    pub homes: u64,
+    /// A [`crate::layout::SlotStateWords`] for each extra slot, in memory of the device.
+    pub extra_states: u64,
     /// Bitmap of the extra slots that are taken, in `u64`s, in memory of the device.
     pub extras: u64,
     /// Bitmap of the large areas that are taken, in `u64`s, in memory of the device.
@@ -179,20 +184,19 @@ pub struct ChannelParams {
 /// Bytes of [`ChannelParams`].
 pub const CHANNEL_PARAMS_BYTES: usize = size_of::<ChannelParams>();
 
-const _: () = assert!(CHANNEL_PARAMS_BYTES.is_multiple_of(16));
 const _: () = assert!(size_of::<Sizes>() == size_of::<Layout>() + size_of::<Places>());
 
 impl ChannelParams {
-    /// The parameters as they lie in memory of a device: little-endian, without padding.
+    /// The parameters as they lie in memory of a device: little-endian, with zeros behind the last field.
     #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     pub fn to_bytes(&self) -> [u8; CHANNEL_PARAMS_BYTES] {
-        let Self { abi_version, epoch, region, states, claims, extras, areas, sizes } = *self;
+        let Self { abi_version, epoch, region, homes, extra_states, extras, areas, sizes } = *self;
         let Sizes { layout, places } = sizes;
         let mut bytes = [0; CHANNEL_PARAMS_BYTES];
         let mut words = bytes.as_chunks_mut::<4>().0.iter_mut();
         let mut put = |word: u32| *words.next().expect("as many words as fields") = word.to_le_bytes();
         [abi_version, epoch].into_iter().for_each(&mut put);
-        for word in [region, states, claims, extras, areas] {
+        for word in [region, homes, extra_states, extras, areas] {
             put(word as u32);
             put((word >> 32) as u32);
         }

@@ -20,6 +20,11 @@
 //!
 //! *Home slots* are claimed by waves for as long as they run, *extra slots* (numbered after the home slots) for one call.
 
+pub use state::{
+    CLAIMING, HOME_SLOT_BYTES, HomeSlotWords, NO_PERIOD, NO_SLOT, SLOT_STATE_BYTES, SlotStateWords,
+    WAVE_RECORD_BYTES, WaveRecordWords, bell_bits,
+};
+
 /// Words of a 64-byte cache line.
 pub const LINE_WORDS: usize = 8;
 
@@ -529,7 +534,7 @@ impl Sizes {
     }
 }
 
-/// Where one slot's words are, computed once a claim. All in words.
+/// Where one slot's words are. All in words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(16))]
 pub struct SlotPlaces {
@@ -557,6 +562,29 @@ pub struct SlotPlaces {
     pub owner: u32,
     /// Lanes of a wave.
     pub lanes: u32,
+}
+
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+impl SlotPlaces {
+    /// The places in order.
+    pub fn to_words(&self) -> [u32; 12] {
+        let Self { doorbell, request, reply, plane, area, area_bytes, .. } = *self;
+        let Self { ring, ring_entries, post_bell, ring_tail, owner, lanes, .. } = *self;
+        [
+            doorbell,
+            request,
+            reply,
+            plane,
+            area,
+            area_bytes,
+            ring,
+            ring_entries,
+            post_bell,
+            ring_tail,
+            owner,
+            lanes,
+        ]
+    }
 }
 
 /// How the pairs of a packet's lanes lie in one direction. Each slot has four *planes* of as many pairs as a wave has
@@ -641,145 +669,6 @@ pub const fn first_call_word(doorbell: u32) -> u32 {
     header::FIRST_CALLS as u32 + (doorbell / SLOT_GROUP + doorbell) % FIRST_CALL_WORDS as u32
 }
 
-/// What the device remembers of a slot: in the device's own memory, one cache line pair. It lasts from one holder of the
-/// slot to the next. While a wave has the slot, the wave's record has its copy.
-///
-/// Calls and posts begin with a look at the first 16 bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C, align(16))]
-pub struct SlotStateWords {
-    /// [`bell_bits`] of the last doorbell.
-    pub bell: u32,
-    /// The period of the device's clock in which the post bell was rung last.
-    pub post_bell_period: u32,
-    /// Low bits of the ring entries reserved, ever.
-    pub post_position: u32,
-    /// Low bits of the ring entries that the host had taken when the device looked last.
-    pub post_tail_seen: u32,
-    /// `post_position` when a doorbell of the slot last carried it.
-    pub post_position_told: u32,
-    /// `post_position` when the post bell was rung last.
-    pub post_position_announced: u32,
-    /// Not zero when the wave knows that its launch was cancelled.
-    pub cancelled: u32,
-    /// Not zero once the wave has posted since it claimed the slot.
-    pub posted: u32,
-    /// Which part of a diverged wave may call: a turn in the lower half, the next to be given out in the upper one.
-    pub call_lock: u32,
-    /// Not zero while a part of a diverged wave reserves places in the ring.
-    pub post_lock: u32,
-    /// Extra slots: the home slot of the wave that has the slot, plus one.
-    pub holder: u32,
-    /// Extra slots: pairs of the reply that the slot's last call waits for.
-    pub reply_pairs: u32,
-    /// Lap of each request pair's last use, one bit a pair.
-    pub request_laps: [u32; LAP_WORDS],
-    /// Lap of each reply pair's last use.
-    pub reply_laps: [u32; LAP_WORDS],
-    /// Address of the first [`crate::raw::RawStateWords`] that the wave has linked, or 0.
-    pub raw_states: u64,
-    /// Zero.
-    pub reserved: [u32; 2],
-}
-
-/// Bits of [`SlotStateWords::bell`].
-pub mod bell_bits {
-    /// Lap of the last doorbell.
-    pub const LAP: u32 = 1 << 31;
-    /// Parity of the last owner pair, which each doorbell carries in its lowest bit.
-    pub const PARITY: u32 = 1;
-    /// The wave has no slot.
-    pub const UNCLAIMED: u32 = 2;
-    /// The wave has not published an owner pair since it claimed the slot, which it does before its first call.
-    pub const OWNER_DUE: u32 = 4;
-}
-
-/// The period in which no post bell was rung: no period of a clock has this number.
-pub const NO_PERIOD: u32 = u32::MAX;
-
-/// Bytes of a [`SlotStateWords`].
-pub const SLOT_STATE_BYTES: usize = 128;
-
-const _: () = assert!(size_of::<SlotStateWords>() == SLOT_STATE_BYTES);
-
-/// What the lanes of one wave share, as it lies in memory: in shared memory on NVIDIA, in the executor's on the software
-/// device, beside the workgroup's memory on AMD.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C, align(16))]
-pub struct WaveRecordWords {
-    /// The state of the slot that the wave has.
-    pub state: SlotStateWords,
-    /// Places of that slot.
-    pub places: SlotPlaces,
-    /// The slot, [`NO_SLOT`] or [`CLAIMING`].
-    pub slot: u32,
-    /// Calls that are waited for later ([`SlotStateWords::holder`]) and have not been.
-    pub pending: u32,
-    /// Lanes that have ended, one bit a lane.
-    pub ended: u64,
-    /// The channel's shared memory, once the wave has a slot.
-    pub region: u64,
-    /// Its words.
-    pub region_words: u64,
-}
-
-/// A wave's [`WaveRecordWords::slot`] while it has none.
-pub const NO_SLOT: u32 = u32::MAX;
-
-/// A wave's [`WaveRecordWords::slot`] while one of its lanes claims one.
-pub const CLAIMING: u32 = u32::MAX - 1;
-
-/// Bytes of a [`WaveRecordWords`].
-pub const WAVE_RECORD_BYTES: usize = 208;
-
-const _: () = assert!(size_of::<WaveRecordWords>() == WAVE_RECORD_BYTES);
-
-impl WaveRecordWords {
-    /// The first 16 bytes of a wave's record when the wave begins: calls find that it has no slot, posts that there is no
-    /// room.
-    pub const BEGIN_FIRST: [u32; 4] = [bell_bits::UNCLAIMED, NO_PERIOD, 0, 1 << 31];
-
-    /// A wave's record when the wave begins.
-    pub const BEGIN: Self = Self {
-        state: SlotStateWords {
-            bell: Self::BEGIN_FIRST[0],
-            post_bell_period: Self::BEGIN_FIRST[1],
-            post_position: Self::BEGIN_FIRST[2],
-            post_tail_seen: Self::BEGIN_FIRST[3],
-            post_position_told: 0,
-            post_position_announced: 0,
-            cancelled: 0,
-            posted: 0,
-            call_lock: 0,
-            post_lock: 0,
-            holder: 0,
-            reply_pairs: 0,
-            request_laps: [0; LAP_WORDS],
-            reply_laps: [0; LAP_WORDS],
-            raw_states: 0,
-            reserved: [0; 2],
-        },
-        places: SlotPlaces {
-            doorbell: 0,
-            request: 0,
-            reply: 0,
-            plane: 0,
-            area: 0,
-            area_bytes: 0,
-            ring: 0,
-            ring_entries: 0,
-            post_bell: 0,
-            ring_tail: 0,
-            owner: 0,
-            lanes: 0,
-        },
-        slot: NO_SLOT,
-        pending: 0,
-        ended: 0,
-        region: 0,
-        region_words: 0,
-    };
-}
-
+mod state;
 #[cfg(test)]
 mod tests;

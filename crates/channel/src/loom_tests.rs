@@ -9,7 +9,7 @@
 //! Loom explores unfair schedules without end when two threads spin while a third could run: in each model at
 //! most one does.
 
-use crate::device::{Channel, Pool, Slot, SlotState, WaveRecord};
+use crate::device::{Channel, HomeSlot, Homes, Pool, Slot, SlotState, WaveRecord};
 use crate::host::{Answer, Batch, PostBuffer, Scanner, Take, Taken};
 use crate::primitive::{AtomicU64, Ordering, Owned};
 use crate::{Region, SharedMemory};
@@ -536,8 +536,8 @@ fn cancel() {
 /// A device of a few home slots and one extra slot, whose waves claim them.
 struct Waves {
     memory: Arc<SharedMemory>,
-    states: Vec<SlotState>,
-    claims: Vec<AtomicU64>,
+    homes: Vec<HomeSlot>,
+    extra_states: [SlotState; 1],
     extras: [AtomicU64; 1],
     areas: [AtomicU64; 0],
 }
@@ -548,8 +548,8 @@ impl Waves {
         let memory = Arc::new(SharedMemory::allocate(layout));
         let waves = Self {
             memory: memory.clone(),
-            states: (0..layout.slots()).map(|_| SlotState::zeroed()).collect(),
-            claims: (0..home_slots).map(|_| AtomicU64::new(0)).collect(),
+            homes: HomeSlot::all(memory.region()),
+            extra_states: [SlotState::zeroed()],
             extras: [AtomicU64::new(0)],
             areas: [],
         };
@@ -558,13 +558,19 @@ impl Waves {
     }
 
     fn channel(&self) -> Channel<'_> {
-        Channel::new(self.memory.region(), &self.states, &self.claims, &self.extras, &self.areas)
+        Channel::new(
+            self.memory.region(),
+            Homes::new(&self.homes),
+            &self.extra_states,
+            &self.extras,
+            &self.areas,
+        )
     }
 
     /// Claims a slot for the wave of this record.
     fn claim(&self, record: &WaveRecord) -> u32 {
         loop {
-            match record.claim(self.channel(), 0) {
+            match record.claim(Homes::new(&self.homes), 0) {
                 Some(slot) => return slot,
                 None => thread::yield_now(),
             }
@@ -669,7 +675,7 @@ fn two_parts_claim_at_once() {
         let other = thread::spawn(part(1));
         part(2)();
         other.join().unwrap();
-        assert_eq!((record.slot(), waves.claims[0].load(Ordering::Relaxed)), (None, 0));
+        assert_eq!((record.slot(), waves.homes[0].is_claimed()), (None, false));
         // The pair was published once.
         let pair = waves.memory.region().word(waves.memory.region().places().owner(0));
         assert!(lap_of(pair.load(Ordering::Relaxed)));

@@ -193,6 +193,63 @@ pub(crate) unsafe fn store_four(words: &[Owned<u32>; 4], [a, b, c, d]: [u32; 4])
     }
 }
 
+/// Reads a slot's places. On NVIDIA in three loads; by [`Owned::get`] they would go through local memory, from which a lane
+/// has those alone that it looks at.
+///
+/// # Safety
+/// SLOT-OWNER, as for [`Owned::get`].
+#[inline(always)]
+pub(crate) unsafe fn load_places(places: &Owned<SlotPlaces>) -> SlotPlaces {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: the caller's promise; the places are three rows of four numbers.
+    unsafe {
+        let rows = &*(&raw const *places).cast::<[[Owned<u32>; 4]; 3]>();
+        let [doorbell, request, reply, plane] = load_four(&rows[0]);
+        let [area, area_bytes, ring, ring_entries] = load_four(&rows[1]);
+        let [post_bell, ring_tail, owner, lanes] = load_four(&rows[2]);
+        SlotPlaces {
+            doorbell,
+            request,
+            reply,
+            plane,
+            area,
+            area_bytes,
+            ring,
+            ring_entries,
+            post_bell,
+            ring_tail,
+            owner,
+            lanes,
+        }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        places.get()
+    }
+}
+
+/// Writes a slot's places. On NVIDIA in three stores.
+///
+/// # Safety
+/// SLOT-OWNER, as for [`Owned::set`].
+#[inline(always)]
+pub(crate) unsafe fn store_places(places: &Owned<SlotPlaces>, value: SlotPlaces) {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: the caller's promise; the places are three rows of four numbers.
+    unsafe {
+        let rows = &*(&raw const *places).cast::<[[Owned<u32>; 4]; 3]>();
+        store_four(&rows[0], [value.doorbell, value.request, value.reply, value.plane]);
+        store_four(&rows[1], [value.area, value.area_bytes, value.ring, value.ring_entries]);
+        store_four(&rows[2], [value.post_bell, value.ring_tail, value.owner, value.lanes]);
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        places.set(value);
+    }
+}
+
 /// Four values that lie side by side, read together. On NVIDIA that is one load, which the compiler would take apart
 /// again, and where they are known to lie in shared memory (or turn out to) accesses say so: one to what may be any memory
 /// takes longer and two instructions more.

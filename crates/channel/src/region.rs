@@ -28,6 +28,10 @@ pub struct Words<'m> {
     #[cfg(not(loom))]
     start: *const AtomicU64,
     #[cfg(not(loom))]
+    #[cfg_attr(
+        any(target_arch = "nvptx64", target_arch = "amdgpu"),
+        expect(dead_code, reason = "the host checks places")
+    )]
     count: usize,
     #[cfg(not(loom))]
     lifetime: PhantomData<&'m [AtomicU64]>,
@@ -64,7 +68,7 @@ impl<'m> Words<'m> {
     }
 
     /// The address of the first word, and how many there are.
-    #[inline(always)]
+    #[cfg(test)]
     pub(crate) fn address(&self) -> (u64, u64) {
         #[cfg(not(loom))]
         return (self.start as usize as u64, self.count as u64);

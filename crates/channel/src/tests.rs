@@ -1,7 +1,7 @@
 //! The channel with both ends in one process.
 
 use crate::SharedMemory;
-use crate::device::{Channel, Pool, Slot, SlotState, WaveRecord};
+use crate::device::{Channel, HomeSlot, Homes, Pool, Slot, SlotState, WaveRecord};
 use crate::host::{Answer, Batch, PostBatch, PostBuffer, Scanner, Take, Taken};
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::{Layout, RingEntries, area_share};
@@ -348,11 +348,16 @@ fn a_reset_slot_starts_again() {
     ends.round_trip(doorbell(2, 7, 7), |_| Line::default(), true);
 }
 
+/// States for slots that no wave claims.
+fn states() -> Vec<SlotState> {
+    (0..78).map(|_| SlotState::zeroed()).collect()
+}
+
 /// A wave's end: what it leaves is what the slot's next wave finds.
 struct Waves {
     memory: Arc<SharedMemory>,
-    states: Vec<SlotState>,
-    claims: Vec<AtomicU64>,
+    homes: Vec<HomeSlot>,
+    extra_states: Vec<SlotState>,
     extras: Vec<AtomicU64>,
 }
 
@@ -367,12 +372,17 @@ impl Waves {
         };
         let memory = Arc::new(SharedMemory::allocate(layout.check().unwrap()));
         let words = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
-        let states = (0..layout.slots()).map(|_| SlotState::zeroed()).collect();
-        Self { memory, states, claims: words(8), extras: words(2) }
+        let homes = HomeSlot::all(memory.region());
+        let extra_states = (0..layout.extra_slots).map(|_| SlotState::zeroed()).collect();
+        Self { memory, homes, extra_states, extras: words(2) }
+    }
+
+    fn homes(&self) -> Homes<'_> {
+        Homes::new(&self.homes)
     }
 
     fn channel(&self) -> Channel<'_> {
-        Channel::new(self.memory.region(), &self.states, &self.claims, &self.extras, &self.extras[..1])
+        Channel::new(self.memory.region(), self.homes(), &self.extra_states, &self.extras, &self.extras[..1])
     }
 
     /// Ends a wave that has a slot.
@@ -391,12 +401,12 @@ fn waves_claim_slots_and_hand_them_on() {
     let unclaimed = unsafe { records[0].held() };
     assert!(unclaimed.glance().is_unready() && !unclaimed.has_room(unclaimed.glance(), 1));
     // The proposed slot, or the next one that is free.
-    let slots: Vec<_> = records.iter().map(|record| record.claim(waves.channel(), 6).unwrap()).collect();
+    let slots: Vec<_> = records.iter().map(|record| record.claim(waves.homes(), 6).unwrap()).collect();
     assert_eq!(slots, [6, 7, 0, 1, 2, 3, 4, 5]);
     let late = WaveRecord::new();
-    assert_eq!((late.claim(waves.channel(), 3), records[0].claim(waves.channel(), 1)), (None, Some(6)));
+    assert_eq!((late.claim(waves.homes(), 3), records[0].claim(waves.homes(), 1)), (None, Some(6)));
     waves.end(&records[4]);
-    assert_eq!(late.claim(waves.channel(), u32::MAX), Some(2));
+    assert_eq!(late.claim(waves.homes(), u32::MAX), Some(2));
     // SAFETY: as above.
     let held = unsafe { late.held() };
     assert!(held.glance().is_unready() && !held.glance().is_unclaimed());
@@ -415,7 +425,7 @@ fn the_host_knows_whose_each_call_and_post_is() {
     for n in 1..40u32 {
         let owner = Owner { launch: LaunchId::new(n, 1), home: None, wave: n, workgroup: n };
         let record = WaveRecord::new();
-        assert_eq!(record.claim(waves.channel(), 3), Some(3));
+        assert_eq!(record.claim(waves.homes(), 3), Some(3));
         // SAFETY: one thread uses the record (SLOT-OWNER).
         let slot = unsafe { record.held() };
         if n % 3 == 0 {
@@ -487,7 +497,7 @@ fn extra_slots_wait_for_the_home_slots_posts() {
     let (mut homes, mut extras) = (Scanner::new(0..8, taken.clone()), Scanner::new(8..78, taken));
     let (mut batch, mut buffer) = (Batch::new(), PostBuffer::new());
     let record = WaveRecord::new();
-    let home = record.claim(waves.channel(), 5).unwrap();
+    let home = record.claim(waves.homes(), 5).unwrap();
     // SAFETY: one thread uses the record and the slots (SLOT-OWNER), also below.
     let slot = unsafe { record.held() };
     let position = slot.reserve_posts(slot.glance(), 1).unwrap();
@@ -526,9 +536,9 @@ fn bad_owners_break_a_slot() {
         let waves = Waves::new();
         let region = waves.memory.region();
         let mut scanner = Scanner::new(0..78, Taken::new(8));
+        let states = states();
         // SAFETY: one thread uses the slot (SLOT-OWNER).
-        let device =
-            unsafe { Slot::new(region.words(), region.sizes().slot(slot), &waves.states[slot as usize]) };
+        let device = unsafe { Slot::new(region.words(), region.sizes().slot(slot), &states[slot as usize]) };
         device.publish_owner(Owner { home, ..OWNER });
         let word = region.word(region.places().owner(slot));
         word.fetch_or(garbage, crate::primitive::Ordering::Relaxed);
@@ -549,8 +559,9 @@ fn a_broken_slot_is_its_owners() {
     let waves = Waves::new();
     let region = waves.memory.region();
     let mut scanner = Scanner::new(0..78, Taken::new(8));
+    let states = states();
     // SAFETY: one thread uses the slot (SLOT-OWNER).
-    let device = unsafe { Slot::new(region.words(), region.sizes().slot(3), &waves.states[3]) };
+    let device = unsafe { Slot::new(region.words(), region.sizes().slot(3), &states[3]) };
     let (bell, mut batch) = (doorbell(1, 0, 0), Batch::new());
     let ring = || {
         let laps = device.laps(device.glance(), &bell, 0);
@@ -586,8 +597,9 @@ fn calls_wait_for_their_owner() {
     let waves = Waves::new();
     let region = waves.memory.region();
     let mut scanner = Scanner::new(0..78, Taken::new(8));
+    let states = states();
     // SAFETY: one thread uses the slot (SLOT-OWNER).
-    let device = unsafe { Slot::new(region.words(), region.sizes().slot(0), &waves.states[0]) };
+    let device = unsafe { Slot::new(region.words(), region.sizes().slot(0), &states[0]) };
     device.publish_owner(OWNER);
     let second = region.word(region.places().owner(0) + 1);
     let late = second.swap(0, crate::primitive::Ordering::Relaxed);
@@ -610,9 +622,9 @@ fn claimed_slots_are_expected_to_ring() {
     let waves = Waves::new();
     let region = waves.memory.region();
     let scanner = Scanner::new(0..78, Taken::new(8));
+    let states = states();
     // SAFETY: one thread uses the slots (SLOT-OWNER), also below.
-    let slot =
-        |at: u32| unsafe { Slot::new(region.words(), region.sizes().slot(at), &waves.states[at as usize]) };
+    let slot = |at: u32| unsafe { Slot::new(region.words(), region.sizes().slot(at), &states[at as usize]) };
     let owners = |line| scanner.owners(region, line).collect::<Vec<_>>();
     assert!(owners(0).is_empty() && owners(1).is_empty());
     slot(2).write_owner_entries(0, 1, OWNER);

@@ -64,7 +64,7 @@ impl Lane {
 
     /// Lanes of a workgroup in x, y, z.
     pub fn workgroup_size(&self) -> [u32; 3] {
-        self.params.get().workgroup_size
+        self.params.get().workgroup_size.map(u32::from)
     }
 
     /// Workgroups of the grid in x, y, z.

@@ -5,11 +5,11 @@
 
 use crate::group::Group;
 use crate::target::{self, Here};
-use hostcall_abi::launch::LaunchId;
+use hostcall_abi::launch::{CHANNEL_PARAMS_BYTES, LaunchId};
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::{Doorbell, Kind, Line, Owner, RequestTag};
 use hostcall_channel::Words;
-use hostcall_channel::device::{Channel, Glance, Laps, Slot, note_posts, stop_from};
+use hostcall_channel::device::{Channel, Glance, Homes, Laps, Slot, note_posts, stop_from};
 
 /// Polls between looks at whether the host still serves: one read over the link each.
 const POLLS_A_LOOK: u32 = 256;
@@ -24,6 +24,14 @@ pub(crate) fn channel(here: Here) -> Channel<'static> {
     // SAFETY: REGION: the host keeps the channel mapped while a launch runs, checked its layout, and gives parameters that
     // describe it.
     unsafe { Channel::from_params(here.channel()) }
+}
+
+/// The home slots of the lane's channel.
+#[inline(always)]
+fn homes(here: Here) -> Homes<'static> {
+    let params = here.params();
+    // SAFETY: SLOT-OWNER: the host keeps as many records behind the channel's parameters, where only channels access them.
+    unsafe { Homes::from_address(params.channel + CHANNEL_PARAMS_BYTES as u64, params.home_slots) }
 }
 
 /// The slot that the calling lane's wave holds; one without room and without an owner if it holds none.
@@ -48,16 +56,20 @@ fn owner(here: Here, home: Option<u32>) -> Owner {
 /// The wave's home slot, claimed if it has none. One lane of a part asks for its part, which then synchronises. `None` when
 /// the launch ends before a slot is free.
 pub(crate) fn claim(here: Here) -> Option<u32> {
-    let record = here.record();
-    if let Some(home) = record.slot() {
-        return Some(home);
-    }
-    let (channel, launch, proposed) = (channel(here), here.params().launch, here.proposed_slot());
+    here.record().claim(homes(here), here.proposed_slot()).or_else(|| wait_for_slot(here))
+}
+
+/// The same while another part of the wave claims one, or none is free.
+#[cold]
+#[inline(never)]
+fn wait_for_slot(here: Here) -> Option<u32> {
+    let (record, homes, proposed) = (here.record(), homes(here), here.proposed_slot());
     let (mut home, mut polls) = (None, 0u32);
     here.wait_with_pauses(|| {
-        home = record.claim(channel, proposed);
+        home = record.claim(homes, proposed);
         polls = polls.wrapping_add(1);
-        home.is_some() || polls.is_multiple_of(POLLS_A_LOOK) && is_over(channel.words(), launch)
+        home.is_some()
+            || polls.is_multiple_of(POLLS_A_LOOK) && is_over(channel(here).words(), here.params().launch)
     });
     home
 }
@@ -91,9 +103,16 @@ impl Held {
 pub(crate) fn hold(group: Group) -> Held {
     let slot = current(group.here);
     let glance = slot.glance();
-    // A whole wave excludes any other part.
-    if group.is_whole() && !glance.is_unready() {
-        return Held { slot, glance, extra: HOME };
+    if !glance.is_unready() {
+        // A whole wave excludes any other part.
+        if group.is_whole() {
+            return Held { slot, glance, extra: HOME };
+        }
+        // The commonest part is a lane alone. What it saw before it had the slot may be of another part's last call.
+        if group.count == 1 && slot.try_lock() {
+            let slot = current(group.here);
+            return Held { slot, glance: slot.glance(), extra: HOME };
+        }
     }
     let extra = prepare(group);
     let slot = current(group.here);
@@ -123,19 +142,29 @@ fn prepare_for(group: Group) -> u32 {
     let here = group.here;
     let Some(home) = claim(here) else { return NO_SLOT };
     if !group.is_whole() && !current(here).try_lock() {
-        let extra = claim_extra(here, home);
+        let extra = extra_or_turn(here, home);
         if extra != HOME {
             return extra;
         }
-        let slot = current(here);
-        let turn = slot.line_up();
-        here.wait_with_pauses(|| slot.has_turn(turn));
     }
     let slot = current(here);
     if slot.glance().is_unready() {
         slot.publish_owner(owner(here, None));
     }
     HOME
+}
+
+/// For a part of a wave whose home slot another part has: an extra slot, or [`HOME`] once it has the home slot.
+#[cold]
+#[inline(never)]
+fn extra_or_turn(here: Here, home: u32) -> u32 {
+    let extra = claim_extra(here, home);
+    if extra == HOME {
+        let slot = current(here);
+        let turn = slot.line_up();
+        here.wait_with_pauses(|| slot.has_turn(turn));
+    }
+    extra
 }
 
 /// Claims an extra slot and says whose it is. [`HOME`] when none is free.
@@ -187,7 +216,12 @@ pub(crate) fn with_home(group: Group, body: impl FnOnce()) {
 /// Gives the slot to the wave's other parts, or the extra slot to anybody.
 #[inline(always)]
 pub(crate) fn release(group: Group, held: Held) {
-    if !group.is_whole() {
+    if group.is_whole() {
+        return;
+    }
+    if group.count == 1 && held.extra == HOME {
+        held.slot.end_turn();
+    } else {
         unlock(group, held.extra);
     }
 }

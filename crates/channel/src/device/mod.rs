@@ -3,6 +3,8 @@
 //! | module | what |
 //! |---|---|
 //! | `wave` | a wave's record: claiming a slot, the end of its lanes, releasing the slot |
+//! | `home` | home slots while no wave has them, and who has them |
+//! | `state` | what a device remembers of a slot |
 //! | `slot` | calls and posts through a slot |
 //! | `stream` | when launches of a stream shall not begin, and whether they posted |
 //! | `lent` | long replies in memory of the host |
@@ -10,25 +12,29 @@
 //! | `bitmap` | what lanes take one each: extra slots, large byte areas |
 
 mod bitmap;
+mod home;
 #[cfg(not(loom))]
 mod lent;
 #[cfg(not(loom))]
 mod mapped;
 mod slot;
+mod state;
 #[cfg(not(loom))]
 mod stream;
 mod wave;
 
 pub use bitmap::Pool;
+pub use home::{HomeSlot, Homes};
 #[cfg(not(loom))]
 pub use lent::{see_put, take_lent};
 #[cfg(not(loom))]
 pub use mapped::{load_mapped, read_mapped, write_mapped};
-pub use slot::{Glance, Laps, Slot, SlotState, Turn};
+pub use slot::{Glance, Laps, Slot, Turn};
+pub use state::SlotState;
 #[cfg(not(any(loom, target_arch = "nvptx64")))]
 pub use stream::is_stopped;
 #[cfg(target_arch = "nvptx64")]
 pub use stream::{begin_launch, note_skipped};
 #[cfg(not(loom))]
 pub use stream::{note_posts, stop_from};
-pub use wave::{Channel, Claims, WaveRecord};
+pub use wave::{Channel, WaveRecord};

@@ -1,14 +1,16 @@
 //! A wave's record, and the slot that the wave has.
 //!
-//! A wave claims a home slot at its first call or post: a compare-exchange on the slot's claim word, then a copy of the
-//! slot's state into the record. The last of its lanes to end copies the state back and releases the claim word. So a
+//! A wave claims a home slot at its first call or post: a compare-exchange on the slot's claim word, then a copy of what lies
+//! beside that into the record. The last of its lanes to end copies the state back and releases the claim word. So a
 //! slot's state goes from holder to holder, and nothing is done for a wave that never calls.
 
 use super::bitmap::Pool;
-use super::slot::{Slot, SlotState};
+use super::home::Homes;
+use super::slot::Slot;
+use super::state::SlotState;
 use crate::primitive::{
-    AtomicU32, AtomicU64, Ordering, Owned, add_in_wave, cas_in_wave, claim_word, load_in_wave, or_in_wave,
-    release_word, store_in_wave,
+    AtomicU32, AtomicU64, Ordering, Owned, add_in_wave, cas_in_wave, load_in_wave, or_in_wave, store_in_wave,
+    store_places,
 };
 use crate::region::{Region, Words};
 #[cfg(not(loom))]
@@ -17,34 +19,35 @@ use hostcall_abi::layout::{CLAIMING, NO_SLOT, Sizes, SlotPlaces};
 #[cfg(not(loom))]
 use hostcall_abi::layout::{WAVE_RECORD_BYTES, WaveRecordWords};
 
-/// A channel as its device sees it: shared memory, and in the device's own the states of the slots and who has them.
+/// A channel as its device sees it: shared memory, and in the device's own the slots and who has them.
 #[derive(Clone, Copy)]
 pub struct Channel<'m> {
     region: Words<'m>,
     sizes: &'m Sizes,
-    states: &'m [SlotState],
-    claims: Claims<'m>,
+    homes: Homes<'m>,
+    extra_states: &'m [SlotState],
     extras: Pool<'m>,
     areas: Pool<'m>,
 }
 
 impl<'m> Channel<'m> {
-    /// A view of a channel's parts: a state for each slot, a claim word for each home slot, a bit for each extra slot and
-    /// each large area.
+    /// A view of a channel's parts: its home slots, a state and a bit for each extra slot, and a bit for each large area.
     pub fn new(
         region: Region<'m>,
-        states: &'m [SlotState],
-        claims: &'m [AtomicU64],
+        homes: Homes<'m>,
+        extra_states: &'m [SlotState],
         extras: &'m [AtomicU64],
         areas: &'m [AtomicU64],
     ) -> Self {
         let layout = *region.layout();
-        assert!(states.len() == layout.slots() as usize && claims.len() == layout.home_slots as usize);
+        assert!(
+            homes.len() == layout.home_slots as usize && extra_states.len() == layout.extra_slots as usize
+        );
         Self {
             region: region.words(),
             sizes: region.sizes(),
-            states,
-            claims: Claims { words: claims },
+            homes,
+            extra_states,
             extras: Pool::new(extras, layout.extra_slots),
             areas: Pool::new(areas, layout.large_areas),
         }
@@ -64,16 +67,11 @@ impl<'m> Channel<'m> {
             Self {
                 region: Words::from_address(params.region, params.sizes.places.words),
                 sizes: &params.sizes,
-                states: core::slice::from_raw_parts(
-                    params.states as usize as *const SlotState,
-                    layout.slots() as usize,
+                homes: Homes::from_address(params.homes, layout.home_slots),
+                extra_states: core::slice::from_raw_parts(
+                    params.extra_states as usize as *const SlotState,
+                    layout.extra_slots as usize,
                 ),
-                claims: Claims {
-                    words: core::slice::from_raw_parts(
-                        params.claims as usize as *const AtomicU64,
-                        layout.home_slots as usize,
-                    ),
-                },
                 extras: Pool::from_address(params.extras, layout.extra_slots),
                 areas: Pool::from_address(params.areas, layout.large_areas),
             }
@@ -99,19 +97,19 @@ impl<'m> Channel<'m> {
     #[inline]
     pub unsafe fn extra(&self, index: u32) -> Slot<'m> {
         let slot = self.sizes.layout.home_slots + index;
-        // SAFETY: the caller's promise; an extra slot's state is where it is kept.
-        unsafe { Slot::new(self.region, self.sizes.slot(slot), self.state(slot)) }
+        // SAFETY: the caller's promise.
+        unsafe { Slot::new(self.region, self.sizes.slot(slot), self.extra_state(index)) }
     }
 
-    /// The state of a slot, where it is kept.
+    /// The state of an extra slot.
     #[inline(always)]
-    fn state(&self, slot: u32) -> &'m SlotState {
+    fn extra_state(&self, index: u32) -> &'m SlotState {
         #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
-        // SAFETY: a device has its slots from the claim words and the bitmap of extra slots, which the layout gave as many as
-        // states. A check would bring the report of a panic into every kernel.
-        return unsafe { self.states.get_unchecked(slot as usize) };
+        // SAFETY: a device has its extra slots from their bitmap, which the layout gave as many bits as there are states. A
+        // check would bring the report of a panic into every kernel.
+        return unsafe { self.extra_states.get_unchecked(index as usize) };
         #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-        &self.states[slot as usize]
+        &self.extra_states[index as usize]
     }
 
     /// The bitmap of large areas.
@@ -150,47 +148,20 @@ impl Channel<'_> {
     /// SLOT-OWNER: the waves that claimed them were killed, and nobody else claims them before this returns.
     pub unsafe fn forget(&self, slots: &[u32]) {
         for &slot in slots {
-            // SAFETY: the caller's promise.
-            unsafe { self.state(slot).clear() };
             match slot.checked_sub(self.sizes.layout.home_slots) {
-                None => self.claims.release(slot),
-                Some(index) => self.extras.release(index),
+                None => {
+                    if let Some(home) = self.homes.get(slot) {
+                        // SAFETY: the caller's promise.
+                        unsafe { home.clear() };
+                    }
+                    self.homes.release(slot);
+                }
+                Some(index) => {
+                    // SAFETY: the caller's promise.
+                    unsafe { self.extra_state(index).clear() };
+                    self.extras.release(index);
+                }
             }
-        }
-    }
-}
-
-/// Who has the home slots.
-#[derive(Clone, Copy)]
-pub struct Claims<'m> {
-    words: &'m [AtomicU64],
-}
-
-impl Claims<'_> {
-    /// Claims the slot `proposed`, or the next one that is free. `None` when none is. Any number proposes a slot.
-    ///
-    /// Acquire, pairs with [`Claims::release`]: the slot's state is as its last holder left it.
-    #[inline]
-    pub fn claim(&self, proposed: u32) -> Option<u32> {
-        let count = self.words.len() as u32;
-        let first = if proposed < count { proposed } else { proposed.checked_rem(count)? };
-        let mut slot = first;
-        loop {
-            if claim_word(self.words.get(slot as usize)?) {
-                return Some(slot);
-            }
-            slot = if slot + 1 < count { slot + 1 } else { 0 };
-            if slot == first {
-                return None;
-            }
-        }
-    }
-
-    /// Gives a claimed slot back, after its state was kept.
-    #[inline]
-    pub fn release(&self, slot: u32) {
-        if let Some(word) = self.words.get(slot as usize) {
-            release_word(word);
         }
     }
 }
@@ -271,25 +242,24 @@ impl WaveRecord {
 
     /// The wave's slot; claims one if it has none. `None` while another lane claims one, or no slot is free: ask again.
     /// One lane of a part of the wave asks for its part.
-    pub fn claim(&self, channel: Channel<'_>, proposed: u32) -> Option<u32> {
+    #[inline(always)]
+    pub fn claim(&self, homes: Homes<'_>, proposed: u32) -> Option<u32> {
         if let Some(slot) = self.slot() {
             return Some(slot);
         }
-        // Read before the slot is claimed: a GPU's cache has forgotten them afterwards.
-        let sizes = *channel.sizes;
         // Relaxed: what the winner writes is released with the slot.
         cas_in_wave(&self.slot, NO_SLOT, CLAIMING).ok()?;
-        let Some(slot) = channel.claims.claim(proposed) else {
+        let Some((slot, home)) = homes.claim(proposed) else {
             store_in_wave(&self.slot, NO_SLOT);
             return None;
         };
         // SAFETY: SLOT-OWNER: this lane claimed the slot, and while the record says so no other of the wave looks.
         unsafe {
-            self.state.take_over(channel.state(slot));
-            self.places.set(sizes.slot(slot));
-            let (address, count) = channel.region.address();
-            self.region.set(address);
-            self.region_words.set(count);
+            let (places, region, region_words) = home.place();
+            home.take_over(&self.state);
+            store_places(&self.places, places);
+            self.region.set(region);
+            self.region_words.set(region_words);
         }
         // Release, pairs with the load in `slot`.
         store_in_wave(&self.slot, slot);
@@ -342,9 +312,11 @@ impl WaveRecord {
             // The claim stays.
             return;
         }
-        // SAFETY: SLOT-OWNER: the claim is this wave's until the next line.
-        unsafe { self.state.hand_on(channel.state(slot)) };
-        channel.claims.release(slot);
+        if let Some(home) = channel.homes.get(slot) {
+            // SAFETY: SLOT-OWNER: the claim is this wave's until it is released below.
+            unsafe { home.keep(&self.state) };
+        }
+        channel.homes.release(slot);
         store_in_wave(&self.slot, NO_SLOT);
     }
 

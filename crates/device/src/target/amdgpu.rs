@@ -83,7 +83,7 @@ impl Here {
 
     #[inline(always)]
     pub fn lanes_in_workgroup(self) -> u32 {
-        let [x, y, z] = self.params().workgroup_size;
+        let [x, y, z] = self.params().workgroup_size.map(u32::from);
         x * y * z
     }
 

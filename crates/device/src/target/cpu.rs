@@ -124,7 +124,7 @@ impl Here {
     }
 
     pub fn lanes_in_workgroup(self) -> u32 {
-        let [x, y, z] = self.params().workgroup_size;
+        let [x, y, z] = self.params().workgroup_size.map(u32::from);
         x * y * z
     }
 

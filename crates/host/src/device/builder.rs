@@ -16,7 +16,8 @@ use crate::services::{Builtins, EarlyEnd};
 use hostcall_abi::ABI_VERSION;
 use hostcall_abi::launch::{CHANNEL_PARAMS_BYTES, ChannelParams};
 use hostcall_abi::layout::{
-    LOAN_HEADER_BYTES, Layout, LayoutError, RingEntries, SLOT_GROUP, SLOT_STATE_BYTES, Sizes,
+    HOME_SLOT_BYTES, HomeSlotWords, LOAN_HEADER_BYTES, Layout, LayoutError, RingEntries, SLOT_GROUP,
+    SLOT_STATE_BYTES, Sizes,
 };
 use hostcall_channel::host::{Loan, LoanMemory};
 use hostcall_channel::{Block, FileMapper, SharedMemory};
@@ -230,22 +231,26 @@ impl DeviceBuilder {
         builtins.heap().provide(Arc::new(DeviceHeap(core.clone())));
         let memory = Arc::new(shared_memory(&*backend, layout)?);
         let bitmap = |bits: u32| backend.allocate(bits.div_ceil(64) as usize * 8);
-        let states = backend.allocate(layout.slots() as usize * SLOT_STATE_BYTES)?;
-        let claims = backend.allocate(layout.home_slots as usize * 8)?;
+        let extra_states = backend.allocate(layout.extra_slots as usize * SLOT_STATE_BYTES)?;
+        let channel =
+            backend.allocate(CHANNEL_PARAMS_BYTES + layout.home_slots as usize * HOME_SLOT_BYTES)?;
         let (extras, areas) = (bitmap(layout.extra_slots)?, bitmap(layout.large_areas)?);
         static EPOCH: AtomicU32 = AtomicU32::new(1);
         let channel_params = ChannelParams {
             abi_version: ABI_VERSION,
             epoch: EPOCH.fetch_add(1, Ordering::Relaxed),
             region: memory.address(),
-            states: states.address().get(),
-            claims: claims.address().get(),
+            homes: channel.address().get() + CHANNEL_PARAMS_BYTES as u64,
+            extra_states: extra_states.address().get(),
             extras: extras.address().get(),
             areas: areas.address().get(),
             sizes: Sizes::from(layout),
         };
-        let channel = backend.allocate(CHANNEL_PARAMS_BYTES)?;
-        write_new(&*backend, &*channel, &channel_params.to_bytes())?;
+        let homes = (0..layout.home_slots).flat_map(|slot| {
+            HomeSlotWords::new(&channel_params.sizes, slot, channel_params.region).to_bytes()
+        });
+        let words: Vec<u8> = channel_params.to_bytes().into_iter().chain(homes).collect();
+        write_new(&*backend, &*channel, &words)?;
         let stream_words = StreamWords::new(&core)?;
         let images = Images::default();
         for embedded in self.images {
@@ -290,7 +295,7 @@ impl DeviceBuilder {
             server,
             channel_params,
             channel,
-            _slots: [states, claims, extras, areas],
+            _extras: [extra_states, extras, areas],
             stream_words,
             origins,
             hostcalls: Hostcalls::new(self.rocm),

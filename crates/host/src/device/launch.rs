@@ -263,7 +263,10 @@ pub(super) fn params(
         launch,
         workgroup_memory_bytes: memory.bytes,
         workgroups: grid.workgroups,
-        workgroup_size: grid.workgroup_size,
+        home_slots: device.channel_params.sizes.layout.home_slots,
+        // No grid that passed its check has more than 1024.
+        workgroup_size: grid.workgroup_size.map(|lanes| lanes as u16),
+        reserved: 0,
         wave_records: memory.wave_records,
         list,
     })
@@ -292,12 +295,14 @@ fn bytes_of_params(params: &LaunchParams) -> [u8; LAUNCH_PARAMS_BYTES] {
         launch,
         workgroup_memory_bytes,
         workgroups,
+        home_slots,
         workgroup_size,
+        reserved,
         wave_records,
         list,
     } = *params;
     let halves = |[low, high]: [u32; 2]| u64::from(low) | u64::from(high) << 32;
-    let ([x, y, z], [width, height, depth]) = (workgroups, workgroup_size);
+    let ([x, y, z], [width, height, depth]) = (workgroups, workgroup_size.map(u64::from));
     let words = [
         channel,
         sequence,
@@ -305,8 +310,8 @@ fn bytes_of_params(params: &LaunchParams) -> [u8; LAUNCH_PARAMS_BYTES] {
         last_post,
         halves([launch.to_bits(), workgroup_memory_bytes]),
         halves([x, y]),
-        halves([z, width]),
-        halves([height, depth]),
+        halves([z, home_slots]),
+        width | height << 16 | depth << 32 | u64::from(reserved) << 48,
         wave_records,
         list,
     ];

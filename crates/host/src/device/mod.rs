@@ -87,9 +87,10 @@ pub(crate) struct Inner {
     pub tracer: Option<Tracer>,
     /// What kernels read of the channel, as it is in `channel`.
     pub channel_params: ChannelParams,
+    /// [`LaunchParams::channel`](hostcall_abi::launch::LaunchParams::channel).
     pub channel: Arc<dyn Memory>,
-    /// The device's own memory of slots: states, claims, bitmaps.
-    pub _slots: [Arc<dyn Memory>; 4],
+    /// The device's own memory of extra slots and large areas: states and bitmaps.
+    pub _extras: [Arc<dyn Memory>; 3],
     pub stream_words: Arc<StreamWords>,
     /// The launches that are nodes of graphs.
     pub origins: Arc<Origins>,

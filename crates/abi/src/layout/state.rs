@@ -1,0 +1,200 @@
+//! What a device keeps of slots in memory of its own: the states of slots, and the records of waves.
+
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+use super::Sizes;
+use super::{LAP_WORDS, SlotPlaces};
+
+/// What the device remembers of a slot: of a home slot in the record of the wave that has it, of an extra slot in memory
+/// of its own.
+///
+/// Calls and posts begin with a look at the first 16 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(16))]
+pub struct SlotStateWords {
+    /// [`bell_bits`] of the last doorbell.
+    pub bell: u32,
+    /// The period of the device's clock in which the post bell was rung last.
+    pub post_bell_period: u32,
+    /// Low bits of the ring entries reserved, ever.
+    pub post_position: u32,
+    /// Low bits of the ring entries that the host had taken when the device looked last.
+    pub post_tail_seen: u32,
+    /// `post_position` when a doorbell of the slot last carried it.
+    pub post_position_told: u32,
+    /// `post_position` when the post bell was rung last.
+    pub post_position_announced: u32,
+    /// Not zero when the wave knows that its launch was cancelled.
+    pub cancelled: u32,
+    /// Not zero once the wave has posted since it claimed the slot.
+    pub posted: u32,
+    /// Which part of a diverged wave may call: a turn in the lower half, the next to be given out in the upper one.
+    pub call_lock: u32,
+    /// Not zero while a part of a diverged wave reserves places in the ring.
+    pub post_lock: u32,
+    /// Extra slots: the home slot of the wave that has the slot, plus one.
+    pub holder: u32,
+    /// Extra slots: pairs of the reply that the slot's last call waits for.
+    pub reply_pairs: u32,
+    /// Lap of each request pair's last use, one bit a pair.
+    pub request_laps: [u32; LAP_WORDS],
+    /// Lap of each reply pair's last use.
+    pub reply_laps: [u32; LAP_WORDS],
+    /// Address of the first [`crate::raw::RawStateWords`] that the wave has linked, or 0.
+    pub raw_states: u64,
+    /// Zero.
+    pub reserved: [u32; 2],
+}
+
+/// Bits of [`SlotStateWords::bell`].
+pub mod bell_bits {
+    /// Lap of the last doorbell.
+    pub const LAP: u32 = 1 << 31;
+    /// Parity of the last owner pair, which each doorbell carries in its lowest bit.
+    pub const PARITY: u32 = 1;
+    /// The wave has no slot.
+    pub const UNCLAIMED: u32 = 2;
+    /// The wave has not published an owner pair since it claimed the slot, which it does before its first call.
+    pub const OWNER_DUE: u32 = 4;
+}
+
+/// The period in which no post bell was rung: no period of a clock has this number.
+pub const NO_PERIOD: u32 = u32::MAX;
+
+/// Bytes of a [`SlotStateWords`].
+pub const SLOT_STATE_BYTES: usize = 128;
+
+const _: () = assert!(size_of::<SlotStateWords>() == SLOT_STATE_BYTES);
+
+/// A home slot while no wave has it: what its next holder takes over, together, so that a claim waits for memory no more
+/// often than it must. In memory of the device, where the host writes it before the first launch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(32))]
+pub struct HomeSlotWords {
+    /// 0 while no wave has the slot, else 1.
+    pub claim: u64,
+    /// As in [`SlotStateWords`], as are the next three.
+    pub post_position_told: u32,
+    /// See above.
+    pub post_position_announced: u32,
+    /// [`SlotStateWords::bell`], a period that nobody looks at, [`SlotStateWords::post_position`] and
+    /// [`SlotStateWords::post_tail_seen`].
+    pub first: [u32; 4],
+    /// See above.
+    pub request_laps: [u32; LAP_WORDS],
+    /// See above.
+    pub reply_laps: [u32; LAP_WORDS],
+    /// Places of the slot. Never changes.
+    pub places: SlotPlaces,
+    /// Address of the channel's shared memory on the device. Never changes.
+    pub region: u64,
+    /// Its words. Never changes.
+    pub region_words: u64,
+}
+
+/// Bytes of a [`HomeSlotWords`].
+pub const HOME_SLOT_BYTES: usize = 160;
+
+const _: () = assert!(size_of::<HomeSlotWords>() == HOME_SLOT_BYTES);
+
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+impl HomeSlotWords {
+    /// A slot that nobody ever had, of a channel with these sizes at this address.
+    pub fn new(sizes: &Sizes, slot: u32, region: u64) -> Self {
+        let places = sizes.slot(slot);
+        Self { places, region, region_words: sizes.places.words.into(), ..Self::default() }
+    }
+
+    /// The words as they lie in memory of a device: little-endian, without padding.
+    pub fn to_bytes(&self) -> [u8; HOME_SLOT_BYTES] {
+        let Self { claim, post_position_told, post_position_announced, first, .. } = *self;
+        let Self { request_laps, reply_laps, places, region, region_words, .. } = *self;
+        let halves = |word: u64| [word as u32, (word >> 32) as u32];
+        let words = halves(claim).into_iter().chain([post_position_told, post_position_announced]);
+        let words = words.chain(first).chain(request_laps).chain(reply_laps).chain(places.to_words());
+        let words = words.chain(halves(region)).chain(halves(region_words));
+        let mut bytes = [0; HOME_SLOT_BYTES];
+        for (to, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+            *to = word.to_le_bytes();
+        }
+        bytes
+    }
+}
+
+/// What the lanes of one wave share, as it lies in memory: in shared memory on NVIDIA, in the executor's on the software
+/// device, beside the workgroup's memory on AMD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(16))]
+pub struct WaveRecordWords {
+    /// The state of the slot that the wave has.
+    pub state: SlotStateWords,
+    /// Places of that slot.
+    pub places: SlotPlaces,
+    /// The slot, [`NO_SLOT`] or [`CLAIMING`].
+    pub slot: u32,
+    /// Calls that are waited for later ([`SlotStateWords::holder`]) and have not been.
+    pub pending: u32,
+    /// Lanes that have ended, one bit a lane.
+    pub ended: u64,
+    /// The channel's shared memory, once the wave has a slot.
+    pub region: u64,
+    /// Its words.
+    pub region_words: u64,
+}
+
+/// A wave's [`WaveRecordWords::slot`] while it has none.
+pub const NO_SLOT: u32 = u32::MAX;
+
+/// A wave's [`WaveRecordWords::slot`] while one of its lanes claims one.
+pub const CLAIMING: u32 = u32::MAX - 1;
+
+/// Bytes of a [`WaveRecordWords`].
+pub const WAVE_RECORD_BYTES: usize = 208;
+
+const _: () = assert!(size_of::<WaveRecordWords>() == WAVE_RECORD_BYTES);
+
+impl WaveRecordWords {
+    /// The first 16 bytes of a wave's record when the wave begins: calls find that it has no slot, posts that there is no
+    /// room.
+    pub const BEGIN_FIRST: [u32; 4] = [bell_bits::UNCLAIMED, NO_PERIOD, 0, 1 << 31];
+
+    /// A wave's record when the wave begins.
+    pub const BEGIN: Self = Self {
+        state: SlotStateWords {
+            bell: Self::BEGIN_FIRST[0],
+            post_bell_period: Self::BEGIN_FIRST[1],
+            post_position: Self::BEGIN_FIRST[2],
+            post_tail_seen: Self::BEGIN_FIRST[3],
+            post_position_told: 0,
+            post_position_announced: 0,
+            cancelled: 0,
+            posted: 0,
+            call_lock: 0,
+            post_lock: 0,
+            holder: 0,
+            reply_pairs: 0,
+            request_laps: [0; LAP_WORDS],
+            reply_laps: [0; LAP_WORDS],
+            raw_states: 0,
+            reserved: [0; 2],
+        },
+        places: SlotPlaces {
+            doorbell: 0,
+            request: 0,
+            reply: 0,
+            plane: 0,
+            area: 0,
+            area_bytes: 0,
+            ring: 0,
+            ring_entries: 0,
+            post_bell: 0,
+            ring_tail: 0,
+            owner: 0,
+            lanes: 0,
+        },
+        slot: NO_SLOT,
+        pending: 0,
+        ended: 0,
+        region: 0,
+        region_words: 0,
+    };
+}
