@@ -269,20 +269,23 @@ impl<A: Wire + 'static, R: Wire + 'static> IntoArg<HostcallRef<A, R>> for &Hostc
     }
 }
 
+/// How many words a type of Rust's has, and whether words are a value of it.
+type WirePart = (usize, fn(&[u64]) -> bool);
+
 /// A type of values that travel as words.
 #[derive(Clone, Debug)]
 pub struct WireType {
     schema: u64,
     words: usize,
-    /// How many words each part has, and whether words are a value of it.
-    parts: Vec<(usize, fn(&[u64]) -> bool)>,
+    /// The types of Rust's that it consists of.
+    parts: Vec<WirePart>,
 }
 
 impl WireType {
     /// The type `T`.
     pub fn of<T: Wire>() -> Self {
-        let are_value: fn(&[u64]) -> bool = |words| T::from_words(words).is_some();
-        Self { schema: T::SCHEMA, words: T::WORDS, parts: vec![(T::WORDS, are_value)] }
+        let part: WirePart = (T::WORDS, |words| T::from_words(words).is_some());
+        Self { schema: T::SCHEMA, words: T::WORDS, parts: vec![part] }
     }
 
     /// The tuple of these types.
@@ -295,7 +298,7 @@ impl WireType {
 
     /// Says whether words are a value of the type.
     fn has(&self, mut words: &[u64]) -> bool {
-        let has_part = |(count, are_value): &(usize, fn(&[u64]) -> bool)| {
+        let has_part = |(count, are_value): &WirePart| {
             let Some((part, rest)) = words.split_at_checked(*count) else { return false };
             words = rest;
             are_value(part)

@@ -163,11 +163,10 @@ pub enum LaunchFailure {
     /// It was cancelled.
     #[error("the launch was cancelled")]
     Cancelled,
-    /// It was to be cancelled, or its time limit passed, when the device had it: a kernel of a code object that another compiler
-    /// made, which ends by itself alone. It has done all that it does.
+    /// It was to be cancelled, its time limit passed, or the device was closed, when the device had it: a kernel of a code
+    /// object that another compiler made, which ends by itself alone. It has done all that it does.
     #[error(
-        "the launch was to be cancelled while it ran, and ran to its end: nothing of hostcall is in kernels of code objects that \
-         could end them"
+        "the launch was to be cancelled while it ran, and ran to its end: nothing of hostcall is in the kernel that could end it"
     )]
     RanToEnd,
     /// It had not ended when its time limit had passed.
