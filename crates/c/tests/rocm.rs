@@ -19,8 +19,7 @@ static EXAMPLE: LazyLock<PathBuf> = LazyLock::new(|| common::compile("examples/r
 
 /// Returns the path of a file of kernels, compiled.
 fn code_object(source: &'static str) -> PathBuf {
-    let path =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hostcall-c-{source}-{}", std::process::id()));
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hostcall-c-{source}.co"));
     std::fs::write(&path, compile::compile(source, 5, "-O2")).expect("the file is written");
     path
 }
