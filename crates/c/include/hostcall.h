@@ -59,7 +59,8 @@ enum hostcall_status
   HOSTCALL_STATUS_REFUSED = 4,
   // A lane panicked; hostcall_error_panic has its message and place.
   HOSTCALL_STATUS_PANICKED = 5,
-  // The launch was cancelled, or did not run because one before it in its stream ended early.
+  // The launch was cancelled, or did not run because one before it in its stream ended early. A kernel of a code object that
+  // was to be cancelled has run to its end.
   HOSTCALL_STATUS_CANCELLED = 6,
   // A lane did what the device does not allow, or the launch did not start.
   HOSTCALL_STATUS_LAUNCH_FAILED = 7,
@@ -162,6 +163,48 @@ typedef uint32_t hostcall_kind;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// What an argument of a code object's kernel is.
+enum hostcall_rocm_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // A value: a number, or a struct as C lays it out.
+  HOSTCALL_ROCM_KIND_VALUE = 1,
+  // The address of a buffer's values, which the kernel may write: what else uses them comes before the launch or after it.
+  HOSTCALL_ROCM_KIND_BUFFER = 2,
+  // The address of a buffer's values, which the kernel only reads: others may read them at the same time.
+  HOSTCALL_ROCM_KIND_INPUT = 3,
+  // The address of a pinned buffer's values, which host and kernel may access at the same time.
+  HOSTCALL_ROCM_KIND_PINNED = 4,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum hostcall_rocm_kind hostcall_rocm_kind;
+#else
+typedef uint32_t hostcall_rocm_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// The version of ROCm's protocol that a code object's kernels were compiled with. The file does not tell it.
+enum hostcall_rocm_version
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // Packets in two stacks: device libraries until 2026.
+  HOSTCALL_ROCM_VERSION_STACKS = 1,
+  // Packets with phases: device libraries since then.
+  HOSTCALL_ROCM_VERSION_PHASES = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum hostcall_rocm_version hostcall_rocm_version;
+#else
+typedef uint32_t hostcall_rocm_version;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 // A number that a device is opened with.
 enum hostcall_setting
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -246,6 +289,13 @@ typedef struct hostcall_registration hostcall_registration;
 
 // Where a handler puts its reply. It lives until the handler returns; the handler's thread uses it.
 typedef struct hostcall_reply hostcall_reply;
+
+// A code object: kernels in HIP, OpenCL C or C for an AMD GPU, or for the device "gfx942". Any thread may use it; it is the
+// caller's, who frees it.
+typedef struct hostcall_rocm_code hostcall_rocm_code;
+
+// A kernel of a code object. Any thread may use it; it is the caller's, who frees it.
+typedef struct hostcall_rocm_kernel hostcall_rocm_kernel;
 
 // Work of a device in order. Any thread may use it; it is the caller's, who frees it. A launch that panicked, exited or was
 // cancelled keeps later launches of the stream from running, until hostcall_stream_synchronize has told of it.
@@ -378,7 +428,7 @@ typedef void (*hostcall_host_function)(void *state);
 
 // Answers a lane's call: on any thread, of several lanes at the same time. There is a word for each argument, and one for
 // the result unless it has none, which is 0 before. Integers are extended to 64 bits by their sign if they have one, a
-// float's word has its 32 bits, a double's its 64, a bool is 0 or 1. It must return.
+// float's word has its 32 bits, a double's its 64, a bool is 0 or 1; a call with other words fails. It must return.
 typedef void (*hostcall_closure_function)(void *state, const uint64_t *arguments, uint64_t *result);
 
 // How many lanes a launch has, and how they are grouped.
@@ -458,6 +508,43 @@ typedef struct {
   // The kernel's name, cut after 127 bytes.
   char kernel[128];
 } hostcall_place;
+
+// What an argument of a code object's kernel refers to, by its kind.
+typedef union {
+  // HOSTCALL_ROCM_KIND_VALUE: `bytes` bytes, which are copied.
+  const void *bytes;
+  // HOSTCALL_ROCM_KIND_BUFFER, HOSTCALL_ROCM_KIND_INPUT.
+  const hostcall_buffer *buffer;
+  // HOSTCALL_ROCM_KIND_PINNED.
+  const hostcall_pinned *pinned;
+} hostcall_rocm_value;
+
+// An argument of a code object's kernel.
+typedef struct {
+  // One of hostcall_rocm_kind.
+  uint32_t kind;
+  // How many bytes a value has; of other kinds it is not looked at.
+  size_t bytes;
+  // The value, or the buffer.
+  hostcall_rocm_value value;
+} hostcall_rocm_argument;
+
+// Answers a lane's call of a function, as `__ockl_call_host_function` makes it: on any thread, of several lanes at the same
+// time. `arguments` are seven words, and `result` two, which are 0 before. It must return.
+typedef void (*hostcall_rocm_function)(void *state, const uint64_t *arguments, uint64_t *result);
+
+// Answers a lane's call of a service: on any thread, of several lanes at the same time. `lane` is the lane's index in its
+// wave. `words` are eight words of the lane's, in whose place the handler puts its answer, of which kernels that were linked
+// with ROCm's device libraries read the first two. It must return.
+typedef void (*hostcall_rocm_handler)(void *state, uint32_t service, uint32_t lane, uint64_t *words);
+
+// What was counted of calls by ROCm's protocol.
+typedef struct {
+  // Packets that were found, counted when the thread that finds them has no work, and now and then.
+  uint64_t packets;
+  // What devices and handlers did that they must not. hostcall_options_rocm_report tells of each.
+  uint64_t faults;
+} hostcall_rocm_counts;
 
 // What a tracer has counted.
 typedef struct {
@@ -545,6 +632,15 @@ hostcall_status hostcall_options_stall_report(hostcall_options *options,
                                               void *state,
                                               hostcall_free_function free_state,
                                               hostcall_error **error);
+
+// Calls `report` with a sentence for each thing that kernels or handlers of ROCm's protocol did and must not, at most 16 times
+// for each of the device's hostcall buffers. Without it that is a line on the standard error. `free_state` gets `state` when
+// nothing is reported any more, or when this function fails.
+hostcall_status hostcall_options_rocm_report(hostcall_options *options,
+                                             hostcall_report_function report,
+                                             void *state,
+                                             hostcall_free_function free_state,
+                                             hostcall_error **error);
 
 // Adds a service. What `service` points to is copied; its `free_state` gets its `state` when the device has ended and no
 // handler runs any more, on any thread, or when this function fails.
@@ -916,6 +1012,87 @@ hostcall_status hostcall_reply_words(hostcall_reply *reply, const uint64_t *word
 hostcall_status hostcall_reply_bytes(hostcall_reply *reply,
                                      const uint8_t *bytes,
                                      size_t count);
+
+// Loads a code object from a file; the path is taken literally. `version` is the hostcall_rocm_version that its kernels call
+// by; kernels that do not call take either. A code object is trusted as the program's own code is.
+hostcall_status hostcall_rocm_code_load(const hostcall_device *device,
+                                        const char *path,
+                                        uint32_t version,
+                                        hostcall_rocm_code **code,
+                                        hostcall_error **error);
+
+// Loads a code object from `len` bytes, of which nothing is needed afterwards, as hostcall_rocm_code_load does from a file.
+hostcall_status hostcall_rocm_code_load_bytes(const hostcall_device *device,
+                                              const uint8_t *bytes,
+                                              size_t len,
+                                              uint32_t version,
+                                              hostcall_rocm_code **code,
+                                              hostcall_error **error);
+
+// Frees a code object and sets the handle to NULL. NULL is let be. Its kernels can still be used.
+void hostcall_rocm_code_free(hostcall_rocm_code **code);
+
+// Finds a kernel by the name of its symbol, without `.kd`. Names of C++ are mangled, unless the kernel is `extern "C"`. Once
+// a kernel that may call was found, calls of `printf` print to the device's standard streams, memory that kernels ask for
+// comes from the device's heap, and reports of the address sanitizer are lines of the standard error, unless a service was
+// registered for them before.
+hostcall_status hostcall_rocm_code_kernel(const hostcall_rocm_code *code,
+                                          const char *name,
+                                          hostcall_rocm_kernel **kernel,
+                                          hostcall_error **error);
+
+// Frees a kernel and sets the handle to NULL. NULL is let be. Its launches run on.
+void hostcall_rocm_kernel_free(hostcall_rocm_kernel **kernel);
+
+// Returns how many arguments the kernel takes; 0 for NULL.
+size_t hostcall_rocm_kernel_argument_count(const hostcall_rocm_kernel *kernel);
+
+// Returns how many bytes the kernel's argument at `index` has; 0 when there is none.
+size_t hostcall_rocm_kernel_argument_bytes(const hostcall_rocm_kernel *kernel, size_t index);
+
+// Puts a launch of a code object's kernel on a stream, with `count` arguments, of which nothing but the buffers' memory is
+// needed afterwards. It fails when there are more or fewer than the kernel takes, or one has another size. Nothing else can be
+// checked: they are of the kernel's types, and the kernel accesses no memory but its own, that of its heap, and the buffers
+// that it is given. `launch` may be NULL.
+//
+// The launch can be waited for as others are. Once the device has it, it runs to its end: nothing ends it before, and one that
+// was to be cancelled meanwhile fails with HOSTCALL_STATUS_CANCELLED then.
+hostcall_status hostcall_rocm_kernel_launch(const hostcall_rocm_kernel *kernel,
+                                            const hostcall_stream *stream,
+                                            const hostcall_grid *grid,
+                                            const hostcall_rocm_argument *arguments,
+                                            size_t count,
+                                            hostcall_launch **launch,
+                                            hostcall_error **error);
+
+// Registers a function that kernels call with `__ockl_call_host_function`, on worker threads. `number` is what kernels get in
+// place of its address: they can call no other functions. `free_state` gets `state` when the device has ended and no kernel
+// calls any more, on any thread, or when this function fails.
+hostcall_status hostcall_rocm_register_function(const hostcall_device *device,
+                                                hostcall_rocm_function function,
+                                                void *state,
+                                                hostcall_free_function free_state,
+                                                uint64_t *number,
+                                                hostcall_error **error);
+
+// Registers the handler of a service, by the number by which kernels call it (`__ockl_hostcall_preview`): one that no service
+// has yet. ROCm's device libraries have 1 for functions, 2 for `printf`, 3 for memory and 4 for the address sanitizer; the
+// handler of 0 answers calls of services without one. `name` is what traces call it. With `is_inline` the handler never waits,
+// takes microseconds, and runs on the thread that finds calls; otherwise it runs on worker threads. `free_state` gets `state`
+// as for hostcall_rocm_register_function.
+hostcall_status hostcall_rocm_register_service(const hostcall_device *device,
+                                               uint32_t service,
+                                               const char *name,
+                                               bool is_inline,
+                                               hostcall_rocm_handler handler,
+                                               void *state,
+                                               hostcall_free_function free_state,
+                                               hostcall_error **error);
+
+// Puts what was counted of calls by ROCm's protocol into `counts`.
+hostcall_status hostcall_rocm_statistics(const hostcall_device *device,
+                                         hostcall_rocm_counts *counts,
+                                         hostcall_error **error);
 
 // Makes a tracer that writes the file `path`, which `hostcall trace` reads; NULL is without a file.
 hostcall_status hostcall_tracer_new(const char *path, hostcall_tracer **tracer, hostcall_error **error);

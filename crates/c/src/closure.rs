@@ -13,7 +13,7 @@ pub struct hostcall_closure(pub(crate) UntypedHostcall);
 
 /// Answers a lane's call: on any thread, of several lanes at the same time. There is a word for each argument, and one for
 /// the result unless it has none, which is 0 before. Integers are extended to 64 bits by their sign if they have one, a
-/// float's word has its 32 bits, a double's its 64, a bool is 0 or 1. It must return.
+/// float's word has its 32 bits, a double's its 64, a bool is 0 or 1; a call with other words fails. It must return.
 pub type hostcall_closure_function =
     Option<unsafe extern "C" fn(state: *mut c_void, arguments: *const u64, result: *mut u64)>;
 
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn hostcall_closure_new(
         // SAFETY: CALLER.
         let kinds = unsafe { values(arguments, count, "arguments") }?;
         let types = kinds.iter().map(|kind| wire_type(*kind)).collect::<Result<Vec<_>, _>>()?;
-        let arguments = if let [one] = types[..] { one } else { WireType::tuple(&types) };
+        let arguments = if let [one] = &types[..] { one.clone() } else { WireType::tuple(&types) };
         let result = if result == 0 { WireType::tuple(&[]) } else { wire_type(result)? };
         let call = move |words: &[u64], result: &mut [u64]| {
             // SAFETY: CALLER: it is a function of its type, which gets its state and as many words as its types have.

@@ -26,7 +26,8 @@ pub enum hostcall_status {
     Refused = 4,
     /// A lane panicked; hostcall_error_panic has its message and place.
     Panicked = 5,
-    /// The launch was cancelled, or did not run because one before it in its stream ended early.
+    /// The launch was cancelled, or did not run because one before it in its stream ended early. A kernel of a code object that
+    /// was to be cancelled has run to its end.
     Cancelled = 6,
     /// A lane did what the device does not allow, or the launch did not start.
     LaunchFailed = 7,
@@ -95,13 +96,15 @@ impl From<Error> for Failure {
         let mut panic = None;
         let status = match &error {
             Error::NoSuchDevice { .. } | Error::Unavailable { .. } => status::NoDevice,
-            Error::Image(_) => status::Image,
+            Error::Image(_) | Error::CodeObject(_) => status::Image,
             Error::Launch { failure, .. } => match failure {
                 LaunchFailure::Panicked { first, .. } => {
                     panic = first.clone();
                     status::Panicked
                 }
-                LaunchFailure::Cancelled | LaunchFailure::Skipped => status::Cancelled,
+                LaunchFailure::Cancelled | LaunchFailure::Skipped | LaunchFailure::RanToEnd => {
+                    status::Cancelled
+                }
                 LaunchFailure::TimedOut => status::TimedOut,
                 _ => status::LaunchFailed,
             },

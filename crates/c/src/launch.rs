@@ -90,6 +90,18 @@ pub struct hostcall_outcome {
     pub exit_code: i32,
 }
 
+impl hostcall_grid {
+    pub(crate) fn get(&self) -> Grid {
+        let Self { workgroups, lanes, workgroup_memory_bytes } = *self;
+        Grid::new_3d(workgroups, lanes).workgroup_memory(workgroup_memory_bytes)
+    }
+}
+
+/// Gives the caller a launch.
+pub(crate) fn put_launch(place: &mut *mut hostcall_launch, launch: Launch) {
+    put(place, hostcall_launch(launch));
+}
+
 impl hostcall_argument {
     /// Returns the argument for the Rust side, which checks it.
     ///
@@ -165,8 +177,7 @@ pub unsafe extern "C" fn hostcall_kernel_launch(
     run(error, || {
         let place = launch.map(|launch| launch.write(null_mut()));
         let (kernel, stream) = (&get(kernel, "kernel")?.0, &get(stream, "stream")?.0);
-        let hostcall_grid { workgroups, lanes, workgroup_memory_bytes } = *get(grid, "grid")?;
-        let grid = Grid::new_3d(workgroups, lanes).workgroup_memory(workgroup_memory_bytes);
+        let grid = get(grid, "grid")?.get();
         // SAFETY: CALLER.
         let given = unsafe { values(arguments, count, "arguments") }?;
         let mut arguments = Vec::with_capacity(given.len());
@@ -177,7 +188,7 @@ pub unsafe extern "C" fn hostcall_kernel_launch(
         // SAFETY: CALLER.
         let launched = unsafe { kernel.launch_untyped(stream, grid, &arguments) }?;
         if let Some(place) = place {
-            put(place, hostcall_launch(launched));
+            put_launch(place, launched);
         }
         Ok(())
     })

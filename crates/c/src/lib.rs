@@ -27,6 +27,7 @@ mod handle;
 pub mod image;
 pub mod launch;
 pub mod options;
+pub mod rocm;
 pub mod service;
 pub mod stream;
 pub mod trace;
@@ -141,6 +142,18 @@ export! {
     "hostcall_options_trace": trace::hostcall_options_trace
     "hostcall_tracer_finish": trace::hostcall_tracer_finish
     "hostcall_tracer_free": trace::hostcall_tracer_free
+    "hostcall_options_rocm_report": options::hostcall_options_rocm_report
+    "hostcall_rocm_code_load": rocm::hostcall_rocm_code_load
+    "hostcall_rocm_code_load_bytes": rocm::hostcall_rocm_code_load_bytes
+    "hostcall_rocm_code_free": rocm::hostcall_rocm_code_free
+    "hostcall_rocm_code_kernel": rocm::hostcall_rocm_code_kernel
+    "hostcall_rocm_kernel_free": rocm::hostcall_rocm_kernel_free
+    "hostcall_rocm_kernel_argument_count": rocm::hostcall_rocm_kernel_argument_count
+    "hostcall_rocm_kernel_argument_bytes": rocm::hostcall_rocm_kernel_argument_bytes
+    "hostcall_rocm_kernel_launch": rocm::hostcall_rocm_kernel_launch
+    "hostcall_rocm_register_function": rocm::hostcall_rocm_register_function
+    "hostcall_rocm_register_service": rocm::hostcall_rocm_register_service
+    "hostcall_rocm_statistics": rocm::hostcall_rocm_statistics
     "hostcall_caller_place": service::hostcall_caller_place
     "hostcall_reply_words": service::hostcall_reply_words
     "hostcall_reply_bytes": service::hostcall_reply_bytes

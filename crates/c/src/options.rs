@@ -288,6 +288,30 @@ pub extern "C" fn hostcall_options_stall_report(
     })
 }
 
+/// Calls `report` with a sentence for each thing that kernels or handlers of ROCm's protocol did and must not, at most 16 times
+/// for each of the device's hostcall buffers. Without it that is a line on the standard error. `free_state` gets `state` when
+/// nothing is reported any more, or when this function fails.
+pub extern "C" fn hostcall_options_rocm_report(
+    options: Option<&mut hostcall_options>,
+    report: hostcall_report_function,
+    state: *mut c_void,
+    free_state: hostcall_free_function,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    let state = State::new(state, free_state);
+    run(error, || {
+        let report = get(report, "report")?;
+        get(options, "options")?.change(|builder| {
+            builder.rocm(hostcall::rocm::Options::default().on_fault(move |fault| {
+                let text = crate::error::c_text(&fault.to_string());
+                // SAFETY: CALLER: it is a function of its type, which gets its state and a text that lives until it returns.
+                unsafe { report(state.pointer(), text.as_ptr()) }
+            }))
+        });
+        Ok(())
+    })
+}
+
 /// Adds a service. What `service` points to is copied; its `free_state` gets its `state` when the device has ended and no
 /// handler runs any more, on any thread, or when this function fails.
 pub unsafe extern "C" fn hostcall_options_service(

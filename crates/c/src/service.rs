@@ -161,7 +161,7 @@ impl Places {
 }
 
 /// Returns the process's copy of a name. Reports and traces keep names as long as they like.
-fn name_of(text: &str) -> &'static str {
+pub(crate) fn name_of(text: &str) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(name) = names.get(text) {

@@ -269,24 +269,41 @@ impl<A: Wire + 'static, R: Wire + 'static> IntoArg<HostcallRef<A, R>> for &Hostc
     }
 }
 
+/// How many words a type of Rust's has, and whether words are a value of it.
+type WirePart = (usize, fn(&[u64]) -> bool);
+
 /// A type of values that travel as words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct WireType {
     schema: u64,
     words: usize,
+    /// The types of Rust's that it consists of.
+    parts: Vec<WirePart>,
 }
 
 impl WireType {
     /// The type `T`.
-    pub const fn of<T: Wire>() -> Self {
-        Self { schema: T::SCHEMA, words: T::WORDS }
+    pub fn of<T: Wire>() -> Self {
+        let part: WirePart = (T::WORDS, |words| T::from_words(words).is_some());
+        Self { schema: T::SCHEMA, words: T::WORDS, parts: vec![part] }
     }
 
     /// The tuple of these types.
     pub fn tuple(types: &[Self]) -> Self {
         let add = |hash, one: &Self| schema::add_hash(hash, one.schema);
         let words = types.iter().map(|one| one.words).sum();
-        Self { schema: types.iter().fold(schema::of("tuple"), add), words }
+        let parts = types.iter().flat_map(|one| one.parts.iter().copied()).collect();
+        Self { schema: types.iter().fold(schema::of("tuple"), add), words, parts }
+    }
+
+    /// Says whether words are a value of the type.
+    fn has(&self, mut words: &[u64]) -> bool {
+        let has_part = |(count, are_value): &WirePart| {
+            let Some((part, rest)) = words.split_at_checked(*count) else { return false };
+            words = rest;
+            are_value(part)
+        };
+        self.parts.iter().all(has_part) && words.is_empty()
     }
 }
 
@@ -298,8 +315,8 @@ pub struct UntypedHostcall {
 }
 
 impl UntypedHostcall {
-    /// Makes a closure for a kernel's `HostcallRef<A, R>`, in the state `state`. It gets the words of its arguments, as a
-    /// kernel wrote them, and a result's words, which are zeros.
+    /// Makes a closure for a kernel's `HostcallRef<A, R>`, in the state `state`. It gets the words of its arguments, which are
+    /// values of their types, and a result's words, which are zeros.
     ///
     /// # Errors
     /// As for [`Hostcall::once`].
@@ -310,10 +327,10 @@ impl UntypedHostcall {
         result: WireType,
         closure: impl Fn(&[u64], &mut [u64]) + Send + Sync + 'static,
     ) -> Result<Self, RegisterError> {
-        let read = move |words: &[u64]| (words.len() == arguments.words).then(|| words.to_vec());
+        let schema = schema::add_hash(schema::of("hostcall"), arguments.schema);
+        let read = move |words: &[u64]| arguments.has(words).then(|| words.to_vec());
         let answer = move |words: Vec<u64>, result: &mut [u64]| closure(&words, result);
         let registered = Registered::new(device, state, result.words, read, answer)?;
-        let schema = schema::add_hash(schema::of("hostcall"), arguments.schema);
         Ok(Self { device: device.clone(), registered, schema: schema::add_hash(schema, result.schema) })
     }
 
@@ -396,6 +413,22 @@ mod tests {
         let finished = Hostcall::continuous(&device, add).unwrap();
         assert_eq!((finished.state(), finished.finish(), finished.state()), (Continuous, true, Finished));
         assert_eq!(finished.non_continuous(), refused(Finished));
+    }
+
+    #[test]
+    fn closures_without_types_get_values_of_their_types_alone() {
+        let device = Device::open("cpu").unwrap();
+        let closures = device.closures().unwrap();
+        let arguments = WireType::tuple(&[WireType::of::<bool>(), WireType::of::<u8>()]);
+        let add = |words: &[u64], result: &mut [u64]| result[0] = words[0] + words[1];
+        let closure =
+            UntypedHostcall::new(&device, HostcallState::Continuous, arguments, WireType::of::<u64>(), add);
+        let closure = closure.unwrap();
+        let id = closure.registered.id;
+        assert_eq!(call(&closures, &[id, 1, 255]), Ok(vec![256]));
+        for words in [&[id, 2, 0][..], &[id, 1, 256], &[id, 1], &[id, 1, 1, 1]] {
+            assert_eq!(call(&closures, words), Err(CallError::Malformed), "{words:?}");
+        }
     }
 
     #[test]

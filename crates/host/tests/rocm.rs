@@ -1,87 +1,23 @@
 //! Kernels in HIP and OpenCL C that clang compiled and linked with ROCm's device libraries: ordinary kernels on ordinary
 //! streams of the GPU in software, which call the host by ROCm's protocol.
 
-use hostcall::device::{Error, LaunchRefused};
+#[path = "rocm/compile.rs"]
+mod compile;
+
+use compile::{compile, folder, run};
+use hostcall::device::{Error, LaunchFailure, LaunchRefused};
 use hostcall::graph::{CaptureMode, GraphError};
-use hostcall::rocm::{CodeObject, CodeObjectError, FaultKind, KernelArgument, Mode, Options, Version};
+use hostcall::rocm::{
+    CodeObject, CodeObjectError, FaultKind, KernelArgument, Mode, Options, Packet, Version,
+};
 use hostcall::services::Builtins;
 use hostcall::{Device, Grid, Stream};
-use std::collections::HashMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock};
-
-/// Where Debian's package `rocm-device-libs` has them.
-const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu/amdgcn/bitcode";
-
-/// Options of device code that the libraries have a file for, besides the code object's version. They know gfx940, whose code
-/// gfx942 executes.
-const OPTIONS: [&str; 6] = [
-    "isa_version_940",
-    "wavefrontsize64_on",
-    "unsafe_math_off",
-    "finite_only_off",
-    "daz_opt_off",
-    "correctly_rounded_sqrt_on",
-];
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rocm")
-}
-
-fn run(command: &mut Command) -> Output {
-    let output = command.output().expect("the command is installed (.ci/install-device-toolchain)");
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    output
-}
-
-/// Returns a file of kernels as a code object of this version, which the first test that wants it compiles.
-fn compile(source: &'static str, version: u32, level: &'static str) -> Vec<u8> {
-    type Compiled = HashMap<(&'static str, u32, &'static str), Arc<OnceLock<Vec<u8>>>>;
-    static COMPILED: LazyLock<Mutex<Compiled>> = LazyLock::new(Mutex::default);
-    let place = COMPILED.lock().unwrap().entry((source, version, level)).or_default().clone();
-    place.get_or_init(|| compile_now(source, version, level)).clone()
-}
-
-/// Compiles a file of kernels.
-fn compile_now(source: &str, version: u32, level: &str) -> Vec<u8> {
-    let name = format!("{source}-{version}{level}-{}", std::process::id());
-    let object = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let mut clang = Command::new("clang-22");
-    let libraries = match source.ends_with(".cl") {
-        true => {
-            clang.args(["-x", "cl", "-cl-std=CL2.0", "--target=amdgcn-amd-amdhsa", "-mcpu=gfx942"]);
-            ["opencl", "ockl"]
-        }
-        false => {
-            clang.args([
-                "-x",
-                "hip",
-                "--offload-arch=gfx942",
-                "--cuda-device-only",
-                "--no-gpu-bundle-output",
-            ]);
-            let is_buffered = source.starts_with("buffered");
-            let kind = if is_buffered { "-mprintf-kind=buffered" } else { "-mprintf-kind=hostcall" };
-            clang.args(["-nogpuinc", kind]);
-            [if is_buffered { "opencl" } else { "hip" }, "ockl"]
-        }
-    };
-    clang.args(["-nogpulib", level, &format!("-mcode-object-version={version}")]);
-    // Arguments lie in version 6 where they lie in version 5, and the libraries are older.
-    let options = OPTIONS.map(str::to_owned).into_iter().chain([format!("abi_version_{}00", version.min(5))]);
-    let libraries =
-        libraries.map(str::to_owned).into_iter().chain(options.map(|option| format!("oclc_{option}")));
-    for library in libraries {
-        clang.args(["-Xclang", "-mlink-builtin-bitcode", "-Xclang", &format!("{LIBRARIES}/{library}.bc")]);
-    }
-    run(clang.arg(folder().join(source)).arg("-o").arg(&object));
-    let image = std::fs::read(&object).expect("it was compiled");
-    std::fs::remove_file(&object).expect("it is there");
-    image
-}
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// What was written.
 #[derive(Clone, Default)]
@@ -421,6 +357,127 @@ fn what_does_not_fit_is_refused_with_a_sentence() {
     drop(launch(one(), &[buffer, zero]).unwrap());
     host.finish();
     assert_eq!(out.read().unwrap()[..2], [7, 0]);
+}
+
+/// What the kernel's source says of its workgroups, and arguments that are no bytes of the host's.
+#[test]
+fn kernels_that_ask_for_more_than_bytes_are_refused() {
+    let host = Host::open();
+    let image = compile("arguments.cl", 5, "-O2");
+    let code = host.device.load_code_object_bytes(&image, Version::Stacks).unwrap();
+    let refused = |kernel| match code.kernel(kernel) {
+        Err(Error::CodeObject(error @ CodeObjectError::Argument { .. })) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let local = refused("takes_local");
+    assert!(
+        local.contains("a pointer to workgroup memory as argument 1") && local.contains("extern __shared__")
+    );
+    assert!(refused("takes_image").contains("an image as argument 1"));
+
+    let kernel = code.kernel("takes_its_size").unwrap();
+    assert_eq!(kernel.parameters().workgroup, Some([64, 2, 1]));
+    let out = host.device.alloc_zeroed::<i32>(256).unwrap();
+    let launch = |lanes| {
+        let grid = Grid::new_3d([2, 1, 1], lanes);
+        // SAFETY: the kernel takes this, and writes a number for each lane.
+        unsafe { kernel.launch(&host.stream, grid, &[KernelArgument::buffer(&out)]) }
+    };
+    for given in [[128, 1, 1], [2, 64, 1], [64, 1, 1]] {
+        let error = launch(given).unwrap_err();
+        assert!(
+            matches!(&error, Error::Refused(LaunchRefused::WorkgroupSize { takes: [64, 2, 1], .. })),
+            "{error}"
+        );
+    }
+    launch([64, 2, 1]).unwrap();
+    host.finish();
+    assert_eq!(out.read().unwrap(), [1; 256]);
+}
+
+#[test]
+fn images_that_are_loaded_otherwise_are_refused() {
+    let host = Host::open();
+    for (source, function) in [("ours.hip", "`Device::load`"), ("program.hip", "`Device::load_llvm`")] {
+        let image = compile(source, 5, "-O2");
+        let error = host.device.load_code_object_bytes(&image, Version::Stacks).unwrap_err();
+        assert!(matches!(error, Error::CodeObject(CodeObjectError::NotForeign { .. })), "{error:?}");
+        assert!(error.to_string().contains(function), "{error}");
+    }
+}
+
+/// Nothing ends a kernel that another compiler made: who cancels its launch is told.
+#[test]
+fn launches_that_are_cancelled_run_to_their_end_and_say_so() {
+    let host = Host::open();
+    let (began, (release, released)) = (Arc::new(AtomicU64::new(0)), std::sync::mpsc::channel::<()>());
+    let (noted, released) = (began.clone(), Mutex::new(released));
+    let wait = move |_: &mut Packet<'_>| {
+        noted.fetch_add(1, Ordering::Release);
+        released.lock().unwrap().recv().unwrap();
+    };
+    host.device.rocm_services().register(700, "wait", Mode::Blocking, wait).unwrap();
+    let code = host.load(5, "-O2");
+    let kernel = code.kernel("service").unwrap();
+    let out = host.device.upload(&[9u64, 9]).unwrap();
+    let arguments = [KernelArgument::buffer(&out), KernelArgument::value(700u32)];
+    let failure = |error: Error| match error {
+        Error::Launch { failure, .. } => failure,
+        other => panic!("{other:?}"),
+    };
+    for turn in 1..=2 {
+        // SAFETY: the kernel takes these, and writes two numbers.
+        let launch = unsafe { kernel.launch(&host.stream, one(), &arguments) }.unwrap();
+        while began.load(Ordering::Acquire) < turn {
+            std::thread::yield_now();
+        }
+        match turn {
+            1 => launch.cancel(),
+            _ => {
+                launch.cancel_after(Duration::ZERO);
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        assert!(!launch.is_done());
+        release.send(()).unwrap();
+        assert_eq!(failure(launch.wait().unwrap_err()), LaunchFailure::RanToEnd);
+        assert_eq!(failure(host.stream.synchronize().unwrap_err()), LaunchFailure::RanToEnd);
+        assert_eq!(out.read().unwrap(), [1, 2]);
+    }
+    // One that ended before is not told of.
+    release.send(()).unwrap();
+    // SAFETY: as above.
+    let launch = unsafe { kernel.launch(&host.stream, one(), &arguments) }.unwrap();
+    launch.wait().unwrap();
+    launch.cancel();
+    launch.wait().unwrap();
+    host.finish();
+}
+
+/// What a device is told of threads and of calls that wait holds for kernels of all protocols.
+#[test]
+fn calls_that_wait_are_reported_as_the_device_was_told() {
+    let (reported, (release, released)) = (Arc::new(AtomicU64::new(0)), std::sync::mpsc::channel::<()>());
+    let (noted, released) = (reported.clone(), Mutex::new(released));
+    let device = Device::builder("gfx942").server(move |server| {
+        server.stall_report(Duration::from_millis(1), move |_| {
+            noted.fetch_add(1, Ordering::Relaxed);
+        })
+    });
+    let device = device.open().unwrap();
+    let wait = move |_: &mut Packet<'_>| released.lock().unwrap().recv().unwrap();
+    device.rocm_services().register(700, "wait", Mode::Blocking, wait).unwrap();
+    let (stream, out) = (device.stream().unwrap(), device.upload(&[9u64, 9]).unwrap());
+    let code = device.load_code_object_bytes(&compile("kernels.hip", 5, "-O2"), Version::Stacks).unwrap();
+    let arguments = [KernelArgument::buffer(&out), KernelArgument::value(700u32)];
+    // SAFETY: the kernel takes these, and writes two numbers.
+    unsafe { code.kernel("service").unwrap().launch(&stream, one(), &arguments) }.unwrap();
+    // For ever, if it is not reported there.
+    while reported.load(Ordering::Relaxed) == 0 {
+        std::thread::yield_now();
+    }
+    release.send(()).unwrap();
+    stream.synchronize().unwrap();
 }
 
 /// Kernels write anything to the buffer's root, headers and payloads, while their host serves it; then other kernels run.

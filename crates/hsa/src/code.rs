@@ -255,6 +255,19 @@ impl Function {
         self.own_arguments().map(|argument| argument.bytes)
     }
 
+    /// Returns the place of the first argument of its own that no bytes of the host's can be, and in words what it is.
+    pub fn special_argument(&self) -> Option<(usize, &'static str)> {
+        self.own_arguments().enumerate().find_map(|(place, argument)| match argument.kind {
+            Kind::Special(what) => Some((place, what)),
+            _ => None,
+        })
+    }
+
+    /// Returns the only lanes in x, y and z that a workgroup can have, if its source says which.
+    pub fn required_lanes(&self) -> Option<[u32; 3]> {
+        self.said.required_lanes
+    }
+
     /// Says whether it takes the address of a hostcall buffer.
     pub fn takes_hostcall_buffer(&self) -> bool {
         self.takes(Kind::HostcallBuffer)
@@ -275,10 +288,10 @@ impl Function {
     }
 
     pub(crate) fn own_arguments(&self) -> impl Iterator<Item = &Argument> {
-        self.said.arguments.iter().filter(|argument| argument.kind == Kind::Own)
+        self.said.arguments.iter().filter(|argument| argument.kind.is_own())
     }
 
     pub(crate) fn hidden_arguments(&self) -> impl Iterator<Item = &Argument> {
-        self.said.arguments.iter().filter(|argument| argument.kind != Kind::Own)
+        self.said.arguments.iter().filter(|argument| !argument.kind.is_own())
     }
 }

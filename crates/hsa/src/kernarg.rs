@@ -138,6 +138,6 @@ fn hidden(kind: Kind, launch: &Launch<'_>, function: &Function, queue: u64) -> u
         Kind::QueuePointer => queue,
         Kind::HostcallBuffer => launch.hidden.hostcall_buffer,
         Kind::Heap => launch.hidden.heap,
-        Kind::Own | Kind::PrintfBuffer | Kind::Nothing => 0,
+        Kind::Own | Kind::Special(_) | Kind::PrintfBuffer | Kind::Nothing => 0,
     }
 }

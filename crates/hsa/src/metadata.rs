@@ -41,6 +41,9 @@ pub(crate) struct Kernel {
     pub accumulation_registers: u32,
     #[serde(rename = ".uses_dynamic_stack", default)]
     pub uses_dynamic_stack: bool,
+    /// The only lanes in x, y and z that a workgroup can have, if the source says which.
+    #[serde(rename = ".reqd_workgroup_size", default)]
+    pub required_lanes: Option<[u32; 3]>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -64,8 +67,10 @@ pub(crate) struct Argument {
 /// What an argument is. Axes are x, y and z.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// One of the kernel's own.
+    /// One of the kernel's own: a value, or an address of memory that the whole device reaches.
     Own,
+    /// One of the kernel's own that no bytes of the host's can be: in words, what it is.
+    Special(&'static str),
     /// Workgroups along an axis.
     BlockCount(usize),
     /// Lanes of a workgroup along an axis.
@@ -104,8 +109,20 @@ impl Kind {
             "hidden_heap_v1" => Self::Heap,
             "hidden_printf_buffer" => Self::PrintfBuffer,
             name if name.starts_with("hidden_") => Self::Nothing,
+            "dynamic_shared_pointer" => Self::Special("a pointer to workgroup memory"),
+            "image" => Self::Special("an image"),
+            "sampler" => Self::Special("a sampler"),
+            "pipe" => Self::Special("a pipe"),
+            "queue" => Self::Special("a queue"),
             _ => Self::Own,
         }
+    }
+}
+
+impl Kind {
+    /// Says whether a launch gives it.
+    pub fn is_own(self) -> bool {
+        matches!(self, Self::Own | Self::Special(_))
     }
 }
 
@@ -171,6 +188,7 @@ mod tests {
             vector_registers: 0,
             accumulation_registers: 0,
             uses_dynamic_stack: false,
+            required_lanes: None,
         }
     }
 
@@ -195,5 +213,6 @@ mod tests {
         assert_eq!(Kind::of("hidden_heap_v1"), Kind::Heap);
         assert_eq!(Kind::of("hidden_default_queue"), Kind::Nothing);
         assert_eq!(Kind::of("global_buffer"), Kind::Own);
+        assert_eq!(Kind::of("image"), Kind::Special("an image"));
     }
 }

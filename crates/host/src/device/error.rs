@@ -163,6 +163,12 @@ pub enum LaunchFailure {
     /// It was cancelled.
     #[error("the launch was cancelled")]
     Cancelled,
+    /// It was to be cancelled, its time limit passed, or the device was closed, when the device had it: a kernel of a code
+    /// object that another compiler made, which ends by itself alone. It has done all that it does.
+    #[error(
+        "the launch was to be cancelled while it ran, and ran to its end: nothing of hostcall is in the kernel that could end it"
+    )]
+    RanToEnd,
     /// It had not ended when its time limit had passed.
     #[error("the launch was cancelled when its time limit had passed")]
     TimedOut,
@@ -217,6 +223,16 @@ pub enum LaunchRefused {
         lanes: u64,
         /// Most that the kernel takes.
         max: u64,
+    },
+    /// The kernel's source says of what size workgroups are, as OpenCL's `reqd_work_group_size` does.
+    #[error("kernel {kernel} was compiled for workgroups of {takes:?} lanes in x, y and z, not {given:?}")]
+    WorkgroupSize {
+        /// The kernel.
+        kernel: String,
+        /// The lanes that it takes.
+        takes: [u32; 3],
+        /// The lanes asked for.
+        given: [u32; 3],
     },
     /// The lanes need more registers than a workgroup of so many has.
     #[error(

@@ -189,6 +189,8 @@ unsafe impl Kernel for HsaKernel {
             takes_hostcall_buffer: self.0.takes_hostcall_buffer(),
             takes_heap: self.0.takes_heap(),
             takes_printf_buffer: self.0.takes_printf_buffer(),
+            special: self.0.special_argument(),
+            workgroup: self.0.required_lanes(),
         })
     }
 }

@@ -471,6 +471,10 @@ pub struct KernelParameters {
     pub takes_heap: bool,
     /// It prints to a buffer that the host reads when the kernel has ended, which no dispatch gives.
     pub takes_printf_buffer: bool,
+    /// The first parameter, from 0, that no bytes of the host's can be, and what it is, such as "an image".
+    pub special: Option<(usize, &'static str)>,
+    /// The only lanes in x, y and z that a workgroup of it can have; `None` where any number is allowed.
+    pub workgroup: Option<[u32; 3]>,
 }
 
 /// What AMD's kernels find in hidden parameters, besides what a dispatch says anyway; 0 where there is nothing.

@@ -99,8 +99,7 @@ pub(crate) struct Engine {
     /// Where users' callbacks run, one after the other.
     callbacks: Arc<Pool>,
     lost_callbacks: AtomicU64,
-    on_stall: Arc<dyn Fn(&Waiting) + Send + Sync>,
-    setup: ThreadSetup,
+    settings: Settings,
     stopping: AtomicBool,
     failure: Rare<Option<String>>,
 }
@@ -142,8 +141,7 @@ impl Engine {
             }),
             watchdog,
             lost_callbacks: AtomicU64::new(0),
-            on_stall: settings.on_stall,
-            setup: settings.setup,
+            settings,
             stopping: AtomicBool::new(false),
             failure: Rare::default(),
         });
@@ -151,6 +149,11 @@ impl Engine {
         let thread =
             engine.spawn("hostcall-watchdog".into(), move || watched.watchdog.run(&watched), on_failure)?;
         Ok((engine, thread))
+    }
+
+    /// Returns what it was started with.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// Starts a thread of the engine's. When it panics, which none does that is known of, the engine has [failed](
@@ -167,7 +170,7 @@ impl Engine {
         let engine = self.clone();
         std::thread::Builder::new().name(name.clone()).spawn(move || {
             IS_ENGINES.set(true);
-            engine.setup.enter();
+            engine.settings.setup.enter();
             if catch(run).is_ok() {
                 return;
             }
@@ -240,7 +243,7 @@ impl Engine {
 
     /// Tells of a call that has waited for long.
     pub fn stalled(&self, waiting: Waiting) {
-        let (report, told) = (self.on_stall.clone(), waiting.clone());
+        let (report, told) = (self.settings.on_stall.clone(), waiting.clone());
         self.call_back(move || report(&told));
         self.log(Level::WARN, move || {
             tracing::warn!(

@@ -5,9 +5,9 @@ use super::launches::{CancelReason, LaunchRecord, LaunchReport, Launches, TooMan
 use super::registration::Registration;
 use super::registry::{Handler, RegisterError};
 use super::shared::{Command, Completion, Shared, Wanted};
-use crate::engine::Engine;
 use crate::engine::report;
 use crate::engine::watchdog::{Waiting, WavePlace};
+use crate::engine::{Engine, Settings};
 use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::layout::LINE_WORDS;
 use hostcall_abi::status::CallError;
@@ -101,6 +101,10 @@ impl Server {
 
     pub(super) fn add_thread(&mut self, thread: JoinHandle<()>) {
         self.threads.push(thread);
+    }
+
+    pub(crate) fn engine_settings(&self) -> &Settings {
+        self.shared.engine.settings()
     }
 
     /// Registers a service while kernels run.

@@ -2,7 +2,8 @@
 
 use super::buffer::Broken;
 use crate::engine::handling::ThreadSetup;
-use crate::engine::report;
+use crate::engine::{Settings, report};
+use crate::own::Server;
 use hostcall_trace::Source;
 use std::fmt;
 use std::sync::Arc;
@@ -57,6 +58,8 @@ impl fmt::Display for Fault {
 pub struct Options {
     pub(super) spin: Duration,
     pub(super) setup: ThreadSetup,
+    /// Of the engine, except for what each thread does first and the trace.
+    pub(super) engine: Settings,
     pub(super) message_limit: usize,
     pub(super) messages_limit: usize,
     pub(super) trace: Option<Source>,
@@ -69,6 +72,7 @@ impl Default for Options {
         Self {
             spin: Duration::from_micros(50),
             setup: ThreadSetup::default(),
+            engine: Settings::default(),
             message_limit: 1 << 20,
             messages_limit: 64 << 20,
             trace: None,
@@ -90,6 +94,14 @@ impl Options {
     #[must_use]
     pub fn on_thread(mut self, enter: impl Fn() + Send + Sync + 'static) -> Self {
         self.setup.on_thread = Arc::new(enter);
+        self
+    }
+
+    /// Has as many worker threads as this server, of the same kind, and reports calls that wait as it does. Default: what a
+    /// server has that is told nothing.
+    #[must_use]
+    pub fn like(mut self, server: &Server) -> Self {
+        self.engine = server.engine_settings().clone();
         self
     }
 

@@ -33,6 +33,11 @@ impl KernelArgument {
         Self { bytes: SmallVec::from_slice(bytes_of(&[value])), memory: Memory::Nothing }
     }
 
+    /// A value as its bytes, as the kernel's language lays it out.
+    pub fn bytes(value: &[u8]) -> Self {
+        Self { bytes: SmallVec::from_slice(value), memory: Memory::Nothing }
+    }
+
     /// The address of a buffer's values, which are the launch's alone while it runs: what else uses them comes before it or
     /// after.
     pub fn buffer<T: Plain>(buffer: &DeviceBuffer<T>) -> Self {

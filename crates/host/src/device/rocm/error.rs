@@ -19,6 +19,30 @@ pub enum CodeObjectError {
         /// What the device executes.
         target: String,
     },
+    /// It was built for the device, and its kernels are launched in another way.
+    #[error("{name} is {what}: load it with `{load}`")]
+    NotForeign {
+        /// The file, or "the code object".
+        name: String,
+        /// What it is.
+        what: &'static str,
+        /// The function that loads such an image.
+        load: &'static str,
+    },
+    /// The kernel takes an argument that a launch cannot give.
+    #[error(
+        "kernel {kernel} takes {what} as argument {argument} (the first is 0), which launches of code objects cannot give: {hint}"
+    )]
+    Argument {
+        /// The kernel.
+        kernel: String,
+        /// The argument's place, from 0.
+        argument: usize,
+        /// What it is.
+        what: &'static str,
+        /// What to write instead.
+        hint: &'static str,
+    },
     /// The kernel prints to a buffer that the host reads when it has ended.
     #[error(
         "kernel {kernel} was compiled together with code that prints to a buffer, which hostcall does not read: compile HIP \

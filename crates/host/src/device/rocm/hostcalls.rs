@@ -71,7 +71,8 @@ impl Hostcalls {
         let _ = self.services.register_device_heap(&device.builtins);
         let _ = self.services.register_sanitizer_reports();
         let backend = device.core.backend.clone();
-        let mut options = self.options.clone().told_of_launches().on_thread(move || backend.enter_thread());
+        let options = self.options.clone().like(&device.server).told_of_launches();
+        let mut options = options.on_thread(move || backend.enter_thread());
         if let Some(tracer) = &device.tracer {
             options = options.trace(tracer.source(&device.core.name, "rocm"));
         }

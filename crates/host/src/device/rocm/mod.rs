@@ -22,7 +22,7 @@ use super::launch::{check_code, check_device};
 use super::seam::{HiddenParameters, ImageSource, Kernel, KernelLimits, KernelParameters, Module};
 use super::stream::{Launch, Parts};
 use super::{Device, Error, Grid, Inner, LaunchId, Stream};
-use crate::image::{self, Target};
+use crate::image::{self, Calls, Target};
 use crate::rocm::{Services, Statistics, Version};
 use std::fmt;
 use std::path::Path;
@@ -84,7 +84,7 @@ impl Device {
     /// with, which the file does not tell: [`Version::Stacks`] with device libraries until 2026.
     ///
     /// # Errors
-    /// When it cannot be read, or is no code object for this device.
+    /// When it cannot be read, is no code object for this device, or is an image that another function loads.
     pub fn load_code_object(&self, image: impl AsRef<Path>, version: Version) -> Result<CodeObject, Error> {
         let (path, bytes) = read_image(image.as_ref())?;
         let name = image.as_ref().display().to_string();
@@ -94,7 +94,7 @@ impl Device {
     /// Loads a code object from memory, as [`Device::load_code_object`] does from a file.
     ///
     /// # Errors
-    /// When it is no code object for this device.
+    /// When it is no code object for this device, or is an image that another function loads.
     pub fn load_code_object_bytes(&self, image: &[u8], version: Version) -> Result<CodeObject, Error> {
         self.load_code("the code object", ImageSource::Bytes(image), version)
     }
@@ -106,6 +106,17 @@ impl Device {
             let (built_for, device) = (info.target.to_string(), self.name().to_owned());
             let (name, target) = (name.to_owned(), self.target());
             return Err(CodeObjectError::OtherTarget { name, built_for, device, target }.into());
+        }
+        let refused = |what, load| CodeObjectError::NotForeign { name: name.into(), what, load };
+        match info.calls {
+            Calls::Hostcall(_) => {
+                return Err(refused("an image of hostcall's kernels", "Device::load").into());
+            }
+            Calls::Llvm(_) => {
+                let what = "a program that was linked with LLVM's GPU libc";
+                return Err(refused(what, "Device::load_llvm").into());
+            }
+            Calls::Unknown => {}
         }
         let module = self.inner.core.backend.load(source, None);
         let module = module.map_err(|error| ImageError::Load { name: name.into(), error })?;
@@ -133,7 +144,8 @@ impl CodeObject {
     /// Finds a kernel by the name of its symbol, without `.kd`. Names of C++ are mangled, unless the kernel is `extern "C"`.
     ///
     /// # Errors
-    /// When there is none, it prints to a buffer, or what answers its calls does not start.
+    /// When there is none, it prints to a buffer, takes an argument that launches cannot give, or what answers its calls does
+    /// not start.
     pub fn kernel(&self, name: &str) -> Result<CodeObjectKernel, Error> {
         let device = self.device.upgrade().ok_or(Error::Closed)?;
         let code = self.module.kernel(name)?;
@@ -141,6 +153,16 @@ impl CodeObject {
         let parameters = code.parameters().unwrap_or_default();
         if parameters.takes_printf_buffer {
             return Err(CodeObjectError::Buffered { kernel: name.to_owned() }.into());
+        }
+        if let Some((argument, what)) = parameters.special {
+            let hint = match what.contains("workgroup") {
+                true => {
+                    "declare the memory in the kernel, or in HIP take it as `extern __shared__`, whose size is \
+                     `Grid::workgroup_memory`"
+                }
+                false => "take the address of a buffer",
+            };
+            return Err(CodeObjectError::Argument { kernel: name.to_owned(), argument, what, hint }.into());
         }
         let mut hidden = HiddenParameters::default();
         let mut serving = None;
@@ -216,6 +238,10 @@ impl CodeObjectKernel {
         stream.refuse_captured(|| GraphError::CodeObjectKernel { kernel: kernel() }, "launch")?;
         let memory_bytes = grid.workgroup_memory_bytes;
         check_code(core, &self.name, &*self.code, 0, &grid, memory_bytes)?;
+        if let Some(takes) = self.parameters.workgroup.filter(|takes| *takes != grid.workgroup_size) {
+            let given = grid.workgroup_size;
+            return Err(LaunchRefused::WorkgroupSize { kernel: kernel(), takes, given }.into());
+        }
         let takes = self.parameters.bytes.len();
         if arguments.len() != takes {
             let (kernel, given) = (kernel(), arguments.len());

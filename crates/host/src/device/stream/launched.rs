@@ -28,6 +28,8 @@ pub(crate) struct LaunchState {
     /// Its place among the stream's operations.
     pub position: u64,
     pub outcome: OnceLock<Result<LaunchOutcome, LaunchFailure>>,
+    /// Why it was to be ended when the device had it, where the server does not know it and nothing ends it.
+    pub cancelled: OnceLock<CancelReason>,
     /// Where in a graph's replay it is.
     pub node: Option<NodeOrigin>,
     /// A capturing stream was given it: there is no launch.
@@ -37,14 +39,22 @@ pub(crate) struct LaunchState {
 impl LaunchState {
     /// For a node of a replay.
     pub fn of_node(node: NodeOrigin, id: LaunchId, sequence: u64, position: u64) -> Self {
-        let (kernel, outcome) = (node.what().clone(), OnceLock::new());
-        Self { kernel, id, sequence, position, outcome, node: Some(node), is_captured: false }
+        let (kernel, outcome, cancelled) = (node.what().clone(), OnceLock::new(), OnceLock::new());
+        Self { kernel, id, sequence, position, outcome, cancelled, node: Some(node), is_captured: false }
     }
 
     /// For a kernel that was captured.
     pub fn captured(kernel: Arc<str>) -> Self {
-        let id = LaunchId::NONE;
-        Self { kernel, id, sequence: 0, position: 0, outcome: OnceLock::new(), node: None, is_captured: true }
+        Self {
+            kernel,
+            id: LaunchId::NONE,
+            sequence: 0,
+            position: 0,
+            outcome: OnceLock::new(),
+            cancelled: OnceLock::new(),
+            node: None,
+            is_captured: true,
+        }
     }
 }
 
@@ -88,7 +98,8 @@ impl Launch {
 
     /// Asks the launch to end: its waiting calls end with an error, those after it end the lane, and what has not begun
     /// does not, as do later launches of its stream until [`super::super::Stream::synchronize`] has told of it. A GPU's lanes
-    /// that neither call nor look run on.
+    /// that neither call nor look run on. A kernel of a code object that another compiler made runs to its end once the device
+    /// has it, and its launch then fails with [`LaunchFailure::RanToEnd`](super::super::LaunchFailure::RanToEnd).
     ///
     /// The software device ends such lanes by force when its grace is over, in code of another shared object only after they
     /// have left it. An allocator that is linked into the program (`#[global_allocator]`) it cannot tell from the kernel,

@@ -342,6 +342,7 @@ impl StreamQueue {
             sequence,
             position,
             outcome: OnceLock::new(),
+            cancelled: OnceLock::new(),
             node,
             is_captured: false,
         });

@@ -204,7 +204,9 @@ impl StreamQueue {
     fn end_of(&self, launch: &Arc<LaunchState>, running: Option<&Arc<dyn Running>>) -> End {
         let (device, id) = (&self.device, launch.id);
         if id == LaunchId::NONE {
-            return self.judge(launch.clone(), Report::default(), None, running);
+            // When the device has failed, that is what there is to tell.
+            let cancelled = launch.cancelled.get().copied().filter(|_| self.dead.get().is_none());
+            return self.judge(launch.clone(), Report::default(), cancelled, running);
         }
         if let Some(running) = running {
             device.forget_running(id);
@@ -306,6 +308,7 @@ impl StreamQueue {
             (None, _, Some(DispatchFailure::Fault(fault)), _) => Err(LaunchFailure::Fault(fault)),
             // A program that exits ends its other lanes.
             (None, exit_code @ Some(_), ..) => Ok(LaunchOutcome { exit_code }),
+            (None, None, None, Some(_)) if launch.id == LaunchId::NONE => Err(LaunchFailure::RanToEnd),
             (None, None, _, Some(CancelReason::TimedOut)) => Err(LaunchFailure::TimedOut),
             (None, None, _, Some(CancelReason::BrokenSlot)) => {
                 let reason = "it wrote into a slot what makes no sense".into();

@@ -31,6 +31,9 @@ impl StreamQueue {
             // One that is not there has ended, and is noted with how it ended.
             let Some(flying) = flying else { return };
             let (launches, running) = (flying.launches(), flying.running.clone());
+            if launches.is_none() {
+                let _ = launch.cancelled.set(why);
+            }
             // With the words, so that the stream starts again whatever the launch's end is.
             state.stop = Some(state.stop.unwrap_or(u64::MAX).min(launch.sequence));
             drop(state);

@@ -1,0 +1,312 @@
+//! Kernels that other compilers made for AMD's GPUs, and the host's side of ROCm's protocol.
+
+use crate::buffer::{hostcall_buffer, hostcall_pinned};
+use crate::device::hostcall_device;
+use crate::error::{Failure, hostcall_error, hostcall_status, run};
+use crate::handle::{self, Out, State, get, hostcall_free_function, place, put, system_text, text, values};
+use crate::launch::{hostcall_grid, hostcall_launch, put_launch};
+use crate::service::name_of;
+use crate::stream::hostcall_stream;
+use hostcall::rocm::{CodeObject, CodeObjectKernel, KernelArgument, Mode, Version};
+use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
+
+/// A code object: kernels in HIP, OpenCL C or C for an AMD GPU, or for the device "gfx942". Any thread may use it; it is the
+/// caller's, who frees it.
+pub struct hostcall_rocm_code(CodeObject);
+
+/// A kernel of a code object. Any thread may use it; it is the caller's, who frees it.
+pub struct hostcall_rocm_kernel(CodeObjectKernel);
+
+/// The version of ROCm's protocol that a code object's kernels were compiled with. The file does not tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum hostcall_rocm_version {
+    /// Packets in two stacks: device libraries until 2026.
+    Stacks = 1,
+    /// Packets with phases: device libraries since then.
+    Phases = 2,
+}
+
+/// What an argument of a code object's kernel is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum hostcall_rocm_kind {
+    /// A value: a number, or a struct as C lays it out.
+    Value = 1,
+    /// The address of a buffer's values, which the kernel may write: what else uses them comes before the launch or after it.
+    Buffer = 2,
+    /// The address of a buffer's values, which the kernel only reads: others may read them at the same time.
+    Input = 3,
+    /// The address of a pinned buffer's values, which host and kernel may access at the same time.
+    Pinned = 4,
+}
+
+/// What an argument of a code object's kernel refers to, by its kind.
+#[repr(C)]
+pub union hostcall_rocm_value {
+    /// HOSTCALL_ROCM_KIND_VALUE: `bytes` bytes, which are copied.
+    pub bytes: *const c_void,
+    /// HOSTCALL_ROCM_KIND_BUFFER, HOSTCALL_ROCM_KIND_INPUT.
+    pub buffer: *const hostcall_buffer,
+    /// HOSTCALL_ROCM_KIND_PINNED.
+    pub pinned: *const hostcall_pinned,
+}
+
+/// An argument of a code object's kernel.
+#[repr(C)]
+pub struct hostcall_rocm_argument {
+    /// One of hostcall_rocm_kind.
+    pub kind: u32,
+    /// How many bytes a value has; of other kinds it is not looked at.
+    pub bytes: usize,
+    /// The value, or the buffer.
+    pub value: hostcall_rocm_value,
+}
+
+/// What was counted of calls by ROCm's protocol.
+#[repr(C)]
+pub struct hostcall_rocm_counts {
+    /// Packets that were found, counted when the thread that finds them has no work, and now and then.
+    pub packets: u64,
+    /// What devices and handlers did that they must not. hostcall_options_rocm_report tells of each.
+    pub faults: u64,
+}
+
+/// Answers a lane's call of a function, as `__ockl_call_host_function` makes it: on any thread, of several lanes at the same
+/// time. `arguments` are seven words, and `result` two, which are 0 before. It must return.
+pub type hostcall_rocm_function =
+    Option<unsafe extern "C" fn(state: *mut c_void, arguments: *const u64, result: *mut u64)>;
+
+/// Answers a lane's call of a service: on any thread, of several lanes at the same time. `lane` is the lane's index in its
+/// wave. `words` are eight words of the lane's, in whose place the handler puts its answer, of which kernels that were linked
+/// with ROCm's device libraries read the first two. It must return.
+pub type hostcall_rocm_handler =
+    Option<unsafe extern "C" fn(state: *mut c_void, service: u32, lane: u32, words: *mut u64)>;
+
+fn version_of(version: u32) -> Result<Version, Failure> {
+    use hostcall_rocm_version as is;
+    match version {
+        version if version == is::Stacks as u32 => Ok(Version::Stacks),
+        version if version == is::Phases as u32 => Ok(Version::Phases),
+        version => Err(Failure::invalid(format!("there is no version {version} of ROCm's protocol"))),
+    }
+}
+
+/// Loads a code object from a file; the path is taken literally. `version` is the hostcall_rocm_version that its kernels call
+/// by; kernels that do not call take either. A code object is trusted as the program's own code is.
+pub unsafe extern "C" fn hostcall_rocm_code_load(
+    device: Option<&hostcall_device>,
+    path: *const c_char,
+    version: u32,
+    code: Out<'_, hostcall_rocm_code>,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || {
+        let place = place(code, "code")?;
+        // SAFETY: CALLER.
+        let path = unsafe { system_text(path, "path") }?;
+        let (device, version) = (&get(device, "device")?.device, version_of(version)?);
+        put(place, hostcall_rocm_code(device.load_code_object(path, version)?));
+        Ok(())
+    })
+}
+
+/// Loads a code object from `len` bytes, of which nothing is needed afterwards, as hostcall_rocm_code_load does from a file.
+pub unsafe extern "C" fn hostcall_rocm_code_load_bytes(
+    device: Option<&hostcall_device>,
+    bytes: *const u8,
+    len: usize,
+    version: u32,
+    code: Out<'_, hostcall_rocm_code>,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || {
+        let place = place(code, "code")?;
+        // SAFETY: CALLER.
+        let bytes = unsafe { values(bytes, len, "bytes") }?;
+        let (device, version) = (&get(device, "device")?.device, version_of(version)?);
+        put(place, hostcall_rocm_code(device.load_code_object_bytes(bytes, version)?));
+        Ok(())
+    })
+}
+
+/// Frees a code object and sets the handle to NULL. NULL is let be. Its kernels can still be used.
+pub extern "C" fn hostcall_rocm_code_free(code: Option<&mut *mut hostcall_rocm_code>) {
+    handle::free(code);
+}
+
+/// Finds a kernel by the name of its symbol, without `.kd`. Names of C++ are mangled, unless the kernel is `extern "C"`. Once
+/// a kernel that may call was found, calls of `printf` print to the device's standard streams, memory that kernels ask for
+/// comes from the device's heap, and reports of the address sanitizer are lines of the standard error, unless a service was
+/// registered for them before.
+pub unsafe extern "C" fn hostcall_rocm_code_kernel(
+    code: Option<&hostcall_rocm_code>,
+    name: *const c_char,
+    kernel: Out<'_, hostcall_rocm_kernel>,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || {
+        let place = place(kernel, "kernel")?;
+        // SAFETY: CALLER.
+        let name = unsafe { text(name, "name") }?;
+        put(place, hostcall_rocm_kernel(get(code, "code")?.0.kernel(name)?));
+        Ok(())
+    })
+}
+
+/// Frees a kernel and sets the handle to NULL. NULL is let be. Its launches run on.
+pub extern "C" fn hostcall_rocm_kernel_free(kernel: Option<&mut *mut hostcall_rocm_kernel>) {
+    handle::free(kernel);
+}
+
+/// Returns how many arguments the kernel takes; 0 for NULL.
+pub extern "C" fn hostcall_rocm_kernel_argument_count(kernel: Option<&hostcall_rocm_kernel>) -> usize {
+    kernel.map_or(0, |kernel| kernel.0.parameters().bytes.len())
+}
+
+/// Returns how many bytes the kernel's argument at `index` has; 0 when there is none.
+pub extern "C" fn hostcall_rocm_kernel_argument_bytes(
+    kernel: Option<&hostcall_rocm_kernel>,
+    index: usize,
+) -> usize {
+    let bytes = kernel.and_then(|kernel| kernel.0.parameters().bytes.get(index));
+    bytes.map_or(0, |bytes| *bytes as usize)
+}
+
+impl hostcall_rocm_argument {
+    /// Returns the argument for the Rust side, which checks its size.
+    ///
+    /// # Safety
+    /// CALLER: what the kind says is there.
+    unsafe fn get(&self) -> Result<KernelArgument, Failure> {
+        use hostcall_rocm_kind as is;
+        let Self { kind, bytes, value } = self;
+        let is = |of: hostcall_rocm_kind| *kind == of as u32;
+        if is(is::Value) {
+            // SAFETY: CALLER: the kind says so, and so many bytes lie there.
+            let bytes = unsafe { values(value.bytes.cast::<u8>(), *bytes, "an argument's value") }?;
+            return Ok(KernelArgument::bytes(bytes));
+        }
+        if is(is::Pinned) {
+            // SAFETY: CALLER: the kind says so, and it is NULL or a pinned buffer.
+            let pinned = unsafe { value.pinned.as_ref() };
+            return Ok(KernelArgument::pinned(&get(pinned, "an argument's pinned buffer")?.bytes));
+        }
+        if !is(is::Buffer) && !is(is::Input) {
+            return Err(Failure::invalid(format!("there is no kind {kind} of a code object's arguments")));
+        }
+        // SAFETY: CALLER: the kind says so, and it is NULL or a buffer.
+        let buffer = &get(unsafe { value.buffer.as_ref() }, "an argument's buffer")?.bytes;
+        Ok(if is(is::Input) { KernelArgument::input(buffer) } else { KernelArgument::buffer(buffer) })
+    }
+}
+
+/// Puts a launch of a code object's kernel on a stream, with `count` arguments, of which nothing but the buffers' memory is
+/// needed afterwards. It fails when there are more or fewer than the kernel takes, or one has another size. Nothing else can be
+/// checked: they are of the kernel's types, and the kernel accesses no memory but its own, that of its heap, and the buffers
+/// that it is given. `launch` may be NULL.
+///
+/// The launch can be waited for as others are. Once the device has it, it runs to its end: nothing ends it before, and one that
+/// was to be cancelled meanwhile fails with HOSTCALL_STATUS_CANCELLED then.
+pub unsafe extern "C" fn hostcall_rocm_kernel_launch(
+    kernel: Option<&hostcall_rocm_kernel>,
+    stream: Option<&hostcall_stream>,
+    grid: Option<&hostcall_grid>,
+    arguments: *const hostcall_rocm_argument,
+    count: usize,
+    launch: Out<'_, hostcall_launch>,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || {
+        let place = launch.map(|launch| launch.write(std::ptr::null_mut()));
+        let (kernel, stream) = (&get(kernel, "kernel")?.0, &get(stream, "stream")?.0);
+        let grid = get(grid, "grid")?.get();
+        // SAFETY: CALLER.
+        let given = unsafe { values(arguments, count, "arguments") }?;
+        let mut arguments = Vec::with_capacity(given.len());
+        for argument in given {
+            // SAFETY: CALLER.
+            arguments.push(unsafe { argument.get() }?);
+        }
+        // SAFETY: CALLER: the comment above asks for what the function does.
+        let launched = unsafe { kernel.launch(stream, grid, &arguments) }?;
+        if let Some(place) = place {
+            put_launch(place, launched);
+        }
+        Ok(())
+    })
+}
+
+/// Registers a function that kernels call with `__ockl_call_host_function`, on worker threads. `number` is what kernels get in
+/// place of its address: they can call no other functions. `free_state` gets `state` when the device has ended and no kernel
+/// calls any more, on any thread, or when this function fails.
+pub extern "C" fn hostcall_rocm_register_function(
+    device: Option<&hostcall_device>,
+    function: hostcall_rocm_function,
+    state: *mut c_void,
+    free_state: hostcall_free_function,
+    number: Option<&mut MaybeUninit<u64>>,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    let state = State::new(state, free_state);
+    run(error, || {
+        let (device, function) = (&get(device, "device")?.device, get(function, "function")?);
+        let place = get(number, "number")?;
+        let call = move |arguments: &[u64; 7]| {
+            let mut result = [0; 2];
+            // SAFETY: CALLER: it is a function of its type, which gets its state, seven words and two.
+            unsafe { function(state.pointer(), arguments.as_ptr(), result.as_mut_ptr()) };
+            result
+        };
+        let registered = device.rocm_services().register_function(call);
+        place.write(registered.map_err(|error| Failure::new(hostcall_status::Refused, error))?);
+        Ok(())
+    })
+}
+
+/// Registers the handler of a service, by the number by which kernels call it (`__ockl_hostcall_preview`): one that no service
+/// has yet. ROCm's device libraries have 1 for functions, 2 for `printf`, 3 for memory and 4 for the address sanitizer; the
+/// handler of 0 answers calls of services without one. `name` is what traces call it. With `is_inline` the handler never waits,
+/// takes microseconds, and runs on the thread that finds calls; otherwise it runs on worker threads. `free_state` gets `state`
+/// as for hostcall_rocm_register_function.
+pub unsafe extern "C" fn hostcall_rocm_register_service(
+    device: Option<&hostcall_device>,
+    service: u32,
+    name: *const c_char,
+    is_inline: bool,
+    handler: hostcall_rocm_handler,
+    state: *mut c_void,
+    free_state: hostcall_free_function,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    let state = State::new(state, free_state);
+    run(error, || {
+        let (device, handler) = (&get(device, "device")?.device, get(handler, "handler")?);
+        // SAFETY: CALLER.
+        let name = name_of(unsafe { text(name, "name") }?);
+        let mode = if is_inline { Mode::Inline } else { Mode::Blocking };
+        let registered = device.rocm_services().register(service, name, mode, move |packet| {
+            let service = packet.service();
+            for (lane, words) in packet.lanes() {
+                // SAFETY: CALLER: it is a function of its type, which gets its state and a lane's eight words.
+                unsafe { handler(state.pointer(), service, lane, words.as_mut_ptr()) }
+            }
+        });
+        registered.map_err(|error| Failure::new(hostcall_status::Refused, error))
+    })
+}
+
+/// Puts what was counted of calls by ROCm's protocol into `counts`.
+pub extern "C" fn hostcall_rocm_statistics(
+    device: Option<&hostcall_device>,
+    counts: Option<&mut MaybeUninit<hostcall_rocm_counts>>,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || {
+        let counted = get(device, "device")?.device.rocm_statistics();
+        let (packets, faults) = (counted.packets, counted.faults);
+        get(counts, "counts")?.write(hostcall_rocm_counts { packets, faults });
+        Ok(())
+    })
+}
