@@ -62,6 +62,11 @@ fn floats_agree_with_the_host_bit_for_bit() {
 }
 
 #[test]
+fn roundings_agree_with_the_host_bit_for_bit() {
+    agree("roundings", 256);
+}
+
+#[test]
 fn lanes_agree_with_the_host() {
     agree("lanes", 1024);
 }
