@@ -6,6 +6,7 @@ mod bench;
 
 mod atomics;
 mod comparisons;
+mod floats;
 mod halves;
 mod loads;
 mod scalars;
