@@ -207,9 +207,25 @@ fn loads_go_straight_to_local_memory() {
         }
         assert_eq!(bench.lds[0x40..0x50], [0; 16], "{name}");
     }
-    let text = "s_movk_i32 m0, 0x40\nscratch_store_dword off, v0, off offset:16\nscratch_load_lds_dword off, off offset:16";
-    assert_eq!(bench.run(text), None);
-    assert_eq!((bench.lds[0x50], bench.lds[0x50 + 63 * 4]), (0, 63));
+    bench.set_v(1, 0x8182_8384);
+    for (name, expected) in [
+        ("dword", [0x84, 0x83, 0x82, 0x81]),
+        ("ubyte", [0x84, 0, 0, 0]),
+        ("sbyte", [0x84, 0xff, 0xff, 0xff]),
+        ("ushort", [0x84, 0x83, 0, 0]),
+        ("sshort", [0x84, 0x83, 0xff, 0xff]),
+    ] {
+        bench.lds.fill(0);
+        let text = format!(
+            "s_movk_i32 m0, 0x40\nscratch_store_dword off, v1, off offset:16\nscratch_load_lds_{name} off, off offset:16"
+        );
+        assert_eq!(bench.run(&text), None);
+        assert_eq!(
+            (&bench.lds[0x50..0x54], &bench.lds[0x14c..0x150]),
+            (&expected[..], &expected[..]),
+            "{name}"
+        );
+    }
 }
 
 /// What the wave tells of itself and of time, and instructions that do nothing here.
@@ -231,11 +247,24 @@ fn registers_and_clocks_of_the_wave() {
         s_movk_i32 s15, 2
         s_setpc_b64 s[12:13]
         s_setprio 1
+        s_sethalt 0
+        s_incperflevel 1
+        s_decperflevel 1
+        s_ttracedata
         s_dcache_inv
         s_dcache_wb
+        s_dcache_inv_vol
+        s_dcache_wb_vol
         s_icache_inv
+        buffer_wbl2 sc1
+        buffer_inv sc1
         s_wakeup
+        s_cbranch_cdbgsys 1
+        s_cbranch_cdbguser 1
+        s_cbranch_cdbgsys_or_user 1
+        s_cbranch_cdbgsys_and_user 1
         v_nop
+        v_clrexcp
         ds_nop";
     assert_eq!(bench.run(text), None);
     assert_eq!((bench.wave.s[4], bench.wave.s[14], bench.wave.s[15]), (15, 1, 2));

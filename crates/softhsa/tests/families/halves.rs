@@ -142,6 +142,10 @@ const OPERATIONS: &[(&str, Model)] = &[
     ("v_trunc_f16_e32 v4, v1", |[a, ..], _| {
         a & 0x8000 | round(Exact { units: units(a & 0x7fff) >> 48 << 48, negative_zero: false }, NEAREST)
     }),
+    ("v_floor_f16_e32 v4, v1", |[a, ..], _| {
+        let floor = Exact { units: units(a) >> 48 << 48, negative_zero: a == 0x8000 };
+        round(floor, NEAREST)
+    }),
     ("v_frexp_mant_f16_e32 v4, v1", |[a, ..], _| match units(a & 0x7fff) {
         0 => a,
         units => {
