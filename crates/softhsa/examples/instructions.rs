@@ -5,6 +5,9 @@
 //! SOFTHSA_COVERAGE=$PWD/target/executed.txt cargo test -p hostcall-softhsa
 //! cargo run -p hostcall-softhsa --example instructions -- target/executed.txt > docs/softhsa-instructions.md
 //! ```
+//!
+//! With a page as second argument it prints nothing, and ends with status 1 if the page says of an instruction that it was
+//! executed and it was not. `tests/page.rs` checks what the page says otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +17,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("give the file that SOFTHSA_COVERAGE named")?;
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
     let executed: BTreeSet<&str> = text.lines().collect();
+    if let Some(page) = std::env::args().nth(2) {
+        return check(
+            &std::fs::read_to_string(&page).map_err(|error| format!("{page}: {error}"))?,
+            &executed,
+        );
+    }
     let mut lists: BTreeMap<(Exactness, bool), Vec<&str>> = BTreeMap::new();
     for (mnemonic, (exactness, _)) in coverage::report() {
         lists.entry((exactness, executed.contains(mnemonic))).or_default().push(mnemonic);
@@ -35,6 +44,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         print_lines(mnemonics);
     }
     Ok(())
+}
+
+/// Fails if a list of executed instructions in the page names others.
+fn check(page: &str, executed: &BTreeSet<&str>) -> Result<(), Box<dyn std::error::Error>> {
+    let lists = page.split("\n## ").filter(|section| section.contains(", executed\n"));
+    let wrong: Vec<&str> = lists
+        .flat_map(|section| section.split('`').skip(1).step_by(2))
+        .filter(|mnemonic| !executed.contains(mnemonic))
+        .collect();
+    match wrong.as_slice() {
+        [] => Ok(()),
+        wrong => Err(format!("no test executed {}, as the page says", wrong.join(" ")).into()),
+    }
 }
 
 /// Prints mnemonics in lines of at most 110 columns.

@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
+use crate::exec::rounding::Rounded;
+use crate::exec::wave::{mode, scalar};
 use crate::exec::{Env, Fault, Flow, Inst, Wave, coverage};
-use crate::isa::decode;
+use crate::isa::decode::{Decoded, decode};
 use crate::isa::table::Flag;
 
 /// Everything that waves may execute.
@@ -87,12 +89,20 @@ impl Code {
         let decoded =
             decode(words).map_err(|refused| Fault::Illegal { words: [refused.first, refused.second] })?;
         coverage::note(decoded.row);
-        Inst::new(&decoded, self.accumulation).ok_or_else(|| {
-            let raw: Vec<String> =
-                words[..decoded.size as usize / 4].iter().map(|w| format!("{w:#010x}")).collect();
-            Fault::Missing { text: format!("`{decoded}` ({})", raw.join(" ")) }
-        })
+        Inst::new(&decoded, self.accumulation).ok_or_else(|| Fault::Missing { text: text(&decoded, words) })
     }
+
+    /// Returns the text of the instruction at the address.
+    fn text(&self, pc: u64) -> Option<String> {
+        let words = self.words.get(usize::try_from(pc.checked_sub(self.address)? / 4).ok()?..)?;
+        Some(text(&decode(words).ok()?, words))
+    }
+}
+
+/// Returns the text and the words of the instruction that the words begin with.
+fn text(decoded: &Decoded, words: &[u32]) -> String {
+    let raw: Vec<String> = words[..decoded.size as usize / 4].iter().map(|w| format!("{w:#010x}")).collect();
+    format!("`{decoded}` ({})", raw.join(" "))
 }
 
 /// Runs a wave for at most `steps` instructions, and returns why it paused: [`Flow::Next`] if all of them ran. After a
@@ -129,10 +139,10 @@ fn run_in(wave: &mut Wave, env: &mut Env<'_>, code: &Code, left: &mut u32) -> Op
         };
         *left -= 1;
         wave.pc = pc + u64::from(inst.size);
-        let flow = if wave.index_mode != 0 && inst.row.has(Flag::Valu) {
-            let index = wave.s[usize::from(crate::exec::wave::scalar::M0)] as u16 & 255;
-            let indexed = inst.indexed(wave.index_mode, index);
-            (indexed.run)(wave, &indexed, env)
+        let rounds = wave.mode & (mode::ROUND_32 | mode::ROUND_16_64);
+        let unusual = rounds | u32::from(wave.index_mode) != 0;
+        let flow = if unusual && inst.row.has(Flag::Valu) {
+            run_unusual(wave, inst, env, code, pc)
         } else {
             (inst.run)(wave, inst, env)
         };
@@ -146,4 +156,28 @@ fn run_in(wave: &mut Wave, env: &mut Env<'_>, code: &Code, left: &mut u32) -> Op
         }
     }
     Some(Flow::Next)
+}
+
+/// Runs a vector instruction with registers that M0 indexes, or with another rounding than to the nearest even number.
+#[cold]
+fn run_unusual(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, code: &Code, pc: u64) -> Flow {
+    let indexed;
+    let mut inst = inst;
+    if wave.index_mode != 0 {
+        let index = wave.s[usize::from(scalar::M0)] as u16 & 255;
+        indexed = inst.indexed(wave.index_mode, index);
+        inst = &indexed;
+    }
+    match inst.rounded {
+        _ if wave.mode & (mode::ROUND_32 | mode::ROUND_16_64) == 0 => (inst.run)(wave, inst, env),
+        Rounded::Same => (inst.run)(wave, inst, env),
+        Rounded::Unknown(fields) if wave.mode & fields == 0 => (inst.run)(wave, inst, env),
+        Rounded::Otherwise(run) if inst.modifiers.omod == 0 => run(wave, inst, env),
+        _ => {
+            let text = code.text(pc).unwrap_or_default();
+            let text = format!("{text} with the rounding of MODE {:#x}", wave.mode);
+            wave.fault = Some(Fault::Missing { text });
+            Flow::Fault
+        }
+    }
 }

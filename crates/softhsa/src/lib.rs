@@ -40,8 +40,7 @@
 //! | [`memory`] | the map of allocations, and checked access to them |
 //!
 //! An access outside of every allocation, a trap, an unknown or missing instruction stops its launch with a
-//! [`device::Failure`] that names kernel, workgroup, wave, place and reason. Rounding is to the nearest even
-//! number; kernels that ask for another one are refused.
+//! [`device::Failure`] that names kernel, workgroup, wave, place and reason. Results are rounded as MODE says.
 
 pub mod api;
 pub mod code;

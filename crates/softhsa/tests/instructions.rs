@@ -217,6 +217,100 @@ fn floats_with_modifiers() {
 }
 
 #[test]
+fn roundings_are_those_of_mode() {
+    // 1 + 2⁻²⁴, −1 − 2⁻²⁴ and their neighbours: MODE counts the nearest, up, down and towards zero.
+    let bits = |value: f32| value.to_bits();
+    for (rounding, positive, negative) in [
+        (0, 0x3f80_0000, 0xbf80_0000),
+        (1, 0x3f80_0001, 0xbf80_0000),
+        (2, 0x3f80_0000, 0xbf80_0001),
+        (3, 0x3f80_0000, 0xbf80_0000),
+    ] {
+        let mode = format!("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), {rounding}\n");
+        let place = bits(2f32.powi(-24));
+        vector(&format!("{mode}v_add_f32_e32 v4, v1, v2"), [bits(1.0), place, 0], positive);
+        vector(&format!("{mode}v_sub_f32_e32 v4, v1, v2"), [bits(-1.0), place, 0], negative);
+        // Numbers that become narrower are rounded by the field of 64 bits.
+        let double = [0, 1 << 28, 0x3ff0_0000];
+        vector(&format!("{mode}v_cvt_f32_f64_e32 v4, v[2:3]"), double, 0x3f80_0000);
+        let mode = format!("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 2, 2), {rounding}\n");
+        vector(&format!("{mode}v_cvt_f32_f64_e32 v4, v[2:3]"), double, positive);
+        vector(&format!("{mode}v_add_f32_e32 v4, v1, v2"), [bits(1.0), place, 0], 0x3f80_0000);
+    }
+    // Of sources that are negative, absolute, parts of registers or of other lanes, and of results that are clamped.
+    let up = "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 1\n";
+    let small = bits(1e-20);
+    vector(&format!("{up}v_add_f32_e64 v4, |v1|, -v2"), [bits(-1.0), small, 0], bits(1.0));
+    vector(&format!("{up}v_add_f32_e64 v4, v1, v2 clamp"), [bits(1.0), small, 0], bits(1.0));
+    vector(
+        &format!("{up}v_add_f32_dpp v4, v1, v2 quad_perm:[1,1,1,1] row_mask:0xf bank_mask:0xf"),
+        [bits(1.0), small, 0],
+        0x3f80_0001,
+    );
+    vector(
+        &format!("{up}v_fma_mix_f32 v4, v1, v2, v3 op_sel_hi:[1,0,0]"),
+        [0x3c00, bits(1.0), small],
+        0x3f80_0001,
+    );
+    vector(&format!("{up}v_fract_f32_e32 v4, v1"), [bits(-1e-9), 0, 0], 0x3f7f_ffff);
+    vector(&format!("{up}v_mul_f32_e32 v4, v1, v2"), [bits(f32::MAX), bits(-2.0), 0], bits(f32::MIN));
+    vector(&format!("{up}v_mul_f32_e32 v4, v1, v2"), [bits(f32::MAX), bits(2.0), 0], bits(f32::INFINITY));
+    vector(&format!("{up}v_mul_f32_e32 v4, v1, v2"), [bits(f32::INFINITY), 0, 0], 0x7fc0_0000);
+    // A difference of 0 is negative where it is rounded down.
+    let down = "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 2\n";
+    vector(&format!("{down}v_sub_f32_e32 v4, v1, v2"), [bits(5.0), bits(5.0), 0], bits(-0.0));
+    // What is not known to round in the one or the other way stops the wave, and names itself.
+    let fault =
+        Bench::new().run(&format!("{up}v_dot2_f32_f16 v4, v1, v2, v3")).map(|fault| fault.to_string());
+    let text = "the interpreter cannot execute `v_dot2_f32_f16 v4, v1, v2, v3` (0xd3a34004 0x1c0e0501) with the rounding of MODE 0x3f1";
+    assert_eq!(fault.as_deref(), Some(text));
+    let other = "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 2, 2), 1\nv_dot2_f32_f16 v4, v1, v2, v3";
+    assert_eq!(Bench::new().run(other), None);
+    let fault =
+        Bench::new().run("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 23, 1), 1").map(|fault| fault.to_string());
+    let text =
+        "the interpreter cannot execute s_setreg: MODE 0x8003f0, which asks for what the interpreter lacks";
+    assert_eq!(fault.as_deref(), Some(text));
+}
+
+#[test]
+fn denormals_of_sources_and_results_are_kept_apart() {
+    let bits = |value: f32| value.to_bits();
+    let half = bits(0.5);
+    // The least normal number, whose half is denormal, and a denormal number whose double is normal.
+    let (normal, denormal) = (0x0080_0000, 0x0040_0000);
+    let pair = |text: &str| {
+        format!(
+            "v_mov_b32 v6, v2\nv_mov_b32 v7, v2\nv_mov_b32 v8, v1\nv_mov_b32 v9, v1\n{text} v[4:5], v[8:9], v[6:7]"
+        )
+    };
+    // MODE's bits 4 and 5, and whether denormals of sources and of results are kept.
+    for (field, sources, results) in [(0, false, false), (1, true, false), (2, false, true), (3, true, true)]
+    {
+        let mode = format!("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), {field}\n");
+        let doubled = if sources { normal } else { 0 };
+        let halved = if results { denormal } else { 0 };
+        for text in [
+            "v_mul_f32_e32 v4, v1, v2".to_owned(),
+            pair("v_pk_mul_f32"),
+            "v_mov_b32 v3, 0\nv_fma_mix_f32 v4, v1, v2, v3".to_owned(),
+        ] {
+            vector(&format!("{mode}{text}"), [denormal, bits(2.0), 0], doubled);
+            vector(&format!("{mode}{text}"), [normal, half, 0], halved);
+        }
+        let mode = format!("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 6, 2), {field}\n");
+        let doubled = if sources { 0x0400_0400 } else { 0 };
+        let halved = if results { 0x0200_0200 } else { 0 };
+        for text in ["v_pk_mul_f16 v4, v1, v2", "v_mov_b32 v4, 0\nv_pk_fmac_f16 v4, v1, v2"] {
+            vector(&format!("{mode}{text}"), [0x0200_0200, 0x4000_4000, 0], doubled);
+            vector(&format!("{mode}{text}"), [0x0400_0400, 0x3800_3800, 0], halved);
+        }
+        vector(&format!("{mode}v_mul_f16_e32 v4, v1, v2"), [0x0200, 0x4000, 0], doubled & 0xffff);
+        vector(&format!("{mode}v_mul_f16_e32 v4, v1, v2"), [0x0400, 0x3800, 0], halved & 0xffff);
+    }
+}
+
+#[test]
 fn memory_of_all_kinds() {
     let mut bench = Bench::new();
     let buffer = bench.memory.allocate(4096, Use::Pool).expect("there is memory");

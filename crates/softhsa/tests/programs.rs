@@ -62,6 +62,16 @@ fn floats_agree_with_the_host_bit_for_bit() {
 }
 
 #[test]
+fn roundings_agree_with_the_host_bit_for_bit() {
+    agree("roundings", 256);
+}
+
+#[test]
+fn bytes_and_dot_products_agree_with_the_host() {
+    agree("bytes", 256);
+}
+
+#[test]
 fn lanes_agree_with_the_host() {
     agree("lanes", 1024);
 }

@@ -121,11 +121,24 @@ fn gfx942() {
     check("gfx942", programs(), amdgpu::problems);
 }
 
-/// Of these, gfx90a has lanes of 64 as gfx942 has, gfx1100 lanes of 32.
+/// Programs of these names, and the least one.
+fn some_programs(names: &[&str]) -> Vec<(PathBuf, Limits)> {
+    let mut some = programs();
+    some.retain(|(path, _)| path.ends_with("small_call") || names.iter().any(|name| path.ends_with(name)));
+    assert_eq!(some.len(), names.len() + 1, "programs have other names");
+    some
+}
+
+/// It has waves of 64 lanes, as gfx942 has.
 #[test]
-fn gfx90a_and_gfx1100() {
-    check("gfx90a", small_call(), amdgpu::problems);
-    check("gfx1100", small_call(), amdgpu::problems);
+fn gfx90a() {
+    check("gfx90a", some_programs(&["hello"]), amdgpu::problems);
+}
+
+/// It has waves of 32 lanes. The conformance suite's program uses every part of the device crate.
+#[test]
+fn gfx1100() {
+    check("gfx1100", some_programs(&["hello", "conformance"]), amdgpu::problems);
 }
 
 #[test]

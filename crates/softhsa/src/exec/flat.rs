@@ -228,7 +228,9 @@ fn compare_swap_x2(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>) -> Flow {
 
 /// Loads from device memory to local memory: lane after lane of four bytes from M0 on.
 fn load_lds(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, bytes: usize, signed: bool) -> Flow {
-    let base = u64::from(wave.s[usize::from(super::wave::scalar::M0)] & 0xffff);
+    // The instruction's offset is one of both addresses.
+    let offset = (inst.imm as i32) << 19 >> 19;
+    let base = u64::from((wave.s[usize::from(super::wave::scalar::M0)] & 0xffff).wrapping_add(offset as u32));
     each_lane(wave, inst, env, |wave, env, lane, place| {
         let value = match (bytes, signed) {
             (1, false) => u32::from(place::load_u8(wave, env, lane, place)?),

@@ -1,5 +1,6 @@
 //! Decoded instructions made ready to run.
 
+use super::rounding::Rounded;
 use super::wave::{Env, Wave, scalar};
 use crate::isa::decode::{Decoded, Value};
 use crate::isa::table::{Flag, Row};
@@ -146,6 +147,8 @@ pub struct Inst {
     pub half: HalfResult,
     /// SDWA or DPP.
     pub extension: Option<Extension>,
+    /// What happens while MODE asks for another rounding than to the nearest even number.
+    pub rounded: Rounded,
 }
 
 impl Inst {
@@ -191,6 +194,7 @@ impl Inst {
             modifiers,
             half: half_result(row, modifiers),
             extension: extension(decoded),
+            rounded: Rounded::of(row),
         }
     }
 

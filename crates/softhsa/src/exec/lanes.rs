@@ -3,6 +3,7 @@
 
 use super::float::{f64_of_half, half_of_f64};
 use super::inst::{Dpp, Extension, Flow, HalfResult, Inst, Sdwa, Src};
+use super::wave::mode::{RESULTS, SOURCES};
 use super::wave::{Env, LANES, Row, Wave, expand, lanes_of};
 
 /// With at most so many active lanes, a driver goes from lane to lane instead of working on whole registers.
@@ -91,8 +92,7 @@ impl Lane for f32 {
     #[inline(always)]
     fn decode(bits: u64, source: usize, inst: &Inst, wave: &Wave) -> Self {
         let bits = F32Bits::decode(bits, source, inst, wave).0;
-        let denormal = bits & 0x7f80_0000 == 0;
-        f32::from_bits(if denormal && wave.flushes_32() { bits & 0x8000_0000 } else { bits })
+        f32::from_bits(wave.flush_32(bits, SOURCES))
     }
 
     #[inline(always)]
@@ -101,9 +101,7 @@ impl Lane for f32 {
         if !inst.modifiers.plain {
             value = scale(f64::from(value), inst, wave) as f32;
         }
-        let bits = value.to_bits();
-        let denormal = bits & 0x7f80_0000 == 0;
-        u64::from(if denormal && wave.flushes_32() { bits & 0x8000_0000 } else { bits })
+        u64::from(wave.flush_32(value.to_bits(), RESULTS))
     }
 }
 
@@ -122,7 +120,7 @@ impl Lane for f64 {
             bits ^= SIGN;
         }
         let denormal = bits & 0x7ff0_0000_0000_0000 == 0;
-        f64::from_bits(if denormal && wave.flushes_16_64() { bits & SIGN } else { bits })
+        f64::from_bits(if denormal && wave.flushes_16_64(SOURCES) { bits & SIGN } else { bits })
     }
 
     #[inline(always)]
@@ -130,7 +128,7 @@ impl Lane for f64 {
         let value = if inst.modifiers.plain { self } else { scale(self, inst, wave) };
         let bits = value.to_bits();
         let denormal = bits & 0x7ff0_0000_0000_0000 == 0;
-        if denormal && wave.flushes_16_64() { bits & (1 << 63) } else { bits }
+        if denormal && wave.flushes_16_64(RESULTS) { bits & (1 << 63) } else { bits }
     }
 }
 
@@ -163,18 +161,14 @@ pub fn half_source(half: u16, source: usize, inst: &Inst, wave: &Wave) -> f64 {
     if inst.modifiers.neg >> source & 1 != 0 {
         half ^= 0x8000;
     }
-    if half & 0x7c00 == 0 && wave.flushes_16_64() {
-        half &= 0x8000;
-    }
-    f64_of_half(half)
+    f64_of_half(wave.flush_16(half, SOURCES))
 }
 
 /// Rounds a result to 16 bits, with the result's modifiers.
 #[inline]
 pub fn half_result(value: f64, inst: &Inst, wave: &Wave) -> u16 {
     let value = if inst.modifiers.plain { value } else { scale(value, inst, wave) };
-    let half = half_of_f64(value);
-    if half & 0x7c00 == 0 && wave.flushes_16_64() { half & 0x8000 } else { half }
+    wave.flush_16(half_of_f64(value), RESULTS)
 }
 
 /// Returns a register that held `old` with a half as a 16-bit result.

@@ -11,6 +11,7 @@ mod lanes;
 mod lds;
 mod matrix;
 mod place;
+pub mod rounding;
 mod salu;
 mod scalar_memory;
 mod special;

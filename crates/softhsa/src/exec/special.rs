@@ -122,8 +122,8 @@ fn set_field(wave: &mut Wave, inst: &Inst, value: u32) -> Flow {
     }
     let mask = (if width >= 32 { u32::MAX } else { (1 << width) - 1 }) << offset;
     let new = wave.mode & !mask | value << offset & mask;
-    if new & (mode::ROUND_32 | mode::ROUND_16_64) != 0 {
-        return missing(wave, "s_setreg: a rounding other than to the nearest even number");
+    if new & mode::UNKNOWN != 0 {
+        return missing(wave, &format!("s_setreg: MODE {new:#x}, which asks for what the interpreter lacks"));
     }
     wave.mode = new;
     Flow::Next

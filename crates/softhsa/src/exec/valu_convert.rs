@@ -7,7 +7,7 @@ use super::lanes::{Half, Unused, binary, by_lane, unary};
 use super::wave::{Env, Wave, lanes_of};
 
 /// Converts to 32 bits. A NaN keeps its sign and the upper bits of its fraction.
-fn narrow(value: f64) -> f32 {
+pub(super) fn narrow(value: f64) -> f32 {
     if !value.is_nan() {
         return value as f32;
     }
@@ -16,7 +16,7 @@ fn narrow(value: f64) -> f32 {
 }
 
 /// Converts to 64 bits. A NaN keeps its sign and its fraction.
-fn widen(value: f32) -> f64 {
+pub(super) fn widen(value: f32) -> f64 {
     if !value.is_nan() {
         return f64::from(value);
     }

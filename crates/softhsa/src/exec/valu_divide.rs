@@ -68,27 +68,37 @@ fn scale<T: Lane>(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>, f: impl Fn(T, T
     Flow::Next
 }
 
-fn scaled_back(wave: &Wave, lane: usize) -> bool {
+pub(super) fn scaled_back(wave: &Wave, lane: usize) -> bool {
     wave.pair(scalar::VCC) >> lane & 1 != 0
 }
 
-/// Multiplies and adds, and scales back; all of it is rounded once. A small quotient came from a numerator that had been
-/// made larger, a large one from a denominator that had been made larger.
-fn fused_32(wave: &Wave, lane: usize, a: f32, b: f32, c: f32) -> f32 {
+/// Returns the power of 2 by which a quotient is scaled back. A small quotient came from a numerator that had been made
+/// larger, a large one from a denominator that had been made larger.
+pub(super) fn scaling_32(quotient: f32) -> i32 {
+    if exponent_32(quotient) > 127 { 64 } else { -64 }
+}
+
+/// Returns the power of 2 by which a quotient is scaled back.
+pub(super) fn scaling_64(quotient: f64) -> i32 {
+    if exponent_64(quotient) > 1023 { 128 } else { -128 }
+}
+
+/// Multiplies and adds, and scales back; all of it is rounded once.
+pub(super) fn fused_32(wave: &Wave, lane: usize, a: f32, b: f32, c: f32) -> f32 {
     if !scaled_back(wave, lane) {
         return nan3_f32(a.mul_add(b, c), a, b, c);
     }
     let sum = fused_to_odd(f64::from(a), f64::from(b), f64::from(c));
-    let scaled = scale_f64(sum, if exponent_32(c) > 127 { 64 } else { -64 }) as f32;
+    let scaled = scale_f64(sum, scaling_32(c)) as f32;
     nan3_f32(scaled, a, b, c)
 }
 
-fn fused_64(wave: &Wave, lane: usize, a: f64, b: f64, c: f64) -> f64 {
+pub(super) fn fused_64(wave: &Wave, lane: usize, a: f64, b: f64, c: f64) -> f64 {
     let sum = a.mul_add(b, c);
     if !scaled_back(wave, lane) {
         return nan3_f64(sum, a, b, c);
     }
-    let scaled = scale_f64(sum, if exponent_64(c) > 1023 { 128 } else { -128 });
+    let scaled = scale_f64(sum, scaling_64(c));
     let scaled =
         if scaled.is_subnormal() { round_subnormal(sum, error_of_fused(sum, a, b, c)) } else { scaled };
     nan3_f64(scaled, a, b, c)
@@ -120,9 +130,16 @@ fn round_subnormal(sum: f64, error: f64) -> f64 {
 
 macro_rules! fixups {
     ($($name:ident, $float:ty, $quiet:ident, $exponent:ident, $least:expr;)*) => {$(
-        /// Gives a quotient its sign and the values of special cases.
-        fn $name(quotient: $float, denominator: $float, numerator: $float) -> $float {
-            let sign = if denominator.is_sign_negative() != numerator.is_sign_negative() { -1.0 } else { 1.0 };
+        /// Gives a quotient its sign and the values of special cases. `beyond` returns a result that is too small or, if
+        /// its second argument is true, too large for the format; its first argument says whether it is negative.
+        pub(super) fn $name(
+            quotient: $float,
+            denominator: $float,
+            numerator: $float,
+            beyond: impl Fn(bool, bool) -> $float,
+        ) -> $float {
+            let negative = denominator.is_sign_negative() != numerator.is_sign_negative();
+            let sign = if negative { -1.0 } else { 1.0 };
             if numerator.is_nan() {
                 $quiet(numerator)
             } else if denominator.is_nan() {
@@ -136,10 +153,10 @@ macro_rules! fixups {
             } else if denominator.is_infinite() || numerator == 0.0 {
                 (0.0 as $float).copysign(sign)
             } else if $exponent(numerator) - $exponent(denominator) < $least {
-                (0.0 as $float).copysign(sign)
+                beyond(negative, false)
             } else if quotient.is_nan() {
                 // Of ordinary numbers only an overflow in the steps before gives no number.
-                <$float>::INFINITY.copysign(sign)
+                beyond(negative, true)
             } else {
                 quotient.copysign(sign)
             }
@@ -152,15 +169,29 @@ fixups! {
     fixup_64, f64, quiet_f64, exponent_64, -1075;
 }
 
+/// Returns a result that is too small or too large for any format, rounded to the nearest number.
+fn beyond(negative: bool, large: bool) -> f64 {
+    let sign = if negative { -1.0 } else { 1.0 };
+    if large { f64::INFINITY.copysign(sign) } else { 0f64.copysign(sign) }
+}
+
+fn fixup_32_to_nearest(a: f32, b: f32, c: f32) -> f32 {
+    fixup_32(a, b, c, |negative, large| beyond(negative, large) as f32)
+}
+
+fn fixup_64_to_nearest(a: f64, b: f64, c: f64) -> f64 {
+    fixup_64(a, b, c, beyond)
+}
+
 handlers! {
     "v_div_scale_f32" => scale(scale_source_32),
     "v_div_scale_f64" => scale(scale_source_64),
     "v_div_fmas_f32" => by_lane(|wave, _, lane, a, b, c| fused_32(wave, lane, a, b, c)),
     "v_div_fmas_f64" => by_lane(|wave, _, lane, a, b, c| fused_64(wave, lane, a, b, c)),
-    "v_div_fixup_f32" => ternary(fixup_32),
-    "v_div_fixup_f64" => ternary(fixup_64),
+    "v_div_fixup_f32" => ternary(fixup_32_to_nearest),
+    "v_div_fixup_f64" => ternary(fixup_64_to_nearest),
     "v_div_fixup_f16" | "v_div_fixup_legacy_f16" => ternary(|a: Half, b: Half, c: Half| {
-        Half(fixup_64(a.0, b.0, c.0))
+        Half(fixup_64_to_nearest(a.0, b.0, c.0))
     }),
 }
 
@@ -188,8 +219,8 @@ mod tests {
         };
     }
 
-    divides!(divide_32, f32, scale_source_32, fused_32, fixup_32);
-    divides!(divide_64, f64, scale_source_64, fused_64, fixup_64);
+    divides!(divide_32, f32, scale_source_32, fused_32, fixup_32_to_nearest);
+    divides!(divide_64, f64, scale_source_64, fused_64, fixup_64_to_nearest);
 
     fn numbers() -> impl FnMut() -> u64 {
         let mut state = 12345u64;

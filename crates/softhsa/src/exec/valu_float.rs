@@ -10,39 +10,39 @@ use super::handlers;
 use super::lanes::{Half, Unused, binary, by_lane, select_by_mask, ternary, unary};
 use super::wave::Wave;
 
-fn add(a: f32, b: f32) -> f32 {
+pub(super) fn add(a: f32, b: f32) -> f32 {
     nan2_f32(a + b, a, b)
 }
 
-fn multiply(a: f32, b: f32) -> f32 {
+pub(super) fn multiply(a: f32, b: f32) -> f32 {
     nan2_f32(a * b, a, b)
 }
 
-fn fused(a: f32, b: f32, c: f32) -> f32 {
+pub(super) fn fused(a: f32, b: f32, c: f32) -> f32 {
     nan3_f32(a.mul_add(b, c), a, b, c)
 }
 
-fn add_64(a: f64, b: f64) -> f64 {
+pub(super) fn add_64(a: f64, b: f64) -> f64 {
     nan2_f64(a + b, a, b)
 }
 
-fn multiply_64(a: f64, b: f64) -> f64 {
+pub(super) fn multiply_64(a: f64, b: f64) -> f64 {
     nan2_f64(a * b, a, b)
 }
 
-fn fused_64(a: f64, b: f64, c: f64) -> f64 {
+pub(super) fn fused_64(a: f64, b: f64, c: f64) -> f64 {
     nan3_f64(a.mul_add(b, c), a, b, c)
 }
 
-fn add_half(a: Half, b: Half) -> Half {
+pub(super) fn add_half(a: Half, b: Half) -> Half {
     Half(add_64(a.0, b.0))
 }
 
-fn multiply_half(a: Half, b: Half) -> Half {
+pub(super) fn multiply_half(a: Half, b: Half) -> Half {
     Half(multiply_64(a.0, b.0))
 }
 
-fn fused_half(a: Half, b: Half, c: Half) -> Half {
+pub(super) fn fused_half(a: Half, b: Half, c: Half) -> Half {
     Half(nan3_f64(fused_to_odd(a.0, b.0, c.0), a.0, b.0, c.0))
 }
 
@@ -265,6 +265,6 @@ handlers! {
     "v_ldexp_f16" => binary(|a: Half, b: i16| Half(kept_64(a.0, |a| scale_f64(a, i32::from(b))))),
 }
 
-fn literal_half(bits: i64) -> Half {
+pub(super) fn literal_half(bits: i64) -> Half {
     Half(super::float::f64_of_half(bits as u16))
 }

@@ -6,6 +6,7 @@ use super::float::{
 use super::handlers;
 use super::inst::{Flow, Inst};
 use super::lanes::{half_result, with_half_result};
+use super::wave::mode::{RESULTS, SOURCES};
 use super::wave::{Env, Wave, lanes_of};
 
 /// Returns the half of a source that the low or the high result is made of.
@@ -20,7 +21,7 @@ fn number_of(wave: &Wave, inst: &Inst, lane: usize, source: usize, high: bool) -
     let half = half_of(wave, inst, lane, source, high);
     let negated = if high { inst.modifiers.abs } else { inst.modifiers.neg } >> source & 1 != 0;
     let half = if negated { half ^ 0x8000 } else { half };
-    f64_of_half(if half & 0x7c00 == 0 && wave.flushes_16_64() { half & 0x8000 } else { half })
+    f64_of_half(wave.flush_16(half, SOURCES))
 }
 
 /// Runs an operation on both halves of 16-bit integers. The fourth argument says whether to clamp.
@@ -37,14 +38,18 @@ fn integers(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>, f: impl Fn(u16, u16, 
 }
 
 /// Runs an operation on both halves of 16-bit floating-point numbers.
-fn floats(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>, f: impl Fn(&Wave, f64, f64, f64) -> f64) -> Flow {
+pub(super) fn packed_halves(
+    wave: &mut Wave,
+    inst: &Inst,
+    _: &mut Env<'_>,
+    f: impl Fn(&Wave, f64, f64, f64) -> f64,
+) -> Flow {
     for lane in lanes_of(wave.exec()) {
         let half = |high: bool| {
             let source = |index| number_of(wave, inst, lane, index, high);
             let value = f(wave, source(0), source(1), source(2));
             let value = if inst.modifiers.clamp { clamped(value) } else { value };
-            let half = half_of_f64(value);
-            u32::from(if half & 0x7c00 == 0 && wave.flushes_16_64() { half & 0x8000 } else { half })
+            u32::from(wave.flush_16(half_of_f64(value), RESULTS))
         };
         let result = half(false) | half(true) << 16;
         wave.write_lane(inst.dst, lane, result);
@@ -68,16 +73,22 @@ fn register_of(wave: &Wave, inst: &Inst, lane: usize, source: usize, high: bool)
 fn float_of(wave: &Wave, inst: &Inst, lane: usize, source: usize, high: bool) -> f32 {
     let bits = register_of(wave, inst, lane, source, high);
     let negated = if high { inst.modifiers.abs } else { inst.modifiers.neg } >> source & 1 != 0;
-    f32::from_bits(if negated { bits ^ 0x8000_0000 } else { bits })
+    f32::from_bits(wave.flush_32(if negated { bits ^ 0x8000_0000 } else { bits }, SOURCES))
 }
 
 /// Runs an operation on pairs of 32-bit numbers in two registers.
-fn pairs(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>, f: impl Fn(f32, f32, f32) -> f32) -> Flow {
+pub(super) fn packed_singles(
+    wave: &mut Wave,
+    inst: &Inst,
+    _: &mut Env<'_>,
+    f: impl Fn(&Wave, f32, f32, f32) -> f32,
+) -> Flow {
     for lane in lanes_of(wave.exec()) {
         let half = |high: bool| {
             let source = |index| float_of(wave, inst, lane, index, high);
-            let value = f(source(0), source(1), source(2));
-            if inst.modifiers.clamp { clamped(f64::from(value)) as f32 } else { value }.to_bits()
+            let value = f(wave, source(0), source(1), source(2));
+            let value = if inst.modifiers.clamp { clamped(f64::from(value)) as f32 } else { value };
+            wave.flush_32(value.to_bits(), RESULTS)
         };
         let (low, high) = (half(false), half(true));
         wave.write_lane(inst.dst, lane, low);
@@ -107,8 +118,10 @@ fn mixed(wave: &Wave, inst: &Inst, lane: usize, source: usize) -> f32 {
     let (is_half, high) =
         (inst.modifiers.op_sel_hi >> source & 1 != 0, inst.modifiers.op_sel >> source & 1 != 0);
     let mut value = match is_half {
-        true => f64_of_half(if high { (bits >> 16) as u16 } else { bits as u16 }) as f32,
-        false => f32::from_bits(bits),
+        true => {
+            f64_of_half(wave.flush_16(if high { (bits >> 16) as u16 } else { bits as u16 }, SOURCES)) as f32
+        }
+        false => f32::from_bits(wave.flush_32(bits, SOURCES)),
     };
     if inst.modifiers.abs >> source & 1 != 0 {
         value = value.abs();
@@ -116,15 +129,22 @@ fn mixed(wave: &Wave, inst: &Inst, lane: usize, source: usize) -> f32 {
     if inst.modifiers.neg >> source & 1 != 0 { -value } else { value }
 }
 
-fn mix(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>, to_half: bool) -> Flow {
+/// Multiplies and adds in 32 bits, and rounds the sum once more if the result has 16 bits.
+pub(super) fn mix(
+    wave: &mut Wave,
+    inst: &Inst,
+    _: &mut Env<'_>,
+    to_half: bool,
+    f: impl Fn(&Wave, f32, f32, f32) -> f32,
+) -> Flow {
     for lane in lanes_of(wave.exec()) {
         let (a, b, c) = (mixed(wave, inst, lane, 0), mixed(wave, inst, lane, 1), mixed(wave, inst, lane, 2));
-        let sum = nan3_f32(a.mul_add(b, c), a, b, c);
+        let sum = f(wave, a, b, c);
         let sum = if inst.modifiers.clamp { clamped(f64::from(sum)) as f32 } else { sum };
         let old = wave.row(inst.dst)[lane];
         let result = match to_half {
             true => with_half_result(old, half_result(f64::from(sum), inst, wave), inst),
-            false => sum.to_bits(),
+            false => wave.flush_32(sum.to_bits(), RESULTS),
         };
         wave.write_lane(inst.dst, lane, result);
     }
@@ -174,6 +194,14 @@ fn dot_halves(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>) -> Flow {
     Flow::Next
 }
 
+fn fused(_: &Wave, a: f32, b: f32, c: f32) -> f32 {
+    nan3_f32(a.mul_add(b, c), a, b, c)
+}
+
+fn fused_half(_: &Wave, a: f64, b: f64, c: f64) -> f64 {
+    nan3_f64(fused_to_odd(a, b, c), a, b, c)
+}
+
 fn add(_: &Wave, a: f64, b: f64, _: f64) -> f64 {
     nan2_f64(a + b, a, b)
 }
@@ -208,18 +236,18 @@ handlers! {
     "v_pk_max_i16" => integers(|a, b, _, _| (a as i16).max(b as i16) as u16),
     "v_pk_min_u16" => integers(|a, b, _, _| a.min(b)),
     "v_pk_max_u16" => integers(|a, b, _, _| a.max(b)),
-    "v_pk_add_f16" => floats(add),
-    "v_pk_mul_f16" => floats(|_, a, b, _| nan2_f64(a * b, a, b)),
-    "v_pk_fma_f16" => floats(|_, a, b, c| nan3_f64(fused_to_odd(a, b, c), a, b, c)),
-    "v_pk_min_f16" => floats(|wave, a, b, _| min_f64(a, b, ieee(wave))),
-    "v_pk_max_f16" => floats(|wave, a, b, _| max_f64(a, b, ieee(wave))),
-    "v_pk_add_f32" => pairs(|a, b, _| nan2_f32(a + b, a, b)),
-    "v_pk_mul_f32" => pairs(|a, b, _| nan2_f32(a * b, a, b)),
-    "v_pk_fma_f32" => pairs(|a, b, c| nan3_f32(a.mul_add(b, c), a, b, c)),
+    "v_pk_add_f16" => packed_halves(add),
+    "v_pk_mul_f16" => packed_halves(|_, a, b, _| nan2_f64(a * b, a, b)),
+    "v_pk_fma_f16" => packed_halves(fused_half),
+    "v_pk_min_f16" => packed_halves(|wave, a, b, _| min_f64(a, b, ieee(wave))),
+    "v_pk_max_f16" => packed_halves(|wave, a, b, _| max_f64(a, b, ieee(wave))),
+    "v_pk_add_f32" => packed_singles(|_, a, b, _| nan2_f32(a + b, a, b)),
+    "v_pk_mul_f32" => packed_singles(|_, a, b, _| nan2_f32(a * b, a, b)),
+    "v_pk_fma_f32" => packed_singles(fused),
     "v_pk_mov_b32" => move_pair(),
-    "v_pk_fmac_f16" => fused_pair(),
-    "v_fma_mix_f32" => mix(false),
-    "v_fma_mixlo_f16" | "v_fma_mixhi_f16" => mix(true),
+    "v_pk_fmac_f16" => fused_pair(fused_half),
+    "v_fma_mix_f32" => mix(false, fused),
+    "v_fma_mixlo_f16" | "v_fma_mixhi_f16" => mix(true, fused),
     "v_dot2_f32_f16" | "v_dot2c_f32_f16" => dot_halves(),
     "v_dot2_i32_i16" | "v_dot2c_i32_i16" => dot_integers(16, true),
     "v_dot2_u32_u16" => dot_integers(16, false),
@@ -230,13 +258,19 @@ handlers! {
 }
 
 /// Multiplies pairs of halves and adds them to the result's register. This encoding selects no halves.
-fn fused_pair(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>) -> Flow {
+pub(super) fn fused_pair(
+    wave: &mut Wave,
+    inst: &Inst,
+    _: &mut Env<'_>,
+    f: impl Fn(&Wave, f64, f64, f64) -> f64,
+) -> Flow {
     for lane in lanes_of(wave.exec()) {
         let half = |high: bool| {
-            let number = |bits: u32| f64_of_half((bits >> if high { 16 } else { 0 }) as u16);
+            let number =
+                |bits: u32| f64_of_half(wave.flush_16((bits >> if high { 16 } else { 0 }) as u16, SOURCES));
             let (a, b) = (number(wave.read(inst.src[0], lane)), number(wave.read(inst.src[1], lane)));
             let c = number(wave.row(inst.dst)[lane]);
-            u32::from(half_of_f64(nan3_f64(fused_to_odd(a, b, c), a, b, c)))
+            u32::from(wave.flush_16(half_of_f64(f(wave, a, b, c)), RESULTS))
         };
         let result = half(false) | half(true) << 16;
         wave.write_lane(inst.dst, lane, result);

@@ -38,14 +38,21 @@ pub mod mode {
     pub const ROUND_32: u32 = 3;
     /// Rounding of 16-bit and 64-bit operations.
     pub const ROUND_16_64: u32 = 3 << 2;
-    /// 32-bit denormals are kept: one bit for sources, one for results.
+    /// Denormals of 32 bits are kept: [`SOURCES`] and [`RESULTS`].
     pub const DENORM_32: u32 = 3 << 4;
-    /// 16-bit and 64-bit denormals are kept.
+    /// Denormals of 16 and 64 bits are kept: [`SOURCES`] and [`RESULTS`].
     pub const DENORM_16_64: u32 = 3 << 6;
+    /// The bits of the fields of denormals that keep those of sources.
+    pub const SOURCES: u32 = 1 << 4 | 1 << 6;
+    /// The bits of the fields of denormals that keep those of results.
+    pub const RESULTS: u32 = 2 << 4 | 2 << 6;
     /// A clamped NaN becomes 0.
     pub const DX10_CLAMP: u32 = 1 << 8;
     /// Minimum and maximum make signalling NaNs quiet.
     pub const IEEE: u32 = 1 << 9;
+    /// What a wave may ask for that the interpreter does not have: traps of floating-point exceptions (bits 12 to
+    /// 20), 16-bit results that do not overflow (23), and vector instructions that are skipped (28).
+    pub const UNKNOWN: u32 = 0x1ff << 12 | 1 << 23 | 1 << 28;
 }
 
 /// A wave.
@@ -229,16 +236,29 @@ impl Wave {
         }
     }
 
-    /// Returns whether 32-bit denormals become 0.
+    /// Returns whether 32-bit denormals become 0 in sources or in results, as `which` says ([`mode::SOURCES`],
+    /// [`mode::RESULTS`]).
     #[inline]
-    pub fn flushes_32(&self) -> bool {
-        self.mode & mode::DENORM_32 != mode::DENORM_32
+    pub fn flushes_32(&self, which: u32) -> bool {
+        self.mode & mode::DENORM_32 & which == 0
     }
 
-    /// Returns whether 16-bit and 64-bit denormals become 0.
+    /// Returns whether 16-bit and 64-bit denormals become 0 in sources or in results.
     #[inline]
-    pub fn flushes_16_64(&self) -> bool {
-        self.mode & mode::DENORM_16_64 != mode::DENORM_16_64
+    pub fn flushes_16_64(&self, which: u32) -> bool {
+        self.mode & mode::DENORM_16_64 & which == 0
+    }
+
+    /// Returns 32-bit floating-point bits with a denormal made 0 if MODE says so.
+    #[inline(always)]
+    pub fn flush_32(&self, bits: u32, which: u32) -> u32 {
+        if bits & 0x7f80_0000 == 0 && self.flushes_32(which) { bits & 0x8000_0000 } else { bits }
+    }
+
+    /// Returns 16-bit floating-point bits with a denormal made 0 if MODE says so.
+    #[inline(always)]
+    pub fn flush_16(&self, bits: u16, which: u32) -> u16 {
+        if bits & 0x7c00 == 0 && self.flushes_16_64(which) { bits & 0x8000 } else { bits }
     }
 }
 

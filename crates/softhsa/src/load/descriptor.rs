@@ -94,8 +94,13 @@ impl Descriptor {
         let mode = rsrc1 >> 12 & 255
             | if rsrc1 >> 21 & 1 != 0 { mode::DX10_CLAMP } else { 0 }
             | if rsrc1 >> 23 & 1 != 0 { mode::IEEE } else { 0 };
-        if mode & (mode::ROUND_32 | mode::ROUND_16_64) != 0 {
-            return Err("it asks for a rounding other than to the nearest even number".to_owned());
+        if rsrc1 >> 26 & 1 != 0 {
+            return Err(
+                "it asks for 16-bit results that do not overflow, which the interpreter lacks".to_owned()
+            );
+        }
+        if rsrc2 >> 24 & 127 != 0 {
+            return Err("it asks for traps of exceptions, which the interpreter lacks".to_owned());
         }
         let bit = |number: u32| rsrc2 >> number & 1 != 0;
         Ok(Descriptor {

@@ -6,6 +6,8 @@ mod bench;
 
 mod atomics;
 mod comparisons;
+mod floats;
+mod halves;
 mod loads;
 mod scalars;
 mod vectors;
