@@ -67,7 +67,7 @@ pub enum Outcome {
     Agrees,
     /// They are not, or the device stopped: the level and what happened.
     Differs(String),
-    /// The host or the compiler did not come to an end in time.
+    /// The host or the compiler did not come to an end in time, or the compiler made a mistake.
     Skipped(String),
 }
 
@@ -115,6 +115,9 @@ impl Bench {
             let target = ["--target=amdgcn-amd-amdhsa", "-mcpu=gfx942", "-nogpulib", "-ffreestanding", level];
             if let Err(reason) = finish(clang(program, &object).args(target)) {
                 return Outcome::Skipped(format!("{level}: {reason}"));
+            }
+            if source == Source::Csmith && may_lose_return_address(&object) {
+                return Outcome::Skipped(format!("{level}: a far branch overwrites the return address"));
             }
             match self.launch(source, &object) {
                 Ok(found) if found == expected => {}
@@ -167,6 +170,15 @@ impl Bench {
         assert!(device.memory.free(buffer, Use::Pool) && device.memory.free(kernarg, Use::Pool));
         ended.and(sum)
     }
+}
+
+/// Whether code for the device has the register pair of the return address as that of a far branch's target. Clang 22 takes
+/// it in functions of more than 128 KiB, without saving it, where no other pair is free: they do not return to whoever
+/// called them.
+fn may_lose_return_address(object: &Path) -> bool {
+    const GETPC_OF_RETURN_ADDRESS: u32 = 0xbe9e_1c00;
+    let file = std::fs::read(object).unwrap_or_default();
+    file.as_chunks::<4>().0.iter().any(|word| u32::from_le_bytes(*word) == GETPC_OF_RETURN_ADDRESS)
 }
 
 fn generate(source: Source, seed: u64, program: &Path) -> Result<(), String> {
