@@ -31,8 +31,6 @@ pub(crate) struct Group {
     records: Box<[UnsafeCell<WaveRecordWords>]>,
     /// Lanes that have not ended.
     pub live: Cell<u32>,
-    /// Whether after the last turn each lane waited for others of the workgroup.
-    all_waited: Cell<bool>,
     exited: Cell<u64>,
     panicked: Cell<u64>,
 }
@@ -82,7 +80,6 @@ impl Group {
             memory,
             records,
             live: Cell::new(grid.lanes),
-            all_waited: Cell::new(false),
             exited: Cell::new(0),
             panicked: Cell::new(0),
             run,
@@ -152,19 +149,14 @@ impl Group {
             self.compare_barriers();
             self.waves.iter().for_each(Wave::pass_barrier);
             self.seat().progress.set(true);
-            return None;
         }
         let exchanging: u32 = self.waves.iter().map(|wave| wave.exchanging.get().count_ones()).sum();
         let all_wait = exchanging > 0 && at_barrier + exchanging == self.live.get();
-        // What this turn's lanes came to is settled in the next one: if that changes nothing, nothing ever will.
-        if all_wait && self.all_waited.get() && !self.run.cancelled() {
+        let can_go_on = || (0..).zip(&self.waves).any(|(index, wave)| wave.can_exchange(self.lanes_of(index)));
+        if all_wait && !self.run.cancelled() && !can_go_on() {
             let error = LaunchError::Stuck { workgroup: self.position, at_barrier, exchanging };
             self.seat().shared.report(&self.run, error);
         }
-        if all_wait && !self.all_waited.get() {
-            self.seat().progress.set(true);
-        }
-        self.all_waited.set(all_wait);
         None
     }
 

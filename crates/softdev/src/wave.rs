@@ -172,6 +172,19 @@ impl Wave {
         self.release(&self.converging, self.converging.get());
     }
 
+    /// Whether an exchange has all of its lanes that have not ended.
+    pub fn can_exchange(&self, lanes: &[Lane]) -> bool {
+        let mask_of_lane = |index: usize| match lanes[index].request.get() {
+            Request::Exchange { mask, .. } => Some(mask),
+            _ => None,
+        };
+        let exchanging = self.exchanging.get();
+        bits(exchanging).filter_map(mask_of_lane).any(|mask| {
+            let here = mask_of(bits(exchanging).filter(|&index| mask_of_lane(index) == Some(mask)));
+            mask & self.live.get() & !here == 0
+        })
+    }
+
     /// Completes the exchanges whose lanes have all come or ended.
     fn exchange(&self, lanes: &[Lane]) {
         let mut left = self.exchanging.get();

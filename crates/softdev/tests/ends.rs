@@ -219,8 +219,25 @@ fn lanes_that_wait_for_each_other_end_the_launch() {
         kernel.data.fetch_add(1, SeqCst);
         ENTRY_DONE
     }
+    /// Operations in a row, of which any may be the last of a turn.
+    unsafe extern "C" fn many(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        // SAFETY: launched with a counter.
+        let kernel = unsafe { Kernel::<AtomicU64>::new(lane, arguments) };
+        for n in 0..1000 {
+            kernel.exchange(u64::MAX >> 32, 1);
+            if n % 7 == 0 {
+                kernel.barrier();
+            }
+        }
+        kernel.data.fetch_add(1, SeqCst);
+        ENTRY_DONE
+    }
     let executor = executor(|_| ());
     let lanes = Arc::new(AtomicU64::new(0));
+    for workgroup_lanes in [32, 64, 96] {
+        let grid = params([2, 1, 1], [workgroup_lanes, 1, 1]);
+        assert!(try_launch(&executor, launch(many, &lanes, grid)).unwrap().wait(LONG).unwrap().is_ok());
+    }
     let handle = try_launch(&executor, launch(entry, &lanes, params([1, 1, 1], [96, 1, 1]))).unwrap();
     let error = handle.wait(LONG).unwrap().err().unwrap();
     assert_eq!(error, LaunchError::Stuck { workgroup: [0; 3], at_barrier: 40, exchanging: 24 });
