@@ -169,7 +169,8 @@ pub struct ChannelParams {
     pub epoch: u32,
     /// The channel's shared memory, [`Layout::words`] words.
     pub region: u64,
-    /// A [`crate::layout::HomeSlotWords`] for each home slot, in memory of the device.
+    /// A [`crate::layout::HomeSlotWords`] for each home slot, in memory of the device: right behind these parameters, where
+    /// a wave that claims one looks without reading this.
     pub homes: u64,
     /// A [`crate::layout::SlotStateWords`] for each extra slot, in memory of the device.
     pub extra_states: u64,
@@ -183,6 +184,8 @@ pub struct ChannelParams {
 
 /// Bytes of [`ChannelParams`].
 pub const CHANNEL_PARAMS_BYTES: usize = size_of::<ChannelParams>();
+
+const _: () = assert!(CHANNEL_PARAMS_BYTES.is_multiple_of(align_of::<crate::layout::HomeSlotWords>()));
 
 const _: () = assert!(size_of::<Sizes>() == size_of::<Layout>() + size_of::<Places>());
 
@@ -212,6 +215,9 @@ pub const SHARED_RECORD_BYTES: usize = WAVE_RECORD_BYTES + LAUNCH_PARAMS_KEPT;
 pub const fn shared_bytes(waves: u32) -> u32 {
     (waves as usize * SHARED_RECORD_BYTES).next_multiple_of(64) as u32
 }
+
+/// Bytes that the device crate keeps at the start of a kernel's workgroup memory for itself.
+pub const RESERVED_WORKGROUP_BYTES: usize = 64;
 
 /// A slice argument as it lies in the argument block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

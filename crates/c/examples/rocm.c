@@ -1,6 +1,8 @@
 /*
  * A host of kernels in HIP that ROCm's compiler made and linked with its device libraries: they call a function of the host
- * and print. The kernels are those of crates/host/tests/rocm/kernels.hip.
+ * and print. The kernels are those of crates/host/tests/rocm/kernels.hip. Clang and Debian's rocm-device-libs make the code
+ * object: clang-22 -x hip --offload-arch=gfx942 --cuda-device-only --no-gpu-bundle-output -nogpuinc -nogpulib
+ * -mprintf-kind=hostcall, with -mlink-builtin-bitcode for each library, as crates/host/tests/rocm/compile.rs does it.
  *
  *     rocm gfx942 kernels.co 1000
  *

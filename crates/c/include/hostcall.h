@@ -542,7 +542,7 @@ typedef void (*hostcall_rocm_handler)(void *state, uint32_t service, uint32_t la
 typedef struct {
   // Packets that were found, counted when the thread that finds them has no work, and now and then.
   uint64_t packets;
-  // What devices and handlers did that they must not. hostcall_options_rocm_report tells of each.
+  // What devices and handlers did that they must not. hostcall_options_rocm_report tells of the first 16 of each buffer.
   uint64_t faults;
 } hostcall_rocm_counts;
 

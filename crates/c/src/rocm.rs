@@ -69,7 +69,7 @@ pub struct hostcall_rocm_argument {
 pub struct hostcall_rocm_counts {
     /// Packets that were found, counted when the thread that finds them has no work, and now and then.
     pub packets: u64,
-    /// What devices and handlers did that they must not. hostcall_options_rocm_report tells of each.
+    /// What devices and handlers did that they must not. hostcall_options_rocm_report tells of the first 16 of each buffer.
     pub faults: u64,
 }
 

@@ -45,7 +45,7 @@ pub enum Command {
         /// work for the driver, by NVIDIA's assembler), or an AMD one such as gfx942
         #[arg(long, default_value = "cpu", value_parser = Target::parse)]
         target: Target,
-        /// Prints what each kernel needs of the GPU: registers, stack, workgroup memory, and how many of its waves a
+        /// Prints after the path what each kernel needs of the GPU that --target names: registers, stack, workgroup memory, and how many of its waves a
         /// multiprocessor holds; and warns of what slows it down. For NVIDIA, the numbers are those of NVIDIA's assembler
         #[arg(long)]
         report: bool,
@@ -62,7 +62,7 @@ pub enum Command {
         /// Folder to make; its name is the package's
         name: PathBuf,
     },
-    /// Reads traces that `hostcall run --trace` wrote
+    /// Reads traces: files of `hostcall run --trace`, and of raw channels that record
     #[command(subcommand)]
     Trace(TraceCommand),
     /// Lists the devices, and why those that are not there are not
@@ -102,11 +102,12 @@ pub enum TraceCommand {
         file: PathBuf,
     },
     /// Shows what a run does by the trace that it writes, while it writes it: rates, losses, slow methods,
-    /// who waits
+    /// who waits. Ends with the trace; of one that was cut off it waits for more
     Top {
         /// The trace, also one that a run is about to begin
         file: PathBuf,
-        /// Seconds between two screens, or between what is printed where the standard output is no terminal
+        /// Seconds between two screens, or between what is printed where the standard output is no terminal;
+        /// at least 0.05
         #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
         every: Duration,
     },
@@ -116,7 +117,8 @@ pub enum TraceCommand {
         file: PathBuf,
         /// The file to write
         out: PathBuf,
-        /// A table of the records of this stream, which kernels wrote to a raw channel
+        /// A table of the records of this stream, which kernels wrote to a raw channel, instead of one of calls, launches
+        /// and posts; not for .pftrace. A trace that begins with pages has its first stream's without this
         #[arg(long, value_name = "NAME")]
         stream: Option<String>,
     },

@@ -33,7 +33,7 @@ fn main() {
         Ok(arguments) => match arguments.command {
             Command::Run(options) => run::run(options),
             Command::Build { target, report, build, program } => {
-                build_image(&build.request(program, target), report)
+                build_image(&build.request(program, target.clone()), &target, report)
             }
             Command::New { app: false, name } => new::package(&name),
             Command::New { app: true, name } => new::app(&name),
@@ -72,7 +72,11 @@ fn print_bytes(bytes: &[u8]) -> Outcome {
 }
 
 /// Builds a program and prints its path, and what its kernels need if that is asked for.
-fn build_image(request: &hostcall_build::Request, report: bool) -> Outcome {
+fn build_image(request: &hostcall_build::Request, target: &hostcall_build::Target, report: bool) -> Outcome {
+    if report && *target == hostcall_build::Target::Cpu {
+        complain("--report says what kernels need of a GPU: name one with --target, such as sm_90 or gfx942");
+        return Ok(USAGE);
+    }
     let image = hostcall_build::build(request)?;
     let code = print_path(&image.path)?;
     if report {

@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long the end of a run waits for its trace to be written.
@@ -328,13 +329,17 @@ fn export(from: &Path, to: &Path, stream: Option<&str>) -> Outcome {
     if std::fs::metadata(to).is_ok_and(|there| (there.dev(), there.ino()) == (whole.dev(), whole.ino())) {
         return Err(format!("{} is the trace itself: name another file", to.display()).into());
     }
-    let file = File::create(to).map_err(|error| cannot("write", to, error))?;
+    let is_made = AtomicBool::new(false);
+    let file = MadeLate { path: to, file: None, is_made: &is_made };
     let mut progress = Progress { of: whole.len(), told: Instant::now(), is_shown: false };
     let result = export::export(&mut reader, table, format, file, |bytes| progress.tell(bytes));
     progress.clear();
     let exported = result.map_err(|error| match error {
         ExportError::Read(error) => cannot("read on in", from, error),
-        ExportError::Write(error) => format!("{}; what is there is not whole", cannot("write", to, error)),
+        ExportError::Write(error) if is_made.into_inner() => {
+            format!("{}; what is there is not whole", cannot("write", to, error))
+        }
+        ExportError::Write(error) => cannot("write", to, error),
         error => error.to_string(),
     })?;
     if !reader.is_complete() {
@@ -348,6 +353,28 @@ fn export(from: &Path, to: &Path, stream: Option<&str>) -> Outcome {
         complain(format!("the trace has other streams, which `--stream` exports: {others}"));
     }
     Ok(0)
+}
+
+/// A file that is made when something is written to it: one that is there stays as it is if the trace has nothing to export.
+struct MadeLate<'a> {
+    path: &'a Path,
+    file: Option<File>,
+    is_made: &'a AtomicBool,
+}
+
+impl Write for MadeLate<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            file => file.insert(File::create(self.path)?),
+        };
+        self.is_made.store(true, Ordering::Relaxed);
+        file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.as_mut().map_or(Ok(()), File::flush)
+    }
 }
 
 /// A line on the standard error that says how far an export is, if that is a terminal.

@@ -204,6 +204,10 @@ fn exports_that_cannot_be_made_are_one_sentence() {
     expect(&trace(&["export", "/no/such", &to("a.csv")]), 1, "", sentence);
     let sentence = "hostcall: cannot write /no/such/a.csv: No such file or directory (os error 2)\n";
     expect(&trace(&["export", file, "/no/such/a.csv"]), 1, "", sentence);
+    // What is there stays where the trace has no such stream.
+    fs::write(to("kept.csv"), "kept").unwrap();
+    assert_eq!(trace(&["export", file, &to("kept.csv"), "--stream", "typo"]).status.code(), Some(1));
+    assert_eq!(fs::read_to_string(to("kept.csv")).unwrap(), "kept");
     // A link to the trace itself, and to a disk that is full.
     std::os::unix::fs::symlink(file, to("itself.csv")).unwrap();
     let sentence = format!("hostcall: {} is the trace itself: name another file\n", to("itself.csv"));

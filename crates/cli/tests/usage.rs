@@ -66,6 +66,7 @@ fn what_was_meant_is_suggested() {
     says(&refused(2, &["buidl", "."]), "did you mean `build`?");
     says(&refused(2, &["build", "--tagret", "cpu", "."]), "did you mean `--target`?");
     says(&refused(2, &["build", "--target", "sm90", "."]), "did you mean sm_90?");
+    says(&refused(2, &["build", "--report", "/nowhere"]), "--report says what kernels need of a GPU");
 }
 
 #[test]

@@ -26,7 +26,7 @@ impl Gpu {
     pub fn allocate(self: &Arc<Self>, bytes: usize) -> Result<DeviceMemory, Error> {
         let doing = || format!("allocating {bytes} bytes of GPU memory");
         // Whole words: kernels change single bytes by exchanging the word that these lie in.
-        let (size, mut address) = (bytes.max(1).next_multiple_of(WORD_BYTES), 0);
+        let (size, mut address) = (bytes.max(1).checked_next_multiple_of(WORD_BYTES).unwrap_or(bytes), 0);
         // SAFETY: LOADED; the result lives through the call, the stream as long as the GPU.
         self.run(doing, || unsafe { sys::cuMemAllocAsync(&mut address, size, self.copies()) })?;
         let memory = DeviceMemory { gpu: self.clone(), address, bytes };

@@ -18,12 +18,12 @@
 //! }
 //! ```
 //!
-//! Rust's own atomics (`AtomicU32` in a buffer) work in kernels, too; but LLVM 22 compiles those of their operations for
-//! NVIDIA that read, modify and write without their order and with the device's scope. Those of this module are what they
-//! say on every device.
+//! Rust's own atomics (`AtomicU32` in a buffer) work in kernels, too; but LLVM 22 compiles `swap` and the `fetch_` operations
+//! for NVIDIA without their order and with the device's scope. Those of this module are what they say on every device.
 //!
 //! On NVIDIA an operation of 32 or 64 bits is one instruction, with a fence on each side that its order asks for. Those of 8
-//! and 16 bits, and additions of floats elsewhere, are loops of `compare_exchange`.
+//! and 16 bits are loops of Rust's `compare_exchange`, which keeps its order there, with the system's scope; so are additions
+//! of floats elsewhere. They exchange the whole word of 32 bits in which the number lies.
 
 use crate::global::{Global, Word};
 use crate::target::{
@@ -40,7 +40,9 @@ pub enum Scope {
     Workgroup,
     /// All lanes of the device, of any launch.
     Device,
-    /// The host and all devices, too.
+    /// The host and all devices, too. What reads, modifies and writes memory of the host from a GPU behind PCIe is atomic
+    /// among the GPU's lanes; a thread of the host that changes the same word of 32 bits (8 bytes for numbers of 64) at the
+    /// same time may undo it. Loads, stores and their orders hold for both.
     System,
 }
 
@@ -284,7 +286,7 @@ macro_rules! methods {
             }
 
             /// Writes the smaller of what is there and `value`, and returns what was there. A `value` of `NaN` changes
-            /// nothing; else floats are in the order of `total_cmp`.
+            /// nothing, and releases nothing; else floats are in the order of `total_cmp`.
             #[inline(always)]
             pub fn fetch_min(&self, value: T, order: Ordering $(, $scope: $scope_type)?) -> T {
                 self.atomic($($scope)?).change_if(value.min_change(), value, order)

@@ -2,10 +2,10 @@
 
 use crate::global::{Global, Word};
 use crate::group::Group;
-use crate::target::{self, Params, RESERVED_WORKGROUP_BYTES};
+use crate::target::{self, Params};
 use core::marker::PhantomData;
 use core::panic::Location;
-use hostcall_abi::launch::LaunchId;
+use hostcall_abi::launch::{LaunchId, RESERVED_WORKGROUP_BYTES};
 use hostcall_abi::wire::Wire;
 
 /// The lane that a kernel's function runs on.
@@ -176,7 +176,7 @@ impl Lane {
 
     /// The workgroup's memory as `T`s, as many as the launch's bytes hold: zeroed on the software device,
     /// else with any content. It lasts as long as the workgroup. Parameters marked `#[workgroup]` lie at its begin, and are
-    /// typed (see [`crate::workgroup`]).
+    /// typed (see [`crate::workgroup`]): a kernel that has some leaves these bytes alone here.
     pub fn workgroup_memory<T: Word>(&self) -> &[Global<T>] {
         let bytes = self.params.get().workgroup_memory_bytes as usize - RESERVED_WORKGROUP_BYTES;
         // SAFETY: the launch gave the workgroup this many bytes after the reserved ones, 64-byte aligned, for

@@ -108,8 +108,9 @@ pub(crate) fn hold(group: Group) -> Held {
         if group.is_whole() {
             return Held { slot, glance, extra: HOME };
         }
-        // The commonest part is a lane alone. What it saw before it had the slot may be of another part's last call.
-        if group.count == 1 && slot.try_lock() {
+        // The commonest part is a lane alone. That there is a slot it has seen in passing: it asks for it, before it looks at
+        // the lock, and what it saw before it had the slot may be of another part's last call.
+        if group.count == 1 && group.here.record().slot().is_some() && slot.try_lock() {
             let slot = current(group.here);
             return Held { slot, glance: slot.glance(), extra: HOME };
         }

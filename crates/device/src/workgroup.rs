@@ -37,11 +37,12 @@
 use crate::atomic::{Atomic, AtomicInteger, AtomicWord, methods};
 use crate::group::Group;
 use crate::lane::Lane;
-use crate::target::{self, RESERVED_WORKGROUP_BYTES, cell::Change, cell::Place};
+use crate::target::{self, cell::Change, cell::Place};
 use crate::wave::{Combine, WaveNumber};
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::sync::atomic::Ordering;
+use hostcall_abi::launch::RESERVED_WORKGROUP_BYTES;
 
 /// What a [`Shared`] cell can hold: the numbers that [`crate::Global`] can, and `[T; 2]` and `[T; 4]` of those of 32 bits,
 /// `[T; 2]` of those of 64.
@@ -196,7 +197,8 @@ pub const fn end_of<T: Workgroup>(offset: usize) -> usize {
 /// The value in workgroup memory at this offset, behind what the device crate keeps.
 ///
 /// # Safety
-/// The launch gives the workgroup's memory that many bytes, and nothing else lies there. The offset is a multiple of 16.
+/// The launch gives the workgroup's memory that many bytes, and all that lies there is accessed atomically
+/// ([`Lane::workgroup_memory`] may give the same bytes). The offset is a multiple of 16.
 #[doc(hidden)]
 #[inline(always)]
 pub unsafe fn at<T: Workgroup>(_lane: &Lane, offset: usize) -> &T {

@@ -26,7 +26,8 @@ impl Block {
     pub fn allocate(gpu: &Gpu, pool: hsa_amd_memory_pool_t, bytes: usize, what: &str) -> Result<Self, Error> {
         let doing = || format!("allocating {bytes} bytes of {what}");
         // Whole words: kernels change single bytes by exchanging the word that these lie in.
-        let (size, mut start) = (bytes.max(1).next_multiple_of(WORD_BYTES), std::ptr::null_mut());
+        let size = bytes.max(1).checked_next_multiple_of(WORD_BYTES).unwrap_or(bytes);
+        let mut start = std::ptr::null_mut();
         let functions = &gpu.runtime().functions;
         // SAFETY: LOADED; the result lives through the call.
         let status = unsafe { (functions.hsa_amd_memory_pool_allocate)(pool, size, 0, &mut start) };

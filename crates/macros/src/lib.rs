@@ -288,7 +288,17 @@ pub fn wire(item: TokenStream) -> TokenStream {
 /// ```
 ///
 /// The struct is `#[repr(C)]` or `#[repr(transparent)]`, all its fields are `Plain`, it has no padding, and it is not
-/// generic. All of this is checked when it is compiled.
+/// generic. All of this is checked when it is compiled:
+///
+/// ```compile_fail
+/// # use hostcall_device::Plain;
+/// #[repr(C)]
+/// #[derive(Plain)]
+/// struct Padded {
+///     small: u8, // three bytes of padding follow
+///     large: u32,
+/// }
+/// ```
 ///
 /// # Fields
 /// Files of raw channels keep names and types of a struct's fields, so that `hostcall trace` shows records
@@ -308,17 +318,7 @@ pub fn wire(item: TokenStream) -> TokenStream {
 /// ```
 ///
 /// `format` is a format string as for [`println!`], of named fields that are numbers, 12 at most; `unit` is
-/// any short text.
-///
-/// ```compile_fail
-/// # use hostcall_device::Plain;
-/// #[repr(C)]
-/// #[derive(Plain)]
-/// struct Padded {
-///     small: u8, // three bytes of padding follow
-///     large: u32,
-/// }
-/// ```
+/// any text. Files keep 1024 bytes of a format and 32 of a unit.
 #[proc_macro_derive(Plain, attributes(hostcall))]
 pub fn plain(item: TokenStream) -> TokenStream {
     expanded(syn::parse(item).and_then(plain::derive))

@@ -152,7 +152,8 @@ impl Group {
         }
         let exchanging: u32 = self.waves.iter().map(|wave| wave.exchanging.get().count_ones()).sum();
         let all_wait = exchanging > 0 && at_barrier + exchanging == self.live.get();
-        let can_go_on = || (0..).zip(&self.waves).any(|(index, wave)| wave.can_exchange(self.lanes_of(index)));
+        let can_go_on =
+            || (0..).zip(&self.waves).any(|(index, wave)| wave.can_exchange(self.lanes_of(index)));
         if all_wait && !self.run.cancelled() && !can_go_on() {
             let error = LaunchError::Stuck { workgroup: self.position, at_barrier, exchanging };
             self.seat().shared.report(&self.run, error);

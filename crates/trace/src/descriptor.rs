@@ -215,8 +215,12 @@ impl RecordPrinter {
         let mut used = Vec::new();
         let parsed = Format::parse_with(&descriptor.format, &mut |name, _| {
             let column = descriptor.columns.iter().position(|column| &*column.name == name)?;
-            used.push(column);
-            Some(used.len() - 1)
+            // A value that is shown twice is one argument.
+            let at = used.iter().position(|of| *of == column).unwrap_or(used.len());
+            if at == used.len() {
+                used.push(column);
+            }
+            Some(at)
         });
         let format = parsed.ok().filter(|_| !descriptor.format.is_empty()).map(|format| (format, used));
         Self { descriptor, format, values: Vec::new() }
@@ -365,6 +369,8 @@ mod tests {
             String::from_utf8(to).unwrap()
         };
         assert_eq!(printed("{kind:#x} at {{x}}, {delta:+}"), "0xff at {x}, -3");
+        // A format has 12 arguments at most, each as often as it likes.
+        assert_eq!(printed(&"{kind}".repeat(13)), "255".repeat(13));
         let columns = "points.0.x=0m points.0.y=1.5mm points.1.x=0m points.1.y=0mm delta=-3 kind=255";
         for none in ["", "{nobody}", "{", "{0}"] {
             assert_eq!(printed(none), columns);

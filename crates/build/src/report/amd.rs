@@ -1,8 +1,10 @@
 //! AMD: what a code object's metadata says of its kernels (LLVM's AMDGPU usage guide, "Code Object Metadata").
 
-use super::{KernelReport, RESERVED_WORKGROUP_BYTES, lanes_of};
+use super::{KernelReport, lanes_of};
 use crate::BuildError;
-use hostcall_abi::launch::{KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, kernel_name};
+use hostcall_abi::launch::{
+    KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, RESERVED_WORKGROUP_BYTES, kernel_name,
+};
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol};
@@ -56,7 +58,7 @@ fn of_code_object(image: &[u8], cpu: &str) -> Result<Vec<KernelReport>, String> 
         let lanes = lanes_of(field(offset_of!(KernelInfo, max_lanes)));
         let workgroup_bytes = kernel.workgroup_bytes
             + field(offset_of!(KernelInfo, workgroup_memory_bytes)).unwrap_or(0)
-            + RESERVED_WORKGROUP_BYTES;
+            + RESERVED_WORKGROUP_BYTES as u64;
         let spilled_bytes = kernel.spilled_vector_registers * 4;
         let warnings = (spilled_bytes > 0).then(|| {
             format!(

@@ -46,9 +46,6 @@ pub struct KernelReport {
 /// Lanes of a workgroup where the kernel does not say how many it has at most. Grids of so many lanes have such workgroups.
 const USUAL_LANES: u64 = 256;
 
-/// Bytes of each workgroup's memory that the device crate keeps for itself.
-const RESERVED_WORKGROUP_BYTES: u64 = 64;
-
 /// Says what the kernels of an image need. `image` is what [`crate::build`] has just made of `request`.
 ///
 /// # Errors

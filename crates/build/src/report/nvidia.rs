@@ -1,13 +1,14 @@
 //! NVIDIA: what the assembler says of its functions, and how many waves have room on a multiprocessor.
 
 use super::local::indexes_its_frame;
-use super::{KernelReport, RESERVED_WORKGROUP_BYTES, lanes_of};
+use super::{KernelReport, lanes_of};
 use crate::image::{finished, info_field};
 use crate::ptx::{Function, functions};
 use crate::registers::OwnFunctions;
 use crate::{BuildError, assembler};
 use hostcall_abi::launch::{
-    KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, kernel_name, shared_bytes,
+    KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, RESERVED_WORKGROUP_BYTES, kernel_name,
+    shared_bytes,
 };
 use std::collections::HashMap;
 use std::fs;
@@ -90,7 +91,7 @@ fn of_ptx(ptx: &str, said: &str, cpu: &str) -> Vec<KernelReport> {
         let needs = needs.get(entry.name).copied().unwrap_or_default();
         let workgroup_bytes = needs.workgroup_bytes
             + field(offset_of!(KernelInfo, workgroup_memory_bytes)).unwrap_or(0)
-            + RESERVED_WORKGROUP_BYTES
+            + RESERVED_WORKGROUP_BYTES as u64
             + u64::from(shared_bytes(lanes.div_ceil(32)));
         let stack_bytes = of_own(|needs| needs.frame_bytes);
         let spilled_bytes = of_own(|needs| needs.spilled_bytes.into()) as u32;

@@ -19,7 +19,7 @@ const MOST_SLOW: usize = 8;
 #[derive(Default)]
 struct Window {
     latencies: Latencies,
-    /// Time of all calls of each method, and lanes that got errors.
+    /// Time of all calls of each method, in ns.
     methods: HashMap<u32, u64>,
     calls: u64,
     posts: u64,

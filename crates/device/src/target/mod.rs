@@ -94,6 +94,3 @@ impl Params {
 pub(crate) fn rings_again(polls: u32, _rang: &mut u64) -> bool {
     polls.is_multiple_of(1 << 16)
 }
-
-/// Bytes at the start of a workgroup's memory that this crate keeps for itself.
-pub const RESERVED_WORKGROUP_BYTES: usize = 64;

@@ -2,10 +2,7 @@
 
 use super::error::LaunchRefused;
 use super::seam::{DeviceKind, Properties};
-use hostcall_abi::launch::{KernelInfo, shared_bytes};
-
-/// Bytes of each workgroup's memory that the device crate keeps for itself.
-const RESERVED_WORKGROUP_BYTES: u64 = 64;
+use hostcall_abi::launch::{KernelInfo, RESERVED_WORKGROUP_BYTES, shared_bytes};
 
 /// How many lanes a launch has, and how they are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,7 +52,7 @@ impl Grid {
         let bytes = kernel
             .workgroup_memory_bytes
             .saturating_add(self.workgroup_memory_bytes.into())
-            .saturating_add(RESERVED_WORKGROUP_BYTES);
+            .saturating_add(RESERVED_WORKGROUP_BYTES as u64);
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 

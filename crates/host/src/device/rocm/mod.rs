@@ -251,8 +251,8 @@ impl CodeObjectKernel {
         for (place, (argument, takes)) in arguments.iter().zip(&self.parameters.bytes).enumerate() {
             argument.pack(core, place, *takes as usize, &mut parts)?;
         }
-        let Parts { kernel, workgroups, lanes, workgroup_bytes, hidden, keep, .. } = &mut *parts;
-        *kernel = Some(self.code.clone());
+        let Parts { kernel, workgroups, lanes, workgroup_bytes, hidden, keep, runs_to_end, .. } = &mut *parts;
+        (*kernel, *runs_to_end) = (Some(self.code.clone()), true);
         (*workgroups, *lanes) = (grid.workgroups, grid.workgroup_size);
         (*workgroup_bytes, *hidden) = (memory_bytes, self.hidden);
         keep.extend(self.serving.iter().map(|serving| Arc::new(serving.answer()) as _));

@@ -26,6 +26,8 @@ pub(crate) struct Parts {
     pub by_address: bool,
     /// What the kernel finds in hidden parameters.
     pub hidden: HiddenParameters,
+    /// Nothing ends the kernel once the device has it, and the server does not know it.
+    pub runs_to_end: bool,
     /// It is made for a graph's node.
     pub is_recorded: bool,
     /// Memory of the device that it uses.
@@ -37,9 +39,9 @@ pub(crate) struct Parts {
 impl Parts {
     /// Forgets the launch, and gives back what memory it took besides this.
     pub fn clear(&mut self) {
-        let Self { kernel, parameters, wanted, keep, by_address, hidden, .. } = self;
+        let Self { kernel, parameters, wanted, keep, by_address, hidden, runs_to_end, .. } = self;
         *kernel = None;
-        *by_address = false;
+        (*by_address, *runs_to_end) = (false, false);
         *hidden = HiddenParameters::default();
         parameters.bytes.clear();
         parameters.bytes.shrink_to_fit();

@@ -31,7 +31,7 @@ impl StreamQueue {
             // One that is not there has ended, and is noted with how it ended.
             let Some(flying) = flying else { return };
             let (launches, running) = (flying.launches(), flying.running.clone());
-            if launches.is_none() {
+            if matches!(&flying.kept, Kept::Launch(dispatched) if dispatched.parts.runs_to_end) {
                 let _ = launch.cancelled.set(why);
             }
             // With the words, so that the stream starts again whatever the launch's end is.
