@@ -14,7 +14,7 @@ use hostcall_abi::layout::NO_PERIOD;
 use hostcall_channel::device::{WaveRecord, is_stopped};
 use std::boxed::Box;
 use std::string::{String, ToString};
-use std::sync::Once;
+use std::sync::OnceLock;
 use std::{panic, thread_local};
 
 /// A lane's own data, on its stack; the thread's `CURRENT` points to that of the lane that runs.
@@ -437,14 +437,19 @@ fn end_lane(here: Here) {
 }
 
 /// Keeps a lane's panic from being printed here: its message goes to the host.
+///
+/// Allocates nothing where the hook before is the standard library's: an image has its own, and what its statics point to is
+/// lost when it is unloaded.
 fn install_hook() {
-    static INSTALL: Once = Once::new();
-    INSTALL.call_once(|| {
+    type Hook = Box<dyn Fn(&panic::PanicHookInfo<'_>) + Send + Sync>;
+    static PREVIOUS: OnceLock<Hook> = OnceLock::new();
+    PREVIOUS.get_or_init(|| {
         let previous = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
+        panic::set_hook(Box::new(|info| {
             let local = current();
             if local.is_null() {
-                return previous(info);
+                // `None` before this returns.
+                return PREVIOUS.get().into_iter().for_each(|previous| previous(info));
             }
             let message = info.payload_as_str().unwrap_or("a panic whose payload is no text").to_string();
             let (file, line, column) =
@@ -453,5 +458,6 @@ fn install_hook() {
             // SAFETY: CURRENT: the lane that panics is the one that runs.
             *unsafe { &*local }.panic.borrow_mut() = Some(text);
         }));
+        previous
     });
 }
