@@ -11,6 +11,8 @@ use hostcall_abi::wire::Wire;
 /// The lane that a kernel's function runs on.
 pub struct Lane {
     params: Params,
+    /// The workgroup's memory is the kernel's typed parameters'.
+    has_typed_memory: bool,
     // A lane means something only on its own stack.
     not_send: PhantomData<*const ()>,
 }
@@ -29,7 +31,13 @@ pub(crate) fn place(linear: u32, [width, height, _]: [u32; 3]) -> [u32; 3] {
 
 impl Lane {
     pub(crate) fn new(params: Params) -> Self {
-        Self { params, not_send: PhantomData }
+        Self { params, has_typed_memory: false, not_send: PhantomData }
+    }
+
+    /// The same lane, for a kernel that has parameters in workgroup memory.
+    #[inline(always)]
+    pub(crate) fn with_typed_memory(&self) -> Self {
+        Self { params: self.params, has_typed_memory: true, not_send: PhantomData }
     }
 
     /// Index in the wave, from 0.
@@ -175,9 +183,12 @@ impl Lane {
     }
 
     /// The workgroup's memory as `T`s, as many as the launch's bytes hold: zeroed on the software device,
-    /// else with any content. It lasts as long as the workgroup. Parameters marked `#[workgroup]` lie at its begin, and are
-    /// typed (see [`crate::workgroup`]): a kernel that has some leaves these bytes alone here.
+    /// else with any content. It lasts as long as the workgroup. Parameters marked `#[workgroup]` have it all, in types of
+    /// their own (see [`crate::workgroup`]): where a kernel has some, this is empty.
     pub fn workgroup_memory<T: Word>(&self) -> &[Global<T>] {
+        if self.has_typed_memory {
+            return &[];
+        }
         let bytes = self.params.get().workgroup_memory_bytes as usize - RESERVED_WORKGROUP_BYTES;
         // SAFETY: the launch gave the workgroup this many bytes after the reserved ones, 64-byte aligned, for
         // the life of the workgroup, and every bit pattern is a `T`, accessed atomically.

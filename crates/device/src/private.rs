@@ -20,7 +20,9 @@ pub use crate::kernel::{
     enter_kernel, finish_main, kernel_info,
 };
 pub use crate::print::{Argument, Site, address_of, check_pointer, print, tag_of};
-pub use crate::workgroup::{at as workgroup_at, end_of as workgroup_end, rest as workgroup_rest};
+pub use crate::workgroup::{
+    at as workgroup_at, end_of as workgroup_end, lane_of_typed, rest as workgroup_rest,
+};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use hostcall_abi::cpu::CpuLane;
 pub use hostcall_abi::launch::{KernelInfo, LaunchParams};

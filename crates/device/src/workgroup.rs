@@ -188,6 +188,13 @@ pub struct Scratch<T: SharedValue> {
     all: Shared<T>,
 }
 
+/// The lane as kernels see it that have parameters in workgroup memory.
+#[doc(hidden)]
+#[inline(always)]
+pub fn lane_of_typed(lane: &Lane) -> Lane {
+    lane.with_typed_memory()
+}
+
 /// Where the value behind one of type `T` at this offset begins.
 #[doc(hidden)]
 pub const fn end_of<T: Workgroup>(offset: usize) -> usize {
@@ -197,8 +204,7 @@ pub const fn end_of<T: Workgroup>(offset: usize) -> usize {
 /// The value in workgroup memory at this offset, behind what the device crate keeps.
 ///
 /// # Safety
-/// The launch gives the workgroup's memory that many bytes, and all that lies there is accessed atomically
-/// ([`Lane::workgroup_memory`] may give the same bytes). The offset is a multiple of 16.
+/// The launch gives the workgroup's memory that many bytes, and nothing else lies there. The offset is a multiple of 16.
 #[doc(hidden)]
 #[inline(always)]
 pub unsafe fn at<T: Workgroup>(_lane: &Lane, offset: usize) -> &T {

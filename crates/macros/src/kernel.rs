@@ -474,6 +474,8 @@ fn expand(names: &Names, kernel: Kernel) -> TokenStream {
         }
     });
     let passed: Vec<_> = passed.collect();
+    // What is typed is nothing else besides.
+    let typed = (!shared.is_empty()).then(|| quote!(let #lane = &#k::lane_of_typed(#lane);));
     let passed_lane = (!function.sig.inputs.is_empty()).then(|| quote!(#lane,));
     let call = quote!(#ident(#passed_lane #(#passed),*));
     let call = if is_main {
@@ -518,6 +520,7 @@ fn expand(names: &Names, kernel: Kernel) -> TokenStream {
                     (#(#values,)*): (#(#value_types,)*),
                 ) {
                     let _ = #lane;
+                    #typed
                     #call
                 }
 

@@ -22,6 +22,8 @@ pub fn workgroup_arrays(
     #[workgroup] rest: &[Shared<u64>],
     out: &[Global<u64>],
 ) {
+    // All of the memory is the parameters'.
+    assert!(lane.workgroup_memory::<u64>().is_empty());
     let [width, height, depth] = lane.workgroup_size();
     let (lanes, at) = ((width * height * depth) as usize, lane.local_id());
     for round in 0..3 {
