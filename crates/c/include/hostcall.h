@@ -1066,8 +1066,8 @@ hostcall_status hostcall_rocm_kernel_launch(const hostcall_rocm_kernel *kernel,
                                             hostcall_error **error);
 
 // Registers a function that kernels call with `__ockl_call_host_function`, on worker threads. `number` is what kernels get in
-// place of its address: they can call no other functions. `free_state` gets `state` when the device has ended and no kernel
-// calls any more, on any thread, or when this function fails.
+// place of its address: they can call no other functions. `free_state` gets `state` when the device has ended, the last kernel
+// handle of a code object was freed and no kernel calls any more, on any thread, or when this function fails.
 hostcall_status hostcall_rocm_register_function(const hostcall_device *device,
                                                 hostcall_rocm_function function,
                                                 void *state,

@@ -239,8 +239,8 @@ pub unsafe extern "C" fn hostcall_rocm_kernel_launch(
 }
 
 /// Registers a function that kernels call with `__ockl_call_host_function`, on worker threads. `number` is what kernels get in
-/// place of its address: they can call no other functions. `free_state` gets `state` when the device has ended and no kernel
-/// calls any more, on any thread, or when this function fails.
+/// place of its address: they can call no other functions. `free_state` gets `state` when the device has ended, the last kernel
+/// handle of a code object was freed and no kernel calls any more, on any thread, or when this function fails.
 pub extern "C" fn hostcall_rocm_register_function(
     device: Option<&hostcall_device>,
     function: hostcall_rocm_function,

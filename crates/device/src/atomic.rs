@@ -259,6 +259,9 @@ macro_rules! methods {
             ///
             /// # Errors
             /// What was there, if it was not `current`.
+            ///
+            /// # Panics
+            /// For the orders `Release` and `AcqRel` of a failure, which is a load.
             #[inline(always)]
             pub fn compare_exchange(
                 &self,

@@ -122,6 +122,7 @@ macro_rules! cells {
                 (success, failure): (Ordering, Ordering),
                 place: Place,
             ) -> Result<Self, Self> {
+                assert!(!matches!(failure, Ordering::Release | Ordering::AcqRel), "there is no such load");
                 begin(if failure == Ordering::SeqCst { failure } else { success }, place);
                 let old: Self;
                 // SAFETY: the caller's promise.

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 /// The watchdog looks at calls at most this often: the resolution of deadlines.
 const TICK: Duration = Duration::from_millis(5);
 
-/// A tracer is told of calls that have waited so long, again after each such time, and of so many at once.
+/// A tracer is told of calls that have waited so long, again at each look, which is after each such time at the latest, and of
+/// so many at once.
 const TELL_AFTER: Duration = Duration::from_millis(100);
 const TELL_EVERY: Duration = Duration::from_millis(250);
 const MOST_TOLD: usize = 64;
