@@ -178,7 +178,8 @@ fn a_hostile_buffer_harms_nobody() {
 #[test]
 fn valgrind_finds_no_error_and_no_leak() {
     for name in ["life", "initialize", "services", "one", "gaps", "printing"] {
-        let mut command = Command::new("valgrind");
+        let mut command = Command::new("timeout");
+        command.args(["300", "valgrind", "--fair-sched=try"]);
         command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
         command.args(["--show-leak-kinds=definite,indirect", "--errors-for-leak-kinds=definite,indirect"]);
         command.arg(&*CLIENT).arg(name).env("LD_LIBRARY_PATH", RUNTIME.as_os_str());

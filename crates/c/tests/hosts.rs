@@ -7,9 +7,8 @@ use hostcall::{Device, Grid, Output};
 use hostcall_abi::status::CallError;
 use inventory::{Inventory, InventoryHandler, Refused, outcome};
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, LazyLock, Mutex};
 
@@ -119,18 +118,12 @@ fn closures_pinned_memory_functions_graphs_and_traces_do_their_work() {
     assert!(reader.is_complete() && calls > 0);
 }
 
-/// Runs a host under valgrind, which finds no error.
-fn valgrind(flags: &[&str], host: &Path, arguments: [&OsStr; 2]) {
-    let mut command = Command::new("valgrind");
-    run(command.args(["--quiet", "--error-exitcode=9"]).args(flags).arg(host).args(arguments));
-}
-
 /// Valgrind counts 48 bytes of std's as possibly lost: a thread that ended has them.
 #[test]
 fn the_example_has_no_leak_and_no_error() {
     let flags = ["--leak-check=full", "--errors-for-leak-kinds=definite,indirect"];
     for lanes in ["none", "100", "300"] {
-        valgrind(&flags, &INVENTORY, [IMAGE.as_os_str(), lanes.as_ref()]);
+        run(common::valgrind().args(flags).arg(&*INVENTORY).arg(&*IMAGE).arg(lanes));
     }
 }
 
@@ -138,5 +131,5 @@ fn the_example_has_no_leak_and_no_error() {
 #[test]
 fn a_host_whose_lanes_panic_has_no_error() {
     let trace = WORK.with_extension("valgrind");
-    valgrind(&["--leak-check=no"], &WORK, [CONFORMANCE.as_os_str(), trace.as_os_str()]);
+    run(common::valgrind().arg("--leak-check=no").arg(&*WORK).arg(&*CONFORMANCE).arg(trace));
 }

@@ -86,8 +86,7 @@ fn what_cannot_be_is_refused_and_told() {
 /// A small grid: under valgrind the GPU in software takes its time.
 #[test]
 fn a_host_has_no_error_under_valgrind() {
-    let mut command = Command::new("valgrind");
-    command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
-    command.arg("--errors-for-leak-kinds=definite,indirect").arg(&*EXAMPLE);
+    let mut command = common::valgrind();
+    command.args(["--leak-check=full", "--errors-for-leak-kinds=definite,indirect"]).arg(&*EXAMPLE);
     run(command.arg("gfx942").arg(&*KERNELS).arg("70"));
 }

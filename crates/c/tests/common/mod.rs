@@ -39,6 +39,14 @@ pub fn run(command: &mut Command) -> String {
     text(&output.stdout)
 }
 
+/// Valgrind, which finds no error and gives every thread its turn: without that one that spins keeps the others waiting for
+/// seconds. Add its other flags, the program and its arguments.
+pub fn valgrind() -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["300", "valgrind", "--quiet", "--error-exitcode=9", "--fair-sched=try"]);
+    command
+}
+
 /// What a program is linked with that takes the shared library.
 pub fn shared() -> [OsString; 2] {
     let library = library("libhostcall_c.so");

@@ -4,8 +4,7 @@
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io::Write;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// Most lines that wait to be written. Later ones are dropped and counted.
@@ -15,84 +14,77 @@ const MOST_LINES: usize = 256;
 struct Queue {
     lines: VecDeque<String>,
     dropped: u64,
-    /// The thread writes what it took.
+    /// A thread writes, and ends when no line waits.
     is_writing: bool,
 }
 
-/// A queue of lines with the thread that writes them.
-#[derive(Default)]
-struct Reporter {
+/// A queue of lines, and a thread that writes them while there are any: who waits for a process's threads to end does not wait
+/// for reports.
+struct Reporter<W> {
     queue: Mutex<Queue>,
-    /// Signals the thread.
-    more: Condvar,
     /// Signals those who wait for the queue to be empty.
     written: Condvar,
-    /// There is a thread.
-    runs: AtomicBool,
+    /// The thread's alone.
+    output: Mutex<W>,
 }
 
-/// The process's reporter, once something was reported.
-static REPORTER: OnceLock<&'static Reporter> = OnceLock::new();
+/// The process's reporter.
+static REPORTER: LazyLock<Arc<Reporter<std::io::Stderr>>> =
+    LazyLock::new(|| Reporter::new(std::io::stderr()));
 
-impl Reporter {
-    /// Starts a reporter for `output`. It lives as long as the process.
-    fn start(output: impl Write + Send + 'static) -> &'static Self {
-        let reporter: &'static Self = Box::leak(Box::default());
-        let thread = std::thread::Builder::new().name("hostcall-reports".into());
-        let started = thread.spawn(move || reporter.write_out(output));
-        reporter.runs.store(started.is_ok(), Ordering::Release);
-        reporter
+impl<W: Write + Send + 'static> Reporter<W> {
+    fn new(output: W) -> Arc<Self> {
+        Arc::new(Self { queue: Mutex::default(), written: Condvar::new(), output: Mutex::new(output) })
     }
 
-    fn write_out(&self, mut output: impl Write) {
+    fn write_out(&self) {
+        let mut output = self.output.lock();
         let mut queue = self.queue.lock();
         loop {
             let line = match std::mem::take(&mut queue.dropped) {
                 0 => queue.lines.pop_front(),
                 dropped => Some(format!("hostcall: {dropped} reports were lost: too many at once\n")),
             };
-            queue.is_writing = line.is_some();
-            let Some(line) = line else {
-                self.written.notify_all();
-                self.more.wait(&mut queue);
-                continue;
-            };
+            let Some(line) = line else { break };
             drop(queue);
             // Whoever closed stderr does not want to know.
             let _ = output.write_all(line.as_bytes());
             queue = self.queue.lock();
         }
+        // The next line's thread finds the output free.
+        drop(output);
+        queue.is_writing = false;
+        self.written.notify_all();
     }
 
-    fn line(&self, line: String) {
+    fn line(self: &Arc<Self>, line: String) {
         let mut queue = self.queue.lock();
-        if !self.runs.load(Ordering::Acquire) || queue.lines.len() >= MOST_LINES {
+        if queue.lines.len() >= MOST_LINES {
             queue.dropped += 1;
             return;
         }
         queue.lines.push_back(line);
-        self.more.notify_one();
+        if !queue.is_writing {
+            let reporter = Arc::clone(self);
+            let thread = std::thread::Builder::new().name("hostcall-reports".into());
+            // Where the system starts no thread, the line waits for the next one's.
+            queue.is_writing = thread.spawn(move || reporter.write_out()).is_ok();
+        }
     }
 
     fn flush(&self, limit: Duration) {
-        let mut queue = self.queue.lock();
-        let waits = |queue: &mut Queue| {
-            self.runs.load(Ordering::Acquire) && (queue.is_writing || !queue.lines.is_empty())
-        };
-        self.written.wait_while_for(&mut queue, waits, limit);
+        self.written.wait_while_for(&mut self.queue.lock(), |queue| queue.is_writing, limit);
     }
 }
 
 /// Has a line written to stderr. Neither waits nor panics; at most [`MOST_LINES`] lines wait.
 pub(crate) fn line(text: impl std::fmt::Display) {
-    REPORTER.get_or_init(|| Reporter::start(std::io::stderr())).line(format!("hostcall: {text}\n"));
+    REPORTER.line(format!("hostcall: {text}\n"));
 }
 
 /// Waits until the lines so far are written, or `limit` has passed.
 pub(crate) fn flush(limit: Duration) {
-    if let Some(reporter) = REPORTER.get() {
-        reporter.flush(limit);
-    }
+    REPORTER.flush(limit);
 }
 
 #[cfg(test)]
@@ -121,7 +113,7 @@ mod tests {
     fn a_full_pipe_holds_nobody_up_and_what_is_lost_is_counted() {
         let (go, wait) = mpsc::channel();
         let written = Arc::default();
-        let reporter = Reporter::start(Slow(wait, Arc::clone(&written)));
+        let reporter = Reporter::new(Slow(wait, Arc::clone(&written)));
         for i in 0..MOST_LINES + 11 {
             reporter.line(format!("{i}\n"));
         }
@@ -141,7 +133,7 @@ mod tests {
     #[test]
     fn a_closed_stderr_does_not_matter() {
         let (_, wait) = mpsc::channel();
-        let reporter = Reporter::start(Slow(wait, Arc::default()));
+        let reporter = Reporter::new(Slow(wait, Arc::default()));
         reporter.line("lost\n".into());
         reporter.flush(Duration::from_secs(60));
         reporter.line("lost as well\n".into());
