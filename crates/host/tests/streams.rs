@@ -250,13 +250,17 @@ fn a_host_function_that_would_wait_for_itself_is_refused() {
     let (own, counter) = (stream.clone(), device.alloc_zeroed::<u32>(1).unwrap());
     let read = counter.clone();
     let (sender, told) = mpsc::channel();
+    let (launched, go) = mpsc::channel();
     stream
         .host_function(move || {
+            // The counter is the launch's once that is behind this function.
+            go.recv().unwrap();
             sender.send(own.synchronize()).unwrap();
             sender.send(read.read().map(drop)).unwrap();
         })
         .unwrap();
     count.launch(&stream, ONE, (&counter,)).unwrap();
+    launched.send(()).unwrap();
     // Another stream's work that waits for this one's.
     other.wait_for(&stream.record().unwrap()).unwrap();
     for _ in 0..2 {
