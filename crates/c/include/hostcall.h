@@ -556,12 +556,14 @@ typedef struct {
 } hostcall_rocm_argument;
 
 // Answers a lane's call of a function, as `__ockl_call_host_function` makes it: on any thread, of several lanes at the same
-// time. `arguments` are seven words, and `result` two, which are 0 before. It must return.
+// time. `arguments` are seven words, and `result` two, which are 0 before. It must return, and does not wait for a launch that
+// may wait for it, which nobody refuses: these calls do not say whose they are.
 typedef void (*hostcall_rocm_function)(void *state, const uint64_t *arguments, uint64_t *result);
 
 // Answers a lane's call of a service: on any thread, of several lanes at the same time. `lane` is the lane's index in its
 // wave. `words` are eight words of the lane's, in whose place the handler puts its answer, of which kernels that were linked
-// with ROCm's device libraries read the first two. It must return.
+// with ROCm's device libraries read the first two. It must return, and waits for no launch that may wait for it, as a
+// hostcall_rocm_function.
 typedef void (*hostcall_rocm_handler)(void *state, uint32_t service, uint32_t lane, uint64_t *words);
 
 // What was counted of calls by ROCm's protocol.
