@@ -1,5 +1,5 @@
-//! Gives the linker the versions of the shared library's symbols, and keeps the library loaded once a process has it: its
-//! threads may still run when everything is freed and the program unloads it.
+//! Gives the linker the versions of the shared library's symbols, and keeps the library loaded once a process has it: the
+//! software device's handlers for signals stay when the program unloads it.
 
 use std::env;
 use std::path::PathBuf;

@@ -22,10 +22,10 @@
  * are needed until it returns only, unless its comment says otherwise.
  *
  * Threads. Any thread may call any function at any time, also with the same handle, but for options, and for a handle that
- * is being freed. Handlers may call it too, and to wait for what waits for them is refused; they do not free handles. Other
- * functions that the library calls (outputs, reports, those that free states) do neither wait for a device's work nor free
- * its handles. All of them must return: a C++ exception that leaves one, or a longjmp out of one, ends the process or is
- * undefined. The library never unwinds into its caller.
+ * is being freed. Handlers may call it too, and to wait for what waits for them is refused, but for those of ROCm's protocol;
+ * they do not free handles. Other functions that the library calls (outputs, reports, those that free states) do neither wait
+ * for a device's work nor free its handles. All of them must return: a C++ exception that leaves one, or a longjmp out of one,
+ * ends the process or is undefined. The library never unwinds into its caller.
  *
  * Process. Once loaded the library stays until the process ends, also after dlclose. The first device "cpu" that is opened
  * installs handlers for SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP and SIGURG, which call those that were there before for what
