@@ -235,6 +235,11 @@ impl Bed {
         Ok(())
     }
 
+    /// The bed's stream.
+    pub fn stream(&self) -> &hostcall::Stream {
+        &self.stream
+    }
+
     /// Waits for what was launched.
     pub fn synchronize(&self) -> Result<()> {
         Ok(self.stream.synchronize()?)

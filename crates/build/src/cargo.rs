@@ -1,3 +1,4 @@
+use crate::flags;
 use crate::package::Package;
 use crate::toolchain::Toolchain;
 use crate::{BuildError, Progress, Request, Target};
@@ -44,14 +45,12 @@ pub(crate) fn compile(
         // A lane's panic is caught and reported, so it must unwind whatever the package's profile says.
         Target::Cpu => _ = cargo.env(profile_variable(&request.profile, "PANIC"), "unwind"),
         Target::Nvptx { cpu } | Target::Cubin { cpu } => {
-            for_gpu(&mut cargo, request, package, toolchain, &nvptx_flags(cpu))
+            for_gpu(&mut cargo, request, package, toolchain, &flags::nvidia(cpu));
+            cargo.arg("--").args(flags::NVIDIA_PROGRAM);
         }
         Target::Amdgpu { cpu } => {
-            for_gpu(&mut cargo, request, package, toolchain, &amdgpu_flags(cpu, toolchain))
+            for_gpu(&mut cargo, request, package, toolchain, &flags::amd(cpu, toolchain));
         }
-    }
-    if let Target::Nvptx { .. } | Target::Cubin { .. } = request.target {
-        cargo.args(["--", "--emit=asm"]);
     }
 
     let tool = |error| BuildError::Tool { tool: toolchain.cargo.clone(), error };
@@ -140,46 +139,6 @@ fn profile_folder(profile: &str) -> &str {
     }
 }
 
-/// What the entries that the macros make in the program need. It is given here and not in the source, so that
-/// a program is stable Rust on the CPU.
-const NVPTX_FEATURE: &str = "abi_ptx";
-const AMDGPU_FEATURE: &str = "abi_gpu_kernel";
-
-fn gpu_flags(cpu: &str, feature: &str) -> Vec<String> {
-    vec![
-        format!("-Ctarget-cpu={cpu}"),
-        format!("-Zcrate-attr=feature({feature})"),
-        // Every crate gets it, whether it uses it, names it itself, or not.
-        "-Aunused_features".into(),
-        "-Aduplicate_features".into(),
-    ]
-}
-
-fn nvptx_flags(cpu: &str) -> Vec<String> {
-    let mut flags = gpu_flags(cpu, NVPTX_FEATURE);
-    flags.push("-Clinker=/bin/true".into());
-    // Other architectures imply a PTX version that has every instruction of the device crate. Named only where
-    // it must be, because the compiler warns of it.
-    match cpu {
-        "sm_70" | "sm_72" => flags.push("-Ctarget-feature=+ptx63".into()),
-        "sm_90" | "sm_90a" => flags.push("-Ctarget-feature=+ptx80".into()),
-        _ => {}
-    }
-    flags
-}
-
-fn amdgpu_flags(cpu: &str, toolchain: &Toolchain) -> Vec<String> {
-    let mut flags = gpu_flags(cpu, AMDGPU_FEATURE);
-    flags.push("-Cllvm-args=--amdhsa-code-object-version=5".into());
-    if let Some(clang) = &toolchain.clang {
-        flags.push(format!("-Clinker={}", clang.display()));
-        flags.push("-Clinker-flavor=gcc".into());
-        let arguments = ["--target=amdgcn-amd-amdhsa".to_owned(), format!("-mcpu={cpu}"), "-nogpulib".into()];
-        flags.extend(arguments.map(|argument| format!("-Clink-arg={argument}")));
-    }
-    flags
-}
-
 fn for_gpu(
     cargo: &mut Command,
     request: &Request,
@@ -195,12 +154,7 @@ fn for_gpu(
         .env("RUSTC_BOOTSTRAP", "1")
         // Also takes the place of the user's RUSTFLAGS, which are meant for this machine.
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
-        // Without these, bounds checks and panic paths alone make a megabyte.
-        .env(profile("LTO"), "fat")
-        .env(profile("CODEGEN_UNITS"), "1")
-        .env(profile("PANIC"), "abort")
-        .env(profile("OPT_LEVEL"), "3")
-        .env(profile("DEBUG"), "false");
+        .envs(flags::PROFILE.iter().map(|(setting, value)| (profile(setting), value)));
     if let Some(rustc) = &toolchain.rustc {
         cargo.env("RUSTC", rustc);
     }

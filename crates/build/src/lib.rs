@@ -21,7 +21,9 @@
 
 mod assembler;
 mod cargo;
+mod contraction;
 mod error;
+mod flags;
 mod image;
 mod kernels;
 mod package;

@@ -78,8 +78,9 @@ impl Function<'_> {
             || !self.statements.iter().any(|statement| statement.opcode == "ret")
     }
 
+    /// Whether calls of the host go through it. Mathematics is the kernel's own.
     fn is_of_device_crate(&self) -> bool {
-        self.name.contains("15hostcall_device")
+        self.name.contains("15hostcall_device") && !self.name.contains("15hostcall_device4math")
     }
 }
 
@@ -251,6 +252,7 @@ mod tests {
             ".version 7.8\n.func panics\n()\n;\n.func panics()\n{\n\ttrap;\n}\n\
              .func  (.param .b32 func_retval0) returns()\n{\n\tmov.b32 \t%r1, 7;\n\tret;\n}\n\
              .func _RNv15hostcall_device4call()\n{\n\tret;\n}\n\
+             .func _RNv15hostcall_device4math()\n{\n\tret;\n}\n\
              .visible .entry hostcall_kernel_k(\n\t.param .b64 k_param_0\n)\n{\n\t.reg .b32 \t%r<99>;\n\
              \tld.param.b64 \t%rd1, [k_param_0];\n",
         );
@@ -283,6 +285,7 @@ mod tests {
     fn what_returns_counts_and_what_panics_does_not() {
         assert_eq!(bound_of(1, "(retval0), returns"), 32);
         assert_eq!(bound_of(1, "_RNv15hostcall_device4call"), 64);
+        assert_eq!(bound_of(1, "_RNv15hostcall_device4math"), 32);
         assert_eq!(bound_of(1, "%rd1"), 64);
         assert_eq!(bound_of(80, "_RNv15hostcall_device4call"), 88);
     }

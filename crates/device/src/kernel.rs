@@ -220,12 +220,12 @@ unsafe impl<T: Plain> KernelArg for Slice<T> {
     const SCHEMA: u64 = schema::add_hash(schema::of("slice"), T::SCHEMA);
     #[inline(always)]
     unsafe fn from_raw<'launch>(raw: RawSlice) -> &'launch [T] {
-        if raw.len == 0 {
-            return &[];
-        }
+        // Nothing lies at the address of a slice without elements, but no reference is null. It is of global memory, as any
+        // address is that is not in another memory's window.
+        let address = if raw.len == 0 { align_of::<T>() as u64 } else { raw.address };
         // SAFETY: by this function's contract the host has put `len` elements of `T` there, for `'launch`; any bytes
         // are a `T` since it is `Plain`.
-        unsafe { core::slice::from_raw_parts(raw.address as usize as *const T, raw.len as usize) }
+        unsafe { core::slice::from_raw_parts(crate::target::global(address).cast(), raw.len as usize) }
     }
     fn write(raw: RawSlice, bytes: &mut [u8]) {
         // SAFETY: two `u64`s have no padding.
@@ -242,7 +242,7 @@ unsafe impl<T: Plain> KernelArg for Ref<T> {
     unsafe fn from_raw<'launch>(raw: u64) -> &'launch T {
         // SAFETY: by this function's contract the host has put a `T` there, for `'launch`; any bytes are a `T`
         // since it is `Plain`.
-        unsafe { &*(raw as usize as *const T) }
+        unsafe { &*crate::target::global(raw).cast() }
     }
     fn write(raw: u64, bytes: &mut [u8]) {
         bytes.copy_from_slice(&raw.to_ne_bytes());

@@ -86,6 +86,35 @@ impl Lane {
         here.workgroup_index() as usize * here.lanes_in_workgroup() as usize + self.local_id()
     }
 
+    /// This lane's share of `0..end`, when the lanes of the grid take turns: [`Lane::global_id`], and every
+    /// [`Lane::grid_lanes`]-th number behind it. Compilers see that each is below `end`, so that an index of a slice of that
+    /// length is not checked again.
+    ///
+    /// ```
+    /// use hostcall_device::{Global, Lane, kernel};
+    ///
+    /// /// `y = a·x + y`, by a grid of any size.
+    /// #[kernel]
+    /// fn saxpy(lane: &Lane, a: f32, x: &[f32], y: &[Global<f32>]) {
+    ///     for i in lane.strided(x.len().min(y.len())) {
+    ///         y[i].set(a * x[i] + y[i].get());
+    ///     }
+    /// }
+    /// ```
+    #[inline]
+    pub fn strided(&self, end: usize) -> impl Iterator<Item = usize> + use<> {
+        let step = self.grid_lanes();
+        let mut next = self.global_id();
+        core::iter::from_fn(move || {
+            let at = next;
+            // No slice is as long as that. It is far from where the sum overflows.
+            (at < end && at < 1 << 62).then(|| {
+                next = at.wrapping_add(step);
+                at
+            })
+        })
+    }
+
     /// Lanes of the whole grid.
     pub fn grid_lanes(&self) -> usize {
         product(self.workgroups()) * product(self.workgroup_size())

@@ -31,7 +31,7 @@
 //! | text and files | [`println!`], [`io`], [`fs`] |
 //! | the rest of a program's world | [`mod@env`], [`heap`], [`process`], [`time`] |
 //! | what a wave computes together | [`wave`], [`Lane::wave_reduce`], [`Lane::shuffle`] |
-//! | mathematics | [`math`] |
+//! | mathematics | [`math`]; [`rounding`] says when floats are rounded |
 //!
 //! `target` is all that differs between devices; the path of a call starts in [`call`].
 #![cfg_attr(any(not(test), target_arch = "nvptx64", target_arch = "amdgpu"), no_std)]
@@ -77,6 +77,7 @@ mod print_owned;
 pub mod process;
 mod pull;
 pub mod raw;
+pub mod rounding;
 pub mod services;
 pub mod system;
 mod target;

@@ -24,8 +24,9 @@
 //!
 //! # Error
 //! The functions are those of the crate [`libm`](https://docs.rs/libm), a translation of musl's, compiled for each
-//! device: a kernel gets the same bits on every one of them, but for NaN's. `libm`'s own tests compare them to results
-//! of any precision and allow these errors, in units of the last place:
+//! device: a kernel gets the same bits on every one of them, but for NaN's. What the kernel itself adds and multiplies may
+//! differ in the last bit ([`crate::rounding`]). `libm`'s own tests compare its functions to results of any precision and allow
+//! these errors, in units of the last place:
 //!
 //! | error | functions |
 //! |---|---|
@@ -145,6 +146,8 @@ declare! {
     trunc() -> Self;
 }
 
+// On NVIDIA, what the assembler contracts in kernels it must not contract here (`hostcall_build`'s `contraction`): so what
+// computes with products and sums is a function of its own there.
 macro_rules! implement {
     (
         $t:ident { $($name:ident = $function:ident($($argument:ident),*);)* }
@@ -152,13 +155,15 @@ macro_rules! implement {
     ) => {
         impl Float for $t {
             $(
-                #[inline]
+                #[cfg_attr(target_arch = "nvptx64", inline(never))]
+                #[cfg_attr(not(target_arch = "nvptx64"), inline)]
                 fn $name(self, $($argument: Self),*) -> Self {
                     libm::$function(self, $($argument),*)
                 }
             )*
 
-            #[inline]
+            #[cfg_attr(target_arch = "nvptx64", inline(never))]
+            #[cfg_attr(not(target_arch = "nvptx64"), inline)]
             fn acosh(self) -> Self {
                 // `libm`'s function is made for numbers from 1 on, and says anything for others.
                 if self < 1.0 { Self::NAN } else { libm::$acosh(self) }
@@ -170,17 +175,20 @@ macro_rules! implement {
                 <$t>::clamp(self, min, max)
             }
 
-            #[inline]
+            #[cfg_attr(target_arch = "nvptx64", inline(never))]
+            #[cfg_attr(not(target_arch = "nvptx64"), inline)]
             fn fract(self) -> Self {
                 self - Float::trunc(self)
             }
 
-            #[inline]
+            #[cfg_attr(target_arch = "nvptx64", inline(never))]
+            #[cfg_attr(not(target_arch = "nvptx64"), inline)]
             fn log(self, base: Self) -> Self {
                 Float::ln(self) / Float::ln(base)
             }
 
-            #[inline]
+            #[cfg_attr(target_arch = "nvptx64", inline(never))]
+            #[cfg_attr(not(target_arch = "nvptx64"), inline)]
             fn powi(self, exponent: i32) -> Self {
                 let (mut result, mut factor, mut left) = (1.0, self, exponent.unsigned_abs());
                 while left != 0 {
@@ -198,7 +206,8 @@ macro_rules! implement {
                 1.0 / self
             }
 
-            #[inline]
+            #[cfg_attr(target_arch = "nvptx64", inline(never))]
+            #[cfg_attr(not(target_arch = "nvptx64"), inline)]
             fn rem_euclid(self, divisor: Self) -> Self {
                 let rest = Float::rem(self, divisor);
                 if rest < 0.0 { rest + Float::abs(divisor) } else { rest }
@@ -209,17 +218,20 @@ macro_rules! implement {
                 if self.is_nan() { self } else { Float::copysign(1.0, self) }
             }
 
-            #[inline]
+            #[cfg_attr(target_arch = "nvptx64", inline(never))]
+            #[cfg_attr(not(target_arch = "nvptx64"), inline)]
             fn sin_cos(self) -> (Self, Self) {
                 libm::$sin_cos(self)
             }
 
-            #[inline]
+            #[cfg_attr(target_arch = "nvptx64", inline(never))]
+            #[cfg_attr(not(target_arch = "nvptx64"), inline)]
             fn to_degrees(self) -> Self {
                 <$t>::to_degrees(self)
             }
 
-            #[inline]
+            #[cfg_attr(target_arch = "nvptx64", inline(never))]
+            #[cfg_attr(not(target_arch = "nvptx64"), inline)]
             fn to_radians(self) -> Self {
                 <$t>::to_radians(self)
             }

@@ -176,10 +176,11 @@ impl Group {
         self.take(value, if is_here { from } else { self.here.lane_index() })
     }
 
-    /// Whether every lane of a full wave is here.
+    /// The same group, if every lane of a full wave is here: then its mask is a constant where that spares instructions.
     #[inline(always)]
-    fn is_full(&self) -> bool {
-        self.mask == self.here.full()
+    fn full(&self) -> Option<Self> {
+        let full = self.here.full();
+        (self.mask == full).then_some(Self { mask: full, ..*self })
     }
 
     /// The index of the lane before this one in the group, or this one's.
@@ -200,10 +201,10 @@ impl Group {
     #[inline(always)]
     pub(crate) fn scan<T: WaveNumber, O: Combine<T>>(&self, mut value: T) -> T {
         let mut width = 1;
-        if self.is_full() {
+        if let Some(full) = self.full() {
             let lane = self.here.lane_index();
             while width < self.here.wave_size() {
-                let other = self.take(value, if lane >= width { lane - width } else { lane });
+                let other = full.take(value, if lane >= width { lane - width } else { lane });
                 value = if lane >= width { O::combine(other, value) } else { value };
                 width *= 2;
             }
@@ -228,10 +229,10 @@ impl Group {
                 self.here.redux(self.mask, operation, value.to_raw_bits() as u32).into(),
             );
         }
-        if self.is_full() {
+        if let Some(full) = self.full() {
             let mut width = self.here.wave_size() / 2;
             while width > 0 {
-                value = O::combine(value, self.take(value, self.here.lane_index() ^ width));
+                value = O::combine(value, full.take(value, self.here.lane_index() ^ width));
                 width /= 2;
             }
             return value;

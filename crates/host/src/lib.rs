@@ -107,7 +107,7 @@ pub use hostcall_device::{
     CallError, Global, HostcallRef, Lane, Plain, Shared, Wire, Word, eprint, eprintln, kernel, main, print,
     println, service,
 };
-pub use hostcall_device::{atomic, env, fs, heap, io, math, process, time, wave, workgroup};
+pub use hostcall_device::{atomic, env, fs, heap, io, math, process, rounding, time, wave, workgroup};
 pub use hostcall_server::services;
 pub use hostcall_service as service;
 pub use hostcall_service::caller;

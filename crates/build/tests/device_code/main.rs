@@ -117,6 +117,16 @@ fn kernels_that_call_nothing_take_few_registers() {
 }
 
 #[test]
+fn kernels_that_compute_have_no_more_than_they_need() {
+    let limits = Limits { stack_bytes: u32::MAX, ..Limits::PROGRAM };
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/computing");
+    check("sm_90", vec![(package, limits)], |image, _| {
+        let text = fs::read_to_string(&image.path).expect("the image");
+        ptx::of_computing(&text)
+    });
+}
+
+#[test]
 fn gfx942() {
     check("gfx942", programs(), amdgpu::problems);
 }

@@ -98,6 +98,51 @@ fn parameters<'a>(text: &'a str, end: &str) -> Option<&'a str> {
     rest.split(')').next()
 }
 
+/// What is wrong with the kernels of `tests/computing`.
+pub fn of_computing(text: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut expect = |is_so: bool, what: &str| problems.extend((!is_so).then(|| what.to_owned()));
+    let entry = |kernel| {
+        let end = crate::symbol_end(text, kernel).expect("the kernel");
+        let (_, rest) =
+            text.split_once(&format!(".visible .entry hostcall_kernel_{end}(")).expect("its entry");
+        rest.split("\n}").next().expect("its body")
+    };
+    let count = |body: &str, opcode: &str| {
+        body.lines().filter(|line| line.split_whitespace().next() == Some(opcode)).count()
+    };
+
+    let matmul = entry("matmul");
+    expect(!matmul.contains(".local"), "an array of a kernel lies in local memory");
+    expect(count(matmul, "mul.f32") == 64 && count(matmul, "add.f32") == 64, "64 sums are not contracted");
+    expect(count(matmul, "ld.global.b32") >= 16, "loads of slices are not known to be global");
+    expect(count(matmul, "st.relaxed.sys.global.b32") == 64, "stores to slices are not known to be global");
+    expect(count(matmul, "ld.b32") == 0, "loads are not known to be of any memory");
+
+    let floats = entry("floats");
+    expect(count(floats, "mul.f32") == 1 && count(floats, "add.f32") == 2, "floats are not contracted");
+    expect(count(floats, "mul.rn.f32") == 1, "a product is not rounded that shall be");
+    expect(floats.contains("15hostcall_device4math"), "mathematics is part of a kernel");
+    let mathematics = text.split("\n}").filter(|function| {
+        let header = function.split("\n{").next().and_then(|header| header.rsplit_once(".func "));
+        header.is_some_and(|(_, name)| name.contains("15hostcall_device4math"))
+    });
+    let is_contracted =
+        |body: &str| ["mul.f32", "mul.f64", "add.f32", "add.f64"].iter().any(|op| count(body, op) > 0);
+    expect(mathematics.clone().count() > 0, "there is no mathematics");
+    expect(!mathematics.into_iter().any(is_contracted), "mathematics is contracted");
+
+    let double = entry("double");
+    let called: Vec<&str> = double.lines().filter(|line| line.trim_start().starts_with("call")).collect();
+    let of_end = |line: &&str| line.contains("15hostcall_device6target3gpu8end_part");
+    expect(
+        called.iter().all(of_end),
+        "a kernel that calls nothing calls more than the end of waves that have slots",
+    );
+    expect(!double.contains(".local"), "a kernel that calls nothing has a stack");
+    problems
+}
+
 /// NVIDIA's assembler: `PTXAS`, in PATH, or where `.ci/install-device-toolchain` puts it.
 fn ptxas() -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);

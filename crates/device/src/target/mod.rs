@@ -9,6 +9,7 @@
 //! | `wait`, `wait_with_pauses`, `pass`, `pause`, `notify`, `barrier` | waiting; what `wait` polls asks nothing of its own lane |
 //! | `can_pull`, `pull` | copying bytes of the host's memory, on devices on which a lane does that faster than by loads |
 //! | `cancelled`, `unwinding`, `clock_ns` | the rest |
+//! | `global` | a pointer to what all lanes have in common, by its address |
 //! | `Params` | the launch's parameters, as the lane's function has them |
 //! | `exit_lane`, `sleep`, `bell_period`, `IN_STEP` | the end of a lane, letting time pass, when to ring for posts, how lanes share |
 
@@ -85,6 +86,13 @@ impl Params {
     pub fn get(self) -> &'static hostcall_abi::launch::LaunchParams {
         here().params()
     }
+}
+
+/// A device address as a pointer.
+#[cfg(not(target_arch = "nvptx64"))]
+#[inline(always)]
+pub(crate) fn global(address: u64) -> *const u8 {
+    address as usize as *const u8
 }
 
 /// Whether a lane that has polled so often rings the same doorbell again, in case the host lost the first ring. On NVIDIA

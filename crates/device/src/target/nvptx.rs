@@ -513,13 +513,27 @@ impl Here {
     }
 }
 
-/// A device address as a pointer, which is known to be no address of shared or local memory.
+/// A device address as a pointer, which is known to be no address of shared or local memory, so that accesses by it are
+/// `ld.global` and `st.global`.
+///
+/// LLVM looks for what is assumed of a pointer only in the block where another pointer is made of it, forgets it where all
+/// that needs the pointer is in a later block, and drops what is assumed of a value that nothing else needs. So the pointer is
+/// made anew here, of a zero that LLVM does not know, and is needed here. The assembler sees that it is zero and that comments
+/// need nothing: no instruction is left.
 #[inline(always)]
 pub(crate) fn global(address: u64) -> *const u8 {
     let pointer = address as usize as *const u8;
-    // SAFETY: the host gives addresses of global memory only.
-    unsafe { core::hint::assert_unchecked(llvm_is_global(pointer)) };
-    pointer
+    let zero: usize;
+    // SAFETY: the host gives addresses of global memory only. The assembly makes a zero, which moves no pointer.
+    unsafe {
+        let is_global = llvm_is_global(pointer);
+        asm!("mov.u64 {zero}, 0; // {is_global}", zero = out(reg64) zero, is_global = in(reg32) u32::from(is_global),
+            options(nomem, nostack, preserves_flags));
+        core::hint::assert_unchecked(is_global);
+        let pointer = pointer.add(zero);
+        asm!("// {pointer}", pointer = in(reg64) pointer, options(nomem, nostack, preserves_flags));
+        pointer
+    }
 }
 
 #[inline(always)]

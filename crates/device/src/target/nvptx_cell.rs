@@ -4,15 +4,25 @@ use super::cell::{Cell, Change, Place};
 use core::arch::asm;
 use core::sync::atomic::Ordering;
 
-/// Runs an instruction on a cell, with the scope of its place. Workgroup memory has addresses of its own, of which the
-/// cell's is a part.
+/// The address that a cell of workgroup memory has there. Compilers see how it is made of another, so that what they know to be
+/// constant of it becomes a part of the instruction; `cvta.to.shared` would hide that.
+#[inline(always)]
+fn shared_address<T>(at: *mut T) -> u32 {
+    let window: u64;
+    // SAFETY: asks where all addresses see the workgroup's memory. Addresses there are apart by as much as they are there (PTX
+    // ISA, "Generic Addressing").
+    unsafe {
+        asm!("cvta.shared.u64 {window}, 0;", window = out(reg64) window, options(pure, nomem, nostack, preserves_flags));
+    }
+    (at as usize as u32).wrapping_sub(window as u32)
+}
+
+/// Runs an instruction on a cell, with the scope of its place.
 macro_rules! access {
     ($place:expr, $at:expr, $name:literal, $kind:literal, [$head:literal, $tail:literal], ($($operand:tt)*), $($option:ident),*) => {
         match $place {
-            Place::Shared => asm!(
-                concat!("{{ .reg .u64 %place; cvta.to.shared.u64 %place, {at}; ", $name, ".cta.shared.", $kind, " ",
-                    $head, "[%place]", $tail, "; }}"),
-                at = in(reg64) $at, $($operand)* options($($option),*)),
+            Place::Shared => asm!(concat!($name, ".cta.shared.", $kind, " ", $head, "[{at}]", $tail, ";"),
+                at = in(reg32) shared_address($at), $($operand)* options($($option),*)),
             Place::Workgroup => asm!(concat!($name, ".cta.", $kind, " ", $head, "[{at}]", $tail, ";"),
                 at = in(reg64) $at, $($operand)* options($($option),*)),
             Place::Device => asm!(concat!($name, ".gpu.", $kind, " ", $head, "[{at}]", $tail, ";"),
@@ -183,9 +193,8 @@ macro_rules! vectors {
             $(let $part;)*
             // SAFETY: the caller's promise.
             unsafe {
-                asm!(concat!("{{ .reg .u64 %place; cvta.to.shared.u64 %place, {at}; ld.relaxed.cta.shared.", $kind, " ",
-                        $list, ", [%place]; }}"),
-                    at = in(reg64) at, $($part = out($reg) $part,)* options(nostack, preserves_flags, readonly));
+                asm!(concat!("ld.relaxed.cta.shared.", $kind, " ", $list, ", [{at}];"),
+                    at = in(reg32) shared_address(at), $($part = out($reg) $part,)* options(nostack, preserves_flags, readonly));
             }
             [$($part),*]
         }
@@ -198,9 +207,8 @@ macro_rules! vectors {
         pub(crate) unsafe fn $store(at: *mut [$t; $count], value: [$t; $count]) {
             // SAFETY: the caller's promise.
             unsafe {
-                asm!(concat!("{{ .reg .u64 %place; cvta.to.shared.u64 %place, {at}; st.relaxed.cta.shared.", $kind,
-                        " [%place], ", $list, "; }}"),
-                    at = in(reg64) at, $($part = in($reg) value[$at],)* options(nostack, preserves_flags));
+                asm!(concat!("st.relaxed.cta.shared.", $kind, " [{at}], ", $list, ";"),
+                    at = in(reg32) shared_address(at), $($part = in($reg) value[$at],)* options(nostack, preserves_flags));
             }
         }
     )*};

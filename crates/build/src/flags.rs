@@ -1,0 +1,68 @@
+//! What compilers are told for GPUs, in one place, each with its reason.
+//!
+//! Contraction of floats is no flag, since it would change the device crate's mathematics too: see [`crate::contraction`].
+
+use crate::toolchain::Toolchain;
+
+/// Settings of the package's profile. Without these, bounds checks and panic paths alone make a megabyte.
+pub(crate) const PROFILE: &[(&str, &str)] =
+    &[("LTO", "fat"), ("CODEGEN_UNITS", "1"), ("PANIC", "abort"), ("OPT_LEVEL", "3"), ("DEBUG", "false")];
+
+/// What the entries that the macros make in the program need. It is given here and not in the source, so that
+/// a program is stable Rust on the CPU.
+const NVIDIA_FEATURE: &str = "abi_ptx";
+const AMD_FEATURE: &str = "abi_gpu_kernel";
+
+/// How large a loop of known count may become when it is unrolled, in LLVM's instructions.
+///
+/// An array that a loop indexes lies in registers only once the loop is unrolled, and each checked index is a branch more to
+/// count: the 8 × 8 sums of a matrix product with checked indices take more than 400, where LLVM's own bound is 300. Without
+/// this they took 17 times as long. From 1000 on images grow by a tenth, up to here by nothing (docs/measurements.md). LLVM's
+/// AMD target has such a bound for loops with arrays already (2700), which this one would take the place of.
+const UNROLL: &str = "-Cllvm-args=-unroll-threshold=800";
+
+/// Arguments for the crate of an NVIDIA program itself, which all others are linked into before LLVM makes code of them. So they
+/// hold for all, and no other crate is compiled anew for them.
+pub(crate) const NVIDIA_PROGRAM: &[&str] = &[
+    // The listing is the image: there is no linker.
+    "--emit=asm",
+    UNROLL,
+];
+
+fn all(cpu: &str, feature: &str) -> Vec<String> {
+    vec![
+        format!("-Ctarget-cpu={cpu}"),
+        format!("-Zcrate-attr=feature({feature})"),
+        // Every crate gets it, whether it uses it, names it itself, or not.
+        "-Aunused_features".into(),
+        "-Aduplicate_features".into(),
+    ]
+}
+
+/// Arguments for every crate of an NVIDIA program.
+pub(crate) fn nvidia(cpu: &str) -> Vec<String> {
+    let mut flags = all(cpu, NVIDIA_FEATURE);
+    flags.push("-Clinker=/bin/true".into());
+    // Other architectures imply a PTX version that has every instruction of the device crate. Named only where
+    // it must be, because the compiler warns of it.
+    match cpu {
+        "sm_70" | "sm_72" => flags.push("-Ctarget-feature=+ptx63".into()),
+        "sm_90" | "sm_90a" => flags.push("-Ctarget-feature=+ptx80".into()),
+        _ => {}
+    }
+    flags
+}
+
+/// Arguments for every crate of an AMD program.
+pub(crate) fn amd(cpu: &str, toolchain: &Toolchain) -> Vec<String> {
+    let mut flags = all(cpu, AMD_FEATURE);
+    // The version whose hidden arguments and metadata hosts read (`hostcall_hsa`).
+    flags.push("-Cllvm-args=--amdhsa-code-object-version=5".into());
+    if let Some(clang) = &toolchain.clang {
+        flags.push(format!("-Clinker={}", clang.display()));
+        flags.push("-Clinker-flavor=gcc".into());
+        let arguments = ["--target=amdgcn-amd-amdhsa".to_owned(), format!("-mcpu={cpu}"), "-nogpulib".into()];
+        flags.extend(arguments.map(|argument| format!("-Clink-arg={argument}")));
+    }
+    flags
+}
