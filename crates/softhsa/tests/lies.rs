@@ -37,6 +37,28 @@ fn lies_have_reasons() {
     assert!(reason(&file[..file.len() / 2]).contains("lies outside of the file"));
 }
 
+/// Returns where the program header of the segment with code is.
+fn header_of_code(file: &[u8]) -> usize {
+    let number = |at: usize, bytes: usize| {
+        file[at..][..bytes].iter().rev().fold(0, |n, &byte| n << 8 | usize::from(byte))
+    };
+    let headers = (0..number(56, 2)).map(|index| number(32, 8) + index * 56);
+    // PT_LOAD with PF_X.
+    headers.into_iter().find(|&at| number(at, 4) == 1 && number(at + 4, 4) & 1 != 0).expect("it has code")
+}
+
+#[test]
+fn code_is_what_the_file_holds_at_whole_words() {
+    let mut file = object("code");
+    let header = header_of_code(&file);
+    // Half a gibibyte in memory.
+    file[header + 43] = 0x20;
+    let object = CodeObject::read(&file).expect("there may be zeros behind code");
+    assert!(object.code.iter().map(|&(_, bytes)| bytes).sum::<u64>() <= file.len() as u64);
+    file[header + 16] += 2;
+    assert!(reason(&file).contains("is not at a multiple of 4"));
+}
+
 #[test]
 fn changed_code_objects_are_refused_or_loaded() {
     let file = object("changes");

@@ -1,5 +1,6 @@
 //! A C client, written against the official HSA headers, runs against this library.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,31 +19,58 @@ fn run(command: &mut Command) -> String {
     text(&output.stdout)
 }
 
-/// Compiles the client against the library with those arguments, and the device's code. Returns both.
-fn compile(name: &str, link: &[std::ffi::OsString]) -> (PathBuf, PathBuf) {
+/// Compiles a client and its device's code in a folder of that name against the library with those arguments. Returns both.
+fn compile(name: &str, [host, device]: [&str; 2], link: &[OsString]) -> (PathBuf, PathBuf) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/client");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).expect("the folder is made");
     let (object, client) = (folder.join("device"), folder.join("client"));
     let target = ["--target=amdgcn-amd-amdhsa", "-mcpu=gfx942", "-nogpulib", "-O2", "-std=gnu11"];
-    run(Command::new("clang-22").args(target).arg(source.join("device.c")).arg("-o").arg(&object));
-    let flags = ["-std=gnu11", "-Wall", "-O1"];
-    run(Command::new("cc").args(flags).arg(source.join("client.c")).args(link).arg("-o").arg(&client));
+    run(Command::new("clang-22").args(target).arg(source.join(device)).arg("-o").arg(&object));
+    let flags = ["-std=gnu11", "-Wall", "-O1", "-pthread"];
+    run(Command::new("cc").args(flags).arg(source.join(host)).args(link).arg("-o").arg(&client));
     (client, object)
+}
+
+const CLIENT: [&str; 2] = ["client.c", "device.c"];
+
+/// Returns what links a client with this library.
+fn linked() -> [OsString; 2] {
+    let library = library();
+    let mut path = OsString::from("-Wl,-rpath,");
+    path.push(library.parent().expect("it is in a folder"));
+    [library.into(), path]
+}
+
+/// Lies, ends of what is in use, forks: each in a process of its own, which must come to its end.
+#[test]
+fn a_hostile_client_is_answered() {
+    let (client, object) = compile("hostile", ["hostile.c", "hostile_device.c"], &linked());
+    for part in [
+        "packets",
+        "doorbells",
+        "destroy",
+        "shut_down",
+        "free_memory",
+        "forks",
+        "clients",
+        "atomics",
+        "signals",
+    ] {
+        let mut command = Command::new("timeout");
+        assert_eq!(run(command.arg("300").arg(&client).arg(&object).arg(part)), "passed\n", "{part}");
+    }
 }
 
 #[test]
 fn a_c_client_runs_unchanged() {
-    let library = library();
-    let mut path = std::ffi::OsString::from("-Wl,-rpath,");
-    path.push(library.parent().expect("it is in a folder"));
-    let (client, object) = compile("client", &[library.into(), path]);
+    let (client, object) = compile("client", CLIENT, &linked());
     assert_eq!(run(Command::new("timeout").arg("120").arg(&client).arg(&object)), "passed\n");
 }
 
 #[test]
 fn a_client_of_rocm_s_library_runs_unchanged() {
-    let (client, object) = compile("rocm-client", &["-lhsa-runtime64".into()]);
+    let (client, object) = compile("rocm-client", CLIENT, &["-lhsa-runtime64".into()]);
     let folder = client.with_file_name("lib");
     std::fs::create_dir_all(&folder).expect("the folder is made");
     let link = folder.join("libhsa-runtime64.so.1");

@@ -59,11 +59,11 @@ struct Copy {
 unsafe impl Send for Copy {}
 
 impl Copy {
-    /// Waits for the signals and copies.
+    /// Waits for the signals and copies, unless the runtime ends before.
     fn run(self, runtime: &Runtime) {
         const EQUAL: u32 = 0;
-        for signal in &self.waits {
-            runtime.wait(signal, EQUAL, 0, None);
+        if self.waits.iter().any(|signal| runtime.wait(signal, EQUAL, 0, None) != 0) {
+            return;
         }
         // SAFETY: contract C of `hsa_amd_memory_async_copy`.
         unsafe { copy_whole(self.to, self.from, self.bytes) };
@@ -135,11 +135,11 @@ pub unsafe extern "C" fn hsa_amd_memory_async_copy(
             return Ok(());
         }
         let shared = Arc::clone(&runtime);
-        let spawned = std::thread::Builder::new().name("copy".to_owned()).spawn(move || {
+        let run = move || {
             let copy = copy;
             copy.run(&shared);
-        });
-        spawned.map(drop).map_err(|_| status::OUT_OF_RESOURCES)
+        };
+        runtime.threads.spawn("copy", run).map_err(|_| status::OUT_OF_RESOURCES)
     };
     report(start())
 }

@@ -200,7 +200,7 @@ pub unsafe extern "C" fn hsa_amd_memory_lock(
 ) -> Status {
     let pin = || {
         let runtime = Runtime::get()?;
-        if host.is_null() || bytes == 0 {
+        if host.is_null() || bytes == 0 || agent_pointer.is_null() {
             return Err(status::INVALID_ARGUMENT);
         }
         if !runtime.memory.pin(host.expose_provenance() as u64, bytes) {
@@ -258,11 +258,18 @@ pub unsafe extern "C" fn hsa_amd_pointer_info(
         if info.is_null() {
             return Err(status::INVALID_ARGUMENT);
         }
+        // The client's structure may be an older one, which is shorter.
+        // SAFETY: contract C: the client has set the size, which is the first part of all of them.
+        let room = unsafe { info.cast::<u32>().read_unaligned() };
+        let size = size_of::<PointerInfo>().min(room as usize);
+        if size < size_of::<u32>() {
+            return Err(status::INVALID_ARGUMENT);
+        }
         let found = runtime.memory.find(pointer.addr() as u64);
         let base = found.map_or(0, |found| found.base);
         let base = std::ptr::with_exposed_provenance_mut(base as usize);
         let told = PointerInfo {
-            size: size_of::<PointerInfo>() as u32,
+            size: size as u32,
             kind: match found.map(|found| found.purpose) {
                 None => UNKNOWN,
                 Some(Use::Pinned) => LOCKED,
@@ -279,8 +286,9 @@ pub unsafe extern "C" fn hsa_amd_pointer_info(
             // SAFETY: contract C.
             unsafe { give(count, 0) }?;
         }
-        // SAFETY: contract C.
-        unsafe { give(info, told) }
+        // SAFETY: contract C: the client's structure has at least `size` bytes.
+        unsafe { std::ptr::copy_nonoverlapping((&raw const told).cast::<u8>(), info.cast(), size) };
+        Ok(())
     };
     report(tell())
 }

@@ -14,6 +14,7 @@ mod queues;
 pub mod runtime;
 mod signals;
 mod symbols;
+mod threads;
 
 pub use symbols::{functions, symbol};
 
@@ -69,6 +70,9 @@ pub fn status_text(status: Status) -> Option<&'static CStr> {
         status::INVALID_QUEUE => c"The queue is not valid.",
         status::OUT_OF_RESOURCES => c"There are not enough resources.",
         status::INVALID_PACKET_FORMAT => c"The AQL packet is malformed.",
+        status::NOT_INITIALIZED if runtime::is_forked() => {
+            c"This process was forked from one that used the software HSA runtime, whose threads it does not have."
+        }
         status::NOT_INITIALIZED => c"The HSA runtime has not been initialized: call hsa_init first.",
         status::INVALID_ISA => c"The instruction set architecture is not valid.",
         status::INVALID_CODE_OBJECT => c"The code object is not valid.",

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::agents::{MOST_LANES, QUEUE_SIZES};
 use super::runtime::{ClientData, Runtime, lock};
 use super::signals::Signal;
+use super::threads::Threads;
 use super::{Status, give, report, status};
 use crate::device::{Failure, Launch, LaunchSpec};
 use crate::exec::Fault;
@@ -61,6 +62,10 @@ pub struct Queue {
     doorbell: Signal,
     callback: Option<(ErrorCallback, ClientData)>,
     stopped: AtomicBool,
+    /// Whether the client has destroyed the queue: launches that it stops are not completed.
+    destroyed: AtomicBool,
+    /// What tells the client of errors.
+    reports: Threads,
     /// Packets that were started and are not done, by number.
     pending: Mutex<BTreeMap<u64, bool>>,
     rung: Condvar,
@@ -108,6 +113,8 @@ impl Queue {
             doorbell,
             callback,
             stopped: AtomicBool::new(false),
+            destroyed: AtomicBool::new(false),
+            reports: Threads::default(),
             pending: Mutex::default(),
             rung: Condvar::new(),
             running: AtomicUsize::new(0),
@@ -139,6 +146,11 @@ impl Queue {
         }
     }
 
+    /// Waits until the client's function for errors has returned, unless that calls this.
+    pub fn join_reports(&self) {
+        self.reports.join();
+    }
+
     /// Processes packets until the queue stops.
     fn process(self: Arc<Queue>) {
         while !self.stopped.load(Ordering::SeqCst) {
@@ -152,8 +164,9 @@ impl Queue {
                         drop(self.rung.wait_timeout(pending, LOOK));
                     }
                 }
-                Err(error) => {
-                    self.fail(error);
+                Err(refused) => {
+                    Runtime::note_failure(refused.text);
+                    self.fail(refused.status);
                     return;
                 }
             }
@@ -166,14 +179,15 @@ impl Queue {
     }
 
     /// Starts the next packet. Returns `false` if there is none yet, or if it must wait for those before it.
-    fn step(self: &Arc<Queue>, runtime: &Arc<Runtime>) -> Result<bool, Status> {
+    fn step(self: &Arc<Queue>, runtime: &Arc<Runtime>) -> Result<bool, Refused> {
         if self.doorbell_behind() {
             return Ok(false);
         }
         let number = self.next.load(Ordering::Relaxed);
         let address = self.base + number % self.size * PACKET;
         let mut view = runtime.memory.view();
-        let header = view.load_u16(address).map_err(|_| status::ERROR)?;
+        let lost = |fault: Fault| Refused { status: status::ERROR, text: format!("a queue's ring: {fault}") };
+        let header = view.load_u16(address).map_err(lost)?;
         std::sync::atomic::fence(Ordering::SeqCst);
         if header & 255 == packet::INVALID {
             drop(view);
@@ -186,16 +200,22 @@ impl Queue {
             return Ok(true);
         }
         let mut bytes = [0; PACKET as usize];
-        view.read(address, &mut bytes).map_err(|_| status::ERROR)?;
+        view.read(address, &mut bytes).map_err(lost)?;
         // Before the packet starts: when it is done the slot is the client's again, which may hold its next packet.
-        view.store_u16(address, packet::INVALID).map_err(|_| status::ERROR)?;
+        view.store_u16(address, packet::INVALID).map_err(lost)?;
         drop(view);
         self.next.store(number + 1, Ordering::Relaxed);
         lock(&self.pending).insert(number, false);
         match header & 255 {
-            packet::DISPATCH => self.dispatch(runtime, number, address, &bytes)?,
+            packet::DISPATCH => self.dispatch(runtime, number, address, &bytes).map_err(|refused| {
+                Refused { text: format!("packet {number} of a queue: {}", refused.text), ..refused }
+            })?,
             packet::BARRIER_AND | packet::BARRIER_OR => self.barrier(runtime, number, &bytes, header & 255),
-            _ => return Err(status::INVALID_PACKET_FORMAT),
+            kind => {
+                let text =
+                    format!("packet {number} of a queue is of type {kind}: none that this runtime knows");
+                return Err(Refused { status: status::INVALID_PACKET_FORMAT, text });
+            }
         }
         Ok(true)
     }
@@ -214,7 +234,8 @@ impl Queue {
         number: u64,
         address: u64,
         bytes: &[u8; PACKET as usize],
-    ) -> Result<(), Status> {
+    ) -> Result<(), Refused> {
+        let refuse = |status: Status, text: String| Err(Refused { status, text });
         let half = |at: usize| u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
         let word = |at: usize| half(at) | half(at + 2) << 16;
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
@@ -222,19 +243,32 @@ impl Queue {
         let workgroup = [half(4), half(6), half(8)];
         let grid = [word(12), word(16), word(20)];
         let (private_bytes, group_bytes, object, done) = (word(24), word(28), long(32), long(56));
-        if dimensions == 0 {
-            return Err(status::INVALID_ARGUMENT);
+        if let Err(text) = check_sizes(dimensions, grid, workgroup) {
+            return refuse(status::INVALID_ARGUMENT, text);
         }
-        let lanes: u64 = workgroup.iter().map(|&lanes| u64::from(lanes)).product();
-        let unused = (dimensions as usize..3).all(|axis| grid[axis] <= 1 && workgroup[axis] <= 1);
-        if lanes == 0 || lanes > u64::from(MOST_LANES) || grid.contains(&0) || !unused {
-            return Err(status::INVALID_ARGUMENT);
+        let Some((loaded, kernel)) = runtime.kernel(object) else {
+            return refuse(
+                status::INVALID_CODE_OBJECT,
+                format!("no loaded kernel's descriptor is at {object:#x}"),
+            );
+        };
+        let name = &kernel.symbol;
+        let device =
+            runtime.gpu(self.agent).map_err(|status| Refused { status, text: "no such agent".to_owned() })?;
+        if !loaded.is_on(device) {
+            return refuse(
+                status::INVALID_CODE_OBJECT,
+                format!("the kernel {name} is loaded on another agent"),
+            );
         }
-        let (loaded, kernel) = runtime.kernel(object).ok_or(status::INVALID_CODE_OBJECT)?;
         let group_bytes = group_bytes.max(kernel.descriptor.group_bytes);
         let private_bytes = private_bytes.max(kernel.descriptor.private_bytes);
         if group_bytes > MOST_GROUP_BYTES || private_bytes > MOST_PRIVATE_BYTES {
-            return Err(status::INVALID_ALLOCATION);
+            let text = format!(
+                "the kernel {name} is to have {group_bytes} bytes of local memory and {private_bytes} of scratch a lane; \
+                 {MOST_GROUP_BYTES} and {MOST_PRIVATE_BYTES} are the most"
+            );
+            return refuse(status::INVALID_ALLOCATION, text);
         }
         let spec = LaunchSpec {
             group_bytes,
@@ -246,7 +280,7 @@ impl Queue {
         };
         self.running.fetch_add(1, Ordering::SeqCst);
         let (queue, began) = (Arc::clone(self), runtime.now());
-        let launch = runtime.gpu(self.agent)?.launch(spec, move |failure| {
+        let launch = device.launch(spec, move |failure| {
             queue.ended(number, began, done, failure);
             // The code stays loaded until here, even if the client has destroyed its executable.
             drop(loaded);
@@ -270,11 +304,10 @@ impl Queue {
             let mut zeros = signals.iter().map(|signal| signal.value().load(Ordering::SeqCst) == 0);
             let opened = if kind == packet::BARRIER_AND { zeros.all(|z| z) } else { zeros.any(|z| z) };
             if opened || signals.is_empty() {
-                break;
+                return self.finish_packet(runtime, number, began, long(56));
             }
             runtime.wait_for_change(seen, LOOK);
         }
-        self.finish_packet(runtime, number, began, long(56));
     }
 
     /// Notes a packet's end, moves the read index on and changes the completion signal.
@@ -295,11 +328,14 @@ impl Queue {
     /// Ends a launch.
     fn ended(&self, number: u64, began: u64, done: u64, failure: Option<Failure>) {
         let Some(runtime) = self.runtime.upgrade() else { return };
-        self.running.fetch_sub(1, Ordering::SeqCst);
         match failure {
+            // It may have been stopped in the middle.
+            None if self.destroyed.load(Ordering::SeqCst) => {}
             None => self.finish_packet(&runtime, number, began, done),
             Some(failure) => self.launch_failed(&runtime, &failure),
         }
+        // Last: whoever destroys the queue gives the record back when nothing runs.
+        self.running.fetch_sub(1, Ordering::SeqCst);
         self.ring();
     }
 
@@ -332,17 +368,46 @@ impl Queue {
         };
         let queue = ClientData(std::ptr::with_exposed_provenance_mut(self.record as usize));
         // The callback may destroy the queue, which its own thread could not wait for.
-        std::thread::spawn(move || callback(error, queue.get(), data.get()));
+        let call = move || callback(error, queue.get(), data.get());
+        if let Err(none) = self.reports.spawn("queue errors", call) {
+            eprintln!("softhsa: a queue stopped, and no thread is there to say it to the client: {none}");
+        }
     }
 }
 
+/// Why a packet is not processed.
+#[derive(Debug)]
+struct Refused {
+    status: Status,
+    text: String,
+}
+
+/// Checks the sizes of a dispatch packet. Returns what cannot be.
+fn check_sizes(dimensions: u32, grid: [u32; 3], workgroup: [u32; 3]) -> Result<(), String> {
+    if dimensions == 0 {
+        return Err("a dispatch of no dimensions".to_owned());
+    }
+    let lanes: u64 = workgroup.iter().map(|&lanes| u64::from(lanes)).product();
+    if lanes == 0 || lanes > u64::from(MOST_LANES) {
+        return Err(format!(
+            "a workgroup of {workgroup:?} lanes; {MOST_LANES} are the most, and 1 the least"
+        ));
+    }
+    if grid.iter().try_fold(1u64, |product, &lanes| product.checked_mul(lanes.into())).is_none_or(|n| n == 0)
+    {
+        return Err(format!("a grid of {grid:?} lanes"));
+    }
+    if (dimensions as usize..3).any(|axis| grid[axis] > 1 || workgroup[axis] > 1) {
+        return Err(format!("a grid of {grid:?} lanes, of which only {dimensions} dimensions count"));
+    }
+    Ok(())
+}
+
 impl Runtime {
-    /// Wakes the queue whose doorbell the signal is, if it is one.
-    pub fn ring(&self, signal: u64) {
+    /// Returns the queue whose doorbell the signal is, if it is one.
+    pub fn queue_of_doorbell(&self, signal: u64) -> Option<Arc<Queue>> {
         let doorbells = self.doorbells.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(queue) = doorbells.get(&signal) {
-            queue.ring();
-        }
+        doorbells.get(&signal).cloned()
     }
 
     /// Returns the queue whose record is at the address.
@@ -385,7 +450,8 @@ pub unsafe extern "C" fn hsa_queue_create(
     report(create())
 }
 
-/// Ends a queue. Its launches stop, and packets that have not started never start.
+/// Ends a queue. Its launches stop, and packets that have not started never start. No completion signal changes any more
+/// when this returns, and the client's function for errors is not running, unless that calls this.
 pub extern "C" fn hsa_queue_destroy(queue: *mut c_void) -> Status {
     let destroy = || {
         let runtime = Runtime::get()?;
@@ -393,13 +459,15 @@ pub extern "C" fn hsa_queue_destroy(queue: *mut c_void) -> Status {
             runtime.queues.write().unwrap_or_else(PoisonError::into_inner).remove(&(queue.addr() as u64));
         let removed = removed.ok_or(status::INVALID_QUEUE)?;
         runtime.doorbells.write().unwrap_or_else(PoisonError::into_inner).remove(&removed.doorbell.handle);
+        removed.destroyed.store(true, Ordering::SeqCst);
         removed.stop();
         lock(&removed.launches).iter().filter_map(Weak::upgrade).for_each(|launch| launch.stop());
         // Until they have stopped, launches may read the ring and the record.
-        while removed.running.load(Ordering::SeqCst) > 0 {
+        while removed.running.load(Ordering::SeqCst) > 0 && !runtime.is_stopped() {
             let pending = lock(&removed.pending);
             drop(removed.rung.wait_timeout(pending, LOOK));
         }
+        removed.join_reports();
         runtime.signals.destroy(removed.doorbell.handle)?;
         runtime.memory.free(removed.base, Use::Code);
         runtime.memory.free(removed.record, Use::Code);

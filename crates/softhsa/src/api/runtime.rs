@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use super::code::{Executable, Reader};
 use super::queues::Queue;
 use super::signals::{AsyncHandlers, Signals};
+use super::threads::Threads;
 use super::{Status, status};
 use crate::device::{Device, Running};
 use crate::memory::Memory;
@@ -73,17 +74,38 @@ pub struct Runtime {
     pub handlers: AsyncHandlers,
     /// The handler of events.
     pub event_handler: Mutex<Option<(EventHandler, ClientData)>>,
+    /// Copies that wait for signals, and what tells the client of events.
+    pub threads: Threads,
     next_handle: AtomicU64,
     changes: Mutex<u64>,
     changed: Condvar,
+    stopped: AtomicBool,
 }
 
 static CURRENT: Mutex<(u32, Option<Arc<Runtime>>)> = Mutex::new((0, None));
 static LAST_FAILURE: Mutex<String> = Mutex::new(String::new());
 static PRINTS_FAILURES: AtomicBool = AtomicBool::new(true);
 
+/// Whether this process was forked from one that used the runtime. It has none of the runtime's threads, and any lock may
+/// be held for good, so nothing but this is looked at then.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note_fork() {
+    FORKED.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether this process was forked from one that used the runtime.
+pub fn is_forked() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
 /// Returns the text of the last launch that failed, or why the runtime did not start.
 pub fn last_failure() -> String {
+    if is_forked() {
+        return "this process was forked from one that used the software HSA runtime, whose threads it does not have: \
+                fork before hsa_init, or start another program"
+            .to_owned();
+    }
     lock(&LAST_FAILURE).clone()
 }
 
@@ -95,9 +117,13 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Runtime {
     /// Counts a user, and starts the runtime for the first one.
     pub fn retain() -> Result<(), Status> {
+        if is_forked() {
+            return Err(status::OUT_OF_RESOURCES);
+        }
         let mut current = lock(&CURRENT);
         if current.1.is_none() {
             current.1 = Some(Arc::new(Runtime::start()?));
+            watch_forks();
         }
         current.0 += 1;
         Ok(())
@@ -105,6 +131,9 @@ impl Runtime {
 
     /// Ends a user's use. The last one's ends the runtime.
     pub fn release() -> Result<(), Status> {
+        if is_forked() {
+            return Err(status::NOT_INITIALIZED);
+        }
         let mut current = lock(&CURRENT);
         if current.0 == 0 {
             return Err(status::NOT_INITIALIZED);
@@ -120,6 +149,9 @@ impl Runtime {
 
     /// Returns the runtime, if it was started.
     pub fn get() -> Result<Arc<Runtime>, Status> {
+        if is_forked() {
+            return Err(status::NOT_INITIALIZED);
+        }
         lock(&CURRENT).1.clone().ok_or(status::NOT_INITIALIZED)
     }
 
@@ -152,20 +184,35 @@ impl Runtime {
             signals: Signals::default(),
             handlers: AsyncHandlers::default(),
             event_handler: Mutex::default(),
+            threads: Threads::default(),
             next_handle: AtomicU64::new(1 << 32),
             changes: Mutex::new(0),
             changed: Condvar::new(),
+            stopped: AtomicBool::new(false),
         })
     }
 
-    /// Stops the queues and the handlers' thread. Devices stop when the last use of the runtime ends.
+    /// Stops queues, devices and all threads: nothing of the runtime's runs any more when this returns, but for the thread
+    /// that calls it. Launches and copies that have not ended never do.
     fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.signal_changed();
         let queues = std::mem::take(&mut *self.queues.write().unwrap_or_else(PoisonError::into_inner));
         self.doorbells.write().unwrap_or_else(PoisonError::into_inner).clear();
-        for queue in queues.into_values() {
+        for queue in queues.values() {
             queue.stop();
         }
+        self.gpus.iter().for_each(Running::stop);
+        for queue in queues.values() {
+            queue.join_reports();
+        }
         self.handlers.stop(self);
+        self.threads.join();
+    }
+
+    /// Returns whether the last user ended the runtime, so that nothing is waited for any more.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
     }
 
     /// Returns the time of the system's clock, in nanoseconds.
@@ -214,15 +261,17 @@ impl Runtime {
         }
     }
 
-    /// Reports a memory fault to the client's handler. Returns `false` if there is none.
+    /// Reports a memory fault to the client's handler. Returns `false` if there is none, or no thread to call it.
     pub fn memory_fault(&self, agent: u64, address: u64) -> bool {
         const MEMORY_FAULT: u32 = 0;
         const PAGE_NOT_PRESENT: u32 = 1;
         let Some((handler, data)) = *lock(&self.event_handler) else { return false };
         let event = Event { kind: MEMORY_FAULT, agent, address: address & !0xfff, reason: PAGE_NOT_PRESENT };
         // The handler may end the process or the runtime, which a device's own thread could not wait for.
-        std::thread::spawn(move || handler(&raw const event, data.get()));
-        true
+        let call = move || {
+            handler(&raw const event, data.get());
+        };
+        self.threads.spawn("events", call).is_ok()
     }
 
     /// Keeps the text of a failure, and prints it unless the client asks for it.
@@ -237,4 +286,14 @@ impl Runtime {
     pub fn keep_failures_unprinted() {
         PRINTS_FAILURES.store(false, Ordering::Relaxed);
     }
+}
+
+/// Has the system call [`note_fork`] in forked processes, from the first call on.
+fn watch_forks() {
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(|| {
+        // SAFETY: the function stores to an atomic only, which a forked process may do. Where the system has no memory to
+        // note it, forked processes wait for threads that they do not have.
+        unsafe { libc::pthread_atfork(None, None, Some(note_fork)) };
+    });
 }

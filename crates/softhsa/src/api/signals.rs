@@ -62,6 +62,9 @@ impl Signals {
         let signal = Signal { handle, _memory: Arc::clone(memory) };
         // The kind says that the signal is one of users.
         signal.word(0).store(1, Ordering::Relaxed);
+        for time in [BEGAN, ENDED] {
+            signal.word(time).store(0, Ordering::Relaxed);
+        }
         signal.value().store(value, Ordering::SeqCst);
         Ok(signal)
     }
@@ -119,13 +122,14 @@ impl Runtime {
         }
     }
 
-    /// Waits until a signal's value satisfies a condition; at most until `deadline`. Returns the last value.
+    /// Waits until a signal's value satisfies a condition; at most until `deadline` or the runtime's end. Returns the last
+    /// value.
     pub fn wait(&self, signal: &Signal, condition: u32, compare: i64, deadline: Option<Instant>) -> i64 {
         for round in 0u64.. {
             let seen = self.changes();
             let value = signal.value().load(Ordering::SeqCst);
-            if holds(condition, value, compare) || deadline.is_some_and(|deadline| Instant::now() >= deadline)
-            {
+            let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline) || self.is_stopped();
+            if holds(condition, value, compare) || is_over() {
                 return value;
             }
             if round < u64::from(EAGER) {
@@ -211,9 +215,43 @@ fn change<T>(handle: u64, f: impl FnOnce(&AtomicI64) -> T) -> Option<T> {
     let runtime = Runtime::get().ok()?;
     let signal = runtime.signal(handle).ok()?;
     let result = f(signal.value());
-    runtime.ring(handle);
+    if let Some(queue) = runtime.queue_of_doorbell(handle) {
+        queue.ring();
+    }
     runtime.signal_changed();
     Some(result)
+}
+
+/// Sets a signal's value, and wakes those who wait for it. A doorbell's value only grows: threads that share a queue ring
+/// in any order.
+fn store(handle: u64, value: i64, ordering: Ordering) {
+    let Ok(runtime) = Runtime::get() else { return };
+    let Ok(signal) = runtime.signal(handle) else { return };
+    match runtime.queue_of_doorbell(handle) {
+        Some(queue) => {
+            signal.value().fetch_max(value, Ordering::SeqCst);
+            queue.ring();
+        }
+        None => signal.value().store(value, ordering),
+    }
+    runtime.signal_changed();
+}
+
+macro_rules! stores {
+    ($($name:ident($ordering:ident);)*) => {$(
+        /// Sets a signal's value.
+        pub extern "C" fn $name(signal: u64, value: i64) {
+            store(signal, value, Ordering::$ordering);
+        }
+    )*};
+}
+
+stores! {
+    hsa_signal_store_relaxed(Relaxed);
+    hsa_signal_store_screlease(SeqCst);
+    hsa_signal_store_release(SeqCst);
+    hsa_signal_silent_store_relaxed(Relaxed);
+    hsa_signal_silent_store_screlease(SeqCst);
 }
 
 macro_rules! changes {
@@ -226,11 +264,6 @@ macro_rules! changes {
 }
 
 changes! {
-    hsa_signal_store_relaxed(store, Relaxed);
-    hsa_signal_store_screlease(store, SeqCst);
-    hsa_signal_store_release(store, SeqCst);
-    hsa_signal_silent_store_relaxed(store, Relaxed);
-    hsa_signal_silent_store_screlease(store, SeqCst);
     hsa_signal_add_relaxed(fetch_add, Relaxed);
     hsa_signal_add_scacquire(fetch_add, SeqCst);
     hsa_signal_add_screlease(fetch_add, SeqCst);

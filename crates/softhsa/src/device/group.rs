@@ -1,11 +1,12 @@
 //! A workgroup that runs.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use super::{Device, Launch};
 use crate::code::{self, Code};
 use crate::exec::wave::{LANES, scalar};
-use crate::exec::{Env, Flow, Wave};
+use crate::exec::{Env, Fault, Flow, Wave};
 use crate::load::descriptor::property;
 
 /// Instructions that a wave runs before the next wave's turn.
@@ -60,6 +61,11 @@ impl Group {
         self.waves.len()
     }
 
+    /// Returns the bytes of scratch memory that its waves have.
+    pub fn scratch_bytes(&self) -> u64 {
+        self.waves.iter().map(|(wave, _)| wave.scratch.len() as u64).sum()
+    }
+
     /// Returns how many instructions its waves have executed.
     pub fn executed(&self) -> u64 {
         self.waves.iter().map(|(wave, _)| wave.executed).sum()
@@ -97,7 +103,14 @@ impl Group {
             };
             let memory = device.memory.view();
             let mut env = Env { memory, lds: &mut self.lds, epoch: device.epoch, compute_unit: unit };
-            match code::run(wave, &mut env, code, &device.code, SLICE) {
+            // A mistake of the interpreter's is a fault of the wave's: nobody would wait for its launch in vain.
+            let run = AssertUnwindSafe(|| code::run(wave, &mut env, code, &device.code, SLICE));
+            let flow = panic::catch_unwind(run).unwrap_or_else(|_| {
+                let text = "the instruction before this place, at which it panicked".to_owned();
+                wave.fault = Some(Fault::Missing { text });
+                Flow::Fault
+            });
+            match flow {
                 Flow::Next => progress = Progress::Made,
                 Flow::Yield => {}
                 Flow::Barrier => {

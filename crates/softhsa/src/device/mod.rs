@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::code::CodeMap;
+use crate::exec::LANES;
 use crate::memory::Memory;
 
 use group::{Group, Progress};
@@ -20,6 +21,9 @@ pub use launch::{Failure, Launch, LaunchSpec};
 
 /// The most waves that a device holds at once. Waves beyond them start when others end, as on any device.
 pub const RESIDENT_WAVES: usize = 2048;
+
+/// The most bytes of scratch memory that resident waves have together, besides those of one workgroup.
+const RESIDENT_SCRATCH: u64 = 4 << 30;
 
 /// How often a thread finds nothing but sleeping waves before it sleeps, too.
 const PATIENCE: u32 = 2000;
@@ -52,13 +56,15 @@ struct Line {
     groups: VecDeque<Group>,
     /// Waves of workgroups that started and have not ended.
     resident: usize,
+    /// Bytes of their scratch memory.
+    scratch: u64,
 }
 
 /// A device with its threads, which end when this is dropped.
 #[derive(Debug)]
 pub struct Running {
     device: Arc<Device>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Running {
@@ -68,23 +74,37 @@ impl Running {
     ///
     /// The system gives no more threads.
     pub fn start(memory: Arc<Memory>, threads: usize) -> std::io::Result<Running> {
-        let device = Arc::new(Device {
-            memory,
-            code: CodeMap::default(),
-            epoch: Instant::now(),
-            line: Mutex::default(),
-            work: Condvar::new(),
-            stopping: AtomicBool::new(false),
-            next_launch: AtomicU64::new(1),
-            executed: AtomicU64::new(0),
-        });
-        let mut running = Running { device, threads: Vec::new() };
+        let running = Running { device: Arc::new(Device::new(memory)), threads: Mutex::default() };
         for number in 0..threads.max(1) {
             let device = Arc::clone(&running.device);
             let thread = std::thread::Builder::new().name(format!("compute unit {number}"));
-            running.threads.push(thread.spawn(move || device.work(number as u32))?);
+            let thread = thread.spawn(move || device.work(number as u32))?;
+            running.threads().push(thread);
         }
         Ok(running)
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops the device: no wave runs any more when this returns, and launches that have not ended never do.
+    pub fn stop(&self) {
+        self.device.stopping.store(true, Ordering::Release);
+        // The lock makes sure that no thread is between its look at the flag and its sleep.
+        drop(self.device.lock());
+        self.device.work.notify_all();
+        let threads = std::mem::take(&mut *self.threads());
+        for thread in threads {
+            // The end of a launch can be what stops the device, on one of its own threads.
+            if thread.thread().id() != std::thread::current().id() {
+                // A panic of a device thread was printed when it happened.
+                let _ = thread.join();
+            }
+        }
+        // What launches keep may hold the device.
+        let left = std::mem::take(&mut *self.device.lock());
+        drop(left);
     }
 
     /// Returns the device.
@@ -95,21 +115,24 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.device.stopping.store(true, Ordering::Release);
-        // The lock makes sure that no thread is between its look at the flag and its sleep.
-        drop(self.device.lock());
-        self.device.work.notify_all();
-        for thread in self.threads.drain(..) {
-            // The end of a launch can be what ends the device, on one of its own threads.
-            if thread.thread().id() != std::thread::current().id() {
-                // A panic of a device thread was printed when it happened.
-                let _ = thread.join();
-            }
-        }
+        self.stop();
     }
 }
 
 impl Device {
+    fn new(memory: Arc<Memory>) -> Device {
+        Device {
+            memory,
+            code: CodeMap::default(),
+            epoch: Instant::now(),
+            line: Mutex::default(),
+            work: Condvar::new(),
+            stopping: AtomicBool::new(false),
+            next_launch: AtomicU64::new(1),
+            executed: AtomicU64::new(0),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -119,7 +142,8 @@ impl Device {
         self.executed.load(Ordering::Relaxed)
     }
 
-    /// Starts a launch. `ended` is called on a device thread when all of its waves have ended or one has failed.
+    /// Starts a launch. `ended` is called on a device thread when all of its waves have ended or one has failed, and is
+    /// dropped if the device stops before.
     pub fn launch(
         &self,
         spec: LaunchSpec,
@@ -131,7 +155,11 @@ impl Device {
             launch.finish();
             return launch;
         }
-        self.lock().launches.push_back(Arc::clone(&launch));
+        let mut line = self.lock();
+        if !self.stopping.load(Ordering::Acquire) {
+            line.launches.push_back(Arc::clone(&launch));
+        }
+        drop(line);
         self.work.notify_all();
         launch
     }
@@ -163,6 +191,7 @@ impl Device {
             let mut line = self.lock();
             if group.is_done() {
                 line.resident -= group.waves();
+                line.scratch -= group.scratch_bytes();
                 drop(line);
                 self.executed.fetch_add(group.executed(), Ordering::Relaxed);
                 group.retire();
@@ -204,13 +233,16 @@ impl Device {
         loop {
             let launch = line.launches.front()?;
             let waves = launch.waves_in_workgroup();
-            if line.resident > 0 && line.resident + waves > RESIDENT_WAVES {
+            let scratch = waves as u64 * LANES as u64 * u64::from(launch.spec.private_bytes);
+            let fits = line.resident + waves <= RESIDENT_WAVES && line.scratch + scratch <= RESIDENT_SCRATCH;
+            if line.resident > 0 && !fits {
                 return None;
             }
             match launch.take_workgroup() {
                 Some(number) => {
                     let group = Group::new(Arc::clone(launch), number);
                     line.resident += group.waves();
+                    line.scratch += group.scratch_bytes();
                     return Some(group);
                 }
                 None => {
@@ -218,5 +250,39 @@ impl Device {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::Descriptor;
+
+    /// Returns how many workgroups of one wave a device holds whose lanes have so much scratch memory.
+    fn resident(private_bytes: u32) -> usize {
+        let device = Device::new(Arc::new(Memory::new()));
+        let descriptor = Descriptor::read(&[0; Descriptor::BYTES]).expect("it asks for nothing");
+        let spec = LaunchSpec {
+            name: String::new(),
+            descriptor,
+            entry: 0,
+            kernarg: 0,
+            grid: [1 << 20, 1, 1],
+            workgroup: [64, 1, 1],
+            group_bytes: 0,
+            private_bytes,
+            packet: 0,
+            queue: 0,
+            packet_id: 0,
+        };
+        device.launch(spec, drop);
+        let mut line = device.lock();
+        std::iter::from_fn(|| device.start_group(&mut line)).count()
+    }
+
+    #[test]
+    fn waves_are_resident_as_far_as_there_is_room_for_them() {
+        assert_eq!(resident(0), RESIDENT_WAVES);
+        assert_eq!(resident(1 << 20), 64);
     }
 }

@@ -1,11 +1,11 @@
-//! Accesses through buffer descriptors: loads and stores of plain numbers in linear buffers.
+//! Accesses through buffer descriptors: loads, also to local memory, and stores of plain numbers in linear buffers.
 
 use super::atomic;
 use super::fault::Fault;
 use super::flat::{load_registers, store_registers};
 use super::inst::{Flow, Inst, Src};
 use super::place::{self, Place};
-use super::wave::{Env, Wave, lanes_of};
+use super::wave::{Env, Wave, lanes_of, scalar};
 
 /// A buffer's descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -70,8 +70,8 @@ fn each_lane(
     f: impl Fn(&mut Wave, &mut Env<'_>, usize, Option<Place>) -> Result<(), Fault>,
 ) -> Flow {
     let descriptor = Descriptor::read(wave, inst);
-    if descriptor.swizzled || inst.row.asm.contains(" lds") {
-        return super::special::missing(wave, "a swizzled buffer, or a buffer load to local memory");
+    if descriptor.swizzled {
+        return super::special::missing(wave, "a swizzled buffer");
     }
     for lane in lanes_of(wave.exec()) {
         let place = place_of(wave, inst, descriptor, lane, bytes);
@@ -83,7 +83,30 @@ fn each_lane(
     Flow::Next
 }
 
+/// Returns whether a load goes to local memory.
+fn is_to_lds(inst: &Inst) -> bool {
+    inst.row.asm.ends_with(" lds")
+}
+
+/// Loads so many bytes to local memory: `f` makes four bytes of them, lane after lane from M0 on.
+fn load_lds(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, bytes: u64, f: impl Fn(u32) -> u32) -> Flow {
+    // The instruction's offset is one of both addresses.
+    let base = u64::from(wave.s[usize::from(scalar::M0)] & 0xffff) + inst.imm as u64;
+    each_lane(wave, inst, env, bytes, |wave, env, lane, place| {
+        let value = match (place, bytes) {
+            (None, _) => 0,
+            (Some(place), 1) => place::load_u8(wave, env, lane, place)?.into(),
+            (Some(place), 2) => place::load_u16(wave, env, lane, place)?.into(),
+            (Some(place), _) => place::load_u32(wave, env, lane, place)?,
+        };
+        place::store_u32(wave, env, lane, Place::Local(base + lane as u64 * 4), f(value))
+    })
+}
+
 fn load(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, registers: u16) -> Flow {
+    if is_to_lds(inst) {
+        return load_lds(wave, inst, env, 4, |value| value);
+    }
     each_lane(wave, inst, env, u64::from(registers) * 4, |wave, env, lane, place| match place {
         Some(place) => load_registers(wave, env, inst.dst, lane, place, registers),
         None => {
@@ -94,6 +117,9 @@ fn load(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, registers: u16) -> Flow
 }
 
 fn load_u8(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u32, u8) -> u32) -> Flow {
+    if is_to_lds(inst) {
+        return load_lds(wave, inst, env, 1, |value| f(0, value as u8));
+    }
     each_lane(wave, inst, env, 1, |wave, env, lane, place| {
         let value = place.map_or(Ok(0), |place| place::load_u8(wave, env, lane, place))?;
         let old = wave.row(inst.dst)[lane];
@@ -103,6 +129,9 @@ fn load_u8(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u32, u8) 
 }
 
 fn load_u16(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u32, u16) -> u32) -> Flow {
+    if is_to_lds(inst) {
+        return load_lds(wave, inst, env, 2, |value| f(0, value as u16));
+    }
     each_lane(wave, inst, env, 2, |wave, env, lane, place| {
         let value = place.map_or(Ok(0), |place| place::load_u16(wave, env, lane, place))?;
         let old = wave.row(inst.dst)[lane];

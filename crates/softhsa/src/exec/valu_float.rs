@@ -70,17 +70,21 @@ fn kept_64(value: f64, f: impl Fn(f64) -> f64) -> f64 {
     nan2_f64(f(value), value, value)
 }
 
-/// Returns the sine of a number of turns.
+/// Returns the sine of a number of turns, which is exactly 0 at half turns.
 fn sine(turns: f64) -> f64 {
     let turns = turns.fract();
-    match turns {
-        0.0 => turns,
+    match turns.abs() {
+        0.0 | 0.5 => 0.0f64.copysign(turns),
         _ => (turns * std::f64::consts::TAU).sin(),
     }
 }
 
+/// Returns the cosine of a number of turns, which is exactly 0 at quarter and three quarters.
 fn cosine(turns: f64) -> f64 {
-    (turns.fract() * std::f64::consts::TAU).cos()
+    match turns.fract().abs() {
+        0.25 | 0.75 => 0.0,
+        turns => (turns * std::f64::consts::TAU).cos(),
+    }
 }
 
 /// The largest number below 1, which bounds a fraction.

@@ -41,6 +41,11 @@ impl Loaded {
         Ok(Loaded { device: Arc::clone(device), address, object })
     }
 
+    /// Returns whether it is loaded on that device.
+    pub fn is_on(&self, device: &Arc<Device>) -> bool {
+        Arc::ptr_eq(&self.device, device)
+    }
+
     /// Returns what to launch for a kernel with these arguments and this grid.
     pub fn launch_spec(
         &self,

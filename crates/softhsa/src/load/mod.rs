@@ -88,7 +88,7 @@ impl CodeObject {
     pub fn read(file: &[u8]) -> Result<CodeObject, Refused> {
         let elf = Elf::read(file)?;
         let (first, image) = image(&elf)?;
-        let code = code_ranges(&elf, first);
+        let code = code_ranges(&elf, first)?;
         let metadata = elf.metadata()?;
         let mut object = CodeObject {
             kernels: BTreeMap::new(),
@@ -205,7 +205,14 @@ fn image(elf: &Elf<'_>) -> Result<(u64, Vec<u8>), Refused> {
     Ok((first, image))
 }
 
-fn code_ranges(elf: &Elf<'_>, first: u64) -> Vec<(u64, u64)> {
+/// Returns where code is. What the file does not hold is none, so that there is never more of it than of the file.
+fn code_ranges(elf: &Elf<'_>, first: u64) -> Result<Vec<(u64, u64)>, Refused> {
     let executable = elf.loads().iter().filter(|segment| segment.executable);
-    executable.map(|segment| (segment.address - first, segment.memory_bytes)).collect()
+    let range = |segment: &elf::Load<'_>| {
+        if !segment.address.is_multiple_of(4) {
+            refuse!("its code at {:#x} is not at a multiple of 4", segment.address);
+        }
+        Ok((segment.address - first, segment.contents.len() as u64))
+    };
+    executable.map(range).collect()
 }

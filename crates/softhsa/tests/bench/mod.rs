@@ -52,6 +52,8 @@ pub struct Bench {
     pub memory: Memory,
     /// Local memory.
     pub lds: Vec<u8>,
+    /// How often the wave let others run.
+    pub yields: u32,
 }
 
 impl Bench {
@@ -62,7 +64,7 @@ impl Bench {
         for lane in 0..64 {
             wave.write_lane(0, lane, lane as u32);
         }
-        Bench { wave, memory: Memory::new(), lds: vec![0; 1024] }
+        Bench { wave, memory: Memory::new(), lds: vec![0; 1024], yields: 0 }
     }
 
     /// Runs the text to its end or to a fault.
@@ -79,7 +81,13 @@ impl Bench {
         self.wave.pc = PC;
         let memory = self.memory.view();
         let mut env = Env { memory, lds: &mut self.lds, epoch: Instant::now(), compute_unit: 0 };
-        let flow = code::run(&mut self.wave, &mut env, &mut code, &map, 1000);
+        let mut run = || code::run(&mut self.wave, &mut env, &mut code, &map, 1000);
+        let flow = loop {
+            match run() {
+                Flow::Yield => self.yields += 1,
+                flow => break flow,
+            }
+        };
         assert!(matches!(flow, Flow::End | Flow::Fault), "it ends: {flow:?}");
         self.wave.fault.take()
     }

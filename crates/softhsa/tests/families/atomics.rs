@@ -2,6 +2,7 @@
 
 use crate::bench::{Bench, assemble_all};
 use crate::{EDGES, low, signed};
+use hostcall_softhsa::exec::wave::scalar;
 use hostcall_softhsa::memory::Use;
 
 /// Bytes from one lane's cell of memory to the next one's.
@@ -379,4 +380,18 @@ fn scalar_memory() {
             assert_eq!(low(bench.wave.pair(8), *bits), low(old, *bits), "{text} of {old:#x}");
         }
     }
+}
+
+/// Each half is exchanged if its data's sign bit is set, which is not stored.
+#[test]
+fn halves_are_exchanged_where_the_sign_says_so() {
+    let mut bench = Bench::new();
+    bench.wave.set_pair(scalar::EXEC, 1);
+    bench.lds[16..24].copy_from_slice(&0x1111_1111_2222_2222u64.to_le_bytes());
+    for (register, value) in [(1, 8), (2, 0x8000_0005), (3, 6)] {
+        bench.set_v(register, value);
+    }
+    assert_eq!(bench.run("ds_condxchg32_rtn_b64 v[4:5], v1, v[2:3] offset:8"), None);
+    assert_eq!((bench.v(4, 0), bench.v(5, 0)), (0x2222_2222, 0x1111_1111));
+    assert_eq!(bench.lds[16..24], 0x1111_1111_0000_0005u64.to_le_bytes());
 }

@@ -291,3 +291,24 @@ fn scalar_loads_and_stores() {
         }
     }
 }
+
+/// Buffers are loaded to local memory from M0 and the offset on, four bytes for each lane; what lies behind the buffer is 0.
+#[test]
+fn buffers_are_loaded_to_local_memory() {
+    for (kind, bytes) in [("ubyte", 1), ("sbyte", 1), ("ushort", 2), ("sshort", 2), ("dword", 4)] {
+        let (mut bench, _) = bench();
+        // As many bytes as half of the lanes have.
+        bench.wave.set_pair(6, (32 * CELL) as u64);
+        let text = format!("s_mov_b32 m0, 100\nbuffer_load_{kind} v1, s[4:7], 0 offen offset:12 lds");
+        let before = bench.lds.clone();
+        assert_eq!(bench.run(&text), None, "{kind}");
+        for lane in 0..64 {
+            let at = lane * CELL + 12;
+            let expected = if at + bytes <= 32 * CELL { loaded(kind, at)[0] } else { 0 };
+            let place = 100 + 12 + lane * 4;
+            assert_eq!(bench.lds[place..place + 4], expected.to_le_bytes(), "{kind}, lane {lane}");
+        }
+        assert_eq!(bench.lds[..112], before[..112]);
+        assert_eq!(bench.lds[112 + 256..], before[112 + 256..]);
+    }
+}

@@ -4,6 +4,7 @@
 #[path = "../bench/mod.rs"]
 mod bench;
 
+mod approximations;
 mod atomics;
 mod comparisons;
 mod floats;

@@ -218,3 +218,42 @@ fn masks_of_lanes() {
         }
     }
 }
+
+#[test]
+fn waves_sleep_and_send_messages() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.run("s_sleep 1\ns_mov_b32 s4, 7\ns_sleep 127\ns_setkill 0"), None);
+    assert_eq!((bench.yields, bench.wave.s[4]), (2, 7));
+    assert_eq!(
+        bench.run("s_sendmsg sendmsg(MSG_INTERRUPT)\ns_sendmsg sendmsg(MSG_GS_DONE, GS_OP_NOP)"),
+        None
+    );
+    assert_eq!(bench.memory.interrupts(), 1);
+    for end in ["s_endpgm_saved", "s_endpgm_ordered_ps_done"] {
+        bench.wave.s[4] = 0;
+        assert_eq!(bench.run(&format!("{end}\ns_mov_b32 s4, 1")), None);
+        assert_eq!(bench.wave.s[4], 0, "{end}");
+    }
+}
+
+/// M0 has the index, and the operands that it is for.
+#[test]
+fn indices_of_vector_registers() {
+    let mut bench = Bench::new();
+    for register in 0..16u16 {
+        bench.set_v(register, u32::from(register) * 100);
+    }
+    let text = "s_mov_b32 m0, 0
+        s_mov_b32 s2, 3
+        s_set_gpr_idx_idx s2
+        s_set_gpr_idx_mode gpr_idx(SRC0)
+        v_mov_b32_e32 v10, v1
+        s_set_gpr_idx_mode gpr_idx(DST)
+        v_mov_b32_e32 v10, v2
+        s_mov_b32 s4, m0
+        s_set_gpr_idx_off
+        v_mov_b32_e32 v11, v1";
+    assert_eq!(bench.run(text), None);
+    assert_eq!((bench.v(10, 0), bench.v(13, 0), bench.v(11, 0)), (400, 200, 100));
+    assert_eq!(bench.wave.s[4], 3 | 8 << 12);
+}

@@ -125,3 +125,22 @@ fn whole_numbers() {
         }
     }
 }
+
+/// Four sums of differences of bytes, from four bytes in a row on, without those of source 1 that are 0.
+#[test]
+fn four_masked_differences() {
+    let mut bench = Bench::new();
+    let (wide, reference, sums) = (0x8877_6655_4433_2211u64, 0x0a00_ff01u32, [1u32, 20, 300, u32::MAX]);
+    for (register, value) in [(2, wide as u32), (3, (wide >> 32) as u32), (1, reference)] {
+        bench.set_v(register, value);
+    }
+    for (register, sum) in (8..).zip(sums) {
+        bench.set_v(register, sum);
+    }
+    assert_eq!(bench.run("v_mqsad_u32_u8 v[4:7], v[2:3], v1, v[8:11]"), None);
+    for (part, sum) in (0..4).zip(sums) {
+        let window = (wide >> (8 * part)) as u32;
+        let expected = sum.wrapping_add(differences(window, reference, 8, |byte| byte != 0));
+        assert_eq!(bench.v(4 + part as u16, 20), expected, "sum {part}");
+    }
+}
