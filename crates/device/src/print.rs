@@ -1,4 +1,5 @@
-//! What `print!` and its like expand to. The host formats; the device sends a format's id and the arguments.
+//! What `print!` and its like expand to. The host formats; the device sends a format's id and the arguments. A line with a
+//! value that the host does not know is formatted on the device and sent as text.
 
 use crate::bulk;
 use crate::call::CallOptions;
@@ -16,6 +17,14 @@ use hostcall_abi::service::{Method, number};
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::MAX_POST_WORDS;
 use hostcall_format::{MAX_ARGUMENTS, tags};
+
+#[path = "print/how.rs"]
+mod how;
+#[path = "print/text.rs"]
+mod text;
+
+pub use how::{AsAddress, AsBoth, AsValue, ByDevice, ByHost};
+pub use text::print_text;
 
 /// Bits of a format's id.
 const ID_BITS: u32 = 24;
@@ -62,10 +71,14 @@ impl Site {
     }
 }
 
-/// A type whose values can be printed.
+/// A type whose values the host formats: numbers of at most 64 bits, `bool`, `char`, `str`, `String`, `CallError`,
+/// `io::Error`, raw pointers, and references, boxes and the like of these. They cost a device no more than to send a word.
+///
+/// Values of all other types are formatted on the device. A generic function's values are too, unless its type parameter
+/// has this trait as a bound.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be printed from a device",
-    note = "print numbers of at most 64 bits, `bool`, `char`, `str`, `String`, `CallError`, `io::Error`, raw pointers, and references, boxes and the like of these"
+    message = "the host does not format values of type `{Self}`",
+    note = "without the bound `Argument`, values of any type with `Display` or `Debug` are printed, formatted on the device"
 )]
 pub trait Argument {
     /// The type's tag.
@@ -142,20 +155,12 @@ impl<T: Argument> Argument for Wrapping<T> {
 }
 
 /// A type whose values have an address, which is all that `{:p}` shows, also where `std` would add a length.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be printed with `{{:p}}` from a device",
-    note = "print raw pointers, references and boxes"
-)]
 pub trait Address {
     /// The address.
     fn address(&self) -> u64;
 }
 
 /// A pointer that prints as its address in every way, so that one argument can be shown by `{:p}` and by `{:?}`.
-#[diagnostic::on_unimplemented(
-    message = "one argument of type `{Self}` cannot be printed as an address and as a value from a device",
-    note = "pass it twice: once for `{{:p}}`, once for its value"
-)]
 pub trait Pointer: Argument + Address {}
 
 macro_rules! pointers {
@@ -199,16 +204,6 @@ macro_rules! references_with_address {
 
 references_with_address!(&T, &mut T);
 
-/// The address that `{:p}` shows, and its tag.
-#[inline(always)]
-pub fn address_of<T: Address + ?Sized>(value: &T) -> (u8, u64) {
-    (tags::POINTER, value.address())
-}
-
-/// Accepts what prints as its address in every way.
-#[inline(always)]
-pub const fn check_pointer<T: Pointer + ?Sized>(_: &T) {}
-
 macro_rules! references {
     ($($t:ty),*) => {$(
         impl<T: Argument + ?Sized> Argument for $t {
@@ -226,12 +221,6 @@ macro_rules! references {
 }
 
 references!(&T, &mut T);
-
-/// The tag of a value's type.
-#[inline(always)]
-pub const fn tag_of<T: Argument + ?Sized>(_: &T) -> u8 {
-    T::TAG
-}
 
 /// Prints one line.
 #[inline(always)]

@@ -326,10 +326,16 @@ pub fn plain(item: TokenStream) -> TokenStream {
 
 /// Prints a line to the host's standard output, as the standard library's macro does.
 ///
-/// Nothing is formatted on the device: the text is sent once, the arguments each time, and a line of at most
-/// five numbers is posted without waiting. Arguments are integers up to 64 bits, floats, `bool`, `char`,
-/// `&str`, raw pointers (`{:p}`), and references to these; 12 at most. The text must be a literal. A line is
-/// lost if the launch was cancelled.
+/// Arguments are of any type with the trait that their placeholder names (`Display`, `Debug` and so on), 12 at most. The
+/// text must be a literal. A line is lost if the launch was cancelled.
+///
+/// The host formats a line whose arguments are all integers up to 64 bits, floats, `bool`, `char`, strings, errors of
+/// calls, pointers (`{:p}`), or references to these: the text is sent once, the arguments each time, and a line of at most
+/// five words is posted without waiting. In a generic function the bound `print::Argument` says that a type is one of
+/// these.
+///
+/// Any other line is formatted on the device and sent as text: with `Option`s, tuples, arrays, `u128`, `{:#?}` of your own
+/// types. A GPU's program that has such a line also has `core::fmt`, about 50 KB of PTX.
 ///
 /// ```
 /// use hostcall_device::{Lane, kernel, println};
@@ -338,6 +344,7 @@ pub fn plain(item: TokenStream) -> TokenStream {
 /// fn greet(lane: &Lane, temperature: f32) {
 ///     let lane = lane.global_id();
 ///     println!("lane {lane:>3}: {temperature:.1} °C{}", if temperature > 30.0 { ", hot" } else { "" });
+///     println!("lane {lane:>3}: {:?}", Some(temperature)); // formatted on the device
 /// }
 /// ```
 #[proc_macro]

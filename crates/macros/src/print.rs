@@ -79,34 +79,32 @@ pub fn print(tokens: TokenStream, stream: Stream, end: &str) -> Result<TokenStre
     });
     let stream = stream as u32;
     let device = &names.private;
-    let (mut tags, mut words, mut texts, mut checks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for (i, bound) in bound.iter().enumerate() {
-        match parsed.uses_of(i) {
+    let shown: Vec<_> = (bound.iter().enumerate())
+        .map(|(i, bound)| match parsed.uses_of(i) {
             // The address itself, of whatever type, travels as a pointer.
-            Uses { address: true, value: false } => {
-                tags.push(quote!(#device::address_of(#bound).0));
-                words.push(quote!(#device::address_of(#bound).1));
-                texts.push(quote!(""));
-                continue;
-            }
-            Uses { address: true, value: true } => checks.push(quote!(#device::check_pointer(#bound);)),
-            Uses { address: false, .. } => {}
-        }
-        tags.push(quote!(#device::tag_of(#bound)));
-        words.push(quote!(#device::Argument::word(#bound)));
-        texts.push(quote!(#device::Argument::text(#bound)));
-    }
+            Uses { address: true, value: false } => quote!((&#device::AsAddress(#bound))),
+            Uses { address: true, value: true } => quote!((&#device::AsBoth(#bound))),
+            Uses { address: false, .. } => quote!((&#device::AsValue(#bound))),
+        })
+        .collect();
     Ok(quote! {
         match (#(&(#values),)*) {
             (#(#bound,)*) => {
-                // Never runs: the compiler checks the arguments against the text as it does for `format!`.
-                if false {
-                    let _ = ::core::format_args!(#literal, #(#checked),*);
+                #[allow(unused_imports, reason = "a line may have no arguments, or none of one kind")]
+                use #device::{ByDevice as _, ByHost as _};
+                if true #(&& #shown.hostcall_by_host())* {
+                    #[allow(non_upper_case_globals, reason = "its name is one that no user's name meets")]
+                    static #site: #device::Site = #device::Site::new(#format, #stream);
+                    #device::print(
+                        &#site,
+                        [#(#shown.hostcall_tag()),*],
+                        [#(#shown.hostcall_word()),*],
+                        [#(#shown.hostcall_text()),*],
+                    )
+                } else {
+                    // Also where it never runs, the compiler checks the arguments against the text as it does for `format!`.
+                    #device::print_text(#stream, #end, ::core::format_args!(#literal, #(#checked),*))
                 }
-                #(#checks)*
-                #[allow(non_upper_case_globals, reason = "its name is one that no user's name meets")]
-                static #site: #device::Site = #device::Site::new(#format, #stream);
-                #device::print(&#site, [#(#tags),*], [#(#words),*], [#(#texts),*])
             }
         }
     })

@@ -2,6 +2,7 @@
 //! function call, and the host's renderer.
 
 #![allow(missing_docs, reason = "nobody's interface")]
+#![allow(unexpected_cfgs, reason = "the device's files have features that this crate does not: they are without a heap here")]
 
 extern crate self as hostcall_device;
 
@@ -14,7 +15,7 @@ mod system;
 #[doc(hidden)]
 pub mod __private {
     pub use crate::double::*;
-    pub use crate::print::{Argument, Site, address_of, check_pointer, print, tag_of};
+    pub use crate::print::{AsAddress, AsBoth, AsValue, ByDevice, ByHost, Site, print, print_text};
 }
 
 mod call {
@@ -152,6 +153,68 @@ fn lines_look_like_std() {
     assert_eq!(printed(), "\nend negative\n");
     eprint!("to stderr");
     assert_eq!(HOST.with_borrow(|host| host.formats.last().unwrap().1), 2);
+}
+
+#[test]
+fn what_the_host_does_not_know_is_formatted_by_the_device() {
+    // Lines of text have sites that all tests share; each test's host is another channel's.
+    EPOCH.set(3);
+    start();
+    #[derive(Debug)]
+    #[allow(dead_code, reason = "shown")]
+    struct Point {
+        x: f32,
+        at: Option<(u8, char)>,
+    }
+    struct Shown(u32);
+    impl std::fmt::Display for Shown {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.pad("shown")?;
+            write!(f, "{:#?}", self.0)
+        }
+    }
+    fn any<T: std::fmt::Debug>(value: T) {
+        print!("{value:?}");
+    }
+    let point = Point { x: 1.5, at: Some((7, 'x')) };
+    let (width, dynamic): (usize, &dyn std::fmt::Display) = (9, &Shown(3));
+    let function: fn(Shown) = drop;
+    macro_rules! check {
+        ($(($($line:tt)*);)*) => {$(
+            print!($($line)*);
+            assert_eq!(printed(), format!($($line)*), "{}", stringify!($($line)*));
+        )*};
+    }
+    check! {
+        ("{:?} {:?} {}", Some(1), None::<&str>, 5);
+        ("{:?} {:?}", Ok::<u8, CallError>(1), Err::<u8, _>(CallError::Busy));
+        ("{point:?} {point:#?} {:x?}", [255u8, 16]);
+        ("{dynamic:>width$} {:<1$}|{:.*}|", Shown(1), 8, "text");
+        ("{:?} {:>40} {:#x}", &[1.5f32, f32::NAN][..], u128::MAX, i128::MIN);
+        ("{:?} {:p} {:p}", (1, 'a', "b", ()), &point, function);
+        ("{} {{}} {:?}", "x".repeat(1000), vec!["long"; 100]);
+        ("{0:?} {0:p}", &point.x as *const f32);
+        ("{:?} {:?}", "as text", ["in an array"]);
+    }
+    println!("{:?}", Some("end"));
+    assert_eq!(printed(), "Some(\"end\")\n");
+    any(3u8);
+    any(Some(4));
+    assert_eq!(printed(), "3Some(4)");
+    eprint!("{:?}", Some(1));
+    assert_eq!(HOST.with_borrow(|host| host.formats.last().unwrap().1), 2);
+}
+
+#[test]
+fn lines_that_the_host_formats_are_posted() {
+    EPOCH.set(4);
+    start();
+    let posts = || HOST.with_borrow(|host| host.posts);
+    println!("{} {:?} {:p}", 1u8, 2.5f32, &3);
+    println!();
+    assert_eq!(posts(), 2);
+    println!("{:?}", (1u8,));
+    assert_eq!(posts(), 2);
 }
 
 fn generic<T: print::Argument + std::fmt::Display>(value: T) -> String {
