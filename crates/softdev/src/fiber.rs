@@ -52,7 +52,7 @@ impl Fiber {
     ///
     /// # Safety
     /// The frames of a lane that lie there may be given up.
-    pub unsafe fn into_stack(mut self: Box<Self>) -> LaneStack {
+    pub unsafe fn into_stack(mut self) -> LaneStack {
         let mut coroutine = self.coroutine.take().expect("as in `resume`");
         // SAFETY: the caller's promise; the coroutine's own frame holds no value with a destructor.
         unsafe { coroutine.force_reset() };
