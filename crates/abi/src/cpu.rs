@@ -86,6 +86,13 @@ pub struct CpuOperations {
     /// Ends the lane where it is, as [`ENTRY_EXITED`] does, without unwinding: what it owns leaks. For a lane that
     /// shall end while it unwinds.
     pub end: unsafe extern "C" fn(lane: *mut CpuLane) -> !,
+    /// Lends `len` bytes at `start` to the host, which reads them, and writes them if `written`, until `take_back` has
+    /// returned. Returns by what address the host finds them, or 0 if they are not lent: a lane lends two pieces at most,
+    /// each of less than 128 MiB. May be called by a lane that unwinds.
+    pub lend: unsafe extern "C" fn(lane: *mut CpuLane, start: *mut u8, len: usize, written: bool) -> u64,
+    /// Takes back what the lane has lent by this address. Waits for whoever accesses it just then. May be called by a lane
+    /// that unwinds. What a lane has not taken back when it ends is taken back then.
+    pub take_back: unsafe extern "C" fn(lane: *mut CpuLane, address: u64),
 }
 
 /// Where lanes waited that were missing at a barrier.

@@ -491,7 +491,7 @@ impl BytesHead {
 /// |---|---|
 /// | 0 | bytes of the whole reply |
 /// | 1 | where its bytes are: 0 in the byte area, the address of a loan, or [`REPLY_IS_THERE`] |
-/// | 2–6 | a reply that [fits](INLINE_REPLY_BYTES), whole; else its result words, if these fit |
+/// | 2–6 | a reply that [fits](INLINE_REPLY_BYTES) and is not there, whole; else its result words, if these fit |
 ///
 /// What comes here lies nowhere else. In the byte area bytes begin at [`reply_bytes_at`].
 pub const BYTES_RESULT_WORDS: usize = MAX_WORDS;

@@ -27,7 +27,7 @@ pub fn launches(options: &Options) -> Result<Vec<Row>> {
     let rival = driver_kernel(options)?;
     let mut rows = Vec::new();
     for (name, workgroups) in GRIDS {
-        // The software device starts each lane as a function, so that large grids take long.
+        // The software device runs one lane after the other, so that large grids take long.
         let (launches, workgroups) = match options.is_software() {
             true => (20, workgroups.min(64)),
             false => (LAUNCHES, workgroups),

@@ -9,6 +9,7 @@ mod floor;
 mod graphs;
 mod latency;
 mod launches;
+mod parallel;
 mod rate;
 mod rival;
 mod run;

@@ -1,6 +1,6 @@
 //! Which benchmarks there are, and their report.
 
-use crate::{bytes, compute, consumers, graphs, latency, launches, rate, rival, traces};
+use crate::{bytes, compute, consumers, graphs, latency, launches, parallel, rate, rival, traces};
 use hostcall::device::{Arguments, DeviceBuilder, SoftwareDeviceConfig};
 use hostcall::hostcall_device::CallError;
 use hostcall::hostcall_device::kernel::Kernel;
@@ -85,7 +85,7 @@ pub enum Group {
     Rivals,
     /// Opening a device, and launching a kernel.
     Start,
-    /// Kernels that compute, beside CUDA C++.
+    /// Kernels that compute, beside CUDA C++, or beside threads of the host.
     Compute,
     /// Launches of a kernel that does nothing, beside the driver's own.
     Launches,
@@ -283,6 +283,7 @@ pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report
                 }
             }
             Group::Start => add(latency::start(options)?),
+            Group::Compute if options.is_software() => add(parallel::parallel(options)?),
             Group::Compute => add(compute::compute(options)?),
             Group::Launches => add(launches::launches(options)?),
             Group::Graphs => add(graphs::graphs(options)?),

@@ -213,7 +213,7 @@ mod tests {
         for good in ["x", "my-program", "a_1"] {
             assert!(is_package_name(good), "{good}");
         }
-        for bad in ["", "1x", "-x", "fn", "a.b", "ä", "a b", "hostcall-device"] {
+        for bad in ["", "1x", "-x", "fn", "test", "a.b", "ä", "a b", "hostcall-device"] {
             assert!(!is_package_name(bad), "{bad}");
         }
     }

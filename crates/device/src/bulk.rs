@@ -13,7 +13,7 @@ use crate::call::{CallOptions, MAX_TYPED_WORDS, enter, site};
 use crate::group::Group;
 use crate::packet::{self, Head, Held, Look};
 use crate::pull::take_lent_in_turn;
-use crate::target;
+use crate::target::{self, Lent};
 use core::mem::MaybeUninit;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
@@ -39,14 +39,18 @@ struct Message<'a> {
 impl Message<'_> {
     /// Lets the host fetch the slice, if that is worth it and there is one alone: `lanes` send side by side, and the host
     /// fetches for one after the other.
-    fn lend(&mut self, lanes: u32) {
+    fn lend(&mut self, lanes: u32) -> Lent {
         if let [slice] = self.input
             && target::HOST_COPIES
             && slice.len() >= LEAST_MESSAGE_TO_FETCH * lanes as usize
-            && target::is_global(slice.as_ptr())
         {
-            (self.input, self.lent) = (&[], slice);
+            let lent = Lent::message(slice);
+            if lent.address() != 0 {
+                (self.input, self.lent) = (&[], slice);
+            }
+            return lent;
         }
+        Lent::NONE
     }
 
     /// Bytes that travel in packets.
@@ -204,11 +208,13 @@ fn call_words<const HAS_OUTPUT: bool>(
         let glance = held.glance;
         let slot = packet::held_slot(group.here, held);
         let (argument_words, result_words) = (message.words.len(), result.len());
-        message.lend(group.count);
+        let lent_message = message.lend(group.count);
         let message = &message;
-        let bytes_at =
-            if message.lent.is_empty() { 0 } else { message.lent.as_ptr().expose_provenance() as u64 };
-        let reply_at = if HAS_OUTPUT { reply_place(output, group.count, held.extra().is_none()) } else { 0 };
+        let bytes_at = lent_message.address();
+        let is_lent = HAS_OUTPUT && target::HOST_COPIES && output.len() >= target::LEAST_REPLY_TO_LEND;
+        let lent_room = if is_lent { Lent::room(output) } else { Lent::NONE };
+        let pulls = is_lent && pulls(output.len(), group.count, held.extra().is_none());
+        let reply_at = lent_room.address() | if pulls { REPLY_PULLED } else { 0 };
         let lane = Exchange {
             held,
             slot,
@@ -253,18 +259,11 @@ struct Exchange {
     reply_at: u64,
 }
 
-/// Where a lane has the host put its reply: nowhere if that is short or lies where copies do not reach. `lanes` ask side by
-/// side, and pull one after the other, if their slot `is_home`.
-fn reply_place(output: &mut [u8], lanes: u32, is_home: bool) -> u64 {
-    if !target::HOST_COPIES || output.len() < LEAST_REPLY_TO_PUT {
-        return 0;
-    }
-    let start = output.as_mut_ptr();
-    let put_at = if target::is_global(start) { start.expose_provenance() as u64 } else { 0 };
-    let is_long = output.len() >= LEAST_REPLY_TO_PUT * lanes as usize;
+/// Whether lanes pull replies of so many bytes: `lanes` ask side by side, and pull one after the other, if their slot
+/// `is_home`.
+fn pulls(bytes: usize, lanes: u32, is_home: bool) -> bool {
     // A loan's bytes begin at a multiple of 64.
-    let pulls = is_long && is_home && target::can_pull(0);
-    put_at | if pulls { REPLY_PULLED } else { 0 }
+    bytes >= LEAST_REPLY_TO_PUT * lanes as usize && is_home && target::can_pull(0)
 }
 
 impl Exchange {
@@ -406,6 +405,7 @@ impl Exchange {
         let output = output.get_mut(..total as usize - words_bytes).ok_or(CallError::Malformed)?;
         match place {
             _ if !HAS_OUTPUT => {}
+            REPLY_IS_THERE => see_put(),
             _ if total <= INLINE_REPLY_BYTES as u64 => {
                 for (i, word) in inline.into_iter().enumerate() {
                     let bytes = i.checked_sub(words.len()).and_then(|at| output.get_mut(8 * at..));
@@ -415,7 +415,6 @@ impl Exchange {
                 }
             }
             0 => self.take_bytes(group, self.share(group).1 + reply_bytes_at(words.len()), output),
-            REPLY_IS_THERE => see_put(),
             // SAFETY: LOAN: the host's answer tells of the loan, and that it has as many bytes.
             _ if !self.pulls() => unsafe { take_lent(place, output, |_, _| 0) },
             _ => return Ok((output, place)),

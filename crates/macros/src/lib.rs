@@ -91,6 +91,7 @@ fn expanded(result: syn::Result<proc_macro2::TokenStream>) -> TokenStream {
 /// | `x: &[T]` where `T` is `Plain` | a buffer of `T` | nobody writes it in the launch |
 /// | `x: &T` | a buffer of at least one `T` | its first value |
 /// | `x: &[Global<T>]` | a buffer of `T` or `Global<T>` | what lanes write |
+/// | `x: &[AtomicU64]`, or of other atomics of `core` | a buffer of these, from `alloc_zeroed` | the same, of the system's scope |
 /// | `x: HostcallRef<A, R>` | a `Hostcall<A, R>` | a closure of the host |
 ///
 /// What the references refer to lives until the launch has ended and no longer, so parameters have no lifetimes of their

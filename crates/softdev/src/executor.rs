@@ -1,11 +1,12 @@
 use crate::config::Config;
 use crate::image::Images;
 use crate::launch::{Grid, Launch, LaunchError, LaunchHandle, Run, Tally, quietly};
+use crate::lent::LentMemory;
 use crate::seat::Seat;
 use crate::thread::{Worker, hire, join};
 use crate::{trap, watch};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{io, thread};
@@ -51,6 +52,8 @@ impl Executor {
             sleepers: AtomicU32::new(0),
             unstarted: AtomicU64::new(0),
             queue: Mutex::new(queue),
+            lent: Arc::default(),
+            helper: OnceLock::new(),
             images: Images::default(),
             wake: Condvar::new(),
             vacancy: Condvar::new(),
@@ -96,6 +99,18 @@ impl Executor {
     /// Something to wake lanes with that wait for what the executor does not know of.
     pub fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.shared))
+    }
+
+    /// What lanes lend to the host while they wait for its answer.
+    pub fn lent_memory(&self) -> Arc<LentMemory> {
+        Arc::clone(&self.shared.lent)
+    }
+
+    /// Has threads whose lanes all wait call `help`, which does a piece of what lanes may be waiting for and returns whether
+    /// there was one. It must wait for nothing, and a panic of it is caught and forgotten. Only the first such function counts.
+    pub fn set_helper(&self, help: impl Fn() -> bool + Send + Sync + 'static) {
+        // A second one is dropped, as documented.
+        let _ = self.shared.helper.set(Box::new(help));
     }
 
     /// The configuration that it was made with.
@@ -151,6 +166,9 @@ impl Drop for Executor {
     }
 }
 
+/// Does a piece of what lanes may be waiting for. Returns whether there was one.
+pub(crate) type Helper = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// What the threads of an executor, its handles and its cancellers share.
 pub(crate) struct Shared {
     pub config: Config,
@@ -162,6 +180,10 @@ pub(crate) struct Shared {
     sleepers: AtomicU32,
     /// Launches with workgroups that are not resident yet.
     pub unstarted: AtomicU64,
+    /// What lanes lend to the host.
+    pub lent: Arc<LentMemory>,
+    /// Called by threads whose lanes all wait.
+    pub helper: OnceLock<Helper>,
     queue: Mutex<Queue>,
     images: Images,
     wake: Condvar,
@@ -238,6 +260,15 @@ impl Shared {
     pub fn queue(&self) -> MutexGuard<'_, Queue> {
         // Nothing panics halfway through a change of the queue.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does a piece of what lanes may be waiting for. Returns whether there was one.
+    pub fn help(&self) -> bool {
+        let mut helped = false;
+        if let Some(help) = self.helper.get() {
+            quietly(|| helped = help());
+        }
+        helped
     }
 
     /// Wakes every thread and makes it look round.

@@ -8,7 +8,6 @@ use crate::wave::{Wave, bits};
 use hostcall_abi::cpu::{CpuLane, OtherBarrier};
 use hostcall_abi::layout::{NO_SLOT, WaveRecordWords};
 use std::cell::{Cell, UnsafeCell};
-use std::io;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -36,9 +35,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// # Errors
-    /// The system has no memory for a stack.
-    pub fn new(seat: &Seat, admitted: Admitted) -> io::Result<Rc<Group>> {
+    pub fn new(seat: &Seat, admitted: Admitted) -> Rc<Group> {
         let Admitted { run, number, slots } = admitted;
         let config = &seat.shared.config;
         let (grid, wave_size) = (run.grid, config.wave_size);
@@ -85,10 +82,10 @@ impl Group {
             run,
         });
         for lane in &group.lanes {
-            lane.attach(&group, seat.stack()?);
+            lane.attach(&group);
         }
         Seat::count(&seat.live_lanes, grid.lanes.cast_signed());
-        Ok(group)
+        group
     }
 
     pub fn run(&self) -> &Arc<Run> {
@@ -212,6 +209,12 @@ impl Group {
                 got_on |= 1 << index;
                 match lane.resume(self.seat()) {
                     Resumed::GaveWay => {}
+                    Resumed::NoStack(error) => {
+                        let sentence =
+                            format!("no memory for a lane's stack: {error}; lower `resident_lanes`");
+                        self.seat().shared.stop(&self.run, LaunchError::NoStack(sentence));
+                        return None;
+                    }
                     Resumed::Ended(ending) => {
                         self.end(wave, lane, ending);
                         if self.killed() {
@@ -272,8 +275,9 @@ impl Group {
     }
 
     fn end(&self, wave: &Wave, lane: &Lane, ending: Ending) {
-        if let Some(stack) = lane.take_stack() {
-            self.seat().keep_stack(stack);
+        lane.take_all_back();
+        if let Some(fiber) = lane.take_fiber() {
+            self.seat().keep_fiber(fiber);
         }
         let (index, wave_index) = lane.place();
         wave.remove(1 << index);
@@ -325,8 +329,8 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        for stack in self.lanes.iter().filter_map(Lane::take_stack) {
-            self.seat().keep_stack(stack);
+        for fiber in self.lanes.iter().filter_map(Lane::take_fiber) {
+            self.seat().keep_fiber(fiber);
         }
         let memory = std::mem::take(&mut self.memory);
         self.seat().memories.borrow_mut().push(memory);

@@ -1,13 +1,15 @@
+use crate::fiber::{Fiber, Trap, Yielder};
 use crate::group::Group;
 use crate::hold::Hold;
+use crate::lent::Access;
 use crate::seat::Seat;
 use crate::shield;
-use crate::stack::{Guard, LaneStack, open_reserve};
-use corosensei::trap::CoroutineTrapHandler;
-use corosensei::{Coroutine, CoroutineResult, Yielder};
+use crate::stack::open_reserve;
+use corosensei::CoroutineResult;
 use hostcall_abi::cpu::{CpuLane, ENTRY_DONE, ENTRY_PANICKED, OtherBarrier};
-use std::cell::{Cell, OnceCell, UnsafeCell};
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
+use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
@@ -29,6 +31,8 @@ pub(crate) enum Resumed {
     /// It blocked or paused.
     GaveWay,
     Ended(Ending),
+    /// It has not begun: the system has no memory for its stack.
+    NoStack(io::Error),
     /// It had taken its thread away, and has now come to an operation or to its end. Its state is the seat's.
     Away(Option<Ending>),
 }
@@ -62,9 +66,10 @@ pub(crate) enum Place {
 /// are 10 ms apart, is in a destructor.
 const UNWINDING_INTERRUPTIONS: u32 = 10;
 
-type Fiber = Coroutine<(), (), Ending, LaneStack>;
+/// Pieces of memory that a lane lends at a time: a message and the room for its reply.
+const MOST_LENT: usize = 2;
 
-/// A lane of a resident workgroup: a coroutine on a stack of its own. Used by its seat's thread only, but that
+/// A lane of a resident workgroup: once it has begun, a coroutine on a stack of its own. Used by its seat's thread only, but that
 /// one which is *away* runs on the thread that it took from the seat until it comes to an operation.
 ///
 /// Invariant UNWINDING: a lane that unwinds does not leave its thread, and no other lane runs on that thread
@@ -72,11 +77,13 @@ type Fiber = Coroutine<(), (), Ending, LaneStack>;
 pub(crate) struct Lane {
     abi: UnsafeCell<CpuLane>,
     group: Cell<*const Group>,
-    /// `None` before the lane is attached and once it has ended.
-    fiber: UnsafeCell<Option<Fiber>>,
-    /// How to end the lane from a signal, and the addresses below its stack that trap.
-    trap: OnceCell<(CoroutineTrapHandler<Ending>, Guard)>,
-    yielder: Cell<*const Yielder<(), ()>>,
+    /// What the lane runs on, which it owns; null before it begins and once it has ended.
+    fiber: Cell<*mut Fiber>,
+    /// The lane's code has begun.
+    started: Cell<bool>,
+    /// The lane's code has come to its end, so that nothing of it lies on its stack.
+    finished: Cell<bool>,
+    yielder: Cell<*const Yielder>,
     /// The lane is in an operation of the executor, or past its entry: it must not be ended by a signal.
     in_executor: AtomicBool,
     /// How the lane shall end, at the first place where it can. Changed by the lane's thread, also in a signal handler.
@@ -93,6 +100,8 @@ pub(crate) struct Lane {
     pub converged: Cell<u64>,
     /// Turns that an injected fault leaves the lane out for, plus one.
     pub delay: Cell<u8>,
+    /// Addresses of what the lane lends to the host; 0 for nothing. Changed on the lane's thread, and when it has ended.
+    lent: [Cell<u64>; MOST_LENT],
 }
 
 impl Lane {
@@ -100,8 +109,9 @@ impl Lane {
         Lane {
             abi: UnsafeCell::new(abi),
             group: Cell::new(ptr::null()),
-            fiber: UnsafeCell::new(None),
-            trap: OnceCell::new(),
+            fiber: Cell::new(ptr::null_mut()),
+            started: Cell::new(false),
+            finished: Cell::new(false),
             yielder: Cell::new(ptr::null()),
             in_executor: AtomicBool::new(false),
             doomed: Cell::new(None),
@@ -111,34 +121,30 @@ impl Lane {
             request: Cell::new(Request::Sleep { deadline_ns: 0 }),
             converged: Cell::new(0),
             delay: Cell::new(0),
+            lent: Default::default(),
         }
     }
 
-    /// Makes the lane ready to start, once it has its place in its workgroup and in memory.
-    pub fn attach(&self, group: &Group, stack: LaneStack) {
+    /// Makes the lane ready to begin, once it has its place in its workgroup and in memory.
+    pub fn attach(&self, group: &Group) {
         self.group.set(group);
         let lane: *const Lane = self;
-        let guard = stack.guard();
-        let fiber = Fiber::with_stack(stack, move |yielder, ()| {
-            // SAFETY: the group keeps the lane in place until the coroutine is gone.
-            let lane = unsafe { &*lane };
-            lane.yielder.set(yielder);
-            let run = lane.group().run();
-            // SAFETY: who launched the kernel vouches for its entry and its argument block; the lane's block
-            // is valid until the lane has ended.
-            let code = unsafe { (run.entry)(lane.abi.get(), run.arguments.as_ptr().cast()) };
-            lane.in_executor.store(true, Ordering::Relaxed);
-            match code {
-                ENTRY_DONE => Ending::Done,
-                ENTRY_PANICKED => Ending::Panicked,
-                _ => Ending::Exited,
-            }
-        });
-        let _ = self.trap.set((fiber.trap_handler(), guard));
-        // SAFETY: the lane has not started, so nobody else has the ABI block or the coroutine.
-        unsafe {
-            (*self.abi.get()).executor = lane.cast_mut().cast();
-            *self.fiber.get() = Some(fiber);
+        // SAFETY: the lane has not begun, so nobody else has the ABI block.
+        unsafe { (*self.abi.get()).executor = lane.cast_mut().cast() };
+    }
+
+    /// The lane's code, from its beginning to its end. Called on the stack of its fiber.
+    pub fn run(&self, yielder: &Yielder) -> Ending {
+        self.yielder.set(yielder);
+        let run = self.group().run();
+        // SAFETY: who launched the kernel vouches for its entry and its argument block; the lane's block is valid until the
+        // lane has ended.
+        let code = unsafe { (run.entry)(self.abi.get(), run.arguments.as_ptr().cast()) };
+        self.in_executor.store(true, Ordering::Relaxed);
+        match code {
+            ENTRY_DONE => Ending::Done,
+            ENTRY_PANICKED => Ending::Panicked,
+            _ => Ending::Exited,
         }
     }
 
@@ -164,8 +170,10 @@ impl Lane {
     }
 
     /// Returns how to end the lane from a signal, and the addresses below its stack that trap.
-    pub fn trap(&self) -> Option<&(CoroutineTrapHandler<Ending>, Guard)> {
-        self.trap.get()
+    pub fn trap(&self) -> Option<&Trap> {
+        let fiber = self.fiber.get();
+        // SAFETY: the lane owns the fiber, whose `trap` does not change.
+        (!fiber.is_null()).then(|| unsafe { &(*fiber).trap })
     }
 
     /// Returns whether the grace of the lane's launch is over.
@@ -323,10 +331,33 @@ impl Lane {
         self.suspend();
     }
 
+    /// Lends memory to the host. Returns by what address, or 0 if it is not lent.
+    ///
+    /// # Safety
+    /// LENT (see `lent`), until the lane has taken it back or has ended.
+    pub unsafe fn lend(&self, start: usize, len: usize, access: Access) -> u64 {
+        let Some(place) = self.lent.iter().find(|place| place.get() == 0) else { return 0 };
+        // SAFETY: the caller's promise.
+        place.set(unsafe { self.group().seat().shared.lent.lend(start, len, access) });
+        place.get()
+    }
+
+    /// Takes back what the lane lends by this address.
+    pub fn take_back(&self, address: u64) {
+        if let Some(place) = self.lent.iter().find(|place| address != 0 && place.get() == address) {
+            self.group().seat().shared.lent.take_back(place.replace(0));
+        }
+    }
+
+    /// Takes back all that the lane lends.
+    pub fn take_all_back(&self) {
+        self.lent.iter().for_each(|place| self.take_back(place.get()));
+    }
+
     /// Back to the scheduler, until it resumes the lane. Called on the lane's stack.
     pub fn suspend(&self) {
         // SAFETY: set when the lane started; the yielder lies at the base of its stack.
-        unsafe { (*self.yielder.get()).suspend(()) }
+        unsafe { (*self.yielder.get()).suspend(None) };
     }
 
     /// Runs `action` on the scheduler's stack, which has room. Called on the lane's stack.
@@ -337,12 +368,29 @@ impl Lane {
 
     /// Goes on with the lane until it gives way or ends. Called by the scheduler.
     pub fn resume(&self, seat: &Seat) -> Resumed {
-        // SAFETY: only the scheduler touches the coroutine, and it is not in it now.
-        let Some(fiber) = (unsafe { (*self.fiber.get()).as_mut() }) else { return Resumed::GaveWay };
+        if !self.started.get() {
+            match seat.fiber() {
+                Ok(fiber) => self.fiber.set(Box::into_raw(fiber)),
+                Err(error) => return Resumed::NoStack(error),
+            }
+            self.started.set(true);
+        }
+        let fiber = self.fiber.get();
+        if fiber.is_null() {
+            return Resumed::GaveWay;
+        }
         seat.next_turn();
-        let ending = match crate::trap::with_current(self, || fiber.resume(())) {
-            CoroutineResult::Yield(()) => self.doomed(),
-            // One that overflowed has ended by itself in its reserve.
+        // SAFETY: the lane owns the fiber, and only the scheduler goes on with it, which is not in it now.
+        let ending = match crate::trap::with_current(self, || unsafe { Fiber::resume(fiber, self) }) {
+            CoroutineResult::Yield(None) => self.doomed(),
+            CoroutineResult::Yield(Some(ending)) => {
+                self.finished.set(true);
+                // One that overflowed has ended by itself in its reserve.
+                match self.doomed() {
+                    Some(overflow @ Ending::Overflow) => Some(overflow),
+                    _ => Some(ending),
+                }
+            }
             CoroutineResult::Return(ending) => match self.doomed() {
                 Some(overflow @ Ending::Overflow) => Some(overflow),
                 _ => Some(ending),
@@ -358,20 +406,24 @@ impl Lane {
 
     /// Whether the lane's code has begun.
     pub fn started(&self) -> bool {
-        // SAFETY: as in `resume`.
-        unsafe { (*self.fiber.get()).as_ref() }.is_some_and(Coroutine::started)
+        self.started.get()
     }
 
-    /// Takes the stack of a lane that has ended, or that ends with this: what is on the stack is forgotten. `None`
-    /// when the lane has none any more, or the stack cannot be used again.
-    pub fn take_stack(&self) -> Option<LaneStack> {
-        // SAFETY: as in `resume`.
-        let mut fiber = unsafe { (*self.fiber.get()).take() }?;
-        // SAFETY: a kernel's frames may be given up: that is what cancelling by force is documented to do. The
-        // coroutine's own frame holds no value with a destructor.
-        unsafe { fiber.force_reset() };
-        let mut stack = fiber.into_stack();
-        let whole = !self.reserve_open.replace(false) || stack.close_reserve();
-        whole.then_some(stack)
+    /// Takes the fiber of a lane that has ended, or that ends with this: what is on its stack is forgotten. `None` when the
+    /// lane has none, or its stack cannot be used again.
+    pub fn take_fiber(&self) -> Option<Box<Fiber>> {
+        let fiber = self.fiber.replace(ptr::null_mut());
+        if fiber.is_null() {
+            return None;
+        }
+        // SAFETY: the lane owned it, from a box.
+        let fiber = unsafe { Box::from_raw(fiber) };
+        let was_open = self.reserve_open.replace(false);
+        if self.finished.get() && !was_open {
+            return Some(fiber);
+        }
+        // SAFETY: a kernel's frames may be given up: that is what cancelling by force is documented to do.
+        let mut stack = unsafe { fiber.into_stack() };
+        (!was_open || stack.close_reserve()).then(|| Fiber::new(stack))
     }
 }

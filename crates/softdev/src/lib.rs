@@ -3,7 +3,8 @@
 //! it needs one.
 //!
 //! A kernel is an [`Entry`](hostcall_abi::cpu::Entry), called once a lane, and asks for what hardware would do
-//! through [`CpuOperations`](hostcall_abi::cpu::CpuOperations). Each lane is a coroutine on a stack of its own,
+//! through [`CpuOperations`](hostcall_abi::cpu::CpuOperations). Each lane is a coroutine on a stack of its own, which the next
+//! lane gets when it has ended,
 //! so lanes progress independently of each other, and meet where they ask to. A workgroup stays on the *seat* that
 //! took it on, a share of the resident workgroups that one thread at a time works on.
 //!
@@ -50,11 +51,13 @@
 //! | `hold` | what those wait for that it is not the turn of |
 //! | `group` | a resident workgroup: turns of its waves, the barrier, ended lanes |
 //! | `wave` | a wave: who is ready or blocked, converging and exchanging |
-//! | `lane` | a lane: its coroutine and what it waits for |
-//! | `stack` | a lane's stack, with its guard page and its reserve |
+//! | `lane` | a lane: how far it is, and what it waits for |
+//! | `fiber` | what lanes run on, one after the other |
+//! | `stack` | a fiber's stack, with its guard page and its reserve |
 //! | `image` | the code of the kernel's shared object |
 //! | `operations` | what kernels call |
 //! | `trap` | signals: faults and forced ends |
+//! | `lent` | memory that lanes lend to the host while they wait |
 //! | `mapped` | files that lanes read and write in place |
 //! | `shield` | allocators of the program's own, inside of which no lane is ended |
 //!
@@ -103,11 +106,13 @@
 
 mod config;
 mod executor;
+mod fiber;
 mod group;
 mod hold;
 mod image;
 mod lane;
 mod launch;
+mod lent;
 mod mapped;
 mod operations;
 mod seat;
@@ -121,5 +126,6 @@ mod wave;
 pub use config::{Config, Faults};
 pub use executor::{Executor, Waker};
 pub use launch::{Launch, LaunchError, LaunchHandle, LaunchReport, LaunchResult};
+pub use lent::LentMemory;
 pub use mapped::MappedFile;
 pub use shield::Shielded;

@@ -2,14 +2,26 @@
 
 use crate::lane::{Lane, Poll, Request};
 use crate::launch::quietly;
+use crate::lent::Access;
 use hostcall_abi::cpu::{CpuLane, CpuOperations, OtherBarrier};
 use std::ffi::c_void;
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-pub(crate) static OPERATIONS: CpuOperations =
-    CpuOperations { converge, exchange, barrier, wait, pause, notify, clock_ns, sleep_until, end };
+pub(crate) static OPERATIONS: CpuOperations = CpuOperations {
+    converge,
+    exchange,
+    barrier,
+    wait,
+    pause,
+    notify,
+    clock_ns,
+    sleep_until,
+    end,
+    lend,
+    take_back,
+};
 
 /// Polls on the lane's own stack when it is the only lane of its seat (about 20 µs),
 const POLLS_ALONE: u32 = 4096;
@@ -212,4 +224,21 @@ unsafe extern "C" fn sleep_until(abi: *mut CpuLane, deadline_ns: u64) {
 unsafe extern "C" fn end(abi: *mut CpuLane) -> ! {
     // SAFETY: the kernel passes the lane that runs.
     unsafe { Lane::of(abi) }.end_here()
+}
+
+unsafe extern "C" fn lend(abi: *mut CpuLane, start: *mut u8, len: usize, written: bool) -> u64 {
+    // SAFETY: the kernel passes the lane that runs.
+    let lane = unsafe { Lane::of(abi) };
+    let mut address = 0;
+    let access = if written { Access::Write } else { Access::Read };
+    lane.shielded(|lane| {
+        // SAFETY: LENT: the kernel leaves the bytes alone until `take_back` has returned, and so does who ends the lane.
+        address = unsafe { lane.lend(start.expose_provenance(), len, access) };
+    });
+    address
+}
+
+unsafe extern "C" fn take_back(abi: *mut CpuLane, address: u64) {
+    // SAFETY: the kernel passes the lane that runs.
+    unsafe { Lane::of(abi) }.shielded(|lane| lane.take_back(address));
 }

@@ -1,9 +1,9 @@
 //! A seat: a share of the resident workgroups, which one thread at a time works on.
 
 use crate::executor::Shared;
+use crate::fiber::Fiber;
 use crate::group::Group;
 use crate::lane::{Ending, Lane};
-use crate::launch::{LaunchError, Tally};
 use crate::operations;
 use crate::stack::LaneStack;
 use crate::thread::Running;
@@ -79,7 +79,8 @@ pub(crate) struct Seat {
     wake_at_ns: Cell<u64>,
     groups: RefCell<Vec<Rc<Group>>>,
     /// What ended lanes and workgroups leave for the next.
-    stacks: RefCell<Vec<LaneStack>>,
+    #[expect(clippy::vec_box, reason = "signal handlers read a fiber where it is")]
+    fibers: RefCell<Vec<Box<Fiber>>>,
     pub memories: RefCell<Vec<Vec<Line>>>,
 }
 
@@ -114,7 +115,7 @@ impl Seat {
             paused: Cell::new(false),
             wake_at_ns: Cell::new(u64::MAX),
             groups: RefCell::default(),
-            stacks: RefCell::default(),
+            fibers: RefCell::default(),
             memories: RefCell::default(),
         }
     }
@@ -131,17 +132,21 @@ impl Seat {
         self.shared.events.load(Ordering::Relaxed) != self.seen.get()
     }
 
-    pub fn stack(&self) -> io::Result<LaneStack> {
-        let used = self.stacks.borrow_mut().pop();
-        used.map_or_else(|| LaneStack::new(self.shared.config.stack_bytes), Ok)
+    /// Gives a lane what it runs on: what the lane before has left, if that has ended.
+    ///
+    /// # Errors
+    /// The system has no memory for a stack.
+    pub fn fiber(&self) -> io::Result<Box<Fiber>> {
+        let used = self.fibers.borrow_mut().pop();
+        used.map_or_else(|| LaneStack::new(self.shared.config.stack_bytes).map(Fiber::new), Ok)
     }
 
-    pub fn keep_stack(&self, stack: LaneStack) {
+    pub fn keep_fiber(&self, fiber: Box<Fiber>) {
         // One seat's share, so that kept and used stacks together stay below the system's limit of mappings.
         let share = self.shared.config.resident_lanes as usize / self.shared.config.threads;
-        let mut stacks = self.stacks.borrow_mut();
-        if stacks.len() < share.max(64) {
-            stacks.push(stack);
+        let mut fibers = self.fibers.borrow_mut();
+        if fibers.len() < share.max(64) {
+            fibers.push(fiber);
         }
     }
 
@@ -202,7 +207,7 @@ impl Seat {
             self.groups.borrow_mut().retain(|group| !group.retire());
             hungry |= self.groups.borrow().len() < before;
 
-            if hungry || self.progress.get() {
+            if hungry || self.progress.get() || shared.help() {
                 idle = Idle::default();
             } else {
                 let sleep = idle.round();
@@ -230,15 +235,7 @@ impl Seat {
     /// Takes on a workgroup if there is one for this seat.
     fn admit(&self, idle: bool) -> bool {
         let Some(admitted) = self.shared.admit(self.index, idle) else { return false };
-        let (run, slots) = (Arc::clone(&admitted.run), admitted.slots.clone());
-        match Group::new(self, admitted) {
-            Ok(group) => self.groups.borrow_mut().push(group),
-            Err(error) => {
-                let sentence = format!("no memory for a lane's stack: {error}; lower `resident_lanes`");
-                self.shared.stop(&run, LaunchError::NoStack(sentence));
-                self.shared.retire(self.index, &run, &slots, Tally::default());
-            }
-        }
+        self.groups.borrow_mut().push(Group::new(self, admitted));
         true
     }
 

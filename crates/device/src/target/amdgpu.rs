@@ -49,7 +49,7 @@ pub(crate) const IN_STEP: bool = true;
 /// Whether the host's copies reach the memory of lanes that wait.
 pub(crate) const HOST_COPIES: bool = false;
 
-/// Whether an address is of memory that all lanes have in common.
+/// Whether an address is of memory that all lanes have in common, and that the host's copies reach.
 pub(crate) fn is_global(_: *const u8) -> bool {
     false
 }

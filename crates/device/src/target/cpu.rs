@@ -328,11 +328,47 @@ impl Here {
 pub(crate) const IN_STEP: bool = false;
 
 /// Whether the host's copies reach the memory of lanes that wait.
-pub(crate) const HOST_COPIES: bool = false;
+pub(crate) const HOST_COPIES: bool = true;
 
-/// Whether an address is of memory that all lanes have in common.
-pub(crate) fn is_global(_: *const u8) -> bool {
-    false
+/// Bytes of a reply from which a lane lends its memory for it: to lend it takes as long as to copy some thousand bytes.
+pub(crate) const LEAST_REPLY_TO_LEND: usize = 4096;
+
+/// Memory that a lane lends to the host, until this is dropped.
+pub(crate) struct Lent(u64);
+
+impl Lent {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+
+    /// Lends a message's bytes.
+    pub fn message(bytes: &[u8]) -> Self {
+        Self::new(bytes.as_ptr().cast_mut(), bytes.len(), false)
+    }
+
+    /// Lends the room for a reply.
+    pub fn room(bytes: &mut [u8]) -> Self {
+        Self::new(bytes.as_mut_ptr(), bytes.len(), true)
+    }
+
+    fn new(start: *mut u8, len: usize, written: bool) -> Self {
+        // SAFETY: the running lane asks its own executor; it has borrowed the bytes until this is dropped, and until then
+        // leaves them to the host.
+        Self(here().operate(|lane, operations| unsafe { (operations.lend)(lane, start, len, written) }))
+    }
+
+    /// Where the host finds it; 0 if it does not.
+    pub fn address(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if self.0 != 0 {
+            // SAFETY: the running lane asks its own executor.
+            here().operate(|lane, operations| unsafe { (operations.take_back)(lane, self.0) });
+        }
+    }
 }
 
 /// Lanes of a wave, one bit a lane.

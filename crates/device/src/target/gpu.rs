@@ -107,3 +107,34 @@ unsafe extern "C" fn memcmp(a: *const u8, b: *const u8, len: usize) -> i32 {
     }
     0
 }
+
+/// Bytes of a reply from which a lane lends its memory for it.
+pub(crate) const LEAST_REPLY_TO_LEND: usize = hostcall_abi::word::LEAST_REPLY_TO_PUT;
+
+/// Memory that a lane lends to the host until it is answered.
+pub(crate) struct Lent(u64);
+
+impl Lent {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+
+    /// Lends a message's bytes.
+    #[inline(always)]
+    pub fn message(bytes: &[u8]) -> Self {
+        let start = bytes.as_ptr();
+        Self(if super::is_global(start) { start.expose_provenance() as u64 } else { 0 })
+    }
+
+    /// Lends the room for a reply.
+    #[inline(always)]
+    pub fn room(bytes: &mut [u8]) -> Self {
+        let start = bytes.as_mut_ptr();
+        Self(if super::is_global(start) { start.expose_provenance() as u64 } else { 0 })
+    }
+
+    /// Where the host finds it; 0 if it does not.
+    #[inline(always)]
+    pub fn address(&self) -> u64 {
+        self.0
+    }
+}

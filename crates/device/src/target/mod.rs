@@ -7,6 +7,7 @@
 //! | `lane_index`, `wave_size`, `full`, `wave_lanes`, `index_in_workgroup`, `wave_in_workgroup`, `workgroup_index`, `lanes_in_workgroup` | who the lane is |
 //! | `converge`, `same`, `matching`, `ballot`, `all`, `broadcast`, `shuffle_u32`, `shuffle`, `sync` | the wave's operations, on a `Mask` of lanes (`bits` of it) |
 //! | `wait`, `wait_with_pauses`, `pass`, `pause`, `notify`, `barrier` | waiting; what `wait` polls asks nothing of its own lane |
+//! | `HOST_COPIES`, `Lent`, `LEAST_REPLY_TO_LEND` | memory of lanes that the host's copies reach |
 //! | `can_pull`, `pull` | copying bytes of the host's memory, on devices on which a lane does that faster than by loads |
 //! | `cancelled`, `unwinding`, `clock_ns` | the rest |
 //! | `global` | a pointer to what all lanes have in common, by its address |

@@ -265,6 +265,7 @@ impl DeviceBuilder {
             .token(core.id())
             .on_thread(move || entered.enter_thread())
             .reliable_hints(backend.has_reliable_hints())
+            .helpers(backend.has_helpers())
             .on_fault(move |launch, _| {
                 if let Some(device) = faulted.get().and_then(Weak::upgrade) {
                     let reaper = device.core.reaper.clone();
@@ -284,6 +285,7 @@ impl DeviceBuilder {
             server = setup(server);
         }
         let server = Arc::new(server.start()?);
+        backend.set_helper(Box::new(server.helper()));
         builtins.files().set_launches(server.knows_launch());
         builtins.files().set_mapper(DeviceMapper(backend.clone()));
         let origins = Arc::default();
@@ -387,6 +389,10 @@ impl LoanMemory for PinnedLoans {
 
     fn copy_from_lane(&self, address: u64, bytes: &mut [u8]) -> bool {
         self.0.copy_from_lane(DeviceAddress::new(address), bytes)
+    }
+
+    fn fill_lane(&self, address: u64, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
+        self.0.fill_lane(DeviceAddress::new(address), bytes, fill)
     }
 
     fn copy_to_lane(&self, bytes: &[u8], address: u64) -> bool {

@@ -121,6 +121,18 @@ unsafe impl Backend for Double {
         unsafe { self.cpu.load_words(from, bytes, width) }
     }
 
+    fn copy_from_lane(&self, from: DeviceAddress, bytes: &mut [u8]) -> bool {
+        self.cpu.copy_from_lane(from, bytes)
+    }
+
+    fn copy_to_lane(&self, to: DeviceAddress, bytes: &[u8]) -> bool {
+        self.cpu.copy_to_lane(to, bytes)
+    }
+
+    fn fill_lane(&self, to: DeviceAddress, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
+        self.cpu.fill_lane(to, bytes, fill)
+    }
+
     fn native_kernel(&self, entry: Entry) -> Option<Arc<dyn Kernel>> {
         self.cpu.native_kernel(entry)
     }

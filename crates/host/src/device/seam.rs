@@ -296,6 +296,24 @@ pub unsafe trait Backend: Send + Sync + 'static {
         false
     }
 
+    /// Has `fill` write where a lane says that it waits for so many bytes. Returns `false`, and has not called `fill`, when the
+    /// host's processor does not reach that. The lane does not go on before `fill` has returned, which waits for nothing.
+    fn fill_lane(&self, to: DeviceAddress, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
+        let _ = (to, bytes, fill);
+        false
+    }
+
+    /// Whether threads of the device call what [`Backend::set_helper`] gives them.
+    fn has_helpers(&self) -> bool {
+        false
+    }
+
+    /// Has threads of the device that have nothing to do call `help`, which does a piece of what lanes wait for without
+    /// waiting itself, and says whether there was one. Called once.
+    fn set_helper(&self, help: Box<dyn Fn() -> bool + Send + Sync>) {
+        let _ = help;
+    }
+
     /// Copies to where a lane says that it waits for so many bytes, at once and in no queue's order, if that is memory of the
     /// device's. Returns `false` when it is not, or lanes read the host's memory as fast themselves. Waits for no kernel.
     fn copy_to_lane(&self, to: DeviceAddress, bytes: &[u8]) -> bool {

@@ -49,6 +49,7 @@ pub struct ServerBuilder {
     messages_limit: usize,
     spin: Duration,
     reliable_hints: bool,
+    has_helpers: bool,
     settings: Settings,
     on_fault: Vec<OnFault>,
     on_answer: Box<dyn Fn() + Send + Sync>,
@@ -67,6 +68,7 @@ impl ServerBuilder {
             messages_limit: 1 << 30,
             spin: Duration::from_micros(50),
             reliable_hints: false,
+            has_helpers: false,
             settings: Settings::default(),
             on_fault: Vec::new(),
             on_answer: Box::new(|| ()),
@@ -193,6 +195,14 @@ impl ServerBuilder {
         self
     }
 
+    /// Says that threads of the device help with what their lanes wait for, by calling [`Server::helper`] when they have
+    /// nothing else to do. Then calls that may be answered without waiting, such as reads of files that are in memory, are
+    /// answered by these threads and the consumers'. Default: not.
+    pub fn helpers(mut self, helpers: bool) -> Self {
+        self.has_helpers = helpers;
+        self
+    }
+
     /// Calls `report` once for each call that has waited this long, on a thread for such reports; at most 1024 wait for it.
     /// Default: 5 s, and a line on stderr.
     pub fn stall_report(
@@ -279,6 +289,8 @@ impl ServerBuilder {
             engine,
             trace: self.trace,
             spin: self.spin,
+            at_once: Arc::default(),
+            has_helpers: self.has_helpers,
             reliable_hints: self.reliable_hints,
             statistics: Counters::default(),
             messages: Messages::new(

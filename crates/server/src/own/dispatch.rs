@@ -1,5 +1,6 @@
 //! From a packet to its handlers, and back for those that run at once.
 
+use super::at_once::Job;
 use super::job::{self, LaneCall};
 use super::messages::Messages;
 use super::posts::queue;
@@ -21,14 +22,16 @@ use hostcall_service::{Caller, Calls, OwnedRequest, Posts, Replies, Request, Ser
 use hostcall_trace::Source;
 use std::sync::Arc;
 
-/// Runs a handler's method for one lane and returns the reply. A panic becomes an error.
+/// Runs a handler's method for one lane, which wants bytes of the reply at `wanted_at` in its device's memory if that is not
+/// 0. Returns the reply. A panic becomes an error.
 pub(crate) fn run_for_bytes(
     messages: &Messages,
     service: &dyn Service,
     method: usize,
     request: Request<'_>,
+    wanted_at: u64,
 ) -> Result<ByteReply, CallError> {
-    let mut filling = Filling::new(messages, request.reply_capacity);
+    let mut filling = Filling::new(messages, request.reply_capacity, wanted_at);
     match catch(|| service.call(method, request, &mut filling)) {
         Ok(result) => result.map(|()| filling.finish()),
         Err(_) => Err(CallError::Panicked),
@@ -150,7 +153,10 @@ fn words_packets(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, ba
             let caller = lines.caller(rank);
             let request = OwnedRequest { words, bytes: Vec::new(), reply_capacity: 0, caller };
             let timeout_us = lines.tag(rank).timeout_us;
-            (Ok(LaneCall { request, unread: None, charge: None, timeout_us }), ReplyPlace::default())
+            (
+                Ok(LaneCall { request, unread: None, fetched: None, charge: None, timeout_us }),
+                ReplyPlace::default(),
+            )
         });
         start(shared, entry, scanner, batch, packet, calls.collect());
     }
@@ -189,7 +195,7 @@ fn bytes_packet(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, bat
                 if at_once.is_none() {
                     return Ok(Some((message, Some(unread))));
                 }
-                message.bytes = shared.messages.fetch(unread.lent_at, unread.bytes)?;
+                message.bytes = shared.messages.fetch(unread.lent_at, unread.bytes)?.into_vec();
                 return Ok(Some((message, None)));
             }
             let whole = shared.messages.take_piece(key, caller.launch, &head, share, is_last, read)?;
@@ -205,7 +211,8 @@ fn bytes_packet(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, bat
                     caller,
                 };
                 let timeout_us = lines.tag(place).timeout_us;
-                let call = LaneCall { request, unread, charge: Some(message.charge), timeout_us };
+                let call =
+                    LaneCall { request, unread, fetched: None, charge: Some(message.charge), timeout_us };
                 calls.push((Ok(call), reply_place));
             }
             Err(error) if is_last => calls.push((Err(error), ReplyPlace::default())),
@@ -215,7 +222,20 @@ fn bytes_packet(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, bat
     if !is_last {
         return;
     }
-    let Some(service) = at_once else { return start(shared, entry, scanner, batch, 0, calls) };
+    let Some(service) = at_once else {
+        if may_call_at_once(shared, entry)
+            && calls.len() == 1
+            && calls[0].0.as_ref().is_ok_and(is_there_whole)
+        {
+            let Some((Ok(call), place)) = calls.pop() else { unreachable!("it was looked at") };
+            let (launch, recording) = (launch_of(batch, 0), record(shared, batch, 0));
+            let answer = scanner.detach(&shared.memory, batch.answer(0));
+            let (shared, entry) = (shared.clone(), entry.clone());
+            let job = Job { entry, answer, launch, call, place, recording, shared };
+            return job.shared.clone().at_once.push(job);
+        }
+        return start(shared, entry, scanner, batch, 0, calls);
+    };
     let mut recording = record(shared, batch, 0);
     if let Some(recording) = &mut recording {
         recording.began(recording.now_ns());
@@ -226,7 +246,8 @@ fn bytes_packet(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, bat
         let caller = lines.caller(rank as usize);
         let result = call.and_then(|LaneCall { request, .. }| {
             let messages = &shared.messages;
-            called_by(caller, || run_for_bytes(messages, &***service, entry.index, request.as_request()))
+            let request = request.as_request();
+            called_by(caller, || run_for_bytes(messages, &***service, entry.index, request, place.wanted_at))
         });
         let reply_bytes = result.as_ref().map_or(0, ByteReply::len);
         if let Some(recording) = &mut recording {
@@ -244,6 +265,21 @@ fn bytes_packet(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, bat
     }
 }
 
+/// Returns whether handlers of a method may answer at once although others of its service wait.
+fn may_call_at_once(shared: &Shared, entry: &Entry) -> bool {
+    match &entry.service.kind {
+        Kind::Inline(service) | Kind::Blocking(service) => {
+            shared.has_helpers && catch(|| service.may_call_at_once(entry.index)) == Ok(true)
+        }
+        Kind::Async(_) => false,
+    }
+}
+
+/// Returns whether a request needs nothing to be read any more.
+fn is_there_whole(call: &LaneCall) -> bool {
+    call.unread.as_ref().is_none_or(|unread| unread.bytes == 0)
+}
+
 /// Puts a byte reply where the lane finds it; returns what to answer the lane.
 pub(crate) fn put_bytes(
     shared: &Shared,
@@ -259,6 +295,10 @@ pub(crate) fn put_bytes(
         let reply = result?;
         let (total, mut line) = (reply.len(), [0; BYTES_RESULT_WORDS]);
         line[0] = total as u64;
+        let is_there = matches!(reply.bytes, ReplyBytes::There(_));
+        if is_there {
+            line[1] = REPLY_IS_THERE;
+        }
         let inline = &mut line[BYTES_RESULT_WORDS - INLINE_REPLY_WORDS..];
         let share = answer.area_share(region, area).ok_or(CallError::Malformed)?;
         let ByteReply { words, bytes } = reply;
@@ -271,6 +311,9 @@ pub(crate) fn put_bytes(
                 return Err(CallError::Malformed);
             }
             answer.write_bytes(region, area, rank, 0, &words);
+        }
+        if is_there {
+            return Ok(line);
         }
         if total <= INLINE_REPLY_BYTES {
             for (to, chunk) in inline[words.len()..].iter_mut().zip(bytes.as_slice().chunks(8)) {

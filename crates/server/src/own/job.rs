@@ -2,7 +2,7 @@
 //! once, whoever is first: the handler, the lane's deadline, or a cancellation.
 
 use super::dispatch;
-use super::messages::Unread;
+use super::messages::{Fetched, Unread};
 use super::registry::{Entry, Kind};
 use super::reply::{ByteReply, Filling, ReplyPlace};
 use super::shared::Shared;
@@ -26,8 +26,10 @@ use tracing::Level;
 /// A lane's call.
 pub(crate) struct LaneCall {
     pub request: OwnedRequest,
-    /// The request's bytes, if they lie in the byte area still.
+    /// The request's bytes, if they lie in the byte area still, or where the lane lends them.
     pub unread: Option<Unread>,
+    /// The request's bytes, if they were fetched from where the lane lends them.
+    pub fetched: Option<Fetched>,
     /// For the request's bytes, while the handler has them.
     pub charge: Option<Charge>,
     /// How long the lane waits, in µs; 0 for as long as it takes.
@@ -155,7 +157,13 @@ impl Ticket {
                 return true;
             }
             match self.shared.messages.fetch(lent_at, bytes) {
-                Ok(fetched) => call.request.bytes = fetched,
+                Ok(fetched) => {
+                    if let Fetched::InPlace { .. } = fetched {
+                        // The loan has a charge of its own.
+                        call.charge = None;
+                    }
+                    call.fetched = Some(fetched);
+                }
                 Err(error) => {
                     drop(state);
                     self.finish(rank, caller, Err(error));
@@ -325,10 +333,14 @@ impl Work for Packet {
         let (Kind::Inline(service) | Kind::Blocking(service)) = &ticket.entry.service.kind else { return };
         let caller = call.request.caller;
         if ticket.begin(rank, &mut call) {
-            let (messages, request) = (&ticket.shared.messages, call.request.as_request());
+            let (messages, mut request) = (&ticket.shared.messages, call.request.as_request());
+            if let Some(fetched) = &call.fetched {
+                request.bytes = fetched.as_slice();
+            }
             set_service(ticket.entry.method.name);
+            let wanted_at = ticket.places[rank as usize].wanted_at;
             let result = called_by(caller, || {
-                dispatch::run_for_bytes(messages, &***service, ticket.entry.index, request)
+                dispatch::run_for_bytes(messages, &***service, ticket.entry.index, request, wanted_at)
             });
             ticket.finish(rank, caller, result);
         }
@@ -356,7 +368,10 @@ async fn answer_later(mut begins: BeginsLater) {
     if !ticket.begin(rank, &mut call) {
         return;
     }
-    let LaneCall { request, charge, .. } = call;
+    let LaneCall { mut request, charge, fetched, .. } = call;
+    if let Some(fetched) = fetched {
+        request.bytes = fetched.into_vec();
+    }
     let (caller, capacity) = (request.caller, request.reply_capacity);
     let index = ticket.entry.index;
     let name = ticket.entry.method.name;
@@ -372,7 +387,7 @@ async fn answer_later(mut begins: BeginsLater) {
     drop(charge);
     let result = match result {
         Ok(Ok(reply)) => {
-            let mut filling = Filling::new(&ticket.shared.messages, capacity);
+            let mut filling = Filling::new(&ticket.shared.messages, capacity, 0);
             filling.words(&reply.words);
             filling.bytes(&reply.bytes).map(|()| filling.finish())
         }

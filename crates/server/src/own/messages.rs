@@ -18,6 +18,32 @@ const BYTES_A_COPY: usize = 300;
 /// Most bytes of a message that are fetched at once: pinned memory is not freed while kernels run.
 const FETCHED_AT_ONCE: usize = 1 << 20;
 
+/// Bytes of a message that were fetched from where its lane has them.
+pub(crate) enum Fetched {
+    Copied(Vec<u8>),
+    /// The first `bytes` of a loan that is not lent.
+    InPlace {
+        loan: HeldLoan,
+        bytes: usize,
+    },
+}
+
+impl Fetched {
+    pub fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Copied(bytes) => bytes,
+            Self::InPlace { loan, bytes } => &loan.bytes()[..*bytes],
+        }
+    }
+
+    pub fn into_vec(self) -> Vec<u8> {
+        match self {
+            Self::Copied(bytes) => bytes,
+            Self::InPlace { .. } => self.as_slice().to_vec(),
+        }
+    }
+}
+
 /// A slot and a lane of its wave.
 pub(crate) type LaneKey = (u32, u8);
 
@@ -199,11 +225,12 @@ impl Messages {
         address
     }
 
-    /// Fetches the bytes of a message that its lane, which waits for its answer, has at `address`.
+    /// Fetches the bytes of a message that its lane, which waits for its answer, has at `address`: into the memory in which
+    /// the handler gets them, if they are no more than [`FETCHED_AT_ONCE`].
     ///
     /// # Errors
     /// [`CallError::Malformed`] when there is no such memory, [`CallError::Cancelled`] when lanes may not wait any more.
-    pub fn fetch(&self, address: u64, bytes: usize) -> Result<Vec<u8>, CallError> {
+    pub fn fetch(&self, address: u64, bytes: usize) -> Result<Fetched, CallError> {
         let fetch = |at: usize, to: &mut [u8]| {
             let from = address.checked_add(at as u64).ok_or(CallError::Malformed)?;
             let is_over = self.is_over.read();
@@ -212,18 +239,29 @@ impl Messages {
             }
             if self.loans.copy_from_lane(from, to) { Ok(()) } else { Err(CallError::Malformed) }
         };
-        let mut fetched = Vec::with_capacity(bytes);
         // A GPU's copies to memory that is not pinned take several times as long.
         let Ok(mut loan) = self.loans.take(&self.budget, bytes.min(FETCHED_AT_ONCE)) else {
-            fetched.resize(bytes, 0);
-            return fetch(0, &mut fetched).map(|()| fetched);
+            let mut fetched = vec![0; bytes];
+            return fetch(0, &mut fetched).map(|()| Fetched::Copied(fetched));
         };
+        if bytes <= FETCHED_AT_ONCE {
+            fetch(0, &mut loan.bytes_mut()[..bytes])?;
+            return Ok(Fetched::InPlace { loan, bytes });
+        }
+        let mut fetched = Vec::with_capacity(bytes);
         while fetched.len() < bytes {
             let part = &mut loan.bytes_mut()[..FETCHED_AT_ONCE.min(bytes - fetched.len())];
             fetch(fetched.len(), part)?;
             fetched.extend_from_slice(part);
         }
-        Ok(fetched)
+        Ok(Fetched::Copied(fetched))
+    }
+
+    /// Has `fill` write to as many bytes where a lane, which waits for its answer, wants its reply: at `at`, if that is not 0.
+    /// Returns `false`, and has not called `fill`, when that cannot be. The lane does not go on meanwhile.
+    pub fn fill_lane(&self, at: u64, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
+        let is_over = self.is_over.read();
+        at != 0 && !*is_over && self.loans.fill_lane(at, bytes, fill)
     }
 
     /// Puts the bytes of a reply where its lane, which waits for its answer, wants them: at

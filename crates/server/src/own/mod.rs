@@ -5,6 +5,7 @@
 //! together, `reply` has where handlers put such replies. `posts` has the queues of posts to handlers that
 //! may wait.
 
+mod at_once;
 mod builder;
 mod consumer;
 mod control;

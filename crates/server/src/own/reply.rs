@@ -4,6 +4,7 @@
 use super::messages::Messages;
 use crate::engine::loans::HeldLoan;
 use hostcall_abi::status::CallError;
+use hostcall_abi::word::REPLY_PULLED;
 use hostcall_service::Reply;
 
 /// Bytes from which a reply is made in a loan. What is shorter and fits the lane's share of the byte area
@@ -28,7 +29,7 @@ pub(crate) struct ByteReply {
 impl ByteReply {
     /// Returns how many bytes it is long.
     pub fn len(&self) -> usize {
-        size_of_val(&*self.words) + self.bytes.as_slice().len()
+        size_of_val(&*self.words) + self.bytes.len()
     }
 }
 
@@ -38,24 +39,35 @@ pub(crate) enum ReplyBytes {
     Few(Vec<u8>),
     /// The first `filled` bytes of a loan.
     Many { loan: HeldLoan, filled: usize },
+    /// So many, which are where the lane wants them.
+    There(usize),
 }
 
 impl ReplyBytes {
+    pub fn len(&self) -> usize {
+        match self {
+            Self::There(bytes) => *bytes,
+            _ => self.as_slice().len(),
+        }
+    }
+
+    /// The bytes, but for those that the lane has.
     pub fn as_slice(&self) -> &[u8] {
         match self {
             Self::Few(bytes) => bytes,
             Self::Many { loan, filled } => &loan.bytes()[..*filled],
+            Self::There(_) => &[],
         }
     }
 
-    /// Returns a loan with the bytes.
+    /// Returns a loan with the bytes, which the lane has not.
     ///
     /// # Errors
     /// [`CallError::Busy`] when there is no memory for it.
     pub fn into_loan(self, messages: &Messages) -> Result<HeldLoan, CallError> {
         match self {
             Self::Many { loan, .. } => Ok(loan),
-            Self::Few(bytes) => messages.loan_of(&bytes),
+            bytes => messages.loan_of(bytes.as_slice()),
         }
     }
 }
@@ -66,14 +78,17 @@ pub(crate) struct Filling<'a> {
     reply: ByteReply,
     /// Most bytes that the caller takes.
     capacity: usize,
+    /// Where the caller wants them in its device's memory; 0 if nowhere.
+    wanted_at: u64,
 }
 
 impl<'a> Filling<'a> {
-    pub fn new(messages: &'a Messages, capacity: usize) -> Self {
+    pub fn new(messages: &'a Messages, capacity: usize, wanted_at: u64) -> Self {
         Self {
             messages,
             reply: ByteReply { words: Vec::new(), bytes: ReplyBytes::Few(Vec::new()) },
             capacity,
+            wanted_at: wanted_at & !REPLY_PULLED,
         }
     }
 
@@ -83,12 +98,12 @@ impl<'a> Filling<'a> {
 
     /// Makes room for so many bytes more, and returns it with the count of those that are there.
     fn room(&mut self, more: usize) -> Result<(&mut [u8], &mut usize), CallError> {
-        let before = self.reply.bytes.as_slice().len();
+        let before = self.reply.bytes.len();
         let needed = before.checked_add(more).filter(|needed| *needed <= self.capacity);
         let needed = needed.ok_or(CallError::TooLarge)?;
         let has_room = match &self.reply.bytes {
-            ReplyBytes::Few(_) => false,
             ReplyBytes::Many { loan, .. } => needed <= loan.bytes().len(),
+            _ => false,
         };
         if !has_room {
             // Twice as much as there was, so that a reply that grows is copied once or twice at most.
@@ -99,8 +114,35 @@ impl<'a> Filling<'a> {
         }
         match &mut self.reply.bytes {
             ReplyBytes::Many { loan, filled } => Ok((&mut loan.bytes_mut()[before..needed], filled)),
-            ReplyBytes::Few(_) => unreachable!("the reply has a loan now"),
+            _ => unreachable!("the reply has a loan now"),
         }
+    }
+}
+
+impl Filling<'_> {
+    /// Has `fill` append to what is where the lane wants it, and say how many bytes it wrote. Returns `None` when nothing was
+    /// appended: the lane has no such place, or has too little room there, or `fill` returned `None`.
+    fn fill_there(&mut self, room: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> Option<usize> {
+        let before = self.reply.bytes.len();
+        before.checked_add(room).filter(|needed| *needed <= self.capacity)?;
+        let mut written = None;
+        let at = if self.wanted_at == 0 { 0 } else { self.wanted_at + before as u64 };
+        self.messages.fill_lane(at, room, &mut |lent| written = fill(lent).map(|more| more.min(room)));
+        self.reply.bytes = ReplyBytes::There(before + written?);
+        written
+    }
+
+    /// Appends to what is where the lane wants it.
+    fn append_there(&mut self, bytes: &[u8]) -> Result<(), CallError> {
+        if self.reply.bytes.len() + bytes.len() > self.capacity {
+            return Err(CallError::TooLarge);
+        }
+        let copy = &mut |lent: &mut [u8]| {
+            lent.copy_from_slice(bytes);
+            Some(bytes.len())
+        };
+        // The lane may be gone, so that nobody waits for the rest.
+        self.fill_there(bytes.len(), copy).map(|_| ()).ok_or(CallError::Cancelled)
     }
 }
 
@@ -110,6 +152,9 @@ impl Reply for Filling<'_> {
     }
 
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), CallError> {
+        if let ReplyBytes::There(_) = self.reply.bytes {
+            return self.append_there(bytes);
+        }
         if let ReplyBytes::Few(few) = &mut self.reply.bytes
             && few.len() + bytes.len() <= LEAST_LOAN_BYTES.min(self.capacity)
         {
@@ -123,6 +168,11 @@ impl Reply for Filling<'_> {
     }
 
     fn fill(&mut self, room: usize, fill: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, CallError> {
+        if let ReplyBytes::There(_) = self.reply.bytes {
+            let mut bytes = vec![0; room];
+            let written = fill(&mut bytes).min(room);
+            return self.append_there(&bytes[..written]).map(|()| written);
+        }
         if let ReplyBytes::Few(few) = &mut self.reply.bytes
             && few.len() + room <= LEAST_LOAN_BYTES.min(self.capacity)
         {
@@ -136,5 +186,29 @@ impl Reply for Filling<'_> {
         let written = fill(bytes).min(room);
         *filled += written;
         Ok(written)
+    }
+
+    fn fill_at_once(
+        &mut self,
+        room: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>,
+    ) -> Result<Option<usize>, CallError> {
+        let is_empty = matches!(&self.reply.bytes, ReplyBytes::Few(few) if few.is_empty());
+        if self.wanted_at != 0 && (is_empty || matches!(self.reply.bytes, ReplyBytes::There(_))) {
+            let mut was_filled = false;
+            let written = self.fill_there(room, &mut |lent| {
+                was_filled = true;
+                fill(lent)
+            });
+            if was_filled {
+                return Ok(written);
+            }
+        }
+        let mut written = None;
+        self.fill(room, &mut |bytes| {
+            written = fill(bytes);
+            written.unwrap_or(0)
+        })?;
+        Ok(written.map(|written| written.min(room)))
     }
 }

@@ -1,5 +1,6 @@
 //! What a server's threads share.
 
+use super::at_once::AtOnce;
 use super::launches::{CancelReason, LaunchRecord, Launches};
 use super::messages::Messages;
 use super::posts::PostCounts;
@@ -66,6 +67,10 @@ pub(crate) struct Shared {
     /// Records the calls, if somebody wants to know them.
     pub trace: Option<Source>,
     pub spin: Duration,
+    /// Calls that may be answered without waiting.
+    pub at_once: Arc<AtOnce>,
+    /// Whether somebody helps with these.
+    pub has_helpers: bool,
     /// Whoever rings while the header says that consumers sleep calls [`Shared::wake`].
     pub reliable_hints: bool,
     pub statistics: Counters,

@@ -70,7 +70,7 @@ impl Builtins {
             Handler::inline(device::Clock::serve(clock::HostClock)),
             Handler::inline(device::Environment::serve(Shared(self.environment.clone()))),
             Handler::inline(device::Heap::serve(heap::HeapService(self.heap.clone()))),
-            Handler::blocking(device::Files::serve(Shared(self.files.clone()))).on(Threads::Builtins),
+            Handler::blocking(files::QuickFiles::serve(self.files.clone())).on(Threads::Builtins),
             Handler::blocking(device::Stdin::serve(Shared(self.stdio.clone()))).on(Threads::Input),
             Handler::blocking(device::Stdout::serve(Shared(self.stdio.clone()))).on(Threads::Output),
         ]

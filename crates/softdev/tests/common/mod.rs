@@ -144,6 +144,20 @@ impl<'a, T> Kernel<'a, T> {
         unsafe { (self.operations().sleep_until)(self.lane, deadline_ns) }
     }
 
+    /// Lends memory to the host, and returns its address there.
+    ///
+    /// # Safety
+    /// Only the host uses the bytes until they are taken back, or the lane has ended.
+    pub unsafe fn lend(&self, bytes: *mut [u8], written: bool) -> u64 {
+        // SAFETY: the lane that runs, and the caller's promise.
+        unsafe { (self.operations().lend)(self.lane, bytes.cast(), bytes.len(), written) }
+    }
+
+    pub fn take_back(&self, address: u64) {
+        // SAFETY: the lane that runs.
+        unsafe { (self.operations().take_back)(self.lane, address) }
+    }
+
     /// Says that the kernel unwinds as this test's process does, as kernels of Rust say at their start.
     pub fn may_unwind(&self) {
         extern "C" fn unwinding() -> bool {

@@ -15,13 +15,14 @@ use super::seam::{
     KernelMemory, Memory, Module, Pinned, Properties, Queue,
 };
 use hostcall_abi::cpu::Entry;
-use hostcall_softdev::{Config, Executor, MappedFile};
+use hostcall_softdev::{Config, Executor, LentMemory, MappedFile};
 use module::{CpuKernel, CpuModule, MAX_WORKGROUP_BYTES};
 use std::fs::File;
 use std::sync::Arc;
 
 pub(crate) struct Cpu {
     executor: Arc<Executor>,
+    lent: Arc<LentMemory>,
     properties: Properties,
 }
 
@@ -42,7 +43,7 @@ impl Cpu {
             clock_hz: 1_000_000_000,
             independent_lanes: true,
         };
-        Ok(Self { executor: Arc::new(executor), properties })
+        Ok(Self { lent: executor.lent_memory(), executor: Arc::new(executor), properties })
     }
 }
 
@@ -115,6 +116,26 @@ unsafe impl Backend for Cpu {
     fn waker(&self) -> Option<Box<dyn Fn() + Send + Sync>> {
         let waker = self.executor.waker();
         Some(Box::new(move || waker.wake()))
+    }
+
+    fn copy_from_lane(&self, from: DeviceAddress, bytes: &mut [u8]) -> bool {
+        self.lent.read(from.get(), bytes)
+    }
+
+    fn copy_to_lane(&self, to: DeviceAddress, bytes: &[u8]) -> bool {
+        self.lent.write(to.get(), bytes)
+    }
+
+    fn fill_lane(&self, to: DeviceAddress, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
+        self.lent.fill(to.get(), bytes, fill)
+    }
+
+    fn has_helpers(&self) -> bool {
+        true
+    }
+
+    fn set_helper(&self, help: Box<dyn Fn() -> bool + Send + Sync>) {
+        self.executor.set_helper(help);
     }
 
     fn allocate_for_kernels(&self, bytes: u64, align: u64) -> Option<KernelMemory> {

@@ -2,6 +2,7 @@
 
 mod bound;
 mod mapping;
+mod quick;
 mod root;
 mod table;
 #[cfg(test)]
@@ -17,6 +18,8 @@ use hostcall_device::io::Error;
 use hostcall_device::services::FilesHandler;
 use hostcall_service::Output;
 use mapping::{Mapping, Mappings};
+pub(super) use quick::QuickFiles;
+use quick::read_at_once;
 pub(crate) use root::Root;
 use rustix::fs::{OFlags, fcntl_getfl};
 use std::ffi::OsStr;
@@ -194,6 +197,12 @@ impl FilesHandler for super::Shared<OpenFiles> {
 
     fn read_at(&self, file: u64, offset: u64, out: &mut Output<'_>) -> Result<(), CallError> {
         let file = self.0.table.get(file)?;
+        let capacity = out.capacity();
+        if capacity <= PIECE_BYTES
+            && let Some(_) = out.fill_at_once(capacity, |bytes| read_at_once(&file, bytes, offset))?
+        {
+            return Ok(());
+        }
         let left = || file.metadata().ok().map(|metadata| metadata.len().saturating_sub(offset));
         pass_on(out, left, |buffer, done| file.read_at(buffer, offset.saturating_add(done)))
     }
