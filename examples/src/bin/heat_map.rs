@@ -107,7 +107,7 @@ fn on_the_host(searches: u32) -> (u64, Vec<u32>) {
                 reads += 1;
                 if 2 * (middle as u64) < key { left.start = middle + 1 } else { left.end = middle }
             }
-            key % 2 == 0
+            key.is_multiple_of(2)
         };
         (0..searches).filter(is_there).count() as u32
     };

@@ -73,6 +73,48 @@ impl Solver {
         Ok(())
     }
     // ANCHOR_END: step
+
+    /// Puts steps on the stream until the host says that it is enough.
+    fn by_launches(&self, stream: &Stream, is_enough: impl Fn() -> bool) -> Result<(), Error> {
+        let mut ahead = VecDeque::new();
+        while !is_enough() {
+            self.step(stream)?;
+            ahead.push_back(stream.record()?);
+            if ahead.len() > AHEAD {
+                ahead.pop_front().expect("there are some").wait()?;
+            }
+        }
+        Ok(())
+    }
+
+    // ANCHOR: replays
+    /// The same, by a graph that is launched again and again.
+    fn by_replays(&self, stream: &Stream, is_enough: impl Fn() -> bool) -> Result<(), Error> {
+        let step = stream.capture(CaptureMode::ThreadLocal, |stream| self.step(stream))?;
+        let step = step.named("step").instantiate()?;
+        step.upload(stream)?;
+        let mut ahead = VecDeque::new();
+        while !is_enough() {
+            ahead.push_back(step.launch(stream)?);
+            if ahead.len() > AHEAD {
+                ahead.pop_front().expect("there are some").wait()?;
+            }
+        }
+        Ok(())
+    }
+    // ANCHOR_END: replays
+
+    // ANCHOR: loop
+    /// The same, by one launch of a graph that repeats itself.
+    fn by_a_loop(&self, device: &Device, stream: &Stream) -> Result<(), Error> {
+        let step = stream.capture(CaptureMode::ThreadLocal, |stream| self.step(stream))?;
+        let mut graph = Graph::new(device).named("solve");
+        graph.add_while(&Condition::word(&self.go_on)?, &step)?;
+        let solve = graph.instantiate()?;
+        solve.upload(stream)?;
+        solve.launch(stream).map(drop)
+    }
+    // ANCHOR_END: loop
 }
 
 fn main() -> ExitCode {
@@ -90,40 +132,9 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         let begin = Instant::now();
         let is_enough = || watch.0.is_enough.load(Ordering::Relaxed) > 0;
         match way {
-            "launches" => {
-                let mut ahead = VecDeque::new();
-                while !is_enough() {
-                    solver.step(&stream)?;
-                    ahead.push_back(stream.record()?);
-                    if ahead.len() > AHEAD {
-                        ahead.pop_front().expect("there are some").wait()?;
-                    }
-                }
-            }
-            "replays" => {
-                // ANCHOR: replays
-                let step = stream.capture(CaptureMode::ThreadLocal, |stream| solver.step(stream))?;
-                let step = step.named("step").instantiate()?;
-                step.upload(&stream)?;
-                let mut ahead = VecDeque::new();
-                while !is_enough() {
-                    ahead.push_back(step.launch(&stream)?);
-                    if ahead.len() > AHEAD {
-                        ahead.pop_front().expect("there are some").wait()?;
-                    }
-                }
-                // ANCHOR_END: replays
-            }
-            _ => {
-                // ANCHOR: loop
-                let step = stream.capture(CaptureMode::ThreadLocal, |stream| solver.step(stream))?;
-                let mut graph = Graph::new(&device).named("solve");
-                graph.add_while(&Condition::word(&solver.go_on)?, &step)?;
-                let solve = graph.instantiate()?;
-                solve.upload(&stream)?;
-                solve.launch(&stream)?;
-                // ANCHOR_END: loop
-            }
+            "launches" => solver.by_launches(&stream, is_enough)?,
+            "replays" => solver.by_replays(&stream, is_enough)?,
+            _ => solver.by_a_loop(&device, &stream)?,
         }
         stream.synchronize()?;
         let time = begin.elapsed();
