@@ -368,8 +368,8 @@ impl Images {
                 .to_owned()
         } else if images.others.is_empty() {
             format!(
-                "the program has no images; give `Device::builder(..).images(hostcall::embedded_images!())`, or load one that \
-                 `hostcall build --target {target}` built"
+                "the program has no images; build it with HOSTCALL_TARGETS={target} if it gives \
+                 `Device::builder(..).images(hostcall::embedded_images!())`, or load one that `hostcall build --target {target}` built"
             )
         } else {
             format!(

@@ -95,6 +95,16 @@ mod tests {
     }
 
     #[test]
+    fn images_may_lie_anywhere() {
+        // As `include_bytes` puts them. One of these places is aligned, at most.
+        let image = header(3, EM_HOST as u8);
+        for offset in 0..8 {
+            let placed = [&vec![0; offset][..], &image].concat();
+            assert!(identify(&placed[offset..]).is_ok(), "{offset}");
+        }
+    }
+
+    #[test]
     fn architectures() {
         let with = |machine, abi_version, flags: u32| {
             let mut image = header(2, machine);

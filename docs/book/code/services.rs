@@ -1,0 +1,150 @@
+//! The chapter "Services".
+
+use hostcall::{CallError, Caller, Device, Global, Grid, Lane, LaunchKernel, Output, kernel, service};
+use std::sync::Mutex;
+use std::sync::mpsc::{self, Receiver};
+
+// ANCHOR: service
+#[service]
+pub trait Warehouse {
+    /// How many there are of an item.
+    fn count(item: u64) -> Option<u64>;
+    /// Notes that an item was sold.
+    fn sold(caller: &Caller, item: u64);
+    /// Writes an item's name into `out`.
+    fn name_of(item: u64, out: &mut [u8]) -> bool;
+}
+// ANCHOR_END: service
+
+// ANCHOR: handler
+struct Shop {
+    items: Vec<(String, u64)>,
+    sales: Mutex<Vec<u64>>,
+}
+
+impl WarehouseHandler for Shop {
+    fn count(&self, item: u64) -> Result<Option<u64>, CallError> {
+        Ok(self.items.get(item as usize).map(|(_, count)| *count))
+    }
+    fn sold(&self, caller: &Caller, item: u64) -> Result<(), CallError> {
+        println!("lane {} of its wave sold item {item}", caller.lane);
+        self.sales.lock().unwrap().push(item);
+        Ok(())
+    }
+    fn name_of(&self, item: u64, out: &mut Output<'_>) -> Result<bool, CallError> {
+        match self.items.get(item as usize) {
+            Some((name, _)) => out.push(name.as_bytes()).map(|()| true),
+            None => Ok(false),
+        }
+    }
+}
+// ANCHOR_END: handler
+
+// ANCHOR: call
+#[kernel]
+fn sell(lane: &Lane, items: &[u64], left: &[Global<u64>]) {
+    let i = lane.global_id();
+    // A call: the lane waits for the answer. Lanes of a wave that call together share a packet.
+    let count = Warehouse::count(items[i]).unwrap();
+    let mut name = [0; 16];
+    let (is_known, len) = Warehouse::name_of(items[i], &mut name).unwrap();
+    assert!(is_known && len <= name.len());
+    // A post: nobody waits, and nobody learns how it ended.
+    Warehouse::post_sold(items[i]).unwrap();
+    left[i].set(count.unwrap_or(0));
+}
+// ANCHOR_END: call
+
+#[test]
+fn calls_and_posts() {
+    let items = vec![("lamp".to_owned(), 3), ("chair".to_owned(), 0)];
+    // ANCHOR: open
+    let shop = Shop { items, sales: Mutex::default() };
+    let device = Device::builder("cpu").service(Warehouse::serve(shop)).open().unwrap();
+    // ANCHOR_END: open
+    let stream = device.stream().unwrap();
+    let (items, left) = (device.upload(&[0u64, 1]).unwrap(), device.alloc_zeroed::<u64>(2).unwrap());
+    sell.launch(&stream, Grid::new(1, 2), (&items, &left)).unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(left.read().unwrap(), [3, 0]);
+}
+
+// ANCHOR: async
+#[service]
+trait Weather {
+    /// Degrees at a place.
+    fn at(latitude: f32, longitude: f32) -> f32;
+}
+
+struct Stations;
+
+impl WeatherAsyncHandler for Stations {
+    // As many calls wait at once as there are, and need no thread each.
+    async fn at(&self, latitude: f32, _longitude: f32) -> Result<f32, CallError> {
+        let answer = async { 30.0 - latitude.abs() / 3.0 }; // such as a request over the network
+        Ok(answer.await)
+    }
+}
+
+fn open() -> Result<Device, hostcall::Error> {
+    Device::builder("cpu").async_service(Weather::serve_async(Stations)).open()
+}
+// ANCHOR_END: async
+
+// ANCHOR: pending
+/// Degrees at the way's middle, of which both ends are asked for at the same time.
+#[kernel]
+fn between(lane: &Lane, out: &Global<f32>) {
+    let first = Weather::start_at(lane, 0.0, 10.0);
+    let second = Weather::start_at(lane, 60.0, 10.0);
+    // Here the kernel computes while the host does.
+    out.set((first.wait().unwrap() + second.wait().unwrap()) / 2.0);
+}
+// ANCHOR_END: pending
+
+#[test]
+fn async_handlers() {
+    let device = open().unwrap();
+    let stream = device.stream().unwrap();
+    let out = device.alloc_zeroed::<f32>(1).unwrap();
+    between.launch(&stream, Grid::new(1, 1), (&out,)).unwrap();
+    assert_eq!(out.read().unwrap(), [20.0]);
+}
+
+// ANCHOR: deadline
+#[service]
+trait Slow {
+    fn answer() -> u32;
+}
+
+/// Takes another answer when the host's does not come in time.
+#[kernel]
+fn impatient(_: &Lane, out: &Global<u32>) {
+    out.set(match Slow::within_us(10_000).answer() {
+        Ok(answer) => answer,
+        Err(CallError::TimedOut) => 1,
+        Err(error) => panic!("no answer: {error:?}"),
+    });
+}
+// ANCHOR_END: deadline
+
+/// Answers when the test has ended.
+struct Sleeper(Mutex<Receiver<()>>);
+
+impl SlowHandler for Sleeper {
+    fn answer(&self) -> Result<u32, CallError> {
+        let _ = self.0.lock().unwrap().recv();
+        Ok(2)
+    }
+}
+
+#[test]
+fn deadlines() {
+    let (end, ended) = mpsc::channel();
+    let device = Device::builder("cpu").service(Slow::serve(Sleeper(Mutex::new(ended)))).open().unwrap();
+    let stream = device.stream().unwrap();
+    let out = device.alloc_zeroed::<u32>(1).unwrap();
+    impatient.launch(&stream, Grid::new(1, 1), (&out,)).unwrap();
+    assert_eq!(out.read().unwrap(), [1]);
+    drop(end);
+}

@@ -1,0 +1,61 @@
+//! The chapter "Streams".
+
+use hostcall::device::LaunchFailure;
+use hostcall::{Device, Error, Global, Grid, Lane, LaunchKernel, kernel};
+use std::time::Duration;
+
+#[kernel]
+fn double(lane: &Lane, x: &[Global<u32>]) {
+    let i = lane.global_id();
+    if i < x.len() {
+        x[i].set(2 * x[i].get());
+    }
+}
+
+#[kernel]
+fn endless(lane: &Lane) {
+    while !lane.is_cancelled() {
+        lane.pause();
+    }
+}
+
+#[test]
+fn work_in_order() -> Result<(), Error> {
+    let device = Device::open("cpu")?;
+    // ANCHOR: order
+    let stream = device.stream()?;
+    let x = device.alloc_zeroed::<u32>(1000)?;
+    stream.fill(&x, 21)?;
+    double.launch(&stream, Grid::lanes(1000), (&x,))?;
+    let copy = stream.read(&x)?; // a copy that is waited for later
+    stream.host_function(|| println!("all of it is done"))?;
+    assert_eq!(copy.wait()?, [42; 1000]);
+    stream.synchronize()?;
+    // ANCHOR_END: order
+
+    // ANCHOR: events
+    let other = device.stream()?;
+    double.launch(&stream, Grid::lanes(1000), (&x,))?;
+    let doubled = stream.record()?;
+    other.wait_for(&doubled)?; // what follows in `other` begins after it; no thread waits
+    double.launch(&other, Grid::lanes(1000), (&x,))?;
+    other.synchronize()?;
+    // ANCHOR_END: events
+    assert_eq!(x.read()?, [168; 1000]);
+    Ok(())
+}
+
+#[test]
+fn a_launch_is_cancelled() -> Result<(), Error> {
+    let device = Device::open("cpu")?;
+    let stream = device.stream()?;
+    // ANCHOR: cancel
+    let launch = endless.launch(&stream, Grid::new(1, 32), ())?;
+    launch.cancel_after(Duration::from_millis(50)); // or `cancel()`, at once
+    match stream.synchronize() {
+        Err(Error::Launch { failure: LaunchFailure::TimedOut, .. }) => println!("it took too long"),
+        other => panic!("it is endless: {other:?}"),
+    }
+    // ANCHOR_END: cancel
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! A heat map of cache lines: a kernel streams the addresses that it reads, and the host counts them by line while it runs.
+
+use clap::Parser;
+use hostcall::raw::{Block, RawChannel, RawPage};
+use hostcall::{Grid, LaunchKernel};
+use hostcall_examples_kernels::heat_map::{Read, key, search};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Counts the cache lines that a search reads
+#[derive(Parser)]
+struct Arguments {
+    /// Device to run on
+    #[arg(default_value = "cpu")]
+    device: String,
+    /// Keys that each lane looks for
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    searches: u32,
+    /// A file for the addresses, which `hostcall trace info`, `dump` and `export` read
+    #[arg(long)]
+    record: Option<PathBuf>,
+}
+
+/// Bytes of a cache line of a GPU.
+const LINE_BYTES: u64 = 128;
+
+/// Lanes of the grid.
+const LANES: usize = 8 * 32;
+
+/// Values that are searched.
+const VALUES: usize = 1 << 12;
+
+/// How often each cache line was read.
+type Heat = BTreeMap<u64, u64>;
+
+fn main() -> ExitCode {
+    hostcall_examples::main(run)
+}
+
+fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let device = hostcall_examples::device(&arguments.device).open()?;
+    let stream = device.stream()?;
+    let grid = Grid::new(LANES as u32 / 32, 32);
+    let values = device.upload(&(0..VALUES as u64).map(|i| 2 * i).collect::<Vec<_>>())?;
+    let found = device.alloc_zeroed::<u32>(LANES)?;
+    // ANCHOR: record
+    let channel = RawChannel::<Read, Block>::new(&device, 256, 4096)?;
+    if let Some(path) = &arguments.record {
+        let recording = channel.record(path, "reads")?;
+        search.launch(&stream, grid, (&values, &found, arguments.searches, &channel))?;
+        stream.synchronize()?;
+        println!("{}: {} bytes", path.display(), recording.finish()?.bytes);
+    }
+    // ANCHOR_END: record
+    // ANCHOR: read
+    let reader = channel.reader();
+    let launch = search.launch(&stream, grid, (&values, &found, arguments.searches, &channel))?;
+    let mut heat = Heat::new();
+    loop {
+        // What was written before the launch was done is there once it is.
+        let is_done = launch.is_done();
+        while let Some(page) = reader.next_within(Duration::from_millis(1)) {
+            count(&page, &mut heat);
+        }
+        if is_done {
+            break;
+        }
+    }
+    stream.synchronize()?;
+    reader.rest().for_each(|page| count(&page, &mut heat));
+    // ANCHOR_END: read
+
+    let reads: u64 = heat.values().sum();
+    let (expected, found_by_host) = on_the_host(arguments.searches);
+    if reads != expected || found.read()? != found_by_host {
+        return Err(format!("the host's searches read {expected} values, these {reads}").into());
+    }
+    let first = *heat.keys().next().ok_or("the kernel read nothing")?;
+    let mut hottest: Vec<_> = heat.iter().collect();
+    hottest.sort_by_key(|(line, count)| (std::cmp::Reverse(**count), **line));
+    println!("{reads} reads of {} lines; the hottest:", heat.len());
+    for (line, count) in hottest.into_iter().take(12) {
+        let stars = "*".repeat((60 * count / reads.max(1)) as usize);
+        println!("line {:4}  {count:7}  {stars}", line - first);
+    }
+    Ok(())
+}
+
+/// Adds the reads of a page.
+fn count(page: &RawPage<Read>, heat: &mut Heat) {
+    page.records().for_each(|read| *heat.entry(read.address / LINE_BYTES).or_default() += 1);
+}
+
+/// How many values all searches look at, and how many keys each lane finds.
+fn on_the_host(searches: u32) -> (u64, Vec<u32>) {
+    let mut reads = 0;
+    let found = |lane| {
+        let is_there = |i: &u32| {
+            let key = key(lane, *i, VALUES);
+            // The first value that is not smaller is found where half of what is left is left out each time.
+            let mut left = 0..VALUES;
+            while !left.is_empty() {
+                let middle = (left.start + left.end) / 2;
+                reads += 1;
+                if 2 * (middle as u64) < key { left.start = middle + 1 } else { left.end = middle }
+            }
+            key.is_multiple_of(2)
+        };
+        (0..searches).filter(is_there).count() as u32
+    };
+    let found = (0..LANES).map(found).collect();
+    (reads, found)
+}

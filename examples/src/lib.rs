@@ -1,0 +1,28 @@
+//! What the examples have in common: how they start and end, and the images of their kernels. Each example is a program of its
+//! own in `src/bin`; its kernels are in the module of the same name of the package `kernels`.
+//!
+//! `cargo run --release --bin mandelbrot` runs one on the software device, and `cargo run --release --bin mandelbrot -- cuda:0`
+//! on an NVIDIA GPU. `scripts/examples` runs all of them.
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use hostcall::Device;
+use hostcall::device::DeviceBuilder;
+use std::error::Error;
+use std::process::ExitCode;
+
+/// The `main` of an example: reads the command line, and says in a sentence why something failed.
+pub fn main<A: Parser>(run: impl FnOnce(&A) -> Result<(), Box<dyn Error>>) -> ExitCode {
+    match run(&A::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A builder of the device of this name, with the kernels' images.
+pub fn device(name: &str) -> DeviceBuilder {
+    Device::builder(name).images(hostcall::embedded_images!())
+}

@@ -1,0 +1,77 @@
+//! All examples on the software device, and their kernels for GPUs.
+
+use hostcall_build::{Request, Target, build};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const HERE: &str = env!("CARGO_MANIFEST_DIR");
+
+#[test]
+fn all_run_on_the_software_device() {
+    let out = tempfile::tempdir().unwrap();
+    let programs = Path::new(env!("CARGO_BIN_EXE_sort")).parent().unwrap();
+    let output = Command::new(Path::new(HERE).join("../scripts/examples"))
+        .arg("cpu")
+        .arg(programs)
+        .env("OUT", out.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let ran = |name: &str| text.lines().any(|line| line.starts_with(&format!("ok      {name} ")));
+    let files = fs::read_dir(Path::new(HERE).join("src/bin")).unwrap();
+    let mut names = files.map(|file| PathBuf::from(file.unwrap().file_name()).with_extension(""));
+    assert!(names.all(|name| ran(name.to_str().unwrap())), "{text}");
+    let drawing = fs::read_to_string(out.path().join("nbody.svg")).unwrap();
+    assert_eq!(drawing.matches("<circle").count(), 300);
+}
+
+#[test]
+fn what_cannot_be_done_is_one_sentence() {
+    let sentence = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let text = sentence(env!("CARGO_BIN_EXE_sort"), &["gpu:0"]);
+    assert_eq!(text, "error: there is no device `gpu:0`; `hostcall devices` lists those there are\n");
+    // Whatever the kernels were built for before.
+    let text = sentence(env!("CARGO_BIN_EXE_sort"), &["gfx942"]);
+    assert!(text.contains("build it with HOSTCALL_TARGETS=gfx942"), "{text}");
+    let text = sentence(env!("CARGO_BIN_EXE_mandelbrot"), &["--out", "/nowhere/picture.png"]);
+    assert!(text.starts_with("error: cannot write to /nowhere: ") && text.lines().count() == 1, "{text}");
+    // A kernel that cannot write its file ends the launch, and the sentence is its panic's.
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("picture.png")).unwrap();
+    let file = folder.path().join("picture.png");
+    let text = sentence(env!("CARGO_BIN_EXE_mandelbrot"), &["--out", file.to_str().unwrap()]);
+    assert!(text.contains("kernel begin") && text.contains("panicked at"), "{text}");
+}
+
+#[test]
+fn the_kernels_are_built_for_nvidia() {
+    // What other tests build for, and where: what Rust's own library takes is built once.
+    let request = Request::new(Path::new(HERE).join("kernels"), Target::parse("sm_70").unwrap());
+    let request = request.target_dir(Path::new(HERE).join("../programs/target")).quiet();
+    let image = build(&request).unwrap();
+    let expected = [
+        "add_energy",
+        "add_up",
+        "begin",
+        "count_bytes",
+        "end",
+        "join",
+        "measure",
+        "merge_far",
+        "merge_near",
+        "multiply",
+        "report",
+        "rows",
+        "search",
+        "sort_tiles",
+        "step",
+        "sweep",
+    ];
+    assert_eq!(image.kernels, expected);
+}
