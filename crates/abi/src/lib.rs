@@ -34,13 +34,14 @@ pub mod record;
 pub mod schema;
 pub mod service;
 pub mod status;
+pub mod trace;
 pub mod wire;
 pub mod word;
 
 pub use status::{CallError, Status};
 
 /// Version of everything in this crate. Host and device refuse to work together when it differs.
-pub const ABI_VERSION: u32 = 12;
+pub const ABI_VERSION: u32 = 13;
 
 /// Most lanes a wave can have (AMD's wave64).
 pub const MAX_LANES: usize = 64;
