@@ -1,6 +1,7 @@
 //! What the host passes to every kernel besides the kernel's own arguments.
 
 use crate::layout::{LAUNCHES, Layout, Places, Sizes, WAVE_RECORD_BYTES};
+use crate::raw::RawParams;
 
 /// A launch, as both sides name it: an index into the host's table of launches, and a generation that tells the
 /// launches apart which have had the index. [`LaunchId::NONE`] is no launch.
@@ -136,8 +137,8 @@ pub struct LaunchParams {
     pub home_slots: u32,
     /// Lanes of a workgroup in x, y and z, at most 1024 in all. The hardware's workgroup has one dimension too.
     pub workgroup_size: [u16; 3],
-    /// Zero.
-    pub reserved: u16,
+    /// [`TRACED`], or 0.
+    pub flags: u16,
     /// AMD: memory of the device for the records of the grid's waves: for each workgroup those of its waves, rounded up to
     /// 64 bytes. Else 0.
     pub wave_records: u64,
@@ -146,6 +147,9 @@ pub struct LaunchParams {
     /// are the places among these, from 0. 0 for a launch that is given by itself.
     pub list: u64,
 }
+
+/// Bit of [`LaunchParams::flags`]: trace points write to [`ChannelParams::trace`].
+pub const TRACED: u16 = 1;
 
 /// Bytes of [`LaunchParams`].
 pub const LAUNCH_PARAMS_BYTES: usize = 80;
@@ -180,6 +184,8 @@ pub struct ChannelParams {
     pub areas: u64,
     /// The channel's sizes.
     pub sizes: Sizes,
+    /// The raw channel of the device's trace points, if there is one.
+    pub trace: RawParams,
 }
 
 /// Bytes of [`ChannelParams`].
@@ -193,7 +199,7 @@ impl ChannelParams {
     /// The parameters as they lie in memory of a device: little-endian, with zeros behind the last field.
     #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     pub fn to_bytes(&self) -> [u8; CHANNEL_PARAMS_BYTES] {
-        let Self { abi_version, epoch, region, homes, extra_states, extras, areas, sizes } = *self;
+        let Self { abi_version, epoch, region, homes, extra_states, extras, areas, sizes, trace } = *self;
         let Sizes { layout, places } = sizes;
         let mut bytes = [0; CHANNEL_PARAMS_BYTES];
         let mut words = bytes.as_chunks_mut::<4>().0.iter_mut();
@@ -204,6 +210,12 @@ impl ChannelParams {
             put((word >> 32) as u32);
         }
         layout.to_words().into_iter().chain(places.to_words()).for_each(&mut put);
+        let RawParams { states, ring, shared, layout } = trace;
+        for word in [states, ring, shared] {
+            put(word as u32);
+            put((word >> 32) as u32);
+        }
+        layout.to_words().into_iter().for_each(&mut put);
         bytes
     }
 }

@@ -34,6 +34,7 @@ pub mod record;
 pub mod schema;
 pub mod service;
 pub mod status;
+pub mod trace;
 pub mod wire;
 pub mod word;
 

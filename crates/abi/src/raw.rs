@@ -32,8 +32,8 @@ pub const LEAST_RAW_PAGE_BYTES: u32 = 128;
 /// Most bytes of a page.
 pub const MOST_RAW_PAGE_BYTES: u32 = 1 << 24;
 
-/// Sizes of a raw channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Sizes of a raw channel. The default is that of none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct RawLayout {
     /// Logarithm of the number of pages.
@@ -59,6 +59,11 @@ impl RawLayout {
             return None;
         }
         Some(Self { pages_log2: pages.ilog2(), page_bytes_log2: page_bytes.ilog2() })
+    }
+
+    /// The layout as it lies in memory.
+    pub const fn to_words(self) -> [u32; 2] {
+        [self.pages_log2, self.page_bytes_log2]
     }
 
     /// Pages of the channel.
@@ -266,8 +271,8 @@ impl RawRingWords {
     }
 }
 
-/// A raw channel as a kernel gets it: what lies in the argument block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A raw channel as a kernel gets it: what lies in the argument block. The default is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct RawParams {
     /// [`RawStateWords`] of all home slots, in memory of the device.

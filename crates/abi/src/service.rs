@@ -17,6 +17,8 @@ pub mod number {
     pub const ENVIRONMENT: u16 = 96;
     /// Clocks.
     pub const CLOCK: u16 = 112;
+    /// Trace points.
+    pub const TRACE: u16 = 120;
     /// Closures of the host: `Hostcall`.
     pub const HOSTCALL: u16 = 128;
     /// First number that a user may choose.

@@ -5,8 +5,8 @@ use crate::run::BY_SIGNAL;
 use crate::{Outcome, USAGE, complain};
 use hostcall_trace::export::{self, ExportError, Format, Table};
 use hostcall_trace::{
-    Event, Latencies, Names, Page, Reader, RecordPrinter, StreamTotals, Streams, Totals, Tracer, UNKNOWN,
-    Waiting,
+    ClockPair, Event, Latencies, Names, Page, Point, PointKind, Reader, RecordPrinter, StreamTotals, Streams,
+    Totals, Tracer, UNKNOWN, Waiting,
 };
 use signal_hook::consts::SIGPIPE;
 use std::collections::BTreeMap;
@@ -233,6 +233,30 @@ fn line(out: &mut dyn Write, names: &Names, event: &Event) -> io::Result<()> {
                 seconds(*waited_ns)
             )
         }
+        Event::NamedPoint { source, point, kind, line, file, text, .. } => {
+            let kind = match kind {
+                PointKind::Begin | PointKind::End => "span",
+                PointKind::Counter => "counter",
+                PointKind::Event => "event",
+            };
+            writeln!(out, "trace point {point} of source {source}: {kind} {text:?}, {file}:{line}")
+        }
+        Event::Point(point) => point_line(out, names, point),
+        Event::PointsLost { source, records } => {
+            writeln!(out, "{} {records} records of trace points were lost here", device(*source))
+        }
+        Event::Clock(pair) => {
+            writeln!(
+                out,
+                "{:.9} {} showed {:.9} on its clock, ±{} ns; its times were {} ns off, {} ppb slow",
+                seconds(pair.host_ns),
+                device(pair.source),
+                seconds(pair.device_ns),
+                pair.error_ns,
+                pair.off_ns,
+                pair.drift_ppb
+            )
+        }
         Event::Dropped(calls) => writeln!(out, "{calls} calls were dropped here: they came too fast"),
         Event::Missing(blocks) => writeln!(out, "{blocks} blocks are missing here"),
         Event::Damaged(bytes) => writeln!(out, "{bytes} bytes are damaged here"),
@@ -240,6 +264,34 @@ fn line(out: &mut dyn Write, names: &Names, event: &Event) -> io::Result<()> {
             writeln!(out, "{:.9} the trace ended, {} calls", seconds(totals.ended_ns), totals.calls)
         }
         _ => Ok(()),
+    }
+}
+
+/// Prints what a trace point said as a line.
+fn point_line(out: &mut dyn Write, names: &Names, point: &Point) -> io::Result<()> {
+    let device = names.source(point.source).map_or("?", |(device, _)| device);
+    write!(out, "{:.9} {device}", point.at_ns as f64 / 1e9)?;
+    if let Some(launch) = names.launch(point.launch) {
+        write!(out, " launch {} {},", point.launch, launch.kernel)?;
+    }
+    write!(
+        out,
+        " workgroup {} wave {}, slot {}, {} lanes from {}:",
+        point.workgroup, point.wave, point.slot, point.lanes, point.first_lane
+    )?;
+    let Some(name) = names.point(point.source, point.point) else {
+        return writeln!(out, " trace point {} {:x?}", point.point, point.values);
+    };
+    let mut text = Vec::new();
+    name.print(point, &mut text);
+    let text = String::from_utf8_lossy(&text);
+    match point.kind {
+        PointKind::Begin => writeln!(out, " {} begins", name.text),
+        PointKind::End => {
+            writeln!(out, " {} ends after {} ns", name.text, point.at_ns.saturating_sub(point.began_ns))
+        }
+        PointKind::Counter => writeln!(out, " {} = {text}", name.text),
+        PointKind::Event => writeln!(out, " {text}"),
     }
 }
 
@@ -415,11 +467,28 @@ struct Stream {
     overwritten: u64,
 }
 
+/// What a trace says of a device's clock.
+#[derive(Default)]
+struct Clock {
+    pairs: u64,
+    within_ns: u64,
+    drift_ppb: i64,
+}
+
+impl Clock {
+    fn add(&mut self, pair: &ClockPair) {
+        self.pairs += 1;
+        self.within_ns = self.within_ns.max(pair.within_ns());
+        self.drift_ppb = pair.drift_ppb;
+    }
+}
+
 fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
     let mut reader = open(path)?;
     let mut latencies = Latencies::default();
     let (mut calls, mut launches_ended, mut cancelled, mut last_ns) = (0u64, 0u64, 0u64, 0);
     let (mut dropped, mut missing, mut damaged) = (0u64, 0u64, 0u64);
+    let (mut points, mut points_lost, mut clocks) = (0u64, 0u64, BTreeMap::<u16, Clock>::new());
     let mut totals = None::<Totals>;
     let mut streams = BTreeMap::<u16, Stream>::new();
     let names = events(path, &mut reader, |names, event| {
@@ -434,6 +503,12 @@ fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
                 launches_ended += 1;
                 cancelled += u64::from(*was);
             }
+            Event::Point(point) => {
+                points += 1;
+                last_ns = last_ns.max(point.at_ns);
+            }
+            Event::PointsLost { records, .. } => points_lost = points_lost.saturating_add(*records),
+            Event::Clock(pair) => clocks.entry(pair.source).or_default().add(pair),
             Event::Dropped(calls) => dropped = dropped.saturating_add(*calls),
             Event::Missing(blocks) => missing = missing.saturating_add(*blocks),
             Event::Damaged(bytes) => damaged += bytes,
@@ -475,11 +550,24 @@ fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
     let launches = names.launches_begun();
     writeln!(out, "launches:  {launches}, of which {launches_ended} ended, {cancelled} cancelled")?;
     writeln!(out, "calls:     {calls}")?;
+    if points > 0 {
+        writeln!(out, "points:    {points} records of kernels' trace points")?;
+    }
+    for (source, Clock { pairs, within_ns, drift_ppb }) in &clocks {
+        let device = names.source(*source).map_or("?", |(device, _)| device);
+        writeln!(
+            out,
+            "clock:     of {device}, compared {pairs} times: times are within {within_ns} ns of the host's, and its rate \
+             is corrected by {:+.3} ppm",
+            *drift_ppb as f64 / 1e3
+        )?;
+    }
     if let Some(Totals { dropped_others: others @ 1.., .. }) = totals {
         writeln!(out, "dropped:   {others} launches, posts or names, which were too many")?;
     }
     for (name, count, what) in [
         ("dropped: ", dropped, "calls, which came faster than they were written"),
+        ("lost:    ", points_lost, "records of trace points, which came faster than they were read"),
         ("missing: ", missing, "blocks"),
         ("damaged: ", damaged, "bytes"),
     ] {

@@ -3,12 +3,14 @@
 mod common;
 
 use ::hostcall::raw::{Block, RawChannel, RawStream};
-use ::hostcall::{Device, Grid, Lane, LaunchKernel, Plain, Stream, kernel};
+use ::hostcall::trace::Tracer;
+use ::hostcall::{Device, Grid, Lane, LaunchKernel, Plain, Stream, counter, event, kernel, span};
 use common::{acting, acts, expect, hostcall, stderr, stdout};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 /// Runs a subcommand of `hostcall trace`.
 fn trace(arguments: &[&str]) -> Output {
@@ -288,6 +290,58 @@ fn records_are_shown_without_their_program() {
         let output = trace(&["export", file, out.to_str().unwrap(), arguments[1], arguments[2]]);
         assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
         assert!(stderr(&output).contains(sentence), "{}", stderr(&output));
+    }
+}
+
+#[kernel]
+fn speaks(_lane: &Lane) {
+    let _work = span!("work");
+    counter!("level", -1.5f32);
+    event!("so be it: {:?}", 'x');
+}
+
+#[test]
+fn trace_points_are_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("points.trace");
+    let tracer = Tracer::builder().file(&path).unwrap().start().unwrap();
+    let device = Device::builder("cpu").trace(&tracer).open().unwrap();
+    let stream = device.stream().unwrap();
+    speaks.launch(&stream, Grid::new(1, 32), ()).unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(tracer.finish(Duration::from_secs(60)).lost(), None);
+    let file = path.to_str().unwrap();
+    let dump = stdout(&trace(&["dump", file]));
+    for part in [
+        ": span \"work\", crates/cli/tests/trace.rs:",
+        " cpu launch 1 speaks, workgroup 0 wave 0, slot ",
+        ", 32 lanes from 0: work begins\n",
+        ": level = -1.5\n",
+        ": so be it: 'x'\n",
+        ": work ends after ",
+        " cpu showed ",
+    ] {
+        assert!(dump.contains(part), "{part}: {dump}");
+    }
+    let info = lines(&stdout(&trace(&["info", file])));
+    assert!(info.iter().any(|line| line == "points: 4 records of kernels' trace points"), "{info:?}");
+    assert!(info.iter().any(|line| line.starts_with("clock: of cpu, compared ")), "{info:?}");
+    let csv = folder.path().join("points.csv");
+    let output = trace(&["export", file, csv.to_str().unwrap()]);
+    assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""));
+    let csv = fs::read_to_string(csv).unwrap();
+    for (row, value) in
+        [("span,cpu,hostcall,,work,1,speaks,0,0,", ",1,"), ("counter,cpu,hostcall,,level,", ",1,-1.5")]
+    {
+        let is_it = |line: &str| line.starts_with(row) && line.ends_with(value);
+        assert!(csv.lines().any(is_it), "{row}: {csv}");
+    }
+    let pftrace = folder.path().join("points.pftrace");
+    let output = trace(&["export", file, pftrace.to_str().unwrap()]);
+    assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""));
+    let pftrace = fs::read(pftrace).unwrap();
+    for name in ["wave in slot ", "work", "level", "so be it: 'x'"] {
+        assert!(pftrace.windows(name.len()).any(|window| window == name.as_bytes()), "{name}");
     }
 }
 

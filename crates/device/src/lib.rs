@@ -28,6 +28,7 @@
 //! | what a workgroup has in common | [`workgroup`]: typed memory, reductions, scans; [`Lane::barrier`] |
 //! | calls of the host | [`macro@service`], [`macro@Wire`], [`HostcallRef`], [`call`] |
 //! | streams of records to the host | [`raw`] |
+//! | spans, counters and events for a trace | [`mod@trace`]: [`span!`], [`counter!`], [`event!`] |
 //! | text and files | [`println!`], [`io`], [`fs`] |
 //! | the rest of a program's world | [`mod@env`], [`heap`], [`process`], [`time`] |
 //! | what a wave computes together | [`wave`], [`Lane::wave_reduce`], [`Lane::shuffle`] |
@@ -82,6 +83,7 @@ pub mod services;
 pub mod system;
 mod target;
 pub mod time;
+pub mod trace;
 pub mod wave;
 pub mod workgroup;
 
@@ -96,7 +98,7 @@ pub use global::{Global, Word};
 pub use hostcall::HostcallRef;
 pub use hostcall_abi as abi;
 pub use hostcall_abi::{CallError, wire::Wire};
-pub use hostcall_macros::{Plain, Wire, eprint, eprintln, kernel, main, print, println, service};
+pub use hostcall_macros::{Plain, Wire, eprint, eprintln, event, kernel, main, print, println, service};
 pub use kernel::Plain;
 pub use lane::Lane;
 pub use workgroup::Shared;

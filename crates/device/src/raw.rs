@@ -158,6 +158,15 @@ impl Taken {
 }
 
 impl<T, P: Policy> RawStream<'_, T, P> {
+    /// The stream into a channel of the host's.
+    ///
+    /// # Safety
+    /// The parameters are those of a raw channel with a state for each home slot, which the host keeps for `'launch`.
+    #[inline(always)]
+    pub(crate) unsafe fn of_params(params: RawParams) -> Self {
+        Self { params, launch: PhantomData, types: PhantomData }
+    }
+
     /// The writer of the calling lane's wave, which has a slot.
     ///
     /// # Safety
@@ -173,7 +182,7 @@ impl<T, P: Policy> RawStream<'_, T, P> {
     /// lie side by side from word `at` on, each time by all lanes of the group. Returns whether all were kept. Ends the lanes
     /// if their launch ends while they wait.
     #[inline(always)]
-    fn append(
+    pub(crate) fn append(
         &self,
         group: Group,
         count: u32,

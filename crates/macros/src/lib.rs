@@ -41,6 +41,7 @@ mod service;
 mod symbol;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod wire;
 
 use proc_macro::TokenStream;
@@ -369,4 +370,24 @@ pub fn eprintln(line: TokenStream) -> TokenStream {
 #[proc_macro]
 pub fn eprint(line: TokenStream) -> TokenStream {
     expanded(print::print(line.into(), print::Stream::Stderr, ""))
+}
+
+/// Says to a trace that something happened: a format string as for [`println!`], with up to five values, of the first of the
+/// lanes that come here together. Values are numbers, `bool`, `char` and raw pointers; where the device is not traced they are
+/// not computed. The module `hostcall_device::trace` says more.
+///
+/// ```
+/// use hostcall_device::{Lane, event, kernel};
+///
+/// #[kernel]
+/// fn search(lane: &Lane, keys: &[u64], key: u64) {
+///     let i = lane.global_id();
+///     if keys.get(i) == Some(&key) {
+///         event!("found {key:#x} at {i}");
+///     }
+/// }
+/// ```
+#[proc_macro]
+pub fn event(line: TokenStream) -> TokenStream {
+    expanded(trace::event(line.into()))
 }

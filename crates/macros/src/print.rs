@@ -15,9 +15,9 @@ pub enum Stream {
     Stderr = 2,
 }
 
-struct Argument {
-    name: Option<Ident>,
-    value: Expr,
+pub(super) struct Argument {
+    pub name: Option<Ident>,
+    pub value: Expr,
 }
 
 impl Parse for Argument {
@@ -32,14 +32,14 @@ impl Parse for Argument {
 }
 
 /// A macro's input.
-struct Line {
+pub(super) struct Line {
     /// `crate = path,` before the text, for macros that other crates' macros expand to.
-    krate: Option<TokenStream>,
-    text: LitStr,
-    arguments: Vec<Argument>,
+    pub krate: Option<TokenStream>,
+    pub text: LitStr,
+    pub arguments: Vec<Argument>,
 }
 
-fn line(input: ParseStream<'_>) -> Result<Line> {
+pub(super) fn line(input: ParseStream<'_>) -> Result<Line> {
     let mut krate = None;
     if input.peek(Token![crate]) && input.peek2(Token![=]) {
         input.parse::<Token![crate]>()?;
@@ -111,7 +111,11 @@ pub fn print(tokens: TokenStream, stream: Stream, end: &str) -> Result<TokenStre
 }
 
 /// `text` with positions instead of names, and parsed. Captured variables become named arguments.
-fn resolve(literal: &LitStr, text: &str, arguments: &mut Vec<Argument>) -> Result<(String, Format)> {
+pub(super) fn resolve(
+    literal: &LitStr,
+    text: &str,
+    arguments: &mut Vec<Argument>,
+) -> Result<(String, Format)> {
     let mut names = Vec::new();
     let parsed = Format::parse_with(text, &mut |name, range| {
         let known = arguments.iter().position(|argument| argument.name.as_ref().is_some_and(|n| n == name));

@@ -16,11 +16,17 @@
 //! - of [`Kind::Posts`] each record has [`POSTS_BYTES`] bytes;
 //! - of [`Kind::End`] there is one record of [`TOTALS_BYTES`] bytes;
 //! - of [`Kind::Page`] there is one record: what is said of the page, as [`put_page`] puts it, which begins
-//!   with its length, [`PAGE_BYTES`] or more, and then the page's own bytes: whole records.
+//!   with its length, [`PAGE_BYTES`] or more, and then the page's own bytes: whole records;
+//! - of [`Kind::Points`] each record is what is said of a wave's trace points, as [`put_points`] puts it, which begins with
+//!   its length, [`POINTS_BYTES`] or more, and then so many bytes of records as `hostcall_abi::trace` has them, with times
+//!   on the trace's time line.
 //!
 //! Records may be longer in later versions; readers take the bytes that they know.
 
-use crate::record::{Call, Page, Posts, Status, StreamTotals, Totals, UNKNOWN, Waiting, WaitsFor};
+use crate::record::{
+    Call, ClockPair, Event, Page, Point, Posts, Status, StreamTotals, Totals, UNKNOWN, Waiting, WaitsFor,
+};
+use hostcall_abi::trace::{MAX_POINT_WORDS, PointHead, PointKind};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -45,6 +51,9 @@ pub(crate) const TOTALS_BYTES: usize = 32;
 /// Bytes of what is said of a page.
 pub(crate) const PAGE_BYTES: usize = 64;
 
+/// Bytes of what is said of a wave's trace points.
+pub(crate) const POINTS_BYTES: usize = 48;
+
 /// Most bytes of a page, or of the part of one, in a block.
 pub(crate) const MOST_PAGE_BYTES: usize = MAX_PAYLOAD_BYTES - PAGE_BYTES;
 
@@ -61,11 +70,12 @@ pub(crate) enum Kind {
     Posts = 3,
     End = 4,
     Page = 5,
+    Points = 6,
 }
 
 impl Kind {
     pub fn of(code: u32) -> Option<Self> {
-        [Self::Names, Self::Calls, Self::Posts, Self::End, Self::Page]
+        [Self::Names, Self::Calls, Self::Posts, Self::End, Self::Page, Self::Points]
             .into_iter()
             .find(|kind| *kind as u32 == code)
     }
@@ -81,6 +91,8 @@ pub(crate) mod tag {
     pub const STREAM: u8 = 6;
     pub const STREAM_ENDED: u8 = 7;
     pub const WAITING: u8 = 8;
+    pub const POINT: u8 = 9;
+    pub const CLOCK: u8 = 10;
 }
 
 /// A block's header.
@@ -310,5 +322,130 @@ pub(crate) fn take_stream_totals(fields: &mut Fields<'_>) -> Option<StreamTotals
         dropped_records: fields.u64()?,
         overwritten_bytes: fields.u64()?,
         lost_bytes: fields.u64()?,
+    })
+}
+
+/// What is said of trace points of a wave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PointsHead {
+    /// The launch's number.
+    pub launch: u64,
+    /// Records that were lost before these.
+    pub lost: u64,
+    pub slot: u32,
+    pub workgroup: u32,
+    pub wave: u32,
+    /// Bytes of the records.
+    pub bytes: u32,
+    pub source: u16,
+}
+
+/// Appends trace points of a wave: their records.
+pub(crate) fn put_points(head: &PointsHead, records: &[u8], to: &mut Vec<u8>) {
+    let end = to.len() + POINTS_BYTES;
+    to.extend((POINTS_BYTES as u32).to_le_bytes());
+    to.extend((records.len() as u32).to_le_bytes());
+    [head.launch, head.lost].iter().for_each(|long| to.extend(long.to_le_bytes()));
+    [head.slot, head.workgroup, head.wave].iter().for_each(|word| to.extend(word.to_le_bytes()));
+    to.extend(head.source.to_le_bytes());
+    to.resize(end, 0);
+    to.extend(records);
+}
+
+/// Takes what is said of trace points, and leaves their records. `None` if they are not all there.
+pub(crate) fn take_points(fields: &mut Fields<'_>) -> Option<PointsHead> {
+    let (head_bytes, bytes) = (fields.u32()? as usize, fields.u32()?);
+    let unknown_bytes = head_bytes.checked_sub(POINTS_BYTES)?;
+    let head = PointsHead {
+        launch: fields.u64()?,
+        lost: fields.u64()?,
+        slot: fields.u32()?,
+        workgroup: fields.u32()?,
+        wave: fields.u32()?,
+        bytes,
+        source: fields.u16()?,
+    };
+    const REST: usize = POINTS_BYTES - 2 * 4 - 2 * 8 - 3 * 4 - 2;
+    fields.bytes(REST + unknown_bytes)?;
+    (fields.0.len() >= bytes as usize).then_some(head)
+}
+
+/// Takes a record of a trace point.
+pub(crate) fn take_point(head: &PointsHead, fields: &mut Fields<'_>) -> Option<Point> {
+    let at_ns = fields.u64()?;
+    let of_point = PointHead::of_word(fields.u64()?)?;
+    let mut rest = Fields(fields.bytes(of_point.record_bytes() as usize - 16)?);
+    let mut values = [0; MAX_POINT_WORDS];
+    for value in &mut values[..of_point.words as usize] {
+        *value = rest.u64()?;
+    }
+    let is_end = of_point.kind == PointKind::End;
+    let (began_ns, count) =
+        if is_end { (std::mem::take(&mut values[0]), 0) } else { (at_ns, of_point.words) };
+    Some(Point {
+        at_ns,
+        began_ns,
+        kind: of_point.kind,
+        point: of_point.point,
+        launch: head.launch,
+        slot: head.slot,
+        workgroup: head.workgroup,
+        wave: head.wave,
+        source: head.source,
+        lanes: of_point.lanes as u8,
+        first_lane: of_point.first_lane as u8,
+        count: count as u8,
+        values,
+    })
+}
+
+/// Appends what is known of a trace point.
+pub(crate) fn put_named_point(point: &NamedPoint<'_>, to: &mut Vec<u8>) {
+    to.extend(point.source.to_le_bytes());
+    [point.point, point.kind as u32, point.line].iter().for_each(|word| to.extend(word.to_le_bytes()));
+    to.extend(point.tags.to_le_bytes());
+    let file = &point.file[..point.file.floor_char_boundary(MAX_NAME_BYTES)];
+    to.extend((file.len() as u16).to_le_bytes());
+    to.extend(file.as_bytes());
+    to.extend(&point.text.as_bytes()[..point.text.floor_char_boundary(MAX_NAME_BYTES)]);
+}
+
+/// What is known of a trace point.
+pub(crate) struct NamedPoint<'a> {
+    pub source: u16,
+    pub point: u32,
+    pub kind: PointKind,
+    pub tags: u64,
+    pub line: u32,
+    pub file: &'a str,
+    pub text: &'a str,
+}
+
+/// Takes what is known of a trace point. `text` makes a text of bytes.
+pub(crate) fn take_named_point(fields: &mut Fields<'_>, text: impl Fn(&[u8]) -> Arc<str>) -> Option<Event> {
+    let (source, point, kind, line) = (fields.u16()?, fields.u32()?, fields.u32()?, fields.u32()?);
+    let (tags, bytes) = (fields.u64()?, fields.u16()?);
+    let file = text(fields.bytes(bytes.into())?);
+    let kind = PointKind::of(kind)?;
+    Some(Event::NamedPoint { source, point, kind, tags, line, file, text: text(fields.0) })
+}
+
+/// Appends a comparison of clocks.
+pub(crate) fn put_clock(pair: &ClockPair, to: &mut Vec<u8>) {
+    let ClockPair { source, device_ns, host_ns, error_ns, off_ns, drift_ppb } = *pair;
+    to.extend(source.to_le_bytes());
+    let longs = [device_ns, host_ns, error_ns, off_ns as u64, drift_ppb as u64];
+    longs.iter().for_each(|long| to.extend(long.to_le_bytes()));
+}
+
+/// Takes a comparison of clocks.
+pub(crate) fn take_clock(fields: &mut Fields<'_>) -> Option<ClockPair> {
+    Some(ClockPair {
+        source: fields.u16()?,
+        device_ns: fields.u64()?,
+        host_ns: fields.u64()?,
+        error_ns: fields.u64()?,
+        off_ns: fields.u64()? as i64,
+        drift_ppb: fields.u64()? as i64,
     })
 }

@@ -7,6 +7,7 @@
 //! - `export` (with the feature of that name) turns a trace into Perfetto's format, Arrow, Parquet or CSV.
 //! - [`Follower`] reads one that another process still writes.
 //! - [`StreamFile`] writes pages of raw channels to such a file.
+//! - [`Points`] takes what trace points of kernels say, and puts their times on the trace's time line.
 //! - [`Names`] has the names that events refer to by numbers, [`Latencies`] the histograms.
 //!
 //! ```
@@ -30,6 +31,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod clock;
 mod descriptor;
 #[cfg(feature = "export")]
 pub mod export;
@@ -37,6 +39,7 @@ mod follow;
 mod format;
 mod latencies;
 mod names;
+mod points;
 mod queue;
 mod reader;
 mod record;
@@ -46,9 +49,13 @@ mod writer;
 
 pub use descriptor::{Column, Descriptor, NamedStream, RecordPrinter, RecordValue, Streams};
 pub use follow::Follower;
+pub use hostcall_abi::trace::PointKind;
 pub use latencies::{Latencies, MethodLatencies, SlowCall};
-pub use names::{Launch, MethodName, Names};
+pub use names::{Launch, MethodName, Names, PointName};
+pub use points::{Points, PointsPage};
 pub use reader::{Header, OpenError, Reader};
-pub use record::{Call, Event, Page, Posts, Status, StreamTotals, Totals, UNKNOWN, Waiting, WaitsFor};
+pub use record::{
+    Call, ClockPair, Event, Page, Point, Posts, Status, StreamTotals, Totals, UNKNOWN, Waiting, WaitsFor,
+};
 pub use stream_file::{StreamFile, Unwritten};
-pub use tracer::{Source, Summary, Tracer, TracerBuilder};
+pub use tracer::{Flush, Source, Summary, Tracer, TracerBuilder};

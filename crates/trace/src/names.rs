@@ -1,11 +1,16 @@
 //! What events refer to by numbers: sources, methods, launches.
 
-use crate::record::Event;
+use crate::record::{Event, Point};
+use hostcall_abi::trace::PointKind;
+use hostcall_format::{Format, tags};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Most methods that are known; the others have no names.
 const MOST_METHODS: usize = 1 << 16;
+
+/// Most trace points that are known; the others have no names.
+const MOST_POINTS: usize = 1 << 14;
 
 /// Most launches that are known: those that began last.
 const MOST_LAUNCHES: usize = 1 << 18;
@@ -31,6 +36,56 @@ impl MethodName {
     }
 }
 
+/// What is known of a trace point.
+#[derive(Clone, Debug)]
+pub struct PointName {
+    /// What it says. Spans are [`PointKind::Begin`].
+    pub kind: PointKind,
+    /// Its name; of an event, the format.
+    pub text: Arc<str>,
+    /// The source file.
+    pub file: Arc<str>,
+    /// The line in it.
+    pub line: u32,
+    tags: u64,
+    format: Option<Arc<Format>>,
+}
+
+impl PointName {
+    fn new(kind: PointKind, tags: u64, line: u32, file: &Arc<str>, text: &Arc<str>) -> Self {
+        let format = match kind {
+            PointKind::Event => Format::parse(text),
+            _ => Format::parse("{}"),
+        };
+        let (text, file) = (text.clone(), file.clone());
+        Self { kind, text, file, line, tags, format: format.ok().map(Arc::new) }
+    }
+
+    /// Appends what a record says: a counter's value, or an event's text. Of a span it is nothing.
+    pub fn print(&self, point: &Point, to: &mut Vec<u8>) {
+        if self.kind == PointKind::Begin {
+            return;
+        }
+        let words = &point.values[..usize::from(point.count).min(point.values.len())];
+        let is_printed =
+            self.format.as_ref().is_some_and(|format| format.render_words(self.tags, words, to).is_ok());
+        if !is_printed {
+            to.extend(format!("{}{words:?}", self.text).as_bytes());
+        }
+    }
+
+    /// Returns a counter's value as a number.
+    pub fn value(&self, point: &Point) -> f64 {
+        let word = point.values[0];
+        match tags::get(self.tags, 0) {
+            tags::I8 | tags::I16 | tags::I32 | tags::I64 => word as i64 as f64,
+            tags::F32 => f32::from_bits(word as u32).into(),
+            tags::F64 => f64::from_bits(word),
+            _ => word as f64,
+        }
+    }
+}
+
 /// What is known of a launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
@@ -52,6 +107,7 @@ pub struct Launch {
 pub struct Names {
     sources: BTreeMap<u16, (Arc<str>, Arc<str>)>,
     methods: HashMap<u32, MethodName>,
+    points: HashMap<(u16, u32), PointName>,
     launches: HashMap<u64, Launch>,
     launches_in_order: VecDeque<u64>,
     launches_begun: u64,
@@ -66,6 +122,11 @@ impl Names {
             }
             Event::Method { method, number, name } if self.methods.len() < MOST_METHODS => {
                 self.methods.insert(*method, MethodName { number: *number, name: name.clone() });
+            }
+            Event::NamedPoint { source, point, kind, tags, line, file, text }
+                if self.points.len() < MOST_POINTS =>
+            {
+                self.points.insert((*source, *point), PointName::new(*kind, *tags, *line, file, text));
             }
             Event::LaunchBegan { launch, source, at_ns, workgroups, kernel } => {
                 if self.launches_in_order.len() >= MOST_LAUNCHES
@@ -108,6 +169,11 @@ impl Names {
     /// Returns a method, if the trace has named it.
     pub fn method(&self, method: u32) -> Option<&MethodName> {
         self.methods.get(&method)
+    }
+
+    /// Returns a source's trace point, if the trace has named it.
+    pub fn point(&self, source: u16, point: u32) -> Option<&PointName> {
+        self.points.get(&(source, point))
     }
 
     /// Returns a launch, if it is known.

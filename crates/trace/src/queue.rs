@@ -1,7 +1,8 @@
 //! What waits for the tracer's thread: bounded, and never waited for by those who record.
 
-use crate::record::{Call, Waiting};
+use crate::record::{Call, ClockPair, Waiting};
 use hostcall_abi::launch::LaunchId;
+use hostcall_abi::trace::PointKind;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,9 @@ const GATHERS_FOR: Duration = Duration::from_millis(50);
 /// Methods whose posts are counted apart between two looks of the thread.
 const MOST_POSTED_METHODS: usize = 4096;
 
+/// Bytes of trace points that wait for the thread.
+const MOST_POINT_BYTES: usize = 16 << 20;
+
 /// A method as those who record name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct MethodKey {
@@ -21,11 +25,55 @@ pub(crate) struct MethodKey {
 
 /// Something that was recorded. Numbers that only the file has are not known yet.
 pub(crate) enum Entry {
-    Source { source: u16, device: Arc<str>, protocol: &'static str },
-    Call { call: Call, method: MethodKey, launch: LaunchId },
-    LaunchBegan { source: u16, launch: LaunchId, at_ns: u64, workgroups: [u32; 3], kernel: Arc<str> },
-    Waiting { waiting: Waiting, launch: LaunchId },
-    LaunchEnded { source: u16, launch: LaunchId, at_ns: u64, cancelled: bool },
+    Source {
+        source: u16,
+        device: Arc<str>,
+        protocol: &'static str,
+    },
+    Call {
+        call: Call,
+        method: MethodKey,
+        launch: LaunchId,
+    },
+    LaunchBegan {
+        source: u16,
+        launch: LaunchId,
+        at_ns: u64,
+        workgroups: [u32; 3],
+        kernel: Arc<str>,
+    },
+    Waiting {
+        waiting: Waiting,
+        launch: LaunchId,
+    },
+    Points(PointsEntry),
+    NamedPoint {
+        source: u16,
+        point: u32,
+        kind: PointKind,
+        tags: u64,
+        line: u32,
+        file: Arc<str>,
+        text: Arc<str>,
+    },
+    Clock(ClockPair),
+    LaunchEnded {
+        source: u16,
+        launch: LaunchId,
+        at_ns: u64,
+        cancelled: bool,
+    },
+}
+
+/// Trace points of a wave: their records, with times on the trace's time line.
+pub(crate) struct PointsEntry {
+    pub source: u16,
+    pub launch: LaunchId,
+    pub slot: u32,
+    pub workgroup: u32,
+    pub wave: u32,
+    pub lost: u64,
+    pub records: Vec<u8>,
 }
 
 /// Posts since they were taken last.
@@ -43,6 +91,8 @@ pub(crate) struct Taken {
     /// Since the trace began.
     pub dropped_calls: u64,
     pub dropped_others: u64,
+    /// Bytes of trace points among the entries.
+    pub point_bytes: usize,
     /// Nothing comes after this.
     pub is_last: bool,
 }
@@ -83,6 +133,24 @@ impl Queue {
         }
     }
 
+    /// Adds trace points of a wave. Who adds them has looked before whether there is [room](Self::has_room).
+    pub fn push_points(&self, points: PointsEntry) {
+        let mut waiting = self.waiting.lock();
+        if waiting.is_last {
+            return;
+        }
+        waiting.point_bytes += points.records.len();
+        waiting.entries.push(Entry::Points(points));
+        drop(waiting);
+        self.changed.notify_one();
+    }
+
+    /// Whether more trace points are taken now.
+    pub fn has_room(&self) -> bool {
+        let waiting = self.waiting.lock();
+        waiting.is_last || waiting.point_bytes < MOST_POINT_BYTES && waiting.entries.len() < self.most_calls
+    }
+
     /// Counts posts.
     pub fn count_posts(&self, source: u16, method: MethodKey, count: u64) {
         let mut waiting = self.waiting.lock();
@@ -121,6 +189,7 @@ impl Queue {
             posts: std::mem::take(&mut waiting.posts),
             dropped_calls: waiting.dropped_calls,
             dropped_others: waiting.dropped_others,
+            point_bytes: std::mem::take(&mut waiting.point_bytes),
             is_last: waiting.is_last,
         }
     }

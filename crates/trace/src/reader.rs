@@ -3,7 +3,8 @@
 use crate::descriptor::Descriptor;
 use crate::format::{
     self, BLOCK, BLOCK_HEADER_BYTES, BlockHeader, CALL_BYTES, FILE_HEADER_BYTES, Fields, Kind, MAGIC,
-    MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, MAX_TEXT_BYTES, PAGE_BYTES, POSTS_BYTES, TOTALS_BYTES, VERSION, tag,
+    MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, MAX_TEXT_BYTES, PAGE_BYTES, POSTS_BYTES, PointsHead, TOTALS_BYTES,
+    VERSION, tag,
 };
 use crate::record::Event;
 use std::collections::{HashMap, VecDeque};
@@ -76,6 +77,8 @@ struct Block {
     kind: Option<Kind>,
     /// Bytes of a record, if all have the same.
     stride: usize,
+    /// Of trace points: whose they are, and bytes of them that are not read.
+    points: (PointsHead, usize),
 }
 
 impl<R: Read> Reader<R> {
@@ -210,6 +213,7 @@ impl<R: Read> Reader<R> {
                 None => self.next_sequence = header.sequence.saturating_add(1),
                 Some(stride) => {
                     (self.block.at, self.block.stride, self.block.kind) = (0, stride, Kind::of(header.kind));
+                    self.block.points.1 = 0;
                     break Some(header);
                 }
             }
@@ -233,8 +237,11 @@ impl<R: Read> Reader<R> {
 
     /// Returns the next record of the block; `None` at its end.
     fn next_record(&mut self) -> Option<Event> {
-        let Block { payload, at, kind, stride } = &mut self.block;
+        let Block { payload, at, kind, stride, points } = &mut self.block;
         let kind = (*kind)?;
+        if kind == Kind::Points {
+            return next_point(payload, at, points);
+        }
         let rest = payload.get(*at..).filter(|rest| !rest.is_empty())?;
         if kind != Kind::Names {
             let record = rest.get(..*stride)?;
@@ -267,11 +274,44 @@ impl<R: Read> Reader<R> {
     }
 }
 
+/// Returns the next record of a block of trace points; `None` at its end.
+fn next_point(payload: &[u8], at: &mut usize, (head, left): &mut (PointsHead, usize)) -> Option<Event> {
+    loop {
+        let rest = payload.get(*at..).filter(|rest| !rest.is_empty())?;
+        let mut fields = Fields(if *left > 0 { &rest[..*left] } else { rest });
+        let before = fields.0.len();
+        let damaged = if *left == 0 {
+            match format::take_points(&mut fields) {
+                Some(taken) => {
+                    (*head, *left) = (taken, taken.bytes as usize);
+                    *at += before - fields.0.len();
+                    if head.lost > 0 {
+                        return Some(Event::PointsLost { source: head.source, records: head.lost });
+                    }
+                    continue;
+                }
+                None => rest.len(),
+            }
+        } else {
+            match format::take_point(head, &mut fields) {
+                Some(point) => {
+                    let used = before - fields.0.len();
+                    (*at, *left) = (*at + used, *left - used);
+                    return Some(Event::Point(point));
+                }
+                None => std::mem::take(left),
+            }
+        };
+        *at += damaged;
+        return Some(Event::Damaged(damaged as u64));
+    }
+}
+
 /// Returns the bytes of each record of a block, 1 where they differ; `None` when the header makes no sense.
 fn stride(kind: Kind, header: &BlockHeader) -> Option<usize> {
     let (bytes, records) = (header.payload_bytes as usize, header.records as usize);
     let least = match kind {
-        Kind::Names => return Some(1),
+        Kind::Names | Kind::Points => return Some(1),
         Kind::Calls => CALL_BYTES,
         Kind::Posts => POSTS_BYTES,
         Kind::End => TOTALS_BYTES,
@@ -317,6 +357,8 @@ fn name(tag: u8, body: &[u8], kernels: &mut HashMap<u32, Arc<str>>) -> Option<Ev
             Some(Event::LaunchEnded { launch, at_ns, cancelled: fields.u8()? != 0 })
         }
         tag::WAITING => format::take_waiting(&mut fields, text).map(Event::Waiting),
+        tag::POINT => format::take_named_point(&mut fields, text),
+        tag::CLOCK => format::take_clock(&mut fields).map(Event::Clock),
         tag::STREAM => {
             let (stream, record_bytes, schema) = (fields.u16()?, fields.u32()?, fields.u64()?);
             let bytes = fields.u16()?;

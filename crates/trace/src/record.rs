@@ -2,6 +2,7 @@
 
 use crate::descriptor::Descriptor;
 use hostcall_abi::status::{CallError, Status as AbiStatus};
+use hostcall_abi::trace::{MAX_POINT_WORDS, PointKind};
 use std::fmt;
 use std::sync::Arc;
 
@@ -244,6 +245,62 @@ pub struct StreamTotals {
     pub lost_bytes: u64,
 }
 
+/// What a trace point of a kernel said: `span!`, `counter!` or `event!`. Times are on the trace's time line: the device's,
+/// corrected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Point {
+    /// When, in nanoseconds since the trace began.
+    pub at_ns: u64,
+    /// Of a span's end, when it began. Else [`Point::at_ns`].
+    pub began_ns: u64,
+    /// What was said.
+    pub kind: PointKind,
+    /// Which point, by the number that the trace gives it for its source.
+    pub point: u32,
+    /// The launch, by the number that the trace gives it; 0 when it is not known.
+    pub launch: u64,
+    /// The writer: the home slot of the wave.
+    pub slot: u32,
+    /// Linear index of the workgroup in its grid.
+    pub workgroup: u32,
+    /// Index of the wave in its workgroup.
+    pub wave: u32,
+    /// The source.
+    pub source: u16,
+    /// Lanes that came there together.
+    pub lanes: u8,
+    /// The first of them; of a span's end, that lane of its begin.
+    pub first_lane: u8,
+    /// How many values there are.
+    pub count: u8,
+    /// The values' words, as the point's tags say.
+    pub values: [u64; MAX_POINT_WORDS],
+}
+
+/// A comparison of a device's clock with the host's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockPair {
+    /// The source.
+    pub source: u16,
+    /// The device's clock, in ns.
+    pub device_ns: u64,
+    /// The same moment, in nanoseconds since the trace began.
+    pub host_ns: u64,
+    /// How far the two may be apart, since it took a while to ask.
+    pub error_ns: u64,
+    /// How far the times of trace points were away from this when it was found, which later ones are less.
+    pub off_ns: i64,
+    /// By how much the device's clock is slow, in parts of 10⁹, as far as it is known by then.
+    pub drift_ppb: i64,
+}
+
+impl ClockPair {
+    /// How far times of trace points are from the host's clock at most, as far as this says.
+    pub fn within_ns(&self) -> u64 {
+        self.error_ns.saturating_add(self.off_ns.unsigned_abs())
+    }
+}
+
 /// What a trace file has to say, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -318,6 +375,34 @@ pub enum Event {
         /// What it had.
         totals: StreamTotals,
     },
+    /// A trace point that is there for the first time.
+    NamedPoint {
+        /// The source.
+        source: u16,
+        /// Its number.
+        point: u32,
+        /// What it says. Spans are [`PointKind::Begin`].
+        kind: PointKind,
+        /// Types of its values, as [`hostcall_format::tags`] has them.
+        tags: u64,
+        /// Its line in the source file.
+        line: u32,
+        /// The source file.
+        file: Arc<str>,
+        /// Its name; of an event, the format.
+        text: Arc<str>,
+    },
+    /// What a trace point said.
+    Point(Point),
+    /// So many records of trace points were dropped because the trace was too slow, or could not be read.
+    PointsLost {
+        /// The source.
+        source: u16,
+        /// How many.
+        records: u64,
+    },
+    /// A comparison of clocks.
+    Clock(ClockPair),
     /// So many more calls were dropped before the next event because too many waited to be written.
     Dropped(u64),
     /// The file's blocks say that this many of them are missing here.

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -74,8 +74,8 @@ impl TracerBuilder {
             .name("hostcall-trace".into())
             .spawn(move || writer::run(&of_thread, &its_results, file, start))?;
         let thread = Mutex::new(Some(thread));
-        let next_source = AtomicU16::new(0);
-        Ok(Tracer(Arc::new(Inner { queue, results, start, thread, next_source, has_file })))
+        let (next_source, flushes) = (AtomicU16::new(0), Mutex::default());
+        Ok(Tracer(Arc::new(Inner { queue, results, start, thread, next_source, has_file, flushes })))
     }
 }
 
@@ -96,6 +96,13 @@ struct Inner {
     thread: Mutex<Option<JoinHandle<()>>>,
     next_source: AtomicU16,
     has_file: bool,
+    flushes: Mutex<Vec<Weak<dyn Flush>>>,
+}
+
+/// Something that has records which the tracer has not got yet.
+pub trait Flush: Send + Sync {
+    /// Records them.
+    fn flush(&self);
 }
 
 /// Records the calls of the devices that it is given to. Clones are the same tracer; when the last one is dropped,
@@ -114,6 +121,8 @@ pub struct Summary {
     pub dropped_calls: u64,
     /// Launches, posts and names that were dropped because they were too many.
     pub dropped_others: u64,
+    /// Records of kernels' trace points that were lost because they came too fast, or could not be read.
+    pub lost_points: u64,
     /// Calls that were recorded and are not in the file, if there is to be one.
     pub unwritten_calls: u64,
     /// Why the file was not written on.
@@ -144,6 +153,12 @@ impl Summary {
                  dropped"
             ));
         }
+        if self.lost_points > 0 {
+            lost.push(format!(
+                "{} records of kernels' trace points came faster than they were read, and were dropped",
+                self.lost_points
+            ));
+        }
         (!lost.is_empty()).then(|| lost.join("; "))
     }
 }
@@ -164,6 +179,18 @@ impl Tracer {
         Source(Arc::new(SourceInner { queue, start, source, launch: AtomicU32::new(0) }))
     }
 
+    /// Returns whether the trace is written to a file, and not only counted.
+    pub fn has_file(&self) -> bool {
+        self.0.has_file
+    }
+
+    /// Has this flushed before the recording ends, if somebody has it then.
+    pub fn flush_before_end(&self, flush: Weak<dyn Flush>) {
+        let mut flushes = self.0.flushes.lock();
+        flushes.retain(|flush| flush.strong_count() > 0);
+        flushes.push(flush);
+    }
+
     /// Ends the recording, of all clones, and waits until what was recorded is written, or until this time is over.
     pub fn finish(&self, within: Duration) -> Summary {
         self.0.finish(within);
@@ -175,6 +202,7 @@ impl Tracer {
             posts: results.posts,
             dropped_calls,
             dropped_others: dropped_others + results.launches_past_names,
+            lost_points: results.lost_points,
             unwritten_calls: unwritten,
             failure: results.failure.clone(),
             is_whole: results.is_done && results.failure.is_none(),
@@ -186,6 +214,9 @@ impl Tracer {
 
 impl Inner {
     fn finish(&self, within: Duration) {
+        // No lock is held while others do what they have to.
+        let flushes = std::mem::take(&mut *self.flushes.lock());
+        flushes.iter().filter_map(Weak::upgrade).for_each(|flush| flush.flush());
         self.queue.close();
         let since = Instant::now();
         // The file's writer may never return: a join would wait for it.
@@ -217,6 +248,14 @@ struct SourceInner {
 pub struct Source(Arc<SourceInner>);
 
 impl Source {
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.0.queue
+    }
+
+    pub(crate) fn number(&self) -> u16 {
+        self.0.source
+    }
+
     /// Returns the nanoseconds since the trace began.
     pub fn now_ns(&self) -> u64 {
         elapsed_ns(self.0.start)

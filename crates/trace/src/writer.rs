@@ -1,9 +1,12 @@
 //! The tracer's thread: gives numbers to what was recorded, counts latencies, and writes blocks.
 
-use crate::format::{self, BlockHeader, CALL_BYTES, Kind, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, tag};
+use crate::format::{
+    self, BlockHeader, CALL_BYTES, Kind, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, NamedPoint, POINTS_BYTES,
+    PointsHead, tag,
+};
 use crate::latencies::Latencies;
 use crate::names::Names;
-use crate::queue::{Entry, MethodKey, Queue, Taken};
+use crate::queue::{Entry, MethodKey, PointsEntry, Queue, Taken};
 use crate::record::{Call, Event, Posts, Totals};
 use hostcall_abi::launch::LaunchId;
 use parking_lot::Mutex;
@@ -28,6 +31,8 @@ pub(crate) struct Results {
     pub latencies: Latencies,
     pub calls: u64,
     pub posts: u64,
+    /// Records of trace points that kernels lost.
+    pub lost_points: u64,
     /// Calls that are in the file, if there is one.
     pub written_calls: u64,
     pub launches_past_names: u64,
@@ -47,7 +52,7 @@ pub(crate) fn run(
     let mut blocks = Blocks { file, ..Blocks::default() };
     let (mut spare, mut posts_from_ns) = (Vec::new(), 0);
     loop {
-        let Taken { mut entries, posts, dropped_calls, dropped_others, is_last } = queue.take(spare);
+        let Taken { mut entries, posts, dropped_calls, dropped_others, is_last, .. } = queue.take(spare);
         blocks.dropped_calls = dropped_calls;
         let mut events = Numbered::default();
         entries.drain(..).for_each(|entry| numbers.number(entry, &mut events));
@@ -69,11 +74,13 @@ pub(crate) fn run(
             events.ends.iter().for_each(|event| names.note(event));
             posts.iter().for_each(|posts| latencies.add_posts(posts));
             results.calls += events.calls.len() as u64;
+            results.lost_points += events.points.iter().map(|(head, _)| head.lost).sum::<u64>();
             results.posts += posts.iter().map(|posts| posts.count).sum::<u64>();
         }
         // What calls refer to comes before them, and what ends after them.
         blocks.names(&events.names, &mut numbers);
         events.calls.chunks(BLOCK_CALLS).for_each(|calls| blocks.calls(calls));
+        blocks.points(&events.points);
         blocks.names(&events.waits, &mut numbers);
         blocks.posts(&posts);
         blocks.names(&events.ends, &mut numbers);
@@ -103,6 +110,7 @@ pub(crate) fn elapsed_ns(start: Instant) -> u64 {
 struct Numbered {
     names: Vec<Event>,
     calls: Vec<Call>,
+    points: Vec<(PointsHead, Vec<u8>)>,
     waits: Vec<Event>,
     ends: Vec<Event>,
 }
@@ -140,6 +148,14 @@ impl Numbers {
             Entry::Waiting { mut waiting, launch } => {
                 waiting.launch = self.launch(waiting.source, launch);
                 to.waits.push(Event::Waiting(waiting));
+            }
+            Entry::NamedPoint { source, point, kind, tags, line, file, text } => {
+                to.names.push(Event::NamedPoint { source, point, kind, tags, line, file, text });
+            }
+            Entry::Clock(pair) => to.names.push(Event::Clock(pair)),
+            Entry::Points(PointsEntry { source, launch, slot, workgroup, wave, lost, records }) => {
+                let (launch, bytes) = (self.launch(source, launch), records.len() as u32);
+                to.points.push((PointsHead { launch, lost, slot, workgroup, wave, bytes, source }, records));
             }
             Entry::LaunchEnded { source, launch, at_ns, cancelled } => {
                 let launch = self.launch(source, launch);
@@ -266,6 +282,17 @@ impl Blocks {
         self.flush(Kind::Posts);
     }
 
+    fn points(&mut self, points: &[(PointsHead, Vec<u8>)]) {
+        for (head, records) in points {
+            if self.payload.len() + POINTS_BYTES + records.len() > MAX_PAYLOAD_BYTES {
+                self.flush(Kind::Points);
+            }
+            format::put_points(head, records, &mut self.payload);
+            self.records += 1;
+        }
+        self.flush(Kind::Points);
+    }
+
     fn end(&mut self, totals: &Totals) {
         format::put_totals(totals, &mut self.payload);
         self.records = 1;
@@ -308,6 +335,20 @@ impl Blocks {
                     let mut body = Vec::new();
                     format::put_waiting(waiting, &mut body);
                     self.name(tag::WAITING, &body);
+                }
+                Event::NamedPoint { source, point, kind, tags, line, file, text } => {
+                    let (source, point, kind, tags, line) = (*source, *point, *kind, *tags, *line);
+                    let mut body = Vec::new();
+                    format::put_named_point(
+                        &NamedPoint { source, point, kind, tags, line, file, text },
+                        &mut body,
+                    );
+                    self.name(tag::POINT, &body);
+                }
+                Event::Clock(pair) => {
+                    let mut body = Vec::new();
+                    format::put_clock(pair, &mut body);
+                    self.name(tag::CLOCK, &body);
                 }
                 Event::LaunchEnded { launch, at_ns, cancelled } => {
                     let mut body = [launch.to_le_bytes(), at_ns.to_le_bytes()].concat();

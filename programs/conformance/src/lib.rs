@@ -27,6 +27,7 @@ pub mod math;
 pub mod panics;
 pub mod parameters;
 pub mod pending;
+pub mod points;
 pub mod posts;
 pub mod print;
 pub mod raw;

@@ -4,7 +4,7 @@
 mod amdgpu;
 mod ptx;
 
-use hostcall_abi::launch::KERNEL_INFO_SYMBOL_PREFIX;
+use hostcall_abi::launch::{KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX};
 use hostcall_build::{BuildError, Image, Request, Target, build};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -114,6 +114,33 @@ fn kernels_that_call_nothing_take_few_registers() {
         problems.extend(ptx::kernels_that_take_more(image, 32));
         problems
     });
+}
+
+/// Without the device crate's feature `trace`, a kernel with trace points is the same machine code as one without.
+#[test]
+fn trace_points_that_are_off_are_no_code() {
+    let package = (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/no_trace"), Limits::NO_CALL);
+    check("sm_90", vec![package], |image, _| {
+        let text = fs::read_to_string(&image.path).expect("the image");
+        let bodies = ["plain", "pointed"].map(|kernel| body(&text, kernel));
+        match bodies {
+            [Some(plain), Some(pointed)] if plain == pointed && plain.contains("mul.rn.f32") => Vec::new(),
+            [plain, pointed] => vec![format!("with trace points: {pointed:?}\nwithout: {plain:?}")],
+        }
+    });
+}
+
+/// The text of a kernel, but for names of labels and of constants, and numbers of calls, which count through the image.
+fn body(text: &str, kernel: &str) -> Option<String> {
+    let symbol = format!("{KERNEL_SYMBOL_PREFIX}{}", symbol_end(text, kernel)?);
+    let from = text.find(&format!(".entry {symbol}("))?;
+    let body = &text[from..from + text[from..].find("\n}")?];
+    let is_kept = |word: &&str| {
+        !word.is_empty() && ["$L__BB", "callseq", "anon_$"].iter().all(|begin| !word.starts_with(begin))
+    };
+    let body = body.replace(&symbol, "kernel").replace("callseq ", "callseq");
+    let words = body.split(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | ':'));
+    Some(words.filter(is_kept).collect::<Vec<_>>().join(" "))
 }
 
 #[test]

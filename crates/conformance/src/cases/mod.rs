@@ -10,6 +10,7 @@ mod lifecycle;
 mod math;
 mod panics;
 mod parameters;
+mod points;
 mod posts;
 mod print;
 mod raw;
@@ -59,6 +60,7 @@ cases! {
     graphs: replays lists many_replays prints panics asks turns choices broken;
     print: types owned generic order outputs while_running;
     raw: records described apart batches bytes dropped overwritten while_running killed readers_and_graphs;
+    points: said;
     system: files maps environment stdin heap heap_leaks exit;
     panics: kinds one_of_many null_write fault_beside_calls;
     waves: operations reduction numbers_of_waves spinning spinning_for_ever;

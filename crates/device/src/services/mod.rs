@@ -6,9 +6,11 @@ mod environment;
 mod files;
 mod heap;
 mod stdio;
+mod trace;
 
 pub use clock::*;
 pub use environment::*;
 pub use files::*;
 pub use heap::*;
 pub use stdio::*;
+pub use trace::*;

@@ -5,13 +5,14 @@ use super::cuda::{self, Cuda};
 use super::graph::note_device;
 use super::hsa::{self, Hsa, Vendor};
 use super::images::{EmbeddedImage, Images};
+use super::raw::{PointNumbers, TracedPoints, points_memory};
 use super::seam::{Backend, DeviceAddress, DeviceKind, Memory, Pinned, Properties};
 use super::stream::ReaperThread;
 use super::words::StreamWords;
 use super::{
     BackendError, Core, Device, DeviceHeap, DeviceHooks, Error, Hostcalls, Inner, SoftwareDeviceConfig,
 };
-use crate::server::{Server, ServerBuilder};
+use crate::server::{Handler, Server, ServerBuilder};
 use crate::services::{Builtins, EarlyEnd};
 use hostcall_abi::ABI_VERSION;
 use hostcall_abi::launch::{CHANNEL_PARAMS_BYTES, ChannelParams};
@@ -21,9 +22,10 @@ use hostcall_abi::layout::{
 };
 use hostcall_channel::host::{Loan, LoanMemory};
 use hostcall_channel::{Block, FileMapper, SharedMemory};
+use hostcall_device::services::TracePoints;
 use hostcall_server::CancelReason;
 use hostcall_service::{AsyncService, Service};
-use hostcall_trace::Tracer;
+use hostcall_trace::{Points, Tracer};
 use std::fs::File;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -155,6 +157,8 @@ impl DeviceBuilder {
     }
 
     /// Records calls, posts and launches there, of LLVM programs too. Without a tracer a call costs no more than before.
+    /// If the tracer has a file, kernels' trace points ([`hostcall_device::trace`]) are recorded too: through a raw channel of
+    /// up to 64 MiB.
     pub fn trace(mut self, tracer: &Tracer) -> Self {
         self.tracer = Some(tracer.clone());
         self
@@ -235,6 +239,8 @@ impl DeviceBuilder {
         let channel =
             backend.allocate(CHANNEL_PARAMS_BYTES + layout.home_slots as usize * HOME_SLOT_BYTES)?;
         let (extras, areas) = (bitmap(layout.extra_slots)?, bitmap(layout.large_areas)?);
+        let file_tracer = self.tracer.as_ref().filter(|tracer| tracer.has_file());
+        let points_memory = file_tracer.map(|_| points_memory(&core, &layout)).transpose()?;
         static EPOCH: AtomicU32 = AtomicU32::new(1);
         let channel_params = ChannelParams {
             abi_version: ABI_VERSION,
@@ -245,6 +251,7 @@ impl DeviceBuilder {
             extras: extras.address().get(),
             areas: areas.address().get(),
             sizes: Sizes::from(layout),
+            trace: points_memory.as_ref().map(|memory| memory.params()).unwrap_or_default(),
         };
         let homes = (0..layout.home_slots).flat_map(|slot| {
             HomeSlotWords::new(&channel_params.sizes, slot, channel_params.region).to_bytes()
@@ -275,8 +282,13 @@ impl DeviceBuilder {
         if let Some(waker) = backend.waker() {
             server = server.on_answer(waker);
         }
-        if let Some(tracer) = &self.tracer {
-            server = server.trace(tracer.source(&core.name, "hostcall"));
+        let source = self.tracer.as_ref().map(|tracer| tracer.source(&core.name, "hostcall"));
+        if let Some(source) = &source {
+            server = server.trace(source.clone());
+        }
+        let points = source.filter(|_| points_memory.is_some()).map(|source| Arc::new(Points::new(source)));
+        if let Some(points) = &points {
+            server = server.handler(Handler::inline(TracePoints::serve(PointNumbers(points.clone()))));
         }
         for handler in builtins.services() {
             server = server.handler(handler);
@@ -286,6 +298,12 @@ impl DeviceBuilder {
         }
         let server = Arc::new(server.start()?);
         backend.set_helper(Box::new(server.helper()));
+        let points = match (&self.tracer, points_memory, points) {
+            (Some(tracer), Some(memory), Some(points)) => {
+                Some(TracedPoints::start(&core, &server, memory, layout.home_slots, points, tracer)?)
+            }
+            _ => None,
+        };
         builtins.files().set_launches(server.knows_launch());
         builtins.files().set_mapper(DeviceMapper(backend.clone()));
         let origins = Arc::default();
@@ -306,6 +324,7 @@ impl DeviceBuilder {
             closed: false.into(),
             builtins,
             tracer: self.tracer,
+            points,
             _reaper: reaper_thread,
         });
         let device = Arc::downgrade(&inner);

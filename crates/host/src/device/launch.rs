@@ -11,7 +11,7 @@ use super::seam::{BackendError, DeviceKind, Kernel as Code, KernelMemory};
 use super::stream::{Launch, Parameters, Parts};
 use super::words::StreamWord;
 use super::{Arguments, Device, Error, Grid, Inner, Stream};
-use hostcall_abi::launch::{KernelInfo, LAUNCH_PARAMS_BYTES, LaunchId, LaunchParams};
+use hostcall_abi::launch::{KernelInfo, LAUNCH_PARAMS_BYTES, LaunchId, LaunchParams, TRACED};
 use hostcall_abi::layout::{LAUNCHES, WAVE_RECORD_BYTES};
 use hostcall_device::kernel::Kernel;
 use hostcall_server::LaunchRecord;
@@ -266,7 +266,7 @@ pub(super) fn params(
         home_slots: device.channel_params.sizes.layout.home_slots,
         // No grid that passed its check has more than 1024.
         workgroup_size: grid.workgroup_size.map(|lanes| lanes as u16),
-        reserved: 0,
+        flags: if device.points.is_some() { TRACED } else { 0 },
         wave_records: memory.wave_records,
         list,
     })
@@ -297,7 +297,7 @@ fn bytes_of_params(params: &LaunchParams) -> [u8; LAUNCH_PARAMS_BYTES] {
         workgroups,
         home_slots,
         workgroup_size,
-        reserved,
+        flags,
         wave_records,
         list,
     } = *params;
@@ -311,7 +311,7 @@ fn bytes_of_params(params: &LaunchParams) -> [u8; LAUNCH_PARAMS_BYTES] {
         halves([launch.to_bits(), workgroup_memory_bytes]),
         halves([x, y]),
         halves([z, home_slots]),
-        width | height << 16 | depth << 32 | u64::from(reserved) << 48,
+        width | height << 16 | depth << 32 | u64::from(flags) << 48,
         wave_records,
         list,
     ];

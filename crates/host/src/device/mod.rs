@@ -64,6 +64,7 @@ use hostcall_channel::device::Channel;
 use hostcall_server::CancelReason;
 use hostcall_trace::Tracer;
 use images::Images;
+use raw::TracedPoints;
 use rocm::Hostcalls;
 use seam::{Hooks, Memory, Running};
 use std::collections::HashMap;
@@ -85,6 +86,8 @@ pub(crate) struct Inner {
     pub server: Arc<Server>,
     pub builtins: Builtins,
     pub tracer: Option<Tracer>,
+    /// Reads the trace points of launches that are traced.
+    pub points: Option<TracedPoints>,
     /// What kernels read of the channel, as it is in `channel`.
     pub channel_params: ChannelParams,
     /// [`LaunchParams::channel`](hostcall_abi::launch::LaunchParams::channel).

@@ -1,6 +1,6 @@
 //! Traces for the programs of others: [Perfetto](https://ui.perfetto.dev), and tables as Arrow IPC, Parquet and CSV.
 //!
-//! A table has a row for each call, launch and count of posts, as [`COLUMNS`] says. What a row does not have, or the
+//! A table has a row for each call, launch, count of posts and trace point, as [`COLUMNS`] says. What a row does not have, or the
 //! trace does not know, is null. Or it has a row for each record of a stream: who wrote its page, and a
 //! column for each of its numbers. In all formats the memory that an export takes does not grow with the
 //! trace.
@@ -11,6 +11,7 @@ mod perfetto;
 mod records;
 mod rows;
 mod tracks;
+mod waves;
 
 use crate::descriptor::Streams;
 use crate::names::Names;
@@ -32,8 +33,8 @@ const WRITE_BYTES: usize = 1 << 20;
 /// A format to export to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Perfetto's protobuf: a process for each device, with tracks for launches, for the slots of waves, and for handlers,
-    /// flows from calls to handlers, and counters of calls and posts a second.
+    /// Perfetto's protobuf: a process for each device, with tracks for launches, for the slots of waves, for handlers, and for waves
+    /// with trace points, flows from calls to handlers, and counters of calls and posts a second.
     Perfetto,
     /// Arrow's file format for IPC.
     Arrow,

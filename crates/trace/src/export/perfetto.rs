@@ -2,8 +2,10 @@
 
 use super::Export;
 use super::tracks::{TrackIds, Tracks};
+use super::waves::{Step, Waves};
 use crate::names::Names;
-use crate::record::{Call, Event, Posts, Status, UNKNOWN};
+use crate::record::{Call, Event, Point, Posts, Status, UNKNOWN};
+use hostcall_abi::trace::PointKind;
 use prost::Message;
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -23,6 +25,12 @@ const LAUNCH_TRACKS: usize = 256;
 /// Most sources that are told apart.
 const MOST_SOURCES: usize = 1 << 10;
 
+/// Most counters of trace points that have tracks.
+const MOST_COUNTERS: usize = 1 << 18;
+
+/// Numbers of trace points' names begin here, behind those of methods.
+const FIRST_POINT_IID: u64 = 1 << 32;
+
 /// The number that methods without names have here.
 const UNKNOWN_METHOD: u32 = 0;
 
@@ -37,6 +45,7 @@ const SEQUENCE: u32 = 1;
 
 const SLICE_BEGIN: i32 = 1;
 const SLICE_END: i32 = 2;
+const INSTANT: i32 = 3;
 const COUNTER: i32 = 4;
 
 /// `BuiltinClock`.
@@ -119,6 +128,8 @@ struct TrackEvent {
     name: Option<String>,
     #[prost(int64, optional, tag = "30")]
     counter_value: Option<i64>,
+    #[prost(double, optional, tag = "44")]
+    double_counter_value: Option<f64>,
     #[prost(fixed64, repeated, packed = "false", tag = "47")]
     flow_ids: Vec<u64>,
     #[prost(fixed64, repeated, packed = "false", tag = "48")]
@@ -202,6 +213,12 @@ pub(super) struct Perfetto<W> {
     /// By source and method.
     handlers: HashMap<(u16, u32), Tracks>,
     track_ids: TrackIds,
+    /// Of waves with trace points.
+    waves: Waves,
+    /// Counters of trace points by source, slot and point, with their tracks.
+    counters: HashMap<(u16, u32, u32), u64>,
+    /// Trace points whose names are interned, with their numbers.
+    points: HashMap<(u16, u32), u64>,
     /// Methods whose names are interned.
     interned: HashSet<u32>,
     flows: u64,
@@ -222,6 +239,9 @@ impl<W: Write> Perfetto<W> {
             slots: HashMap::new(),
             handlers: HashMap::new(),
             track_ids: TrackIds::from(0),
+            waves: Waves::default(),
+            counters: HashMap::new(),
+            points: HashMap::new(),
             interned: HashSet::new(),
             flows: 0,
             began_unix_ns,
@@ -435,6 +455,109 @@ impl<W: Write> Perfetto<W> {
         self.count(names, call.source, call.replied_ns)
     }
 
+    /// Returns the number of a trace point's name, which is interned if it is not.
+    fn point_name(&mut self, names: &Names, point: &Point) -> io::Result<u64> {
+        let next = FIRST_POINT_IID + self.points.len() as u64;
+        let is_known = names.point(point.source, point.point).is_some();
+        let key = if is_known { (point.source, point.point) } else { (u16::MAX, 0) };
+        if let Some(iid) = self.points.get(&key) {
+            return Ok(*iid);
+        }
+        self.points.insert(key, next);
+        let name = names.point(point.source, point.point).map_or("unknown", |name| &*name.text).to_owned();
+        let interned = InternedData {
+            event_names: vec![InternedName { iid: Some(next), name: Some(name) }],
+            debug_annotation_names: Vec::new(),
+        };
+        self.packet(TracePacket { interned_data: Some(interned), ..TracePacket::default() })?;
+        Ok(next)
+    }
+
+    fn point(&mut self, names: &Names, point: &Point) -> io::Result<()> {
+        let process = self.source(names, point.source)?.process;
+        let Self { waves, track_ids, .. } = self;
+        let Some((track, is_new, steps)) = waves.steps(track_ids, point) else { return Ok(()) };
+        if is_new {
+            let name = match point.first_lane {
+                0 => format!("wave in slot {}", point.slot),
+                lane => format!("wave in slot {}, from lane {lane}", point.slot),
+            };
+            self.track(track, process, name)?;
+        }
+        for step in steps {
+            match step {
+                Step::End(at_ns) => self.end_at(at_ns, track)?,
+                Step::Begin(at_ns) => {
+                    let event = TrackEvent {
+                        debug_annotations: Self::said_of_wave(names, point),
+                        r#type: Some(SLICE_BEGIN),
+                        name_iid: Some(self.point_name(names, point)?),
+                        track_uuid: Some(track),
+                        ..TrackEvent::default()
+                    };
+                    self.event_at(at_ns, event)?;
+                }
+                Step::Value(at_ns) if point.kind == PointKind::Counter => {
+                    self.point_counter(names, track, at_ns, point)?;
+                }
+                Step::Value(at_ns) => {
+                    let mut text = Vec::new();
+                    if let Some(name) = names.point(point.source, point.point) {
+                        name.print(point, &mut text);
+                    }
+                    let event = TrackEvent {
+                        debug_annotations: Self::said_of_wave(names, point),
+                        r#type: Some(INSTANT),
+                        name: Some(String::from_utf8_lossy(&text).into_owned()),
+                        track_uuid: Some(track),
+                        ..TrackEvent::default()
+                    };
+                    self.event_at(at_ns, event)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn said_of_wave(names: &Names, point: &Point) -> Vec<DebugAnnotation> {
+        let mut said = Vec::with_capacity(5);
+        if let Some(launch) = names.launch(point.launch) {
+            said.extend([number(LAUNCH, point.launch), text(KERNEL, &launch.kernel)]);
+        }
+        said.extend([number(WORKGROUP, point.workgroup.into()), number(WAVE, point.wave.into())]);
+        said.push(number(LANES, point.lanes.into()));
+        said
+    }
+
+    fn point_counter(&mut self, names: &Names, parent: u64, at_ns: u64, point: &Point) -> io::Result<()> {
+        let Some(name) = names.point(point.source, point.point) else { return Ok(()) };
+        let key = (point.source, point.slot, point.point);
+        let track = match self.counters.get(&key) {
+            Some(track) => *track,
+            None if self.counters.len() >= MOST_COUNTERS => return Ok(()),
+            None => {
+                let uuid = self.track_ids.next();
+                self.describe(TrackDescriptor {
+                    uuid: Some(uuid),
+                    name: Some(name.text.to_string()),
+                    parent_uuid: Some(parent),
+                    counter: Some(CounterDescriptor { unit_name: None }),
+                    sibling_merge_behavior: Some(MERGE_NONE),
+                    ..TrackDescriptor::default()
+                })?;
+                self.counters.insert(key, uuid);
+                uuid
+            }
+        };
+        let event = TrackEvent {
+            r#type: Some(COUNTER),
+            track_uuid: Some(track),
+            double_counter_value: Some(name.value(point)),
+            ..TrackEvent::default()
+        };
+        self.event_at(at_ns, event)
+    }
+
     fn launch(&mut self, names: &Names, number_of: u64, end: Option<(u64, bool)>) -> io::Result<()> {
         let Some(launch) = names.launch(number_of) else { return Ok(()) };
         let process = self.source(names, launch.source)?.process;
@@ -489,6 +612,7 @@ impl<W: Write> Export for Perfetto<W> {
         match event {
             Event::Call(call) => self.call(names, call),
             Event::Posts(posts) => self.posts(names, posts),
+            Event::Point(point) => self.point(names, point),
             Event::LaunchEnded { launch, at_ns, cancelled } => {
                 self.launch(names, *launch, Some((*at_ns, *cancelled)))
             }

@@ -2,7 +2,8 @@
 
 use super::Export;
 use crate::names::{Launch, Names};
-use crate::record::{Call, Event, Posts, UNKNOWN};
+use crate::record::{Call, Event, Point, Posts, UNKNOWN};
+use hostcall_abi::trace::PointKind;
 use std::io;
 
 /// The type of a column; all columns but `event`, `begin_ns` and `count` may be null.
@@ -18,7 +19,9 @@ pub enum Type {
 
 /// The columns of the table: of a launch the begin is when the host gave it to the device, the end when the host learned of
 /// its end. Of a call the begin is when the server picked it up, the end when all lanes had their answers.
-pub const COLUMNS: [(&str, Type); 20] = [
+/// Trace points of kernels are events `span`, `counter` and `event`, whose `method` is the point's name or format; a span that
+/// has not ended has no row.
+pub const COLUMNS: [(&str, Type); 21] = [
     ("event", Type::Text),
     ("device", Type::Text),
     ("protocol", Type::Text),
@@ -39,6 +42,7 @@ pub const COLUMNS: [(&str, Type); 20] = [
     ("request_bytes", Type::Number),
     ("reply_bytes", Type::Number),
     ("count", Type::Number),
+    ("value", Type::Text),
 ];
 
 /// A place of a row.
@@ -66,21 +70,31 @@ pub(super) trait Table {
 }
 
 /// Makes rows of events.
-pub(super) struct Rows<T>(T);
+pub(super) struct Rows<T> {
+    table: T,
+    text: Vec<u8>,
+}
 
 impl<T: Table> Rows<T> {
     pub fn new(table: T) -> Self {
-        Self(table)
+        Self { table, text: Vec::new() }
     }
 }
 
 impl<T: Table> Export for Rows<T> {
     fn event(&mut self, names: &Names, event: &Event) -> io::Result<()> {
         match event {
-            Event::Call(call) => self.0.row(&of_call(names, call)),
-            Event::Posts(posts) => self.0.row(&of_posts(names, posts)),
+            Event::Call(call) => self.table.row(&of_call(names, call)),
+            Event::Posts(posts) => self.table.row(&of_posts(names, posts)),
+            Event::Point(point) if point.kind != PointKind::Begin => {
+                self.text.clear();
+                if let Some(name) = names.point(point.source, point.point) {
+                    name.print(point, &mut self.text);
+                }
+                self.table.row(&of_point(names, point, &String::from_utf8_lossy(&self.text)))
+            }
             Event::LaunchEnded { launch, at_ns, cancelled } => match names.launch(*launch) {
-                Some(of) => self.0.row(&of_launch(names, *launch, of, Some((*at_ns, *cancelled)))),
+                Some(of) => self.table.row(&of_launch(names, *launch, of, Some((*at_ns, *cancelled)))),
                 None => Ok(()),
             },
             _ => Ok(()),
@@ -89,9 +103,9 @@ impl<T: Table> Export for Rows<T> {
 
     fn finish(&mut self, names: &Names) -> io::Result<()> {
         for (number, launch) in names.open_launches() {
-            self.0.row(&of_launch(names, number, launch, None))?;
+            self.table.row(&of_launch(names, number, launch, None))?;
         }
-        self.0.finish()
+        self.table.finish()
     }
 }
 
@@ -120,7 +134,36 @@ fn of_call<'a>(names: &'a Names, call: &Call) -> Row<'a> {
         Value::Number(call.request_bytes),
         Value::Number(call.reply_bytes),
         Value::Number(1),
+        Value::Null,
     ]
+}
+
+fn of_point<'a>(names: &'a Names, point: &Point, text: &'a str) -> Row<'a> {
+    let source = names.source(point.source);
+    let mut row = [Value::Null; COLUMNS.len()];
+    row[0] = Value::Text(match point.kind {
+        PointKind::Begin | PointKind::End => "span",
+        PointKind::Counter => "counter",
+        PointKind::Event => "event",
+    });
+    row[1] = source.map(|(device, _)| device).into();
+    row[2] = source.map(|(_, protocol)| protocol).into();
+    row[4] = names.point(point.source, point.point).map(|name| &*name.text).into();
+    if point.launch != 0 {
+        row[5] = Value::Number(point.launch);
+        row[6] = names.launch(point.launch).map(|launch| &*launch.kernel).into();
+    }
+    row[7] = Value::Number(point.workgroup.into());
+    row[8] = Value::Number(point.wave.into());
+    row[9] = Value::Number(point.slot.into());
+    row[10] = Value::Number(point.lanes.into());
+    row[13] = Value::Number(point.began_ns);
+    row[16] = Value::Number(point.at_ns);
+    row[19] = Value::Number(1);
+    if point.kind != PointKind::End {
+        row[20] = Value::Text(text);
+    }
+    row
 }
 
 fn of_posts<'a>(names: &'a Names, posts: &Posts) -> Row<'a> {

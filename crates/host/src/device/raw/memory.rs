@@ -1,14 +1,15 @@
 //! The memory of a raw channel. Launches keep it, but not the channel.
 
-use crate::device::seam::{DeviceAddress, Memory as DeviceMemory, Pinned};
-use crate::device::{Device, Error};
+use crate::device::Error;
+use crate::device::core::Core;
+use crate::device::seam::{Backend, DeviceAddress, Memory as DeviceMemory, Pinned};
 use hostcall_abi::raw::{RAW_RING_BYTES, RAW_STATE_BYTES, RawLayout, RawParams, RawRingWords};
 use hostcall_channel::raw::RawRegion;
 use std::sync::Arc;
 
 const STATE_WORDS: usize = RAW_STATE_BYTES / 8;
 
-pub(super) struct Memory {
+pub(crate) struct Memory {
     shared: Arc<dyn Pinned>,
     states: Arc<dyn DeviceMemory>,
     ring: Arc<dyn DeviceMemory>,
@@ -16,8 +17,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub fn new(device: &Device, layout: RawLayout, home_slots: u32) -> Result<Self, Error> {
-        let core = &device.inner.core;
+    pub fn new(core: &Core, layout: RawLayout, home_slots: u32) -> Result<Self, Error> {
         core.captures.check_allocation("RawChannel::new")?;
         let backend = &core.backend;
         Ok(Self {
@@ -46,33 +46,33 @@ impl Memory {
     }
 
     /// A word of a home slot's state; `None` when the device fails.
-    pub fn state_word(&self, device: &Device, slot: u32, word: usize) -> Option<u64> {
+    pub fn state_word(&self, backend: &dyn Backend, slot: u32, word: usize) -> Option<u64> {
         let at = slot as usize * RAW_STATE_BYTES + word * 8;
         assert!(at + 8 <= self.states.len(), "a state that the channel has");
-        let [value] = self.load(device, self.states.address().offset(at as u64))?;
+        let [value] = self.load(backend, self.states.address().offset(at as u64))?;
         Some(value)
     }
 
     /// The states of all home slots; `None` when the device fails.
-    pub fn states(&self, device: &Device) -> Option<Vec<[u64; STATE_WORDS]>> {
+    pub fn states(&self, backend: &dyn Backend) -> Option<Vec<[u64; STATE_WORDS]>> {
         let mut bytes = vec![0; self.states.len()];
         // SAFETY: so many bytes lie there, which waves write as whole words or halves of them.
-        unsafe { device.inner.core.backend.load_words(self.states.address(), &mut bytes, 8) }.ok()?;
+        unsafe { backend.load_words(self.states.address(), &mut bytes, 8) }.ok()?;
         let words = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect::<Vec<_>>();
         Some(words.as_chunks().0.to_vec())
     }
 
     /// How waves share the free pages; `None` when the device fails.
-    pub fn ring(&self, device: &Device) -> Option<RawRingWords> {
-        let [head, free, seen] = self.load(device, self.ring.address())?;
+    pub fn ring(&self, backend: &dyn Backend) -> Option<RawRingWords> {
+        let [head, free, seen] = self.load(backend, self.ring.address())?;
         Some(RawRingWords { head, free, seen })
     }
 
-    fn load<const N: usize>(&self, device: &Device, at: DeviceAddress) -> Option<[u64; N]> {
+    fn load<const N: usize>(&self, backend: &dyn Backend, at: DeviceAddress) -> Option<[u64; N]> {
         let mut words = [0u8; 24];
         let bytes = &mut words[..8 * N];
         // SAFETY: words of the channel's lie there, which waves access atomically or which no wave has.
-        unsafe { device.inner.core.backend.load_words(at, bytes, 8) }.ok()?;
+        unsafe { backend.load_words(at, bytes, 8) }.ok()?;
         Some(std::array::from_fn(|i| u64::from_le_bytes(bytes.as_chunks().0[i])))
     }
 }

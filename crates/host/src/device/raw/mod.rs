@@ -2,10 +2,12 @@
 
 mod memory;
 mod pace;
+mod points;
 mod reader;
 mod recording;
 
 use super::arguments::{IntoArg, Packer, Sealed};
+use super::core::Core;
 use super::{Device, Error};
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::raw::{RawLayout, RawParams};
@@ -13,9 +15,12 @@ use hostcall_channel::raw::{Chunk, Collector, RawRegion};
 use hostcall_device::kernel::Plain;
 use hostcall_device::raw::RawStream;
 pub use hostcall_device::raw::{Block, DropNewest, OverwriteOldest, Policy};
-use memory::Memory;
+use hostcall_server::Server;
+pub(super) use memory::Memory;
 use pace::Pace;
 use parking_lot::Mutex;
+pub(crate) use points::TracedPoints;
+pub(super) use points::{PointNumbers, memory as points_memory};
 pub use reader::{RawPage, RawReader, Records};
 pub use recording::Recording;
 use std::collections::VecDeque;
@@ -81,7 +86,10 @@ pub struct RawStatistics {
 
 /// What a channel, its readers and their pages share.
 struct Inner {
-    device: Device,
+    core: Arc<Core>,
+    server: Arc<Server>,
+    /// Of a channel of the user's: it keeps the device open.
+    device: Option<Device>,
     memory: Arc<Memory>,
     overwrites: bool,
     found: Mutex<Found>,
@@ -99,6 +107,18 @@ struct Found {
     may_be_lost: bool,
 }
 
+impl Found {
+    /// Nothing is found yet, of records of so many bytes each.
+    fn new(memory: &Memory, home_slots: u32, unit: u32) -> Self {
+        Self {
+            collector: Collector::new(memory.region(), home_slots, unit),
+            chunks: VecDeque::new(),
+            overwritten_told: 0,
+            may_be_lost: true,
+        }
+    }
+}
+
 impl Inner {
     fn region(&self) -> RawRegion<'_> {
         self.memory.region()
@@ -108,7 +128,7 @@ impl Inner {
     fn collect(&self, found: &mut Found) -> bool {
         let Found { collector, chunks, may_be_lost, .. } = found;
         let region = self.region();
-        let launches = self.device.inner.server.launches();
+        let launches = self.server.launches();
         let sweep = |collector: &mut Collector, chunks: &mut VecDeque<Chunk>| {
             let is_over = |launch: LaunchId| !launches.is_known(launch);
             collector.sweep(region, is_over, |slot, word| self.state_word(slot, word), chunks)
@@ -117,7 +137,7 @@ impl Inner {
         *may_be_lost |= is_new;
         if !is_new && *may_be_lost && launches.count() == 0 {
             // What was taken up to here is swept or lost, if nothing runs afterwards either.
-            let ring = self.memory.ring(&self.device);
+            let ring = self.memory.ring(&*self.core.backend);
             if launches.count() == 0 {
                 is_new = sweep(collector, chunks);
                 if !is_new && let Some(ring) = ring {
@@ -135,12 +155,12 @@ impl Inner {
     }
 
     fn state_word(&self, slot: u32, word: usize) -> Option<u64> {
-        self.memory.state_word(&self.device, slot, word)
+        self.memory.state_word(&*self.core.backend, slot, word)
     }
 
     fn statistics(&self) -> RawStatistics {
         let mut found = self.found.lock();
-        let states = self.memory.states(&self.device);
+        let states = self.memory.states(&*self.core.backend);
         found.collector.count_dropped(|slot, word| states.as_ref()?.get(slot as usize)?.get(word).copied());
         let counts = found.collector.counts();
         RawStatistics {
@@ -187,20 +207,15 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
     pub fn new(device: &Device, pages: u32, page_bytes: u32) -> Result<Self, Error> {
         let layout = RawLayout::new(pages, page_bytes).ok_or(Error::RawSizes { pages, page_bytes })?;
         let home_slots = device.inner.channel_params.sizes.layout.home_slots;
-        let memory = Arc::new(Memory::new(device, layout, home_slots)?);
+        let memory = Arc::new(Memory::new(&device.inner.core, layout, home_slots)?);
         let unit = if size_of::<T>().is_multiple_of(8) { size_of::<T>() as u32 } else { 8 };
-        let found = Found {
-            collector: Collector::new(memory.region(), home_slots, unit),
-            chunks: VecDeque::new(),
-            overwritten_told: 0,
-            may_be_lost: true,
-        };
-        let (found, users) = (Mutex::new(found), AtomicUsize::new(1));
-        let inner = Inner { device: device.clone(), memory, overwrites: P::OVERWRITES, found, users };
-        let inner = Arc::new(inner);
+        let found = Mutex::new(Found::new(&memory, home_slots, unit));
+        let (core, server) = (device.inner.core.clone(), device.inner.server.clone());
+        let (device, overwrites, users) = (Some(device.clone()), P::OVERWRITES, AtomicUsize::new(1));
+        let inner = Arc::new(Inner { core, server, device, memory, overwrites, found, users });
         if P::OVERWRITES {
             let channel = Arc::downgrade(&inner);
-            let entered = device.inner.core.backend.clone();
+            let entered = inner.core.backend.clone();
             std::thread::Builder::new()
                 .name("hostcall-raw".into())
                 .spawn(move || {
@@ -219,7 +234,7 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
 
     /// Returns the device whose kernels write to the channel.
     pub fn device(&self) -> &Device {
-        &self.inner.device
+        self.inner.device.as_ref().expect("a channel of a device that a user has")
     }
 
     /// Returns what was written and read so far. Of what waves dropped, all that happened before this was called in launches
@@ -239,7 +254,7 @@ impl<T: Plain, P: Policy> Sealed<RawStream<'static, T, P>> for &RawChannel<T, P>
 
 impl<T: Plain, P: Policy> IntoArg<RawStream<'static, T, P>> for &RawChannel<T, P> {
     fn pack(&self, packer: &mut Packer<'_>) -> Result<RawParams, Error> {
-        packer.check_device(&self.inner.device.inner.core)?;
+        packer.check_device(&self.inner.core)?;
         packer.keep(self.inner.memory.clone());
         Ok(self.inner.memory.params())
     }

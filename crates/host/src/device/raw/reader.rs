@@ -40,7 +40,7 @@ impl<T> RawReader<T> {
 
     /// Called by a thread of hostcall's own before it reads.
     pub(super) fn enter_thread(&self) {
-        self.inner.device.inner.core.backend.enter_thread();
+        self.inner.core.backend.enter_thread();
     }
 
     /// Returns the next page, or the part of one that is written, if there is one now. What waves of launches that have ended
@@ -83,6 +83,11 @@ impl<T> RawReader<T> {
         };
         *self.pace.lock() = pace;
         page
+    }
+
+    /// Records that waves have dropped, ever, as far as the host knows.
+    pub(super) fn dropped_records(&self) -> u64 {
+        self.inner.statistics().dropped_records
     }
 
     /// Of how many pages and parts, at most, what is there now consists.

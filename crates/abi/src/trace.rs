@@ -1,0 +1,124 @@
+//! Trace points: what `span!`, `counter!` and `event!` in kernels write to the raw channel of a device that is traced.
+//!
+//! A record is of whole pairs of words:
+//!
+//! | word | of all | end of a span | counter | event |
+//! |---|---|---|---|---|
+//! | 0 | the device's clock in ns | | | |
+//! | 1 | [`PointHead`] | | | |
+//! | 2 | | the clock when the span began | the value | its arguments, up to five, and one word that fills a pair |
+//! | 3 | | 0 | 0 | |
+
+/// Bits of a trace point's id.
+pub const POINT_ID_BITS: u32 = 24;
+
+/// Most arguments of an event.
+pub const MAX_POINT_WORDS: usize = crate::word::MAX_POST_WORDS;
+
+/// What a trace point says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PointKind {
+    /// A span begins.
+    #[default]
+    Begin = 1,
+    /// A span ends.
+    End = 2,
+    /// A counter has a value.
+    Counter = 3,
+    /// Something happened.
+    Event = 4,
+}
+
+impl PointKind {
+    /// The kind with this code.
+    pub const fn of(code: u32) -> Option<Self> {
+        match code {
+            1 => Some(Self::Begin),
+            2 => Some(Self::End),
+            3 => Some(Self::Counter),
+            4 => Some(Self::Event),
+            _ => None,
+        }
+    }
+}
+
+/// The second word of a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PointHead {
+    /// What it says.
+    pub kind: PointKind,
+    /// Which point of the program says it, by the id that the host gave it: 1 to 2²⁴ − 1.
+    pub point: u32,
+    /// Words behind the head that mean something.
+    pub words: u32,
+    /// Lanes that came there together, up to 64.
+    pub lanes: u32,
+    /// The first of them: its index in the wave. Of a span's end, that lane of its begin.
+    pub first_lane: u32,
+}
+
+impl PointHead {
+    /// The word.
+    #[inline(always)]
+    pub const fn to_word(self) -> u64 {
+        let low = self.point & ((1 << POINT_ID_BITS) - 1)
+            | (self.kind as u32) << POINT_ID_BITS
+            | self.words << (POINT_ID_BITS + 3);
+        low as u64 | (self.lanes as u64) << 32 | (self.first_lane as u64) << 40
+    }
+
+    /// What a word says, if it is a head.
+    pub const fn of_word(word: u64) -> Option<Self> {
+        let low = word as u32;
+        let Some(kind) = PointKind::of(low >> POINT_ID_BITS & 7) else { return None };
+        let head = Self {
+            kind,
+            point: low & ((1 << POINT_ID_BITS) - 1),
+            words: low >> (POINT_ID_BITS + 3),
+            lanes: (word >> 32) as u32 & 0xff,
+            first_lane: (word >> 40) as u32 & 0x3f,
+        };
+        let fits = match kind {
+            PointKind::Begin => head.words == 0,
+            PointKind::End | PointKind::Counter => head.words == 1,
+            PointKind::Event => head.words as usize <= MAX_POINT_WORDS,
+        };
+        if fits && head.point != 0 { Some(head) } else { None }
+    }
+
+    /// Bytes of the record: whole pairs.
+    #[inline(always)]
+    pub const fn record_bytes(self) -> u32 {
+        record_bytes(self.words)
+    }
+}
+
+/// Bytes of a record with so many words behind its head.
+#[inline(always)]
+pub const fn record_bytes(words: u32) -> u32 {
+    16 + words.div_ceil(2) * 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_words() {
+        for (kind, words) in [(PointKind::Begin, 0), (PointKind::End, 1), (PointKind::Counter, 1)] {
+            let head = PointHead { kind, point: (1 << POINT_ID_BITS) - 1, words, lanes: 64, first_lane: 63 };
+            assert_eq!(PointHead::of_word(head.to_word()), Some(head));
+            let other = PointHead { words: words + 1, ..head };
+            assert_eq!(PointHead::of_word(other.to_word()), None, "another number of words");
+        }
+        for words in 0..=7 {
+            let head = PointHead { kind: PointKind::Event, point: 1, words, lanes: 1, first_lane: 0 };
+            let is_one = words <= MAX_POINT_WORDS as u32;
+            assert_eq!(PointHead::of_word(head.to_word()), is_one.then_some(head));
+            assert!(head.record_bytes() >= 16 + 8 * words && head.record_bytes() % 16 == 0);
+        }
+        for none in [0, 1, 5 << POINT_ID_BITS | 1, 1 << POINT_ID_BITS] {
+            assert_eq!(PointHead::of_word(none), None);
+        }
+    }
+}

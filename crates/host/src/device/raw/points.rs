@@ -1,0 +1,192 @@
+//! The raw channel of a device's trace points, which goes into the trace.
+
+use super::{Found, Inner, Memory, Pace, RawReader};
+use crate::device::Error;
+use crate::device::core::Core;
+use hostcall_abi::CallError;
+use hostcall_abi::layout::Layout;
+use hostcall_abi::raw::RawLayout;
+use hostcall_abi::trace::PointKind;
+use hostcall_device::services::TracePointsHandler;
+use hostcall_server::Server;
+use hostcall_trace::{Flush, Points, PointsPage, Tracer};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Pages for each wave that the device holds: one that it fills, and one that is read meanwhile.
+const PAGES_A_WAVE: u32 = 2;
+const LEAST_PAGES: u32 = 64;
+const MOST_PAGES: u32 = 1 << 14;
+const PAGE_BYTES: u32 = 4096;
+
+/// Bytes of which all records are multiples.
+const UNIT: u32 = 16;
+
+/// How long the thread that reads sleeps at most, and how long the end waits for a tracer that takes nothing.
+const LOOK: Duration = Duration::from_millis(1);
+const LONGEST_FLUSH: Duration = Duration::from_secs(5);
+
+/// Makes the memory of a device's trace points.
+///
+/// # Errors
+/// When there is none.
+pub(in crate::device) fn memory(core: &Core, layout: &Layout) -> Result<Arc<Memory>, Error> {
+    let pages = (PAGES_A_WAVE * layout.home_slots).next_power_of_two().clamp(LEAST_PAGES, MOST_PAGES);
+    let layout_of_pages = RawLayout::new(pages, PAGE_BYTES).expect("sizes within the bounds");
+    Ok(Arc::new(Memory::new(core, layout_of_pages, layout.home_slots)?))
+}
+
+/// What trace points ask of the host.
+pub(in crate::device) struct PointNumbers(pub Arc<Points>);
+
+impl TracePointsHandler for PointNumbers {
+    fn now_ns(&self) -> Result<u64, CallError> {
+        Ok(self.0.now_ns())
+    }
+
+    fn clock_pair(&self, before_ns: u64, host_ns: u64, after_ns: u64) -> Result<(), CallError> {
+        self.0.compare_clocks(before_ns, host_ns, after_ns);
+        Ok(())
+    }
+
+    fn register(
+        &self,
+        kind: u32,
+        tags: u64,
+        line: u32,
+        device_ns: u64,
+        text_bytes: u32,
+        texts: &str,
+    ) -> Result<u32, CallError> {
+        let kind = PointKind::of(kind).ok_or(CallError::Malformed)?;
+        let (text, file) = texts.split_at_checked(text_bytes as usize).ok_or(CallError::Malformed)?;
+        self.0.register(kind, tags, line, device_ns, file, text).ok_or(CallError::TooLarge)
+    }
+}
+
+/// What reads the channel.
+struct Drain {
+    reader: RawReader<u64>,
+    points: Arc<Points>,
+    words: Vec<u64>,
+    /// Records that were dropped, as far as pages have said.
+    dropped: u64,
+}
+
+impl Drain {
+    /// Records the pages that are there while the tracer takes them. Returns whether there were any.
+    fn pass(&mut self) -> bool {
+        let mut any = false;
+        while self.points.has_room()
+            && let Some(page) = self.reader.try_next()
+        {
+            any = true;
+            self.words.clear();
+            self.words.extend(page.words().iter().map(|word| word.load(Ordering::Relaxed)));
+            let (writer, dropped) = (page.writer(), page.dropped_before());
+            drop(page);
+            self.dropped += dropped;
+            self.points.page(&PointsPage {
+                launch: writer.launch,
+                slot: writer.slot,
+                workgroup: writer.workgroup,
+                wave: writer.wave,
+                dropped,
+                words: &self.words,
+            });
+        }
+        any
+    }
+
+    /// Records all that is there now, and what was dropped of which no page tells.
+    fn flush(&mut self) {
+        let mut since = Instant::now();
+        loop {
+            if self.pass() {
+                since = Instant::now();
+            } else if self.points.has_room() {
+                break;
+            } else if since.elapsed() > LONGEST_FLUSH {
+                return;
+            } else {
+                std::thread::sleep(LOOK);
+            }
+        }
+        let dropped = self.reader.dropped_records();
+        if let Some(untold @ 1..) = dropped.checked_sub(self.dropped) {
+            self.dropped = dropped;
+            self.points.page(&PointsPage { dropped: untold, ..PointsPage::default() });
+        }
+    }
+}
+
+/// The same, of the thread and of who ends the trace.
+struct SharedDrain(Mutex<Drain>);
+
+impl Flush for SharedDrain {
+    fn flush(&self) {
+        self.0.lock().flush();
+    }
+}
+
+/// The trace points of a device whose tracer has a file. A thread reads them until this is dropped.
+pub(crate) struct TracedPoints {
+    shall_end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl TracedPoints {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// When the system has no thread.
+    pub fn start(
+        core: &Arc<Core>,
+        server: &Arc<Server>,
+        memory: Arc<Memory>,
+        home_slots: u32,
+        points: Arc<Points>,
+        tracer: &Tracer,
+    ) -> Result<Self, Error> {
+        let found = Mutex::new(Found::new(&memory, home_slots, UNIT));
+        let (core, server) = (core.clone(), server.clone());
+        let backend = core.backend.clone();
+        let (overwrites, users) = (false, AtomicUsize::new(0));
+        let inner = Inner { core, server, device: None, memory, overwrites, found, users };
+        let reader = RawReader::new(&Arc::new(inner));
+        let drain = Drain { reader, points, words: Vec::new(), dropped: 0 };
+        let reads = Arc::new(SharedDrain(Mutex::new(drain)));
+        let before_end = Arc::downgrade(&reads);
+        tracer.flush_before_end(before_end);
+        let shall_end = Arc::<AtomicBool>::default();
+        let told = shall_end.clone();
+        let thread = std::thread::Builder::new()
+            .name("hostcall-points".into())
+            .spawn(move || {
+                backend.enter_thread();
+                let mut pace = Pace::new();
+                while !told.load(Ordering::Acquire) {
+                    match reads.0.lock().pass() {
+                        true => pace.found(),
+                        false => pace.wait(LOOK),
+                    }
+                }
+                reads.0.lock().flush();
+            })
+            .map_err(|error| Error::NoThread { what: "trace points", error })?;
+        Ok(Self { shall_end, thread: Some(thread) })
+    }
+}
+
+impl Drop for TracedPoints {
+    fn drop(&mut self) {
+        self.shall_end.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            // It has flushed, or panicked.
+            let _ = thread.join();
+        }
+    }
+}
