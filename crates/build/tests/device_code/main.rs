@@ -169,13 +169,13 @@ fn some_programs(names: &[&str]) -> Vec<(PathBuf, Limits)> {
 /// It has waves of 64 lanes, as gfx942 has.
 #[test]
 fn gfx90a() {
-    check("gfx90a", some_programs(&["hello"]), amdgpu::problems);
+    check("gfx90a", some_programs(&["hello", "wc", "inventory"]), amdgpu::problems);
 }
 
 /// It has waves of 32 lanes. The conformance suite's program uses every part of the device crate.
 #[test]
 fn gfx1100() {
-    check("gfx1100", some_programs(&["hello", "conformance"]), amdgpu::problems);
+    check("gfx1100", some_programs(&["hello", "conformance", "wc", "inventory"]), amdgpu::problems);
 }
 
 #[test]
