@@ -57,5 +57,5 @@ pub use reader::{Header, OpenError, Reader};
 pub use record::{
     Call, ClockPair, Event, Page, Point, Posts, Status, StreamTotals, Totals, UNKNOWN, Waiting, WaitsFor,
 };
-pub use stream_file::StreamFile;
+pub use stream_file::{StreamFile, Unwritten};
 pub use tracer::{Flush, Source, Summary, Tracer, TracerBuilder};
