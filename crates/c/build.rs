@@ -1,4 +1,5 @@
-//! Gives the linker the versions of the shared library's symbols.
+//! Gives the linker the versions of the shared library's symbols, and keeps the library loaded once a process has it: the
+//! software device's handlers for signals stay when the program unloads it.
 
 use std::env;
 use std::path::PathBuf;
@@ -8,4 +9,5 @@ fn main() {
     let map = folder.join("exports.map");
     println!("cargo::rerun-if-changed={}", map.display());
     println!("cargo::rustc-cdylib-link-arg=-Wl,--version-script={}", map.display());
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

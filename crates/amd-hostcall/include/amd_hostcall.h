@@ -22,7 +22,10 @@
  * registered, and not after amd_hostcall_deregister_buffer has returned. What a device writes into a buffer, at any time,
  * harms nothing but the answers that the device gets.
  *
- * Handlers must return: a C++ exception that leaves one, or a longjmp out of one, ends the process or is undefined.
+ * Handlers must return: a C++ exception that leaves one, or a longjmp out of one, ends the process or is undefined. Two
+ * handlers of two consumers that each destroy the other's wait for ever.
+ *
+ * A child of fork() has no consumers' threads: it calls nothing of the library before exec.
  *
  * The buffers are those of ROCm's releases until 2026, with stacks of packets. HSA's functions are taken from
  * libhsa-runtime64.so.1, or the file that the environment variable HOSTCALL_HSA_LIBRARY names.
@@ -131,16 +134,17 @@ uint32_t amd_hostcall_get_buffer_alignment(void);
 amd_hostcall_error_t amd_hostcall_initialize_buffer(void *buffer, uint32_t num_packets);
 
 /* Has a consumer serve a buffer. To be called before a kernel uses it. The memory must stay until the buffer is deregistered
- * or the consumer is destroyed. Registering a buffer again with the same consumer does nothing.
+ * or the consumer is destroyed. The library knows a buffer's packets by its address: memory that was freed and is a buffer
+ * again is initialized again before. Registering a buffer again with the same consumer does nothing.
  *
  * NULLPTR         consumer or buffer is null.
  * INVALID_REQUEST There is no such consumer, the buffer is not initialized, or another consumer serves it.
  */
 amd_hostcall_error_t amd_hostcall_register_buffer(amd_hostcall_consumer_t *consumer, void *buffer);
 
-/* Has a consumer serve a buffer no more: its memory may be freed when this returns. Packets that a handler has at this
- * moment are answered with zeros; other packets in it wait for a consumer that it is registered with later. Waits for no
- * handler.
+/* Has a consumer serve a buffer no more: its memory may be freed when this returns. Packets that the consumer has found and
+ * not answered are answered with zeros, and no handler begins for them; other packets in it wait for a consumer that it is
+ * registered with later. Waits for no handler.
  *
  * NULLPTR         consumer or buffer is null.
  * INVALID_REQUEST There is no such consumer, or it does not serve the buffer.

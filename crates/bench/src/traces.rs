@@ -1,10 +1,12 @@
-//! Streams out of kernels by raw channels, beside what a kernel can store to the host's memory, or a thread copy.
+//! Streams out of kernels by raw channels, beside what a kernel can store to the host's memory, or a thread copy or write.
 
 use crate::run::{Bed, Options, Result, Row};
 use crate::{bytes, floor, median};
 use hostcall::raw::{Block, RawChannel, RawReader};
 use hostcall::{Grid, Plain};
 use hostcall_bench_kernels::traces::{self as kernels, Pair};
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -38,7 +40,7 @@ pub fn traces(options: &Options, add: &mut dyn FnMut(Row)) -> Result<()> {
             &floor,
         )?);
         let record = |run: &dyn Fn() -> Result<()>, _| record(&bed, &channel, run);
-        add(rate(options, "trace_file_gb_per_s", 20_000, &copies, &bytes, &record, &floor)?);
+        add(rate(options, "trace_file_gb_per_s", 20_000, &copies, &bytes, &record, &written_bytes_per_s)?);
         drop(reader);
     } else {
         for (name, workgroups, pages, page_bytes) in [
@@ -73,7 +75,7 @@ pub fn traces(options: &Options, add: &mut dyn FnMut(Row)) -> Result<()> {
         add(rate(options, "trace_gb_per_s_single_records", 8000, &single, &bytes, &read, &floor)?);
         drop(reader);
         let record = |run: &dyn Fn() -> Result<()>, _| record(&bed, &channel, run);
-        add(rate(options, "trace_file_gb_per_s", 2000, &single, &bytes, &record, &floor)?);
+        add(rate(options, "trace_file_gb_per_s", 2000, &single, &bytes, &record, &written_bytes_per_s)?);
     }
     add(seen(options, &bed)?);
     Ok(())
@@ -124,13 +126,30 @@ fn record<T: Plain>(
     channel: &RawChannel<T, Block>,
     launch: &dyn Fn() -> Result<()>,
 ) -> Result<()> {
-    let memory = Path::new("/dev/shm");
-    let dir = if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? };
+    let dir = memory()?;
     let recording = channel.record(dir.path().join("trace"), "bench")?;
     launch()?;
     bed.synchronize()?;
     recording.finish()?;
     Ok(())
+}
+
+/// A folder in memory, where there is one.
+fn memory() -> Result<tempfile::TempDir> {
+    let memory = Path::new("/dev/shm");
+    Ok(if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? })
+}
+
+/// Bytes a second that a thread writes to a new file there.
+fn written_bytes_per_s() -> Result<f64> {
+    const PIECES: usize = 512;
+    let (dir, piece) = (memory()?, vec![1u8; 1 << 20]);
+    let start = Instant::now();
+    let mut file = File::create(dir.path().join("floor"))?;
+    for _ in 0..PIECES {
+        file.write_all(&piece)?;
+    }
+    Ok((PIECES * piece.len()) as f64 / start.elapsed().as_secs_f64())
 }
 
 /// From a record to its reader and back to the wave, beside a flag there and back.

@@ -22,10 +22,23 @@
  * are needed until it returns only, unless its comment says otherwise.
  *
  * Threads. Any thread may call any function at any time, also with the same handle, but for options, and for a handle that
- * is being freed. Handlers may call it too, and to wait for what waits for them is refused; they do not free handles. Other
- * functions that the library calls (outputs, reports, those that free states) do neither wait for a device's work nor free
- * its handles. All of them must return: a C++ exception that leaves one, or a longjmp out of one, ends the process or is
- * undefined. The library never unwinds into its caller.
+ * is being freed. Handlers may call it too, and to wait for what waits for them is refused, but for those of ROCm's protocol;
+ * they do not free handles. Other functions that the library calls (outputs, reports, those that free states) do neither wait
+ * for a device's work nor free its handles. All of them must return: a C++ exception that leaves one, or a longjmp out of one,
+ * ends the process or is undefined. The library never unwinds into its caller.
+ *
+ * Process. Once loaded the library stays until the process ends, also after dlclose. The first device "cpu" that is opened
+ * installs handlers for SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP and SIGURG, which call those that were there before for what
+ * no lane did; a handler that the program installs later must do the same for them. A process that exits need not free
+ * anything; what kernels printed last may be lost then without hostcall_device_flush. A child of fork() has none of the
+ * library's threads: it calls nothing of the library before exec.
+ *
+ * Words. Services and closures get and give values as words of 64 bits, as the kernel's Rust types say. An integer is
+ * extended by its sign if it has one, a float's word has its 32 bits, a double's its 64, a bool is 0 or 1, a char is its
+ * code. A struct, a tuple or an array has the words of its parts, one after the other, and `()` has none. Option<T> is 0, or 1
+ * and the value; Result<T, E> is 0 and the value, or 1 and the error; an enum is the variant's place, from 0, and its fields:
+ * these have as many words as their longest value, and the rest are 0. Words that a service's reply lacks are 0. What is no
+ * value of the result's type fails the kernel's call (CallError::Malformed).
  *
  * Kernels are loaded code of this process or of a GPU: they are trusted as the program's own. What they pass in calls is
  * copied before a handler gets it.
@@ -213,13 +226,13 @@ enum hostcall_setting
  {
   // Lanes of the software device's waves: 32 or 64.
   HOSTCALL_SETTING_WAVE_LANES = 1,
-  // Threads that run lanes of the software device.
+  // Threads that run lanes of the software device, at most 4096.
   HOSTCALL_SETTING_DEVICE_THREADS = 2,
   // How long lanes of the software device may take to end after they were cancelled, in ns.
   HOSTCALL_SETTING_CANCEL_GRACE_NS = 3,
   // Call slots, at most 65,536 with some extra ones.
   HOSTCALL_SETTING_SLOTS = 4,
-  // Most threads for handlers that wait.
+  // Most threads for handlers that wait, at least one.
   HOSTCALL_SETTING_HANDLER_THREADS = 5,
   // Most bytes of a message or a reply.
   HOSTCALL_SETTING_MESSAGE_LIMIT_BYTES = 6,
@@ -246,6 +259,10 @@ typedef struct hostcall_caller hostcall_caller;
 // A function that kernels call through a parameter `HostcallRef<A, R>`. Any thread may use it; it is the caller's, who frees
 // it. Launches keep it, and it takes their calls until they have ended.
 typedef struct hostcall_closure hostcall_closure;
+
+// What decides about the bodies of a graph. It is looked at when everything before it in the replay is done, and again after
+// each turn of a body that is repeated. Any thread may use it; it is the caller's, who frees it. Graphs keep what it needs.
+typedef struct hostcall_condition hostcall_condition;
 
 // A device with its server. Any thread may use it; it is the caller's, who frees it. The device ends when this and all
 // that was made on it are freed: some of its threads and its services' states go a moment later.
@@ -286,6 +303,9 @@ typedef struct hostcall_pinned hostcall_pinned;
 
 // A service that was registered at an open device. Any thread may use it; it is the caller's, who frees it.
 typedef struct hostcall_registration hostcall_registration;
+
+// A replay of an instance. Any thread may use it; it is the caller's, who frees it.
+typedef struct hostcall_replay hostcall_replay;
 
 // Where a handler puts its reply. It lives until the handler returns; the handler's thread uses it.
 typedef struct hostcall_reply hostcall_reply;
@@ -337,8 +357,9 @@ typedef void (*hostcall_report_function)(void *state, const char *text);
 // A method of a service: the number by which kernels call it, and its name for reports. The library keeps one copy of each
 // name as long as the process runs.
 typedef struct {
-  // From 1 to 65,535. Services of hostcall's have those up to 255. A Rust service without a number of its own has one
-  // from 32,768 on.
+  // From 1 to 65,535. Services of hostcall's have those up to 255. The methods of a Rust service `#[service(number = N)]`
+  // have N, N + 1 and so on in the trait's order. Without a number of its own it has one from 32,768 on, which comes from
+  // its name: give it one that hosts in other languages serve.
   uint32_t number;
   // As "Inventory::find".
   const char *name;
@@ -354,15 +375,16 @@ typedef struct {
   uint32_t lane;
   // Nobody waits for the reply.
   bool is_post;
-  // `word_count` words: the arguments' values, and for each slice its length in bytes.
+  // `word_count` words: the values of the parameters in order, with the length in bytes for a `&str` or a `&[u8]`, and
+  // nothing for a `&mut [u8]`. Nobody has compared the method's types with the kernel's: a handler checks how many there are.
   const uint64_t *words;
   // How many words there are.
   size_t word_count;
-  // `byte_count` bytes: the slices, one after the other.
+  // `byte_count` bytes: those of the `&str` and `&[u8]` parameters, one after the other.
   const uint8_t *bytes;
   // How many bytes there are.
   size_t byte_count;
-  // How many bytes of reply the caller takes.
+  // How many bytes of reply the caller takes: the length of its `&mut [u8]`, 0 without one.
   size_t reply_capacity;
   // Who calls.
   const hostcall_caller *caller;
@@ -499,6 +521,10 @@ typedef struct {
   int32_t exit_code;
 } hostcall_outcome;
 
+// Returns a condition's number. One of the library's threads calls it: several where several instances replay. It may use the
+// device, but not wait for the replay's stream, and must return.
+typedef uint32_t (*hostcall_condition_function)(void *state);
+
 // Where in its launch a caller is.
 typedef struct {
   // The workgroup in the grid, in x, y and z.
@@ -530,12 +556,14 @@ typedef struct {
 } hostcall_rocm_argument;
 
 // Answers a lane's call of a function, as `__ockl_call_host_function` makes it: on any thread, of several lanes at the same
-// time. `arguments` are seven words, and `result` two, which are 0 before. It must return.
+// time. `arguments` are seven words, and `result` two, which are 0 before. It must return, and does not wait for a launch that
+// may wait for it, which nobody refuses: these calls do not say whose they are.
 typedef void (*hostcall_rocm_function)(void *state, const uint64_t *arguments, uint64_t *result);
 
 // Answers a lane's call of a service: on any thread, of several lanes at the same time. `lane` is the lane's index in its
 // wave. `words` are eight words of the lane's, in whose place the handler puts its answer, of which kernels that were linked
-// with ROCm's device libraries read the first two. It must return.
+// with ROCm's device libraries read the first two. It must return, and waits for no launch that may wait for it, as a
+// hostcall_rocm_function.
 typedef void (*hostcall_rocm_handler)(void *state, uint32_t service, uint32_t lane, uint64_t *words);
 
 // What was counted of calls by ROCm's protocol.
@@ -594,8 +622,10 @@ hostcall_status hostcall_options_set(hostcall_options *options,
                                      uint64_t value,
                                      hostcall_error **error);
 
-// Opens the files below the folder `path` to kernels; "/" opens all.
-hostcall_status hostcall_options_dir(hostcall_options *options, const char *path, hostcall_error **error);
+// Opens the files below the folder `path` to kernels; "/" opens all. hostcall_device_open fails when there is no such folder.
+hostcall_status hostcall_options_dir(hostcall_options *options,
+                                     const char *path,
+                                     hostcall_error **error);
 
 // Adds an argument of the kernels' program; the first is the program's name.
 hostcall_status hostcall_options_argument(hostcall_options *options,
@@ -989,14 +1019,89 @@ hostcall_status hostcall_instance_upload(const hostcall_instance *instance,
                                          const hostcall_stream *stream,
                                          hostcall_error **error);
 
+// Makes later replays those of another graph, which differs from the instance's in grids, arguments, functions and memory
+// only. Fails with HOSTCALL_STATUS_REFUSED and the first node that differs else; nothing changes then.
+hostcall_status hostcall_instance_update(const hostcall_instance *instance,
+                                         const hostcall_graph *graph,
+                                         hostcall_error **error);
+
 // Puts a replay on a stream: all of the graph's work, in order, after the instance's replay before it. What fails in it,
-// hostcall_stream_synchronize tells.
+// hostcall_stream_synchronize tells. `replay` may be NULL.
 hostcall_status hostcall_instance_launch(const hostcall_instance *instance,
                                          const hostcall_stream *stream,
+                                         hostcall_replay **replay,
                                          hostcall_error **error);
 
 // Frees an instance and sets the handle to NULL. NULL is let be.
 void hostcall_instance_free(hostcall_instance **instance);
+
+// Frees a replay's handle and sets it to NULL; the replay goes on. NULL is let be.
+void hostcall_replay_free(hostcall_replay **replay);
+
+// Returns which replay of its instance it is, from 1; 0 for NULL.
+uint64_t hostcall_replay_number(const hostcall_replay *replay);
+
+// Returns whether the replay has ended; false for NULL.
+bool hostcall_replay_is_done(const hostcall_replay *replay);
+
+// Waits until the replay has ended, at most for `limit_ns`; UINT64_MAX is without a limit. Fails with its first failure, of
+// which hostcall_stream_synchronize tells as well.
+hostcall_status hostcall_replay_wait(const hostcall_replay *replay,
+                                     uint64_t limit_ns,
+                                     hostcall_error **error);
+
+// Asks the replay to end: what runs of it is cancelled as by hostcall_launch_cancel, and the rest is not begun.
+hostcall_status hostcall_replay_cancel(const hostcall_replay *replay,
+                                       hostcall_error **error);
+
+// Cancels the replay if it has not ended when `limit_ns` has passed from now on; it then fails with
+// HOSTCALL_STATUS_TIMED_OUT.
+hostcall_status hostcall_replay_cancel_after(const hostcall_replay *replay,
+                                             uint64_t limit_ns,
+                                             hostcall_error **error);
+
+// Makes a condition of the number in a buffer of one HOSTCALL_KIND_U32, which kernels write through a `&Global<u32>` or an
+// atomic.
+hostcall_status hostcall_condition_word(const hostcall_buffer *word,
+                                        hostcall_condition **condition,
+                                        hostcall_error **error);
+
+// Makes a condition of what a function returns. `free_state` gets `state` when nobody can call it any more, on any thread, or
+// when this function fails.
+hostcall_status hostcall_condition_call(hostcall_condition_function function,
+                                        void *state,
+                                        hostcall_free_function free_state,
+                                        hostcall_condition **condition,
+                                        hostcall_error **error);
+
+// Frees a condition and sets the handle to NULL; graphs that have it keep it. NULL is let be.
+void hostcall_condition_free(hostcall_condition **condition);
+
+// Makes a graph of one node: `then` is done if the condition is not 0, else `otherwise`, which may be NULL. It has both as
+// they are now. hostcall_stream_add_graph puts it among other work.
+hostcall_status hostcall_graph_if(const hostcall_device *device,
+                                  const hostcall_condition *condition,
+                                  const hostcall_graph *then,
+                                  const hostcall_graph *otherwise,
+                                  hostcall_graph **graph,
+                                  hostcall_error **error);
+
+// Makes a graph of one node: `body` is done again and again, as long as the condition is not 0, which is looked at before
+// each turn. It has the body as it is now. hostcall_stream_add_graph puts it among other work.
+hostcall_status hostcall_graph_while(const hostcall_device *device,
+                                     const hostcall_condition *condition,
+                                     const hostcall_graph *body,
+                                     hostcall_graph **graph,
+                                     hostcall_error **error);
+
+// Makes a graph of one node: of `count` bodies the one is done whose place the condition's number is, from 0, and none if
+// there is no such place. It has the bodies as they are now. hostcall_stream_add_graph puts it among other work.
+hostcall_status hostcall_graph_switch(const hostcall_device *device,
+                                      const hostcall_condition *condition,
+                                      const hostcall_graph *const *bodies,
+                                      size_t count,
+                                      hostcall_graph **graph,
+                                      hostcall_error **error);
 
 // Puts where the caller is into `place` and returns true, if that is known: not of posts, whose wave may have ended. A
 // handler whose call was given up, at a deadline or by a cancellation, may learn of the wave that calls there now. Only to be
@@ -1004,10 +1109,12 @@ void hostcall_instance_free(hostcall_instance **instance);
 bool hostcall_caller_place(const hostcall_caller *caller,
                            hostcall_place *place);
 
-// Sets the reply's words: the result's value. Words that were set before are gone.
-hostcall_status hostcall_reply_words(hostcall_reply *reply, const uint64_t *words, size_t count);
+// Sets the reply's words: the result's value; none are needed where there is no result. Words that were set before are gone.
+hostcall_status hostcall_reply_words(hostcall_reply *reply,
+                                     const uint64_t *words,
+                                     size_t count);
 
-// Appends bytes to the reply, for the caller's slice. Fails with HOSTCALL_STATUS_REFUSED past the call's `reply_capacity`
+// Appends bytes to the reply, for the caller's `&mut [u8]`, which learns how many there are. Fails with HOSTCALL_STATUS_REFUSED past the call's `reply_capacity`
 // and when the device's memory for replies is used up.
 hostcall_status hostcall_reply_bytes(hostcall_reply *reply,
                                      const uint8_t *bytes,

@@ -197,8 +197,12 @@ pub extern "C" fn hostcall_buffer_part(
     run(error, || {
         let place = place(part, "part")?;
         let hostcall_buffer { bytes, of } = get(buffer, "buffer")?;
-        let at = |value: usize| value.saturating_mul(of.bytes());
-        let part = at(first)..at(first.saturating_add(len));
+        let values = bytes.len() / of.bytes();
+        let Some(end) = first.checked_add(len).filter(|end| *end <= values) else {
+            let text = format!("{len} values from value {first} on do not lie in a buffer of {values}");
+            return Err(Failure::new(hostcall_status::Refused, text));
+        };
+        let part = first * of.bytes()..end * of.bytes();
         put(place, hostcall_buffer { bytes: bytes.part(part)?, of: *of });
         Ok(())
     })

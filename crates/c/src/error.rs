@@ -3,6 +3,7 @@
 use crate::handle::{self, Out};
 use hostcall::Error;
 use hostcall::device::LaunchFailure;
+use hostcall::graph::NodeFailure;
 use hostcall::server::RegisterError;
 use hostcall::services::Panic;
 use std::ffi::{CString, c_char};
@@ -90,6 +91,20 @@ impl Failure {
     }
 }
 
+/// Returns how a launch ended, with its lane's panic.
+fn of_launch(failure: &LaunchFailure, panic: &mut Option<Panic>) -> hostcall_status {
+    use hostcall_status as status;
+    match failure {
+        LaunchFailure::Panicked { first, .. } => {
+            *panic = first.clone();
+            status::Panicked
+        }
+        LaunchFailure::Cancelled | LaunchFailure::Skipped | LaunchFailure::RanToEnd => status::Cancelled,
+        LaunchFailure::TimedOut => status::TimedOut,
+        _ => status::LaunchFailed,
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         use hostcall_status as status;
@@ -97,17 +112,15 @@ impl From<Error> for Failure {
         let status = match &error {
             Error::NoSuchDevice { .. } | Error::Unavailable { .. } => status::NoDevice,
             Error::Image(_) | Error::CodeObject(_) => status::Image,
-            Error::Launch { failure, .. } => match failure {
-                LaunchFailure::Panicked { first, .. } => {
-                    panic = first.clone();
-                    status::Panicked
-                }
-                LaunchFailure::Cancelled | LaunchFailure::Skipped | LaunchFailure::RanToEnd => {
-                    status::Cancelled
-                }
-                LaunchFailure::TimedOut => status::TimedOut,
-                _ => status::LaunchFailed,
+            Error::Launch { failure, .. } => of_launch(failure, &mut panic),
+            Error::Replay(failure) => match &failure.cause {
+                NodeFailure::Launch(failure) => of_launch(failure, &mut panic),
+                NodeFailure::Refused(_) => status::Refused,
+                NodeFailure::Device(_) => status::Device,
+                // Functions of C do not panic.
+                _ => status::Internal,
             },
+            Error::HostFunction { .. } => status::Internal,
             Error::TimedOut { .. } => status::TimedOut,
             Error::Closed => status::Closed,
             Error::WouldDeadlock { .. } => status::WouldDeadlock,

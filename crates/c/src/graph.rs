@@ -1,9 +1,11 @@
 //! Graphs: work of streams that is recorded once and replayed many times.
 
 use crate::error::{Failure, hostcall_error, hostcall_status, run};
-use crate::handle::{self, Out, get, place, put};
+use crate::handle::{self, Out, answer, get, place, put};
 use crate::stream::hostcall_stream;
-use hostcall::graph::{CaptureMode, Graph, Instance};
+use hostcall::graph::{CaptureMode, Graph, Instance, Replay};
+use std::ptr::null_mut;
+use std::time::Duration;
 
 /// What can break a capture, besides waiting for its streams and reading on them, which does in every mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +21,14 @@ pub enum hostcall_capture_mode {
 
 /// Recorded work of a stream. Any thread may use it; it is the caller's, who frees it. It keeps the buffers, closures and
 /// functions that the work uses.
-pub struct hostcall_graph(Graph);
+pub struct hostcall_graph(pub(crate) Graph);
 
 /// A graph that is ready to be replayed. Any thread may use it; it is the caller's, who frees it. Replays that were launched
 /// go on without the handle.
 pub struct hostcall_instance(Instance);
+
+/// A replay of an instance. Any thread may use it; it is the caller's, who frees it.
+pub struct hostcall_replay(Replay);
 
 /// Begins to record the stream's work, in one of the hostcall_capture_modes: launches, writes, copies, fills, repeated
 /// functions and graphs. None of it is done. A stream that waits for an event of the capture is recorded as well.
@@ -101,17 +106,91 @@ pub extern "C" fn hostcall_instance_upload(
     run(error, || Ok(get(instance, "instance")?.0.upload(&get(stream, "stream")?.0)?))
 }
 
+/// Makes later replays those of another graph, which differs from the instance's in grids, arguments, functions and memory
+/// only. Fails with HOSTCALL_STATUS_REFUSED and the first node that differs else; nothing changes then.
+pub extern "C" fn hostcall_instance_update(
+    instance: Option<&hostcall_instance>,
+    graph: Option<&hostcall_graph>,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || Ok(get(instance, "instance")?.0.try_update(&get(graph, "graph")?.0)?))
+}
+
 /// Puts a replay on a stream: all of the graph's work, in order, after the instance's replay before it. What fails in it,
-/// hostcall_stream_synchronize tells.
+/// hostcall_stream_synchronize tells. `replay` may be NULL.
 pub extern "C" fn hostcall_instance_launch(
     instance: Option<&hostcall_instance>,
     stream: Option<&hostcall_stream>,
+    replay: Out<'_, hostcall_replay>,
     error: Out<'_, hostcall_error>,
 ) -> hostcall_status {
-    run(error, || Ok(get(instance, "instance")?.0.launch(&get(stream, "stream")?.0).map(drop)?))
+    run(error, || {
+        let place = replay.map(|replay| replay.write(null_mut()));
+        let launched = get(instance, "instance")?.0.launch(&get(stream, "stream")?.0)?;
+        if let Some(place) = place {
+            put(place, hostcall_replay(launched));
+        }
+        Ok(())
+    })
 }
 
 /// Frees an instance and sets the handle to NULL. NULL is let be.
 pub extern "C" fn hostcall_instance_free(instance: Option<&mut *mut hostcall_instance>) {
     handle::free(instance);
+}
+
+/// Frees a replay's handle and sets it to NULL; the replay goes on. NULL is let be.
+pub extern "C" fn hostcall_replay_free(replay: Option<&mut *mut hostcall_replay>) {
+    handle::free(replay);
+}
+
+/// Returns which replay of its instance it is, from 1; 0 for NULL.
+pub extern "C" fn hostcall_replay_number(replay: Option<&hostcall_replay>) -> u64 {
+    replay.map_or(0, |replay| replay.0.number())
+}
+
+/// Returns whether the replay has ended; false for NULL.
+pub extern "C" fn hostcall_replay_is_done(replay: Option<&hostcall_replay>) -> bool {
+    answer(|| replay.is_some_and(|replay| replay.0.is_done()))
+}
+
+/// Waits until the replay has ended, at most for `limit_ns`; UINT64_MAX is without a limit. Fails with its first failure, of
+/// which hostcall_stream_synchronize tells as well.
+pub extern "C" fn hostcall_replay_wait(
+    replay: Option<&hostcall_replay>,
+    limit_ns: u64,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || {
+        let replay = &get(replay, "replay")?.0;
+        match limit_ns {
+            u64::MAX => replay.wait()?,
+            limit => replay.wait_for(Duration::from_nanos(limit))?,
+        }
+        Ok(())
+    })
+}
+
+/// Asks the replay to end: what runs of it is cancelled as by hostcall_launch_cancel, and the rest is not begun.
+pub extern "C" fn hostcall_replay_cancel(
+    replay: Option<&hostcall_replay>,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || {
+        get(replay, "replay")?.0.cancel();
+        Ok(())
+    })
+}
+
+/// Cancels the replay if it has not ended when `limit_ns` has passed from now on; it then fails with
+/// HOSTCALL_STATUS_TIMED_OUT.
+pub extern "C" fn hostcall_replay_cancel_after(
+    replay: Option<&hostcall_replay>,
+    limit_ns: u64,
+    error: Out<'_, hostcall_error>,
+) -> hostcall_status {
+    run(error, || {
+        get(replay, "replay")?.0.cancel_after(Duration::from_nanos(limit_ns));
+        Ok(())
+    })
 }

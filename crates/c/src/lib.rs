@@ -18,6 +18,7 @@
     reason = "the comments are the header's, and all functions ask for CALLER"
 )]
 
+pub mod bodies;
 pub mod buffer;
 pub mod closure;
 pub mod device;
@@ -137,7 +138,20 @@ export! {
     "hostcall_graph_instantiate": graph::hostcall_graph_instantiate
     "hostcall_instance_upload": graph::hostcall_instance_upload
     "hostcall_instance_launch": graph::hostcall_instance_launch
+    "hostcall_instance_update": graph::hostcall_instance_update
     "hostcall_instance_free": graph::hostcall_instance_free
+    "hostcall_replay_free": graph::hostcall_replay_free
+    "hostcall_replay_number": graph::hostcall_replay_number
+    "hostcall_replay_is_done": graph::hostcall_replay_is_done
+    "hostcall_replay_wait": graph::hostcall_replay_wait
+    "hostcall_replay_cancel": graph::hostcall_replay_cancel
+    "hostcall_replay_cancel_after": graph::hostcall_replay_cancel_after
+    "hostcall_condition_word": bodies::hostcall_condition_word
+    "hostcall_condition_call": bodies::hostcall_condition_call
+    "hostcall_condition_free": bodies::hostcall_condition_free
+    "hostcall_graph_if": bodies::hostcall_graph_if
+    "hostcall_graph_while": bodies::hostcall_graph_while
+    "hostcall_graph_switch": bodies::hostcall_graph_switch
     "hostcall_tracer_new": trace::hostcall_tracer_new
     "hostcall_options_trace": trace::hostcall_options_trace
     "hostcall_tracer_finish": trace::hostcall_tracer_finish

@@ -18,13 +18,13 @@ use std::time::Duration;
 pub enum hostcall_setting {
     /// Lanes of the software device's waves: 32 or 64.
     WaveLanes = 1,
-    /// Threads that run lanes of the software device.
+    /// Threads that run lanes of the software device, at most 4096.
     DeviceThreads = 2,
     /// How long lanes of the software device may take to end after they were cancelled, in ns.
     CancelGraceNs = 3,
     /// Call slots, at most 65,536 with some extra ones.
     Slots = 4,
-    /// Most threads for handlers that wait.
+    /// Most threads for handlers that wait, at least one.
     HandlerThreads = 5,
     /// Most bytes of a message or a reply.
     MessageLimitBytes = 6,
@@ -158,7 +158,7 @@ pub extern "C" fn hostcall_options_set(
     run(error, || get(options, "options")?.set(setting, value))
 }
 
-/// Opens the files below the folder `path` to kernels; "/" opens all.
+/// Opens the files below the folder `path` to kernels; "/" opens all. hostcall_device_open fails when there is no such folder.
 pub unsafe extern "C" fn hostcall_options_dir(
     options: Option<&mut hostcall_options>,
     path: *const c_char,

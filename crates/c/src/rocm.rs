@@ -74,13 +74,15 @@ pub struct hostcall_rocm_counts {
 }
 
 /// Answers a lane's call of a function, as `__ockl_call_host_function` makes it: on any thread, of several lanes at the same
-/// time. `arguments` are seven words, and `result` two, which are 0 before. It must return.
+/// time. `arguments` are seven words, and `result` two, which are 0 before. It must return, and does not wait for a launch that
+/// may wait for it, which nobody refuses: these calls do not say whose they are.
 pub type hostcall_rocm_function =
     Option<unsafe extern "C" fn(state: *mut c_void, arguments: *const u64, result: *mut u64)>;
 
 /// Answers a lane's call of a service: on any thread, of several lanes at the same time. `lane` is the lane's index in its
 /// wave. `words` are eight words of the lane's, in whose place the handler puts its answer, of which kernels that were linked
-/// with ROCm's device libraries read the first two. It must return.
+/// with ROCm's device libraries read the first two. It must return, and waits for no launch that may wait for it, as a
+/// hostcall_rocm_function.
 pub type hostcall_rocm_handler =
     Option<unsafe extern "C" fn(state: *mut c_void, service: u32, lane: u32, words: *mut u64)>;
 

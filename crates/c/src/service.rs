@@ -16,8 +16,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 /// name as long as the process runs.
 #[repr(C)]
 pub struct hostcall_method {
-    /// From 1 to 65,535. Services of hostcall's have those up to 255. A Rust service without a number of its own has one
-    /// from 32,768 on.
+    /// From 1 to 65,535. Services of hostcall's have those up to 255. The methods of a Rust service `#[service(number = N)]`
+    /// have N, N + 1 and so on in the trait's order. Without a number of its own it has one from 32,768 on, which comes from
+    /// its name: give it one that hosts in other languages serve.
     pub number: u32,
     /// As "Inventory::find".
     pub name: *const c_char,
@@ -53,15 +54,16 @@ pub struct hostcall_call<'a> {
     pub lane: u32,
     /// Nobody waits for the reply.
     pub is_post: bool,
-    /// `word_count` words: the arguments' values, and for each slice its length in bytes.
+    /// `word_count` words: the values of the parameters in order, with the length in bytes for a `&str` or a `&[u8]`, and
+    /// nothing for a `&mut [u8]`. Nobody has compared the method's types with the kernel's: a handler checks how many there are.
     pub words: *const u64,
     /// How many words there are.
     pub word_count: usize,
-    /// `byte_count` bytes: the slices, one after the other.
+    /// `byte_count` bytes: those of the `&str` and `&[u8]` parameters, one after the other.
     pub bytes: *const u8,
     /// How many bytes there are.
     pub byte_count: usize,
-    /// How many bytes of reply the caller takes.
+    /// How many bytes of reply the caller takes: the length of its `&mut [u8]`, 0 without one.
     pub reply_capacity: usize,
     /// Who calls.
     pub caller: *const hostcall_caller<'a>,
@@ -114,7 +116,7 @@ pub extern "C" fn hostcall_caller_place(
     })
 }
 
-/// Sets the reply's words: the result's value. Words that were set before are gone.
+/// Sets the reply's words: the result's value; none are needed where there is no result. Words that were set before are gone.
 pub unsafe extern "C" fn hostcall_reply_words(
     reply: Option<&mut hostcall_reply<'_>>,
     words: *const u64,
@@ -127,7 +129,7 @@ pub unsafe extern "C" fn hostcall_reply_words(
     })
 }
 
-/// Appends bytes to the reply, for the caller's slice. Fails with HOSTCALL_STATUS_REFUSED past the call's `reply_capacity`
+/// Appends bytes to the reply, for the caller's `&mut [u8]`, which learns how many there are. Fails with HOSTCALL_STATUS_REFUSED past the call's `reply_capacity`
 /// and when the device's memory for replies is used up.
 pub unsafe extern "C" fn hostcall_reply_bytes(
     reply: Option<&mut hostcall_reply<'_>>,

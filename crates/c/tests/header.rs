@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::Command;
 
 /// The sources, in the order that their types have in the header.
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 14] = [
     "handle", "error", "options", "device", "image", "buffer", "stream", "closure", "launch", "graph",
-    "service", "rocm", "trace",
+    "bodies", "service", "rocm", "trace",
 ];
 
 /// Returns the sources as cbindgen can read them: with the attribute that the functions lack, since their symbols are made

@@ -21,6 +21,9 @@ static INVENTORY: LazyLock<PathBuf> =
 /// What hosts in C do besides.
 static WORK: LazyLock<PathBuf> = LazyLock::new(|| common::compile("tests/c/work.c", &common::shared()));
 
+/// Graphs with bodies, and what their replays tell.
+static GRAPHS: LazyLock<PathBuf> = LazyLock::new(|| common::compile("tests/c/graphs.c", &common::shared()));
+
 /// The items by key, with name and amount.
 #[derive(Clone, Default)]
 struct Store(Arc<Mutex<BTreeMap<u64, (String, u64)>>>);
@@ -118,6 +121,23 @@ fn closures_pinned_memory_functions_graphs_and_traces_do_their_work() {
     assert!(reader.is_complete() && calls > 0);
 }
 
+/// The service that the kernels call has a number that comes from its name.
+fn number_of_turns() -> String {
+    conformance::graphs::Turns::METHODS[0].number.to_string()
+}
+
+#[test]
+fn conditions_decide_about_bodies_and_replays_tell_what_fails() {
+    assert_eq!(run(Command::new(&*GRAPHS).arg(&*CONFORMANCE).arg(number_of_turns())), "passed\n");
+}
+
+/// A device's signal handlers stay when the library is unloaded: so does the library.
+#[test]
+fn a_program_that_unloads_the_library_goes_on() {
+    let host = common::compile("tests/c/unload.c", &["-ldl".into()]);
+    assert_eq!(run(Command::new(host).arg(library("libhostcall_c.so"))), "passed\n");
+}
+
 /// Valgrind counts 48 bytes of std's as possibly lost: a thread that ended has them.
 #[test]
 fn the_example_has_no_leak_and_no_error() {
@@ -132,4 +152,5 @@ fn the_example_has_no_leak_and_no_error() {
 fn a_host_whose_lanes_panic_has_no_error() {
     let trace = WORK.with_extension("valgrind");
     run(common::valgrind().arg("--leak-check=no").arg(&*WORK).arg(&*CONFORMANCE).arg(trace));
+    run(common::valgrind().arg("--leak-check=no").arg(&*GRAPHS).arg(&*CONFORMANCE).arg(number_of_turns()));
 }

@@ -454,6 +454,27 @@ fn launches_that_are_cancelled_run_to_their_end_and_say_so() {
     host.finish();
 }
 
+/// The stream's launch waits for the handler, which would wait for ever.
+#[test]
+fn a_handler_that_drops_its_launch_s_stream_waits_for_nothing() {
+    for mode in [Mode::Inline, Mode::Blocking] {
+        let host = Host::open();
+        let place = Arc::new(Mutex::new(None));
+        let dropped = place.clone();
+        let drops = move |_: &mut Packet<'_>| drop(dropped.lock().unwrap().take());
+        host.device.rocm_services().register(700, "drops", mode, drops).unwrap();
+        let (code, stream) = (host.load(5, "-O2"), host.device.stream().unwrap());
+        let out = host.device.upload(&[9u64, 9]).unwrap();
+        let arguments = [KernelArgument::buffer(&out), KernelArgument::value(700u32)];
+        let mut place = place.lock().unwrap();
+        // SAFETY: the kernel takes these, and writes two numbers.
+        unsafe { code.kernel("service").unwrap().launch(&stream, one(), &arguments) }.unwrap();
+        *place = Some(stream);
+        drop(place);
+        assert_eq!(out.read().unwrap(), [1, 2]);
+    }
+}
+
 /// What a device is told of threads and of calls that wait holds for kernels of all protocols.
 #[test]
 fn calls_that_wait_are_reported_as_the_device_was_told() {

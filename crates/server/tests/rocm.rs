@@ -320,6 +320,48 @@ fn a_handler_that_waits_holds_its_own_packet_only_and_is_let_go_at_the_end() {
     }
 }
 
+/// Those that wait for their turn on the consumer's thread, and those that wait for a worker thread.
+#[test]
+fn no_handler_begins_for_a_buffer_that_is_deregistered() {
+    let layout = hostcall_abi::layout::Layout::small(8, 4, 16, 256).check().unwrap();
+    let memory = Arc::new(hostcall_channel::SharedMemory::allocate(layout));
+    let one_thread = hostcall_server::Server::builder(memory).handler_threads(1).start().unwrap();
+    for (version, mode) in Version::ALL.into_iter().flat_map(|v| [(v, Mode::Inline), (v, Mode::Blocking)]) {
+        let (services, called) = (services(), Arc::new(AtomicU64::new(0)));
+        let (first, other) = (buffer(version, 4), buffer(version, 4));
+        let consumer = Arc::new(Consumer::new(&services, Options::default().like(&one_thread)).unwrap());
+        let (of, counted, gone) = (Arc::downgrade(&consumer), called.clone(), first.clone());
+        let deregister = move |packet: &mut hostcall_server::rocm::Packet<'_>| {
+            if counted.fetch_add(1, Ordering::Relaxed) == 0 {
+                // Its other packets are on their way to their handlers by now.
+                while packet.lanes().next().is_some_and(|(_, words)| words[7] != 0)
+                    && of.upgrade().is_some_and(|consumer| consumer.waiting().len() < 3)
+                {
+                    std::thread::yield_now();
+                }
+                assert!(of.upgrade().is_some_and(|consumer| consumer.deregister(&gone)));
+            }
+        };
+        let blocks = u64::from(matches!(mode, Mode::Blocking));
+        services.register(800, "deregisters", mode, deregister).unwrap();
+        for buffer in [&first, &other] {
+            consumer.register(buffer).unwrap();
+        }
+        let packets: Vec<_> = (0..3).map(|_| client::claim(first.packets()).unwrap()).collect();
+        for packet in &packets {
+            packet.write(0, &[5, 5, 5, 5, 5, 5, 5, blocks]);
+            packet.submit(800, 1);
+        }
+        consumer.launch().unwrap();
+        assert_eq!(call_one(&other, 800, [9; 8]), [9, 9]);
+        for packet in packets {
+            assert!(packet.is_answered());
+            assert_eq!(packet.read(0), [0, 0]);
+        }
+        assert_eq!(called.load(Ordering::Relaxed), 2, "the first of one buffer, and the other's");
+    }
+}
+
 #[test]
 fn packets_are_traced() {
     for version in Version::ALL {

@@ -1,10 +1,13 @@
 use std::io;
 use std::time::Duration;
 
+/// Most threads of a device. Each has memory of its own before it runs a lane: many more take all that there is.
+const MAX_THREADS: usize = 4096;
+
 /// Sizes and behaviour of an [`Executor`](crate::Executor).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Threads that run lanes. At least 1.
+    /// Threads that run lanes: 1 to 4096.
     pub threads: usize,
     /// Threads that may be added while lanes keep theirs to themselves: one for each lane that runs for
     /// milliseconds without an operation while other lanes of its thread could go on. Once there are as many,
@@ -49,6 +52,9 @@ impl Config {
         let refuse = |sentence| Err(io::Error::new(io::ErrorKind::InvalidInput, sentence));
         if self.threads == 0 {
             return refuse("a software device needs at least one thread");
+        }
+        if self.threads > MAX_THREADS {
+            return refuse("a software device has at most 4096 threads");
         }
         if self.wave_size != 32 && self.wave_size != 64 {
             return refuse("a software device's waves have 32 or 64 lanes");

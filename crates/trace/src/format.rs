@@ -21,6 +21,7 @@
 //! Records may be longer in later versions; readers take the bytes that they know.
 
 use crate::record::{Call, Page, Posts, Status, StreamTotals, Totals, UNKNOWN, Waiting, WaitsFor};
+use std::ops::Range;
 use std::sync::Arc;
 
 pub(crate) const MAGIC: [u8; 16] = *b"hostcall trace\r\n";
@@ -232,20 +233,19 @@ pub(crate) fn take_totals(bytes: &[u8]) -> Option<Totals> {
     })
 }
 
-/// Appends the record of a page, or of a part of one, with these of its bytes, which begin so far on.
-pub(crate) fn put_page(page: &Page, from: usize, bytes: &[u8], to: &mut Vec<u8>) {
+/// Appends the record of a part of a page of so many bytes, but for the part's own bytes, which follow.
+pub(crate) fn put_page(page: &Page, part: Range<usize>, count: usize, to: &mut Vec<u8>) {
     let end = to.len() + PAGE_BYTES;
     // What was lost before the page was lost before its first part.
-    let lost = if from == 0 { [page.dropped_before, page.overwritten_before] } else { [0; 2] };
+    let lost = if part.start == 0 { [page.dropped_before, page.overwritten_before] } else { [0; 2] };
     to.extend((PAGE_BYTES as u32).to_le_bytes());
     let longs = [page.sequence, page.opened_ns, lost[0], lost[1]];
     longs.iter().for_each(|long| to.extend(long.to_le_bytes()));
-    let words = [page.offset_bytes + from as u32, page.launch, page.slot, page.workgroup, page.wave];
+    let words = [page.offset_bytes + part.start as u32, page.launch, page.slot, page.workgroup, page.wave];
     words.iter().for_each(|word| to.extend(word.to_le_bytes()));
     to.extend(page.stream.to_le_bytes());
-    to.push((page.is_last && from + bytes.len() == page.bytes.len()).into());
+    to.push((page.is_last && part.end == count).into());
     to.resize(end, 0);
-    to.extend(bytes);
 }
 
 /// Takes the record of a page from its bytes.

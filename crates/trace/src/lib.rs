@@ -50,5 +50,5 @@ pub use latencies::{Latencies, MethodLatencies, SlowCall};
 pub use names::{Launch, MethodName, Names};
 pub use reader::{Header, OpenError, Reader};
 pub use record::{Call, Event, Page, Posts, Status, StreamTotals, Totals, UNKNOWN, Waiting, WaitsFor};
-pub use stream_file::StreamFile;
+pub use stream_file::{StreamFile, Unwritten};
 pub use tracer::{Source, Summary, Tracer, TracerBuilder};

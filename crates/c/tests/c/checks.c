@@ -110,7 +110,12 @@ int main(int argc, char **argv) {
     EXPECT(hostcall_options_new(NULL, &options, NULL) == HOSTCALL_STATUS_INVALID_ARGUMENT);
 
     works(hostcall_options_new("cpu", &options, &error));
+    works(hostcall_options_set(options, HOSTCALL_SETTING_DEVICE_THREADS, 1 << 20, &error));
+    fails(hostcall_device_open(&options, &device, &error), HOSTCALL_STATUS_NO_DEVICE, "at most 4096 threads");
+
+    works(hostcall_options_new("cpu", &options, &error));
     works(hostcall_options_set(options, HOSTCALL_SETTING_WAVE_LANES, 64, &error));
+    works(hostcall_options_set(options, HOSTCALL_SETTING_HANDLER_THREADS, 0, &error));
     fails(hostcall_options_set(options, 77, 1, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "no setting 77");
     fails(hostcall_options_output(options, NULL, &freed, count_freed, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "`write`");
     EXPECT(freed == 1);
@@ -144,7 +149,8 @@ int main(int argc, char **argv) {
     works(hostcall_buffer_alloc(device, HOSTCALL_KIND_U64, 3, &keys, &error));
     works(hostcall_buffer_alloc(device, HOSTCALL_KIND_U32, 3, &outcomes, &error));
     fails(hostcall_buffer_alloc(device, HOSTCALL_KIND_SLICE, 3, &part, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "kind 34");
-    fails(hostcall_buffer_part(keys, 2, 2, &part, &error), HOSTCALL_STATUS_REFUSED, "do not lie");
+    fails(hostcall_buffer_part(keys, 2, 2, &part, &error), HOSTCALL_STATUS_REFUSED, "2 values from value 2 on do not lie in a buffer of 3");
+    fails(hostcall_buffer_part(keys, SIZE_MAX, SIZE_MAX, &part, &error), HOSTCALL_STATUS_REFUSED, "do not lie");
     works(hostcall_buffer_part(outcomes, 0, 1, &part, &error));
     EXPECT(hostcall_buffer_len(part) == 1 && hostcall_buffer_len(keys) == 3);
     fails(hostcall_buffer_write(keys, values, 23, &error), HOSTCALL_STATUS_REFUSED, "23");

@@ -178,7 +178,7 @@ int main(int argc, char **argv) {
     hostcall_graph_free(&graph);
     works(hostcall_instance_upload(instance, stream, &error));
     for (int i = 0; i < REPLAYS; i++)
-        works(hostcall_instance_launch(instance, stream, &error));
+        works(hostcall_instance_launch(instance, stream, NULL, &error));
     works(hostcall_stream_synchronize(stream, &error));
     EXPECT(get(&replayed.called) == REPLAYS && get(&closure_counts.called) == (1 + REPLAYS) * LANES);
     fails(hostcall_stream_end_capture(stream, &graph, &error), HOSTCALL_STATUS_REFUSED, "does not");

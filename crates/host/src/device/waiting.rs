@@ -5,11 +5,18 @@ use super::Error;
 use super::core::Core;
 use super::uses::Point;
 use hostcall_server::handling;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 thread_local! {
     /// The host functions that the thread runs, the innermost last.
     static FUNCTIONS: RefCell<Vec<Point>> = const { RefCell::new(Vec::new()) };
+    /// The thread runs handlers of ROCm's protocol and nothing else.
+    static IS_ROCMS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Notes that the thread runs handlers of ROCm's protocol from now on, whose calls do not say which launch waits.
+pub(super) fn enter_rocm_thread() {
+    IS_ROCMS.set(true);
 }
 
 /// The thread runs a host function while this lives.
@@ -29,7 +36,7 @@ impl Drop for InHostFunction {
 
 /// Says whether the thread runs a handler.
 pub(super) fn is_in_handler() -> bool {
-    handling().is_some()
+    IS_ROCMS.get() || handling().is_some()
 }
 
 /// Refuses to wait for points on a thread for which one of them waits.

@@ -35,6 +35,12 @@ fn a_loop_asks_the_host() {
         broken(Condition::word(&device.alloc_zeroed(2).unwrap()).map(drop)),
         GraphError::Condition { len: 2 }
     );
+    let bytes = device.alloc_zeroed::<u8>(12).unwrap();
+    for part in [0..3, 0..8, 1..5] {
+        let error = GraphError::ConditionBytes { bytes: part.len() };
+        assert_eq!(broken(Condition::word_bytes(&bytes.part(part).unwrap()).map(drop)), error);
+    }
+    Condition::word_bytes(&bytes.part(4..8).unwrap()).unwrap();
 }
 
 #[kernel]

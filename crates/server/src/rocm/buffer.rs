@@ -9,7 +9,7 @@ use hostcall_channel::rocm::host::{Header, Host};
 use hostcall_channel::rocm::{LANES, PacketMemory, SLOT_WORDS};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The words of a wave's lanes.
 pub(super) type Lanes = [[u64; SLOT_WORDS]; LANES as usize];
@@ -34,8 +34,10 @@ struct Serving {
 
 /// A registration of a buffer.
 pub(super) struct Buffer {
-    /// `None` once it is deregistered.
+    /// `None` once it is deregistered. Held for a few copies at a time.
     serving: Mutex<Option<Serving>>,
+    /// It is deregistered, or is about to be: no handler begins.
+    is_closed: AtomicBool,
     /// The messages that its waves have begun.
     pub messages: Mutex<Messages>,
     /// The address of its memory's owner, to tell buffers apart by.
@@ -52,6 +54,7 @@ impl Buffer {
         let serving = Serving { memory: memory.clone(), host, places, found: Vec::new() };
         Self {
             serving: Mutex::new(Some(serving)),
+            is_closed: AtomicBool::new(false),
             messages: Mutex::new(Messages::new(budget)),
             memory: Arc::as_ptr(memory).addr(),
             address: memory.device_address(),
@@ -70,8 +73,9 @@ impl Buffer {
     /// # Errors
     /// [`Broken`] when a device submitted what is no packet; other packets are found all the same.
     pub fn take(&self, all: bool, taken: &mut Vec<Taken>, spare: &mut Vec<Box<Lanes>>) -> Result<(), Broken> {
-        // Who deregisters it holds the lock.
-        let Some(mut serving) = self.serving.try_lock() else { return Ok(()) };
+        // Others answer packets or deregister it: the next pass looks again, and after the last look there is none.
+        let serving = if all { Some(self.serving.lock()) } else { self.serving.try_lock() };
+        let Some(mut serving) = serving else { return Ok(()) };
         let Some(Serving { memory, host, places, found }) = &mut *serving else { return Ok(()) };
         let packets = memory.packets();
         let mut result = Ok(());
@@ -122,8 +126,14 @@ impl Buffer {
         }
     }
 
+    /// Returns whether packets in hand have their answers, so that no handler is to begin.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
     /// Serves the buffer no more: packets in hand are answered with zeros, and its memory is left alone once this returns.
     pub fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
         let serving = self.serving.lock().take();
         if let Some(mut serving) = serving {
             let in_hand: Vec<u32> = serving.host.in_hand().collect();

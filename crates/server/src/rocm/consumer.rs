@@ -223,8 +223,8 @@ impl Consumer {
     }
 
     /// Serves a buffer no more: its memory is left alone once this returns. Packets that are in hand are answered with
-    /// zeros; others wait for a consumer that the buffer is registered with later. Returns `false` when this consumer does
-    /// not serve it. May be called by a handler; waits for none.
+    /// zeros, and handlers that have not begun get none of them; others wait for a consumer that the buffer is registered
+    /// with later. Returns `false` when this consumer does not serve it. May be called by a handler; waits for none.
     pub fn deregister(&self, memory: &Arc<PacketMemory>) -> bool {
         let mut buffers = self.shared.buffers.write();
         let Some(index) = buffers.iter().position(|buffer| buffer.is_of(memory)) else { return false };
@@ -367,6 +367,10 @@ impl Serving {
 
     fn packet(&mut self, index: usize, mut taken: Taken) {
         let buffer = &self.buffers[index];
+        if buffer.is_closed() {
+            self.spare.push(taken.lanes);
+            return;
+        }
         let service = taken.header.service;
         let known = self.last.take().filter(|(last, _)| *last == service);
         let (entry, is_own) = match known {

@@ -58,6 +58,9 @@ impl Job {
 
 impl Work for Job {
     fn run_next(&self) {
+        if self.buffer.is_closed() {
+            return self.give_up(CallError::Cancelled);
+        }
         let Some(mut taken) = self.taken.lock().take() else { return };
         let recording = self.recording.lock().take();
         let began_ns = recording.as_ref().map(|recording| recording.now_ns());

@@ -14,6 +14,7 @@ use crate::device::seam::DeviceAddress;
 use crate::device::stream::{Operation, StepControl, StreamQueue, TransferNode};
 use crate::device::uses::Access;
 use crate::device::{DeviceBuffer, Error};
+use hostcall_device::kernel::Plain;
 use hostcall_server::CancelReason;
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,11 +37,28 @@ impl Condition {
     /// # Errors
     /// When the buffer has not one value.
     pub fn word(word: &DeviceBuffer<u32>) -> Result<Self, Error> {
-        if word.len() != 1 {
-            return Err(GraphError::Condition { len: word.len() }.into());
+        match word.len() {
+            1 => Ok(Self::at(word)),
+            len => Err(GraphError::Condition { len }.into()),
         }
+    }
+
+    /// Does what [`Condition::word`] does, with the bytes of the number: what hosts in other languages have.
+    ///
+    /// # Errors
+    /// When the buffer has not four bytes, which begin at a multiple of four.
+    pub fn word_bytes(word: &DeviceBuffer<u8>) -> Result<Self, Error> {
+        const BYTES: usize = size_of::<u32>();
+        match word.len() {
+            BYTES if word.address().get().is_multiple_of(BYTES as u64) => Ok(Self::at(word)),
+            bytes => Err(GraphError::ConditionBytes { bytes }.into()),
+        }
+    }
+
+    /// The number that these values are.
+    fn at<T: Plain>(word: &DeviceBuffer<T>) -> Self {
         let memory = Arc::new(NodeMemory::new([word.wanted(Access::Shared)]));
-        Ok(Self(Kind::Word(word.address(), memory)))
+        Self(Kind::Word(word.address(), memory))
     }
 
     /// A function, called on a thread of hostcall's. It may use the device, but not wait for the replay's stream. Its panic

@@ -166,6 +166,12 @@ pub enum GraphError {
         /// How many it has.
         len: usize,
     },
+    /// The condition's buffer has not the bytes of one number, or begins where no number can.
+    #[error("a condition is four bytes that begin at a multiple of four, not a buffer of {bytes} bytes")]
+    ConditionBytes {
+        /// How many it has.
+        bytes: usize,
+    },
     /// Graphs use the cache's memory.
     #[error(
         "{allocations} allocations of the cache are used by graphs: drop these, with their instances, before"

@@ -3,7 +3,7 @@
 use super::{Inner, Pace, RawChannel, RawPage, RawReader, RawStatistics};
 use hostcall_device::kernel::Plain;
 use hostcall_device::raw::Policy;
-use hostcall_trace::{Descriptor, Page, StreamFile, StreamTotals};
+use hostcall_trace::{Descriptor, Page, StreamFile, StreamTotals, Unwritten};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -66,12 +66,15 @@ const PAGES_A_LOOK: usize = 64;
 
 fn write_on<T>(reader: &RawReader<T>, shall_end: &AtomicBool, file: StreamFile, stream: u16) -> Written {
     let mut written = Written { file: Some((file, stream)), ..Written::default() };
-    let (mut bytes, mut pace) = (Vec::new(), Pace::new());
+    let mut pace = Pace::new();
     loop {
         // What was there before it was told to end is written, and not what waves write for ever.
         let is_last = shall_end.load(Ordering::Acquire);
         let most = if is_last { reader.most_there() } else { PAGES_A_LOOK };
-        let pages = reader.rest().take(most).map(|page| written.add(&page, &mut bytes)).count();
+        let pages = reader.rest().take(most).map(|page| written.add(&page)).count();
+        if is_last || pages < most {
+            written.flush();
+        }
         if is_last {
             return written;
         }
@@ -83,13 +86,12 @@ fn write_on<T>(reader: &RawReader<T>, shall_end: &AtomicBool, file: StreamFile, 
 }
 
 impl Written {
-    fn add<T>(&mut self, page: &RawPage<T>, bytes: &mut Vec<u8>) {
+    fn add<T>(&mut self, page: &RawPage<T>) {
+        let count = page.len_bytes();
         let Some((file, stream)) = &mut self.file else {
-            self.lost_bytes += u64::from(page.len_bytes());
+            self.lost_bytes += u64::from(count);
             return;
         };
-        bytes.clear();
-        page.append_to(bytes);
         let writer = page.writer();
         let of_file = Page {
             stream: *stream,
@@ -103,13 +105,25 @@ impl Written {
             opened_ns: page.opened_ns(),
             dropped_before: page.dropped_before(),
             overwritten_before: page.overwritten_before(),
-            bytes: std::mem::take(bytes).into_boxed_slice(),
+            bytes: Box::default(),
         };
-        if let Err(error) = file.page(&of_file) {
-            self.lost_bytes += u64::from(page.len_bytes());
+        let added = file.add_page(&of_file, count as usize, |bytes| page.append_to(bytes));
+        self.note(added);
+    }
+
+    /// Writes what waits for more.
+    fn flush(&mut self) {
+        if let Some((file, _)) = &mut self.file {
+            let flushed = file.flush();
+            self.note(flushed);
+        }
+    }
+
+    fn note(&mut self, written: Result<(), Unwritten>) {
+        if let Err(Unwritten { bytes, error }) = written {
+            self.lost_bytes += bytes;
             (self.file, self.failure) = (None, Some(error));
         }
-        *bytes = of_file.bytes.into_vec();
     }
 }
 

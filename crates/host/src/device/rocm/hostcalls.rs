@@ -1,6 +1,7 @@
 //! What answers calls by ROCm's protocol, of all kernels of a device: one consumer, and a buffer for each version.
 
 use crate::device::seam::{DeviceAddress, Memory};
+use crate::device::waiting::enter_rocm_thread;
 use crate::device::{Core, Error, Inner};
 use crate::rocm::{
     CallsExpected, Consumer, LaunchError, Layout, MAX_PACKETS, Options, PacketMemory, Services, Statistics,
@@ -72,7 +73,10 @@ impl Hostcalls {
         let _ = self.services.register_sanitizer_reports();
         let backend = device.core.backend.clone();
         let options = self.options.clone().like(&device.server).told_of_launches();
-        let mut options = options.on_thread(move || backend.enter_thread());
+        let mut options = options.on_thread(move || {
+            enter_rocm_thread();
+            backend.enter_thread();
+        });
         if let Some(tracer) = &device.tracer {
             options = options.trace(tracer.source(&device.core.name, "rocm"));
         }

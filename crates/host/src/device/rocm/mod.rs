@@ -129,7 +129,7 @@ impl Device {
     /// error. Functions are called by the numbers that [`Services::register_function`] gives.
     ///
     /// A handler does not wait for a launch that waits for it: nobody finds such circles, since calls do not say whose they
-    /// are.
+    /// are. A stream that it drops goes on without it.
     pub fn rocm_services(&self) -> &Services {
         self.inner.hostcalls.services()
     }
