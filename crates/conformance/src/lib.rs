@@ -9,12 +9,13 @@
 pub mod cancels;
 mod cases;
 mod context;
+pub mod fast;
 mod handlers;
 pub mod repeat;
 pub mod stress;
 
 pub use cases::{CASES, Case};
-pub use context::{Capture, Context, OpenDevices, Session};
+pub use context::{Capture, Context, OpenDevices, Session, read};
 pub use handlers::{Gates, Messages, Noted, echo};
 
 /// How a case ends.

@@ -105,6 +105,12 @@ words! {
     f64, AtomicU64, u64, f64::to_bits, f64::from_bits;
 }
 
+#[cfg(feature = "half")]
+words! {
+    half::f16, AtomicU16, u16, half::f16::to_bits, half::f16::from_bits;
+    half::bf16, AtomicU16, u16, half::bf16::to_bits, half::bf16::from_bits;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

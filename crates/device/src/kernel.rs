@@ -310,6 +310,20 @@ numbers! {
     f32, "f32", F32; f64, "f64", F64;
 }
 
+#[cfg(feature = "half")]
+macro_rules! halves {
+    ($($t:ident)*) => {$(
+        // SAFETY: any two bytes are a number: it is a `repr(transparent)` struct of a `u16`.
+        unsafe impl Plain for half::$t {
+            const SCHEMA: u64 = schema::of(stringify!($t));
+            const SHARED: bool = false;
+        }
+    )*};
+}
+
+#[cfg(feature = "half")]
+halves!(f16 bf16);
+
 macro_rules! atomics {
     ($($atomic:ident, $name:literal;)*) => {$(
         // SAFETY: an atomic has the layout of its number.

@@ -38,12 +38,27 @@
 #![cfg_attr(any(not(test), target_arch = "nvptx64", target_arch = "amdgpu"), no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",
-    feature(abi_unadjusted, asm_experimental_arch, link_llvm_intrinsics),
+    feature(
+        abi_unadjusted,
+        asm_experimental_arch,
+        core_float_math,
+        f16,
+        link_llvm_intrinsics,
+        nvptx_target_feature
+    ),
     allow(internal_features, reason = "the features that GPUs need are the compiler's own")
 )]
 #![cfg_attr(
     target_arch = "amdgpu",
-    feature(abi_unadjusted, core_intrinsics, gpu_intrinsics, link_llvm_intrinsics, stdarch_amdgpu),
+    feature(
+        abi_unadjusted,
+        core_float_math,
+        core_intrinsics,
+        f16,
+        gpu_intrinsics,
+        link_llvm_intrinsics,
+        stdarch_amdgpu
+    ),
     allow(internal_features, reason = "the features that GPUs need are the compiler's own")
 )]
 

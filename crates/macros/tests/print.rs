@@ -2,7 +2,10 @@
 //! function call, and the host's renderer.
 
 #![allow(missing_docs, reason = "nobody's interface")]
-#![allow(unexpected_cfgs, reason = "the device's files have features that this crate does not: they are without a heap here")]
+#![allow(
+    unexpected_cfgs,
+    reason = "the device's files have features that this crate does not: they are without a heap here"
+)]
 
 extern crate self as hostcall_device;
 

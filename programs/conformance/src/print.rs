@@ -3,9 +3,10 @@
 use crate::services::Gate;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::rc::Rc;
 use alloc::string::String;
-use core::fmt::Display;
+use core::fmt::{self, Display};
 use core::num::{NonZeroU16, Wrapping};
 use core::ptr::NonNull;
 use hostcall_device::print::Argument;
@@ -48,6 +49,42 @@ pub fn print_owned(_lane: &Lane) {
     let address = (&raw const array[1]).addr();
     println!("{:p} {:p} {:?}", &array[1], &raw const array[1], NonNull::from(&array[1]));
     println!("{address:#x}");
+}
+
+/// A point, with all that a derived `Debug` shows.
+#[derive(Debug)]
+pub struct Point {
+    /// A number.
+    pub x: f32,
+    /// More.
+    pub name: Option<&'static str>,
+}
+
+/// Has a `Display` that looks at the placeholder.
+pub struct Percent(pub u32);
+
+impl Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match f.precision() {
+            Some(digits) => write!(f, "{:.digits$} %", self.0 as f32),
+            None => f.pad("some %"),
+        }
+    }
+}
+
+/// Lines that the device formats, of each lane; one of them is longer than what needs no heap.
+#[kernel]
+pub fn print_by_device(lane: &Lane) {
+    let id = lane.global_id();
+    let point = Point { x: 1.5, name: Some("x") };
+    println!("{id} {:?} {:?}", Some(id), None::<u8>);
+    println!("{id} {point:?} {:?} {:?}", (1u8, 'x', "text"), [1.5f32, f32::INFINITY]);
+    println!("{id} {} {:#x}", u128::MAX, i128::MIN);
+    println!("{id} {:?} {:?}", Ok::<u8, CallError>(1), Err::<u8, _>(io::Error::Os(28)));
+    println!("{id} {:>8}|{:.2}|{:>3$}", Percent(1), Percent(6), Percent(3), 6);
+    println!("{id} {:?}", [u64::MAX; 20]);
+    eprintln!("{id} {point:#?}");
+    println!("{id} {}", format!("{:?} {:>5.1}", Some(&point), 2.25f64));
 }
 
 fn show<T: Argument + Display>(value: T) {

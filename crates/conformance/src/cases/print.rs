@@ -44,6 +44,29 @@ pub fn owned(context: &Context) -> Outcome {
     Ok(())
 }
 
+pub fn by_device(context: &Context) -> Outcome {
+    let session = context.open(|device| device)?;
+    session.run(print_by_device, Grid::new(2, 40), ())?;
+    let (out, err) = (session.stdout.lines(), session.stderr.text());
+    for id in 0..80 {
+        let point = Point { x: 1.5, name: Some("x") };
+        let expected = [
+            format!("{id} Some({id}) None"),
+            format!("{id} {point:?} {:?} {:?}", (1, 'x', "text"), [1.5, f32::INFINITY]),
+            format!("{id} {} {:#x}", u128::MAX, i128::MIN),
+            format!("{id} {:?} {:?}", Ok::<u8, CallError>(1), Err::<u8, _>(io::Error::Os(28))),
+            format!("{id}   some %|{:.2}|{:>6}", Percent(6), Percent(3)),
+            format!("{id} {:?}", [u64::MAX; 20]),
+            format!("{id} {}", format_args!("{:?} {:>5.1}", Some(&point), 2.25f64)),
+        ];
+        let own = format!("{id} ");
+        same!(out.iter().filter(|line| line.starts_with(&own)).collect::<Vec<_>>(), expected.each_ref());
+        ensure!(err.contains(&format!("{id} {point:#?}\n")));
+    }
+    same!(out.len(), 80 * 7);
+    Ok(())
+}
+
 pub fn generic(context: &Context) -> Outcome {
     let session = context.open(|device| device)?;
     session.run(print_generic, Grid::new(1, 1), ())?;
