@@ -53,11 +53,17 @@ pub(crate) fn nvidia(cpu: &str) -> Vec<String> {
     flags
 }
 
+/// Where LLVM keeps scalar registers that it has too few of: in memory, not in lanes of a vector register. Where such a register
+/// is moved itself, LLVM 22 writes beside it, for all lanes, copies that are meant for some: lanes that do not run there lose
+/// what they had (of a group whose leader waited for room in its ring, the other lanes lost their ranks).
+const SCALARS_IN_MEMORY: &str = "-Cllvm-args=-amdgpu-spill-sgpr-to-vgpr=0";
+
 /// Arguments for every crate of an AMD program.
 pub(crate) fn amd(cpu: &str, toolchain: &Toolchain) -> Vec<String> {
     let mut flags = all(cpu, AMD_FEATURE);
     // The version whose hidden arguments and metadata hosts read (`hostcall_hsa`).
     flags.push("-Cllvm-args=--amdhsa-code-object-version=5".into());
+    flags.push(SCALARS_IN_MEMORY.into());
     if let Some(clang) = &toolchain.clang {
         flags.push(format!("-Clinker={}", clang.display()));
         flags.push("-Clinker-flavor=gcc".into());

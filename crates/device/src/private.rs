@@ -19,7 +19,7 @@ pub use crate::kernel::{
     Kernel, KernelArg, OfPlain, OfValue, Parameter, Parameters, Plain, Ref, Slice, UnsafeKernel,
     enter_kernel, finish_main, kernel_info,
 };
-pub use crate::print::{AsAddress, AsBoth, AsValue, ByDevice, ByHost, Site, print, print_text};
+pub use crate::print::{Argument, AsAddress, AsBoth, AsValue, ByDevice, ByHost, Site, print, print_text};
 pub use crate::trace::{Point, is_on as traces, tag_of as point_tag_of, write as write_point};
 pub use crate::workgroup::{
     at as workgroup_at, end_of as workgroup_end, lane_of_typed, rest as workgroup_rest,
