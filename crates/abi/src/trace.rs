@@ -115,7 +115,7 @@ mod tests {
             let head = PointHead { kind: PointKind::Event, point: 1, words, lanes: 1, first_lane: 0 };
             let is_one = words <= MAX_POINT_WORDS as u32;
             assert_eq!(PointHead::of_word(head.to_word()), is_one.then_some(head));
-            assert!(head.record_bytes() >= 16 + 8 * words && head.record_bytes() % 16 == 0);
+            assert!(head.record_bytes() >= 16 + 8 * words && head.record_bytes().is_multiple_of(16));
         }
         for none in [0, 1, 5 << POINT_ID_BITS | 1, 1 << POINT_ID_BITS] {
             assert_eq!(PointHead::of_word(none), None);

@@ -242,7 +242,6 @@ fn power64(x: f64, exponent: f64) -> f64 {
     f64::copysign(exact, power)
 }
 
-
 // On NVIDIA, what the assembler contracts in kernels it must not contract here (`hostcall_build`'s `contraction`): so what
 // computes with products and sums is a function of its own there.
 macro_rules! implement {

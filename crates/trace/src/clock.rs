@@ -148,7 +148,7 @@ impl DeviceClock {
             apart += (a - x) * ((b - y) - (a - x));
         }
         // Over less than a second it is the comparisons' own errors that would be seen.
-        let is_long = points().last().is_some_and(|(a, _)| a >= 1e9);
+        let is_long = points().next_back().is_some_and(|(a, _)| a >= 1e9);
         let drift = if is_long { apart / same * 1e9 } else { 0.0 };
         let ppb = (drift as i64).clamp(-MOST_DRIFT_PPB, MOST_DRIFT_PPB);
         let device_ns = device_0.wrapping_add(x as i64 as u64);
