@@ -148,6 +148,29 @@ pub struct LaunchParams {
     pub list: u64,
 }
 
+impl LaunchParams {
+    /// The parameters as they lie in memory, by words of 8 bytes.
+    #[inline(always)]
+    pub const fn to_words(&self) -> [u64; LAUNCH_PARAMS_BYTES / 8] {
+        const fn halves(low: u32, high: u32) -> u64 {
+            low as u64 | (high as u64) << 32
+        }
+        let ([x, y, z], [width, height, depth]) = (self.workgroups, self.workgroup_size);
+        [
+            self.channel,
+            self.sequence,
+            self.stop_at,
+            self.last_post,
+            halves(self.launch.to_bits(), self.workgroup_memory_bytes),
+            halves(x, y),
+            halves(z, self.home_slots),
+            width as u64 | (height as u64) << 16 | (depth as u64) << 32 | (self.flags as u64) << 48,
+            self.wave_records,
+            self.list,
+        ]
+    }
+}
+
 /// Bit of [`LaunchParams::flags`]: trace points write to [`ChannelParams::trace`].
 pub const TRACED: u16 = 1;
 

@@ -4,7 +4,8 @@
 
 use core::arch::{asm, global_asm};
 use hostcall_abi::launch::{
-    ChannelParams, LAUNCH_PARAMS_BYTES, LAUNCH_PARAMS_KEPT, LaunchParams, SHARED_RECORD_BYTES, shared_bytes,
+    ChannelParams, LAUNCH_PARAMS_BYTES, LAUNCH_PARAMS_KEPT, LaunchId, LaunchParams, SHARED_RECORD_BYTES,
+    shared_bytes,
 };
 use hostcall_abi::layout::{NO_PERIOD, NO_SLOT, SLOT_GROUP, WAVE_RECORD_BYTES, WaveRecordWords, post_bell};
 use hostcall_channel::device::{WaveRecord, begin_launch, note_skipped};
@@ -112,19 +113,8 @@ pub(crate) unsafe fn begin_wave(params: &LaunchParams) -> bool {
     let sequence = params.sequence + first_sequence;
     if llvm_tid_x() % 32 == 0 {
         let [a, b, c, d] = WaveRecordWords::BEGIN_FIRST;
-        let words = [
-            params.channel,
-            sequence,
-            params.stop_at,
-            params.last_post,
-            u64::from(params.launch.to_bits() + first_launch as u32)
-                | u64::from(params.workgroup_memory_bytes) << 32,
-            u64::from(params.workgroups[0]) | u64::from(params.workgroups[1]) << 32,
-            u64::from(params.workgroups[2]) | u64::from(params.home_slots) << 32,
-            u64::from(params.workgroup_size[0])
-                | u64::from(params.workgroup_size[1]) << 16
-                | u64::from(params.workgroup_size[2]) << 32,
-        ];
+        let launch = LaunchId::from_bits(params.launch.to_bits() + first_launch as u32);
+        let words = LaunchParams { sequence, launch, ..*params }.to_words();
         const {
             assert!(core::mem::offset_of!(WaveRecordWords, slot) % 16 == 0);
             assert!(size_of::<[u64; 8]>() == LAUNCH_PARAMS_KEPT);

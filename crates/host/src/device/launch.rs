@@ -287,36 +287,8 @@ pub(super) fn memory_of_records(core: &Core, grid: &Grid) -> Result<KernelMemory
 
 /// The launch's parameters, as kernels take them.
 fn bytes_of_params(params: &LaunchParams) -> [u8; LAUNCH_PARAMS_BYTES] {
-    let LaunchParams {
-        channel,
-        sequence,
-        stop_at,
-        last_post,
-        launch,
-        workgroup_memory_bytes,
-        workgroups,
-        home_slots,
-        workgroup_size,
-        flags,
-        wave_records,
-        list,
-    } = *params;
-    let halves = |[low, high]: [u32; 2]| u64::from(low) | u64::from(high) << 32;
-    let ([x, y, z], [width, height, depth]) = (workgroups, workgroup_size.map(u64::from));
-    let words = [
-        channel,
-        sequence,
-        stop_at,
-        last_post,
-        halves([launch.to_bits(), workgroup_memory_bytes]),
-        halves([x, y]),
-        halves([z, home_slots]),
-        width | height << 16 | depth << 32 | u64::from(flags) << 48,
-        wave_records,
-        list,
-    ];
     let mut bytes = [0; LAUNCH_PARAMS_BYTES];
-    for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+    for (to, word) in bytes.chunks_exact_mut(8).zip(params.to_words()) {
         to.copy_from_slice(&word.to_le_bytes());
     }
     bytes
