@@ -35,7 +35,7 @@
 //! | on one that is | a record of 16 bytes (a span's begin), 32 (its end, a counter), or 16 to 64 (an event) |
 //!
 //! A wave never waits for the trace: what finds no free page is dropped and counted, as
-//! [`DropNewest`](crate::raw::DropNewest) does. The first use of each trace point asks the host for a number, and now and
+//! [`DropNewest`] does. The first use of each trace point asks the host for a number, and now and
 //! then, each tenth of a second or so, a wave asks for the host's time.
 
 use crate::group::Group;

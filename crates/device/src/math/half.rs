@@ -1,4 +1,4 @@
-//! Numbers of 16 bits, which are half of an `f32`: [`f16`] has 11 digits of base 2 and reaches to 65504, [`bf16`] has 8 and
+//! Numbers of 16 bits, which are half of an `f32`: [`f16`](struct@f16) has 11 digits of base 2 and reaches to 65504, [`bf16`] has 8 and
 //! reaches as far as `f32`. The types are those of the crate [`half`](https://docs.rs/half).
 //!
 //! They lie in buffers, structs, parameters and [`Global`](crate::Global)s, and a kernel computes with `f32`:
