@@ -72,9 +72,9 @@ impl RawRing {
         assert!(self.take_free());
     }
 
-    /// Leaves the ring as a wave does that is killed after it took a position.
+    /// Leaves the ring as a wave does that took a position: it is killed then, or slow to go on.
     #[cfg(not(loom))]
-    pub(crate) fn lose_page(&self) {
+    pub(crate) fn take_page(&self) {
         self.lose_one();
         add_on_device(&self.head, 1);
     }

@@ -133,6 +133,12 @@ pub struct Collector {
     untold: Vec<u64>,
     /// Entries put into the ring, ever.
     given: u64,
+    /// The page of each place in the ring, by the last entry there.
+    ring: Vec<u32>,
+    /// Pages that came back and are not in the ring again: the entry in whose place the next one goes was not read yet.
+    held_back: VecDeque<u32>,
+    /// No wave reads entries before this position any more.
+    over_until: u64,
     /// Rights to a page that were lost with waves that were killed, ever.
     lost: u64,
     counts: Counts,
@@ -152,6 +158,9 @@ impl Collector {
             dropped: alloc::vec![0; home_slots as usize],
             untold: alloc::vec![0; home_slots as usize],
             given: 0,
+            ring: alloc::vec![0; layout.pages() as usize],
+            held_back: VecDeque::new(),
+            over_until: 0,
             lost: 0,
             counts: Counts::default(),
             news: Vec::new(),
@@ -167,15 +176,38 @@ impl Collector {
         self.counts
     }
 
-    /// Puts a page into the ring. No more entries than pages are in it that no wave has taken: each page has one.
+    /// Puts a page into the ring, as soon as there is a place for its entry.
     fn give(&mut self, region: RawRegion<'_>, page: u32) {
-        let ticket = self.given;
-        self.given += 1;
-        let chunks = 0;
-        self.pages[page as usize] = Page { ticket, found: 0, chunks, is_closed: false, malformed: 0 };
-        // Release: whoever takes the page overwrites what was read before.
-        region.words.word(self.layout.free_at(ticket)).store(free_entry(ticket, page), Ordering::Release);
-        self.tell_given(region);
+        self.held_back.push_back(page);
+        self.fill_ring(region);
+    }
+
+    /// Puts pages that came back into the ring. A wave that took a position may be slow to read the entry there, while others
+    /// take and return all other pages: the entry stays until the wave has opened its page.
+    fn fill_ring(&mut self, region: RawRegion<'_>) {
+        while !self.held_back.is_empty() && self.is_last_entry_read(region) {
+            let Some(page) = self.held_back.pop_front() else { return };
+            let ticket = self.given;
+            self.given += 1;
+            let place = ticket % u64::from(self.layout.pages());
+            self.ring[place as usize] = page;
+            self.pages[page as usize] = Page { ticket, found: 0, chunks: 0, is_closed: false, malformed: 0 };
+            // Release: whoever takes the page overwrites what was read before.
+            region.words.word(self.layout.free_at(ticket)).store(free_entry(ticket, page), Ordering::Release);
+            self.tell_given(region);
+        }
+    }
+
+    /// Says whether a wave has read the entry that was last where the next one goes, or none will.
+    fn is_last_entry_read(&self, region: RawRegion<'_>) -> bool {
+        let pages = u64::from(self.layout.pages());
+        let Some(ticket) = self.given.checked_sub(pages) else { return true };
+        let page = self.ring[(ticket % pages) as usize];
+        let known = &self.pages[page as usize];
+        // A wave reads the entry before it writes the page's header.
+        ticket < self.over_until
+            || known.ticket != ticket
+            || opened_by(region.word(self.layout.header_at(page) + header::OPENED), ticket).is_some()
     }
 
     /// Tells waves how many pages they may take, ever.
@@ -203,6 +235,7 @@ impl Collector {
     /// Looks at all pages, and adds what is new to `chunks`: in the order of their tickets, which is that in which a wave opens
     /// its pages. Returns whether there was anything new.
     pub fn collect(&mut self, region: RawRegion<'_>, chunks: &mut VecDeque<Chunk>) -> bool {
+        self.fill_ring(region);
         let mut last = None;
         for page in 0..self.layout.pages() {
             // Acquire, here and below: what the place says was written is seen.
@@ -287,8 +320,8 @@ impl Collector {
     /// Takes the oldest chunks of closed pages from the queue of those that wait for a reader, as if they had been read, until
     /// so many pages were given out.
     pub fn overwrite(&mut self, region: RawRegion<'_>, pages: u32, chunks: &mut VecDeque<Chunk>) {
-        let until = self.given + u64::from(pages);
-        while self.given < until
+        let until = self.returned() + u64::from(pages);
+        while self.returned() < until
             && let Some(chunk) = chunks.pop_front()
         {
             self.counts.overwritten_bytes += u64::from(chunk.bytes());
@@ -297,6 +330,11 @@ impl Collector {
             }
             self.take_back(region, &chunk);
         }
+    }
+
+    /// Pages that came back, ever, and those that were there at first.
+    fn returned(&self) -> u64 {
+        self.given + self.held_back.len() as u64
     }
 
     /// Pages in the ring that no wave has taken, as far as their headers say.
@@ -354,6 +392,7 @@ impl Collector {
     /// Gives out the pages that waves took and were killed before they wrote the header, and those that they were about to
     /// take. Nothing runs that could use the channel, and [`Collector::sweep`] has found nothing.
     pub fn sweep_lost(&mut self, region: RawRegion<'_>, ring: RawRingWords) {
+        self.over_until = ring.head;
         for page in 0..self.layout.pages() {
             let known = &mut self.pages[page as usize];
             if known.ticket < ring.head && !known.is_closed {

@@ -2,7 +2,9 @@ use super::{Chunk, Collector, Opening, RawRegion, RawRing, RawState, Writer};
 use crate::primitive::{AtomicU64, Ordering};
 use crate::region::Words;
 use hostcall_abi::launch::LaunchId;
-use hostcall_abi::raw::{RAW_STATE_PLACE_WORD, RawLayout, RawRingWords, RawWriter, free_entry, header};
+use hostcall_abi::raw::{
+    RAW_STATE_PLACE_WORD, RawLayout, RawRingWords, RawWriter, free_entry, header, opened,
+};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -219,7 +221,7 @@ fn pages_that_killed_waves_took_come_back() {
     assert!(channel.write(0, 1) && channel.write(0, 2));
     // A wave was killed before it wrote the header of the page that it had taken, and one before it took one.
     channel.ring.lose_one();
-    channel.ring.lose_page();
+    channel.ring.take_page();
     let place = channel.state_word(0, RAW_STATE_PLACE_WORD);
     assert!(!collector.sweep(channel.region(), |_| false, |_, _| place, &mut chunks), "its launch runs");
     assert!(collector.sweep(channel.region(), |_| true, |_, _| place, &mut chunks));
@@ -235,6 +237,39 @@ fn pages_that_killed_waves_took_come_back() {
         (0..20).take_while(|_| channel.writer(1).open(Channel::opening(1), true)).count()
     };
     assert_eq!(taken, 16);
+}
+
+/// A wave takes a position and is slow to read the entry there, while another takes and returns all other pages again and again.
+#[test]
+fn an_entry_stays_until_it_was_read() {
+    let channel = Channel::new(16, 128, 2);
+    let region = channel.region();
+    let mut collector = Collector::new(region, 2, 8);
+    let mut chunks = VecDeque::new();
+    let entry =
+        |position: u64| channel.words[channel.layout.free_at(position) as usize].load(Ordering::Relaxed);
+    assert!(channel.write(0, 0));
+    let slow = entry(1);
+    channel.ring.take_page();
+    // Each page has room for 16 words.
+    let kept = (1..16 * 50).filter(|word| {
+        let is_kept = channel.write(0, *word);
+        collector.collect(region, &mut chunks);
+        chunks.drain(..).for_each(|chunk| collector.take_back(region, &chunk));
+        is_kept
+    });
+    assert_eq!(
+        kept.count(),
+        16 * 16 - 1,
+        "the other 15 pages, and one that came back before the entry's place was due"
+    );
+    assert_eq!(entry(1), slow);
+    // It reads it, and opens the page.
+    let at = channel.layout.header_at(slow as u32 & 15) + header::OPENED;
+    channel.words[at as usize].store(opened(1, LAUNCH), Ordering::Relaxed);
+    collector.collect(region, &mut chunks);
+    assert_eq!(collector.free_pages(region), 15);
+    assert_ne!(entry(1), slow);
 }
 
 /// A part of a wave that was killed while it wrote keeps nobody of a later launch waiting.
