@@ -252,11 +252,39 @@ const _: () = {
 pub struct RawRingWords {
     /// The position in the ring of the next page that is taken.
     pub head: u64,
-    /// Pages that waves may take without a look at the host's word: a number with a sign, since a wave takes one from it
-    /// before it knows that there was one.
-    pub free: u64,
-    /// What the host's word [`RAW_GIVEN_WORD`] was when a wave looked last.
-    pub seen: u64,
+    /// What waves know of the free pages, a [`KnownPages`], in one word: who tells of new ones and who takes one see both.
+    pub known: u64,
+}
+
+/// What waves know of a raw channel's free pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KnownPages {
+    /// Pages that may be taken without a look at the host's word. Below 0 for the moment in which a wave took one from it that
+    /// was not there.
+    pub free: i32,
+    /// The low half of the host's word [`RAW_GIVEN_WORD`], as a wave has seen it last.
+    pub seen: u32,
+}
+
+impl KnownPages {
+    /// One free page: added to the word or taken from it, it leaves `seen` alone.
+    pub const ONE: u64 = 1 << 32;
+
+    /// The word.
+    pub const fn to_word(self) -> u64 {
+        (self.free as u32 as u64) << 32 | self.seen as u64
+    }
+
+    /// What a word says.
+    pub const fn of_word(word: u64) -> Self {
+        Self { free: (word >> 32) as u32 as i32, seen: word as u32 }
+    }
+
+    /// Pages that the host has given out since, by its word. None when the word is older than what was seen.
+    pub const fn new_pages(self, given: u64) -> u32 {
+        let new = (given as u32).wrapping_sub(self.seen);
+        if (new as i32) < 0 { 0 } else { new }
+    }
 }
 
 /// Bytes of a [`RawRingWords`].
@@ -267,7 +295,8 @@ const _: () = assert!(size_of::<RawRingWords>() == RAW_RING_BYTES);
 impl RawRingWords {
     /// Pages that waves gave themselves the right to and never took because they were killed in between, ever. No wave runs.
     pub const fn lost(&self) -> u64 {
-        self.seen.wrapping_sub(self.head).wrapping_sub(self.free)
+        let known = KnownPages::of_word(self.known);
+        known.seen.wrapping_sub(self.head as u32).wrapping_sub(known.free as u32) as u64
     }
 }
 

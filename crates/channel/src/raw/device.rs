@@ -8,7 +8,7 @@ use crate::primitive::{
 use crate::region::Words;
 #[cfg(not(loom))]
 use hostcall_abi::raw::RawParams;
-use hostcall_abi::raw::{Place, RAW_GIVEN_WORD, RawLayout, RawWriter, free_page, header, opened};
+use hostcall_abi::raw::{KnownPages, Place, RAW_GIVEN_WORD, RawLayout, RawWriter, free_page, header, opened};
 
 /// What a wave remembers of a raw channel: [`hostcall_abi::raw::RawStateWords`], field for field.
 #[repr(C, align(64))]
@@ -29,13 +29,12 @@ pub struct RawState {
 
 /// How waves share the free pages: [`hostcall_abi::raw::RawRingWords`], field for field.
 ///
-/// Whoever takes one from `free` that was there has the right to one position, which it takes from `head`. So any number of
-/// waves take pages at the same time, and only one that finds none looks at the host's word, over the link.
+/// Whoever takes a free page of `known` that was there has the right to one position, which it takes from `head`. So any
+/// number of waves take pages at the same time, and only one that finds none looks at the host's word, over the link.
 #[repr(C, align(64))]
 pub struct RawRing {
     head: AtomicU64,
-    free: AtomicU64,
-    seen: AtomicU64,
+    known: AtomicU64,
 }
 
 #[cfg(not(loom))]
@@ -44,8 +43,7 @@ const _: () = {
     use hostcall_abi::raw::{RAW_RING_BYTES, RAW_STATE_BYTES, RawRingWords, RawStateWords};
     assert!(size_of::<RawRing>() == RAW_RING_BYTES);
     assert!(offset_of!(RawRing, head) == offset_of!(RawRingWords, head));
-    assert!(offset_of!(RawRing, free) == offset_of!(RawRingWords, free));
-    assert!(offset_of!(RawRing, seen) == offset_of!(RawRingWords, seen));
+    assert!(offset_of!(RawRing, known) == offset_of!(RawRingWords, known));
     assert!(size_of::<RawState>() == RAW_STATE_BYTES);
     assert!(offset_of!(RawState, lock) == offset_of!(RawStateWords, lock));
     assert!(offset_of!(RawState, place) == offset_of!(RawStateWords, place));
@@ -56,17 +54,16 @@ const _: () = {
 #[cfg(test)]
 impl RawRing {
     pub(crate) fn new() -> Self {
-        Self { head: AtomicU64::new(0), free: AtomicU64::new(0), seen: AtomicU64::new(0) }
+        Self { head: AtomicU64::new(0), known: AtomicU64::new(0) }
     }
 
     #[cfg(not(loom))]
     pub(crate) fn words(&self) -> hostcall_abi::raw::RawRingWords {
-        let [head, free, seen] =
-            [&self.head, &self.free, &self.seen].map(|word| word.load(Ordering::Relaxed));
-        hostcall_abi::raw::RawRingWords { head, free, seen }
+        let [head, known] = [&self.head, &self.known].map(|word| word.load(Ordering::Relaxed));
+        hostcall_abi::raw::RawRingWords { head, known }
     }
 
-    /// Leaves the ring as a wave does that is killed after it took from `free`.
+    /// Leaves the ring as a wave does that is killed after it took a free page.
     #[cfg(not(loom))]
     pub(crate) fn lose_one(&self) {
         assert!(self.take_free());
@@ -84,32 +81,37 @@ impl RawRing {
     /// Takes the right to a position, if waves know of a free page.
     #[inline]
     fn take_free(&self) -> bool {
-        if (self.free.load(Ordering::Relaxed) as i64) <= 0 {
+        let is_there = |word: u64| KnownPages::of_word(word).free > 0;
+        if !is_there(self.known.load(Ordering::Relaxed)) {
             return false;
         }
-        let had_one = add_on_device(&self.free, 1u64.wrapping_neg()) as i64 > 0;
+        let had_one = is_there(add_on_device(&self.known, KnownPages::ONE.wrapping_neg()));
         if !had_one {
-            add_on_device(&self.free, 1);
+            add_on_device(&self.known, KnownPages::ONE);
         }
         had_one
     }
 
-    /// Tells waves how many pages the host has given, ever. Returns the right to a position, if there is a new page that no
-    /// other wave was quicker to take.
+    /// Tells waves how many pages the host has given, ever, and takes the right to a position if there is one: of the new
+    /// pages, or of those that another wave was quicker to tell of.
     #[inline]
     fn tell(&self, given: u64) -> bool {
-        let mut seen = self.seen.load(Ordering::Relaxed);
-        while seen < given {
-            match cas_on_device(&self.seen, seen, given) {
-                // A wave that was killed may have left `free` too small by one, which these pay for.
-                Ok(_) => {
-                    add_on_device(&self.free, given - seen);
-                    return self.take_free();
-                }
-                Err(now) => seen = now,
+        let mut word = self.known.load(Ordering::Relaxed);
+        loop {
+            let known = KnownPages::of_word(word);
+            let new = known.new_pages(given);
+            if new == 0 {
+                return self.take_free();
+            }
+            // A wave that was killed may have left `free` too small by one, which these pay for.
+            let free = known.free.wrapping_add_unsigned(new);
+            let takes = free > 0;
+            let told = KnownPages { free: free.wrapping_sub(takes.into()), seen: given as u32 };
+            match cas_on_device(&self.known, word, told.to_word()) {
+                Ok(_) => return takes,
+                Err(now) => word = now,
             }
         }
-        false
     }
 }
 

@@ -42,15 +42,18 @@ impl Channel {
         Writer::of_state(words, self.layout, &self.ring, &self.states[slot])
     }
 
-    /// Opens a page, which one is free for.
-    fn open(&self, slot: u32) {
+    /// Opens a page, if one is free.
+    fn try_open(&self, slot: u32) -> bool {
         let launch = LaunchId::new(slot, 1);
         let writer = RawWriter { launch, slot, ..RawWriter::default() };
         // SAFETY: RAW-STATE, or loom reports a race.
-        unsafe {
-            while !self.writer(slot as usize).open(Opening { writer, now_ns: 7 }, true) {
-                thread::yield_now();
-            }
+        unsafe { self.writer(slot as usize).open(Opening { writer, now_ns: 7 }, true) }
+    }
+
+    /// Opens a page, which one is free for.
+    fn open(&self, slot: u32) {
+        while !self.try_open(slot) {
+            thread::yield_now();
         }
     }
 
@@ -110,7 +113,7 @@ fn what_was_told_is_there() {
     });
 }
 
-/// Two waves never take one page.
+/// Two waves never take one page, and each that looks finds one at once: another tells of it at the same time.
 #[test]
 fn two_waves_take_two_pages() {
     model(3, || {
@@ -118,7 +121,7 @@ fn two_waves_take_two_pages() {
         let wave = |slot: usize| {
             let channel = channel.clone();
             move || {
-                channel.open(slot as u32);
+                assert!(channel.try_open(slot as u32), "pages are free");
                 channel.write(slot, 10 + slot as u64);
                 // SAFETY: RAW-STATE, or loom reports a race.
                 unsafe { channel.writer(slot).close(None) };
