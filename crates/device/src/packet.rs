@@ -251,9 +251,11 @@ fn release_extra(here: Here, extra: u32) {
 /// may do because of them.
 #[inline(always)]
 pub(crate) fn announce_posts(here: Here) {
-    let slot = current(here);
-    if !slot.glance().is_unclaimed() {
-        slot.announce_posts();
+    if !current(here).glance().is_unclaimed() {
+        // So that what follows is read behind the branch: its addresses would take registers in loops with barriers.
+        #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
+        target::keep_loads_behind();
+        current(here).announce_posts();
     }
 }
 
