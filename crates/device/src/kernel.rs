@@ -572,7 +572,7 @@ pub const fn kernel_info<P: Parameters>(
     }
 }
 
-/// Runs a kernel on one lane of the software device.
+/// Runs a kernel on one lane of the software device, and on those that follow it there.
 ///
 /// # Safety
 /// `lane` must be what the executor passes to a kernel's entry, and `block` must point to the argument block of `P`,

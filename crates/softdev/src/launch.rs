@@ -198,8 +198,7 @@ pub(crate) struct Grid {
     /// Workgroups in x, y and z, and all of them.
     pub workgroups: [u32; 3],
     pub count: u64,
-    /// Lanes of a workgroup in x, y and z, and all of them.
-    pub size: [u32; 3],
+    /// Lanes of a workgroup.
     pub lanes: u32,
     /// Waves of a workgroup.
     pub waves: u32,
@@ -234,7 +233,7 @@ impl Grid {
                 params.workgroup_memory_bytes
             ));
         }
-        Ok(Grid { workgroups, count: count as u64, size, lanes, waves })
+        Ok(Grid { workgroups, count: count as u64, lanes, waves })
     }
 }
 
@@ -252,6 +251,8 @@ pub(crate) struct Run {
     pub kernel_name: String,
     /// The shared object of the kernel.
     pub image: Arc<ImageCode>,
+    /// No more workgroups begin.
+    pub closed: AtomicBool,
     /// Lanes shall end.
     pub cancelled: AtomicBool,
     /// The grace is over: lanes are ended by force.
@@ -300,6 +301,7 @@ impl Run {
             on_failure: launch.on_failure,
             kernel_name: launch.kernel_name,
             image,
+            closed: false.into(),
             cancelled: false.into(),
             kill: false.into(),
             started: Instant::now(),
