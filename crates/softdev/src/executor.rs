@@ -1,11 +1,12 @@
 use crate::config::Config;
 use crate::image::Images;
-use crate::launch::{Grid, Launch, LaunchError, LaunchHandle, Run, Tally, quietly};
+use crate::launch::{Apart, Grid, Launch, LaunchError, LaunchHandle, Run, SeatRun, Tally, quietly};
 use crate::lent::LentMemory;
 use crate::seat::Seat;
 use crate::thread::{Worker, hire, join};
 use crate::{trap, watch};
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -15,9 +16,9 @@ use std::{io, thread};
 /// One part in so many of the resident lanes and waves is left to launches that have none.
 const SPARED: u32 = 8;
 
-/// One seat gets this part of the workgroups that are left, at most, and every other seat as much, so that the seats end at
-/// about the same time.
-const PART: u64 = 2;
+/// A seat gets at most its even share of the workgroups that are left, divided by this, so that the seats end at about the
+/// same time.
+const SHARE_PARTS: u64 = 2;
 
 /// Threads that run the lanes of launches. Dropping it cancels what still runs and waits for the threads.
 pub struct Executor {
@@ -57,7 +58,7 @@ impl Executor {
             hints: AtomicU64::new(0),
             sleepers: AtomicU32::new(0),
             unstarted: AtomicU64::new(0),
-            queue: Mutex::new(queue),
+            queue: Apart(Mutex::new(queue)),
             lent: Arc::default(),
             helper: OnceLock::new(),
             images: Images::default(),
@@ -190,7 +191,7 @@ pub(crate) struct Shared {
     pub lent: Arc<LentMemory>,
     /// Called by threads whose lanes all wait.
     pub helper: OnceLock<Helper>,
-    queue: Mutex<Queue>,
+    queue: Apart<Mutex<Queue>>,
     images: Images,
     wake: Condvar,
     /// Notified when there is a seat for a thread that has none, or such threads shall end.
@@ -257,7 +258,7 @@ impl Active {
 
 /// Workgroups that follow each other in a grid, for which a seat has the room.
 pub(crate) struct Admitted {
-    pub run: Arc<Run>,
+    pub run: SeatRun,
     /// Their numbers in the grid, x fastest.
     pub numbers: Range<u64>,
     /// One for each wave.
@@ -266,7 +267,7 @@ pub(crate) struct Admitted {
 
 /// Workgroups of one launch that have ended on a seat.
 pub(crate) struct Retired {
-    pub run: Arc<Run>,
+    pub run: SeatRun,
     pub workgroups: u32,
     /// Those of their slots that other waves may claim.
     pub good_slots: Vec<u32>,
@@ -274,15 +275,15 @@ pub(crate) struct Retired {
 }
 
 impl Retired {
-    pub fn of(run: &Arc<Run>) -> Retired {
-        Retired { run: Arc::clone(run), workgroups: 0, good_slots: Vec::new(), tally: Tally::default() }
+    pub fn of(run: &SeatRun) -> Retired {
+        Retired { run: Rc::clone(run), workgroups: 0, good_slots: Vec::new(), tally: Tally::default() }
     }
 }
 
 impl Shared {
     pub fn queue(&self) -> MutexGuard<'_, Queue> {
         // Nothing panics halfway through a change of the queue.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does a piece of what lanes may be waiting for. Returns whether there was one.
@@ -347,11 +348,11 @@ impl Shared {
                 continue;
             }
             let seats = config.threads as u64;
-            let part = (count - active.next) / (PART * seats);
-            let workgroups = u64::from(fit.min(most)).div_ceil(seats).min(part).max(1) as u32;
+            let part = (count - active.next) / (SHARE_PARTS * seats);
+            let workgroups = u64::from(fit).div_ceil(seats).min(part).min(most.into()).max(1) as u32;
             let slots = queue.free_slots.split_off((waves_left - workgroups * waves) as usize);
             let numbers = active.next..active.next + u64::from(workgroups);
-            let admitted = Admitted { run: Arc::clone(&active.run), numbers, slots };
+            let admitted = Admitted { run: Rc::new(Arc::clone(&active.run)), numbers, slots };
             active.next += u64::from(workgroups);
             active.resident += workgroups;
             if active.next == count {

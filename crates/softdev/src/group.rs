@@ -1,7 +1,7 @@
 use crate::config::Draws;
 use crate::executor::Retired;
 use crate::lane::{Ending, Lane, Request, Resumed};
-use crate::launch::{LaunchError, Run};
+use crate::launch::{LaunchError, SeatRun};
 use crate::operations::OPERATIONS;
 use crate::seat::{Line, Returned, Seat};
 use crate::wave::{Wave, bits};
@@ -10,7 +10,6 @@ use hostcall_abi::layout::{NO_SLOT, WaveRecordWords};
 use std::cell::{Cell, OnceCell, UnsafeCell};
 use std::ptr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Passes over a wave in one turn, as long as its lanes get on.
@@ -18,7 +17,7 @@ const PASSES: u32 = 16;
 
 /// A resident workgroup. It stays on the seat that took it on.
 pub(crate) struct Group {
-    run: Arc<Run>,
+    run: SeatRun,
     /// Owns the workgroup.
     seat: *const Seat,
     position: [u32; 3],
@@ -38,7 +37,7 @@ pub(crate) struct Group {
 
 impl Group {
     /// The workgroup of this number, with a slot for each of its waves.
-    pub fn new(seat: &Seat, run: Arc<Run>, number: u64, slots: impl Iterator<Item = u32>) -> Rc<Group> {
+    pub fn new(seat: &Seat, run: SeatRun, number: u64, slots: impl Iterator<Item = u32>) -> Rc<Group> {
         let config = &seat.shared.config;
         let (grid, wave_size) = (run.grid, config.wave_size);
         let position = unflatten(number, grid.workgroups);
@@ -90,7 +89,7 @@ impl Group {
         }
     }
 
-    pub fn run(&self) -> &Arc<Run> {
+    pub fn run(&self) -> &SeatRun {
         &self.run
     }
 
@@ -131,7 +130,6 @@ impl Group {
         let (index, number) = lane.settle_alone();
         let (wave, bit) = (&self.waves[number as usize], 1 << index);
         let fresh = wave.fresh.get();
-        // Once for each lane: it has not begun for longer than this knew.
         if fresh & bit != 0 {
             wave.fresh.set(fresh & !bit);
             let all = self.run.grid.lanes as usize;

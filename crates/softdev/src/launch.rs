@@ -5,6 +5,7 @@ use hostcall_abi::launch::LaunchParams;
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -237,7 +238,14 @@ impl Grid {
     }
 }
 
-/// A launch from its start to its end.
+/// What threads write often, on cache lines of its own: two, as processors fetch lines in pairs.
+#[repr(align(128))]
+pub(crate) struct Apart<T>(pub T);
+
+/// A launch, as a seat's workgroups have it: they come and go on one thread, without a count that others change.
+pub(crate) type SeatRun = Rc<Arc<Run>>;
+
+/// A launch from its start to its end. Lanes read it all the time, so that what changes lies apart.
 pub(crate) struct Run {
     /// Number of the launch on its executor, from 1.
     pub id: u64,
@@ -258,7 +266,7 @@ pub(crate) struct Run {
     /// The grace is over: lanes are ended by force.
     pub kill: AtomicBool,
     started: Instant,
-    outcome: Mutex<Outcome>,
+    outcome: Apart<Mutex<Outcome>>,
     done: Condvar,
 }
 
@@ -305,20 +313,20 @@ impl Run {
             cancelled: false.into(),
             kill: false.into(),
             started: Instant::now(),
-            outcome: Mutex::new(Outcome {
+            outcome: Apart(Mutex::new(Outcome {
                 keep_alive: Some(launch.keep_alive),
                 tally: Tally::default(),
                 error: None,
                 result: None,
                 callbacks: Vec::new(),
-            }),
+            })),
             done: Condvar::new(),
         }
     }
 
     /// The outcome so far. A panic of a callback or destructor leaves it whole, so poison says nothing.
     pub fn outcome(&self) -> MutexGuard<'_, Outcome> {
-        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outcome.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn is_done(&self) -> bool {

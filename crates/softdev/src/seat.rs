@@ -3,7 +3,7 @@
 use crate::executor::{Admitted, Retired, Shared};
 use crate::group::Group;
 use crate::lane::{Ending, Lane};
-use crate::launch::Run;
+use crate::launch::SeatRun;
 use crate::operations;
 use crate::stack::LaneStack;
 use crate::thread::Running;
@@ -59,6 +59,7 @@ pub(crate) struct Returned {
 /// lane ([`Seat::lose`]), or by returning from [`Seat::sit`] once the seat is closed; the next one got it through
 /// the queue's lock after `vacant` was seen. A thread that lost its seat touches nothing of it but its lane,
 /// the atomics and `returned`.
+#[repr(align(128))] // apart from other seats
 pub(crate) struct Seat {
     pub shared: Arc<Shared>,
     pub index: usize,
@@ -277,7 +278,7 @@ impl Seat {
                 none.insert(next)
             }
         };
-        let (number, run) = (next.numbers.start, Arc::clone(&next.run));
+        let (number, run) = (next.numbers.start, Rc::clone(&next.run));
         next.numbers.start += 1;
         let rest = next.slots.len() - run.grid.waves as usize;
         let group = Group::new(self, run, number, next.slots.drain(rest..));
@@ -308,7 +309,7 @@ impl Seat {
             if !group.is_over() {
                 return true;
             }
-            if let Some(others) = retired.take_if(|retired| !Arc::ptr_eq(&retired.run, group.run())) {
+            if let Some(others) = retired.take_if(|retired| !Rc::ptr_eq(&retired.run, group.run())) {
                 self.shared.retire(self.index, others);
             }
             group.retire(retired.get_or_insert_with(|| Retired::of(group.run())));
@@ -316,7 +317,7 @@ impl Seat {
         });
         let admitted = self.admitted.borrow();
         let goes_on =
-            |run: &Arc<Run>| admitted.as_ref().is_some_and(|admitted| Arc::ptr_eq(&admitted.run, run));
+            |run: &SeatRun| admitted.as_ref().is_some_and(|admitted| Rc::ptr_eq(&admitted.run, run));
         if let Some(all) = retired.take_if(|retired| !goes_on(&retired.run)) {
             self.shared.retire(self.index, all);
         }

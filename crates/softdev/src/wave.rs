@@ -94,7 +94,8 @@ impl Wave {
         }
     }
 
-    /// The lanes behind `first`, and it, that can begin on one stack: those next to each other that have not begun. Their end.
+    /// Returns the index behind the last of the lanes that have not begun, from `first` on without a gap. They can run one
+    /// after the other in one place.
     pub fn fresh_from(&self, first: u32) -> u32 {
         first + (self.fresh.get() >> first).trailing_ones()
     }
