@@ -313,7 +313,7 @@ mod tests {
             let this = part(end, index, lanes);
             assert!(this.start <= this.end && this.end <= end, "{end} {lanes} {index}: {this:?}");
             let len = this.end - this.start;
-            assert!(len == end / lanes || len == end / lanes + 1 && end % lanes != 0);
+            assert!(len == end / lanes || len == end / lanes + 1 && !end.is_multiple_of(lanes));
             let before = if index == 0 { 0 } else { part(end, index - 1, lanes).end };
             let after = if index == lanes - 1 { end } else { part(end, index + 1, lanes).start };
             assert_eq!((this.start, this.end), (before, after), "{end} {lanes} {index}");
