@@ -4,14 +4,14 @@
 use core::sync::atomic::Ordering::Relaxed;
 use hostcall_device::atomic::Scope;
 use hostcall_device::workgroup::Scratch;
-use hostcall_device::{Global, Lane, Plain, Shared, kernel, wave};
+use hostcall_device::{Disjoint, Global, Lane, Plain, Shared, kernel, wave};
 
 /// `y = a·x + y`.
 #[kernel]
-pub fn saxpy(lane: &Lane, a: f32, x: &[f32], y: &[Global<f32>]) {
-    let n = x.len().min(y.len());
-    for i in lane.share(n) {
-        y[i].set(a * x[i] + y[i].get());
+pub fn saxpy(lane: &Lane, a: f32, x: &[f32], mut y: Disjoint<'_, f32>) {
+    let x = &x[..y.len()];
+    for (i, y) in y.share(lane) {
+        *y += a * x[i];
     }
 }
 

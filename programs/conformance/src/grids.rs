@@ -3,7 +3,7 @@
 use crate::services::Echo;
 use core::sync::atomic::Ordering::Relaxed;
 use hostcall_device::atomic::Scope;
-use hostcall_device::{Global, Lane, kernel};
+use hostcall_device::{Disjoint, Global, Lane, kernel};
 
 /// Counts in `shared` how often each number is in a lane's share of all of them, and in `lens` how many each lane has.
 /// Writes to `strided` which lane each number is strided to.
@@ -26,6 +26,27 @@ pub fn shares(lane: &Lane, shared: &[Global<u32>], strided: &[Global<u64>], lens
         assert_eq!(lane.strided(end).next(), Some(lane.global_id()));
     }
     assert!(lane.share(0).next().is_none() && lane.strided(0).next().is_none());
+}
+
+/// Adds each number and its place to what lies in `sums`.
+#[kernel]
+pub fn own_shares(lane: &Lane, x: &[u64], mut sums: Disjoint<'_, u64>) {
+    let x = &x[..sums.len()];
+    // Twice: a lane has its share as often as it asks for it.
+    for (i, sum) in sums.share(lane) {
+        *sum += x[i];
+    }
+    assert_eq!(sums.share(lane).count(), lane.share(sums.len()).count());
+    for (i, sum) in sums.share(lane) {
+        *sum += i as u64;
+    }
+}
+
+/// Takes two buffers of which each lane has a part.
+#[kernel]
+pub fn own_shares_of_two(lane: &Lane, mut a: Disjoint<'_, u64>, mut b: Disjoint<'_, u64>) {
+    a.share(lane).for_each(|(_, a)| *a += 1);
+    b.share(lane).for_each(|(_, b)| *b += 2);
 }
 
 /// Lanes that end at once, beside others that wait in every way.

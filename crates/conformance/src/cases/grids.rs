@@ -26,6 +26,30 @@ pub fn shares(context: &Context) -> Outcome {
     Ok(())
 }
 
+/// Lanes write what is theirs, and a launch that would give a lane what is another's is refused.
+pub fn own_shares(context: &Context) -> Outcome {
+    let session = context.open(|device| device)?;
+    let upload = |values: &[u64]| session.device.upload(values).map_err(|error| error.to_string());
+    for grid in [Grid::new(1, 1), Grid::new(3, 33), Grid::new_3d([3, 2, 1], [5, 3, 7])] {
+        for count in [0, 1, 99, 100, 5000] {
+            let values: Vec<u64> = (0..count).map(|i| i * i).collect();
+            let (x, sums) = (upload(&values)?, upload(&values)?);
+            session.run(grids::own_shares, grid, (&x, &sums))?;
+            same!(read(&sums)?, values.iter().zip(0..).map(|(x, i)| 2 * x + i).collect::<Vec<_>>());
+        }
+    }
+    let (grid, both) = (Grid::new(1, 40), upload(&[0; 100])?);
+    let part = |range: std::ops::Range<usize>| both.part(range).map_err(|error| error.to_string());
+    session.run(grids::own_shares_of_two, grid, (&part(0..50)?, &part(50..100)?))?;
+    same!(read(&both)?, [vec![1; 50], vec![2; 50]].concat());
+    let stream = session.stream()?;
+    let overlap = session.launch(&stream, grids::own_shares_of_two, grid, (&part(0..50)?, &part(49..99)?));
+    ensure!(overlap.is_err_and(|error| error.contains("parts of the same memory")));
+    let overlap = session.launch(&stream, grids::own_shares, grid, (&both, &both));
+    ensure!(overlap.is_err_and(|error| error.contains("parts of the same memory")));
+    Ok(())
+}
+
 /// Lanes of one wave end, wait, call and go apart beside each other, in waves of every size.
 pub fn of_all_sorts(context: &Context) -> Outcome {
     let session = context.open(|device| device.inline_service(echo()))?;
