@@ -11,7 +11,7 @@ use super::uses::Access;
 use crate::closures::HostcallState;
 use hostcall_abi::launch::RawSlice;
 use hostcall_device::kernel::{KernelArg, Plain, Ref, Slice, ValueArg};
-use hostcall_device::{Global, Word};
+use hostcall_device::{Disjoint, Global, Word};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::Arc;
@@ -35,6 +35,7 @@ pub(crate) use sealed::{Sealed, SealedTuple};
 /// | parameter of the kernel | host value |
 /// |---|---|
 /// | `&[T]`, `&T` | `&DeviceBuffer<T>`, or a part of one |
+/// | `Disjoint<'_, T>` | `&DeviceBuffer<T>`, or a part of one, that no other argument has any of |
 /// | `&[Global<T>]`, `&Global<T>` | `&DeviceBuffer<T>`, `&PinnedBuffer<T>` |
 /// | `&[AtomicU64]`, … | `&DeviceBuffer<u64>`, `&DeviceBuffer<AtomicU64>` |
 /// | a number, `bool`, a `Plain` struct, an array or tuple of these | the value |
@@ -221,6 +222,14 @@ impl<T: Plain> Sealed<Slice<T>> for &DeviceBuffer<T> {}
 impl<T: Plain> IntoArg<Slice<T>> for &DeviceBuffer<T> {
     fn pack(&self, packer: &mut Packer<'_>) -> Result<RawSlice, Error> {
         packer.slice(self, access_of::<T>())
+    }
+}
+
+impl<T: Plain> Sealed<Disjoint<'_, T>> for &DeviceBuffer<T> {}
+
+impl<T: Plain> IntoArg<Disjoint<'_, T>> for &DeviceBuffer<T> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<RawSlice, Error> {
+        packer.slice(self, Access::Write)
     }
 }
 
