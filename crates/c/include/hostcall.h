@@ -167,6 +167,12 @@ enum hostcall_kind
   HOSTCALL_KIND_PINNED_SLICE = 40,
   // A closure for a `HostcallRef`.
   HOSTCALL_KIND_CLOSURE = 41,
+  // Is added to a kind from HOSTCALL_KIND_SLICE to HOSTCALL_KIND_PINNED_SLICE: the parameter is an `Option` of it, and
+  // the buffer is given.
+  HOSTCALL_KIND_OPTIONAL = 256,
+  // Is added to a kind from HOSTCALL_KIND_SLICE to HOSTCALL_KIND_ATOMIC_REF: the parameter is an `Option` of it, and no
+  // buffer is given, but the type of its values.
+  HOSTCALL_KIND_ABSENT = 512,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -503,11 +509,13 @@ typedef union {
   const hostcall_pinned *pinned;
   // HOSTCALL_KIND_CLOSURE.
   const hostcall_closure *closure;
+  // HOSTCALL_KIND_ABSENT and another: the type of the values that there are none of, a number for a `Global` or an atomic.
+  const hostcall_type *of;
 } hostcall_value;
 
 // An argument of a kernel: for each parameter after the lane one, in order.
 typedef struct {
-  // One of hostcall_kind.
+  // One of hostcall_kind, with HOSTCALL_KIND_OPTIONAL or HOSTCALL_KIND_ABSENT for an `Option`.
   uint32_t kind;
   // The value.
   hostcall_value value;

@@ -56,6 +56,12 @@ pub enum hostcall_kind {
     PinnedSlice = 40,
     /// A closure for a `HostcallRef`.
     Closure = 41,
+    /// Is added to a kind from HOSTCALL_KIND_SLICE to HOSTCALL_KIND_PINNED_SLICE: the parameter is an `Option` of it, and
+    /// the buffer is given.
+    Optional = 256,
+    /// Is added to a kind from HOSTCALL_KIND_SLICE to HOSTCALL_KIND_ATOMIC_REF: the parameter is an `Option` of it, and no
+    /// buffer is given, but the type of its values.
+    Absent = 512,
 }
 
 /// A type of values in memory that host and device share. Any thread may use it; it is the caller's, who frees it.

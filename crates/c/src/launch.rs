@@ -70,12 +70,14 @@ pub union hostcall_value {
     pub pinned: *const hostcall_pinned,
     /// HOSTCALL_KIND_CLOSURE.
     pub closure: *const hostcall_closure,
+    /// HOSTCALL_KIND_ABSENT and another: the type of the values that there are none of, a number for a `Global` or an atomic.
+    pub of: *const hostcall_type,
 }
 
 /// An argument of a kernel: for each parameter after the lane one, in order.
 #[repr(C)]
 pub struct hostcall_argument {
-    /// One of hostcall_kind.
+    /// One of hostcall_kind, with HOSTCALL_KIND_OPTIONAL or HOSTCALL_KIND_ABSENT for an `Option`.
     pub kind: u32,
     /// The value.
     pub value: hostcall_value,
@@ -109,6 +111,31 @@ impl hostcall_argument {
     /// CALLER: `value` is of the kind, and what it points to is there while the result is used.
     unsafe fn get(&self) -> Result<UntypedArgument<'_>, Failure> {
         let Self { kind, value } = self;
+        let (optional, absent) = (hostcall_kind::Optional as u32, hostcall_kind::Absent as u32);
+        if kind & (optional | absent) != 0 {
+            let inner = check_kind(kind & !(optional | absent))?;
+            let is_absent = kind & absent != 0;
+            if matches!(inner, hostcall_kind::Bool | hostcall_kind::Plain | hostcall_kind::Closure)
+                || is_absent && (kind & optional != 0 || inner == hostcall_kind::PinnedSlice)
+            {
+                return Err(Failure::invalid(format!("there is no kind {kind} of arguments")));
+            }
+            if is_absent {
+                // SAFETY: CALLER: the kind says so, and it is NULL or a type.
+                let of = element(inner, get(unsafe { value.of.as_ref() }, "of")?.0)?;
+                return Ok(match is_slice(inner) {
+                    true => UntypedArgument::OptionalSlice(of, None),
+                    false => UntypedArgument::OptionalRef(of, None),
+                });
+            }
+            // SAFETY: CALLER: the value is of the kind without the flag.
+            return Ok(match unsafe { self.buffer(inner) }? {
+                UntypedArgument::Slice(of, bytes) => UntypedArgument::OptionalSlice(of, Some(bytes)),
+                UntypedArgument::Ref(of, bytes) => UntypedArgument::OptionalRef(of, Some(bytes)),
+                UntypedArgument::Pinned(of, bytes) => UntypedArgument::OptionalPinned(of, bytes),
+                other => other,
+            });
+        }
         if let Some(of) = number(*kind) {
             let first = (&raw const *value).cast::<u8>();
             // SAFETY: CALLER: a number of the kind lies there, which begins where the union does and is as long as its type.
@@ -129,36 +156,50 @@ impl hostcall_argument {
             let bytes = unsafe { values(bytes.cast::<u8>(), of.bytes(), "bytes") }?;
             return Ok(UntypedArgument::Value(of, bytes));
         }
+        if kind == hostcall_kind::Closure {
+            // SAFETY: CALLER: the kind says so, and it is NULL or a closure.
+            let closure = get(unsafe { value.closure.as_ref() }, "an argument's closure")?;
+            return Ok(UntypedArgument::Closure(&closure.0));
+        }
+        // SAFETY: CALLER.
+        unsafe { self.buffer(kind) }
+    }
+
+    /// Returns the argument of a kind of buffer.
+    ///
+    /// # Safety
+    /// CALLER: `value` is of this kind, and what it points to is there while the result is used.
+    unsafe fn buffer(&self, kind: hostcall_kind) -> Result<UntypedArgument<'_>, Failure> {
+        let value = &self.value;
         if kind == hostcall_kind::PinnedSlice {
             // SAFETY: CALLER: the kind says so, and it is NULL or a pinned buffer.
             let hostcall_pinned { bytes, of } =
                 get(unsafe { value.pinned.as_ref() }, "an argument's pinned buffer")?;
             return Ok(UntypedArgument::Pinned(*of, bytes));
         }
-        if kind == hostcall_kind::Closure {
-            // SAFETY: CALLER: the kind says so, and it is NULL or a closure.
-            let closure = get(unsafe { value.closure.as_ref() }, "an argument's closure")?;
-            return Ok(UntypedArgument::Closure(&closure.0));
-        }
         // SAFETY: CALLER: the kind says so, and it is NULL or a buffer.
         let hostcall_buffer { bytes, of } = get(unsafe { value.buffer.as_ref() }, "an argument's buffer")?;
-        let cell = |of: Option<ValueType>, what| get(of, what).map_err(|_| Failure::invalid(what));
-        let of = match kind {
-            hostcall_kind::GlobalSlice | hostcall_kind::GlobalRef => {
-                cell(of.global(), "a `Global` argument's buffer is one of numbers")?
-            }
-            hostcall_kind::AtomicSlice | hostcall_kind::AtomicRef => {
-                cell(of.atomic(), "an atomic argument's buffer is one of integers")?
-            }
-            _ => *of,
-        };
-        Ok(match kind {
-            hostcall_kind::Slice | hostcall_kind::GlobalSlice | hostcall_kind::AtomicSlice => {
-                UntypedArgument::Slice(of, bytes)
-            }
-            _ => UntypedArgument::Ref(of, bytes),
-        })
+        let of = element(kind, *of)?;
+        Ok(if is_slice(kind) { UntypedArgument::Slice(of, bytes) } else { UntypedArgument::Ref(of, bytes) })
     }
+}
+
+/// Returns the type of the values that an argument of this kind refers to, where its buffer has those of `of`.
+fn element(kind: hostcall_kind, of: ValueType) -> Result<ValueType, Failure> {
+    let cell = |of: Option<ValueType>, what| get(of, what).map_err(|_| Failure::invalid(what));
+    match kind {
+        hostcall_kind::GlobalSlice | hostcall_kind::GlobalRef => {
+            cell(of.global(), "a `Global` argument's buffer is one of numbers")
+        }
+        hostcall_kind::AtomicSlice | hostcall_kind::AtomicRef => {
+            cell(of.atomic(), "an atomic argument's buffer is one of integers")
+        }
+        _ => Ok(of),
+    }
+}
+
+fn is_slice(kind: hostcall_kind) -> bool {
+    matches!(kind, hostcall_kind::Slice | hostcall_kind::GlobalSlice | hostcall_kind::AtomicSlice)
 }
 
 /// Puts a launch of a kernel on a stream, with `count` arguments, of which nothing but the buffers' memory is needed

@@ -459,13 +459,13 @@ fn the_host_knows_whose_each_call_and_post_is() {
                     Take::Call => break,
                     Take::NewOwner => owners += 1,
                     Take::PostsFirst(3, _) => {
-                        scanner.take_posts(region, 3, &mut buffer, |launch, _, mut run| {
+                        scanner.take_posts(region, 3, &mut buffer, |owner, _, mut run| {
                             // Some of a run are declined, and come again.
                             let most = posts.len() + 1 + n as usize % 3;
                             run.for_each_taken(|words, _| {
                                 let takes = posts.len() < most;
                                 if takes {
-                                    posts.push((launch, words[0]));
+                                    posts.push((owner.launch, words[0]));
                                 }
                                 takes
                             });

@@ -3,6 +3,7 @@
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use hostcall::Grid;
+use hostcall::services::Lines;
 use hostcall_build::{Request, Target};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -159,6 +160,15 @@ pub struct RunOptions {
     /// Folder whose files the program can reach; `/` opens all
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     pub dir: PathBuf,
+    /// Puts in front of each line that the program prints the device, launch, workgroup and lane which it comes from
+    #[arg(long)]
+    pub prefix: bool,
+    /// Prints the lines of this workgroup alone: N or X,Y,Z
+    #[arg(long, value_name = "POSITION", value_parser = position)]
+    pub lines_of_workgroup: Option<[u32; 3]>,
+    /// Prints the lines of lanes alone that have this index in their workgroup, x fastest
+    #[arg(long, value_name = "N")]
+    pub lines_of_lane: Option<u32>,
     /// Writes a trace of the program's calls to this file, for `hostcall trace`
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
@@ -248,6 +258,13 @@ impl RunOptions {
         )
     }
 
+    /// Which lines are printed, and how.
+    pub fn lines(&self) -> Lines {
+        let lines = if self.prefix { Lines::new().prefix() } else { Lines::new() };
+        let lines = self.lines_of_workgroup.map_or(lines.clone(), |position| lines.of_workgroup(position));
+        self.lines_of_lane.map_or(lines.clone(), |index| lines.of_lane(index))
+    }
+
     /// Whether the user says how many workgroups there are.
     pub fn names_workgroups(&self) -> bool {
         self.blocks.is_some() || self.blocks_y.is_some() || self.blocks_z.is_some()
@@ -281,6 +298,16 @@ fn wave(text: &str) -> Result<u32, &'static str> {
         "64" => Ok(64),
         _ => Err("a wave has 32 or 64 lanes"),
     }
+}
+
+/// A position in the grid, of which y and z may be left away.
+fn position(text: &str) -> Result<[u32; 3], &'static str> {
+    let mut position = [0; 3];
+    let mut parts = text.split(',');
+    for (place, part) in position.iter_mut().zip(&mut parts) {
+        *place = part.parse().map_err(|_| "give a number, or three: X,Y,Z")?;
+    }
+    if parts.next().is_some() { Err("a position has three numbers at most: X,Y,Z") } else { Ok(position) }
 }
 
 fn seconds(text: &str) -> Result<Duration, &'static str> {

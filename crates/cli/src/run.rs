@@ -105,8 +105,18 @@ fn unusable(options: &RunOptions, program: &Program, device: &str) -> Option<Str
         given("--ports", options.llvm.ports.is_some(), is_llvm),
         given("--allow-system", options.llvm.allow_system, is_llvm),
     ];
+    let of_own = [
+        given("--prefix", options.prefix, !is_llvm),
+        given("--lines-of-workgroup", options.lines_of_workgroup.is_some(), !is_llvm),
+        given("--lines-of-lane", options.lines_of_lane.is_some(), !is_llvm),
+    ];
     let stack = given("--stack", options.stack.is_some(), is_llvm || is_software);
 
+    if let Some(option) = of_own.into_iter().flatten().next() {
+        return Some(format!(
+            "{option} is for hostcall's own programs, and calls of {name} do not say which lane makes them: leave it away"
+        ));
+    }
     let first = |options: [Option<&'static str>; 2]| options.into_iter().flatten().next();
     if let Some(option) = first(built) {
         return Some(format!("{name} is built already: leave {option} away, or name its package's folder"));
@@ -150,6 +160,7 @@ fn open(
         .fold(Builtins::builder(), |builtins, (name, value)| builtins.env(name, value))
         .dir(&options.dir)
         .args(&options.program)
+        .lines(options.lines())
         .stdout(Stdout(sender))
         .build()
         .map_err(|error| format!("cannot open the folder {dir}: {error}"))?;

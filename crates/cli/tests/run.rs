@@ -278,4 +278,10 @@ fn a_folder_is_built_and_run() {
     assert_eq!(text.matches(" of the grid: lane ").count(), 8);
     // Cargo's own progress.
     assert!(stderr(&output).contains("Finished"), "{}", stderr(&output));
+    let chosen = ["run", "--prefix", "--lines-of-lane", "3", "--lines-of-workgroup", "1", "--blocks", "2"];
+    let output = hostcall(chosen).arg(common::here("../../programs/hello")).output().unwrap();
+    let line = ", workgroup 1.0.0, lane 3] lane 11 of the grid: lane 3 of wave 0 of workgroup 1\n";
+    let text = stdout(&output);
+    assert!(text.starts_with("[cpu, main ") && text.ends_with(line), "{text}{}", stderr(&output));
+    assert_eq!(text.lines().count(), 1);
 }

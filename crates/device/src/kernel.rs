@@ -163,7 +163,7 @@ pub unsafe trait Plain: Sync + 'static {
     message = "a kernel cannot take a parameter of type `{Self}`",
     label = "no kernel parameter",
     note = "a parameter is a number, `bool`, a `#[derive(Plain, Clone, Copy)]` struct, an array or tuple of these, \
-            `&[T]` or `&T` where `T` is `Plain`, a `Disjoint`, a `HostcallRef`, or a `RawStream`"
+            `&[T]` or `&T` where `T` is `Plain`, an `Option` of such a reference, a `Disjoint`, a `HostcallRef`, or a `RawStream`"
 )]
 pub unsafe trait KernelArg {
     /// What lies in the argument block.
@@ -255,6 +255,60 @@ unsafe impl<T: Plain> KernelArg for Ref<T> {
         bytes.copy_from_slice(&raw.to_ne_bytes());
     }
 }
+
+/// Marks a parameter `Option<&[T]>` or `Option<&T>`, where `P` marks the reference.
+pub struct Optional<P>(PhantomData<fn(P)>);
+
+/// A parameter that refers to a buffer, and can do without one as [`Optional`].
+///
+/// # Safety
+/// No reference has `NONE` as its raw value, and `is_none` says whether a raw value is that.
+pub unsafe trait Reference: KernelArg {
+    /// What lies in the argument block where there is no buffer.
+    const NONE: Self::Raw;
+    /// Says whether there is no buffer.
+    fn is_none(raw: &Self::Raw) -> bool;
+}
+
+// SAFETY: no slice begins at address 0, on which hosts see to it that this holds for slices without elements too.
+unsafe impl<T: Plain> Reference for Slice<T> {
+    const NONE: RawSlice = RawSlice { address: 0, len: 0 };
+    #[inline(always)]
+    fn is_none(raw: &RawSlice) -> bool {
+        raw.address == 0
+    }
+}
+
+// SAFETY: no value of a buffer lies at address 0.
+unsafe impl<T: Plain> Reference for Ref<T> {
+    const NONE: u64 = 0;
+    #[inline(always)]
+    fn is_none(raw: &u64) -> bool {
+        *raw == 0
+    }
+}
+
+// SAFETY: the raw value is that of the reference.
+unsafe impl<P: Reference> KernelArg for Optional<P> {
+    type Raw = P::Raw;
+    type Value<'launch> = Option<P::Value<'launch>>;
+    const SCHEMA: u64 = schema::add_hash(schema::of("optional"), P::SCHEMA);
+    #[inline(always)]
+    unsafe fn from_raw<'launch>(raw: P::Raw) -> Self::Value<'launch> {
+        // SAFETY: the caller's promise, where there is a buffer.
+        if P::is_none(&raw) { None } else { Some(unsafe { P::from_raw(raw) }) }
+    }
+    fn write(raw: P::Raw, bytes: &mut [u8]) {
+        P::write(raw, bytes);
+    }
+}
+
+/// The parameters of a kernel that has more than [`PARAMETERS_IN_A_TUPLE`]: a tuple of so many, and the others, which are a
+/// tuple or [`Joined`] again.
+pub struct Joined<P, Q>(PhantomData<fn(P, Q)>);
+
+/// Most parameters that are one tuple.
+pub const PARAMETERS_IN_A_TUPLE: usize = 32;
 
 // SAFETY: `Plain` says that every target lays the type out alike, and that it has no padding.
 unsafe impl<T: Plain + Copy> KernelArg for T {
@@ -361,26 +415,7 @@ unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
         &Type::Array { of: T::TYPE, stride_bytes: size_of::<T>() as u32, count: N as u32 };
 }
 
-/// A tuple of up to 16 kernel parameters.
-///
-/// # Safety
-/// `Block` must be `repr(C)` of the parameters' [`KernelArg::Raw`]s, in order.
-pub unsafe trait Parameters {
-    /// The argument block.
-    type Block: Copy + 'static;
-    /// What the kernel's function takes after the lane.
-    type Values<'launch>;
-    /// Hash of the types.
-    const SCHEMA: u64;
-
-    /// Makes the values.
-    ///
-    /// # Safety
-    /// As for [`KernelArg::from_raw`], of each parameter.
-    unsafe fn values<'launch>(block: Self::Block) -> Self::Values<'launch>;
-}
-
-/// Argument blocks: structs as C lays them out, of as many fields as their names say.
+/// Tuples in an argument block: structs as C lays them out, of as many fields as their names say.
 mod block {
     macro_rules! blocks {
         ($($block:ident<$($raw:ident),*>;)*) => {$(
@@ -391,7 +426,6 @@ mod block {
     }
 
     blocks! {
-        Block0<>;
         Block1<A>;
         Block2<A, B>;
         Block3<A, B, C>;
@@ -400,55 +434,8 @@ mod block {
         Block6<A, B, C, D, E, F>;
         Block7<A, B, C, D, E, F, G>;
         Block8<A, B, C, D, E, F, G, H>;
-        Block9<A, B, C, D, E, F, G, H, I>;
-        Block10<A, B, C, D, E, F, G, H, I, J>;
-        Block11<A, B, C, D, E, F, G, H, I, J, K>;
-        Block12<A, B, C, D, E, F, G, H, I, J, K, L>;
-        Block13<A, B, C, D, E, F, G, H, I, J, K, L, M>;
-        Block14<A, B, C, D, E, F, G, H, I, J, K, L, M, N>;
-        Block15<A, B, C, D, E, F, G, H, I, J, K, L, M, N, O>;
-        Block16<A, B, C, D, E, F, G, H, I, J, K, L, M, N, O, P>;
     }
 }
-
-macro_rules! parameters {
-    ($block:ident $(, $p:ident $i:tt)*) => {
-        // SAFETY: the block is `repr(C)` of the parameters' `Raw`s.
-        unsafe impl<$($p: KernelArg),*> Parameters for ($($p,)*) {
-            type Block = block::$block<$($p::Raw),*>;
-            type Values<'launch> = ($($p::Value<'launch>,)*);
-            const SCHEMA: u64 = {
-                let hash = schema::of("kernel");
-                $(let hash = schema::add_hash(hash, $p::SCHEMA);)*
-                hash
-            };
-            #[inline(always)]
-            #[allow(unused_variables, unused_unsafe, clippy::unused_unit, reason = "the empty tuple has no values")]
-            unsafe fn values<'launch>(block: Self::Block) -> Self::Values<'launch> {
-                // SAFETY: the caller's promise, for each parameter.
-                unsafe { ($($p::from_raw(block.$i),)*) }
-            }
-        }
-    };
-}
-
-parameters!(Block0);
-parameters!(Block1, A 0);
-parameters!(Block2, A 0, B 1);
-parameters!(Block3, A 0, B 1, C 2);
-parameters!(Block4, A 0, B 1, C 2, D 3);
-parameters!(Block5, A 0, B 1, C 2, D 3, E 4);
-parameters!(Block6, A 0, B 1, C 2, D 3, E 4, F 5);
-parameters!(Block7, A 0, B 1, C 2, D 3, E 4, F 5, G 6);
-parameters!(Block8, A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
-parameters!(Block9, A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8);
-parameters!(Block10, A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9);
-parameters!(Block11, A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10);
-parameters!(Block12, A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11);
-parameters!(Block13, A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12);
-parameters!(Block14, A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12, N 13);
-parameters!(Block15, A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12, N 13, O 14);
-parameters!(Block16, A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12, N 13, O 14, P 15);
 
 macro_rules! tuples {
     ($block:ident, $($p:ident $i:tt),*) => {
@@ -513,7 +500,7 @@ mod nobody {
     message = "a kernel cannot take a parameter of type `{T}`",
     label = "no kernel parameter",
     note = "a parameter is a number, `bool`, a `#[derive(Plain, Clone, Copy)]` struct, an array or tuple of these, \
-            `&[T]` or `&T` where `T` is `Plain`, a `Disjoint`, a `HostcallRef`, or a `RawStream`"
+            `&[T]` or `&T` where `T` is `Plain`, an `Option` of such a reference, a `Disjoint`, a `HostcallRef`, or a `RawStream`"
 )]
 pub trait OfValue<T> {
     /// Marks a parameter of the type.
@@ -557,10 +544,17 @@ impl<T, P: nobody::Nobody> OfPlain<T> for P {
     type Ref = Ref<T>;
 }
 
-/// Makes a kernel's info.
+/// The schema of a kernel with parameters of these schemas.
 #[doc(hidden)]
-pub const fn kernel_info<P: Parameters>(
+pub const fn kernel_schema(parameters: &[u64]) -> u64 {
+    crate::__private::add_hashes(schema::of("kernel"), parameters)
+}
+
+/// Makes the info of a kernel whose argument block is a `B`.
+#[doc(hidden)]
+pub const fn kernel_info<B>(
     path: &str,
+    schema: u64,
     default_workgroups: u64,
     default_lanes: u64,
     workgroup_memory_bytes: u64,
@@ -569,8 +563,8 @@ pub const fn kernel_info<P: Parameters>(
     KernelInfo {
         magic: hostcall_abi::layout::MAGIC,
         abi_version: hostcall_abi::ABI_VERSION as u64,
-        schema: P::SCHEMA,
-        argument_bytes: size_of::<P::Block>() as u64,
+        schema,
+        argument_bytes: size_of::<B>() as u64,
         default_workgroups,
         default_lanes,
         workgroup_memory_bytes,
@@ -582,37 +576,37 @@ pub const fn kernel_info<P: Parameters>(
 /// Runs a kernel on one lane of the software device, and on those that follow it there.
 ///
 /// # Safety
-/// `lane` must be what the executor passes to a kernel's entry, and `block` must point to the argument block of `P`,
-/// whose values [`Parameters::values`] can make for the time of this call.
+/// `lane` must be what the executor passes to a kernel's entry, and `block` must point to a `B`, with which `run` can be called
+/// for the time of this call.
 #[doc(hidden)]
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-pub unsafe fn enter_kernel<P: Parameters>(
+pub unsafe fn enter_kernel<B: Copy>(
     lane: *mut hostcall_abi::cpu::CpuLane,
     block: *const u8,
-    run: impl for<'launch> Fn(&'launch crate::Lane, P::Values<'launch>),
+    run: impl for<'launch> Fn(&'launch crate::Lane, B),
 ) -> u32 {
-    // SAFETY: the caller's promise. `run` takes values of any lifetime, so it keeps none of them.
+    // SAFETY: the caller's promise. `run` takes lanes of any lifetime, so it keeps nothing of one.
     unsafe {
-        let block = block.cast::<P::Block>().read_unaligned();
-        crate::target::enter_cpu(lane, |lane| run(lane, P::values(block)))
+        let block = block.cast::<B>().read_unaligned();
+        crate::target::enter_cpu(lane, |lane| run(lane, block))
     }
 }
 
 /// Runs a kernel on one lane of a GPU.
 ///
 /// # Safety
-/// `launch` and `block` must be what the host passes to a kernel's entry, and [`Parameters::values`] can make values of
-/// `block` for the time of this call.
+/// `launch` and `block` must be what the host passes to a kernel's entry, and `run` can be called with `block` for the time of
+/// this call.
 #[doc(hidden)]
 #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
 #[inline(always)]
-pub unsafe fn enter_kernel<P: Parameters>(
+pub unsafe fn enter_kernel<B: Copy>(
     launch: &hostcall_abi::launch::LaunchParams,
-    block: P::Block,
-    run: impl for<'launch> Fn(&'launch crate::Lane, P::Values<'launch>),
+    block: B,
+    run: impl for<'launch> Fn(&'launch crate::Lane, B),
 ) {
-    // SAFETY: the caller's promise. `run` takes values of any lifetime, so it keeps none of them.
-    unsafe { crate::target::enter_gpu(launch, |lane| run(lane, P::values(block))) }
+    // SAFETY: the caller's promise. `run` takes lanes of any lifetime, so it keeps nothing of one.
+    unsafe { crate::target::enter_gpu(launch, |lane| run(lane, block)) }
 }
 
 /// What a `main` returns.

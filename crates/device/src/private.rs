@@ -16,8 +16,8 @@ pub(crate) mod builtin {
 
 pub use crate::hostcall::METHOD as HOSTCALL_METHOD;
 pub use crate::kernel::{
-    Kernel, KernelArg, OfPlain, OfValue, Parameter, Parameters, Plain, Ref, Slice, UnsafeKernel,
-    enter_kernel, finish_main, kernel_info,
+    Joined, Kernel, KernelArg, OfPlain, OfValue, Optional, Parameter, Plain, Ref, Slice, UnsafeKernel,
+    enter_kernel, finish_main, kernel_info, kernel_schema,
 };
 pub use crate::print::{Argument, AsAddress, AsBoth, AsValue, ByDevice, ByHost, Site, print, print_text};
 pub use crate::trace::{Point, is_on as traces, tag_of as point_tag_of, write as write_point};
@@ -86,7 +86,7 @@ pub const fn enum_schema(name: &str, variants: &[(&str, &[u64])]) -> u64 {
     hash
 }
 
-const fn add_hashes(mut hash: u64, others: &[u64]) -> u64 {
+pub(crate) const fn add_hashes(mut hash: u64, others: &[u64]) -> u64 {
     let mut i = 0;
     while i < others.len() {
         hash = schema::add_hash(hash, others[i]);

@@ -2,8 +2,9 @@
 
 use hostcall_device::abi::launch::{self, RawSlice};
 use hostcall_device::abi::{ABI_VERSION, layout};
-use hostcall_device::kernel::{Kernel, KernelArg, Ref, Slice, UnsafeKernel, ValueArg};
-use hostcall_device::{Global, Lane, Plain, kernel, main};
+use hostcall_device::atomic::AtomicWord;
+use hostcall_device::kernel::{Joined, Kernel, KernelArg, Optional, Ref, Slice, UnsafeKernel, ValueArg};
+use hostcall_device::{Global, Lane, Plain, Shared, Word, kernel, main};
 use std::sync::atomic::AtomicU32;
 
 const TILE_BYTES: u64 = 1 << 10;
@@ -105,6 +106,106 @@ fn sixteen(
     let sum = u64::from(a) as f64 + f64::from(b) + f64::from(c) + d as f64 + f64::from(e) + f64::from(f);
     let sum = sum + f64::from(g) + h as f64 + f64::from(i) + j + k as f64 + l as f64 + f64::from(u8::from(m));
     out[0].set(sum + n.map(f64::from).iter().sum::<f64>() + f64::from(o.0) + f64::from(o.1));
+}
+
+/// Adds to all values, and once more for each of `COUNT`.
+#[kernel(instances(add_u32 = <u32, 3>, add_f64 = <f64, COUNT>), max_lanes = 32)]
+pub fn add<T: AtomicWord + Plain + std::ops::Add<Output = T>, const N: usize>(
+    lane: &Lane,
+    by: T,
+    often: &[[T; N]],
+    #[workgroup] tile: &[Shared<T>; N],
+    values: &[Global<T>],
+    more: Option<&[<Global<T> as Numbered>::Number]>,
+) {
+    let _ = (lane, often, tile, more);
+    values[0].set((0..N).fold(values[0].get(), |sum, _| sum + by));
+}
+
+const COUNT: usize = 5;
+
+/// The number in a cell.
+pub trait Numbered {
+    /// The number.
+    type Number;
+}
+
+impl<T: Word> Numbered for Global<T> {
+    type Number = T;
+}
+
+/// As many as `N`.
+///
+/// # Safety
+/// `N` must be small.
+#[kernel(instances(few = <{ COUNT - 1 }>))]
+unsafe fn counted<'a, const N: usize>(_: &'a Lane, out: &'a [Global<u64>]) {
+    out[0].set(N as u64);
+}
+
+#[kernel]
+fn optional(
+    _: &Lane,
+    from: Option<&[u32]>,
+    one: std::option::Option<&AtomicU32>,
+    to: Option<&[Global<u32>]>,
+) {
+    let _ = (from, one, to);
+}
+
+macro_rules! many {
+    ($name:ident: $($parameter:ident)*) => {
+        #[kernel]
+        #[allow(clippy::too_many_arguments, reason = "it is what the test is about")]
+        fn $name(_: &Lane, first: u8, $($parameter: u16,)* last: u64) {
+            let _ = (first, last, [$($parameter),*]);
+        }
+    };
+}
+
+many!(thirty_four: a b c d e f g h i j k l m n o p q r s t u v w x y z aa bb cc dd ee ff);
+
+#[test]
+fn instances_are_kernels_of_their_own() {
+    type Types<T, const N: usize> =
+        (T, Slice<[T; N]>, Slice<Global<T>>, Optional<Slice<<Global<T> as Numbered>::Number>>);
+    let (three, five): (Kernel<Types<u32, 3>>, Kernel<Types<f64, 5>>) = (add_u32, add_f64);
+    assert_eq!((three.name(), three.path()), ("add_u32", "kernel::add_u32"));
+    assert_eq!((five.name(), five.path()), ("add_f64", "kernel::add_f64"));
+    let [three, five] = [three.info(), five.info()];
+    assert_ne!(three.schema, five.schema);
+    assert_eq!([three.max_lanes, five.max_lanes], [32; 2]);
+    assert_eq!([three.workgroup_memory_bytes, five.workgroup_memory_bytes], [16, 48]);
+    assert_eq!([three.argument_bytes, five.argument_bytes], [8 + 3 * 16; 2]);
+    let unsafe_kernel: UnsafeKernel<(Slice<Global<u64>>,)> = few;
+    // SAFETY: it is never launched.
+    assert_eq!(unsafe { unsafe_kernel.assume_safe() }.name(), "few");
+}
+
+#[test]
+fn an_optional_reference_is_none_at_address_0() {
+    let typed: Kernel<(Optional<Slice<u32>>, Optional<Ref<AtomicU32>>, Optional<Slice<Global<u32>>>)> =
+        optional;
+    assert_eq!(typed.info().argument_bytes, 16 + 8 + 16);
+    assert_ne!(<Optional<Slice<u32>>>::SCHEMA, <Slice<u32>>::SCHEMA);
+    let values = [3u32, 4];
+    let address = values.as_ptr() as u64;
+    // SAFETY: two values lie there; no memory is read of those without length or address.
+    let [all, empty, none] = [(address, 2), (4, 0), (0, 0)]
+        .map(|(address, len)| unsafe { <Optional<Slice<u32>>>::from_raw(RawSlice { address, len }) });
+    assert_eq!((all, empty, none), (Some(&values[..]), Some(&[][..]), None));
+    // SAFETY: a value lies there, and no memory is read at address 0.
+    let [one, none] = [address, 0].map(|address| unsafe { <Optional<Ref<u32>>>::from_raw(address) });
+    assert_eq!((one, none), (Some(&3), None));
+}
+
+#[test]
+fn parameters_beyond_a_tuple_are_joined() {
+    let info = thirty_four.info();
+    // 1, thirty-two of 2 from the second byte on, 8 from a multiple of 8 on.
+    assert_eq!(info.argument_bytes, (2 + 64u64).next_multiple_of(8) + 8);
+    fn joined<P, Q>(_: Kernel<Joined<P, Q>>) {}
+    joined::<_, (u16, u64)>(thirty_four);
 }
 
 #[test]

@@ -81,6 +81,23 @@ mod kernels {
     }
 }
 
+mod instances {
+    use super::types::*;
+    use hostcall_device::{Lane as Me, Plain, kernel};
+
+    /// A type with the name of a type parameter.
+    #[derive(Clone, Copy, Plain)]
+    #[repr(C)]
+    pub struct T {
+        pub at: u64,
+    }
+
+    #[kernel(instances(run = <T, Result>, block = <Option, T>))]
+    fn lane<T: Plain + Copy, Block: Plain>(_: &Me, launch: T, blocks: &[Block], raw_0: (u8, u16)) {
+        let _ = (launch, blocks, raw_0);
+    }
+}
+
 mod services {
     use super::types::{self, *};
     use hostcall_device::{CallError, service};

@@ -98,7 +98,7 @@ pub mod raw {
 pub use device::graph;
 
 pub use closures::{Hostcall, HostcallState, NotContinuous, UntypedHostcall, WireType};
-pub use device::{Device, DeviceBuffer, Error, Event, Grid, LaunchFailure, LaunchKernel, Stream};
+pub use device::{Device, DeviceBuffer, Error, Event, Grid, LaunchFailure, LaunchKernel, NoBuffer, Stream};
 // What kernels and services are written with, so that a package that has both sides needs this crate alone.
 pub use hostcall_device;
 #[doc(hidden)]

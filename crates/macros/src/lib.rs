@@ -82,7 +82,7 @@ fn expanded(result: syn::Result<proc_macro2::TokenStream>) -> TokenStream {
 /// ```
 ///
 /// # Parameters
-/// The first is `lane: &Lane`. Up to 16 others follow:
+/// The first is `lane: &Lane`. Any number of others follow; more than 32 are passed by `hostcall::arguments!`:
 ///
 /// | parameter | the host passes | |
 /// |---|---|---|
@@ -93,10 +93,35 @@ fn expanded(result: syn::Result<proc_macro2::TokenStream>) -> TokenStream {
 /// | `x: &T` | a buffer of at least one `T` | its first value |
 /// | `x: &[Global<T>]` | a buffer of `T` or `Global<T>` | what lanes write |
 /// | `x: &[AtomicU64]`, or of other atomics of `core` | a buffer of these, from `alloc_zeroed` | the same, of the system's scope |
+/// | `x: Option<&[T]>`, of any reference above | `Some(&buffer)`, or `NoBuffer` | the launch may do without |
 /// | `x: HostcallRef<A, R>` | a `Hostcall<A, R>` | a closure of the host |
 ///
 /// What the references refer to lives until the launch has ended and no longer, so parameters have no lifetimes of their
-/// own: `&'static [T]` is refused, and a kernel may be generic over lifetimes only.
+/// own: `&'static [T]` is refused. A kernel may be generic over lifetimes.
+///
+/// # Generic kernels
+/// A kernel with parameters for types or constants says its instances, each a constant that is launched and a kernel of the
+/// image, of its own name. The function stays one that kernels can call. Options hold for all instances.
+///
+/// ```
+/// use hostcall::{Device, Global, Grid, Lane, LaunchKernel, Word, kernel};
+///
+/// #[kernel(instances(square_u32 = <u32, 1>, square_pairs = <f64, 2>))]
+/// fn square<T: Word + std::ops::Mul<Output = T>, const N: usize>(lane: &Lane, values: &[Global<T>]) {
+///     for value in &values[N * lane.global_id()..][..N] {
+///         value.set(value.get() * value.get());
+///     }
+/// }
+///
+/// let device = Device::open("cpu")?;
+/// let values = device.upload(&[1.5, 2.0, 3.0, 4.0])?;
+/// square_pairs.launch(&device.stream()?, Grid::lanes(2), (&values,))?;
+/// assert_eq!(values.read()?, [2.25, 4.0, 9.0, 16.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Code of a host that is generic itself finds the instance by a trait of its own: `trait Number { const SQUARE:
+/// Kernel<(Slice<Global<Self>>,)>; }`. What a parameter's type has of another trait is written in full, `<T as Trait>::Item`.
 ///
 /// # What it makes
 /// `apply` above becomes
@@ -113,6 +138,7 @@ fn expanded(result: syn::Result<proc_macro2::TokenStream>) -> TokenStream {
 ///
 /// # Options
 /// - `name = "text"`: the kernel's name in images, else the function's.
+/// - `instances(name = <arguments>, ..)` of a generic kernel.
 /// - `workgroup_memory = BYTES` of memory that each workgroup shares, for `Lane::workgroup_memory`. Typed arrays in it are
 ///   parameters marked `#[workgroup]`, which a launch does not pass: `#[workgroup] tile: &[Shared<f32>; 256]`.
 /// - `max_lanes = N`: launches with larger workgroups are refused, and an NVIDIA GPU, whose registers a workgroup's lanes

@@ -1,4 +1,4 @@
-//! The `name = value` and `flag` options of an attribute.
+//! The `name = value`, `name(list)` and `flag` options of an attribute.
 
 use proc_macro2::TokenStream;
 use syn::ext::IdentExt;
@@ -8,14 +8,29 @@ use syn::{Attribute, Error, Expr, ExprLit, Ident, Lit, LitStr, Result, Token};
 
 struct Item {
     name: Ident,
-    value: Option<Expr>,
+    given: Given,
+}
+
+/// What an option says besides its name.
+enum Given {
+    Nothing,
+    Value(Expr),
+    List(TokenStream),
 }
 
 impl Parse for Item {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
         let name = Ident::parse_any(input)?;
-        let value = if input.parse::<Option<Token![=]>>()?.is_some() { Some(input.parse()?) } else { None };
-        Ok(Self { name, value })
+        let given = if input.parse::<Option<Token![=]>>()?.is_some() {
+            Given::Value(input.parse()?)
+        } else if input.peek(syn::token::Paren) {
+            let list;
+            syn::parenthesized!(list in input);
+            Given::List(list.parse()?)
+        } else {
+            Given::Nothing
+        };
+        Ok(Self { name, given })
     }
 }
 
@@ -55,8 +70,17 @@ impl Options {
     pub fn value(&mut self, name: &str) -> Result<Option<Expr>> {
         match self.take(name) {
             None => Ok(None),
-            Some(Item { value: Some(value), .. }) => Ok(Some(value)),
+            Some(Item { given: Given::Value(value), .. }) => Ok(Some(value)),
             Some(Item { name, .. }) => Err(Error::new(name.span(), format!("write `{name} = ...`"))),
+        }
+    }
+
+    /// Takes what option `name` has in parentheses, if it is given.
+    pub fn list(&mut self, name: &str) -> Result<Option<TokenStream>> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Item { given: Given::List(list), .. }) => Ok(Some(list)),
+            Some(Item { name, .. }) => Err(Error::new(name.span(), format!("write `{name}(...)`"))),
         }
     }
 
@@ -64,7 +88,7 @@ impl Options {
     pub fn flag(&mut self, name: &str) -> Result<bool> {
         match self.take(name) {
             None => Ok(false),
-            Some(Item { value: None, .. }) => Ok(true),
+            Some(Item { given: Given::Nothing, .. }) => Ok(true),
             Some(Item { name, .. }) => {
                 Err(Error::new(name.span(), format!("`{name}` is a flag and takes no value")))
             }

@@ -21,7 +21,15 @@ fn wrong_kernels() {
         ("", "fn k(&self) {}", "`lane: &Lane`"),
         ("", "fn k(lane: &Lane, out: &mut [u64]) {}", "`&[Global<T>]`"),
         ("", "fn k(lane: &Lane) -> u32 { 0 }", "returns nothing"),
-        ("", "fn k<T>(lane: &Lane, x: T) {}", "generic"),
+        ("", "fn k<T>(lane: &Lane, x: T) {}", "each instance of a generic kernel has a name"),
+        ("", "fn k(lane: &Lane, x: impl Copy) {}", "name the type"),
+        ("instances(a = <u8>)", "fn k(lane: &Lane) {}", "type parameters"),
+        ("instances()", "fn k<T>(lane: &Lane, x: T) {}", "one at least"),
+        ("instances = 3", "fn k<T>(lane: &Lane, x: T) {}", "write `instances(...)`"),
+        ("instances(a = <u8, 3>)", "fn k<T>(lane: &Lane, x: T) {}", "`a` has 2 of 1"),
+        ("instances(info_a = <u8>)", "fn k<T>(lane: &Lane, x: T) {}", "info_"),
+        ("instances(a = <u8>), name = \"b\"", "fn k<T>(lane: &Lane, x: T) {}", "leave `name` away"),
+        ("", "fn k(lane: &Lane, x: Option<&mut [u8]>) {}", "`&[Global<T>]`"),
         ("", "async fn k(lane: &Lane) {}", "async"),
         ("name = \"a b\"", "fn k(lane: &Lane) {}", "ASCII"),
         ("name = \"info_x\"", "fn k(lane: &Lane) {}", "info_"),
@@ -35,6 +43,7 @@ fn wrong_kernels() {
         crate::kernel::main(tokens("resident, workgroups = 3"), tokens("fn main() {}")),
         "leave `workgroups`",
     );
+    refused(crate::kernel::main(tokens(""), tokens("fn main<T>(lane: &Lane) {}")), "each instance");
     refused(crate::kernel::main(tokens("name = 3"), tokens("fn main() {}")), "unknown");
 }
 

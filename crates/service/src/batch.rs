@@ -6,7 +6,7 @@ use crate::service::{Reply, Request, Service};
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::wire::Wire;
 use hostcall_abi::word::{
-    Line, MAX_PAIRS, MAX_POST_WORDS, PAYLOAD, PostHead, RequestTag, Rung, TAG_BITS, pairs_for,
+    Line, MAX_PAIRS, MAX_POST_WORDS, Owner, PAYLOAD, PostHead, RequestTag, Rung, TAG_BITS, pairs_for,
 };
 use hostcall_abi::{MAX_LANES, MAX_WORDS};
 
@@ -282,6 +282,7 @@ pub struct Posts<'a> {
     words: usize,
     extra: u32,
     caller: Caller,
+    wave: Owner,
     begun: usize,
     is_declined: bool,
 }
@@ -293,13 +294,14 @@ impl<'a> Posts<'a> {
     pub fn new(entries: &'a [[u64; 2]]) -> Option<(PostHead, Self)> {
         let (head, _) = PostHead::from_word(entries.first()?[1])?;
         let (words, caller) = (usize::from(head.words), Caller::default());
-        Some((head, Self { entries, words, extra: head.extra, caller, begun: 0, is_declined: false }))
+        let (extra, wave) = (head.extra, Owner::default());
+        Some((head, Self { entries, words, extra, caller, wave, begun: 0, is_declined: false }))
     }
 
-    /// The same run, whose caller is known. `caller.lane` does not matter.
+    /// The same run, whose caller and wave are known. `caller.lane` does not matter.
     #[inline]
-    pub fn of(self, caller: Caller) -> Self {
-        Self { caller, ..self }
+    pub fn of(self, caller: Caller, wave: Owner) -> Self {
+        Self { caller, wave, ..self }
     }
 
     /// Posts of the run, whether begun or not.
@@ -323,6 +325,12 @@ impl<'a> Posts<'a> {
     #[inline]
     pub fn origin(&self) -> Caller {
         self.caller
+    }
+
+    /// Returns the wave that posted, which may have ended: its slot may be another's by now.
+    #[inline]
+    pub fn wave(&self) -> Owner {
+        self.wave
     }
 
     /// Leaves the posts that no handler has begun in their wave's ring, where they are found again later. Meanwhile the
@@ -528,7 +536,7 @@ mod tests {
         let entries = [post(1, 3), post(u64::MAX, 4), post(1 << 62, 5)].concat();
         let (head, run) = Posts::new(&entries).unwrap();
         assert_eq!((head.service, head.lane, head.words, run.count(), run.extra()), (7, 3, 3, 3, 5));
-        let mut run = run.of(Caller { launch: LaunchId::new(1, 1), slot: 2, lane: 0 });
+        let mut run = run.of(Caller { launch: LaunchId::new(1, 1), slot: 2, lane: 0 }, Owner::default());
         let mut seen = Vec::new();
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             run.for_each_of(|(a, b, c): (u64, u64, u64)| {

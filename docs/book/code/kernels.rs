@@ -34,3 +34,40 @@ fn lines() -> Result<Vec<f32>, hostcall::Error> {
 fn lines_are_as_expected() {
     assert_eq!(lines().unwrap(), [-1.5, 0.5, 4.5]);
 }
+
+mod generic {
+    // ANCHOR: generic
+    use hostcall::{Device, Global, Grid, Lane, LaunchKernel, NoBuffer, Plain, Word, kernel};
+    use std::ops::Add;
+
+    /// Adds to each number `by`, or what `each` has for it.
+    #[kernel(instances(increase_u32 = <u32>, increase_f64 = <f64>))]
+    fn increase_all<T: Word + Plain + Add<Output = T>>(
+        lane: &Lane,
+        by: T,
+        each: Option<&[T]>,
+        numbers: &[Global<T>],
+    ) {
+        let i = lane.global_id();
+        if i < numbers.len() {
+            let by = each.map_or(by, |each| each[i]);
+            numbers[i].set(numbers[i].get() + by);
+        }
+    }
+
+    pub fn increase() -> Result<Vec<f64>, hostcall::Error> {
+        let device = Device::open("cpu")?;
+        let stream = device.stream()?;
+        let numbers = device.upload(&[1.0, 2.0, 3.0, 0.5, 0.25])?;
+        let (first, last) = (numbers.part(..2)?, numbers.part(3..)?);
+        increase_f64.launch(&stream, Grid::lanes(2), (0.0, Some(&last), &first))?;
+        increase_f64.launch(&stream, Grid::lanes(5), (1.0, NoBuffer, &numbers))?;
+        numbers.read()
+    }
+    // ANCHOR_END: generic
+}
+
+#[test]
+fn instances_take_what_is_there() {
+    assert_eq!(generic::increase().unwrap(), [2.5, 3.25, 4.0, 1.5, 1.25]);
+}

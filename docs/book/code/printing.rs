@@ -1,6 +1,6 @@
 //! The chapter "Printing".
 
-use hostcall::services::{Builtins, Sink, Stream};
+use hostcall::services::{Builtins, Lines, Sink, Stream};
 use hostcall::{Device, Grid, Lane, LaunchKernel, eprintln, kernel, println};
 use std::sync::mpsc;
 
@@ -38,4 +38,34 @@ fn lines_go_where_the_host_wants_them() {
     out.sort();
     assert_eq!(out, ["lane   0: 31.2 °C, hot", "lane   1: 31.2 °C, hot"]);
     assert_eq!(of(Stream::Stderr).collect::<String>(), "this goes to the standard error\n");
+}
+
+#[test]
+fn lines_say_where_they_come_from() {
+    let (lines, received) = mpsc::channel();
+    let sink = Sink::callback(move |_, text| {
+        let _ = lines.send(String::from_utf8_lossy(text).into_owned());
+    });
+    // ANCHOR: lines
+    // The first lane of each workgroup of `greet`, as `[cpu, greet 0.1, workgroup 1.0.0, lane 0] lane   2: 21.5 °C`
+    let lines = Lines::new().prefix().of_kernel("greet").of_lane(0);
+    let builtins = Builtins::builder().lines(lines).output(sink).build().unwrap();
+    // ANCHOR_END: lines
+    let device = Device::builder("cpu").builtins(builtins).open().unwrap();
+    let stream = device.stream().unwrap();
+    greet.launch(&stream, Grid::new(2, 2), (21.5,)).unwrap();
+    stream.synchronize().unwrap();
+    device.builtins().stdio().flush().unwrap();
+    let text: String = received.try_iter().collect();
+    let mut lines: Vec<&str> =
+        text.lines().filter_map(|line| line.split_once(", workgroup ")).map(|(_, l)| l).collect();
+    lines.sort_unstable();
+    assert_eq!(
+        lines,
+        [
+            "0.0.0, lane 0] lane   0: 21.5 °C",
+            "0.0.0, lane 0] this goes to the standard error",
+            "1.0.0, lane 0] lane   2: 21.5 °C"
+        ]
+    );
 }

@@ -133,7 +133,9 @@ int main(int argc, char **argv) {
     works(hostcall_closure_new(device, kinds, 2, HOSTCALL_KIND_U64, true, combine, &closure_counts, free_counts, &closure, &error));
     works(hostcall_closure_new(device, kinds, 2, HOSTCALL_KIND_U64, false, combine, &once_counts, free_counts, &once, &error));
 
-    hostcall_argument arguments[4];
+    hostcall_type *number;
+    works(hostcall_type_number(HOSTCALL_KIND_U32, &number, &error));
+    hostcall_argument arguments[6];
     arguments[0].kind = HOSTCALL_KIND_PLAIN;
     arguments[0].value.plain.of = type;
     arguments[0].value.plain.bytes = &step;
@@ -143,34 +145,47 @@ int main(int argc, char **argv) {
     arguments[2].value.closure = closure;
     arguments[3].kind = HOSTCALL_KIND_PINNED_SLICE;
     arguments[3].value.pinned = out;
+    arguments[4].kind = HOSTCALL_KIND_SLICE | HOSTCALL_KIND_OPTIONAL;
+    arguments[4].value.buffer = step_buffer;
+    arguments[5].kind = HOSTCALL_KIND_REF | HOSTCALL_KIND_ABSENT;
+    arguments[5].value.of = number;
 
     /* A launch, and a function of the host behind it. */
-    works(hostcall_kernel_launch(kernel, stream, &grid, arguments, 4, NULL, &error));
+    works(hostcall_kernel_launch(kernel, stream, &grid, arguments, 6, NULL, &error));
     works(hostcall_stream_host_function(stream, function, &host, free_counts, &error));
     works(hostcall_stream_synchronize(stream, &error));
     EXPECT(get(&closure_counts.called) == LANES && get(&host.called) == 1 && get(&host.freed) == 1);
     for (uint64_t i = 0; i < LANES; i++)
+        EXPECT(__atomic_load_n(&values[i], __ATOMIC_RELAXED) == (step.factor * i + 7 - 2 + 10000 * STEPS) * 10 + steps[i % STEPS].factor);
+    arguments[4].kind = HOSTCALL_KIND_SLICE | HOSTCALL_KIND_ABSENT;
+    arguments[4].value.of = type;
+    works(hostcall_kernel_launch(kernel, stream, &grid, arguments, 6, NULL, &error));
+    works(hostcall_stream_synchronize(stream, &error));
+    for (uint64_t i = 0; i < LANES; i++)
         EXPECT(__atomic_load_n(&values[i], __ATOMIC_RELAXED) == (step.factor * i + 7 - 2) * 10 + steps[i % STEPS].factor);
+    arguments[4].kind = HOSTCALL_KIND_CLOSURE | HOSTCALL_KIND_OPTIONAL;
+    fails(hostcall_kernel_launch(kernel, stream, &grid, arguments, 6, NULL, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "kind 297");
+    arguments[4].kind = HOSTCALL_KIND_SLICE | HOSTCALL_KIND_ABSENT;
 
     /* A closure for one call takes one; other arguments than the kernel's are refused. */
     arguments[2].value.closure = once;
-    works(hostcall_kernel_launch(kernel, stream, &grid, arguments, 4, NULL, &error));
+    works(hostcall_kernel_launch(kernel, stream, &grid, arguments, 6, NULL, &error));
     works(hostcall_stream_synchronize(stream, &error));
     size_t answered = 0;
     for (size_t i = 0; i < LANES; i++)
         answered += values[i] != UINT64_MAX;
     EXPECT(answered == 1 && get(&once_counts.called) == 1 && !hostcall_closure_finish(once));
     arguments[2].kind = HOSTCALL_KIND_U64;
-    fails(hostcall_kernel_launch(kernel, stream, &grid, arguments, 4, NULL, &error), HOSTCALL_STATUS_REFUSED, "other types");
+    fails(hostcall_kernel_launch(kernel, stream, &grid, arguments, 6, NULL, &error), HOSTCALL_STATUS_REFUSED, "other types");
     arguments[2].kind = HOSTCALL_KIND_CLOSURE;
     arguments[2].value.closure = NULL;
-    fails(hostcall_kernel_launch(kernel, stream, &grid, arguments, 4, NULL, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "closure");
+    fails(hostcall_kernel_launch(kernel, stream, &grid, arguments, 6, NULL, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "closure");
 
     /* A graph of the same work. */
     fails(hostcall_stream_begin_capture(stream, 9, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "mode 9");
     works(hostcall_stream_begin_capture(stream, HOSTCALL_CAPTURE_MODE_THREAD_LOCAL, &error));
     arguments[2].value.closure = closure;
-    works(hostcall_kernel_launch(kernel, stream, &grid, arguments, 4, NULL, &error));
+    works(hostcall_kernel_launch(kernel, stream, &grid, arguments, 6, NULL, &error));
     works(hostcall_stream_repeated_function(stream, function, &replayed, free_counts, &error));
     works(hostcall_stream_end_capture(stream, &graph, &error));
     EXPECT(hostcall_graph_len(graph) == 2 && get(&replayed.called) == 0);
@@ -180,12 +195,12 @@ int main(int argc, char **argv) {
     for (int i = 0; i < REPLAYS; i++)
         works(hostcall_instance_launch(instance, stream, NULL, &error));
     works(hostcall_stream_synchronize(stream, &error));
-    EXPECT(get(&replayed.called) == REPLAYS && get(&closure_counts.called) == (1 + REPLAYS) * LANES);
+    EXPECT(get(&replayed.called) == REPLAYS && get(&closure_counts.called) == (2 + REPLAYS) * LANES);
     fails(hostcall_stream_end_capture(stream, &graph, &error), HOSTCALL_STATUS_REFUSED, "does not");
     EXPECT(hostcall_closure_finish(closure));
 
     works(hostcall_tracer_finish(tracer, LIMIT_NS, &summary, &error));
-    EXPECT(summary.is_whole && summary.calls >= (2 + REPLAYS) * (LANES / 32) && summary.dropped_calls == 0);
+    EXPECT(summary.is_whole && summary.calls >= (3 + REPLAYS) * (LANES / 32) && summary.dropped_calls == 0);
     hostcall_tracer_free(&tracer);
     hostcall_instance_free(&instance);
     hostcall_closure_free(&closure);
@@ -193,6 +208,7 @@ int main(int argc, char **argv) {
     hostcall_pinned_free(&out);
     hostcall_buffer_free(&step_buffer);
     hostcall_type_free(&type);
+    hostcall_type_free(&number);
     hostcall_stream_free(&stream);
     hostcall_kernel_free(&kernel);
     hostcall_image_free(&image);

@@ -102,17 +102,17 @@ impl Scanner {
 
     /// Takes the posts that lie ready in a home slot's ring, at most about [`ENTRIES_A_VISIT`] entries, in order and in
     /// runs of one launch and of the same service, number of words and extra bits. `take` returns how many posts of a run
-    /// it takes; when these are not all, the others and those behind them stay in the ring.
+    /// it takes, of the wave that posted them; when these are not all, the others and those behind them stay in the ring.
     #[inline]
     pub fn take_posts(
         &mut self,
         region: Region<'_>,
         slot: u32,
         buffer: &mut PostBuffer,
-        mut take: impl FnMut(LaunchId, PostHead, Posts<'_>) -> usize,
+        mut take: impl FnMut(Owner, PostHead, Posts<'_>) -> usize,
     ) -> PostBatch {
         let (ring, base) = (region.layout().ring_entries.of(slot), region.sizes().ring(slot));
-        let PostMirror { taken: start, mut launch } = *self.posts_mut(slot);
+        let PostMirror { taken: start, mut owner } = *self.posts_mut(slot);
         let mut copied = 0;
         // Once to the ring's end, and once from its beginning.
         while copied < ENTRIES_A_VISIT {
@@ -130,8 +130,8 @@ impl Scanner {
         while let Some([word, first]) = rest.first() {
             let Some((head, _)) = PostHead::from_word(*first) else {
                 match Owner::from_entry([*word, *first]) {
-                    Some(owner) => {
-                        launch = owner.launch;
+                    Some(of_next) => {
+                        owner = of_next;
                         batch.owners += 1;
                     }
                     None => batch.garbage += 1,
@@ -149,7 +149,7 @@ impl Scanner {
                 break; // The last post's other entries are still on their way.
             }
             let (run, others) = rest.split_at(posts * per);
-            let taken = Posts::new(run).map_or(posts, |(head, run)| take(launch, head, run).min(posts));
+            let taken = Posts::new(run).map_or(posts, |(head, run)| take(owner, head, run).min(posts));
             batch.posts += taken as u32;
             if taken < posts {
                 batch.declined = true;
@@ -160,7 +160,7 @@ impl Scanner {
         }
         let taken = (copied - rest.len()) as u64;
         if taken > 0 {
-            *self.posts_mut(slot) = PostMirror { taken: start + taken, launch };
+            *self.posts_mut(slot) = PostMirror { taken: start + taken, owner };
             self.taken.set(slot, start + taken);
             // Release: the device overwrites the entries once it sees the tail.
             region.word(region.places().ring_tail(slot)).store(start + taken, Ordering::Release);
@@ -178,8 +178,8 @@ impl Scanner {
         is_one: impl Fn(LaunchId) -> bool,
     ) -> bool {
         let (ring, base) = (region.layout().ring_entries.of(slot), region.sizes().ring(slot));
-        let PostMirror { taken: start, launch } = *self.posts_mut(slot);
-        if is_one(launch) {
+        let PostMirror { taken: start, owner } = *self.posts_mut(slot);
+        if is_one(owner.launch) {
             return true;
         }
         let (mut looked, mut left_of_post) = (0, 0);

@@ -59,7 +59,7 @@ pub(super) struct PostMirror {
     /// Ring entries taken, ever.
     pub taken: u64,
     /// Whose the next posts are.
-    pub launch: LaunchId,
+    pub owner: Owner,
 }
 
 /// Lines of hints of first calls.
@@ -414,7 +414,7 @@ impl Scanner {
             let next_posts = region.owner_in_ring(slot, posts.taken);
             let next =
                 [next_calls, next_posts].map(|owner| owner.map_or(LaunchId::NONE, |owner| owner.launch));
-            [self.owner(slot), posts.launch].into_iter().chain(next)
+            [self.owner(slot), posts.owner.launch].into_iter().chain(next)
         });
         each.filter(|launch| *launch != LaunchId::NONE)
     }

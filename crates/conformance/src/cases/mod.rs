@@ -59,7 +59,7 @@ cases! {
     lifecycle: cancelled_while_waiting cancelled_between_calls broken_slots lost_call closed_with_calls_in_flight two_devices two_gpus several_consumers idle;
     streams: waiting_handlers_delay_nobody waiting_in_one_wave side_by_side in_order events handler_launches;
     graphs: replays lists many_replays prints panics asks turns choices broken;
-    print: types owned by_device generic order outputs while_running;
+    print: types owned by_device generic order origins outputs while_running;
     raw: records described apart batches bytes dropped overwritten while_running killed readers_and_graphs;
     points: said;
     system: files maps environment stdin heap heap_leaks exit;
@@ -71,7 +71,7 @@ cases! {
     slots: exits_in_the_middle at_the_bound;
     closures: continuous once panicking last_call stale;
     callers: told_in_any_way;
-    parameters: of_every_kind two_of_one_name;
+    parameters: of_every_kind many optional instances parts two_of_one_name;
     grids: shares own_shares of_all_sorts;
     math: the_same_bits fast halves;
     watchdog: stuck_handler dead_wave;

@@ -2,6 +2,7 @@ use crate::{Context, Gates, Outcome, ensure, same};
 use conformance::print::*;
 use conformance::services::Gate;
 use hostcall::hostcall_device::io;
+use hostcall::services::Lines;
 use hostcall::{CallError, Grid};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -93,6 +94,37 @@ pub fn order(context: &Context) -> Outcome {
         next[lane] += 1;
     }
     same!(next, [COUNT; LANES]);
+    Ok(())
+}
+
+/// Lines say which lane of which workgroup they come from, also where a workgroup's slot was another's since; and lines of
+/// others are left out.
+pub fn origins(context: &Context) -> Outcome {
+    const LANES: usize = 70;
+    let grid = Grid::new_3d([20, 3, 1], [LANES as u32, 1, 1]);
+    let session = context.open_with(|builtins| builtins.lines(Lines::new().prefix()), |device| device)?;
+    session.run(print_in_order, grid, (2,))?;
+    let lines = session.stdout.lines();
+    same!(lines.len(), 60 * LANES * 2);
+    for line in lines {
+        let mut words = line.split("lane ");
+        words.next();
+        let mut number = || words.next()?.split([']', ' ']).next()?.parse::<usize>().ok();
+        let (lane, id) = number().zip(number()).ok_or_else(|| format!("no prefix: {line:?}"))?;
+        let (at, launch) = (id / LANES, format!("[{}, print_in_order ", context.device));
+        same!((line.starts_with(&launch), lane), (true, id % LANES));
+        ensure!(line.contains(&format!(
+            ", workgroup {}.{}.0, lane {lane}] lane {id} line ",
+            at % 20,
+            at / 20
+        )));
+    }
+    let few = Lines::new().of_kernel("print_streams").of_workgroup([1, 0, 0]).of_lane(17);
+    let session = context.open_with(|builtins| builtins.lines(few), |device| device)?;
+    session.run(print_in_order, Grid::new(2, 20), (2,))?;
+    session.run(print_streams, Grid::new(2, 20), ())?;
+    same!(session.stdout.text(), "out 37\nbytes out\n");
+    same!(session.stderr.text(), "err 37\nerr 37 end\nbytes err\n");
     Ok(())
 }
 

@@ -14,4 +14,16 @@ fn text(_: &Lane, _text: &str) {}
 #[kernel]
 fn flags(_: &Lane, _flags: &[bool]) {}
 
+#[kernel]
+fn kept(_: &Lane, _value: Option<&'static u32>) {}
+
+#[kernel(instances(of_flags = <bool>, of_numbers = <u32>))]
+fn generic<T>(_: &Lane, _values: &[T]) {}
+
+#[kernel(instances(kept_slice = <&'static [u32]>))]
+fn kept_generic<T>(_: &Lane, _values: T) {}
+
+#[kernel(instances(unbounded = <u64>))]
+fn needs_copy<T: Iterator>(_: &Lane, _value: T) {}
+
 fn main() {}

@@ -6,11 +6,12 @@ use super::buffer::{DeviceBuffer, PinnedBuffer};
 use super::core::Core;
 use super::error::LaunchRefused;
 use super::graph::GraphError;
+use super::seam::DeviceAddress;
 use super::stream::Parts;
 use super::uses::Access;
 use crate::closures::HostcallState;
 use hostcall_abi::launch::RawSlice;
-use hostcall_device::kernel::{KernelArg, Plain, Ref, Slice, ValueArg};
+use hostcall_device::kernel::{Joined, KernelArg, Optional, Plain, Ref, Reference, Slice, ValueArg};
 use hostcall_device::{Disjoint, Global, Word};
 use smallvec::SmallVec;
 use std::any::Any;
@@ -38,6 +39,7 @@ pub(crate) use sealed::{Sealed, SealedTuple};
 /// | `Disjoint<'_, T>` | `&DeviceBuffer<T>`, or a part of one, that no other argument has any of |
 /// | `&[Global<T>]`, `&Global<T>` | `&DeviceBuffer<T>`, `&PinnedBuffer<T>` |
 /// | `&[AtomicU64]`, … | `&DeviceBuffer<u64>`, `&DeviceBuffer<AtomicU64>` |
+/// | `Option<&[T]>`, `Option<&Global<T>>`, … | [`NoBuffer`], or `Some` of what the reference takes |
 /// | a number, `bool`, a `Plain` struct, an array or tuple of these | the value |
 /// | a closure | `&Hostcall<A, R>` |
 #[diagnostic::on_unimplemented(
@@ -130,7 +132,7 @@ impl<'d> Packer<'d> {
 
     fn slice<T: Plain>(&mut self, buffer: &DeviceBuffer<T>, access: Access) -> Result<RawSlice, Error> {
         self.buffer(buffer, access)?;
-        Ok(RawSlice { address: buffer.address().get(), len: buffer.len() as u64 })
+        Ok(raw_slice::<T>(buffer.address(), buffer.len()))
     }
 
     fn one<T: Plain>(&mut self, buffer: &DeviceBuffer<T>, access: Access) -> Result<u64, Error> {
@@ -212,6 +214,12 @@ impl<'d> Packer<'d> {
     }
 }
 
+/// A slice as it lies in the argument block. One without elements has an address too, since 0 is that of no slice.
+fn raw_slice<T>(address: DeviceAddress, len: usize) -> RawSlice {
+    let address = if len == 0 { align_of::<T>() as u64 } else { address.get() };
+    RawSlice { address, len: len as u64 }
+}
+
 /// Nobody writes a `T` without cells; one with cells is written through its shared reference.
 const fn access_of<T: Plain>() -> Access {
     if T::SHARED { Access::Shared } else { Access::Read }
@@ -263,7 +271,7 @@ impl<T: Plain + Word> Sealed<Slice<Global<T>>> for &PinnedBuffer<T> {}
 impl<T: Plain + Word> IntoArg<Slice<Global<T>>> for &PinnedBuffer<T> {
     fn pack(&self, packer: &mut Packer<'_>) -> Result<RawSlice, Error> {
         packer.use_pinned(self)?;
-        Ok(RawSlice { address: self.address().get(), len: self.len() as u64 })
+        Ok(raw_slice::<T>(self.address(), self.len()))
     }
 }
 
@@ -289,6 +297,30 @@ atomics! {
     i8, AtomicI8; i16, AtomicI16; i32, AtomicI32; i64, AtomicI64; isize, AtomicIsize;
 }
 
+/// Stands for a buffer that a launch does without, where the kernel's parameter is an `Option`. `None` does as well, where its
+/// type is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NoBuffer;
+
+impl<P: Reference> Sealed<Optional<P>> for NoBuffer {}
+
+impl<P: Reference> IntoArg<Optional<P>> for NoBuffer {
+    fn pack(&self, _: &mut Packer<'_>) -> Result<P::Raw, Error> {
+        Ok(P::NONE)
+    }
+}
+
+impl<P: Reference, A: IntoArg<P>> Sealed<Optional<P>> for Option<A> {}
+
+impl<P: Reference, A: IntoArg<P>> IntoArg<Optional<P>> for Option<A> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<P::Raw, Error> {
+        match self {
+            None => Ok(P::NONE),
+            Some(argument) => argument.pack(packer),
+        }
+    }
+}
+
 impl<T: ValueArg> Sealed<T> for T {}
 
 /// A value that is passed as it is: a number, `bool`, a `Plain` struct, an array or tuple of these.
@@ -298,14 +330,50 @@ impl<T: ValueArg> IntoArg<T> for T {
     }
 }
 
-/// A tuple of host values for the tuple `P` of a kernel's parameters.
+/// Host values for the parameters `P` of a kernel: a tuple of them, or for more than 32 what [`arguments!`](crate::arguments)
+/// makes.
+#[diagnostic::on_unimplemented(
+    message = "these are no arguments for the kernel's parameters",
+    note = "arguments are a tuple of a host value for each parameter after the lane, `(&keys, 3u32, &out)`; more than 32 are \
+            `arguments!(..)`"
+)]
 pub trait Arguments<P>: sealed::SealedTuple<P> {
     /// Packs the argument block, as the `repr(C)` struct that the kernel takes.
     #[doc(hidden)]
     fn pack(&self, packer: &mut Packer<'_>) -> Result<(), Error>;
 }
 
-macro_rules! tuples {
+/// Makes the arguments of a launch of any number of values: `kernel.launch(&stream, grid, arguments!(&keys, 3u32, ..))`. Up to
+/// 32 are a tuple, which can be written as such.
+#[macro_export]
+macro_rules! arguments {
+    (
+        $a0:expr, $a1:expr, $a2:expr, $a3:expr, $a4:expr, $a5:expr, $a6:expr, $a7:expr, $a8:expr, $a9:expr, $a10:expr,
+        $a11:expr, $a12:expr, $a13:expr, $a14:expr, $a15:expr, $a16:expr, $a17:expr, $a18:expr, $a19:expr, $a20:expr,
+        $a21:expr, $a22:expr, $a23:expr, $a24:expr, $a25:expr, $a26:expr, $a27:expr, $a28:expr, $a29:expr, $a30:expr,
+        $a31:expr, $($rest:expr),+ $(,)?
+    ) => {
+        (
+            (
+                $a0, $a1, $a2, $a3, $a4, $a5, $a6, $a7, $a8, $a9, $a10, $a11, $a12, $a13, $a14, $a15, $a16, $a17, $a18,
+                $a19, $a20, $a21, $a22, $a23, $a24, $a25, $a26, $a27, $a28, $a29, $a30, $a31,
+            ),
+            $crate::arguments!($($rest),+),
+        )
+    };
+    ($($argument:expr),* $(,)?) => { ($($argument,)*) };
+}
+
+impl<P, Q, A: Arguments<P>, B: Arguments<Q>> sealed::SealedTuple<Joined<P, Q>> for (A, B) {}
+
+impl<P, Q, A: Arguments<P>, B: Arguments<Q>> Arguments<Joined<P, Q>> for (A, B) {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), Error> {
+        self.0.pack(packer)?;
+        self.1.pack(packer)
+    }
+}
+
+macro_rules! tuple {
     ($($p:ident $a:ident $i:tt),*) => {
         impl<$($p: KernelArg, $a: IntoArg<$p>),*> sealed::SealedTuple<($($p,)*)> for ($($a,)*) {}
         impl<$($p: KernelArg, $a: IntoArg<$p>),*> Arguments<($($p,)*)> for ($($a,)*) {
@@ -318,20 +386,20 @@ macro_rules! tuples {
     };
 }
 
-tuples!();
-tuples!(P0 A0 0);
-tuples!(P0 A0 0, P1 A1 1);
-tuples!(P0 A0 0, P1 A1 1, P2 A2 2);
-tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3);
-tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4);
-tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5);
-tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6);
-tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7);
-tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8);
-tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9);
-tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10);
-tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10, P11 A11 11);
-tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10, P11 A11 11, P12 A12 12);
-tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10, P11 A11 11, P12 A12 12, P13 A13 13);
-tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10, P11 A11 11, P12 A12 12, P13 A13 13, P14 A14 14);
-tuples!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10, P11 A11 11, P12 A12 12, P13 A13 13, P14 A14 14, P15 A15 15);
+/// Tuples of the first of these, of none at first, and of one more each time.
+macro_rules! tuples {
+    ([$($p:ident $a:ident $i:tt),*]) => { tuple!($($p $a $i),*); };
+    ([$($p:ident $a:ident $i:tt),*] $np:ident $na:ident $ni:tt $($rest:tt)*) => {
+        tuple!($($p $a $i),*);
+        tuples!([$($p $a $i,)* $np $na $ni] $($rest)*);
+    };
+}
+
+tuples! {
+    []
+    P0 A0 0 P1 A1 1 P2 A2 2 P3 A3 3 P4 A4 4 P5 A5 5 P6 A6 6 P7 A7 7 P8 A8 8 P9 A9 9 P10 A10 10 P11 A11 11 P12 A12 12
+    P13 A13 13 P14 A14 14 P15 A15 15 P16 A16 16 P17 A17 17 P18 A18 18 P19 A19 19 P20 A20 20 P21 A21 21 P22 A22 22
+    P23 A23 23 P24 A24 24 P25 A25 25 P26 A26 26 P27 A27 27 P28 A28 28 P29 A29 29 P30 A30 30 P31 A31 31
+}
+
+const _: () = assert!(hostcall_device::kernel::PARAMETERS_IN_A_TUPLE == 32, "as many as there are here");

@@ -304,6 +304,8 @@ impl DeviceBuilder {
             }
             _ => None,
         };
+        let wave_size = core.backend.properties().wave_size;
+        builtins.stdio().set_origin(&core.name, wave_size, server.knows_origin());
         builtins.files().set_launches(server.knows_launch());
         builtins.files().set_mapper(DeviceMapper(backend.clone()));
         let origins = Arc::default();

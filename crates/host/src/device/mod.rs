@@ -32,7 +32,7 @@ mod waiting;
 mod words;
 
 pub(crate) use self::core::Core;
-pub use arguments::{Arguments, IntoArg, RawArg};
+pub use arguments::{Arguments, IntoArg, NoBuffer, RawArg};
 pub(crate) use arguments::{Packer, Sealed};
 pub use buffer::{DeviceBuffer, PinnedBuffer};
 pub use builder::{DeviceBuilder, DeviceInfo, devices};

@@ -4,9 +4,11 @@
 use super::arguments::{Packer, SealedTuple};
 use super::error::LaunchRefused;
 use super::launch::{check_device, enqueue};
+use super::seam::DeviceAddress;
 use super::stream::Launch;
 use super::{Arguments, DeviceBuffer, Error, Grid, LoadedKernel, PinnedBuffer, Stream};
 use crate::closures::UntypedHostcall;
+use hostcall_abi::launch::RawSlice;
 use hostcall_abi::schema;
 use hostcall_device::__private::struct_schema;
 use hostcall_device::Global;
@@ -101,13 +103,27 @@ pub enum UntypedArgument<'a> {
     Ref(ValueType, &'a DeviceBuffer<u8>),
     /// For `&[Global<T>]`, where `T` is this number, the bytes of the values.
     Pinned(ValueType, &'a PinnedBuffer<u8>),
+    /// For `Option<&[T]>`: as for `&[T]`, or nothing.
+    OptionalSlice(ValueType, Option<&'a DeviceBuffer<u8>>),
+    /// For `Option<&T>`: as for `&T`, or nothing.
+    OptionalRef(ValueType, Option<&'a DeviceBuffer<u8>>),
+    /// For `Option<&[Global<T>]>`, where `T` is this number, the bytes of the values.
+    OptionalPinned(ValueType, &'a PinnedBuffer<u8>),
     /// For a `HostcallRef`.
     Closure(&'a UntypedHostcall),
+}
+
+/// The schema of a parameter that is an `Option`.
+const fn optional(schema: u64) -> u64 {
+    schema::add_hash(schema::of("optional"), schema)
 }
 
 impl UntypedArgument<'_> {
     fn schema(&self) -> u64 {
         match self {
+            Self::OptionalSlice(of, _) => optional(schema::add_hash(schema::of("slice"), of.schema)),
+            Self::OptionalRef(of, _) => optional(schema::add_hash(schema::of("ref"), of.schema)),
+            Self::OptionalPinned(of, buffer) => optional(Self::Pinned(*of, buffer).schema()),
             Self::Bool(_) => <bool as KernelArg>::SCHEMA,
             Self::Value(of, _) => of.schema,
             Self::Slice(of, _) => schema::add_hash(schema::of("slice"), of.schema),
@@ -125,6 +141,11 @@ impl UntypedArgument<'_> {
             Error::from(LaunchRefused::Argument { argument: packer.argument(), why })
         };
         match *self {
+            Self::OptionalSlice(_, None) => packer.push_bytes(8, &[0; size_of::<RawSlice>()]),
+            Self::OptionalRef(_, None) => packer.push_bytes(8, &[0; size_of::<u64>()]),
+            Self::OptionalSlice(of, Some(buffer)) => return Self::Slice(of, buffer).pack(packer),
+            Self::OptionalRef(of, Some(buffer)) => return Self::Ref(of, buffer).pack(packer),
+            Self::OptionalPinned(of, buffer) => return Self::Pinned(of, buffer).pack(packer),
             Self::Closure(closure) => {
                 let id = closure.pack(packer)?;
                 packer.push_bytes(8, &id.to_ne_bytes());
@@ -134,8 +155,7 @@ impl UntypedArgument<'_> {
                     return Err(refused(packer, "the pinned buffer's bytes are no whole numbers"));
                 }
                 packer.use_pinned(buffer)?;
-                let raw = [buffer.address().get(), (buffer.len() / of.bytes) as u64].map(u64::to_ne_bytes);
-                packer.push_bytes(8, raw.as_flattened());
+                push_slice(packer, of, buffer.address(), buffer.len());
             }
             Self::Bool(value) => packer.push_bytes(1, &[u8::from(value)]),
             Self::Value(of, _) if of.is_shared => {
@@ -152,21 +172,26 @@ impl UntypedArgument<'_> {
                 if !buffer.address().get().is_multiple_of(of.align as u64) {
                     return Err(refused(packer, "the buffer does not begin where a value of its type can"));
                 }
-                let is_slice = matches!(self, Self::Slice(..));
-                if is_slice {
+                if let Self::Slice(..) = self {
                     packer.use_buffer(buffer, of.is_shared)?;
+                    push_slice(packer, of, buffer.address(), buffer.len());
                 } else if buffer.is_empty() {
                     return Err(LaunchRefused::EmptyBuffer { argument: packer.argument() }.into());
                 } else {
                     packer.use_buffer(&buffer.part(..of.bytes)?, of.is_shared)?;
+                    packer.push_bytes(8, &buffer.address().get().to_ne_bytes());
                 }
-                let [address, len] = [buffer.address().get(), (buffer.len() / of.bytes) as u64];
-                let raw = [address.to_ne_bytes(), len.to_ne_bytes()];
-                packer.push_bytes(8, if is_slice { raw.as_flattened() } else { &raw[0] });
             }
         }
         Ok(())
     }
+}
+
+/// Adds a slice of these values, which have so many bytes.
+fn push_slice(packer: &mut Packer<'_>, of: ValueType, address: DeviceAddress, bytes: usize) {
+    // The address of a slice without elements is none of an `Option` that is `None`.
+    let address = if bytes == 0 { of.align as u64 } else { address.get() };
+    packer.push_bytes(8, [address, (bytes / of.bytes) as u64].map(u64::to_ne_bytes).as_flattened());
 }
 
 /// Stands for parameters whose types are known when the program runs.

@@ -430,8 +430,9 @@ impl<'s> Consumer<'s> {
         let (shared, registry) = (self.shared, &self.registry);
         let slot = self.scanner.slots().start + ring;
         let region = shared.memory.region();
-        let batch = self.scanner.take_posts(region, slot, &mut self.buffer, |launch, head, posts| {
-            dispatch::posts(shared, registry, Caller { launch, slot, lane: 0 }, head, posts)
+        let batch = self.scanner.take_posts(region, slot, &mut self.buffer, |wave, head, posts| {
+            let caller = Caller { launch: wave.launch, slot, lane: 0 };
+            dispatch::posts(shared, registry, caller, head, posts.of(caller, wave))
         });
         self.posts += u64::from(batch.posts);
         if batch.garbage > 0 {

@@ -11,6 +11,7 @@ use crate::engine::{Engine, Settings};
 use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::layout::LINE_WORDS;
 use hostcall_abi::status::CallError;
+use hostcall_abi::word::Owner;
 use hostcall_channel::SharedMemory;
 use hostcall_service::Caller;
 use std::collections::HashMap;
@@ -156,6 +157,21 @@ impl Server {
         move |caller| {
             let unknown = || ("".into(), None);
             shared.upgrade().map_or_else(unknown, |shared| shared.place_of(caller.slot, caller.launch))
+        }
+    }
+
+    /// Does the same of a caller whose wave is given, which need not have its slot any more. Without it the place is that of the
+    /// slot's wave.
+    pub fn knows_origin(
+        &self,
+    ) -> impl Fn(Caller, Option<Owner>) -> (Arc<str>, Option<WavePlace>) + Send + Sync + use<> {
+        let shared = Arc::downgrade(&self.shared);
+        move |caller, wave| {
+            let place = |shared: Arc<Shared>| match wave {
+                Some(wave) => shared.place_of_wave(caller.launch, Some(wave)),
+                None => shared.place_of(caller.slot, caller.launch),
+            };
+            shared.upgrade().map_or_else(|| ("".into(), None), place)
         }
     }
 

@@ -377,7 +377,7 @@ pub(crate) fn posts(
     registry: &Registry,
     caller: Caller,
     head: PostHead,
-    posts: Posts<'_>,
+    mut posts: Posts<'_>,
 ) -> usize {
     if !shared.launches.is_known(caller.launch) {
         shared.statistics.count_refused_posts(posts.left());
@@ -397,7 +397,6 @@ pub(crate) fn posts(
             }
         }
     };
-    let mut posts = posts.of(caller);
     match &entry.service.kind {
         Kind::Inline(service) => {
             set_service(entry.method.name);

@@ -146,11 +146,16 @@ impl Shared {
 
     /// The kernel of a launch, and where in its grid the wave is that has the slot.
     pub fn place_of(&self, slot: u32, launch: LaunchId) -> (Arc<str>, Option<WavePlace>) {
+        self.place_of_wave(launch, self.memory.region().alleged_owner(slot))
+    }
+
+    /// The kernel of a launch, and where in its grid this wave is, if it is one of the launch's.
+    pub fn place_of_wave(&self, launch: LaunchId, wave: Option<Owner>) -> (Arc<str>, Option<WavePlace>) {
         let Some(LaunchRecord { kernel, workgroups: [width, height, _] }) = self.launches.record(launch)
         else {
             return ("".into(), None);
         };
-        let owner = self.memory.region().alleged_owner(slot).filter(|owner| owner.launch == launch);
+        let owner = wave.filter(|owner| owner.launch == launch);
         let place = owner.map(|Owner { workgroup: at, wave, .. }| {
             let (width, height) = (width.max(1), height.max(1));
             WavePlace { workgroup: [at % width, at / width % height, at / width / height], wave }

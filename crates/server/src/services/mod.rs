@@ -6,6 +6,7 @@ mod environment;
 mod error;
 mod files;
 mod heap;
+mod lines;
 mod print;
 mod sink;
 mod stdio;
@@ -18,6 +19,7 @@ pub(crate) use files::Permit;
 pub use heap::{Heap, HeapUse};
 pub(crate) use heap::{HeapOwner, ProgramMemory};
 pub use hostcall_channel::{Block, FileMapper, HeapMemory, ProcessMemory};
+pub use lines::Lines;
 pub use print::Printer;
 pub(crate) use sink::Append;
 pub use sink::{Sink, Stream};
@@ -122,6 +124,7 @@ pub struct BuiltinsBuilder {
     stdout: Option<Box<dyn Write + Send>>,
     stderr: Option<Box<dyn Write + Send>>,
     output: Option<Sink>,
+    lines: Lines,
     heap: Heap,
 }
 
@@ -136,6 +139,7 @@ impl Default for BuiltinsBuilder {
             stdout: None,
             stderr: None,
             output: None,
+            lines: Lines::new(),
             heap: Heap::of_device(Self::DEFAULT_HEAP_BYTES),
         }
     }
@@ -202,6 +206,13 @@ impl BuiltinsBuilder {
         self
     }
 
+    /// Leaves lines of kernels out, or has them say where they come from.
+    #[must_use]
+    pub fn lines(mut self, lines: Lines) -> Self {
+        self.lines = lines;
+        self
+    }
+
     /// Where kernels allocate from, and how many bytes they may hold.
     #[must_use]
     pub fn heap(mut self, memory: impl HeapMemory, limit_bytes: u64) -> Self {
@@ -222,14 +233,14 @@ impl BuiltinsBuilder {
             Some(most) => files.with_bound(most),
             None => files,
         };
-        let Self { arguments, variables, heap, stdin, stdout, stderr, output, .. } = self;
+        let Self { arguments, variables, heap, stdin, stdout, stderr, output, lines, .. } = self;
         let sink = output.unwrap_or_else(|| {
             Sink::writers(
                 stdout.unwrap_or_else(|| Box::new(io::stdout())),
                 stderr.unwrap_or_else(|| Box::new(io::stderr())),
             )
         });
-        let stdio = Arc::new(Stdio::new(stdin, sink));
+        let stdio = Arc::new(Stdio::new(stdin, sink).with_lines(lines));
         Ok(Builtins {
             printer: Arc::new(Printer::new(stdio.clone())),
             stdio,

@@ -1,6 +1,7 @@
 //! Printed lines: formats that kernels register once, and lines that name them.
 
 use super::calling_launch;
+use super::lines::MarkedLines;
 use super::sink::{Sink, Stream};
 use super::stdio::Stdio;
 use crate::engine::is_engines;
@@ -8,7 +9,7 @@ use hostcall_abi::service::{Method, number};
 use hostcall_abi::status::CallError;
 use hostcall_abi::word::MAX_POST_WORDS;
 use hostcall_format::{Format, IntegerLine, Lines, RenderError};
-use hostcall_service::{Posts, Reply, Request, Service};
+use hostcall_service::{Posts, Reply, Request, Service, caller};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -128,6 +129,9 @@ impl Printer {
             posts.for_each(|_, _| refused += 1);
             return refused;
         };
+        if let Some(lines) = self.stdio.lines() {
+            return print_marked(sink, line, lines, posts);
+        }
         match &line.integers {
             Some(integers) => match integers.arguments() {
                 0 => print_integers::<0>(sink, line, integers, posts),
@@ -162,7 +166,14 @@ impl Printer {
             if !is_engines() {
                 sink.wait_for_room();
             }
-            sink.append().text(line.stream, |out| render(line, out)).map_err(|_| CallError::Malformed)
+            let Some(lines) = self.stdio.lines() else {
+                let rendered = sink.append().text(line.stream, |out| render(line, out));
+                return rendered.map_err(|_| CallError::Malformed);
+            };
+            let mut text = Vec::new();
+            render(line, &mut text).map_err(|_| CallError::Malformed)?;
+            lines.append(sink, line.stream, caller().unwrap_or_default(), None, &text);
+            Ok(())
         })
     }
 
@@ -202,6 +213,17 @@ fn print_values(sink: &Sink, line: &Line, posts: &mut Posts<'_>) -> u64 {
         }
     });
     append_text(sink, line.stream, &text);
+    refused
+}
+
+/// [`Printer::print_run`] for lines that say where they come from, or of which some are left out.
+fn print_marked(sink: &Sink, line: &Line, lines: &MarkedLines, posts: &mut Posts<'_>) -> u64 {
+    let (mut text, mut refused, wave) = (Vec::new(), 0, posts.wave());
+    posts.for_each(|words, caller| {
+        text.clear();
+        refused += u64::from(line.format.render_words(line.tags, words, &mut text).is_err());
+        lines.append(sink, line.stream, caller, Some(wave), &text);
+    });
     refused
 }
 

@@ -9,6 +9,7 @@
 //! flushes end with its error, and what kernels print is dropped and counted. Where nobody flushes, a line on the standard
 //! error says so in the end.
 
+use super::lines::{Printing, mark};
 use crate::engine::caught::{Contained, catch, drop_caught};
 use crate::engine::is_engines;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -83,6 +84,8 @@ struct State {
     lost: u64,
     /// Why each stream's writer was given up.
     failed: [Option<Failure>; 2],
+    /// Whose line of each stream has not ended, where lines say where they come from.
+    unfinished: [Option<Printing>; 2],
     /// Somebody who flushed has got the error.
     is_told: bool,
     /// The writer waits for the first byte, however long that takes.
@@ -185,12 +188,14 @@ impl Sink {
     /// When the stream's writer has failed: with its name and the system's reason.
     pub fn write(&self, stream: Stream, text: &[u8]) -> io::Result<()> {
         self.wait_for_room();
-        let mut append = self.append();
-        if let Some(failure) = append.state.failure(stream) {
-            return Err(failure.to_error());
-        }
-        append.text(stream, |bytes| bytes.extend_from_slice(text));
+        self.check(stream)?;
+        self.append().text(stream, |bytes| bytes.extend_from_slice(text));
         Ok(())
+    }
+
+    /// Returns the error of a stream's writer that has failed.
+    pub(super) fn check(&self, stream: Stream) -> io::Result<()> {
+        self.state().failure(stream).map_or(Ok(()), |failure| Err(failure.to_error()))
     }
 
     /// Waits until there is room for more.
@@ -345,6 +350,15 @@ impl Append<'_> {
             start(self.queue, state, writer);
         }
         result
+    }
+}
+
+impl Append<'_> {
+    /// Appends what somebody prints, with a prefix before each line that begins.
+    pub(super) fn marked(&mut self, stream: Stream, who: Printing, prefix: &[u8], text: &[u8]) {
+        let mut unfinished = self.state.unfinished[stream as usize].take();
+        self.text(stream, |out| mark(out, &mut unfinished, who, prefix, text));
+        self.state.unfinished[stream as usize] = unfinished;
     }
 }
 

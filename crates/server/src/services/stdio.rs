@@ -2,16 +2,20 @@
 
 use super::calling_launch;
 use super::error::status;
+use super::lines::{Lines, MarkedLines};
 use super::sink::{Sink, Stream};
+use crate::WavePlace;
 use crate::engine::caught::Contained;
 use crate::engine::rare::Rare;
 use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::status::CallError;
+use hostcall_abi::word::Owner;
 use hostcall_device::services::{StdinHandler, StdoutHandler};
-use hostcall_service::Output;
+use hostcall_service::{Caller, Output, caller};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, BufRead, BufReader, Read};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 impl Stream {
@@ -37,6 +41,8 @@ impl Read for Contained<Box<dyn Read + Send>> {
 pub struct Stdio {
     stdin: Mutex<Input>,
     sink: Sink,
+    /// What is asked of lines, if anything is.
+    lines: Option<MarkedLines>,
     /// Sinks of launches that have one of their own.
     sinks: RwLock<HashMap<LaunchId, Sink>>,
     /// There were such launches.
@@ -53,11 +59,37 @@ impl Stdio {
         Self {
             stdin: Mutex::new(BufReader::new(Contained::new(Box::new(stdin)))),
             sink,
+            lines: None,
             sinks: RwLock::default(),
             has_sinks: AtomicBool::new(false),
             printing: Rare::default(),
             last_printing: AtomicU32::new(LaunchId::NONE.to_bits()),
         }
+    }
+
+    /// Leaves lines out, or has them say where they come from.
+    #[must_use]
+    pub fn with_lines(self, lines: Lines) -> Self {
+        Self { lines: MarkedLines::new(lines), ..self }
+    }
+
+    /// Notes of which device the kernels are that print, how many lanes its waves have, and how the place of a caller is found
+    /// ([`Server::knows_origin`](crate::Server::knows_origin)). The first device counts.
+    pub fn set_origin(
+        &self,
+        device: &str,
+        wave_size: u32,
+        finds_place: impl Fn(Caller, Option<Owner>) -> (Arc<str>, Option<WavePlace>) + Send + Sync + 'static,
+    ) {
+        if let Some(lines) = &self.lines {
+            lines.set_origin(device.to_owned(), wave_size, Box::new(finds_place));
+        }
+    }
+
+    /// What is asked of lines, if anything is.
+    #[inline]
+    pub(super) fn lines(&self) -> Option<&MarkedLines> {
+        self.lines.as_ref()
     }
 
     /// Sends what a launch prints to a sink of its own, until [`Stdio::unroute`]. To be called before it starts.
@@ -185,7 +217,15 @@ fn fill(stdin: &mut impl BufRead) -> Result<&[u8], CallError> {
 impl StdoutHandler for super::Shared<Stdio> {
     fn write(&self, stream: u32, data: &[u8]) -> Result<(), CallError> {
         let stream = Stream::from_number(stream)?;
-        let written = self.0.with_sink(calling_launch(), |sink| sink.write(stream, data));
+        let written = self.0.with_sink(calling_launch(), |sink| match self.0.lines() {
+            None => sink.write(stream, data),
+            Some(lines) => {
+                sink.wait_for_room();
+                sink.check(stream)?;
+                lines.append(sink, stream, caller().unwrap_or_default(), None, data);
+                Ok(())
+            }
+        });
         written.map_err(|error| status(&error))
     }
 
