@@ -23,8 +23,31 @@ fn all_run_on_the_software_device() {
     let files = fs::read_dir(Path::new(HERE).join("src/bin")).unwrap();
     let mut names = files.map(|file| PathBuf::from(file.unwrap().file_name()).with_extension(""));
     assert!(names.all(|name| ran(name.to_str().unwrap())), "{text}");
-    let drawing = fs::read_to_string(out.path().join("nbody.svg")).unwrap();
-    assert_eq!(drawing.matches("<circle").count(), 300);
+    let drawing = |name: &str| fs::read_to_string(out.path().join(name)).unwrap();
+    assert_eq!(drawing("nbody.svg").matches("<circle").count(), 300);
+}
+
+#[test]
+fn the_book_shows_what_tools_find() {
+    let out = tempfile::tempdir().unwrap();
+    let tools =
+        [("heat-map", env!("CARGO_BIN_EXE_heat_map")), ("sanitizer", env!("CARGO_BIN_EXE_sanitizer"))];
+    for (name, program) in tools {
+        let drawing = out.path().join(name);
+        let output = Command::new(program).arg("--out").arg(&drawing).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let of_book = |ending: &str| {
+            fs::read_to_string(Path::new(HERE).join("../docs/book/src").join(name).with_extension(ending))
+                .unwrap()
+        };
+        assert!(fs::read_to_string(&drawing).unwrap() == of_book("svg"), "{name} draws another picture");
+        let (page, text) = (of_book("md"), String::from_utf8(output.stdout).unwrap());
+        let shown =
+            page.split("```text\n").skip(1).flat_map(|block| block.split("```").next().unwrap().lines());
+        for line in shown.filter(|line| *line != "...") {
+            assert!(text.lines().any(|told| told == line), "{name} does not say {line:?}, but:\n{text}");
+        }
+    }
 }
 
 #[test]
@@ -59,8 +82,11 @@ fn the_kernels_are_built_for_nvidia() {
         "add_energy",
         "add_up",
         "begin",
+        "blur",
         "count_bytes",
+        "double",
         "end",
+        "gather",
         "join",
         "measure",
         "merge_far",
@@ -72,6 +98,7 @@ fn the_kernels_are_built_for_nvidia() {
         "sort_tiles",
         "step",
         "sweep",
+        "transpose",
     ];
     assert_eq!(image.kernels, expected);
 }

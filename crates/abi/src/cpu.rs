@@ -2,28 +2,31 @@
 //! hardware. Executor and kernel may be different shared objects, so this is C layout. Each kernel
 //! says for which [`crate::ABI_VERSION`] it was compiled.
 //!
-//! A kernel's entry is an [`Entry`], called once per lane on a stack of its own. It comes back with
-//! [`ENTRY_DONE`] or, when the kernel panicked (the message has then been sent), [`ENTRY_PANICKED`].
+//! A kernel's entry is an [`Entry`], called on a stack of its own. It runs one lane, and then those that follow it in the
+//! wave, as long as none of them gives way: a lane that does has the stack to itself from then on.
 
 use crate::launch::LaunchParams;
 use crate::layout::WaveRecordWords;
 use core::ffi::c_void;
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 
-/// One lane of a resident wave. The executor owns it; the kernel's side only reads it. It stays where it
-/// is for the life of the lane, which may come out of an operation on another thread than it went in on.
+/// The lane of a resident wave that runs on a stack, and the lanes that may follow it there. The executor owns it; the
+/// kernel's side only reads it, but for `lane` and `unwinding`. It stays where it is while the entry runs, which may come
+/// out of an operation on another thread than it went in on.
 #[repr(C)]
 pub struct CpuLane {
-    /// Index in the wave.
-    pub lane: u32,
+    /// Index in the wave of the lane that runs. Where it is `end` or more, none runs.
+    pub lane: AtomicU32,
+    /// Index behind the last lane that may run here. The executor lowers it to the one behind `lane` when that gives way,
+    /// or keeps its thread for long: the lanes behind it then run elsewhere. It does so in operations, and at any time
+    /// in a signal handler on the lane's thread.
+    pub end: AtomicU32,
     /// Lanes of a full wave: 32 or 64.
     pub wave_size: u32,
     /// Index of the wave in its workgroup.
     pub wave: u32,
     /// Position of the workgroup in the grid.
     pub workgroup: [u32; 3],
-    /// Position of the lane in its workgroup.
-    pub position: [u32; 3],
     /// The home slot that the wave claims when it needs one: no other wave that runs claims it.
     pub proposed_slot: u32,
     /// Lanes that the wave started with (the last wave of a workgroup may be partial).
@@ -45,7 +48,7 @@ pub struct CpuLane {
     /// ring for every post.
     pub bell_period_ns: u64,
     /// Says whether the calling thread unwinds, by the language runtime that the kernel is linked with. The kernel's
-    /// side writes it before anything of the kernel runs, as its one write to the lane; `None` says that kernels do
+    /// side writes it before anything of the kernel runs; `None` says that kernels do
     /// not unwind. It is called at any time while the lane runs, also in a signal handler on the lane's thread.
     pub unwinding: Option<extern "C" fn() -> bool>,
 }
@@ -107,7 +110,27 @@ pub struct OtherBarrier {
     pub first: u32,
 }
 
-/// A kernel's entry: `arguments` points to its argument block.
+impl CpuLane {
+    /// Goes on to the lane behind the one that has just ended, for a kernel's entry. Returns `false` if that one does not
+    /// run here: then the lane that has ended is still the one of this stack, and the entry returns.
+    #[inline(always)]
+    pub fn advance(&self) -> bool {
+        let ended = self.lane.load(Ordering::Relaxed);
+        // A signal handler of this thread lowers `end` to the index behind the `lane` that it finds. It finds the next
+        // lane, which then runs here, or it came before, and what it wrote is read below.
+        self.lane.store(ended + 1, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        let goes_on = ended + 1 < self.end.load(Ordering::Relaxed);
+        if !goes_on {
+            self.lane.store(ended, Ordering::Relaxed);
+        }
+        goes_on
+    }
+}
+
+/// A kernel's entry: `arguments` points to its argument block. It runs the lane [`CpuLane::lane`], and may then go on with
+/// the next ones, as long as [`CpuLane::advance`] says so. It returns how the last lane ended that it ran; those before it
+/// are done. If there are lanes left up to [`CpuLane::end`], the executor calls it again for them.
 pub type Entry = unsafe extern "C" fn(lane: *mut CpuLane, arguments: *const u8) -> u32;
 
 /// The lane ended.

@@ -1,7 +1,8 @@
 use crate::contraction::with_contraction;
 use crate::package::Package;
+use crate::registers::{self, MOST_LANES};
 use crate::stack::with_stack_bytes;
-use crate::{BuildError, Target, assembler, registers};
+use crate::{BuildError, Target, assembler};
 use hostcall_abi::launch::{
     KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, MAIN_KERNEL, kernel_name,
 };
@@ -93,7 +94,7 @@ fn kernel_names(image: &[u8]) -> Vec<String> {
 
 /// PTX whose every kernel says how many lanes its workgroups have at most and how many registers a lane gets.
 ///
-/// The lanes are what the kernel was written with, or 1024, as a grid allows on every device. Without that, NVIDIA's
+/// The lanes are what the kernel was written with, or [`MOST_LANES`]. Without that, NVIDIA's
 /// compiler may give a lane up to 255 registers, of which a multiprocessor has enough for 256 lanes, and larger workgroups
 /// cannot start. One workgroup a multiprocessor is enough: without that it may aim at two, with half of the registers.
 fn with_bounds(ptx: &str) -> String {
@@ -109,9 +110,9 @@ fn with_bounds(ptx: &str) -> String {
             && line.trim_end().ends_with(')')
         {
             let lanes = name.strip_prefix(KERNEL_SYMBOL_PREFIX).and_then(|name| max_lanes(ptx, name));
-            bounded += &format!(".maxntid {}, 1, 1\n.minnctapersm 1\n", lanes.unwrap_or(1024));
+            bounded += &format!(".maxntid {}, 1, 1\n.minnctapersm 1\n", lanes.unwrap_or(MOST_LANES));
             if let Some(registers) = registers.get(name) {
-                bounded += &format!(".maxnreg {}\n", registers.min(&255));
+                bounded += &format!(".maxnreg {}\n", registers::as_many_workgroups(*registers, lanes));
             }
             entry = None;
         }
@@ -120,8 +121,9 @@ fn with_bounds(ptx: &str) -> String {
 }
 
 /// [`KernelInfo::max_lanes`] of a kernel in PTX, where it is not 0.
-fn max_lanes(ptx: &str, name: &str) -> Option<u64> {
-    info_field(ptx, name, std::mem::offset_of!(KernelInfo, max_lanes)).filter(|lanes| *lanes != 0)
+fn max_lanes(ptx: &str, name: &str) -> Option<u32> {
+    let lanes = info_field(ptx, name, std::mem::offset_of!(KernelInfo, max_lanes))?;
+    u32::try_from(lanes).ok().filter(|lanes| (1..=MOST_LANES).contains(lanes))
 }
 
 /// A field of a kernel's [`KernelInfo`] in PTX, which leaves zeros at a variable's end out.

@@ -73,7 +73,7 @@ fn statements(body: &str) -> impl Iterator<Item = Statement<'_>> {
         let is_statement = !opcode.is_empty() && !opcode.starts_with('.');
         is_statement.then_some(Statement {
             opcode,
-            operands,
+            operands: operands.trim_start(),
             is_predicated: !predicate.is_empty(),
             predicate,
         })

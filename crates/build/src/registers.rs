@@ -3,8 +3,10 @@
 //! The assembler gives a kernel as many as the most that any function takes which it can reach, and every checked index
 //! reaches the report of a panic, which formats and calls the host: more than 100, with which most waves of a multiprocessor
 //! have no room. With a bound on the kernel these functions spill, which costs nothing while they are rare. The bound is
-//! what the kernel's own code needs: the values that are needed at the same time, counted in the PTX, since the driver
-//! assembles it on the machine where the kernel runs.
+//! what the kernel's own code needs, estimated from the PTX, since the driver assembles it on the machine where the kernel
+//! runs. Most kernels wait for memory, and are the faster the more of their waves a multiprocessor holds; so what is needed
+//! outside of the innermost loops may spill, and what a loop only reads or makes anew in each turn counts by half: the
+//! assembler makes such values where they are used. The factors are measured (docs/measurements.md, "registers").
 
 use crate::ptx::{Function, Statement, functions};
 use std::collections::{HashMap, HashSet};
@@ -16,8 +18,21 @@ const LEAST: u32 = 32;
 /// So many values fit [`LEAST`] registers; more need [`SPARE`] ones besides.
 const FITS_LEAST: u32 = 28;
 
+/// Lanes of the workgroups that a kernel has mostly.
+pub(crate) const USUAL_LANES: u32 = 256;
+
+/// The most lanes of a workgroup that a grid allows on every device.
+pub(crate) const MOST_LANES: u32 = 1024;
+
 /// Registers for what is computed on the way to a value.
-const SPARE: u32 = 8;
+const SPARE: u32 = 4;
+
+/// The least for a loop that computes much with what it loads: the assembler unrolls it, and needs registers for the loads of
+/// several turns.
+const COMPUTES: u32 = 48;
+
+/// Floating-point operations for each value loaded that are much.
+const MUCH: usize = 4;
 
 /// What functions of the device crate get, which calls of the host go through.
 const CALLS: u32 = 64;
@@ -34,11 +49,25 @@ pub(crate) fn bounds(ptx: &str) -> HashMap<&str, u32> {
 fn bound<'t>(entry: &Function<'t>, functions: &HashMap<&'t str, Function<'t>>) -> u32 {
     let own = OwnFunctions::of(entry, functions);
     let of_function = |function: &&Function<'t>| {
-        let values = Liveness::of(function).most_values();
-        if values <= FITS_LEAST { LEAST } else { values + SPARE }
+        let need = Liveness::of(function).need();
+        let values = if need.values <= FITS_LEAST { LEAST } else { need.values + SPARE };
+        values.max(if need.computes { COMPUTES } else { LEAST })
     };
     let need = own.functions.iter().map(of_function).max().unwrap_or(LEAST);
     need.max(if own.call_others { CALLS } else { LEAST }).next_multiple_of(8)
+}
+
+/// The most registers with which a multiprocessor holds as many workgroups as with `registers`: more cost no wave then.
+/// Workgroups have `max_lanes` lanes; where a kernel does not say, mostly [`USUAL_LANES`], but any number must be able to start.
+pub(crate) fn as_many_workgroups(registers: u32, max_lanes: Option<u32>) -> u32 {
+    // Registers of a multiprocessor of every GPU that images are built for, and the most workgroups of the larger ones.
+    const REGISTERS: u32 = 1 << 16;
+    const WORKGROUPS: u32 = 32;
+    let lanes = max_lanes.unwrap_or(USUAL_LANES);
+    // They come by eights.
+    let most = |workgroups: u32, lanes: u32| (REGISTERS / (workgroups * lanes) / 8 * 8).min(248);
+    let workgroups = (REGISTERS / (registers * lanes)).clamp(1, WORKGROUPS);
+    most(workgroups, lanes).min(most(1, max_lanes.unwrap_or(MOST_LANES)))
 }
 
 /// A kernel's own code.
@@ -141,9 +170,18 @@ fn width(register: &str) -> u32 {
     }
 }
 
+/// What a function's own code needs.
+struct Need {
+    /// Registers for values that are needed at the same time.
+    values: u32,
+    /// Whether a loop computes much with what it loads.
+    computes: bool,
+}
+
 /// Which values of a function are needed where.
 struct Liveness<'f, 't> {
     statements: &'f [Statement<'t>],
+    is_entry: bool,
     /// Registers that hold nothing but constants.
     constants: HashSet<&'t str>,
     blocks: Vec<Block<'t>>,
@@ -157,6 +195,17 @@ struct Block<'t> {
     live: HashSet<&'t str>,
 }
 
+/// Blocks from which one gets back to the first one of them.
+struct Loop<'t> {
+    blocks: HashSet<usize>,
+    /// Registers that its statements name.
+    used: HashSet<&'t str>,
+    /// Of these, values that one turn hands to the next.
+    carried: HashSet<&'t str>,
+    /// Whether it computes much with what it loads, and its lanes do not wait for each other.
+    computes: bool,
+}
+
 impl<'f, 't> Liveness<'f, 't> {
     fn of(function: &'f Function<'t>) -> Self {
         let statements = &function.statements;
@@ -166,7 +215,8 @@ impl<'f, 't> Liveness<'f, 't> {
             statements.into_iter().flat_map(|statement| registers(statement.sides().0)).collect()
         };
         let constants = if function.is_entry { &written(constant) - &written(other) } else { HashSet::new() };
-        let mut liveness = Self { statements, constants, blocks: blocks(statements) };
+        let is_entry = function.is_entry;
+        let mut liveness = Self { statements, is_entry, constants, blocks: blocks(statements) };
         liveness.solve();
         liveness
     }
@@ -203,14 +253,100 @@ impl<'f, 't> Liveness<'f, 't> {
         live
     }
 
-    /// The most registers that values take at one statement.
-    fn most_values(&self) -> u32 {
-        let mut most = 0;
-        for block in &self.blocks {
-            self.walk(block, |live| most = most.max(live.iter().map(|register| width(register)).sum()));
+    /// What is needed at the statement that needs the most. Of a kernel that loops, the loops count; a function may be called
+    /// in one.
+    fn need(&self) -> Need {
+        let loops = if self.is_entry { self.loops() } else { Vec::new() };
+        let mut values = 0;
+        for (at, block) in self.blocks.iter().enumerate() {
+            let innermost =
+                loops.iter().filter(|one| one.blocks.contains(&at)).min_by_key(|one| one.blocks.len());
+            self.walk(block, |live| {
+                let sum = |counts: &dyn Fn(&&&str) -> bool| -> u32 {
+                    live.iter().filter(counts).map(|register| width(register)).sum()
+                };
+                let need = match innermost {
+                    None if loops.is_empty() => sum(&|_| true),
+                    None => sum(&|_| true) / 2,
+                    Some(one) => {
+                        (sum(&|live| one.used.contains(**live)) + sum(&|live| one.carried.contains(**live)))
+                            / 2
+                    }
+                };
+                values = values.max(need);
+            });
         }
-        most
+        Need { values, computes: loops.iter().any(|one| one.computes) }
     }
+
+    /// The loops, outer and inner ones.
+    fn loops(&self) -> Vec<Loop<'t>> {
+        let mut before = vec![Vec::new(); self.blocks.len()];
+        for (at, block) in self.blocks.iter().enumerate() {
+            block.next.iter().for_each(|&next| before[next].push(at));
+        }
+        let found = edges_back(&self.blocks).into_iter().map(|(last, first)| {
+            let (mut blocks, mut left) = (HashSet::from([first]), vec![last]);
+            while let Some(at) = left.pop() {
+                if blocks.insert(at) {
+                    left.extend(&before[at]);
+                }
+            }
+            self.loop_of(first, blocks)
+        });
+        found.collect()
+    }
+
+    fn loop_of(&self, first: usize, blocks: HashSet<usize>) -> Loop<'t> {
+        let statements =
+            || blocks.iter().flat_map(|&at| &self.statements[self.blocks[at].statements.clone()]);
+        let written: HashSet<&str> =
+            statements().flat_map(|statement| registers(statement.sides().0)).collect();
+        let named = |statement: &Statement<'t>| {
+            registers(statement.operands).chain(registers(statement.predicate)).collect::<Vec<_>>()
+        };
+        let count = |is: &dyn Fn(&str) -> bool| statements().filter(|one| is(one.opcode)).count();
+        let loads: usize = statements()
+            .filter(|statement| statement.opcode.starts_with("ld."))
+            .map(|load| registers(load.sides().0).count())
+            .sum();
+        let floats = count(&|opcode| {
+            ["add", "sub", "mul", "fma"].iter().any(|name| opcode.starts_with(name))
+                && (opcode.ends_with(".f32") || opcode.ends_with(".f64"))
+        });
+        let waits = count(&|opcode| {
+            ["bar", "shfl", "atom", "red", "call"].iter().any(|name| opcode.starts_with(name))
+        });
+        Loop {
+            used: statements().flat_map(named).collect(),
+            carried: &written & &self.blocks[first].live,
+            computes: loads > 0 && floats >= MUCH * loads && waits == 0,
+            blocks,
+        }
+    }
+}
+
+/// The edges that lead back to a block on the way to which one came through: each is the end of a loop's turn.
+fn edges_back(blocks: &[Block<'_>]) -> Vec<(usize, usize)> {
+    let mut edges = Vec::new();
+    let (mut seen, mut is_open) = (vec![false; blocks.len()], vec![false; blocks.len()]);
+    // Blocks on the way, with how many of their edges were followed.
+    let mut way = if blocks.is_empty() { Vec::new() } else { vec![(0, 0)] };
+    while let Some((at, followed)) = way.last_mut() {
+        (seen[*at], is_open[*at]) = (true, true);
+        let (from, next) = (*at, blocks[*at].next.get(*followed).copied());
+        *followed += 1;
+        match next {
+            Some(next) if is_open[next] => edges.push((from, next)),
+            Some(next) if !seen[next] => way.push((next, 0)),
+            Some(_) => {}
+            None => {
+                is_open[from] = false;
+                way.pop();
+            }
+        }
+    }
+    edges
 }
 
 fn blocks<'t>(statements: &[Statement<'t>]) -> Vec<Block<'t>> {
@@ -275,10 +411,43 @@ mod tests {
     }
 
     #[test]
-    fn values_that_a_loop_keeps_are_counted() {
-        for (values, registers) in [(1, 32), (28, 32), (29, 40), (32, 40), (33, 48), (100, 112)] {
+    fn values_that_a_loop_hands_on_are_counted() {
+        for (values, registers) in [(1, 32), (28, 32), (29, 40), (36, 40), (37, 48), (100, 104)] {
             assert_eq!(bound_of(values, "panics"), registers, "{values}");
         }
+    }
+
+    #[test]
+    fn what_a_loop_only_reads_counts_by_half_and_what_it_leaves_alone_does_not() {
+        let count = |of_loop: u32, others: u32| {
+            let mut text = kernel(1, "panics");
+            let values = || 100..100 + of_loop + others;
+            let set: String =
+                values().map(|value| format!("\tld.global.b32 \t%r{value}, [%rd1];\n")).collect();
+            let read: String =
+                (100..100 + of_loop).map(|value| format!("\tst.global.b32 \t[%rd1], %r{value};\n")).collect();
+            let after: String =
+                values().map(|value| format!("\tst.global.b32 \t[%rd1], %r{value};\n")).collect();
+            text = text.replace("$L__BB0_1:\n", &(set + "$L__BB0_1:\n" + &read));
+            text = text.replace("\t{ // callseq", &(after + "\t{ // callseq"));
+            bounds(&text)["hostcall_kernel_k"]
+        };
+        assert_eq!([count(0, 50), count(50, 0), count(60, 0), count(60, 30)], [32, 32, 40, 56]);
+    }
+
+    #[test]
+    fn a_loop_that_computes_much_with_what_it_loads_has_more() {
+        let text = |floats: usize, more: &str| {
+            let compute = "\tld.global.b32 \t%r50, [%rd1];\n".to_owned()
+                + &"\tfma.rn.f32 \t%r51, %r50, %r50, %r51;\n".repeat(floats)
+                + more;
+            kernel(1, "panics").replace("$L__BB0_1:\n", &("$L__BB0_1:\n".to_owned() + &compute))
+        };
+        let bound = |floats, more| bounds(&text(floats, more))["hostcall_kernel_k"];
+        // A vector's values are loads of their own.
+        let vector = text(4, "").replace("ld.global.b32 \t%r50,", "ld.global.v2.b32 \t{%r50, %r52},");
+        assert_eq!(bounds(&vector)["hostcall_kernel_k"], 32);
+        assert_eq!([bound(3, ""), bound(4, ""), bound(4, "\tbarrier.sync \t0;\n")], [32, 48, 32]);
     }
 
     #[test]
@@ -288,5 +457,15 @@ mod tests {
         assert_eq!(bound_of(1, "_RNv15hostcall_device4math"), 32);
         assert_eq!(bound_of(1, "%rd1"), 64);
         assert_eq!(bound_of(80, "_RNv15hostcall_device4call"), 88);
+    }
+
+    #[test]
+    fn registers_that_cost_no_workgroup_are_given() {
+        let many = |registers, lanes| as_many_workgroups(registers, Some(lanes));
+        assert_eq!([many(32, 256), many(72, 256), many(112, 256), many(200, 256)], [32, 80, 128, 248]);
+        // A multiprocessor holds 32 workgroups of 32 lanes, whatever they need.
+        assert_eq!([many(32, 32), many(64, 1024), many(112, 1024)], [64, 64, 64]);
+        // Any workgroup can start.
+        assert_eq!([32, 48, 56, 112].map(|registers| as_many_workgroups(registers, None)), [32, 48, 64, 64]);
     }
 }

@@ -326,6 +326,15 @@ fn trace_points_are_shown() {
     let info = lines(&stdout(&trace(&["info", file])));
     assert!(info.iter().any(|line| line == "points: 4 records of kernels' trace points"), "{info:?}");
     assert!(info.iter().any(|line| line.starts_with("clock: of cpu, compared ")), "{info:?}");
+    let top = stdout(&trace(&["top", file]));
+    for part in [
+        "  span \"work\": ",
+        "/s, 1 in all, mean ",
+        "/s, 1 in all, last value -1.5\n",
+        "  event \"so be it: {:?}\": ",
+    ] {
+        assert!(top.contains(part), "{part}: {top}");
+    }
     let csv = folder.path().join("points.csv");
     let output = trace(&["export", file, csv.to_str().unwrap()]);
     assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""));

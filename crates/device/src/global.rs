@@ -20,8 +20,8 @@ pub trait Word: Copy + Send + Sync + sealed::Sealed + 'static {
 /// A number in memory that all lanes of a launch (and other launches) may read and write at any time.
 ///
 /// Each access is one relaxed atomic load or store: never torn, never a data race, and ordered with nothing.
-/// It costs what a plain access of the device's memory costs; on a GPU no cache of a multiprocessor answers a read, which the
-/// host and other lanes may have written. [`Global::load`] with a narrower scope may be answered there. A `Global<T>` has the
+/// It costs what a plain access of the device's memory costs, but on the software device a loop over cells does not become
+/// vector instructions; on a GPU no cache of a multiprocessor answers a read, which the host and other lanes may have written. [`Global::load`] with a narrower scope may be answered there. A `Global<T>` has the
 /// layout of its `T`.
 #[repr(transparent)]
 pub struct Global<T: Word>(UnsafeCell<T>);

@@ -163,7 +163,8 @@ pub unsafe trait Plain: Sync + 'static {
     message = "a kernel cannot take a parameter of type `{Self}`",
     label = "no kernel parameter",
     note = "a parameter is a number, `bool`, a `#[derive(Plain, Clone, Copy)]` struct, an array or tuple of these, \
-            `&[T]` or `&T` where `T` is `Plain`, an `Option` of such a reference, a `HostcallRef`, or a `RawStream`"
+            `&[T]` or `&T` where `T` is `Plain`, an `Option` of such a reference, a `Disjoint`, a `HostcallRef`, or a \
+             `RawStream`"
 )]
 pub unsafe trait KernelArg {
     /// What lies in the argument block.
@@ -177,7 +178,8 @@ pub unsafe trait KernelArg {
     ///
     /// # Safety
     /// `raw` must have been made for this parameter type. What it refers to must live for `'launch`, and nobody may
-    /// write it in that time but through [`Global`] or atomics.
+    /// write it in that time but through [`Global`] or atomics, or a [`Disjoint`](crate::Disjoint): then nobody else may
+    /// access it in that time, and each lane makes one value.
     unsafe fn from_raw<'launch>(raw: Self::Raw) -> Self::Value<'launch>;
 
     /// Writes the bytes of an argument, padding as zeros.
@@ -207,6 +209,15 @@ pub(crate) unsafe fn write_whole<T: Copy>(value: &T, bytes: &mut [u8]) {
     });
 }
 
+/// The place of a slice's first element.
+#[inline(always)]
+pub(crate) fn first_of<T>(raw: RawSlice) -> *const T {
+    // Nothing lies at the address of a slice without elements, but no reference is null. It is of global memory, as any
+    // address is that is not in another memory's window.
+    let address = if raw.len == 0 { align_of::<T>() as u64 } else { raw.address };
+    crate::target::global(address).cast()
+}
+
 /// Marks a parameter `&[T]`.
 pub struct Slice<T>(PhantomData<fn(T)>);
 
@@ -220,12 +231,9 @@ unsafe impl<T: Plain> KernelArg for Slice<T> {
     const SCHEMA: u64 = schema::add_hash(schema::of("slice"), T::SCHEMA);
     #[inline(always)]
     unsafe fn from_raw<'launch>(raw: RawSlice) -> &'launch [T] {
-        // Nothing lies at the address of a slice without elements, but no reference is null. It is of global memory, as any
-        // address is that is not in another memory's window.
-        let address = if raw.len == 0 { align_of::<T>() as u64 } else { raw.address };
         // SAFETY: by this function's contract the host has put `len` elements of `T` there, for `'launch`; any bytes
         // are a `T` since it is `Plain`.
-        unsafe { core::slice::from_raw_parts(crate::target::global(address).cast(), raw.len as usize) }
+        unsafe { core::slice::from_raw_parts(first_of(raw), raw.len as usize) }
     }
     fn write(raw: RawSlice, bytes: &mut [u8]) {
         // SAFETY: two `u64`s have no padding.
@@ -493,7 +501,8 @@ mod nobody {
     message = "a kernel cannot take a parameter of type `{T}`",
     label = "no kernel parameter",
     note = "a parameter is a number, `bool`, a `#[derive(Plain, Clone, Copy)]` struct, an array or tuple of these, \
-            `&[T]` or `&T` where `T` is `Plain`, an `Option` of such a reference, a `HostcallRef`, or a `RawStream`"
+            `&[T]` or `&T` where `T` is `Plain`, an `Option` of such a reference, a `Disjoint`, a `HostcallRef`, or a \
+             `RawStream`"
 )]
 pub trait OfValue<T> {
     /// Marks a parameter of the type.
@@ -566,7 +575,7 @@ pub const fn kernel_info<B>(
     }
 }
 
-/// Runs a kernel on one lane of the software device.
+/// Runs a kernel on one lane of the software device, and on those that follow it there.
 ///
 /// # Safety
 /// `lane` must be what the executor passes to a kernel's entry, and `block` must point to a `B`, with which `run` can be called

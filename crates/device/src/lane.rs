@@ -29,6 +29,19 @@ pub(crate) fn place(linear: u32, [width, height, _]: [u32; 3]) -> [u32; 3] {
     [linear % width, linear / width % height, linear / width / height]
 }
 
+/// The part of `0..end` of the `index`-th of so many lanes, if one part follows the other.
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+#[inline]
+fn part(end: usize, index: usize, lanes: usize) -> core::ops::Range<usize> {
+    // Not 0; said so, a division needs no panic.
+    let lanes = lanes.max(1);
+    let (each, longer) = (end / lanes, end % lanes);
+    let start = index * each + index.min(longer);
+    let len = each + usize::from(index < longer);
+    // No more than `end` anyway, which compilers do not see.
+    start..(start + len).min(end)
+}
+
 impl Lane {
     pub(crate) fn new(params: Params) -> Self {
         Self { params, has_typed_memory: false, not_send: PhantomData }
@@ -42,32 +55,32 @@ impl Lane {
 
     /// Index in the wave, from 0.
     pub fn index(&self) -> u32 {
-        target::here().lane_index()
+        self.params.here().lane_index()
     }
 
     /// Lanes of a full wave: 32 or 64.
     pub fn wave_size(&self) -> u32 {
-        target::here().wave_size()
+        self.params.here().wave_size()
     }
 
     /// Index of the wave in its workgroup, from 0.
     pub fn wave(&self) -> u32 {
-        target::here().wave_in_workgroup()
+        self.params.here().wave_in_workgroup()
     }
 
     /// Position in the workgroup: x, y, z.
     pub fn position(&self) -> [u32; 3] {
-        place(target::here().index_in_workgroup(), self.workgroup_size())
+        place(self.params.here().index_in_workgroup(), self.workgroup_size())
     }
 
     /// Index in the workgroup: position x runs fastest.
     pub fn local_id(&self) -> usize {
-        target::here().index_in_workgroup() as usize
+        self.params.here().index_in_workgroup() as usize
     }
 
     /// Position of the workgroup in the grid: x, y, z.
     pub fn workgroup(&self) -> [u32; 3] {
-        place(target::here().workgroup_index(), self.workgroups())
+        place(self.params.here().workgroup_index(), self.workgroups())
     }
 
     /// Lanes of a workgroup in x, y, z.
@@ -82,13 +95,17 @@ impl Lane {
 
     /// Index in the whole grid, from 0: workgroup after workgroup, in each by [`Lane::local_id`].
     pub fn global_id(&self) -> usize {
-        let here = target::here();
+        let here = self.params.here();
         here.workgroup_index() as usize * here.lanes_in_workgroup() as usize + self.local_id()
     }
 
-    /// This lane's share of `0..end`, when the lanes of the grid take turns: [`Lane::global_id`], and every
-    /// [`Lane::grid_lanes`]-th number behind it. Compilers see that each is below `end`, so that an index of a slice of that
+    /// This lane's share of `0..end`, in ascending order: each number is in the share of one lane of the grid, and the shares
+    /// of two lanes differ by one number at most. Compilers see that each is below `end`, so that an index of a slice of that
     /// length is not checked again.
+    ///
+    /// Which numbers these are is what the device is fastest with. On GPUs it is [`Lane::strided`]: lanes that run at the same
+    /// time access memory side by side. On the software device, which runs a lane to its end before the next one, the
+    /// numbers of a lane follow each other, and those of the next lane follow them.
     ///
     /// ```
     /// use hostcall_device::{Global, Lane, kernel};
@@ -96,8 +113,35 @@ impl Lane {
     /// /// `y = a·x + y`, by a grid of any size.
     /// #[kernel]
     /// fn saxpy(lane: &Lane, a: f32, x: &[f32], y: &[Global<f32>]) {
-    ///     for i in lane.strided(x.len().min(y.len())) {
+    ///     for i in lane.share(x.len().min(y.len())) {
     ///         y[i].set(a * x[i] + y[i].get());
+    ///     }
+    /// }
+    /// ```
+    #[inline]
+    pub fn share(&self, end: usize) -> impl Iterator<Item = usize> + use<> {
+        #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
+        return self.strided(end);
+        #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+        return part(end, self.global_id(), self.grid_lanes());
+    }
+
+    /// [`Lane::global_id`], and every [`Lane::grid_lanes`]-th number behind it below `end`: for kernels to which it matters
+    /// which lane has which number. To others [`Lane::share`] gives the order that the device is fastest with. Compilers see
+    /// the bound, as there.
+    ///
+    /// ```
+    /// use hostcall_device::{Lane, Global, kernel, wave};
+    ///
+    /// /// Sums of 32 or 64 numbers each, as many as a wave has lanes.
+    /// #[kernel]
+    /// fn sums(lane: &Lane, x: &[u32], out: &[Global<u32>]) {
+    ///     let waves = lane.wave_size() as usize;
+    ///     for i in lane.strided(x.len() / waves * waves) {
+    ///         let sum = lane.wave_reduce(x[i], wave::Add);
+    ///         if lane.index() == 0 {
+    ///             out[i / waves].set(sum);
+    ///         }
     ///     }
     /// }
     /// ```
@@ -257,4 +301,41 @@ fn share<T: Wire>(value: &T, word: impl Fn(u64) -> u64) -> T {
         *w = word(*w);
     }
     T::from_words(&words).expect("a lane's value")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+
+    /// The lanes' parts follow each other without a gap from 0 to `end`, and are as long as each other but for one.
+    fn check(end: usize, lanes: usize, indices: impl Iterator<Item = usize>) {
+        for index in indices {
+            let this = part(end, index, lanes);
+            assert!(this.start <= this.end && this.end <= end, "{end} {lanes} {index}: {this:?}");
+            let len = this.end - this.start;
+            assert!(len == end / lanes || len == end / lanes + 1 && !end.is_multiple_of(lanes));
+            let before = if index == 0 { 0 } else { part(end, index - 1, lanes).end };
+            let after = if index == lanes - 1 { end } else { part(end, index + 1, lanes).start };
+            assert_eq!((this.start, this.end), (before, after), "{end} {lanes} {index}");
+        }
+    }
+
+    #[test]
+    fn parts_are_all_of_the_range() {
+        for lanes in [1, 2, 3, 31, 32, 33, 1000] {
+            for end in (0..70).chain([999, 1000, 1001, 65_537]) {
+                check(end, lanes, 0..lanes);
+            }
+        }
+    }
+
+    #[test]
+    fn parts_of_huge_ranges_do_not_overflow() {
+        for lanes in [1, 7, u32::MAX as usize] {
+            for end in [usize::MAX, usize::MAX - 1, isize::MAX as usize] {
+                let middle = lanes / 2;
+                check(end, lanes, [0, middle, lanes - 1].into_iter());
+            }
+        }
+    }
 }

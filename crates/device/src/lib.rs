@@ -25,6 +25,7 @@
 //! |---|---|
 //! | kernels and programs | [`macro@kernel`], [`macro@main`], [`Lane`], [`kernel::KernelArg`] |
 //! | memory that lanes share | [`Global`], [`macro@Plain`] for structs; [`atomic`] operations on it |
+//! | memory of which each lane has a part | [`Disjoint`], [`Lane::share`] |
 //! | what a workgroup has in common | [`workgroup`]: typed memory, reductions, scans; [`Lane::barrier`] |
 //! | calls of the host | [`macro@service`], [`macro@Wire`], [`HostcallRef`], [`call`] |
 //! | streams of records to the host | [`raw`] |
@@ -73,6 +74,7 @@ pub mod atomic;
 mod backtrace;
 mod bulk;
 pub mod call;
+mod disjoint;
 pub mod env;
 pub mod fs;
 mod global;
@@ -111,6 +113,7 @@ pub mod __private;
 // The macros name this crate, also in its own modules.
 extern crate self as hostcall_device;
 
+pub use disjoint::Disjoint;
 pub use global::{Global, Word};
 pub use hostcall::HostcallRef;
 pub use hostcall_abi as abi;

@@ -4,7 +4,7 @@
 //! diverged wave takes it if no other part does, else an extra slot for the one call.
 
 use crate::group::Group;
-use crate::target::{self, Here};
+use crate::target::{self, Here, Mask};
 use hostcall_abi::launch::{CHANNEL_PARAMS_BYTES, LaunchId};
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::{Doorbell, Kind, Line, Owner, RequestTag};
@@ -251,23 +251,33 @@ fn release_extra(here: Here, extra: u32) {
 /// may do because of them.
 #[inline(always)]
 pub(crate) fn announce_posts(here: Here) {
-    let slot = current(here);
-    if !slot.glance().is_unclaimed() {
-        slot.announce_posts();
+    if !current(here).glance().is_unclaimed() {
+        // So that what follows is read behind the branch: its addresses would take registers in loops with barriers.
+        #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
+        target::keep_loads_behind();
+        current(here).announce_posts();
     }
 }
 
 /// Ends these lanes of a wave, which are together. The wave's last ones release its slot.
 #[inline(always)]
+#[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
 pub(crate) fn end_lanes(group: Group) {
     group.sync();
     if group.is_leader() {
-        let record = group.here.record();
-        let all = target::bits(group.here.wave_lanes());
-        // Nobody ended before a whole wave.
-        if (group.is_whole() || record.end(target::bits(group.mask), all)) && record.slot().is_some() {
-            release_home(group.here);
-        }
+        note_end(group.here, group.mask);
+    }
+}
+
+/// Notes that these lanes of the calling lane's wave end or have ended, with that one, which notes it for all of them. The
+/// wave's last ones release its slot.
+#[inline(always)]
+pub(crate) fn note_end(here: Here, lanes: Mask) {
+    let (record, all) = (here.record(), here.wave_lanes());
+    // Nobody ended before a whole wave.
+    let is_over = lanes == all || record.end(target::bits(lanes), target::bits(all));
+    if is_over && record.slot().is_some() {
+        release_home(here);
     }
 }
 

@@ -169,6 +169,26 @@ impl Group {
         })
     }
 
+    /// What the lane `by` before this one has, in a full wave; the first `by` lanes have their own.
+    #[inline(always)]
+    fn take_up<T: WaveNumber>(&self, value: T, by: u32) -> T {
+        #[cfg(target_arch = "nvptx64")]
+        {
+            let bits = value.to_raw_bits();
+            let up = |half: u32| u64::from(self.here.shuffle_up_u32(half, by));
+            T::from_raw_bits(if T::WIDE {
+                up(bits as u32) | up((bits >> 32) as u32) << 32
+            } else {
+                up(bits as u32)
+            })
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        {
+            let lane = self.here.lane_index();
+            self.take(value, if lane >= by { lane - by } else { lane })
+        }
+    }
+
     /// The value of the lane of index `from`, or the own one when that lane is none of the group.
     #[inline(always)]
     fn take_or_keep<T: WaveNumber>(&self, value: T, from: u32) -> T {
@@ -202,10 +222,9 @@ impl Group {
     pub(crate) fn scan<T: WaveNumber, O: Combine<T>>(&self, mut value: T) -> T {
         let mut width = 1;
         if let Some(full) = self.full() {
-            let lane = self.here.lane_index();
             while width < self.here.wave_size() {
-                let other = full.take(value, if lane >= width { lane - width } else { lane });
-                value = if lane >= width { O::combine(other, value) } else { value };
+                let other = full.take_up(value, width);
+                value = if self.here.lane_index() >= width { O::combine(other, value) } else { value };
                 width *= 2;
             }
             return value;

@@ -104,8 +104,8 @@ pub use hostcall_device;
 #[doc(hidden)]
 pub use hostcall_device::__private;
 pub use hostcall_device::{
-    CallError, Global, HostcallRef, Lane, Plain, Shared, Wire, Word, counter, eprint, eprintln, event,
-    kernel, main, print, println, service, span,
+    CallError, Disjoint, Global, HostcallRef, Lane, Plain, Shared, Wire, Word, counter, eprint, eprintln,
+    event, kernel, main, print, println, service, span,
 };
 pub use hostcall_device::{atomic, env, fs, heap, io, math, process, rounding, time, wave, workgroup};
 pub use hostcall_server::services;

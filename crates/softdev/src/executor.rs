@@ -1,10 +1,12 @@
 use crate::config::Config;
 use crate::image::Images;
-use crate::launch::{Grid, Launch, LaunchError, LaunchHandle, Run, Tally, quietly};
+use crate::launch::{Apart, Grid, Launch, LaunchError, LaunchHandle, Run, SeatRun, Tally, quietly};
 use crate::lent::LentMemory;
 use crate::seat::Seat;
 use crate::thread::{Worker, hire, join};
 use crate::{trap, watch};
+use std::ops::Range;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -13,6 +15,10 @@ use std::{io, thread};
 
 /// One part in so many of the resident lanes and waves is left to launches that have none.
 const SPARED: u32 = 8;
+
+/// A seat gets at most its even share of the workgroups that are left, divided by this, so that the seats end at about the
+/// same time.
+const SHARE_PARTS: u64 = 2;
 
 /// Threads that run the lanes of launches. Dropping it cancels what still runs and waits for the threads.
 pub struct Executor {
@@ -35,6 +41,7 @@ impl Executor {
             free_slots: (0..config.resident_waves).rev().collect(),
             resident_lanes: vec![0; threads],
             turn: 0,
+            refused: false,
             shutdown: false,
             workers: Vec::new(),
             vacancies: Vec::new(),
@@ -51,7 +58,7 @@ impl Executor {
             hints: AtomicU64::new(0),
             sleepers: AtomicU32::new(0),
             unstarted: AtomicU64::new(0),
-            queue: Mutex::new(queue),
+            queue: Apart(Mutex::new(queue)),
             lent: Arc::default(),
             helper: OnceLock::new(),
             images: Images::default(),
@@ -184,7 +191,7 @@ pub(crate) struct Shared {
     pub lent: Arc<LentMemory>,
     /// Called by threads whose lanes all wait.
     pub helper: OnceLock<Helper>,
-    queue: Mutex<Queue>,
+    queue: Apart<Mutex<Queue>>,
     images: Images,
     wake: Condvar,
     /// Notified when there is a seat for a thread that has none, or such threads shall end.
@@ -201,6 +208,8 @@ pub(crate) struct Queue {
     resident_lanes: Vec<u32>,
     /// Where the next look for a workgroup begins, so that every launch gets its turn.
     turn: usize,
+    /// A seat got no workgroup though there were some, since room was last given back.
+    refused: bool,
     pub shutdown: bool,
     /// The threads that run. A thread takes itself out before it ends, so these can be signalled.
     pub workers: Vec<Worker>,
@@ -247,19 +256,34 @@ impl Active {
     }
 }
 
-/// A workgroup that a seat has taken on.
+/// Workgroups that follow each other in a grid, for which a seat has the room.
 pub(crate) struct Admitted {
-    pub run: Arc<Run>,
-    /// Its number in the grid, x fastest.
-    pub number: u64,
+    pub run: SeatRun,
+    /// Their numbers in the grid, x fastest.
+    pub numbers: Range<u64>,
     /// One for each wave.
     pub slots: Vec<u32>,
+}
+
+/// Workgroups of one launch that have ended on a seat.
+pub(crate) struct Retired {
+    pub run: SeatRun,
+    pub workgroups: u32,
+    /// Those of their slots that other waves may claim.
+    pub good_slots: Vec<u32>,
+    pub tally: Tally,
+}
+
+impl Retired {
+    pub fn of(run: &SeatRun) -> Retired {
+        Retired { run: Rc::clone(run), workgroups: 0, good_slots: Vec::new(), tally: Tally::default() }
+    }
 }
 
 impl Shared {
     pub fn queue(&self) -> MutexGuard<'_, Queue> {
         // Nothing panics halfway through a change of the queue.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does a piece of what lanes may be waiting for. Returns whether there was one.
@@ -294,15 +318,22 @@ impl Shared {
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Gives a seat the next workgroup that fits. A seat which has more lanes than another leaves it to that
-    /// one, unless it is `idle`.
-    pub fn admit(&self, seat: usize, idle: bool) -> Option<Admitted> {
+    /// Gives a seat the next workgroups that fit, `most` at most. A seat which has more lanes than another leaves them to
+    /// that one, unless it is `idle`.
+    pub fn admit(&self, seat: usize, idle: bool, most: u32) -> Option<Admitted> {
         let mut guard = self.queue();
         let queue = &mut *guard;
+        let admitted = self.next_fitting(queue, seat, idle, most);
+        queue.refused |= admitted.is_none() && self.unstarted.load(Ordering::Relaxed) > 0;
+        admitted
+    }
+
+    fn next_fitting(&self, queue: &mut Queue, seat: usize, idle: bool, most: u32) -> Option<Admitted> {
         if !idle && queue.resident_lanes.iter().any(|&lanes| lanes < queue.resident_lanes[seat]) {
             return None;
         }
         let lanes_left = self.config.resident_lanes - queue.resident_lanes.iter().sum::<u32>();
+        let waves_left = queue.free_slots.len() as u32;
         // A launch that runs leaves some room, so that others can begin beside it: it may wait for them.
         let config = &self.config;
         let (lanes_spared, waves_spared) = (config.resident_lanes / SPARED, config.resident_waves / SPARED);
@@ -310,31 +341,33 @@ impl Shared {
             let index = (queue.turn + offset) % queue.active.len();
             let active = &mut queue.active[index];
             let Grid { count, lanes, waves, .. } = active.run.grid;
-            let waves_left = queue.free_slots.len();
-            let (spared_lanes, spared_waves) =
-                if active.resident > 0 { (lanes_spared, waves_spared) } else { (0, 0) };
-            if active.next == count
-                || lanes + spared_lanes > lanes_left
-                || (waves + spared_waves) as usize > waves_left
-            {
+            let lanes_fit = lanes_left.saturating_sub(lanes_spared) / lanes;
+            let fit = lanes_fit.min(waves_left.saturating_sub(waves_spared) / waves);
+            let is_first = active.resident == 0 && lanes <= lanes_left && waves <= waves_left;
+            if active.next == count || fit == 0 && !is_first {
                 continue;
             }
-            let slots = queue.free_slots.split_off(waves_left - waves as usize);
-            let admitted = Admitted { run: Arc::clone(&active.run), number: active.next, slots };
-            active.next += 1;
-            active.resident += 1;
+            let seats = config.threads as u64;
+            let part = (count - active.next) / (SHARE_PARTS * seats);
+            let workgroups = u64::from(fit).div_ceil(seats).min(part).min(most.into()).max(1) as u32;
+            let slots = queue.free_slots.split_off((waves_left - workgroups * waves) as usize);
+            let numbers = active.next..active.next + u64::from(workgroups);
+            let admitted = Admitted { run: Rc::new(Arc::clone(&active.run)), numbers, slots };
+            active.next += u64::from(workgroups);
+            active.resident += workgroups;
             if active.next == count {
                 self.unstarted.fetch_sub(1, Ordering::Relaxed);
             }
-            queue.resident_lanes[seat] += lanes;
+            queue.resident_lanes[seat] += workgroups * lanes;
             queue.turn = index + 1;
             return Some(admitted);
         }
         None
     }
 
-    /// Takes back what a workgroup had, once all its lanes have ended.
-    pub fn retire(&self, seat: usize, run: &Arc<Run>, good_slots: &[u32], mut tally: Tally) {
+    /// Takes back what workgroups of a seat had, once all their lanes have ended.
+    pub fn retire(&self, seat: usize, retired: Retired) {
+        let Retired { run, workgroups, good_slots, mut tally } = retired;
         let mut outcome = run.outcome();
         let total = &mut outcome.tally;
         total.workgroups += tally.workgroups;
@@ -345,23 +378,24 @@ impl Shared {
         drop(outcome);
 
         let mut queue = self.queue();
-        queue.resident_lanes[seat] -= run.grid.lanes;
+        queue.resident_lanes[seat] -= workgroups * run.grid.lanes;
         queue.free_slots.extend(good_slots);
         let over =
-            queue.active.iter().position(|active| Arc::ptr_eq(&active.run, run)).is_some_and(|index| {
+            queue.active.iter().position(|active| Arc::ptr_eq(&active.run, &run)).is_some_and(|index| {
                 let active = &mut queue.active[index];
-                active.resident -= 1;
+                active.resident -= workgroups;
                 let over = active.over();
                 if over {
                     queue.active.remove(index);
                 }
                 over
             });
+        let refused = std::mem::take(&mut queue.refused);
         drop(queue);
         if over {
             run.finish();
         }
-        if self.unstarted.load(Ordering::Relaxed) > 0 {
+        if refused {
             self.announce();
         }
     }
@@ -374,6 +408,7 @@ impl Shared {
 
     /// Starts no more workgroups of a launch.
     pub fn close(&self, run: &Arc<Run>) {
+        run.closed.store(true, Ordering::Relaxed);
         let mut queue = self.queue();
         let Some(index) = queue.active.iter().position(|active| Arc::ptr_eq(&active.run, run)) else {
             return;

@@ -4,12 +4,12 @@ use crate::hold::Hold;
 use crate::lent::Access;
 use crate::seat::Seat;
 use crate::shield;
-use crate::stack::open_reserve;
+use crate::stack::{LaneStack, open_reserve};
 use corosensei::CoroutineResult;
 use hostcall_abi::cpu::{CpuLane, ENTRY_DONE, ENTRY_PANICKED, OtherBarrier};
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
-use std::io;
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
@@ -26,13 +26,11 @@ pub(crate) enum Ending {
     Killed,
 }
 
-/// What became of a lane that was gone on with.
+/// What became of a lane that was gone on with, or of the last one that began in its place.
 pub(crate) enum Resumed {
-    /// It blocked or paused.
+    /// It blocked or paused, and is alone.
     GaveWay,
     Ended(Ending),
-    /// It has not begun: the system has no memory for its stack.
-    NoStack(io::Error),
     /// It had taken its thread away, and has now come to an operation or to its end. Its state is the seat's.
     Away(Option<Ending>),
 }
@@ -69,18 +67,34 @@ const UNWINDING_INTERRUPTIONS: u32 = 10;
 /// Pieces of memory that a lane lends at a time: a message and the room for its reply.
 const MOST_LENT: usize = 2;
 
-/// A lane of a resident workgroup: once it has begun, a coroutine on a stack of its own. Used by its seat's thread only, but that
-/// one which is *away* runs on the thread that it took from the seat until it comes to an operation.
+/// [`Lane::alone`] of a lane behind which others may begin.
+const NOT_ALONE: u32 = u32::MAX;
+
+/// A lane that has begun, on the fiber that it has to itself. Used by its seat's thread only, but a lane that is *away* runs
+/// on the thread that it took from the seat until it comes to an operation.
+///
+/// When a lane ends that never gave way, the lane behind it in its wave begins in its place, up to `CpuLane::end`. A lane
+/// that gives way is *alone* from then on: the lanes behind it begin elsewhere, and nothing does so here.
+///
+/// Invariant RUN: the lanes from `first` to the one that runs began here, one after the other, and those before it have
+/// ended, which is not noted yet. Whoever looks at the wave's masks while the lane is not alone calls [`Lane::catch_up`]
+/// first.
 ///
 /// Invariant UNWINDING: a lane that unwinds does not leave its thread, and no other lane runs on that thread
 /// meanwhile, since the language runtime counts panics by thread. Its operations return without giving way.
 pub(crate) struct Lane {
-    abi: UnsafeCell<CpuLane>,
+    abi: UnsafeCell<MaybeUninit<CpuLane>>,
     group: Cell<*const Group>,
-    /// What the lane runs on, which it owns; null before it begins and once it has ended.
-    fiber: Cell<*mut Fiber>,
-    /// The lane's code has begun.
-    started: Cell<bool>,
+    /// This lane, as its box became a pointer.
+    own: Cell<*mut Lane>,
+    fiber: Fiber,
+    first: Cell<u32>,
+    /// Index in its wave of a lane that is alone, else [`NOT_ALONE`]. Changed once for a lane, on its thread, also in a signal
+    /// handler.
+    alone: Cell<u32>,
+    /// The lane that ran when the seat's thread was last suspected of having been in it for long, or the first one. Changed
+    /// as `alone`.
+    suspected: Cell<u32>,
     /// The lane's code has come to its end, so that nothing of it lies on its stack.
     finished: Cell<bool>,
     yielder: Cell<*const Yielder>,
@@ -98,19 +112,21 @@ pub(crate) struct Lane {
     pub request: Cell<Request>,
     /// The mask that a `converge` returns.
     pub converged: Cell<u64>,
-    /// Turns that an injected fault leaves the lane out for, plus one.
-    pub delay: Cell<u8>,
     /// Addresses of what the lane lends to the host; 0 for nothing. Changed on the lane's thread, and when it has ended.
     lent: [Cell<u64>; MOST_LENT],
 }
 
 impl Lane {
-    pub fn new(abi: CpuLane) -> Lane {
-        Lane {
-            abi: UnsafeCell::new(abi),
+    /// What lanes can begin on.
+    pub fn new(stack: LaneStack) -> Box<Lane> {
+        Box::new(Lane {
+            abi: UnsafeCell::new(MaybeUninit::uninit()),
             group: Cell::new(ptr::null()),
-            fiber: Cell::new(ptr::null_mut()),
-            started: Cell::new(false),
+            own: Cell::new(ptr::null_mut()),
+            fiber: Fiber::new(stack),
+            first: Cell::new(0),
+            alone: Cell::new(NOT_ALONE),
+            suspected: Cell::new(0),
             finished: Cell::new(false),
             yielder: Cell::new(ptr::null()),
             in_executor: AtomicBool::new(false),
@@ -120,32 +136,109 @@ impl Lane {
             away: AtomicBool::new(false),
             request: Cell::new(Request::Sleep { deadline_ns: 0 }),
             converged: Cell::new(0),
-            delay: Cell::new(0),
             lent: Default::default(),
-        }
+        })
     }
 
-    /// Makes the lane ready to begin, once it has its place in its workgroup and in memory.
-    pub fn attach(&self, group: &Group) {
+    /// Makes this the lane `abi.lane`, which has not begun, and those behind it up to `abi.end`. It stays where it is until
+    /// [`Lane::take_box`].
+    pub fn begin<'a>(self: Box<Self>, group: &Group, abi: CpuLane) -> &'a Lane {
+        let own = Box::into_raw(self);
+        // SAFETY: the box's own pointer, which nobody else has.
+        let lane = unsafe { &*own };
+        lane.own.set(own);
+        lane.start(group, abi);
+        lane
+    }
+
+    /// The box again of a lane that has ended, or ends with this.
+    ///
+    /// # Safety
+    /// The lane has begun, and nobody uses it any more, but for who calls this.
+    pub unsafe fn take_box(&self) -> Box<Lane> {
+        // SAFETY: `begin` got it from a box; the caller's promise.
+        unsafe { Box::from_raw(self.own.get()) }
+    }
+
+    fn start(&self, group: &Group, abi: CpuLane) {
+        let first = abi.lane.load(Ordering::Relaxed);
         self.group.set(group);
-        let lane: *const Lane = self;
-        // SAFETY: the lane has not begun, so nobody else has the ABI block.
-        unsafe { (*self.abi.get()).executor = lane.cast_mut().cast() };
+        self.first.set(first);
+        self.alone.set(NOT_ALONE);
+        self.suspected.set(first);
+        self.finished.set(false);
+        self.doomed.set(None);
+        self.unwinding_interruptions.set(0);
+        self.in_executor.store(false, Ordering::Relaxed);
+        let executor = self.own.get().cast();
+        // SAFETY: no lane runs here, so nobody else has the ABI block.
+        unsafe { (*self.abi.get()).write(CpuLane { executor, ..abi }) };
     }
 
-    /// The lane's code, from its beginning to its end. Called on the stack of its fiber.
+    /// The code of the lanes, from the first one's beginning to the end of the last one that runs here. Called on the stack
+    /// of the fiber.
     pub fn run(&self, yielder: &Yielder) -> Ending {
         self.yielder.set(yielder);
         let run = self.group().run();
-        // SAFETY: who launched the kernel vouches for its entry and its argument block; the lane's block is valid until the
-        // lane has ended.
-        let code = unsafe { (run.entry)(self.abi.get(), run.arguments.as_ptr().cast()) };
-        self.in_executor.store(true, Ordering::Relaxed);
-        match code {
-            ENTRY_DONE => Ending::Done,
-            ENTRY_PANICKED => Ending::Panicked,
-            _ => Ending::Exited,
+        loop {
+            // SAFETY: who launched the kernel vouches for its entry and its argument block; the block of the lane is valid
+            // until its code has come to its end.
+            let code = unsafe { (run.entry)(self.abi.get().cast(), run.arguments.as_ptr().cast()) };
+            self.in_executor.store(true, Ordering::Relaxed);
+            compiler_fence(Ordering::SeqCst);
+            match code {
+                // A signal that shall end the lane has let no other one follow it.
+                ENTRY_DONE if !run.cancelled() && self.abi().advance() => {}
+                ENTRY_DONE => return Ending::Done,
+                ENTRY_PANICKED => return Ending::Panicked,
+                _ => return Ending::Exited,
+            }
+            compiler_fence(Ordering::SeqCst);
+            self.in_executor.store(false, Ordering::Relaxed);
         }
+    }
+
+    fn abi(&self) -> &CpuLane {
+        // SAFETY: written by `begin`, before anything else is asked of the lane. What is changed later are atomics, and
+        // `unwinding`, which is read by `unwinds` alone.
+        unsafe { (*self.abi.get()).assume_init_ref() }
+    }
+
+    /// Lets no other lane follow this one here: it is alone from now on. Does nothing between two lanes, where a signal
+    /// handler may ask for it.
+    pub fn separate(&self) {
+        if self.alone.get() == NOT_ALONE && !self.is_between_lanes() {
+            let index = self.place().0;
+            self.abi().end.store(index + 1, Ordering::Relaxed);
+            self.alone.set(index);
+        }
+    }
+
+    /// Returns whether the lane has ended, and none follows it. Its code comes to its end without waiting for anything.
+    /// Asked in a signal handler, on the lane's thread.
+    pub fn is_between_lanes(&self) -> bool {
+        self.place().0 >= self.abi().end.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the lanes have ended that ran here before this one (RUN). Called on the seat's thread.
+    #[inline]
+    fn catch_up(&self) {
+        self.catch_up_to(self.place().0);
+    }
+
+    fn catch_up_to(&self, index: u32) {
+        let first = self.first.replace(index);
+        if first < index {
+            self.group().end_run(self.abi().wave, first, index);
+        }
+    }
+
+    /// Notes what became of the lanes that ran here before (RUN), and returns the place of this one, which is alone. It may
+    /// be away and run meanwhile. Called by the scheduler.
+    pub fn settle_alone(&self) -> (u32, u32) {
+        let index = self.alone.get();
+        self.catch_up_to(index);
+        (index, self.abi().wave)
     }
 
     /// The lane whose kernel passed `abi` to an operation.
@@ -153,27 +246,24 @@ impl Lane {
     /// # Safety
     /// `abi` is what the executor gave the kernel's entry, which is on the calling stack.
     pub unsafe fn of<'a>(abi: *mut CpuLane) -> &'a Lane {
-        // SAFETY: `attach` set it to the lane, which exists as long as its stack does.
+        // SAFETY: `begin` set it to the lane, which exists as long as its stack does.
         unsafe { &*(*abi).executor.cast::<Lane>() }
     }
 
     pub fn group(&self) -> &Group {
-        // SAFETY: set before the lane starts; the group owns the lane.
+        // SAFETY: set before the lane begins; the group lives until its lanes have ended.
         unsafe { &*self.group.get() }
     }
 
     /// Index in the wave, and of the wave in the workgroup.
+    #[inline]
     pub fn place(&self) -> (u32, u32) {
-        // SAFETY: once the lane is attached the block is only read.
-        let abi = unsafe { &*self.abi.get() };
-        (abi.lane, abi.wave)
+        (self.abi().lane.load(Ordering::Relaxed), self.abi().wave)
     }
 
     /// Returns how to end the lane from a signal, and the addresses below its stack that trap.
-    pub fn trap(&self) -> Option<&Trap> {
-        let fiber = self.fiber.get();
-        // SAFETY: the lane owns the fiber, whose `trap` does not change.
-        (!fiber.is_null()).then(|| unsafe { &(*fiber).trap })
+    pub fn trap(&self) -> &Trap {
+        &self.fiber.trap
     }
 
     /// Returns whether the grace of the lane's launch is over.
@@ -189,12 +279,13 @@ impl Lane {
     /// Notes how the lane shall end, unless that is known already.
     pub fn doom(&self, ending: Ending) {
         if self.doomed.get().is_none() {
-            self.doomed.set(Some(ending));
+            self.doom_again(ending);
         }
     }
 
     /// Notes how the lane ends, whatever was known before.
     pub fn doom_again(&self, ending: Ending) {
+        self.separate();
         self.doomed.set(Some(ending));
     }
 
@@ -207,7 +298,7 @@ impl Lane {
     pub fn unwinds(&self) -> bool {
         // SAFETY: the kernel's side wrote it before the kernel's code began, or never. A copy is read, so that nothing
         // borrows the block.
-        let unwinding = unsafe { (&raw const (*self.abi.get()).unwinding).read() };
+        let unwinding = unsafe { (&raw const (*self.abi.get().cast::<CpuLane>()).unwinding).read() };
         unwinding.is_some_and(|unwinding| unwinding())
     }
 
@@ -236,7 +327,7 @@ impl Lane {
     /// Opens the reserve of the lane's stack after a fault at this address. Returns `false` when the address does not lie
     /// in the reserve, or the reserve cannot be opened. Called in a signal handler, on the lane's thread.
     pub fn open_reserve(&self, address: usize) -> bool {
-        let Some((_, guard)) = self.trap() else { return false };
+        let (_, guard) = self.trap();
         if self.reserve_open.get() || !guard.reserve.contains(&address) {
             return false;
         }
@@ -256,6 +347,7 @@ impl Lane {
     /// Leaves the seat to another thread, if the lane has not done so.
     fn lose_seat(&self) {
         if !self.away.load(Ordering::Relaxed) {
+            self.separate();
             self.away.store(true, Ordering::Relaxed);
             self.group().seat().lose(self);
         }
@@ -291,7 +383,8 @@ impl Lane {
     }
 
     /// What a lane does that was interrupted: if it is still at what made it suspect, it goes away with its thread,
-    /// so that the seat goes to another one. Returns whether it is away, and it is the turn of others. Called in a signal
+    /// so that the seat goes to another one. A lane that began after others in the same turn is not suspect before it has
+    /// had a turn's time to itself. Returns whether the lane is away, and it is the turn of others. Called in a signal
     /// handler, on the lane's thread.
     pub fn interrupted(&self, hold: &Hold) -> bool {
         if self.in_executor.load(Ordering::Relaxed) {
@@ -300,6 +393,11 @@ impl Lane {
         let seat = self.group().seat();
         let is_away = self.away.load(Ordering::Relaxed);
         if !is_away && seat.suspect.load(Ordering::Relaxed) == seat.turns.load(Ordering::Relaxed) {
+            let index = self.place().0;
+            if self.suspected.replace(index) != index {
+                seat.restart_turn();
+                return false;
+            }
             hold.close();
             self.lose_seat();
             return true;
@@ -315,6 +413,7 @@ impl Lane {
         if self.away.load(Ordering::Relaxed) {
             self.leave_thread();
         }
+        self.catch_up();
         let result = operation(self);
         while self.doomed.get().is_some() {
             self.suspend();
@@ -337,6 +436,8 @@ impl Lane {
     /// LENT (see `lent`), until the lane has taken it back or has ended.
     pub unsafe fn lend(&self, start: usize, len: usize, access: Access) -> u64 {
         let Some(place) = self.lent.iter().find(|place| place.get() == 0) else { return 0 };
+        // What it does not take back is taken back when the scheduler notes its end.
+        self.separate();
         // SAFETY: the caller's promise.
         place.set(unsafe { self.group().seat().shared.lent.lend(start, len, access) });
         place.get()
@@ -368,34 +469,22 @@ impl Lane {
 
     /// Goes on with the lane until it gives way or ends. Called by the scheduler.
     pub fn resume(&self, seat: &Seat) -> Resumed {
-        if !self.started.get() {
-            match seat.fiber() {
-                Ok(fiber) => self.fiber.set(Box::into_raw(fiber)),
-                Err(error) => return Resumed::NoStack(error),
-            }
-            self.started.set(true);
-        }
-        let fiber = self.fiber.get();
-        if fiber.is_null() {
-            return Resumed::GaveWay;
-        }
         seat.next_turn();
         // SAFETY: the lane owns the fiber, and only the scheduler goes on with it, which is not in it now.
-        let ending = match crate::trap::with_current(self, || unsafe { Fiber::resume(fiber, self) }) {
+        let ending = match crate::trap::with_current(self, || unsafe { self.fiber.resume(self) }) {
             CoroutineResult::Yield(None) => self.doomed(),
             CoroutineResult::Yield(Some(ending)) => {
                 self.finished.set(true);
-                // One that overflowed has ended by itself in its reserve.
-                match self.doomed() {
-                    Some(overflow @ Ending::Overflow) => Some(overflow),
-                    _ => Some(ending),
-                }
+                Some(ending)
             }
-            CoroutineResult::Return(ending) => match self.doomed() {
-                Some(overflow @ Ending::Overflow) => Some(overflow),
-                _ => Some(ending),
-            },
+            CoroutineResult::Return(ending) => Some(ending),
         };
+        // One that overflowed has ended by itself in its reserve.
+        let ending = match (ending, self.doomed()) {
+            (Some(_), Some(overflow @ Ending::Overflow)) => Some(overflow),
+            (ending, _) => ending,
+        };
+        self.separate();
         if self.away.load(Ordering::Relaxed) {
             self.away.store(false, Ordering::Relaxed);
             return Resumed::Away(ending);
@@ -404,26 +493,15 @@ impl Lane {
         ending.map_or(Resumed::GaveWay, Resumed::Ended)
     }
 
-    /// Whether the lane's code has begun.
-    pub fn started(&self) -> bool {
-        self.started.get()
-    }
-
-    /// Takes the fiber of a lane that has ended, or that ends with this: what is on its stack is forgotten. `None` when the
-    /// lane has none, or its stack cannot be used again.
-    pub fn take_fiber(&self) -> Option<Box<Fiber>> {
-        let fiber = self.fiber.replace(ptr::null_mut());
-        if fiber.is_null() {
-            return None;
-        }
-        // SAFETY: the lane owned it, from a box.
-        let fiber = unsafe { Box::from_raw(fiber) };
+    /// Makes place for the next lanes: what lies on the stack of this one, which has ended or ends with this, is forgotten.
+    /// `None` when its stack cannot be used again.
+    pub fn clear(mut self: Box<Lane>) -> Option<Box<Lane>> {
         let was_open = self.reserve_open.replace(false);
         if self.finished.get() && !was_open {
-            return Some(fiber);
+            return Some(self);
         }
         // SAFETY: a kernel's frames may be given up: that is what cancelling by force is documented to do.
-        let mut stack = unsafe { fiber.into_stack() };
-        (!was_open || stack.close_reserve()).then(|| Fiber::new(stack))
+        let whole = unsafe { self.fiber.reset(|stack| !was_open || stack.close_reserve()) };
+        whole.then_some(self)
     }
 }

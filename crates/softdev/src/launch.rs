@@ -5,6 +5,7 @@ use hostcall_abi::launch::LaunchParams;
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -198,8 +199,7 @@ pub(crate) struct Grid {
     /// Workgroups in x, y and z, and all of them.
     pub workgroups: [u32; 3],
     pub count: u64,
-    /// Lanes of a workgroup in x, y and z, and all of them.
-    pub size: [u32; 3],
+    /// Lanes of a workgroup.
     pub lanes: u32,
     /// Waves of a workgroup.
     pub waves: u32,
@@ -234,11 +234,18 @@ impl Grid {
                 params.workgroup_memory_bytes
             ));
         }
-        Ok(Grid { workgroups, count: count as u64, size, lanes, waves })
+        Ok(Grid { workgroups, count: count as u64, lanes, waves })
     }
 }
 
-/// A launch from its start to its end.
+/// What threads write often, on cache lines of its own: two, as processors fetch lines in pairs.
+#[repr(align(128))]
+pub(crate) struct Apart<T>(pub T);
+
+/// A launch, as a seat's workgroups have it: they come and go on one thread, without a count that others change.
+pub(crate) type SeatRun = Rc<Arc<Run>>;
+
+/// A launch from its start to its end. Lanes read it all the time, so that what changes lies apart.
 pub(crate) struct Run {
     /// Number of the launch on its executor, from 1.
     pub id: u64,
@@ -252,12 +259,14 @@ pub(crate) struct Run {
     pub kernel_name: String,
     /// The shared object of the kernel.
     pub image: Arc<ImageCode>,
+    /// No more workgroups begin.
+    pub closed: AtomicBool,
     /// Lanes shall end.
     pub cancelled: AtomicBool,
     /// The grace is over: lanes are ended by force.
     pub kill: AtomicBool,
     started: Instant,
-    outcome: Mutex<Outcome>,
+    outcome: Apart<Mutex<Outcome>>,
     done: Condvar,
 }
 
@@ -300,23 +309,24 @@ impl Run {
             on_failure: launch.on_failure,
             kernel_name: launch.kernel_name,
             image,
+            closed: false.into(),
             cancelled: false.into(),
             kill: false.into(),
             started: Instant::now(),
-            outcome: Mutex::new(Outcome {
+            outcome: Apart(Mutex::new(Outcome {
                 keep_alive: Some(launch.keep_alive),
                 tally: Tally::default(),
                 error: None,
                 result: None,
                 callbacks: Vec::new(),
-            }),
+            })),
             done: Condvar::new(),
         }
     }
 
     /// The outcome so far. A panic of a callback or destructor leaves it whole, so poison says nothing.
     pub fn outcome(&self) -> MutexGuard<'_, Outcome> {
-        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outcome.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn is_done(&self) -> bool {

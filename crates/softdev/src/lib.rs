@@ -2,11 +2,11 @@
 //! workgroup's lanes run in waves of 32 or 64; every resident wave has the number of a call slot to itself, which it claims when
 //! it needs one.
 //!
-//! A kernel is an [`Entry`](hostcall_abi::cpu::Entry), called once a lane, and asks for what hardware would do
-//! through [`CpuOperations`](hostcall_abi::cpu::CpuOperations). Each lane is a coroutine on a stack of its own, which the next
-//! lane gets when it has ended,
-//! so lanes progress independently of each other, and meet where they ask to. A workgroup stays on the *seat* that
-//! took it on, a share of the resident workgroups that one thread at a time works on.
+//! A kernel is an [`Entry`](hostcall_abi::cpu::Entry), which runs one lane after the other as long as none waits, and asks
+//! for what hardware would do through [`CpuOperations`](hostcall_abi::cpu::CpuOperations). A lane that waits has its stack
+//! to itself from then on, a coroutine's; the lanes behind it begin on another one. So lanes progress independently of each
+//! other, and meet where they ask to. A workgroup stays on the *seat* that took it on, a share of the resident workgroups
+//! that one thread at a time works on.
 //!
 //! ```
 //! use hostcall_abi::cpu::{CpuLane, ENTRY_DONE};
@@ -15,11 +15,11 @@
 //! use std::sync::Arc;
 //! use std::sync::atomic::{AtomicU64, Ordering};
 //!
-//! /// A kernel: adds the lane's place in its workgroup to what its argument points to.
+//! /// A kernel: adds the lane's index in its wave to what its argument points to.
 //! unsafe extern "C" fn add(lane: *mut CpuLane, arguments: *const u8) -> u32 {
 //!     // SAFETY: the executor's lane, and arguments as the launch below gives them.
 //!     let (lane, sum) = unsafe { (&*lane, &**arguments.cast::<*const AtomicU64>()) };
-//!     sum.fetch_add(lane.position[0].into(), Ordering::Relaxed);
+//!     sum.fetch_add(lane.lane.load(Ordering::Relaxed).into(), Ordering::Relaxed);
 //!     ENTRY_DONE
 //! }
 //!
@@ -37,7 +37,7 @@
 //! // SAFETY: the kernel gets what it takes, which lives as long as the launch.
 //! let handle = unsafe { executor.launch(launch) }?;
 //! handle.wait(None).expect("waited without a limit")?;
-//! assert_eq!(sum.load(Ordering::Relaxed), 3 * (0..100).sum::<u64>());
+//! assert_eq!(sum.load(Ordering::Relaxed), 3 * (3 * (0..32).sum::<u64>() + 6));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -51,7 +51,7 @@
 //! | `hold` | what those wait for that it is not the turn of |
 //! | `group` | a resident workgroup: turns of its waves, the barrier, ended lanes |
 //! | `wave` | a wave: who is ready or blocked, converging and exchanging |
-//! | `lane` | a lane: how far it is, and what it waits for |
+//! | `lane` | a lane: how far it is, what it waits for, and which ones may begin in its place |
 //! | `fiber` | what lanes run on, one after the other |
 //! | `stack` | a fiber's stack, with its guard page and its reserve |
 //! | `image` | the code of the kernel's shared object |

@@ -1,9 +1,9 @@
 //! A seat: a share of the resident workgroups, which one thread at a time works on.
 
-use crate::executor::Shared;
-use crate::fiber::Fiber;
+use crate::executor::{Admitted, Retired, Shared};
 use crate::group::Group;
 use crate::lane::{Ending, Lane};
+use crate::launch::SeatRun;
 use crate::operations;
 use crate::stack::LaneStack;
 use crate::thread::Running;
@@ -24,6 +24,13 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
 /// The same while a launch is cancelled, when lanes look at what nobody wakes them for.
 const LONGEST_SLEEP_AT_END: Duration = Duration::from_micros(200);
+
+/// Workgroups that a seat asks for at a time, at most. To ask takes as long as some ten lanes that do nothing.
+const MOST_AT_A_TIME: u32 = 64;
+
+/// Nanoseconds within which those that a seat got are few, and from which on they are many.
+const QUICK_BATCH_NS: u64 = 50_000;
+const SLOW_BATCH_NS: u64 = 200_000;
 
 /// Rounds in which a seat leaves workgroups to seats that have fewer lanes. Those may be stuck in one.
 const MOST_REFUSALS: u32 = 1000;
@@ -52,6 +59,7 @@ pub(crate) struct Returned {
 /// lane ([`Seat::lose`]), or by returning from [`Seat::sit`] once the seat is closed; the next one got it through
 /// the queue's lock after `vacant` was seen. A thread that lost its seat touches nothing of it but its lane,
 /// the atomics and `returned`.
+#[repr(align(128))] // apart from other seats
 pub(crate) struct Seat {
     pub shared: Arc<Shared>,
     pub index: usize,
@@ -78,9 +86,16 @@ pub(crate) struct Seat {
     /// The earliest deadline of lanes that sleep, as found in this round; `u64::MAX` without any.
     wake_at_ns: Cell<u64>,
     groups: RefCell<Vec<Rc<Group>>>,
+    /// Workgroups that are resident here, but have not begun.
+    admitted: RefCell<Option<Admitted>>,
+    /// How many workgroups the seat asks for at a time, and when it last got some, in ns.
+    batch: Cell<u32>,
+    got_at_ns: Cell<u64>,
+    /// Workgroups that have ended, whose room was not given back.
+    retired: RefCell<Option<Retired>>,
     /// What ended lanes and workgroups leave for the next.
-    #[expect(clippy::vec_box, reason = "signal handlers read a fiber where it is")]
-    fibers: RefCell<Vec<Box<Fiber>>>,
+    #[expect(clippy::vec_box, reason = "lanes are pointed to")]
+    ended: RefCell<Vec<Box<Lane>>>,
     pub memories: RefCell<Vec<Vec<Line>>>,
 }
 
@@ -115,7 +130,11 @@ impl Seat {
             paused: Cell::new(false),
             wake_at_ns: Cell::new(u64::MAX),
             groups: RefCell::default(),
-            fibers: RefCell::default(),
+            admitted: RefCell::default(),
+            batch: Cell::new(1),
+            got_at_ns: Cell::new(0),
+            retired: RefCell::default(),
+            ended: RefCell::default(),
             memories: RefCell::default(),
         }
     }
@@ -132,21 +151,23 @@ impl Seat {
         self.shared.events.load(Ordering::Relaxed) != self.seen.get()
     }
 
-    /// Gives a lane what it runs on: what the lane before has left, if that has ended.
+    /// Gives lanes what they can begin on: what those before have left, if there are such.
     ///
     /// # Errors
     /// The system has no memory for a stack.
-    pub fn fiber(&self) -> io::Result<Box<Fiber>> {
-        let used = self.fibers.borrow_mut().pop();
-        used.map_or_else(|| LaneStack::new(self.shared.config.stack_bytes).map(Fiber::new), Ok)
+    pub fn lane(&self) -> io::Result<Box<Lane>> {
+        let ended = self.ended.borrow_mut().pop();
+        ended.map_or_else(|| LaneStack::new(self.shared.config.stack_bytes).map(Lane::new), Ok)
     }
 
-    pub fn keep_fiber(&self, fiber: Box<Fiber>) {
+    /// Keeps an ended lane for others.
+    pub fn keep(&self, lane: Box<Lane>) {
+        let Some(lane) = lane.clear() else { return };
         // One seat's share, so that kept and used stacks together stay below the system's limit of mappings.
         let share = self.shared.config.resident_lanes as usize / self.shared.config.threads;
-        let mut fibers = self.fibers.borrow_mut();
-        if fibers.len() < share.max(64) {
-            fibers.push(fiber);
+        let mut ended = self.ended.borrow_mut();
+        if ended.len() < share.max(64) {
+            ended.push(lane);
         }
     }
 
@@ -158,6 +179,11 @@ impl Seat {
     /// Notes that the seat's thread goes into a lane, or comes out of it.
     pub fn next_turn(&self) {
         self.turns.store(self.turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Has the watch take the turn for a new one. Called in a signal handler while the seat's thread is in a lane.
+    pub fn restart_turn(&self) {
+        self.turns.store(self.turns.load(Ordering::Relaxed) + 2, Ordering::Relaxed);
     }
 
     /// Gives the seat up for `lane`, in which the thread is: everything that the thread did before is seen by the
@@ -204,7 +230,7 @@ impl Seat {
                     return Left::Lost;
                 }
             }
-            self.groups.borrow_mut().retain(|group| !group.retire());
+            self.retire();
             hungry |= self.groups.borrow().len() < before;
 
             if hungry || self.progress.get() || shared.help() {
@@ -232,11 +258,69 @@ impl Seat {
         self.wake_at_ns.set(self.wake_at_ns.get().min(deadline_ns));
     }
 
-    /// Takes on a workgroup if there is one for this seat.
+    /// Begins a workgroup if there is one for this seat.
     fn admit(&self, idle: bool) -> bool {
-        let Some(admitted) = self.shared.admit(self.index, idle) else { return false };
-        self.groups.borrow_mut().push(Group::new(self, admitted));
+        let mut admitted = self.admitted.borrow_mut();
+        if let Some(closed) = admitted.take_if(|admitted| admitted.run.closed.load(Ordering::Relaxed)) {
+            let workgroups = (closed.numbers.end - closed.numbers.start) as u32;
+            Seat::count(&self.live_lanes, -(workgroups * closed.run.grid.lanes).cast_signed());
+            let unused = Retired { workgroups, good_slots: closed.slots, ..Retired::of(&closed.run) };
+            self.shared.retire(self.index, unused);
+        }
+        let next = match &mut *admitted {
+            Some(next) => next,
+            none => {
+                let Some(next) = self.shared.admit(self.index, idle, self.batch.get()) else { return false };
+                self.pace();
+                // Those that have not begun could, too.
+                let workgroups = (next.numbers.end - next.numbers.start) as u32;
+                Seat::count(&self.live_lanes, (workgroups * next.run.grid.lanes).cast_signed());
+                none.insert(next)
+            }
+        };
+        let (number, run) = (next.numbers.start, Rc::clone(&next.run));
+        next.numbers.start += 1;
+        let rest = next.slots.len() - run.grid.waves as usize;
+        let group = Group::new(self, run, number, next.slots.drain(rest..));
+        self.groups.borrow_mut().push(group);
+        if next.numbers.is_empty() {
+            *admitted = None;
+        }
         true
+    }
+
+    /// Has the seat ask for twice as many workgroups the next time if the last ones ended, or began to wait, in next to no
+    /// time, and for half as many if they took long: others may have to wait for them.
+    fn pace(&self) {
+        let now_ns = operations::now_ns();
+        let batch = self.batch.get();
+        match now_ns - self.got_at_ns.replace(now_ns) {
+            ..QUICK_BATCH_NS => self.batch.set((batch * 2).min(MOST_AT_A_TIME)),
+            SLOW_BATCH_NS.. => self.batch.set((batch / 2).max(1)),
+            _ => {}
+        }
+    }
+
+    /// Takes out the workgroups whose lanes have all ended. Their room is given back before the seat asks for more, and when
+    /// all of a launch have begun that the seat has.
+    fn retire(&self) {
+        let mut retired = self.retired.borrow_mut();
+        self.groups.borrow_mut().retain(|group| {
+            if !group.is_over() {
+                return true;
+            }
+            if let Some(others) = retired.take_if(|retired| !Rc::ptr_eq(&retired.run, group.run())) {
+                self.shared.retire(self.index, others);
+            }
+            group.retire(retired.get_or_insert_with(|| Retired::of(group.run())));
+            false
+        });
+        let admitted = self.admitted.borrow();
+        let goes_on =
+            |run: &SeatRun| admitted.as_ref().is_some_and(|admitted| Rc::ptr_eq(&admitted.run, run));
+        if let Some(all) = retired.take_if(|retired| !goes_on(&retired.run)) {
+            self.shared.retire(self.index, all);
+        }
     }
 
     /// Takes the lane that took the last thread away out of those that can run.
@@ -244,8 +328,7 @@ impl Seat {
         let lane = self.departed.swap(ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: SEAT; the lane has not ended, since only this seat's thread, by `take_returned`, notes its end.
         let Some(lane) = (unsafe { lane.as_ref() }) else { return };
-        let (wave, bit) = lane.group().wave_of(lane);
-        wave.depart(bit);
+        lane.group().depart(lane);
         Seat::count(&self.away_lanes, 1);
         // The last thread did not come out of the lane.
         self.next_turn();

@@ -182,7 +182,7 @@ unsafe fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_
     let traced = signal == libc::SIGTRAP && STEPS.get() > 0 && machine::is_step(code);
     // SAFETY: set only while its lane exists, by this thread, which is interrupted.
     if let Some(lane) = unsafe { CURRENT.get().as_ref() }
-        && let Some((trap, guard)) = lane.trap()
+        && let (trap, guard) = lane.trap()
         && trap.stack_ptr_in_bounds(stack_pointer(registers))
         // SAFETY: `with_signals` keeps what it set, and lanes run in it only.
         && let Some(running) = unsafe { RUNNING.get().as_ref() }
@@ -191,6 +191,8 @@ unsafe fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_
         let fault = code > 0 && signal != INTERRUPT && !traced;
         let mut blocked = false;
         match signal {
+            // It is about to give the thread back, which sees what this is about.
+            INTERRUPT if lane.doomed().is_none() && lane.is_between_lanes() => return,
             INTERRUPT => {
                 if lane.doomed().is_none() && !lane.is_to_be_killed() && lane.interrupted(&running.hold) {
                     if code == libc::SI_TKILL {
@@ -259,7 +261,7 @@ unsafe fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_
 
 /// Makes the interrupted lane end with how it is doomed to, once the handler returns.
 fn end(lane: &Lane, running: &Running, registers: &mut libc::mcontext_t) {
-    let (Some((trap, _)), Some(ending)) = (lane.trap(), lane.doomed()) else { return };
+    let ((trap, _), Some(ending)) = (lane.trap(), lane.doomed()) else { return };
     stop_steps(registers);
     running.spoil();
     lane.ends();

@@ -52,7 +52,6 @@ pub(crate) fn run(shared: &Arc<Shared>, seats: &[Arc<Seat>]) {
                 suspect(shared, seat, look, if busy > 0 { BUSY_PATIENCE } else { PATIENCE })
             {
                 asked += usize::from(take_away(shared, seat, turn, asked));
-                busy = BUSY_LOOKS;
             }
         }
         thread::staff(shared);
@@ -63,6 +62,8 @@ pub(crate) fn run(shared: &Arc<Shared>, seats: &[Arc<Seat>]) {
             busy = BUSY_LOOKS;
         }
         tick = match busy {
+            // Whether the lane lets the seat go shows soon.
+            0 if asked > 0 => BUSY_TICK,
             0 if idle == seats.len() && !ending => QUIET_TICK,
             0 => TICK,
             _ => BUSY_TICK,

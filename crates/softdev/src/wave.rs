@@ -1,5 +1,6 @@
 use crate::config::Draws;
-use crate::lane::{Lane, Request};
+use crate::group::Lanes;
+use crate::lane::Request;
 use crate::operations;
 use std::cell::Cell;
 
@@ -21,6 +22,9 @@ pub(crate) struct Wave {
     pub live: Cell<u64>,
     /// Lanes that can run, with the one that runs.
     pub ready: Cell<u64>,
+    /// Those of `ready` that have not begun. Those that have begun in place of one that ended are noted later (RUN, see
+    /// [`Lane`](crate::lane::Lane)).
+    pub fresh: Cell<u64>,
     pub converging: Cell<u64>,
     pub exchanging: Cell<u64>,
     pub at_barrier: Cell<u64>,
@@ -50,6 +54,7 @@ impl Wave {
             slot,
             live: all.into(),
             ready: all.into(),
+            fresh: all.into(),
             converging: 0.into(),
             exchanging: 0.into(),
             at_barrier: 0.into(),
@@ -81,12 +86,18 @@ impl Wave {
         state.set(state.get() | bit);
     }
 
-    /// Takes an ended lane out.
-    pub fn remove(&self, bit: u64) {
+    /// Takes ended lanes out.
+    pub fn remove(&self, lanes: u64) {
         let blocked = [&self.converging, &self.exchanging, &self.at_barrier, &self.waiting];
-        for mask in [&self.live, &self.ready].into_iter().chain(blocked) {
-            mask.set(mask.get() & !bit);
+        for mask in [&self.live, &self.ready, &self.fresh].into_iter().chain(blocked) {
+            mask.set(mask.get() & !lanes);
         }
+    }
+
+    /// Returns the index behind the last of the lanes that have not begun, from `first` on without a gap. They can run one
+    /// after the other in one place.
+    pub fn fresh_from(&self, first: u32) -> u32 {
+        first + (self.fresh.get() >> first).trailing_ones()
     }
 
     /// Notes that the lane that ran has taken its thread away.
@@ -107,11 +118,11 @@ impl Wave {
 
     /// Polls for the lanes that wait, and lets those go on that have slept for long enough. Returns the earliest
     /// deadline of the others, `u64::MAX` if there are none.
-    pub fn poll(&self, lanes: &[Lane]) -> u64 {
+    pub fn poll(&self, lanes: Lanes<'_>) -> u64 {
         let mut earliest_ns = u64::MAX;
         let mut now_ns = None;
         for index in bits(self.waiting.get()) {
-            let over = match lanes[index].request.get() {
+            let over = match lanes.get(index).request.get() {
                 // SAFETY: the kernel gave a function to be called with its data while its lane is blocked.
                 Request::Wait { poll, data } => unsafe { poll(data) },
                 Request::Sleep { deadline_ns } => {
@@ -129,7 +140,7 @@ impl Wave {
     }
 
     /// Lets lanes go on whose exchange is complete, or that have converged.
-    pub fn settle(&self, lanes: &[Lane], split: f64) {
+    pub fn settle(&self, lanes: Lanes<'_>, split: f64) {
         if self.exchanging.get() != 0 {
             self.exchange(lanes);
         }
@@ -148,11 +159,11 @@ impl Wave {
     }
 
     /// Lets the converging lanes go, those of one site together.
-    fn converge(&self, lanes: &[Lane], split: f64) {
+    fn converge(&self, lanes: Lanes<'_>, split: f64) {
         self.held.set(0);
         self.patience.set(PATIENCE);
         self.recent.set(0);
-        let site_of = |index: usize| match lanes[index].request.get() {
+        let site_of = |index: usize| match lanes.get(index).request.get() {
             Request::Converge { site } => Some(site),
             _ => None,
         };
@@ -165,7 +176,7 @@ impl Wave {
                 together &= self.draws.next() | 1 << first;
             }
             for index in bits(together) {
-                lanes[index].converged.set(together);
+                lanes.get(index).converged.set(together);
             }
             left &= !together;
         }
@@ -173,8 +184,8 @@ impl Wave {
     }
 
     /// Whether an exchange has all of its lanes that have not ended.
-    pub fn can_exchange(&self, lanes: &[Lane]) -> bool {
-        let mask_of_lane = |index: usize| match lanes[index].request.get() {
+    pub fn can_exchange(&self, lanes: Lanes<'_>) -> bool {
+        let mask_of_lane = |index: usize| match lanes.get(index).request.get() {
             Request::Exchange { mask, .. } => Some(mask),
             _ => None,
         };
@@ -186,13 +197,13 @@ impl Wave {
     }
 
     /// Completes the exchanges whose lanes have all come or ended.
-    fn exchange(&self, lanes: &[Lane]) {
+    fn exchange(&self, lanes: Lanes<'_>) {
         let mut left = self.exchanging.get();
         while left != 0 {
             let first = left.trailing_zeros() as usize;
-            let Request::Exchange { mask, .. } = lanes[first].request.get() else { return };
+            let Request::Exchange { mask, .. } = lanes.get(first).request.get() else { return };
             let mut all = [0; 64];
-            let here = mask_of(bits(left).filter(|&index| match lanes[index].request.get() {
+            let here = mask_of(bits(left).filter(|&index| match lanes.get(index).request.get() {
                 Request::Exchange { mask: its, value, .. } if its == mask => {
                     all[index] = value;
                     true
@@ -204,7 +215,7 @@ impl Wave {
                 continue;
             }
             for index in bits(here) {
-                if let Request::Exchange { values, .. } = lanes[index].request.get() {
+                if let Request::Exchange { values, .. } = lanes.get(index).request.get() {
                     // SAFETY: the kernel gave an array to write to, on the stack of a lane that is blocked.
                     unsafe { values.write(all) };
                 }
@@ -220,13 +231,13 @@ impl Wave {
 
     /// Lets all blocked lanes go, each by itself, with those that sleep, but not those that wait for a poll, and those that exchange: lanes
     /// that work on something together end it together.
-    pub fn let_go(&self, lanes: &[Lane]) {
+    pub fn let_go(&self, lanes: Lanes<'_>) {
         for index in bits(self.converging.get()) {
-            lanes[index].converged.set(1 << index);
+            lanes.get(index).converged.set(1 << index);
         }
         self.release(&self.converging, self.converging.get());
         self.pass_barrier();
-        let sleeps = |&index: &usize| matches!(lanes[index].request.get(), Request::Sleep { .. });
+        let sleeps = |&index: &usize| matches!(lanes.get(index).request.get(), Request::Sleep { .. });
         self.release(&self.waiting, mask_of(bits(self.waiting.get()).filter(sleeps)));
     }
 }

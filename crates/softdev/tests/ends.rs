@@ -171,7 +171,7 @@ fn cancel_ends_endless_loops() {
 fn cancel_lets_blocked_lanes_go() {
     unsafe extern "C" fn blocked(lane: *mut CpuLane, arguments: *const u8) -> u32 {
         let kernel = begin(lane, arguments);
-        let bit = 1u64 << kernel.abi().lane;
+        let bit = 1u64 << kernel.lane_index();
         match kernel.index() {
             // Keeps the others where they are.
             0 => {
@@ -181,7 +181,7 @@ fn cancel_lets_blocked_lanes_go() {
             }
             1..32 => kernel.barrier(),
             // Ends as the lane that is missed does, which the barrier lets go.
-            _ => assert_eq!(kernel.exchange(bit | 1 << 31, 3)[kernel.abi().lane as usize], 3),
+            _ => assert_eq!(kernel.exchange(bit | 1 << 31, 3)[kernel.lane_index() as usize], 3),
         }
         assert_eq!(kernel.converge(1), bit);
         assert!(kernel.cancelled());

@@ -220,7 +220,7 @@ fn a_lane_that_unwinds_keeps_that_to_itself() {
         if index < 4 {
             unwind(|| {
                 UNWINDING.fetch_add(1, SeqCst);
-                let bit = 1u64 << kernel.abi().lane;
+                let bit = 1u64 << kernel.lane_index();
                 while kernel.data[0].load(SeqCst) < 36 {
                     match index {
                         0 => kernel.sleep(Duration::from_millis(3)),

@@ -12,7 +12,6 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Identity {
     workgroup: [u32; 3],
-    position: [u32; 3],
     wave: u32,
     lane: u32,
     wave_lanes: u32,
@@ -22,8 +21,9 @@ struct Identity {
 unsafe extern "C" fn identify(lane: *mut CpuLane, arguments: *const u8) -> u32 {
     // SAFETY: launched with this list.
     let kernel = unsafe { Kernel::<Mutex<Vec<Identity>>>::new(lane, arguments) };
-    let &CpuLane { workgroup, position, wave, lane, wave_lanes, proposed_slot: slot, .. } = kernel.abi();
-    kernel.data.lock().unwrap().push(Identity { workgroup, position, wave, lane, wave_lanes, slot });
+    let &CpuLane { workgroup, wave, wave_lanes, proposed_slot: slot, .. } = kernel.abi();
+    let lane = kernel.lane_index();
+    kernel.data.lock().unwrap().push(Identity { workgroup, wave, lane, wave_lanes, slot });
     ENTRY_DONE
 }
 
@@ -39,13 +39,11 @@ fn every_lane_runs_once_and_knows_its_place() {
             let lanes = size.iter().product::<u32>();
             assert_eq!(seen.len(), count * lanes as usize);
             assert_eq!((report.workgroups, report.lanes), (count as u64, seen.len() as u64));
-            let places: HashSet<_> = seen.iter().map(|one| (one.workgroup, one.position)).collect();
+            let places: HashSet<_> = seen.iter().map(|one| (one.workgroup, one.wave, one.lane)).collect();
             assert_eq!(places.len(), seen.len());
             for one in seen.iter() {
-                let [x, y, z] = one.position;
                 assert!((0..3).all(|axis| one.workgroup[axis] < workgroups[axis]));
-                assert!((0..3).all(|axis| one.position[axis] < size[axis]));
-                assert_eq!(one.wave * wave_size + one.lane, x + size[0] * (y + size[1] * z));
+                assert!(one.lane < wave_size && one.wave * wave_size + one.lane < lanes);
                 assert_eq!(one.wave_lanes, (lanes - one.wave * wave_size).min(wave_size));
                 assert!(one.slot < executor.config().resident_waves);
             }
@@ -84,7 +82,7 @@ struct Slots {
 unsafe extern "C" fn hold_slot(lane: *mut CpuLane, arguments: *const u8) -> u32 {
     // SAFETY: launched with these slots.
     let kernel = unsafe { Kernel::<Slots>::new(lane, arguments) };
-    let (leader, slot) = (kernel.abi().lane == 0, kernel.abi().proposed_slot);
+    let (leader, slot) = (kernel.lane_index() == 0, kernel.abi().proposed_slot);
     if leader {
         let mut in_use = kernel.data.in_use.lock().unwrap();
         assert_eq!(in_use.insert(slot, kernel.abi().workgroup), None);

@@ -190,7 +190,7 @@ fn lanes_that_come_and_go() {
                 }
             }
             let mask = kernel.converge(round);
-            assert!(mask & 1 << kernel.abi().lane != 0);
+            assert!(mask & 1 << kernel.lane_index() != 0);
             kernel.data[0].fetch_add(1, SeqCst);
             kernel.pause();
         }

@@ -20,7 +20,7 @@ impl Masks {
 unsafe extern "C" fn diverge(lane: *mut CpuLane, arguments: *const u8) -> u32 {
     // SAFETY: launched with these masks.
     let kernel = unsafe { Kernel::<Masks>::new(lane, arguments) };
-    let site = if kernel.abi().lane % 2 == 1 { 1 } else { 2 };
+    let site = if kernel.lane_index() % 2 == 1 { 1 } else { 2 };
     kernel.data.note(site, kernel.converge(site));
     kernel.data.note(3, kernel.converge(3));
     ENTRY_DONE
@@ -50,7 +50,7 @@ fn lanes_of_both_branches_meet_again() {
 unsafe extern "C" fn ballot(lane: *mut CpuLane, arguments: *const u8) -> u32 {
     // SAFETY: launched with a counter.
     let kernel = unsafe { Kernel::<AtomicU64>::new(lane, arguments) };
-    let index = kernel.abi().lane;
+    let index = kernel.lane_index();
     for round in 0..50 {
         let mask = kernel.converge(round);
         assert_eq!(mask, u64::MAX >> (64 - kernel.abi().wave_lanes));
@@ -100,7 +100,7 @@ fn lanes_that_end_leave_converge_and_exchange() {
         // SAFETY: launched with a counter.
         let kernel = unsafe { Kernel::<AtomicU64>::new(lane, arguments) };
         let all = kernel.converge(1);
-        let index = kernel.abi().lane;
+        let index = kernel.lane_index();
         // Half of the lanes that were counted on end instead.
         if index >= 16 {
             kernel.pause();
@@ -124,7 +124,7 @@ fn lanes_wait_for_each_other_through_memory() {
     unsafe extern "C" fn depend(lane: *mut CpuLane, arguments: *const u8) -> u32 {
         // SAFETY: launched with a counter.
         let kernel = unsafe { Kernel::<AtomicU64>::new(lane, arguments) };
-        let turn = u64::from(kernel.abi().lane);
+        let turn = u64::from(kernel.lane_index());
         for round in 0..10 {
             while kernel.data.load(SeqCst) != round * u64::from(kernel.abi().wave_lanes) + turn {
                 kernel.pause();
@@ -197,7 +197,7 @@ fn replies_that_come_apart_keep_lanes_together() {
         let kernel = unsafe { Kernel::<Replies>::new(lane, arguments) };
         for round in 0..20 {
             let mask = kernel.converge(7);
-            assert_ne!(mask >> kernel.abi().lane & 1, 0);
+            assert_ne!(mask >> kernel.lane_index() & 1, 0);
             kernel.wait(&kernel.data.flags[(round * 64 + kernel.index()) as usize]);
         }
         kernel.data.done.fetch_add(1, SeqCst);

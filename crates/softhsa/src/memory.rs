@@ -39,6 +39,8 @@ struct Region {
     layout: Option<Layout>,
     /// How often the client pinned it.
     pins: usize,
+    /// See [`Found::owner`].
+    owner: u64,
 }
 
 type Regions = BTreeMap<u64, Region>;
@@ -60,6 +62,8 @@ pub struct Found {
     pub bytes: usize,
     /// What it is for.
     pub purpose: Use,
+    /// Whose it is, by [`Memory::set_owner`]; 0 at first.
+    pub owner: u64,
 }
 
 impl Memory {
@@ -77,9 +81,17 @@ impl Memory {
             return None;
         }
         let address = pointer.expose_provenance() as u64;
-        let region = Region { bytes, purpose, layout: Some(layout), pins: 0 };
+        let region = Region { bytes, purpose, layout: Some(layout), pins: 0, owner: 0 };
         self.regions.write().unwrap_or_else(PoisonError::into_inner).insert(address, region);
         Some(address)
+    }
+
+    /// Notes whose the allocation is that begins at the address.
+    pub fn set_owner(&self, address: u64, owner: u64) {
+        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(region) = regions.get_mut(&address) {
+            region.owner = owner;
+        }
     }
 
     /// Frees an allocation of that purpose. Returns `false` if none begins at the address.
@@ -113,7 +125,7 @@ impl Memory {
         }
         let overlaps = find(&regions, address, 1).is_some() || regions.range(address..end).next().is_some();
         if !overlaps {
-            regions.insert(address, Region { bytes, purpose: Use::Pinned, layout: None, pins: 1 });
+            regions.insert(address, Region { bytes, purpose: Use::Pinned, layout: None, pins: 1, owner: 0 });
         }
         !overlaps
     }
@@ -164,7 +176,7 @@ impl Drop for Memory {
 fn find(regions: &Regions, address: u64, bytes: usize) -> Option<Found> {
     let (&base, region) = regions.range(..=address).next_back()?;
     let inside = address - base <= region.bytes as u64 && region.bytes - (address - base) as usize >= bytes;
-    inside.then_some(Found { base, bytes: region.bytes, purpose: region.purpose })
+    inside.then_some(Found { base, bytes: region.bytes, purpose: region.purpose, owner: region.owner })
 }
 
 /// Checked access to device memory. See the module's invariant M.

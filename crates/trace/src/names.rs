@@ -1,9 +1,10 @@
 //! What events refer to by numbers: sources, methods, launches.
 
 use crate::record::{Event, Point};
+use foldhash::HashMap;
 use hostcall_abi::trace::PointKind;
 use hostcall_format::{Format, tags};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Most methods that are known; the others have no names.
@@ -22,17 +23,24 @@ pub struct MethodName {
     pub number: u32,
     /// The whole name.
     pub name: Arc<str>,
+    /// Where in the name the service ends, and where the method begins: tables have both in each row.
+    parts: (usize, usize),
 }
 
 impl MethodName {
+    fn new(number: u32, name: &Arc<str>) -> Self {
+        let parts = name.rfind("::").map_or((0, 0), |at| (at, at + 2));
+        Self { number, name: name.clone(), parts }
+    }
+
     /// Returns the service: what is before the last `::` of the name.
     pub fn service(&self) -> &str {
-        self.name.rsplit_once("::").map_or("", |(service, _)| service)
+        &self.name[..self.parts.0]
     }
 
     /// Returns the method: what is after the last `::` of the name.
     pub fn method(&self) -> &str {
-        self.name.rsplit_once("::").map_or(&self.name, |(_, method)| method)
+        &self.name[self.parts.1..]
     }
 }
 
@@ -121,7 +129,7 @@ impl Names {
                 self.sources.insert(*source, (device.clone(), protocol.clone()));
             }
             Event::Method { method, number, name } if self.methods.len() < MOST_METHODS => {
-                self.methods.insert(*method, MethodName { number: *number, name: name.clone() });
+                self.methods.insert(*method, MethodName::new(*number, name));
             }
             Event::NamedPoint { source, point, kind, tags, line, file, text }
                 if self.points.len() < MOST_POINTS =>

@@ -12,5 +12,6 @@ pub mod matrix;
 pub mod nbody;
 pub mod png;
 pub mod reduction;
+pub mod sanitizer;
 pub mod solver;
 pub mod sort;

@@ -1,17 +1,17 @@
 //! Kernels that compute and call nothing: what compilers and launches make of them shows beside the same algorithms in CUDA C++
-//! (`crates/bench/src/compute.cu`). Those that take vectors have each lane take every `grid_lanes`-th element.
+//! (`crates/bench/src/compute.cu`). Those that take vectors have each lane take its share.
 
 use core::sync::atomic::Ordering::Relaxed;
 use hostcall_device::atomic::Scope;
 use hostcall_device::workgroup::Scratch;
-use hostcall_device::{Global, Lane, Plain, Shared, kernel, wave};
+use hostcall_device::{Disjoint, Global, Lane, Plain, Shared, kernel, wave};
 
 /// `y = a·x + y`.
 #[kernel]
-pub fn saxpy(lane: &Lane, a: f32, x: &[f32], y: &[Global<f32>]) {
-    let n = x.len().min(y.len());
-    for i in lane.strided(n) {
-        y[i].set(a * x[i] + y[i].get());
+pub fn saxpy(lane: &Lane, a: f32, x: &[f32], mut y: Disjoint<'_, f32>) {
+    let x = &x[..y.len()];
+    for (i, y) in y.share(lane) {
+        *y += a * x[i];
     }
 }
 
@@ -19,7 +19,7 @@ pub fn saxpy(lane: &Lane, a: f32, x: &[f32], y: &[Global<f32>]) {
 #[kernel]
 pub fn sum(lane: &Lane, x: &[f32], sums: &[Global<f32>]) {
     let mut sum = 0.0;
-    for i in lane.strided(x.len()) {
+    for i in lane.share(x.len()) {
         sum += x[i];
     }
     sums[lane.global_id()].set(sum);
@@ -28,21 +28,27 @@ pub fn sum(lane: &Lane, x: &[f32], sums: &[Global<f32>]) {
 /// Looks keys up in a table.
 #[kernel]
 pub fn gather(lane: &Lane, keys: &[u32], table: &[f32], out: &[Global<f32>]) {
-    for i in lane.strided(keys.len().min(out.len())) {
+    for i in lane.share(keys.len().min(out.len())) {
         out[i].set(table[keys[i] as usize]);
     }
+}
+
+/// How many steps of Collatz's sequence lead to 1 from the number of this place.
+#[inline(always)]
+pub fn steps_to_one(place: usize) -> u32 {
+    let (mut value, mut count) = (place as u64 + 1, 0);
+    while value != 1 {
+        value = if value % 2 == 0 { value / 2 } else { 3 * value + 1 };
+        count += 1;
+    }
+    count
 }
 
 /// How many steps of Collatz's sequence lead from each number to 1.
 #[kernel]
 pub fn collatz(lane: &Lane, steps: &[Global<u32>]) {
-    for i in lane.strided(steps.len()) {
-        let (mut value, mut count) = (i as u64 + 1, 0);
-        while value != 1 {
-            value = if value % 2 == 0 { value / 2 } else { 3 * value + 1 };
-            count += 1;
-        }
-        steps[i].set(count);
+    for i in lane.share(steps.len()) {
+        steps[i].set(steps_to_one(i));
     }
 }
 
@@ -52,14 +58,9 @@ fn inverse_root(x: f32) -> f32 {
     (0..3).fold(guess, |y, _| y * (1.5 - 0.5 * x * y * y))
 }
 
-/// What all bodies (x, y, z, mass) do to the one of each lane.
-#[kernel]
-pub fn nbody(lane: &Lane, bodies: &[[f32; 4]], out: &[Global<f32>]) {
-    let i = lane.global_id();
-    if i >= bodies.len() {
-        return;
-    }
-    let [x, y, z, _] = bodies[i];
+/// What all bodies (x, y, z, mass) do to one.
+#[inline(always)]
+pub fn force([x, y, z, _]: &[f32; 4], bodies: &[[f32; 4]]) -> [f32; 3] {
     let mut force = [0.0; 3];
     for other in bodies {
         let apart = [other[0] - x, other[1] - y, other[2] - z];
@@ -70,20 +71,25 @@ pub fn nbody(lane: &Lane, bodies: &[[f32; 4]], out: &[Global<f32>]) {
             force[axis] += apart[axis] * weight;
         }
     }
+    force
+}
+
+/// What all bodies (x, y, z, mass) do to the one of each lane.
+#[kernel]
+pub fn nbody(lane: &Lane, bodies: &[[f32; 4]], out: &[Global<f32>]) {
+    let i = lane.global_id();
+    if i >= bodies.len() {
+        return;
+    }
+    let force = force(&bodies[i], bodies);
     for axis in 0..3 {
         out[3 * i + axis].set(force[axis]);
     }
 }
 
-/// `c = a·b` of matrices of `8·tiles` rows and columns, each lane 8 × 8 numbers, which it has in registers.
-#[kernel(max_lanes = 256)]
-pub fn matmul(lane: &Lane, tiles: u32, a: &[f32], b: &[f32], c: &[Global<f32>]) {
-    let tiles = tiles as usize;
-    let n = 8 * tiles;
-    if lane.global_id() >= tiles * tiles {
-        return;
-    }
-    let (row, column) = (lane.global_id() / tiles * 8, lane.global_id() % tiles * 8);
+/// 8 × 8 numbers of `a·b`, from this row and column on, of matrices of `n` rows and columns. They are in registers.
+#[inline(always)]
+pub fn tile(a: &[f32], b: &[f32], n: usize, row: usize, column: usize) -> [[f32; 8]; 8] {
     // Checked here, and so not in the loop: an index below `n` is one of each row, and the eight columns are some of `n`.
     assert!(column <= n && n - column >= 8);
     let rows: [&[f32]; 8] = core::array::from_fn(|i| &a[(row + i) * n..][..n]);
@@ -96,6 +102,19 @@ pub fn matmul(lane: &Lane, tiles: u32, a: &[f32], b: &[f32], c: &[Global<f32>]) 
             }
         }
     }
+    sums
+}
+
+/// `c = a·b` of matrices of `8·tiles` rows and columns, each lane 8 × 8 numbers, which it has in registers.
+#[kernel(max_lanes = 256)]
+pub fn matmul(lane: &Lane, tiles: u32, a: &[f32], b: &[f32], c: &[Global<f32>]) {
+    let tiles = tiles as usize;
+    let n = 8 * tiles;
+    if lane.global_id() >= tiles * tiles {
+        return;
+    }
+    let (row, column) = (lane.global_id() / tiles * 8, lane.global_id() % tiles * 8);
+    let sums = tile(a, b, n, row, column);
     for i in 0..8 {
         for j in 0..8 {
             c[(row + i) * n + column + j].set(sums[i][j]);
@@ -156,7 +175,7 @@ pub fn matmul_tiled(
 #[kernel(max_lanes = 256)]
 pub fn reduce(lane: &Lane, #[workgroup] scratch: &Scratch<f32>, x: &[Four], total: &Global<f32>) {
     let mut own = [0.0; 4];
-    for i in lane.strided(x.len()) {
+    for i in lane.share(x.len()) {
         let four = x[i].0;
         for j in 0..4 {
             own[j] += four[j];
@@ -174,7 +193,7 @@ pub fn histogram(lane: &Lane, #[workgroup] counts: &[Shared<u32>; 256], x: &[u32
     let own = lane.local_id() % 256;
     counts[own].set(0);
     lane.barrier();
-    for i in lane.strided(x.len()) {
+    for i in lane.share(x.len()) {
         counts[(x[i] >> 24) as usize].fetch_add(1, Relaxed);
     }
     lane.barrier();

@@ -23,6 +23,7 @@ pub mod calls;
 pub mod cancels;
 pub mod closures;
 pub mod graphs;
+pub mod grids;
 pub mod math;
 pub mod panics;
 pub mod parameters;

@@ -5,6 +5,7 @@ mod local;
 mod nvidia;
 
 use crate::package::Package;
+use crate::registers::{MOST_LANES, USUAL_LANES};
 use crate::{BuildError, Image, Request, Target};
 use std::fmt;
 
@@ -46,9 +47,6 @@ pub struct KernelReport {
     pub warnings: Vec<String>,
 }
 
-/// Lanes of a workgroup where the kernel does not say how many it has at most. Grids of so many lanes have such workgroups.
-const USUAL_LANES: u64 = 256;
-
 /// Says what the kernels of an image need. `image` is what [`crate::build`] has just made of `request`.
 ///
 /// # Errors
@@ -74,7 +72,8 @@ pub fn report(request: &Request, image: &Image) -> Result<Report, BuildError> {
 
 /// Lanes of the workgroups that a report is for, of a kernel with so many at most.
 fn lanes_of(max_lanes: Option<u64>) -> u32 {
-    max_lanes.filter(|lanes| *lanes != 0).unwrap_or(USUAL_LANES).min(1024) as u32
+    let said = max_lanes.filter(|lanes| *lanes != 0);
+    said.map_or(USUAL_LANES, |lanes| lanes.min(MOST_LANES.into()) as u32)
 }
 
 impl fmt::Display for Report {

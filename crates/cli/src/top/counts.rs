@@ -1,6 +1,6 @@
 //! What `hostcall trace top` shows: counts over some time, made of a trace's events.
 
-use hostcall_trace::{Event, Latencies, Names, Streams, Waiting};
+use hostcall_trace::{Event, Latencies, Names, Point, PointKind, Streams, Waiting};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,9 @@ const WAITS_LAST_NS: u64 = 1_000_000_000;
 /// Most waits and launches that are remembered.
 const MOST_WAITS: usize = 4096;
 const MOST_LAUNCHES: usize = 4096;
+
+/// Most trace points that are counted.
+const MOST_POINTS: usize = 4096;
 
 /// Slowest callers that are shown.
 const MOST_SLOW: usize = 8;
@@ -24,6 +27,20 @@ struct Window {
     calls: u64,
     posts: u64,
     streams: BTreeMap<u16, StreamCounts>,
+    /// By source and point.
+    points: HashMap<(u16, u32), PointCounts>,
+}
+
+/// What a trace point said.
+#[derive(Clone, Copy, Default)]
+struct PointCounts {
+    /// How often; of spans, those that ended.
+    count: u64,
+    /// Time of spans, of all and of the longest.
+    time_ns: u64,
+    most_ns: u64,
+    /// The last value of a counter.
+    value: f64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -49,6 +66,9 @@ pub struct Counts {
     damaged_bytes: u64,
     missing_blocks: u64,
     of_streams: BTreeMap<u16, StreamCounts>,
+    /// How often trace points said something, by source and point.
+    of_points: HashMap<(u16, u32), u64>,
+    lost_points: u64,
     /// By source and slot.
     waits: HashMap<(u16, u32), Waiting>,
     /// Launches that have not ended.
@@ -76,6 +96,8 @@ pub struct Shown {
     /// Methods, that which took the most time first.
     pub methods: Vec<MethodShown>,
     pub streams: Vec<StreamShown>,
+    /// Trace points, those that said the most first.
+    pub points: Vec<PointShown>,
     pub waits: Vec<String>,
     pub slowest: Vec<String>,
 }
@@ -101,6 +123,20 @@ pub struct StreamShown {
     pub bytes: u64,
     pub dropped: u64,
     pub overwritten: u64,
+}
+
+/// A trace point that has said something in the time that is shown.
+#[derive(Debug, PartialEq)]
+pub struct PointShown {
+    pub name: String,
+    /// `span`, `counter` or `event`.
+    pub kind: &'static str,
+    pub a_second: f64,
+    pub all: u64,
+    /// Of spans that ended: how long they took on average, and the longest.
+    pub times_ns: Option<[u64; 2]>,
+    /// The last value of a counter.
+    pub value: Option<f64>,
 }
 
 impl Counts {
@@ -164,6 +200,8 @@ impl Counts {
                 let counts = self.of_streams.entry(*stream).or_default();
                 (counts.dropped, counts.overwritten) = (totals.dropped_records, totals.overwritten_bytes);
             }
+            Event::Point(point) => self.point(point),
+            Event::PointsLost { records, .. } => self.lost_points = self.lost_points.saturating_add(*records),
             Event::Dropped(calls) => self.dropped_calls = self.dropped_calls.saturating_add(*calls),
             Event::Missing(blocks) => self.missing_blocks = self.missing_blocks.saturating_add(*blocks),
             Event::Damaged(bytes) => self.damaged_bytes = self.damaged_bytes.saturating_add(*bytes),
@@ -173,6 +211,31 @@ impl Counts {
                 self.waits.clear();
             }
             _ => {}
+        }
+    }
+
+    fn point(&mut self, point: &Point) {
+        self.seen(point.at_ns);
+        let key = (point.source, point.point);
+        let is_full = self.of_points.len() >= MOST_POINTS && !self.of_points.contains_key(&key);
+        // A span counts once, at its end.
+        if point.kind == PointKind::Begin || is_full {
+            return;
+        }
+        *self.of_points.entry(key).or_default() += 1;
+        let counts = self.window.points.entry(key).or_default();
+        counts.count += 1;
+        match point.kind {
+            PointKind::End => {
+                let time_ns = point.at_ns.saturating_sub(point.began_ns);
+                counts.time_ns = counts.time_ns.saturating_add(time_ns);
+                counts.most_ns = counts.most_ns.max(time_ns);
+            }
+            PointKind::Counter => {
+                let name = self.names.point(point.source, point.point);
+                counts.value = name.map_or(0.0, |name| name.value(point));
+            }
+            PointKind::Begin | PointKind::Event => {}
         }
     }
 
@@ -224,6 +287,7 @@ impl Counts {
             lost: self.lost(),
             methods,
             streams: self.streams_shown(&window, over_s),
+            points: self.points_shown(&window, over_s),
             waits: self.waits_shown(),
             slowest: self.slowest_shown(&window.latencies),
         }
@@ -234,6 +298,7 @@ impl Counts {
             (self.dropped_calls, "calls were dropped"),
             (self.missing_blocks, "blocks of the file are missing"),
             (self.damaged_bytes, "bytes of the file are damaged"),
+            (self.lost_points, "records of trace points were dropped"),
         ];
         lost.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect()
     }
@@ -252,6 +317,25 @@ impl Counts {
             }
         });
         shown.collect()
+    }
+
+    fn points_shown(&self, window: &Window, over_s: f64) -> Vec<PointShown> {
+        let shown = window.points.iter().filter_map(|((source, point), counts)| {
+            let name = self.names.point(*source, *point)?;
+            let (kind, times_ns, value) = match name.kind {
+                PointKind::Begin | PointKind::End => {
+                    ("span", Some([counts.time_ns / counts.count.max(1), counts.most_ns]), None)
+                }
+                PointKind::Counter => ("counter", None, Some(counts.value)),
+                PointKind::Event => ("event", None, None),
+            };
+            let all = self.of_points.get(&(*source, *point)).copied().unwrap_or_default();
+            let (name, a_second) = (name.text.to_string(), counts.count as f64 / over_s);
+            Some(PointShown { name, kind, a_second, all, times_ns, value })
+        });
+        let mut shown: Vec<_> = shown.collect();
+        shown.sort_by(|a, b| b.a_second.total_cmp(&a.a_second).then_with(|| a.name.cmp(&b.name)));
+        shown
     }
 
     /// The calls that wait, the longest waits first.
@@ -289,6 +373,9 @@ impl Counts {
 mod tests {
     use super::*;
     use hostcall_trace::{Call, Page, Posts, Totals};
+
+    /// The tags of one `i64`, as trace files have them.
+    const I64_TAG: u64 = 5;
 
     fn call(slot: u32, method: u32, from_ms: u64, to_ms: u64) -> Event {
         let ns = |ms: u64| ms * 1_000_000;
@@ -369,6 +456,55 @@ mod tests {
         counts.add(&Event::Ended(Totals::default()));
         let shown = counts.take(Duration::ZERO);
         assert!(shown.waits.is_empty() && shown.has_ended);
+    }
+
+    #[test]
+    fn trace_points_have_rates_times_and_values() {
+        let mut counts = begun();
+        let named = |point, kind, tags, text: &str| Event::NamedPoint {
+            source: 0,
+            point,
+            kind,
+            tags,
+            line: 1,
+            file: "kernel.rs".into(),
+            text: text.into(),
+        };
+        counts.add(&named(1, PointKind::Begin, 0, "step"));
+        counts.add(&named(2, PointKind::Counter, I64_TAG, "change"));
+        counts.add(&named(3, PointKind::Event, 0, "settled"));
+        let said = |point, kind, began_ns, at_ns, value: i64| {
+            let values = std::array::from_fn(|i| if i == 0 { value as u64 } else { 0 });
+            Event::Point(Point { point, kind, began_ns, at_ns, count: 1, values, ..Point::default() })
+        };
+        for at_ns in [100, 200] {
+            counts.add(&said(1, PointKind::Begin, at_ns, at_ns, 0));
+            counts.add(&said(1, PointKind::End, at_ns, 2 * at_ns, 0));
+        }
+        counts.add(&said(3, PointKind::Event, 300, 300, 0));
+        (1..=4).for_each(|i| counts.add(&said(2, PointKind::Counter, 300, 300, 2 - 5 * i)));
+        // One whose name the trace has not said.
+        counts.add(&said(9, PointKind::Event, 300, 300, 0));
+        counts.add(&Event::PointsLost { source: 0, records: 6 });
+        let shown = counts.take(Duration::from_secs(2));
+        let point = |name: &str, kind, a_second, all, times_ns, value| PointShown {
+            name: name.into(),
+            kind,
+            a_second,
+            all,
+            times_ns,
+            value,
+        };
+        let expected = [
+            point("change", "counter", 2.0, 4, None, Some(-18.0)),
+            point("step", "span", 1.0, 2, Some([150, 200]), None),
+            point("settled", "event", 0.5, 1, None, None),
+        ];
+        assert_eq!(shown.points, expected, "those that said the most first");
+        assert_eq!(shown.lost, ["6 records of trace points were dropped"]);
+        counts.add(&said(3, PointKind::Event, 400, 400, 0));
+        let shown = counts.take(Duration::from_secs(1));
+        assert_eq!(shown.points, [point("settled", "event", 1.0, 2, None, None)]);
     }
 
     #[test]

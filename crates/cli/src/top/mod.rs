@@ -167,6 +167,21 @@ fn stream_cells(stream: &counts::StreamShown) -> [String; 6] {
     ]
 }
 
+const POINT_HEAD: [&str; 7] = ["trace point", "kind", "/s", "all", "mean", "longest", "last value"];
+
+fn point_cells(point: &counts::PointShown) -> [String; 7] {
+    let [mean, longest] = point.times_ns.map_or_else(Default::default, |times_ns| times_ns.map(time));
+    [
+        point.name.clone(),
+        point.kind.to_owned(),
+        count(point.a_second),
+        point.all.to_string(),
+        mean,
+        longest,
+        point.value.map(|value| value.to_string()).unwrap_or_default(),
+    ]
+}
+
 /// Prints what is shown as lines, and an empty one.
 fn print(out: &mut dyn Write, shown: &Shown) -> io::Result<()> {
     for line in head(shown) {
@@ -187,6 +202,15 @@ fn print(out: &mut dyn Write, shown: &Shown) -> io::Result<()> {
             "  stream {name}: {rate}B/s, {records} records/s, {bytes}B; {dropped} records dropped, \
              {overwritten} bytes overwritten"
         )?;
+    }
+    for point in &shown.points {
+        let [name, kind, rate, all, mean, longest, value] = point_cells(point);
+        let more = match kind.as_str() {
+            "span" => format!(", mean {mean}, longest {longest}"),
+            "counter" => format!(", last value {value}"),
+            _ => String::new(),
+        };
+        writeln!(out, "  {kind} {name:?}: {rate}/s, {all} in all{more}")?;
     }
     for wait in &shown.waits {
         writeln!(out, "  waits: {wait}")?;

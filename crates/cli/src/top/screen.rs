@@ -1,6 +1,8 @@
 //! The screen of `hostcall trace top`.
 
-use super::{Followed, METHOD_HEAD, STREAM_HEAD, Shown, head, method_cells, stream_cells};
+use super::{
+    Followed, METHOD_HEAD, POINT_HEAD, STREAM_HEAD, Shown, head, method_cells, point_cells, stream_cells,
+};
 use crate::Outcome;
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
@@ -69,17 +71,23 @@ fn list(title: &'static str, lines: &[String]) -> Paragraph<'static> {
     Paragraph::new(lines).block(Block::new().borders(Borders::TOP).title(title))
 }
 
-/// Draws the screen: the whole, methods, streams, who waits, the slowest callers.
+/// Lines of a table of so many rows, which is left out where there are none.
+fn lines_of_table(rows: usize) -> u16 {
+    match rows {
+        0 => 0,
+        rows => rows.min(10) as u16 + 2,
+    }
+}
+
+/// Draws the screen: the whole, methods, streams, trace points, who waits, the slowest callers.
 fn draw(frame: &mut Frame<'_>, shown: &Shown) {
     let head = head(shown);
-    let streams = match shown.streams.len() {
-        0 => 0,
-        count => count.min(10) as u16 + 2,
-    };
-    let [of_head, of_methods, of_streams, of_waits, of_slowest, of_keys] = Layout::vertical([
+    let [streams, points] = [shown.streams.len(), shown.points.len()].map(lines_of_table);
+    let [of_head, of_methods, of_streams, of_points, of_waits, of_slowest, of_keys] = Layout::vertical([
         Constraint::Length(head.len() as u16),
         Constraint::Fill(2),
-        Constraint::Length(streams.min(12)),
+        Constraint::Length(streams),
+        Constraint::Length(points),
         Constraint::Fill(1),
         Constraint::Length(shown.slowest.len() as u16 + 1),
         Constraint::Length(1),
@@ -94,6 +102,10 @@ fn draw(frame: &mut Frame<'_>, shown: &Shown) {
         let rows = table(STREAM_HEAD, shown.streams.iter().map(stream_cells).collect());
         frame.render_widget(rows.block(Block::new().borders(Borders::TOP).title("streams")), of_streams);
     }
+    if points > 0 {
+        let rows = table(POINT_HEAD, shown.points.iter().map(point_cells).collect());
+        frame.render_widget(rows.block(Block::new().borders(Borders::TOP).title("trace points")), of_points);
+    }
     frame.render_widget(list("who waits", &shown.waits), of_waits);
     frame.render_widget(list("slowest callers", &shown.slowest), of_slowest);
     frame.render_widget(Line::from("q quits").style(Style::new().add_modifier(Modifier::DIM)), of_keys);
@@ -101,7 +113,7 @@ fn draw(frame: &mut Frame<'_>, shown: &Shown) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::counts::{MethodShown, StreamShown};
+    use super::super::counts::{MethodShown, PointShown, StreamShown};
     use super::*;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -133,6 +145,14 @@ mod tests {
                 dropped: 5,
                 overwritten: 0,
             }],
+            points: vec![PointShown {
+                name: "step".into(),
+                kind: "span",
+                a_second: 70_000.0,
+                all: 123_456,
+                times_ns: Some([1500, 20_000]),
+                value: None,
+            }],
             waits: vec!["Shop::price for 1.5 s".into()],
             slowest: vec!["Shop::price: 500 ms".into()],
             ..Shown::default()
@@ -148,6 +168,10 @@ mod tests {
             "500.0 ms",
             "accesses",
             "1600.0 M",
+            "trace points",
+            "step",
+            "70.0 k",
+            "20.0 µs",
             "who waits",
             "Shop::price for 1.5 s",
             "slowest callers",

@@ -6,6 +6,7 @@ mod callers;
 mod calls;
 mod closures;
 mod graphs;
+mod grids;
 mod lifecycle;
 mod math;
 mod panics;
@@ -71,6 +72,7 @@ cases! {
     closures: continuous once panicking last_call stale;
     callers: told_in_any_way;
     parameters: of_every_kind many optional instances parts two_of_one_name;
+    grids: shares own_shares of_all_sorts;
     math: the_same_bits fast halves;
     watchdog: stuck_handler dead_wave;
 }

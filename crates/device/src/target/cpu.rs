@@ -1,6 +1,5 @@
 //! The software device: a lane is a coroutine, and the executor does what hardware does on a GPU.
 
-use crate::group::Group;
 use crate::lane::Lane;
 use core::any::Any;
 use core::cell::{Cell, RefCell};
@@ -113,16 +112,19 @@ impl Here {
     }
 
     /// Linear index of the workgroup, x fastest.
+    #[inline(always)]
     pub fn workgroup_index(self) -> u32 {
         let ([x, y, z], [width, height, _]) = (self.lane.workgroup, self.params().workgroups);
         (z * height + y) * width + x
     }
 
     /// The lane's index in its workgroup.
+    #[inline(always)]
     pub fn index_in_workgroup(self) -> u32 {
-        self.lane.wave * self.lane.wave_size + self.lane.lane
+        self.lane.wave * self.lane.wave_size + self.lane_index()
     }
 
+    #[inline(always)]
     pub fn lanes_in_workgroup(self) -> u32 {
         let [x, y, z] = self.params().workgroup_size.map(u32::from);
         x * y * z
@@ -130,7 +132,7 @@ impl Here {
 
     #[inline(always)]
     pub fn lane_index(self) -> u32 {
-        self.lane.lane
+        self.lane.lane.load(Ordering::Relaxed)
     }
 
     #[inline(always)]
@@ -161,7 +163,7 @@ impl Here {
     #[inline(always)]
     pub fn converge(self, site: u64) -> Mask {
         if self.lane.wave_lanes == 1 {
-            return 1 << self.lane.lane;
+            return 1 << self.lane_index();
         }
         // SAFETY: the running lane asks its own executor.
         self.operate(|lane, operations| unsafe { (operations.converge)(lane, site) })
@@ -324,6 +326,23 @@ impl Here {
     }
 }
 
+/// The launch's parameters, and who the lane is, as the lane's function has them: to find these anew reads a thread-local.
+#[derive(Clone, Copy)]
+pub(crate) struct Params(Here);
+
+impl Params {
+    #[inline(always)]
+    pub fn get(self) -> &'static LaunchParams {
+        self.0.params()
+    }
+
+    /// The lane that has them, which runs.
+    #[inline(always)]
+    pub fn here(self) -> Here {
+        self.0
+    }
+}
+
 /// Lanes run one after the other: meeting costs more than asking.
 pub(crate) const IN_STEP: bool = false;
 
@@ -422,25 +441,35 @@ fn discard(payload: Box<dyn Any + Send>) {
     }
 }
 
-/// Runs a kernel's body on one lane. For the entries that `#[kernel]` makes.
+/// Runs a kernel's body on one lane, and then on those that follow it on its stack. For the entries that `#[kernel]` makes.
 ///
 /// # Safety
 /// `lane` is what the executor of a software device passes to a kernel's entry.
 #[doc(hidden)]
-pub unsafe fn enter_cpu(lane: *mut CpuLane, body: impl FnOnce(&Lane)) -> u32 {
+pub unsafe fn enter_cpu(lane: *mut CpuLane, body: impl Fn(&Lane)) -> u32 {
     install_hook();
     let local = Local { lane, panic: RefCell::new(None) };
     set_current(&local);
-    // SAFETY: the executor's promise; this is the kernel's one write, before the kernel's code.
+    // SAFETY: the executor's promise; this is before the kernel's code.
     unsafe { (*lane).unwinding = Some(unwinding) };
     let here = here();
+    let first = here.lane_index();
     // SAFETY: the host gives each launch the word of its stream.
     if unsafe { is_stopped(here.params().stop_at, here.params().sequence) } {
-        end_lane(here);
-        set_current(ptr::null());
+        end_lanes(here, first);
         return ENTRY_EXITED;
     }
-    let result = panic::catch_unwind(panic::AssertUnwindSafe(|| body(&Lane::new(super::Params::of_wave()))));
+    let run = || {
+        let lane = Lane::new(Params(here));
+        loop {
+            body(&lane);
+            // Nothing is between two lanes that do not wait but this.
+            if here.cancelled() || !here.lane.advance() {
+                return;
+            }
+        }
+    };
+    let result = panic::catch_unwind(panic::AssertUnwindSafe(run));
     set_current(&local);
     let code = match result {
         Ok(()) => ENTRY_DONE,
@@ -458,18 +487,19 @@ pub unsafe fn enter_cpu(lane: *mut CpuLane, body: impl FnOnce(&Lane)) -> u32 {
             if let Err(payload) = report {
                 discard(payload);
             }
+            set_current(&local);
             ENTRY_PANICKED
         }
     };
-    end_lane(here);
-    set_current(ptr::null());
+    end_lanes(here, first);
     code
 }
 
-/// The lane ends: the wave's last one gives the wave's slot back.
-fn end_lane(here: Here) {
-    set_current(here.local);
-    crate::packet::end_lanes(Group::alone());
+/// The lanes from `first` to this one end: the wave's last ones give the wave's slot back.
+fn end_lanes(here: Here, first: u32) {
+    let count = here.lane_index() - first + 1;
+    crate::packet::note_end(here, Mask::MAX >> (64 - count) << first);
+    set_current(ptr::null());
 }
 
 /// How messages begin of panics that do not unwind: what the standard library finds wrong of `unsafe` code, where it is compiled

@@ -138,3 +138,10 @@ impl Lent {
         self.0
     }
 }
+
+/// Keeps the compiler from reading before this what is read after it.
+#[inline(always)]
+pub fn keep_loads_behind() {
+    // SAFETY: no instruction.
+    unsafe { core::arch::asm!("", options(nostack, preserves_flags)) }
+}

@@ -11,7 +11,7 @@
 //! | `can_pull`, `pull` | copying bytes of the host's memory, on devices on which a lane does that faster than by loads |
 //! | `cancelled`, `unwinding`, `clock_ns` | the rest |
 //! | `global` | a pointer to what all lanes have in common, by its address |
-//! | `Params` | the launch's parameters, as the lane's function has them |
+//! | `Params` | the launch's parameters, and who the lane is, as the lane's function has them |
 //! | `exit_lane`, `sleep`, `bell_period`, `IN_STEP` | the end of a lane, letting time pass, when to ring for posts, how lanes share |
 
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
@@ -72,11 +72,11 @@ pub(crate) use nvptx_cell::{
 };
 
 /// The launch's parameters, as the lane's function has them.
-#[cfg(not(target_arch = "nvptx64"))]
+#[cfg(target_arch = "amdgpu")]
 #[derive(Clone, Copy)]
 pub(crate) struct Params;
 
-#[cfg(not(target_arch = "nvptx64"))]
+#[cfg(target_arch = "amdgpu")]
 impl Params {
     #[inline(always)]
     pub fn of_wave() -> Self {
@@ -86,6 +86,15 @@ impl Params {
     #[inline(always)]
     pub fn get(self) -> &'static hostcall_abi::launch::LaunchParams {
         here().params()
+    }
+}
+
+#[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
+impl Params {
+    /// The lane that has them, which runs.
+    #[inline(always)]
+    pub fn here(self) -> Here {
+        here()
     }
 }
 

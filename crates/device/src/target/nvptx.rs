@@ -21,6 +21,8 @@ unsafe extern "unadjusted" {
     fn llvm_ballot(mask: u32, yes: bool) -> u32;
     #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
     fn llvm_shuffle(mask: u32, value: u32, from: u32, clamp: u32) -> u32;
+    #[link_name = "llvm.nvvm.shfl.sync.up.i32"]
+    fn llvm_shuffle_up(mask: u32, value: u32, by: u32, clamp: u32) -> u32;
     #[link_name = "llvm.nvvm.match.any.sync.i64"]
     fn llvm_match(mask: u32, value: u64) -> u32;
     #[cfg(target_feature = "sm_80")]
@@ -88,16 +90,30 @@ fn shared() -> *mut u8 {
     shared
 }
 
-/// Address in shared memory of the wave's record.
+/// The same as instructions for shared memory take it.
 #[inline(always)]
-fn record_at() -> u32 {
+fn shared_start() -> u32 {
     let start: u32;
     // SAFETY: takes an address, touches nothing.
     unsafe {
         asm!("mov.u32 {start}, hostcall_shared;", start = out(reg32) start,
             options(pure, nomem, nostack, preserves_flags));
     }
-    start + llvm_tid_x() / 32 * SHARED_RECORD_BYTES as u32
+    start
+}
+
+/// An address of shared memory as instructions for that take it. Addresses there are apart by as much as everywhere (PTX ISA,
+/// "Generic Addressing"). Made of [`shared`], as places of workgroup memory are, so that what lies between becomes a part of
+/// the instruction; `cvta.to.shared` would hide it.
+#[inline(always)]
+pub(super) fn shared_address<T>(at: *mut T) -> u32 {
+    shared_start().wrapping_add((at as usize as u32).wrapping_sub(shared() as usize as u32))
+}
+
+/// Address in shared memory of the wave's record.
+#[inline(always)]
+fn record_at() -> u32 {
+    shared_start() + llvm_tid_x() / 32 * SHARED_RECORD_BYTES as u32
 }
 
 /// Makes the record of a wave that begins: a handful of stores of its first lane. Returns whether the wave shall end at
@@ -387,6 +403,14 @@ impl Here {
     #[inline(always)]
     pub fn shuffle(self, mask: Mask, low: u32, high: u32, from: u32) -> u64 {
         u64::from(self.shuffle_u32(mask, low, from)) | u64::from(self.shuffle_u32(mask, high, from)) << 32
+    }
+
+    /// What the lane `by` before this one has, in a whole wave; the first `by` lanes have their own. Unlike
+    /// [`Here::shuffle_u32`] it needs no register for the other lane's index.
+    #[inline(always)]
+    pub fn shuffle_up_u32(self, value: u32, by: u32) -> u32 {
+        // SAFETY: as for `ballot`.
+        unsafe { llvm_shuffle_up(WHOLE, value, by, 0) }
     }
 
     /// The lanes' values combined.

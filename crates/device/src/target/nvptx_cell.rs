@@ -1,21 +1,9 @@
 //! Accesses of cells by PTX's instructions.
 
 use super::cell::{Cell, Change, Place};
+use super::nvptx::shared_address;
 use core::arch::asm;
 use core::sync::atomic::Ordering;
-
-/// The address that a cell of workgroup memory has there. Compilers see how it is made of another, so that what they know to be
-/// constant of it becomes a part of the instruction; `cvta.to.shared` would hide that.
-#[inline(always)]
-fn shared_address<T>(at: *mut T) -> u32 {
-    let window: u64;
-    // SAFETY: asks where all addresses see the workgroup's memory. Addresses there are apart by as much as they are there (PTX
-    // ISA, "Generic Addressing").
-    unsafe {
-        asm!("cvta.shared.u64 {window}, 0;", window = out(reg64) window, options(pure, nomem, nostack, preserves_flags));
-    }
-    (at as usize as u32).wrapping_sub(window as u32)
-}
 
 /// Runs an instruction on a cell, with the scope of its place.
 macro_rules! access {

@@ -12,7 +12,7 @@ use super::uses::Access;
 use crate::closures::HostcallState;
 use hostcall_abi::launch::RawSlice;
 use hostcall_device::kernel::{Joined, KernelArg, Optional, Plain, Ref, Reference, Slice, ValueArg};
-use hostcall_device::{Global, Word};
+use hostcall_device::{Disjoint, Global, Word};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::Arc;
@@ -36,6 +36,7 @@ pub(crate) use sealed::{Sealed, SealedTuple};
 /// | parameter of the kernel | host value |
 /// |---|---|
 /// | `&[T]`, `&T` | `&DeviceBuffer<T>`, or a part of one |
+/// | `Disjoint<'_, T>` | `&DeviceBuffer<T>`, or a part of one, that no other argument has any of |
 /// | `&[Global<T>]`, `&Global<T>` | `&DeviceBuffer<T>`, `&PinnedBuffer<T>` |
 /// | `&[AtomicU64]`, … | `&DeviceBuffer<u64>`, `&DeviceBuffer<AtomicU64>` |
 /// | `Option<&[T]>`, `Option<&Global<T>>`, … | [`NoBuffer`], or `Some` of what the reference takes |
@@ -229,6 +230,14 @@ impl<T: Plain> Sealed<Slice<T>> for &DeviceBuffer<T> {}
 impl<T: Plain> IntoArg<Slice<T>> for &DeviceBuffer<T> {
     fn pack(&self, packer: &mut Packer<'_>) -> Result<RawSlice, Error> {
         packer.slice(self, access_of::<T>())
+    }
+}
+
+impl<T: Plain> Sealed<Disjoint<'_, T>> for &DeviceBuffer<T> {}
+
+impl<T: Plain> IntoArg<Disjoint<'_, T>> for &DeviceBuffer<T> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<RawSlice, Error> {
+        packer.slice(self, Access::Write)
     }
 }
 

@@ -327,13 +327,14 @@ pub enum LaunchRefused {
         /// Place among the arguments, from 0.
         argument: usize,
     },
-    /// The launch would read values plainly that it may write.
+    /// The launch would read or write values plainly that it may write elsewhere.
     #[error(
         "arguments {plain} and {shared} are parts of the same memory; one is `&[T]`, which nobody may write while the kernel \
-         runs, and the other may be written: pass copies, or take `&[Global<T>]` for both"
+         runs, or `Disjoint`, which nobody else may access, and the other may be written: pass copies, or take \
+         `&[Global<T>]` for both"
     )]
     Aliases {
-        /// Place of the argument that is read plainly, from 0.
+        /// Place of the argument that is accessed plainly, from 0.
         plain: usize,
         /// Place of the argument that may be written.
         shared: usize,

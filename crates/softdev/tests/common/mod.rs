@@ -91,9 +91,14 @@ impl<'a, T> Kernel<'a, T> {
         unsafe { &*self.abi().launch }
     }
 
+    /// Index of the lane in its wave.
+    pub fn lane_index(&self) -> u32 {
+        self.abi().lane.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
     /// Index of the lane in its workgroup.
     pub fn index(&self) -> u32 {
-        self.abi().wave * self.abi().wave_size + self.abi().lane
+        self.abi().wave * self.abi().wave_size + self.lane_index()
     }
 
     pub fn converge(&self, site: u64) -> u64 {
@@ -163,7 +168,7 @@ impl<'a, T> Kernel<'a, T> {
         extern "C" fn unwinding() -> bool {
             std::thread::panicking()
         }
-        // SAFETY: the kernel's one write to its lane, before anything unwinds.
+        // SAFETY: the kernel's own write to its lane, before anything unwinds.
         unsafe { (*self.lane).unwinding = Some(unwinding) };
     }
 

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use super::runtime::{FIRST_GPU, HOST, Runtime};
 use super::{Status, give, report, status};
-use crate::memory::{PAGE, Use};
+use crate::memory::{Found, PAGE, Use};
 
 /// Global memory that both sides see at once.
 const FINE_GRAINED: u32 = 2;
@@ -143,6 +143,7 @@ pub unsafe extern "C" fn hsa_amd_memory_pool_allocate(
             return Err(status::INVALID_ALLOCATION);
         }
         let address = runtime.memory.allocate(bytes, Use::Pool).ok_or(status::OUT_OF_RESOURCES)?;
+        runtime.memory.set_owner(address, pool.agent);
         // SAFETY: contract C.
         unsafe { give(pointer, std::ptr::with_exposed_provenance_mut(address as usize)) }
     };
@@ -279,7 +280,11 @@ pub unsafe extern "C" fn hsa_amd_pointer_info(
             host_base: base,
             bytes: found.map_or(0, |found| found.bytes),
             user_data: std::ptr::null_mut(),
-            owner: if found.is_some_and(|found| found.purpose == Use::Pinned) { HOST } else { FIRST_GPU },
+            owner: match found {
+                Some(Found { purpose: Use::Pinned, .. }) => HOST,
+                Some(Found { purpose: Use::Pool, owner, .. }) => owner,
+                _ => FIRST_GPU,
+            },
             flags: FINE_GRAINED,
         };
         if !count.is_null() {

@@ -1,5 +1,7 @@
 //! Arrow's record batches, as IPC and as Parquet.
 
+use super::Format;
+use super::behind::{Behind, WRITE_BYTES};
 use super::rows::{COLUMNS, Row, Table, Type, Value};
 use arrow_array::builder::{StringBuilder, UInt64Builder};
 use arrow_array::{ArrayRef, RecordBatch};
@@ -11,8 +13,9 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::schema::types::ColumnPath;
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
+use std::thread::Scope;
 
 /// Rows of a record batch.
 pub(super) const BATCH_ROWS: usize = 1 << 16;
@@ -88,17 +91,12 @@ impl Batch {
 }
 
 /// What writes record batches of one schema.
-pub(super) trait Sink {
+trait BatchWriter {
     fn write(&mut self, batch: &RecordBatch) -> io::Result<()>;
     fn finish(&mut self) -> io::Result<()>;
 }
 
-/// Begins a file in Arrow's format for IPC.
-pub(super) fn ipc<'w>(to: impl Write + 'w, schema: &Schema) -> io::Result<Box<dyn Sink + 'w>> {
-    Ok(Box::new(FileWriter::try_new(to, schema).map_err(of_arrow)?))
-}
-
-impl<W: Write> Sink for FileWriter<W> {
+impl<W: Write> BatchWriter for FileWriter<W> {
     fn write(&mut self, batch: &RecordBatch) -> io::Result<()> {
         FileWriter::write(self, batch).map_err(of_arrow)
     }
@@ -108,26 +106,7 @@ impl<W: Write> Sink for FileWriter<W> {
     }
 }
 
-/// Begins a Parquet file. Times grow, so that their differences are short, and no two are the same.
-pub(super) fn parquet<'w>(
-    to: impl Write + Send + 'w,
-    schema: &SchemaRef,
-    times: &[&str],
-) -> io::Result<Box<dyn Sink + 'w>> {
-    let mut properties = WriterProperties::builder()
-        .set_compression(Compression::LZ4_RAW)
-        .set_max_row_group_row_count(Some(GROUP_ROWS));
-    for time in times {
-        let column = ColumnPath::from(*time);
-        properties = properties
-            .set_column_dictionary_enabled(column.clone(), false)
-            .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
-    }
-    let writer = ArrowWriter::try_new(to, schema.clone(), Some(properties.build())).map_err(of_parquet)?;
-    Ok(Box::new(writer))
-}
-
-impl<W: Write + Send> Sink for ArrowWriter<W> {
+impl<W: Write + Send> BatchWriter for ArrowWriter<W> {
     fn write(&mut self, batch: &RecordBatch) -> io::Result<()> {
         ArrowWriter::write(self, batch).map_err(of_parquet)
     }
@@ -137,32 +116,73 @@ impl<W: Write + Send> Sink for ArrowWriter<W> {
     }
 }
 
-/// Events as rows of record batches.
-pub(super) struct Batches<'w> {
-    batch: Batch,
-    sink: Box<dyn Sink + 'w>,
+/// Begins a Parquet file. Times grow, so that their differences are short, and no two are the same.
+fn parquet<W: Write + Send>(to: W, schema: SchemaRef, times: &[&str]) -> io::Result<ArrowWriter<W>> {
+    let mut properties = WriterProperties::builder()
+        .set_compression(Compression::LZ4_RAW)
+        .set_max_row_group_row_count(Some(GROUP_ROWS));
+    for time in times {
+        let column = ColumnPath::from(*time);
+        properties = properties
+            .set_column_dictionary_enabled(column.clone(), false)
+            .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
+    }
+    ArrowWriter::try_new(to, schema, Some(properties.build())).map_err(of_parquet)
 }
 
-impl<'w> Batches<'w> {
-    pub fn ipc(to: impl Write + 'w, began_unix_ns: u64) -> io::Result<Self> {
-        let batch = Batch::new(began_unix_ns);
-        Ok(Self { sink: ipc(to, &batch.schema)?, batch })
-    }
+/// A thread that writes record batches. One is written while the next is filled.
+pub(super) type Sink<'scope> = Behind<'scope, RecordBatch>;
 
-    pub fn parquet(to: impl Write + Send + 'w, began_unix_ns: u64) -> io::Result<Self> {
+/// Begins a file of record batches: Parquet, or Arrow's format for IPC. `times` are columns of times.
+pub(super) fn sink<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    to: impl Write + Send + 'scope,
+    format: Format,
+    schema: SchemaRef,
+    times: Vec<&'static str>,
+) -> io::Result<Sink<'scope>> {
+    Behind::new(scope, 0, move |batches| {
+        let mut to = BufWriter::with_capacity(WRITE_BYTES, to);
+        let mut writer: Box<dyn BatchWriter + '_> = match format {
+            Format::Parquet => Box::new(parquet(&mut to, schema, &times)?),
+            _ => Box::new(FileWriter::try_new(&mut to, &schema).map_err(of_arrow)?),
+        };
+        for batch in batches {
+            writer.write(&batch)?;
+        }
+        writer.finish()?;
+        drop(writer);
+        to.flush()
+    })
+}
+
+/// Events as rows of record batches.
+pub(super) struct Batches<'scope> {
+    batch: Batch,
+    sink: Sink<'scope>,
+}
+
+impl<'scope> Batches<'scope> {
+    /// Begins a file of this format.
+    pub fn new<'env>(
+        scope: &'scope Scope<'scope, 'env>,
+        to: impl Write + Send + 'scope,
+        format: Format,
+        began_unix_ns: u64,
+    ) -> io::Result<Self> {
         let batch = Batch::new(began_unix_ns);
-        let times = COLUMNS.iter().filter(|(_, of)| *of == Type::Time).map(|(name, _)| *name);
-        Ok(Self { sink: parquet(to, &batch.schema, &times.collect::<Vec<_>>())?, batch })
+        let times = COLUMNS.iter().filter(|(_, of)| *of == Type::Time).map(|(name, _)| *name).collect();
+        Ok(Self { sink: sink(scope, to, format, batch.schema.clone(), times)?, batch })
     }
 }
 
 impl Table for Batches<'_> {
     fn row(&mut self, row: &Row<'_>) -> io::Result<()> {
-        if self.batch.add(row) { self.sink.write(&self.batch.take()?) } else { Ok(()) }
+        if self.batch.add(row) { self.sink.give(self.batch.take()?) } else { Ok(()) }
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        self.sink.write(&self.batch.take()?)?;
+        self.sink.give(self.batch.take()?)?;
         self.sink.finish()
     }
 }

@@ -6,6 +6,7 @@
 //! trace.
 
 mod arrow;
+mod behind;
 mod csv;
 mod perfetto;
 mod records;
@@ -17,18 +18,17 @@ use crate::descriptor::Streams;
 use crate::names::Names;
 use crate::reader::Reader;
 use crate::record::Event;
+use behind::Writer;
+use perfetto::Perfetto;
 use records::Described;
 pub use rows::{COLUMNS, Type};
 use std::collections::VecDeque;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
 /// Bytes of the trace between two reports of progress.
 const PROGRESS_BYTES: u64 = 8 << 20;
-
-/// Bytes that are written at once.
-const WRITE_BYTES: usize = 1 << 20;
 
 /// A format to export to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,25 +140,8 @@ pub fn export<R: Read, W: Write + Send>(
     };
     exported.stream = described.as_ref().map(|described| described.name.clone());
     let number = described.as_ref().map(|described| described.number);
-    let mut to = BufWriter::with_capacity(WRITE_BYTES, to);
     let began_unix_ns = reader.header().began_unix_ns;
-    {
-        let to = &mut to;
-        let mut export: Box<dyn Export + '_> = match (described, format) {
-            (_, Format::Perfetto) => Box::new(perfetto::Perfetto::new(to, began_unix_ns)),
-            (Some(of), Format::Csv) => Box::new(records::RecordCsv::new(of, to)?),
-            (Some(of), format) => {
-                let schema = of.schema(began_unix_ns);
-                let sink = match format {
-                    Format::Parquet => arrow::parquet(to, &schema, &[])?,
-                    _ => arrow::ipc(to, &schema)?,
-                };
-                Box::new(records::RecordBatches::new(of, schema, sink))
-            }
-            (None, Format::Arrow) => Box::new(rows::Rows::new(arrow::Batches::ipc(to, began_unix_ns)?)),
-            (None, Format::Parquet) => Box::new(rows::Rows::new(arrow::Batches::parquet(to, began_unix_ns)?)),
-            (None, Format::Csv) => Box::new(rows::Rows::new(csv::Csv::new(to)?)),
-        };
+    let mut run = |export: &mut dyn Export| -> Result<(), ExportError> {
         let (mut names, mut next_report) = (Names::default(), 0);
         while let Some(event) = before.pop_front().map(Ok).or_else(|| reader.next()) {
             let event = event.map_err(ExportError::Read)?;
@@ -177,8 +160,25 @@ pub fn export<R: Read, W: Write + Send>(
         }
         export.finish(&names)?;
         progress(reader.bytes_read());
-    }
-    to.flush()?;
+        Ok(())
+    };
+    std::thread::scope(|scope| match (described, format) {
+        (described, Format::Perfetto | Format::Csv) => {
+            let mut writer = Writer::new(scope, to)?;
+            match described {
+                _ if format == Format::Perfetto => run(&mut Perfetto::new(&mut writer, began_unix_ns)),
+                Some(of) => run(&mut records::RecordCsv::new(of, &mut writer)?),
+                None => run(&mut rows::Rows::new(csv::Csv::new(&mut writer)?)),
+            }?;
+            Ok(writer.finish()?)
+        }
+        (Some(of), format) => {
+            let schema = of.schema(began_unix_ns);
+            let sink = arrow::sink(scope, to, format, schema.clone(), Vec::new())?;
+            run(&mut records::RecordBatches::new(of, schema, sink))
+        }
+        (None, format) => run(&mut rows::Rows::new(arrow::Batches::new(scope, to, format, began_unix_ns)?)),
+    })?;
     let others = streams.iter().filter(|(other, _)| Some(*other) != number);
     exported.other_streams = others.map(|(_, stream)| stream.name.clone()).take(MOST_NAMED).collect();
     Ok(exported)

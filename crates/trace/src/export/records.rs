@@ -141,16 +141,16 @@ numbers! {
 }
 
 /// Records as record batches.
-pub(super) struct RecordBatches<'w> {
+pub(super) struct RecordBatches<'scope> {
     of: Described,
     schema: SchemaRef,
     columns: Vec<Values>,
     rows: usize,
-    sink: Box<dyn Sink + 'w>,
+    sink: Sink<'scope>,
 }
 
-impl<'w> RecordBatches<'w> {
-    pub fn new(of: Described, schema: SchemaRef, sink: Box<dyn Sink + 'w>) -> Self {
+impl<'scope> RecordBatches<'scope> {
+    pub fn new(of: Described, schema: SchemaRef, sink: Sink<'scope>) -> Self {
         let of_page = PAGE_COLUMNS.iter().map(|(_, number)| *number);
         let of_record = of.descriptor.columns.iter().map(|column| column.number);
         let columns = of_page.chain(of_record).map(Values::new).collect();
@@ -160,7 +160,7 @@ impl<'w> RecordBatches<'w> {
     fn write(&mut self) -> io::Result<()> {
         self.rows = 0;
         let arrays = self.columns.iter_mut().map(Values::take).collect();
-        self.sink.write(&RecordBatch::try_new(self.schema.clone(), arrays).map_err(of_arrow)?)
+        self.sink.give(RecordBatch::try_new(self.schema.clone(), arrays).map_err(of_arrow)?)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::tracks::TrackIds;
 use crate::record::Point;
+use foldhash::HashMap;
 use hostcall_abi::trace::PointKind;
-use std::collections::HashMap;
 
 /// Most tracks; of others nothing is exported.
 const MOST_TRACKS: usize = 1 << 18;

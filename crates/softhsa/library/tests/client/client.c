@@ -64,6 +64,12 @@ static hsa_amd_memory_pool_t pool(hsa_agent_t agent, uint32_t flag) {
     return search.pool;
 }
 
+static uint64_t owner_of(void *pointer) {
+    hsa_amd_pointer_info_t info = {.size = sizeof info};
+    CHECK(hsa_amd_pointer_info(pointer, &info, NULL, NULL, NULL));
+    return info.agentOwner.handle;
+}
+
 static void *allocate(hsa_amd_memory_pool_t pool, size_t bytes) {
     void *pointer = NULL;
     CHECK(hsa_amd_memory_pool_allocate(pool, bytes, 0, &pointer));
@@ -258,6 +264,9 @@ static void run_program(void) {
 
 static void count_lanes(void) {
     uint32_t *counter = allocate(fine, 4);
+    void *of_gpu = allocate(coarse, 64);
+    EXPECT(owner_of(counter) == cpu.handle && owner_of(of_gpu) == gpu.handle);
+    CHECK(hsa_amd_memory_pool_free(of_gpu));
     *counter = 0;
     hsa_signal_t signals[100];
     for (int i = 0; i < 100; i++)
@@ -272,6 +281,7 @@ static void count_lanes(void) {
     static uint32_t own;
     void *pinned;
     CHECK(hsa_amd_memory_lock(&own, sizeof own, &gpu, 1, &pinned));
+    EXPECT(owner_of(&own) == cpu.handle);
     _Atomic uint64_t called = 0;
     hsa_signal_t signal = dispatch("count.kd", &pinned, sizeof pinned, 64, 64);
     hsa_signal_t other;

@@ -1,13 +1,23 @@
-//! Perfetto's protobuf, as far as it is used here. Numbers of fields are those of `perfetto_trace.proto`.
+//! Perfetto's protobuf.
+
+mod events;
+mod messages;
 
 use super::Export;
 use super::tracks::{TrackIds, Tracks};
 use super::waves::{Step, Waves};
 use crate::names::Names;
 use crate::record::{Call, Event, Point, Posts, Status, UNKNOWN};
+use events::{
+    Annotations, COUNTER, CounterValue, INSTANT, PACKET, SLICE_BEGIN, SLICE_END, TrackEvent, put_event,
+};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use hostcall_abi::trace::PointKind;
+use messages::{
+    BOOTTIME, Clock, ClockSnapshot, CounterDescriptor, InternedData, InternedName, MERGE_NONE, NEEDS_STATE,
+    ProcessDescriptor, REALTIME, SEQUENCE, STATE_CLEARED, TracePacket, TrackDescriptor,
+};
 use prost::Message;
-use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
 /// Time over which calls are counted for the counter of calls a second.
@@ -34,134 +44,6 @@ const FIRST_POINT_IID: u64 = 1 << 32;
 /// The number that methods without names have here.
 const UNKNOWN_METHOD: u32 = 0;
 
-/// `TracePacket.sequence_flags`: the sequence begins.
-const STATE_CLEARED: u32 = 1;
-/// `TracePacket.sequence_flags`: the packet uses what was interned.
-const NEEDS_STATE: u32 = 2;
-/// `TrackDescriptor.sibling_merge_behavior`: tracks of one name stay apart.
-const MERGE_NONE: i32 = 2;
-/// The number of this file's one sequence of packets.
-const SEQUENCE: u32 = 1;
-
-const SLICE_BEGIN: i32 = 1;
-const SLICE_END: i32 = 2;
-const INSTANT: i32 = 3;
-const COUNTER: i32 = 4;
-
-/// `BuiltinClock`.
-const REALTIME: u32 = 1;
-const BOOTTIME: u32 = 6;
-
-#[derive(Clone, PartialEq, Message)]
-struct TracePacket {
-    #[prost(message, optional, tag = "6")]
-    clock_snapshot: Option<ClockSnapshot>,
-    #[prost(uint64, optional, tag = "8")]
-    timestamp: Option<u64>,
-    #[prost(uint32, optional, tag = "10")]
-    trusted_packet_sequence_id: Option<u32>,
-    #[prost(message, optional, tag = "11")]
-    track_event: Option<TrackEvent>,
-    #[prost(message, optional, tag = "12")]
-    interned_data: Option<InternedData>,
-    #[prost(uint32, optional, tag = "13")]
-    sequence_flags: Option<u32>,
-    #[prost(message, optional, tag = "60")]
-    track_descriptor: Option<TrackDescriptor>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ClockSnapshot {
-    #[prost(message, repeated, tag = "1")]
-    clocks: Vec<Clock>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Clock {
-    #[prost(uint32, optional, tag = "1")]
-    clock_id: Option<u32>,
-    #[prost(uint64, optional, tag = "2")]
-    timestamp: Option<u64>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct TrackDescriptor {
-    #[prost(uint64, optional, tag = "1")]
-    uuid: Option<u64>,
-    #[prost(string, optional, tag = "2")]
-    name: Option<String>,
-    #[prost(message, optional, tag = "3")]
-    process: Option<ProcessDescriptor>,
-    #[prost(uint64, optional, tag = "5")]
-    parent_uuid: Option<u64>,
-    #[prost(message, optional, tag = "8")]
-    counter: Option<CounterDescriptor>,
-    #[prost(int32, optional, tag = "15")]
-    sibling_merge_behavior: Option<i32>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ProcessDescriptor {
-    #[prost(int32, optional, tag = "1")]
-    pid: Option<i32>,
-    #[prost(string, optional, tag = "6")]
-    process_name: Option<String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct CounterDescriptor {
-    #[prost(string, optional, tag = "6")]
-    unit_name: Option<String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct TrackEvent {
-    #[prost(message, repeated, tag = "4")]
-    debug_annotations: Vec<DebugAnnotation>,
-    #[prost(int32, optional, tag = "9")]
-    r#type: Option<i32>,
-    #[prost(uint64, optional, tag = "10")]
-    name_iid: Option<u64>,
-    #[prost(uint64, optional, tag = "11")]
-    track_uuid: Option<u64>,
-    #[prost(string, optional, tag = "23")]
-    name: Option<String>,
-    #[prost(int64, optional, tag = "30")]
-    counter_value: Option<i64>,
-    #[prost(double, optional, tag = "44")]
-    double_counter_value: Option<f64>,
-    #[prost(fixed64, repeated, packed = "false", tag = "47")]
-    flow_ids: Vec<u64>,
-    #[prost(fixed64, repeated, packed = "false", tag = "48")]
-    terminating_flow_ids: Vec<u64>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct DebugAnnotation {
-    #[prost(uint64, optional, tag = "1")]
-    name_iid: Option<u64>,
-    #[prost(uint64, optional, tag = "3")]
-    uint_value: Option<u64>,
-    #[prost(string, optional, tag = "6")]
-    string_value: Option<String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct InternedData {
-    #[prost(message, repeated, tag = "2")]
-    event_names: Vec<InternedName>,
-    #[prost(message, repeated, tag = "3")]
-    debug_annotation_names: Vec<InternedName>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct InternedName {
-    #[prost(uint64, optional, tag = "1")]
-    iid: Option<u64>,
-    #[prost(string, optional, tag = "2")]
-    name: Option<String>,
-}
-
 /// Names of what is said of calls; the number of each is its place, from 1 on.
 const ANNOTATIONS: [&str; 9] = [
     "launch",
@@ -175,23 +57,15 @@ const ANNOTATIONS: [&str; 9] = [
     "status",
 ];
 
-const LAUNCH: usize = 0;
-const KERNEL: usize = 1;
-const WORKGROUP: usize = 2;
-const WAVE: usize = 3;
-const LANES: usize = 4;
-const REQUEST_BYTES: usize = 5;
-const REPLY_BYTES: usize = 6;
-const FAILED_LANES: usize = 7;
-const STATUS: usize = 8;
-
-fn number(of: usize, value: u64) -> DebugAnnotation {
-    DebugAnnotation { name_iid: Some(of as u64 + 1), uint_value: Some(value), string_value: None }
-}
-
-fn text(of: usize, value: &str) -> DebugAnnotation {
-    DebugAnnotation { name_iid: Some(of as u64 + 1), uint_value: None, string_value: Some(value.to_owned()) }
-}
+const LAUNCH: u64 = 1;
+const KERNEL: u64 = 2;
+const WORKGROUP: u64 = 3;
+const WAVE: u64 = 4;
+const LANES: u64 = 5;
+const REQUEST_BYTES: u64 = 6;
+const REPLY_BYTES: u64 = 7;
+const FAILED_LANES: u64 = 8;
+const STATUS: u64 = 9;
 
 /// The tracks of one source.
 struct SourceTracks {
@@ -205,6 +79,8 @@ struct SourceTracks {
 pub(super) struct Perfetto<W> {
     to: W,
     buffer: Vec<u8>,
+    /// What is said of the next event.
+    said: Annotations,
     sources: HashMap<u16, SourceTracks>,
     /// By source.
     launches: HashMap<(u16, u32), Tracks>,
@@ -234,6 +110,7 @@ impl<W: Write> Perfetto<W> {
         Self {
             to,
             buffer: Vec::with_capacity(2 * WRITE_BYTES),
+            said: Annotations::default(),
             sources: HashMap::new(),
             launches: HashMap::new(),
             slots: HashMap::new(),
@@ -249,19 +126,15 @@ impl<W: Write> Perfetto<W> {
         }
     }
 
-    /// Writes a packet: field 1 of a `Trace`.
+    /// Writes a packet.
     fn packet(&mut self, packet: TracePacket) -> io::Result<()> {
-        if !self.has_begun {
-            self.has_begun = true;
-            self.begin()?;
-        }
+        self.begin_once()?;
         let packet = TracePacket {
             trusted_packet_sequence_id: Some(SEQUENCE),
             sequence_flags: Some(packet.sequence_flags.unwrap_or(NEEDS_STATE)),
             ..packet
         };
-        const FIELD_1_OF_BYTES: u8 = 1 << 3 | 2;
-        self.buffer.push(FIELD_1_OF_BYTES);
+        self.buffer.push(PACKET as u8);
         packet.encode_length_delimited(&mut self.buffer).expect("a vector has room");
         if self.buffer.len() >= WRITE_BYTES { self.write() } else { Ok(()) }
     }
@@ -272,7 +145,11 @@ impl<W: Write> Perfetto<W> {
         Ok(())
     }
 
-    fn begin(&mut self) -> io::Result<()> {
+    fn begin_once(&mut self) -> io::Result<()> {
+        if self.has_begun {
+            return Ok(());
+        }
+        self.has_begun = true;
         let clock = |id, timestamp| Clock { clock_id: Some(id), timestamp: Some(timestamp) };
         let names = ANNOTATIONS.iter().zip(1..);
         let names = names.map(|(name, iid)| InternedName { iid: Some(iid), name: Some((*name).to_owned()) });
@@ -339,27 +216,24 @@ impl<W: Write> Perfetto<W> {
         Ok(self.sources.get_mut(&source).expect("it was made"))
     }
 
-    fn event_at(&mut self, at_ns: u64, event: TrackEvent) -> io::Result<()> {
-        self.packet(TracePacket {
-            timestamp: Some(at_ns),
-            track_event: Some(event),
-            ..TracePacket::default()
-        })
+    /// Writes an event with what is said of it.
+    fn event_at(&mut self, at_ns: u64, event: &TrackEvent<'_>) -> io::Result<()> {
+        self.begin_once()?;
+        put_event(at_ns, event, &self.said, &mut self.buffer);
+        self.said.clear();
+        if self.buffer.len() >= WRITE_BYTES { self.write() } else { Ok(()) }
     }
 
     fn end_at(&mut self, at_ns: u64, track: u64) -> io::Result<()> {
-        let event = TrackEvent { r#type: Some(SLICE_END), track_uuid: Some(track), ..TrackEvent::default() };
-        self.event_at(at_ns, event)
+        self.event_at(at_ns, &TrackEvent { kind: SLICE_END, track, ..TrackEvent::default() })
     }
 
     fn counter_at(&mut self, at_ns: u64, track: u64, value: u64) -> io::Result<()> {
-        let event = TrackEvent {
-            r#type: Some(COUNTER),
-            track_uuid: Some(track),
-            counter_value: Some(i64::try_from(value).unwrap_or(i64::MAX)),
-            ..TrackEvent::default()
-        };
-        self.event_at(at_ns, event)
+        let value = CounterValue::Whole(i64::try_from(value).unwrap_or(i64::MAX));
+        self.event_at(
+            at_ns,
+            &TrackEvent { kind: COUNTER, track, counter: Some(value), ..TrackEvent::default() },
+        )
     }
 
     /// Returns the number of a method's name, which is interned if it is not.
@@ -410,46 +284,33 @@ impl<W: Write> Perfetto<W> {
         }
         let name = self.name_of(names, method)?;
         self.flows += 1;
-        let flow = vec![self.flows];
-        let mut said = Vec::with_capacity(ANNOTATIONS.len());
+        let flow = has_handler.then_some(self.flows);
         if let Some(launch) = names.launch(call.launch) {
-            said.extend([number(LAUNCH, call.launch), text(KERNEL, &launch.kernel)]);
+            self.said.number(LAUNCH, call.launch);
+            self.said.text(KERNEL, &launch.kernel);
         }
         if call.workgroup != UNKNOWN {
-            said.push(number(WORKGROUP, call.workgroup.into()));
+            self.said.number(WORKGROUP, call.workgroup.into());
         }
         if call.wave != UNKNOWN {
-            said.push(number(WAVE, call.wave.into()));
+            self.said.number(WAVE, call.wave.into());
         }
-        said.push(number(LANES, call.lanes.into()));
-        said.push(number(REQUEST_BYTES, call.request_bytes));
-        said.push(number(REPLY_BYTES, call.reply_bytes));
+        self.said.number(LANES, call.lanes.into());
+        self.said.number(REQUEST_BYTES, call.request_bytes);
+        self.said.number(REPLY_BYTES, call.reply_bytes);
         if call.status != Status::OK {
-            said.extend([number(FAILED_LANES, call.failed_lanes.into()), text(STATUS, call.status.name())]);
+            self.said.number(FAILED_LANES, call.failed_lanes.into());
+            self.said.text(STATUS, call.status.name());
         }
-        let begin = TrackEvent {
-            debug_annotations: said,
-            r#type: Some(SLICE_BEGIN),
-            name_iid: Some(name),
-            track_uuid: Some(track),
-            flow_ids: if has_handler { flow.clone() } else { Vec::new() },
-            ..TrackEvent::default()
-        };
-        self.event_at(call.picked_up_ns, begin)?;
+        let event = TrackEvent { kind: SLICE_BEGIN, name_iid: Some(name), ..TrackEvent::default() };
+        self.event_at(call.picked_up_ns, &TrackEvent { track, flow, ..event })?;
         self.end_at(end_ns, track)?;
         if let Some((handler, is_new)) = handler {
             if is_new {
                 let of = names.method(call.method).map_or("unknown method", |method| &*method.name);
                 self.track(handler, process, format!("handlers of {of}"))?;
             }
-            let begin = TrackEvent {
-                r#type: Some(SLICE_BEGIN),
-                name_iid: Some(name),
-                track_uuid: Some(handler),
-                terminating_flow_ids: flow,
-                ..TrackEvent::default()
-            };
-            self.event_at(handler_ns[0], begin)?;
+            self.event_at(handler_ns[0], &TrackEvent { track: handler, ended_flow: flow, ..event })?;
             self.end_at(handler_ns[1], handler)?;
         }
         self.count(names, call.source, call.replied_ns)
@@ -488,14 +349,10 @@ impl<W: Write> Perfetto<W> {
             match step {
                 Step::End(at_ns) => self.end_at(at_ns, track)?,
                 Step::Begin(at_ns) => {
-                    let event = TrackEvent {
-                        debug_annotations: Self::said_of_wave(names, point),
-                        r#type: Some(SLICE_BEGIN),
-                        name_iid: Some(self.point_name(names, point)?),
-                        track_uuid: Some(track),
-                        ..TrackEvent::default()
-                    };
-                    self.event_at(at_ns, event)?;
+                    let name_iid = Some(self.point_name(names, point)?);
+                    self.say_of_wave(names, point);
+                    let event = TrackEvent { kind: SLICE_BEGIN, name_iid, track, ..TrackEvent::default() };
+                    self.event_at(at_ns, &event)?;
                 }
                 Step::Value(at_ns) if point.kind == PointKind::Counter => {
                     self.point_counter(names, track, at_ns, point)?;
@@ -505,28 +362,25 @@ impl<W: Write> Perfetto<W> {
                     if let Some(name) = names.point(point.source, point.point) {
                         name.print(point, &mut text);
                     }
-                    let event = TrackEvent {
-                        debug_annotations: Self::said_of_wave(names, point),
-                        r#type: Some(INSTANT),
-                        name: Some(String::from_utf8_lossy(&text).into_owned()),
-                        track_uuid: Some(track),
-                        ..TrackEvent::default()
-                    };
-                    self.event_at(at_ns, event)?;
+                    self.say_of_wave(names, point);
+                    let name = String::from_utf8_lossy(&text);
+                    let event =
+                        TrackEvent { kind: INSTANT, name: Some(&name), track, ..TrackEvent::default() };
+                    self.event_at(at_ns, &event)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn said_of_wave(names: &Names, point: &Point) -> Vec<DebugAnnotation> {
-        let mut said = Vec::with_capacity(5);
+    fn say_of_wave(&mut self, names: &Names, point: &Point) {
         if let Some(launch) = names.launch(point.launch) {
-            said.extend([number(LAUNCH, point.launch), text(KERNEL, &launch.kernel)]);
+            self.said.number(LAUNCH, point.launch);
+            self.said.text(KERNEL, &launch.kernel);
         }
-        said.extend([number(WORKGROUP, point.workgroup.into()), number(WAVE, point.wave.into())]);
-        said.push(number(LANES, point.lanes.into()));
-        said
+        self.said.number(WORKGROUP, point.workgroup.into());
+        self.said.number(WAVE, point.wave.into());
+        self.said.number(LANES, point.lanes.into());
     }
 
     fn point_counter(&mut self, names: &Names, parent: u64, at_ns: u64, point: &Point) -> io::Result<()> {
@@ -549,17 +403,12 @@ impl<W: Write> Perfetto<W> {
                 uuid
             }
         };
-        let event = TrackEvent {
-            r#type: Some(COUNTER),
-            track_uuid: Some(track),
-            double_counter_value: Some(name.value(point)),
-            ..TrackEvent::default()
-        };
-        self.event_at(at_ns, event)
+        let counter = Some(CounterValue::Double(name.value(point)));
+        self.event_at(at_ns, &TrackEvent { kind: COUNTER, track, counter, ..TrackEvent::default() })
     }
 
-    fn launch(&mut self, names: &Names, number_of: u64, end: Option<(u64, bool)>) -> io::Result<()> {
-        let Some(launch) = names.launch(number_of) else { return Ok(()) };
+    fn launch(&mut self, names: &Names, number: u64, end: Option<(u64, bool)>) -> io::Result<()> {
+        let Some(launch) = names.launch(number) else { return Ok(()) };
         let process = self.source(names, launch.source)?.process;
         // What has not ended is never followed on its track.
         let end_ns = end.map_or(u64::MAX, |(at_ns, _)| at_ns).max(launch.began_ns);
@@ -569,18 +418,13 @@ impl<W: Write> Perfetto<W> {
         if is_new {
             self.track(track, process, "launches".to_owned())?;
         }
-        let mut said = vec![number(LAUNCH, number_of)];
+        self.said.number(LAUNCH, number);
         if let Some((_, true)) = end {
-            said.push(text(STATUS, "cancelled"));
+            self.said.text(STATUS, "cancelled");
         }
-        let begin = TrackEvent {
-            debug_annotations: said,
-            r#type: Some(SLICE_BEGIN),
-            name: Some(launch.kernel.to_string()),
-            track_uuid: Some(track),
-            ..TrackEvent::default()
-        };
-        self.event_at(launch.began_ns, begin)?;
+        let name = Some(&*launch.kernel);
+        let event = TrackEvent { kind: SLICE_BEGIN, name, track, ..TrackEvent::default() };
+        self.event_at(launch.began_ns, &event)?;
         if end.is_some() { self.end_at(end_ns, track) } else { Ok(()) }
     }
 
@@ -631,10 +475,7 @@ impl<W: Write> Export for Perfetto<W> {
             self.counter_at(since * COUNTED_NS, track, count.saturating_mul(1_000_000_000 / COUNTED_NS))?;
             self.counter_at((since + 1).saturating_mul(COUNTED_NS), track, 0)?;
         }
-        if !self.has_begun {
-            self.has_begun = true;
-            self.begin()?;
-        }
+        self.begin_once()?;
         self.write()
     }
 }

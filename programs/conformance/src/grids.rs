@@ -1,0 +1,69 @@
+//! How the lanes of a grid share work, and lanes of one wave of which each does something else.
+
+use crate::services::Echo;
+use core::sync::atomic::Ordering::Relaxed;
+use hostcall_device::atomic::Scope;
+use hostcall_device::{Disjoint, Global, Lane, kernel};
+
+/// Counts in `shared` how often each number is in a lane's share of all of them, and in `lens` how many each lane has.
+/// Writes to `strided` which lane each number is strided to.
+#[kernel]
+pub fn shares(lane: &Lane, shared: &[Global<u32>], strided: &[Global<u64>], lens: &[Global<u64>]) {
+    let (mut len, mut least) = (0, 0);
+    for i in lane.share(shared.len()) {
+        assert!(i >= least);
+        least = i + 1;
+        shared[i].fetch_add(1, Relaxed, Scope::Device);
+        len += 1;
+    }
+    lens[lane.global_id()].set(len);
+    for i in lane.strided(strided.len()) {
+        strided[i].set(lane.global_id() as u64);
+    }
+    // Of more than there is, each lane has some.
+    for end in [1 << 61, (1 << 61) + 1] {
+        assert!(lane.share(end).next().is_some_and(|first| first < end));
+        assert_eq!(lane.strided(end).next(), Some(lane.global_id()));
+    }
+    assert!(lane.share(0).next().is_none() && lane.strided(0).next().is_none());
+}
+
+/// Adds each number and its place to what lies in `sums`.
+#[kernel]
+pub fn own_shares(lane: &Lane, x: &[u64], mut sums: Disjoint<'_, u64>) {
+    let x = &x[..sums.len()];
+    // Twice: a lane has its share as often as it asks for it.
+    for (i, sum) in sums.share(lane) {
+        *sum += x[i];
+    }
+    assert_eq!(sums.share(lane).count(), lane.share(sums.len()).count());
+    for (i, sum) in sums.share(lane) {
+        *sum += i as u64;
+    }
+}
+
+/// Takes two buffers of which each lane has a part.
+#[kernel]
+pub fn own_shares_of_two(lane: &Lane, mut a: Disjoint<'_, u64>, mut b: Disjoint<'_, u64>) {
+    a.share(lane).for_each(|(_, a)| *a += 1);
+    b.share(lane).for_each(|(_, b)| *b += 2);
+}
+
+/// Lanes that end at once, beside others that wait in every way.
+#[kernel]
+pub fn of_all_sorts(lane: &Lane, out: &[Global<u64>]) {
+    let id = lane.global_id() as u64;
+    match id % 11 {
+        2 => (0..5).for_each(|_| lane.pause()),
+        5 => assert_eq!(Echo::one(id), Ok(id)),
+        6 => assert!(lane.active() & 1 << lane.index() != 0),
+        8 => assert!(lane.ballot(id % 2 == 0) & 1 << lane.index() == u64::from(id % 2 == 0) << lane.index()),
+        9 => assert!(lane.clock_ns() > 0),
+        10 => {
+            lane.pause();
+            assert_eq!(Echo::two(id, 3), Ok((id, 3)));
+        }
+        _ => {}
+    }
+    out[id as usize].set(id + 1);
+}
