@@ -5,6 +5,7 @@
 mod bytes;
 mod compute;
 mod consumers;
+mod costs;
 mod floor;
 mod graphs;
 mod latency;

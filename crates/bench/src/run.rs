@@ -1,6 +1,6 @@
 //! Which benchmarks there are, and their report.
 
-use crate::{bytes, compute, consumers, graphs, latency, launches, parallel, rate, rival, traces};
+use crate::{bytes, compute, consumers, costs, graphs, latency, launches, parallel, rate, rival, traces};
 use hostcall::device::{Arguments, DeviceBuilder, SoftwareDeviceConfig};
 use hostcall::hostcall_device::CallError;
 use hostcall::hostcall_device::kernel::Kernel;
@@ -97,11 +97,13 @@ pub enum Group {
     Consumers,
     /// Streams out of kernels, by raw channels.
     Traces,
+    /// What each thing costs that a kernel can do.
+    Costs,
 }
 
 impl Group {
     /// All groups, in the order in which they are measured.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Latency,
         Self::Calls,
         Self::Grid,
@@ -116,6 +118,7 @@ impl Group {
         Self::Bytes,
         Self::Consumers,
         Self::Traces,
+        Self::Costs,
     ];
 
     /// The group's name.
@@ -135,6 +138,7 @@ impl Group {
             "bytes",
             "consumers",
             "traces",
+            "costs",
         ][self as usize]
     }
 }
@@ -290,6 +294,7 @@ pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report
             Group::Bytes => bytes::bytes(options, &mut add_one)?,
             Group::Consumers => consumers::consumers(options, &mut add_one)?,
             Group::Traces => traces::traces(options, &mut add_one)?,
+            Group::Costs => costs::costs(options, &mut add_one)?,
         }
     }
     Ok(Report { device: options.device.clone(), results })

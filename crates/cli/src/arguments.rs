@@ -39,7 +39,7 @@ pub struct Arguments {
 pub enum Command {
     /// Builds a program when needed and runs it
     #[command(after_help = format!("{SIGNALS}\n\n{EXIT_CODES}"))]
-    Run(RunOptions),
+    Run(Box<RunOptions>),
     /// Builds a program and prints the path of its image
     Build {
         /// Device to build for: cpu, cuda (all NVIDIA GPUs), an NVIDIA architecture such as sm_90 (sm_90-cubin: without

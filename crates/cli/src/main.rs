@@ -31,7 +31,7 @@ fn main() {
     // `hostcall run` has one stream. More connections than the driver's eight would take it half a second to open and close.
     let outcome = match Arguments::try_parse() {
         Ok(arguments) => match arguments.command {
-            Command::Run(options) => run::run(options),
+            Command::Run(options) => run::run(*options),
             Command::Build { target, report, build, program } => {
                 build_image(&build.request(program, target.clone()), &target, report)
             }

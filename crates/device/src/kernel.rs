@@ -163,7 +163,8 @@ pub unsafe trait Plain: Sync + 'static {
     message = "a kernel cannot take a parameter of type `{Self}`",
     label = "no kernel parameter",
     note = "a parameter is a number, `bool`, a `#[derive(Plain, Clone, Copy)]` struct, an array or tuple of these, \
-            `&[T]` or `&T` where `T` is `Plain`, an `Option` of such a reference, a `Disjoint`, a `HostcallRef`, or a `RawStream`"
+            `&[T]` or `&T` where `T` is `Plain`, an `Option` of such a reference, a `Disjoint`, a `HostcallRef`, or a \
+             `RawStream`"
 )]
 pub unsafe trait KernelArg {
     /// What lies in the argument block.
@@ -500,7 +501,8 @@ mod nobody {
     message = "a kernel cannot take a parameter of type `{T}`",
     label = "no kernel parameter",
     note = "a parameter is a number, `bool`, a `#[derive(Plain, Clone, Copy)]` struct, an array or tuple of these, \
-            `&[T]` or `&T` where `T` is `Plain`, an `Option` of such a reference, a `Disjoint`, a `HostcallRef`, or a `RawStream`"
+            `&[T]` or `&T` where `T` is `Plain`, an `Option` of such a reference, a `Disjoint`, a `HostcallRef`, or a \
+             `RawStream`"
 )]
 pub trait OfValue<T> {
     /// Marks a parameter of the type.

@@ -70,6 +70,8 @@ extern crate std;
 extern crate alloc;
 
 pub mod atomic;
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+mod backtrace;
 mod bulk;
 pub mod call;
 mod disjoint;

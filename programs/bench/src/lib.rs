@@ -6,6 +6,7 @@ extern crate alloc;
 
 pub mod bytes;
 pub mod compute;
+pub mod costs;
 pub mod floors;
 mod link;
 pub mod rivals;

@@ -73,6 +73,7 @@ fn of_code_object(image: &[u8], cpu: &str) -> Result<Vec<KernelReport>, String> 
             registers: kernel.vector_registers,
             spilled_bytes,
             stack_bytes: kernel.stack_bytes,
+            code_bytes: symbol_bytes(&file, &kernel.name),
             workgroup_bytes,
             lanes,
             waves,
@@ -95,6 +96,12 @@ fn note(image: &[u8]) -> object::Result<Option<&[u8]>> {
         }
     }
     Ok(None)
+}
+
+/// Bytes of a symbol; 0 for one that is not there.
+fn symbol_bytes(file: &object::File<'_>, symbol: &str) -> u64 {
+    let symbol = file.dynamic_symbols().chain(file.symbols()).find(|known| known.name() == Ok(symbol));
+    symbol.map_or(0, |symbol| symbol.size())
 }
 
 /// A field of a kernel's [`KernelInfo`].

@@ -33,6 +33,9 @@ pub struct KernelReport {
     pub spilled_bytes: u32,
     /// Bytes of stack that the same code takes. On AMD, those of everything that the kernel calls.
     pub stack_bytes: u64,
+    /// Bytes of the kernel's code with all that it can call, of which an NVIDIA GPU has a copy for each kernel. On AMD, those of
+    /// the kernel alone, into which most of that is inlined.
+    pub code_bytes: u64,
     /// Bytes of workgroup memory: what the kernel declares, and what hostcall keeps in it.
     pub workgroup_bytes: u64,
     /// Lanes of the workgroup that the two numbers around this one are for: the kernel's own most, or 256.
@@ -78,19 +81,20 @@ impl fmt::Display for Report {
         let name = self.kernels.iter().map(|kernel| kernel.name.len()).max().unwrap_or(0).max(6);
         writeln!(
             f,
-            "{:name$}  registers  spilled     stack  workgroup memory  lanes  waves on {}",
+            "{:name$}  registers  spilled     stack      code  workgroup memory  lanes  waves on {}",
             "kernel", self.target
         )?;
         for kernel in &self.kernels {
-            let KernelReport { registers, spilled_bytes, stack_bytes, workgroup_bytes, lanes, .. } = kernel;
+            let KernelReport { registers, spilled_bytes, stack_bytes, code_bytes, .. } = kernel;
+            let KernelReport { workgroup_bytes, lanes, .. } = kernel;
             let waves = match kernel.waves {
                 Some((waves, most)) => format!("{waves} of {most}"),
                 None => "not known".into(),
             };
             writeln!(
                 f,
-                "{:name$}  {registers:9}  {spilled_bytes:5} B  {stack_bytes:6} B  {workgroup_bytes:14} B  \
-                 {lanes:5}  {waves}",
+                "{:name$}  {registers:9}  {spilled_bytes:5} B  {stack_bytes:6} B  {code_bytes:6} B  \
+                 {workgroup_bytes:14} B  {lanes:5}  {waves}",
                 kernel.name
             )?;
         }
@@ -113,6 +117,7 @@ mod tests {
             registers: 40,
             spilled_bytes: 8,
             stack_bytes: 16,
+            code_bytes: 5120,
             workgroup_bytes: 1088,
             lanes: 256,
             waves: Some((48, 64)),
@@ -121,9 +126,9 @@ mod tests {
         let other = KernelReport { name: "a".into(), waves: None, warnings: vec![], ..kernel.clone() };
         let report = Report { target: "sm_90".into(), kernels: vec![other, kernel] };
         let expected = "\
-kernel  registers  spilled     stack  workgroup memory  lanes  waves on sm_90
-a              40      8 B      16 B            1088 B    256  not known
-gather         40      8 B      16 B            1088 B    256  48 of 64
+kernel  registers  spilled     stack      code  workgroup memory  lanes  waves on sm_90
+a              40      8 B      16 B    5120 B            1088 B    256  not known
+gather         40      8 B      16 B    5120 B            1088 B    256  48 of 64
 warning: gather: it is slow
 ";
         assert_eq!(report.to_string(), expected);

@@ -10,6 +10,7 @@ use hostcall_abi::launch::{
     KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, RESERVED_WORKGROUP_BYTES, kernel_name,
     shared_bytes,
 };
+use object::{Object, ObjectSection};
 use std::collections::HashMap;
 use std::fs;
 use std::mem::offset_of;
@@ -34,10 +35,22 @@ pub(super) fn kernels(listing: &Path, image: &Path, cpu: &str) -> Result<Vec<Ker
         ["ptx", "cubin"].map(|end| image.with_extension(format!("report-{}.{end}", std::process::id())));
     fs::write(&source, &ptx).map_err(io(&source))?;
     let said = assembler::assemble(&source, cpu, &cubin);
+    let code = said.is_ok().then(|| fs::read(&cubin).map_err(io(&cubin)));
     // What is left of a file that cannot be removed is in nobody's way.
     let _ = fs::remove_file(&source);
     let _ = fs::remove_file(&cubin);
-    Ok(of_ptx(&ptx, &said?, cpu))
+    let said = said?;
+    Ok(of_ptx(&ptx, &said, &code_bytes(&code.transpose()?.unwrap_or_default()), cpu))
+}
+
+/// Bytes of the kernels in a cubin, by their symbols: each has a section of its own, with a copy of what it calls.
+fn code_bytes(cubin: &[u8]) -> HashMap<String, u64> {
+    let Ok(file) = object::File::parse(cubin) else { return HashMap::new() };
+    let sections = file.sections().filter_map(|section| {
+        let symbol = section.name().ok()?.strip_prefix(".text.")?;
+        Some((symbol.to_owned(), section.size()))
+    });
+    sections.collect()
 }
 
 /// What the assembler says of a function.
@@ -77,7 +90,7 @@ fn before(line: &str, words: &str) -> Option<u64> {
     line[..line.find(words)?].rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-fn of_ptx(ptx: &str, said: &str, cpu: &str) -> Vec<KernelReport> {
+fn of_ptx(ptx: &str, said: &str, code: &HashMap<String, u64>, cpu: &str) -> Vec<KernelReport> {
     let needs = needs(said);
     let functions: HashMap<&str, Function<'_>> =
         functions(ptx).map(|function| (function.name, function)).collect();
@@ -118,6 +131,7 @@ fn of_ptx(ptx: &str, said: &str, cpu: &str) -> Vec<KernelReport> {
             registers: needs.registers,
             spilled_bytes,
             stack_bytes,
+            code_bytes: code.get(entry.name).copied().unwrap_or(0),
             workgroup_bytes,
             lanes,
             waves,
@@ -212,7 +226,9 @@ ptxas info    : Function properties for panics
 
     #[test]
     fn what_the_assembler_says_is_read() {
-        let report = &of_ptx(PTX, SAID, "sm_90")[0];
+        let report =
+            &of_ptx(PTX, SAID, &HashMap::from([("hostcall_kernel_sum__0123abcd".into(), 640)]), "sm_90")[0];
+        assert_eq!(report.code_bytes, 640);
         assert_eq!(report.name, "sum");
         assert_eq!((report.registers, report.spilled_bytes, report.stack_bytes), (40, 16, 72));
         assert_eq!(report.lanes, 128);

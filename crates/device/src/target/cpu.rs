@@ -502,6 +502,16 @@ fn end_lanes(here: Here, first: u32) {
     set_current(ptr::null());
 }
 
+/// How messages begin of panics that do not unwind: what the standard library finds wrong of `unsafe` code, where it is compiled
+/// with `debug-assertions`, and panics where none may be.
+const ABORTING: [&str; 5] = [
+    "misaligned pointer dereference",
+    "null pointer dereference",
+    "unsafe precondition(s) violated",
+    "panic in a function that cannot unwind",
+    "panic in a destructor during cleanup",
+];
+
 /// Keeps a lane's panic from being printed here: its message goes to the host.
 ///
 /// Allocates nothing where the hook before is the standard library's: an image has its own, and what its statics point to is
@@ -510,6 +520,7 @@ fn install_hook() {
     type Hook = Box<dyn Fn(&panic::PanicHookInfo<'_>) + Send + Sync>;
     static PREVIOUS: OnceLock<Hook> = OnceLock::new();
     PREVIOUS.get_or_init(|| {
+        crate::backtrace::prepare();
         let previous = panic::take_hook();
         panic::set_hook(Box::new(|info| {
             let local = current();
@@ -520,6 +531,16 @@ fn install_hook() {
             let message = info.payload_as_str().unwrap_or("a panic whose payload is no text").to_string();
             let (file, line, column) =
                 info.location().map_or(("?", 0, 0), |place| (place.file(), place.line(), place.column()));
+            if ABORTING.iter().any(|begin| message.starts_with(begin)) {
+                // The process ends when this returns, and nobody would ever read what the lane has said.
+                let here = here();
+                let (at, lane) = (here.params().workgroups, here.index_in_workgroup());
+                let [x, y, z] = crate::lane::place(here.workgroup_index(), at);
+                std::eprintln!(
+                    "hostcall: lane {lane} of workgroup ({x}, {y}, {z}), {file}:{line}:{column}: {message}"
+                );
+            }
+            let message = message + &crate::backtrace::calls();
             let text = PanicText { message, file: file.to_string(), line, column };
             // SAFETY: CURRENT: the lane that panics is the one that runs.
             *unsafe { &*local }.panic.borrow_mut() = Some(text);
