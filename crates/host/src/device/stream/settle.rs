@@ -267,17 +267,17 @@ impl StreamQueue {
         ends
     }
 
-    /// Returns the place of the launch that ran when a list was cancelled, as the device says.
+    /// Returns the place of the launch that ran when a list was cancelled, as device and lanes say.
     fn interrupted(&self, list: &Listed, running: &[Arc<dyn Running>]) -> u32 {
+        let is_cancelled = |running: &Arc<dyn Running>| {
+            running.outcome().is_some_and(|end| end.failure == Some(DispatchFailure::Cancelled))
+        };
         let last = list.launches.count() - 1;
-        if !running.is_empty() {
-            let is_cancelled = |running: &Arc<dyn Running>| {
-                running.outcome().is_some_and(|end| end.failure == Some(DispatchFailure::Cancelled))
-            };
-            return running.iter().position(is_cancelled).map_or(last, |place| place as u32);
-        }
-        let place = self.words.last_of_lanes().saturating_sub(list.first.sequence);
-        u32::try_from(place).unwrap_or(last).min(last)
+        let of_device = running.iter().position(is_cancelled).map_or(last, |place| place as u32);
+        // Lanes whose calls told them of the cancellation say so in the stream's words and return. The device need not know,
+        // and may have begun the next launch, whose lanes do nothing then.
+        let of_lanes = self.words.last_of_lanes().saturating_sub(list.first.sequence);
+        u32::try_from(of_lanes).unwrap_or(last).min(of_device)
     }
 
     /// Says how a launch ended that the server has forgotten.
