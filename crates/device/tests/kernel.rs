@@ -184,6 +184,7 @@ fn instances_are_kernels_of_their_own() {
 
 #[test]
 fn an_optional_reference_is_none_at_address_0() {
+    #[allow(clippy::type_complexity, reason = "it is what the test is about")]
     let typed: Kernel<(Optional<Slice<u32>>, Optional<Ref<AtomicU32>>, Optional<Slice<Global<u32>>>)> =
         optional;
     assert_eq!(typed.info().argument_bytes, 16 + 8 + 16);

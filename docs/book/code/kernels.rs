@@ -71,3 +71,36 @@ mod generic {
 fn instances_take_what_is_there() {
     assert_eq!(generic::increase().unwrap(), [2.5, 3.25, 4.0, 1.5, 1.25]);
 }
+
+mod shares {
+    use hostcall::{Device, Disjoint, Global, Grid, Lane, LaunchKernel, kernel};
+
+    // ANCHOR: shares
+    #[kernel]
+    fn gather(lane: &Lane, keys: &[u32], table: &[f32], out: &[Global<f32>]) {
+        for i in lane.share(keys.len().min(out.len())) {
+            out[i].set(table[keys[i] as usize]);
+        }
+    }
+
+    #[kernel]
+    fn saxpy(lane: &Lane, a: f32, x: &[f32], mut y: Disjoint<'_, f32>) {
+        let x = &x[..y.len()]; // checked once
+        for (i, y) in y.share(lane) {
+            *y += a * x[i];
+        }
+    }
+    // ANCHOR_END: shares
+
+    #[test]
+    fn each_lane_has_its_share() {
+        let device = Device::open("cpu").unwrap();
+        let stream = device.stream().unwrap();
+        let keys = device.upload(&[2u32, 0, 1]).unwrap();
+        let (table, out) =
+            (device.upload(&[1f32, 2.0, 4.0]).unwrap(), device.alloc_zeroed::<f32>(3).unwrap());
+        gather.launch(&stream, Grid::new(1, 2), (&keys, &table, &out)).unwrap();
+        saxpy.launch(&stream, Grid::new(1, 2), (0.5, &table, &out)).unwrap();
+        assert_eq!(out.read().unwrap(), [4.5, 2.0, 4.0]);
+    }
+}
