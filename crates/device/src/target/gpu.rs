@@ -143,5 +143,11 @@ impl Lent {
 #[inline(always)]
 pub fn keep_loads_behind() {
     // SAFETY: no instruction.
-    unsafe { core::arch::asm!("", options(nostack, preserves_flags)) }
+    #[cfg(target_arch = "nvptx64")]
+    unsafe {
+        core::arch::asm!("", options(nostack, preserves_flags))
+    }
+    // Rust has no inline assembly for AMD's GPUs.
+    #[cfg(target_arch = "amdgpu")]
+    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
 }
