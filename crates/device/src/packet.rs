@@ -253,7 +253,7 @@ fn release_extra(here: Here, extra: u32) {
 pub(crate) fn announce_posts(here: Here) {
     if !current(here).glance().is_unclaimed() {
         // So that what follows is read behind the branch: its addresses would take registers in loops with barriers.
-        #[cfg(any(target_arch = "nvptx64", target_arch = "amdgpu"))]
+        #[cfg(target_arch = "nvptx64")]
         target::keep_loads_behind();
         current(here).announce_posts();
     }

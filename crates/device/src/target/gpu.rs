@@ -138,16 +138,3 @@ impl Lent {
         self.0
     }
 }
-
-/// Keeps the compiler from reading before this what is read after it.
-#[inline(always)]
-pub fn keep_loads_behind() {
-    // SAFETY: no instruction.
-    #[cfg(target_arch = "nvptx64")]
-    unsafe {
-        core::arch::asm!("", options(nostack, preserves_flags))
-    }
-    // Rust has no inline assembly for AMD's GPUs.
-    #[cfg(target_arch = "amdgpu")]
-    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
-}

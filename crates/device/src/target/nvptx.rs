@@ -221,6 +221,13 @@ pub(crate) fn is_global(address: *const u8) -> bool {
     unsafe { llvm_is_global(address) }
 }
 
+/// Keeps the compiler from reading before this what is read after it.
+#[inline(always)]
+pub(crate) fn keep_loads_behind() {
+    // SAFETY: no instruction.
+    unsafe { asm!("", options(nostack, preserves_flags)) }
+}
+
 /// Lanes of a wave, one bit a lane.
 pub(crate) type Mask = u32;
 
