@@ -51,13 +51,13 @@ impl FastForm {
                 exact: |x, _| x.ln(),
                 is_bounded: everywhere,
                 is_absolute: beside_one,
-                bound: |x| if (0.5..=2.0).contains(&x) { (-21f64).exp2() } else { 3.0 },
+                bound: |x| if (0.5..=2.0).contains(&x) { (-21f64).exp2() } else { 4.0 },
             },
             "fast_log2" => Self {
                 exact: |x, _| x.log2(),
                 is_bounded: everywhere,
                 is_absolute: beside_one,
-                bound: |x| if (0.5..=2.0).contains(&x) { (-22f64).exp2() } else { 2.0 },
+                bound: |x| if (0.5..=2.0).contains(&x) { (-22f64).exp2() } else { 3.0 },
             },
             "fast_recip" => {
                 Self { exact: |x, _| 1.0 / x, is_bounded: everywhere, is_absolute: ulps, bound: |_| 1.0 }
