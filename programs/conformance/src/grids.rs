@@ -57,7 +57,10 @@ pub fn of_all_sorts(lane: &Lane, out: &[Global<u64>]) {
         2 => (0..5).for_each(|_| lane.pause()),
         5 => assert_eq!(Echo::one(id), Ok(id)),
         6 => assert!(lane.active() & 1 << lane.index() != 0),
-        8 => assert!(lane.ballot(id % 2 == 0) & 1 << lane.index() == u64::from(id % 2 == 0) << lane.index()),
+        8 => assert!(
+            lane.ballot(id.is_multiple_of(2)) & 1 << lane.index()
+                == u64::from(id.is_multiple_of(2)) << lane.index()
+        ),
         9 => assert!(lane.clock_ns() > 0),
         10 => {
             lane.pause();
