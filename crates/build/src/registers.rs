@@ -4,9 +4,9 @@
 //! reaches the report of a panic, which formats and calls the host: more than 100, with which most waves of a multiprocessor
 //! have no room. With a bound on the kernel these functions spill, which costs nothing while they are rare. The bound is
 //! what the kernel's own code needs, estimated from the PTX, since the driver assembles it on the machine where the kernel
-//! runs. Most kernels wait for memory, and are the faster the more of their waves a multiprocessor holds; so what is needed
-//! outside of the innermost loops may spill, and what a loop only reads or makes anew in each turn counts by half: the
-//! assembler makes such values where they are used. The factors are measured (docs/measurements.md, "registers").
+//! runs. Most kernels wait for memory, and are the faster the more of their waves a multiprocessor holds. So what an innermost
+//! loop hands from turn to turn counts whole and all else by half: what lies outside of loops spills at little cost, and what
+//! a loop only reads or makes anew the assembler makes where it is used. The factors are measured (docs/measurements.md, "registers").
 
 use crate::ptx::{Function, Statement, functions};
 use std::collections::{HashMap, HashSet};
