@@ -12,6 +12,7 @@ mod context;
 pub mod fast;
 mod handlers;
 pub mod repeat;
+pub mod replays;
 pub mod stress;
 
 pub use cases::{CASES, Case};

@@ -1,12 +1,13 @@
 //! Runs the conformance suite on a device. The long tests, each of which ends at its first failure with a report:
 //! - `cargo run --release -p hostcall-conformance -- --stress 10000000`: about a minute on two cores;
 //! - `-- --repeat 100`: the whole suite, set up otherwise each time;
-//! - `-- --cancels 1000000`: launches cancelled at random moments.
+//! - `-- --cancels 1000000`: launches cancelled at random moments;
+//! - `-- --replays 100000`: replays of a graph whose kernels call, and what memory is left of them.
 #![deny(unsafe_code)]
 
 use clap::Parser;
 use hostcall_conformance::repeat::repeat;
-use hostcall_conformance::{CASES, Case, Context, Outcome, cancels, stress};
+use hostcall_conformance::{CASES, Case, Context, Outcome, cancels, replays, stress};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -37,6 +38,9 @@ struct Options {
     /// Instead of the cases: cancels so many launches at random moments, while their lanes wait in every way.
     #[arg(long, value_name = "LAUNCHES", conflicts_with_all = ["stress", "wave_size", "only"])]
     cancels: Option<u64>,
+    /// Instead of the cases: replays a graph whose kernels call so many times, and looks whether memory grows.
+    #[arg(long, value_name = "REPLAYS", conflicts_with_all = ["stress", "cancels", "repeat", "wave_size", "only"])]
+    replays: Option<u64>,
     /// The first seed of `--repeat` and `--cancels`.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -84,8 +88,9 @@ fn main() -> ExitCode {
     unsafe {
         hostcall::device::prepare_environment();
     }
-    let Options { device, image, wave_size, only, stress, repeat: times, cancels, seed, in_this_process } =
-        Options::parse();
+    let options = Options::parse();
+    let Options { device, image, wave_size, only, stress, repeat: times, cancels, .. } = options;
+    let Options { replays, seed, in_this_process, .. } = options;
     let context = Context { device, image, wave_size, ..Context::default() };
     if let Some(calls) = stress {
         let load = stress::Load { calls, rounds: 200, workgroups: 264 };
@@ -93,6 +98,9 @@ fn main() -> ExitCode {
     }
     if let Some(launches) = cancels {
         end("cancels", cancels::run(&context, seed, launches).map(|done| done.to_string()));
+    }
+    if let Some(count) = replays {
+        end("replays", replays::run(&context, count).map(|done| done.to_string()));
     }
     let chosen = |case: &&Case| only.is_empty() || only.iter().any(|part| case.name.contains(part));
     let cases: Vec<&Case> = CASES.iter().filter(chosen).collect();

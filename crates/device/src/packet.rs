@@ -252,10 +252,13 @@ fn release_extra(here: Here, extra: u32) {
 #[inline(always)]
 pub(crate) fn announce_posts(here: Here) {
     if !current(here).glance().is_unclaimed() {
-        // So that what follows is read behind the branch: its addresses would take registers in loops with barriers.
+        #[cfg(not(target_arch = "nvptx64"))]
+        let record = here.record();
+        // Else its address would take registers in loops with barriers.
         #[cfg(target_arch = "nvptx64")]
-        target::keep_loads_behind();
-        current(here).announce_posts();
+        let record = here.record_anew();
+        // SAFETY: as in `current`.
+        unsafe { record.held() }.announce_posts();
     }
 }
 

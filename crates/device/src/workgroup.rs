@@ -181,11 +181,10 @@ unsafe impl<T: Workgroup, const N: usize> Workgroup for [T; N] {}
 // SAFETY: an array of cells.
 unsafe impl<T: SharedValue> Workgroup for Scratch<T> {}
 
-/// Workgroup memory for reductions and scans of a workgroup, of 33 numbers. Several may use the same one, one after the other.
+/// Workgroup memory for reductions and scans of a workgroup, of 32 numbers. Several may use the same one, one after the other.
 pub struct Scratch<T: SharedValue> {
     /// One of each wave.
     waves: [Shared<T>; 32],
-    all: Shared<T>,
 }
 
 /// The lane as kernels see it that have parameters in workgroup memory.
@@ -259,15 +258,10 @@ impl Lane {
             scratch.waves[self.wave() as usize].set(own);
         }
         self.barrier();
-        // The first wave has a lane for each wave: it is full if there are two.
-        if self.wave() == 0 {
-            let total = Group::of_wave().reduce::<T, O>(self.of_waves::<T, O>(scratch));
-            if self.index() == 0 {
-                scratch.all.set(total);
-            }
-        }
+        let total = self.of_waves::<T, O>(scratch, self.waves());
+        // The numbers may be written again.
         self.barrier();
-        scratch.all.get()
+        total
     }
 
     /// The values of the workgroup's lanes up to this one, combined in the order of [`Lane::local_id`].
@@ -328,14 +322,33 @@ impl Lane {
         }
     }
 
-    /// What the waves have put into the scratch, one for each lane.
+    /// How many waves the workgroup has.
     #[inline(always)]
-    fn of_waves<T: WaveNumber + AtomicWord, O: Combine<T>>(&self, scratch: &Scratch<T>) -> T {
-        let waves = target::here().lanes_in_workgroup().div_ceil(self.wave_size());
-        match scratch.waves.get(self.index() as usize) {
-            Some(cell) if self.index() < waves => cell.get(),
-            _ => O::IDENTITY,
+    fn waves(&self) -> u32 {
+        target::here().lanes_in_workgroup().div_ceil(self.wave_size())
+    }
+
+    /// What the first `count` waves have put into the scratch, combined.
+    #[inline(always)]
+    fn of_waves<T: WaveNumber + AtomicWord, O: Combine<T>>(&self, scratch: &Scratch<T>, count: u32) -> T {
+        let group = Group::of_wave();
+        if !target::IN_STEP {
+            return scratch.waves.iter().take(count as usize).map(Shared::get).fold(O::IDENTITY, O::combine);
         }
+        let number = |wave: u32| match scratch.waves.get(wave as usize) {
+            Some(cell) if wave < count => cell.get(),
+            _ => O::IDENTITY,
+        };
+        let mut own = number(group.rank);
+        // Only a wave that lacks lanes has more numbers than lanes.
+        if group.mask != group.here.full() {
+            let mut wave = group.rank + group.count;
+            while wave < count {
+                own = O::combine(own, number(wave));
+                wave += group.count;
+            }
+        }
+        group.reduce::<T, O>(own)
     }
 
     /// The values of all lanes of the waves before this one, combined; `None` in the first wave. `with_own` are the lanes'
@@ -348,23 +361,13 @@ impl Lane {
         O: Combine<T>,
     {
         let group = Group::of_wave();
-        let cell = &scratch.waves[self.wave() as usize];
         if group.rank + 1 == group.count {
-            cell.set(with_own);
+            scratch.waves[self.wave() as usize].set(with_own);
         }
         self.barrier();
-        if self.wave() == 0 {
-            let group = Group::of_wave();
-            let before = group.shift::<T, O>(group.scan::<T, O>(self.of_waves::<T, O>(scratch)));
-            // Lanes have no wave beyond the last one; what they write nobody reads.
-            if let Some(cell) = scratch.waves.get(self.index() as usize) {
-                cell.set(before);
-            }
-        }
+        let before = (self.wave() > 0).then(|| self.of_waves::<T, O>(scratch, self.wave()));
+        // The numbers may be written again.
         self.barrier();
-        let before = cell.get();
-        // The cell may be written again.
-        group.sync();
-        (self.wave() > 0).then_some(before)
+        before
     }
 }

@@ -221,13 +221,6 @@ pub(crate) fn is_global(address: *const u8) -> bool {
     unsafe { llvm_is_global(address) }
 }
 
-/// Keeps the compiler from reading before this what is read after it.
-#[inline(always)]
-pub(crate) fn keep_loads_behind() {
-    // SAFETY: no instruction.
-    unsafe { asm!("", options(nostack, preserves_flags)) }
-}
-
 /// Lanes of a wave, one bit a lane.
 pub(crate) type Mask = u32;
 
@@ -270,6 +263,22 @@ impl Here {
         // SAFETY: the launch gave each wave a record in shared memory, which `begin_wave` made, and only the wave's lanes
         // access it, by this type, which has the layout of its words.
         unsafe {
+            core::hint::assert_unchecked(llvm_is_shared(record));
+            &*record.cast::<WaveRecord>()
+        }
+    }
+
+    /// The same, for what is rare: neither is the address known before, nor anything read of it.
+    #[inline(always)]
+    pub fn record_anew(self) -> &'static WaveRecord {
+        let record: *const u8;
+        // SAFETY: as in `record`. The assembly takes an address, and touches nothing; it is not `pure`, so that it stays here.
+        unsafe {
+            asm!("{{ .reg .u32 %hostcall_wave; .reg .u64 %hostcall_record; mov.u32 %hostcall_wave, %tid.x;",
+                "shr.u32 %hostcall_wave, %hostcall_wave, 5; mov.u64 %hostcall_record, hostcall_shared;",
+                "mad.wide.u32 %hostcall_record, %hostcall_wave, {bytes}, %hostcall_record;",
+                "cvta.shared.u64 {record}, %hostcall_record; }}",
+                record = out(reg64) record, bytes = const SHARED_RECORD_BYTES, options(nostack, preserves_flags));
             core::hint::assert_unchecked(llvm_is_shared(record));
             &*record.cast::<WaveRecord>()
         }
