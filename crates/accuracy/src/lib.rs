@@ -3,6 +3,7 @@
 //! - [`functions`] is the table: what to compare with what, where, and how far apart they may be.
 //! - [`points`] makes the arguments.
 //! - [`measure`] finds the largest error of a function.
+//! - [`progress`] says on the standard error how far that is.
 //! - [`device`] runs the same functions as kernels.
 #![forbid(unsafe_code)]
 
@@ -10,8 +11,26 @@ pub mod device;
 pub mod functions;
 pub mod measure;
 pub mod points;
+pub mod progress;
 
 use hostcall::hostcall_device::math::Float;
+use std::ops::Range;
+
+/// Returns how many threads compute: one for each core.
+pub(crate) fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Divides indices among threads, and returns what they return, in the order of the indices.
+pub(crate) fn in_parts<R: Send>(indices: Range<u64>, work: impl Fn(Range<u64>) -> R + Sync) -> Vec<R> {
+    let each = (indices.end - indices.start).div_ceil(threads() as u64).max(1);
+    let part = |begin: u64| begin..indices.end.min(begin + each);
+    std::thread::scope(|scope| {
+        let (work, parts) = (&work, indices.clone().step_by(each as usize).map(part));
+        let threads: Vec<_> = parts.map(|part| scope.spawn(move || work(part))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("the work does not panic")).collect()
+    })
+}
 
 /// `f32` and `f64`.
 pub trait Real: Float + PartialEq + Send + Sync + 'static {

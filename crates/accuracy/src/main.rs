@@ -4,6 +4,7 @@
 use clap::Parser;
 use hostcall_accuracy::functions::functions;
 use hostcall_accuracy::measure::measure_all;
+use hostcall_accuracy::progress::Progress;
 use hostcall_accuracy::{Real, device};
 use hostcall_conformance::Context;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use std::time::Instant;
 #[derive(Parser)]
 #[command(version)]
 struct Options {
-    /// Points of each function. MPFR's slow functions get a tenth of them.
+    /// Points of each function.
     #[arg(long, default_value_t = 10_000_000)]
     points: u64,
     /// Only functions of these names, with commas between them.
@@ -36,9 +37,10 @@ fn measure<T: Real>(options: &Options) -> usize {
         if !options.only.is_empty() && !options.only.iter().any(|name| name == function.name) {
             continue;
         }
-        let points = if function.is_slow { options.points / 10 } else { options.points };
-        let start = Instant::now();
-        let worst = measure_all(&function, points);
+        let (start, points) = (Instant::now(), options.points);
+        let progress = Progress::new(format!("{} of {}", function.name, T::NAME), points);
+        let worst = measure_all(&function, points, &|done| progress.tell(done));
+        drop(progress);
         let is_within = worst.error <= function.bound;
         too_large += usize::from(!is_within);
         println!(
@@ -60,8 +62,13 @@ fn measure<T: Real>(options: &Options) -> usize {
 /// Prints what differs on a device. Returns how many functions do, or are farther off than documented.
 fn compare(device: &str, options: &Options) -> Result<usize, String> {
     let context = Context { device: device.to_owned(), image: options.image.clone(), ..Context::default() };
-    let mut differences = device::compare_floats(&context, options.points)?;
-    differences.append(&mut device::compare_doubles(&context, options.points)?);
+    let progress = |what: &str| Progress::new(format!("{what} on {device}"), options.points);
+    let of_type = progress("f32");
+    let mut differences = device::compare_floats(&context, options.points, |done| of_type.tell(done))?;
+    drop(of_type);
+    let of_type = progress("f64");
+    differences.append(&mut device::compare_doubles(&context, options.points, |done| of_type.tell(done))?);
+    drop(of_type);
     for (name, difference) in &differences {
         println!("{name:<24} differs at {} points, first {}", difference.points, difference.first);
     }
@@ -70,7 +77,9 @@ fn compare(device: &str, options: &Options) -> Result<usize, String> {
         differences.len(),
         options.points
     );
-    let errors = device::measure_fast(&context, options.points)?;
+    let fast = progress("fast forms");
+    let errors = device::measure_fast(&context, options.points, |done| fast.tell(done))?;
+    drop(fast);
     for (name, error) in &errors {
         println!("{name:<16} {:>8.3} of its bound: {}", error.of_bound, error.text);
     }

@@ -20,6 +20,8 @@ extern crate alloc;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub mod c;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+mod floats;
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod integers;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod parse;

@@ -1,6 +1,7 @@
 //! Rendering. A placeholder with options is left to `core::fmt`, which alone knows all its rules; only what
-//! cannot be said at run time there, fill and alignment, is done here.
+//! cannot be said at run time there, fill and alignment, is done here, and what is slow there, most floats.
 
+use crate::floats::{fixed, shortest};
 use crate::parse::{Align, Count, Format, Placeholder, Spec, Trait};
 use crate::value::Value;
 use crate::{MAX_ARGUMENTS, tags};
@@ -131,6 +132,8 @@ fn plain(value: Value<'_>, out: &mut Vec<u8>) -> fmt::Result {
         Value::I32(v) => buffer.format(v),
         Value::I64(v) => buffer.format(v),
         Value::Str(v) => v,
+        Value::F32(v) if shortest(v, out) => return Ok(()),
+        Value::F64(v) if shortest(v, out) => return Ok(()),
         other => {
             return write!(Bytes(out), "{}", Formatted { value: other, trait_: Trait::Display });
         }
@@ -148,11 +151,22 @@ fn with_options(spec: &Spec, lookup: Lookup<'_, '_>, out: &mut Vec<u8>) -> Resul
     let pointer_padding = matches!(value, Value::Pointer(_)) && spec.alternate;
     let zeros = width.filter(|_| (spec.zero && !textual) || pointer_padding);
 
+    let is_display = matches!(spec.trait_, Trait::Display);
+    let float = match value {
+        Value::F32(v) => Some(f64::from(v)),
+        Value::F64(v) => Some(v),
+        _ => None,
+    };
+    // With a precision, a float's `Debug` is its `Display`.
+    let float = float.filter(|_| is_display || debug);
+
     let start = out.len();
     let mut to = Bytes(out);
     let v = Formatted { value, trait_: spec.trait_ };
     match (spec.plus, spec.alternate, zeros, precision) {
+        (false, false, None, None) if is_display => plain(value, to.0),
         (false, false, None, None) => write!(to, "{v}"),
+        (false, false, None, Some(p)) if float.is_some_and(|float| fixed(float, p, to.0)) => Ok(()),
         (false, false, None, Some(p)) => write!(to, "{v:.p$}"),
         (false, false, Some(w), None) => write!(to, "{v:0w$}"),
         (false, false, Some(w), Some(p)) => write!(to, "{v:0w$.p$}"),

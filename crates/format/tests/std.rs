@@ -175,3 +175,69 @@ fn wrong_texts_and_values_are_errors() {
     assert_eq!(error("a{:1$}", &[Value::I8(1), Value::Unsigned(65536)]), RenderError::Count(1));
     assert_eq!(error("a{:1$}", &[Value::I8(1), Value::I32(5)]), RenderError::Count(1));
 }
+
+/// Floats as they are shown mostly, each with and without width and by both traits.
+fn check_float(wide: f64, narrow: f32, w: usize, p: usize) {
+    for (value, v) in [(Value::F64(wide), wide), (Value::F64(narrow.into()), narrow.into())] {
+        let values = [value, Value::Unsigned(w as u64), Value::Unsigned(p as u64)];
+        assert_eq!(render("{}", &values), format!("{v}"));
+        assert_eq!(render("{:?}", &values), format!("{v:?}"));
+        assert_eq!(render("{:1$}", &values), format!("{v:w$}"));
+        assert_eq!(render("{:.2$}", &values), format!("{v:.p$}"), "{v:e} {p}");
+        assert_eq!(render("{:<1$.2$?}", &values), format!("{v:<w$.p$?}"));
+    }
+    let values = [Value::F32(narrow), Value::Unsigned(w as u64), Value::Unsigned(p as u64)];
+    assert_eq!(render("{}", &values), format!("{narrow}"));
+    assert_eq!(render("{:1$.2$}", &values), format!("{narrow:w$.p$}"));
+}
+
+#[test]
+fn floats_of_all_kinds_are_as_in_std() {
+    let mut bits = 1u64;
+    let mut random = || {
+        bits = bits.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        bits ^ bits >> 29
+    };
+    for power in -1080..1030 {
+        // Powers of two, whose neighbours are not equally far, and their neighbours.
+        let number = 2f64.powi(power / 2) * 2f64.powi(power - power / 2);
+        for number in [number, number.next_up(), number.next_down(), -number] {
+            check_float(number, number as f32, random() as usize % 30, random() as usize % 20);
+        }
+    }
+    for _ in 0..10_000 {
+        let number = random();
+        let p = number as usize >> 7 & 15;
+        let (whole, divisor) = ((number >> 20) as f64, 10f64.powi(number as i32 & 15));
+        // Any bits; few decimal digits; ties, which are few binary digits; and numbers beside all of them.
+        for v in [
+            f64::from_bits(number),
+            (whole % 1e6) / divisor,
+            whole / divisor,
+            (whole % 1e5) / 1024.0,
+            whole / 2f64.powi(number as i32 & 63),
+            ((number >> 40) as f64) / 2f64.powi(number as i32 & 31),
+            (whole % 1e5) / 2f64.powi(number as i32 & 31),
+            f64::from(f32::from_bits(number as u32)),
+        ] {
+            check_float(v, v as f32, 9, p);
+            check_float(v.next_up(), (v as f32).next_down(), 3, p);
+        }
+    }
+    for v in [
+        0.0,
+        -0.0,
+        f64::NAN,
+        f64::INFINITY,
+        f64::MAX,
+        0.5,
+        1.5,
+        2.5,
+        0.05,
+        9.995,
+        999.9999,
+        4503599627370495.5,
+    ] {
+        (0..20).for_each(|p| check_float(v, v as f32, 8, p));
+    }
+}

@@ -142,6 +142,42 @@ fn a_cut_trace_is_read_up_to_the_cut() {
     assert_eq!(known, whole.len() - 1);
 }
 
+/// The offsets at which a whole trace's header ends, and each of its blocks.
+fn ends_of_blocks(trace: &[u8]) -> Vec<usize> {
+    let number = |at: usize| u32::from_le_bytes(*trace[at..].first_chunk().unwrap()) as usize;
+    // The header says how long its text is, a block how long its payload is.
+    let mut ends = vec![36 + number(20)];
+    while let Some(&at) = ends.last().filter(|at| **at < trace.len()) {
+        assert_eq!(&trace[at..at + 4], b"HcBk");
+        ends.push(at + 40 + number(at + 8));
+    }
+    ends
+}
+
+#[test]
+fn a_trace_cut_at_any_byte_has_all_blocks_before_the_cut() {
+    let bytes = trace(20);
+    let (whole, _) = read(&bytes);
+    let ends = ends_of_blocks(&bytes);
+    assert!(ends.len() > 4 && ends.last() == Some(&bytes.len()), "{ends:?}");
+    let mut before = 0;
+    for len in 0..bytes.len() {
+        if Reader::new(&bytes[..len]).is_err() {
+            assert!(len < ends[0], "a trace that is cut at {len} bytes is not read");
+            continue;
+        }
+        let (events, is_complete) = read(&bytes[..len]);
+        assert!(!is_complete && whole.starts_with(&events), "{len}");
+        if ends[1..].contains(&len) {
+            assert!(events.len() > before, "the block that ends at {len} is not read");
+            before = events.len();
+        }
+        // Nothing of a block is read that is not whole.
+        assert_eq!(events.len(), before, "{len}");
+    }
+    assert_eq!(before, whole.len() - 1, "all but the end");
+}
+
 #[test]
 fn damage_costs_blocks_and_is_told_of() {
     let mut bytes = trace(20_000);
