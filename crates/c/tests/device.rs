@@ -537,6 +537,14 @@ mod gfx942 {
 
     #[test]
     fn what_a_killed_kernel_told_of_stays() {
+        let mut child = Command::new(std::env::current_exe().expect("the test has a path"));
+        run(child.args(["--exact", "gfx942::kills_a_kernel", "--ignored"]));
+    }
+
+    /// What the process of the test above does.
+    #[test]
+    #[ignore = "its process has no GPU in software afterwards"]
+    fn kills_a_kernel() {
         let host = Host::open();
         let channel = RawChannel::<[u64; 2], Block>::new(&host.device, 16, 4096).unwrap();
         let (reader, lanes) = (channel.reader(), 3 * 64);
@@ -658,6 +666,18 @@ mod example {
         let ptx = compile(&[&cuda[..], &["-nocudainc", "-S"]].concat(), "walk.ptx");
         let Some(mut ptxas) = nvptx64::ptxas() else { return };
         run(ptxas.args(["-arch=sm_90", "-o", "/dev/null"]).arg(&ptx));
+    }
+
+    /// CUDA's own compiler, on machines that have it.
+    #[test]
+    fn nvcc_compiles_it_for_gpu_and_host() {
+        if Command::new("nvcc").arg("--version").output().is_err() {
+            return;
+        }
+        let mut command = Command::new("nvcc");
+        command.args(["-x", "cu", "-std=c++17", "-arch=sm_90", "-Werror", "all-warnings", "-c", "-I"]);
+        command.arg(source("include")).arg(source("examples/walk.hip"));
+        run(command.arg("-o").arg(temporary("walk.o")));
     }
 
     #[test]
