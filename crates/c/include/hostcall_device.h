@@ -17,8 +17,9 @@
  * Writers. Each lane has a writer of its own: a local variable that begins as HOSTCALL_RAW_WRITER and goes with the same
  * channel to every function. It is a few registers; nothing of it is in memory that lanes share. Of lanes that write together
  * the first one's is used, which has a page of the channel open for what they write until that is full. So lanes that write
- * together side by side cost a wave one page, and lanes that each write alone cost one page each: a channel needs more pages
- * than writers have open at the same time, or they wait for each other (or drop).
+ * together cost a wave one page, and lanes that each write alone cost one page each. A channel needs more pages than writers
+ * have open at the same time, or these wait for each other (or drop): a lane that waits for a page which another lane of its
+ * own wave has open may wait until the launch is cancelled.
  *
  * When the host sees it. A page's bytes are seen when it is full, with the first write in each 131 us of the device's clock,
  * by hostcall_raw_flush, and by hostcall_raw_close, which each lane calls before it ends. A page that a lane leaves open the

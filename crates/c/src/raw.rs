@@ -87,17 +87,6 @@ pub struct hostcall_raw_counts {
 }
 
 impl Channel {
-    fn new<P: Policy>(
-        device: &hostcall_device,
-        pages: u32,
-        page_bytes: u32,
-        of: impl FnOnce(RawChannel<u8, P>) -> Self,
-    ) -> Result<hostcall_raw_channel, Failure> {
-        let channel = RawChannel::new(&device.device, pages, page_bytes)?;
-        let reader = channel.reader();
-        Ok(hostcall_raw_channel { channel: of(channel), reader })
-    }
-
     fn statistics(&self) -> RawStatistics {
         match self {
             Self::Block(channel) => channel.statistics(),
@@ -108,6 +97,17 @@ impl Channel {
 }
 
 impl hostcall_raw_channel {
+    fn of<P: Policy>(
+        device: &hostcall_device,
+        pages: u32,
+        page_bytes: u32,
+        of: impl FnOnce(RawChannel<u8, P>) -> Channel,
+    ) -> Result<Self, Failure> {
+        let channel = RawChannel::new(&device.device, pages, page_bytes)?;
+        let reader = channel.reader();
+        Ok(Self { channel: of(channel), reader })
+    }
+
     /// Returns the channel as an argument of a kernel that another compiler made.
     pub(crate) fn argument(&self) -> KernelArgument {
         match &self.channel {
@@ -133,12 +133,14 @@ pub extern "C" fn hostcall_raw_channel_new(
         let place = place(channel, "channel")?;
         let device = get(device, "device")?;
         let made = match policy {
-            policy if policy == is::Block as u32 => Channel::new(device, pages, page_bytes, Channel::Block),
+            policy if policy == is::Block as u32 => {
+                hostcall_raw_channel::of(device, pages, page_bytes, Channel::Block)
+            }
             policy if policy == is::DropNewest as u32 => {
-                Channel::new(device, pages, page_bytes, Channel::DropNewest)
+                hostcall_raw_channel::of(device, pages, page_bytes, Channel::DropNewest)
             }
             policy if policy == is::OverwriteOldest as u32 => {
-                Channel::new(device, pages, page_bytes, Channel::OverwriteOldest)
+                hostcall_raw_channel::of(device, pages, page_bytes, Channel::OverwriteOldest)
             }
             policy => Err(Failure::invalid(format!("there is no policy {policy} of raw channels"))),
         };

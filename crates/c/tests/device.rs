@@ -617,8 +617,9 @@ mod nvptx64 {
     fn kernels_in_c_are_assembled() {
         let ptx = kernels(&NVIDIA, "tests/c/raw_kernels.c", "kernels.ptx");
         let text = std::fs::read_to_string(&ptx).unwrap();
-        // A release before each place that is stored, system-wide.
-        assert!(text.contains("fence.acq_rel.sys") && text.contains("st.relaxed.sys"));
+        // A release before each place that is stored, system-wide; what it is called depends on PTX's version.
+        let fences = ["fence.acq_rel.sys", "fence.release.sys"];
+        assert!(fences.iter().any(|fence| text.contains(fence)) && text.contains("st.relaxed.sys"));
         let Some(mut ptxas) = ptxas() else { return };
         run(ptxas.args(["-arch=sm_90", "-o", "/dev/null"]).arg(&ptx));
     }
@@ -663,7 +664,9 @@ mod example {
     #[test]
     fn the_kernel_is_assembled_as_cuda() {
         let cuda = ["-x", "cuda", "--cuda-gpu-arch=sm_90", "--cuda-device-only", "--cuda-feature=+ptx78"];
-        let ptx = compile(&[&cuda[..], &["-nocudainc", "-S"]].concat(), "walk.ptx");
+        // A CUDA that is installed may be later than clang.
+        let flags = ["-nocudainc", "-Wno-unknown-cuda-version", "-S"];
+        let ptx = compile(&[&cuda[..], &flags].concat(), "walk.ptx");
         let Some(mut ptxas) = nvptx64::ptxas() else { return };
         run(ptxas.args(["-arch=sm_90", "-o", "/dev/null"]).arg(&ptx));
     }

@@ -126,10 +126,9 @@ fn all_rust_is_included_from_code_that_is_tested() {
             let (file, anchor) = include.split_once(':').unwrap_or((include, ""));
             // Tests compile all of crates/c/examples.
             let of_file = match Path::new(file).extension().and_then(|extension| extension.to_str()) {
-                Some("rs") => "rust",
                 Some("c") => "c",
                 Some("hip") => "cpp",
-                _ => "",
+                _ => "rust",
             };
             assert_eq!(language, of_file, "{page}: {include}");
             let path =

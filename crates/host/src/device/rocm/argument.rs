@@ -59,8 +59,25 @@ impl KernelArgument {
         Self { bytes: SmallVec::from_slice(&buffer.address().get().to_le_bytes()), memory }
     }
 
-    /// A raw channel, to which the kernel writes by the functions of the header `hostcall_device.h`: its parameter is a `struct
-    /// hostcall_raw_stream`, by value. The kernel writes records of the channel's type, or bytes.
+    /// A raw channel, to which the kernel writes by the functions of the header `hostcall_device.h` (in `crates/c/include`): its
+    /// parameter is a `struct hostcall_raw_stream`, by value. The kernel writes records of the channel's type, or bytes.
+    ///
+    /// ```no_run
+    /// use hostcall::raw::{Block, RawChannel};
+    /// use hostcall::rocm::{KernelArgument, Version};
+    /// use hostcall::{Device, Grid};
+    ///
+    /// let device = Device::open("gfx942")?;
+    /// let kernel = device.load_code_object("kernels.co", Version::Stacks)?.kernel("squares")?;
+    /// let (stream, channel) = (device.stream()?, RawChannel::<[u64; 2], Block>::new(&device, 64, 4096)?);
+    /// // SAFETY: `squares` is `__global__ void squares(hostcall_raw_stream out)`, and writes records of two words.
+    /// unsafe { kernel.launch(&stream, Grid::new(4, 64), &[KernelArgument::raw_channel(&channel)]) }?;
+    /// stream.synchronize()?;
+    /// for [number, square] in channel.reader().rest().flat_map(|page| page.records().collect::<Vec<_>>()) {
+    ///     println!("{number} {square}");
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn raw_channel<T: Plain, P: Policy>(channel: &RawChannel<T, P>) -> Self {
         let (core, memory, params) = channel.foreign();
         Self { bytes: bytes_of_raw(&params), memory: Memory::Raw { core, memory, params } }
