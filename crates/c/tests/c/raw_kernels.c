@@ -31,8 +31,7 @@ KERNEL records(struct hostcall_raw_stream out, uint64_t count) {
     hostcall_raw_close(&out, &writer);
 }
 
-/* The same with records of 24 bytes, of lanes that go apart and write different numbers of them. The third word says how many
- * the lane has written before that were kept, if it wrote alone. */
+/* The same with records of 24 bytes, of lanes that go apart and write different numbers of them. */
 KERNEL diverges(struct hostcall_raw_stream out, uint64_t count) {
     struct hostcall_raw_writer writer = HOSTCALL_RAW_WRITER;
     uint64_t lane = lane_of_grid();
