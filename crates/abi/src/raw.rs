@@ -201,7 +201,8 @@ impl Place {
     }
 }
 
-/// What a wave remembers of a raw channel, in memory of the device: one for each home slot. Zero at first.
+/// What a wave remembers of a raw channel, in memory of the device: one for each home slot, and [`FOREIGN_STATES`] behind these.
+/// Zero at first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct RawStateWords {
@@ -314,12 +315,97 @@ pub struct RawParams {
     pub layout: RawLayout,
 }
 
+/// States behind those of the home slots: of all waves together whose kernels other compilers made. Such a wave has no home
+/// slot, and keeps in registers what it remembers; of the state it uses [`RawStateWords::dropped`] alone, to which it adds.
+/// [`RawWriter::slot`] of its pages is the state's place.
+pub const FOREIGN_STATES: u32 = 1;
+
+/// A raw channel as a kernel gets it that another compiler made: `struct hostcall_raw_stream` of `hostcall_device.h`, by value.
+/// Addresses are those that kernels use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ForeignRawParams {
+    /// The shared memory.
+    pub shared: u64,
+    /// The first page.
+    pub data: u64,
+    /// [`RawRingWords`] in memory of the device.
+    pub ring: u64,
+    /// A count in memory of the device: the records that such waves have dropped, ever.
+    pub dropped: u64,
+    /// Two words in memory of the device, of the stream that the launch is on: a wave of it does not wait for a page once one
+    /// of them is at most `sequence`.
+    pub stop_at: u64,
+    /// The launch's place among those of its stream.
+    pub sequence: u64,
+    /// The channel's layout.
+    pub layout: RawLayout,
+    /// The launch.
+    pub launch: LaunchId,
+    /// What pages have for the writer's home slot.
+    pub slot: u32,
+    /// Not 0 where a wave waits that finds no free page.
+    pub waits: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// Bytes of a [`ForeignRawParams`].
+pub const FOREIGN_RAW_BYTES: usize = 72;
+
+const _: () = assert!(size_of::<ForeignRawParams>() == FOREIGN_RAW_BYTES);
+
+impl RawParams {
+    /// The parameters for kernels that other compilers made, of a channel with so many home slots. What is the launch's own is
+    /// not there.
+    pub const fn foreign(&self, home_slots: u32, waits: bool) -> ForeignRawParams {
+        let state = self.states + RAW_STATE_BYTES as u64 * home_slots as u64;
+        ForeignRawParams {
+            shared: self.shared,
+            data: self.shared + 8 * self.layout.data_at(0) as u64,
+            ring: self.ring,
+            dropped: state + 8 * RAW_STATE_DROPPED_WORD as u64,
+            stop_at: 0,
+            sequence: 0,
+            layout: self.layout,
+            launch: LaunchId::NONE,
+            slot: home_slots,
+            waits: waits as u32,
+            reserved: 0,
+        }
+    }
+}
+
+/// Two halves as a word.
+const fn pair(low: u32, high: u32) -> u64 {
+    low as u64 | (high as u64) << 32
+}
+
+impl ForeignRawParams {
+    /// The parameters as they lie in memory.
+    pub const fn to_words(&self) -> [u64; FOREIGN_RAW_BYTES / 8] {
+        let [pages, page_bytes] = self.layout.to_words();
+        [
+            self.shared,
+            self.data,
+            self.ring,
+            self.dropped,
+            self.stop_at,
+            self.sequence,
+            pair(pages, page_bytes),
+            pair(self.launch.to_bits(), self.slot),
+            pair(self.waits, self.reserved),
+        ]
+    }
+}
+
 /// Whose a page is, as its header alleges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawWriter {
     /// The launch.
     pub launch: LaunchId,
-    /// The writer: the home slot of the wave. A slot's waves follow each other.
+    /// The writer: the home slot of the wave. A slot's waves follow each other. Those of kernels that other compilers made have
+    /// the number behind the last home slot, all the same one.
     pub slot: u32,
     /// Linear index of the workgroup.
     pub workgroup: u32,

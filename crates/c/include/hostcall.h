@@ -182,6 +182,27 @@ typedef uint32_t hostcall_kind;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// What a wave does that finds no free page of a raw channel.
+enum hostcall_raw_policy
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // It waits until one comes back from the reader: nothing is lost while somebody reads.
+  HOSTCALL_RAW_POLICY_BLOCK = 1,
+  // It drops what it would have written, and counts it.
+  HOSTCALL_RAW_POLICY_DROP_NEWEST = 2,
+  // The host gives it the oldest page that nobody has read.
+  HOSTCALL_RAW_POLICY_OVERWRITE_OLDEST = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum hostcall_raw_policy hostcall_raw_policy;
+#else
+typedef uint32_t hostcall_raw_policy;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 // What an argument of a code object's kernel is.
 enum hostcall_rocm_kind
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -196,6 +217,8 @@ enum hostcall_rocm_kind
   HOSTCALL_ROCM_KIND_INPUT = 3,
   // The address of a pinned buffer's values, which host and kernel may access at the same time.
   HOSTCALL_ROCM_KIND_PINNED = 4,
+  // A raw channel, for a parameter that is a `struct hostcall_raw_stream` of hostcall_device.h, by value.
+  HOSTCALL_ROCM_KIND_RAW = 5,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -306,6 +329,14 @@ typedef struct hostcall_options hostcall_options;
 // Numbers in memory that host and running kernels both read and write at any time. Any thread may use it; it is the
 // caller's, who frees it. Launches keep the memory.
 typedef struct hostcall_pinned hostcall_pinned;
+
+// Memory through which kernels stream bytes to the host while they run, by the functions of hostcall_device.h. Any thread may
+// use it; it is the caller's, who frees it. Launches keep its memory, and their waves drop what finds no page once it was freed.
+typedef struct hostcall_raw_channel hostcall_raw_channel;
+
+// A page of a raw channel, or the part of one that was written, lent to the reader. Any thread may use it; it is the caller's,
+// who frees it: no wave gets the page before that.
+typedef struct hostcall_raw_page hostcall_raw_page;
 
 // A service that was registered at an open device. Any thread may use it; it is the caller's, who frees it.
 typedef struct hostcall_registration hostcall_registration;
@@ -543,6 +574,48 @@ typedef struct {
   char kernel[128];
 } hostcall_place;
 
+// What was written to a raw channel, ever, as far as the host knows.
+typedef struct {
+  // Pages that were closed.
+  uint64_t pages;
+  // Bytes that waves said they had written.
+  uint64_t bytes;
+  // Records (words, of bytes) that waves dropped because no page was free.
+  uint64_t dropped_records;
+  // Bytes that were overwritten before anybody read them.
+  uint64_t overwritten_bytes;
+  // Pages that were closed for waves which did not close them: what these wrote last may be lost.
+  uint64_t swept_pages;
+  // Words of the device that made no sense and were left alone.
+  uint64_t malformed_words;
+} hostcall_raw_counts;
+
+// What is known of a page. Who wrote it is what the device says.
+typedef struct {
+  // How many bytes there are: whole records, if the kernel wrote only records.
+  size_t bytes;
+  // Where in the page they begin.
+  uint32_t offset_bytes;
+  // The page has no more than this.
+  bool is_last;
+  // Which page of the channel it is, in the order of their opening. Parts of one page have the same number.
+  uint64_t sequence;
+  // The launch, as hostcall_launch_id says it.
+  uint32_t launch;
+  // The writer's home slot; for all kernels that other compilers made it is the same number.
+  uint32_t slot;
+  // Linear index of the workgroup.
+  uint32_t workgroup;
+  // Index of the wave in its workgroup.
+  uint32_t wave;
+  // The device's clock when the page was opened, in ns.
+  uint64_t opened_ns;
+  // Records (words, of bytes) that writers of the slot have dropped between the page before and this one.
+  uint64_t dropped_before;
+  // Bytes of the channel that were overwritten between the page that was read before and this one.
+  uint64_t overwritten_before;
+} hostcall_raw_info;
+
 // What an argument of a code object's kernel refers to, by its kind.
 typedef union {
   // HOSTCALL_ROCM_KIND_VALUE: `bytes` bytes, which are copied.
@@ -551,6 +624,8 @@ typedef union {
   const hostcall_buffer *buffer;
   // HOSTCALL_ROCM_KIND_PINNED.
   const hostcall_pinned *pinned;
+  // HOSTCALL_ROCM_KIND_RAW.
+  const hostcall_raw_channel *raw;
 } hostcall_rocm_value;
 
 // An argument of a code object's kernel.
@@ -559,7 +634,7 @@ typedef struct {
   uint32_t kind;
   // How many bytes a value has; of other kinds it is not looked at.
   size_t bytes;
-  // The value, or the buffer.
+  // The value, the buffer or the channel.
   hostcall_rocm_value value;
 } hostcall_rocm_argument;
 
@@ -1128,6 +1203,44 @@ hostcall_status hostcall_reply_bytes(hostcall_reply *reply,
                                      const uint8_t *bytes,
                                      size_t count);
 
+// Makes a raw channel of so many pages of so many bytes, both powers of two: 16 to 65,536 pages of 128 bytes to 16 MiB. Pages
+// of 4 to 64 KiB are good ones. `policy` is one of hostcall_raw_policy.
+hostcall_status hostcall_raw_channel_new(const hostcall_device *device,
+                                         uint32_t pages,
+                                         uint32_t page_bytes,
+                                         uint32_t policy,
+                                         hostcall_raw_channel **channel,
+                                         hostcall_error **error);
+
+// Frees a raw channel and sets the handle to NULL. NULL is let be. Pages that were lent stay.
+void hostcall_raw_channel_free(hostcall_raw_channel **channel);
+
+// Gives the next page, or the part of one that is written, and waits for one at most for `limit_ns`. `page` is NULL when none
+// came, which is no error. What waves of launches that were waited for have written is there at once. Several threads that
+// call it share the pages; those of one writer come in its order.
+hostcall_status hostcall_raw_channel_next(const hostcall_raw_channel *channel,
+                                          uint64_t limit_ns,
+                                          hostcall_raw_page **page,
+                                          hostcall_error **error);
+
+// Puts what was written to the channel so far into `counts`. Of what waves dropped, all that happened before in launches that
+// have ended.
+hostcall_status hostcall_raw_channel_statistics(const hostcall_raw_channel *channel,
+                                                hostcall_raw_counts *counts,
+                                                hostcall_error **error);
+
+// Returns where a page's bytes lie, at a multiple of 8; NULL for NULL. It is good until the page is freed. A device that breaks
+// the rules could still write there.
+const void *hostcall_raw_page_data(const hostcall_raw_page *page);
+
+// Puts what is known of a page into `info`.
+hostcall_status hostcall_raw_page_info(const hostcall_raw_page *page,
+                                       hostcall_raw_info *info,
+                                       hostcall_error **error);
+
+// Frees a page and sets the handle to NULL: waves can have it again. NULL is let be.
+void hostcall_raw_page_free(hostcall_raw_page **page);
+
 // Loads a code object from a file; the path is taken literally. `version` is the hostcall_rocm_version that its kernels call
 // by; kernels that do not call take either. A code object is trusted as the program's own code is.
 hostcall_status hostcall_rocm_code_load(const hostcall_device *device,
@@ -1171,7 +1284,8 @@ size_t hostcall_rocm_kernel_argument_bytes(const hostcall_rocm_kernel *kernel, s
 // that it is given. `launch` may be NULL.
 //
 // The launch can be waited for as others are. Once the device has it, it runs to its end: nothing ends it before, and one that
-// was to be cancelled meanwhile fails with HOSTCALL_STATUS_CANCELLED then.
+// was to be cancelled meanwhile fails with HOSTCALL_STATUS_CANCELLED then. Its waves do not wait for pages of raw channels any
+// more, but drop.
 hostcall_status hostcall_rocm_kernel_launch(const hostcall_rocm_kernel *kernel,
                                             const hostcall_stream *stream,
                                             const hostcall_grid *grid,

@@ -28,6 +28,7 @@ mod handle;
 pub mod image;
 pub mod launch;
 pub mod options;
+pub mod raw;
 pub mod rocm;
 pub mod service;
 pub mod stream;
@@ -168,6 +169,13 @@ export! {
     "hostcall_rocm_register_function": rocm::hostcall_rocm_register_function
     "hostcall_rocm_register_service": rocm::hostcall_rocm_register_service
     "hostcall_rocm_statistics": rocm::hostcall_rocm_statistics
+    "hostcall_raw_channel_new": raw::hostcall_raw_channel_new
+    "hostcall_raw_channel_free": raw::hostcall_raw_channel_free
+    "hostcall_raw_channel_next": raw::hostcall_raw_channel_next
+    "hostcall_raw_channel_statistics": raw::hostcall_raw_channel_statistics
+    "hostcall_raw_page_data": raw::hostcall_raw_page_data
+    "hostcall_raw_page_info": raw::hostcall_raw_page_info
+    "hostcall_raw_page_free": raw::hostcall_raw_page_free
     "hostcall_caller_place": service::hostcall_caller_place
     "hostcall_reply_words": service::hostcall_reply_words
     "hostcall_reply_bytes": service::hostcall_reply_bytes

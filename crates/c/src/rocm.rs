@@ -5,6 +5,7 @@ use crate::device::hostcall_device;
 use crate::error::{Failure, hostcall_error, hostcall_status, run};
 use crate::handle::{self, Out, State, get, hostcall_free_function, place, put, system_text, text, values};
 use crate::launch::{hostcall_grid, hostcall_launch, put_launch};
+use crate::raw::hostcall_raw_channel;
 use crate::service::name_of;
 use crate::stream::hostcall_stream;
 use hostcall::rocm::{CodeObject, CodeObjectKernel, KernelArgument, Mode, Version};
@@ -40,6 +41,8 @@ pub enum hostcall_rocm_kind {
     Input = 3,
     /// The address of a pinned buffer's values, which host and kernel may access at the same time.
     Pinned = 4,
+    /// A raw channel, for a parameter that is a `struct hostcall_raw_stream` of hostcall_device.h, by value.
+    Raw = 5,
 }
 
 /// What an argument of a code object's kernel refers to, by its kind.
@@ -51,6 +54,8 @@ pub union hostcall_rocm_value {
     pub buffer: *const hostcall_buffer,
     /// HOSTCALL_ROCM_KIND_PINNED.
     pub pinned: *const hostcall_pinned,
+    /// HOSTCALL_ROCM_KIND_RAW.
+    pub raw: *const hostcall_raw_channel,
 }
 
 /// An argument of a code object's kernel.
@@ -60,7 +65,7 @@ pub struct hostcall_rocm_argument {
     pub kind: u32,
     /// How many bytes a value has; of other kinds it is not looked at.
     pub bytes: usize,
-    /// The value, or the buffer.
+    /// The value, the buffer or the channel.
     pub value: hostcall_rocm_value,
 }
 
@@ -195,6 +200,11 @@ impl hostcall_rocm_argument {
             let pinned = unsafe { value.pinned.as_ref() };
             return Ok(KernelArgument::pinned(&get(pinned, "an argument's pinned buffer")?.bytes));
         }
+        if is(is::Raw) {
+            // SAFETY: CALLER: the kind says so, and it is NULL or a raw channel.
+            let channel = unsafe { value.raw.as_ref() };
+            return Ok(get(channel, "an argument's raw channel")?.argument());
+        }
         if !is(is::Buffer) && !is(is::Input) {
             return Err(Failure::invalid(format!("there is no kind {kind} of a code object's arguments")));
         }
@@ -210,7 +220,8 @@ impl hostcall_rocm_argument {
 /// that it is given. `launch` may be NULL.
 ///
 /// The launch can be waited for as others are. Once the device has it, it runs to its end: nothing ends it before, and one that
-/// was to be cancelled meanwhile fails with HOSTCALL_STATUS_CANCELLED then.
+/// was to be cancelled meanwhile fails with HOSTCALL_STATUS_CANCELLED then. Its waves do not wait for pages of raw channels any
+/// more, but drop.
 pub unsafe extern "C" fn hostcall_rocm_kernel_launch(
     kernel: Option<&hostcall_rocm_kernel>,
     stream: Option<&hostcall_stream>,

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::Command;
 
 /// The sources, in the order that their types have in the header.
-const SOURCES: [&str; 14] = [
+const SOURCES: [&str; 15] = [
     "handle", "error", "options", "device", "image", "buffer", "stream", "closure", "launch", "graph",
-    "bodies", "service", "rocm", "trace",
+    "bodies", "service", "raw", "rocm", "trace",
 ];
 
 /// Returns the sources as cbindgen can read them: with the attribute that the functions lack, since their symbols are made

@@ -210,6 +210,29 @@ impl Function {
         self.architecture
     }
 
+    /// Bytes of each parameter; `None` where the driver does not say (before CUDA 12.4).
+    pub fn parameter_bytes(&self) -> Option<Vec<u32>> {
+        if !self.gpu().loads_functions() {
+            return None;
+        }
+        let doing = || "looking at a kernel's parameters".to_string();
+        let mut all = Vec::new();
+        loop {
+            let (mut at, mut bytes) = (0, 0);
+            // SAFETY: LOADED, with a function of the driver's, which has this call as those that load functions; the results
+            // live through it.
+            let found = self.gpu().run(doing, || unsafe {
+                sys::cuFuncGetParamInfo(self.handle.0, all.len(), &mut at, &mut bytes)
+            });
+            match found {
+                Ok(()) => all.push(u32::try_from(bytes).ok()?),
+                // There is none with this number.
+                Err(error) if error.name == "CUDA_ERROR_INVALID_VALUE" => return Some(all),
+                Err(_) => return None,
+            }
+        }
+    }
+
     /// Blocks of so many lanes, each with so many bytes of dynamic shared memory, that the GPU runs at once; 0 when it runs
     /// none.
     ///

@@ -1,4 +1,5 @@
-//! The pages: each is in the table of contents, what they link to and include is there, and all of their Rust is included.
+//! The pages: each is in the table of contents, what they link to and include is there, and all of their Rust is included, as is
+//! C that is compiled.
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 use std::collections::BTreeSet;
@@ -122,8 +123,14 @@ fn all_rust_is_included_from_code_that_is_tested() {
                 assert!(!language.is_empty(), "{page} has a block without a language: {code}");
                 continue;
             };
-            assert_eq!(language, "rust", "{page}: {include}");
             let (file, anchor) = include.split_once(':').unwrap_or((include, ""));
+            // Tests compile all of crates/c/examples.
+            let of_file = match Path::new(file).extension().and_then(|extension| extension.to_str()) {
+                Some("c") => "c",
+                Some("hip") => "cpp",
+                _ => "rust",
+            };
+            assert_eq!(language, of_file, "{page}: {include}");
             let path =
                 book().join(file).canonicalize().unwrap_or_else(|error| panic!("{page}: {file}: {error}"));
             let source = fs::read_to_string(&path).unwrap();
@@ -138,7 +145,12 @@ fn all_rust_is_included_from_code_that_is_tested() {
         }
     }
     // What is marked is used.
-    for folder in ["../code", "../../../examples/src/bin", "../../../examples/kernels/src"] {
+    for folder in [
+        "../code",
+        "../../../examples/src/bin",
+        "../../../examples/kernels/src",
+        "../../../crates/c/examples",
+    ] {
         for file in fs::read_dir(book().join(folder)).unwrap() {
             let path = file.unwrap().path().canonicalize().unwrap();
             for line in fs::read_to_string(&path).unwrap().lines() {

@@ -147,16 +147,17 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Gives all pages out. The memory is zeroed, and no kernel has it yet. Waves write multiples of `unit` bytes, a multiple of 8.
-    pub fn new(region: RawRegion<'_>, home_slots: u32, unit: u32) -> Self {
+    /// Gives all pages out. The memory is zeroed, and no kernel has it yet. There are so many states, of the home slots and behind
+    /// them. Waves write multiples of `unit` bytes, a multiple of 8.
+    pub fn new(region: RawRegion<'_>, states: u32, unit: u32) -> Self {
         let layout = region.layout;
         let page = Page { ticket: 0, found: 0, chunks: 0, is_closed: true, malformed: 0 };
         let mut collector = Self {
             layout,
             unit: unit.max(8),
             pages: alloc::vec![page; layout.pages() as usize],
-            dropped: alloc::vec![0; home_slots as usize],
-            untold: alloc::vec![0; home_slots as usize],
+            dropped: alloc::vec![0; states as usize],
+            untold: alloc::vec![0; states as usize],
             given: 0,
             ring: alloc::vec![0; layout.pages() as usize],
             held_back: VecDeque::new(),

@@ -8,7 +8,8 @@
 //! # Invariants
 //! - **RAW-STATE**: a [`RawState`] is accessed only by lanes of the wave that holds the home slot, of which one at a time acts
 //!   on it: a whole wave excludes its parts, and parts have the state's lock. The host looks at its words when the slot's
-//!   launch has ended.
+//!   launch has ended. The state behind those of the home slots is nobody's: waves of kernels that other compilers made
+//!   (`crates/c/include/hostcall_device.h` is what these do) count in it what they dropped, by atomic additions.
 //! - **RAW-PAGE**: the wave that took a page stores to it and its header until it has closed it; the host puts a page into the
 //!   ring once it was closed, or its launch has ended, and nobody reads it. All accesses are atomic, so that a device which
 //!   breaks this makes garbage of bytes and of nothing else.

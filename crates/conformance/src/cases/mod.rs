@@ -5,6 +5,7 @@ mod bytes;
 mod callers;
 mod calls;
 mod closures;
+mod foreign;
 mod graphs;
 mod grids;
 mod lifecycle;
@@ -60,6 +61,7 @@ cases! {
     streams: waiting_handlers_delay_nobody waiting_in_one_wave side_by_side in_order events handler_launches;
     graphs: replays lists many_replays prints panics asks turns choices broken;
     print: types owned by_device generic order origins outputs while_running;
+    foreign: records apart bytes dropped left_open;
     raw: records described apart batches bytes dropped overwritten while_running killed readers_and_graphs;
     points: said;
     system: files maps environment stdin heap heap_leaks exit;

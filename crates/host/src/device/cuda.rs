@@ -5,8 +5,8 @@ use super::arenas::Arenas;
 use super::builder::DeviceInfo;
 use super::seam::{
     Backend, BackendError, ConditionalList, DeviceAddress, DeviceFault, DeviceFaultKind, DeviceKind,
-    Dispatch, ImageSource, Kernel, KernelLimits, KernelList, KernelMemory, ListBody, ListDispatch, Mark,
-    Memory, Module, Pinned, Properties, Queue, Running, Variable,
+    Dispatch, ImageSource, Kernel, KernelLimits, KernelList, KernelMemory, KernelParameters, ListBody,
+    ListDispatch, Mark, Memory, Module, Pinned, Properties, Queue, Running, Variable,
 };
 use hostcall_abi::launch::STACK_BYTES_SYMBOL;
 use hostcall_cuda::{
@@ -204,6 +204,11 @@ unsafe impl Kernel for CudaKernel {
             max_lanes: self.0.most_lanes(),
             max_dynamic_workgroup_bytes: self.0.most_shared_bytes(),
         }
+    }
+
+    fn parameters(&self) -> Option<KernelParameters> {
+        let bytes = self.0.parameter_bytes()?;
+        Some(KernelParameters { bytes, ..KernelParameters::default() })
     }
 
     fn resident_workgroups(&self, lanes: u32, workgroup_bytes: u32) -> Option<u32> {

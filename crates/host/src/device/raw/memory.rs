@@ -3,7 +3,9 @@
 use crate::device::Error;
 use crate::device::core::Core;
 use crate::device::seam::{Backend, DeviceAddress, Memory as DeviceMemory, Pinned};
-use hostcall_abi::raw::{RAW_RING_BYTES, RAW_STATE_BYTES, RawLayout, RawParams, RawRingWords};
+use hostcall_abi::raw::{
+    FOREIGN_STATES, ForeignRawParams, RAW_RING_BYTES, RAW_STATE_BYTES, RawLayout, RawParams, RawRingWords,
+};
 use hostcall_channel::raw::RawRegion;
 use std::sync::Arc;
 
@@ -14,6 +16,7 @@ pub(crate) struct Memory {
     states: Arc<dyn DeviceMemory>,
     ring: Arc<dyn DeviceMemory>,
     pub layout: RawLayout,
+    home_slots: u32,
 }
 
 impl Memory {
@@ -22,9 +25,10 @@ impl Memory {
         let backend = &core.backend;
         Ok(Self {
             shared: backend.pin(layout.words() as usize * 8)?,
-            states: backend.allocate(home_slots as usize * RAW_STATE_BYTES)?,
+            states: backend.allocate((home_slots + FOREIGN_STATES) as usize * RAW_STATE_BYTES)?,
             ring: backend.allocate(RAW_RING_BYTES)?,
             layout,
+            home_slots,
         })
     }
 
@@ -38,6 +42,11 @@ impl Memory {
         }
     }
 
+    /// The parameters for kernels that other compilers made, without what is a launch's own.
+    pub fn foreign_params(&self, waits: bool) -> ForeignRawParams {
+        self.params().foreign(self.home_slots, waits)
+    }
+
     pub fn region(&self) -> RawRegion<'_> {
         let address = self.shared.host_address().as_ptr().expose_provenance() as u64;
         // SAFETY: the memory has so many words, aligned to 256 bytes, as long as `self`, and host and kernels access them as
@@ -45,7 +54,7 @@ impl Memory {
         unsafe { RawRegion::from_address(address, self.layout) }
     }
 
-    /// A word of a home slot's state; `None` when the device fails.
+    /// A word of a state; `None` when the device fails.
     pub fn state_word(&self, backend: &dyn Backend, slot: u32, word: usize) -> Option<u64> {
         let at = slot as usize * RAW_STATE_BYTES + word * 8;
         assert!(at + 8 <= self.states.len(), "a state that the channel has");
@@ -53,7 +62,7 @@ impl Memory {
         Some(value)
     }
 
-    /// The states of all home slots; `None` when the device fails.
+    /// All states; `None` when the device fails.
     pub fn states(&self, backend: &dyn Backend) -> Option<Vec<[u64; STATE_WORDS]>> {
         let mut bytes = vec![0; self.states.len()];
         // SAFETY: so many bytes lie there, which waves write as whole words or halves of them.

@@ -10,7 +10,7 @@ use super::arguments::{IntoArg, Packer, Sealed};
 use super::core::Core;
 use super::{Device, Error};
 use hostcall_abi::launch::LaunchId;
-use hostcall_abi::raw::{RawLayout, RawParams};
+use hostcall_abi::raw::{FOREIGN_STATES, ForeignRawParams, RawLayout, RawParams};
 use hostcall_channel::raw::{Chunk, Collector, RawRegion};
 use hostcall_device::kernel::Plain;
 use hostcall_device::raw::RawStream;
@@ -78,7 +78,7 @@ pub struct RawStatistics {
     pub dropped_records: u64,
     /// Bytes that were overwritten before anybody read them.
     pub overwritten_bytes: u64,
-    /// Pages that were closed for waves which had been killed.
+    /// Pages that were closed for waves which had been killed, or, of kernels that other compilers made, did not close them.
     pub swept_pages: u64,
     /// Words of the device that made no sense and were left alone.
     pub malformed_words: u64,
@@ -111,7 +111,7 @@ impl Found {
     /// Nothing is found yet, of records of so many bytes each.
     fn new(memory: &Memory, home_slots: u32, unit: u32) -> Self {
         Self {
-            collector: Collector::new(memory.region(), home_slots, unit),
+            collector: Collector::new(memory.region(), home_slots + FOREIGN_STATES, unit),
             chunks: VecDeque::new(),
             overwritten_told: 0,
             may_be_lost: true,
@@ -241,6 +241,15 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
     /// that have ended.
     pub fn statistics(&self) -> RawStatistics {
         self.inner.statistics()
+    }
+}
+
+impl<T: Plain, P: Policy> RawChannel<T, P> {
+    /// The channel for a kernel that another compiler made: whose it is, what keeps its memory, and the parameters without
+    /// what is a launch's own.
+    pub(super) fn foreign(&self) -> (Arc<Core>, Arc<Memory>, ForeignRawParams) {
+        let Inner { core, memory, .. } = &*self.inner;
+        (core.clone(), memory.clone(), memory.foreign_params(P::WAITS))
     }
 }
 

@@ -6,8 +6,8 @@
 pub enum CodeObjectError {
     /// It was built for another device, or is no code object.
     #[error(
-        "{name} was built for {built_for}, and {device} is {target}: code objects run on AMD's GPUs and on the device \
-         gfx942, compiled with `--offload-arch` for the one that they run on"
+        "{name} was built for {built_for}, and {device} is {target}: code objects, cubins and PTX run on the GPU that they were \
+         compiled for (with `--offload-arch`, or nvcc's `-arch`), and code for gfx942 on the device of that name too"
     )]
     OtherTarget {
         /// The file, or "the code object".

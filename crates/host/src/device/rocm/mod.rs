@@ -1,9 +1,11 @@
 //! Code objects of AMD's GPUs that other compilers made, such as those of HIP and OpenCL C: kernels that take plain arguments,
-//! and call the host by ROCm's protocol if they were linked with ROCm's device libraries.
+//! and call the host by ROCm's protocol if they were linked with ROCm's device libraries. And so code for NVIDIA's GPUs: cubins
+//! and PTX of CUDA C++ or clang, whose kernels take plain arguments too.
 //!
-//! A launch is an operation of its stream as any other. It has no number of hostcall's server, since nothing of hostcall is
-//! in the kernel: so nothing cancels it once it is with the device, and there a kernel that panicked before it in the stream
-//! does not keep it from running, as it does not keep copies from being made.
+//! A launch is an operation of its stream as any other, with an id by which traces and pages of raw channels name it. Nothing of
+//! hostcall's is in the kernel but what it writes to raw channels: so nothing cancels it once it is with the device (it stops
+//! waiting for pages), and there a kernel that panicked before it in the stream does not keep it from running, as it does not
+//! keep copies from being made.
 #![allow(unsafe_code, reason = "kernels run with arguments that nobody can check")]
 
 mod argument;
@@ -21,9 +23,14 @@ use super::images::read_image;
 use super::launch::{check_code, check_device};
 use super::seam::{HiddenParameters, ImageSource, Kernel, KernelLimits, KernelParameters, Module};
 use super::stream::{Launch, Parts};
-use super::{Device, Error, Grid, Inner, LaunchId, Stream};
+use super::{Device, Error, Grid, Inner, Stream};
 use crate::image::{self, Calls, Target};
 use crate::rocm::{Services, Statistics, Version};
+use argument::bytes_of_raw;
+use hostcall_abi::layout::LAUNCHES;
+use hostcall_abi::raw::ForeignRawParams;
+use hostcall_server::LaunchRecord;
+use smallvec::SmallVec;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -64,6 +71,8 @@ pub struct CodeObjectKernel {
     name: Arc<str>,
     code: Arc<dyn Kernel>,
     parameters: KernelParameters,
+    /// Whether the code, or the driver, says what the kernel takes.
+    knows_parameters: bool,
     hidden: HiddenParameters,
     /// Answers its calls, until the last launch has ended.
     serving: Option<Arc<Serving>>,
@@ -81,7 +90,8 @@ impl fmt::Debug for CodeObjectKernel {
 
 impl Device {
     /// Loads a code object from a file. Its kernels call the host by the `version` of ROCm's protocol that they were compiled
-    /// with, which the file does not tell: [`Version::Stacks`] with device libraries until 2026.
+    /// with, which the file does not tell: [`Version::Stacks`] with device libraries until 2026. On an NVIDIA GPU it is a cubin
+    /// or PTX, whose kernels call nobody by that, with either version.
     ///
     /// # Errors
     /// When it cannot be read, is no code object for this device, or is an image that another function loads.
@@ -102,7 +112,7 @@ impl Device {
     fn load_code(&self, name: &str, source: ImageSource<'_>, version: Version) -> Result<CodeObject, Error> {
         let info = image::identify(source.bytes())
             .map_err(|error| ImageError::NotAnImage { name: name.into(), error })?;
-        if !matches!(&info.target, Target::Amd(_)) || !info.target.runs_on(&self.target()) {
+        if matches!(&info.target, Target::Software) || !info.target.runs_on(&self.target()) {
             let (built_for, device) = (info.target.to_string(), self.name().to_owned());
             let (name, target) = (name.to_owned(), self.target());
             return Err(CodeObjectError::OtherTarget { name, built_for, device, target }.into());
@@ -150,7 +160,8 @@ impl CodeObject {
         let device = self.device.upgrade().ok_or(Error::Closed)?;
         let code = self.module.kernel(name)?;
         let code = code.ok_or_else(|| ImageError::NoKernel { kernel: name.to_owned() })?;
-        let parameters = code.parameters().unwrap_or_default();
+        let parameters = code.parameters();
+        let (knows_parameters, parameters) = (parameters.is_some(), parameters.unwrap_or_default());
         if parameters.takes_printf_buffer {
             return Err(CodeObjectError::Buffered { kernel: name.to_owned() }.into());
         }
@@ -176,7 +187,15 @@ impl CodeObject {
             serving = Some(answers);
         }
         let device = self.device.clone();
-        Ok(CodeObjectKernel { device, name: name.into(), code, parameters, hidden, serving })
+        Ok(CodeObjectKernel {
+            device,
+            name: name.into(),
+            code,
+            parameters,
+            knows_parameters,
+            hidden,
+            serving,
+        })
     }
 
     /// Returns the bytes that a variable has now; `None` when there is no such variable.
@@ -207,7 +226,8 @@ impl CodeObjectKernel {
         self.code.limits()
     }
 
-    /// Returns what the code object says of its parameters.
+    /// Returns what the code object says of its parameters, or the driver of NVIDIA's. A driver before that of CUDA 12.4 says
+    /// nothing, and it is as if there were none; launches do not count arguments then.
     pub fn parameters(&self) -> &KernelParameters {
         &self.parameters
     }
@@ -220,7 +240,7 @@ impl CodeObjectKernel {
     /// closed. Nothing is launched then.
     ///
     /// # Safety
-    /// The arguments are of the types that the kernel takes, and for all lanes of the grid the kernel accesses no memory but
+    /// The arguments are those that the kernel takes, of its types, and for all lanes of the grid the kernel accesses no memory but
     /// its own, that of its heap, and the buffers that it is given: it writes to none that is an [`KernelArgument::input`].
     /// Its code is what the device executes without harm, as any code of the program; it was compiled with the version of ROCm's
     /// protocol that its code object was loaded with, and uses neither synchronisation of several grids or devices nor queues
@@ -243,19 +263,30 @@ impl CodeObjectKernel {
             return Err(LaunchRefused::WorkgroupSize { kernel: kernel(), takes, given }.into());
         }
         let takes = self.parameters.bytes.len();
-        if arguments.len() != takes {
+        if self.knows_parameters && arguments.len() != takes {
             let (kernel, given) = (kernel(), arguments.len());
             return Err(LaunchRefused::ArgumentCount { kernel, takes, given }.into());
         }
-        let mut parts = stream.queue().blank();
-        for (place, (argument, takes)) in arguments.iter().zip(&self.parameters.bytes).enumerate() {
-            argument.pack(core, place, *takes as usize, &mut parts)?;
+        let (mut parts, mut raw) = (stream.queue().blank(), SmallVec::<[_; 2]>::new());
+        for (place, argument) in arguments.iter().enumerate() {
+            let takes = self.parameters.bytes.get(place).map(|bytes| *bytes as usize);
+            raw.extend(argument.pack(core, place, takes, &mut parts)?);
         }
         let Parts { kernel, workgroups, lanes, workgroup_bytes, hidden, keep, runs_to_end, .. } = &mut *parts;
         (*kernel, *runs_to_end) = (Some(self.code.clone()), true);
         (*workgroups, *lanes) = (grid.workgroups, grid.workgroup_size);
         (*workgroup_bytes, *hidden) = (memory_bytes, self.hidden);
         keep.extend(self.serving.iter().map(|serving| Arc::new(serving.answer()) as _));
-        stream.queue().launch(self.name.clone(), parts, |_, _, _| Ok(LaunchId::NONE))
+        let record = LaunchRecord { kernel: self.name.clone(), workgroups: grid.workgroups };
+        stream.queue().launch(self.name.clone(), parts, |parameters, sequence, words| {
+            let limit = LAUNCHES as usize;
+            let launch = device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?;
+            let stop_at = words.stop_at().get();
+            for (at, params) in raw {
+                let params = ForeignRawParams { launch, stop_at, sequence, ..params };
+                parameters.set_at(at, &bytes_of_raw(&params));
+            }
+            Ok(launch)
+        })
     }
 }

@@ -21,8 +21,11 @@ pub struct LaunchOutcome {
 /// What is known of a launch from the call that makes it until nobody asks any more.
 pub(crate) struct LaunchState {
     pub kernel: Arc<str>,
-    /// Its id for the device; none for programs that call by another protocol.
+    /// Its id for the device; none for programs that call by LLVM's protocol.
     pub id: LaunchId,
+    /// The kernel is another compiler's: it does not look at the stream's stop word before it begins, and the server knows the
+    /// id but gets no call by it.
+    pub is_foreign: bool,
     /// Its place among the stream's launches, from 1.
     pub sequence: u64,
     /// Its place among the stream's operations.
@@ -40,7 +43,13 @@ impl LaunchState {
     /// For a node of a replay.
     pub fn of_node(node: NodeOrigin, id: LaunchId, sequence: u64, position: u64) -> Self {
         let (kernel, outcome, cancelled) = (node.what().clone(), OnceLock::new(), OnceLock::new());
-        Self { kernel, id, sequence, position, outcome, cancelled, node: Some(node), is_captured: false }
+        let (is_foreign, is_captured) = (false, false);
+        Self { kernel, id, is_foreign, sequence, position, outcome, cancelled, node: Some(node), is_captured }
+    }
+
+    /// Says whether the kernel is one of hostcall's, which the server serves and which looks at the stream's stop word.
+    pub fn is_served(&self) -> bool {
+        self.id != LaunchId::NONE && !self.is_foreign
     }
 
     /// For a kernel that was captured.
@@ -48,6 +57,7 @@ impl LaunchState {
         Self {
             kernel,
             id: LaunchId::NONE,
+            is_foreign: false,
             sequence: 0,
             position: 0,
             outcome: OnceLock::new(),

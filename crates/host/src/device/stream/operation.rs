@@ -26,7 +26,7 @@ pub(crate) struct Parts {
     pub by_address: bool,
     /// What the kernel finds in hidden parameters.
     pub hidden: HiddenParameters,
-    /// Nothing ends the kernel once the device has it, and the server does not know it.
+    /// Nothing ends the kernel once the device has it: another compiler made it.
     pub runs_to_end: bool,
     /// It is made for a graph's node.
     pub is_recorded: bool,
@@ -69,7 +69,12 @@ impl Parameters {
 
     /// Writes the first parameter.
     pub fn set_first(&mut self, bytes: &[u8]) {
-        self.bytes[..bytes.len()].copy_from_slice(bytes);
+        self.set_at(0, bytes);
+    }
+
+    /// Writes a parameter again that begins at this byte.
+    pub fn set_at(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
     /// Ends the parameter whose bytes were added.

@@ -53,10 +53,10 @@ pub(super) struct InFlight {
 pub(super) type AllRunning = SmallVec<[Arc<dyn Running>; 1]>;
 
 impl InFlight {
-    /// The launches, if it has some that the server knows.
+    /// The launches, if it has some that the server serves.
     pub(super) fn launches(&self) -> Option<LaunchRun> {
         match &self.kept {
-            Kept::Launch(launch) if launch.state.id != LaunchId::NONE => Some(launch.state.id.into()),
+            Kept::Launch(launch) if launch.state.is_served() => Some(launch.state.id.into()),
             Kept::List(list) => Some(list.launches),
             _ => None,
         }
@@ -339,6 +339,7 @@ impl StreamQueue {
         let state = Arc::new(LaunchState {
             kernel,
             id,
+            is_foreign: parts.runs_to_end,
             sequence,
             position,
             outcome: OnceLock::new(),

@@ -203,7 +203,11 @@ impl StreamQueue {
     /// Says how a launch ended, and lets server and device forget it.
     fn end_of(&self, launch: &Arc<LaunchState>, running: Option<&Arc<dyn Running>>) -> End {
         let (device, id) = (&self.device, launch.id);
-        if id == LaunchId::NONE {
+        if !launch.is_served() {
+            // What reads its raw channels learns here that it is over.
+            if id != LaunchId::NONE {
+                device.server.end(id);
+            }
             // When the device has failed, that is what there is to tell.
             let cancelled = launch.cancelled.get().copied().filter(|_| self.dead.get().is_none());
             return self.judge(launch.clone(), Report::default(), cancelled, running);
@@ -289,7 +293,7 @@ impl StreamQueue {
         running: Option<&Arc<dyn Running>>,
     ) -> End {
         let (device, mut fault) = (&self.device, None);
-        if launch.id != LaunchId::NONE {
+        if launch.is_served() {
             let of_kind = |kind| move |reason| DeviceFault { kind, reason };
             fault = device.server.take_fault(launch.id).map(of_kind(DeviceFaultKind::Channel));
             fault = fault.or_else(|| device.server.failure().map(of_kind(DeviceFaultKind::Server)));
@@ -308,7 +312,7 @@ impl StreamQueue {
             (None, _, Some(DispatchFailure::Fault(fault)), _) => Err(LaunchFailure::Fault(fault)),
             // A program that exits ends its other lanes.
             (None, exit_code @ Some(_), ..) => Ok(LaunchOutcome { exit_code }),
-            (None, None, None, Some(_)) if launch.id == LaunchId::NONE => Err(LaunchFailure::RanToEnd),
+            (None, None, None, Some(_)) if !launch.is_served() => Err(LaunchFailure::RanToEnd),
             (None, None, _, Some(CancelReason::TimedOut)) => Err(LaunchFailure::TimedOut),
             (None, None, _, Some(CancelReason::BrokenSlot)) => {
                 let reason = "it wrote into a slot what makes no sense".into();
@@ -324,7 +328,7 @@ impl StreamQueue {
             },
         };
         // No lane is left that would close them; what a launch that ended well left open may be in a static.
-        if launch.id != LaunchId::NONE && (outcome.is_err() || cancelled.is_some()) {
+        if launch.is_served() && (outcome.is_err() || cancelled.is_some()) {
             device.builtins.files().close_of(launch.id);
         }
         let has_exited = matches!(cancelled, Some(CancelReason::Exited(_)));
@@ -335,7 +339,7 @@ impl StreamQueue {
     fn note_end(&self, queue: &mut State, end: End) {
         let End { launch, outcome, has_exited } = end;
         // Code that is not hostcall's does not look at the stop word: what was with the device has run.
-        let looks = launch.id != LaunchId::NONE;
+        let looks = launch.is_served();
         let is_stopped = looks && queue.stop.is_some_and(|stop| launch.sequence > stop);
         let ends_stream = outcome.is_err() || has_exited;
         let outcome = match outcome {

@@ -191,8 +191,8 @@ impl StreamQueue {
                 // SAFETY: whoever made the launch gave the parameters that its kernel takes (`launch.rs`, `llvm`); what they
                 // refer to is kept until the operation is settled.
                 running.extend(unsafe { queue.dispatch(&dispatch) }?);
-                // Other protocols' launches have no ids: they are ended through the stream.
-                if let Some(running) = running.first().filter(|_| launch.state.id != LaunchId::NONE) {
+                // Those that the server does not serve are ended through the stream.
+                if let Some(running) = running.first().filter(|_| launch.state.is_served()) {
                     self.note_running(launch.state.id, launch.state.sequence, running);
                 }
                 Ok(())

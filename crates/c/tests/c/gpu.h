@@ -1,0 +1,21 @@
+/* What CUDA's and HIP's headers declare of their language, for clang without these. */
+#define __global__ __attribute__((global))
+
+struct place {
+    unsigned x, y, z;
+};
+
+#if defined(__AMDGCN__)
+#define PLACE(amd, nvidia)                                                                                         \
+    place { __builtin_amdgcn_##amd##_x(), __builtin_amdgcn_##amd##_y(), __builtin_amdgcn_##amd##_z() }
+#else
+#define PLACE(amd, nvidia)                                                                                         \
+    place {                                                                                                        \
+        (unsigned)__nvvm_read_ptx_sreg_##nvidia##_x(), (unsigned)__nvvm_read_ptx_sreg_##nvidia##_y(),              \
+            (unsigned)__nvvm_read_ptx_sreg_##nvidia##_z()                                                          \
+    }
+#endif
+
+#define threadIdx PLACE(workitem_id, tid)
+#define blockIdx PLACE(workgroup_id, ctaid)
+#define blockDim PLACE(workgroup_size, ntid)

@@ -1,0 +1,74 @@
+//! The example in HIP and CUDA C++, compiled for the GPU in software, and its host in C.
+
+use crate::common::{self, run, source};
+use crate::{kernels, nvptx64, temporary};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::LazyLock;
+
+/// What clang needs in place of CUDA's and HIP's headers.
+const LANGUAGE: [&str; 4] = ["-std=c++17", "-nogpulib", "-include", "gpu.h"];
+
+fn compile(compiler: &[&str], name: &str) -> PathBuf {
+    let folder = source("tests/c").display().to_string();
+    kernels(&[compiler, &LANGUAGE, &["-I", &folder]].concat(), "examples/walk.hip", name)
+}
+
+static CODE: LazyLock<PathBuf> = LazyLock::new(|| {
+    let device = ["--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc"];
+    compile(&[&["-x", "hip", "--offload-arch=gfx942"][..], &device].concat(), "walk.co")
+});
+
+static HOST: LazyLock<PathBuf> = LazyLock::new(|| common::compile("examples/raw.c", &common::shared()));
+
+#[test]
+fn a_host_in_c_reads_what_a_kernel_in_hip_writes() {
+    let printed = run(Command::new(&*HOST).arg("gfx942").arg(&*CODE).args(["600", "50"]));
+    // Three workgroups of 256 lanes walk through the nodes.
+    let mut reads = vec![0; 4096];
+    for lane in 0..768 {
+        (0..50).fold(lane, |node, _| {
+            reads[node] += 1;
+            (node * 5 + 3) % reads.len()
+        });
+    }
+    let (sum, most): (u64, _) = (reads.iter().sum(), reads.iter().max().unwrap());
+    let of_channel = format!("{} bytes, 0 dropped, 0 pages left open", 16 * sum);
+    let expected = format!("{sum} reads, at most {most} of a node; {of_channel}\n");
+    assert_eq!(printed, expected);
+}
+
+#[test]
+fn the_kernel_is_assembled_as_cuda() {
+    let cuda = ["-x", "cuda", "--cuda-gpu-arch=sm_90", "--cuda-device-only", "--cuda-feature=+ptx78"];
+    // A CUDA that is installed may be later than clang.
+    let flags = ["-nocudainc", "-Wno-unknown-cuda-version", "-S"];
+    let ptx = compile(&[&cuda[..], &flags].concat(), "walk.ptx");
+    let Some(mut ptxas) = nvptx64::ptxas() else { return };
+    run(ptxas.args(["-arch=sm_90", "-o", "/dev/null"]).arg(&ptx));
+}
+
+/// CUDA's own compiler, on machines that have it.
+#[test]
+fn nvcc_compiles_it_for_gpu_and_host() {
+    if Command::new("nvcc").arg("--version").output().is_err() {
+        return;
+    }
+    let mut command = Command::new("nvcc");
+    command.args(["-x", "cu", "-std=c++17", "-arch=sm_90", "-Werror", "all-warnings", "-c", "-I"]);
+    command.arg(source("include")).arg(source("examples/walk.hip"));
+    run(command.arg("-o").arg(temporary("walk.o")));
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_told() {
+    let host = common::compile("tests/c/raw_checks.c", &common::shared());
+    assert_eq!(run(Command::new(host).arg(&*CODE)), "passed\n");
+}
+
+#[test]
+fn a_host_has_no_error_under_valgrind() {
+    let mut command = common::valgrind();
+    command.args(["--leak-check=full", "--errors-for-leak-kinds=definite,indirect"]).arg(&*HOST);
+    run(command.arg("gfx942").arg(&*CODE).args(["70", "3"]));
+}

@@ -1,0 +1,40 @@
+//! The header of kernels that other compilers make: what it says of layouts, threads of the host as waves, and kernels on the
+//! GPU in software.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod example;
+mod gfx942;
+mod layouts;
+mod nvptx64;
+mod threads;
+mod waves;
+
+use common::{run, source};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const FLAGS: [&str; 4] = ["-pedantic", "-Wall", "-Wextra", "-Werror"];
+
+fn temporary(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hostcall-c-device-{name}"))
+}
+
+/// A source as a code object for the GPU in software, or as PTX.
+fn kernels(compiler: &[&str], file: &str, name: &str) -> PathBuf {
+    let made = temporary(name);
+    let mut command = Command::new("clang-22");
+    command.args(compiler).args(FLAGS).args(["-O2", "-I"]).arg(source("include")).arg(source(file));
+    run(command.arg("-o").arg(&made));
+    made
+}
+
+/// What a writer of texts writes, each filled up to whole words. `first` is added to each byte.
+fn texts_of(first: u64, count: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for i in 0..count {
+        bytes.extend((0..7 * i % 300).map(|at| (i + at + first) as u8));
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+    }
+    bytes
+}
