@@ -197,6 +197,11 @@ unsafe impl Queue for DoubleQueue {
         unsafe { self.queue.read(to, from, bytes) }
     }
 
+    unsafe fn read_words(&self, to: *mut u8, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
+        // SAFETY: by the caller's promise.
+        unsafe { self.queue.read_words(to, from, bytes) }
+    }
+
     unsafe fn copy(&self, to: DeviceAddress, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
         // SAFETY: by the caller's promise.
         unsafe { self.queue.copy(to, from, bytes) }
