@@ -15,6 +15,7 @@ use hostcall_abi::raw::{
 #[derive(Clone, Copy)]
 pub struct RawRegion<'m> {
     words: Words<'m>,
+    #[cfg_attr(loom, expect(dead_code, reason = "models read the words of a chunk themselves"))]
     data: Words<'m>,
     layout: RawLayout,
 }
