@@ -43,7 +43,7 @@ impl Case {
 }
 
 macro_rules! cases {
-    ($($module:ident: $($case:ident)*;)* placed $placed:ident: $($of_placement:ident)*;) => {
+    ($($module:ident: $($case:ident)*;)* @placed $placed:ident: $($of_placement:ident)*;) => {
         /// Every case. Those of raw channels run for direct pages and for staged ones.
         pub const CASES: &[Case] = &[
             $($(
@@ -87,5 +87,5 @@ cases! {
     grids: shares own_shares of_all_sorts;
     math: the_same_bits fast halves;
     watchdog: stuck_handler dead_wave;
-    placed raw: records described apart batches bytes dropped overwritten while_running killed readers_and_graphs;
+    @placed raw: records described apart batches bytes dropped overwritten while_running killed readers_and_graphs;
 }

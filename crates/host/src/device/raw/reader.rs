@@ -185,6 +185,45 @@ impl<T> RawPage<T> {
     }
 }
 
+impl<T: Plain + Copy> RawReader<T> {
+    /// Iterates over messages: the records of one page after the other, each waited for so long. The iterator ends when none
+    /// has come for that time; another one goes on behind the page that this one had. [`RawChannel`](super::RawChannel)
+    /// ("Messages") says in which order they come.
+    ///
+    /// Who takes some hundred million messages a second takes pages instead, and their [`RawPage::records`].
+    pub fn messages(&self, longest: Duration) -> Messages<'_, T> {
+        Messages { reader: self, longest, page: None, next: 0 }
+    }
+}
+
+/// Messages as they come. See [`RawReader::messages`].
+pub struct Messages<'a, T> {
+    reader: &'a RawReader<T>,
+    longest: Duration,
+    page: Option<RawPage<T>>,
+    /// The next record of the page.
+    next: usize,
+}
+
+impl<T: Plain + Copy> Iterator for Messages<'_, T> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        loop {
+            if let Some(page) = &self.page
+                && let Some(message) = page.records().nth(self.next)
+            {
+                self.next += 1;
+                return Some(message);
+            }
+            // Its page goes back before another one is waited for.
+            (self.page, self.next) = (None, 0);
+            self.page = Some(self.reader.next_within(self.longest)?);
+        }
+    }
+}
+
 impl<T: Plain + Copy> RawPage<T> {
     /// Iterates over the records.
     pub fn records(&self) -> Records<'_, T> {
@@ -216,6 +255,15 @@ impl<T: Plain + Copy> Iterator for Records<'_, T> {
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.words.size_hint()
+    }
+
+    #[inline]
+    fn nth(&mut self, n: usize) -> Option<T> {
+        // Without loading those before it.
+        if n > 0 {
+            self.words.nth(n - 1)?;
+        }
+        self.next()
     }
 }
 
