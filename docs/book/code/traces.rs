@@ -1,9 +1,9 @@
 //! The chapter "Traces and raw channels".
 
-use std::time::Duration;
 use hostcall::raw::{Block, DropNewest, Placement, RawChannel, RawStream};
 use hostcall::trace::Tracer;
 use hostcall::{Device, Grid, Lane, LaunchKernel, kernel, println};
+use std::time::Duration;
 
 #[kernel]
 fn greet(lane: &Lane) {
