@@ -233,8 +233,8 @@ impl ChannelParams {
             put((word >> 32) as u32);
         }
         layout.to_words().into_iter().chain(places.to_words()).for_each(&mut put);
-        let RawParams { states, ring, shared, layout } = trace;
-        for word in [states, ring, shared] {
+        let RawParams { states, ring, shared, data, layout } = trace;
+        for word in [states, ring, shared, data] {
             put(word as u32);
             put((word >> 32) as u32);
         }

@@ -1,13 +1,17 @@
-//! Raw channels: memory of the host through which kernels stream bytes in pages. Layouts, and the words that both sides read.
+//! Raw channels: memory through which kernels stream bytes in pages. Layouts, and the words that both sides read.
 //!
-//! | words from the start of the shared memory | what | written by |
+//! Control words lie in memory that host and device share:
+//!
+//! | words from its start | what | written by |
 //! |---|---|---|
 //! | 0 | not 0 once nobody reads any more | host |
 //! | [`RAW_GIVEN_WORD`] | pages that waves may have taken and may take, ever | host |
 //! | [`RawLayout::free_at`] | the ring of free pages: [`free_entry`]s, at their positions modulo the number of pages | host |
 //! | [`RawLayout::commit_at`] | a [`Place`] for each page: which bytes are whole | device |
 //! | [`RawLayout::header_at`] | a line for each page, [`header`] says of what | device |
-//! | [`RawLayout::data_at`] | the pages | device |
+//!
+//! The pages are a memory of their own, [`RawLayout::data_at`] says where in it each one lies: of the host's, which waves write
+//! over the link, or of the device's, from where a copy engine brings them to the host's.
 
 use crate::launch::LaunchId;
 
@@ -44,7 +48,7 @@ pub struct RawLayout {
 
 impl RawLayout {
     /// The layout of so many pages of so many bytes, both powers of two within the bounds; `None` if they are not, or the
-    /// channel had more than 2³² words.
+    /// pages had 2³² words or more.
     pub const fn new(pages: u32, page_bytes: u32) -> Option<Self> {
         let are_powers = pages.is_power_of_two() && page_bytes.is_power_of_two();
         let are_bounded = pages >= LEAST_RAW_PAGES
@@ -54,8 +58,7 @@ impl RawLayout {
         if !are_powers || !are_bounded {
             return None;
         }
-        let words = START_WORDS as u64 + pages as u64 * (2 + RAW_HEADER_WORDS + page_bytes / 8) as u64;
-        if words > u32::MAX as u64 {
+        if pages as u64 * (page_bytes / 8) as u64 > u32::MAX as u64 {
             return None;
         }
         Some(Self { pages_log2: pages.ilog2(), page_bytes_log2: page_bytes.ilog2() })
@@ -78,8 +81,14 @@ impl RawLayout {
         1 << self.page_bytes_log2
     }
 
-    /// Words of the shared memory.
+    /// Control words, in memory that host and device share.
     pub const fn words(&self) -> u32 {
+        self.header_at(self.pages())
+    }
+
+    /// Words of all pages.
+    #[inline(always)]
+    pub const fn data_words(&self) -> u32 {
         self.data_at(self.pages())
     }
 
@@ -101,10 +110,10 @@ impl RawLayout {
         START_WORDS + 2 * self.pages() + RAW_HEADER_WORDS * page
     }
 
-    /// First word of a page.
+    /// First word of a page, from the first page's on.
     #[inline(always)]
     pub const fn data_at(&self, page: u32) -> u32 {
-        START_WORDS + (2 + RAW_HEADER_WORDS) * self.pages() + (page << (self.page_bytes_log2 - 3))
+        page << (self.page_bytes_log2 - 3)
     }
 }
 
@@ -309,9 +318,11 @@ pub struct RawParams {
     pub states: u64,
     /// [`RawRingWords`] in memory of the device.
     pub ring: u64,
-    /// The shared memory, of [`RawLayout::words`] words.
+    /// The control words, [`RawLayout::words`] of them.
     pub shared: u64,
-    /// Its layout.
+    /// The pages that waves write, [`RawLayout::data_words`] words at a multiple of 128 bytes.
+    pub data: u64,
+    /// The layout of both.
     pub layout: RawLayout,
 }
 
@@ -362,7 +373,7 @@ impl RawParams {
         let state = self.states + RAW_STATE_BYTES as u64 * home_slots as u64;
         ForeignRawParams {
             shared: self.shared,
-            data: self.shared + 8 * self.layout.data_at(0) as u64,
+            data: self.data,
             ring: self.ring,
             dropped: state + 8 * RAW_STATE_DROPPED_WORD as u64,
             stop_at: 0,
@@ -426,8 +437,7 @@ mod tests {
         assert_eq!(RawLayout::new(1 << 16, 1 << 24), None, "2³⁷ words");
         let layout = RawLayout::new(16, 128).unwrap();
         assert_eq!((layout.free_at(17), layout.commit_at(0), layout.header_at(1)), (17, 32, 56));
-        assert_eq!((layout.data_at(0), layout.data_at(1), layout.words()), (176, 192, 432));
-        assert!((8 * layout.data_at(0)).is_multiple_of(128), "pages begin lines");
+        assert_eq!((layout.words(), layout.data_at(1), layout.data_words()), (176, 16, 256));
     }
 
     #[test]

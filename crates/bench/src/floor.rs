@@ -245,3 +245,72 @@ pub fn stored_bytes_per_s(bed: &Bed) -> Result<f64> {
     }
     Ok(rate)
 }
+
+/// Bytes a second that a copy engine brings from memory of the device to pinned memory, as the device's clock has it.
+pub fn copied_to_host_bytes_per_s(bed: &Bed) -> Result<f64> {
+    const BYTES: usize = 64 << 20;
+    const COUNT: usize = 8;
+    let bytes = bed.device.alloc_zeroed::<u8>(BYTES)?;
+    let mut best = 0.0f64;
+    // The first copy pins memory, which the others use again.
+    for _ in 0..COUNT {
+        let begin = bed.stream().record()?;
+        let copied = bed.stream().read(&bytes)?;
+        let end = bed.stream().record()?;
+        black_box(copied.wait()?);
+        bed.synchronize()?;
+        let elapsed = end.elapsed_since(&begin)?.ok_or("the events have no time")?;
+        best = best.max(BYTES as f64 / elapsed.as_secs_f64());
+    }
+    Ok(best)
+}
+
+/// Bytes a second that a kernel stores to memory of the device, by plain stores of 16 bytes, as the device's clock has it.
+pub fn filled_bytes_per_s(bed: &Bed, grid: Grid, bytes: usize) -> Result<f64> {
+    let pairs = bed.device.alloc_zeroed::<[u64; 2]>(bytes / 16)?;
+    let mut best = 0.0f64;
+    for turn in 0..4u64 {
+        let elapsed = bed.kernel_time(|| bed.launch(&floors::fills, grid, (turn, &pairs)))?;
+        best = best.max(bytes as f64 / elapsed.as_secs_f64());
+    }
+    Ok(best)
+}
+
+/// Messages of 16 bytes a second from one thread to another, through a ring of which both tell each other now and then.
+pub fn thread_messages_per_s(count: u64) -> f64 {
+    const ENTRIES: u64 = 1 << 15;
+    const EACH: u64 = 256;
+    let ring: Vec<Pair> = (0..ENTRIES).map(|_| Pair::default()).collect();
+    let (written, read) = (AtomicU64::new(0), AtomicU64::new(0));
+    let count = count.next_multiple_of(EACH);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for begin in (0..count).step_by(EACH as usize) {
+                while begin + EACH > read.load(Ordering::Acquire) + ENTRIES {
+                    std::thread::yield_now();
+                }
+                for i in begin..begin + EACH {
+                    let Pair([first, second]) = &ring[(i % ENTRIES) as usize];
+                    first.store(i, Ordering::Relaxed);
+                    second.store(7, Ordering::Relaxed);
+                }
+                written.store(begin + EACH, Ordering::Release);
+            }
+        });
+        let (start, mut at, mut sum) = (Instant::now(), 0, 0u64);
+        while at < count {
+            let until = written.load(Ordering::Acquire);
+            if at == until {
+                std::thread::yield_now();
+            }
+            for i in at..until {
+                let Pair([first, second]) = &ring[(i % ENTRIES) as usize];
+                sum = sum.wrapping_add(first.load(Ordering::Relaxed) ^ second.load(Ordering::Relaxed));
+            }
+            at = until;
+            read.store(at, Ordering::Release);
+        }
+        black_box(sum);
+        count as f64 / start.elapsed().as_secs_f64()
+    })
+}

@@ -244,6 +244,15 @@ impl Bed {
         &self.stream
     }
 
+    /// Returns how long what `launch` puts on the bed's stream takes, as the device's clock has it.
+    pub fn kernel_time(&self, launch: impl FnOnce() -> Result<()>) -> Result<Duration> {
+        let begin = self.stream.record()?;
+        launch()?;
+        let end = self.stream.record()?;
+        self.synchronize()?;
+        Ok(end.elapsed_since(&begin)?.ok_or("the events have no time")?)
+    }
+
     /// Waits for what was launched.
     pub fn synchronize(&self) -> Result<()> {
         Ok(self.stream.synchronize()?)

@@ -204,7 +204,7 @@ impl<T, P: Policy> RawStream<'_, T, P> {
             let taken = Taken(group.of_leader(taken.0));
             // A leader whose record panicked has ended, and what a lane gets of it is anything.
             let end = u64::from(taken.at()) + u64::from(taken.count()) * u64::from(bytes / 8);
-            if end > self.params.layout.words().into() {
+            if end > self.params.layout.data_words().into() {
                 is_over = true;
                 break;
             }
@@ -212,7 +212,7 @@ impl<T, P: Policy> RawStream<'_, T, P> {
                 is_over = taken.is_due();
                 break;
             }
-            store(writer.words(), done..done + taken.count(), taken.at());
+            store(writer.data(), done..done + taken.count(), taken.at());
             done += taken.count();
             // What was stored is there before anybody acts on the state again.
             group.sync();

@@ -1,6 +1,6 @@
 //! Raw channels as their users have them: recordings, several readers, and what a channel keeps.
 
-use hostcall::raw::{Block, DropNewest, RawChannel, RawStream};
+use hostcall::raw::{Block, DropNewest, OverwriteOldest, Placement, RawChannel, RawStream};
 use hostcall::trace::{Event, Reader, StreamFile};
 use hostcall::{Device, Grid, Lane, LaunchKernel, kernel};
 use std::fs::File;
@@ -19,36 +19,41 @@ fn text(lane: &Lane, text: &[u8], out: RawStream<'_, u8, DropNewest>) {
     out.write_bytes(lane, text);
 }
 
+/// Tests run for each.
+const PLACEMENTS: [Placement; 2] = [Placement::Direct, Placement::Staged];
+
 fn device() -> Device {
     Device::open("cpu").unwrap()
 }
 
 #[test]
 fn a_recording_has_all() {
-    let device = device();
-    let stream = device.stream().unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("numbers.trace");
-    let channel = RawChannel::<u64, Block>::new(&device, 16, 256).unwrap();
-    let recording = channel.record(&path, "numbers").unwrap();
-    count.launch(&stream, Grid::new(4, 8), (1000, &channel)).unwrap();
-    stream.synchronize().unwrap();
-    let statistics = recording.finish().unwrap();
-    assert_eq!((statistics.bytes, statistics.dropped_records), (32 * 1000 * 8, 0));
+    for placement in PLACEMENTS {
+        let device = device();
+        let stream = device.stream().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("numbers.trace");
+        let channel = RawChannel::<u64, Block>::placed(&device, placement, 16, 256).unwrap();
+        let recording = channel.record(&path, "numbers").unwrap();
+        count.launch(&stream, Grid::new(4, 8), (1000, &channel)).unwrap();
+        stream.synchronize().unwrap();
+        let statistics = recording.finish().unwrap();
+        assert_eq!((statistics.bytes, statistics.dropped_records), (32 * 1000 * 8, 0));
 
-    let mut reader = Reader::new(File::open(&path).unwrap()).unwrap();
-    let mut next = [0u64; 32];
-    for event in reader.by_ref() {
-        let Event::Page(page) = event.unwrap() else { continue };
-        for word in page.bytes.as_chunks().0 {
-            let word = u64::from_le_bytes(*word);
-            let lane = (word >> 32) as usize;
-            assert_eq!(word & 0xffff_ffff, next[lane]);
-            next[lane] += 1;
+        let mut reader = Reader::new(File::open(&path).unwrap()).unwrap();
+        let mut next = [0u64; 32];
+        for event in reader.by_ref() {
+            let Event::Page(page) = event.unwrap() else { continue };
+            for word in page.bytes.as_chunks().0 {
+                let word = u64::from_le_bytes(*word);
+                let lane = (word >> 32) as usize;
+                assert_eq!(word & 0xffff_ffff, next[lane]);
+                next[lane] += 1;
+            }
         }
+        assert!(reader.is_complete());
+        assert_eq!(next, [1000; 32]);
     }
-    assert!(reader.is_complete());
-    assert_eq!(next, [1000; 32]);
 }
 
 /// Takes so many bytes, as a disk that is full then.
@@ -70,68 +75,162 @@ impl Write for Disk {
 
 #[test]
 fn a_full_disk_keeps_nobody_waiting() {
-    let device = device();
-    let stream = device.stream().unwrap();
-    let channel = RawChannel::<u64, Block>::new(&device, 16, 256).unwrap();
-    let file = StreamFile::new(Disk(20_000)).unwrap();
-    let recording = channel.record_to(file, "numbers").unwrap();
-    count.launch(&stream, Grid::new(4, 8), (1000, &channel)).unwrap();
-    stream.synchronize().unwrap();
-    let error = recording.finish().unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-    let sentence = error.to_string();
-    let lost: u64 = sentence.split(' ').find_map(|word| word.parse().ok()).unwrap();
-    assert!(lost > 230_000 && lost < 256_000, "{sentence}");
+    for placement in PLACEMENTS {
+        let device = device();
+        let stream = device.stream().unwrap();
+        let channel = RawChannel::<u64, Block>::placed(&device, placement, 16, 256).unwrap();
+        let file = StreamFile::new(Disk(20_000)).unwrap();
+        let recording = channel.record_to(file, "numbers").unwrap();
+        count.launch(&stream, Grid::new(4, 8), (1000, &channel)).unwrap();
+        stream.synchronize().unwrap();
+        let error = recording.finish().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        let sentence = error.to_string();
+        let lost: u64 = sentence.split(' ').find_map(|word| word.parse().ok()).unwrap();
+        assert!(lost > 230_000 && lost < 256_000, "{sentence}");
+    }
 }
 
 /// Each page goes to one of the readers, and pages that are lent do not come back before they are dropped.
 #[test]
 fn readers_share_the_work() {
-    let device = device();
-    let stream = device.stream().unwrap();
-    let channel = RawChannel::<u64, Block>::new(&device, 16, 128).unwrap();
-    let launch = count.launch(&stream, Grid::new(8, 4), (500, &channel)).unwrap();
-    let seen: usize = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..3)
-            .map(|_| {
-                let (reader, launch) = (channel.reader(), &launch);
-                scope.spawn(move || {
-                    let (mut seen, mut lent) = (0, Vec::new());
-                    loop {
-                        let is_last = launch.is_done();
-                        while let Some(page) = reader.next_within(Duration::from_micros(100)) {
-                            seen += page.records().len();
-                            lent.push(page);
-                            if lent.len() == 4 {
-                                lent.clear();
+    for placement in PLACEMENTS {
+        let device = device();
+        let stream = device.stream().unwrap();
+        let channel = RawChannel::<u64, Block>::placed(&device, placement, 16, 128).unwrap();
+        let launch = count.launch(&stream, Grid::new(8, 4), (500, &channel)).unwrap();
+        let seen: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..3)
+                .map(|_| {
+                    let (reader, launch) = (channel.reader(), &launch);
+                    scope.spawn(move || {
+                        let (mut seen, mut lent) = (0, Vec::new());
+                        loop {
+                            let is_last = launch.is_done();
+                            while let Some(page) = reader.next_within(Duration::from_micros(100)) {
+                                seen += page.records().len();
+                                lent.push(page);
+                                if lent.len() == 4 {
+                                    lent.clear();
+                                }
+                            }
+                            if is_last {
+                                return seen;
                             }
                         }
-                        if is_last {
-                            return seen;
-                        }
-                    }
+                    })
                 })
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
-    });
-    stream.synchronize().unwrap();
-    let rest: usize = channel.reader().rest().map(|page| page.records().len()).sum();
-    assert_eq!(seen + rest, 32 * 500);
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        stream.synchronize().unwrap();
+        let rest: usize = channel.reader().rest().map(|page| page.records().len()).sum();
+        assert_eq!(seen + rest, 32 * 500);
+    }
 }
 
 #[test]
 fn a_page_outlives_its_channel() {
+    for placement in PLACEMENTS {
+        let device = device();
+        let stream = device.stream().unwrap();
+        let channel = RawChannel::<u8, DropNewest>::placed(&device, placement, 16, 128).unwrap();
+        let message = device.upload(b"hello, host").unwrap();
+        text.launch(&stream, Grid::new(1, 2), (&message, &channel)).unwrap();
+        stream.synchronize().unwrap();
+        let reader = channel.reader();
+        let pages: Vec<_> = reader.rest().collect();
+        drop((channel, reader, device, stream, message));
+        let mut bytes = Vec::new();
+        pages.iter().for_each(|page| page.append_to(&mut bytes));
+        assert_eq!(bytes, b"hello, host\0\0\0\0\0hello, host\0\0\0\0\0");
+    }
+}
+
+#[kernel]
+fn numbers(lane: &Lane, count: u32, out: RawStream<'_, [u64; 2], OverwriteOldest>) {
+    for i in 0..count {
+        out.write(lane, &[lane.global_id() as u64, i.into()]);
+    }
+}
+
+/// Staged pages come back in blocks, and a kernel that waits for pages gets all that nobody has: it fills as many as there are
+/// while nobody looks, whatever was filled before.
+#[test]
+fn all_pages_are_there_when_nobody_looks() {
     let device = device();
     let stream = device.stream().unwrap();
-    let channel = RawChannel::<u8, DropNewest>::new(&device, 16, 128).unwrap();
-    let message = device.upload(b"hello, host").unwrap();
-    text.launch(&stream, Grid::new(1, 2), (&message, &channel)).unwrap();
-    stream.synchronize().unwrap();
-    let reader = channel.reader();
-    let pages: Vec<_> = reader.rest().collect();
-    drop((channel, reader, device, stream, message));
-    let mut bytes = Vec::new();
-    pages.iter().for_each(|page| page.append_to(&mut bytes));
-    assert_eq!(bytes, b"hello, host\0\0\0\0\0hello, host\0\0\0\0\0");
+    for placement in PLACEMENTS {
+        let channel = RawChannel::<u64, Block>::placed(&device, placement, 64, 128).unwrap();
+        let reader = channel.reader();
+        for pages in [64, 7, 1, 64, 13, 50, 62, 64] {
+            // A page has 16 words.
+            count.launch(&stream, Grid::new(1, 1), (16 * pages, &channel)).unwrap();
+            stream.synchronize().unwrap();
+            let words: Vec<_> = reader.rest().flat_map(|page| page.records().collect::<Vec<_>>()).collect();
+            assert!(words.into_iter().eq(0..u64::from(16 * pages)), "{placement:?}, {pages} pages");
+        }
+    }
+}
+
+/// A reader that comes and goes while the oldest pages are overwritten gets each lane's numbers in order, and is told of all
+/// that it did not get.
+#[test]
+fn what_a_slow_reader_misses_is_counted() {
+    const COUNT: u32 = 20_000;
+    let device = device();
+    let stream = device.stream().unwrap();
+    for placement in PLACEMENTS {
+        let channel = RawChannel::<[u64; 2], OverwriteOldest>::placed(&device, placement, 64, 128).unwrap();
+        let reader = channel.reader();
+        let launch = numbers.launch(&stream, Grid::new(4, 2), (COUNT, &channel)).unwrap();
+        let (mut next, mut seen, mut missed) = ([0; 8], 0, 0);
+        let mut is_last = false;
+        while !is_last {
+            is_last = launch.is_done();
+            for page in reader.rest().take(if is_last { usize::MAX } else { 5 }) {
+                missed += page.overwritten_before();
+                for [lane, i] in page.records() {
+                    assert!(i >= next[lane as usize], "{placement:?}");
+                    next[lane as usize] = i + 1;
+                    seen += 16;
+                }
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        stream.synchronize().unwrap();
+        for page in reader.rest() {
+            missed += page.overwritten_before();
+            seen += u64::from(page.len_bytes());
+        }
+        assert_eq!(seen + missed, 8 * 16 * u64::from(COUNT), "{placement:?}");
+        assert_eq!(channel.statistics().overwritten_bytes, missed);
+    }
+}
+
+/// Channels and readers that are dropped while kernels write and copies are on their way leave nothing behind that is written.
+#[test]
+fn channels_are_dropped_at_any_time() {
+    let device = device();
+    let stream = device.stream().unwrap();
+    for round in 0..40 {
+        let placement = PLACEMENTS[round % 2];
+        let channel = RawChannel::<u64, DropNewest>::placed(&device, placement, 64, 128).unwrap();
+        let reader = channel.reader();
+        let launch = drops.launch(&stream, Grid::new(2, 4), (2000, &channel)).unwrap();
+        let page = reader.next_within(Duration::from_secs(20)).expect("the kernel writes");
+        let more = reader.try_next();
+        drop((channel, reader));
+        assert!(page.records().len() > 0 && more.is_none_or(|page| page.records().len() > 0));
+        drop(page);
+        stream.synchronize().unwrap();
+        assert!(launch.is_done());
+    }
+}
+
+#[kernel]
+fn drops(lane: &Lane, count: u32, out: RawStream<'_, u64, DropNewest>) {
+    for i in 0..count {
+        out.write(lane, &u64::from(i));
+    }
 }

@@ -1,8 +1,9 @@
 //! The chapter "Traces and raw channels".
 
-use hostcall::raw::{DropNewest, RawChannel, RawStream};
+use hostcall::raw::{Block, DropNewest, Placement, RawChannel, RawStream};
 use hostcall::trace::Tracer;
 use hostcall::{Device, Grid, Lane, LaunchKernel, kernel, println};
+use std::time::Duration;
 
 #[kernel]
 fn greet(lane: &Lane) {
@@ -48,5 +49,37 @@ fn losses_are_counted() -> Result<(), hostcall::Error> {
     let read: usize = channel.reader().rest().map(|page| page.records().len()).sum();
     assert_eq!(read as u64 + channel.statistics().dropped_records, 1000);
     // ANCHOR_END: lost
+    Ok(())
+}
+
+// ANCHOR: message
+/// Sends the numbers that divide another one.
+#[kernel]
+fn divisors(lane: &Lane, number: u64, out: RawStream<'_, [u64; 2], Block>) {
+    let divisor = lane.global_id() as u64 + 1;
+    if number.is_multiple_of(divisor) {
+        out.write(lane, &[number, divisor]);
+        out.flush(lane);
+    }
+}
+// ANCHOR_END: message
+
+#[test]
+fn messages_come_while_a_kernel_runs() -> Result<(), hostcall::Error> {
+    let device = Device::open("cpu")?;
+    let stream = device.stream()?;
+    // ANCHOR: staged
+    let channel = RawChannel::<[u64; 2], Block>::placed(&device, Placement::Staged, 64, 4096)?;
+    // ANCHOR_END: staged
+    // ANCHOR: messages
+    let reader = channel.reader();
+    divisors.launch(&stream, Grid::new(3, 32), (91, &channel))?;
+    // It ends when there were four, or none has come for a second.
+    let mut seen: Vec<u64> =
+        reader.messages(Duration::from_secs(1)).take(4).map(|[_, divisor]| divisor).collect();
+    stream.synchronize()?;
+    // ANCHOR_END: messages
+    seen.sort();
+    assert_eq!(seen, [1, 7, 13, 91]);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What the link allows: the same traffic as hostcall's, with nothing in the way.
 
 use crate::link::{load, pairs, store, ticks};
-use hostcall_device::{Global, Lane, kernel};
+use hostcall_device::{Disjoint, Global, Lane, kernel};
 
 /// The top bit of a word: says which turn it is of.
 const LAP: u64 = 1 << 63;
@@ -166,4 +166,12 @@ pub fn stores(lane: &Lane, words: &[Global<u64>], ns: &[Global<u64>], count: u64
         }
     }
     ns[id].set(lane.clock_ns() - start);
+}
+
+/// Each lane stores to its share of the pairs, plainly.
+#[kernel(max_lanes = 256)]
+pub fn fills(lane: &Lane, value: u64, mut to: Disjoint<'_, [u64; 2]>) {
+    for (i, pair) in to.share(lane) {
+        *pair = [value, i as u64];
+    }
 }

@@ -63,9 +63,9 @@ fn words_of_the_parameters_are_their_bytes() {
 fn places_are_those_of_the_rust_side() {
     for (pages, page_bytes) in [(16, 128), (64, 4096), (65_536, 256)] {
         let layout = RawLayout::new(pages, page_bytes).unwrap();
-        let params = RawParams { layout, shared: 1 << 40, ..RawParams::default() };
+        let params = RawParams { layout, shared: 1 << 40, data: 1 << 41, ..RawParams::default() };
         let stream = params.foreign(7, false);
-        assert_eq!(stream.data, params.shared + 8 * u64::from(layout.data_at(0)));
+        assert_eq!(stream.data, params.data);
         for (position, page) in [(0, 0), (77, 15), (1 << 40 | 9, 3)] {
             let mut found = [0; 3];
             // SAFETY: the function has this type, and writes three words.

@@ -2,7 +2,7 @@
 
 use crate::waves::{HOME_SLOTS, Memory, Work};
 use hostcall_abi::raw::{ForeignRawParams, RawLayout};
-use hostcall_channel::raw::{Chunk, Collector};
+use hostcall_channel::raw::{Chunk, Collector, News};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn a_reader_gets_what_threads_write_byte_for_byte() {
     for (work, unit) in [(Work::Records, 24), (Work::Texts, 8)] {
         let memory = Memory::new(RawLayout::new(16, 256).unwrap());
         let stream = memory.stream(true);
-        let mut collector = Collector::new(memory.region(), HOME_SLOTS + 1, unit);
+        let mut collector = Collector::new(memory.region(), HOME_SLOTS + 1, unit, 1);
         let mut found = BTreeMap::<(u32, u32), Vec<u8>>::new();
         let mut chunks = VecDeque::new();
         std::thread::scope(|scope| {
@@ -22,7 +22,7 @@ fn a_reader_gets_what_threads_write_byte_for_byte() {
                 .collect();
             loop {
                 let is_last = threads.iter().all(|thread| thread.is_finished());
-                collector.collect(memory.region(), &mut chunks);
+                collector.collect(memory.region(), News::OfAll, &mut chunks);
                 while let Some(chunk) = chunks.pop_front() {
                     assert_eq!((chunk.writer.launch, chunk.writer.slot), (stream.launch, HOME_SLOTS));
                     assert_eq!(chunk.opened_ns, 4711);
@@ -50,11 +50,11 @@ fn a_reader_gets_what_threads_write_byte_for_byte() {
 fn what_finds_no_page_is_dropped_and_told_of() {
     let memory = Memory::new(RawLayout::new(16, 128).unwrap());
     let stream = memory.stream(false);
-    let mut collector = Collector::new(memory.region(), HOME_SLOTS + 1, 24);
+    let mut collector = Collector::new(memory.region(), HOME_SLOTS + 1, 24, 1);
     let mut chunks = VecDeque::new();
     // Five records a page.
     assert_eq!(Work::Records.run(&stream, 0, 1, 100, true), 80);
-    collector.collect(memory.region(), &mut chunks);
+    collector.collect(memory.region(), News::OfAll, &mut chunks);
     assert_eq!(chunks.iter().map(Chunk::bytes).sum::<u32>(), 80 * 24);
     collector.count_dropped(|slot, word| memory.state_word(slot, word));
     assert_eq!(collector.counts().dropped, 20);
@@ -64,7 +64,7 @@ fn what_finds_no_page_is_dropped_and_told_of() {
         collector.take_back(memory.region(), &chunk);
     }
     assert_eq!(Work::Records.run(&stream, 0, 3, 1, true), 1);
-    collector.collect(memory.region(), &mut chunks);
+    collector.collect(memory.region(), News::OfAll, &mut chunks);
     assert_eq!(chunks.iter().map(|chunk| chunk.dropped).collect::<Vec<_>>(), [3]);
     assert_eq!(collector.counts().dropped, 23);
 }
@@ -73,7 +73,7 @@ fn what_finds_no_page_is_dropped_and_told_of() {
 fn who_waits_where_nobody_reads_any_more_drops() {
     let memory = Memory::new(RawLayout::new(16, 128).unwrap());
     let stream = memory.stream(true);
-    let collector = Collector::new(memory.region(), HOME_SLOTS + 1, 24);
+    let collector = Collector::new(memory.region(), HOME_SLOTS + 1, 24, 1);
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| Work::Records.run(&stream, 0, 1, 100, true));
         std::thread::sleep(Duration::from_millis(20));
@@ -87,7 +87,7 @@ fn who_waits_where_nobody_reads_any_more_drops() {
     let stop_at = stopped.as_ptr() as u64;
     let stream = ForeignRawParams { stop_at, sequence: 5, ..memory.stream(true) };
     drop(collector);
-    let _collector = Collector::new(memory.region(), HOME_SLOTS + 1, 24);
+    let _collector = Collector::new(memory.region(), HOME_SLOTS + 1, 24, 1);
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| Work::Records.run(&stream, 0, 1, 100, true));
         for (at, value) in [(0, 6), (1, 5)] {
@@ -103,7 +103,7 @@ fn who_waits_where_nobody_reads_any_more_drops() {
 fn a_page_that_was_left_open_is_closed_with_what_was_told_of() {
     let memory = Memory::new(RawLayout::new(16, 128).unwrap());
     let stream = memory.stream(true);
-    let mut collector = Collector::new(memory.region(), HOME_SLOTS + 1, 24);
+    let mut collector = Collector::new(memory.region(), HOME_SLOTS + 1, 24, 1);
     assert_eq!(Work::Records.run(&stream, 0, 1, 7, false), 7);
     let mut chunks = VecDeque::new();
     assert!(memory.sweep(&mut collector, &mut chunks));

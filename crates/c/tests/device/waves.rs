@@ -4,7 +4,7 @@ use crate::common::{run, source};
 use crate::{FLAGS, temporary, texts_of};
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::raw::{ForeignRawParams, RAW_STATE_BYTES, RawLayout, RawParams};
-use hostcall_channel::raw::{Chunk, Collector, RawRegion};
+use hostcall_channel::raw::{Chunk, Collector, News, RawRegion};
 use std::collections::VecDeque;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::process::Command;
@@ -22,6 +22,7 @@ struct Line([AtomicU64; 16]);
 pub struct Memory {
     layout: RawLayout,
     shared: Vec<Line>,
+    pages: Vec<Line>,
     states: Vec<Line>,
     ring: Line,
 }
@@ -30,17 +31,19 @@ impl Memory {
     pub fn new(layout: RawLayout) -> Self {
         let lines = |words: usize| (0..words.div_ceil(16)).map(|_| Line::default()).collect();
         let states = lines((HOME_SLOTS as usize + 1) * RAW_STATE_BYTES / 8);
-        Self { layout, shared: lines(layout.words() as usize), states, ring: Line::default() }
+        let (shared, pages) = (lines(layout.words() as usize), lines(layout.data_words() as usize));
+        Self { layout, shared, pages, states, ring: Line::default() }
     }
 
     pub fn region(&self) -> RawRegion<'_> {
         // SAFETY: so many words lie there, at a multiple of 64, and are accessed atomically.
-        unsafe { RawRegion::from_address(self.shared.as_ptr() as u64, self.layout) }
+        unsafe { RawRegion::from_addresses(self.shared.as_ptr() as u64, self.pages.as_ptr() as u64, self.layout) }
     }
 
     pub fn stream(&self, waits: bool) -> ForeignRawParams {
         let (states, ring) = (self.states.as_ptr() as u64, self.ring.0.as_ptr() as u64);
-        let params = RawParams { states, ring, shared: self.shared.as_ptr() as u64, layout: self.layout };
+        let (shared, data) = (self.shared.as_ptr() as u64, self.pages.as_ptr() as u64);
+        let params = RawParams { states, ring, shared, data, layout: self.layout };
         ForeignRawParams { launch: LaunchId::new(3, 9), ..params.foreign(HOME_SLOTS, waits) }
     }
 
@@ -51,7 +54,7 @@ impl Memory {
 
     /// What the host does once the launch is over.
     pub fn sweep(&self, collector: &mut Collector, chunks: &mut VecDeque<Chunk>) -> bool {
-        collector.sweep(self.region(), |_| true, |slot, word| self.state_word(slot, word), chunks)
+        collector.sweep(self.region(), News::OfAll, |_| true, |slot, word| self.state_word(slot, word), chunks)
     }
 }
 

@@ -151,6 +151,7 @@ const LOOKS_LEFT_OUT: u32 = 15;
 #[derive(Clone, Copy)]
 pub struct Writer<'m> {
     words: Words<'m>,
+    data: Words<'m>,
     layout: RawLayout,
     ring: &'m RawRing,
     state: &'m RawState,
@@ -169,6 +170,7 @@ impl<'m> Writer<'m> {
         unsafe {
             Self {
                 words: Words::from_address(params.shared, params.layout.words()),
+                data: Words::from_address(params.data, params.layout.data_words()),
                 layout: params.layout,
                 ring: &*(params.ring as usize as *const RawRing),
                 state: &*(params.states as usize as *const RawState).add(slot as usize),
@@ -179,18 +181,18 @@ impl<'m> Writer<'m> {
     /// The writer of a state.
     #[cfg(test)]
     pub(crate) fn of_state(
-        words: Words<'m>,
+        [words, data]: [Words<'m>; 2],
         layout: RawLayout,
         ring: &'m RawRing,
         state: &'m RawState,
     ) -> Self {
-        Self { words, layout, ring, state }
+        Self { words, data, layout, ring, state }
     }
 
-    /// The channel's memory, in which [`Writer::take`] gives places.
+    /// The pages that waves write, in which [`Writer::take`] gives places.
     #[inline(always)]
-    pub fn words(&self) -> Words<'m> {
-        self.words
+    pub fn data(&self) -> Words<'m> {
+        self.data
     }
 
     /// Takes the state for a part of a diverged wave of this launch, if no other part has it. A wave of another launch had the slot
@@ -278,7 +280,7 @@ impl<'m> Writer<'m> {
     /// # Safety
     /// RAW-STATE.
     pub unsafe fn open(&self, opening: Opening, looks: bool) -> bool {
-        let Self { words, layout, ring, state } = self;
+        let Self { words, layout, ring, state, .. } = self;
         let may_take =
             ring.take_free() || looks && ring.tell(words.word(RAW_GIVEN_WORD).load(Ordering::Relaxed));
         if !may_take {

@@ -11,27 +11,32 @@ use hostcall_abi::raw::{
     free_entry, header, opened_by,
 };
 
-/// The shared memory of a raw channel, as the host has it.
+/// The memory of a raw channel, as the host has it: the control words, and the pages that readers read.
 #[derive(Clone, Copy)]
 pub struct RawRegion<'m> {
     words: Words<'m>,
+    #[cfg_attr(loom, expect(dead_code, reason = "models read the words of a chunk themselves"))]
+    data: Words<'m>,
     layout: RawLayout,
 }
 
 impl<'m> RawRegion<'m> {
-    /// A view of the memory at this address, a multiple of 64.
+    /// A view of the control words and of the pages at these addresses, multiples of 128.
     ///
     /// # Safety
-    /// [`RawLayout::words`] words are mapped there for `'m` and only accessed atomically.
+    /// [`RawLayout::words`] and [`RawLayout::data_words`] words are mapped there for `'m` and only accessed atomically.
     #[cfg(not(loom))]
-    pub unsafe fn from_address(address: u64, layout: RawLayout) -> Self {
+    pub unsafe fn from_addresses(words: u64, data: u64, layout: RawLayout) -> Self {
         // SAFETY: the caller's promise.
-        Self { words: unsafe { Words::from_address(address, layout.words()) }, layout }
+        unsafe {
+            let words = Words::from_address(words, layout.words());
+            Self { words, data: Words::from_address(data, layout.data_words()), layout }
+        }
     }
 
     #[cfg(test)]
-    pub(crate) fn of(words: &'m [AtomicU64], layout: RawLayout) -> Self {
-        Self { words: Words::of(words), layout }
+    pub(crate) fn of([words, data]: [&'m [AtomicU64]; 2], layout: RawLayout) -> Self {
+        Self { words: Words::of(words), data: Words::of(data), layout }
     }
 
     /// Tells waves that nobody reads any more, so that they drop what finds no page.
@@ -43,14 +48,14 @@ impl<'m> RawRegion<'m> {
     #[cfg(not(loom))]
     pub fn words_of(&self, chunk: &Chunk) -> &'m [AtomicU64] {
         let at = self.layout.data_at(chunk.page % self.layout.pages()) + chunk.from / 8;
-        self.words.slice(at, chunk.bytes() as usize / 8)
+        self.data.slice(at, chunk.bytes() as usize / 8)
     }
 
     /// Appends a copy of a chunk's bytes.
     #[cfg(not(loom))]
     pub fn append_to(&self, chunk: &Chunk, bytes: &mut Vec<u8>) {
         let at = self.layout.data_at(chunk.page % self.layout.pages()) + chunk.from / 8;
-        self.words.append_bytes(at, chunk.bytes() as usize, bytes);
+        self.data.append_bytes(at, chunk.bytes() as usize, bytes);
     }
 
     fn word(&self, at: u32) -> u64 {
@@ -61,7 +66,7 @@ impl<'m> RawRegion<'m> {
 /// Bytes of a page that the device says are whole, and that nobody writes any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    page: u32,
+    pub(super) page: u32,
     /// Which page it is, in the order of their opening.
     pub ticket: u64,
     /// The first byte in the page.
@@ -101,10 +106,21 @@ pub struct Counts {
     pub dropped: u64,
     /// Bytes that were overwritten before anybody read them.
     pub overwritten_bytes: u64,
+    /// Bytes that could not be copied to the host.
+    pub lost_bytes: u64,
     /// Pages that their waves had left open when their launch ended.
     pub swept: u64,
     /// Words of the device that made no sense.
     pub malformed: u64,
+}
+
+/// Which pages' news the host takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Those of pages that are closed.
+    OfClosed,
+    /// Those of half-filled pages too.
+    OfAll,
 }
 
 /// What the host knows of a page.
@@ -119,6 +135,49 @@ struct Page {
     is_closed: bool,
     /// A place that made no sense and was counted.
     malformed: u64,
+}
+
+/// Blocks of pages that lie side by side, which are given out together, so that they are filled at about the same time.
+struct Blocks {
+    /// Pages of a block, a power of two.
+    pages: u32,
+    /// By page: whether it is back.
+    is_back: Vec<bool>,
+    /// By block: how many are back.
+    back: Vec<u32>,
+    /// How many are back in all.
+    all_back: u32,
+}
+
+impl Blocks {
+    fn new(layout: &RawLayout, pages: u32) -> Self {
+        let (is_back, back) = match pages {
+            1 => (Vec::new(), Vec::new()),
+            _ => (
+                alloc::vec![false; layout.pages() as usize],
+                alloc::vec![0; (layout.pages() / pages) as usize],
+            ),
+        };
+        Self { pages, is_back, back, all_back: 0 }
+    }
+
+    /// Notes that a page is back. Returns its block if all are.
+    fn add(&mut self, page: u32) -> Option<u32> {
+        let block = page / self.pages;
+        let back = &mut self.back[block as usize];
+        (self.is_back[page as usize], *back, self.all_back) = (true, *back + 1, self.all_back + 1);
+        (*back == self.pages).then_some(block)
+    }
+
+    /// Takes the pages of a block that are back.
+    fn take(&mut self, block: u32, to: &mut VecDeque<u32>) {
+        self.all_back -= core::mem::take(&mut self.back[block as usize]);
+        for page in block * self.pages..(block + 1) * self.pages {
+            if core::mem::take(&mut self.is_back[page as usize]) {
+                to.push_back(page);
+            }
+        }
+    }
 }
 
 /// Finds what waves have written, in the order of each writer, and gives pages out again.
@@ -137,6 +196,8 @@ pub struct Collector {
     ring: Vec<u32>,
     /// Pages that came back and are not in the ring again: the entry in whose place the next one goes was not read yet.
     held_back: VecDeque<u32>,
+    /// Pages that came back and wait for the others of their block.
+    blocks: Blocks,
     /// No wave reads entries before this position any more.
     over_until: u64,
     /// Rights to a page that were lost with waves that were killed, ever.
@@ -147,10 +208,16 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Gives all pages out. The memory is zeroed, and no kernel has it yet. There are so many states, of the home slots and behind
-    /// them. Waves write multiples of `unit` bytes, a multiple of 8.
-    pub fn new(region: RawRegion<'_>, states: u32, unit: u32) -> Self {
+    /// Gives all pages out. The memory is zeroed, and no kernel has it yet. There are so many `states`, of the home slots
+    /// and behind them. Waves write multiples of `unit` bytes, a multiple
+    /// of 8. Pages are given out again in blocks of `block_pages` that lie side by side, as far as that keeps nobody waiting:
+    /// see [`Collector::give_parts`].
+    ///
+    /// # Panics
+    /// When `block_pages` is no power of two up to a quarter of the pages.
+    pub fn new(region: RawRegion<'_>, states: u32, unit: u32, block_pages: u32) -> Self {
         let layout = region.layout;
+        assert!(block_pages.is_power_of_two() && block_pages <= layout.pages() / 4, "at least four blocks");
         let page = Page { ticket: 0, found: 0, chunks: 0, is_closed: true, malformed: 0 };
         let mut collector = Self {
             layout,
@@ -160,15 +227,14 @@ impl Collector {
             untold: alloc::vec![0; states as usize],
             given: 0,
             ring: alloc::vec![0; layout.pages() as usize],
-            held_back: VecDeque::new(),
+            held_back: (0..layout.pages()).collect(),
+            blocks: Blocks::new(&layout, block_pages),
             over_until: 0,
             lost: 0,
             counts: Counts::default(),
             news: Vec::new(),
         };
-        for page in 0..layout.pages() {
-            collector.give(region, page);
-        }
+        collector.fill_ring(region);
         collector
     }
 
@@ -177,17 +243,46 @@ impl Collector {
         self.counts
     }
 
-    /// Puts a page into the ring, as soon as there is a place for its entry.
+    /// Puts a page into the ring, or the last one of a block with all others of it, as soon as there are places for the
+    /// entries.
     fn give(&mut self, region: RawRegion<'_>, page: u32) {
-        self.held_back.push_back(page);
+        if self.blocks.pages == 1 {
+            self.held_back.push_back(page);
+        } else if let Some(block) = self.blocks.add(page) {
+            self.blocks.take(block, &mut self.held_back);
+        } else {
+            return;
+        }
         self.fill_ring(region);
+    }
+
+    /// Puts pages into the ring whose blocks have not come back as a whole, if waves may need them: they are more than a
+    /// quarter of all pages, or no page `comes` back soon and less than a quarter of the pages is free.
+    pub fn give_parts(&mut self, region: RawRegion<'_>, comes: bool) {
+        let quarter = self.layout.pages() / 4;
+        let is_due = self.blocks.all_back > quarter
+            || self.blocks.all_back > 0 && !comes && self.free_pages(region) < quarter;
+        if is_due {
+            self.give_all_parts(region);
+        }
+    }
+
+    /// Puts all pages into the ring whose blocks have not come back as a whole.
+    pub fn give_all_parts(&mut self, region: RawRegion<'_>) {
+        if self.blocks.all_back > 0 {
+            for block in 0..self.blocks.back.len() as u32 {
+                self.blocks.take(block, &mut self.held_back);
+            }
+            self.fill_ring(region);
+        }
     }
 
     /// Puts pages that came back into the ring. A wave that took a position may be slow to read the entry there, while others
     /// take and return all other pages: the entry stays until the wave has opened its page.
     fn fill_ring(&mut self, region: RawRegion<'_>) {
+        let before = self.given;
         while !self.held_back.is_empty() && self.is_last_entry_read(region) {
-            let Some(page) = self.held_back.pop_front() else { return };
+            let Some(page) = self.held_back.pop_front() else { break };
             let ticket = self.given;
             self.given += 1;
             let place = ticket % u64::from(self.layout.pages());
@@ -195,6 +290,8 @@ impl Collector {
             self.pages[page as usize] = Page { ticket, found: 0, chunks: 0, is_closed: false, malformed: 0 };
             // Release: whoever takes the page overwrites what was read before.
             region.words.word(self.layout.free_at(ticket)).store(free_entry(ticket, page), Ordering::Release);
+        }
+        if self.given != before {
             self.tell_given(region);
         }
     }
@@ -216,10 +313,10 @@ impl Collector {
         region.words.word(RAW_GIVEN_WORD).store(self.given + self.lost, Ordering::Release);
     }
 
-    /// Returns a place of the page that the host can believe, as far as it goes.
-    fn checked(&mut self, page: u32, word: u64) -> Option<Place> {
+    /// Returns a place of the page that the host can believe, as far as it goes, if it is among the news that are asked for.
+    fn checked(&mut self, page: u32, word: u64, news: News) -> Option<Place> {
         let (place, known) = (Place(word), &mut self.pages[page as usize]);
-        if known.is_closed || !place.is_of(known.ticket) {
+        if known.is_closed || !place.is_of(known.ticket) || news == News::OfClosed && !place.is_closed() {
             return None;
         }
         let bytes = place.bytes();
@@ -235,34 +332,34 @@ impl Collector {
 
     /// Looks at all pages, and adds what is new to `chunks`: in the order of their tickets, which is that in which a wave opens
     /// its pages. Returns whether there was anything new.
-    pub fn collect(&mut self, region: RawRegion<'_>, chunks: &mut VecDeque<Chunk>) -> bool {
+    pub fn collect(&mut self, region: RawRegion<'_>, news: News, chunks: &mut VecDeque<Chunk>) -> bool {
         self.fill_ring(region);
         let mut last = None;
         for page in 0..self.layout.pages() {
             // Acquire, here and below: what the place says was written is seen.
             let word = region.words.word(self.layout.commit_at(page)).load(Ordering::Acquire);
-            if self.checked(page, word).is_some() {
+            if self.checked(page, word, news).is_some() {
                 last = last.max(Some(self.pages[page as usize].ticket));
             }
         }
         let Some(last) = last else { return false };
         // A page that was looked at too early may have been closed before a later one of the same wave, whose news were seen:
         // its place is seen now. What came after the last of the news may lack one before it.
-        let mut news = core::mem::take(&mut self.news);
+        let mut found = core::mem::take(&mut self.news);
         for page in 0..self.layout.pages() {
             let word = region.words.word(self.layout.commit_at(page)).load(Ordering::Acquire);
             let ticket = self.pages[page as usize].ticket;
             if ticket <= last
-                && let Some(place) = self.checked(page, word)
+                && let Some(place) = self.checked(page, word, news)
             {
-                news.push((ticket, page, place));
+                found.push((ticket, page, place));
             }
         }
-        news.sort_unstable_by_key(|(ticket, ..)| *ticket);
-        for (_, page, place) in news.drain(..) {
+        found.sort_unstable_by_key(|(ticket, ..)| *ticket);
+        for (_, page, place) in found.drain(..) {
             self.add(region, page, place, chunks);
         }
-        self.news = news;
+        self.news = found;
         true
     }
 
@@ -319,23 +416,40 @@ impl Collector {
     }
 
     /// Takes the oldest chunks of closed pages from the queue of those that wait for a reader, as if they had been read, until
-    /// so many pages were given out.
-    pub fn overwrite(&mut self, region: RawRegion<'_>, pages: u32, chunks: &mut VecDeque<Chunk>) {
+    /// so many pages came back. Returns how many did not.
+    pub fn overwrite(&mut self, region: RawRegion<'_>, pages: u32, chunks: &mut VecDeque<Chunk>) -> u32 {
         let until = self.returned() + u64::from(pages);
         while self.returned() < until
             && let Some(chunk) = chunks.pop_front()
         {
             self.counts.overwritten_bytes += u64::from(chunk.bytes());
-            if let Some(untold) = self.untold.get_mut(chunk.writer.slot as usize) {
-                *untold = untold.saturating_add(chunk.dropped);
-            }
-            self.take_back(region, &chunk);
+            self.discard(region, &chunk);
         }
+        until.saturating_sub(self.returned()) as u32
+    }
+
+    /// Takes a chunk back whose bytes could not be copied to the host, and counts them.
+    pub fn lose(&mut self, region: RawRegion<'_>, chunk: &Chunk) {
+        self.counts.lost_bytes += u64::from(chunk.bytes());
+        self.discard(region, chunk);
+    }
+
+    /// Takes a chunk back that no reader gets. What it would have told of drops, the slot's next one tells.
+    fn discard(&mut self, region: RawRegion<'_>, chunk: &Chunk) {
+        if let Some(untold) = self.untold.get_mut(chunk.writer.slot as usize) {
+            *untold = untold.saturating_add(chunk.dropped);
+        }
+        self.take_back(region, chunk);
     }
 
     /// Pages that came back, ever, and those that were there at first.
     fn returned(&self) -> u64 {
-        self.given + self.held_back.len() as u64
+        self.given + self.held_back.len() as u64 + u64::from(self.blocks.all_back)
+    }
+
+    /// Pages that nobody has and that wait for others of their block.
+    pub fn waiting_pages(&self) -> u32 {
+        self.blocks.all_back
     }
 
     /// Pages in the ring that no wave has taken, as far as their headers say.
@@ -348,11 +462,12 @@ impl Collector {
     }
 
     /// Closes the pages that waves have left open whose launch has ended, of which `is_over` decides. `state_word` reads a word
-    /// of a home slot's state from the memory of the device. Adds what they have more to `chunks`, and returns whether there
-    /// was anything new.
+    /// of a home slot's state from the memory of the device. Adds what they have more to `chunks`, and other `news`, and
+    /// returns whether there was anything new.
     pub fn sweep(
         &mut self,
         region: RawRegion<'_>,
+        news: News,
         is_over: impl Fn(LaunchId) -> bool,
         state_word: impl Fn(u32, usize) -> Option<u64>,
         chunks: &mut VecDeque<Chunk>,
@@ -366,7 +481,7 @@ impl Collector {
             })
             .map(|page| (self.pages[page as usize].ticket, page))
             .collect();
-        let mut is_new = self.collect(region, chunks);
+        let mut is_new = self.collect(region, news, chunks);
         for (ticket, page) in left {
             if self.pages[page as usize].ticket != ticket || self.pages[page as usize].is_closed {
                 continue;
@@ -376,10 +491,11 @@ impl Collector {
             let of_state =
                 (slot < self.dropped.len() as u32).then(|| state_word(slot, RAW_STATE_PLACE_WORD)).flatten();
             let left_by_next = region.word(at + header::LEFT);
+            let told = region.words.word(self.layout.commit_at(page)).load(Ordering::Acquire);
             let found = self.pages[page as usize].found;
-            let bytes = [of_state.unwrap_or(0), left_by_next]
+            let bytes = [of_state.unwrap_or(0), left_by_next, told]
                 .into_iter()
-                .filter_map(|word| self.checked(page, word))
+                .filter_map(|word| self.checked(page, word, News::OfAll))
                 .map(Place::bytes)
                 .max()
                 .unwrap_or(found);

@@ -1,6 +1,6 @@
 //! Raw channels under loom: see `crate::loom_tests`.
 
-use super::{Collector, Opening, RawRegion, RawRing, RawState, Writer};
+use super::{Collector, Copies, News, Opening, RawRegion, RawRing, RawState, Run, Writer};
 use crate::primitive::{AtomicU64, Ordering};
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::raw::{LEAST_RAW_PAGE_BYTES, LEAST_RAW_PAGES, RawLayout, RawWriter};
@@ -19,27 +19,47 @@ fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
 struct Channel {
     layout: RawLayout,
     words: Vec<AtomicU64>,
+    pages: Vec<AtomicU64>,
+    /// The device's pages, of staged ones.
+    staged: Option<Vec<AtomicU64>>,
     ring: RawRing,
     states: [RawState; 2],
 }
 
 impl Channel {
     fn new() -> (Arc<Self>, Collector) {
+        Self::of(false)
+    }
+
+    fn of(is_staged: bool) -> (Arc<Self>, Collector) {
         let layout = RawLayout::new(LEAST_RAW_PAGES, LEAST_RAW_PAGE_BYTES).unwrap();
-        let words = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
+        let words = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
+        let staged = is_staged.then(|| words(layout.data_words()));
+        let (words, pages) = (words(layout.words()), words(layout.data_words()));
         let states = std::array::from_fn(|_| RawState::new());
-        let channel = Arc::new(Self { layout, words, ring: RawRing::new(), states });
-        let collector = Collector::new(channel.region(), 2, 8);
+        let channel = Arc::new(Self { layout, words, pages, staged, ring: RawRing::new(), states });
+        let collector = Collector::new(channel.region(), 2, 8, 1);
         (channel, collector)
     }
 
     fn region(&self) -> RawRegion<'_> {
-        RawRegion::of(&self.words, self.layout)
+        RawRegion::of([&self.words, &self.pages], self.layout)
     }
 
     fn writer(&self, slot: usize) -> Writer<'_> {
-        let words = crate::region::Words::of(&self.words);
+        let words = [&self.words, self.staged.as_ref().unwrap_or(&self.pages)];
+        let words = words.map(|words| crate::region::Words::of(words));
         Writer::of_state(words, self.layout, &self.ring, &self.states[slot])
+    }
+
+    /// Copies as an engine does: the words are ordered by nothing but what asks for the copy, and what says that it has ended.
+    fn copy(&self, runs: &[Run]) {
+        let staged = self.staged.as_ref().expect("staged pages");
+        for Run { from, bytes } in runs {
+            for at in (from / 8) as usize..((from + bytes) / 8) as usize {
+                self.pages[at].store(staged[at].load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        }
     }
 
     /// Opens a page, if one is free.
@@ -63,12 +83,12 @@ impl Channel {
         // SAFETY: as above.
         let (at, count) = unsafe { writer.take(8, 1) }.expect("the page has room");
         assert_eq!(count, 1);
-        writer.words().put_word(at, word);
+        writer.data().put_word(at, word);
     }
 
     fn word(&self, page_word: u32, chunk: &super::Chunk) -> u64 {
         let at = self.layout.data_at(chunk.page()) + chunk.from / 8 + page_word;
-        self.words[at as usize].load(Ordering::Relaxed)
+        self.pages[at as usize].load(Ordering::Relaxed)
     }
 }
 
@@ -96,7 +116,7 @@ fn what_was_told_is_there() {
         };
         let (mut next, mut chunks) = (1, VecDeque::new());
         while next <= 3 {
-            if !collector.collect(channel.region(), &mut chunks) {
+            if !collector.collect(channel.region(), News::OfAll, &mut chunks) {
                 thread::yield_now();
             }
             for chunk in chunks.drain(..) {
@@ -131,7 +151,7 @@ fn two_waves_take_two_pages() {
         wave(0)();
         other.join().unwrap();
         let mut chunks = VecDeque::new();
-        collector.collect(channel.region(), &mut chunks);
+        collector.collect(channel.region(), News::OfAll, &mut chunks);
         let seen: Vec<_> = chunks.iter().map(|chunk| channel.word(0, chunk)).collect();
         assert!(seen == [10, 11] || seen == [11, 10], "{seen:?}");
     });
@@ -149,7 +169,7 @@ fn a_page_is_read_before_it_is_written_again() {
             unsafe { channel.writer(0).close(None) };
         }
         let mut chunks = VecDeque::new();
-        collector.collect(channel.region(), &mut chunks);
+        collector.collect(channel.region(), News::OfAll, &mut chunks);
         let collector = Arc::new(Mutex::new(collector));
         let wave = {
             let channel = channel.clone();
@@ -164,7 +184,7 @@ fn a_page_is_read_before_it_is_written_again() {
         assert_eq!(channel.word(0, &chunk), 0);
         collector.lock().unwrap().take_back(channel.region(), &chunk);
         wave.join().unwrap();
-        collector.lock().unwrap().collect(channel.region(), &mut chunks);
+        collector.lock().unwrap().collect(channel.region(), News::OfAll, &mut chunks);
         assert_eq!(channel.word(0, chunks.back().unwrap()), 100);
     });
 }
@@ -193,11 +213,11 @@ fn what_was_left_open_is_swept() {
         let is_over = |launch: LaunchId| launch == LaunchId::new(0, 1);
         // Without the state's word, which the next wave may have: by the word that it leaves.
         while !chunks.iter().any(|chunk: &super::Chunk| chunk.ticket == 1 && chunk.is_last) {
-            collector.collect(channel.region(), &mut chunks);
+            collector.collect(channel.region(), News::OfAll, &mut chunks);
             thread::yield_now();
         }
         next.join().unwrap();
-        collector.sweep(channel.region(), is_over, |_, _| None, &mut chunks);
+        collector.sweep(channel.region(), News::OfAll, is_over, |_, _| None, &mut chunks);
         let words: Vec<_> = chunks.iter().map(|chunk| channel.word(0, chunk)).collect();
         assert_eq!(words, [6, 5]);
         assert_eq!(collector.counts().swept, 1);
@@ -216,7 +236,7 @@ fn a_page_that_is_taken_is_not_swept() {
             // SAFETY: RAW-STATE: one thread so far.
             unsafe { channel.writer(0).close(None) };
         }
-        collector.collect(channel.region(), &mut chunks);
+        collector.collect(channel.region(), News::OfAll, &mut chunks);
         chunks.drain(..).for_each(|chunk| collector.take_back(channel.region(), &chunk));
         let wave = {
             let channel = channel.clone();
@@ -228,10 +248,105 @@ fn a_page_that_is_taken_is_not_swept() {
             })
         };
         let is_over = |launch: LaunchId| launch == LaunchId::new(0, 1);
-        collector.sweep(channel.region(), is_over, |_, _| None, &mut chunks);
+        collector.sweep(channel.region(), News::OfAll, is_over, |_, _| None, &mut chunks);
         wave.join().unwrap();
-        collector.collect(channel.region(), &mut chunks);
+        collector.collect(channel.region(), News::OfAll, &mut chunks);
         let words: Vec<_> = chunks.iter().map(|chunk| channel.word(0, chunk)).collect();
         assert_eq!((words, collector.counts().swept), (vec![9], 0));
+    });
+}
+
+/// What a wave told of a staged page is copied, by an engine that the host asks and that tells of the end, before readers get
+/// it.
+#[test]
+fn what_was_told_is_copied() {
+    model(2, || {
+        let (channel, mut collector) = Channel::of(true);
+        let wave = {
+            let channel = channel.clone();
+            thread::spawn(move || {
+                let writer = channel.writer(0);
+                channel.open(0);
+                channel.write(0, 1);
+                // SAFETY: RAW-STATE, or loom reports a race.
+                unsafe { writer.publish(None) };
+                channel.write(0, 2);
+                // SAFETY: as above.
+                unsafe { writer.close(None) };
+            })
+        };
+        let mut copies = Copies::new(channel.layout);
+        let (mut runs, mut chunks, mut next) = (Vec::new(), VecDeque::new(), 1);
+        while next <= 2 {
+            if !collector.collect(channel.region(), News::OfAll, copies.found()) {
+                thread::yield_now();
+                continue;
+            }
+            let batch = copies.ask(1 << 20, 60, &mut runs).unwrap();
+            let ended = Arc::new(AtomicU64::new(0));
+            let engine = {
+                let (channel, runs, ended) = (channel.clone(), runs.clone(), ended.clone());
+                thread::spawn(move || {
+                    channel.copy(&runs);
+                    ended.store(batch, Ordering::Release);
+                })
+            };
+            while !copies.end(ended.load(Ordering::Acquire), &mut chunks) {
+                thread::yield_now();
+            }
+            for chunk in chunks.drain(..) {
+                for word in 0..chunk.bytes() / 8 {
+                    assert_eq!(channel.word(word, &chunk), next);
+                    next += 1;
+                }
+                collector.take_back(channel.region(), &chunk);
+            }
+            engine.join().unwrap();
+        }
+        wave.join().unwrap();
+    });
+}
+
+/// A staged page is copied before whoever gets it next writes it.
+#[test]
+fn a_page_is_copied_before_it_is_written_again() {
+    model(2, || {
+        let (channel, mut collector) = Channel::of(true);
+        for word in 0..u64::from(LEAST_RAW_PAGES) {
+            channel.open(0);
+            channel.write(0, word);
+            // SAFETY: RAW-STATE: one thread so far.
+            unsafe { channel.writer(0).close(None) };
+        }
+        let mut copies = Copies::new(channel.layout);
+        let (mut runs, mut chunks) = (Vec::new(), VecDeque::new());
+        collector.collect(channel.region(), News::OfClosed, copies.found());
+        let wave = {
+            let channel = channel.clone();
+            thread::spawn(move || {
+                channel.open(0);
+                channel.write(0, 100);
+                // SAFETY: RAW-STATE, or loom reports a race.
+                unsafe { channel.writer(0).close(None) };
+            })
+        };
+        // One page.
+        let batch = copies.ask(8, 1, &mut runs).unwrap();
+        let ended = Arc::new(AtomicU64::new(0));
+        let engine = {
+            let (channel, ended) = (channel.clone(), ended.clone());
+            thread::spawn(move || {
+                channel.copy(&runs);
+                ended.store(batch, Ordering::Release);
+            })
+        };
+        while !copies.end(ended.load(Ordering::Acquire), &mut chunks) {
+            thread::yield_now();
+        }
+        let chunk = chunks.pop_front().unwrap();
+        collector.take_back(channel.region(), &chunk);
+        wave.join().unwrap();
+        engine.join().unwrap();
+        assert_eq!(channel.word(0, &chunk), 0);
     });
 }

@@ -3,7 +3,8 @@
 //!
 //! [`Writer`] is what a wave does, [`Collector`] what the host does. The host hands pages out by a ring of free pages; a wave
 //! takes the next one, fills it, says now and then how far it is, and closes it; the host reads what it was
-//! told of, and puts the page back into the ring.
+//! told of, and puts the page back into the ring. With staged pages, what waves write lies in memory of the device, and
+//! [`Copies`] says what a copy engine brings to the host's pages before readers get it.
 //!
 //! # Invariants
 //! - **RAW-STATE**: a [`RawState`] is accessed only by lanes of the wave that holds the home slot, of which one at a time acts
@@ -13,7 +14,13 @@
 //! - **RAW-PAGE**: the wave that took a page stores to it and its header until it has closed it; the host puts a page into the
 //!   ring once it was closed, or its launch has ended, and nobody reads it. All accesses are atomic, so that a device which
 //!   breaks this makes garbage of bytes and of nothing else.
+//! - **RAW-COPY**: a copy of a staged page's bytes is asked for after the host saw the place that covers them, with acquire
+//!   order, or the end of the launch that wrote them; and readers get them after the host saw the copy's end. Each page that
+//!   a copy touches has a chunk that waits for it, so that the page is in no ring meanwhile. What a copy brings beyond its
+//!   chunks is either bytes that the page has already, or bytes behind the page's last chunk, which no reader has.
 
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+mod copies;
 mod device;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod host;
@@ -23,8 +30,10 @@ mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+pub use copies::{Copies, Run};
 #[cfg(not(loom))]
 pub(crate) use device::close_all;
 pub use device::{Opening, RawRing, RawState, Writer};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-pub use host::{Chunk, Collector, Counts, RawRegion};
+pub use host::{Chunk, Collector, Counts, News, RawRegion};

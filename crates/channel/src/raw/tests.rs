@@ -1,4 +1,4 @@
-use super::{Chunk, Collector, Opening, RawRegion, RawRing, RawState, Writer};
+use super::{Chunk, Collector, Copies, News, Opening, RawRegion, RawRing, RawState, Run, Writer};
 use crate::primitive::{AtomicU64, Ordering};
 use crate::region::Words;
 use hostcall_abi::launch::LaunchId;
@@ -14,6 +14,9 @@ const LAUNCH: LaunchId = LaunchId::new(3, 1);
 struct Channel {
     layout: RawLayout,
     words: Vec<AtomicU64>,
+    pages: Vec<AtomicU64>,
+    /// The device's pages, of staged ones.
+    staged: Option<Vec<AtomicU64>>,
     ring: RawRing,
     states: Vec<RawState>,
 }
@@ -21,17 +24,35 @@ struct Channel {
 impl Channel {
     fn new(pages: u32, page_bytes: u32, slots: usize) -> Self {
         let layout = RawLayout::new(pages, page_bytes).unwrap();
-        let words = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
+        let words = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
         let states = (0..slots).map(|_| RawState::new()).collect();
-        Self { layout, words, ring: RawRing::new(), states }
+        let (words, pages) = (words(layout.words()), words(layout.data_words()));
+        Self { layout, words, pages, staged: None, ring: RawRing::new(), states }
+    }
+
+    fn staged(self) -> Self {
+        let staged = (0..self.layout.data_words()).map(|_| AtomicU64::new(0)).collect();
+        Self { staged: Some(staged), ..self }
     }
 
     fn region(&self) -> RawRegion<'_> {
-        RawRegion::of(&self.words, self.layout)
+        RawRegion::of([&self.words, &self.pages], self.layout)
     }
 
     fn writer(&self, slot: u32) -> Writer<'_> {
-        Writer::of_state(Words::of(&self.words), self.layout, &self.ring, &self.states[slot as usize])
+        let data = self.staged.as_ref().unwrap_or(&self.pages);
+        let words = [&self.words, data].map(|words| Words::of(words));
+        Writer::of_state(words, self.layout, &self.ring, &self.states[slot as usize])
+    }
+
+    /// Copies as an engine does.
+    fn copy(&self, runs: &[Run]) {
+        let Some(staged) = &self.staged else { return };
+        for Run { from, bytes } in runs {
+            for at in from / 8..(from + bytes) / 8 {
+                self.pages[at as usize].store(staged[at as usize].load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        }
     }
 
     fn opening(slot: u32) -> Opening {
@@ -51,7 +72,7 @@ impl Channel {
                 if writer.open(Self::opening(slot), writer.may_look()) { writer.take(8, 1) } else { None }
             });
             match place {
-                Some((at, _)) => writer.words().put_word(at, word),
+                Some((at, _)) => writer.data().put_word(at, word),
                 None => writer.count_dropped(1),
             }
             place.is_some()
@@ -70,10 +91,13 @@ impl Channel {
 
 /// Writers that write, publish and close at any time, and a reader that reads and gives back when it likes, lose nothing that
 /// was not counted, and each writer's words come in order.
-fn exchange(steps: &[(u8, u8)]) -> Result<(), TestCaseError> {
+fn exchange(steps: &[(u8, u8)], is_staged: bool, block_pages: u32) -> Result<(), TestCaseError> {
     const SLOTS: u32 = 3;
     let channel = Channel::new(16, 128, SLOTS as usize);
-    let mut collector = Collector::new(channel.region(), SLOTS, 8);
+    let channel = if is_staged { channel.staged() } else { channel };
+    let mut copies = is_staged.then(|| Copies::new(channel.layout));
+    let mut runs = Vec::new();
+    let mut collector = Collector::new(channel.region(), SLOTS, 8, block_pages);
     let (mut chunks, mut lent) = (VecDeque::new(), Vec::new());
     let mut written = [const { Vec::new() }; SLOTS as usize];
     let mut read = [const { Vec::new() }; SLOTS as usize];
@@ -84,9 +108,9 @@ fn exchange(steps: &[(u8, u8)]) -> Result<(), TestCaseError> {
             lent.push(chunk);
         }
     };
-    for (step, (what, slot)) in steps.iter().enumerate() {
-        let slot = u32::from(*slot) % SLOTS;
-        match what % 8 {
+    for (step, (what, number)) in steps.iter().enumerate() {
+        let slot = u32::from(*number) % SLOTS;
+        match what % 9 {
             0..4 => match channel.write(slot, step as u64) {
                 true => written[slot as usize].push(step as u64),
                 false => dropped += 1,
@@ -96,32 +120,69 @@ fn exchange(steps: &[(u8, u8)]) -> Result<(), TestCaseError> {
             // SAFETY: as above.
             5 => unsafe { channel.writer(slot).close(None) },
             6 => {
-                collector.collect(channel.region(), &mut chunks);
+                let news = if number & 4 == 0 { News::OfAll } else { News::OfClosed };
+                match &mut copies {
+                    None => _ = collector.collect(channel.region(), news, &mut chunks),
+                    Some(copies) => {
+                        collector.collect(channel.region(), news, copies.found());
+                        if copies
+                            .ask(u64::from(*number) << 4, 1 + usize::from(number >> 5), &mut runs)
+                            .is_some()
+                        {
+                            prop_assert!(runs.len() <= 1 + usize::from(number >> 5));
+                            channel.copy(&runs);
+                        }
+                    }
+                }
                 read_all(&mut chunks, &mut lent);
+            }
+            7 => {
+                // The batch before the last one, or the last one too.
+                if let Some(copies) = &mut copies {
+                    let batch = copies.last_asked() - u64::from(number & 1).min(copies.last_asked());
+                    copies.end(batch, &mut chunks);
+                    read_all(&mut chunks, &mut lent);
+                }
+                collector.give_parts(channel.region(), number & 8 == 0);
             }
             _ => lent.drain(..).for_each(|chunk| collector.take_back(channel.region(), &chunk)),
         }
     }
+    let found = match &mut copies {
+        Some(copies) => copies.found(),
+        None => &mut chunks,
+    };
     collector.sweep(
         channel.region(),
+        News::OfClosed,
         |launch| launch == LAUNCH,
         |slot, word| channel.state_word(slot, word),
-        &mut chunks,
+        found,
     );
+    if let Some(copies) = &mut copies {
+        while copies.ask(200, 3, &mut runs).is_some() {
+            channel.copy(&runs);
+        }
+        copies.end(copies.last_asked(), &mut chunks);
+    }
     read_all(&mut chunks, &mut lent);
     collector.count_dropped(|slot, word| channel.state_word(slot, word));
     prop_assert_eq!(read, written);
     prop_assert_eq!(collector.counts().dropped, dropped);
     prop_assert_eq!(collector.counts().malformed, 0);
     lent.drain(..).for_each(|chunk| collector.take_back(channel.region(), &chunk));
-    prop_assert_eq!(collector.free_pages(channel.region()), 16);
+    prop_assert_eq!(collector.free_pages(channel.region()) + collector.waiting_pages(), 16);
     Ok(())
 }
 
 proptest! {
     #[test]
-    fn nothing_is_lost_uncounted(steps in proptest::collection::vec(any::<(u8, u8)>(), 0..600)) {
-        exchange(&steps)?;
+    fn nothing_is_lost_uncounted(
+        steps in proptest::collection::vec(any::<(u8, u8)>(), 0..600),
+        is_staged: bool,
+        block_log2 in 0..3u32,
+    ) {
+        exchange(&steps, is_staged, 1 << block_log2)?;
     }
 
     /// Whatever a device writes into any word, the host reads within pages and gives each page back.
@@ -130,7 +191,7 @@ proptest! {
         writes in proptest::collection::vec((any::<u16>(), any::<u64>(), 0..6u8), 1..200),
     ) {
         let channel = Channel::new(16, 128, 2);
-        let mut collector = Collector::new(channel.region(), 2, 8);
+        let mut collector = Collector::new(channel.region(), 2, 8, 1);
         let mut chunks = VecDeque::new();
         for (at, word, kind) in writes {
             let page = u32::from(at) % 16;
@@ -145,8 +206,8 @@ proptest! {
                 _ => (channel.layout.free_at(small), free_entry(small, page)),
             };
             channel.words[at as usize].store(word, Ordering::Relaxed);
-            collector.collect(channel.region(), &mut chunks);
-            collector.sweep(channel.region(), |launch| launch.to_bits() % 2 == 0, |_, _| Some(word), &mut chunks);
+            collector.collect(channel.region(), News::OfAll, &mut chunks);
+            collector.sweep(channel.region(), News::OfAll, |launch| launch.to_bits() % 2 == 0, |_, _| Some(word), &mut chunks);
             for chunk in chunks.drain(..) {
                 prop_assert!(chunk.from <= chunk.to && chunk.to <= 128);
                 prop_assert_eq!(channel.words_of(&chunk).len(), chunk.bytes() as usize / 8);
@@ -165,13 +226,13 @@ proptest! {
 #[test]
 fn the_oldest_are_overwritten() {
     let channel = Channel::new(16, 128, 1);
-    let mut collector = Collector::new(channel.region(), 1, 8);
+    let mut collector = Collector::new(channel.region(), 1, 8, 1);
     let mut chunks = VecDeque::new();
     for word in 0..1000 {
         if !channel.write(0, word) {
             panic!("the host gives pages out again in time");
         }
-        collector.collect(channel.region(), &mut chunks);
+        collector.collect(channel.region(), News::OfAll, &mut chunks);
         if collector.free_pages(channel.region()) < 4 {
             collector.overwrite(channel.region(), 4, &mut chunks);
         }
@@ -185,11 +246,11 @@ fn the_oldest_are_overwritten() {
 #[test]
 fn what_was_dropped_before_an_overwritten_page_is_told_with_the_next() {
     let channel = Channel::new(16, 128, 1);
-    let mut collector = Collector::new(channel.region(), 1, 8);
+    let mut collector = Collector::new(channel.region(), 1, 8, 1);
     let mut chunks = VecDeque::new();
     let kept = (0..16 * 16 + 10).filter(|word| channel.write(0, *word)).count();
     assert_eq!(kept, 16 * 16, "all pages are full");
-    collector.collect(channel.region(), &mut chunks);
+    collector.collect(channel.region(), News::OfAll, &mut chunks);
     collector.overwrite(channel.region(), 4, &mut chunks);
     // Three more pages, of which the first says what was dropped.
     let mut dropped = 10;
@@ -200,7 +261,7 @@ fn what_was_dropped_before_an_overwritten_page_is_told_with_the_next() {
             false => dropped += 1,
         }
     }
-    collector.collect(channel.region(), &mut chunks);
+    collector.collect(channel.region(), News::OfAll, &mut chunks);
     assert_eq!(chunks[12].dropped, dropped);
     collector.overwrite(channel.region(), 13, &mut chunks);
     let told: Vec<u64> = std::iter::from_fn(|| chunks.pop_front())
@@ -216,15 +277,18 @@ fn what_was_dropped_before_an_overwritten_page_is_told_with_the_next() {
 #[test]
 fn pages_that_killed_waves_took_come_back() {
     let channel = Channel::new(16, 128, 2);
-    let mut collector = Collector::new(channel.region(), 2, 8);
+    let mut collector = Collector::new(channel.region(), 2, 8, 1);
     let mut chunks = VecDeque::new();
     assert!(channel.write(0, 1) && channel.write(0, 2));
     // A wave was killed before it wrote the header of the page that it had taken, and one before it took one.
     channel.ring.lose_one();
     channel.ring.take_page();
     let place = channel.state_word(0, RAW_STATE_PLACE_WORD);
-    assert!(!collector.sweep(channel.region(), |_| false, |_, _| place, &mut chunks), "its launch runs");
-    assert!(collector.sweep(channel.region(), |_| true, |_, _| place, &mut chunks));
+    assert!(
+        !collector.sweep(channel.region(), News::OfAll, |_| false, |_, _| place, &mut chunks),
+        "its launch runs"
+    );
+    assert!(collector.sweep(channel.region(), News::OfAll, |_| true, |_, _| place, &mut chunks));
     assert_eq!(channel.words_of(&chunks[0]), [1, 2]);
     collector.sweep_lost(channel.region(), channel.ring.words());
     assert_eq!((collector.counts().swept, collector.free_pages(channel.region())), (2, 15));
@@ -244,7 +308,7 @@ fn pages_that_killed_waves_took_come_back() {
 fn an_entry_stays_until_it_was_read() {
     let channel = Channel::new(16, 128, 2);
     let region = channel.region();
-    let mut collector = Collector::new(region, 2, 8);
+    let mut collector = Collector::new(region, 2, 8, 1);
     let mut chunks = VecDeque::new();
     let entry =
         |position: u64| channel.words[channel.layout.free_at(position) as usize].load(Ordering::Relaxed);
@@ -254,7 +318,7 @@ fn an_entry_stays_until_it_was_read() {
     // Each page has room for 16 words.
     let kept = (1..16 * 50).filter(|word| {
         let is_kept = channel.write(0, *word);
-        collector.collect(region, &mut chunks);
+        collector.collect(region, News::OfAll, &mut chunks);
         chunks.drain(..).for_each(|chunk| collector.take_back(region, &chunk));
         is_kept
     });
@@ -267,7 +331,7 @@ fn an_entry_stays_until_it_was_read() {
     // It reads it, and opens the page.
     let at = channel.layout.header_at(slow as u32 & 15) + header::OPENED;
     channel.words[at as usize].store(opened(1, LAUNCH), Ordering::Relaxed);
-    collector.collect(region, &mut chunks);
+    collector.collect(region, News::OfAll, &mut chunks);
     assert_eq!(collector.free_pages(region), 15);
     assert_ne!(entry(1), slow);
 }
@@ -281,4 +345,81 @@ fn a_lock_of_an_ended_launch_is_none() {
     assert!(writer.try_lock(6) && !writer.try_lock(6));
     writer.unlock();
     assert!(writer.try_lock(5));
+}
+
+/// Pages come back in blocks, and alone where waves need them.
+#[test]
+fn blocks_come_back_together() {
+    let channel = Channel::new(16, 128, 1);
+    let region = channel.region();
+    let mut collector = Collector::new(region, 1, 8, 4);
+    let mut chunks = VecDeque::new();
+    let page_words = 16;
+    let given = || channel.words[hostcall_abi::raw::RAW_GIVEN_WORD as usize].load(Ordering::Relaxed);
+    for word in 0..7 * page_words {
+        assert!(channel.write(0, word));
+    }
+    // SAFETY: RAW-STATE: one thread.
+    unsafe { channel.writer(0).close(None) };
+    collector.collect(region, News::OfClosed, &mut chunks);
+    assert_eq!(chunks.len(), 7);
+    for (at, chunk) in chunks.drain(..).enumerate() {
+        collector.take_back(region, &chunk);
+        assert_eq!(given(), if at < 3 { 16 } else { 20 }, "after {at}");
+    }
+    // Three of the second block wait for the fourth while enough pages are free, or others come back.
+    collector.give_parts(region, false);
+    assert_eq!(given(), 20);
+    for word in 0..10 * page_words {
+        assert!(channel.write(0, word));
+    }
+    collector.give_parts(region, true);
+    assert_eq!(given(), 20);
+    collector.give_parts(region, false);
+    assert_eq!((given(), collector.free_pages(region)), (23, 6));
+}
+
+/// Copies go over pages that lie side by side, and leave long gaps and other pages out.
+#[test]
+fn chunks_side_by_side_are_one_copy() {
+    let layout = RawLayout::new(16, 1 << 17).unwrap();
+    let chunk = |page: u32, from: u32, to: u32| Chunk {
+        page,
+        ticket: page.into(),
+        from,
+        to,
+        is_last: true,
+        writer: RawWriter::default(),
+        opened_ns: 0,
+        dropped: 0,
+    };
+    let of = |page: u64, from: u64, to: u64, end: u64| Run {
+        from: page << 17 | from,
+        bytes: (to << 17 | end) - (page << 17 | from),
+    };
+    let mut copies = Copies::new(layout);
+    let mut runs = Vec::new();
+    let full = 1 << 17;
+    // Two full pages and one with a short end; then one whose end is far from the next, and one that has no neighbour.
+    for (page, from, to) in
+        [(5, 0, full), (3, 0, full), (4, 64, full - 1024), (6, 0, 8), (7, 0, 800), (9, 0, full), (2, 8, 8)]
+    {
+        copies.found().push_back(chunk(page, from, to));
+    }
+    assert!(copies.has_found(3 << 17) && !copies.has_found(4 << 17));
+    assert_eq!(copies.ask(u64::MAX, 60, &mut runs), Some(1));
+    assert_eq!(runs, [of(3, 0, 6, 8), of(7, 0, 7, 800), of(9, 0, 10, 0)]);
+    let mut chunks = VecDeque::new();
+    assert!(!copies.end(0, &mut chunks) && copies.in_flight() == 1);
+    assert!(copies.end(1, &mut chunks) && copies.in_flight() == 0);
+    let pages: Vec<u32> = chunks.iter().map(Chunk::page).collect();
+    assert_eq!(pages, [5, 3, 4, 6, 7, 9, 2], "in the order in which they were found");
+    // Few bytes, and few copies.
+    copies.found().extend([1, 3, 5, 7, 9].map(|page| chunk(page, 0, full)));
+    assert_eq!(copies.ask(2 << 17, 60, &mut runs), Some(2));
+    assert_eq!(runs, [of(1, 0, 2, 0), of(3, 0, 4, 0)]);
+    assert_eq!(copies.ask(u64::MAX, 2, &mut runs), Some(3));
+    assert_eq!(runs, [of(5, 0, 6, 0)]);
+    assert_eq!(copies.take().len(), 5);
+    assert_eq!(copies.ask(1, 1, &mut runs), None);
 }

@@ -1,14 +1,14 @@
 //! The body of the fuzz target `raw_channel`: bytes become a sequence of steps of waves, of a collector and of readers. As long
 //! as waves keep the rules, what was written is read in order, and the rest is counted. From the first word on that a hostile
 //! device writes, to pages, headers, the ring or what the host reads of the device's own memory, the host reads within pages,
-//! counts what it found, takes each chunk back once, and comes to an end.
+//! counts what it found, takes each chunk back once, and comes to an end. Staged pages are copied by whoever plays the engine.
 
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::raw::{
     Place, RAW_GIVEN_WORD, RawLayout, RawParams, RawRingWords, RawStateWords, RawWriter, free_entry, header,
     opened,
 };
-use hostcall_channel::raw::{Chunk, Collector, Opening, RawRegion, Writer};
+use hostcall_channel::raw::{Chunk, Collector, Copies, News, Opening, RawRegion, Run as CopyRun, Writer};
 use std::cell::UnsafeCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -57,32 +57,65 @@ impl Input<'_> {
 /// A channel's memory: what is shared, and what is the device's own.
 struct Memory {
     layout: RawLayout,
-    /// In lines, so that records are aligned.
+    /// The control words, and the pages that the host reads. In lines, so that records are aligned.
     lines: Vec<[[AtomicU64; 8]; 2]>,
+    pages: Vec<[[AtomicU64; 8]; 2]>,
+    /// The pages that waves write, if they are staged.
+    staged: Option<Vec<[[AtomicU64; 8]; 2]>>,
+    block_pages: u32,
     ring: UnsafeCell<RawRingWords>,
     states: [UnsafeCell<RawStateWords>; SLOTS as usize],
     unit: u32,
 }
 
-// SAFETY: threads other than the one that made it use `lines` alone.
+// SAFETY: threads other than the one that made it use atomics alone.
 unsafe impl Sync for Memory {}
 
 impl Memory {
     fn new(input: &mut Input<'_>) -> Self {
         let byte = input.byte();
         let layout = RawLayout::new(16, 128 << (byte & 1)).expect("the sizes are good");
-        let lines = (0..layout.words().div_ceil(16)).map(|_| Default::default()).collect();
+        let lines = |words: u32| (0..words.div_ceil(16)).map(|_| Default::default()).collect();
         let unit = [8, 16, 24, 32][usize::from(byte >> 1 & 3)];
-        Self { layout, lines, ring: Default::default(), states: Default::default(), unit }
+        Self {
+            layout,
+            lines: lines(layout.words()),
+            pages: lines(layout.data_words()),
+            staged: (byte & 8 != 0).then(|| lines(layout.data_words())),
+            block_pages: [1, 1, 2, 4][usize::from(byte >> 4 & 3)],
+            ring: Default::default(),
+            states: Default::default(),
+            unit,
+        }
     }
 
     fn words(&self) -> &[AtomicU64] {
         &self.lines.as_flattened().as_flattened()[..self.layout.words() as usize]
     }
 
+    fn pages(&self) -> &[AtomicU64] {
+        self.pages.as_flattened().as_flattened()
+    }
+
+    /// The pages that waves write.
+    fn data(&self) -> &[AtomicU64] {
+        self.staged.as_ref().map_or(self.pages(), |staged| staged.as_flattened().as_flattened())
+    }
+
     fn region(&self) -> RawRegion<'_> {
-        // SAFETY: REGION: so many words lie there, at the begin of a vector of whole lines, and are accessed atomically only.
-        unsafe { RawRegion::from_address(self.words().as_ptr() as u64, self.layout) }
+        let (words, pages) = (self.words().as_ptr() as u64, self.pages().as_ptr() as u64);
+        // SAFETY: REGION: so many words lie there, at the begin of vectors of whole lines, and are accessed atomically only.
+        unsafe { RawRegion::from_addresses(words, pages, self.layout) }
+    }
+
+    /// Copies as an engine does, within the pages.
+    fn copy(&self, runs: &[CopyRun]) {
+        for CopyRun { from, bytes } in runs {
+            let words = (from / 8) as usize..((from + bytes) / 8) as usize;
+            for (to, from) in self.pages()[words.clone()].iter().zip(&self.data()[words]) {
+                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        }
     }
 
     fn writer(&self, slot: u32) -> Writer<'_> {
@@ -90,6 +123,7 @@ impl Memory {
             states: self.states.as_ptr() as u64,
             ring: self.ring.get() as u64,
             shared: self.words().as_ptr() as u64,
+            data: self.data().as_ptr() as u64,
             layout: self.layout,
         };
         // SAFETY: RAW-STATE: one thread uses writers, and there are so many states.
@@ -139,8 +173,11 @@ impl Garbage {
         Self { at, word }
     }
 
-    fn store(self, words: &[AtomicU64]) {
-        words[self.at as usize].store(self.word, Ordering::Relaxed);
+    /// Stores it, and something into a page.
+    fn store(self, memory: &Memory) {
+        memory.words()[self.at as usize].store(self.word, Ordering::Relaxed);
+        let data = memory.data();
+        data[self.at as usize % data.len()].store(self.word, Ordering::Relaxed);
     }
 }
 
@@ -154,6 +191,8 @@ struct Run<'m> {
     /// What was found and nobody reads yet, and what readers have.
     chunks: VecDeque<Chunk>,
     lent: Vec<Chunk>,
+    /// What is found of staged pages and not copied.
+    copies: Option<Copies>,
     is_hostile: bool,
     /// What a hostile device has for its ring and its states, if the host asks.
     alleged: (RawRingWords, u64),
@@ -174,9 +213,10 @@ impl<'m> Run<'m> {
     fn new(memory: &'m Memory) -> Self {
         Self {
             memory,
-            collector: Collector::new(memory.region(), SLOTS, memory.unit),
+            collector: Collector::new(memory.region(), SLOTS, memory.unit, memory.block_pages),
             chunks: VecDeque::new(),
             lent: Vec::new(),
+            copies: memory.staged.is_some().then(|| Copies::new(memory.layout)),
             is_hostile: false,
             alleged: Default::default(),
             runs: [true; LAUNCHES as usize],
@@ -212,7 +252,13 @@ impl<'m> Run<'m> {
             11 => self.overwrite(action >> 4),
             12 => self.sweep(),
             13 => self.sweep_lost(),
-            14 => self.count_dropped(),
+            14 if action & 128 != 0 => self.count_dropped(),
+            14 => {
+                let news = if action & 16 == 0 { News::OfClosed } else { News::OfAll };
+                self.collect_of(news);
+                self.copy(usize::from(action >> 6 & 1), 100 << (action >> 5 & 1));
+                self.collector.give_parts(self.memory.region(), action & 16 == 0);
+            }
             _ => self.garble(input),
         }
     }
@@ -232,7 +278,7 @@ impl<'m> Run<'m> {
             match place {
                 Some((at, _)) => {
                     for word in 0..unit / 8 {
-                        writer.words().put_word(at + word, self.next_record);
+                        writer.data().put_word(at + word, self.next_record);
                         self.written[slot as usize].push(self.next_record);
                         self.next_record += 1;
                     }
@@ -270,14 +316,34 @@ impl<'m> Run<'m> {
     }
 
     fn collect(&mut self) {
-        let before = self.chunks.len();
-        self.collector.collect(self.memory.region(), &mut self.chunks);
+        self.collect_of(News::OfAll);
+        self.copy(usize::MAX, u64::MAX);
+    }
+
+    fn collect_of(&mut self, news: News) {
+        let found = self.copies.as_mut().map_or(&mut self.chunks, Copies::found);
+        let before = found.len();
+        self.collector.collect(self.memory.region(), news, found);
         self.note(before);
     }
 
-    /// Notes the chunks that came behind so many.
+    /// So many batches of so many bytes are asked for and copied.
+    fn copy(&mut self, batches: usize, bytes: u64) {
+        let Some(copies) = &mut self.copies else { return };
+        let mut runs = Vec::new();
+        for _ in 0..batches {
+            if copies.ask(bytes, 1 + bytes as usize % 4, &mut runs).is_none() {
+                break;
+            }
+            self.memory.copy(&runs);
+        }
+        copies.end(copies.last_asked(), &mut self.chunks);
+    }
+
+    /// Notes the chunks that were found behind so many.
     fn note(&mut self, before: usize) {
-        for chunk in self.chunks.range(before..) {
+        let found = self.copies.as_mut().map_or(&mut self.chunks, Copies::found);
+        for chunk in found.range(before..) {
             let found = self.found.entry(chunk.ticket).or_default();
             assert_eq!(chunk.from, *found, "a page's chunks follow each other");
             *found = chunk.to;
@@ -318,21 +384,30 @@ impl<'m> Run<'m> {
     }
 
     fn overwrite(&mut self, pages: u8) {
-        let before: u64 = self.chunks.iter().map(|chunk| u64::from(chunk.bytes())).sum();
         let counted = self.collector.counts().overwritten_bytes;
-        self.collector.overwrite(self.memory.region(), pages.into(), &mut self.chunks);
-        let after: u64 = self.chunks.iter().map(|chunk| u64::from(chunk.bytes())).sum();
-        assert_eq!(self.collector.counts().overwritten_bytes - counted, before - after);
+        let bytes =
+            |chunks: &VecDeque<Chunk>| chunks.iter().map(|chunk| u64::from(chunk.bytes())).sum::<u64>();
+        let mut overwritten = bytes(&self.chunks);
+        let missing = self.collector.overwrite(self.memory.region(), pages.into(), &mut self.chunks);
+        overwritten -= bytes(&self.chunks);
+        if let Some(copies) = &mut self.copies {
+            overwritten += bytes(copies.found());
+            self.collector.overwrite(self.memory.region(), missing, copies.found());
+            overwritten -= bytes(copies.found());
+        }
+        assert_eq!(self.collector.counts().overwritten_bytes - counted, overwritten);
     }
 
     fn sweep(&mut self) {
-        let (memory, runs, before) = (self.memory, self.runs, self.chunks.len());
+        let (memory, runs) = (self.memory, self.runs);
+        let found = self.copies.as_mut().map_or(&mut self.chunks, Copies::found);
+        let before = found.len();
         let is_over = |launch: LaunchId| {
             (1..=LAUNCHES).any(|number| launch == LaunchId::new(number, 1) && !runs[number as usize - 1])
         };
         let alleged = self.is_hostile.then_some(self.alleged.1);
         let word = |slot, word| if alleged.is_some() { alleged } else { memory.state_word(slot, word) };
-        self.collector.sweep(memory.region(), is_over, word, &mut self.chunks);
+        self.collector.sweep(memory.region(), News::OfClosed, is_over, word, found);
         self.note(before);
     }
 
@@ -361,7 +436,7 @@ impl<'m> Run<'m> {
     fn garble(&mut self, input: &mut Input<'_>) {
         self.is_hostile = true;
         match input.byte() {
-            0..0xd0 => Garbage::of(input, self.memory.layout).store(self.memory.words()),
+            0..0xd0 => Garbage::of(input, self.memory.layout).store(self.memory),
             0xd0..0xe8 => {
                 self.alleged.1 = Place::begin(input.byte().into()).after(8 * u32::from(input.byte() % 40)).0
             }
@@ -382,7 +457,7 @@ impl<'m> Run<'m> {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    garbage.iter().for_each(|garbage| garbage.store(memory.words()));
+                    garbage.iter().for_each(|garbage| garbage.store(memory));
                 }
             });
             for look in 0..LOOKS {
@@ -402,6 +477,7 @@ impl<'m> Run<'m> {
         self.read(usize::MAX);
         self.runs = [false; LAUNCHES as usize];
         self.sweep();
+        self.copy(usize::MAX, u64::MAX);
         self.read(usize::MAX);
         let counts = self.collector.counts();
         assert_eq!(
@@ -412,6 +488,7 @@ impl<'m> Run<'m> {
         let most = self.found.values().map(|bytes| u64::from(*bytes)).sum::<u64>();
         assert_eq!(counts.bytes, most);
         self.take_back(0);
+        self.collector.give_all_parts(self.memory.region());
         if self.is_hostile {
             // Whatever it did, what runs next has all pages, once nothing runs that could use them.
             for page in 0..self.memory.layout.pages() {
@@ -421,6 +498,7 @@ impl<'m> Run<'m> {
                 }
             }
             self.collector.sweep_lost(self.memory.region(), RawRingWords { head: u64::MAX, known: 0 });
+            self.collector.give_all_parts(self.memory.region());
             // What was held back goes into the ring at the next look.
             self.collect();
             assert_eq!(self.collector.free_pages(self.memory.region()), self.memory.layout.pages());

@@ -25,6 +25,7 @@ mod waves;
 mod workgroups;
 
 use crate::{Context, Outcome};
+use hostcall::raw::Placement;
 
 /// One test of the suite.
 #[derive(Clone, Copy)]
@@ -43,11 +44,23 @@ impl Case {
 }
 
 macro_rules! cases {
-    ($($module:ident: $($case:ident)*;)*) => {
-        /// Every case.
-        pub const CASES: &[Case] = &[$($(
-            Case { name: concat!(stringify!($module), "::", stringify!($case)), run: $module::$case },
-        )*)*];
+    ($($module:ident: $($case:ident)*;)* @placed $placed:ident: $($of_placement:ident)*;) => {
+        /// Every case. Those of raw channels run for direct pages and for staged ones.
+        pub const CASES: &[Case] = &[
+            $($(
+                Case { name: concat!(stringify!($module), "::", stringify!($case)), run: $module::$case },
+            )*)*
+            $(
+                Case {
+                    name: concat!(stringify!($placed), "::", stringify!($of_placement)),
+                    run: |context| $placed::$of_placement(context, Placement::Direct),
+                },
+                Case {
+                    name: concat!(stringify!($placed), "::", stringify!($of_placement), "_staged"),
+                    run: |context| $placed::$of_placement(context, Placement::Staged),
+                },
+            )*
+        ];
     };
 }
 
@@ -62,7 +75,6 @@ cases! {
     graphs: replays lists many_replays prints panics asks turns choices broken;
     print: types owned by_device generic order origins outputs while_running;
     foreign: records apart bytes dropped left_open;
-    raw: records described apart batches bytes dropped overwritten while_running killed readers_and_graphs;
     points: said;
     system: files maps environment stdin heap heap_leaks exit;
     panics: kinds one_of_many null_write fault_beside_calls;
@@ -77,4 +89,5 @@ cases! {
     grids: shares own_shares of_all_sorts;
     math: the_same_bits fast halves;
     watchdog: stuck_handler dead_wave;
+    @placed raw: records described apart batches bytes dropped overwritten while_running killed readers_and_graphs;
 }

@@ -6,7 +6,7 @@ use conformance::raw::{
     raw_overwritten, raw_panics, raw_seen, raw_steps,
 };
 use hostcall::graph::CaptureMode;
-use hostcall::raw::{Block, DropNewest, OverwriteOldest, Policy, RawChannel, RawPage, RawReader};
+use hostcall::raw::{Block, DropNewest, OverwriteOldest, Placement, Policy, RawChannel, RawPage, RawReader};
 use hostcall::trace::{Event, Reader, RecordPrinter, Streams};
 use hostcall::{Error, Grid, Plain};
 use std::collections::HashMap;
@@ -24,10 +24,11 @@ fn open(context: &Context) -> Result<Session, String> {
 
 fn channel<T: Plain, P: Policy>(
     session: &Session,
+    placement: Placement,
     pages: u32,
     page_bytes: u32,
 ) -> Result<RawChannel<T, P>, String> {
-    RawChannel::new(&session.device, pages, page_bytes).map_err(text)
+    RawChannel::placed(&session.device, placement, pages, page_bytes).map_err(text)
 }
 
 /// Pages for all waves of small grids.
@@ -55,9 +56,9 @@ impl Steps {
 }
 
 /// Records of whole waves, read while the kernel runs: there are far fewer pages than it fills.
-pub fn records(context: &Context) -> Outcome {
+pub fn records(context: &Context, placement: Placement) -> Outcome {
     let session = open(context)?;
-    let channel = channel(&session, 64, 256)?;
+    let channel = channel(&session, placement, 64, 256)?;
     let reader = channel.reader();
     for (grid, steps) in [(Grid::new(3, 100), 60), (Grid::new(20, 1), 100), (Grid::new(2, 33), 1)] {
         let (stream, mut seen) = (session.stream()?, Steps::default());
@@ -80,9 +81,9 @@ pub fn records(context: &Context) -> Outcome {
 }
 
 /// Lanes that go their own ways, and call the host between two records.
-pub fn apart(context: &Context) -> Outcome {
+pub fn apart(context: &Context, placement: Placement) -> Outcome {
     let session = open(context)?;
-    let channel = channel(&session, 64, 1024)?;
+    let channel = channel(&session, placement, 64, 1024)?;
     let (reader, grid) = (channel.reader(), Grid::new(2, 70));
     let (stream, mut seen) = (session.stream()?, Steps::default());
     session.launch(&stream, raw_apart, grid, (20, &channel))?;
@@ -99,10 +100,10 @@ pub fn apart(context: &Context) -> Outcome {
 }
 
 /// Batches that go over pages, of records that do not fill them, to two channels in turn.
-pub fn batches(context: &Context) -> Outcome {
+pub fn batches(context: &Context, placement: Placement) -> Outcome {
     let session = open(context)?;
-    let triples = channel::<Triple, Block>(&session, 1024, 128)?;
-    let numbers = channel::<u64, Block>(&session, 1024, 512)?;
+    let triples = channel::<Triple, Block>(&session, placement, 1024, 128)?;
+    let numbers = channel::<u64, Block>(&session, placement, 1024, 512)?;
     let wave_size = session.device.wave_size();
     // Lanes that were delayed come apart, and each part of a wave writes batches of its own.
     let is_apart = context.faults.delay_lanes > 0.0;
@@ -135,9 +136,9 @@ pub fn batches(context: &Context) -> Outcome {
 
 /// Bytes of every lane, one lane's after the other's, filled up to words.
 /// A recording says what its records consist of, and programs that do not have the type show them.
-pub fn described(context: &Context) -> Outcome {
+pub fn described(context: &Context, placement: Placement) -> Outcome {
     let session = open(context)?;
-    let channel = channel::<Step, Block>(&session, many(&session), 256)?;
+    let channel = channel::<Step, Block>(&session, placement, many(&session), 256)?;
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let path = folder.path().join("steps.trace");
     let recording = channel.record(&path, "steps").map_err(|error| error.to_string())?;
@@ -172,9 +173,9 @@ pub fn described(context: &Context) -> Outcome {
     Ok(())
 }
 
-pub fn bytes(context: &Context) -> Outcome {
+pub fn bytes(context: &Context, placement: Placement) -> Outcome {
     let session = open(context)?;
-    let channel = channel::<u8, Block>(&session, 4096, 256)?;
+    let channel = channel::<u8, Block>(&session, placement, 4096, 256)?;
     let data: Vec<u8> = (0..700u64).map(|i| mix(i) as u8).collect();
     let buffer = session.device.upload(&data).map_err(text)?;
     let lanes = session.device.wave_size() / 2 + 1;
@@ -198,9 +199,9 @@ pub fn bytes(context: &Context) -> Outcome {
 }
 
 /// Nobody reads: what finds no page is dropped, and counted to the record.
-pub fn dropped(context: &Context) -> Outcome {
+pub fn dropped(context: &Context, placement: Placement) -> Outcome {
     let session = open(context)?;
-    let channel = channel::<Step, DropNewest>(&session, 16, 256)?;
+    let channel = channel::<Step, DropNewest>(&session, placement, 16, 256)?;
     let (reader, grid, steps) = (channel.reader(), Grid::new(3, 64), 100);
     let mut seen = Vec::new();
     for round in 0..3 {
@@ -228,9 +229,9 @@ pub fn dropped(context: &Context) -> Outcome {
 }
 
 /// Nobody reads: the newest are there at the end, and what is not there was counted.
-pub fn overwritten(context: &Context) -> Outcome {
+pub fn overwritten(context: &Context, placement: Placement) -> Outcome {
     let session = open(context)?;
-    let channel = channel::<Step, OverwriteOldest>(&session, 64, 256)?;
+    let channel = channel::<Step, OverwriteOldest>(&session, placement, 64, 256)?;
     let (grid, steps) = (Grid::new(4, 32), 200u32);
     session.run(raw_overwritten, grid, (steps, &channel))?;
     let reader = channel.reader();
@@ -252,9 +253,9 @@ pub fn overwritten(context: &Context) -> Outcome {
 }
 
 /// The host sees what lies in half-filled pages, while the waves that wrote it wait for that.
-pub fn while_running(context: &Context) -> Outcome {
+pub fn while_running(context: &Context, placement: Placement) -> Outcome {
     let session = open(context)?;
-    let channel = channel::<u64, Block>(&session, 64, 4096)?;
+    let channel = channel::<u64, Block>(&session, placement, 64, 4096)?;
     let reader = channel.reader();
     let seen = session.device.pinned::<u64>(3).map_err(text)?;
     let stream = session.stream()?;
@@ -274,9 +275,9 @@ pub fn while_running(context: &Context) -> Outcome {
 }
 
 /// Launches that are cancelled and lanes that panic leave what they wrote, and their pages come back.
-pub fn killed(context: &Context) -> Outcome {
+pub fn killed(context: &Context, placement: Placement) -> Outcome {
     let session = open(context)?;
-    let channel = channel::<u64, Block>(&session, many(&session), 128)?;
+    let channel = channel::<u64, Block>(&session, placement, many(&session), 128)?;
     let reader = channel.reader();
     for _ in 0..8 {
         let stream = session.stream()?;
@@ -303,9 +304,9 @@ pub fn killed(context: &Context) -> Outcome {
 }
 
 /// A kernel waits for nobody whose reader is gone, and graphs write as launches do.
-pub fn readers_and_graphs(context: &Context) -> Outcome {
+pub fn readers_and_graphs(context: &Context, placement: Placement) -> Outcome {
     let session = open(context)?;
-    let channel = channel::<Step, Block>(&session, many(&session), 512)?;
+    let channel = channel::<Step, Block>(&session, placement, many(&session), 512)?;
     let (reader, grid) = (channel.reader(), Grid::new(2, 40));
     let stream = session.stream()?;
     let graph = stream
@@ -320,10 +321,10 @@ pub fn readers_and_graphs(context: &Context) -> Outcome {
         stream.synchronize().map_err(text)?;
         same!(reader.rest().map(|page| page.records().len()).sum::<usize>(), 2 * 80 * 5);
     }
-    let sizes = RawChannel::<u64, Block>::new(&session.device, 60, 4096).err().map(text);
+    let sizes = RawChannel::<u64, Block>::placed(&session.device, placement, 60, 4096).err().map(text);
     ensure!(sizes.is_some_and(|error| error.contains("60 pages of 4096 bytes: take powers of two")));
     // The launch alone has the channel then, and drops what finds no page.
-    let few = RawChannel::<u64, Block>::new(&session.device, 16, 128).map_err(text)?;
+    let few = RawChannel::<u64, Block>::placed(&session.device, placement, 16, 128).map_err(text)?;
     let launch = session.launch(&stream, raw::raw_until_dropped, Grid::new(2, 40), (&few,))?;
     drop(few);
     stream.synchronize().map_err(text)?;

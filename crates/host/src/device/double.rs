@@ -8,7 +8,7 @@ use super::seam::{
 use hostcall_abi::cpu::Entry;
 use hostcall_softdev::Config;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 type BeforeDispatch = Box<dyn Fn(&Noted, &str) + Send + Sync>;
@@ -30,6 +30,8 @@ pub(crate) struct Noted {
     pub is_polled: bool,
     /// So many more polls of a queue do not see that it has got on.
     pub unseeing_polls: AtomicU64,
+    /// Queues refuse to copy words to the host.
+    pub refuses_words: AtomicBool,
 }
 
 impl Noted {
@@ -195,6 +197,14 @@ unsafe impl Queue for DoubleQueue {
     unsafe fn read(&self, to: *mut u8, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
         // SAFETY: by the caller's promise.
         unsafe { self.queue.read(to, from, bytes) }
+    }
+
+    unsafe fn read_words(&self, to: *mut u8, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
+        if self.noted.refuses_words.load(Ordering::SeqCst) {
+            return Err(BackendError::Driver("no more copies".into()));
+        }
+        // SAFETY: by the caller's promise.
+        unsafe { self.queue.read_words(to, from, bytes) }
     }
 
     unsafe fn copy(&self, to: DeviceAddress, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {

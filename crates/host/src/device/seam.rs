@@ -712,6 +712,20 @@ pub unsafe trait Queue: Send + Sync {
     /// As for [`Queue::write`], the other way round.
     unsafe fn read(&self, to: *mut u8, from: DeviceAddress, bytes: usize) -> Result<(), BackendError>;
 
+    /// Copies words of 8 bytes from memory of the device to memory of the host, each as a whole, also where kernels store such
+    /// words atomically meanwhile, and where the host loads the target's.
+    ///
+    /// # Errors
+    /// When the device failed.
+    ///
+    /// # Safety
+    /// As for [`Queue::read`], but that both sides, multiples of 8, may be accessed atomically by words of 8 bytes.
+    unsafe fn read_words(&self, to: *mut u8, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
+        // SAFETY: a copy engine is no party of the language's memory model; it moves aligned words whole. Backends
+        // where the host's processor copies override this.
+        unsafe { self.read(to, from, bytes) }
+    }
+
     /// Copies within the device's memory.
     ///
     /// # Errors

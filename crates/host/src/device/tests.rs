@@ -1,6 +1,7 @@
 //! What a device asks of its backend, and when.
 
 use super::double::{Double, Noted};
+use crate::raw::{Block, Placement, RawChannel, RawStatistics, RawStream};
 use crate::{CallError, Device, Error, Grid, LaunchFailure, LaunchKernel};
 use hostcall_device::{Global, Lane, kernel, service};
 use std::collections::BTreeSet;
@@ -199,4 +200,60 @@ fn a_users_thread_that_dispatches_keeps_no_launch_from_ending() {
 #[test]
 fn a_reaper_that_dispatches_keeps_no_launch_from_ending() {
     a_dispatch_waits_for_a_launch_that_panics(true);
+}
+
+#[kernel]
+fn counts(lane: &Lane, count: u64, out: RawStream<'_, u64, Block>) {
+    for i in 0..count {
+        out.write(lane, &i);
+    }
+}
+
+/// Readers get staged pages once they see the end of the copy, and who drops the channel waits for what is on its way.
+#[test]
+fn staged_pages_come_with_their_copies() {
+    let (device, noted) = open(Noted { is_polled: true, ..Noted::default() });
+    let stream = device.stream().unwrap();
+    let channel = RawChannel::<u64, Block>::placed(&device, Placement::Staged, 64, 128).unwrap();
+    let reader = channel.reader();
+    for polls in [0, 1, 1000] {
+        counts.launch(&stream, Grid::new(1, 1), (1000, &channel)).unwrap();
+        stream.synchronize_for(PATIENCE).unwrap();
+        noted.unseeing_polls.store(polls, Ordering::SeqCst);
+        let mut words = Vec::new();
+        for page in reader.rest() {
+            assert_eq!(noted.unseeing_polls.load(Ordering::SeqCst), 0);
+            words.extend(page.records());
+        }
+        assert!(words.into_iter().eq(0..1000));
+    }
+    // A batch has a quarter of the pages, of which there are more.
+    counts.launch(&stream, Grid::new(1, 1), (1000, &channel)).unwrap();
+    stream.synchronize_for(PATIENCE).unwrap();
+    let page = reader.try_next().unwrap();
+    noted.unseeing_polls.store(1000, Ordering::SeqCst);
+    drop((page, reader, channel));
+    assert_eq!(noted.unseeing_polls.load(Ordering::SeqCst), 0);
+}
+
+/// What a device that fails does not copy is counted, and its kernels wait for nobody.
+#[test]
+fn staged_pages_that_cannot_be_copied_are_counted() {
+    let (device, noted) = open(Noted::default());
+    let stream = device.stream().unwrap();
+    let channel = RawChannel::<u64, Block>::placed(&device, Placement::Staged, 64, 128).unwrap();
+    let reader = channel.reader();
+    let words = |count: u64| {
+        counts.launch(&stream, Grid::new(1, 1), (count, &channel)).unwrap();
+        stream.synchronize_for(PATIENCE).unwrap();
+        reader.rest().map(|page| page.records().len() as u64).sum::<u64>()
+    };
+    assert_eq!(words(100), 100);
+    noted.refuses_words.store(true, Ordering::SeqCst);
+    assert_eq!((words(900), channel.statistics().lost_bytes), (0, 900 * 8));
+    // More than there are pages for.
+    assert_eq!(words(5000), 0);
+    let RawStatistics { lost_bytes, dropped_records, .. } = channel.statistics();
+    assert!(dropped_records > 0);
+    assert_eq!(8 * dropped_records + lost_bytes, 5900 * 8);
 }

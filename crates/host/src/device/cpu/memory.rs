@@ -144,6 +144,20 @@ pub(super) unsafe fn load(from: DeviceAddress, bytes: &mut [u8], width: usize) -
     Ok(())
 }
 
+/// Copies words of 8 bytes, each by an atomic load and an atomic store.
+///
+/// # Safety
+/// As for [`crate::device::seam::Queue::read_words`].
+pub(super) unsafe fn copy_words(to: *mut u8, from: DeviceAddress, bytes: usize) {
+    for at in (0..bytes / 8 * 8).step_by(8) {
+        // SAFETY: the caller vouches for `bytes` bytes on both sides, multiples of 8, accessed atomically.
+        let (to, from) = unsafe {
+            (AtomicU64::from_ptr(to.add(at).cast()), AtomicU64::from_ptr(pointer(from).add(at).cast()))
+        };
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
 /// The number whose bytes these are, as the width that is asked for.
 fn number_of<N: TryFrom<u64>>(bytes: &[u8]) -> N {
     let mut word = [0; 8];

@@ -1,7 +1,7 @@
 //! An in-order queue of the software device. It has no thread: each operation's end begins the next, on the executor's
 //! thread that ended it, or on the one that submits when nothing runs.
 
-use super::memory::pointer;
+use super::memory::{self, pointer};
 use super::module::CpuKernel;
 use crate::device::seam::{
     BackendError, DeviceAddress, DeviceFault, DeviceFaultKind, Dispatch, DispatchFailure, DispatchOutcome,
@@ -377,6 +377,16 @@ unsafe impl Queue for CpuQueue {
             let (to, from) = ({ to }, { from });
             // SAFETY: by the caller's promise.
             unsafe { std::ptr::copy_nonoverlapping(from.0, to.0, bytes) }
+        }))]);
+        Ok(())
+    }
+
+    unsafe fn read_words(&self, to: *mut u8, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
+        let to = Place(to);
+        self.submit([Operation::Copy(Box::new(move || {
+            let to = { to };
+            // SAFETY: by the caller's promise.
+            unsafe { memory::copy_words(to.0, from, bytes) }
         }))]);
         Ok(())
     }

@@ -1,18 +1,23 @@
 //! The memory of a raw channel. Launches keep it, but not the channel.
 
+use super::Placement;
 use crate::device::Error;
 use crate::device::core::Core;
-use crate::device::seam::{Backend, DeviceAddress, Memory as DeviceMemory, Pinned};
+use crate::device::seam::{Backend, BackendError, DeviceAddress, Memory as DeviceMemory, Pinned, Queue};
 use hostcall_abi::raw::{
     FOREIGN_STATES, ForeignRawParams, RAW_RING_BYTES, RAW_STATE_BYTES, RawLayout, RawParams, RawRingWords,
 };
-use hostcall_channel::raw::RawRegion;
+use hostcall_channel::raw::{RawRegion, Run};
 use std::sync::Arc;
 
 const STATE_WORDS: usize = RAW_STATE_BYTES / 8;
 
 pub(crate) struct Memory {
     shared: Arc<dyn Pinned>,
+    /// The host's pages, which readers read.
+    pages: Arc<dyn Pinned>,
+    /// The device's, of staged ones.
+    staged: Option<Arc<dyn DeviceMemory>>,
     states: Arc<dyn DeviceMemory>,
     ring: Arc<dyn DeviceMemory>,
     pub layout: RawLayout,
@@ -20,11 +25,18 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub fn new(core: &Core, layout: RawLayout, home_slots: u32) -> Result<Self, Error> {
+    pub fn new(core: &Core, layout: RawLayout, home_slots: u32, placement: Placement) -> Result<Self, Error> {
         core.captures.check_allocation("RawChannel::new")?;
         let backend = &core.backend;
+        let page_bytes = layout.data_words() as usize * 8;
+        let staged = match placement {
+            Placement::Direct => None,
+            Placement::Staged => Some(backend.allocate(page_bytes)?),
+        };
         Ok(Self {
             shared: backend.pin(layout.words() as usize * 8)?,
+            pages: backend.pin(page_bytes)?,
+            staged,
             states: backend.allocate((home_slots + FOREIGN_STATES) as usize * RAW_STATE_BYTES)?,
             ring: backend.allocate(RAW_RING_BYTES)?,
             layout,
@@ -38,6 +50,7 @@ impl Memory {
             states: self.states.address().get(),
             ring: self.ring.address().get(),
             shared: self.shared.address().get(),
+            data: self.staged.as_ref().map_or(self.pages.address(), |staged| staged.address()).get(),
             layout: self.layout,
         }
     }
@@ -47,11 +60,37 @@ impl Memory {
         self.params().foreign(self.home_slots, waits)
     }
 
+    /// Whether waves fill pages in memory of the device.
+    pub fn is_staged(&self) -> bool {
+        self.staged.is_some()
+    }
+
     pub fn region(&self) -> RawRegion<'_> {
-        let address = self.shared.host_address().as_ptr().expose_provenance() as u64;
-        // SAFETY: the memory has so many words, aligned to 256 bytes, as long as `self`, and host and kernels access them as
-        // raw channels do.
-        unsafe { RawRegion::from_address(address, self.layout) }
+        let address = |memory: &dyn Pinned| memory.host_address().as_ptr().expose_provenance() as u64;
+        // SAFETY: the memories have so many words, aligned to 256 bytes, as long as `self`; host, kernels and copy engines
+        // access them as raw channels do.
+        unsafe { RawRegion::from_addresses(address(&*self.shared), address(&*self.pages), self.layout) }
+    }
+
+    /// Has a queue copy bytes of the device's pages to the host's.
+    ///
+    /// # Errors
+    /// When the device failed.
+    ///
+    /// # Panics
+    /// When the run does not lie in the pages, or they are not staged.
+    ///
+    /// # Safety
+    /// RAW-COPY; the memory lives until the copy has ended.
+    pub unsafe fn copy(&self, queue: &dyn Queue, run: Run) -> Result<(), BackendError> {
+        let staged = self.staged.as_ref().expect("staged pages");
+        let end = run.from.checked_add(run.bytes).expect("a run of the pages");
+        assert!(end <= staged.len().min(self.pages.len()) as u64 && (run.from | run.bytes).is_multiple_of(8));
+        // SAFETY: the bytes lie in the pages, as checked.
+        let to = unsafe { self.pages.host_address().add(run.from as usize) };
+        // SAFETY: both sides have so many words, by the caller's promise until the copy has ended; waves and readers access
+        // them atomically.
+        unsafe { queue.read_words(to.as_ptr(), staged.address().offset(run.from), run.bytes as usize) }
     }
 
     /// A word of a state; `None` when the device fails.

@@ -1,5 +1,7 @@
 //! Raw channels: streams of records or bytes out of running kernels. ARCHITECTURE.md ("Raw channels") has the rules.
 
+mod copier;
+mod found;
 mod memory;
 mod pace;
 mod points;
@@ -9,28 +11,45 @@ mod recording;
 use super::arguments::{IntoArg, Packer, Sealed};
 use super::core::Core;
 use super::{Device, Error};
-use hostcall_abi::launch::LaunchId;
-use hostcall_abi::raw::{FOREIGN_STATES, ForeignRawParams, RawLayout, RawParams};
-use hostcall_channel::raw::{Chunk, Collector, RawRegion};
+use found::{Found, Inner, Looks};
+use hostcall_abi::raw::{ForeignRawParams, RawLayout, RawParams};
 use hostcall_device::kernel::Plain;
 use hostcall_device::raw::RawStream;
 pub use hostcall_device::raw::{Block, DropNewest, OverwriteOldest, Policy};
-use hostcall_server::Server;
 pub(super) use memory::Memory;
 use pace::Pace;
 use parking_lot::Mutex;
 pub(crate) use points::TracedPoints;
 pub(super) use points::{PointNumbers, memory as points_memory};
-pub use reader::{RawPage, RawReader, Records};
+pub use reader::{Messages, RawPage, RawReader, Records};
 pub use recording::Recording;
-use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Of the pages, the part that is kept free where the oldest are overwritten: a wave that finds none waits for the host.
-const KEPT_FREE: u32 = 4;
+/// Where the pages of a raw channel are filled. Kernels and readers do not differ.
+///
+/// | | [`Direct`](Placement::Direct) | [`Staged`](Placement::Staged) |
+/// |---|---|---|
+/// | waves store | over the link, at its rate | to memory of the device, at its rate until all pages are full |
+/// | the host gets them | as they are stored | by copies of a copy engine, while kernels run |
+/// | a record is seen | about 1 µs after the host was told of it | about 10 µs after |
+/// | memory | pages of the host | as many pages of the host, and of the device |
+///
+/// Take staged pages for bursts and for kernels that stream as much as the link carries: a copy engine moves more than stores
+/// do, and the waves go on meanwhile. Take direct ones where each record is to be seen at once, or memory of the device is
+/// short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// In memory of the host.
+    #[default]
+    Direct,
+    /// In memory of the device, from where a copy engine brings them to the host: when a reader looks, and then as fast as it
+    /// reads. What lies in half-filled pages is brought too, but while there are full ones only now and then, so that most of
+    /// the link's time is theirs.
+    Staged,
+}
 
 /// Memory through which kernels stream values of type `T`, or bytes if that is `u8`, while they run. Kernels have a parameter
 /// [`RawStream`] for it; on the host a [`RawReader`] reads it. `P` says what happens when waves write faster than somebody reads:
@@ -61,6 +80,50 @@ const KEPT_FREE: u32 = 4;
 /// assert_eq!(seen, (0..64).map(|i| i * i).collect::<Vec<u64>>());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Messages
+/// With records of 16 bytes a channel is a queue of messages from any lane to the host: a wave's messages are whole lines, and
+/// no lane waits for an answer. What one lane sends comes in that order; what lanes of a wave send together comes in the order
+/// of the lanes, and before what any of them sends later. Nothing is promised between waves: a message of one may come before
+/// one that another sent earlier. That is so with one reader; several share the pages, and each sees an order of its own.
+///
+/// A wave tells the host of its messages every 131 µs at the latest while it sends, when its page is full, and when it ends;
+/// one that must be seen at once is followed by [`RawStream::flush`].
+///
+/// ```
+/// use hostcall::raw::{Block, RawChannel, RawStream};
+/// use hostcall::{Device, Grid, Lane, LaunchKernel, Plain, kernel};
+/// use std::time::Duration;
+///
+/// #[derive(Clone, Copy, Plain)]
+/// #[repr(C)]
+/// struct Found {
+///     lane: u64,
+///     factor: u64,
+/// }
+///
+/// #[kernel]
+/// fn search(lane: &Lane, number: u64, found: RawStream<'_, Found, Block>) {
+///     let factor = lane.global_id() as u64 + 2;
+///     if number.is_multiple_of(factor) {
+///         found.write(lane, &Found { lane: lane.global_id() as u64, factor });
+///         found.flush(lane);
+///     }
+/// }
+///
+/// let device = Device::open("cpu")?;
+/// let stream = device.stream()?;
+/// let channel = RawChannel::<Found, Block>::new(&device, 64, 4096)?;
+/// let reader = channel.reader();
+/// search.launch(&stream, Grid::new(4, 32), (91, &channel))?;
+/// // Each is there while the kernel runs on.
+/// for Found { lane, factor } in reader.messages(Duration::from_secs(5)).take(3) {
+///     println!("lane {lane} found {factor}");
+///     assert!([7, 13, 91].contains(&factor));
+/// }
+/// stream.synchronize()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct RawChannel<T, P> {
     inner: Arc<Inner>,
     types: PhantomData<fn(T) -> P>,
@@ -78,118 +141,19 @@ pub struct RawStatistics {
     pub dropped_records: u64,
     /// Bytes that were overwritten before anybody read them.
     pub overwritten_bytes: u64,
+    /// Bytes of staged pages that could not be copied to the host because the device failed.
+    pub lost_bytes: u64,
     /// Pages that were closed for waves which had been killed, or, of kernels that other compilers made, did not close them.
     pub swept_pages: u64,
     /// Words of the device that made no sense and were left alone.
     pub malformed_words: u64,
 }
 
-/// What a channel, its readers and their pages share.
-struct Inner {
-    core: Arc<Core>,
-    server: Arc<Server>,
-    /// Of a channel of the user's: it keeps the device open.
-    device: Option<Device>,
-    memory: Arc<Memory>,
-    overwrites: bool,
-    found: Mutex<Found>,
-    /// Channels and readers that somebody has.
-    users: AtomicUsize,
-}
-
-/// What the host has found and nobody has read.
-struct Found {
-    collector: Collector,
-    chunks: VecDeque<Chunk>,
-    /// Overwritten bytes that a page has told of.
-    overwritten_told: u64,
-    /// Whether waves may have been killed since nothing was found lost.
-    may_be_lost: bool,
-}
-
-impl Found {
-    /// Nothing is found yet, of records of so many bytes each.
-    fn new(memory: &Memory, home_slots: u32, unit: u32) -> Self {
-        Self {
-            collector: Collector::new(memory.region(), home_slots + FOREIGN_STATES, unit),
-            chunks: VecDeque::new(),
-            overwritten_told: 0,
-            may_be_lost: true,
-        }
-    }
-}
-
-impl Inner {
-    fn region(&self) -> RawRegion<'_> {
-        self.memory.region()
-    }
-
-    /// Looks for news, and gives out again what nobody has read if that is asked for. Returns whether there were any.
-    fn collect(&self, found: &mut Found) -> bool {
-        let Found { collector, chunks, may_be_lost, .. } = found;
-        let region = self.region();
-        let launches = self.server.launches();
-        let sweep = |collector: &mut Collector, chunks: &mut VecDeque<Chunk>| {
-            let is_over = |launch: LaunchId| !launches.is_known(launch);
-            collector.sweep(region, is_over, |slot, word| self.state_word(slot, word), chunks)
-        };
-        let mut is_new = collector.collect(region, chunks) || sweep(collector, chunks);
-        *may_be_lost |= is_new;
-        if !is_new && *may_be_lost && launches.count() == 0 {
-            // What was taken up to here is swept or lost, if nothing runs afterwards either.
-            let ring = self.memory.ring(&*self.core.backend);
-            if launches.count() == 0 {
-                is_new = sweep(collector, chunks);
-                if !is_new && let Some(ring) = ring {
-                    collector.sweep_lost(region, ring);
-                    *may_be_lost = false;
-                }
-            }
-        }
-        if self.overwrites {
-            let least_free = self.memory.layout.pages() / KEPT_FREE;
-            let free = collector.free_pages(region);
-            collector.overwrite(region, least_free.saturating_sub(free), chunks);
-        }
-        is_new
-    }
-
-    fn state_word(&self, slot: u32, word: usize) -> Option<u64> {
-        self.memory.state_word(&*self.core.backend, slot, word)
-    }
-
-    fn statistics(&self) -> RawStatistics {
-        let mut found = self.found.lock();
-        let states = self.memory.states(&*self.core.backend);
-        found.collector.count_dropped(|slot, word| states.as_ref()?.get(slot as usize)?.get(word).copied());
-        let counts = found.collector.counts();
-        RawStatistics {
-            pages: counts.pages,
-            bytes: counts.bytes,
-            dropped_records: counts.dropped,
-            overwritten_bytes: counts.overwritten_bytes,
-            swept_pages: counts.swept,
-            malformed_words: counts.malformed,
-        }
-    }
-
-    /// Notes that a channel or a reader is gone. Without any, waves wait for nobody.
-    fn leave(&self) {
-        if self.users.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.region().close();
-        }
-    }
-
-    fn enter(&self) {
-        self.users.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 /// Runs until the channel is gone: where the oldest pages are overwritten, somebody must do so while nobody reads.
 fn keep_free(channel: &Weak<Inner>) {
     let mut pace = Pace::new();
     while let Some(inner) = channel.upgrade() {
-        let is_new = inner.collect(&mut inner.found.lock());
+        let is_new = inner.collect(&mut inner.found.lock(), Looks::Keeper);
         drop(inner);
         if is_new {
             pace.found();
@@ -200,16 +164,34 @@ fn keep_free(channel: &Weak<Inner>) {
 
 impl<T: Plain, P: Policy> RawChannel<T, P> {
     /// Makes a channel of so many pages of so many bytes, both powers of two: 16 to 65,536 pages of 128 bytes to 16 MiB. Pages of
-    /// 4 to 64 KiB are good ones.
+    /// 4 to 64 KiB are good ones. They are [`Placement::Direct`].
     ///
     /// # Errors
     /// When the sizes are none of these or too large together, there is no room, or the system has no thread.
     pub fn new(device: &Device, pages: u32, page_bytes: u32) -> Result<Self, Error> {
+        Self::placed(device, Placement::Direct, pages, page_bytes)
+    }
+
+    /// The same with pages at this place.
+    ///
+    /// ```
+    /// # use hostcall::Device;
+    /// use hostcall::raw::{Block, Placement, RawChannel};
+    ///
+    /// # let device = Device::open("cpu")?;
+    /// // 64 MiB of the device's memory, which kernels fill at the memory's rate.
+    /// let channel = RawChannel::<[u64; 2], Block>::placed(&device, Placement::Staged, 1024, 64 << 10)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`RawChannel::new`], and when the driver has no queue left.
+    pub fn placed(device: &Device, placement: Placement, pages: u32, page_bytes: u32) -> Result<Self, Error> {
         let layout = RawLayout::new(pages, page_bytes).ok_or(Error::RawSizes { pages, page_bytes })?;
         let home_slots = device.inner.channel_params.sizes.layout.home_slots;
-        let memory = Arc::new(Memory::new(&device.inner.core, layout, home_slots)?);
+        let memory = Arc::new(Memory::new(&device.inner.core, layout, home_slots, placement)?);
         let unit = if size_of::<T>().is_multiple_of(8) { size_of::<T>() as u32 } else { 8 };
-        let found = Mutex::new(Found::new(&memory, home_slots, unit));
+        let found = Mutex::new(Found::new(&device.inner.core, &memory, home_slots, unit)?);
         let (core, server) = (device.inner.core.clone(), device.inner.server.clone());
         let (device, overwrites, users) = (Some(device.clone()), P::OVERWRITES, AtomicUsize::new(1));
         let inner = Arc::new(Inner { core, server, device, memory, overwrites, found, users });

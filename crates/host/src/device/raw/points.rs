@@ -1,6 +1,6 @@
 //! The raw channel of a device's trace points, which goes into the trace.
 
-use super::{Found, Inner, Memory, Pace, RawReader};
+use super::{Found, Inner, Memory, Pace, Placement, RawReader};
 use crate::device::Error;
 use crate::device::core::Core;
 use hostcall_abi::CallError;
@@ -36,7 +36,7 @@ const LONGEST_FLUSH: Duration = Duration::from_secs(5);
 pub(in crate::device) fn memory(core: &Core, layout: &Layout) -> Result<Arc<Memory>, Error> {
     let pages = (PAGES_A_WAVE * layout.home_slots).next_power_of_two().clamp(LEAST_PAGES, MOST_PAGES);
     let layout_of_pages = RawLayout::new(pages, PAGE_BYTES).expect("sizes within the bounds");
-    Ok(Arc::new(Memory::new(core, layout_of_pages, layout.home_slots)?))
+    Ok(Arc::new(Memory::new(core, layout_of_pages, layout.home_slots, Placement::Direct)?))
 }
 
 /// What trace points ask of the host.
@@ -151,7 +151,7 @@ impl TracedPoints {
         points: Arc<Points>,
         tracer: &Tracer,
     ) -> Result<Self, Error> {
-        let found = Mutex::new(Found::new(&memory, home_slots, UNIT));
+        let found = Mutex::new(Found::new(core, &memory, home_slots, UNIT)?);
         let (core, server) = (core.clone(), server.clone());
         let backend = core.backend.clone();
         let (overwrites, users) = (false, AtomicUsize::new(0));

@@ -1,6 +1,6 @@
 //! Reading raw channels.
 
-use super::{Inner, Pace};
+use super::{Inner, Looks, Pace};
 use hostcall_abi::raw::RawWriter;
 use hostcall_channel::raw::Chunk;
 use hostcall_device::kernel::Plain;
@@ -46,17 +46,30 @@ impl<T> RawReader<T> {
     /// Returns the next page, or the part of one that is written, if there is one now. What waves of launches that have ended
     /// wrote is there, also if they were killed; of launches that run, what waves have told of.
     ///
-    /// The page is lent: waves do not get it before it is dropped.
+    /// The page is lent: waves do not get it before it is dropped. Of staged pages, this waits for copies that are on their way
+    /// if nothing else is there, which takes some microseconds.
     pub fn try_next(&self) -> Option<RawPage<T>> {
-        let mut found = self.inner.found.lock();
-        if found.chunks.is_empty() {
-            self.inner.collect(&mut found);
+        loop {
+            let mut found = self.inner.found.lock();
+            if found.chunks.is_empty() || found.is_copying() {
+                self.inner.collect(&mut found, Looks::Reader);
+            }
+            if let Some(mut chunk) = found.chunks.pop_front() {
+                found.lent += 1;
+                found.collector.hand_out(&mut chunk);
+                let overwritten = found.collector.counts().overwritten_bytes;
+                let told = std::mem::replace(&mut found.overwritten_told, overwritten);
+                let (inner, overwritten_before) = (self.inner.clone(), overwritten - told);
+                return Some(RawPage { inner, chunk, overwritten_before, values: PhantomData });
+            }
+            if !found.is_copying() {
+                return None;
+            }
+            self.inner.check_copies(&mut found);
+            // Other readers give pages back meanwhile.
+            drop(found);
+            std::thread::yield_now();
         }
-        let mut chunk = found.chunks.pop_front()?;
-        found.collector.hand_out(&mut chunk);
-        let overwritten = found.collector.counts().overwritten_bytes;
-        let overwritten_before = overwritten - std::mem::replace(&mut found.overwritten_told, overwritten);
-        Some(RawPage { inner: self.inner.clone(), chunk, overwritten_before, values: PhantomData })
     }
 
     /// Returns the next page, waiting so long for one. A thread that waits where nothing comes uses a
@@ -92,7 +105,9 @@ impl<T> RawReader<T> {
 
     /// Of how many pages and parts, at most, what is there now consists.
     pub(super) fn most_there(&self) -> usize {
-        self.inner.found.lock().chunks.len() + self.inner.memory.layout.pages() as usize
+        let found = self.inner.found.lock();
+        let copied = found.copier.as_ref().map_or(0, |copier| copier.copies.len());
+        found.chunks.len() + copied + self.inner.memory.layout.pages() as usize
     }
 
     /// Iterates over the pages that there are now. After a launch was waited for, all of its pages are among them.
@@ -102,7 +117,7 @@ impl<T> RawReader<T> {
 }
 
 /// A page of a raw channel, or the part of one that was written, lent to the reader: its words are the memory that the wave
-/// wrote to. The wave does not write them any more, and no wave gets the page before this is dropped.
+/// wrote to, or that a copy engine brought it to. Nobody writes them any more, and no wave gets the page before this is dropped.
 pub struct RawPage<T> {
     inner: Arc<Inner>,
     chunk: Chunk,
@@ -112,7 +127,7 @@ pub struct RawPage<T> {
 
 impl<T> Drop for RawPage<T> {
     fn drop(&mut self) {
-        self.inner.found.lock().collector.take_back(self.inner.region(), &self.chunk);
+        self.inner.found.lock().take_back(self.inner.region(), &self.chunk);
     }
 }
 
@@ -170,6 +185,45 @@ impl<T> RawPage<T> {
     }
 }
 
+impl<T: Plain + Copy> RawReader<T> {
+    /// Iterates over messages: the records of one page after the other, each waited for so long. The iterator ends when none
+    /// has come for that time; another one goes on behind the page that this one had. [`RawChannel`](super::RawChannel)
+    /// ("Messages") says in which order they come.
+    ///
+    /// Who takes some hundred million messages a second takes pages instead, and their [`RawPage::records`].
+    pub fn messages(&self, longest: Duration) -> Messages<'_, T> {
+        Messages { reader: self, longest, page: None, next: 0 }
+    }
+}
+
+/// Messages as they come. See [`RawReader::messages`].
+pub struct Messages<'a, T> {
+    reader: &'a RawReader<T>,
+    longest: Duration,
+    page: Option<RawPage<T>>,
+    /// The next record of the page.
+    next: usize,
+}
+
+impl<T: Plain + Copy> Iterator for Messages<'_, T> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        loop {
+            if let Some(page) = &self.page
+                && let Some(message) = page.records().nth(self.next)
+            {
+                self.next += 1;
+                return Some(message);
+            }
+            // Its page goes back before another one is waited for.
+            (self.page, self.next) = (None, 0);
+            self.page = Some(self.reader.next_within(self.longest)?);
+        }
+    }
+}
+
 impl<T: Plain + Copy> RawPage<T> {
     /// Iterates over the records.
     pub fn records(&self) -> Records<'_, T> {
@@ -201,6 +255,15 @@ impl<T: Plain + Copy> Iterator for Records<'_, T> {
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.words.size_hint()
+    }
+
+    #[inline]
+    fn nth(&mut self, n: usize) -> Option<T> {
+        // Without loading those before it.
+        if n > 0 {
+            self.words.nth(n - 1)?;
+        }
+        self.next()
     }
 }
 

@@ -144,7 +144,7 @@ impl Recording {
                 bytes: statistics.bytes,
                 dropped_records: statistics.dropped_records,
                 overwritten_bytes: statistics.overwritten_bytes,
-                lost_bytes: written.lost_bytes,
+                lost_bytes: written.lost_bytes + statistics.lost_bytes,
             };
             failure = file.end_stream(stream, &totals).and_then(|()| file.finish()).err();
         }

@@ -1,0 +1,165 @@
+//! What brings staged pages to the host: a queue of the device that does nothing else.
+
+use super::Memory;
+use crate::device::Error;
+use crate::device::core::Core;
+use crate::device::seam::{BackendError, Queue};
+use hostcall_abi::raw::RawLayout;
+use hostcall_channel::raw::{Chunk, Copies, Run};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Batches of copies that are on their way at a time: one is copied while the other one's chunks are read.
+const MOST_IN_FLIGHT: usize = 2;
+
+/// Most bytes of a batch: long enough to find the next one meanwhile. Of a small channel, a quarter.
+const BATCH_BYTES: u64 = 8 << 20;
+
+/// Bytes that are worth a batch while another one is on its way: a copy engine reaches its full rate with such copies. Of a
+/// small channel, a sixteenth.
+const WATERMARK_BYTES: u64 = 1 << 20;
+
+/// Most copies of a batch. With a signal each, all batches are fewer than the operations that a queue takes.
+const MOST_RUNS: usize = 60;
+
+/// Bytes of pages that lie side by side and are given out together.
+const BLOCK_BYTES: u32 = 1 << 20;
+
+/// What it costs to copy what a half-filled page has, at most, besides its bytes, and how many bytes move in a nanosecond.
+const HALF_PAGE: Duration = Duration::from_micros(2);
+const BYTES_A_NS: u64 = 50;
+
+/// Of the time, half-filled pages are copied for one part in so many while nothing else is to be copied, and while full pages
+/// are.
+const IDLE_PARTS: u32 = 4;
+const BUSY_PARTS: u32 = 64;
+
+/// How long a copy is waited for before the device is asked whether it failed.
+const CHECK: Duration = Duration::from_millis(1);
+
+/// Pages that lie side by side and are given out together, of staged ones.
+pub(super) fn block_pages(layout: &RawLayout) -> u32 {
+    (BLOCK_BYTES / layout.page_bytes()).clamp(1, layout.pages() / 16)
+}
+
+/// Copies of a channel's staged pages, and what waits for them.
+pub(super) struct Copier {
+    memory: Arc<Memory>,
+    queue: Box<dyn Queue>,
+    pub copies: Copies,
+    runs: Vec<Run>,
+    batch_bytes: u64,
+    watermark_bytes: u64,
+    /// Half-filled pages are looked at from then on: while nothing else is copied, and else.
+    halves_from: [Instant; 2],
+    checked: Instant,
+    has_failed: bool,
+}
+
+impl Copier {
+    /// # Errors
+    /// When the driver has no queue left.
+    pub fn new(core: &Core, memory: Arc<Memory>) -> Result<Self, Error> {
+        let (layout, now) = (memory.layout, Instant::now());
+        let bytes = u64::from(layout.data_words()) * 8;
+        Ok(Self {
+            queue: core.backend.queue(Arc::new(|| {}))?,
+            copies: Copies::new(layout),
+            runs: Vec::new(),
+            batch_bytes: BATCH_BYTES.min(bytes / 4),
+            watermark_bytes: WATERMARK_BYTES.min(bytes / 16),
+            halves_from: [now; 2],
+            checked: now,
+            has_failed: false,
+            memory,
+        })
+    }
+
+    /// Adds the chunks whose copies have ended to `chunks`. Returns whether there were any.
+    pub fn land(&mut self, chunks: &mut VecDeque<Chunk>) -> bool {
+        self.copies.in_flight() > 0 && self.copies.end(self.queue.completed(), chunks)
+    }
+
+    /// Whether no more batches are to be asked for before one has ended.
+    pub fn is_full(&self) -> bool {
+        self.copies.in_flight() >= MOST_IN_FLIGHT
+    }
+
+    /// Whether enough was found for a batch, so that nobody need look for more.
+    pub fn has_enough(&self) -> bool {
+        self.copies.has_found(self.watermark_bytes)
+    }
+
+    /// Whether to look at half-filled pages.
+    pub fn takes_halves(&self) -> bool {
+        let is_busy = !self.copies.is_empty();
+        Instant::now() >= self.halves_from[usize::from(is_busy)]
+    }
+
+    /// Notes the half-filled pages among the chunks that were found after the first `before`.
+    pub fn note_halves(&mut self, before: usize) {
+        let (mut pages, mut bytes) = (0, 0);
+        for chunk in self.copies.found().range(before..).filter(|chunk| !chunk.is_last) {
+            (pages, bytes) = (pages + 1, bytes + u64::from(chunk.bytes()));
+        }
+        if pages > 0 {
+            let (now, cost) = (Instant::now(), pages * HALF_PAGE + Duration::from_nanos(bytes / BYTES_A_NS));
+            self.halves_from = [IDLE_PARTS, BUSY_PARTS].map(|parts| now + parts * cost);
+        }
+    }
+
+    /// Has the queue copy what was found: all if it does nothing, and else what is worth a batch.
+    ///
+    /// # Errors
+    /// When the device failed. Nothing is copied any more then.
+    pub fn ask(&mut self) -> Result<(), BackendError> {
+        let asked = self.try_ask();
+        self.has_failed |= asked.is_err();
+        asked
+    }
+
+    fn try_ask(&mut self) -> Result<(), BackendError> {
+        while !self.is_full() && (self.copies.in_flight() == 0 || self.has_enough()) {
+            let Some(batch) = self.copies.ask(self.batch_bytes, MOST_RUNS, &mut self.runs) else { break };
+            for run in &self.runs {
+                // SAFETY: RAW-COPY: `Copies` keeps a chunk of each page until the batch has ended; the memory is kept until
+                // then, or for ever (`drop`).
+                unsafe { self.memory.copy(&*self.queue, *run) }?;
+            }
+            self.queue.signal(batch)?;
+        }
+        Ok(())
+    }
+
+    /// Asks now and then whether the device failed, by somebody who waits for a copy.
+    ///
+    /// # Errors
+    /// When it did.
+    pub fn check(&mut self) -> Result<(), BackendError> {
+        let now = Instant::now();
+        if self.has_failed || now - self.checked < CHECK {
+            return Ok(());
+        }
+        self.checked = now;
+        self.queue.check().inspect_err(|_| self.has_failed = true)
+    }
+
+    /// Whether the device has failed, so that nothing is copied any more.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+}
+
+impl Drop for Copier {
+    fn drop(&mut self) {
+        while self.queue.completed() < self.copies.last_asked() {
+            if self.has_failed || self.check().is_err() {
+                // Copies may still come.
+                std::mem::forget(self.memory.clone());
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+}

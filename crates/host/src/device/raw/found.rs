@@ -1,0 +1,235 @@
+//! What the host finds of a raw channel, until readers have it.
+
+use super::copier::{self, Copier};
+use super::{Memory, RawStatistics};
+use crate::device::core::Core;
+use crate::device::{Device, Error};
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::raw::FOREIGN_STATES;
+use hostcall_channel::raw::{Chunk, Collector, News, RawRegion};
+use hostcall_server::Server;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Of the pages, the part that is kept free where the oldest are overwritten: a wave that finds none waits for the host.
+const KEPT_FREE: u32 = 4;
+
+/// What a channel, its readers and their pages share.
+pub(super) struct Inner {
+    /// Dropped first: copies that are on their way are waited for while the device is open.
+    pub found: Mutex<Found>,
+    pub core: Arc<Core>,
+    pub server: Arc<Server>,
+    /// Of a channel of the user's: it keeps the device open.
+    pub device: Option<Device>,
+    pub memory: Arc<Memory>,
+    pub overwrites: bool,
+    /// Channels and readers that somebody has.
+    pub users: AtomicUsize,
+}
+
+/// What the host has found and nobody has read.
+pub(super) struct Found {
+    pub collector: Collector,
+    /// What brings staged pages here.
+    pub copier: Option<Copier>,
+    /// Chunks that readers may have.
+    pub chunks: VecDeque<Chunk>,
+    /// Chunks that readers have.
+    pub lent: usize,
+    /// Overwritten bytes that a page has told of.
+    pub overwritten_told: u64,
+    /// Whether waves may have been killed since nothing was found lost.
+    may_be_lost: bool,
+}
+
+impl Found {
+    /// Nothing is found yet, of records of so many bytes each.
+    ///
+    /// # Errors
+    /// When the driver has no queue left.
+    pub fn new(core: &Core, memory: &Arc<Memory>, home_slots: u32, unit: u32) -> Result<Self, Error> {
+        let copier = memory.is_staged().then(|| Copier::new(core, memory.clone())).transpose()?;
+        let block_pages = if copier.is_some() { copier::block_pages(&memory.layout) } else { 1 };
+        Ok(Self {
+            collector: Collector::new(memory.region(), home_slots + FOREIGN_STATES, unit, block_pages),
+            copier,
+            chunks: VecDeque::new(),
+            lent: 0,
+            overwritten_told: 0,
+            may_be_lost: true,
+        })
+    }
+
+    /// Whether copies are on their way.
+    pub fn is_copying(&self) -> bool {
+        self.copier.as_ref().is_some_and(|copier| copier.copies.in_flight() > 0)
+    }
+
+    /// Takes a chunk back from a reader.
+    pub fn take_back(&mut self, region: RawRegion<'_>, chunk: &Chunk) {
+        self.collector.take_back(region, chunk);
+        self.lent -= 1;
+        if self.lent == 0
+            && self.chunks.is_empty()
+            && self.copier.as_ref().is_some_and(|copier| copier.copies.is_empty())
+        {
+            // Nobody may look for long, and waves have all pages then.
+            self.collector.give_all_parts(region);
+        }
+    }
+}
+
+/// Who looks for news.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Looks {
+    /// A reader, which gets staged pages copied.
+    Reader,
+    /// The thread that keeps pages free.
+    Keeper,
+}
+
+impl Inner {
+    pub fn region(&self) -> RawRegion<'_> {
+        self.memory.region()
+    }
+
+    /// Looks for news, and gives out again what nobody has read if that is asked for. Returns whether there were any.
+    pub fn collect(&self, found: &mut Found, looks: Looks) -> bool {
+        let is_new = match found.copier {
+            None => self.find(found, News::OfAll),
+            Some(_) => self.find_staged(found, looks),
+        };
+        if self.overwrites {
+            self.overwrite(found);
+        }
+        is_new
+    }
+
+    /// Adds news to the chunks that readers may have, or to those that are to be copied.
+    fn find(&self, found: &mut Found, news: News) -> bool {
+        let Found { collector, chunks, copier, may_be_lost, .. } = found;
+        let chunks = match copier {
+            None => chunks,
+            Some(copier) => copier.copies.found(),
+        };
+        let region = self.region();
+        let launches = self.server.launches();
+        let sweep = |collector: &mut Collector, chunks: &mut VecDeque<Chunk>| {
+            let is_over = |launch: LaunchId| !launches.is_known(launch);
+            collector.sweep(region, news, is_over, |slot, word| self.state_word(slot, word), chunks)
+        };
+        let mut is_new = collector.collect(region, news, chunks) || sweep(collector, chunks);
+        *may_be_lost |= is_new;
+        if !is_new && *may_be_lost && launches.count() == 0 {
+            // What was taken up to here is swept or lost, if nothing runs afterwards either.
+            let ring = self.memory.ring(&*self.core.backend);
+            if launches.count() == 0 {
+                is_new = sweep(collector, chunks);
+                if !is_new && let Some(ring) = ring {
+                    collector.sweep_lost(region, ring);
+                    *may_be_lost = false;
+                }
+            }
+        }
+        is_new
+    }
+
+    /// Takes what was copied, looks for news where the copier has not enough to do, and has them copied if a reader looks.
+    fn find_staged(&self, found: &mut Found, looks: Looks) -> bool {
+        let Found { chunks, copier, .. } = found;
+        let Some(copier) = copier else { return false };
+        let mut is_new = copier.land(chunks);
+        // While a reader has chunks to read, the news are looked at once for each batch that was copied.
+        if looks == Looks::Reader && (copier.is_full() || !is_new && !chunks.is_empty()) {
+            return is_new;
+        }
+        if looks == Looks::Keeper || !copier.has_enough() {
+            let before = copier.copies.found().len();
+            let news = if copier.takes_halves() { News::OfAll } else { News::OfClosed };
+            is_new |= self.find(found, news);
+            if let Some(copier) = &mut found.copier {
+                copier.note_halves(before);
+            }
+        }
+        let Found { collector, copier, .. } = found;
+        let Some(copier) = copier else { return is_new };
+        if looks == Looks::Reader && !copier.has_failed() && copier.ask().is_err() || copier.has_failed() {
+            self.lose(found);
+        } else {
+            collector.give_parts(self.region(), !copier.copies.is_empty());
+        }
+        is_new
+    }
+
+    /// Counts what cannot be copied any more. Waves wait for nobody then.
+    fn lose(&self, found: &mut Found) {
+        let Found { collector, copier, .. } = found;
+        let Some(copier) = copier else { return };
+        self.region().close();
+        for chunk in copier.copies.take() {
+            collector.lose(self.region(), &chunk);
+        }
+    }
+
+    /// Takes the oldest pages that nobody has read, if too few are free.
+    fn overwrite(&self, found: &mut Found) {
+        let Found { collector, copier, chunks, .. } = found;
+        let region = self.region();
+        if copier.is_some() {
+            collector.give_parts(region, false);
+        }
+        let least_free = self.memory.layout.pages() / KEPT_FREE;
+        let missing = least_free.saturating_sub(collector.free_pages(region));
+        let missing = collector.overwrite(region, missing, chunks);
+        if let Some(copier) = copier {
+            // What is on its way is older than what was found, and is here soon.
+            if copier.copies.in_flight() == 0 {
+                collector.overwrite(region, missing, copier.copies.found());
+            }
+            collector.give_parts(region, false);
+        }
+    }
+
+    /// Looks whether a copy that somebody waits for will not come.
+    pub fn check_copies(&self, found: &mut Found) {
+        if let Some(copier) = &mut found.copier
+            && copier.check().is_err()
+        {
+            self.lose(found);
+        }
+    }
+
+    fn state_word(&self, slot: u32, word: usize) -> Option<u64> {
+        self.memory.state_word(&*self.core.backend, slot, word)
+    }
+
+    pub fn statistics(&self) -> RawStatistics {
+        let mut found = self.found.lock();
+        let states = self.memory.states(&*self.core.backend);
+        found.collector.count_dropped(|slot, word| states.as_ref()?.get(slot as usize)?.get(word).copied());
+        let counts = found.collector.counts();
+        RawStatistics {
+            pages: counts.pages,
+            bytes: counts.bytes,
+            dropped_records: counts.dropped,
+            overwritten_bytes: counts.overwritten_bytes,
+            lost_bytes: counts.lost_bytes,
+            swept_pages: counts.swept,
+            malformed_words: counts.malformed,
+        }
+    }
+
+    /// Notes that a channel or a reader is gone. Without any, waves wait for nobody.
+    pub fn leave(&self) {
+        if self.users.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.region().close();
+        }
+    }
+
+    pub fn enter(&self) {
+        self.users.fetch_add(1, Ordering::Relaxed);
+    }
+}
