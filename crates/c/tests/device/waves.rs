@@ -37,7 +37,9 @@ impl Memory {
 
     pub fn region(&self) -> RawRegion<'_> {
         // SAFETY: so many words lie there, at a multiple of 64, and are accessed atomically.
-        unsafe { RawRegion::from_addresses(self.shared.as_ptr() as u64, self.pages.as_ptr() as u64, self.layout) }
+        unsafe {
+            RawRegion::from_addresses(self.shared.as_ptr() as u64, self.pages.as_ptr() as u64, self.layout)
+        }
     }
 
     pub fn stream(&self, waits: bool) -> ForeignRawParams {
@@ -54,7 +56,13 @@ impl Memory {
 
     /// What the host does once the launch is over.
     pub fn sweep(&self, collector: &mut Collector, chunks: &mut VecDeque<Chunk>) -> bool {
-        collector.sweep(self.region(), News::OfAll, |_| true, |slot, word| self.state_word(slot, word), chunks)
+        collector.sweep(
+            self.region(),
+            News::OfAll,
+            |_| true,
+            |slot, word| self.state_word(slot, word),
+            chunks,
+        )
     }
 }
 
