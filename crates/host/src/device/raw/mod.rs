@@ -37,9 +37,9 @@ use std::time::Duration;
 /// | a record is seen | about 1 µs after the host was told of it | about 10 µs after |
 /// | memory | pages of the host | as many pages of the host, and of the device |
 ///
-/// Take staged pages for bursts and for kernels that stream as much as the link carries: a copy engine moves more than stores
-/// do, and the waves go on meanwhile. Take direct ones where each record is to be seen at once, or memory of the device is
-/// short.
+/// Take staged pages for bursts that end before all pages are full: the waves do not wait for the link. Take direct ones for
+/// streams that go on, which a reader gets faster so (docs/measurements.md), where each record is to be seen at once, and
+/// where memory of the device is short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Placement {
     /// In memory of the host.
