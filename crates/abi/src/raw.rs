@@ -336,7 +336,7 @@ pub const FOREIGN_STATES: u32 = 1;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct ForeignRawParams {
-    /// The shared memory.
+    /// The control words.
     pub shared: u64,
     /// The first page.
     pub data: u64,
