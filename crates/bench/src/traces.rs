@@ -2,7 +2,7 @@
 
 use crate::run::{Bed, Options, Result, Row};
 use crate::{bytes, floor, median};
-use hostcall::raw::{Block, Placement, RawChannel, RawReader};
+use hostcall::raw::{Block, Placement, RawChannel, RawReader, RawStatistics};
 use hostcall::{Grid, Plain};
 use hostcall_bench_kernels::traces::{self as kernels, Pair};
 use std::fs::File;
@@ -106,9 +106,19 @@ fn staged(options: &Options, bed: &Bed, add: &mut dyn FnMut(Row)) -> Result<()> 
         add(burst(options, bed, &reader, &|| copies(1000), bytes(1000), &floor)?);
         return Ok(());
     }
-    for (name, pages, page_bytes) in [
-        ("trace_staged_gb_per_s_16k", 1 << 14, 16u32 << 10),
-        ("trace_staged_gb_per_s_64k", 1 << 13, 64 << 10),
+    for (name, pages, page_bytes, parts) in [
+        (
+            "trace_staged_gb_per_s_16k",
+            1 << 14,
+            16u32 << 10,
+            ["trace_staged_search_ns_16k", "trace_staged_ask_ns_16k", "trace_staged_wait_ns_16k"],
+        ),
+        (
+            "trace_staged_gb_per_s_64k",
+            1 << 13,
+            64 << 10,
+            ["trace_staged_search_ns_64k", "trace_staged_ask_ns_64k", "trace_staged_wait_ns_64k"],
+        ),
     ] {
         let channel = RawChannel::<Pair, Block>::placed(&bed.device, Placement::Staged, pages, page_bytes)?;
         let (grid, records) = (Grid::new(132, 256), u64::from(page_bytes / 16));
@@ -120,6 +130,11 @@ fn staged(options: &Options, bed: &Bed, add: &mut dyn FnMut(Row)) -> Result<()> 
         // 8 GiB.
         let count = (8 << 30) / bytes(1);
         add(rate(options, name, count, &batches, &bytes, &take, &floor)?);
+        // Of that: what the reader spends for a page.
+        let RawStatistics { pages: read, staging, .. } = channel.statistics();
+        for (name, ns) in parts.into_iter().zip([staging.search_ns, staging.ask_ns, staging.wait_ns]) {
+            add(Row::time(name, "ns", ns as f64 / read as f64, None));
+        }
         if page_bytes == 64 << 10 {
             // As many whole batches of all waves as there are pages for.
             let count = u64::from(pages) / waves;

@@ -262,8 +262,7 @@ struct Exchange {
 /// Whether lanes pull replies of so many bytes: `lanes` ask side by side, and pull one after the other, if their slot
 /// `is_home`.
 fn pulls(bytes: usize, lanes: u32, is_home: bool) -> bool {
-    // A loan's bytes begin at a multiple of 64.
-    bytes >= LEAST_REPLY_TO_PUT * lanes as usize && is_home && target::can_pull(0)
+    bytes >= LEAST_REPLY_TO_PUT * lanes as usize && is_home && target::can_pull()
 }
 
 impl Exchange {
@@ -513,7 +512,7 @@ impl Exchange {
         }
         let (from, room) = self.slot.see_bulk(at);
         let mut taken = 0;
-        if target::can_pull(from) && output.len() <= room {
+        if target::can_pull() && output.len() <= room {
             // SAFETY: the bytes are in the area, which is a multiple of 16 long and stays the lane's until its next call; the group
             // is the lane alone, which holds the home slot.
             taken = unsafe { target::pull(from, output) };

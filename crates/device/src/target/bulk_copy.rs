@@ -35,24 +35,31 @@ fn staging() -> u32 {
     start
 }
 
-/// Whether the lane can have bytes copied from the host's memory at `from`.
+/// Whether the lane can have bytes copied from the host's memory.
 #[inline(always)]
-pub(crate) fn can_pull(from: u64) -> bool {
-    from.is_multiple_of(UNIT.into()) && super::here().lanes_in_workgroup() <= 32 * MOST_WAVES
+pub(crate) fn can_pull() -> bool {
+    super::here().lanes_in_workgroup() <= 32 * MOST_WAVES
 }
 
 /// Copies bytes of a stage to the lane's memory, of any kind and alignment, as the lane's own loads and stores.
 ///
 /// # Safety
-/// So many bytes are there in shared memory at `place`, a multiple of 8, and they are the caller's at `to`.
+/// So many bytes are there in shared memory at `place`, and they are the caller's at `to`.
 unsafe fn take_stage(place: u32, to: *mut u8, bytes: u32) {
+    let load = |place: u32| {
+        let word: u64;
+        // SAFETY: the caller's promise: a stage has whole words, and one byte of the word at least is among the bytes.
+        unsafe {
+            asm!("ld.shared.b64 {word}, [{place}];", word = out(reg64) word, place = in(reg32) place, options(nostack));
+        }
+        word
+    };
+    let (first, shift) = (place / 8 * 8, place % 8 * 8);
     let is_aligned = to.addr().is_multiple_of(8);
     for at in (0..bytes).step_by(8) {
-        let word: u64;
-        // SAFETY: the caller's promise; a stage has whole units.
-        unsafe {
-            asm!("ld.shared.b64 {word}, [{place}];", word = out(reg64) word, place = in(reg32) place + at,
-                options(nostack));
+        let mut word = load(first + at) >> shift;
+        if (bytes - at).min(8) * 8 > 64 - shift {
+            word |= load(first + at + 8) << (64 - shift);
         }
         let to = to.wrapping_add(at as usize);
         if is_aligned && bytes - at >= 8 {
@@ -68,15 +75,19 @@ unsafe fn take_stage(place: u32, to: *mut u8, bytes: u32) {
 }
 
 /// Copies the first bytes of `to` from the host's memory at `from`, at most a GiB. Returns how many. Those for the GPU's memory
-/// go there without the lane if their place is a multiple of 16.
+/// go there without the lane if both places are multiples of 16.
 ///
 /// # Safety
-/// [`can_pull`] says so of `from`. So many bytes lie there, and the rest of the last 16 can be read. The lane's group holds the
-/// wave's home slot, and no other lane of it is in here.
+/// [`can_pull`] says so. So many bytes lie at `from`, and the rest of the first and of the last 16 can be read. The lane's group
+/// holds the wave's home slot, and no other lane of it is in here.
 #[inline(never)]
 pub(crate) unsafe fn pull(from: u64, to: &mut [u8]) -> usize {
     let bytes = to.len().min(1 << 30) as u32;
-    let is_direct = super::is_global(to.as_ptr()) && to.as_ptr().addr().is_multiple_of(UNIT as usize);
+    // Whole units are asked for: the first one has so many bytes before the first that is wanted.
+    let skip = (from % u64::from(UNIT)) as u32;
+    let (from, end) = (from - u64::from(skip), skip + bytes);
+    let is_direct =
+        skip == 0 && super::is_global(to.as_ptr()) && to.as_ptr().addr().is_multiple_of(UNIT as usize);
     let target = to.as_mut_ptr();
     let to = target.expose_provenance() as u64;
     let here = super::here();
@@ -84,11 +95,11 @@ pub(crate) unsafe fn pull(from: u64, to: &mut [u8]) -> usize {
     let stage_bytes = STAGING_BYTES / STAGES / here.lanes_in_workgroup().div_ceil(32) / 16 * 16;
     let stages = start + wave * STAGES * stage_bytes;
     let arrivals = start + STAGING_BYTES + wave * STAGES * 8;
-    let chunks = bytes.div_ceil(stage_bytes);
+    let chunks = end.div_ceil(stage_bytes);
     // Place in shared memory, arrival, begin and length of a chunk.
     let chunk_of = |chunk: u32| {
         let (stage, at) = (chunk % STAGES, chunk * stage_bytes);
-        (stages + stage * stage_bytes, arrivals + stage * 8, at, stage_bytes.min(bytes - at))
+        (stages + stage * stage_bytes, arrivals + stage * 8, at, stage_bytes.min(end - at))
     };
     let ask = |chunk: u32| {
         let (place, arrival, at, len) = chunk_of(chunk);
@@ -123,17 +134,22 @@ pub(crate) unsafe fn pull(from: u64, to: &mut [u8]) -> usize {
                     turn = in(reg32) chunk / STAGES & 1, is_there = out(reg32) is_there, options(nostack));
             }
         }
-        let direct = if is_direct { len / UNIT * UNIT } else { 0 };
-        if direct > 0 {
+        // Bytes of the chunk that the lane does not copy on.
+        let done = match chunk {
+            _ if is_direct => len / UNIT * UNIT,
+            0 => skip,
+            _ => 0,
+        };
+        if is_direct && done > 0 {
             // SAFETY: the stage's bytes are there, and those of `to` are the caller's.
             unsafe {
                 asm!("cp.async.bulk.global.shared::cta.bulk_group [{to}], [{place}], {len};", "cp.async.bulk.commit_group;",
-                    to = in(reg64) to + u64::from(at), place = in(reg32) place, len = in(reg32) direct, options(nostack));
+                    to = in(reg64) to + u64::from(at), place = in(reg32) place, len = in(reg32) done, options(nostack));
             }
         }
-        if direct < len {
+        if done < len {
             // SAFETY: as above.
-            unsafe { take_stage(place + direct, target.wrapping_add((at + direct) as usize), len - direct) };
+            unsafe { take_stage(place + done, target.wrapping_add((at + done - skip) as usize), len - done) };
         }
         if chunk > 0 && chunk - 1 + STAGES < chunks {
             // SAFETY: waits until all stages but this one have been read, by copies and by the lane.

@@ -31,9 +31,9 @@ pub(crate) use bulk_copy::*;
 
 #[cfg(not(all(target_arch = "nvptx64", target_feature = "sm_90")))]
 mod no_bulk_copy {
-    /// Whether the lane can have bytes copied from the host's memory at `from`.
+    /// Whether the lane can have bytes copied from the host's memory.
     #[inline(always)]
-    pub(crate) fn can_pull(_: u64) -> bool {
+    pub(crate) fn can_pull() -> bool {
         false
     }
 

@@ -470,11 +470,11 @@ fn run(command: &[u8]) -> i64 {
 /// Flushes all, since nobody may come back, and notes the end.
 async fn end(port: &mut Port, end: End) -> Result<(), FaultKind> {
     let shared = port.shared().clone();
-    port.work(Threads::Output, move || {
-        shared.flush();
-        shared.ended(end);
-    })
-    .await
+    port.work(Threads::Output, move || shared.flush()).await?;
+    // Whoever is told of the end finds the call in the trace.
+    port.record_success();
+    port.shared().ended(end);
+    Ok(())
 }
 
 async fn exit(port: &mut Port) -> Result<(), FaultKind> {

@@ -1,6 +1,6 @@
 //! What brings staged pages to the host: a queue of the device that does nothing else.
 
-use super::Memory;
+use super::{Memory, RawStaging};
 use crate::device::Error;
 use crate::device::core::Core;
 use crate::device::seam::{BackendError, Queue};
@@ -55,6 +55,7 @@ pub(super) struct Copier {
     halves_from: [Instant; 2],
     checked: Instant,
     has_failed: bool,
+    counts: RawStaging,
 }
 
 impl Copier {
@@ -72,6 +73,7 @@ impl Copier {
             halves_from: [now; 2],
             checked: now,
             has_failed: false,
+            counts: RawStaging::default(),
             memory,
         })
     }
@@ -97,8 +99,10 @@ impl Copier {
         Instant::now() >= self.halves_from[usize::from(is_busy)]
     }
 
-    /// Notes the half-filled pages among the chunks that were found after the first `before`.
-    pub fn note_halves(&mut self, before: usize) {
+    /// Notes a search that began then, with the half-filled pages among the chunks that were found after the first `before`.
+    pub fn note_search(&mut self, began: Instant, before: usize) {
+        self.counts.searches += 1;
+        self.counts.search_ns += ns_since(began);
         let (mut pages, mut bytes) = (0, 0);
         for chunk in self.copies.found().range(before..).filter(|chunk| !chunk.is_last) {
             (pages, bytes) = (pages + 1, bytes + u64::from(chunk.bytes()));
@@ -114,22 +118,35 @@ impl Copier {
     /// # Errors
     /// When the device failed. Nothing is copied any more then.
     pub fn ask(&mut self) -> Result<(), BackendError> {
-        let asked = self.try_ask();
-        self.has_failed |= asked.is_err();
-        asked
-    }
-
-    fn try_ask(&mut self) -> Result<(), BackendError> {
         while !self.is_full() && (self.copies.in_flight() == 0 || self.has_enough()) {
+            let began = Instant::now();
             let Some(batch) = self.copies.ask(self.batch_bytes, MOST_RUNS, &mut self.runs) else { break };
-            for run in &self.runs {
-                // SAFETY: RAW-COPY: `Copies` keeps a chunk of each page until the batch has ended; the memory is kept until
-                // then, or for ever (`drop`).
-                unsafe { self.memory.copy(&*self.queue, *run) }?;
-            }
-            self.queue.signal(batch)?;
+            self.submit(batch).inspect_err(|_| self.has_failed = true)?;
+            self.counts.batches += 1;
+            self.counts.copies += self.runs.len() as u64;
+            self.counts.ask_ns += ns_since(began);
         }
         Ok(())
+    }
+
+    /// Has the queue copy the runs, which are this batch's.
+    fn submit(&self, batch: u64) -> Result<(), BackendError> {
+        for run in &self.runs {
+            // SAFETY: RAW-COPY: `Copies` keeps a chunk of each page until the batch has ended; the memory is kept until
+            // then, or for ever (`drop`).
+            unsafe { self.memory.copy(&*self.queue, *run) }?;
+        }
+        self.queue.signal(batch)
+    }
+
+    /// Notes that a reader waited for a copy from then on.
+    pub fn note_wait(&mut self, began: Instant) {
+        self.counts.wait_ns += ns_since(began);
+    }
+
+    /// Returns what was done, ever.
+    pub fn counts(&self) -> RawStaging {
+        self.counts
     }
 
     /// Asks now and then whether the device failed, by somebody who waits for a copy.
@@ -149,6 +166,10 @@ impl Copier {
     pub fn has_failed(&self) -> bool {
         self.has_failed
     }
+}
+
+fn ns_since(began: Instant) -> u64 {
+    u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Copier {

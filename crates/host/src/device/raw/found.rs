@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 /// Of the pages, the part that is kept free where the oldest are overwritten: a wave that finds none waits for the host.
 const KEPT_FREE: u32 = 4;
@@ -147,11 +148,11 @@ impl Inner {
             return is_new;
         }
         if looks == Looks::Keeper || !copier.has_enough() {
-            let before = copier.copies.found().len();
+            let (began, before) = (Instant::now(), copier.copies.found().len());
             let news = if copier.takes_halves() { News::OfAll } else { News::OfClosed };
             is_new |= self.find(found, news);
             if let Some(copier) = &mut found.copier {
-                copier.note_halves(before);
+                copier.note_search(began, before);
             }
         }
         let Found { collector, copier, .. } = found;
@@ -219,6 +220,7 @@ impl Inner {
             lost_bytes: counts.lost_bytes,
             swept_pages: counts.swept,
             malformed_words: counts.malformed,
+            staging: found.copier.as_ref().map(Copier::counts).unwrap_or_default(),
         }
     }
 

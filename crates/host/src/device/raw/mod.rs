@@ -147,6 +147,26 @@ pub struct RawStatistics {
     pub swept_pages: u64,
     /// Words of the device that made no sense and were left alone.
     pub malformed_words: u64,
+    /// What it took to bring staged pages to the host. Zeros where pages are direct.
+    pub staging: RawStaging,
+}
+
+/// Where the time goes between a staged page's end and its reader, ever. The times are those of the threads that read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RawStaging {
+    /// Looks for pages with news, at all pages each.
+    pub searches: u64,
+    /// What these took.
+    pub search_ns: u64,
+    /// Batches of copies that a copy engine was asked for.
+    pub batches: u64,
+    /// Copies of all batches, of pages that lie side by side.
+    pub copies: u64,
+    /// What it took to ask for them.
+    pub ask_ns: u64,
+    /// How long readers waited for copies, and had nothing else to read.
+    pub wait_ns: u64,
 }
 
 /// Runs until the channel is gone: where the oldest pages are overwritten, somebody must do so while nobody reads.

@@ -49,10 +49,17 @@ impl<T> RawReader<T> {
     /// The page is lent: waves do not get it before it is dropped. Of staged pages, this waits for copies that are on their way
     /// if nothing else is there, which takes some microseconds.
     pub fn try_next(&self) -> Option<RawPage<T>> {
+        let mut waits_since = None;
         loop {
             let mut found = self.inner.found.lock();
             if found.chunks.is_empty() || found.is_copying() {
                 self.inner.collect(&mut found, Looks::Reader);
+            }
+            if let Some(began) = waits_since
+                && !found.chunks.is_empty()
+                && let Some(copier) = &mut found.copier
+            {
+                copier.note_wait(began);
             }
             if let Some(mut chunk) = found.chunks.pop_front() {
                 found.lent += 1;
@@ -65,6 +72,7 @@ impl<T> RawReader<T> {
             if !found.is_copying() {
                 return None;
             }
+            waits_since.get_or_insert_with(Instant::now);
             self.inner.check_copies(&mut found);
             // Other readers give pages back meanwhile.
             drop(found);
