@@ -1,5 +1,5 @@
 //! How fast calls are recorded, read and exported, and how much memory that takes: `cargo run --release -p hostcall-trace
-//! --features export --example speed [MILLIONS OF CALLS]`. Files lie in the folder for temporary ones.
+//! --features export --example export_speed [MILLIONS OF CALLS]`. Files lie in the folder for temporary ones.
 
 use hostcall_abi::launch::LaunchId;
 use hostcall_trace::export::{Format, Table, export};
