@@ -30,10 +30,8 @@ const BLOCK_BYTES: u32 = 1 << 20;
 const HALF_PAGE: Duration = Duration::from_micros(2);
 const BYTES_A_NS: u64 = 50;
 
-/// Of the time, half-filled pages are copied for one part in so many while nothing else is to be copied, and while full pages
-/// are.
-const IDLE_PARTS: u32 = 4;
-const BUSY_PARTS: u32 = 64;
+/// Beside full pages, half-filled ones are copied for one part in so many of the time.
+const HALVES_PART: u32 = 64;
 
 /// How long a copy is waited for before the device is asked whether it failed.
 const CHECK: Duration = Duration::from_millis(1);
@@ -51,8 +49,8 @@ pub(super) struct Copier {
     runs: Vec<Run>,
     batch_bytes: u64,
     watermark_bytes: u64,
-    /// Half-filled pages are looked at from then on: while nothing else is copied, and else.
-    halves_from: [Instant; 2],
+    /// Half-filled pages are looked at from then on, if others are copied.
+    halves_from: Instant,
     checked: Instant,
     has_failed: bool,
     counts: RawStaging,
@@ -70,7 +68,7 @@ impl Copier {
             runs: Vec::new(),
             batch_bytes: BATCH_BYTES.min(bytes / 4),
             watermark_bytes: WATERMARK_BYTES.min(bytes / 16),
-            halves_from: [now; 2],
+            halves_from: now,
             checked: now,
             has_failed: false,
             counts: RawStaging::default(),
@@ -95,8 +93,7 @@ impl Copier {
 
     /// Whether to look at half-filled pages.
     pub fn takes_halves(&self) -> bool {
-        let is_busy = !self.copies.is_empty();
-        Instant::now() >= self.halves_from[usize::from(is_busy)]
+        self.copies.is_empty() || Instant::now() >= self.halves_from
     }
 
     /// Notes a search that began then, with the half-filled pages among the chunks that were found after the first `before`.
@@ -108,8 +105,8 @@ impl Copier {
             (pages, bytes) = (pages + 1, bytes + u64::from(chunk.bytes()));
         }
         if pages > 0 {
-            let (now, cost) = (Instant::now(), pages * HALF_PAGE + Duration::from_nanos(bytes / BYTES_A_NS));
-            self.halves_from = [IDLE_PARTS, BUSY_PARTS].map(|parts| now + parts * cost);
+            let cost = pages * HALF_PAGE + Duration::from_nanos(bytes / BYTES_A_NS);
+            self.halves_from = Instant::now() + HALVES_PART * cost;
         }
     }
 
