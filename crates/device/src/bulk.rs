@@ -513,8 +513,8 @@ impl Exchange {
         let (from, room) = self.slot.see_bulk(at);
         let mut taken = 0;
         if target::can_pull() && output.len() <= room {
-            // SAFETY: the bytes are in the area, which is a multiple of 16 long and stays the lane's until its next call; the group
-            // is the lane alone, which holds the home slot.
+            // SAFETY: the bytes are in the area, which begins at a multiple of 16, is one long, and stays the lane's until its next
+            // call; the group is the lane alone, which holds the home slot.
             taken = unsafe { target::pull(from, output) };
         }
         if taken < output.len() {

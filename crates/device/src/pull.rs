@@ -31,7 +31,7 @@ pub(crate) unsafe fn pull_mapped(from: u64, to: &mut [u8]) -> usize {
 /// wave's home slot, come here.
 ///
 /// # Safety
-/// LOAN, see [`take_lent`]. [`target::can_pull`] says so. A loan's memory is whole pages.
+/// LOAN, see [`take_lent`]. [`target::can_pull`] holds. A loan's memory is whole pages.
 pub(crate) unsafe fn take_lent_in_turn(group: Group, reply: Option<(u64, &mut [u8])>) {
     let mut reply = reply;
     in_turn(group, || {

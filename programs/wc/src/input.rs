@@ -8,7 +8,7 @@ use hostcall_device::{Lane, io};
 
 pub use hostcall_device::io::Error;
 
-/// Where lanes begin to read are multiples of this: a mapped file's bytes come fastest from there.
+/// Lanes begin to read at multiples of this, from where a mapped file's bytes come fastest.
 const ALIGNMENT: usize = 64;
 
 /// Bytes that a lane reads at a time, besides those to look ahead at.

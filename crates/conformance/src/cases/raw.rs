@@ -6,7 +6,9 @@ use conformance::raw::{
     raw_overwritten, raw_panics, raw_seen, raw_steps,
 };
 use hostcall::graph::CaptureMode;
-use hostcall::raw::{Block, DropNewest, OverwriteOldest, Placement, Policy, RawChannel, RawPage, RawReader};
+use hostcall::raw::{
+    Block, DropNewest, OverwriteOldest, Placement, Policy, RawChannel, RawPage, RawReader, RawStaging,
+};
 use hostcall::trace::{Event, Reader, RecordPrinter, Streams};
 use hostcall::{Error, Grid, Plain};
 use std::collections::HashMap;
@@ -77,6 +79,11 @@ pub fn records(context: &Context, placement: Placement) -> Outcome {
     let statistics = channel.statistics();
     same!(statistics.bytes, (300 * 60 + 20 * 100 + 66) * 16);
     same!((statistics.dropped_records, statistics.swept_pages, statistics.malformed_words), (0, 0, 0));
+    let RawStaging { searches, batches, copies, .. } = statistics.staging;
+    match placement {
+        Placement::Direct => same!(statistics.staging, RawStaging::default()),
+        Placement::Staged => ensure!(searches > 0 && batches > 0 && copies >= batches),
+    }
     Ok(())
 }
 

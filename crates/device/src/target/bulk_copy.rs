@@ -78,7 +78,7 @@ unsafe fn take_stage(place: u32, to: *mut u8, bytes: u32) {
 /// go there without the lane if both places are multiples of 16.
 ///
 /// # Safety
-/// [`can_pull`] says so. So many bytes lie at `from`, and the rest of the first and of the last 16 can be read. The lane's group
+/// [`can_pull`] holds. So many bytes lie at `from`, and the rest of the first and of the last 16 can be read. The lane's group
 /// holds the wave's home slot, and no other lane of it is in here.
 #[inline(never)]
 pub(crate) unsafe fn pull(from: u64, to: &mut [u8]) -> usize {
@@ -134,19 +134,16 @@ pub(crate) unsafe fn pull(from: u64, to: &mut [u8]) -> usize {
                     turn = in(reg32) chunk / STAGES & 1, is_there = out(reg32) is_there, options(nostack));
             }
         }
-        // Bytes of the chunk that the lane does not copy on.
-        let done = match chunk {
-            _ if is_direct => len / UNIT * UNIT,
-            0 => skip,
-            _ => 0,
-        };
-        if is_direct && done > 0 {
+        let direct = if is_direct { len / UNIT * UNIT } else { 0 };
+        if direct > 0 {
             // SAFETY: the stage's bytes are there, and those of `to` are the caller's.
             unsafe {
                 asm!("cp.async.bulk.global.shared::cta.bulk_group [{to}], [{place}], {len};", "cp.async.bulk.commit_group;",
-                    to = in(reg64) to + u64::from(at), place = in(reg32) place, len = in(reg32) done, options(nostack));
+                    to = in(reg64) to + u64::from(at), place = in(reg32) place, len = in(reg32) direct, options(nostack));
             }
         }
+        // Where the lane's own part begins: one of the two is 0.
+        let done = if chunk == 0 { skip + direct } else { direct };
         if done < len {
             // SAFETY: as above.
             unsafe { take_stage(place + done, target.wrapping_add((at + done - skip) as usize), len - done) };

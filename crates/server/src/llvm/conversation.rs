@@ -10,6 +10,7 @@ use super::server::Shared;
 use super::stream::{Amount, CFile, FAILED, lock};
 use crate::engine::Threads;
 use crate::services::Stream;
+use hostcall_abi::status::Status;
 use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -472,7 +473,7 @@ async fn end(port: &mut Port, end: End) -> Result<(), FaultKind> {
     let shared = port.shared().clone();
     port.work(Threads::Output, move || shared.flush()).await?;
     // Whoever is told of the end finds the call in the trace.
-    port.record_success();
+    port.record(Status::Ok);
     port.shared().ended(end);
     Ok(())
 }

@@ -145,16 +145,11 @@ impl Port {
         if self.received {
             self.hand_over();
         }
-        self.record_success();
-    }
-
-    /// Records the call before its conversation has ended, if it can only succeed.
-    pub fn record_success(&mut self) {
         self.record(Status::Ok);
     }
 
     /// Records the call, if that was not done.
-    fn record(&mut self, status: Status) {
+    pub fn record(&mut self, status: Status) {
         if let Some(mut recording) = self.recording.take() {
             recording.began(recording.picked_up_ns());
             recording.lanes_ended(self.mask.count_ones(), status);

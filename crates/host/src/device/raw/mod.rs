@@ -151,21 +151,22 @@ pub struct RawStatistics {
     pub staging: RawStaging,
 }
 
-/// Where the time goes between a staged page's end and its reader, ever. The times are those of the threads that read.
+/// Where the time goes between a staged page's end and its reader, ever, in the threads that read the channel or, with
+/// [`OverwriteOldest`], keep pages free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RawStaging {
-    /// Looks for pages with news, at all pages each.
+    /// How often all pages were looked at for news.
     pub searches: u64,
-    /// What these took.
+    /// How long that took.
     pub search_ns: u64,
     /// Batches of copies that a copy engine was asked for.
     pub batches: u64,
-    /// Copies of all batches, of pages that lie side by side.
+    /// Copies in these batches, each of pages that lie side by side.
     pub copies: u64,
-    /// What it took to ask for them.
+    /// How long it took to ask for them.
     pub ask_ns: u64,
-    /// How long readers waited for copies, and had nothing else to read.
+    /// How long readers waited for copies while there was nothing else to read.
     pub wait_ns: u64,
 }
 
