@@ -264,6 +264,8 @@ pub struct RawRingWords {
     pub head: u64,
     /// What waves know of the free pages, a [`KnownPages`], in one word: who tells of new ones and who takes one see both.
     pub known: u64,
+    /// From when on, by the device's clock in ns, a wave that waits for a page may look at the host's word.
+    pub look_from_ns: u64,
 }
 
 /// What waves know of a raw channel's free pages.

@@ -55,11 +55,10 @@ impl client::Wave for Lanes {
     #[inline(always)]
     fn wait(&self, mut poll: impl FnMut() -> bool) {
         let here = self.0.here;
-        let (words, launch) = (packet::channel(here).words(), here.params().launch);
         let (mut polls, mut cancelled) = (0u32, false);
         here.wait(|| {
             polls = polls.wrapping_add(1);
-            cancelled = polls.is_multiple_of(POLLS_A_LOOK) && packet::is_over(words, launch);
+            cancelled = polls.is_multiple_of(POLLS_A_LOOK) && packet::is_over(here);
             poll() || cancelled
         });
         if cancelled && !here.unwinding() {

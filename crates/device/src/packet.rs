@@ -5,11 +5,11 @@
 
 use crate::group::Group;
 use crate::target::{self, Here, Mask};
-use hostcall_abi::launch::{CHANNEL_PARAMS_BYTES, LaunchId};
+use hostcall_abi::launch::CHANNEL_PARAMS_BYTES;
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::{Doorbell, Kind, Line, Owner, RequestTag};
 use hostcall_channel::Words;
-use hostcall_channel::device::{Channel, Glance, Homes, Laps, Slot, note_posts, stop_from};
+use hostcall_channel::device::{Channel, Glance, Homes, Laps, Looks, Over, Slot, note_posts, stop_from};
 
 /// Polls between looks at whether the host still serves: one read over the link each.
 const POLLS_A_LOOK: u32 = 256;
@@ -42,9 +42,21 @@ pub(crate) fn current(here: Here) -> Slot<'static> {
     unsafe { here.record().held() }
 }
 
-/// Whether the launch was cancelled, or nobody serves any more. One or two reads over the link.
-pub(crate) fn is_over(words: Words<'_>, launch: LaunchId) -> bool {
-    words.stopped() || words.cancelled(launch)
+/// What the launches' waves saw last of whether they are over.
+static LOOKS: Looks = Looks::new();
+
+/// Whether the calling lane's launch was cancelled, or nobody serves any more, as its waves know: for who asks again and again.
+pub(crate) fn over(here: Here) -> Over {
+    let (words, launch) = (channel(here).words(), here.params().launch);
+    match here.look_clock_ns() {
+        Some(now_ns) => LOOKS.of_launch(words, launch, now_ns),
+        None => Over::look(words, launch),
+    }
+}
+
+/// Whether either is so.
+pub(crate) fn is_over(here: Here) -> bool {
+    over(here).is_over()
 }
 
 /// Whose the calls and posts of the calling lane's wave are. `home` is its slot, if it calls through another one.
@@ -68,8 +80,7 @@ fn wait_for_slot(here: Here) -> Option<u32> {
     here.wait_with_pauses(|| {
         home = record.claim(homes, proposed);
         polls = polls.wrapping_add(1);
-        home.is_some()
-            || polls.is_multiple_of(POLLS_A_LOOK) && is_over(channel(here).words(), here.params().launch)
+        home.is_some() || polls.is_multiple_of(POLLS_A_LOOK) && is_over(here)
     });
     home
 }
@@ -292,8 +303,7 @@ fn release_home(here: Here) {
     unsafe {
         record.release(channel(here), |poll| {
             let mut patience = Patience::default();
-            let words = channel(here).words();
-            here.wait(|| poll() || patience.end(words, here.params().launch, || ()).is_some());
+            here.wait(|| poll() || patience.end(here, || ()).is_some());
         });
     }
 }
@@ -420,17 +430,18 @@ enum Vain {
 impl Patience {
     /// Counts a poll that found no answer. `ring` rings again.
     #[inline(always)]
-    fn end(&mut self, words: Words<'_>, launch: LaunchId, ring: impl FnOnce()) -> Option<Vain> {
+    fn end(&mut self, here: Here, ring: impl FnOnce()) -> Option<Vain> {
         self.polls = self.polls.wrapping_add(1);
         if !self.polls.is_multiple_of(POLLS_A_LOOK) {
             return None;
         }
-        if words.stopped() {
+        let over = over(here);
+        if over.stopped {
             return Some(Vain::Stopped);
         }
         if target::rings_again(self.polls, &mut self.rang) {
             ring();
-            self.rings += u32::from(words.cancelled(launch));
+            self.rings += u32::from(over.cancelled);
             if self.rings > RINGS_OF_LOST_CALL {
                 return Some(Vain::Lost);
             }
@@ -471,7 +482,7 @@ pub(crate) fn receive(
                 slot.ring_again(&packet.doorbell, packet.laps);
             }
         };
-        let vain = patience.end(slot.words(), group.here.params().launch, ring);
+        let vain = patience.end(group.here, ring);
         if vain == Some(Vain::Lost) {
             slot.set_lost();
         }
@@ -494,7 +505,7 @@ pub(crate) fn receive(
 fn failed(here: Here, status: u64) -> CallError {
     let error = Status::from_bits(status).into_result().err().unwrap_or(CallError::Malformed);
     let slot = current(here);
-    if error == CallError::Cancelled && is_over(slot.words(), here.params().launch) {
+    if error == CallError::Cancelled && Over::look(slot.words(), here.params().launch).is_over() {
         slot.set_cancelled();
         stop_stream(here);
     }

@@ -173,7 +173,6 @@ fn reserve(slot: Slot<'static>, glance: Glance, entries: u32) -> Option<u32> {
 fn wait_for_room(here: Here, entries: u32) -> u64 {
     let mut place = CANCELLED;
     let slot = packet::current(here);
-    let launch = here.params().launch;
     let mut polls = 0u32;
     if slot.glance().cancelled {
         return CANCELLED;
@@ -191,7 +190,7 @@ fn wait_for_room(here: Here, entries: u32) -> u64 {
             }
             None => {
                 polls = polls.wrapping_add(1);
-                polls.is_multiple_of(POLLS_A_LOOK) && packet::is_over(slot.words(), launch)
+                polls.is_multiple_of(POLLS_A_LOOK) && packet::is_over(here)
             }
         }
     });

@@ -261,12 +261,12 @@ impl<T, P: Policy> RawStream<'_, T, P> {
         let writer = unsafe { self.writer(slot) };
         let launch = here.params().launch.to_bits();
         if !group.is_whole() && !writer.try_lock(launch) {
-            let (mut has_lock, mut polls, words) = (false, 0u32, packet::channel(here).words());
+            let (mut has_lock, mut polls) = (false, 0u32);
             here.wait_with_pauses(|| {
                 has_lock = writer.try_lock(launch);
                 polls = polls.wrapping_add(1);
                 // A part that was ended may have kept it.
-                has_lock || polls.is_multiple_of(POLLS_A_LOOK) && packet::is_over(words, here.params().launch)
+                has_lock || polls.is_multiple_of(POLLS_A_LOOK) && packet::is_over(here)
             });
             if !has_lock {
                 return None;
@@ -309,18 +309,21 @@ impl<T, P: Policy> RawStream<'_, T, P> {
         let opening = Opening { writer: writer_of_page, now_ns: here.clock_ns() };
         // SAFETY: RAW-STATE: the leader is in, here and below; the lanes that wrote have met it since.
         unsafe { writer.close(period()) };
+        let is_due = || here.look_clock_ns().is_none_or(|now_ns| writer.is_look_due(now_ns));
         // SAFETY: as above.
-        let mut is_open = unsafe { writer.open(opening, writer.may_look()) };
+        let looks = if P::WAITS { is_due() } else { unsafe { writer.may_look() } };
+        // SAFETY: as above.
+        let mut is_open = unsafe { writer.open(opening, looks) };
         let mut is_over = false;
         if !is_open && P::WAITS && !writer.is_closed() && !here.unwinding() {
-            let (mut polls, words) = (0u32, packet::channel(here).words());
+            let mut polls = 0u32;
             // On the CPU the executor calls this while other lanes run: it asks nothing of its own lane.
             here.wait_with_pauses(|| {
+                let looks = is_due();
                 // SAFETY: as above; no other lane has the state while this one waits.
-                is_open = unsafe { writer.open(opening, true) };
+                is_open = unsafe { writer.open(opening, looks) };
                 polls = polls.wrapping_add(1);
-                let looks = polls.is_multiple_of(POLLS_A_LOOK);
-                is_over = looks && packet::is_over(words, launch);
+                is_over = polls.is_multiple_of(POLLS_A_LOOK) && packet::is_over(here);
                 is_open || is_over || looks && writer.is_closed()
             });
         }

@@ -28,6 +28,10 @@ use input::{Input, message};
 use options::Options;
 use quote::quoted;
 
+/// Lanes that count, at most: as many as the link's bytes keep busy. With three times as many, reads of one file come to a
+/// thousandth of its rate on an H100 (docs/measurements.md).
+const MOST_LANES: usize = 1 << 15;
+
 /// The work of one run, which all lanes share.
 struct Job<'launch> {
     options: Options,
@@ -116,13 +120,18 @@ fn main(lane: &Lane) -> i32 {
     if DONE.fetch_add(1, Ordering::AcqRel) + 1 < lane.grid_lanes() as u64 {
         return 0;
     }
-    let code = job.as_ref().map_or_else(|code| *code, |job| job.print(lane.grid_lanes()));
+    let code = job.as_ref().map_or_else(|code| *code, |job| job.print(counting_lanes(lane)));
     // Ready for another launch of this image.
     DONE.store(0, Ordering::Relaxed);
     JOB.store(0, Ordering::Relaxed);
     // SAFETY: `Box::into_raw` gave the pointer, and this is the last lane, which uses it no more.
     drop(unsafe { Box::from_raw(core::ptr::from_ref(job).cast_mut()) });
     code
+}
+
+/// Lanes of the grid that count.
+fn counting_lanes(lane: &Lane) -> usize {
+    lane.grid_lanes().min(MOST_LANES)
 }
 
 /// The job's address. The first workgroup to come makes it.
@@ -152,12 +161,15 @@ impl<'launch> Job<'launch> {
             false => files.into_iter().map(|name| Input::open(lane, Some(name))).collect(),
         };
         let mut parts = Vec::new();
-        parts.resize_with(inputs.len() * lane.grid_lanes(), Part::default);
+        parts.resize_with(inputs.len() * counting_lanes(lane), Part::default);
         Ok(Self { options, inputs, parts })
     }
 
     fn count(&self, lane: &Lane) {
-        let (id, lanes) = (lane.global_id(), lane.grid_lanes());
+        let (id, lanes) = (lane.global_id(), counting_lanes(lane));
+        if id >= lanes {
+            return;
+        }
         let Options { lines, words, characters, longest_line, .. } = self.options;
         let reads = lines || words || characters || longest_line;
         let wanted = reads.then_some(Wanted { words, characters, columns: longest_line });

@@ -9,12 +9,14 @@
 //! | `stream` | when launches of a stream shall not begin, and whether they posted |
 //! | `lent` | long replies in memory of the host |
 //! | `mapped` | files of the host in place |
+//! | `looks` | looks over the link at whether a launch is over, which waves share |
 //! | `bitmap` | what lanes take one each: extra slots, large byte areas |
 
 mod bitmap;
 mod home;
 #[cfg(not(loom))]
 mod lent;
+mod looks;
 #[cfg(not(loom))]
 mod mapped;
 mod slot;
@@ -27,6 +29,7 @@ pub use bitmap::Pool;
 pub use home::{HomeSlot, Homes};
 #[cfg(not(loom))]
 pub use lent::{see_put, take_lent};
+pub use looks::{Looks, Over};
 #[cfg(not(loom))]
 pub use mapped::{load_mapped, read_mapped, write_mapped};
 pub use slot::{Glance, Laps, Slot, Turn};

@@ -306,6 +306,12 @@ impl Here {
         }
     }
 
+    /// No clock: a look is a plain read, and who waits may not ask the executor for the time.
+    #[inline(always)]
+    pub fn look_clock_ns(self) -> Option<u64> {
+        None
+    }
+
     pub fn clock_ns(self) -> u64 {
         // SAFETY: the running lane asks its own executor.
         self.operate(|lane, operations| unsafe { (operations.clock_ns)(lane) })

@@ -49,7 +49,7 @@ pub(crate) fn sleep(duration_ns: u64) {
     }
 }
 
-/// Time between two looks of a pausing lane at whether its launch was cancelled, in ns: each is a read over the link.
+/// Time between two looks of a pausing lane at whether its launch was cancelled, in ns.
 const LOOK_NS: u64 = 1 << 14;
 
 /// Ends a lane that has paused since `before` if its launch was cancelled. The clock says when to look, because a lane
@@ -66,7 +66,7 @@ pub(super) fn end_if_cancelled(here: Here, before: u64) {
 #[cold]
 #[inline(never)]
 fn look(here: Here) {
-    if crate::packet::is_over(crate::packet::channel(here).words(), here.params().launch) {
+    if crate::packet::is_over(here) {
         exit_lane();
     }
 }
