@@ -47,8 +47,8 @@ impl Over {
     }
 }
 
-/// What waves saw last, in memory of the device: of a launch that is over for ever, and when they looked. A word has the launch in
-/// its upper half, then the time, then [`Over`].
+/// What waves saw last, in memory of the device, and when. A word has the launch in its upper half, then the time, then [`Over`].
+/// What it says holds for a period only: the launch's id may come back.
 pub struct Looks([AtomicU64; WORDS]);
 
 impl Looks {
@@ -66,16 +66,14 @@ impl Looks {
         let old = word.load(Ordering::Relaxed);
         let known =
             if old >> 32 == u64::from(launch.to_bits()) { Over::from_bits(old) } else { Over::default() };
-        if known.is_over() {
-            return known;
-        }
         let now = now_ns >> TICK_BITS & ((1 << TIME_BITS) - 1);
         let since = now.wrapping_sub(old >> 2) & ((1 << TIME_BITS) - 1);
         if since < PERIOD_NS >> TICK_BITS && old != 0 {
             return known;
         }
         let word_of = |over: Over| u64::from(launch.to_bits()) << 32 | now << 2 | over.to_bits();
-        if cas_on_device(word, old, word_of(known)).is_err() {
+        // What was known may be of an earlier launch with this id: it is not passed on.
+        if cas_on_device(word, old, word_of(Over::default())).is_err() {
             return known;
         }
         let over = Over::look(words, launch);
@@ -111,9 +109,10 @@ mod tests {
         let other = LaunchId::new(3 + WORDS as u32, 1);
         assert!(!is_over(cancelled, LAUNCH, (1 << 20) + PERIOD_NS - 1));
         assert!(!is_over(cancelled, other, (1 << 20) + PERIOD_NS - 1));
-        // Who looks tells all, for ever.
+        // Who looks tells all, for a period: the id may be another launch's then.
         assert!(is_over(cancelled, LAUNCH, (1 << 20) + PERIOD_NS));
-        assert!(is_over(running, LAUNCH, 1 << 20));
+        assert!(is_over(running, LAUNCH, (1 << 20) + 2 * PERIOD_NS - 1));
+        assert!(!is_over(running, LAUNCH, (1 << 20) + 2 * PERIOD_NS));
         // The next generation is another launch.
         assert!(!is_over(running, LaunchId::new(3, 2), 1 << 21));
         // A clock that begins anew keeps nobody from looking.
