@@ -342,7 +342,7 @@ impl<'m> Writer<'m> {
         }
     }
 
-    /// Whether a wave that waits for a page is to look for one now. All waves together look once in [`LOOK_NS`]: what one
+    /// Whether a wave that waits for a page is to look for one now. All waves together look once in 4 µs: what one
     /// finds, it tells the others of, and the link is left to what moves bytes.
     #[inline]
     pub fn is_look_due(&self, now_ns: u64) -> bool {
