@@ -256,7 +256,8 @@ const _: () = {
     assert!(core::mem::offset_of!(RawStateWords, dropped) == 8 * RAW_STATE_DROPPED_WORD);
 };
 
-/// How waves share the free pages of a raw channel, in memory of the device. Zero at first.
+/// How waves share the free pages of a raw channel, in memory of the device, as far as the host reads it. Zero at first, with the
+/// rest of its [`RAW_RING_BYTES`], which is the waves' own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct RawRingWords {
@@ -264,8 +265,6 @@ pub struct RawRingWords {
     pub head: u64,
     /// What waves know of the free pages, a [`KnownPages`], in one word: who tells of new ones and who takes one see both.
     pub known: u64,
-    /// From when on, by the device's clock in ns, a wave that waits for a page may look at the host's word.
-    pub look_from_ns: u64,
 }
 
 /// What waves know of a raw channel's free pages.

@@ -11,7 +11,7 @@ use hostcall_abi::word::{Doorbell, Kind, Line, Owner, RequestTag};
 use hostcall_channel::Words;
 use hostcall_channel::device::{Channel, Glance, Homes, Laps, Looks, Over, Slot, note_posts, stop_from};
 
-/// Polls between looks at whether the host still serves: one read over the link each.
+/// Polls between looks at whether the host still serves.
 const POLLS_A_LOOK: u32 = 256;
 
 /// Rings after which a lane whose launch is over waits no longer, some four seconds on a GPU. The host answers the calls of a launch
@@ -54,7 +54,7 @@ pub(crate) fn over(here: Here) -> Over {
     }
 }
 
-/// Whether either is so.
+/// Whether the calling lane's launch is over in either way.
 pub(crate) fn is_over(here: Here) -> bool {
     over(here).is_over()
 }

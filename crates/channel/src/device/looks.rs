@@ -4,10 +4,10 @@ use crate::primitive::{AtomicU64, Ordering, cas_on_device};
 use crate::region::Words;
 use hostcall_abi::launch::LaunchId;
 
-/// Time between two looks over the link at whether a launch is over, of all of its waves together, in ns. A GPU reads one word of
-/// the host's memory once in a microsecond, whoever asks, and the copy engine waits behind whoever waits for it: beside
-/// 1,056 waves that look at one word, 8 MiB take 27 ms instead of 0.16 (docs/measurements.md).
-const PERIOD_NS: u64 = 4 << TICK_BITS;
+/// Time between two looks over the link at one word, of all waves that want to know it together. A GPU reads one word of the
+/// host's memory once in a microsecond, whoever asks, and the copy engine waits behind all who ask: beside 1,056 waves that look
+/// at one word, 8 MiB take 27 ms instead of 0.16 (docs/measurements.md).
+pub(crate) const LOOK_PERIOD_NS: u64 = 4 << TICK_BITS;
 
 /// The clock's nanoseconds to a tick.
 const TICK_BITS: u32 = 10;
@@ -68,7 +68,7 @@ impl Looks {
             if old >> 32 == u64::from(launch.to_bits()) { Over::from_bits(old) } else { Over::default() };
         let now = now_ns >> TICK_BITS & ((1 << TIME_BITS) - 1);
         let since = now.wrapping_sub(old >> 2) & ((1 << TIME_BITS) - 1);
-        if since < PERIOD_NS >> TICK_BITS && old != 0 {
+        if since < LOOK_PERIOD_NS >> TICK_BITS && old != 0 {
             return known;
         }
         let word_of = |over: Over| u64::from(launch.to_bits()) << 32 | now << 2 | over.to_bits();
@@ -107,12 +107,12 @@ mod tests {
         assert!(!is_over(running, LAUNCH, 1 << 20));
         // Within the period nobody looks, also of a launch that has the same word.
         let other = LaunchId::new(3 + WORDS as u32, 1);
-        assert!(!is_over(cancelled, LAUNCH, (1 << 20) + PERIOD_NS - 1));
-        assert!(!is_over(cancelled, other, (1 << 20) + PERIOD_NS - 1));
+        assert!(!is_over(cancelled, LAUNCH, (1 << 20) + LOOK_PERIOD_NS - 1));
+        assert!(!is_over(cancelled, other, (1 << 20) + LOOK_PERIOD_NS - 1));
         // Who looks tells all, for a period: the id may be another launch's then.
-        assert!(is_over(cancelled, LAUNCH, (1 << 20) + PERIOD_NS));
-        assert!(is_over(running, LAUNCH, (1 << 20) + 2 * PERIOD_NS - 1));
-        assert!(!is_over(running, LAUNCH, (1 << 20) + 2 * PERIOD_NS));
+        assert!(is_over(cancelled, LAUNCH, (1 << 20) + LOOK_PERIOD_NS));
+        assert!(is_over(running, LAUNCH, (1 << 20) + 2 * LOOK_PERIOD_NS - 1));
+        assert!(!is_over(running, LAUNCH, (1 << 20) + 2 * LOOK_PERIOD_NS));
         // The next generation is another launch.
         assert!(!is_over(running, LaunchId::new(3, 2), 1 << 21));
         // A clock that begins anew keeps nobody from looking.

@@ -29,6 +29,7 @@ pub use bitmap::Pool;
 pub use home::{HomeSlot, Homes};
 #[cfg(not(loom))]
 pub use lent::{see_put, take_lent};
+pub(crate) use looks::LOOK_PERIOD_NS;
 pub use looks::{Looks, Over};
 #[cfg(not(loom))]
 pub use mapped::{load_mapped, read_mapped, write_mapped};

@@ -1,6 +1,6 @@
 //! A wave's side of a raw channel.
 
-use crate::device::Slot;
+use crate::device::{LOOK_PERIOD_NS, Slot};
 use crate::primitive::{
     AtomicU32, AtomicU64, Ordering, Owned, acquire_in_wave, add_on_device, cas_on_device, fence, spin,
     store_in_wave,
@@ -35,6 +35,7 @@ pub struct RawState {
 pub struct RawRing {
     head: AtomicU64,
     known: AtomicU64,
+    /// From when on, by the device's clock, a wave that waits for a page may look at the host's word. The waves' own.
     look_from_ns: AtomicU64,
 }
 
@@ -45,7 +46,6 @@ const _: () = {
     assert!(size_of::<RawRing>() == RAW_RING_BYTES);
     assert!(offset_of!(RawRing, head) == offset_of!(RawRingWords, head));
     assert!(offset_of!(RawRing, known) == offset_of!(RawRingWords, known));
-    assert!(offset_of!(RawRing, look_from_ns) == offset_of!(RawRingWords, look_from_ns));
     assert!(size_of::<RawState>() == RAW_STATE_BYTES);
     assert!(offset_of!(RawState, lock) == offset_of!(RawStateWords, lock));
     assert!(offset_of!(RawState, place) == offset_of!(RawStateWords, place));
@@ -61,9 +61,8 @@ impl RawRing {
 
     #[cfg(not(loom))]
     pub(crate) fn words(&self) -> hostcall_abi::raw::RawRingWords {
-        let [head, known, look_from_ns] =
-            [&self.head, &self.known, &self.look_from_ns].map(|word| word.load(Ordering::Relaxed));
-        hostcall_abi::raw::RawRingWords { head, known, look_from_ns }
+        let [head, known] = [&self.head, &self.known].map(|word| word.load(Ordering::Relaxed));
+        hostcall_abi::raw::RawRingWords { head, known }
     }
 
     /// Leaves the ring as a wave does that is killed after it took a free page.
@@ -149,10 +148,6 @@ pub struct Opening {
 
 /// Looks that are left out after one that found no free page: each is a read over the link.
 const LOOKS_LEFT_OUT: u32 = 15;
-
-/// Time between two looks of the waves that wait for a page, in ns. Beside 1,056 waves that looked all the time, the copy
-/// engine moved 0.3 GB/s of 52 (docs/measurements.md).
-const LOOK_NS: u64 = 4096;
 
 /// A wave's way into a raw channel, through the state of its home slot.
 #[derive(Clone, Copy)]
@@ -342,14 +337,14 @@ impl<'m> Writer<'m> {
         }
     }
 
-    /// Whether a wave that waits for a page is to look for one now. All waves together look once in 4 µs: what one
-    /// finds, it tells the others of, and the link is left to what moves bytes.
+    /// Whether a wave that waits for a page is to look for one now. All waves together look once in 4 µs: what one finds, it
+    /// tells the others of, and the link is left to what moves bytes.
     #[inline]
     pub fn is_look_due(&self, now_ns: u64) -> bool {
         let from = self.ring.look_from_ns.load(Ordering::Relaxed);
         // A clock that went back is no reason not to look.
-        let is_early = now_ns < from && from - now_ns <= LOOK_NS;
-        !is_early && cas_on_device(&self.ring.look_from_ns, from, now_ns + LOOK_NS).is_ok()
+        let is_early = now_ns < from && from - now_ns <= LOOK_PERIOD_NS;
+        !is_early && cas_on_device(&self.ring.look_from_ns, from, now_ns + LOOK_PERIOD_NS).is_ok()
     }
 
     /// Counts records that found no page.

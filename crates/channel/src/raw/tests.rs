@@ -214,7 +214,7 @@ proptest! {
                 collector.take_back(channel.region(), &chunk);
             }
         }
-        collector.sweep_lost(channel.region(), RawRingWords { head: u64::MAX, known: 7 << 32 | 3, look_from_ns: 0 });
+        collector.sweep_lost(channel.region(), RawRingWords { head: u64::MAX, known: 7 << 32 | 3 });
         for page in 0..16 {
             // A word that says that a page was opened is believed until its launch has ended.
             channel.words[(channel.layout.header_at(page) + header::OPENED) as usize].store(0, Ordering::Relaxed);

@@ -441,10 +441,8 @@ impl<'m> Run<'m> {
                 self.alleged.1 = Place::begin(input.byte().into()).after(8 * u32::from(input.byte() % 40)).0
             }
             0xe8..0xf0 => self.alleged.1 = input.word(),
-            0xf0..0xf8 => {
-                self.alleged.0 = RawRingWords { head: input.short(), known: input.word(), look_from_ns: 0 }
-            }
-            _ => self.alleged.0 = RawRingWords { head: input.word(), known: input.word(), look_from_ns: 0 },
+            0xf0..0xf8 => self.alleged.0 = RawRingWords { head: input.short(), known: input.word() },
+            _ => self.alleged.0 = RawRingWords { head: input.word(), known: input.word() },
         }
     }
 
@@ -499,8 +497,7 @@ impl<'m> Run<'m> {
                     self.memory.words()[at as usize].store(0, Ordering::Relaxed);
                 }
             }
-            self.collector
-                .sweep_lost(self.memory.region(), RawRingWords { head: u64::MAX, known: 0, look_from_ns: 0 });
+            self.collector.sweep_lost(self.memory.region(), RawRingWords { head: u64::MAX, known: 0 });
             self.collector.give_all_parts(self.memory.region());
             // What was held back goes into the ring at the next look.
             self.collect();

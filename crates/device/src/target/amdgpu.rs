@@ -245,11 +245,6 @@ impl Here {
         workgroup_barrier();
     }
 
-    /// The clock, by which waves share looks over the link.
-    pub fn look_clock_ns(self) -> Option<u64> {
-        Some(self.clock_ns())
-    }
-
     /// The steady counter runs at 100 MHz on every AMD GPU since gfx9.
     pub fn clock_ns(self) -> u64 {
         llvm_steady_counter() * 10

@@ -112,12 +112,12 @@ impl Memory {
 
     /// How waves share the free pages; `None` when the device fails.
     pub fn ring(&self, backend: &dyn Backend) -> Option<RawRingWords> {
-        let [head, known, look_from_ns] = self.load(backend, self.ring.address())?;
-        Some(RawRingWords { head, known, look_from_ns })
+        let [head, known] = self.load(backend, self.ring.address())?;
+        Some(RawRingWords { head, known })
     }
 
     fn load<const N: usize>(&self, backend: &dyn Backend, at: DeviceAddress) -> Option<[u64; N]> {
-        let mut words = [0u8; 24];
+        let mut words = [0u8; 16];
         let bytes = &mut words[..8 * N];
         // SAFETY: words of the channel's lie there, which waves access atomically or which no wave has.
         unsafe { backend.load_words(at, bytes, 8) }.ok()?;
