@@ -315,7 +315,7 @@ impl<T, P: Policy> RawStream<'_, T, P> {
         // SAFETY: as above.
         let mut is_open = unsafe { writer.open(opening, looks) };
         let mut is_over = false;
-        if !is_open && P::WAITS && !writer.is_closed() && !here.unwinding() {
+        if !is_open && P::WAITS && !writer.is_closed(looks) && !here.unwinding() {
             let mut polls = 0u32;
             // On the CPU the executor calls this while other lanes run: it asks nothing of its own lane.
             here.wait_with_pauses(|| {
@@ -324,7 +324,7 @@ impl<T, P: Policy> RawStream<'_, T, P> {
                 is_open = unsafe { writer.open(opening, looks) };
                 polls = polls.wrapping_add(1);
                 is_over = polls.is_multiple_of(POLLS_A_LOOK) && packet::is_over(here);
-                is_open || is_over || looks && writer.is_closed()
+                is_open || is_over || writer.is_closed(looks)
             });
         }
         // SAFETY: as above.

@@ -35,9 +35,13 @@ pub struct RawState {
 pub struct RawRing {
     head: AtomicU64,
     known: AtomicU64,
-    /// From when on, by the device's clock, a wave that waits for a page may look at the host's word. The waves' own.
+    /// From when on, by the device's clock, a wave that waits for a page may look at the host's words, or [`CLOSED`]. The
+    /// waves' own.
     look_from_ns: AtomicU64,
 }
+
+/// A wave saw that nobody reads the channel any more: nobody needs to look again.
+const CLOSED: u64 = u64::MAX;
 
 #[cfg(not(loom))]
 const _: () = {
@@ -344,7 +348,9 @@ impl<'m> Writer<'m> {
         let from = self.ring.look_from_ns.load(Ordering::Relaxed);
         // A clock that went back is no reason not to look.
         let is_early = now_ns < from && from - now_ns <= LOOK_PERIOD_NS;
-        !is_early && cas_on_device(&self.ring.look_from_ns, from, now_ns + LOOK_PERIOD_NS).is_ok()
+        from != CLOSED
+            && !is_early
+            && cas_on_device(&self.ring.look_from_ns, from, now_ns + LOOK_PERIOD_NS).is_ok()
     }
 
     /// Counts records that found no page.
@@ -410,10 +416,18 @@ impl<'m> Writer<'m> {
         }
     }
 
-    /// Whether nobody reads the channel any more.
+    /// Whether nobody reads the channel any more, by a look at the host's word if the calling wave `looks`, or as one that
+    /// looked saw it.
     #[inline]
-    pub fn is_closed(&self) -> bool {
-        self.words.word(0).load(Ordering::Relaxed) != 0
+    pub fn is_closed(&self, looks: bool) -> bool {
+        if !looks {
+            return self.ring.look_from_ns.load(Ordering::Relaxed) == CLOSED;
+        }
+        let is_closed = self.words.word(0).load(Ordering::Relaxed) != 0;
+        if is_closed {
+            self.ring.look_from_ns.store(CLOSED, Ordering::Relaxed);
+        }
+        is_closed
     }
 }
 
