@@ -40,7 +40,8 @@ fn is_near(said: u64, is: u64) -> bool {
 fn figures(target: &str) -> Vec<[u64; 3]> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page");
     let target = Target::parse(target).expect("a target");
-    let request = Request::new(package, target).target_dir(env!("CARGO_TARGET_TMPDIR")).quiet();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../programs/target");
+    let request = Request::new(package, target).target_dir(folder).quiet();
     let image = build(&request).unwrap_or_else(|error| panic!("{error}"));
     let report = report(&request, &image).unwrap_or_else(|error| panic!("{error}"));
     let of = |name: &str| {

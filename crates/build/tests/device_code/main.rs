@@ -53,8 +53,8 @@ fn check(target: &str, programs: Vec<(PathBuf, Limits)>, problems: impl Fn(&Imag
     let found: Vec<String> = programs
         .into_iter()
         .flat_map(|(package, limits)| {
-            // One folder for all programs, so that `core` is compiled once.
-            let folder = env!("CARGO_TARGET_TMPDIR");
+            // Where the programs are built by hand too, so that `core` and each of them is compiled once.
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../programs/target");
             let request = Request::new(&package, target.clone()).target_dir(folder).quiet();
             let found = match build(&request) {
                 Ok(image) => problems(&image, &limits),
