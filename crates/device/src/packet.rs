@@ -46,9 +46,6 @@ pub(crate) fn current(here: Here) -> Slot<'static> {
 static LOOKS: Looks = Looks::new();
 
 /// Whether the calling lane's launch was cancelled, or nobody serves any more, as its waves know: for who asks again and again.
-/// Its code stands once: waits ask for it rarely.
-#[cold]
-#[inline(never)]
 pub(crate) fn over(here: Here) -> Over {
     let (words, launch) = (channel(here).words(), here.params().launch);
     match here.look_clock_ns() {
