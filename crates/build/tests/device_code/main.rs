@@ -22,7 +22,7 @@ struct Limits {
 
 impl Limits {
     const PROGRAM: Self = Self { stack_bytes: 32 << 10, fences: true, atomics: true };
-    const SMALL_CALL: Self = Self { stack_bytes: 320, fences: false, atomics: false };
+    const SMALL_CALL: Self = Self { stack_bytes: 256, fences: false, atomics: false };
     const NO_CALL: Self = Self { stack_bytes: 0, ..Self::PROGRAM };
 }
 

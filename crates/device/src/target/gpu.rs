@@ -41,13 +41,6 @@ fn end_part() {
     crate::packet::end_lanes(Group::converge(0));
 }
 
-impl Here {
-    /// The clock, by which waves share looks over the link.
-    pub fn look_clock_ns(self) -> Option<u64> {
-        Some(self.clock_ns())
-    }
-}
-
 /// Pauses until so many nanoseconds have passed.
 pub(crate) fn sleep(duration_ns: u64) {
     let start_ns = here().clock_ns();

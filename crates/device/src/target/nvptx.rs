@@ -528,6 +528,11 @@ impl Here {
         workgroup_barrier();
     }
 
+    /// The clock, by which waves share looks over the link.
+    pub fn look_clock_ns(self) -> Option<u64> {
+        Some(self.clock_ns())
+    }
+
     pub fn clock_ns(self) -> u64 {
         llvm_globaltimer()
     }
