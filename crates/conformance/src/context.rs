@@ -245,6 +245,14 @@ impl Session {
         }
     }
 
+    /// How many workgroups of the size of `grid`'s the device runs at once.
+    pub fn resident_workgroups<P>(&self, kernel: Kernel<P>, grid: Grid) -> Result<u32, String> {
+        match &self.image {
+            None => Ok(8 * self.device.properties().multiprocessors),
+            Some(image) => Ok(image.typed(&kernel).map_err(text)?.untyped().resident_workgroups(grid)),
+        }
+    }
+
     /// Runs a kernel to its end on a stream of its own, and gives the failure as it is.
     pub fn try_run<P>(
         &self,

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::copies::LaneCopies;
 use crate::driver::check;
+use crate::memory::Zeros;
 use crate::queue::Words;
 use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
 use std::ffi::{CStr, c_char};
@@ -100,6 +101,8 @@ pub struct Gpu {
     idle: Mutex<Vec<Stream>>,
     /// How far queues have come.
     words: Mutex<Words>,
+    /// What memory is cleared with beside kernels, once that was needed.
+    pub(crate) zeros: Mutex<Option<Zeros>>,
     loads_functions: bool,
     pub(crate) lane_copies: LaneCopies,
     /// The fault after which the driver refuses everything.
@@ -136,6 +139,7 @@ impl Gpu {
             copies: OnceLock::new(),
             idle: Mutex::default(),
             words: Mutex::default(),
+            zeros: Mutex::default(),
             loads_functions,
             lane_copies: LaneCopies::default(),
             fault: OnceLock::new(),
@@ -285,6 +289,10 @@ impl Drop for Gpu {
             self.release(|| unsafe { sys::cuStreamDestroy_v2(stream.0) });
         }
         std::mem::take(&mut *self.words()).release(self);
+        if let Some(Zeros(start)) = self.zeros.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            // SAFETY: LOADED; `clear` pinned it, and nobody is left who copies it.
+            self.release(|| unsafe { sys::cuMemFreeHost(start.as_ptr().cast()) });
+        }
         let (is_last, is_kept) = let_go(self.info.device, self.fault.get().is_some());
         if is_last && let Ok(pool) = self.memory_pool() {
             // SAFETY: LOADED. Nothing of this process runs on the GPU, so that it waits for no kernel.

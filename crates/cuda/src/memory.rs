@@ -1,15 +1,30 @@
 //! Memory of the GPU, and memory of the host that the GPU reaches.
 
 use crate::copies::Way;
-use crate::quiet::when_quiet;
+use crate::quiet::{if_quiet, when_quiet};
 use crate::{Error, Gpu};
 use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 /// What allocations are multiples of.
 const WORD_BYTES: usize = 8;
+
+/// Bytes that an allocation of so many takes: whole words, since kernels change single bytes by exchanging the word that
+/// these lie in.
+fn size_of(bytes: usize) -> usize {
+    bytes.max(1).checked_next_multiple_of(WORD_BYTES).unwrap_or(bytes)
+}
+
+/// Bytes of the zeros that memory is cleared with beside kernels: a copy of so many takes long enough to hide the next one's start.
+const ZEROS_BYTES: usize = 1 << 20;
+
+/// Pinned memory that is zero.
+pub(crate) struct Zeros(pub NonNull<u8>);
+
+// SAFETY: an address of memory that belongs to no thread, and that is only read.
+unsafe impl Send for Zeros {}
 
 /// Memory of a GPU. Free when dropped, and after that no kernel may use it.
 pub struct DeviceMemory {
@@ -19,19 +34,61 @@ pub struct DeviceMemory {
 }
 
 impl Gpu {
-    /// Allocates zeroed memory of the GPU, at a multiple of 256.
+    /// Allocates zeroed memory of the GPU, at a multiple of 256. Waits for no kernel.
     ///
     /// # Errors
     /// When there is no room.
     pub fn allocate(self: &Arc<Self>, bytes: usize) -> Result<DeviceMemory, Error> {
+        let memory = self.allocate_unset(bytes)?;
+        self.clear(&memory)?;
+        Ok(memory)
+    }
+
+    /// Fills new memory with zeros. The driver does so by a kernel, which finds no place while others have the whole GPU, and
+    /// they may wait for this very thread. Beside kernels the zeros are copied from the host, which needs none.
+    fn clear(&self, memory: &DeviceMemory) -> Result<(), Error> {
+        let (start, size) = (memory.address, size_of(memory.bytes));
+        let doing = || format!("clearing {size} bytes of GPU memory");
+        let by_kernel = if_quiet(|| {
+            // SAFETY: LOADED; the memory has as many bytes, and is nobody else's.
+            self.run(doing, || unsafe { sys::cuMemsetD8Async(start, 0, size, self.copies()) })?;
+            self.finish_copies(doing)
+        });
+        if let Some(cleared) = by_kernel {
+            return cleared;
+        }
+        let zeros = self.zeros()?;
+        for at in (0..size).step_by(ZEROS_BYTES) {
+            let (to, bytes) = (start + at as u64, ZEROS_BYTES.min(size - at));
+            // SAFETY: LOADED; as above, and the zeros stay as long as the GPU.
+            self.run(doing, || unsafe {
+                sys::cuMemcpyHtoDAsync_v2(to, zeros.as_ptr().cast(), bytes, self.copies())
+            })?;
+        }
+        self.finish_copies(doing)
+    }
+
+    /// Pinned memory of [`ZEROS_BYTES`] zeros, which nobody writes.
+    fn zeros(&self) -> Result<NonNull<u8>, Error> {
+        let mut zeros = self.zeros.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Zeros(start)) = *zeros {
+            return Ok(start);
+        }
+        let start = self.pin_for_good(ZEROS_BYTES, || "pinning zeros".to_string())?;
+        *zeros = Some(Zeros(start));
+        Ok(start)
+    }
+
+    /// Allocates memory of the GPU with any content, at a multiple of 256. Waits for no kernel.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub fn allocate_unset(self: &Arc<Self>, bytes: usize) -> Result<DeviceMemory, Error> {
         let doing = || format!("allocating {bytes} bytes of GPU memory");
-        // Whole words: kernels change single bytes by exchanging the word that these lie in.
-        let (size, mut address) = (bytes.max(1).checked_next_multiple_of(WORD_BYTES).unwrap_or(bytes), 0);
+        let mut address = 0;
         // SAFETY: LOADED; the result lives through the call, the stream as long as the GPU.
-        self.run(doing, || unsafe { sys::cuMemAllocAsync(&mut address, size, self.copies()) })?;
+        self.run(doing, || unsafe { sys::cuMemAllocAsync(&mut address, size_of(bytes), self.copies()) })?;
         let memory = DeviceMemory { gpu: self.clone(), address, bytes };
-        // SAFETY: LOADED; the memory is `size` bytes long.
-        self.run(doing, || unsafe { sys::cuMemsetD8Async(address, 0, size, self.copies()) })?;
         self.finish_copies(doing)?;
         Ok(memory)
     }
@@ -169,14 +226,8 @@ impl Gpu {
     /// When there is no room, or the GPU has other addresses than the host.
     pub fn pin(self: &Arc<Self>, bytes: usize) -> Result<PinnedMemory, Error> {
         let doing = || format!("pinning {bytes} bytes of the host's memory");
-        let (size, mut start) = (bytes.max(1), std::ptr::null_mut());
-        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        // SAFETY: LOADED; the result lives through the call.
-        self.run(doing, || unsafe { sys::cuMemHostAlloc(&mut start, size, flags) })?;
-        let start = NonNull::new(start.cast::<u8>()).expect("the driver allocated it");
+        let start = self.pin_for_good(bytes.max(1), doing)?;
         let memory = PinnedMemory { gpu: self.clone(), start, bytes };
-        // SAFETY: the memory is `size` bytes long, and new.
-        unsafe { start.write_bytes(0, size) };
         let mut address = 0;
         // SAFETY: LOADED; the result lives through the call.
         self.run(doing, || unsafe {
@@ -193,6 +244,24 @@ impl Gpu {
                     .into(),
             is_fault: false,
         })
+    }
+}
+
+impl Gpu {
+    /// Allocates zeroed pinned memory, which lives until somebody frees it.
+    pub(crate) fn pin_for_good(
+        &self,
+        bytes: usize,
+        doing: impl Fn() -> String,
+    ) -> Result<NonNull<u8>, Error> {
+        let mut start = std::ptr::null_mut();
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        // SAFETY: LOADED; the result lives through the call.
+        self.run(doing, || unsafe { sys::cuMemHostAlloc(&mut start, bytes, flags) })?;
+        let start = NonNull::new(start.cast::<u8>()).expect("the driver allocated it");
+        // SAFETY: the memory is this long, and new.
+        unsafe { start.write_bytes(0, bytes) };
+        Ok(start)
     }
 }
 

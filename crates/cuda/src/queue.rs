@@ -36,15 +36,8 @@ impl Words {
         if let Some(word) = self.free.pop() {
             return Ok(word);
         }
-        let mut start = std::ptr::null_mut();
-        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        let bytes = WORD_STRIDE * WORDS_A_SLAB;
-        let doing = || "pinning memory for queues".to_string();
-        // SAFETY: LOADED; the result lives through the call.
-        gpu.run(doing, || unsafe { sys::cuMemHostAlloc(&mut start, bytes, flags) })?;
-        let start = NonNull::new(start.cast::<u8>()).expect("the driver allocated it");
-        // SAFETY: the memory is this long, and new.
-        unsafe { start.write_bytes(0, bytes) };
+        let start =
+            gpu.pin_for_good(WORD_STRIDE * WORDS_A_SLAB, || "pinning memory for queues".to_string())?;
         self.slabs.push(start);
         // SAFETY: each place lies in the slab, aligned to its stride.
         self.free.extend((0..WORDS_A_SLAB).map(|at| unsafe { start.add(at * WORD_STRIDE) }.cast()));

@@ -31,6 +31,12 @@ pub(crate) fn when_quiet<T: Send + 'static>(release: impl FnOnce() -> T + Send +
     }
 }
 
+/// Does something if no kernel runs, and lets none start meanwhile.
+pub(crate) fn if_quiet<R>(body: impl FnOnce() -> R) -> Option<R> {
+    let state = state();
+    (state.running == 0).then(body)
+}
+
 /// A kernel runs while this lives.
 pub(crate) struct Busy(());
 

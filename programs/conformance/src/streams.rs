@@ -1,7 +1,8 @@
 //! Kernels that wait for each other, through services.
 
 use crate::services::{AsyncGate, Echo, Gate, Keys, Launcher, Meter};
-use hostcall_device::{Global, Lane, kernel};
+use core::alloc::Layout;
+use hostcall_device::{Global, Lane, heap, kernel};
 
 /// Waits for gate `key`, on a thread or as a future.
 #[kernel]
@@ -56,4 +57,23 @@ pub fn stream_launch(lane: &Lane, out: &[Global<u64>]) {
 #[kernel]
 pub fn stream_count(_lane: &Lane, key: u64) {
     Meter::next(key).unwrap();
+}
+
+/// Of each workgroup one lane waits for gate `key`, with `bytes` bytes of the heap.
+#[kernel]
+pub fn stream_fill(lane: &Lane, bytes: u64, key: u64, out: &[Global<u64>]) {
+    let id = lane.global_id();
+    if lane.local_id() == 0 {
+        let last = bytes as usize / 8 - 1;
+        let memory = heap::alloc(Layout::from_size_align(bytes as usize, 8).unwrap()).cast::<u64>();
+        assert!(!memory.is_null());
+        // SAFETY: the allocation has so many words, and nobody else has it.
+        unsafe { memory.add(last).write(id as u64) };
+        assert_eq!(AsyncGate::pass(key), Ok(key));
+        // SAFETY: as above.
+        assert_eq!(unsafe { memory.add(last).read() }, id as u64);
+        // SAFETY: it is used no more.
+        assert_eq!(unsafe { heap::dealloc(memory.cast()) }, Ok(()));
+    }
+    out[id].set(id as u64 + 1);
 }

@@ -1,4 +1,4 @@
-use crate::context::read;
+use crate::context::{done, read};
 use crate::{Context, Gates, Noted, Outcome, Session, echo, same};
 use conformance::services::{AsyncGate, Gate, Keys, Launcher, LauncherHandler, Meter};
 use conformance::streams::*;
@@ -115,4 +115,29 @@ pub fn handler_launches(context: &Context) -> Outcome {
     outcome?;
     same!(noted.counters(), (0..12).map(|key| (key, 6)).collect());
     Ok(())
+}
+
+/// As many workgroups as the device has room for wait with memory of the heap, of which there is more than any device has
+/// prepared. Beside them the host allocates memory, writes and reads.
+pub fn beside_a_full_device(context: &Context) -> Outcome {
+    const KEY: u64 = 7;
+    let gates = Gates::default();
+    let session = context.open(|device| device.async_service(AsyncGate::serve_async(gates.clone())))?;
+    // The smallest ones, so that no room is left beside them.
+    let lanes = session.device.properties().wave_size;
+    let workgroups = session.resident_workgroups(stream_fill, Grid::new(1, lanes))?;
+    let bytes = ((160u64 << 20) / u64::from(workgroups)).next_multiple_of(8);
+    let (stream, grid) = (session.stream()?, Grid::new(workgroups, lanes));
+    let out = session.out(grid, 1)?;
+    session.launch(&stream, stream_fill, grid, (bytes, KEY, &out))?;
+    gates.wait_for_arrivals(workgroups as usize)?;
+    for count in [1usize, 100_000, 3_000_000] {
+        let buffer = session.device.alloc_zeroed::<u32>(count).map_err(text)?;
+        same!((count, buffer.read().map_err(text)?), (count, vec![0; count]));
+        buffer.write(&vec![5; count]).map_err(text)?;
+        same!((count, buffer.read().map_err(text)?), (count, vec![5; count]));
+    }
+    gates.open(KEY);
+    stream.synchronize().map_err(text)?;
+    done(&read(&out)?)
 }

@@ -131,7 +131,7 @@ impl Cuda {
             independent_lanes: true,
         };
         let of_gpu = gpu.clone();
-        let allocate = move |bytes| Some(Arc::new(of_gpu.allocate(bytes).ok()?) as Arc<dyn Memory>);
+        let allocate = move |bytes| Some(Arc::new(of_gpu.allocate_unset(bytes).ok()?) as Arc<dyn Memory>);
         let (decide, maps) = Default::default();
         Ok(Self { heap: Arenas::new(Box::new(allocate)), properties, decide, gpu, maps })
     }
