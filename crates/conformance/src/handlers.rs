@@ -6,7 +6,9 @@ use hostcall_abi::CallError;
 use hostcall_service::{Output, Service};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashSet};
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 /// The handler of [`Echo`].
@@ -239,23 +241,34 @@ struct Passages {
     all: bool,
     /// Calls of `pass` so far.
     arrived: usize,
+    /// Of futures that wait for a gate.
+    wakers: Vec<Waker>,
+}
+
+impl Passages {
+    fn is_open(&self, key: u64) -> bool {
+        self.all || self.open.contains(&key)
+    }
 }
 
 impl Gates {
     pub fn open(&self, key: u64) {
-        self.0.passages.lock().open.insert(key);
+        self.change(|passages| _ = passages.open.insert(key));
+    }
+
+    /// Changes what is open, and wakes who waits.
+    fn change(&self, change: impl FnOnce(&mut Passages)) {
+        let mut passages = self.0.passages.lock();
+        change(&mut passages);
+        let wakers = std::mem::take(&mut passages.wakers);
+        drop(passages);
+        wakers.into_iter().for_each(Waker::wake);
         self.0.opened.notify_all();
     }
 
     /// Opens every gate, now and later.
     pub fn open_all(&self) {
-        self.0.passages.lock().all = true;
-        self.0.opened.notify_all();
-    }
-
-    fn is_open(&self, key: u64) -> bool {
-        let passages = self.0.passages.lock();
-        passages.all || passages.open.contains(&key)
+        self.change(|passages| passages.all = true);
     }
 
     fn arrive(&self) {
@@ -269,9 +282,10 @@ impl Gates {
         let mut passages = self.0.passages.lock();
         while passages.arrived < count {
             if self.0.came.wait_for(&mut passages, Duration::from_secs(60)).timed_out() {
-                passages.all = true;
-                self.0.opened.notify_all();
-                return Err(format!("{} of {count} calls came to the gates", passages.arrived));
+                let arrived = passages.arrived;
+                drop(passages);
+                self.open_all();
+                return Err(format!("{arrived} of {count} calls came to the gates"));
             }
         }
         Ok(())
@@ -282,7 +296,7 @@ impl GateHandler for Gates {
     fn pass(&self, key: u64) -> Result<u64, CallError> {
         self.arrive();
         let mut passages = self.0.passages.lock();
-        while !passages.all && !passages.open.contains(&key) {
+        while !passages.is_open(key) {
             self.0.opened.wait(&mut passages);
         }
         Ok(key)
@@ -292,10 +306,15 @@ impl GateHandler for Gates {
 impl AsyncGateAsyncHandler for Gates {
     async fn pass(&self, key: u64) -> Result<u64, CallError> {
         self.arrive();
-        while !self.is_open(key) {
-            smol::Timer::after(Duration::from_millis(1)).await;
-        }
-        Ok(key)
+        poll_fn(|context| {
+            let mut passages = self.0.passages.lock();
+            if passages.is_open(key) {
+                return Poll::Ready(Ok(key));
+            }
+            passages.wakers.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await
     }
 }
 

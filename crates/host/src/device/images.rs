@@ -3,6 +3,7 @@
 
 use super::core::Core;
 use super::error::ImageError;
+use super::grid::dispatch_workgroup_bytes;
 use super::seam::{ImageSource, Kernel as Code, KernelLimits, Module};
 use super::{Device, Error, Grid};
 use crate::image::{self, Calls, ImageInfo, KernelSymbol};
@@ -263,9 +264,10 @@ impl LoadedKernel {
     /// share out work of any size. Where the device does not say, as the software device does not, it is eight for each
     /// of its multiprocessors or threads.
     pub fn resident_workgroups(&self, grid: Grid) -> u32 {
-        let lanes = u32::try_from(grid.workgroup_lanes()).unwrap_or(u32::MAX);
-        let resident = self.code.resident_workgroups(lanes, grid.workgroup_memory_of(&self.info));
-        resident.unwrap_or(8 * self.core.backend.properties().multiprocessors).max(1)
+        let (properties, lanes) = (self.core.backend.properties(), grid.workgroup_lanes());
+        let bytes = dispatch_workgroup_bytes(properties, lanes, grid.workgroup_memory_of(&self.info));
+        let lanes = u32::try_from(lanes).unwrap_or(u32::MAX);
+        self.code.resident_workgroups(lanes, bytes).unwrap_or(8 * properties.multiprocessors).max(1)
     }
 }
 

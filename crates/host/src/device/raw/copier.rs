@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 /// Batches of copies that are on their way at a time: one is copied while the other one's chunks are read.
 const MOST_IN_FLIGHT: usize = 2;
 
-/// Most bytes of a batch: long enough to find the next one meanwhile. Of a small channel, a quarter.
-const BATCH_BYTES: u64 = 8 << 20;
+/// Most bytes of a batch: between two of them an engine stands for some 25 us, which is one part in 25 of this. Of a small
+/// channel, a quarter.
+const BATCH_BYTES: u64 = 32 << 20;
 
 /// Bytes that are worth a batch while another one is on its way: a copy engine reaches its full rate with such copies. Of a
 /// small channel, a sixteenth.
