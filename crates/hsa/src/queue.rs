@@ -4,8 +4,9 @@ use crate::code::Function;
 use crate::copies::{Copy, Side};
 use crate::gpu::{Gpu, lock};
 use crate::kernarg;
+use crate::memory::PinnedMemory;
 use crate::packet::{Packet, SIGNALS_A_BARRIER};
-use crate::ring::{Kept, OwnedSignal, Ring};
+use crate::ring::{CopyInOrder, Kept, OwnedSignal, Ring};
 use crate::runtime::{Error, FaultKind};
 use crate::signal::{Signal, Watched};
 use crate::sys::{self, hsa_amd_profiling_dispatch_time_t, hsa_kernel_dispatch_packet_t};
@@ -94,7 +95,7 @@ impl Gpu {
 struct Waiting {
     gpu: Weak<Gpu>,
     copy: Copy,
-    done: Signal,
+    in_order: Arc<CopyInOrder>,
 }
 
 /// Called by the runtime when everything before a copy has ended.
@@ -103,7 +104,7 @@ unsafe extern "C" fn start_copy(_value: i64, waiting: *mut c_void) -> bool {
     let waiting = unsafe { Box::from_raw(waiting.cast::<Waiting>()) };
     if let Some(gpu) = waiting.gpu.upgrade() {
         // SAFETY: whoever submitted the copy vouched for both sides until it has ended.
-        let started = unsafe { waiting.copy.start(&gpu, waiting.done) };
+        let started = unsafe { waiting.in_order.start(&gpu, &waiting.copy) };
         if let Err(error) = started {
             gpu.faults.note(FaultKind::Other, error.to_string());
         }
@@ -151,7 +152,13 @@ impl Queue {
         }
         let is_idle = waiting.is_empty() && state.submitted == ring.ended();
         let mut kept = Kept::default();
-        make(ring, &mut submitted, &mut kept, is_idle)?;
+        if let Err(error) = make(ring, &mut submitted, &mut kept, is_idle) {
+            // A part of a copy may be on its way.
+            if kept.copy.is_some() {
+                std::mem::forget(kept);
+            }
+            return Err(error);
+        }
         lock(&self.state.waits).retain(|mark| !waits.iter().any(|done| Arc::ptr_eq(mark, done)));
         kept.marks.extend(waiting);
         ring.submit(&self.gpu, &mut state, &submitted, kept);
@@ -209,18 +216,21 @@ impl Queue {
     /// Copies when everything before has ended.
     ///
     /// # Safety
-    /// As for [`Copy::start`], until the copy has ended.
-    unsafe fn copy_in_order(&self, copy: Copy) -> Result<(), Error> {
+    /// As for [`Copy::start`], until the copy has ended; of `memory`, which is kept until then, it is this queue's.
+    unsafe fn copy_in_order(&self, copy: Copy, memory: Option<PinnedMemory>) -> Result<(), Error> {
         self.submit(2, |ring, packets, kept, is_idle| {
             let done = self.gpu.take_signal(Watched::ByRuntime, copy.parts())?;
             kept.signals.push(done);
+            kept.memory = memory;
+            let in_order = Arc::new(CopyInOrder::new(done));
+            kept.copy = Some(in_order.clone());
             if is_idle {
                 // SAFETY: by the caller's promise; nothing is before it.
-                unsafe { copy.start(&self.gpu, done) }?;
+                unsafe { in_order.start(&self.gpu, &copy) }?;
             } else {
                 let begin = self.gpu.take_signal(Watched::ByRuntime, 1)?;
                 kept.signals.push(begin);
-                let waiting = Box::new(Waiting { gpu: Arc::downgrade(&self.gpu), copy, done });
+                let waiting = Box::new(Waiting { gpu: Arc::downgrade(&self.gpu), copy, in_order });
                 let data = Box::into_raw(waiting);
                 let runtime = self.gpu.runtime();
                 // SAFETY: LOADED; the handler expects this data, which is its own from now on.
@@ -255,7 +265,7 @@ impl Queue {
     pub unsafe fn write(&self, to: u64, from: *const u8, bytes: usize) -> Result<(), Error> {
         let from = Side::Host(from.expose_provenance() as u64);
         // SAFETY: by the caller's promise.
-        unsafe { self.copy_in_order(Copy::once(Side::Gpu(to), from, bytes)) }
+        unsafe { self.copy_in_order(Copy::once(Side::Gpu(to), from, bytes), None) }
     }
 
     /// Copies from memory of the GPU to pinned memory of the host.
@@ -268,7 +278,7 @@ impl Queue {
     pub unsafe fn read(&self, to: *mut u8, from: u64, bytes: usize) -> Result<(), Error> {
         let to = Side::Host(to.expose_provenance() as u64);
         // SAFETY: by the caller's promise.
-        unsafe { self.copy_in_order(Copy::once(to, Side::Gpu(from), bytes)) }
+        unsafe { self.copy_in_order(Copy::once(to, Side::Gpu(from), bytes), None) }
     }
 
     /// Copies within the GPU's memory.
@@ -280,7 +290,7 @@ impl Queue {
     /// As for [`Queue::write`].
     pub unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), Error> {
         // SAFETY: by the caller's promise.
-        unsafe { self.copy_in_order(Copy::once(Side::Gpu(to), Side::Gpu(from), bytes)) }
+        unsafe { self.copy_in_order(Copy::once(Side::Gpu(to), Side::Gpu(from), bytes), None) }
     }
 
     /// Writes `count` times the bytes of `pattern`, of which there are 1, 2 or 4, to `to`, a multiple of their number.
@@ -291,13 +301,15 @@ impl Queue {
     /// # Safety
     /// As for [`Queue::write`].
     pub unsafe fn fill(&self, to: u64, pattern: &[u8], count: usize) -> Result<(), Error> {
-        let bytes = pattern.len() * count;
         if !matches!(pattern.len(), 1 | 2 | 4) {
             return Err(Error::own("filling memory", "a pattern has 1, 2 or 4 bytes"));
         }
+        let Some(bytes) = pattern.len().checked_mul(count) else {
+            return Err(Error::own("filling memory", "no memory has so many bytes"));
+        };
         if pattern.iter().all(|byte| *byte == 0) {
             // SAFETY: by the caller's promise.
-            return unsafe { self.copy_in_order(self.gpu.zeroing(to, bytes)) };
+            return unsafe { self.copy_in_order(self.gpu.zeroing(to, bytes), None) };
         }
         // SAFETY: by the caller's promise.
         unsafe { self.fill_with(to, pattern, bytes) }
@@ -318,18 +330,8 @@ impl Queue {
         }
         let from = Side::Host(block.start().addr().get() as u64);
         let copy = Copy { to: Side::Gpu(to), from, bytes, repeats: block.len() };
-        // SAFETY: by the caller's promise; the block is kept below.
-        unsafe { self.copy_in_order(copy) }?;
-        self.keep(block)
-    }
-
-    /// Keeps memory until everything so far has ended.
-    fn keep(&self, memory: crate::PinnedMemory) -> Result<(), Error> {
-        self.submit(1, |ring, packets, kept, _| {
-            kept.memory = Some(memory);
-            packets.push(Packet::barrier(&[], Some(ring.done())));
-            Ok(())
-        })
+        // SAFETY: by the caller's promise; the block is kept until the copy has ended.
+        unsafe { self.copy_in_order(copy, Some(block)) }
     }
 
     /// Lets [`Queue::completed`] return `value`, which grows, once everything so far has ended, marks that the queue waits

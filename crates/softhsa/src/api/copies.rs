@@ -78,24 +78,27 @@ impl Copy {
 ///
 /// Both sides are valid for so many bytes, and do not overlap.
 unsafe fn copy_whole(to: *mut c_void, from: *const c_void, bytes: usize) {
+    let mut at = 0;
     macro_rules! copy_numbers {
         ($atomic:ty) => {
-            for at in (0..bytes).step_by(size_of::<$atomic>()) {
-                // SAFETY: the number lies in both sides, which are aligned to its size.
-                unsafe {
-                    let from = <$atomic>::from_ptr(from.byte_add(at).cast_mut().cast());
-                    let to = <$atomic>::from_ptr(to.byte_add(at).cast());
-                    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            if (to.addr() | from.addr()).is_multiple_of(size_of::<$atomic>()) {
+                while bytes - at >= size_of::<$atomic>() {
+                    // SAFETY: the number lies in both sides, which are aligned to its size, as is `at`: what came before were
+                    // numbers as large or larger.
+                    unsafe {
+                        let from = <$atomic>::from_ptr(from.byte_add(at).cast_mut().cast());
+                        let to = <$atomic>::from_ptr(to.byte_add(at).cast());
+                        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+                    }
+                    at += size_of::<$atomic>();
                 }
             }
         };
     }
-    match (to.addr() | from.addr() | bytes).trailing_zeros() {
-        0 => copy_numbers!(AtomicU8),
-        1 => copy_numbers!(AtomicU16),
-        2 => copy_numbers!(AtomicU32),
-        _ => copy_numbers!(AtomicU64),
-    }
+    copy_numbers!(AtomicU64);
+    copy_numbers!(AtomicU32);
+    copy_numbers!(AtomicU16);
+    copy_numbers!(AtomicU8);
 }
 
 /// Copies bytes after all of the signals have become 0, and then subtracts 1 from the completion signal.

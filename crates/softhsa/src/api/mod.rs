@@ -162,7 +162,7 @@ pub unsafe extern "C" fn hsa_status_string(status: Status, text: *mut *const c_c
 pub unsafe extern "C" fn softhsa_last_failure(text: *mut c_char, bytes: usize) -> usize {
     let failure = runtime::last_failure();
     if bytes > 0 && !text.is_null() {
-        let fitting = failure.len().min(bytes - 1);
+        let fitting = failure.floor_char_boundary(bytes - 1);
         // SAFETY: `fitting` and the 0 byte behind are within the buffer.
         let _ = unsafe { give_text(text.cast(), &failure[..fitting], fitting + 1) };
     }

@@ -461,7 +461,8 @@ pub extern "C" fn hsa_queue_destroy(queue: *mut c_void) -> Status {
         runtime.doorbells.write().unwrap_or_else(PoisonError::into_inner).remove(&removed.doorbell.handle);
         removed.destroyed.store(true, Ordering::SeqCst);
         removed.stop();
-        lock(&removed.launches).iter().filter_map(Weak::upgrade).for_each(|launch| launch.stop());
+        let launches: Vec<_> = lock(&removed.launches).iter().filter_map(Weak::upgrade).collect();
+        runtime.gpu(removed.agent)?.stop_launches(&launches);
         // Until they have stopped, launches may read the ring and the record.
         while removed.running.load(Ordering::SeqCst) > 0 && !runtime.is_stopped() {
             let pending = lock(&removed.pending);

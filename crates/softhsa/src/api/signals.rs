@@ -365,7 +365,6 @@ impl AsyncHandlers {
     }
 
     fn add(&self, runtime: &Arc<Runtime>, waiting: Waiting) -> Result<(), Status> {
-        lock(&self.waiting).push(waiting);
         let mut thread = lock(&self.thread);
         if thread.is_none() {
             let (list, stopped) = (Arc::clone(&self.waiting), Arc::clone(&self.stopped));
@@ -380,6 +379,9 @@ impl AsyncHandlers {
             let spawned = std::thread::Builder::new().name("signal handlers".to_owned()).spawn(run);
             *thread = Some(spawned.map_err(|_| status::OUT_OF_RESOURCES)?);
         }
+        drop(thread);
+        // What is refused is not noted: whoever asked frees it.
+        lock(&self.waiting).push(waiting);
         runtime.signal_changed();
         Ok(())
     }

@@ -42,7 +42,7 @@ pub struct Failure {
     pub kernel: String,
     /// What happened.
     pub fault: Fault,
-    /// The address of the instruction, and where it is from the kernel's entry.
+    /// The address of the instruction.
     pub pc: u64,
     /// The distance from the kernel's first instruction.
     pub offset: i64,
@@ -61,7 +61,8 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ([x, y, z], wave) = self.place;
         write!(f, "kernel {}, workgroup {x},{y},{z}, wave {wave}, ", self.kernel)?;
-        write!(f, "at {:#x} (entry {:+#x}): {}", self.pc, self.offset, self.fault)
+        let sign = if self.offset < 0 { '-' } else { '+' };
+        write!(f, "at {:#x} (entry {sign}{:#x}): {}", self.pc, self.offset.unsigned_abs(), self.fault)
     }
 }
 
@@ -121,6 +122,16 @@ impl Launch {
     pub(super) fn take_workgroup(&self) -> Option<u64> {
         let take = |next: u64| (next < self.workgroups()).then_some(next + 1);
         self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()
+    }
+
+    /// Counts the workgroups that have not started, and will not, of a launch that was stopped. Called without the device's line,
+    /// as this may report the launch's end.
+    pub(super) fn retire_rest(&self) {
+        let all = self.workgroups();
+        let left = all.saturating_sub(self.next.swap(all, Ordering::Relaxed));
+        if left > 0 && self.retired.fetch_add(left, Ordering::AcqRel) + left == all {
+            self.finish();
+        }
     }
 
     /// Returns where a workgroup is in the grid of workgroups.

@@ -52,6 +52,8 @@ pub struct Device {
 struct Line {
     /// Launches with workgroups that have not started.
     launches: VecDeque<Arc<Launch>>,
+    /// Launches that were stopped before all their workgroups had started, until these are counted.
+    stopped: Vec<Arc<Launch>>,
     /// Workgroups that started.
     groups: VecDeque<Group>,
     /// Waves of workgroups that started and have not ended.
@@ -164,6 +166,15 @@ impl Device {
         launch
     }
 
+    /// Stops launches: their waves end at their next slice, and workgroups that have not started never do, also behind other
+    /// launches that fill the device.
+    pub fn stop_launches(&self, launches: &[Arc<Launch>]) {
+        launches.iter().for_each(|launch| launch.stop());
+        let stopped = |launch: &Arc<Launch>| launches.iter().any(|stopped| Arc::ptr_eq(stopped, launch));
+        self.lock().launches.retain(|launch| !stopped(launch));
+        launches.iter().for_each(|launch| launch.retire_rest());
+    }
+
     /// Runs a launch to its end.
     ///
     /// # Errors
@@ -218,8 +229,15 @@ impl Device {
             if self.stopping.load(Ordering::Acquire) {
                 return None;
             }
-            if let Some(group) = self.start_group(&mut line) {
-                return Some(group);
+            let started = self.start_group(&mut line);
+            if !line.stopped.is_empty() {
+                let stopped = std::mem::take(&mut line.stopped);
+                drop(line);
+                stopped.iter().for_each(|launch| launch.retire_rest());
+                line = self.lock();
+            }
+            if started.is_some() {
+                return started;
             }
             if let Some(group) = line.groups.pop_front() {
                 return Some(group);
@@ -232,6 +250,11 @@ impl Device {
     fn start_group(&self, line: &mut Line) -> Option<Group> {
         loop {
             let launch = line.launches.front()?;
+            if launch.is_stopped() {
+                let stopped = line.launches.pop_front();
+                line.stopped.extend(stopped);
+                continue;
+            }
             let waves = launch.waves_in_workgroup();
             let scratch = waves as u64 * LANES as u64 * u64::from(launch.spec.private_bytes);
             let fits = line.resident + waves <= RESIDENT_WAVES && line.scratch + scratch <= RESIDENT_SCRATCH;
@@ -258,26 +281,52 @@ mod tests {
     use super::*;
     use crate::load::Descriptor;
 
-    /// Returns how many workgroups of one wave a device holds whose lanes have so much scratch memory.
-    fn resident(private_bytes: u32) -> usize {
-        let device = Device::new(Arc::new(Memory::new()));
-        let descriptor = Descriptor::read(&[0; Descriptor::BYTES]).expect("it asks for nothing");
-        let spec = LaunchSpec {
+    fn spec(descriptor: Descriptor, grid: [u32; 3], private_bytes: u32) -> LaunchSpec {
+        LaunchSpec {
             name: String::new(),
             descriptor,
             entry: 0,
             kernarg: 0,
-            grid: [1 << 20, 1, 1],
+            grid,
             workgroup: [64, 1, 1],
             group_bytes: 0,
             private_bytes,
             packet: 0,
             queue: 0,
             packet_id: 0,
-        };
+        }
+    }
+
+    /// Returns how many workgroups of one wave a device holds whose lanes have so much scratch memory.
+    fn resident(private_bytes: u32) -> usize {
+        let device = Device::new(Arc::new(Memory::new()));
+        let descriptor = Descriptor::read(&[0; Descriptor::BYTES]).expect("it asks for nothing");
+        let spec = spec(descriptor, [1 << 20, 1, 1], private_bytes);
         device.launch(spec, drop);
         let mut line = device.lock();
         std::iter::from_fn(|| device.start_group(&mut line)).count()
+    }
+
+    #[test]
+    fn a_launch_that_failed_starts_no_more_workgroups() {
+        let running = Running::start(Arc::new(Memory::new()), 2).expect("the device starts");
+        let descriptor = Descriptor::read(&[0; Descriptor::BYTES]).expect("it asks for nothing");
+        let spec = spec(descriptor, [u32::MAX, 1 << 10, 1], 0);
+        let failure = running.device().run(spec).expect_err("there is no code");
+        assert!(failure.to_string().contains("(entry +0x0)"), "{failure}");
+    }
+
+    #[test]
+    fn a_launch_is_stopped_behind_one_that_fills_the_device() {
+        let device = Device::new(Arc::new(Memory::new()));
+        let descriptor = || Descriptor::read(&[0; Descriptor::BYTES]).expect("it asks for nothing");
+        device.launch(spec(descriptor(), [1 << 30, 1, 1], 0), |_| unreachable!("nobody runs it"));
+        let (sender, ended) = std::sync::mpsc::channel();
+        let behind = device.launch(spec(descriptor(), [1, 1, 1], 0), move |failure| {
+            sender.send(failure.is_none()).expect("somebody waits");
+        });
+        device.stop_launches(&[behind]);
+        assert_eq!(ended.try_recv(), Ok(true));
     }
 
     #[test]

@@ -366,8 +366,7 @@ fn sdwa_result(sdwa: Sdwa, old: u32, value: u32) -> u32 {
         0 => part,
         1 => {
             let negative = value >> (bits - 1) & 1 != 0;
-            let above = !0u32.checked_shr(32 - bits - shift).unwrap_or(0);
-            part | if negative { above & !((mask << shift) | ((1 << shift) - 1)) } else { 0 }
+            part | if negative { !((mask << shift) | ((1 << shift) - 1)) } else { 0 }
         }
         _ => old & !(mask << shift) | part,
     }

@@ -36,8 +36,10 @@ pub(super) fn order(_: &mut Wave, _: &Inst, _: &mut Env<'_>) -> Flow {
     Flow::Next
 }
 
+/// Waits for memory operations. A store is seen by all before a load behind the wait is made: sequentially consistent accesses
+/// have no more than this between them.
 fn wait(_: &mut Wave, _: &Inst, _: &mut Env<'_>) -> Flow {
-    fence(Ordering::AcqRel);
+    fence(Ordering::SeqCst);
     Flow::Next
 }
 
