@@ -29,8 +29,14 @@ pub(crate) const NVIDIA_PROGRAM: &[&str] = &[
     UNROLL,
 ];
 
+/// LLVM 22 computes an address from another one whose index it takes to differ by a constant, also where it differs by more: of
+/// two indices `b as isize` and `!b as isize`, both negated, it takes one for the other (llvm/llvm-project#204278). Sorting pairs,
+/// among others, gave wrong results on NVIDIA and AMD. The counter lets the pass (`slsr`) change nothing.
+const NO_STRENGTH_REDUCTION: &str = "-Cllvm-args=-debug-counter=slsr-counter=9223372036854775807";
+
 fn all(cpu: &str, feature: &str) -> Vec<String> {
     vec![
+        NO_STRENGTH_REDUCTION.into(),
         format!("-Ctarget-cpu={cpu}"),
         format!("-Zcrate-attr=feature({feature})"),
         // Every crate gets it, whether it uses it, names it itself, or not.

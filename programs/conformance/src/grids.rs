@@ -1,5 +1,6 @@
 //! How the lanes of a grid share work, and lanes of one wave of which each does something else.
 
+use crate::mix;
 use crate::services::Echo;
 use core::sync::atomic::Ordering::Relaxed;
 use hostcall_device::atomic::Scope;
@@ -68,5 +69,25 @@ pub fn of_all_sorts(lane: &Lane, out: &[Global<u64>]) {
         }
         _ => {}
     }
+    out[id as usize].set(id + 1);
+}
+
+/// Values that each lane sorts: more than what is sorted by insertion.
+const SORTED: usize = 48;
+
+/// Sorts pairs, stably and not, and says whether each is where it belongs.
+#[kernel]
+pub fn sorted(lane: &Lane, out: &[Global<u64>]) {
+    let id = lane.global_id() as u64;
+    let mut pairs = [(0u32, 0u64); SORTED];
+    for (i, pair) in (0..).zip(&mut pairs) {
+        *pair = ((mix(id << 8 | i) % 16) as u32, i);
+    }
+    let mut stable = pairs;
+    pairs.sort_unstable();
+    stable.sort_by_key(|pair| pair.0);
+    assert_eq!(pairs, stable);
+    assert!(pairs.is_sorted());
+    assert_eq!(pairs.iter().map(|pair| pair.1).sum::<u64>(), (0..SORTED as u64).sum());
     out[id as usize].set(id + 1);
 }

@@ -58,3 +58,8 @@ pub fn of_all_sorts(context: &Context) -> Outcome {
     }
     Ok(())
 }
+
+/// The library's sorting, whose addresses compilers have mixed up.
+pub fn sorted(context: &Context) -> Outcome {
+    context.open(|device| device)?.all_done(grids::sorted, Grid::new(2, 40))
+}

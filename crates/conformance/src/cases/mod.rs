@@ -86,7 +86,7 @@ cases! {
     closures: continuous once panicking last_call stale;
     callers: told_in_any_way;
     parameters: of_every_kind many optional instances parts two_of_one_name;
-    grids: shares own_shares of_all_sorts;
+    grids: shares own_shares of_all_sorts sorted;
     math: the_same_bits fast halves;
     watchdog: stuck_handler dead_wave;
     @placed raw: records described apart batches bytes dropped overwritten while_running killed readers_and_graphs;
