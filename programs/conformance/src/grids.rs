@@ -75,19 +75,20 @@ pub fn of_all_sorts(lane: &Lane, out: &[Global<u64>]) {
 /// Values that each lane sorts: more than what is sorted by insertion.
 const SORTED: usize = 48;
 
-/// Sorts pairs, stably and not, and says whether each is where it belongs.
+/// Sorts pairs, some ways of lying at first, and says whether each is where it belongs. Not stably: that takes 5 KiB of a GPU's stack.
+/// The same pairs in each lane: in an image that ptxas makes of an object, recursion of lanes that go apart mixes up their stacks.
 #[kernel]
 pub fn sorted(lane: &Lane, out: &[Global<u64>]) {
-    let id = lane.global_id() as u64;
-    let mut pairs = [(0u32, 0u64); SORTED];
-    for (i, pair) in (0..).zip(&mut pairs) {
-        *pair = ((mix(id << 8 | i) % 16) as u32, i);
+    for round in 0..40 {
+        let mut pairs = [(0u32, 0u64); SORTED];
+        for (i, pair) in (0..).zip(&mut pairs) {
+            *pair = ((mix(round << 8 | i) % 16) as u32, i);
+        }
+        pairs.sort_unstable();
+        assert!(pairs.is_sorted());
+        let there = pairs.iter().fold(0u64, |there, pair| there | 1 << pair.1);
+        assert_eq!(there, (1 << SORTED) - 1);
     }
-    let mut stable = pairs;
-    pairs.sort_unstable();
-    stable.sort_by_key(|pair| pair.0);
-    assert_eq!(pairs, stable);
-    assert!(pairs.is_sorted());
-    assert_eq!(pairs.iter().map(|pair| pair.1).sum::<u64>(), (0..SORTED as u64).sum());
-    out[id as usize].set(id + 1);
+    let id = lane.global_id();
+    out[id].set(id as u64 + 1);
 }
