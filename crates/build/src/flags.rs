@@ -29,9 +29,9 @@ pub(crate) const NVIDIA_PROGRAM: &[&str] = &[
     UNROLL,
 ];
 
-/// LLVM 22 computes an address from another one whose index it takes to differ by a constant, also where it differs by more: of
-/// two indices `b as isize` and `!b as isize`, both negated, it takes one for the other (llvm/llvm-project#204278). Sorting pairs,
-/// among others, gave wrong results on NVIDIA and AMD. The counter lets the pass (`slsr`) change nothing.
+/// LLVM 22 computes an address from another one if their indices differ by a constant, and takes that to be so of `-(b as isize)` and
+/// `-(!b as isize)`, whose difference is 1 or -1 (llvm/llvm-project#204278). The library's sorts step so: sorting pairs gave wrong
+/// results on NVIDIA and AMD. The counter lets the pass (`slsr`) change nothing.
 const NO_STRENGTH_REDUCTION: &str = "-Cllvm-args=-debug-counter=slsr-counter=9223372036854775807";
 
 fn all(cpu: &str, feature: &str) -> Vec<String> {

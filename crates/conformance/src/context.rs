@@ -248,6 +248,7 @@ impl Session {
     /// How many workgroups of the size of `grid`'s the device runs at once.
     pub fn resident_workgroups<P>(&self, kernel: Kernel<P>, grid: Grid) -> Result<u32, String> {
         match &self.image {
+            // As `LoadedKernel` says of the software device, which alone runs without an image.
             None => Ok(8 * self.device.properties().multiprocessors),
             Some(image) => Ok(image.typed(&kernel).map_err(text)?.untyped().resident_workgroups(grid)),
         }

@@ -13,7 +13,7 @@ const WORD_BYTES: usize = 8;
 
 /// Bytes that an allocation of so many takes: whole words, since kernels change single bytes by exchanging the word that
 /// these lie in.
-fn size_of(bytes: usize) -> usize {
+fn whole_words(bytes: usize) -> usize {
     bytes.max(1).checked_next_multiple_of(WORD_BYTES).unwrap_or(bytes)
 }
 
@@ -47,7 +47,7 @@ impl Gpu {
     /// Fills new memory with zeros. The driver does so by a kernel, which finds no place while others have the whole GPU, and
     /// they may wait for this very thread. Beside kernels the zeros are copied from the host, which needs none.
     fn clear(&self, memory: &DeviceMemory) -> Result<(), Error> {
-        let (start, size) = (memory.address, size_of(memory.bytes));
+        let (start, size) = (memory.address, whole_words(memory.bytes));
         let doing = || format!("clearing {size} bytes of GPU memory");
         let by_kernel = if_quiet(|| {
             // SAFETY: LOADED; the memory has as many bytes, and is nobody else's.
@@ -87,7 +87,7 @@ impl Gpu {
         let doing = || format!("allocating {bytes} bytes of GPU memory");
         let mut address = 0;
         // SAFETY: LOADED; the result lives through the call, the stream as long as the GPU.
-        self.run(doing, || unsafe { sys::cuMemAllocAsync(&mut address, size_of(bytes), self.copies()) })?;
+        self.run(doing, || unsafe { sys::cuMemAllocAsync(&mut address, whole_words(bytes), self.copies()) })?;
         let memory = DeviceMemory { gpu: self.clone(), address, bytes };
         self.finish_copies(doing)?;
         Ok(memory)

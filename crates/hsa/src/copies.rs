@@ -87,6 +87,53 @@ impl Copy {
     }
 }
 
+/// A copy that begins in its turn, unless the GPU fails before.
+pub(crate) struct CopyInOrder {
+    done: Signal,
+    /// Held while it is started. Whether it was, or never will be.
+    turn: Mutex<Turn>,
+}
+
+#[derive(PartialEq, Eq)]
+enum Turn {
+    Waits,
+    Started,
+    Refused,
+}
+
+impl CopyInOrder {
+    pub fn new(done: Signal) -> Self {
+        Self { done, turn: Mutex::new(Turn::Waits) }
+    }
+
+    /// Starts the copy, unless [`CopyInOrder::end`] was before.
+    ///
+    /// # Safety
+    /// As for [`Copy::start`].
+    pub unsafe fn start(&self, gpu: &Gpu, copy: &Copy) -> Result<(), Error> {
+        let mut turn = lock(&self.turn);
+        if *turn == Turn::Refused {
+            return Ok(());
+        }
+        *turn = Turn::Started;
+        // SAFETY: by the caller's promise.
+        unsafe { copy.start(gpu, self.done) }
+    }
+
+    /// Lets the copy not begin any more, and waits for one that has begun. Returns whether it has ended: an engine that failed may
+    /// never say so.
+    pub fn end(&self, gpu: &Gpu) -> bool {
+        /// Waits of [`Signal::wait_for_zero`], some seconds in all: longer than an engine takes for what a GPU holds.
+        const WAITS: u32 = 500;
+        let mut turn = lock(&self.turn);
+        if *turn == Turn::Started {
+            return (0..WAITS).any(|_| self.done.wait_for_zero(gpu));
+        }
+        *turn = Turn::Refused;
+        true
+    }
+}
+
 /// Blocks of pinned memory that copies go through.
 pub(crate) struct Staging {
     /// Nobody writes it.

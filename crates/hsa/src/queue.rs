@@ -1,12 +1,12 @@
 //! Queues, which do one operation after the other.
 
 use crate::code::Function;
-use crate::copies::{Copy, Side};
+use crate::copies::{Copy, CopyInOrder, Side};
 use crate::gpu::{Gpu, lock};
 use crate::kernarg;
 use crate::memory::PinnedMemory;
 use crate::packet::{Packet, SIGNALS_A_BARRIER};
-use crate::ring::{CopyInOrder, Kept, OwnedSignal, Ring};
+use crate::ring::{Kept, OwnedSignal, Ring};
 use crate::runtime::{Error, FaultKind};
 use crate::signal::{Signal, Watched};
 use crate::sys::{self, hsa_amd_profiling_dispatch_time_t, hsa_kernel_dispatch_packet_t};

@@ -4,7 +4,7 @@
 //! operations those have ended that the signal, from 0 on, has counted.
 
 use crate::code::Function;
-use crate::copies::Copy;
+use crate::copies::CopyInOrder;
 use crate::faults::queue_failed;
 use crate::gpu::{Gpu, lock};
 use crate::kernarg::Segment;
@@ -32,53 +32,6 @@ pub(crate) struct Kept {
     pub copy: Option<Arc<CopyInOrder>>,
     /// Signals of marks, which live as long as somebody has them.
     pub marks: Vec<Arc<OwnedSignal>>,
-}
-
-/// A copy that begins in its turn, unless the GPU fails before.
-pub(crate) struct CopyInOrder {
-    done: Signal,
-    /// Held while it is started. Whether it was, or never will be.
-    turn: Mutex<Turn>,
-}
-
-#[derive(PartialEq, Eq)]
-enum Turn {
-    Waits,
-    Started,
-    Refused,
-}
-
-impl CopyInOrder {
-    pub fn new(done: Signal) -> Self {
-        Self { done, turn: Mutex::new(Turn::Waits) }
-    }
-
-    /// Starts the copy, unless [`CopyInOrder::end`] was before.
-    ///
-    /// # Safety
-    /// As for [`Copy::start`].
-    pub unsafe fn start(&self, gpu: &Gpu, copy: &Copy) -> Result<(), Error> {
-        let mut turn = lock(&self.turn);
-        if *turn == Turn::Refused {
-            return Ok(());
-        }
-        *turn = Turn::Started;
-        // SAFETY: by the caller's promise.
-        unsafe { copy.start(gpu, self.done) }
-    }
-
-    /// Lets the copy not begin any more, and waits for one that has begun. Returns whether it has ended: an engine that failed may
-    /// never say so.
-    fn end(&self, gpu: &Gpu) -> bool {
-        /// Waits of [`Signal::wait_for_zero`], some seconds in all: longer than an engine takes for what a GPU holds.
-        const WAITS: u32 = 500;
-        let mut turn = lock(&self.turn);
-        if *turn == Turn::Started {
-            return (0..WAITS).any(|_| self.done.wait_for_zero(gpu));
-        }
-        *turn = Turn::Refused;
-        true
-    }
 }
 
 /// A signal that goes back to its GPU when it is dropped.

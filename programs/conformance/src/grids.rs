@@ -75,7 +75,7 @@ pub fn of_all_sorts(lane: &Lane, out: &[Global<u64>]) {
 /// Values that each lane sorts: more than what is sorted by insertion.
 const SORTED: usize = 48;
 
-/// Sorts pairs, some ways of lying at first, and says whether each is where it belongs. Not stably: that takes 5 KiB of a GPU's stack.
+/// Sorts pairs from several orders, and looks whether each is where it belongs. Not stably: that takes 5 KiB of a GPU's stack.
 /// The same pairs in each lane: in an image that ptxas makes of an object, recursion of lanes that go apart mixes up their stacks.
 #[kernel]
 pub fn sorted(lane: &Lane, out: &[Global<u64>]) {

@@ -76,9 +76,10 @@ impl Group {
         self.waves.iter().all(|(_, state)| *state == State::Ended)
     }
 
-    /// Tells the launch that the workgroup has ended.
-    pub fn retire(self) {
+    /// Tells the launch that the workgroup has ended, and returns it.
+    pub fn retire(self) -> Arc<Launch> {
         self.launch.retire_workgroup();
+        self.launch
     }
 
     /// Runs each wave for a slice.

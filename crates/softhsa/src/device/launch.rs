@@ -141,7 +141,7 @@ impl Launch {
     }
 
     /// Stops all waves of the launch at their next slice.
-    pub fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
     }
 

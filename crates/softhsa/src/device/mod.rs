@@ -52,8 +52,6 @@ pub struct Device {
 struct Line {
     /// Launches with workgroups that have not started.
     launches: VecDeque<Arc<Launch>>,
-    /// Launches that were stopped before all their workgroups had started, until these are counted.
-    stopped: Vec<Arc<Launch>>,
     /// Workgroups that started.
     groups: VecDeque<Group>,
     /// Waves of workgroups that started and have not ended.
@@ -205,7 +203,10 @@ impl Device {
                 line.scratch -= group.scratch_bytes();
                 drop(line);
                 self.executed.fetch_add(group.executed(), Ordering::Relaxed);
-                group.retire();
+                let launch = group.retire();
+                if launch.is_stopped() {
+                    self.stop_launches(&[launch]);
+                }
                 self.work.notify_all();
                 fruitless = 0;
                 continue;
@@ -229,15 +230,8 @@ impl Device {
             if self.stopping.load(Ordering::Acquire) {
                 return None;
             }
-            let started = self.start_group(&mut line);
-            if !line.stopped.is_empty() {
-                let stopped = std::mem::take(&mut line.stopped);
-                drop(line);
-                stopped.iter().for_each(|launch| launch.retire_rest());
-                line = self.lock();
-            }
-            if started.is_some() {
-                return started;
+            if let Some(group) = self.start_group(&mut line) {
+                return Some(group);
             }
             if let Some(group) = line.groups.pop_front() {
                 return Some(group);
@@ -250,11 +244,6 @@ impl Device {
     fn start_group(&self, line: &mut Line) -> Option<Group> {
         loop {
             let launch = line.launches.front()?;
-            if launch.is_stopped() {
-                let stopped = line.launches.pop_front();
-                line.stopped.extend(stopped);
-                continue;
-            }
             let waves = launch.waves_in_workgroup();
             let scratch = waves as u64 * LANES as u64 * u64::from(launch.spec.private_bytes);
             let fits = line.resident + waves <= RESIDENT_WAVES && line.scratch + scratch <= RESIDENT_SCRATCH;

@@ -30,15 +30,10 @@ fn sleep(_: &mut Wave, _: &Inst, _: &mut Env<'_>) -> Flow {
     Flow::Yield
 }
 
-/// Orders memory operations. Loads and stores are single CPU instructions here, so the fence is all there is to do.
+/// Orders memory operations. Loads and stores are single CPU instructions here, so the fence is all there is to do. Waits do the
+/// same: sequentially consistent accesses have no more than a wait between them, and a store is to be seen by all before the load
+/// behind it is made.
 pub(super) fn order(_: &mut Wave, _: &Inst, _: &mut Env<'_>) -> Flow {
-    fence(Ordering::SeqCst);
-    Flow::Next
-}
-
-/// Waits for memory operations. A store is seen by all before a load behind the wait is made: sequentially consistent accesses
-/// have no more than this between them.
-fn wait(_: &mut Wave, _: &Inst, _: &mut Env<'_>) -> Flow {
     fence(Ordering::SeqCst);
     Flow::Next
 }
@@ -188,8 +183,7 @@ handlers! {
     "s_endpgm" | "s_endpgm_saved" | "s_endpgm_ordered_ps_done" => end(),
     "s_barrier" => barrier(),
     "s_sleep" => sleep(),
-    "s_waitcnt" => wait(),
-    "s_dcache_inv" | "s_dcache_inv_vol" | "s_dcache_wb" | "s_dcache_wb_vol" | "buffer_inv" | "buffer_wbl2" => order(),
+    "s_waitcnt" | "s_dcache_inv" | "s_dcache_inv_vol" | "s_dcache_wb" | "s_dcache_wb_vol" | "buffer_inv" | "buffer_wbl2" => order(),
     "s_branch" => branch(|_| true),
     "s_cbranch_scc0" => branch(|wave| !wave.scc),
     "s_cbranch_scc1" => branch(|wave| wave.scc),

@@ -165,7 +165,7 @@ impl Bench {
         };
         let ended = match end {
             Err(RecvTimeoutError::Timeout) => {
-                launch.stop();
+                device.stop_launches(&[launch]);
                 receiver.recv().map_err(|error| error.to_string())?;
                 Err("the launch does not end".to_owned())
             }
