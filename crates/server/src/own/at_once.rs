@@ -85,11 +85,12 @@ impl Job {
                 Err(_) => Some(Err(CallError::Panicked)),
             };
         }
-        let Self { shared, entry, mut answer, launch, call, place, recording } = self;
+        let Self { shared, entry, mut answer, launch, mut call, place, recording } = self;
         let Some(result) = result else {
             let calls = vec![(Ok(call), place)];
             return job::start(&shared, &entry, PacketKind::Bytes, answer, launch, calls, recording);
         };
+        call.free();
         let reply_bytes = result.as_ref().map_or(0, ByteReply::len);
         let (status, words) =
             dispatch::put_bytes(&shared, answer.region(), answer.answer(), place, 0, caller, result);

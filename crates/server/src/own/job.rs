@@ -42,6 +42,13 @@ impl LaneCall {
         let unread = self.unread.as_ref().map_or(0, |unread| unread.bytes);
         size_of_val(&*self.request.words) + self.request.bytes.len() + unread
     }
+
+    /// Frees the request. Its lane is answered after that, so that nothing is counted as held once all have their answers.
+    pub fn free(&mut self) {
+        self.request.bytes = Vec::new();
+        self.fetched = None;
+        self.charge = None;
+    }
 }
 
 /// The right to answer a packet, shared by its lanes' handlers, the watchdog and cancellations.
@@ -141,6 +148,7 @@ impl Ticket {
         }
         if self.entry.service.is_removed() {
             drop(state);
+            call.free();
             self.finish(rank, caller, Err(CallError::NoSuchService));
             return false;
         }
@@ -166,6 +174,7 @@ impl Ticket {
                 }
                 Err(error) => {
                     drop(state);
+                    call.free();
                     self.finish(rank, caller, Err(error));
                     return false;
                 }
@@ -342,6 +351,7 @@ impl Work for Packet {
             let result = called_by(caller, || {
                 dispatch::run_for_bytes(messages, &***service, ticket.entry.index, request, wanted_at)
             });
+            call.free();
             ticket.finish(rank, caller, result);
         }
     }
@@ -356,7 +366,8 @@ struct BeginsLater(Option<(Arc<Ticket>, u32, LaneCall)>);
 
 impl Drop for BeginsLater {
     fn drop(&mut self) {
-        if let Some((ticket, rank, call)) = self.0.take() {
+        if let Some((ticket, rank, mut call)) = self.0.take() {
+            call.free();
             ticket.finish(rank, call.request.caller, Err(CallError::Busy));
         }
     }
