@@ -117,7 +117,11 @@ impl CopyInOrder {
         }
         *turn = Turn::Started;
         // SAFETY: by the caller's promise.
-        unsafe { copy.start(gpu, self.done) }
+        let started = unsafe { copy.start(gpu, self.done) };
+        if started.is_err() && copy.parts() == 1 {
+            *turn = Turn::Refused;
+        }
+        started
     }
 
     /// Lets the copy not begin any more, and waits for one that has begun. Returns whether it has ended: an engine that failed may
@@ -149,7 +153,14 @@ impl Staging {
             unsafe { block.start().write_bytes(0, STAGING_BYTES) };
             Ok(block)
         };
-        Ok(Self { zeros: block()?, data: Mutex::new(block()?) })
+        let zeros = block()?;
+        match block() {
+            Ok(data) => Ok(Self { zeros, data: Mutex::new(data) }),
+            Err(error) => {
+                zeros.free(gpu);
+                Err(error)
+            }
+        }
     }
 
     pub fn free(self, gpu: &Gpu) {

@@ -11,10 +11,20 @@ use crate::runtime::{Error, FaultKind, Runtime};
 use crate::signal::{Signal, Watched};
 use crate::sys::{hsa_agent_t, hsa_amd_memory_pool_t};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::Builder;
+use std::time::Duration;
 
 /// Locks a mutex. What a panic left behind is whole here: every change is one statement.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Rings that no queue has. Packets may be in flight in them.
+#[derive(Default)]
+struct UnusedRings {
+    rings: Vec<Arc<Ring>>,
+    /// Whether a thread waits for the packets' ends: what they keep holds the GPU, which holds the rings.
+    are_watched: bool,
 }
 
 /// An open GPU.
@@ -26,8 +36,7 @@ pub struct Gpu {
     failure: OnceLock<Error>,
     /// Signals that nobody has.
     signals: Mutex<Vec<Signal>>,
-    /// Rings that no queue has. Packets may be in flight in them.
-    rings: Mutex<Vec<Arc<Ring>>>,
+    rings: Mutex<UnusedRings>,
     /// Queues that somebody has, for the names of what runs.
     queues: Mutex<Vec<Weak<QueueState>>>,
     pub(crate) segments: Segments,
@@ -103,14 +112,45 @@ impl Gpu {
 
     /// Takes a ring in which nothing is in flight.
     pub(crate) fn take_ring(self: &Arc<Self>) -> Result<Arc<Ring>, Error> {
-        let mut rings = lock(&self.rings);
-        let idle = rings.iter().position(|ring| ring.is_idle(self)).map(|at| rings.swap_remove(at));
-        drop(rings);
+        let mut unused = lock(&self.rings);
+        let idle = unused.rings.iter().position(|ring| ring.is_idle(self));
+        let idle = idle.map(|at| unused.rings.swap_remove(at));
+        drop(unused);
         idle.map_or_else(|| Ring::create(self).map(Arc::new), Ok)
     }
 
-    pub(crate) fn give_back_ring(&self, ring: Arc<Ring>) {
-        lock(&self.rings).push(ring);
+    /// Takes back the ring of a queue that has gone, and waits on a thread for what is in flight.
+    pub(crate) fn give_back_ring(self: &Arc<Self>, ring: Arc<Ring>) {
+        let is_idle = ring.has_nothing_in_flight();
+        let mut unused = lock(&self.rings);
+        unused.rings.push(ring);
+        if is_idle || unused.are_watched {
+            return;
+        }
+        let gpu = self.clone();
+        let watch = Builder::new().name("hsa ring".to_owned()).spawn(move || gpu.watch_unused_rings());
+        // Without a thread the next queue looks at the rings.
+        unused.are_watched = watch.is_ok();
+    }
+
+    fn watch_unused_rings(&self) {
+        /// What waits for the memory of a kernel that nobody waits for can wait so long.
+        const LOOK: Duration = Duration::from_millis(5);
+        loop {
+            // Ends the rings after a failure, and so what is in flight.
+            let _ = self.check();
+            let mut unused = lock(&self.rings);
+            let freed: Vec<_> =
+                unused.rings.iter().map(|ring| ring.reclaim(self, &mut ring.lock())).collect();
+            unused.are_watched = unused.rings.iter().any(|ring| !ring.has_nothing_in_flight());
+            let goes_on = unused.are_watched;
+            drop(unused);
+            drop(freed);
+            if !goes_on {
+                return;
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 
     pub(crate) fn add_queue(&self, queue: &Arc<QueueState>) {
@@ -131,7 +171,7 @@ impl Gpu {
     /// Ends all rings, so that no kernel uses memory any more which is freed because of the failure.
     fn end(&self, kind: FaultKind, fault: &str) -> Error {
         let queues: Vec<_> = lock(&self.queues).iter().filter_map(Weak::upgrade).collect();
-        let rings: Vec<_> = lock(&self.rings).iter().cloned().collect();
+        let rings = lock(&self.rings).rings.clone();
         let rings: Vec<_> = queues.iter().filter_map(|queue| queue.ring().cloned()).chain(rings).collect();
         let mut running: Vec<String> = rings.iter().filter_map(|ring| ring.running_kernel()).collect();
         running.sort();
@@ -149,7 +189,7 @@ impl Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        for ring in std::mem::take(&mut *lock(&self.rings)) {
+        for ring in std::mem::take(&mut lock(&self.rings).rings) {
             ring.end(self);
             lock(&self.signals).push(ring.done());
         }

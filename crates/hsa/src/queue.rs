@@ -154,8 +154,9 @@ impl Queue {
         let mut kept = Kept::default();
         if let Err(error) = make(ring, &mut submitted, &mut kept, is_idle) {
             // A part of a copy may be on its way.
-            if kept.copy.is_some() {
-                std::mem::forget(kept);
+            match kept.copy.as_ref().is_none_or(|copy| copy.end(&self.gpu)) {
+                true => self.gpu.give_back_signals(kept.signals.drain(..)),
+                false => std::mem::forget(kept),
             }
             return Err(error);
         }

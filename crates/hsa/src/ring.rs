@@ -135,7 +135,12 @@ impl Ring {
         freed
     }
 
-    /// Says whether nothing is in flight.
+    /// Says whether no operation keeps anything.
+    pub fn has_nothing_in_flight(&self) -> bool {
+        self.lock().in_flight.is_empty()
+    }
+
+    /// Says whether nothing is in flight, and something can be.
     pub fn is_idle(&self, gpu: &Gpu) -> bool {
         let mut state = self.lock();
         let freed = self.reclaim(gpu, &mut state);

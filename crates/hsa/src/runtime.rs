@@ -64,7 +64,9 @@ impl Error {
 
     /// Says whether there is no room for what was asked for.
     pub fn is_out_of_memory(&self) -> bool {
-        self.status == sys::HSA_STATUS_ERROR_OUT_OF_RESOURCES
+        // The second one is for more than a pool has at all.
+        [sys::HSA_STATUS_ERROR_OUT_OF_RESOURCES, sys::HSA_STATUS_ERROR_INVALID_ALLOCATION]
+            .contains(&self.status)
     }
 }
 

@@ -6,12 +6,12 @@ use crate::sys::{self, hsa_signal_t};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// Who looks at a signal.
+/// Who looks at a signal, besides GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watched {
     /// The host waits for it in the runtime, or has it call a handler.
     ByRuntime,
-    /// GPUs, and the host by reading its value: it raises no interrupt.
+    /// The host, by reading its value: it raises no interrupt.
     ByValue,
 }
 

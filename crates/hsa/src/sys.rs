@@ -474,7 +474,6 @@ crate::functions::functions! {
         data: *mut core::ffi::c_void,
     ) -> hsa_status_t;
     pub fn hsa_signal_destroy(signal: hsa_signal_t) -> hsa_status_t;
-    pub fn hsa_signal_store_relaxed(signal: hsa_signal_t, value: hsa_signal_value_t);
     pub fn hsa_signal_store_screlease(signal: hsa_signal_t, value: hsa_signal_value_t);
     pub fn hsa_signal_wait_scacquire(
         signal: hsa_signal_t,

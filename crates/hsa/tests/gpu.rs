@@ -155,6 +155,32 @@ fn a_gpu_ends_with_its_last_user() {
     }
 }
 
+/// So it is when a queue goes while its kernel runs.
+#[test]
+fn a_gpu_ends_with_the_last_kernel() {
+    let gpu = open();
+    let end = Arc::downgrade(&gpu);
+    let module = load(&gpu);
+    let (flag, done) = (gpu.pin(8).unwrap(), gpu.pin(8).unwrap());
+    let address = |memory: &PinnedMemory| (memory.start().as_ptr().addr() as u64).to_le_bytes();
+    let wait_for = function(&module, "wait_for");
+    let queue = gpu.queue();
+    launch(&queue, &wait_for, ONE, &[&address(&flag), &address(&done)]);
+    drop((queue, wait_for, module, gpu));
+    assert!(end.upgrade().is_some(), "the kernel runs");
+    word(&flag).store(1, Ordering::Release);
+    let start = Instant::now();
+    while word(&done).load(Ordering::Acquire) == 0 {
+        assert!(start.elapsed() < LONG, "the kernel does not go on");
+        std::thread::yield_now();
+    }
+    drop((flag, done));
+    while end.upgrade().is_some() {
+        assert!(start.elapsed() < LONG, "the GPU is left open");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn large_fills_are_whole() {
     let gpu = open();

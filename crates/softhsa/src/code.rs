@@ -1,5 +1,6 @@
 //! Loaded code, and instructions decoded from it.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crate::exec::rounding::Rounded;
@@ -11,29 +12,27 @@ use crate::isa::table::Flag;
 /// Everything that waves may execute.
 #[derive(Debug, Default)]
 pub struct CodeMap {
-    segments: RwLock<Vec<Arc<Segment>>>,
+    /// By their addresses.
+    segments: RwLock<BTreeMap<u64, Arc<Segment>>>,
 }
 
 impl CodeMap {
     /// Adds code that was loaded at an address.
     pub fn add(&self, address: u64, words: Vec<u32>) {
         let segment = Segment { address, words, tables: Mutex::default() };
-        self.segments.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(segment));
+        self.segments.write().unwrap_or_else(PoisonError::into_inner).insert(address, Arc::new(segment));
     }
 
     /// Removes the code that was loaded at an address.
     pub fn remove(&self, address: u64) {
-        self.segments
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|segment| segment.address != address);
+        self.segments.write().unwrap_or_else(PoisonError::into_inner).remove(&address);
     }
 
     /// Returns the code that holds the address, for waves whose accumulation registers begin at that register.
     pub fn find(&self, pc: u64, accumulation: usize) -> Option<Arc<Code>> {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
-        let segment = segments.iter().find(|segment| segment.contains(pc))?;
-        Some(segment.code(accumulation))
+        let (_, segment) = segments.range(..=pc).next_back()?;
+        segment.contains(pc).then(|| segment.code(accumulation))
     }
 }
 

@@ -9,11 +9,11 @@
 //! Memory that the client pinned (`hsa_amd_memory_lock`) is the client's: it must stay mapped until the client
 //! unlocks it, which the C interface demands of its caller.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
 
 use crate::exec::Fault;
 
@@ -25,7 +25,7 @@ pub const PAGE: usize = 4096;
 pub enum Use {
     /// Memory from a pool.
     Pool,
-    /// Segments of a loaded code object.
+    /// The runtime's own: segments of loaded code objects, records of signals, queues.
     Code,
     /// The client's own memory, pinned.
     Pinned,
@@ -35,10 +35,6 @@ pub enum Use {
 struct Region {
     bytes: usize,
     purpose: Use,
-    /// How the memory was allocated, if this map did it.
-    layout: Option<Layout>,
-    /// How often the client pinned it.
-    pins: usize,
     /// See [`Found::owner`].
     owner: u64,
 }
@@ -46,11 +42,76 @@ struct Region {
 type Regions = BTreeMap<u64, Region>;
 
 /// The map of everything that device code may access.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Memory {
+    /// No two of them overlap. A pinned one is what pins that overlap or touch make together.
     regions: RwLock<Regions>,
-    /// Whom a device's interrupt message wakes.
-    interrupts: AtomicU64,
+    /// The client's pins: the sizes of those that begin at an address, the last one last. Locked before `regions`.
+    pins: Mutex<BTreeMap<u64, Vec<usize>>>,
+    /// Bytes that may still be allocated.
+    left: AtomicU64,
+    /// What waits for changes of memory.
+    pub changes: Changes,
+}
+
+/// Counts changes of signals, for those who wait for one: changes by the host, and interrupt messages, by which a device
+/// says that it changed a signal.
+#[derive(Debug, Default)]
+pub struct Changes {
+    count: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Changes {
+    /// Notes a change, and wakes those who wait.
+    pub fn note(&self) {
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.changed.notify_all();
+    }
+
+    /// Returns how many changes were noted.
+    pub fn count(&self) -> u64 {
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until another change is noted than those that `seen` counts, or for the pause's next time.
+    pub fn wait_or_look(&self, seen: u64, pause: &mut Pause) {
+        match pause.next_look() {
+            Some(timeout) => self.wait(seen, Some(timeout)),
+            None => std::thread::yield_now(),
+        }
+    }
+
+    /// Waits until another change is noted than those that `seen` counts, but not longer than `timeout`, if there is one.
+    pub fn wait(&self, seen: u64, timeout: Option<Duration>) {
+        let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        if *count != seen {
+            return;
+        }
+        match timeout {
+            Some(timeout) => drop(self.changed.wait_timeout(count, timeout)),
+            None => drop(self.changed.wait(count)),
+        }
+    }
+}
+
+/// How long those sleep who wait for what may change without a note, as when device code stores to a signal: the longer,
+/// the longer they have waited. [`Pause::next_look`] returns `None` at first: no sleep.
+#[derive(Debug, Default)]
+pub struct Pause(u32);
+
+impl Pause {
+    /// Returns how long to sleep before the next look.
+    pub fn next_look(&mut self) -> Option<Duration> {
+        /// Looks without a sleep, which take tens of microseconds.
+        const EAGER: u32 = 200;
+        const FIRST: Duration = Duration::from_micros(50);
+        /// Wakes a hundred times a second, which take no noticeable part of a processor.
+        const LAST: Duration = Duration::from_millis(10);
+        self.0 = self.0.saturating_add(1);
+        let doubled = 1u32.checked_shl(self.0.checked_sub(EAGER)? / 4).unwrap_or(u32::MAX);
+        Some(FIRST.saturating_mul(doubled.max(1)).min(LAST))
+    }
 }
 
 /// What is known of an address.
@@ -62,31 +123,53 @@ pub struct Found {
     pub bytes: usize,
     /// What it is for.
     pub purpose: Use,
-    /// Whose it is, by [`Memory::set_owner`]; 0 at first.
+    /// What [`Memory::set_owner`] noted; 0 at first.
     pub owner: u64,
 }
 
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory::new()
+    }
+}
+
 impl Memory {
-    /// Makes an empty map.
+    /// Makes an empty map, in which as much can be allocated as the host has memory.
     pub fn new() -> Memory {
-        Memory::default()
+        Memory::of_bytes(host_bytes())
     }
 
-    /// Allocates memory that reads 0, and returns its address; `None` if there is not enough.
+    /// Makes an empty map, in which so much can be allocated.
+    pub fn of_bytes(most: u64) -> Memory {
+        Memory {
+            regions: RwLock::default(),
+            pins: Mutex::default(),
+            left: AtomicU64::new(most),
+            changes: Changes::default(),
+        }
+    }
+
+    /// Allocates memory that reads 0, and returns its address; `None` if there is not enough. It takes memory of the host
+    /// where it is accessed first.
     pub fn allocate(&self, bytes: usize, purpose: Use) -> Option<u64> {
-        let layout = Layout::from_size_align(bytes.max(1).checked_next_multiple_of(PAGE)?, PAGE).ok()?;
-        // SAFETY: the layout has a size of at least one page.
-        let pointer = unsafe { alloc_zeroed(layout) };
-        if pointer.is_null() {
+        let mapped = mapped_bytes(bytes)?;
+        let take = |left: u64| left.checked_sub(mapped as u64);
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping, at an address that the system chooses.
+        let pointer = unsafe { libc::mmap(ptr::null_mut(), mapped, protection, flags, -1, 0) };
+        if pointer == libc::MAP_FAILED {
+            self.left.fetch_add(mapped as u64, Ordering::Relaxed);
             return None;
         }
         let address = pointer.expose_provenance() as u64;
-        let region = Region { bytes, purpose, layout: Some(layout), pins: 0, owner: 0 };
+        let region = Region { bytes, purpose, owner: 0 };
         self.regions.write().unwrap_or_else(PoisonError::into_inner).insert(address, region);
         Some(address)
     }
 
-    /// Notes whose the allocation is that begins at the address.
+    /// Notes whose the allocation is that begins at the address: a pool's handle, or for code an agent's.
     pub fn set_owner(&self, address: u64, owner: u64) {
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(region) = regions.get_mut(&address) {
@@ -96,50 +179,57 @@ impl Memory {
 
     /// Frees an allocation of that purpose. Returns `false` if none begins at the address.
     pub fn free(&self, address: u64, purpose: Use) -> bool {
+        let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
         match regions.get(&address) {
-            Some(&Region { layout: Some(layout), purpose: found, .. }) if found == purpose => {
+            Some(&Region { bytes, purpose: found, .. }) if found == purpose && purpose != Use::Pinned => {
                 regions.remove(&address);
-                // SAFETY: the memory came from `alloc_zeroed` with this layout, and it was in the map until now, so
-                // it was not freed. By invariant M nothing reaches it through a view any more.
-                unsafe { dealloc(ptr::with_exposed_provenance_mut(address as usize), layout) };
+                while let Some((&pin, _)) = pins.range(address..address + bytes as u64).next() {
+                    pins.remove(&pin);
+                }
+                // SAFETY: the allocation was in the map until now. By invariant M nothing reaches it through a view any more.
+                let mapped = unsafe { unmap(address, bytes) };
+                self.left.fetch_add(mapped as u64, Ordering::Relaxed);
                 true
             }
             _ => false,
         }
     }
 
-    /// Pins the client's memory. Returns `false` if it overlaps an allocation in part.
+    /// Pins the client's memory, or what is in an allocation already. Pins may lie in each other, or overlap: each is
+    /// accessible until it is undone itself. Returns `false` if it overlaps an allocation in part.
     pub fn pin(&self, address: u64, bytes: usize) -> bool {
-        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
         let Some(end) = address.checked_add(bytes as u64) else { return false };
-        if let Some(region) = regions.get_mut(&address)
-            && region.layout.is_none()
-        {
-            region.bytes = region.bytes.max(bytes);
-            region.pins += 1;
-            return true;
+        let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        let is_allocated = |found: &Found| found.purpose != Use::Pinned;
+        if find(&regions, address, bytes).filter(is_allocated).is_none() {
+            let before = find(&regions, address, 1).filter(is_allocated);
+            let mut inside = regions.range(address..end);
+            if before.is_some() || inside.any(|(_, region)| region.purpose != Use::Pinned) {
+                return false;
+            }
+            pinned_with(&mut regions, address, end);
         }
-        if find(&regions, address, bytes).is_some() {
-            return true;
-        }
-        let overlaps = find(&regions, address, 1).is_some() || regions.range(address..end).next().is_some();
-        if !overlaps {
-            regions.insert(address, Region { bytes, purpose: Use::Pinned, layout: None, pins: 1, owner: 0 });
-        }
-        !overlaps
+        pins.entry(address).or_default().push(bytes);
+        true
     }
 
-    /// Undoes one [`pin`](Self::pin). Returns `false` if no pinned memory begins at the address.
+    /// Undoes the last [`pin`](Self::pin) at the address. Returns `false` if there is none.
     pub fn unpin(&self, address: u64) -> bool {
+        let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(region) = regions.get_mut(&address) else { return false };
-        if region.layout.is_some() {
-            return false;
+        let Some(at_address) = pins.get_mut(&address) else { return false };
+        at_address.pop();
+        if at_address.is_empty() {
+            pins.remove(&address);
         }
-        region.pins -= 1;
-        if region.pins == 0 {
-            regions.remove(&address);
+        if let Some(found) = find(&regions, address, 1).filter(|found| found.purpose == Use::Pinned) {
+            regions.remove(&found.base);
+            for (&start, sizes) in pins.range(found.base..found.base + found.bytes as u64) {
+                let longest = sizes.iter().max().map_or(0, |longest| *longest as u64);
+                pinned_with(&mut regions, start, start + longest);
+            }
         }
         true
     }
@@ -152,25 +242,62 @@ impl Memory {
     /// Opens the map for accesses. Allocating and freeing wait until the view is dropped, so views are short.
     pub fn view(&self) -> View<'_> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
-        View { regions, last: (0, 0), interrupts: &self.interrupts }
-    }
-
-    /// Returns how many interrupt messages the device has sent.
-    pub fn interrupts(&self) -> u64 {
-        self.interrupts.load(Ordering::Acquire)
+        View { regions, last: (0, 0), changes: &self.changes }
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
         let regions = self.regions.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for (&address, region) in regions.iter() {
-            if let Some(layout) = region.layout {
-                // SAFETY: as in `free`; no view outlives the map.
-                unsafe { dealloc(ptr::with_exposed_provenance_mut(address as usize), layout) };
-            }
+        for (&address, region) in regions.iter().filter(|(_, region)| region.purpose != Use::Pinned) {
+            // SAFETY: an allocation of the map; no view outlives that.
+            unsafe { unmap(address, region.bytes) };
         }
     }
+}
+
+/// Returns the size of the mapping for an allocation.
+fn mapped_bytes(bytes: usize) -> Option<usize> {
+    bytes.max(1).checked_next_multiple_of(PAGE)
+}
+
+/// Gives the pages of an allocation back, and returns how many bytes they were.
+///
+/// # Safety
+///
+/// [`Memory::allocate`] mapped the address for so many bytes, and nobody uses it any more.
+unsafe fn unmap(address: u64, bytes: usize) -> usize {
+    let mapped = mapped_bytes(bytes).unwrap_or(0);
+    // SAFETY: by this function's contract.
+    unsafe { libc::munmap(ptr::with_exposed_provenance_mut(address as usize), mapped) };
+    mapped
+}
+
+/// Returns how much memory the host has.
+pub fn host_bytes() -> u64 {
+    // SAFETY: the function reads and writes nothing of this process.
+    let [pages, bytes] =
+        [libc::_SC_PHYS_PAGES, libc::_SC_PAGE_SIZE].map(|name| unsafe { libc::sysconf(name) });
+    u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(bytes).unwrap_or(0))
+}
+
+/// Makes the addresses pinned, together with pinned ones that overlap or touch them.
+fn pinned_with(regions: &mut Regions, mut start: u64, mut end: u64) {
+    let is_pinned = |region: &Region| region.purpose == Use::Pinned;
+    // What touches the end may be an allocation, behind which others are to be found.
+    if let Some(behind) = regions.get(&end).copied().filter(is_pinned) {
+        regions.remove(&end);
+        end += behind.bytes as u64;
+    }
+    while let Some((&other, region)) = regions.range(..end).next_back()
+        && is_pinned(region)
+        && other + region.bytes as u64 >= start
+    {
+        end = end.max(other + region.bytes as u64);
+        start = start.min(other);
+        regions.remove(&other);
+    }
+    regions.insert(start, Region { bytes: (end - start) as usize, purpose: Use::Pinned, owner: 0 });
 }
 
 fn find(regions: &Regions, address: u64, bytes: usize) -> Option<Found> {
@@ -185,7 +312,7 @@ pub struct View<'a> {
     regions: RwLockReadGuard<'a, Regions>,
     /// The allocation that the last access found: its first address and the one behind its last.
     last: (u64, u64),
-    interrupts: &'a AtomicU64,
+    changes: &'a Changes,
 }
 
 macro_rules! accesses {
@@ -320,9 +447,9 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Counts an interrupt message of the device.
-    pub fn interrupt(&self, _: u32) {
-        self.interrupts.fetch_add(1, Ordering::AcqRel);
+    /// Says that the device changed a signal.
+    pub fn interrupt(&self) {
+        self.changes.note();
     }
 }
 
@@ -379,5 +506,46 @@ mod tests {
         assert!(memory.unpin(address));
         assert!(!memory.unpin(address));
         assert!(memory.view().load_u64(address).is_err());
+    }
+    #[test]
+    fn pins_in_pins_are_undone_one_by_one() {
+        let memory = Memory::new();
+        let values = [const { AtomicU64::new(7) }; 64];
+        let at = |index: usize| ptr::from_ref(&values[index]).expose_provenance() as u64;
+        let readable = |index: usize| memory.view().load_u64(at(index)).is_ok();
+        assert!(memory.pin(at(0), 512) && memory.pin(at(8), 64) && memory.pin(at(0), 8));
+        assert!(memory.unpin(at(0)) && readable(63));
+        assert!(memory.unpin(at(0)));
+        assert_eq!([0, 7, 8, 15, 16].map(readable), [false, false, true, true, false]);
+        assert!(memory.pin(at(12), 256) && memory.pin(at(4), 64));
+        assert_eq!([3, 4, 43, 44].map(readable), [false, true, true, false]);
+        assert!(memory.unpin(at(8)));
+        assert_eq!([3, 4, 11, 12, 43, 44].map(readable), [false, true, true, true, true, false]);
+        assert!(memory.unpin(at(4)) && memory.unpin(at(12)));
+        assert!((0..64).all(|index| !readable(index)) && !memory.unpin(at(8)));
+    }
+
+    #[test]
+    fn pins_and_allocations_do_not_overlap_in_part() {
+        let memory = Memory::new();
+        let address = memory.allocate(2 * PAGE, Use::Pool).expect("there is memory");
+        let page = PAGE as u64;
+        assert!(!memory.pin(address - 8, 16) && !memory.pin(address + page, 2 * PAGE));
+        assert!(!memory.pin(address - 8, 4 * PAGE));
+        assert!(memory.pin(address - 8, 8) && !memory.pin(address - 8, 16));
+        // What is allocated is accessible, and stays so when the pin is undone.
+        assert!(memory.pin(address + page, 8) && memory.unpin(address + page));
+        assert_eq!(memory.view().load_u64(address + page), Ok(0));
+        assert!(memory.unpin(address - 8));
+        assert!(!memory.free(address - 8, Use::Pinned) && memory.free(address, Use::Pool));
+    }
+
+    #[test]
+    fn as_much_is_allocated_as_there_is() {
+        let memory = Memory::of_bytes(3 * PAGE as u64);
+        let address = memory.allocate(PAGE + 1, Use::Pool).expect("there is memory");
+        assert_eq!(memory.allocate(PAGE + 1, Use::Pool), None);
+        assert!(memory.free(address, Use::Pool) && memory.allocate(3 * PAGE, Use::Pool).is_some());
+        assert_eq!(memory.allocate(usize::MAX, Use::Pool), None);
     }
 }

@@ -1,5 +1,5 @@
 //! Pieces of large blocks of GPU memory, for kernels' allocations and what each launch needs: they cost no call of the
-//! driver.
+//! driver, unless they are larger than half a block.
 
 use super::seam::{DeviceAddress, KernelMemory, Memory};
 use offset_allocator::{Allocation, Allocator};

@@ -36,7 +36,7 @@ impl Vendor {
     fn runtime(self) -> Result<&'static Runtime, String> {
         match self {
             Self::Rocm => Runtime::load(),
-            // SAFETY: the functions are those of a runtime that C programs use by the HSA headers (crates/softhsa/tests).
+            // SAFETY: the functions are those of a runtime that C programs use by the HSA headers (crates/softhsa/library/tests).
             Self::Software => unsafe { Runtime::contained(hostcall_softhsa::api::symbol) },
         }
     }

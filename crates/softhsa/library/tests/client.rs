@@ -56,9 +56,25 @@ fn a_hostile_client_is_answered() {
         "clients",
         "atomics",
         "signals",
+        "copies",
+        "pins",
+        "room",
+        "refused_events",
+        "forks_later",
     ] {
         let mut command = Command::new("timeout");
         assert_eq!(run(command.arg("300").arg(&client).arg(&object).arg(part)), "passed\n", "{part}");
+    }
+}
+
+/// A setting that is no number of its range is refused, and the runtime says why.
+#[test]
+fn settings_out_of_range_are_refused() {
+    let (client, object) = compile("settings", ["hostile.c", "hostile_device.c"], &linked());
+    for (name, value) in [("SOFTHSA_AGENTS", "two"), ("SOFTHSA_AGENTS", "9"), ("SOFTHSA_THREADS", "0")] {
+        let output = Command::new(&client).arg(&object).arg("clients").env(name, value).output();
+        let errors = String::from_utf8(output.expect("the client starts").stderr).expect("it is text");
+        assert!(errors.contains(&format!("{name}={value} sets the software HSA runtime up")), "{errors}");
     }
 }
 

@@ -107,7 +107,7 @@ unsafe fn agent_info(agent: u64, attribute: u32, value: *mut c_void) -> Result<(
             1 => give_text(value, "hostcall", 64),
             // Kernel dispatch.
             2 => give(value.cast(), u32::from(gpu)),
-            // Large machine model, full profile (the device sees the host's memory when it is pinned).
+            // Large machine model; the base profile for GPUs, which see the host's memory when it is pinned.
             3 => give(value.cast(), 1u32),
             4 => give(value.cast(), u32::from(!gpu)),
             5 => give(value.cast(), 2u32),

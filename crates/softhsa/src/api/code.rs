@@ -1,9 +1,9 @@
 //! Code objects, executables and symbols.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::runtime::{Runtime, lock};
 use super::{Status, give, give_text, report, status};
@@ -16,37 +16,83 @@ pub struct Reader(Arc<Vec<u8>>);
 /// What a symbol is.
 #[derive(Clone, Debug)]
 enum SymbolKind {
-    Kernel(Box<Kernel>),
-    Variable { address: u64, bytes: u64 },
+    /// A kernel, by the address of its descriptor.
+    Kernel {
+        descriptor: u64,
+        kernel: Arc<Kernel>,
+    },
+    Variable {
+        address: u64,
+        bytes: u64,
+    },
 }
 
+/// A symbol of an executable.
 #[derive(Clone, Debug)]
-struct Symbol {
+pub struct Symbol {
     name: String,
     agent: u64,
     kind: SymbolKind,
-    /// The address of the kernel's descriptor.
-    object: u64,
 }
 
 /// An executable: code objects that are loaded on agents.
 #[derive(Debug, Default)]
 pub struct Executable {
     loaded: Mutex<Vec<Arc<Loaded>>>,
-    symbols: Mutex<BTreeMap<u64, Symbol>>,
+    /// Handles of symbols, by name. Names are unique on an agent.
+    symbols: Mutex<BTreeMap<String, Vec<u64>>>,
     frozen: AtomicBool,
 }
 
-impl Executable {
+/// A kernel, and the code object that it is in.
+type LoadedKernel = (Arc<Loaded>, Arc<Kernel>);
+
+/// What is loaded in all executables, for those who know a handle or an address.
+#[derive(Debug, Default)]
+pub struct LoadedCode {
+    symbols: RwLock<HashMap<u64, Symbol>>,
+    /// By the addresses of descriptors.
+    kernels: RwLock<HashMap<u64, LoadedKernel>>,
+}
+
+impl LoadedCode {
     /// Returns the code object and the kernel whose descriptor is at the address.
-    fn kernel(&self, descriptor: u64) -> Option<(Arc<Loaded>, Kernel)> {
-        lock(&self.loaded).iter().find_map(|loaded| {
-            let offset = descriptor.checked_sub(loaded.address)?;
-            let kernel = loaded.object.kernels.values().find(|kernel| kernel.descriptor_offset == offset)?;
-            Some((Arc::clone(loaded), kernel.clone()))
-        })
+    pub fn kernel(&self, descriptor: u64) -> Option<LoadedKernel> {
+        self.kernels.read().unwrap_or_else(PoisonError::into_inner).get(&descriptor).cloned()
     }
 
+    fn symbol(&self, handle: u64) -> Result<Symbol, Status> {
+        let symbols = self.symbols.read().unwrap_or_else(PoisonError::into_inner);
+        symbols.get(&handle).cloned().ok_or(status::INVALID_EXECUTABLE_SYMBOL)
+    }
+
+    fn add(&self, handle: u64, symbol: Symbol, loaded: &Arc<Loaded>) {
+        if let SymbolKind::Kernel { descriptor, kernel } = &symbol.kind {
+            let mut kernels = self.kernels.write().unwrap_or_else(PoisonError::into_inner);
+            kernels.insert(*descriptor, (Arc::clone(loaded), Arc::clone(kernel)));
+        }
+        self.symbols.write().unwrap_or_else(PoisonError::into_inner).insert(handle, symbol);
+    }
+
+    /// Forgets what an executable has.
+    fn remove(&self, executable: &Executable) {
+        let handles = std::mem::take(&mut *lock(&executable.symbols));
+        let mut symbols = self.symbols.write().unwrap_or_else(PoisonError::into_inner);
+        let mut kernels = self.kernels.write().unwrap_or_else(PoisonError::into_inner);
+        let removed = handles.into_values().flatten().filter_map(|handle| symbols.remove(&handle));
+        let forgotten: Vec<_> = removed
+            .filter_map(|symbol| match symbol.kind {
+                SymbolKind::Kernel { descriptor, .. } => kernels.remove(&descriptor),
+                SymbolKind::Variable { .. } => None,
+            })
+            .collect();
+        // Code is unloaded without the locks.
+        drop((symbols, kernels));
+        drop(forgotten);
+    }
+}
+
+impl Executable {
     fn load(&self, runtime: &Runtime, agent: u64, bytes: &[u8]) -> Result<(), Status> {
         if self.frozen.load(Ordering::Acquire) {
             return Err(status::FROZEN_EXECUTABLE);
@@ -57,19 +103,24 @@ impl Executable {
                 Runtime::note_failure(refused.to_string());
                 status::INVALID_CODE_OBJECT
             })?;
+        runtime.memory.set_owner(loaded.address, agent);
+        let loaded = Arc::new(loaded);
+        let kernels = loaded.object.kernels.iter().map(|(name, kernel)| {
+            let descriptor = loaded.address + kernel.descriptor_offset;
+            (name, SymbolKind::Kernel { descriptor, kernel: Arc::new(kernel.clone()) })
+        });
+        let variables = loaded.object.variables.iter().map(|(name, variable)| {
+            let address = loaded.address + variable.offset;
+            (name, SymbolKind::Variable { address, bytes: variable.bytes })
+        });
         let mut symbols = lock(&self.symbols);
-        for (name, kernel) in &loaded.object.kernels {
-            let object = loaded.address + kernel.descriptor_offset;
-            let kind = SymbolKind::Kernel(Box::new(kernel.clone()));
-            symbols.insert(runtime.new_handle(), Symbol { name: name.clone(), agent, kind, object });
-        }
-        for (name, variable) in &loaded.object.variables {
-            let kind =
-                SymbolKind::Variable { address: loaded.address + variable.offset, bytes: variable.bytes };
-            symbols.insert(runtime.new_handle(), Symbol { name: name.clone(), agent, kind, object: 0 });
+        for (name, kind) in kernels.chain(variables) {
+            let handle = runtime.new_handle();
+            symbols.entry(name.clone()).or_default().push(handle);
+            runtime.code.add(handle, Symbol { name: name.clone(), agent, kind }, &loaded);
         }
         drop(symbols);
-        lock(&self.loaded).push(Arc::new(loaded));
+        lock(&self.loaded).push(loaded);
         Ok(())
     }
 }
@@ -78,12 +129,6 @@ impl Runtime {
     fn executable(&self, handle: u64) -> Result<Arc<Executable>, Status> {
         let executables = self.executables.read().unwrap_or_else(PoisonError::into_inner);
         executables.get(&handle).cloned().ok_or(status::INVALID_EXECUTABLE)
-    }
-
-    /// Returns the code object and the kernel whose descriptor is at the address.
-    pub fn kernel(&self, descriptor: u64) -> Option<(Arc<Loaded>, Kernel)> {
-        let executables = self.executables.read().unwrap_or_else(PoisonError::into_inner);
-        executables.values().find_map(|executable| executable.kernel(descriptor))
     }
 
     fn reader(&self, handle: u64, otherwise: Status) -> Result<Reader, Status> {
@@ -242,8 +287,9 @@ pub unsafe extern "C" fn hsa_executable_validate(executable: u64, result: *mut u
 /// Ends an executable. Its code must not run any more.
 pub extern "C" fn hsa_executable_destroy(executable: u64) -> Status {
     let destroy = |runtime: Arc<Runtime>| {
-        let mut executables = runtime.executables.write().unwrap_or_else(PoisonError::into_inner);
-        executables.remove(&executable).map(drop).ok_or(status::INVALID_EXECUTABLE)
+        let removed = runtime.executables.write().unwrap_or_else(PoisonError::into_inner).remove(&executable);
+        runtime.code.remove(&*removed.ok_or(status::INVALID_EXECUTABLE)?);
+        Ok(())
     };
     report(Runtime::get().and_then(destroy))
 }
@@ -266,14 +312,14 @@ pub unsafe extern "C" fn hsa_executable_get_symbol_by_name(
             return Err(status::INVALID_ARGUMENT);
         }
         // SAFETY: contract C.
-        let name = unsafe { CStr::from_ptr(name) };
+        let name = unsafe { CStr::from_ptr(name) }.to_str().map_err(|_| status::INVALID_SYMBOL_NAME)?;
         // SAFETY: contract C.
         let agent = (!agent.is_null()).then(|| unsafe { agent.read_unaligned() });
-        let symbols = lock(&executable.symbols);
-        let wanted = |symbol: &Symbol| {
-            symbol.name.as_bytes() == name.to_bytes() && agent.is_none_or(|agent| symbol.agent == agent)
+        let is_wanted = |handle: &u64| {
+            agent.is_none_or(|agent| runtime.code.symbol(*handle).is_ok_and(|symbol| symbol.agent == agent))
         };
-        let found = symbols.iter().find(|(_, symbol)| wanted(symbol)).map(|(handle, _)| *handle);
+        let symbols = lock(&executable.symbols);
+        let found = symbols.get(name).and_then(|handles| handles.iter().copied().find(is_wanted));
         // SAFETY: contract C.
         unsafe { give(symbol, found.ok_or(status::INVALID_SYMBOL_NAME)?) }
     };
@@ -292,10 +338,7 @@ pub unsafe extern "C" fn hsa_executable_symbol_get_info(
 ) -> Status {
     let tell = || {
         let runtime = Runtime::get()?;
-        let executables = runtime.executables.read().unwrap_or_else(PoisonError::into_inner);
-        let found =
-            executables.values().find_map(|executable| lock(&executable.symbols).get(&symbol).cloned());
-        let symbol = found.ok_or(status::INVALID_EXECUTABLE_SYMBOL)?;
+        let symbol = runtime.code.symbol(symbol)?;
         // SAFETY: contract C says that `value` has the attribute's type.
         unsafe { symbol_info(&symbol, attribute, value) }
     };
@@ -311,7 +354,7 @@ unsafe fn symbol_info(symbol: &Symbol, attribute: u32, value: *mut c_void) -> Re
     // SAFETY: by this function's contract.
     unsafe {
         match (attribute, &symbol.kind) {
-            (0, kind) => give(value.cast(), u32::from(matches!(kind, SymbolKind::Kernel(_)))),
+            (0, kind) => give(value.cast(), u32::from(matches!(kind, SymbolKind::Kernel { .. }))),
             (1, _) => give(value.cast(), symbol.name.len() as u32),
             (2, _) => give_text(value, &symbol.name, symbol.name.len()),
             (3, _) => give(value.cast(), 0u32),
@@ -324,13 +367,13 @@ unsafe fn symbol_info(symbol: &Symbol, attribute: u32, value: *mut c_void) -> Re
             (9, SymbolKind::Variable { bytes, .. }) => give(value.cast(), *bytes as u32),
             (10, SymbolKind::Variable { .. }) => give(value.cast(), false),
             (21, SymbolKind::Variable { address, .. }) => give(value.cast(), *address),
-            (22, SymbolKind::Kernel(_)) => give(value.cast(), symbol.object),
-            (11, SymbolKind::Kernel(kernel)) => give(value.cast(), kernel.kernarg_bytes),
-            (12, SymbolKind::Kernel(kernel)) => give(value.cast(), kernel.kernarg_alignment),
-            (13, SymbolKind::Kernel(kernel)) => give(value.cast(), kernel.descriptor.group_bytes),
-            (14, SymbolKind::Kernel(kernel)) => give(value.cast(), kernel.descriptor.private_bytes),
-            (15, SymbolKind::Kernel(kernel)) => give(value.cast(), kernel.dynamic_stack),
-            (18, SymbolKind::Kernel(_)) => give(value.cast(), 0u32),
+            (22, SymbolKind::Kernel { descriptor, .. }) => give(value.cast(), *descriptor),
+            (11, SymbolKind::Kernel { kernel, .. }) => give(value.cast(), kernel.kernarg_bytes),
+            (12, SymbolKind::Kernel { kernel, .. }) => give(value.cast(), kernel.kernarg_alignment),
+            (13, SymbolKind::Kernel { kernel, .. }) => give(value.cast(), kernel.descriptor.group_bytes),
+            (14, SymbolKind::Kernel { kernel, .. }) => give(value.cast(), kernel.descriptor.private_bytes),
+            (15, SymbolKind::Kernel { kernel, .. }) => give(value.cast(), kernel.dynamic_stack),
+            (18, SymbolKind::Kernel { .. }) => give(value.cast(), 0u32),
             _ => Err(status::INVALID_ARGUMENT),
         }
     }

@@ -1,11 +1,11 @@
 //! Copies and fills.
 
 use std::ffi::c_void;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::runtime::Runtime;
 use super::signals::Signal;
+use super::waits::Waiting;
 use super::{Status, report, status};
 
 /// Copies bytes.
@@ -51,23 +51,19 @@ struct Copy {
     to: *mut c_void,
     from: *const c_void,
     bytes: usize,
-    waits: Vec<Signal>,
-    done: u64,
+    done: Option<Signal>,
 }
 
 // SAFETY: by contract C both sides stay valid until the copy's signal says that it is done, on whichever thread.
 unsafe impl Send for Copy {}
 
 impl Copy {
-    /// Waits for the signals and copies, unless the runtime ends before.
-    fn run(self, runtime: &Runtime) {
-        const EQUAL: u32 = 0;
-        if self.waits.iter().any(|signal| runtime.wait(signal, EQUAL, 0, None) != 0) {
-            return;
-        }
+    fn run(&self, runtime: &Runtime) {
         // SAFETY: contract C of `hsa_amd_memory_async_copy`.
         unsafe { copy_whole(self.to, self.from, self.bytes) };
-        runtime.complete(self.done, None);
+        if let Some(done) = &self.done {
+            runtime.complete(done, None);
+        }
     }
 }
 
@@ -123,26 +119,28 @@ pub unsafe extern "C" fn hsa_amd_memory_async_copy(
         if to.is_null() || from.is_null() || count > 0 && signals.is_null() {
             return Err(status::INVALID_ARGUMENT);
         }
-        if done != 0 {
-            runtime.signals.find(&runtime.memory, done)?;
-        }
+        let done = if done == 0 { None } else { Some(runtime.signals.find(done)?) };
         let find = |index: usize| {
+            const EQUAL: u32 = 0;
             // SAFETY: contract C says that there are `count` signals.
             let handle = unsafe { signals.add(index).read_unaligned() };
-            runtime.signals.find(&runtime.memory, handle)
+            runtime.signals.find(handle).map(|signal| (signal, EQUAL, 0))
         };
-        let waits = (0..count as usize).map(find).collect::<Result<Vec<_>, _>>()?;
-        let copy = Copy { to, from, bytes, waits, done };
-        if copy.waits.is_empty() {
+        let conditions = (0..count as usize).map(find).collect::<Result<Vec<_>, _>>()?;
+        let copy = Copy { to, from, bytes, done };
+        if conditions.is_empty() {
             copy.run(&runtime);
             return Ok(());
         }
-        let shared = Arc::clone(&runtime);
-        let run = move || {
-            let copy = copy;
-            copy.run(&shared);
-        };
-        runtime.threads.spawn("copy", run).map_err(|_| status::OUT_OF_RESOURCES)
+        let weak = std::sync::Arc::downgrade(&runtime);
+        let run = Box::new(move |_| {
+            let copy = &copy;
+            if let Some(runtime) = weak.upgrade() {
+                copy.run(&runtime);
+            }
+            false
+        });
+        runtime.copies.add(&runtime, Waiting { conditions, run })
     };
     report(start())
 }

@@ -2,9 +2,9 @@
 
 use std::ffi::c_void;
 
-use super::runtime::{FIRST_GPU, HOST, Runtime};
+use super::runtime::{HOST, Runtime};
 use super::{Status, give, report, status};
-use crate::memory::{Found, PAGE, Use};
+use crate::memory::{Found, PAGE, Use, host_bytes};
 
 /// Global memory that both sides see at once.
 const FINE_GRAINED: u32 = 2;
@@ -12,9 +12,6 @@ const FINE_GRAINED: u32 = 2;
 const COARSE_GRAINED: u32 = 4;
 /// Global memory that kernel arguments can be in.
 const KERNARG: u32 = 1;
-
-/// The global memory that an agent reports.
-const POOL_BYTES: u64 = 64 << 30;
 
 /// A pool: of an agent, and of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +22,7 @@ struct Pool {
     bytes: u64,
 }
 
-/// Returns an agent's pools with their handles.
+/// Returns an agent's pools with their handles. All global ones share the host's memory.
 fn pools_of(agent: u64) -> Vec<(u64, Pool)> {
     const GLOBAL: u32 = 0;
     const GROUP: u32 = 3;
@@ -34,7 +31,7 @@ fn pools_of(agent: u64) -> Vec<(u64, Pool)> {
         _ => &[(GLOBAL, COARSE_GRAINED), (GLOBAL, FINE_GRAINED), (GROUP, 0)],
     };
     let pool = |(number, &(segment, flags)): (usize, &(u32, u32))| {
-        let bytes = if segment == GROUP { 64 << 10 } else { POOL_BYTES };
+        let bytes = if segment == GROUP { 64 << 10 } else { host_bytes() };
         (agent << 8 | (number as u64 + 1), Pool { agent, flags, segment, bytes })
     };
     kinds.iter().enumerate().map(pool).collect()
@@ -135,7 +132,8 @@ pub unsafe extern "C" fn hsa_amd_memory_pool_allocate(
 ) -> Status {
     let allocate = || {
         let runtime = Runtime::get()?;
-        let pool = pool_of(&runtime, pool)?;
+        let handle = pool;
+        let pool = pool_of(&runtime, handle)?;
         if bytes == 0 || pointer.is_null() {
             return Err(status::INVALID_ARGUMENT);
         }
@@ -143,7 +141,7 @@ pub unsafe extern "C" fn hsa_amd_memory_pool_allocate(
             return Err(status::INVALID_ALLOCATION);
         }
         let address = runtime.memory.allocate(bytes, Use::Pool).ok_or(status::OUT_OF_RESOURCES)?;
-        runtime.memory.set_owner(address, pool.agent);
+        runtime.memory.set_owner(address, handle);
         // SAFETY: contract C.
         unsafe { give(pointer, std::ptr::with_exposed_provenance_mut(address as usize)) }
     };
@@ -269,6 +267,14 @@ pub unsafe extern "C" fn hsa_amd_pointer_info(
         let found = runtime.memory.find(pointer.addr() as u64);
         let base = found.map_or(0, |found| found.base);
         let base = std::ptr::with_exposed_provenance_mut(base as usize);
+        let (owner, flags) = match found {
+            None => (0, 0),
+            Some(Found { purpose: Use::Pool, owner, .. }) => {
+                pool_of(&runtime, owner).map_or((0, 0), |pool| (pool.agent, pool.flags))
+            }
+            Some(Found { purpose: Use::Code, owner, .. }) => (owner, FINE_GRAINED),
+            Some(Found { purpose: Use::Pinned, .. }) => (HOST, FINE_GRAINED),
+        };
         let told = PointerInfo {
             size: size as u32,
             kind: match found.map(|found| found.purpose) {
@@ -280,12 +286,8 @@ pub unsafe extern "C" fn hsa_amd_pointer_info(
             host_base: base,
             bytes: found.map_or(0, |found| found.bytes),
             user_data: std::ptr::null_mut(),
-            owner: match found {
-                Some(Found { purpose: Use::Pinned, .. }) => HOST,
-                Some(Found { purpose: Use::Pool, owner, .. }) => owner,
-                _ => FIRST_GPU,
-            },
-            flags: FINE_GRAINED,
+            owner,
+            flags,
         };
         if !count.is_null() {
             // SAFETY: contract C.

@@ -15,6 +15,7 @@ pub mod runtime;
 mod signals;
 mod symbols;
 mod threads;
+mod waits;
 
 pub use symbols::{functions, symbol};
 

@@ -31,7 +31,7 @@ pub unsafe extern "C" fn hsa_amd_profiling_get_dispatch_time(
     let tell = || {
         let runtime = Runtime::get()?;
         runtime.gpu(agent)?;
-        let (begin, end) = runtime.signals.find(&runtime.memory, signal)?.times();
+        let (begin, end) = runtime.signals.find(signal)?.times();
         if end == 0 {
             return Err(status::ERROR);
         }

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use super::agents::{MOST_LANES, QUEUE_SIZES};
 use super::runtime::{ClientData, Runtime, lock};
@@ -15,15 +14,12 @@ use super::{Status, give, report, status};
 use crate::device::{Failure, Launch, LaunchSpec};
 use crate::exec::Fault;
 use crate::load::descriptor::{MOST_GROUP_BYTES, MOST_PRIVATE_BYTES};
-use crate::memory::Use;
+use crate::memory::{Changes, Memory, PAGE, Pause, Use};
 
 /// Bytes of a packet.
 const PACKET: u64 = 64;
 
-/// Bytes of a queue's record, AMD's `amd_queue_t`.
-const RECORD: usize = 256;
-
-/// Places in the record.
+/// Places in a queue's record, AMD's `amd_queue_t`.
 mod field {
     pub const FEATURES: u64 = 4;
     pub const BASE: u64 = 8;
@@ -44,9 +40,6 @@ mod packet {
     pub const BARRIER_BIT: u16 = 1 << 8;
 }
 
-/// How long a queue's thread sleeps before it looks at the doorbell again, which device code may ring.
-const LOOK: Duration = Duration::from_millis(1);
-
 /// The client's function for errors of a queue.
 type ErrorCallback = extern "C" fn(Status, *mut c_void, *mut c_void);
 
@@ -55,9 +48,7 @@ type ErrorCallback = extern "C" fn(Status, *mut c_void, *mut c_void);
 pub struct Queue {
     runtime: Weak<Runtime>,
     agent: u64,
-    /// The address of the record.
-    record: u64,
-    base: u64,
+    place: Place,
     size: u64,
     doorbell: Signal,
     callback: Option<(ErrorCallback, ClientData)>,
@@ -68,12 +59,38 @@ pub struct Queue {
     reports: Threads,
     /// Packets that were started and are not done, by number.
     pending: Mutex<BTreeMap<u64, bool>>,
-    rung: Condvar,
+    /// Rings of the doorbell by the host, and ends of launches.
+    rung: Changes,
     running: AtomicUsize,
     launches: Mutex<Vec<Weak<Launch>>>,
     /// The number of the next packet to start.
     next: AtomicU64,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The memory of a queue: its record, and a page behind it the ring.
+#[derive(Debug)]
+struct Place {
+    memory: Arc<Memory>,
+    record: u64,
+}
+
+impl Place {
+    fn allocate(memory: &Arc<Memory>, packets: u32) -> Result<Place, Status> {
+        let bytes = PAGE + packets as usize * PACKET as usize;
+        let record = memory.allocate(bytes, Use::Code).ok_or(status::OUT_OF_RESOURCES)?;
+        Ok(Place { memory: Arc::clone(memory), record })
+    }
+
+    fn packet(&self, slot: u64) -> u64 {
+        self.record + PAGE as u64 + slot * PACKET
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.memory.free(self.record, Use::Code);
+    }
 }
 
 impl Queue {
@@ -84,31 +101,26 @@ impl Queue {
         callback: Option<(ErrorCallback, ClientData)>,
     ) -> Result<Arc<Queue>, Status> {
         runtime.gpu(agent)?;
-        if !size.is_power_of_two() || size > QUEUE_SIZES.1 {
+        if !size.is_power_of_two() || !(QUEUE_SIZES.0..=QUEUE_SIZES.1).contains(&size) {
             return Err(status::INVALID_ARGUMENT);
         }
-        let memory = &runtime.memory;
-        let bytes = size as usize * PACKET as usize;
-        let base = memory.allocate(bytes, Use::Code).ok_or(status::OUT_OF_RESOURCES)?;
-        let record = memory.allocate(RECORD, Use::Code).ok_or(status::OUT_OF_RESOURCES)?;
-        let doorbell = runtime.signals.create(memory, -1)?;
-        let number = runtime.new_handle();
-        let mut view = memory.view();
+        let place = Place::allocate(&runtime.memory, size)?;
+        let doorbell = runtime.signals.create(&runtime.memory, -1)?;
+        let mut view = runtime.memory.view();
         let written = [
-            view.store_u32(record + field::FEATURES, 1),
-            view.store_u64(record + field::BASE, base),
-            view.store_u64(record + field::DOORBELL, doorbell.handle),
-            view.store_u32(record + field::SIZE, size),
-            view.store_u64(record + field::ID, number),
+            view.store_u32(place.record + field::FEATURES, 1),
+            view.store_u64(place.record + field::BASE, place.packet(0)),
+            view.store_u64(place.record + field::DOORBELL, doorbell.handle()),
+            view.store_u32(place.record + field::SIZE, size),
+            view.store_u64(place.record + field::ID, runtime.new_handle()),
         ];
-        let packets = (0..u64::from(size)).map(|slot| view.store_u16(base + slot * PACKET, packet::INVALID));
-        packets.chain(written).collect::<Result<(), Fault>>().map_err(|_| status::ERROR)?;
+        let packets = (0..u64::from(size)).map(|slot| view.store_u16(place.packet(slot), packet::INVALID));
+        let written = packets.chain(written).collect::<Result<(), Fault>>();
         drop(view);
         let queue = Arc::new(Queue {
             runtime: Arc::downgrade(runtime),
             agent,
-            record,
-            base,
+            place,
             size: u64::from(size),
             doorbell,
             callback,
@@ -116,7 +128,7 @@ impl Queue {
             destroyed: AtomicBool::new(false),
             reports: Threads::default(),
             pending: Mutex::default(),
-            rung: Condvar::new(),
+            rung: Changes::default(),
             running: AtomicUsize::new(0),
             launches: Mutex::default(),
             next: AtomicU64::new(0),
@@ -124,20 +136,30 @@ impl Queue {
         });
         let processor = Arc::clone(&queue);
         let thread = std::thread::Builder::new().name("queue".to_owned()).spawn(move || processor.process());
-        *lock(&queue.thread) = Some(thread.map_err(|_| status::OUT_OF_RESOURCES)?);
-        Ok(queue)
+        match (thread, written) {
+            (Ok(thread), Ok(())) => {
+                *lock(&queue.thread) = Some(thread);
+                Ok(queue)
+            }
+            (Ok(_), Err(_)) => unreachable!("the memory was allocated just now"),
+            (Err(_), _) => {
+                runtime.signals.destroy(queue.doorbell.handle())?;
+                Err(status::OUT_OF_RESOURCES)
+            }
+        }
     }
 
     /// Wakes the queue's thread.
     pub fn ring(&self) {
-        drop(lock(&self.pending));
-        self.rung.notify_all();
+        self.rung.note();
     }
 
     /// Ends the queue's thread. Launches that run go on.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.ring();
+        // It may wait for a barrier's signals.
+        self.place.memory.changes.note();
         if let Some(thread) = lock(&self.thread).take()
             && thread.thread().id() != std::thread::current().id()
         {
@@ -153,16 +175,16 @@ impl Queue {
 
     /// Processes packets until the queue stops.
     fn process(self: Arc<Queue>) {
+        let mut pause = Pause::default();
         while !self.stopped.load(Ordering::SeqCst) {
             let Some(runtime) = self.runtime.upgrade() else { return };
+            let seen = self.rung.count();
             match self.step(&runtime) {
-                Ok(true) => {}
+                Ok(true) => pause = Pause::default(),
                 Ok(false) => {
                     drop(runtime);
-                    let pending = lock(&self.pending);
-                    if self.doorbell_behind() && !self.stopped.load(Ordering::SeqCst) {
-                        drop(self.rung.wait_timeout(pending, LOOK));
-                    }
+                    // Device code may ring the doorbell, and the client writes packets behind it, without a note.
+                    self.rung.wait_or_look(seen, &mut pause);
                 }
                 Err(refused) => {
                     Runtime::note_failure(refused.text);
@@ -184,20 +206,14 @@ impl Queue {
             return Ok(false);
         }
         let number = self.next.load(Ordering::Relaxed);
-        let address = self.base + number % self.size * PACKET;
+        let address = self.place.packet(number % self.size);
         let mut view = runtime.memory.view();
         let lost = |fault: Fault| Refused { status: status::ERROR, text: format!("a queue's ring: {fault}") };
         let header = view.load_u16(address).map_err(lost)?;
         std::sync::atomic::fence(Ordering::SeqCst);
-        if header & 255 == packet::INVALID {
-            drop(view);
-            std::thread::yield_now();
+        let must_wait = header & packet::BARRIER_BIT != 0 && self.running.load(Ordering::SeqCst) > 0;
+        if header & 255 == packet::INVALID || must_wait {
             return Ok(false);
-        }
-        if header & packet::BARRIER_BIT != 0 && self.running.load(Ordering::SeqCst) > 0 {
-            drop(view);
-            self.wait_for_end();
-            return Ok(true);
         }
         let mut bytes = [0; PACKET as usize];
         view.read(address, &mut bytes).map_err(lost)?;
@@ -206,26 +222,19 @@ impl Queue {
         drop(view);
         self.next.store(number + 1, Ordering::Relaxed);
         lock(&self.pending).insert(number, false);
-        match header & 255 {
-            packet::DISPATCH => self.dispatch(runtime, number, address, &bytes).map_err(|refused| {
-                Refused { text: format!("packet {number} of a queue: {}", refused.text), ..refused }
-            })?,
+        let started = match header & 255 {
+            packet::DISPATCH => self.dispatch(runtime, number, address, &bytes),
             packet::BARRIER_AND | packet::BARRIER_OR => self.barrier(runtime, number, &bytes, header & 255),
-            kind => {
-                let text =
-                    format!("packet {number} of a queue is of type {kind}: none that this runtime knows");
-                return Err(Refused { status: status::INVALID_PACKET_FORMAT, text });
-            }
-        }
-        Ok(true)
-    }
-
-    /// Sleeps until a launch of this queue ends.
-    fn wait_for_end(&self) {
-        let pending = lock(&self.pending);
-        if self.running.load(Ordering::SeqCst) > 0 && !self.stopped.load(Ordering::SeqCst) {
-            drop(self.rung.wait_timeout(pending, LOOK));
-        }
+            kind => refuse(
+                status::INVALID_PACKET_FORMAT,
+                format!("it is of type {kind}: none that this runtime knows"),
+            ),
+        };
+        let named = |refused: Refused| Refused {
+            text: format!("packet {number} of a queue: {}", refused.text),
+            ..refused
+        };
+        started.map(|()| true).map_err(named)
     }
 
     fn dispatch(
@@ -235,18 +244,18 @@ impl Queue {
         address: u64,
         bytes: &[u8; PACKET as usize],
     ) -> Result<(), Refused> {
-        let refuse = |status: Status, text: String| Err(Refused { status, text });
         let half = |at: usize| u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
         let word = |at: usize| half(at) | half(at + 2) << 16;
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         let dimensions = half(2) & 3;
         let workgroup = [half(4), half(6), half(8)];
         let grid = [word(12), word(16), word(20)];
-        let (private_bytes, group_bytes, object, done) = (word(24), word(28), long(32), long(56));
+        let (private_bytes, group_bytes, object) = (word(24), word(28), long(32));
+        let done = completion(runtime, long(56))?;
         if let Err(text) = check_sizes(dimensions, grid, workgroup) {
             return refuse(status::INVALID_ARGUMENT, text);
         }
-        let Some((loaded, kernel)) = runtime.kernel(object) else {
+        let Some((loaded, kernel)) = runtime.code.kernel(object) else {
             return refuse(
                 status::INVALID_CODE_OBJECT,
                 format!("no loaded kernel's descriptor is at {object:#x}"),
@@ -274,14 +283,14 @@ impl Queue {
             group_bytes,
             private_bytes,
             packet: address,
-            queue: self.record,
+            queue: self.place.record,
             packet_id: number,
             ..loaded.launch_spec(&kernel, long(40), grid, workgroup)
         };
         self.running.fetch_add(1, Ordering::SeqCst);
         let (queue, began) = (Arc::clone(self), runtime.now());
         let launch = device.launch(spec, move |failure| {
-            queue.ended(number, began, done, failure);
+            queue.ended(number, began, done.as_ref(), failure);
             // The code stays loaded until here, even if the client has destroyed its executable.
             drop(loaded);
         });
@@ -292,41 +301,50 @@ impl Queue {
     }
 
     /// Waits for a barrier packet's signals.
-    fn barrier(&self, runtime: &Arc<Runtime>, number: u64, bytes: &[u8; PACKET as usize], kind: u16) {
+    fn barrier(
+        &self,
+        runtime: &Arc<Runtime>,
+        number: u64,
+        bytes: &[u8; PACKET as usize],
+        kind: u16,
+    ) -> Result<(), Refused> {
         let long =
             |at: usize| bytes[at..at + 8].iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
-        let handles = (0..5).map(|index| long(8 + 8 * index)).filter(|&handle| handle != 0);
         let began = runtime.now();
-        let signals: Vec<Signal> =
-            handles.filter_map(|handle| runtime.signals.find(&runtime.memory, handle).ok()).collect();
+        let done = completion(runtime, long(56))?;
+        let handles = (0..5).map(|index| long(8 + 8 * index)).filter(|&handle| handle != 0);
+        let signals = handles.map(|handle| signal(runtime, handle)).collect::<Result<Vec<Signal>, _>>()?;
+        let mut pause = Pause::default();
         while !self.stopped.load(Ordering::SeqCst) {
-            let seen = runtime.changes();
+            let seen = runtime.memory.changes.count();
             let mut zeros = signals.iter().map(|signal| signal.value().load(Ordering::SeqCst) == 0);
             let opened = if kind == packet::BARRIER_AND { zeros.all(|z| z) } else { zeros.any(|z| z) };
             if opened || signals.is_empty() {
-                return self.finish_packet(runtime, number, began, long(56));
+                self.finish_packet(runtime, number, began, done.as_ref());
+                break;
             }
-            runtime.wait_for_change(seen, LOOK);
+            runtime.memory.changes.wait_or_look(seen, &mut pause);
         }
+        Ok(())
     }
 
     /// Notes a packet's end, moves the read index on and changes the completion signal.
-    fn finish_packet(&self, runtime: &Runtime, number: u64, began: u64, done: u64) {
+    fn finish_packet(&self, runtime: &Runtime, number: u64, began: u64, done: Option<&Signal>) {
         let mut pending = lock(&self.pending);
         pending.insert(number, true);
         while let Some(entry) = pending.first_entry().filter(|entry| *entry.get()) {
             let read = entry.remove_entry().0 + 1;
             // The record is this queue's own memory.
-            let _ = runtime.memory.view().store_u64(self.record + field::READ_INDEX, read);
+            let _ = runtime.memory.view().store_u64(self.place.record + field::READ_INDEX, read);
         }
         drop(pending);
-        if done != 0 {
+        if let Some(done) = done {
             runtime.complete(done, Some(began));
         }
     }
 
     /// Ends a launch.
-    fn ended(&self, number: u64, began: u64, done: u64, failure: Option<Failure>) {
+    fn ended(self: &Arc<Queue>, number: u64, began: u64, done: Option<&Signal>, failure: Option<Failure>) {
         let Some(runtime) = self.runtime.upgrade() else { return };
         match failure {
             // It may have been stopped in the middle.
@@ -334,19 +352,25 @@ impl Queue {
             None => self.finish_packet(&runtime, number, began, done),
             Some(failure) => self.launch_failed(&runtime, &failure),
         }
-        // Last: whoever destroys the queue gives the record back when nothing runs.
+        // Last: whoever destroys the queue returns when nothing runs.
         self.running.fetch_sub(1, Ordering::SeqCst);
         self.ring();
     }
 
     /// Reports a failed launch: memory faults to the handler of events, others to the queue's callback. The queue
     /// processes no more packets.
-    fn launch_failed(&self, runtime: &Runtime, failure: &Failure) {
+    fn launch_failed(self: &Arc<Queue>, runtime: &Runtime, failure: &Failure) {
         Runtime::note_failure(failure.to_string());
         self.stopped.store(true, Ordering::SeqCst);
         let error = match failure.fault {
             Fault::Memory { address, .. } => {
-                if runtime.memory_fault(self.agent, address) {
+                let queue = Arc::downgrade(self);
+                let otherwise = move || {
+                    if let Some(queue) = queue.upgrade() {
+                        queue.fail(status::MEMORY_FAULT);
+                    }
+                };
+                if runtime.memory_fault(self.agent, address, otherwise) {
                     return;
                 }
                 status::MEMORY_FAULT
@@ -366,7 +390,7 @@ impl Queue {
             eprintln!("softhsa: a queue without a callback for errors stopped: {text}");
             return;
         };
-        let queue = ClientData(std::ptr::with_exposed_provenance_mut(self.record as usize));
+        let queue = ClientData(std::ptr::with_exposed_provenance_mut(self.place.record as usize));
         // The callback may destroy the queue, which its own thread could not wait for.
         let call = move || callback(error, queue.get(), data.get());
         if let Err(none) = self.reports.spawn("queue errors", call) {
@@ -380,6 +404,21 @@ impl Queue {
 struct Refused {
     status: Status,
     text: String,
+}
+
+fn refuse<T>(status: Status, text: String) -> Result<T, Refused> {
+    Err(Refused { status, text })
+}
+
+/// Returns a signal that a packet names.
+fn signal(runtime: &Runtime, handle: u64) -> Result<Signal, Refused> {
+    let text = || format!("it names {handle:#x}, which is no signal");
+    runtime.signals.find(handle).map_err(|status| Refused { status, text: text() })
+}
+
+/// Returns a packet's completion signal, if it has one.
+fn completion(runtime: &Runtime, handle: u64) -> Result<Option<Signal>, Refused> {
+    if handle == 0 { Ok(None) } else { signal(runtime, handle).map(Some) }
 }
 
 /// Checks the sizes of a dispatch packet. Returns what cannot be.
@@ -440,11 +479,11 @@ pub unsafe extern "C" fn hsa_queue_create(
         let created =
             Queue::create(&runtime, agent, size, callback.map(|callback| (callback, ClientData(data))))?;
         // SAFETY: contract C.
-        unsafe { give(queue, std::ptr::with_exposed_provenance_mut(created.record as usize)) }?;
+        unsafe { give(queue, std::ptr::with_exposed_provenance_mut(created.place.record as usize)) }?;
         let mut doorbells = runtime.doorbells.write().unwrap_or_else(PoisonError::into_inner);
-        doorbells.insert(created.doorbell.handle, Arc::clone(&created));
+        doorbells.insert(created.doorbell.handle(), Arc::clone(&created));
         drop(doorbells);
-        runtime.queues.write().unwrap_or_else(PoisonError::into_inner).insert(created.record, created);
+        runtime.queues.write().unwrap_or_else(PoisonError::into_inner).insert(created.place.record, created);
         Ok(())
     };
     report(create())
@@ -458,21 +497,21 @@ pub extern "C" fn hsa_queue_destroy(queue: *mut c_void) -> Status {
         let removed =
             runtime.queues.write().unwrap_or_else(PoisonError::into_inner).remove(&(queue.addr() as u64));
         let removed = removed.ok_or(status::INVALID_QUEUE)?;
-        runtime.doorbells.write().unwrap_or_else(PoisonError::into_inner).remove(&removed.doorbell.handle);
+        runtime.doorbells.write().unwrap_or_else(PoisonError::into_inner).remove(&removed.doorbell.handle());
         removed.destroyed.store(true, Ordering::SeqCst);
         removed.stop();
         let launches: Vec<_> = lock(&removed.launches).iter().filter_map(Weak::upgrade).collect();
         runtime.gpu(removed.agent)?.stop_launches(&launches);
-        // Until they have stopped, launches may read the ring and the record.
+        // Until they have stopped, launches may read the ring and the record. The runtime's end stops them without a note.
+        let mut pause = Pause::default();
         while removed.running.load(Ordering::SeqCst) > 0 && !runtime.is_stopped() {
-            let pending = lock(&removed.pending);
-            drop(removed.rung.wait_timeout(pending, LOOK));
+            let seen = removed.rung.count();
+            if removed.running.load(Ordering::SeqCst) > 0 {
+                removed.rung.wait_or_look(seen, &mut pause);
+            }
         }
         removed.join_reports();
-        runtime.signals.destroy(removed.doorbell.handle)?;
-        runtime.memory.free(removed.base, Use::Code);
-        runtime.memory.free(removed.record, Use::Code);
-        Ok(())
+        runtime.signals.destroy(removed.doorbell.handle())
     };
     report(destroy())
 }
@@ -481,7 +520,7 @@ pub extern "C" fn hsa_queue_destroy(queue: *mut c_void) -> Status {
 fn add_to_index(queue: *const c_void, at: u64, value: u64) -> u64 {
     let Ok(runtime) = Runtime::get() else { return 0 };
     let Ok(queue) = runtime.queue(queue.addr() as u64) else { return 0 };
-    let added = runtime.memory.view().update_u64(queue.record + at, |index| index.wrapping_add(value));
+    let added = runtime.memory.view().update_u64(queue.place.record + at, |index| index.wrapping_add(value));
     added.unwrap_or(0)
 }
 

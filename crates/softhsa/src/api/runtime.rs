@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLock};
+use std::time::Instant;
 
-use super::code::{Executable, Reader};
+use super::code::{Executable, LoadedCode, Reader};
 use super::queues::Queue;
-use super::signals::{AsyncHandlers, Signals};
+use super::signals::Signals;
 use super::threads::Threads;
+use super::waits::Waits;
 use super::{Status, status};
 use crate::device::{Device, Running};
 use crate::memory::Memory;
@@ -22,6 +24,9 @@ pub const FIRST_GPU: u64 = 2;
 
 /// The most GPU agents that `SOFTHSA_AGENTS` can ask for.
 const MOST_AGENTS: usize = 8;
+
+/// The most processor threads of an agent.
+const MOST_THREADS: usize = 256;
 
 /// An event for the handler that the client registered.
 #[repr(C)]
@@ -66,19 +71,21 @@ pub struct Runtime {
     pub doorbells: RwLock<HashMap<u64, Arc<Queue>>>,
     /// Executables by handle.
     pub executables: RwLock<HashMap<u64, Arc<Executable>>>,
+    /// What is loaded in them.
+    pub code: LoadedCode,
     /// Code object readers by handle.
     pub readers: Mutex<HashMap<u64, Reader>>,
     /// Signals.
     pub signals: Signals,
-    /// What waits for signals.
-    pub handlers: AsyncHandlers,
+    /// The client's functions that wait for signals.
+    pub handlers: Waits,
+    /// Copies that wait for signals.
+    pub copies: Waits,
     /// The handler of events.
     pub event_handler: Mutex<Option<(EventHandler, ClientData)>>,
-    /// Copies that wait for signals, and what tells the client of events.
+    /// What tells the client of events.
     pub threads: Threads,
     next_handle: AtomicU64,
-    changes: Mutex<u64>,
-    changed: Condvar,
     stopped: AtomicBool,
 }
 
@@ -86,12 +93,17 @@ static CURRENT: Mutex<(u32, Option<Arc<Runtime>>)> = Mutex::new((0, None));
 static LAST_FAILURE: Mutex<String> = Mutex::new(String::new());
 static PRINTS_FAILURES: AtomicBool = AtomicBool::new(true);
 
-/// Whether this process was forked from one that used the runtime. It has none of the runtime's threads, and any lock may
-/// be held for good, so nothing but this is looked at then.
+/// Whether this process was forked from one that was using the runtime. It has none of the runtime's threads, and any lock
+/// may be held for good, so nothing but this is looked at then.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
+/// Runs in the forked process, where nobody frees a lock that another thread had.
 extern "C" fn note_fork() {
-    FORKED.store(true, Ordering::Relaxed);
+    let is_unused =
+        CURRENT.try_lock().is_ok_and(|current| current.1.is_none()) && LAST_FAILURE.try_lock().is_ok();
+    if !is_unused {
+        FORKED.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Returns whether this process was forked from one that used the runtime.
@@ -156,14 +168,13 @@ impl Runtime {
     }
 
     fn start() -> Result<Runtime, Status> {
-        let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<usize>().ok());
-        let agents = number("SOFTHSA_AGENTS").unwrap_or(1).min(MOST_AGENTS);
+        let agents = setting("SOFTHSA_AGENTS", 0..=MOST_AGENTS)?.unwrap_or(1);
         if agents == 0 {
             Runtime::note_failure("the software HSA runtime has no GPU, as SOFTHSA_AGENTS=0 asks".to_owned());
             return Err(status::OUT_OF_RESOURCES);
         }
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = number("SOFTHSA_THREADS").unwrap_or(cpus).clamp(1, 256);
+        let threads = setting("SOFTHSA_THREADS", 1..=MOST_THREADS)?.unwrap_or(cpus.min(MOST_THREADS));
         let memory = Arc::new(Memory::new());
         let gpus =
             (0..agents).map(|_| Running::start(Arc::clone(&memory), threads)).collect::<Result<Vec<_>, _>>();
@@ -180,14 +191,14 @@ impl Runtime {
             queues: RwLock::default(),
             doorbells: RwLock::default(),
             executables: RwLock::default(),
+            code: LoadedCode::default(),
             readers: Mutex::default(),
             signals: Signals::default(),
-            handlers: AsyncHandlers::default(),
+            handlers: Waits::default(),
+            copies: Waits::default(),
             event_handler: Mutex::default(),
             threads: Threads::default(),
             next_handle: AtomicU64::new(1 << 32),
-            changes: Mutex::new(0),
-            changed: Condvar::new(),
             stopped: AtomicBool::new(false),
         })
     }
@@ -196,7 +207,7 @@ impl Runtime {
     /// that calls it. Launches and copies that have not ended never do.
     fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
-        self.signal_changed();
+        self.memory.changes.note();
         let queues = std::mem::take(&mut *self.queues.write().unwrap_or_else(PoisonError::into_inner));
         self.doorbells.write().unwrap_or_else(PoisonError::into_inner).clear();
         for queue in queues.values() {
@@ -207,6 +218,7 @@ impl Runtime {
             queue.join_reports();
         }
         self.handlers.stop(self);
+        self.copies.stop(self);
         self.threads.join();
     }
 
@@ -241,35 +253,18 @@ impl Runtime {
         if agent == HOST { Ok(()) } else { self.gpu(agent).map(drop) }
     }
 
-    /// Wakes everyone who waits for a signal.
-    pub fn signal_changed(&self) {
-        *lock(&self.changes) += 1;
-        self.changed.notify_all();
-    }
-
-    /// Returns how many changes were noted.
-    pub fn changes(&self) -> u64 {
-        *lock(&self.changes)
-    }
-
-    /// Waits until another change is noted than those that `seen` counts, but not longer than `timeout`: device code
-    /// changes signals without a note.
-    pub fn wait_for_change(&self, seen: u64, timeout: Duration) {
-        let changes = lock(&self.changes);
-        if *changes == seen {
-            drop(self.changed.wait_timeout(changes, timeout));
-        }
-    }
-
-    /// Reports a memory fault to the client's handler. Returns `false` if there is none, or no thread to call it.
-    pub fn memory_fault(&self, agent: u64, address: u64) -> bool {
+    /// Reports a memory fault to the client's handler, and does `otherwise` if that does not want it. Returns `false` if there
+    /// is no handler, or no thread to call it.
+    pub fn memory_fault(&self, agent: u64, address: u64, otherwise: impl FnOnce() + Send + 'static) -> bool {
         const MEMORY_FAULT: u32 = 0;
         const PAGE_NOT_PRESENT: u32 = 1;
         let Some((handler, data)) = *lock(&self.event_handler) else { return false };
         let event = Event { kind: MEMORY_FAULT, agent, address: address & !0xfff, reason: PAGE_NOT_PRESENT };
         // The handler may end the process or the runtime, which a device's own thread could not wait for.
         let call = move || {
-            handler(&raw const event, data.get());
+            if handler(&raw const event, data.get()) != status::SUCCESS {
+                otherwise();
+            }
         };
         self.threads.spawn("events", call).is_ok()
     }
@@ -288,11 +283,30 @@ impl Runtime {
     }
 }
 
+/// Returns the number that an environment variable has, if it is set.
+///
+/// # Errors
+///
+/// It is none of these numbers, which [`Runtime::note_failure`] was told.
+fn setting(name: &str, range: RangeInclusive<usize>) -> Result<Option<usize>, Status> {
+    let Some(value) = std::env::var_os(name) else { return Ok(None) };
+    let number = value.to_str().and_then(|text| text.parse().ok()).filter(|number| range.contains(number));
+    if number.is_none() {
+        let (least, most) = range.into_inner();
+        Runtime::note_failure(format!(
+            "{name}={} sets the software HSA runtime up: it must be a number from {least} to {most}",
+            value.display()
+        ));
+        return Err(status::OUT_OF_RESOURCES);
+    }
+    Ok(number)
+}
+
 /// Has the system call [`note_fork`] in forked processes, from the first call on.
 fn watch_forks() {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| {
-        // SAFETY: the function stores to an atomic only, which a forked process may do. Where the system has no memory to
+        // SAFETY: the function tries locks and stores to an atomic, which a forked process may do. Where the system has no memory to
         // note it, forked processes wait for threads that they do not have.
         unsafe { libc::pthread_atfork(None, None, Some(note_fork)) };
     });

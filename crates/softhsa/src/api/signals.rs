@@ -3,50 +3,62 @@
 //! A signal's handle is the address of its record in device memory, whose layout is AMD's, because device code stores
 //! to signals directly.
 //!
-//! **Invariant S.** Records lie in pages that are allocated once and stay allocated as long as the runtime's memory, and
-//! a handle is used only after it was found among the live ones. So a signal's value is always mapped.
+//! **Invariant S.** Records lie in pages that are allocated once and stay allocated as long as the runtime's memory, which
+//! each [`Signal`] keeps. A record serves another signal only after the last `Signal` of it is gone. So a signal's value is
+//! always mapped, and is that of no other.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use super::runtime::{ClientData, Runtime, lock};
+use super::waits::Waiting;
 use super::{Status, give, report, status};
-use crate::memory::{Memory, PAGE, Use};
+use crate::memory::{Memory, PAGE, Pause, Use};
 
 /// Bytes of a signal's record.
 const RECORD: u64 = 64;
 
-/// Where the value is in the record.
-const VALUE: u64 = 8;
-
-/// Where the times of the packet are that completed the signal last.
-const BEGAN: u64 = 32;
-const ENDED: u64 = 40;
-
-/// How long a wait sleeps before it looks again: device code changes values without waking anyone.
-const LOOK: Duration = Duration::from_micros(200);
-
-/// How often a wait looks before it sleeps.
-const EAGER: u32 = 200;
+/// Places in the record.
+mod field {
+    pub const KIND: u64 = 0;
+    pub const VALUE: u64 = 8;
+    /// Where device code writes the number of the event that it interrupts the host for; no interrupt if it is 0.
+    pub const MAILBOX: u64 = 16;
+    /// The times of the packet that completed the signal last.
+    pub const BEGAN: u64 = 32;
+    pub const ENDED: u64 = 40;
+    /// Not used by AMD's layout: the mailbox of this signal.
+    pub const UNUSED: u64 = 56;
+}
 
 /// All signals of a runtime.
 #[derive(Debug, Default)]
 pub struct Signals {
-    free: Mutex<Vec<u64>>,
-    live: Mutex<HashSet<u64>>,
+    free: Arc<Mutex<Vec<u64>>>,
+    live: RwLock<HashMap<u64, Signal>>,
 }
 
-/// A live signal.
+/// A signal, which may have been destroyed.
 #[derive(Clone, Debug)]
-pub struct Signal {
-    /// The address of its record.
-    pub handle: u64,
+pub struct Signal(Arc<Record>);
+
+#[derive(Debug)]
+struct Record {
+    address: u64,
+    destroyed: AtomicBool,
+    /// Where the address goes in the end.
+    free: Arc<Mutex<Vec<u64>>>,
     /// Keeps the record mapped.
     _memory: Arc<Memory>,
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        lock(&self.free).push(self.address);
+    }
 }
 
 impl Signals {
@@ -57,92 +69,102 @@ impl Signals {
             let page = memory.allocate(PAGE, Use::Code).ok_or(status::OUT_OF_RESOURCES)?;
             free.extend((0..PAGE as u64 / RECORD).map(|number| page + number * RECORD));
         }
-        let handle = free.pop().ok_or(status::OUT_OF_RESOURCES)?;
-        lock(&self.live).insert(handle);
-        let signal = Signal { handle, _memory: Arc::clone(memory) };
+        let address = free.pop().ok_or(status::OUT_OF_RESOURCES)?;
+        drop(free);
+        let (free, _memory) = (Arc::clone(&self.free), Arc::clone(memory));
+        let signal = Signal(Arc::new(Record { address, destroyed: AtomicBool::new(false), free, _memory }));
         // The kind says that the signal is one of users.
-        signal.word(0).store(1, Ordering::Relaxed);
-        for time in [BEGAN, ENDED] {
-            signal.word(time).store(0, Ordering::Relaxed);
+        let mailbox = (address + field::UNUSED) as i64;
+        let written = [(field::KIND, 1), (field::MAILBOX, mailbox), (field::BEGAN, 0), (field::ENDED, 0)];
+        for (place, number) in written {
+            signal.word(place).store(number, Ordering::Relaxed);
         }
         signal.value().store(value, Ordering::SeqCst);
+        self.live.write().unwrap_or_else(PoisonError::into_inner).insert(address, signal.clone());
         Ok(signal)
     }
 
     /// Returns a live signal.
-    pub fn find(&self, memory: &Arc<Memory>, handle: u64) -> Result<Signal, Status> {
-        let live = lock(&self.live).contains(&handle);
-        if live { Ok(Signal { handle, _memory: Arc::clone(memory) }) } else { Err(status::INVALID_SIGNAL) }
+    pub fn find(&self, handle: u64) -> Result<Signal, Status> {
+        let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
+        live.get(&handle).cloned().ok_or(status::INVALID_SIGNAL)
     }
 
-    /// Ends a signal.
+    /// Ends a signal. Whoever has it still may look at it.
     pub fn destroy(&self, handle: u64) -> Result<(), Status> {
-        if !lock(&self.live).remove(&handle) {
-            return Err(status::INVALID_SIGNAL);
-        }
-        lock(&self.free).push(handle);
+        let removed = self.live.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        removed.ok_or(status::INVALID_SIGNAL)?.0.destroyed.store(true, Ordering::SeqCst);
         Ok(())
     }
 }
 
 impl Signal {
     fn word(&self, offset: u64) -> &AtomicI64 {
-        let pointer = std::ptr::with_exposed_provenance_mut((self.handle + offset) as usize);
-        // SAFETY: by invariant S the record is mapped as long as `self._memory` is; it is aligned to 64 bytes, and it is
-        // only accessed with atomic operations.
+        let pointer = std::ptr::with_exposed_provenance_mut((self.0.address + offset) as usize);
+        // SAFETY: by invariant S the record is mapped; it is aligned to 64 bytes, and it is only accessed with atomic
+        // operations.
         unsafe { AtomicI64::from_ptr(pointer) }
+    }
+
+    /// Returns the handle: the address of the record.
+    pub fn handle(&self) -> u64 {
+        self.0.address
+    }
+
+    /// Returns whether the client has destroyed it.
+    pub fn is_destroyed(&self) -> bool {
+        self.0.destroyed.load(Ordering::SeqCst)
     }
 
     /// Returns the value.
     pub fn value(&self) -> &AtomicI64 {
-        self.word(VALUE)
+        self.word(field::VALUE)
     }
 
     /// Returns when the packet began and ended that completed the signal last, in ticks of the system's clock.
     pub fn times(&self) -> (u64, u64) {
-        let [began, ended] = [BEGAN, ENDED].map(|place| self.word(place).load(Ordering::SeqCst) as u64);
+        let [began, ended] =
+            [field::BEGAN, field::ENDED].map(|place| self.word(place).load(Ordering::SeqCst) as u64);
         (began, ended)
     }
 }
 
 impl Runtime {
     fn signal(&self, handle: u64) -> Result<Signal, Status> {
-        self.signals.find(&self.memory, handle)
+        self.signals.find(handle)
     }
 
-    /// Subtracts 1 from the completion signal of a packet, which began at that time, or of a copy, if there is one.
-    pub fn complete(&self, handle: u64, began: Option<u64>) {
-        if let Ok(signal) = self.signal(handle) {
-            if let Some(began) = began {
-                signal.word(BEGAN).store(began as i64, Ordering::SeqCst);
-                signal.word(ENDED).store(self.now() as i64, Ordering::SeqCst);
-            }
-            signal.value().fetch_sub(1, Ordering::SeqCst);
-            self.signal_changed();
+    /// Subtracts 1 from the completion signal of a packet, which began at that time, or of a copy.
+    pub fn complete(&self, signal: &Signal, began: Option<u64>) {
+        if let Some(began) = began {
+            signal.word(field::BEGAN).store(began as i64, Ordering::SeqCst);
+            signal.word(field::ENDED).store(self.now() as i64, Ordering::SeqCst);
         }
+        signal.value().fetch_sub(1, Ordering::SeqCst);
+        self.memory.changes.note();
     }
 
     /// Waits until a signal's value satisfies a condition; at most until `deadline` or the runtime's end. Returns the last
     /// value.
-    pub fn wait(&self, signal: &Signal, condition: u32, compare: i64, deadline: Option<Instant>) -> i64 {
-        for round in 0u64.. {
-            let seen = self.changes();
+    fn wait(&self, signal: &Signal, condition: u32, compare: i64, deadline: Option<Instant>) -> i64 {
+        let mut pause = Pause::default();
+        loop {
+            let seen = self.memory.changes.count();
             let value = signal.value().load(Ordering::SeqCst);
-            let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline) || self.is_stopped();
-            if holds(condition, value, compare) || is_over() {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if holds(condition, value, compare) || left == Some(Duration::ZERO) || self.is_stopped() {
                 return value;
             }
-            if round < u64::from(EAGER) {
-                std::thread::yield_now();
-            } else {
-                self.wait_for_change(seen, LOOK);
+            match pause.next_look() {
+                Some(look) => self.memory.changes.wait(seen, Some(left.map_or(look, |left| look.min(left)))),
+                None => std::thread::yield_now(),
             }
         }
-        unreachable!("the rounds of a wait cannot run out")
     }
 }
 
-fn holds(condition: u32, value: i64, compare: i64) -> bool {
+/// Returns whether a value satisfies a condition of HSA's.
+pub fn holds(condition: u32, value: i64, compare: i64) -> bool {
     match condition {
         0 => value == compare,
         1 => value != compare,
@@ -169,7 +191,7 @@ pub unsafe extern "C" fn hsa_signal_create(
         }
         let created = runtime.signals.create(&runtime.memory, value)?;
         // SAFETY: contract C.
-        unsafe { give(signal, created.handle) }
+        unsafe { give(signal, created.handle()) }
     };
     report(create())
 }
@@ -205,9 +227,18 @@ pub unsafe extern "C" fn hsa_amd_signal_value_pointer(signal: u64, value: *mut *
     report(tell())
 }
 
-/// Ends a signal.
+/// Ends a signal. Handlers of it are not called any more. A queue's doorbell ends with the queue.
 pub extern "C" fn hsa_signal_destroy(signal: u64) -> Status {
-    report(Runtime::get().and_then(|runtime| runtime.signals.destroy(signal)))
+    let destroy = |runtime: Arc<Runtime>| {
+        if runtime.queue_of_doorbell(signal).is_some() {
+            return Err(status::INVALID_ARGUMENT);
+        }
+        runtime.signals.destroy(signal)?;
+        // Handlers of the signal are let go of.
+        runtime.memory.changes.note();
+        Ok(())
+    };
+    report(Runtime::get().and_then(destroy))
 }
 
 /// Changes a signal's value, and wakes those who wait for it. Handles that are no signals change nothing.
@@ -218,7 +249,7 @@ fn change<T>(handle: u64, f: impl FnOnce(&AtomicI64) -> T) -> Option<T> {
     if let Some(queue) = runtime.queue_of_doorbell(handle) {
         queue.ring();
     }
-    runtime.signal_changed();
+    runtime.memory.changes.note();
     Some(result)
 }
 
@@ -234,7 +265,7 @@ fn store(handle: u64, value: i64, ordering: Ordering) {
         }
         None => signal.value().store(value, ordering),
     }
-    runtime.signal_changed();
+    runtime.memory.changes.note();
 }
 
 macro_rules! stores {
@@ -334,79 +365,7 @@ pub extern "C" fn hsa_signal_wait_relaxed(
 /// A function of the client's that is called when a signal's value satisfies a condition.
 type Handler = extern "C" fn(i64, *mut c_void) -> bool;
 
-#[derive(Clone, Debug)]
-struct Waiting {
-    signal: Signal,
-    condition: u32,
-    compare: i64,
-    handler: Handler,
-    data: ClientData,
-}
-
-/// What waits for signals on a thread of the runtime's.
-#[derive(Debug, Default)]
-pub struct AsyncHandlers {
-    waiting: Arc<Mutex<Vec<Waiting>>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-    stopped: Arc<std::sync::atomic::AtomicBool>,
-}
-
-impl AsyncHandlers {
-    /// Ends the thread. A handler that runs is waited for, unless it is the one that ends the runtime.
-    pub fn stop(&self, runtime: &Runtime) {
-        self.stopped.store(true, Ordering::SeqCst);
-        runtime.signal_changed();
-        if let Some(thread) = lock(&self.thread).take()
-            && thread.thread().id() != std::thread::current().id()
-        {
-            // A panic of the thread was printed when it happened.
-            let _ = thread.join();
-        }
-    }
-
-    fn add(&self, runtime: &Arc<Runtime>, waiting: Waiting) -> Result<(), Status> {
-        let mut thread = lock(&self.thread);
-        if thread.is_none() {
-            let (list, stopped) = (Arc::clone(&self.waiting), Arc::clone(&self.stopped));
-            let weak = Arc::downgrade(runtime);
-            let run = move || {
-                while let Some(runtime) = weak.upgrade().filter(|_| !stopped.load(Ordering::SeqCst)) {
-                    let seen = runtime.changes();
-                    call_handlers(&list);
-                    runtime.wait_for_change(seen, LOOK);
-                }
-            };
-            let spawned = std::thread::Builder::new().name("signal handlers".to_owned()).spawn(run);
-            *thread = Some(spawned.map_err(|_| status::OUT_OF_RESOURCES)?);
-        }
-        drop(thread);
-        // What is refused is not noted: whoever asked frees it.
-        lock(&self.waiting).push(waiting);
-        runtime.signal_changed();
-        Ok(())
-    }
-}
-
-/// Calls the handlers whose conditions hold. Those that return `false` are not called again.
-fn call_handlers(list: &Mutex<Vec<Waiting>>) {
-    // Handlers may add others, so the list is not locked while they run.
-    let (ready, waiting) = {
-        let mut list = lock(list);
-        let all = std::mem::take(&mut *list);
-        all.into_iter().partition::<Vec<_>, _>(|entry| {
-            holds(entry.condition, entry.signal.value().load(Ordering::SeqCst), entry.compare)
-        })
-    };
-    lock(list).extend(waiting);
-    for entry in ready {
-        let value = entry.signal.value().load(Ordering::SeqCst);
-        if (entry.handler)(value, entry.data.get()) {
-            lock(list).push(entry);
-        }
-    }
-}
-
-/// Calls a function of the client's when a signal's value satisfies a condition.
+/// Calls a function of the client's when a signal's value satisfies a condition, and again for as long as it returns `true`.
 pub extern "C" fn hsa_amd_signal_async_handler(
     signal: u64,
     condition: u32,
@@ -418,8 +377,9 @@ pub extern "C" fn hsa_amd_signal_async_handler(
         let runtime = Runtime::get()?;
         let signal = runtime.signal(signal)?;
         let handler = handler.ok_or(status::INVALID_ARGUMENT)?;
-        let waiting = Waiting { signal, condition, compare, handler, data: ClientData(data) };
-        runtime.handlers.add(&runtime, waiting)
+        let data = ClientData(data);
+        let run = Box::new(move |value| handler(value, data.get()));
+        runtime.handlers.add(&runtime, Waiting { conditions: vec![(signal, condition, compare)], run })
     };
     report(add())
 }

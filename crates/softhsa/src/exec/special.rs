@@ -78,7 +78,7 @@ fn send_message(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>) -> Flow {
     const INTERRUPT: i64 = 1;
     const GET_DOORBELL: i64 = 10;
     match inst.imm & 15 {
-        INTERRUPT => env.memory.interrupt(wave.s[usize::from(scalar::M0)]),
+        INTERRUPT => env.memory.interrupt(),
         GET_DOORBELL => wave.set_scalar(scalar::EXEC, 0),
         _ => {}
     }

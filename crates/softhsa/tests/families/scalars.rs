@@ -228,7 +228,7 @@ fn waves_sleep_and_send_messages() {
         bench.run("s_sendmsg sendmsg(MSG_INTERRUPT)\ns_sendmsg sendmsg(MSG_GS_DONE, GS_OP_NOP)"),
         None
     );
-    assert_eq!(bench.memory.interrupts(), 1);
+    assert_eq!(bench.memory.changes.count(), 1);
     for end in ["s_endpgm_saved", "s_endpgm_ordered_ps_done"] {
         bench.wave.s[4] = 0;
         assert_eq!(bench.run(&format!("{end}\ns_mov_b32 s4, 1")), None);

@@ -215,7 +215,7 @@ pub unsafe trait Backend: Send + Sync + 'static {
     /// Returns what the device is.
     fn properties(&self) -> &Properties;
 
-    /// Allocates zeroed memory of the device, at a multiple of 64.
+    /// Allocates zeroed memory of the device, at a multiple of 256.
     ///
     /// # Errors
     /// When there is no room.

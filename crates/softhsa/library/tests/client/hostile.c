@@ -165,7 +165,7 @@ static void lie(hsa_kernel_dispatch_packet_t packet, uint16_t header, hsa_status
     EXPECT(queue_error == expected);
     CHECK(hsa_queue_destroy(queue));
     EXPECT(reported == before + 1);
-    EXPECT(hsa_signal_load_scacquire(signal) == 1);
+    EXPECT(expected == HSA_STATUS_ERROR_INVALID_SIGNAL || hsa_signal_load_scacquire(signal) == 1);
     new_queue();
 }
 
@@ -186,7 +186,20 @@ static void packets(void) {
     LIE(INVALID_CODE_OBJECT, bad.kernel_object += 8);
     LIE(INVALID_ALLOCATION, bad.group_segment_size = UINT32_MAX);
     LIE(INVALID_ALLOCATION, bad.private_segment_size = UINT32_MAX);
+    LIE(INVALID_SIGNAL, bad.completion_signal.handle = 8; bad.completion_signal.handle *= 4096);
     lie(good, 7, HSA_STATUS_ERROR_INVALID_PACKET_FORMAT);
+    // A barrier that waits for what is no signal.
+    CHECK(hsa_queue_destroy(queue));
+    new_queue();
+    atomic_store(&queue_error, 0);
+    hsa_barrier_and_packet_t barrier = {0};
+    barrier.dep_signal[0].handle = 64;
+    uint64_t last = write_packet(&barrier, HSA_PACKET_TYPE_BARRIER_AND << HSA_PACKET_HEADER_TYPE);
+    hsa_signal_store_screlease(queue->doorbell_signal, (hsa_signal_value_t) last);
+    wait_for(&queue_error);
+    EXPECT(queue_error == HSA_STATUS_ERROR_INVALID_SIGNAL);
+    CHECK(hsa_queue_destroy(queue));
+    new_queue();
     // Arguments that lie nowhere.
     bad = good;
     bad.kernarg_address = (void *) 0x1234567000;
@@ -325,6 +338,142 @@ static void atomics(void) {
     EXPECT(*counter == 3 * (64 + 255) * 192 / 2 + (64 + 127) * 64 / 2);
 }
 
+static _Atomic uint64_t called;
+
+static bool count_call(hsa_signal_value_t value, void *data) {
+    EXPECT(value == 0);
+    atomic_fetch_add(&called, 1);
+    return false;
+}
+
+static long threads(void) {
+    long count = 0;
+    char line[256];
+    FILE *file = fopen("/proc/self/status", "r");
+    while (fgets(line, sizeof line, file))
+        sscanf(line, "Threads: %ld", &count);
+    fclose(file);
+    return count;
+}
+
+// As many copies as a program has in flight, which wait: they take no threads, and all come to their end.
+static void copies(void) {
+    enum { COPIES = 2000 };
+    static uint64_t from = 7, to[COPIES];
+    static hsa_signal_t done[COPIES];
+    hsa_signal_t opened = new_signal(1);
+    long before = threads();
+    for (int i = 0; i < COPIES; i++) {
+        done[i] = new_signal(1);
+        CHECK(hsa_amd_memory_async_copy(&to[i], cpu, &from, cpu, 8, 1, &opened, done[i]));
+    }
+    EXPECT(threads() <= before + 1);
+    usleep(20000);
+    EXPECT(to[0] == 0 && hsa_signal_load_scacquire(done[0]) == 1);
+    hsa_signal_store_screlease(opened, 0);
+    for (int i = 0; i < COPIES; i++)
+        EXPECT(finish(done[i]) == 0 && to[i] == 7);
+}
+
+static hsa_status_t see(const char *kernel, void *address, uint64_t *seen) {
+    struct { uint64_t *from, *to; } arguments = {address, seen};
+    atomic_store(&fault_address, 0);
+    hsa_signal_t signal = dispatch(kernel, &arguments, sizeof arguments, 1);
+    while (hsa_signal_load_scacquire(signal) != 0 && fault_address == 0)
+        usleep(100);
+    if (fault_address == 0)
+        return HSA_STATUS_SUCCESS;
+    CHECK(hsa_queue_destroy(queue));
+    new_queue();
+    return HSA_STATUS_ERROR_MEMORY_FAULT;
+}
+
+// Pins in pins: what is pinned still is seen by kernels, what is not is a fault and nothing worse.
+static void pins(void) {
+    static uint64_t block[4096];
+    uint64_t *seen = allocate(8);
+    void *same;
+    block[0] = 1, block[9] = 2, block[4000] = 3;
+    CHECK(hsa_amd_memory_lock(block, 8, &gpu, 1, &same));
+    CHECK(hsa_amd_memory_lock(block, sizeof block, &gpu, 1, &same));
+    CHECK(hsa_amd_memory_lock(block + 8, 64, &gpu, 1, &same));
+    CHECK(see("read.kd", block + 4000, seen));
+    EXPECT(*seen == 3);
+    CHECK(hsa_amd_memory_unlock(block));
+    EXPECT(see("read.kd", block + 4000, seen) == HSA_STATUS_ERROR_MEMORY_FAULT);
+    CHECK(see("read.kd", block + 9, seen));
+    EXPECT(*seen == 2);
+    CHECK(see("read.kd", block, seen));
+    CHECK(hsa_amd_memory_unlock(block + 8));
+    CHECK(hsa_amd_memory_unlock(block));
+    EXPECT(see("read.kd", block, seen) == HSA_STATUS_ERROR_MEMORY_FAULT);
+    EXPECT(hsa_amd_memory_unlock(block) == HSA_STATUS_ERROR_INVALID_ARGUMENT);
+    // A pin that runs into memory of a pool.
+    char *pool = allocate(4096);
+    EXPECT(hsa_amd_memory_lock(pool + 2048, 4096, &gpu, 1, &same) == HSA_STATUS_ERROR_INVALID_ALLOCATION);
+    // Whose memory is.
+    hsa_amd_pointer_info_t info = {.size = sizeof info};
+    CHECK(hsa_amd_pointer_info(pool + 5, &info, NULL, NULL, NULL));
+    EXPECT(info.agentOwner.handle == cpu.handle && info.agentBaseAddress == pool && info.sizeInBytes == 4096);
+    EXPECT(info.global_flags == HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_FINE_GRAINED);
+}
+
+static long resident_kib(void) {
+    long pages = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    EXPECT(fscanf(file, "%ld %ld", &pages, &resident) == 2);
+    fclose(file);
+    return resident * (getpagesize() / 1024);
+}
+
+// Memory that nobody touches takes none of the host's, and more than there is is refused.
+static void room(void) {
+    long before = resident_kib();
+    void *large = allocate((size_t) 256 << 20), *more;
+    EXPECT(resident_kib() - before < 64 << 10);
+    size_t most;
+    CHECK(hsa_amd_memory_pool_get_info(memory, HSA_AMD_MEMORY_POOL_INFO_SIZE, &most));
+    EXPECT(hsa_amd_memory_pool_allocate(memory, most + 4096, 0, &more) == HSA_STATUS_ERROR_INVALID_ALLOCATION);
+    EXPECT(hsa_amd_memory_pool_allocate(memory, most, 0, &more) == HSA_STATUS_ERROR_OUT_OF_RESOURCES);
+    CHECK(hsa_amd_memory_pool_free(large));
+    hsa_queue_t *small;
+    EXPECT(hsa_queue_create(gpu, 1, HSA_QUEUE_TYPE_MULTI, NULL, NULL, 0, 0, &small) == HSA_STATUS_ERROR_INVALID_ARGUMENT);
+}
+
+static hsa_status_t refuse_event(const hsa_amd_event_t *event, void *data) {
+    on_event(event, data);
+    return HSA_STATUS_ERROR;
+}
+
+// A handler that does not want a memory fault leaves it to the queue.
+static void refused_events(void) {
+    CHECK(hsa_amd_register_system_event_handler(NULL, NULL));
+    CHECK(hsa_amd_register_system_event_handler(refuse_event, NULL));
+    void *arguments[] = {(void *) 0x1234567000, (void *) &end};
+    dispatch("beat.kd", arguments, sizeof arguments, 64);
+    wait_for(&queue_error);
+    EXPECT(fault_address == 0x1234567000 && queue_error == HSA_STATUS_ERROR_MEMORY_FAULT);
+    CHECK(hsa_queue_destroy(queue));
+    new_queue();
+}
+
+// A process that is forked when nobody uses the runtime has one of its own.
+static void forks_later(void) {
+    CHECK(hsa_queue_destroy(queue));
+    CHECK(hsa_shut_down());
+    pid_t child = fork();
+    if (child == 0) {
+        start();
+        CHECK(hsa_amd_register_system_event_handler(on_event, NULL));
+        work();
+        CHECK(hsa_shut_down());
+        _exit(0);
+    }
+    int status;
+    EXPECT(waitpid(child, &status, 0) == child && status == 0);
+    start();
+}
+
 static void signals(void) {
     // Destroyed while a thread waits for it: the thread goes on when its time is over.
     hsa_signal_t signal = new_signal(1);
@@ -339,6 +488,20 @@ static void signals(void) {
     CHECK(hsa_signal_destroy(done));
     for (int i = 0; i < 100; i++)
         EXPECT(hsa_amd_profiling_get_dispatch_time(gpu, new_signal(1), &times) == HSA_STATUS_ERROR);
+    // A queue's doorbell is the queue's.
+    EXPECT(hsa_signal_destroy(queue->doorbell_signal) == HSA_STATUS_ERROR_INVALID_ARGUMENT);
+    // A handler of a signal that ended is not called for the next signal, which has its handle.
+    for (int i = 0; i < 200; i++) {
+        hsa_signal_t ended = new_signal(1);
+        CHECK(hsa_amd_signal_async_handler(ended, HSA_SIGNAL_CONDITION_EQ, 0, count_call, NULL));
+        CHECK(hsa_signal_destroy(ended));
+        CHECK(hsa_signal_destroy(new_signal(0)));
+    }
+    hsa_signal_t last = new_signal(0);
+    CHECK(hsa_amd_signal_async_handler(last, HSA_SIGNAL_CONDITION_EQ, 0, count_call, &last));
+    wait_for(&called);
+    usleep(20000);
+    EXPECT(called == 1);
     // A structure that is older than this library.
     struct { uint32_t size; hsa_amd_pointer_type_t type; uint64_t behind; } info = {8, HSA_EXT_POINTER_TYPE_UNKNOWN, 77};
     void *pointer = allocate(64);
@@ -350,6 +513,8 @@ int main(int count, char **arguments) {
     static const struct { const char *name; void (*run)(void); } all[] = {
         {"packets", packets}, {"doorbells", doorbells}, {"destroy", destroy}, {"shut_down", shut_down},
         {"free_memory", free_memory}, {"forks", forks}, {"clients", clients}, {"atomics", atomics}, {"signals", signals},
+        {"copies", copies}, {"pins", pins}, {"room", room}, {"refused_events", refused_events},
+        {"forks_later", forks_later},
     };
     device_file = arguments[1];
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -33,3 +33,5 @@ KERNEL void meet(u32 *counter) {
 }
 
 KERNEL void trap(void) { __builtin_trap(); }
+
+KERNEL void read(u64 *from, u64 *to) { *to = *from; }

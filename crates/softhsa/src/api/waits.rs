@@ -1,0 +1,113 @@
+//! What is done when signals have reached values: the client's handlers, and copies. A thread looks at all that waits.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{Builder, JoinHandle};
+
+use super::runtime::{Runtime, lock};
+use super::signals::{Signal, holds};
+use super::{Status, status};
+use crate::memory::Pause;
+
+/// Something that waits.
+pub struct Waiting {
+    /// Signals with conditions and what their values are compared with. All must hold at once.
+    pub conditions: Vec<(Signal, u32, i64)>,
+    /// Is called with the first signal's value. Returns whether it is to be called again.
+    pub run: Box<dyn FnMut(i64) -> bool + Send>,
+}
+
+impl Waiting {
+    fn is_ready(&self) -> bool {
+        let holds = |(signal, condition, compare): &(Signal, u32, i64)| {
+            holds(*condition, signal.value().load(Ordering::SeqCst), *compare)
+        };
+        self.conditions.iter().all(holds)
+    }
+
+    /// Whether it can never be ready.
+    fn is_over(&self) -> bool {
+        self.conditions.iter().any(|(signal, ..)| signal.is_destroyed())
+    }
+
+    fn run(&mut self) -> bool {
+        let value = self.conditions.first().map_or(0, |(signal, ..)| signal.value().load(Ordering::SeqCst));
+        (self.run)(value)
+    }
+}
+
+/// All that waits for one thread.
+#[derive(Default)]
+pub struct Waits {
+    list: Arc<Mutex<Vec<Waiting>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl std::fmt::Debug for Waits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waits").field("waiting", &lock(&self.list).len()).finish_non_exhaustive()
+    }
+}
+
+impl Waits {
+    /// Ends the thread. What it runs is waited for, unless that is what ends the runtime.
+    pub fn stop(&self, runtime: &Runtime) {
+        self.stopped.store(true, Ordering::SeqCst);
+        runtime.memory.changes.note();
+        if let Some(thread) = lock(&self.thread).take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A panic of the thread was printed when it happened.
+            let _ = thread.join();
+        }
+    }
+
+    /// Adds what waits. What is refused is dropped: whoever asked has its data still.
+    pub fn add(&self, runtime: &Arc<Runtime>, waiting: Waiting) -> Result<(), Status> {
+        let mut thread = lock(&self.thread);
+        if thread.is_none() {
+            let (list, stopped) = (Arc::clone(&self.list), Arc::clone(&self.stopped));
+            let memory = Arc::clone(&runtime.memory);
+            let run = move || {
+                let mut pause = Pause::default();
+                while !stopped.load(Ordering::SeqCst) {
+                    let seen = memory.changes.count();
+                    if run_ready(&list) {
+                        pause = Pause::default();
+                    }
+                    if lock(&list).is_empty() {
+                        memory.changes.wait(seen, None);
+                    } else {
+                        memory.changes.wait_or_look(seen, &mut pause);
+                    }
+                }
+            };
+            let spawned = Builder::new().name("signal waits".to_owned()).spawn(run);
+            *thread = Some(spawned.map_err(|_| status::OUT_OF_RESOURCES)?);
+        }
+        drop(thread);
+        lock(&self.list).push(waiting);
+        runtime.memory.changes.note();
+        Ok(())
+    }
+}
+
+/// Runs what is ready, and lets go of what never will be. Returns whether something ran.
+fn run_ready(list: &Mutex<Vec<Waiting>>) -> bool {
+    let mut waiting = lock(list);
+    let (over, rest): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut *waiting).into_iter().partition(Waiting::is_over);
+    let (ready, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(Waiting::is_ready);
+    *waiting = rest;
+    // What runs may add others, and what is let go of may be the client's, so the list is not locked meanwhile.
+    drop(waiting);
+    drop(over);
+    let ran = !ready.is_empty();
+    for mut entry in ready {
+        if entry.run() {
+            lock(list).push(entry);
+        }
+    }
+    ran
+}
