@@ -14,10 +14,10 @@ pub struct Descriptor {
     pub base: u64,
     /// Bytes from element to element.
     stride: u64,
-    /// Elements, or bytes if the stride is 0.
+    /// Elements if an instruction has an index and there is a stride, bytes otherwise.
     records: u64,
-    /// Whether lanes' elements interleave, which this interpreter lacks.
-    swizzled: bool,
+    /// Whether lanes' elements interleave, or lanes' numbers are indices, which this interpreter lacks.
+    scratch: bool,
 }
 
 impl Descriptor {
@@ -31,7 +31,7 @@ impl Descriptor {
             base: word(0) | (word(1) & 0xffff) << 32,
             stride: word(1) >> 16 & 0x3fff,
             records: word(2),
-            swizzled: word(1) >> 31 & 1 != 0,
+            scratch: (word(1) >> 31 | word(3) >> 23) & 1 != 0,
         }
     }
 
@@ -41,27 +41,57 @@ impl Descriptor {
     }
 }
 
-/// Returns where a lane's access goes, or `None` if it is outside of the buffer.
-fn place_of(wave: &Wave, inst: &Inst, descriptor: Descriptor, lane: usize, bytes: u64) -> Option<Place> {
+/// Returns where a lane's access goes, and how many bytes from there on are inside of the buffer.
+///
+/// AMD's manual of CDNA 3 (9.1.5.1) has two kinds of buffers. Those of an instruction with an index whose descriptor
+/// has a stride are structured: the index counts, and no offset does. All others are raw, also those with a stride and
+/// without an index: their records are bytes, and what is accessed must end before the last one does. The manual
+/// leaves the scalar offset out of that sum; the processors count it (ROCm's own emulator was measured against
+/// gfx950, ROCm/rocm-systems#10928), as the manuals of earlier ones say.
+fn place_of(wave: &Wave, inst: &Inst, descriptor: Descriptor, lane: usize) -> (Place, u64) {
     let name = inst.row.name;
     let (has_index, has_offset) = (name.contains("_IDXEN") || name.contains("_BOTHEN"), name.contains("EN_"));
     let has_offset = has_offset && !name.contains("_IDXEN");
-    let first = u64::from(wave.read(inst.src[0], lane));
-    let index = if has_index { first } else { 0 };
+    let first = wave.read(inst.src[0], lane);
+    let index = if has_index { u64::from(first) } else { 0 };
     let vector_offset = match (has_index, has_offset) {
-        (true, true) => wave.read64(inst.src[0], lane) >> 32,
+        (true, true) => (wave.read64(inst.src[0], lane) >> 32) as u32,
         (false, true) => first,
         _ => 0,
     };
-    let offset = vector_offset + inst.imm as u64;
-    let scalar_offset = u64::from(wave.read_scalar(inst.src[2]));
-    let inside = match descriptor.stride {
-        0 => offset + scalar_offset + bytes <= descriptor.records,
-        stride => index < descriptor.records && (has_index || offset < stride * descriptor.records),
+    // Of the sums only this one has 32 bits.
+    let offset = u64::from(vector_offset.wrapping_add(inst.imm as u32));
+    let offset = offset + u64::from(wave.read_scalar(inst.src[2]));
+    let inside = match has_index && descriptor.stride != 0 {
+        true if index < descriptor.records => u64::MAX,
+        true => 0,
+        false => descriptor.records.saturating_sub(offset),
     };
-    inside.then(|| Place::Global(descriptor.base + scalar_offset + descriptor.stride * index + offset))
+    (Place::Global(descriptor.base + descriptor.stride * index + offset), inside)
 }
 
+/// Runs an operation in each active lane with its place and the bytes that are inside of the buffer there.
+fn each_place(
+    wave: &mut Wave,
+    inst: &Inst,
+    env: &mut Env<'_>,
+    f: impl Fn(&mut Wave, &mut Env<'_>, usize, Place, u64) -> Result<(), Fault>,
+) -> Flow {
+    let descriptor = Descriptor::read(wave, inst);
+    if descriptor.scratch {
+        return super::special::missing(wave, "a buffer that is swizzled or adds lanes' numbers");
+    }
+    for lane in lanes_of(wave.exec()) {
+        let (place, inside) = place_of(wave, inst, descriptor, lane);
+        if let Err(fault) = f(wave, env, lane, place, inside) {
+            wave.fault = Some(fault);
+            return Flow::Fault;
+        }
+    }
+    Flow::Next
+}
+
+/// Runs an operation on so many bytes in each active lane with its place, if all of them are inside of the buffer.
 fn each_lane(
     wave: &mut Wave,
     inst: &Inst,
@@ -69,18 +99,14 @@ fn each_lane(
     bytes: u64,
     f: impl Fn(&mut Wave, &mut Env<'_>, usize, Option<Place>) -> Result<(), Fault>,
 ) -> Flow {
-    let descriptor = Descriptor::read(wave, inst);
-    if descriptor.swizzled {
-        return super::special::missing(wave, "a swizzled buffer");
-    }
-    for lane in lanes_of(wave.exec()) {
-        let place = place_of(wave, inst, descriptor, lane, bytes);
-        if let Err(fault) = f(wave, env, lane, place) {
-            wave.fault = Some(fault);
-            return Flow::Fault;
-        }
-    }
-    Flow::Next
+    each_place(wave, inst, env, |wave, env, lane, place, inside| {
+        f(wave, env, lane, (inside >= bytes).then_some(place))
+    })
+}
+
+/// Returns how many of so many registers so many bytes fill: each is inside of a buffer or outside for itself.
+fn whole(bytes: u64, registers: u16) -> u16 {
+    (bytes / 4).min(u64::from(registers)) as u16
 }
 
 /// Returns whether a load goes to local memory.
@@ -107,12 +133,11 @@ fn load(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, registers: u16) -> Flow
     if is_to_lds(inst) {
         return load_lds(wave, inst, env, 4, |value| value);
     }
-    each_lane(wave, inst, env, u64::from(registers) * 4, |wave, env, lane, place| match place {
-        Some(place) => load_registers(wave, env, inst.dst, lane, place, registers),
-        None => {
-            (0..registers).for_each(|register| wave.write_lane(inst.dst + register, lane, 0));
-            Ok(())
-        }
+    each_place(wave, inst, env, |wave, env, lane, place, inside| {
+        let inside = whole(inside, registers);
+        load_registers(wave, env, inst.dst, lane, place, inside)?;
+        (inside..registers).for_each(|register| wave.write_lane(inst.dst + register, lane, 0));
+        Ok(())
     })
 }
 
@@ -141,9 +166,8 @@ fn load_u16(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u32, u16
 }
 
 fn store(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, registers: u16) -> Flow {
-    each_lane(wave, inst, env, u64::from(registers) * 4, |wave, env, lane, place| match place {
-        Some(place) => store_registers(wave, env, inst.src[1], lane, place, registers),
-        None => Ok(()),
+    each_place(wave, inst, env, |wave, env, lane, place, inside| {
+        store_registers(wave, env, inst.src[1], lane, place, whole(inside, registers))
     })
 }
 

@@ -197,6 +197,89 @@ fn buffers_have_an_end() {
     }
 }
 
+/// Runs an access of four registers in lane 0 whose offset is 16, and returns how many of them were inside. The buffer
+/// has so many records of so many bytes, and the scalar offset is in s8.
+fn registers_inside(text: &str, records: u64, stride: u64, scalar_offset: u32) -> usize {
+    let (mut bench, buffer) = bench();
+    bench.wave.set_pair(scalar::EXEC, 1);
+    bench.wave.set_pair(4, buffer | stride << 48);
+    bench.wave.set_pair(6, records);
+    bench.wave.s[8] = scalar_offset;
+    (10..14).for_each(|register| bench.set_v(register, OLD));
+    // The index is 2, the offset 16.
+    for (register, value) in [(1, 16), (20, 2), (21, 16)] {
+        bench.set_v(register, value);
+    }
+    assert_eq!(bench.run(text), None, "{text}");
+    let index = if text.contains("idxen") { 2 } else { 0 };
+    let first = index * stride as usize + 16 + scalar_offset as usize;
+    let is_inside = |word: usize| {
+        let at = first + 4 * word;
+        if text.contains("store") {
+            let found = bench.memory.view().load_u32(buffer + at as u64).expect("it is allocated");
+            let kept = u32::from_le_bytes(bytes(at));
+            assert!(found == OLD || found == kept, "{text}: {word}: {found:#x}");
+            return found == OLD;
+        }
+        let found = bench.v(10 + word as u16, 0);
+        let expected = u32::from_le_bytes(bytes(at));
+        assert!(found == expected || found == 0, "{text}: {word}: {found:#x}");
+        found == expected
+    };
+    let inside: Vec<bool> = (0..4).map(is_inside).collect();
+    assert!(inside.is_sorted_by(|first, next| first >= next), "{text}: {inside:?}");
+    inside.into_iter().filter(|&inside| inside).count()
+}
+
+/// The registers of one access are inside of a buffer or outside, each for itself. What counts is the end of each, with
+/// the scalar offset; with an index and a stride the index alone counts.
+#[test]
+fn buffers_end_between_registers() {
+    for access in ["load", "store"] {
+        let raw = format!("buffer_{access}_dwordx4 v[10:13], v1, s[4:7], s8 offen");
+        let indexed = format!("buffer_{access}_dwordx4 v[10:13], v[20:21], s[4:7], s8 idxen offen");
+        for (text, records, stride, scalar_offset, expected) in [
+            (&raw, 32, 0, 0, 4),
+            (&raw, 28, 0, 0, 3),
+            (&raw, 27, 0, 0, 2),
+            (&raw, 20, 0, 0, 1),
+            (&raw, 19, 0, 0, 0),
+            (&raw, 0, 0, 0, 0),
+            // The scalar offset is counted, and does not wrap around.
+            (&raw, 32, 0, 8, 2),
+            (&raw, 16, 0, 64, 0),
+            // Without an index the records are bytes, also where there is a stride.
+            (&raw, 28, 32, 0, 3),
+            (&raw, 2, 32, 0, 0),
+            // With an index they are elements; offsets may reach beyond one.
+            (&indexed, 3, 32, 0, 4),
+            (&indexed, 3, 16, 64, 4),
+            (&indexed, 2, 32, 0, 0),
+            // Without a stride an index is none.
+            (&indexed, 24, 0, 0, 2),
+            (&indexed, 3, 0, 0, 0),
+        ] {
+            let inside = registers_inside(text, records, stride, scalar_offset);
+            assert_eq!(inside, expected, "{text}: {records} of {stride}, {scalar_offset}");
+        }
+    }
+    // The offsets of vector and instruction wrap around together, and an atomic is inside as a whole or not at all.
+    let (mut bench, buffer) = bench();
+    bench.wave.set_pair(scalar::EXEC, 1);
+    bench.wave.set_pair(6, 12);
+    bench.set_v(1, u32::MAX - 3);
+    assert_eq!(bench.run("buffer_load_dword v10, v1, s[4:7], 0 offen offset:8"), None);
+    assert_eq!(bench.v(10, 0), u32::from_le_bytes(bytes(4)));
+    assert_eq!(bench.run("buffer_atomic_add_x2 v[10:11], off, s[4:7], 0 offset:8"), None);
+    let kept = bench.memory.view().load_u64(buffer + 8);
+    assert_eq!(kept, Ok(u64::from_le_bytes(bytes(8))));
+    // Lanes' numbers as indices are what the interpreter lacks.
+    bench.wave.s[7] = 1 << 23;
+    let fault = bench.run("buffer_load_dword v10, off, s[4:7], 0").map(|fault| fault.to_string());
+    let text = "the interpreter cannot execute a buffer that is swizzled or adds lanes' numbers";
+    assert_eq!(fault.as_deref(), Some(text));
+}
+
 #[test]
 fn two_places_of_local_memory() {
     // Offsets count the width, and those of the `st64` forms 64 times the width.
