@@ -45,9 +45,9 @@ impl Descriptor {
 ///
 /// AMD's manual of CDNA 3 (9.1.5.1) has two kinds of buffers. Those of an instruction with an index whose descriptor
 /// has a stride are structured: the index counts, and no offset does. All others are raw, also those with a stride and
-/// without an index: their records are bytes, and what is accessed must end before the last one does. The manual
-/// leaves the scalar offset out of that sum; the processors count it (ROCm's own emulator was measured against
-/// gfx950, ROCm/rocm-systems#10928), as the manuals of earlier ones say.
+/// without an index: their records are bytes, and no register may reach beyond the last one. The manual leaves the
+/// scalar offset out of that sum; the processors count it (ROCm's own emulator was measured against gfx950,
+/// ROCm/rocm-systems#10928), as the manuals of earlier ones say.
 fn place_of(wave: &Wave, inst: &Inst, descriptor: Descriptor, lane: usize) -> (Place, u64) {
     let name = inst.row.name;
     let (has_index, has_offset) = (name.contains("_IDXEN") || name.contains("_BOTHEN"), name.contains("EN_"));

@@ -119,16 +119,13 @@ impl Lane for f64 {
         if inst.modifiers.neg >> source & 1 != 0 {
             bits ^= SIGN;
         }
-        let denormal = bits & 0x7ff0_0000_0000_0000 == 0;
-        f64::from_bits(if denormal && wave.flushes_16_64(SOURCES) { bits & SIGN } else { bits })
+        f64::from_bits(wave.flush_64(bits, SOURCES))
     }
 
     #[inline(always)]
     fn encode(self, _: u64, inst: &Inst, wave: &Wave) -> u64 {
         let value = if inst.modifiers.plain { self } else { scale(self, inst, wave) };
-        let bits = value.to_bits();
-        let denormal = bits & 0x7ff0_0000_0000_0000 == 0;
-        if denormal && wave.flushes_16_64(RESULTS) { bits & (1 << 63) } else { bits }
+        wave.flush_64(value.to_bits(), RESULTS)
     }
 }
 

@@ -151,6 +151,27 @@ fn update64(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u64, u64
     })
 }
 
+/// Changes 32 bits as a floating-point operation, which gets MODE before the others.
+fn update_float(
+    wave: &mut Wave,
+    inst: &Inst,
+    env: &mut Env<'_>,
+    f: impl Fn(u32, u32, u32, u32) -> u32,
+) -> Flow {
+    let mode = wave.mode;
+    update(wave, inst, env, |old, data, second| f(mode, old, data, second))
+}
+
+fn update_float64(
+    wave: &mut Wave,
+    inst: &Inst,
+    env: &mut Env<'_>,
+    f: impl Fn(u32, u64, u64, u64) -> u64,
+) -> Flow {
+    let mode = wave.mode;
+    update64(wave, inst, env, |old, data, second| f(mode, old, data, second))
+}
+
 /// Adds or subtracts the number of active lanes and returns the old number to all of them.
 fn count(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u32, u32) -> u32) -> Flow {
     let exec = wave.exec();
@@ -241,10 +262,6 @@ fn swap_if(old: u64, expected: u64, new: u64) -> u64 {
     if old == expected { new } else { old }
 }
 
-fn float(bits: u32) -> f32 {
-    f32::from_bits(bits)
-}
-
 /// Exchanges both halves of 64 bits whose data's sign bit is set.
 fn conditional_exchange(old: u64, data: u64) -> u64 {
     let half = |shift: u32| {
@@ -311,16 +328,17 @@ handlers! {
     "ds_mskor_b32" | "ds_mskor_rtn_b32" => update(|old, mask, data| old & !mask | data),
     "ds_wrxchg_rtn_b32" => update(|_, data, _| data),
     "ds_cmpst_b32" | "ds_cmpst_rtn_b32" => update(|old, expected, new| if old == expected { new } else { old }),
-    "ds_cmpst_f32" | "ds_cmpst_rtn_f32"
-        => update(|old, expected, new| if float(old) == float(expected) { new } else { old }),
+    "ds_cmpst_f32" | "ds_cmpst_rtn_f32" => update_float(atomic::local::swap_f32),
     "ds_wrap_rtn_b32" => update(|old, data, second| {
         if old >= data { old.wrapping_sub(data) } else { old.wrapping_add(second) }
     }),
-    "ds_add_f32" | "ds_add_rtn_f32" => update(|old, data, _| atomic::add_f32(old, data)),
-    "ds_min_f32" | "ds_min_rtn_f32" => update(|old, data, _| atomic::least_f32(old, data)),
-    "ds_max_f32" | "ds_max_rtn_f32" => update(|old, data, _| atomic::greatest_f32(old, data)),
-    "ds_pk_add_f16" | "ds_pk_add_rtn_f16" => update(|old, data, _| atomic::add_pair_f16(old, data)),
-    "ds_pk_add_bf16" | "ds_pk_add_rtn_bf16" => update(|old, data, _| atomic::add_pair_bf16(old, data)),
+    "ds_add_f32" | "ds_add_rtn_f32" => update_float(|mode, old, data, _| atomic::local::add_f32(mode, old, data)),
+    "ds_min_f32" | "ds_min_rtn_f32" => update_float(|mode, old, data, _| atomic::local::least_f32(mode, old, data)),
+    "ds_max_f32" | "ds_max_rtn_f32" => update_float(|mode, old, data, _| atomic::local::greatest_f32(mode, old, data)),
+    "ds_pk_add_f16" | "ds_pk_add_rtn_f16"
+        => update_float(|mode, old, data, _| atomic::local::add_pair_f16(mode, old, data)),
+    "ds_pk_add_bf16" | "ds_pk_add_rtn_bf16"
+        => update_float(|mode, old, data, _| atomic::local::add_pair_bf16(mode, old, data)),
     "ds_add_u64" | "ds_add_rtn_u64" => update64(|old, data, _| old.wrapping_add(data)),
     "ds_sub_u64" | "ds_sub_rtn_u64" => update64(|old, data, _| old.wrapping_sub(data)),
     "ds_rsub_u64" | "ds_rsub_rtn_u64" => update64(|old, data, _| data.wrapping_sub(old)),
@@ -336,9 +354,10 @@ handlers! {
     "ds_mskor_b64" | "ds_mskor_rtn_b64" => update64(|old, mask, data| old & !mask | data),
     "ds_wrxchg_rtn_b64" => update64(|_, data, _| data),
     "ds_cmpst_b64" | "ds_cmpst_rtn_b64" => update64(swap_if),
-    "ds_cmpst_f64" | "ds_cmpst_rtn_f64" => update64(|old, expected, new| if f64::from_bits(old) == f64::from_bits(expected) { new } else { old }),
+    "ds_cmpst_f64" | "ds_cmpst_rtn_f64" => update_float64(atomic::local::swap_f64),
     "ds_condxchg32_rtn_b64" => update64(|old, data, _| conditional_exchange(old, data)),
     "ds_add_f64" | "ds_add_rtn_f64" => update64(|old, data, _| atomic::add_f64(old, data)),
-    "ds_min_f64" | "ds_min_rtn_f64" => update64(|old, data, _| atomic::least_f64(old, data)),
-    "ds_max_f64" | "ds_max_rtn_f64" => update64(|old, data, _| atomic::greatest_f64(old, data)),
+    "ds_min_f64" | "ds_min_rtn_f64" => update_float64(|mode, old, data, _| atomic::local::least_f64(mode, old, data)),
+    "ds_max_f64" | "ds_max_rtn_f64"
+        => update_float64(|mode, old, data, _| atomic::local::greatest_f64(mode, old, data)),
 }

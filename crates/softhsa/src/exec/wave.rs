@@ -53,6 +53,26 @@ pub mod mode {
     /// What a wave may ask for that the interpreter does not have: traps of floating-point exceptions (bits 12 to
     /// 20), 16-bit results that do not overflow (23), and vector instructions that are skipped (28).
     pub const UNKNOWN: u32 = 0x1ff << 12 | 1 << 23 | 1 << 28;
+
+    /// Returns 32-bit floating-point bits with a denormal made 0 if MODE says so for sources or for results, as
+    /// `which` says ([`SOURCES`], [`RESULTS`]).
+    #[inline(always)]
+    pub fn flush_32(mode: u32, bits: u32, which: u32) -> u32 {
+        if bits & 0x7f80_0000 == 0 && mode & DENORM_32 & which == 0 { bits & 0x8000_0000 } else { bits }
+    }
+
+    /// Returns 16-bit floating-point bits with a denormal made 0 if MODE says so.
+    #[inline(always)]
+    pub fn flush_16(mode: u32, bits: u16, which: u32) -> u16 {
+        if bits & 0x7c00 == 0 && mode & DENORM_16_64 & which == 0 { bits & 0x8000 } else { bits }
+    }
+
+    /// Returns 64-bit floating-point bits with a denormal made 0 if MODE says so.
+    #[inline(always)]
+    pub fn flush_64(mode: u32, bits: u64, which: u32) -> u64 {
+        let denormal = bits & 0x7ff0_0000_0000_0000 == 0;
+        if denormal && mode & DENORM_16_64 & which == 0 { bits & 1 << 63 } else { bits }
+    }
 }
 
 /// A wave.
@@ -236,29 +256,22 @@ impl Wave {
         }
     }
 
-    /// Returns whether 32-bit denormals become 0 in sources or in results, as `which` says ([`mode::SOURCES`],
-    /// [`mode::RESULTS`]).
-    #[inline]
-    pub fn flushes_32(&self, which: u32) -> bool {
-        self.mode & mode::DENORM_32 & which == 0
-    }
-
-    /// Returns whether 16-bit and 64-bit denormals become 0 in sources or in results.
-    #[inline]
-    pub fn flushes_16_64(&self, which: u32) -> bool {
-        self.mode & mode::DENORM_16_64 & which == 0
-    }
-
     /// Returns 32-bit floating-point bits with a denormal made 0 if MODE says so.
     #[inline(always)]
     pub fn flush_32(&self, bits: u32, which: u32) -> u32 {
-        if bits & 0x7f80_0000 == 0 && self.flushes_32(which) { bits & 0x8000_0000 } else { bits }
+        mode::flush_32(self.mode, bits, which)
     }
 
     /// Returns 16-bit floating-point bits with a denormal made 0 if MODE says so.
     #[inline(always)]
     pub fn flush_16(&self, bits: u16, which: u32) -> u16 {
-        if bits & 0x7c00 == 0 && self.flushes_16_64(which) { bits & 0x8000 } else { bits }
+        mode::flush_16(self.mode, bits, which)
+    }
+
+    /// Returns 64-bit floating-point bits with a denormal made 0 if MODE says so.
+    #[inline(always)]
+    pub fn flush_64(&self, bits: u64, which: u32) -> u64 {
+        mode::flush_64(self.mode, bits, which)
     }
 }
 

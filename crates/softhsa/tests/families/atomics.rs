@@ -346,6 +346,73 @@ fn floating_point() {
     check_all(&cases);
 }
 
+/// Operations of local memory with numbers that are denormal or become so: MODE's two bits keep those of sources and of
+/// results. The numbers are the old one, the data, the second data, and what is left with each of MODE's four values.
+#[test]
+fn local_memory_heeds_the_denormals_of_mode() {
+    // Of 32 bits: a denormal number, the least normal one, and 3/2 of it, which is a denormal one more.
+    let (denormal, normal, more) = (0x0040_0000, 0x0080_0000, 0x00c0_0000);
+    let negative = 1 << 31;
+    // The same of 64 bits and of pairs of 16.
+    let (denormal64, normal64) = (1u64 << 51, 1u64 << 52);
+    let negative64 = 1 << 63;
+    let cases: &[(&str, [u64; 3], [u64; 4])] = &[
+        ("add_f32", [denormal, normal, 0], [normal, more, normal, more]),
+        ("add_f32", [more, normal | negative, 0], [0, 0, denormal, denormal]),
+        (
+            "add_f32",
+            [denormal | negative, denormal | negative, 0],
+            [negative, normal | negative, negative, normal | negative],
+        ),
+        ("pk_add_f16", [0x0200_0600, 0x0400_8400, 0], [0x0400_0000, 0x0600_0000, 0x0400_0200, 0x0600_0200]),
+        ("pk_add_bf16", [0x0040_00c0, 0x0080_8080, 0], [0x0080_0000, 0x00c0_0000, 0x0080_0040, 0x00c0_0040]),
+        // What is chosen is not changed: the comparison alone takes denormals for 0.
+        ("min_f32", [denormal, 1 | negative, 0], [1 | negative; 4]),
+        ("min_f32", [denormal, 1, 0], [denormal, 1, denormal, 1]),
+        ("max_f32", [denormal, 0x0060_0000, 0], [denormal, 0x0060_0000, denormal, 0x0060_0000]),
+        ("max_f32", [denormal, normal, 0], [normal; 4]),
+        ("max_f32", [denormal, 0x7fa0_0000, 0], [0x7fe0_0000; 4]),
+        ("min_f64", [denormal64, 1, 0], [denormal64, 1, denormal64, 1]),
+        (
+            "max_f64",
+            [denormal64, denormal64 + 1, 0],
+            [denormal64, denormal64 + 1, denormal64, denormal64 + 1],
+        ),
+        // A swap stores a number of which denormals became 0, too. The data is what is compared with.
+        ("cmpst_f32", [denormal, 0, denormal | negative], [negative, denormal, negative, denormal]),
+        ("cmpst_f32", [denormal, denormal, denormal], [0, denormal, 0, denormal]),
+        ("cmpst_f32", [denormal, normal, normal], [denormal; 4]),
+        ("cmpst_f64", [denormal64, 0, 1 | negative64], [negative64, denormal64, negative64, denormal64]),
+        // Sums of 64 bits are exact.
+        ("add_f64", [denormal64, denormal64, 0], [normal64; 4]),
+        ("add_f64", [normal64 | denormal64, normal64 | negative64, 0], [denormal64; 4]),
+    ];
+    for &(operation, [old, data, second], expected) in cases {
+        let (data_registers, second_registers) =
+            if operation.ends_with("64") { ("v[4:5]", "v[6:7]") } else { ("v4", "v6") };
+        let second_operand =
+            if operation.starts_with("cmpst") { format!(", {second_registers}") } else { String::new() };
+        let bit = if operation.ends_with("f32") { 4 } else { 6 };
+        for (field, expected) in expected.into_iter().enumerate() {
+            let mut bench = Bench::new();
+            bench.wave.set_pair(scalar::EXEC, 1);
+            for (register, value) in [(4, data), (6, second)] {
+                bench.set_v(register, value as u32);
+                bench.set_v(register + 1, (value >> 32) as u32);
+            }
+            bench.lds[16..24].copy_from_slice(&old.to_le_bytes());
+            let text = format!(
+                "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 4), 15
+                s_setreg_imm32_b32 hwreg(HW_REG_MODE, {bit}, 2), {field}
+                ds_{operation} v1, {data_registers}{second_operand} offset:16"
+            );
+            assert_eq!(bench.run(&text), None, "{text}");
+            let found = u64::from_le_bytes(bench.lds[16..24].try_into().expect("there are eight"));
+            assert_eq!(found, expected, "{text}: {old:#x}, {data:#x}, {second:#x} became {found:#x}");
+        }
+    }
+}
+
 #[test]
 fn scalar_memory() {
     let mut texts = Vec::new();
