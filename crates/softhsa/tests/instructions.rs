@@ -87,6 +87,54 @@ fn vector_integers() {
     });
 }
 
+/// Sums and differences that carry are the largest and the least number if they are clamped, and the carry goes out.
+#[test]
+fn carries_are_clamped() {
+    const MAX: u32 = u32::MAX;
+    for (operation, sources, carry, expected, expected_carry) in [
+        ("v_add_co_u32_e64 v4, s[4:5], v1, v2", [MAX, 2], 0, MAX, true),
+        ("v_add_co_u32_e64 v4, s[4:5], v1, v2", [3, 2], 0, 5, false),
+        ("v_addc_co_u32_e64 v4, s[4:5], v1, v2, s[2:3]", [MAX, 0], 1, MAX, true),
+        ("v_addc_co_u32_e64 v4, s[4:5], v1, v2, s[2:3]", [MAX - 1, 0], 1, MAX, false),
+        ("v_sub_co_u32_e64 v4, s[4:5], v1, v2", [2, 3], 0, 0, true),
+        ("v_sub_co_u32_e64 v4, s[4:5], v1, v2", [3, 2], 0, 1, false),
+        ("v_subrev_co_u32_e64 v4, s[4:5], v1, v2", [3, 2], 0, 0, true),
+        ("v_subb_co_u32_e64 v4, s[4:5], v1, v2, s[2:3]", [3, 3], 1, 0, true),
+        ("v_subbrev_co_u32_e64 v4, s[4:5], v1, v2, s[2:3]", [3, 5], 1, 1, false),
+    ] {
+        for exec in [!0, 1 << 5] {
+            let mut bench = Bench::new();
+            bench.wave.set_pair(scalar::EXEC, exec);
+            bench.wave.set_pair(2, if carry == 1 { !0 } else { 0 });
+            bench.set_v(1, sources[0]);
+            bench.set_v(2, sources[1]);
+            assert_eq!(bench.run(&format!("{operation} clamp")), None, "{operation}");
+            let out = if expected_carry { exec } else { 0 };
+            assert_eq!((bench.v(4, 5), bench.wave.pair(4)), (expected, out), "{operation} of {sources:x?}");
+        }
+    }
+    // So are products with a sum of 64 bits.
+    for (operation, factor, added, expected) in [
+        ("v_mad_u64_u32", 2, u64::MAX - 1, u64::MAX),
+        ("v_mad_i64_i32", 2, i64::MAX as u64, i64::MAX as u64),
+        ("v_mad_i64_i32", -2i32 as u32, i64::MIN as u64, i64::MIN as u64),
+        ("v_mad_i64_i32", 2, 5, 7),
+    ] {
+        let mut bench = Bench::new();
+        for (register, value) in [(1, 1), (2, factor), (6, added as u32), (7, (added >> 32) as u32)] {
+            bench.set_v(register, value);
+        }
+        assert_eq!(
+            bench.run(&format!("{operation} v[4:5], s[4:5], v1, v2, v[6:7] clamp")),
+            None,
+            "{operation}"
+        );
+        let found = u64::from(bench.v(4, 5)) | u64::from(bench.v(5, 5)) << 32;
+        assert_eq!(found, expected, "{operation} of {factor:#x} and {added:#x}: {found:#x}");
+        assert_eq!(bench.wave.pair(4), if expected == 7 { 0 } else { !0 }, "{operation}");
+    }
+}
+
 #[test]
 fn sixteen_bits_keep_or_clear_the_upper_half() {
     vector("v_add_u16_e32 v4, v1, v2", [0xffff_0001, 0xffff_0002, 0], 3);

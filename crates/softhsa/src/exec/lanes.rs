@@ -505,15 +505,22 @@ fn collect(holds: &[u8; LANES]) -> u64 {
 }
 
 /// Runs an operation of two sources and a carry. `f` returns the result and the carry out, which go to the
-/// vector and the scalar result. `carry` names the pair of registers with the carries in.
+/// vector and the scalar result. `carry` names the pair of registers with the carries in. If the instruction clamps,
+/// a result with a carry out is the `limit` of what 32 bits hold.
 #[inline(always)]
 pub fn carrying(
     wave: &mut Wave,
     inst: &Inst,
     _: &mut Env<'_>,
     carry: fn(&Inst) -> Option<Src>,
+    limit: u32,
     f: impl Fn(u32, u32, u32) -> (u32, bool),
 ) -> Flow {
+    let clamps = inst.modifiers.clamp;
+    let f = |a, b, carry| {
+        let (result, carry) = f(a, b, carry);
+        (if clamps & carry { limit } else { result }, carry)
+    };
     let carries = carry(inst).map_or(0, |src| wave.read_scalar64(src));
     if goes_lane_by_lane(wave, inst) {
         let mut out = 0;

@@ -145,17 +145,21 @@ fn clamping(
     if inst.modifiers.clamp { binary(wave, inst, env, clamped) } else { binary(wave, inst, env, plain) }
 }
 
-/// Runs a multiplication with a 64-bit sum, whose overflow goes to the scalar result.
+/// Runs a multiplication with a 64-bit sum, whose overflow goes to the scalar result. If the instruction clamps, a sum
+/// that overflows is the `limit` on the side of the number that is added.
 fn by_lane_carrying(
     wave: &mut Wave,
     inst: &Inst,
     _: &mut Env<'_>,
+    limit: impl Fn(u64) -> u64,
     f: impl Fn(u32, u32, u64) -> (u64, bool),
 ) -> Flow {
     let mut out = 0;
     for lane in lanes_of(wave.exec()) {
         let (a, b) = (wave.read(inst.src[0], lane), wave.read(inst.src[1], lane));
-        let (sum, overflow) = f(a, b, wave.read64(inst.src[2], lane));
+        let added = wave.read64(inst.src[2], lane);
+        let (sum, overflow) = f(a, b, added);
+        let sum = if inst.modifiers.clamp && overflow { limit(added) } else { sum };
         wave.write_lane(inst.dst, lane, sum as u32);
         wave.write_lane(inst.dst + 1, lane, (sum >> 32) as u32);
         out |= u64::from(overflow) << lane;
@@ -213,12 +217,12 @@ handlers! {
     "v_subrev_u32" => clamping(|a, b| b.wrapping_sub(a), |a, b| b.saturating_sub(a)),
     "v_add_i32" => by_lane(|_, inst, _, a: i32, b: i32, _: Unused| fit_i32(inst, i64::from(a) + i64::from(b))),
     "v_sub_i32" => by_lane(|_, inst, _, a: i32, b: i32, _: Unused| fit_i32(inst, i64::from(a) - i64::from(b))),
-    "v_add_co_u32" => carrying(no_carry, add_carry),
-    "v_sub_co_u32" => carrying(no_carry, sub_borrow),
-    "v_subrev_co_u32" => carrying(no_carry, |a, b, borrow| sub_borrow(b, a, borrow)),
-    "v_addc_co_u32" => carrying(carry_in, add_carry),
-    "v_subb_co_u32" => carrying(carry_in, sub_borrow),
-    "v_subbrev_co_u32" => carrying(carry_in, |a, b, borrow| sub_borrow(b, a, borrow)),
+    "v_add_co_u32" => carrying(no_carry, u32::MAX, add_carry),
+    "v_sub_co_u32" => carrying(no_carry, 0, sub_borrow),
+    "v_subrev_co_u32" => carrying(no_carry, 0, |a, b, borrow| sub_borrow(b, a, borrow)),
+    "v_addc_co_u32" => carrying(carry_in, u32::MAX, add_carry),
+    "v_subb_co_u32" => carrying(carry_in, 0, sub_borrow),
+    "v_subbrev_co_u32" => carrying(carry_in, 0, |a, b, borrow| sub_borrow(b, a, borrow)),
     "v_and_b32" => binary(|a: u32, b: u32| a & b),
     "v_or_b32" => binary(|a: u32, b: u32| a | b),
     "v_xor_b32" => binary(|a: u32, b: u32| a ^ b),
@@ -242,8 +246,8 @@ handlers! {
     "v_mul_hi_u32_u24" => binary(|a, b| ((low24(a) * low24(b)) >> 32) as u32),
     "v_mad_i32_i24" => by_lane(|_, inst, _, a, b, c: i32| fit_i32(inst, signed24(a) * signed24(b) + i64::from(c))),
     "v_mad_u32_u24" => by_lane(|_, inst, _, a, b, c: u32| fit_u32(inst, low24(a) * low24(b) + u64::from(c))),
-    "v_mad_u64_u32" => by_lane_carrying(|a, b, c| (u64::from(a) * u64::from(b)).overflowing_add(c)),
-    "v_mad_i64_i32" => by_lane_carrying(|a, b, c| {
+    "v_mad_u64_u32" => by_lane_carrying(|_| u64::MAX, |a, b, c| (u64::from(a) * u64::from(b)).overflowing_add(c)),
+    "v_mad_i64_i32" => by_lane_carrying(|added| (i64::MAX ^ (added as i64 >> 63)) as u64, |a, b, c| {
         let product = i64::from(a as i32) * i64::from(b as i32);
         let (sum, overflow) = product.overflowing_add(c as i64);
         (sum as u64, overflow)
