@@ -6,6 +6,9 @@ use super::{Refused, refuse};
 /// The most symbols and relocations that are read.
 const MOST_ENTRIES: u64 = 1 << 20;
 
+/// The most bytes of all symbols' names. Names may be parts of each other, so their file can be much smaller.
+const MOST_NAME_BYTES: usize = 64 << 20;
+
 /// A segment that is loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Load<'a> {
@@ -17,6 +20,14 @@ pub struct Load<'a> {
     pub contents: &'a [u8],
     /// Whether it holds code.
     pub executable: bool,
+}
+
+impl Load<'_> {
+    /// Returns the address behind it.
+    pub fn end(&self) -> u64 {
+        // Addresses that wrap around were refused.
+        self.address + self.memory_bytes
+    }
 }
 
 /// A symbol.
@@ -152,6 +163,11 @@ impl<'a> Elf<'a> {
         Ok(())
     }
 
+    /// Returns how many bytes the file has.
+    pub fn file_bytes(&self) -> u64 {
+        self.file.len() as u64
+    }
+
     /// Returns the segments that are loaded.
     pub fn loads(&self) -> &[Load<'a>] {
         &self.loads
@@ -223,7 +239,16 @@ impl<'a> Elf<'a> {
             refuse!("it has symbols and no names");
         };
         let strings = self.loaded(strings, bytes, "the string table")?;
-        raw.chunks_exact(24).map(|entry| symbol(entry, strings)).collect()
+        let mut name_bytes = 0;
+        let read = |entry: &[u8]| {
+            let symbol = symbol(entry, strings)?;
+            name_bytes += symbol.name.len();
+            if name_bytes > MOST_NAME_BYTES {
+                refuse!("its symbols' names take more than {MOST_NAME_BYTES} bytes together");
+            }
+            Ok(symbol)
+        };
+        raw.chunks_exact(24).map(read).collect()
     }
 
     /// Returns the relocations.

@@ -189,13 +189,27 @@ impl CodeObject {
 
 /// Puts the segments together. Returns the address of the first byte, which is a multiple of a page, and the bytes.
 fn image(elf: &Elf<'_>) -> Result<(u64, Vec<u8>), Refused> {
-    let segments = elf.loads();
-    let first = segments.iter().map(|segment| segment.address).min();
-    let last = segments.iter().map(|segment| segment.address.saturating_add(segment.memory_bytes)).max();
-    let (Some(first), Some(last)) = (first, last) else { refuse!("it has no segments to load") };
-    let first = first / PAGE as u64 * PAGE as u64;
+    let mut segments: Vec<&elf::Load<'_>> = elf.loads().iter().filter(|load| load.memory_bytes > 0).collect();
+    segments.sort_by_key(|segment| segment.address);
+    let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
+        refuse!("it has no segments to load");
+    };
+    let (first, last) = (first.address / PAGE as u64 * PAGE as u64, last.end());
+    for (segment, next) in segments.iter().zip(&segments[1..]) {
+        if segment.end() > next.address {
+            refuse!("its segments at {:#x} and {:#x} overlap", segment.address, next.address);
+        }
+    }
     if last - first > MOST_BYTES {
-        refuse!("its segments take {} bytes of memory", last - first);
+        refuse!(
+            "its segments take {} bytes of memory, of which a code object has {MOST_BYTES}",
+            last - first
+        );
+    }
+    // Code is kept as words and as instructions, too: a small file is not to be in memory again and again.
+    let contents: u64 = segments.iter().map(|segment| segment.contents.len() as u64).sum();
+    if contents > elf.file_bytes() {
+        refuse!("its segments have {contents} bytes of the file's {}", elf.file_bytes());
     }
     let mut image = vec![0; (last - first) as usize];
     for segment in segments {
@@ -205,9 +219,10 @@ fn image(elf: &Elf<'_>) -> Result<(u64, Vec<u8>), Refused> {
     Ok((first, image))
 }
 
-/// Returns where code is. What the file does not hold is none, so that there is never more of it than of the file.
+/// Returns where code is, in segments that [`image`] has checked. What the file does not hold is none, so that there is
+/// never more of it than of the file.
 fn code_ranges(elf: &Elf<'_>, first: u64) -> Result<Vec<(u64, u64)>, Refused> {
-    let executable = elf.loads().iter().filter(|segment| segment.executable);
+    let executable = elf.loads().iter().filter(|segment| segment.executable && segment.memory_bytes > 0);
     let range = |segment: &elf::Load<'_>| {
         if !segment.address.is_multiple_of(4) {
             refuse!("its code at {:#x} is not at a multiple of 4", segment.address);
