@@ -419,6 +419,8 @@ fn faults_name_what_happened() {
     let fault = Bench::new().run("s_movk_i32 s2, 0x100\nscratch_store_dword off, v0, s2");
     assert_eq!(fault, Some(Fault::Aperture { space: "scratch", offset: 256 }));
     assert_eq!(Bench::new().run("s_trap 2"), Some(Fault::Trap { number: 2 }));
+    // The trap for debuggers is passed by.
+    assert_eq!(Bench::new().run("s_trap 3\ns_trap 1"), Some(Fault::Trap { number: 1 }));
     assert_eq!(Bench::new().run("s_branch 0x7000"), Some(Fault::Fetch));
     let fault = Bench::new().run_words(vec![0xf800_0000, 0]);
     assert_eq!(fault, Some(Fault::Illegal { words: [0xf800_0000, 0] }));

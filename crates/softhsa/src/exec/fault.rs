@@ -38,9 +38,9 @@ pub enum Fault {
         /// The instruction's text and what is missing.
         text: String,
     },
-    /// `s_trap`.
+    /// `s_trap`, other than that of `llvm.debugtrap`.
     Trap {
-        /// The trap's number: 2 is `llvm.trap`, 3 `llvm.debugtrap`.
+        /// The trap's number: 2 is `llvm.trap`.
         number: u8,
     },
 }

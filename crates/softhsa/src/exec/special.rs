@@ -67,7 +67,13 @@ fn call(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>) -> Flow {
     branch(wave, inst, env, |_| true)
 }
 
+/// Traps. `llvm.debugtrap` is for debuggers, and without one the wave goes on behind it (LLVM's guide for AMDGPU, "Trap
+/// Handler ABI").
 fn trap(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>) -> Flow {
+    const DEBUG: u8 = 3;
+    if inst.imm as u8 == DEBUG {
+        return Flow::Next;
+    }
     wave.fault = Some(Fault::Trap { number: inst.imm as u8 });
     Flow::Fault
 }
