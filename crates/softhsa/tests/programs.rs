@@ -5,7 +5,7 @@ mod clang;
 use std::process::Command;
 use std::sync::Arc;
 
-use clang::{compile_for_device, compile_for_host};
+use clang::{compile_for_device, compile_for_device_with, compile_for_host};
 use hostcall_softhsa::device::Running;
 use hostcall_softhsa::exec::coverage::{self, Exactness};
 use hostcall_softhsa::load::{CodeObject, Loaded};
@@ -74,4 +74,52 @@ fn bytes_and_dot_products_agree_with_the_host() {
 #[test]
 fn lanes_agree_with_the_host() {
     agree("lanes", 1024);
+}
+
+/// Arguments that are in registers when a kernel starts: the code that loads them otherwise is passed by.
+#[test]
+fn arguments_are_preloaded() {
+    const TRAP: u32 = 0xbf92_0002;
+    let folder = clang::folder("preload");
+    let running = Running::start(Arc::new(Memory::new()), 2).expect("the device starts");
+    let memory = &running.device().memory;
+    for (count, words) in [(0, 0), (2, 4), (4, 6)] {
+        let more = ["-mllvm", &format!("-amdgpu-kernarg-preload-count={count}")];
+        let file = compile_for_device_with("preload", &folder, "-O1", &more);
+        let mut object =
+            CodeObject::read(&std::fs::read(file).expect("it was written")).expect("clang wrote it");
+        let kernel = &object.kernels["run.kd"];
+        assert_eq!(kernel.descriptor.preloaded.words, words, "of {count} arguments");
+        if words > 0 {
+            let start = kernel.descriptor_offset.checked_add_signed(kernel.descriptor.entry_offset);
+            let start = start.expect("the code is in the image") as usize;
+            object.image[start..start + 4].copy_from_slice(&TRAP.to_le_bytes());
+        }
+        let loaded = Loaded::load(running.device(), object).expect("the code object is loaded");
+        let kernel = &loaded.object.kernels["run.kd"];
+        let [results, kernarg] = [0, 1].map(|_| memory.allocate(4096, Use::Pool).expect("there is memory"));
+        for (at, word) in [(0, results), (8, 1 << 40), (16, 7 | 1000 << 32)] {
+            memory.view().store_u64(kernarg + at, word).expect("it is inside");
+        }
+        let spec = loaded.launch_spec(kernel, kernarg, [128, 1, 1], [64, 1, 1]);
+        if let Err(failure) = running.device().run(spec) {
+            panic!("{count} arguments: {failure}");
+        }
+        for lane in 0..128 {
+            let found = memory.view().load_u64(results + lane * 8);
+            assert_eq!(found, Ok((1 << 40) + 7 * 3 + 1000 + lane), "{count} arguments, lane {lane}");
+        }
+        assert!(memory.free(results, Use::Pool) && memory.free(kernarg, Use::Pool));
+    }
+    // Words behind the last argument are no arguments.
+    let file =
+        compile_for_device_with("preload", &folder, "-O1", &["-mllvm", "-amdgpu-kernarg-preload-count=4"]);
+    let mut file = std::fs::read(file).expect("it was written");
+    // The descriptor's last eight bytes: the arguments' address is in registers, and six words are preloaded.
+    let end = [0x08, 0, 6, 0, 0, 0, 0, 0];
+    let places: Vec<usize> = (0..file.len() - 8).step_by(8).filter(|&at| file[at..at + 8] == end).collect();
+    assert_eq!(places.len(), 1, "{places:?}");
+    file[places[0] + 2] = 7;
+    let refused = CodeObject::read(&file).expect_err("there are six words").to_string();
+    assert!(refused.contains("the kernel run.kd preloads more than its 24 bytes of arguments"), "{refused}");
 }

@@ -8,6 +8,7 @@ use crate::code::{self, Code};
 use crate::exec::wave::{LANES, scalar};
 use crate::exec::{Env, Fault, Flow, Wave};
 use crate::load::descriptor::property;
+use crate::memory::Memory;
 
 /// Instructions that a wave runs before the next wave's turn.
 const SLICE: u32 = 2000;
@@ -39,8 +40,8 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Makes a launch's workgroup of that number.
-    pub fn new(launch: Arc<Launch>, number: u64) -> Group {
+    /// Makes a launch's workgroup of that number. The launch fails if its arguments cannot be read.
+    pub fn new(launch: Arc<Launch>, number: u64, memory: &Memory) -> Group {
         let place = launch.place(number);
         let spec = &launch.spec;
         // A workgroup at the grid's edge has the lanes that are inside of the grid.
@@ -50,7 +51,7 @@ impl Group {
         });
         let lanes: u32 = size.iter().product();
         let waves = (0..lanes.div_ceil(LANES as u32))
-            .map(|wave| (start_wave(&launch, place, size, wave), State::Running));
+            .map(|wave| (start_wave(&launch, place, size, wave, memory), State::Running));
         let waves = waves.collect();
         let lds = vec![0; spec.group_bytes as usize];
         Group { place, waves, lds, code: None, launch }
@@ -146,7 +147,7 @@ impl Group {
 }
 
 /// Makes a wave with its registers as the kernel's descriptor asks for them.
-fn start_wave(launch: &Launch, place: [u32; 3], size: [u32; 3], number: u32) -> Wave {
+fn start_wave(launch: &Launch, place: [u32; 3], size: [u32; 3], number: u32, memory: &Memory) -> Wave {
     let spec = &launch.spec;
     let descriptor = &spec.descriptor;
     let (vectors, accumulation) = (descriptor.vector_registers as usize, descriptor.accumulation as usize);
@@ -163,11 +164,14 @@ fn start_wave(launch: &Launch, place: [u32; 3], size: [u32; 3], number: u32) -> 
         let (x, y, z) = (flat % size[0], flat / size[0] % size[1], flat / size[0] / size[1]);
         wave.write_lane(0, lane as usize, x | y << 10 | z << 20);
     }
-    fill_scalars(&mut wave, launch, place);
+    if let Err(fault) = fill_scalars(&mut wave, launch, place, memory) {
+        wave.fault = Some(fault);
+        launch.fail(place, &wave);
+    }
     wave
 }
 
-fn fill_scalars(wave: &mut Wave, launch: &Launch, place: [u32; 3]) {
+fn fill_scalars(wave: &mut Wave, launch: &Launch, place: [u32; 3], memory: &Memory) -> Result<(), Fault> {
     let spec = &launch.spec;
     let properties = spec.descriptor.properties;
     let mut next = 0;
@@ -186,6 +190,15 @@ fn fill_scalars(wave: &mut Wave, launch: &Launch, place: [u32; 3]) {
     pair(wave, property::FLAT_SCRATCH, 0);
     if properties & property::PRIVATE_SIZE != 0 {
         wave.set_scalar(next, spec.private_bytes);
+        next += 1;
+    }
+    let preloaded = spec.descriptor.preloaded;
+    if preloaded.words > 0 {
+        let mut view = memory.view();
+        for word in preloaded.offset..preloaded.offset + preloaded.words {
+            wave.set_scalar(next, view.load_u32(spec.kernarg.wrapping_add(u64::from(word) * 4))?);
+            next += 1;
+        }
     }
     // The hardware puts the workgroup's numbers behind all user registers, those that it does not fill in included.
     let mut next = spec.descriptor.user_registers as u8;
@@ -198,4 +211,5 @@ fn fill_scalars(wave: &mut Wave, launch: &Launch, place: [u32; 3]) {
     if spec.descriptor.workgroup_info {
         wave.set_scalar(next, launch.waves_in_workgroup() as u32);
     }
+    Ok(())
 }

@@ -252,7 +252,7 @@ impl Device {
             }
             match launch.take_workgroup() {
                 Some(number) => {
-                    let group = Group::new(Arc::clone(launch), number);
+                    let group = Group::new(Arc::clone(launch), number, &self.memory);
                     line.resident += group.waves();
                     line.scratch += group.scratch_bytes();
                     return Some(group);
@@ -316,6 +316,47 @@ mod tests {
         });
         device.stop_launches(&[behind]);
         assert_eq!(ended.try_recv(), Ok(true));
+    }
+
+    /// Words of the arguments are in user registers behind those of the properties, and workgroups' numbers behind all.
+    #[test]
+    fn arguments_are_preloaded() {
+        use crate::load::descriptor::property;
+        use crate::memory::Use;
+        let mut raw = [0; Descriptor::BYTES];
+        // Eight user registers and the number in x; the arguments' address, and three words from the second on.
+        raw[52..56].copy_from_slice(&(8u32 << 1 | 1 << 7).to_le_bytes());
+        raw[56..58].copy_from_slice(&property::KERNARG_POINTER.to_le_bytes());
+        raw[58..60].copy_from_slice(&(1u16 << 7 | 3).to_le_bytes());
+        let descriptor = Descriptor::read(&raw).expect("it asks for what there is");
+        let running = Running::start(Arc::new(Memory::new()), 1).expect("the device starts");
+        let device = running.device();
+        let kernarg = device.memory.allocate(4096, Use::Pool).expect("there is memory");
+        let results = device.memory.allocate(4096, Use::Pool).expect("there is memory");
+        for word in 0..5 {
+            device.memory.view().store_u32(kernarg + word * 4, 100 + word as u32).expect("it is allocated");
+        }
+        device.memory.view().store_u64(kernarg + 16, results).expect("it is allocated");
+        // s_load_dwordx2 s[10:11], s[0:1], 0x10; s_store_dwordx4 s[0:3], s[10:11], 0x0 and s[4:7] and s8 behind them;
+        // s_endpgm.
+        let code =
+            [[0xc006_0280, 16], [0xc04a_0005, 0], [0xc04a_0105, 16], [0xc042_0205, 32], [0xbf81_0000, 0]];
+        device.code.add(0x1000, code.concat());
+        let spec = LaunchSpec { entry: 0x1000, kernarg, ..spec(descriptor, [128, 1, 1], 0) };
+        device.run(spec.clone()).expect("it runs");
+        let found = [0, 1, 2, 3, 4, 5, 6, 7].map(|word| device.memory.view().load_u32(results + word * 4));
+        let [low, high] = [kernarg as u32, (kernarg >> 32) as u32];
+        assert_eq!(found, [low, high, 101, 102, 103, 0, 0, 0].map(Ok));
+        assert!(
+            device.memory.view().load_u32(results + 32).is_ok_and(|number| number < 2),
+            "the workgroup's"
+        );
+        // Without arguments the launch fails before the first instruction.
+        let failure = device.run(LaunchSpec { kernarg: 0x50, ..spec }).expect_err("nothing is there");
+        assert!(failure.to_string().contains("a read from 0x54, which no allocation holds"), "{failure}");
+        raw[52] = 2 << 1;
+        let refused = Descriptor::read(&raw).expect_err("three words do not fit");
+        assert_eq!(refused, "it asks for 3 words of arguments in 2 registers");
     }
 
     #[test]

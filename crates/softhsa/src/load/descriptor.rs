@@ -11,7 +11,7 @@ pub struct Descriptor {
     pub private_bytes: u32,
     /// Bytes of kernel arguments, or 0 if only the metadata says it.
     pub kernarg_bytes: u32,
-    /// From the descriptor to the first instruction.
+    /// From the descriptor to the code.
     pub entry_offset: i64,
     /// Vector and accumulation registers of a lane.
     pub vector_registers: u32,
@@ -29,6 +29,17 @@ pub struct Descriptor {
     pub workgroup_info: bool,
     /// Whether the stack's size is not known.
     pub dynamic_stack: bool,
+    /// Kernel arguments that are loaded into user registers behind those of the properties.
+    pub preloaded: Preloaded,
+}
+
+/// A part of the kernel arguments, in words of 32 bits.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Preloaded {
+    /// Words before it.
+    pub offset: u32,
+    /// Words of it.
+    pub words: u32,
 }
 
 /// Bits of `kernel_code_properties`.
@@ -62,6 +73,13 @@ pub const MOST_PRIVATE_BYTES: u32 = 1 << 20;
 impl Descriptor {
     /// Bytes of a descriptor.
     pub const BYTES: usize = 64;
+
+    /// Returns the distance from the descriptor to the first instruction, if there is one. The code of a kernel with
+    /// preloaded arguments begins with 256 bytes that load them where nobody else does (LLVM's guide for AMDGPU,
+    /// "Preloaded Kernel Arguments").
+    pub fn first_instruction(&self) -> Option<i64> {
+        self.entry_offset.checked_add(if self.preloaded.words > 0 { 256 } else { 0 })
+    }
 
     /// Reads a descriptor.
     ///
@@ -102,6 +120,14 @@ impl Descriptor {
         if rsrc2 >> 24 & 127 != 0 {
             return Err("it asks for traps of exceptions, which the interpreter lacks".to_owned());
         }
+        let user_registers = rsrc2 >> 1 & 31;
+        let preloaded = Preloaded { offset: word(56) >> 23, words: word(56) >> 16 & 127 };
+        if preloaded.words > user_registers {
+            return Err(format!(
+                "it asks for {} words of arguments in {user_registers} registers",
+                preloaded.words
+            ));
+        }
         let bit = |number: u32| rsrc2 >> number & 1 != 0;
         Ok(Descriptor {
             group_bytes,
@@ -111,11 +137,12 @@ impl Descriptor {
             vector_registers,
             accumulation,
             mode,
-            user_registers: rsrc2 >> 1 & 31,
+            user_registers,
             properties,
             workgroup_ids: [bit(7), bit(8), bit(9)],
             workgroup_info: bit(10),
             dynamic_stack: properties & property::DYNAMIC_STACK != 0,
+            preloaded,
         })
     }
 }

@@ -138,7 +138,7 @@ impl CodeObject {
             refuse!("the kernel descriptor {name} has {bytes} bytes instead of {}", Descriptor::BYTES);
         };
         let descriptor = Descriptor::read(raw).map_err(|why| Refused(format!("{name}: {why}")))?;
-        let entry_offset = offset.checked_add_signed(descriptor.entry_offset);
+        let entry_offset = descriptor.first_instruction().and_then(|entry| offset.checked_add_signed(entry));
         let in_code =
             |entry: u64| self.code.iter().any(|&(start, length)| entry >= start && entry - start < length);
         let Some(entry_offset) = entry_offset.filter(|&entry| entry % 4 == 0 && in_code(entry)) else {
@@ -150,6 +150,10 @@ impl CodeObject {
         let kernarg_bytes = number(".kernarg_segment_size").unwrap_or(u64::from(descriptor.kernarg_bytes));
         if kernarg_bytes > 1 << 20 {
             refuse!("the kernel {name} has {kernarg_bytes} bytes of arguments");
+        }
+        let preloaded = descriptor.preloaded;
+        if preloaded.words > 0 && u64::from(preloaded.offset + preloaded.words) * 4 > kernarg_bytes {
+            refuse!("the kernel {name} preloads more than its {kernarg_bytes} bytes of arguments");
         }
         let alignment = number(".kernarg_segment_align").unwrap_or(16);
         if !alignment.is_power_of_two() || alignment > PAGE as u64 {

@@ -34,8 +34,14 @@ pub fn compile_for_host(name: &str, folder: &Path) -> PathBuf {
 
 /// Compiles a program for gfx942 and returns the code object's path.
 pub fn compile_for_device(name: &str, folder: &Path, level: &str) -> PathBuf {
+    compile_for_device_with(name, folder, level, &[])
+}
+
+/// Compiles a program for gfx942 with more arguments and returns the code object's path.
+pub fn compile_for_device_with(name: &str, folder: &Path, level: &str, more: &[&str]) -> PathBuf {
     let program = folder.join(format!("device{level}"));
     let target = ["--target=amdgcn-amd-amdhsa", "-mcpu=gfx942", "-nogpulib", level];
-    clang(Command::new("clang-22").args(SAME).args(target).arg(source(name)).arg("-o").arg(&program));
+    let mut compiler = Command::new("clang-22");
+    clang(compiler.args(SAME).args(target).args(more).arg(source(name)).arg("-o").arg(&program));
     program
 }
