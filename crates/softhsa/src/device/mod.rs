@@ -142,8 +142,9 @@ impl Device {
         self.executed.load(Ordering::Relaxed)
     }
 
-    /// Starts a launch. `ended` is called on a device thread when all of its waves have ended or one has failed, and is
-    /// dropped if the device stops before.
+    /// Starts a launch. `ended` is called when no workgroup of it runs or will run, with the first failure if waves
+    /// failed: mostly on a device thread, but on this one if the grid is empty, and on one that stops the launch if
+    /// none runs then. It is dropped if the device stops before.
     pub fn launch(
         &self,
         spec: LaunchSpec,

@@ -1,4 +1,4 @@
-//! Which instructions were executed, which are exact and which are missing.
+//! Which instructions waves came to, which are exact and which are missing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::isa::table::{Row, TABLE};
 static EXECUTED: LazyLock<Vec<AtomicBool>> =
     LazyLock::new(|| TABLE.rows().iter().map(|_| AtomicBool::new(false)).collect());
 
-/// The file that gets the mnemonics that processes execute, from the environment.
+/// The file that gets the mnemonics that processes' waves come to, from the environment.
 const FILE_VARIABLE: &str = "SOFTHSA_COVERAGE";
 
 static FILE: LazyLock<Option<Mutex<File>>> = LazyLock::new(|| {
@@ -26,8 +26,8 @@ static FILE: LazyLock<Option<Mutex<File>>> = LazyLock::new(|| {
     }
 });
 
-/// Notes that an instruction was executed. If the environment's `SOFTHSA_COVERAGE` names a file, the mnemonic
-/// is appended to it, once for each process and encoding.
+/// Notes that a wave came to an instruction, also to one that the interpreter lacks. If the environment's
+/// `SOFTHSA_COVERAGE` names a file, the mnemonic is appended to it, once for each process and encoding.
 pub fn note(row: &'static Row) {
     // The row is one of the table's, so its distance from the first row is its number.
     let distance = std::ptr::from_ref(row).addr() - TABLE.rows().as_ptr().addr();
@@ -74,7 +74,7 @@ const APPROXIMATE: [&str; 11] = [
     "v_smfmac_f32",
 ];
 
-/// Returns what is known of each mnemonic, and whether this process has executed it.
+/// Returns what is known of each mnemonic, and whether a wave of this process came to it.
 pub fn report() -> BTreeMap<&'static str, (Exactness, bool)> {
     let mut report = BTreeMap::new();
     for (row, executed) in TABLE.rows().iter().zip(EXECUTED.iter()) {
@@ -95,7 +95,7 @@ pub fn report() -> BTreeMap<&'static str, (Exactness, bool)> {
 /// How many mnemonics there are of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Mnemonics that this process executed.
+    /// Mnemonics that waves of this process came to.
     pub executed: usize,
     /// Mnemonics whose results are exact.
     pub exact: usize,

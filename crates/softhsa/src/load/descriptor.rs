@@ -106,9 +106,6 @@ impl Descriptor {
         }
         let vector_registers = ((rsrc1 & 63) + 1) * 8;
         let accumulation = ((rsrc3 & 63) + 1) * 4;
-        if vector_registers > 512 || accumulation > 256 {
-            return Err(format!("it asks for {vector_registers} vector registers"));
-        }
         let mode = rsrc1 >> 12 & 255
             | if rsrc1 >> 21 & 1 != 0 { mode::DX10_CLAMP } else { 0 }
             | if rsrc1 >> 23 & 1 != 0 { mode::IEEE } else { 0 };
