@@ -233,8 +233,8 @@ impl ChannelParams {
             put((word >> 32) as u32);
         }
         layout.to_words().into_iter().chain(places.to_words()).for_each(&mut put);
-        let RawParams { states, ring, shared, data, layout } = trace;
-        for word in [states, ring, shared, data] {
+        let RawParams { states, ring, shared, data, free, layout } = trace;
+        for word in [states, ring, shared, data, free] {
             put(word as u32);
             put((word >> 32) as u32);
         }

@@ -95,7 +95,13 @@ impl RawLayout {
     /// Word of the free entry at this position.
     #[inline(always)]
     pub const fn free_at(&self, position: u64) -> u32 {
-        START_WORDS + (position as u32 & (self.pages() - 1))
+        START_WORDS + self.place_in_ring(position)
+    }
+
+    /// Place of the free entry at this position in the ring.
+    #[inline(always)]
+    pub const fn place_in_ring(&self, position: u64) -> u32 {
+        position as u32 & (self.pages() - 1)
     }
 
     /// Word of a page's [`Place`].
@@ -323,7 +329,10 @@ pub struct RawParams {
     pub shared: u64,
     /// The pages that waves write, [`RawLayout::data_words`] words at a multiple of 128 bytes.
     pub data: u64,
-    /// The layout of both.
+    /// The ring of free pages that waves read, a word for each page: that of the control words, or a copy of it in memory of
+    /// the device, in which an entry may come later than the host's word that says it may be taken.
+    pub free: u64,
+    /// The layout of all.
     pub layout: RawLayout,
 }
 

@@ -45,7 +45,7 @@ impl Memory {
     pub fn stream(&self, waits: bool) -> ForeignRawParams {
         let (states, ring) = (self.states.as_ptr() as u64, self.ring.0.as_ptr() as u64);
         let (shared, data) = (self.shared.as_ptr() as u64, self.pages.as_ptr() as u64);
-        let params = RawParams { states, ring, shared, data, layout: self.layout };
+        let params = RawParams { states, ring, shared, data, free: 0, layout: self.layout };
         ForeignRawParams { launch: LaunchId::new(3, 9), ..params.foreign(HOME_SLOTS, waits) }
     }
 

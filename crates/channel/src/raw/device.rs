@@ -153,11 +153,15 @@ pub struct Opening {
 /// Looks that are left out after one that found no free page: each is a read over the link.
 const LOOKS_LEFT_OUT: u32 = 15;
 
+/// Polls of an entry in the device's copy of the ring before one of the host's.
+const POLLS_A_COPY: u32 = 64;
+
 /// A wave's way into a raw channel, through the state of its home slot.
 #[derive(Clone, Copy)]
 pub struct Writer<'m> {
     words: Words<'m>,
     data: Words<'m>,
+    free: Words<'m>,
     layout: RawLayout,
     ring: &'m RawRing,
     state: &'m RawState,
@@ -177,6 +181,7 @@ impl<'m> Writer<'m> {
             Self {
                 words: Words::from_address(params.shared, params.layout.words()),
                 data: Words::from_address(params.data, params.layout.data_words()),
+                free: Words::from_address(params.free, params.layout.pages()),
                 layout: params.layout,
                 ring: &*(params.ring as usize as *const RawRing),
                 state: &*(params.states as usize as *const RawState).add(slot as usize),
@@ -184,15 +189,15 @@ impl<'m> Writer<'m> {
         }
     }
 
-    /// The writer of a state.
+    /// The writer of a state, with the control words, the pages that waves write, and the ring of free pages that they read.
     #[cfg(test)]
     pub(crate) fn of_state(
-        [words, data]: [Words<'m>; 2],
+        [words, data, free]: [Words<'m>; 3],
         layout: RawLayout,
         ring: &'m RawRing,
         state: &'m RawState,
     ) -> Self {
-        Self { words, data, layout, ring, state }
+        Self { words, data, free, layout, ring, state }
     }
 
     /// The pages that waves write, in which [`Writer::take`] gives places.
@@ -286,18 +291,23 @@ impl<'m> Writer<'m> {
     /// # Safety
     /// RAW-STATE.
     pub unsafe fn open(&self, opening: Opening, looks: bool) -> bool {
-        let Self { words, layout, ring, state, .. } = self;
+        let Self { words, free, layout, ring, state, .. } = self;
         let may_take =
             ring.take_free() || looks && ring.tell(words.word(RAW_GIVEN_WORD).load(Ordering::Relaxed));
         if !may_take {
             return false;
         }
         let position = add_on_device(&ring.head, 1);
+        let mut polls = 0u32;
         let page = loop {
-            // The host stored it before it said that the page may be taken; another wave may have seen that.
-            if let Some(page) =
-                free_page(words.word(layout.free_at(position)).load(Ordering::Relaxed), position)
-            {
+            // The host stored it before it said that the page may be taken; another wave may have seen that, and a copy of
+            // the ring may be on its way. If that is long in coming, the host's own entry is looked at.
+            polls = polls.wrapping_add(1);
+            let entry = match polls % POLLS_A_COPY {
+                0 => words.word(layout.free_at(position)),
+                _ => free.word(layout.place_in_ring(position)),
+            };
+            if let Some(page) = free_page(entry.load(Ordering::Relaxed), position) {
                 break page & (layout.pages() - 1);
             }
             spin();

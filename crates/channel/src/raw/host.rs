@@ -238,6 +238,11 @@ impl Collector {
         collector
     }
 
+    /// Returns how many entries were put into the ring of free pages, ever: at the positions before this one.
+    pub fn given(&self) -> u64 {
+        self.given
+    }
+
     /// Returns what was found, ever.
     pub fn counts(&self) -> Counts {
         self.counts

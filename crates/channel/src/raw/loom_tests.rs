@@ -1,7 +1,7 @@
 //! Raw channels under loom: see `crate::loom_tests`.
 
 use super::{Collector, Copies, News, Opening, RawRegion, RawRing, RawState, Run, Writer};
-use crate::primitive::{AtomicU64, Ordering};
+use crate::primitive::{AtomicU64, Ordering, fence};
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::raw::{LEAST_RAW_PAGE_BYTES, LEAST_RAW_PAGES, RawLayout, RawWriter};
 use loom::sync::Mutex;
@@ -22,6 +22,8 @@ struct Channel {
     pages: Vec<AtomicU64>,
     /// The device's pages, of staged ones.
     staged: Option<Vec<AtomicU64>>,
+    /// The device's copy of the ring of free pages, where pages are staged.
+    free: Option<Vec<AtomicU64>>,
     ring: RawRing,
     states: [RawState; 2],
 }
@@ -35,10 +37,12 @@ impl Channel {
         let layout = RawLayout::new(LEAST_RAW_PAGES, LEAST_RAW_PAGE_BYTES).unwrap();
         let words = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
         let staged = is_staged.then(|| words(layout.data_words()));
+        let free = is_staged.then(|| words(layout.pages()));
         let (words, pages) = (words(layout.words()), words(layout.data_words()));
         let states = std::array::from_fn(|_| RawState::new());
-        let channel = Arc::new(Self { layout, words, pages, staged, ring: RawRing::new(), states });
+        let channel = Arc::new(Self { layout, words, pages, staged, free, ring: RawRing::new(), states });
         let collector = Collector::new(channel.region(), 2, 8, 1);
+        channel.tell();
         (channel, collector)
     }
 
@@ -47,9 +51,22 @@ impl Channel {
     }
 
     fn writer(&self, slot: usize) -> Writer<'_> {
-        let words = [&self.words, self.staged.as_ref().unwrap_or(&self.pages)];
+        let free = self.free.as_deref().unwrap_or(self.free_words());
+        let words = [&self.words, self.staged.as_ref().unwrap_or(&self.pages), free];
         let words = words.map(|words| crate::region::Words::of(words));
         Writer::of_state(words, self.layout, &self.ring, &self.states[slot])
+    }
+
+    fn free_words(&self) -> &[AtomicU64] {
+        &self.words[self.layout.free_at(0) as usize..][..self.layout.pages() as usize]
+    }
+
+    /// Copies the ring of free pages to the device, as a queue does that the host has asked for it.
+    fn tell(&self) {
+        fence(Ordering::Release);
+        for (to, from) in self.free.iter().flatten().zip(self.free_words()) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
     }
 
     /// Copies as an engine does: the words are ordered by nothing but what asks for the copy, and what says that it has ended.
@@ -345,6 +362,7 @@ fn a_page_is_copied_before_it_is_written_again() {
         }
         let chunk = chunks.pop_front().unwrap();
         collector.take_back(channel.region(), &chunk);
+        channel.tell();
         wave.join().unwrap();
         engine.join().unwrap();
         assert_eq!(channel.word(0, &chunk), 0);

@@ -124,6 +124,7 @@ impl Memory {
             ring: self.ring.get() as u64,
             shared: self.words().as_ptr() as u64,
             data: self.data().as_ptr() as u64,
+            free: self.words()[self.layout.free_at(0) as usize..].as_ptr() as u64,
             layout: self.layout,
         };
         // SAFETY: RAW-STATE: one thread uses writers, and there are so many states.

@@ -207,6 +207,19 @@ unsafe impl Queue for DoubleQueue {
         unsafe { self.queue.read_words(to, from, bytes) }
     }
 
+    unsafe fn write_words(
+        &self,
+        to: DeviceAddress,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<(), BackendError> {
+        if self.noted.refuses_words.load(Ordering::SeqCst) {
+            return Err(BackendError::Driver("no more copies".into()));
+        }
+        // SAFETY: by the caller's promise.
+        unsafe { self.queue.write_words(to, from, bytes) }
+    }
+
     unsafe fn copy(&self, to: DeviceAddress, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
         // SAFETY: by the caller's promise.
         unsafe { self.queue.copy(to, from, bytes) }

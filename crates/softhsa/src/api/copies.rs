@@ -1,7 +1,7 @@
 //! Copies and fills.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::runtime::Runtime;
 use super::signals::Signal;
@@ -74,6 +74,8 @@ impl Copy {
 ///
 /// Both sides are valid for so many bytes, and do not overlap.
 unsafe fn copy_whole(to: *mut c_void, from: *const c_void, bytes: usize) {
+    // Who sees a number, and has an acquire fence behind that, sees what was before the copy.
+    fence(Ordering::Release);
     let mut at = 0;
     macro_rules! copy_numbers {
         ($atomic:ty) => {

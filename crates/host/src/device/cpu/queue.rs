@@ -13,7 +13,7 @@ use hostcall_softdev::{Executor, Launch, LaunchError, LaunchHandle};
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -387,6 +387,25 @@ unsafe impl Queue for CpuQueue {
             let to = { to };
             // SAFETY: by the caller's promise.
             unsafe { memory::copy_words(to.0, from, bytes) }
+        }))]);
+        Ok(())
+    }
+
+    unsafe fn write_words(
+        &self,
+        to: DeviceAddress,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<(), BackendError> {
+        let from = Place(from.cast_mut());
+        self.submit([Operation::Copy(Box::new(move || {
+            let from = { from };
+            // For who sees a word.
+            fence(Ordering::Release);
+            // SAFETY: by the caller's promise.
+            unsafe {
+                memory::copy_words(pointer(to), DeviceAddress::new(from.0.expose_provenance() as u64), bytes)
+            }
         }))]);
         Ok(())
     }

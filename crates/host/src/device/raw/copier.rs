@@ -1,4 +1,4 @@
-//! What brings staged pages to the host: a queue of the device that does nothing else.
+//! What brings staged pages to the host, and free ones to waves: a queue of the device for each way, that does nothing else.
 
 use super::{Memory, RawStaging};
 use crate::device::Error;
@@ -46,6 +46,10 @@ pub(super) fn block_pages(layout: &RawLayout) -> u32 {
 pub(super) struct Copier {
     memory: Arc<Memory>,
     queue: Box<dyn Queue>,
+    /// Brings entries of the ring of free pages to the device: behind pages they would come late.
+    to_device: Box<dyn Queue>,
+    /// Entries of the ring that it was told to bring, ever.
+    told: u64,
     pub copies: Copies,
     runs: Vec<Run>,
     batch_bytes: u64,
@@ -65,6 +69,8 @@ impl Copier {
         let bytes = u64::from(layout.data_words()) * 8;
         Ok(Self {
             queue: core.backend.queue(Arc::new(|| {}))?,
+            to_device: core.backend.queue(Arc::new(|| {}))?,
+            told: 0,
             copies: Copies::new(layout),
             runs: Vec::new(),
             batch_bytes: BATCH_BYTES.min(bytes / 4),
@@ -127,6 +133,22 @@ impl Copier {
         Ok(())
     }
 
+    /// Brings the entries of the ring that were put there up to this one, and not told of yet, to the device.
+    ///
+    /// # Errors
+    /// When the device failed. Nothing is copied any more then.
+    pub fn tell(&mut self, given: u64) -> Result<(), BackendError> {
+        if given == self.told {
+            return Ok(());
+        }
+        let new = (given - self.told).min(self.memory.layout.pages().into());
+        // SAFETY: the memory is kept until the copy has ended, or for ever (`drop`).
+        let told = unsafe { self.memory.copy_free(&*self.to_device, given - new, new) };
+        told.and_then(|()| self.to_device.signal(given)).inspect_err(|_| self.has_failed = true)?;
+        self.told = given;
+        Ok(())
+    }
+
     /// Has the queue copy the runs, which are this batch's.
     fn submit(&self, batch: u64) -> Result<(), BackendError> {
         for run in &self.runs {
@@ -172,7 +194,11 @@ fn ns_since(began: Instant) -> u64 {
 
 impl Drop for Copier {
     fn drop(&mut self) {
-        while self.queue.completed() < self.copies.last_asked() {
+        let are_done = |copier: &Self| {
+            copier.queue.completed() >= copier.copies.last_asked()
+                && copier.to_device.completed() >= copier.told
+        };
+        while !are_done(self) {
             if self.has_failed || self.check().is_err() {
                 // Copies may still come.
                 std::mem::forget(self.memory.clone());

@@ -54,14 +54,16 @@ impl Found {
     pub fn new(core: &Core, memory: &Arc<Memory>, home_slots: u32, unit: u32) -> Result<Self, Error> {
         let copier = memory.is_staged().then(|| Copier::new(core, memory.clone())).transpose()?;
         let block_pages = if copier.is_some() { copier::block_pages(&memory.layout) } else { 1 };
-        Ok(Self {
+        let mut found = Self {
             collector: Collector::new(memory.region(), home_slots + FOREIGN_STATES, unit, block_pages),
             copier,
             chunks: VecDeque::new(),
             lent: 0,
             overwritten_told: 0,
             may_be_lost: true,
-        })
+        };
+        found.tell();
+        Ok(found)
     }
 
     /// Whether copies are on their way.
@@ -79,6 +81,16 @@ impl Found {
         {
             // Nobody may look for long, and waves have all pages then.
             self.collector.give_all_parts(region);
+        }
+        self.tell();
+    }
+
+    /// Tells the device of free pages, if waves read of them there. What fails is found at the next look.
+    fn tell(&mut self) {
+        if let Some(copier) = &mut self.copier
+            && !copier.has_failed()
+        {
+            let _ = copier.tell(self.collector.given());
         }
     }
 }
@@ -106,6 +118,7 @@ impl Inner {
         if self.overwrites {
             self.overwrite(found);
         }
+        found.tell();
         is_new
     }
 

@@ -12,12 +12,18 @@ use std::sync::Arc;
 
 const STATE_WORDS: usize = RAW_STATE_BYTES / 8;
 
+/// What staged channels have in memory of the device.
+struct Staged {
+    pages: Arc<dyn DeviceMemory>,
+    /// A copy of the ring of free pages: a wave that takes one reads nothing over the link.
+    free: Arc<dyn DeviceMemory>,
+}
+
 pub(crate) struct Memory {
     shared: Arc<dyn Pinned>,
     /// The host's pages, which readers read.
     pages: Arc<dyn Pinned>,
-    /// The device's, of staged ones.
-    staged: Option<Arc<dyn DeviceMemory>>,
+    staged: Option<Staged>,
     states: Arc<dyn DeviceMemory>,
     ring: Arc<dyn DeviceMemory>,
     pub layout: RawLayout,
@@ -31,7 +37,10 @@ impl Memory {
         let page_bytes = layout.data_words() as usize * 8;
         let staged = match placement {
             Placement::Direct => None,
-            Placement::Staged => Some(backend.allocate(page_bytes)?),
+            Placement::Staged => Some(Staged {
+                pages: backend.allocate(page_bytes)?,
+                free: backend.allocate(layout.pages() as usize * 8)?,
+            }),
         };
         Ok(Self {
             shared: backend.pin(layout.words() as usize * 8)?,
@@ -46,11 +55,17 @@ impl Memory {
 
     /// The parameters as kernels take them.
     pub fn params(&self) -> RawParams {
+        let shared = self.shared.address();
+        let [data, free] = match &self.staged {
+            Some(Staged { pages, free }) => [pages.address(), free.address()],
+            None => [self.pages.address(), shared.offset(u64::from(self.layout.free_at(0)) * 8)],
+        };
         RawParams {
             states: self.states.address().get(),
             ring: self.ring.address().get(),
-            shared: self.shared.address().get(),
-            data: self.staged.as_ref().map_or(self.pages.address(), |staged| staged.address()).get(),
+            shared: shared.get(),
+            data: data.get(),
+            free: free.get(),
             layout: self.layout,
         }
     }
@@ -83,7 +98,7 @@ impl Memory {
     /// # Safety
     /// RAW-COPY; the memory lives until the copy has ended.
     pub unsafe fn copy(&self, queue: &dyn Queue, run: Run) -> Result<(), BackendError> {
-        let staged = self.staged.as_ref().expect("staged pages");
+        let staged = &self.staged.as_ref().expect("staged pages").pages;
         let end = run.from.checked_add(run.bytes).expect("a run of the pages");
         assert!(end <= staged.len().min(self.pages.len()) as u64 && (run.from | run.bytes).is_multiple_of(8));
         // SAFETY: the bytes lie in the pages, as checked.
@@ -91,6 +106,37 @@ impl Memory {
         // SAFETY: both sides have so many words, by the caller's promise until the copy has ended; waves and readers access
         // them atomically.
         unsafe { queue.read_words(to.as_ptr(), staged.address().offset(run.from), run.bytes as usize) }
+    }
+
+    /// Has a queue copy entries of the ring of free pages to the device, from these positions.
+    ///
+    /// # Errors
+    /// When the device failed.
+    ///
+    /// # Panics
+    /// When pages are not staged, or there are fewer entries.
+    ///
+    /// # Safety
+    /// The memory lives until the copy has ended.
+    pub unsafe fn copy_free(&self, queue: &dyn Queue, from: u64, entries: u64) -> Result<(), BackendError> {
+        let free = &self.staged.as_ref().expect("staged pages").free;
+        let pages = u64::from(self.layout.pages());
+        assert!(entries <= pages, "entries of the ring");
+        let place = u64::from(self.layout.place_in_ring(from));
+        let first = entries.min(pages - place);
+        for (place, entries) in [(place, first), (0, entries - first)] {
+            if entries == 0 {
+                continue;
+            }
+            // SAFETY: the ring lies in the control words, from its first entry on.
+            let from = unsafe { self.shared.host_address().add(self.layout.free_at(place) as usize * 8) };
+            // SAFETY: both sides have so many words, by the caller's promise until the copy has ended; the host and waves
+            // access them atomically.
+            unsafe {
+                queue.write_words(free.address().offset(place * 8), from.as_ptr(), entries as usize * 8)
+            }?;
+        }
+        Ok(())
     }
 
     /// A word of a state; `None` when the device fails.

@@ -212,6 +212,25 @@ pub unsafe trait Queue: Send + Sync {
         unsafe { self.read(to, from, bytes) }
     }
 
+    /// Copies words of 8 bytes from memory of the host to memory of the device, each as a whole, also where the host stores such
+    /// words atomically meanwhile, and where kernels load the target's. A kernel that sees a word of the target, and has an
+    /// acquire fence behind that, sees what the host did before this call.
+    ///
+    /// # Errors
+    /// When the device failed.
+    ///
+    /// # Safety
+    /// As for [`Queue::write`], but that both sides, multiples of 8, may be accessed atomically by words of 8 bytes.
+    unsafe fn write_words(
+        &self,
+        to: DeviceAddress,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<(), BackendError> {
+        // SAFETY: as in `read_words`.
+        unsafe { self.write(to, from, bytes) }
+    }
+
     /// Copies within the device's memory.
     ///
     /// # Errors
