@@ -2,7 +2,7 @@
 //! that come faster than they are handled.
 
 use hostcall::hostcall_device::{CallError, Global, Lane, fs, io, kernel, println, service};
-use hostcall::server::{CancelReason, LaunchId};
+use hostcall::server::{CancelReason, LaunchId, WaitsFor};
 use hostcall::services::{Builtins, Sink};
 use hostcall::{Device, Error, Grid, LaunchFailure, LaunchKernel};
 use std::io::Read;
@@ -222,6 +222,58 @@ fn readers_of_the_input_leave_threads_to_others() {
     assert_eq!(std::fs::read(dir.path().join("written")).unwrap(), b"text");
     answers.send(b"answer\n".repeat(640)).unwrap();
     stream.synchronize().unwrap();
+}
+
+/// An inline handler that does not return holds up whatever its consumer would take: reports name it, although nobody
+/// watches inline calls.
+#[test]
+fn an_inline_handler_that_waits_is_reported() {
+    const AFTER: Duration = Duration::from_millis(40);
+    let gate = Gate::default();
+    let held = gate.clone();
+    let handler = handler(move |key| {
+        held.wait();
+        key
+    });
+    let (notes, (stalls, stall)) = (handler.notes.clone(), mpsc::channel());
+    let device = Device::builder("cpu")
+        .inline_service(Hard::serve(handler))
+        .server(|server| server.stall_report(AFTER, move |waiting| drop(stalls.send(waiting.clone()))));
+    let device = device.open().unwrap();
+    let (stream, out) = (device.stream().unwrap(), device.alloc_zeroed::<u64>(8).unwrap());
+    let launch = hold_each.launch(&stream, Grid::new(1, 8), (&out,)).unwrap();
+    let reported = stall.recv_timeout(LONG).unwrap();
+    assert_eq!((&*reported.service, reported.waits_for), ("Hard::hold", WaitsFor::InlineHandler));
+    assert_eq!((reported.launch, reported.lanes, &*reported.kernel), (launch.id(), 8, "hold_each"));
+    assert!(reported.place.is_some() && reported.waited >= AFTER, "{reported:?}");
+    let sentence = reported.to_string();
+    let held_up = format!(
+        "in slot {}: has held up other calls in the inline handler of Hard::hold for ",
+        reported.slot
+    );
+    assert!(sentence.contains(&held_up), "{sentence}");
+    let limit = Duration::from_millis(20);
+    let waits = [
+        stream.synchronize_for(limit),
+        launch.wait_for(limit).map(drop),
+        stream.record().unwrap().wait_for(limit),
+    ];
+    for timed_out in waits {
+        let sentence = timed_out.unwrap_err().to_string();
+        assert!(sentence.contains(" has not ended after 20ms; launch "), "{sentence}");
+        assert!(sentence.contains(&held_up), "{sentence}");
+    }
+    assert_eq!(device.waiting().len(), 1);
+    gate.open();
+    stream.synchronize().unwrap();
+    assert_eq!(device.waiting(), []);
+    // Posts hold up others likewise, and no lane waits for them.
+    post_each.launch(&stream, Grid::new(1, 40), (1u32,)).unwrap();
+    let reported = stall.recv_timeout(LONG).unwrap();
+    assert_eq!((&*reported.service, reported.lanes), ("Hard::note", 0));
+    notes.open();
+    stream.synchronize().unwrap();
+    assert_eq!((device.waiting(), stall.try_recv()), (vec![], Err(mpsc::TryRecvError::Empty)));
 }
 
 #[kernel]

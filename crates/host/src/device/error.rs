@@ -6,7 +6,7 @@ use super::rocm::CodeObjectError;
 use super::seam::{BackendError, DeviceFault};
 use crate::image::NotAnImage;
 use crate::llvm::Fault;
-use crate::server::{RegisterError, ServerError};
+use crate::server::{RegisterError, ServerError, Waiting};
 use crate::services::Panic;
 use hostcall_abi::layout::LayoutError;
 use std::any::Any;
@@ -127,12 +127,15 @@ pub enum Error {
         limit: usize,
     },
     /// The time that was given has passed.
-    #[error("{what} has not ended after {limit:?}")]
+    #[error("{what} has not ended after {limit:?}{}", longest_wait(longest.as_deref()))]
     TimedOut {
         /// What was waited for.
         what: &'static str,
         /// How long.
         limit: std::time::Duration,
+        /// Of the calls of the device's kernels that wait for the host, the one that has waited longest: of what was waited
+        /// for, or of what keeps that from ending.
+        longest: Option<Box<Waiting>>,
     },
     /// A program that was linked with LLVM's GPU libc cannot be started.
     #[error(transparent)]
@@ -187,6 +190,10 @@ fn panicked(first: Option<&Panic>, others: u64) -> String {
         1 => format!("{first} (and another lane)"),
         others => format!("{first} (and {others} other lanes)"),
     }
+}
+
+fn longest_wait(waiting: Option<&Waiting>) -> String {
+    waiting.map_or_else(String::new, |waiting| format!("; {waiting}"))
 }
 
 /// Why a launch was refused. Nothing was launched.

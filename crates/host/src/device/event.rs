@@ -64,7 +64,7 @@ impl Event {
         self.queue.may_wait(self.position, "an event's `wait_for`")?;
         match self.queue.wait_for(self.position, limit) {
             true => Ok(()),
-            false => Err(Error::TimedOut { what: "the work before the event", limit }),
+            false => Err(self.queue.device.timed_out("the work before the event", limit)),
         }
     }
 

@@ -1,8 +1,9 @@
 //! Services that come and go while kernels run.
 
-use super::Device;
+use super::{Device, Error, Inner};
 use hostcall_server::{Handler, RegisterError, Registration, Statistics, Waiting};
 use hostcall_service::{AsyncService, Service};
+use std::time::Duration;
 
 impl Device {
     /// Registers a service whose handlers may wait, while kernels run. It stays until [`Registration::remove`], or as
@@ -39,8 +40,21 @@ impl Device {
     /// Returns the calls that wait for the host now, for a report of what a program hangs on. Calls by ROCm's protocol say
     /// neither kernel nor place.
     pub fn waiting(&self) -> Vec<Waiting> {
-        let mut waiting = self.inner.server.waiting();
-        waiting.extend(self.inner.hostcalls.waiting());
+        self.inner.waiting()
+    }
+}
+
+impl Inner {
+    pub fn waiting(&self) -> Vec<Waiting> {
+        let mut waiting = self.server.waiting();
+        waiting.extend(self.hostcalls.waiting());
         waiting
+    }
+
+    /// Returns the error of a wait for what has not ended within a limit: with the call that has waited longest, which may be
+    /// what the rest waits for.
+    pub fn timed_out(&self, what: &'static str, limit: Duration) -> Error {
+        let longest = self.waiting().into_iter().max_by_key(|waiting| waiting.waited);
+        Error::TimedOut { what, limit, longest: longest.map(Box::new) }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) fn waiting(source: &Source, mut calls: Vec<Waiting>) {
             place: waiting.place.map(|place| (place.workgroup, place.wave)),
             lanes: waiting.lanes,
             waits_for: match waiting.waits_for {
-                WaitsFor::Handler => hostcall_trace::WaitsFor::Handler,
+                WaitsFor::Handler | WaitsFor::InlineHandler => hostcall_trace::WaitsFor::Handler,
                 WaitsFor::Thread => hostcall_trace::WaitsFor::Thread,
                 WaitsFor::Words => hostcall_trace::WaitsFor::Words,
                 WaitsFor::Posts => hostcall_trace::WaitsFor::Posts,

@@ -6,7 +6,8 @@ use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::status::CallError;
 use hostcall_trace::Source;
 use parking_lot::{Condvar, Mutex};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// The watchdog looks at calls at most this often: the resolution of deadlines.
@@ -20,6 +21,9 @@ const MOST_TOLD: usize = 64;
 
 /// Calls noted since the last look after which those that were answered are forgotten.
 const FORGET_AFTER: usize = 1024;
+
+/// Between two looks for calls that nobody told the watchdog of, while there may be some.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A call that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +62,9 @@ pub struct WavePlace {
 pub enum WaitsFor {
     /// Its handler has not returned.
     Handler,
+    /// Its handler has not returned, and runs on the thread that takes calls: it holds up others. How long is counted from
+    /// when it was first seen to run, which is within 100 ms. Of posts it is, when [`Waiting::lanes`] is 0: no lane waits then.
+    InlineHandler,
     /// All threads run handlers that have not returned, and there are as many as there may be.
     Thread,
     /// The wave rang, but has not written all of its words.
@@ -71,6 +78,7 @@ impl std::fmt::Display for Waiting {
         let Self { slot, launch, kernel, place, service, waited, waits_for, .. } = self;
         let what = match waits_for {
             WaitsFor::Handler => "has waited for the handler of",
+            WaitsFor::InlineHandler => "has held up other calls in the inline handler of",
             WaitsFor::Thread => "has waited for a free thread for the handler of",
             WaitsFor::Words => "has begun and not finished a call of",
             WaitsFor::Posts => "has waited for its posts to be handled before a call of",
@@ -126,6 +134,8 @@ struct State {
     kept: usize,
     /// When the pools are to be looked at.
     pools: Option<Instant>,
+    /// When to look for calls that nobody told of.
+    look: Option<Instant>,
     stopped: bool,
 }
 
@@ -144,12 +154,23 @@ pub(crate) struct Watchdog {
     stall_after: Duration,
     /// Who is told of calls that wait.
     trace: Option<Source>,
+    /// Looks for calls that nobody told of. Returns whether there may be more.
+    finds: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
+    /// It looks for these now and then. Changes under the lock.
+    is_looking: AtomicBool,
 }
 
 impl Watchdog {
     pub fn new(stall_after: Duration, trace: Option<Source>) -> Self {
-        let state = State { calls: Vec::new(), next: None, kept: 0, pools: None, stopped: false };
-        Self { state: Mutex::new(state), changed: Condvar::new(), stall_after, trace }
+        let state = State { calls: Vec::new(), next: None, kept: 0, pools: None, look: None, stopped: false };
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            stall_after,
+            trace,
+            finds: OnceLock::new(),
+            is_looking: AtomicBool::new(false),
+        }
     }
 
     /// Returns after how long a call is reported.
@@ -180,6 +201,39 @@ impl Watchdog {
         }
         drop(state);
         drop(looked_at);
+    }
+
+    /// Has `find` called now and then, from [`Watchdog::look`] on until it returns `false`: it tells the watchdog of calls, and
+    /// returns whether there may be more.
+    pub fn set_look(&self, find: impl Fn() -> bool + Send + Sync + 'static) {
+        let _ = self.finds.set(Box::new(find));
+    }
+
+    /// Looks for calls that nobody told of. The caller has stored before what says that there may be some.
+    pub fn look(&self) {
+        // Either this sees that nobody looks any more, or whoever stops looking sees what the caller stored.
+        fence(Ordering::SeqCst);
+        if !self.is_looking.load(Ordering::Relaxed) {
+            let mut state = self.state.lock();
+            self.is_looking.store(true, Ordering::Relaxed);
+            state.look.get_or_insert_with(|| Instant::now() + self.look_every());
+            self.changed.notify_one();
+        }
+    }
+
+    fn look_every(&self) -> Duration {
+        LOOK_EVERY.min(self.stall_after / 2).max(TICK)
+    }
+
+    /// Looks for calls that nobody told of, and goes on with that while there may be some.
+    fn find(&self, now: Instant) {
+        self.is_looking.store(false, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.finds.get().is_some_and(|find| find()) {
+            let mut state = self.state.lock();
+            self.is_looking.store(true, Ordering::Relaxed);
+            state.look.get_or_insert(now + self.look_every());
+        }
     }
 
     /// Has [`Engine::grow`] called soon.
@@ -255,7 +309,7 @@ impl Watchdog {
                     return;
                 }
                 let now = Instant::now();
-                match state.next.into_iter().chain(state.pools).min() {
+                match state.next.into_iter().chain(state.pools).chain(state.look).min() {
                     None => self.changed.wait(&mut state),
                     Some(next) if next <= now => break,
                     Some(next) => drop(self.changed.wait_until(&mut state, next)),
@@ -266,10 +320,17 @@ impl Watchdog {
             if pools_due {
                 state.pools = None;
             }
+            let look_due = state.look.is_some_and(|look| look <= now);
+            if look_due {
+                state.look = None;
+            }
             let calls_due = state.next.is_some_and(|next| next <= now);
             drop(state);
             if pools_due {
                 self.grow_pools(engine, now);
+            }
+            if look_due {
+                self.find(now);
             }
             if calls_due {
                 self.look_at_calls(engine, now);

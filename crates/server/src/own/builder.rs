@@ -2,6 +2,7 @@
 
 use super::consumer::Consumer;
 use super::control::{Server, share_out};
+use super::inline::Inline;
 use super::launches::Launches;
 use super::messages::Messages;
 use super::posts::PostCounts;
@@ -307,10 +308,18 @@ impl ServerBuilder {
             launches: Launches::new(self.memory.clone()),
             faults: Rare::default(),
             consumers: (0..self.consumers).map(|_| Attention::default()).collect(),
+            inline: (0..self.consumers).map(|_| Inline::default()).collect(),
+            watched_inline: Mutex::new((0..self.consumers).map(|_| None).collect()),
             has_declined: AtomicBool::new(false),
             memory: self.memory,
         });
         let _ = stops.set(Arc::downgrade(&shared));
+        let looked_at = Arc::downgrade(&shared);
+        shared.engine.watchdog.set_look(move || {
+            let Some(shared) = looked_at.upgrade() else { return false };
+            shared.watch_inline();
+            shared.launches.count() > 0
+        });
         let taken = Taken::new(layout.home_slots);
         let scanners = share_out(layout.slots(), self.consumers);
         let scanners = scanners.into_iter().map(|slots| Scanner::new(slots, taken.clone())).collect();

@@ -4,6 +4,7 @@
 //! their post bells make them.
 
 use super::dispatch;
+use super::inline::Inline;
 use super::registry::Registry;
 use super::shared::{Command, Shared, Wanted};
 use super::unfinished::UnfinishedCalls;
@@ -172,6 +173,8 @@ impl Found {
 pub(crate) struct Consumer<'s> {
     shared: &'s Arc<Shared>,
     index: usize,
+    /// Says what handler the thread runs.
+    inline: &'s Inline,
     scanner: Scanner,
     batch: Batch,
     replies: Box<Replies>,
@@ -217,6 +220,7 @@ impl<'s> Consumer<'s> {
         Self {
             shared,
             index,
+            inline: &shared.inline[index],
             batch: Batch::new(),
             replies: Box::new(Replies::EMPTY),
             buffer: PostBuffer::new(),
@@ -353,7 +357,8 @@ impl<'s> Consumer<'s> {
     /// Has the batch's calls answered.
     fn handle(&mut self) {
         self.packets += self.batch.count() as u64;
-        dispatch::batch(self.shared, &self.registry, &self.scanner, &self.batch, &mut self.replies);
+        let Self { shared, inline, registry, scanner, batch, replies, .. } = self;
+        dispatch::batch(shared, inline, registry, scanner, batch, replies);
         self.batch.clear();
     }
 
@@ -427,12 +432,12 @@ impl<'s> Consumer<'s> {
     /// Takes posts of a slot's ring.
     #[inline]
     fn take_posts(&mut self, ring: u32) -> Visit {
-        let (shared, registry) = (self.shared, &self.registry);
+        let (shared, inline, registry) = (self.shared, self.inline, &self.registry);
         let slot = self.scanner.slots().start + ring;
         let region = shared.memory.region();
         let batch = self.scanner.take_posts(region, slot, &mut self.buffer, |wave, head, posts| {
             let caller = Caller { launch: wave.launch, slot, lane: 0 };
-            dispatch::posts(shared, registry, caller, head, posts.of(caller, wave))
+            dispatch::posts(shared, inline, registry, caller, head, posts.of(caller, wave))
         });
         self.posts += u64::from(batch.posts);
         if batch.garbage > 0 {

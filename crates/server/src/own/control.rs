@@ -190,6 +190,7 @@ impl Server {
         // device cannot wake them.
         if is_only {
             self.shared.call_attention();
+            self.shared.engine.watchdog.look();
         }
         Ok(id)
     }
@@ -204,6 +205,7 @@ impl Server {
         }
         if are_only {
             self.shared.call_attention();
+            self.shared.engine.watchdog.look();
         }
         Some(launches)
     }
@@ -322,6 +324,7 @@ impl Server {
 
     /// Returns the calls whose handlers have not returned.
     pub fn waiting(&self) -> Vec<Waiting> {
+        self.shared.watch_inline();
         self.shared.engine.watchdog.waiting()
     }
 

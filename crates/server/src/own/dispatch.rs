@@ -1,6 +1,7 @@
 //! From a packet to its handlers, and back for those that run at once.
 
 use super::at_once::Job;
+use super::inline::Inline;
 use super::job::{self, LaneCall};
 use super::messages::Messages;
 use super::posts::queue;
@@ -8,7 +9,6 @@ use super::registry::{Entry, Kind, Registry};
 use super::reply::{ByteReply, Filling, ReplyBytes, ReplyPlace};
 use super::shared::Shared;
 use crate::engine::caught::catch;
-use crate::engine::handling::set_service;
 use crate::engine::trace::Recording;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::{CallError, Status};
@@ -71,6 +71,7 @@ fn record(shared: &Shared, batch: &Batch, packet: usize) -> Option<Recording> {
 #[inline]
 pub(crate) fn batch(
     shared: &Arc<Shared>,
+    inline: &Inline,
     registry: &Registry,
     scanner: &Scanner,
     batch: &Batch,
@@ -90,26 +91,36 @@ pub(crate) fn batch(
         }
     };
     match &entry.service.kind {
-        _ if rung.kind() != PacketKind::Words => bytes_packet(shared, entry, scanner, batch),
+        _ if rung.kind() != PacketKind::Words => bytes_packet(shared, inline, entry, scanner, batch),
         Kind::Inline(service) if shared.trace.is_none() => {
-            set_service(entry.method.name);
+            // It has ended for reports before its lanes may learn of it.
+            let runs = inline.run(entry, batch.lines().caller(0), batch.lines().lanes());
             handle(&***service, entry.index, Calls::new(batch.lines(), replies));
+            drop(runs);
             batch.answer_all(shared.memory.region(), replies);
         }
-        Kind::Inline(service) => traced(shared, entry, &***service, batch, replies),
+        Kind::Inline(service) => traced(shared, inline, entry, &***service, batch, replies),
         _ => words_packets(shared, entry, scanner, batch),
     }
 }
 
 /// Answers a batch at once and records its calls. Its packets are handled together, and so have the same times.
 #[inline(never)]
-fn traced(shared: &Shared, entry: &Entry, service: &dyn Service, batch: &Batch, replies: &mut Replies) {
+fn traced(
+    shared: &Shared,
+    inline: &Inline,
+    entry: &Entry,
+    service: &dyn Service,
+    batch: &Batch,
+    replies: &mut Replies,
+) {
     let mut recordings: Vec<_> =
         (0..batch.count()).filter_map(|packet| record(shared, batch, packet)).collect();
     let now_ns = || shared.trace.as_ref().map_or(0, Source::now_ns);
-    set_service(entry.method.name);
+    let runs = inline.run(entry, batch.lines().caller(0), batch.lines().lanes());
     let began_ns = now_ns();
     handle(service, entry.index, Calls::new(batch.lines(), replies));
+    drop(runs);
     let ended_ns = now_ns();
     let rung = batch.rung();
     let word_bytes = size_of::<u64>() * rung.lanes() as usize;
@@ -164,7 +175,7 @@ fn words_packets(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, ba
 
 /// A packet of kind `Bytes` or `BytesMore`, which is alone in its batch.
 #[inline(never)]
-fn bytes_packet(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, batch: &Batch) {
+fn bytes_packet(shared: &Arc<Shared>, inline: &Inline, entry: &Arc<Entry>, scanner: &Scanner, batch: &Batch) {
     let (answer, kind) = (batch.answer(0), batch.rung().kind());
     let region = shared.memory.region();
     let lines = batch.lines();
@@ -241,14 +252,15 @@ fn bytes_packet(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, bat
         recording.began(recording.now_ns());
         recording.add_bytes(calls.iter().flat_map(|(call, _)| call).map(LaneCall::request_bytes).sum(), 0);
     }
-    set_service(entry.method.name);
     for (rank, (call, place)) in (0..).zip(calls) {
         let caller = lines.caller(rank as usize);
+        let runs = inline.run(entry, caller, lines.lanes() - rank as usize);
         let result = call.and_then(|LaneCall { request, .. }| {
             let messages = &shared.messages;
             let request = request.as_request();
             called_by(caller, || run_for_bytes(messages, &***service, entry.index, request, place.wanted_at))
         });
+        drop(runs);
         let reply_bytes = result.as_ref().map_or(0, ByteReply::len);
         if let Some(recording) = &mut recording {
             recording.ended(recording.now_ns());
@@ -374,6 +386,7 @@ fn start(
 #[inline]
 pub(crate) fn posts(
     shared: &Arc<Shared>,
+    inline: &Inline,
     registry: &Registry,
     caller: Caller,
     head: PostHead,
@@ -399,7 +412,8 @@ pub(crate) fn posts(
     };
     match &entry.service.kind {
         Kind::Inline(service) => {
-            set_service(entry.method.name);
+            // Whoever posted does not wait.
+            let runs = inline.run(entry, caller, 0);
             let (mut refused, mut left) = (0, posts.left() + 1);
             // A post whose handler panicked is refused, and those after it are handled.
             while posts.left() < left {
@@ -412,6 +426,7 @@ pub(crate) fn posts(
                     Err(_) => refused += 1,
                 }
             }
+            drop(runs);
             if !posts.is_declined() {
                 refused += posts.left();
             } else if !shared.launches.is_live(caller.launch) {

@@ -10,6 +10,7 @@ mod builder;
 mod consumer;
 mod control;
 mod dispatch;
+mod inline;
 mod job;
 mod launches;
 mod messages;

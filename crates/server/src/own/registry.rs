@@ -34,7 +34,7 @@ impl Handler {
     }
 
     /// Runs a service's handlers on the consumer thread, at once: the fastest, for handlers that never wait and take
-    /// microseconds. One that waits delays every other call.
+    /// microseconds. One that waits delays every other call, and is named by reports of calls that do not move.
     pub fn inline(service: impl Service) -> Self {
         Self::new(Kind::Inline(Contained::new(Box::new(service))))
     }

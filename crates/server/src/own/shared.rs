@@ -1,6 +1,7 @@
 //! What a server's threads share.
 
 use super::at_once::AtOnce;
+use super::inline::{Inline, InlineCall};
 use super::launches::{CancelReason, LaunchRecord, Launches};
 use super::messages::Messages;
 use super::posts::PostCounts;
@@ -90,6 +91,10 @@ pub(crate) struct Shared {
     pub(super) faults: Rare<HashMap<LaunchId, String>>,
     /// Per consumer; called when it has to look at `registry`, `commands` or `stopping`.
     pub consumers: Box<[Attention]>,
+    /// Per consumer: the handler that it runs itself.
+    pub inline: Arc<[Inline]>,
+    /// Per consumer: the last of these that the watchdog was told of.
+    pub(super) watched_inline: Mutex<Box<[Option<Arc<InlineCall>>]>>,
     /// A post was declined since posts were handled last.
     pub(super) has_declined: AtomicBool,
 }

@@ -283,7 +283,7 @@ impl Replay {
     pub fn wait_for(&self, limit: Duration) -> Result<(), Error> {
         self.queue.may_wait(self.state.position, "a replay's `wait_for`")?;
         if !self.queue.wait_for(self.state.position, limit) {
-            return Err(Error::TimedOut { what: "the replay", limit });
+            return Err(self.queue.device.timed_out("the replay", limit));
         }
         self.outcome()
     }

@@ -147,7 +147,7 @@ impl Launch {
         self.check_launched()?;
         self.queue.may_wait(self.state.position, "a launch's `wait_for`")?;
         if !self.queue.wait_for(self.state.position, limit) {
-            return Err(Error::TimedOut { what: "the launch", limit });
+            return Err(self.queue.device.timed_out("the launch", limit));
         }
         self.outcome()
     }

@@ -1,0 +1,201 @@
+//! Handlers that consumers run themselves, as they are told of when one does not return.
+//!
+//! An inline handler that waits holds its consumer, and with it every call that the consumer would take. Nobody watches such
+//! calls, which take a microsecond: the consumer says with a few stores what it runs, and the watchdog looks now and then
+//! while launches run. What it finds it watches as it does other calls, from when it saw it first.
+
+use super::registry::Entry;
+use super::shared::Shared;
+use crate::engine::handling::set_service;
+use crate::engine::watchdog::{Waiting, WaitsFor, Watched};
+use hostcall_abi::launch::LaunchId;
+use hostcall_abi::status::CallError;
+use hostcall_service::Caller;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+/// What a consumer says of the handler that it runs. It alone writes here; it shares the lines with nobody who writes.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Inline {
+    /// Goes up when a handler begins and when it has returned: odd while one runs.
+    turns: AtomicU64,
+    /// The slot of the first wave whose calls it handles, the lanes of all, and the method's number.
+    call: AtomicU64,
+    /// The launch of that wave.
+    launch: AtomicU32,
+}
+
+/// A handler that runs. It has returned, or panicked, when this is dropped.
+#[must_use]
+pub(crate) struct Runs<'a> {
+    inline: &'a Inline,
+    turns: u64,
+}
+
+/// What was seen of a handler that runs.
+struct Seen {
+    turns: u64,
+    slot: u32,
+    lanes: u32,
+    number: u16,
+    launch: LaunchId,
+}
+
+impl Inline {
+    /// Says that the calling thread, whose cell this is, runs a handler of a method next, for so many lanes that wait. The
+    /// first of them is the caller.
+    #[inline(always)]
+    pub fn run(&self, entry: &Entry, caller: Caller, lanes: usize) -> Runs<'_> {
+        set_service(entry.method.name);
+        let turns = self.turns.load(Ordering::Relaxed) + 1;
+        let call =
+            u64::from(caller.slot) << 32 | (lanes as u64 & 0xffff) << 16 | u64::from(entry.method.number);
+        // Whoever sees one of the new words sees that the handler before has returned.
+        fence(Ordering::Release);
+        self.call.store(call, Ordering::Relaxed);
+        self.launch.store(caller.launch.to_bits(), Ordering::Relaxed);
+        self.turns.store(turns, Ordering::Release);
+        Runs { inline: self, turns }
+    }
+
+    /// Returns the handler that runs.
+    fn seen(&self) -> Option<Seen> {
+        let turns = self.turns.load(Ordering::Acquire);
+        let (call, launch) = (self.call.load(Ordering::Relaxed), self.launch.load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        let seen = Seen {
+            turns,
+            slot: (call >> 32) as u32,
+            lanes: (call >> 16) as u32 & 0xffff,
+            number: call as u16,
+            launch: LaunchId::from_bits(launch),
+        };
+        (turns % 2 == 1 && self.turns.load(Ordering::Relaxed) == turns).then_some(seen)
+    }
+}
+
+impl Drop for Runs<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.inline.turns.store(self.turns + 1, Ordering::Release);
+    }
+}
+
+/// A call whose inline handler was seen.
+pub(super) struct InlineCall {
+    shared: Weak<Shared>,
+    /// Those of all consumers, and the one of them that runs it.
+    cells: Arc<[Inline]>,
+    consumer: usize,
+    seen: Seen,
+    service: String,
+    since: Instant,
+}
+
+impl Shared {
+    /// Has the watchdog watch the handlers that consumers run now.
+    pub fn watch_inline(self: &Arc<Self>) {
+        let mut calls = Vec::new();
+        let mut watched = self.watched_inline.lock();
+        for (consumer, (cell, watched)) in self.inline.iter().zip(&mut *watched).enumerate() {
+            let Some(seen) = cell.seen() else { continue };
+            if watched.as_ref().is_some_and(|watched| watched.seen.turns == seen.turns) {
+                continue;
+            }
+            let registry = self.registry();
+            let method = registry.find(seen.number);
+            let service = method
+                .map_or_else(|| format!("number {}", seen.number), |entry| entry.method.name.to_string());
+            let (shared, cells) = (Arc::downgrade(self), self.inline.clone());
+            let call = Arc::new(InlineCall { shared, cells, consumer, seen, service, since: Instant::now() });
+            *watched = Some(call.clone());
+            calls.push(call);
+        }
+        drop(watched);
+        calls.iter().for_each(|call| self.engine.watchdog.watch(call));
+    }
+}
+
+impl Watched for InlineCall {
+    fn is_open(&self) -> bool {
+        self.cells[self.consumer].turns.load(Ordering::Acquire) == self.seen.turns
+    }
+
+    fn started(&self) -> Instant {
+        self.since
+    }
+
+    /// Nobody but the consumer could answer.
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn expire(&self, _: Instant) {}
+
+    fn launch(&self) -> LaunchId {
+        self.seen.launch
+    }
+
+    fn give_up(&self, _: CallError) {}
+
+    fn slot(&self) -> u32 {
+        self.seen.slot
+    }
+
+    fn waiting(&self) -> Waiting {
+        let Seen { slot, lanes, launch, .. } = self.seen;
+        let shared = self.shared.upgrade();
+        let (kernel, place) =
+            shared.map_or_else(|| ("".into(), None), |shared| shared.place_of(slot, launch));
+        Waiting {
+            slot,
+            launch,
+            kernel,
+            place,
+            lanes,
+            service: self.service.clone(),
+            waited: self.since.elapsed(),
+            waits_for: WaitsFor::InlineHandler,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::own::registry::{Handler, Registry};
+    use hostcall_abi::service::Method;
+    use hostcall_service::{Reply, Request, Service};
+
+    struct Nothing;
+
+    impl Service for Nothing {
+        fn methods(&self) -> &[Method] {
+            const { &[Method::untyped("Nothing::do", 0x1234)] }
+        }
+
+        fn call(&self, _: usize, _: Request<'_>, _: &mut dyn Reply) -> Result<(), CallError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_runs_is_seen_until_it_has_returned() {
+        let mut registry = Registry::new();
+        registry.add(Handler::inline(Nothing)).unwrap();
+        let entry = registry.find(0x1234).unwrap();
+        let inline = Inline::default();
+        let caller = Caller { launch: LaunchId::new(3, 5), slot: u32::MAX, lane: 7 };
+        assert!(inline.seen().is_none());
+        let runs = inline.run(entry, caller, 512);
+        let first = inline.seen().expect("it runs");
+        assert_eq!((first.slot, first.lanes, first.number), (u32::MAX, 512, 0x1234));
+        assert_eq!(first.launch, caller.launch);
+        drop(runs);
+        assert!(inline.seen().is_none());
+        let _runs = inline.run(entry, caller, 512);
+        assert_ne!(inline.seen().expect("the next one runs").turns, first.turns);
+    }
+}
