@@ -5,8 +5,8 @@ use crate::run::BY_SIGNAL;
 use crate::{Outcome, USAGE, complain};
 use hostcall_trace::export::{self, ExportError, Format, Table};
 use hostcall_trace::{
-    ClockPair, Event, Latencies, Names, Page, Point, PointKind, Reader, RecordPrinter, StreamTotals, Streams,
-    Totals, Tracer, UNKNOWN, Waiting,
+    ClockPair, Ending, Event, Latencies, Names, Page, Point, PointKind, Reader, RecordPrinter, StreamTotals,
+    Streams, Totals, Tracer, UNKNOWN, Waiting,
 };
 use signal_hook::consts::SIGPIPE;
 use std::collections::BTreeMap;
@@ -23,6 +23,9 @@ const LONGEST_FINISH: Duration = Duration::from_secs(10);
 
 /// Between two lines of progress on a terminal.
 const TELL_EVERY: Duration = Duration::from_millis(200);
+
+/// Launches that panicked which are named; all are counted.
+const MOST_PANICKED: usize = 8;
 
 /// What a run records.
 pub struct Tracing {
@@ -163,9 +166,11 @@ fn line(out: &mut dyn Write, names: &Names, event: &Event) -> io::Result<()> {
             let (at, device) = (seconds(*at_ns), device(*source));
             writeln!(out, "{at:.9} launch {launch} began on {device}: {kernel}, workgroups {x},{y},{z}")
         }
-        Event::LaunchEnded { launch, at_ns, cancelled } => {
-            let how = if *cancelled { "was cancelled and ended" } else { "ended" };
-            writeln!(out, "{:.9} launch {launch} {how}", seconds(*at_ns))
+        Event::LaunchEnded { launch, at_ns, ending: Ending::OK } => {
+            writeln!(out, "{:.9} launch {launch} ended", seconds(*at_ns))
+        }
+        Event::LaunchEnded { launch, at_ns, ending } => {
+            writeln!(out, "{:.9} launch {launch} ended: {}", seconds(*at_ns), ending.name())
         }
         Event::Call(call) => {
             let (at, device, method) = (seconds(call.picked_up_ns), device(call.source), method(call.method));
@@ -486,7 +491,8 @@ impl Clock {
 fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
     let mut reader = open(path)?;
     let mut latencies = Latencies::default();
-    let (mut calls, mut launches_ended, mut cancelled, mut last_ns) = (0u64, 0u64, 0u64, 0);
+    let (mut calls, mut launches_ended, mut last_ns) = (0u64, 0u64, 0);
+    let (mut endings, mut panicked) = (BTreeMap::<Ending, u64>::new(), Vec::new());
     let (mut dropped, mut missing, mut damaged) = (0u64, 0u64, 0u64);
     let (mut points, mut points_lost, mut clocks) = (0u64, 0u64, BTreeMap::<u16, Clock>::new());
     let mut totals = None::<Totals>;
@@ -499,9 +505,14 @@ fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
                 latencies.add(names, call);
             }
             Event::Posts(posts) => latencies.add_posts(posts),
-            Event::LaunchEnded { cancelled: was, .. } => {
+            Event::LaunchEnded { launch, ending, .. } => {
                 launches_ended += 1;
-                cancelled += u64::from(*was);
+                *endings.entry(*ending).or_default() += 1;
+                if *ending == Ending::PANICKED && panicked.len() < MOST_PANICKED {
+                    let kernel =
+                        names.launch(*launch).map_or_else(|| "?".into(), |launch| launch.kernel.clone());
+                    panicked.push((*launch, kernel));
+                }
             }
             Event::Point(point) => {
                 points += 1;
@@ -548,7 +559,17 @@ fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
         writeln!(out, "device:    {device}, protocol {protocol}")?;
     }
     let launches = names.launches_begun();
-    writeln!(out, "launches:  {launches}, of which {launches_ended} ended, {cancelled} cancelled")?;
+    write!(out, "launches:  {launches}, of which {launches_ended} ended")?;
+    let cancelled = endings.remove(&Ending::CANCELLED).unwrap_or(0);
+    write!(out, ", {cancelled} cancelled")?;
+    endings.remove(&Ending::OK);
+    for (ending, count) in &endings {
+        write!(out, ", {count} {}", ending.name())?;
+    }
+    writeln!(out)?;
+    for (launch, kernel) in &panicked {
+        writeln!(out, "panicked:  launch {launch}, kernel {kernel}; the run said where and why")?;
+    }
     writeln!(out, "calls:     {calls}")?;
     if points > 0 {
         writeln!(out, "points:    {points} records of kernels' trace points")?;

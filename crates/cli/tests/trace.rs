@@ -68,7 +68,19 @@ fn a_run_that_fails_is_traced_too() {
     let (file, output) = traced(folder.path(), &["panic"]);
     assert_eq!(output.status.code(), Some(101), "{}", stderr(&output));
     let output = trace(&["info", file.to_str().unwrap()]);
-    assert!(stdout(&output).contains("1 ended, 1 cancelled"), "{}", stdout(&output));
+    let info = lines(&stdout(&output));
+    for line in [
+        "launches: 1, of which 1 ended, 0 cancelled, 1 panicked",
+        "panicked: launch 1, kernel main; the run said where and why",
+    ] {
+        assert!(info.iter().any(|it| it == line), "{info:?}");
+    }
+    let dump = stdout(&trace(&["dump", file.to_str().unwrap()]));
+    assert!(dump.contains(" launch 1 ended: panicked\n"), "{dump}");
+    let (file, output) = traced(folder.path(), &["exit"]);
+    assert_eq!(output.status.code(), Some(9), "{}", stderr(&output));
+    let info = stdout(&trace(&["info", file.to_str().unwrap()]));
+    assert!(info.contains("1 ended, 0 cancelled, 1 exited\n"), "{info}");
 }
 
 #[test]

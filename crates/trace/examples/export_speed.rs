@@ -3,7 +3,7 @@
 
 use hostcall_abi::launch::LaunchId;
 use hostcall_trace::export::{Format, Table, export};
-use hostcall_trace::{Call, Reader, Tracer};
+use hostcall_trace::{Call, Ending, Reader, Tracer};
 use std::error::Error;
 use std::fs::{self, File};
 use std::time::{Duration, Instant};
@@ -50,7 +50,7 @@ fn measure(calls: u64, folder: &std::path::Path) -> Result<(), Box<dyn Error>> {
         done += AT_ONCE;
         std::thread::sleep(Duration::from_millis(20));
     }
-    source.launch_ended(launch, false);
+    source.launch_ended(launch, Ending::OK);
     let summary = tracer.finish(Duration::from_secs(600));
     println!("recorded {done} calls, {:.0} ns a call", recording.as_nanos() as f64 / done as f64);
     summary.lost().into_iter().for_each(|lost| println!("{lost}"));

@@ -55,7 +55,8 @@ pub use names::{Launch, MethodName, Names, PointName};
 pub use points::{Points, PointsPage};
 pub use reader::{Header, OpenError, Reader};
 pub use record::{
-    Call, ClockPair, Event, Page, Point, Posts, Status, StreamTotals, Totals, UNKNOWN, Waiting, WaitsFor,
+    Call, ClockPair, Ending, Event, Page, Point, Posts, Status, StreamTotals, Totals, UNKNOWN, Waiting,
+    WaitsFor,
 };
 pub use stream_file::{StreamFile, Unwritten};
 pub use tracer::{Flush, Source, Summary, Tracer, TracerBuilder};

@@ -1,6 +1,6 @@
 //! What waits for the tracer's thread: bounded, and never waited for by those who record.
 
-use crate::record::{Call, ClockPair, Waiting};
+use crate::record::{Call, ClockPair, Ending, Waiting};
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::trace::PointKind;
 use parking_lot::{Condvar, Mutex};
@@ -61,7 +61,7 @@ pub(crate) enum Entry {
         source: u16,
         launch: LaunchId,
         at_ns: u64,
-        cancelled: bool,
+        ending: Ending,
     },
 }
 

@@ -6,7 +6,7 @@ use crate::format::{
     MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, MAX_TEXT_BYTES, PAGE_BYTES, POSTS_BYTES, PointsHead, TOTALS_BYTES,
     VERSION, tag,
 };
-use crate::record::Event;
+use crate::record::{Ending, Event};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -354,7 +354,7 @@ fn name(tag: u8, body: &[u8], kernels: &mut HashMap<u32, Arc<str>>) -> Option<Ev
         }
         tag::LAUNCH_ENDED => {
             let (launch, at_ns) = (fields.u64()?, fields.u64()?);
-            Some(Event::LaunchEnded { launch, at_ns, cancelled: fields.u8()? != 0 })
+            Some(Event::LaunchEnded { launch, at_ns, ending: Ending(fields.u8()?) })
         }
         tag::WAITING => format::take_waiting(&mut fields, text).map(Event::Waiting),
         tag::POINT => format::take_named_point(&mut fields, text),

@@ -67,6 +67,37 @@ impl Call {
     }
 }
 
+/// How a launch ended, as a code. Whatever is not 0 ended its lanes before they came to their end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ending(pub u8);
+
+impl Ending {
+    /// All of its lanes came to their end.
+    pub const OK: Self = Self(0);
+    /// Somebody asked for it, or the device was closed.
+    pub const CANCELLED: Self = Self(1);
+    /// A lane panicked.
+    pub const PANICKED: Self = Self(2);
+    /// A lane ended the program.
+    pub const EXITED: Self = Self(3);
+    /// A lane did what the device does not allow, or the device failed.
+    pub const FAILED: Self = Self(4);
+    /// Its time limit passed.
+    pub const TIMED_OUT: Self = Self(5);
+
+    /// Returns a word for it, as tables have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OK => "ok",
+            Self::PANICKED => "panicked",
+            Self::EXITED => "exited",
+            Self::FAILED => "failed",
+            Self::TIMED_OUT => "timed out",
+            _ => "cancelled",
+        }
+    }
+}
+
 /// How a call ended, as a code. A handler's own error code is not kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Status(pub u8);
@@ -342,8 +373,8 @@ pub enum Event {
         launch: u64,
         /// When, in nanoseconds since the trace began.
         at_ns: u64,
-        /// It was cancelled.
-        cancelled: bool,
+        /// How it ended.
+        ending: Ending,
     },
     /// A call.
     Call(Call),

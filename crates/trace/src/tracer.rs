@@ -4,7 +4,7 @@ use crate::format::{CALL_FIELDS, MAGIC, VERSION};
 use crate::latencies::Latencies;
 use crate::names::Names;
 use crate::queue::{Entry, MethodKey, Queue};
-use crate::record::{Call, Waiting};
+use crate::record::{Call, Ending, Waiting};
 use crate::writer::{self, Results, elapsed_ns};
 use hostcall_abi::launch::LaunchId;
 use parking_lot::Mutex;
@@ -294,10 +294,10 @@ impl Source {
         self.0.queue.push(Entry::LaunchBegan { source, launch, at_ns, workgroups, kernel });
     }
 
-    /// Records that a launch is over.
-    pub fn launch_ended(&self, launch: LaunchId, cancelled: bool) {
+    /// Records that a launch is over, and how it ended.
+    pub fn launch_ended(&self, launch: LaunchId, ending: Ending) {
         let (source, at_ns) = (self.0.source, self.now_ns());
-        self.0.queue.push(Entry::LaunchEnded { source, launch, at_ns, cancelled });
+        self.0.queue.push(Entry::LaunchEnded { source, launch, at_ns, ending });
     }
 
     /// Says which launch makes the calls of a protocol that does not say it.

@@ -157,10 +157,10 @@ impl Numbers {
                 let (launch, bytes) = (self.launch(source, launch), records.len() as u32);
                 to.points.push((PointsHead { launch, lost, slot, workgroup, wave, bytes, source }, records));
             }
-            Entry::LaunchEnded { source, launch, at_ns, cancelled } => {
+            Entry::LaunchEnded { source, launch, at_ns, ending } => {
                 let launch = self.launch(source, launch);
                 if launch != 0 {
-                    to.ends.push(Event::LaunchEnded { launch, at_ns, cancelled });
+                    to.ends.push(Event::LaunchEnded { launch, at_ns, ending });
                 }
             }
         }
@@ -350,9 +350,9 @@ impl Blocks {
                     format::put_clock(pair, &mut body);
                     self.name(tag::CLOCK, &body);
                 }
-                Event::LaunchEnded { launch, at_ns, cancelled } => {
+                Event::LaunchEnded { launch, at_ns, ending } => {
                     let mut body = [launch.to_le_bytes(), at_ns.to_le_bytes()].concat();
-                    body.push((*cancelled).into());
+                    body.push(ending.0);
                     self.name(tag::LAUNCH_ENDED, &body);
                 }
                 _ => {}

@@ -1,7 +1,9 @@
 //! Traces are written and read again: whole, cut, damaged, and when writing fails.
 
 use hostcall_abi::launch::LaunchId;
-use hostcall_trace::{Call, Event, Follower, Names, OpenError, Reader, Status, Totals, Tracer, Waiting};
+use hostcall_trace::{
+    Call, Ending, Event, Follower, Names, OpenError, Reader, Status, Totals, Tracer, Waiting,
+};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use std::io::{self, Write};
@@ -56,7 +58,7 @@ fn record(tracer: &Tracer, calls: u64) {
             source.call("Inventory::lookup", 300, launch, call);
         }
         source.posts("Log::line", 301, 17);
-        source.launch_ended(launch, index == 2);
+        source.launch_ended(launch, if index == 2 { Ending::PANICKED } else { Ending::OK });
     }
 }
 
@@ -88,7 +90,7 @@ fn what_is_recorded_is_read() {
     let (events, is_complete) = read(&bytes);
     assert!(is_complete);
     let mut names = Names::default();
-    let (mut seen, mut posts, mut cancelled) = (0, 0, 0);
+    let (mut seen, mut posts, mut panicked) = (0, 0, 0);
     for event in &events {
         names.note(event);
         match event {
@@ -106,12 +108,12 @@ fn what_is_recorded_is_read() {
                 seen += 1;
             }
             Event::Posts(some) => posts += some.count,
-            Event::LaunchEnded { cancelled: was, .. } => cancelled += u32::from(*was),
+            Event::LaunchEnded { ending, .. } => panicked += u32::from(*ending == Ending::PANICKED),
             Event::Damaged(_) | Event::Missing(_) | Event::Dropped(_) => panic!("{event:?}"),
             _ => {}
         }
     }
-    assert_eq!((seen, posts, cancelled, names.launches_begun()), (40_000, 34, 1, 2));
+    assert_eq!((seen, posts, panicked, names.launches_begun()), (40_000, 34, 1, 2));
     assert_eq!(names.source(1), Some(("cuda:0", "hostcall")));
     let ended = events.last().unwrap();
     assert!(matches!(ended, Event::Ended(Totals { calls: 40_000, dropped_calls: 0, .. })), "{ended:?}");

@@ -5,8 +5,8 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_abi::record::{Field, Number, Type};
 use hostcall_abi::trace::PointHead;
 use hostcall_trace::{
-    Call, Descriptor, Page, PointKind, Points, PointsPage, Reader, Status, StreamFile, StreamTotals, Tracer,
-    Waiting,
+    Call, Descriptor, Ending, Page, PointKind, Points, PointsPage, Reader, Status, StreamFile, StreamTotals,
+    Tracer, Waiting,
 };
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -61,7 +61,7 @@ fn calls() -> Vec<u8> {
     ]
     .concat();
     points.page(&PointsPage { launch, slot: 2, workgroup: 1, wave: 0, dropped: 3, words: &words });
-    source.launch_ended(launch, true);
+    source.launch_ended(launch, Ending::CANCELLED);
     assert_eq!(tracer.finish(Duration::from_secs(60)).calls, 8);
     file.0.lock().clone()
 }

@@ -14,6 +14,7 @@ use hostcall_abi::status::CallError;
 use hostcall_abi::word::Owner;
 use hostcall_channel::SharedMemory;
 use hostcall_service::Caller;
+use hostcall_trace::Ending;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,6 +27,18 @@ const LONGEST_JOIN: Duration = Duration::from_secs(5);
 
 /// How long it waits for its last reports to be written.
 const LONGEST_REPORT: Duration = Duration::from_millis(100);
+
+/// How a trace says that a launch ended which was cancelled for this reason, if it was.
+fn ending(cancelled: Option<CancelReason>) -> Ending {
+    match cancelled {
+        None => Ending::OK,
+        Some(CancelReason::Panicked) => Ending::PANICKED,
+        Some(CancelReason::Exited(_)) => Ending::EXITED,
+        Some(CancelReason::Failed | CancelReason::BrokenSlot) => Ending::FAILED,
+        Some(CancelReason::TimedOut) => Ending::TIMED_OUT,
+        Some(CancelReason::Asked | CancelReason::Closed) => Ending::CANCELLED,
+    }
+}
 
 /// What a server has counted since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -215,7 +228,7 @@ impl Server {
         // Before the ids are free: other launches may have them at once.
         if let Some(trace) = &self.shared.trace {
             for id in launches.ids() {
-                trace.launch_ended(id, self.shared.launches.cancelled(id).is_some());
+                trace.launch_ended(id, ending(self.shared.launches.cancelled(id)));
             }
         }
         let cancelled = self.shared.launches.end_run(launches);
@@ -231,7 +244,7 @@ impl Server {
         self.shared.engine.watchdog.give_up(Some(id.into()), CallError::Cancelled);
         self.shared.messages.forget_launches(id.into());
         if let Some(trace) = &self.shared.trace {
-            trace.launch_ended(id, report.cancelled.is_some());
+            trace.launch_ended(id, ending(report.cancelled));
         }
         report
     }

@@ -2,7 +2,7 @@
 
 use super::Export;
 use crate::names::{Launch, Names};
-use crate::record::{Call, Event, Point, Posts, UNKNOWN};
+use crate::record::{Call, Ending, Event, Point, Posts, UNKNOWN};
 use hostcall_abi::trace::PointKind;
 use std::io;
 
@@ -93,8 +93,8 @@ impl<T: Table> Export for Rows<T> {
                 }
                 self.table.row(&of_point(names, point, &String::from_utf8_lossy(&self.text)))
             }
-            Event::LaunchEnded { launch, at_ns, cancelled } => match names.launch(*launch) {
-                Some(of) => self.table.row(&of_launch(names, *launch, of, Some((*at_ns, *cancelled)))),
+            Event::LaunchEnded { launch, at_ns, ending } => match names.launch(*launch) {
+                Some(of) => self.table.row(&of_launch(names, *launch, of, Some((*at_ns, *ending)))),
                 None => Ok(()),
             },
             _ => Ok(()),
@@ -180,7 +180,7 @@ fn of_posts<'a>(names: &'a Names, posts: &Posts) -> Row<'a> {
     row
 }
 
-fn of_launch<'a>(names: &'a Names, number: u64, launch: &'a Launch, end: Option<(u64, bool)>) -> Row<'a> {
+fn of_launch<'a>(names: &'a Names, number: u64, launch: &'a Launch, end: Option<(u64, Ending)>) -> Row<'a> {
     let source = names.source(launch.source);
     let mut row = [Value::Null; COLUMNS.len()];
     row[0] = Value::Text("launch");
@@ -188,7 +188,7 @@ fn of_launch<'a>(names: &'a Names, number: u64, launch: &'a Launch, end: Option<
     row[2] = source.map(|(_, protocol)| protocol).into();
     row[5] = Value::Number(number);
     row[6] = Value::Text(&launch.kernel);
-    row[12] = end.map(|(_, cancelled)| if cancelled { "cancelled" } else { "ok" }).into();
+    row[12] = end.map(|(_, ending)| ending.name()).into();
     row[13] = Value::Number(launch.began_ns);
     row[16] = end.map_or(Value::Null, |(at_ns, _)| Value::Number(at_ns));
     row[19] = Value::Number(1);

@@ -24,7 +24,7 @@ use super::{Device, Error, Grid, LaunchFailure, Stream};
 use crate::image::{self, Calls, ImageInfo};
 use crate::llvm::{End, Fault, Layout, LlvmServer, Options, PortMemory};
 use crate::server::LaunchId;
-use hostcall_trace::Source;
+use hostcall_trace::{Ending, Source};
 use parking_lot::Mutex;
 use std::fmt;
 use std::path::Path;
@@ -494,7 +494,12 @@ impl Session {
         // SAFETY: the caller's promise.
         let result = unsafe { kernel.run(&self.stream, grid, arguments) };
         if let Some(trace) = &self.trace {
-            trace.launch_ended(launch, result.is_err());
+            let ending = match &result {
+                Ok(()) => Ending::OK,
+                Err(Error::Launch { failure: LaunchFailure::Cancelled, .. }) => Ending::CANCELLED,
+                Err(_) => Ending::FAILED,
+            };
+            trace.launch_ended(launch, ending);
         }
         result
     }

@@ -7,7 +7,7 @@ use super::Export;
 use super::tracks::{TrackIds, Tracks};
 use super::waves::{Step, Waves};
 use crate::names::Names;
-use crate::record::{Call, Event, Point, Posts, Status, UNKNOWN};
+use crate::record::{Call, Ending, Event, Point, Posts, Status, UNKNOWN};
 use events::{
     Annotations, COUNTER, CounterValue, INSTANT, PACKET, SLICE_BEGIN, SLICE_END, TrackEvent, put_event,
 };
@@ -407,7 +407,7 @@ impl<W: Write> Perfetto<W> {
         self.event_at(at_ns, &TrackEvent { kind: COUNTER, track, counter, ..TrackEvent::default() })
     }
 
-    fn launch(&mut self, names: &Names, number: u64, end: Option<(u64, bool)>) -> io::Result<()> {
+    fn launch(&mut self, names: &Names, number: u64, end: Option<(u64, Ending)>) -> io::Result<()> {
         let Some(launch) = names.launch(number) else { return Ok(()) };
         let process = self.source(names, launch.source)?.process;
         // What has not ended is never followed on its track.
@@ -419,8 +419,8 @@ impl<W: Write> Perfetto<W> {
             self.track(track, process, "launches".to_owned())?;
         }
         self.said.number(LAUNCH, number);
-        if let Some((_, true)) = end {
-            self.said.text(STATUS, "cancelled");
+        if let Some((_, ending)) = end.filter(|(_, ending)| *ending != Ending::OK) {
+            self.said.text(STATUS, ending.name());
         }
         let name = Some(&*launch.kernel);
         let event = TrackEvent { kind: SLICE_BEGIN, name, track, ..TrackEvent::default() };
@@ -457,8 +457,8 @@ impl<W: Write> Export for Perfetto<W> {
             Event::Call(call) => self.call(names, call),
             Event::Posts(posts) => self.posts(names, posts),
             Event::Point(point) => self.point(names, point),
-            Event::LaunchEnded { launch, at_ns, cancelled } => {
-                self.launch(names, *launch, Some((*at_ns, *cancelled)))
+            Event::LaunchEnded { launch, at_ns, ending } => {
+                self.launch(names, *launch, Some((*at_ns, *ending)))
             }
             _ => Ok(()),
         }
