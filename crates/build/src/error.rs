@@ -25,6 +25,43 @@ pub enum BuildError {
         /// Folder that was looked in.
         folder: PathBuf,
     },
+    /// There is no such folder.
+    #[error("there is no folder {}: name that of a program's package, or make one with `hostcall new`", folder.display())]
+    NoFolder {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// What is named is a file.
+    #[error("{} is a file: name the folder of a program's package", file.display())]
+    NotFolder {
+        /// The file.
+        file: PathBuf,
+    },
+    /// The folder is that of a workspace, and of no package.
+    #[error(
+        "{} has a workspace and no package of its own: name the folder of a program's package in it{}",
+        folder.display(), such_as(programs)
+    )]
+    Workspace {
+        /// The folder.
+        folder: PathBuf,
+        /// Folders of the packages in it that are programs or have kernels.
+        programs: Vec<PathBuf>,
+    },
+    /// The package is a program of the host's.
+    #[error(
+        "{name} is a program of the host's, which launches kernels itself: start it with `cargo run --release` in {}, or \
+         name the folder of a package that depends on `hostcall-device`{}",
+        folder.display(), such_as(kernels)
+    )]
+    HostProgram {
+        /// The package's name.
+        name: String,
+        /// The package's folder.
+        folder: PathBuf,
+        /// Folders of the packages of its workspace that have kernels.
+        kernels: Vec<PathBuf>,
+    },
     /// Cargo could not read the package.
     #[error("cargo cannot read the package in {}:\n{output}", folder.display())]
     Package {
@@ -115,6 +152,10 @@ pub enum BuildError {
         /// Why.
         error: std::io::Error,
     },
+}
+
+fn such_as(folders: &[PathBuf]) -> String {
+    folders.first().map_or_else(String::new, |first| format!(", such as {}", first.display()))
 }
 
 fn did_you_mean(like: Option<&str>) -> String {

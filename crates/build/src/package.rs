@@ -1,7 +1,10 @@
 use crate::BuildError;
-use cargo_metadata::{CrateType, MetadataCommand, TargetKind};
+use cargo_metadata::{CrateType, DependencyKind, MetadataCommand, TargetKind};
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+
+/// What a package with kernels depends on.
+const DEVICE_CRATE: &str = "hostcall-device";
 
 /// What cargo says of the program's package.
 pub(crate) struct Package {
@@ -18,10 +21,7 @@ pub(crate) struct Package {
 
 impl Package {
     pub fn read(folder: &Path) -> Result<Self, BuildError> {
-        let manifest = folder
-            .join("Cargo.toml")
-            .canonicalize()
-            .map_err(|_| BuildError::NoPackage { folder: folder.into() })?;
+        let manifest = folder.join("Cargo.toml").canonicalize().map_err(|_| no_package(folder))?;
         let unreadable = |output: String| BuildError::Package { folder: folder.into(), output };
 
         let cargo = host_cargo();
@@ -36,14 +36,29 @@ impl Package {
                 other => unreadable(other.to_string()),
             })?;
 
+        let needs = |package: &cargo_metadata::Package, name: &str| {
+            package
+                .dependencies
+                .iter()
+                .any(|needed| needed.kind == DependencyKind::Normal && needed.name == name)
+        };
+        let programs = || {
+            let members = metadata.workspace_packages().into_iter();
+            let programs = members.filter(|package| needs(package, DEVICE_CRATE));
+            let folders = programs.filter_map(|package| package.manifest_path.parent());
+            folders.map(|folder| folder.to_path_buf().into_std_path_buf()).collect()
+        };
         let package = metadata
             .packages
             .iter()
             .find(|package| package.manifest_path.as_std_path() == manifest)
-            .ok_or_else(|| unreadable("it is a workspace: name the folder of one of its packages".into()))?;
+            .ok_or_else(|| BuildError::Workspace { folder: folder.into(), programs: programs() })?;
         let name = package.name.to_string();
-        if !package.dependencies.iter().any(|needed| needed.name == "hostcall-device") {
-            return Err(BuildError::NotProgram { name });
+        if !needs(package, DEVICE_CRATE) {
+            return Err(match needs(package, "hostcall") {
+                true => BuildError::HostProgram { name, folder: folder.into(), kernels: programs() },
+                false => BuildError::NotProgram { name },
+            });
         }
         let is_library = |target: &&cargo_metadata::Target| {
             target
@@ -65,6 +80,15 @@ impl Package {
             sources: sources(&metadata, &package.id),
             manifest,
         })
+    }
+}
+
+/// Why there is no manifest in a folder.
+fn no_package(folder: &Path) -> BuildError {
+    match folder.metadata() {
+        Ok(metadata) if metadata.is_dir() => BuildError::NoPackage { folder: folder.into() },
+        Ok(_) => BuildError::NotFolder { file: folder.into() },
+        Err(_) => BuildError::NoFolder { folder: folder.into() },
     }
 }
 

@@ -67,7 +67,11 @@ pub enum Command {
     #[command(subcommand)]
     Trace(TraceCommand),
     /// Lists the devices, and why those that are not there are not
-    Devices,
+    Devices {
+        /// Opens each device and says also what to build for it, and how much of it there is
+        #[arg(long, short)]
+        verbose: bool,
+    },
     /// Measures a device, each figure beside its floor in the same run
     Bench {
         /// Device to measure

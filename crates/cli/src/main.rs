@@ -38,7 +38,7 @@ fn main() {
             Command::New { app: false, name } => new::package(&name),
             Command::New { app: true, name } => new::app(&name),
             Command::Trace(command) => trace::run(command),
-            Command::Devices => devices(),
+            Command::Devices { verbose } => devices(verbose),
             Command::Bench { device, image, device_printf: true, .. } => bench::device_printf(device, image),
             Command::Bench { device, image, json, only, .. } => bench::run(device, image, json, only),
         },
@@ -120,14 +120,40 @@ fn suggestion(error: &clap::Error) -> String {
     meant.map_or_else(String::new, |meant| format!(": did you mean `{meant}`?"))
 }
 
-fn devices() -> Outcome {
+fn devices(verbose: bool) -> Outcome {
     let mut lines = String::new();
     for device in hostcall::device::devices() {
         lines += &format!("{:<8} {}", device.name, device.description);
-        if let Some(why) = device.unavailable {
-            lines += &format!(" (not available: {why})");
+        match device.unavailable {
+            Some(why) => lines += &format!(" (not available: {why})\n"),
+            None if verbose => lines += &format!("\n{}", details(&device.name)),
+            None => lines.push('\n'),
         }
-        lines.push('\n');
     }
     print(format_args!("{lines}"))
+}
+
+/// Says in lines of their own what a device is.
+fn details(name: &str) -> String {
+    let device = match hostcall::Device::open(name) {
+        Ok(device) => device,
+        Err(error) => return format!("         cannot be opened: {error}\n"),
+    };
+    let it = device.properties();
+    let own_memory = match it.memory_bytes {
+        0 => "none of its own".to_owned(),
+        bytes => format!("{} MiB", bytes >> 20),
+    };
+    let lines = [
+        ("built for by", format!("hostcall build --target {}", it.target)),
+        ("waves", format!("of {} lanes, {} at a time", it.wave_size, it.resident_waves)),
+        (
+            "workgroups",
+            format!("of {} lanes and {} KiB at most", it.max_workgroup_lanes, it.max_workgroup_bytes >> 10),
+        ),
+        ("processors", it.multiprocessors.to_string()),
+        ("memory", own_memory),
+        ("clock", format!("{:.3} MHz", it.clock_hz as f64 / 1e6)),
+    ];
+    lines.map(|(what, value)| format!("         {what:<13}{value}\n")).concat()
 }

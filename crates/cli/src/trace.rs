@@ -117,6 +117,9 @@ fn printed(print: impl FnOnce(&mut dyn Write) -> Result<(), Stop>) -> Outcome {
 }
 
 fn open(path: &Path) -> Result<Reader<File>, Stop> {
+    if path.is_dir() {
+        return Err(Stop::Sentence(format!("{} is a folder: name the file of a trace", path.display())));
+    }
     let file = File::open(path).map_err(|error| Stop::Sentence(cannot("read", path, error)))?;
     Reader::new(file).map_err(|error| Stop::Sentence(cannot("read", path, error)))
 }

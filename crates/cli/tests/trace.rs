@@ -129,7 +129,7 @@ fn what_is_no_trace_is_one_sentence() {
         let sentence = "hostcall: cannot read /no/such: No such file or directory (os error 2)\n";
         expect(&trace(&[command, "/no/such"]), 1, "", sentence);
         let output = trace(&[command, folder.path().to_str().unwrap()]);
-        assert!(stderr(&output).contains("Is a directory"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("is a folder: name the file of a trace"), "{}", stderr(&output));
         assert_eq!(output.status.code(), Some(1));
     }
 }

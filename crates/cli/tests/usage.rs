@@ -113,7 +113,18 @@ fn what_cannot_be_run_is_named() {
     says(&refused(1, &["run", "--threads", "1025", acts()]), "at most 1024 lanes");
     says(&refused(1, &["run", "--stack", "5", acts()]), "at least 16384 bytes");
     says(&refused(1, &["run", "--blocks", "4294967295", acts()]), "lanes");
-    says(&refused(1, &["run", "--device", "toaster", acts()]), "no device `toaster`");
+    says(
+        &refused(1, &["run", "--device", "toaster", acts()]),
+        "no device `toaster`; `hostcall devices` lists",
+    );
+    for (processor, device) in [("gfx90a", "amdgpu:0"), ("sm_90", "cuda:0")] {
+        let sentence = refused(1, &["run", "--device", processor, acts()]);
+        says(
+            &sentence,
+            &format!("that is what images are built for (`hostcall build --target {processor}`)"),
+        );
+        says(&sentence, &format!("the first GPU of the kind is named {device}; `hostcall devices`"));
+    }
     says(&refused(1, &["run", "--dir", "/nowhere", acts()]), "cannot open the folder /nowhere");
     says(&refused(1, &["run", "/nowhere"]), "cannot read the program /nowhere");
 }
@@ -123,9 +134,60 @@ fn packages_are_checked() {
     let program = |name: &str| here("tests/programs").join(name).to_str().unwrap().to_owned();
     let folder = tempfile::tempdir().unwrap();
     says(&refused(1, &["run", folder.path().to_str().unwrap()]), "no Cargo.toml in");
+    for missing in ["nothere", "/nowhere"] {
+        let sentence = refused(1, &["build", missing]);
+        says(
+            &sentence,
+            &format!("there is no folder {missing}: name that of a program's package, or make one"),
+        );
+    }
+    says(&refused(1, &["build", acts()]), "is a file: name the folder of a program's package");
+    let workspace = refused(1, &["run", here("tests/programs").to_str().unwrap()]);
+    says(
+        &workspace,
+        "tests/programs has a workspace and no package of its own: name the folder of a program's",
+    );
+    says(&workspace, " in it, such as ");
     says(&refused(1, &["run", &program("no_program")]), "not a hostcall program");
     says(&refused(1, &["run", &program("no_main")]), "no main kernel");
     says(&refused(1, &["run", &program("broken")]), "broken does not compile");
+}
+
+#[test]
+fn a_host_program_is_told_how_to_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = hostcall(["new", "--app", "shop"]).current_dir(&folder).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    // The versions that are here already.
+    fs::copy(here("../../Cargo.lock"), folder.path().join("shop/Cargo.lock")).unwrap();
+    let output = hostcall(["run", "."]).current_dir(folder.path().join("shop")).output().unwrap();
+    let text = stderr(&output);
+    says(
+        &text,
+        "hostcall: shop is a program of the host's, which launches kernels itself: start it with `cargo run",
+    );
+    says(&text, "shop/kernels\n");
+    assert_eq!((output.status.code(), text.lines().count()), (Some(1), 1), "{text}");
+}
+
+#[test]
+fn devices_are_listed_with_what_they_are() {
+    let short = stdout(&hostcall(["devices"]).output().unwrap());
+    assert!(short.starts_with("cpu      software device, ") && !short.contains("--target"), "{short}");
+    for flag in ["-v", "--verbose"] {
+        let output = hostcall(["devices", flag]).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        let text = stdout(&output);
+        for line in [
+            "         built for by hostcall build --target cpu\n",
+            "         built for by hostcall build --target gfx942\n",
+            "         waves        of 64 lanes, ",
+        ] {
+            says(&text, line);
+        }
+        // What is not there is told as it is without.
+        assert!(short.lines().all(|line| text.contains(line)), "{text}");
+    }
 }
 
 #[test]

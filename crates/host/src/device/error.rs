@@ -19,7 +19,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum Error {
     /// No device has this name.
-    #[error("there is no device `{name}`; `hostcall devices` lists those there are")]
+    #[error("there is no device `{name}`{}; `hostcall devices` lists those there are", meant(name))]
     NoSuchDevice {
         /// The name that was asked for.
         name: String,
@@ -190,6 +190,21 @@ fn panicked(first: Option<&Panic>, others: u64) -> String {
         1 => format!("{first} (and another lane)"),
         others => format!("{first} (and {others} other lanes)"),
     }
+}
+
+/// What somebody may have meant who names a device so: a processor is what images are built for.
+fn meant(name: &str) -> String {
+    let of = |prefix, device: &str| {
+        let is_processor =
+            name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        is_processor.then(|| {
+            format!(
+                ": that is what images are built for (`hostcall build --target {name}`), and the first GPU of the kind is \
+                 named {device}"
+            )
+        })
+    };
+    of("gfx", "amdgpu:0").or_else(|| of("sm_", "cuda:0")).unwrap_or_default()
 }
 
 fn longest_wait(waiting: Option<&Waiting>) -> String {
