@@ -62,7 +62,8 @@ impl Program {
             Calls::Llvm(_) => Ok(Self::Llvm(path, info)),
             _ => Err(format!(
                 "{name} has no main kernel: a program is built by `hostcall build`, or linked with LLVM's GPU libc, \
-                 which gives it the kernels _begin, _start and _end"
+                 which gives it the kernels _begin, _start and _end; other kernels are launched by a host program \
+                 (`Device::load_code_object`)"
             )
             .into()),
         }

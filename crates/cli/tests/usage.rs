@@ -205,6 +205,7 @@ fn files_that_are_no_image_for_the_device_are_refused() {
     says(&run("fat", b"\x50\xed\x55\xba"), "fat binary");
     let ptx = b"//\n.version 6.3\n.target sm_70\n";
     says(&run("ptx", ptx), "no main kernel");
+    says(&run("ptx", ptx), "other kernels are launched by a host program (`Device::load_code_object`)");
     let ours =
         [ptx, &b".visible .entry hostcall_kernel_main__01234567(\n.global .b8 hostcall_kernel_info_main__01234567[72];\n"[..]];
     says(&run("ours.ptx", &ours.concat()), "built for NVIDIA GPUs from sm_70 on, not for cpu");

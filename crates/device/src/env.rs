@@ -11,7 +11,23 @@ pub fn args_count() -> Result<usize, CallError> {
     Ok(Environment::argument_count()? as usize)
 }
 
-/// Argument `index` in `buffer`, if there are so many.
+/// Argument `index`, if there are so many: `None` behind the last one. Argument 0 is the program's name.
+///
+/// The text is put into `buffer`, which is the caller's because not every kernel has a heap, and what is returned is the part
+/// of it that the text takes. With the heap, `env::args` gives all of them.
+///
+/// ```
+/// use hostcall_device::{env, println};
+///
+/// fn greet() {
+///     let mut buffer = [0; 64];
+///     match env::arg(1, &mut buffer) {
+///         Ok(Some(name)) => println!("Hello, {name}"),
+///         Ok(None) => println!("Hello"),
+///         Err(error) => println!("the first argument: {error}"), // more than 64 bytes, for example
+///     }
+/// }
+/// ```
 ///
 /// # Errors
 /// [`CallError::TooLarge`] when it does not fit, [`CallError::Malformed`] when it is no UTF-8, for which [`arg_bytes`]

@@ -353,6 +353,12 @@ impl Lane {
 
     /// The values of all lanes that came here, combined; each of them gets the result.
     ///
+    /// Lanes that are absent have no part in it: those that went another way or have ended, and those that a wave at the end of
+    /// a workgroup does not have. It is as if their values were [`Combine::IDENTITY`], and nobody waits for them. So lanes
+    /// that come in two parts get two results, each of its own part: put a condition into the value, as here, and not around
+    /// the call, where all lanes are to count. Of numbers with a point the order of the additions, and with it the last bits,
+    /// depends on how many came.
+    ///
     /// ```
     /// use core::sync::atomic::{AtomicU32, Ordering};
     /// use hostcall_device::{Lane, kernel, wave};

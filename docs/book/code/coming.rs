@@ -1,10 +1,14 @@
 //! The chapters "Coming from ...": what others write, here.
 
+use hostcall::device::LlvmRun;
+use hostcall::llvm::End;
 use hostcall::services::{Builtins, Sink};
 use hostcall::{
     CallError, Device, Error, Global, Grid, Hostcall, HostcallRef, Lane, LaunchKernel, kernel, println,
     service,
 };
+use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 // ANCHOR: cuda
@@ -100,6 +104,67 @@ fn rocm() {
     let (x, out) = (device.upload(&[14u64, 22]).unwrap(), device.alloc_zeroed::<u64>(2).unwrap());
     quotients.launch(&stream, Grid::new(1, 2), (&x, &out)).unwrap();
     assert_eq!(out.read().unwrap(), [2, 3]);
+}
+
+// ANCHOR: hip
+fn squares(device: &Device, file: &Path) -> Result<Vec<u64>, Box<dyn std::error::Error>> {
+    use hostcall::rocm::{KernelArgument, Version};
+
+    let kernel = device.load_code_object(file, Version::Stacks)?.kernel("squares")?;
+    let (stream, out) = (device.stream()?, device.alloc_zeroed::<u64>(64)?);
+    // SAFETY: the kernel takes a pointer to as many numbers as there are lanes.
+    unsafe { kernel.launch(&stream, Grid::new(1, 64), &[KernelArgument::buffer(&out)]) }?;
+    stream.synchronize()?;
+    Ok(out.read()?)
+}
+// ANCHOR_END: hip
+
+/// Runs the commands of a page in a folder, after these.
+fn run_commands(page: &str, before: &str, folder: &Path) -> String {
+    let book = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(book.join("src").join(page)).unwrap();
+    let commands =
+        text.split("```bash\n").nth(1).and_then(|rest| rest.split("```").next()).expect("it has some");
+    let mut bash = Command::new("bash");
+    let output = bash.args(["-euc", &format!("{before}\n{commands}")]).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "{page}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn hip() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("code/squares.hip");
+    std::fs::copy(source, folder.path().join("squares.hip")).unwrap();
+    run_commands("rocm.md", "", folder.path());
+    let text = Arc::new(Mutex::new(String::new()));
+    let seen = text.clone();
+    let sink = Sink::callback(move |_, bytes| *seen.lock().unwrap() += &String::from_utf8_lossy(bytes));
+    let builtins = Builtins::builder().output(sink).build().unwrap();
+    let device = Device::builder("gfx942").builtins(builtins).open().unwrap();
+    let squares = squares(&device, &folder.path().join("squares.co")).unwrap();
+    assert!(squares.iter().zip(0..).all(|(square, i)| *square == i * i), "{squares:?}");
+    device.builtins().stdio().flush().unwrap();
+    assert_eq!(*text.lock().unwrap(), "lane 3: 9\n");
+}
+
+#[test]
+fn a_program_of_llvms_protocol_for_amd() {
+    let folder = tempfile::tempdir().unwrap();
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/cli/tests/llvm/freestanding");
+    let copies = format!("cp {}/* .", sources.display());
+    // What the command would run is run here.
+    run_commands("llvm.md", &format!("{copies}\nhostcall() {{ true; }}"), folder.path());
+    let text = Arc::new(Mutex::new(String::new()));
+    let seen = text.clone();
+    let sink = Sink::callback(move |_, bytes| *seen.lock().unwrap() += &String::from_utf8_lossy(bytes));
+    let builtins = Builtins::builder().output(sink).build().unwrap();
+    let device = Device::builder("gfx942").builtins(builtins).open().unwrap();
+    let program = device.load_llvm(folder.path().join("hello"), None).unwrap();
+    let run = LlvmRun::new(Grid::new(1, 1)).args(["hello", "one"]);
+    assert_eq!(program.run(run).unwrap(), End::Exited(2));
+    device.builtins().stdio().flush().unwrap();
+    assert_eq!(*text.lock().unwrap(), "Hello from a program without a libc.\none\n");
 }
 
 // ANCHOR: julia

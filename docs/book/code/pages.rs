@@ -124,7 +124,7 @@ fn all_rust_is_included_from_code_that_is_tested() {
                 continue;
             };
             let (file, anchor) = include.split_once(':').unwrap_or((include, ""));
-            // Tests compile all of crates/c/examples.
+            // Tests compile all of crates/c/examples, and what lies beside the code here.
             let of_file = match Path::new(file).extension().and_then(|extension| extension.to_str()) {
                 Some("c") => "c",
                 Some("hip") => "cpp",

@@ -93,6 +93,9 @@ impl Device {
     /// with, which the file does not tell: [`Version::Stacks`] with device libraries until 2026. On an NVIDIA GPU it is a cubin
     /// or PTX, whose kernels call nobody by that, with either version.
     ///
+    /// What it takes and gives is in the module [`hostcall::rocm`](crate::rocm): [`Version`], [`CodeObject`] with an example, and
+    /// [`KernelArgument`].
+    ///
     /// # Errors
     /// When it cannot be read, is no code object for this device, or is an image that another function loads.
     pub fn load_code_object(&self, image: impl AsRef<Path>, version: Version) -> Result<CodeObject, Error> {
