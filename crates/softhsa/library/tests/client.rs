@@ -61,6 +61,7 @@ fn a_hostile_client_is_answered() {
         "room",
         "refused_events",
         "forks_later",
+        "forks_first",
     ] {
         let mut command = Command::new("timeout");
         assert_eq!(run(command.arg("300").arg(&client).arg(&object).arg(part)), "passed\n", "{part}");

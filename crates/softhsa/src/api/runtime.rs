@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 use super::code::{Executable, LoadedCode, Reader};
@@ -132,10 +132,11 @@ impl Runtime {
         if is_forked() {
             return Err(status::OUT_OF_RESOURCES);
         }
+        // Before the lock, which a process that is forked meanwhile finds taken for good.
+        watch_forks();
         let mut current = lock(&CURRENT);
         if current.1.is_none() {
             current.1 = Some(Arc::new(Runtime::start()?));
-            watch_forks();
         }
         current.0 += 1;
         Ok(())
@@ -304,10 +305,12 @@ fn setting(name: &str, range: RangeInclusive<usize>) -> Result<Option<usize>, St
 
 /// Has the system call [`note_fork`] in forked processes, from the first call on.
 fn watch_forks() {
-    static WATCHED: Once = Once::new();
-    WATCHED.call_once(|| {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    // Not a `Once`, which a process that is forked meanwhile would wait for. Calling the function twice does no harm.
+    if !WATCHED.load(Ordering::Acquire) {
         // SAFETY: the function tries locks and stores to an atomic, which a forked process may do. Where the system has no memory to
         // note it, forked processes wait for threads that they do not have.
         unsafe { libc::pthread_atfork(None, None, Some(note_fork)) };
-    });
+        WATCHED.store(true, Ordering::Release);
+    }
 }

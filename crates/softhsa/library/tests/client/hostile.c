@@ -474,6 +474,30 @@ static void forks_later(void) {
     start();
 }
 
+static void *init(void *unused) {
+    CHECK(hsa_init());
+    return NULL;
+}
+
+// A process that is forked while another thread starts the runtime is answered.
+static void forks_first(void) {
+    EXPECT(setenv("SOFTHSA_AGENTS", "8", 1) == 0 && setenv("SOFTHSA_THREADS", "64", 1) == 0);
+    pthread_t thread;
+    EXPECT(pthread_create(&thread, NULL, init, NULL) == 0);
+    for (int i = 0; i < 20; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(10);
+            hsa_init();
+            _exit(0);
+        }
+        int status;
+        EXPECT(waitpid(child, &status, 0) == child && status == 0);
+    }
+    EXPECT(pthread_join(thread, NULL) == 0);
+    CHECK(hsa_shut_down());
+}
+
 static void signals(void) {
     // Destroyed while a thread waits for it: the thread goes on when its time is over.
     hsa_signal_t signal = new_signal(1);
@@ -517,6 +541,10 @@ int main(int count, char **arguments) {
         {"forks_later", forks_later},
     };
     device_file = arguments[1];
+    if (!strcmp(arguments[2], "forks_first")) {
+        forks_first();
+        puts("passed");
+    }
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(all[i].name, arguments[2])) {
             start();
