@@ -62,6 +62,8 @@ fn a_hostile_client_is_answered() {
         "refused_events",
         "forks_later",
         "forks_first",
+        "copies_of_destroyed",
+        "handlers",
     ] {
         let mut command = Command::new("timeout");
         assert_eq!(run(command.arg("300").arg(&client).arg(&object).arg(part)), "passed\n", "{part}");

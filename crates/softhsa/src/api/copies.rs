@@ -142,7 +142,7 @@ pub unsafe extern "C" fn hsa_amd_memory_async_copy(
             }
             false
         });
-        runtime.copies.add(&runtime, Waiting { conditions, run })
+        runtime.copies.add(&runtime, Waiting { conditions, ends_with_signals: false, run })
     };
     report(start())
 }

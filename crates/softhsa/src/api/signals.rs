@@ -379,7 +379,8 @@ pub extern "C" fn hsa_amd_signal_async_handler(
         let handler = handler.ok_or(status::INVALID_ARGUMENT)?;
         let data = ClientData(data);
         let run = Box::new(move |value| handler(value, data.get()));
-        runtime.handlers.add(&runtime, Waiting { conditions: vec![(signal, condition, compare)], run })
+        let conditions = vec![(signal, condition, compare)];
+        runtime.handlers.add(&runtime, Waiting { conditions, ends_with_signals: true, run })
     };
     report(add())
 }

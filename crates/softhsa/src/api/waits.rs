@@ -13,26 +13,30 @@ use crate::memory::Pause;
 pub struct Waiting {
     /// Signals with conditions and what their values are compared with. All must hold at once.
     pub conditions: Vec<(Signal, u32, i64)>,
+    /// Whether it is let go of when the client destroys one of the signals. Otherwise it waits on, as what knows a
+    /// signal may still change it.
+    pub ends_with_signals: bool,
     /// Is called with the first signal's value. Returns whether it is to be called again.
     pub run: Box<dyn FnMut(i64) -> bool + Send>,
 }
 
 impl Waiting {
-    fn is_ready(&self) -> bool {
-        let holds = |(signal, condition, compare): &(Signal, u32, i64)| {
-            holds(*condition, signal.value().load(Ordering::SeqCst), *compare)
-        };
-        self.conditions.iter().all(holds)
+    /// Returns the first signal's value, if the conditions hold.
+    fn ready(&self) -> Option<i64> {
+        let mut first = None;
+        for (signal, condition, compare) in &self.conditions {
+            let value = signal.value().load(Ordering::SeqCst);
+            if !holds(*condition, value, *compare) {
+                return None;
+            }
+            first = first.or(Some(value));
+        }
+        first.or(Some(0))
     }
 
-    /// Whether it can never be ready.
+    /// Whether it is let go of.
     fn is_over(&self) -> bool {
-        self.conditions.iter().any(|(signal, ..)| signal.is_destroyed())
-    }
-
-    fn run(&mut self) -> bool {
-        let value = self.conditions.first().map_or(0, |(signal, ..)| signal.value().load(Ordering::SeqCst));
-        (self.run)(value)
+        self.ends_with_signals && self.conditions.iter().any(|(signal, ..)| signal.is_destroyed())
     }
 }
 
@@ -73,7 +77,7 @@ impl Waits {
                 let mut pause = Pause::default();
                 while !stopped.load(Ordering::SeqCst) {
                     let seen = memory.changes.count();
-                    if run_ready(&list) {
+                    if run_ready(&list, &stopped) {
                         pause = Pause::default();
                     }
                     if lock(&list).is_empty() {
@@ -94,18 +98,29 @@ impl Waits {
 }
 
 /// Runs what is ready, and lets go of what never will be. Returns whether something ran.
-fn run_ready(list: &Mutex<Vec<Waiting>>) -> bool {
+fn run_ready(list: &Mutex<Vec<Waiting>>, stopped: &AtomicBool) -> bool {
     let mut waiting = lock(list);
     let (over, rest): (Vec<_>, Vec<_>) =
         std::mem::take(&mut *waiting).into_iter().partition(Waiting::is_over);
-    let (ready, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(Waiting::is_ready);
+    let (ready, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|entry| entry.ready().is_some());
     *waiting = rest;
     // What runs may add others, and what is let go of may be the client's, so the list is not locked meanwhile.
     drop(waiting);
     drop(over);
-    let ran = !ready.is_empty();
+    let mut ran = false;
     for mut entry in ready {
-        if entry.run() {
+        // What ran before it may have ended the runtime, destroyed its signals or changed them.
+        if stopped.load(Ordering::SeqCst) {
+            break;
+        }
+        if entry.is_over() {
+            continue;
+        }
+        let goes_on = entry.ready().is_none_or(|value| {
+            ran = true;
+            (entry.run)(value)
+        });
+        if goes_on {
             lock(list).push(entry);
         }
     }

@@ -375,6 +375,84 @@ static void copies(void) {
         EXPECT(finish(done[i]) == 0 && to[i] == 7);
 }
 
+// A copy waits for a signal that the client has destroyed, as it knows the signal, which a launch may still change.
+static void copies_of_destroyed(void) {
+    enum { BYTES = 64 << 20 };
+    static uint64_t from = 7, to;
+    char *large = allocate(2 * BYTES);
+    hsa_signal_t first = new_signal(1), opened = new_signal(1), large_done = new_signal(1), done = new_signal(1);
+    CHECK(hsa_amd_memory_async_copy(large, cpu, large + BYTES, cpu, BYTES, 1, &first, large_done));
+    CHECK(hsa_amd_memory_async_copy(&to, cpu, &from, cpu, 8, 1, &opened, done));
+    // It becomes 0 and is destroyed while the other copy is made.
+    hsa_signal_store_screlease(first, 0);
+    usleep(5000);
+    hsa_signal_store_screlease(opened, 0);
+    CHECK(hsa_signal_destroy(opened));
+    EXPECT(finish(large_done) == 0 && finish(done) == 0 && to == 7);
+    // It is destroyed before a launch changes it.
+    hsa_signal_t beating = beat();
+    wait_for_beat();
+    done = new_signal(1);
+    to = 0;
+    CHECK(hsa_amd_memory_async_copy(&to, cpu, &from, cpu, 8, 1, &beating, done));
+    CHECK(hsa_signal_destroy(beating));
+    usleep(20000);
+    EXPECT(to == 0);
+    atomic_store(&end, 1);
+    EXPECT(finish(done) == 0 && to == 7);
+}
+
+static hsa_signal_t two[2];
+static _Atomic uint64_t slept;
+
+static bool sleep_a_while(hsa_signal_value_t value, void *data) {
+    atomic_store(&slept, 1);
+    usleep(50000);
+    return false;
+}
+
+static bool destroy_other(hsa_signal_value_t value, void *other) {
+    atomic_fetch_add(&called, 1);
+    CHECK(hsa_signal_destroy(*(hsa_signal_t *) other));
+    return false;
+}
+
+static bool close_again(hsa_signal_value_t value, void *data) {
+    hsa_signal_store_screlease(two[0], 1);
+    return count_call(value, data);
+}
+
+static bool end_runtime(hsa_signal_value_t value, void *data) {
+    CHECK(hsa_shut_down());
+    return count_call(value, data);
+}
+
+// Has handlers of two signals be ready at once. Returns how many were called.
+static uint64_t call_both(bool (*handler)(hsa_signal_value_t, void *), hsa_signal_t one, hsa_signal_t other) {
+    atomic_store(&slept, 0);
+    atomic_store(&called, 0);
+    CHECK(hsa_amd_signal_async_handler(new_signal(0), HSA_SIGNAL_CONDITION_EQ, 0, sleep_a_while, NULL));
+    wait_for(&slept);
+    two[0] = one, two[1] = other;
+    CHECK(hsa_amd_signal_async_handler(one, HSA_SIGNAL_CONDITION_EQ, 0, handler, &two[1]));
+    CHECK(hsa_amd_signal_async_handler(other, HSA_SIGNAL_CONDITION_EQ, 0, handler, &two[0]));
+    wait_for(&called);
+    usleep(20000);
+    return atomic_load(&called);
+}
+
+// A handler may change what others wait for: they are called with a value that fits, of a signal that there is.
+static void handlers(void) {
+    EXPECT(call_both(destroy_other, new_signal(0), new_signal(0)) == 1);
+    hsa_signal_t one = new_signal(0);
+    EXPECT(call_both(close_again, one, one) == 1);
+    hsa_signal_store_screlease(one, 0);
+    while (atomic_load(&called) != 2)
+        usleep(1000);
+    EXPECT(call_both(end_runtime, new_signal(0), new_signal(0)) == 1);
+    start();
+}
+
 static hsa_status_t see(const char *kernel, void *address, uint64_t *seen) {
     struct { uint64_t *from, *to; } arguments = {address, seen};
     atomic_store(&fault_address, 0);
@@ -538,7 +616,7 @@ int main(int count, char **arguments) {
         {"packets", packets}, {"doorbells", doorbells}, {"destroy", destroy}, {"shut_down", shut_down},
         {"free_memory", free_memory}, {"forks", forks}, {"clients", clients}, {"atomics", atomics}, {"signals", signals},
         {"copies", copies}, {"pins", pins}, {"room", room}, {"refused_events", refused_events},
-        {"forks_later", forks_later},
+        {"forks_later", forks_later}, {"copies_of_destroyed", copies_of_destroyed}, {"handlers", handlers},
     };
     device_file = arguments[1];
     if (!strcmp(arguments[2], "forks_first")) {
