@@ -74,6 +74,12 @@ impl Changes {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Lets no change be noted, and nobody look, for as long as the result lives.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> impl Sized {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits until another change is noted than those that `seen` counts, or for the pause's next time.
     pub fn wait_or_look(&self, seen: u64, pause: &mut Pause) {
         match pause.next_look() {

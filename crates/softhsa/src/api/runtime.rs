@@ -168,7 +168,7 @@ impl Runtime {
         lock(&CURRENT).1.clone().ok_or(status::NOT_INITIALIZED)
     }
 
-    fn start() -> Result<Runtime, Status> {
+    pub(super) fn start() -> Result<Runtime, Status> {
         let agents = setting("SOFTHSA_AGENTS", 0..=MOST_AGENTS)?.unwrap_or(1);
         if agents == 0 {
             Runtime::note_failure("the software HSA runtime has no GPU, as SOFTHSA_AGENTS=0 asks".to_owned());

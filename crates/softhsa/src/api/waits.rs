@@ -59,7 +59,9 @@ impl Waits {
     pub fn stop(&self, runtime: &Runtime) {
         self.stopped.store(true, Ordering::SeqCst);
         runtime.memory.changes.note();
-        if let Some(thread) = lock(&self.thread).take()
+        // Not locked meanwhile: what the thread runs may ask to add something.
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
         {
             // A panic of the thread was printed when it happened.
@@ -70,13 +72,20 @@ impl Waits {
     /// Adds what waits. What is refused is dropped: whoever asked has its data still.
     pub fn add(&self, runtime: &Arc<Runtime>, waiting: Waiting) -> Result<(), Status> {
         let mut thread = lock(&self.thread);
+        if self.stopped.load(Ordering::SeqCst) {
+            return Err(status::NOT_INITIALIZED);
+        }
         if thread.is_none() {
             let (list, stopped) = (Arc::clone(&self.list), Arc::clone(&self.stopped));
             let memory = Arc::clone(&runtime.memory);
             let run = move || {
                 let mut pause = Pause::default();
-                while !stopped.load(Ordering::SeqCst) {
+                loop {
+                    // Before the look at whether it is to end, of which the count tells.
                     let seen = memory.changes.count();
+                    if stopped.load(Ordering::SeqCst) {
+                        return;
+                    }
                     if run_ready(&list, &stopped) {
                         pause = Pause::default();
                     }
@@ -125,4 +134,65 @@ fn run_ready(list: &Mutex<Vec<Waiting>>, stopped: &AtomicBool) -> bool {
         }
     }
     ran
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn waiting(run: impl FnMut(i64) -> bool + Send + 'static) -> Waiting {
+        Waiting { conditions: Vec::new(), ends_with_signals: true, run: Box::new(run) }
+    }
+
+    /// The thread is told to end when it has seen that it is not to, and before it looks at the count of changes.
+    #[test]
+    fn the_thread_ends_at_any_moment() {
+        let runtime = Arc::new(Runtime::start().expect("it starts"));
+        for _ in 0..100 {
+            let waits = Arc::new(Waits::default());
+            let held = runtime.memory.changes.hold();
+            let (added, stopped) = (mpsc::channel(), mpsc::channel());
+            let (other, of) = (Arc::clone(&waits), Arc::clone(&runtime));
+            thread::spawn(move || added.0.send(other.add(&of, waiting(|_| false))));
+            thread::sleep(Duration::from_millis(2));
+            let of = Arc::clone(&runtime);
+            thread::spawn(move || {
+                waits.stop(&of);
+                stopped.0.send(())
+            });
+            thread::sleep(Duration::from_millis(2));
+            drop(held);
+            assert!(added.1.recv_timeout(LONG).is_ok(), "it is added, or refused");
+            stopped.1.recv_timeout(LONG).expect("the thread ends");
+        }
+    }
+
+    /// What runs adds something while the thread is told to end.
+    #[test]
+    fn nothing_is_added_at_the_end() {
+        let runtime = Arc::new(Runtime::start().expect("it starts"));
+        let (begun, stopped, refused) = (mpsc::channel(), mpsc::channel(), mpsc::channel());
+        let of = Arc::clone(&runtime);
+        let run = move |_| {
+            begun.0.send(()).expect("the test waits for it");
+            thread::sleep(Duration::from_millis(50));
+            refused.0.send(of.handlers.add(&of, waiting(|_| true))).expect("the test waits for it");
+            false
+        };
+        assert_eq!(runtime.handlers.add(&runtime, waiting(run)), Ok(()));
+        begun.1.recv_timeout(LONG).expect("it runs");
+        let of = Arc::clone(&runtime);
+        thread::spawn(move || {
+            of.handlers.stop(&of);
+            stopped.0.send(())
+        });
+        assert_eq!(refused.1.recv_timeout(LONG), Ok(Err(status::NOT_INITIALIZED)));
+        stopped.1.recv_timeout(LONG).expect("the thread ends");
+    }
 }
