@@ -14,7 +14,7 @@ use super::{Status, give, report, status};
 use crate::device::{Failure, Launch, LaunchSpec};
 use crate::exec::Fault;
 use crate::load::descriptor::{MOST_GROUP_BYTES, MOST_PRIVATE_BYTES};
-use crate::memory::{Changes, Memory, PAGE, Pause, Use};
+use crate::memory::{Changes, Memory, PAGE, Pause, Use, View};
 
 /// Bytes of a packet.
 const PACKET: u64 = 64;
@@ -195,20 +195,24 @@ impl Queue {
         }
     }
 
-    /// Returns whether the doorbell names no packet that has not been started.
-    fn doorbell_behind(&self) -> bool {
-        self.doorbell.value().load(Ordering::SeqCst) < self.next.load(Ordering::Relaxed) as i64
+    /// Returns whether there is no packet that has not been started, by what was rung and by the write index. Those who
+    /// share a queue ring in any order, and what a kernel stores last may be less than what it stored before. A packet
+    /// processor may look before the doorbell is rung.
+    fn is_empty(&self, view: &mut View<'_>) -> Result<bool, Fault> {
+        let next = self.next.load(Ordering::Relaxed);
+        let rung = self.doorbell.value().load(Ordering::SeqCst);
+        Ok(rung < next as i64 && view.load_u64(self.place.record + field::WRITE_INDEX)? <= next)
     }
 
     /// Starts the next packet. Returns `false` if there is none yet, or if it must wait for those before it.
     fn step(self: &Arc<Queue>, runtime: &Arc<Runtime>) -> Result<bool, Refused> {
-        if self.doorbell_behind() {
+        let lost = |fault: Fault| Refused { status: status::ERROR, text: format!("a queue's ring: {fault}") };
+        let mut view = runtime.memory.view();
+        if self.is_empty(&mut view).map_err(lost)? {
             return Ok(false);
         }
         let number = self.next.load(Ordering::Relaxed);
         let address = self.place.packet(number % self.size);
-        let mut view = runtime.memory.view();
-        let lost = |fault: Fault| Refused { status: status::ERROR, text: format!("a queue's ring: {fault}") };
         let header = view.load_u16(address).map_err(lost)?;
         std::sync::atomic::fence(Ordering::SeqCst);
         let must_wait = header & packet::BARRIER_BIT != 0 && self.running.load(Ordering::SeqCst) > 0;

@@ -224,6 +224,25 @@ static void doorbells(void) {
         EXPECT(finish(first.completion_signal) == 0 && finish(second.completion_signal) == 0);
         EXPECT(*counter == 128);
     }
+    // As two waves may do, by plain stores, of which the last one is seen.
+    hsa_queue_t *own = queue;
+    for (int round = 0; round < 10; round++) {
+        uint32_t *counter = allocate(4);
+        *counter = 0;
+        struct { uint32_t *counter, times; } arguments = {counter, 1};
+        new_queue();
+        hsa_kernel_dispatch_packet_t first = packet_of("count.kd", &arguments, sizeof arguments, 64), second = first;
+        second.completion_signal = new_signal(1);
+        uint64_t one = write_packet(&first, DISPATCH), two = write_packet(&second, DISPATCH);
+        struct { volatile hsa_signal_value_t *doorbell; uint64_t first, second; } rings = {NULL, two, one};
+        CHECK(hsa_amd_signal_value_pointer(queue->doorbell_signal, &rings.doorbell));
+        hsa_queue_t *rung = queue;
+        queue = own;
+        EXPECT(finish(dispatch("store.kd", &rings, sizeof rings, 1)) == 0);
+        EXPECT(finish(first.completion_signal) == 0 && finish(second.completion_signal) == 0);
+        EXPECT(*counter == 128);
+        CHECK(hsa_queue_destroy(rung));
+    }
 }
 
 static void destroy(void) {

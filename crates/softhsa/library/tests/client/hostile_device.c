@@ -35,3 +35,9 @@ KERNEL void meet(u32 *counter) {
 KERNEL void trap(void) { __builtin_trap(); }
 
 KERNEL void read(u64 *from, u64 *to) { *to = *from; }
+
+// Stores one after the other.
+KERNEL void store(u64 *place, u64 first, u64 second) {
+    __scoped_atomic_store_n(place, first, __ATOMIC_RELEASE, __MEMORY_SCOPE_SYSTEM);
+    __scoped_atomic_store_n(place, second, __ATOMIC_RELEASE, __MEMORY_SCOPE_SYSTEM);
+}
