@@ -169,6 +169,31 @@ fn code_is_what_the_file_holds_at_whole_words() {
     assert!(reason(&file).contains("is not at a multiple of 4"));
 }
 
+/// Zeros behind a segment take none of the host's memory.
+#[test]
+fn zeros_are_not_touched() {
+    let mut file = object("zeros");
+    let [offset, address, memory_bytes] = [0, 0x10_0000, 900 << 20];
+    add_segments(&mut file, &[Added { kind: LOAD, flags: READ, offset, address, bytes: 64, memory_bytes }]);
+    let running = Running::start(Arc::new(Memory::new()), 1).expect("the device starts");
+    let resident_pages = || {
+        let statistics = std::fs::read_to_string("/proc/self/statm").expect("the system tells");
+        let pages = statistics.split(' ').nth(1).expect("it has several numbers");
+        pages.parse::<usize>().expect("it is a number")
+    };
+    let before = resident_pages();
+    let loaded = CodeObject::read(&file).and_then(|object| Loaded::load(running.device(), object));
+    let loaded = loaded.expect("there may be zeros behind the file's bytes");
+    assert!(
+        resident_pages() < before + (400 << 20) / 4096,
+        "{before} pages before, {} now",
+        resident_pages()
+    );
+    let mut view = running.device().memory.view();
+    assert_eq!(view.load_u32(loaded.address + address as u64), Ok(0x464c_457f));
+    assert_eq!(view.load_u32(loaded.address + (address + memory_bytes) as u64 - 4), Ok(0));
+}
+
 #[test]
 fn changed_code_objects_are_refused_or_loaded() {
     let file = object("changes");

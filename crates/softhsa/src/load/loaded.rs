@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{CodeObject, Kernel, Refused, refuse};
 use crate::device::{Device, LaunchSpec};
-use crate::memory::Use;
+use crate::memory::{PAGE, Use};
 
 /// A code object that is loaded on a device until this is dropped.
 #[derive(Debug)]
@@ -27,7 +27,10 @@ impl Loaded {
             refuse!("there is no memory for its {} bytes", object.image.len());
         };
         let copied = object.relocate(address).and_then(|()| {
-            let copied = device.memory.view().write(address, &object.image);
+            // What is 0 stays untouched, and takes none of the host's memory. A view for each page lets others get on.
+            let pages = (address..).step_by(PAGE).zip(object.image.chunks(PAGE));
+            let mut filled = pages.filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0));
+            let copied = filled.try_for_each(|(place, bytes)| device.memory.view().write(place, bytes));
             copied.map_err(|fault| Refused(fault.to_string()))
         });
         if let Err(refused) = copied {
