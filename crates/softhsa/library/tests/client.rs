@@ -64,6 +64,7 @@ fn a_hostile_client_is_answered() {
         "forks_first",
         "copies_of_destroyed",
         "handlers",
+        "refused_at_the_end",
     ] {
         let mut command = Command::new("timeout");
         assert_eq!(run(command.arg("300").arg(&client).arg(&object).arg(part)), "passed\n", "{part}");

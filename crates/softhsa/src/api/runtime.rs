@@ -215,12 +215,13 @@ impl Runtime {
             queue.stop();
         }
         self.gpus.iter().for_each(Running::stop);
+        // First: a handler that does not want an event leaves it to the queue.
+        self.threads.join();
         for queue in queues.values() {
             queue.join_reports();
         }
         self.handlers.stop(self);
         self.copies.stop(self);
-        self.threads.join();
     }
 
     /// Returns whether the last user ended the runtime, so that nothing is waited for any more.

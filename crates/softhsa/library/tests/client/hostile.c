@@ -554,6 +554,26 @@ static void refused_events(void) {
     new_queue();
 }
 
+static hsa_status_t refuse_late(const hsa_amd_event_t *event, void *data) {
+    on_event(event, data);
+    usleep(50000);
+    return HSA_STATUS_ERROR;
+}
+
+// Nothing of the client's is called any more when the runtime has ended, also not for what it refused meanwhile.
+static void refused_at_the_end(void) {
+    CHECK(hsa_amd_register_system_event_handler(NULL, NULL));
+    CHECK(hsa_amd_register_system_event_handler(refuse_late, NULL));
+    void *arguments[] = {(void *) 0x1234567000, (void *) &end};
+    dispatch("beat.kd", arguments, sizeof arguments, 64);
+    wait_for(&fault_address);
+    CHECK(hsa_shut_down());
+    uint64_t before = atomic_load(&reported);
+    usleep(200000);
+    EXPECT(atomic_load(&reported) == before);
+    start();
+}
+
 // A process that is forked when nobody uses the runtime has one of its own.
 static void forks_later(void) {
     CHECK(hsa_queue_destroy(queue));
@@ -636,6 +656,7 @@ int main(int count, char **arguments) {
         {"free_memory", free_memory}, {"forks", forks}, {"clients", clients}, {"atomics", atomics}, {"signals", signals},
         {"copies", copies}, {"pins", pins}, {"room", room}, {"refused_events", refused_events},
         {"forks_later", forks_later}, {"copies_of_destroyed", copies_of_destroyed}, {"handlers", handlers},
+        {"refused_at_the_end", refused_at_the_end},
     };
     device_file = arguments[1];
     if (!strcmp(arguments[2], "forks_first")) {
