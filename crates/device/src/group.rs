@@ -73,6 +73,12 @@ impl Group {
         self.rank == 0
     }
 
+    /// Whether this is the group's last lane.
+    #[inline(always)]
+    pub fn is_last(&self) -> bool {
+        self.mask >> self.here.lane_index() == 1
+    }
+
     /// Index in the wave of the group's first lane.
     #[inline(always)]
     pub fn leader(&self) -> u32 {

@@ -209,13 +209,11 @@ pub(crate) unsafe fn write_whole<T: Copy>(value: &T, bytes: &mut [u8]) {
     });
 }
 
-/// The place of a slice's first element.
+/// The place of a slice's first element. It is of global memory, as any address is that is not in another memory's window.
+/// Hosts give a slice without elements an address too, at which nothing lies, since no reference is null.
 #[inline(always)]
 pub(crate) fn first_of<T>(raw: RawSlice) -> *const T {
-    // Nothing lies at the address of a slice without elements, but no reference is null. It is of global memory, as any
-    // address is that is not in another memory's window.
-    let address = if raw.len == 0 { align_of::<T>() as u64 } else { raw.address };
-    crate::target::global(address).cast()
+    crate::target::global(raw.address).cast()
 }
 
 /// Marks a parameter `&[T]`.

@@ -339,14 +339,16 @@ impl Lane {
             Some(cell) if wave < count => cell.get(),
             _ => O::IDENTITY,
         };
+        // Two ways, so that what a wave that lacks lanes counts with takes no registers of the others.
+        if group.mask == group.here.full() {
+            return group.reduce::<T, O>(number(group.here.lane_index()));
+        }
         let mut own = number(group.rank);
-        // Only a wave that lacks lanes has more numbers than lanes.
-        if group.mask != group.here.full() {
-            let mut wave = group.rank + group.count;
-            while wave < count {
-                own = O::combine(own, number(wave));
-                wave += group.count;
-            }
+        // Only such a wave has more numbers than lanes.
+        let mut wave = group.rank + group.count;
+        while wave < count {
+            own = O::combine(own, number(wave));
+            wave += group.count;
         }
         group.reduce::<T, O>(own)
     }
@@ -361,7 +363,7 @@ impl Lane {
         O: Combine<T>,
     {
         let group = Group::of_wave();
-        if group.rank + 1 == group.count {
+        if group.is_last() {
             scratch.waves[self.wave() as usize].set(with_own);
         }
         self.barrier();
