@@ -351,8 +351,10 @@ impl Queue {
             self.state.reached.fetch_max(value, Ordering::Release);
             return Ok(());
         };
-        let submitted = ring.lock().submitted;
-        lock(&self.state.signalled).push_back((submitted, value));
+        // One lock for both, so that the values of two threads stand in the order of their operations.
+        let mut signalled = lock(&self.state.signalled);
+        signalled.push_back((ring.lock().submitted, value));
+        drop(signalled);
         self.advance(ring);
         Ok(())
     }

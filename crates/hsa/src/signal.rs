@@ -47,7 +47,10 @@ impl Signal {
         if watched == Watched::ByValue {
             // SAFETY: LOADED; the signal was made just now, and the result lives through the call.
             let status = unsafe { (runtime.functions.hsa_amd_signal_value_pointer)(handle, &mut address) };
-            runtime.check(status, doing)?;
+            runtime.check(status, doing).inspect_err(|_| {
+                // SAFETY: LOADED; nobody else has the signal.
+                unsafe { (runtime.functions.hsa_signal_destroy)(handle) };
+            })?;
         }
         Ok(Self { handle, watched, value: NonNull::new(address.cast()) })
     }

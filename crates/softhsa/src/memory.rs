@@ -107,16 +107,17 @@ impl Changes {
 pub struct Pause(u32);
 
 impl Pause {
+    /// The longest time. A hundred wakes a second take no noticeable part of a processor.
+    pub const LAST: Duration = Duration::from_millis(10);
+
     /// Returns how long to sleep before the next look.
     pub fn next_look(&mut self) -> Option<Duration> {
         /// Looks without a sleep, which take tens of microseconds.
         const EAGER: u32 = 200;
         const FIRST: Duration = Duration::from_micros(50);
-        /// Wakes a hundred times a second, which take no noticeable part of a processor.
-        const LAST: Duration = Duration::from_millis(10);
         self.0 = self.0.saturating_add(1);
         let doubled = 1u32.checked_shl(self.0.checked_sub(EAGER)? / 4).unwrap_or(u32::MAX);
-        Some(FIRST.saturating_mul(doubled.max(1)).min(LAST))
+        Some(FIRST.saturating_mul(doubled.max(1)).min(Self::LAST))
     }
 }
 

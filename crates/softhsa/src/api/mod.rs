@@ -8,6 +8,7 @@
 mod agents;
 mod code;
 mod copies;
+mod doorbells;
 mod memory_pools;
 mod profiling;
 mod queues;

@@ -176,15 +176,23 @@ impl Queue {
     /// Processes packets until the queue stops.
     fn process(self: Arc<Queue>) {
         let mut pause = Pause::default();
-        while !self.stopped.load(Ordering::SeqCst) {
-            let Some(runtime) = self.runtime.upgrade() else { return };
+        loop {
+            // Before the look at whether it is to end, of which the count tells.
             let seen = self.rung.count();
+            if self.stopped.load(Ordering::SeqCst) {
+                return;
+            }
+            let Some(runtime) = self.runtime.upgrade() else { return };
             match self.step(&runtime) {
                 Ok(true) => pause = Pause::default(),
                 Ok(false) => {
                     drop(runtime);
-                    // Device code may ring the doorbell, and the client writes packets behind it, without a note.
-                    self.rung.wait_or_look(seen, &mut pause);
+                    match pause.next_look() {
+                        None => std::thread::yield_now(),
+                        // `doorbells.rs` looks from then on.
+                        Some(Pause::LAST) => self.rung.wait(seen, None),
+                        look => self.rung.wait(seen, look),
+                    }
                 }
                 Err(refused) => {
                     Runtime::note_failure(refused.text);
@@ -202,6 +210,11 @@ impl Queue {
         let next = self.next.load(Ordering::Relaxed);
         let rung = self.doorbell.value().load(Ordering::SeqCst);
         Ok(rung < next as i64 && view.load_u64(self.place.record + field::WRITE_INDEX)? <= next)
+    }
+
+    /// Returns whether there are packets that have not been started, or a fault that says so.
+    pub fn has_packets(&self) -> bool {
+        !self.is_empty(&mut self.place.memory.view()).unwrap_or(false)
     }
 
     /// Starts the next packet. Returns `false` if there is none yet, or if it must wait for those before it.
@@ -480,6 +493,7 @@ pub unsafe extern "C" fn hsa_queue_create(
         if queue.is_null() {
             return Err(status::INVALID_ARGUMENT);
         }
+        runtime.doorbell_watch.start(&runtime)?;
         let created =
             Queue::create(&runtime, agent, size, callback.map(|callback| (callback, ClientData(data))))?;
         // SAFETY: contract C.
@@ -488,6 +502,7 @@ pub unsafe extern "C" fn hsa_queue_create(
         doorbells.insert(created.doorbell.handle(), Arc::clone(&created));
         drop(doorbells);
         runtime.queues.write().unwrap_or_else(PoisonError::into_inner).insert(created.place.record, created);
+        runtime.doorbell_watch.note_queue();
         Ok(())
     };
     report(create())

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 use super::code::{Executable, LoadedCode, Reader};
+use super::doorbells::Doorbells;
 use super::queues::Queue;
 use super::signals::Signals;
 use super::threads::Threads;
@@ -69,6 +70,8 @@ pub struct Runtime {
     pub queues: RwLock<HashMap<u64, Arc<Queue>>>,
     /// Queues by their doorbells' handles.
     pub doorbells: RwLock<HashMap<u64, Arc<Queue>>>,
+    /// What looks at queues that sleep.
+    pub doorbell_watch: Doorbells,
     /// Executables by handle.
     pub executables: RwLock<HashMap<u64, Arc<Executable>>>,
     /// What is loaded in them.
@@ -191,6 +194,7 @@ impl Runtime {
             epoch: Instant::now(),
             queues: RwLock::default(),
             doorbells: RwLock::default(),
+            doorbell_watch: Doorbells::default(),
             executables: RwLock::default(),
             code: LoadedCode::default(),
             readers: Mutex::default(),
@@ -211,6 +215,7 @@ impl Runtime {
         self.memory.changes.note();
         let queues = std::mem::take(&mut *self.queues.write().unwrap_or_else(PoisonError::into_inner));
         self.doorbells.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.doorbell_watch.stop();
         for queue in queues.values() {
             queue.stop();
         }

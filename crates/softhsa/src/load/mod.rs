@@ -98,13 +98,21 @@ impl CodeObject {
             relocations: elf.relocations()?,
             first,
         };
+        let mut described = BTreeMap::new();
+        let entries = metadata.as_ref().and_then(|metadata| metadata.get("amdhsa.kernels"));
+        for entry in entries.iter().flat_map(|entries| entries.items()) {
+            if let Some(name) = entry.text(".symbol") {
+                described.entry(name).or_insert(entry);
+            }
+        }
         for symbol in elf.symbols()? {
-            object.add_symbol(&symbol, metadata.as_ref())?;
+            object.add_symbol(&symbol, described.get(symbol.name).copied())?;
         }
         Ok(object)
     }
 
-    fn add_symbol(&mut self, symbol: &Symbol<'_>, metadata: Option<&Value<'_>>) -> Result<(), Refused> {
+    /// Adds a symbol, and if it is a kernel what the metadata has of it.
+    fn add_symbol(&mut self, symbol: &Symbol<'_>, described: Option<&Value<'_>>) -> Result<(), Refused> {
         if !symbol.is_global_object() {
             return Ok(());
         }
@@ -113,7 +121,7 @@ impl CodeObject {
             refuse!("the symbol {name} lies outside of the loaded segments");
         };
         if name.ends_with(".kd") {
-            let kernel = self.kernel(name, offset, symbol.bytes, metadata)?;
+            let kernel = self.kernel(name, offset, symbol.bytes, described)?;
             self.kernels.insert(name.to_owned(), kernel);
         } else {
             self.variables.insert(name.to_owned(), Variable { offset, bytes: symbol.bytes });
@@ -131,7 +139,7 @@ impl CodeObject {
         name: &str,
         offset: u64,
         bytes: u64,
-        metadata: Option<&Value<'_>>,
+        described: Option<&Value<'_>>,
     ) -> Result<Kernel, Refused> {
         let raw = self.image[offset as usize..].first_chunk().filter(|_| bytes == Descriptor::BYTES as u64);
         let Some(raw) = raw else {
@@ -144,8 +152,6 @@ impl CodeObject {
         let Some(entry_offset) = entry_offset.filter(|&entry| entry % 4 == 0 && in_code(entry)) else {
             refuse!("the entry of the kernel {name} is not in its code");
         };
-        let entries = metadata.and_then(|metadata| metadata.get("amdhsa.kernels"));
-        let described = entries.and_then(|entries| entries.items().find(|k| k.text(".symbol") == Some(name)));
         let number = |key: &str| described.and_then(|kernel| kernel.number(key));
         let kernarg_bytes = number(".kernarg_segment_size").unwrap_or(u64::from(descriptor.kernarg_bytes));
         if kernarg_bytes > 1 << 20 {
