@@ -44,7 +44,7 @@ type Regions = BTreeMap<u64, Region>;
 /// The map of everything that device code may access.
 #[derive(Debug)]
 pub struct Memory {
-    /// No two of them overlap. A pinned one is what pins that overlap or touch make together.
+    /// No two of them overlap. A pinned one is what pins that overlap make together.
     regions: RwLock<Regions>,
     /// The client's pins: the sizes of those that begin at an address, the last one last. Locked before `regions`.
     pins: Mutex<BTreeMap<u64, Vec<usize>>>,
@@ -288,17 +288,11 @@ pub fn host_bytes() -> u64 {
     u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(bytes).unwrap_or(0))
 }
 
-/// Makes the addresses pinned, together with pinned ones that overlap or touch them.
+/// Makes the addresses pinned, together with pinned ones that overlap them.
 fn pinned_with(regions: &mut Regions, mut start: u64, mut end: u64) {
-    let is_pinned = |region: &Region| region.purpose == Use::Pinned;
-    // What touches the end may be an allocation, behind which others are to be found.
-    if let Some(behind) = regions.get(&end).copied().filter(is_pinned) {
-        regions.remove(&end);
-        end += behind.bytes as u64;
-    }
     while let Some((&other, region)) = regions.range(..end).next_back()
-        && is_pinned(region)
-        && other + region.bytes as u64 >= start
+        && region.purpose == Use::Pinned
+        && other + region.bytes as u64 > start
     {
         end = end.max(other + region.bytes as u64);
         start = start.min(other);
@@ -307,10 +301,20 @@ fn pinned_with(regions: &mut Regions, mut start: u64, mut end: u64) {
     regions.insert(start, Region { bytes: (end - start) as usize, purpose: Use::Pinned, owner: 0 });
 }
 
+/// Returns the allocation that holds so many bytes at the address, or pinned memory that does.
 fn find(regions: &Regions, address: u64, bytes: usize) -> Option<Found> {
     let (&base, region) = regions.range(..=address).next_back()?;
-    let inside = address - base <= region.bytes as u64 && region.bytes - (address - base) as usize >= bytes;
-    inside.then_some(Found { base, bytes: region.bytes, purpose: region.purpose, owner: region.owner })
+    let mut end = base + region.bytes as u64;
+    let holds = |end: u64| address <= end && end - address >= bytes as u64;
+    // The client's pins may lie side by side.
+    while !holds(end)
+        && region.purpose == Use::Pinned
+        && let Some(next) = regions.get(&end).filter(|next| next.purpose == Use::Pinned && next.bytes > 0)
+    {
+        end += next.bytes as u64;
+    }
+    let Region { purpose, owner, .. } = *region;
+    holds(end).then_some(Found { base, bytes: (end - base) as usize, purpose, owner })
 }
 
 /// Checked access to device memory. See the module's invariant M.
@@ -530,6 +534,20 @@ mod tests {
         assert_eq!([3, 4, 11, 12, 43, 44].map(readable), [false, true, true, true, true, false]);
         assert!(memory.unpin(at(4)) && memory.unpin(at(12)));
         assert!((0..64).all(|index| !readable(index)) && !memory.unpin(at(8)));
+    }
+
+    #[test]
+    fn pins_lie_side_by_side() {
+        let memory = Memory::new();
+        let values = [const { AtomicU64::new(7) }; 8];
+        let at = |index: usize| ptr::from_ref(&values[index]).expose_provenance() as u64;
+        assert!((0..6).all(|index| memory.pin(at(index), 8)));
+        let mut bytes = [0; 48];
+        assert_eq!(memory.view().read(at(0), &mut bytes), Ok(()));
+        assert!(memory.view().load_u64(at(1) + 4).is_ok() && memory.view().load_u64(at(5) + 4).is_err());
+        assert_eq!(memory.find(at(2)).map(|found| (found.base, found.bytes)), Some((at(2), 8)));
+        assert!(memory.unpin(at(2)));
+        assert!(memory.view().load_u64(at(1) + 4).is_err() && memory.view().load_u64(at(3) + 4).is_ok());
     }
 
     #[test]
