@@ -44,18 +44,18 @@ pub(crate) struct Copy {
     pub from: Side,
     pub bytes: usize,
     /// The source has so many bytes, which are copied again and again.
-    pub repeats: usize,
+    pub source_bytes: usize,
 }
 
 impl Copy {
     /// A copy of each byte once.
     pub fn once(to: Side, from: Side, bytes: usize) -> Self {
-        Self { to, from, bytes, repeats: bytes }
+        Self { to, from, bytes, source_bytes: bytes }
     }
 
     /// Returns how many copies an engine makes of it: so often the completion signal is counted down.
     pub fn parts(&self) -> i64 {
-        self.bytes.div_ceil(self.repeats.max(1)) as i64
+        self.bytes.div_ceil(self.source_bytes.max(1)) as i64
     }
 
     /// Starts the copy. Each part counts `done` down when it has ended.
@@ -64,8 +64,8 @@ impl Copy {
     /// Both sides have the bytes until then, nobody writes the source, and nobody accesses the target but as the copy's user
     /// allows.
     pub unsafe fn start(&self, gpu: &Gpu, done: Signal) -> Result<(), Error> {
-        for at in (0..self.bytes).step_by(self.repeats.max(1)) {
-            let bytes = self.repeats.min(self.bytes - at);
+        for at in (0..self.bytes).step_by(self.source_bytes.max(1)) {
+            let bytes = self.source_bytes.min(self.bytes - at);
             let to = std::ptr::with_exposed_provenance_mut((self.to.address() + at as u64) as usize);
             let from = std::ptr::with_exposed_provenance(self.from.address() as usize);
             // SAFETY: LOADED; by the caller's promise.
@@ -98,7 +98,7 @@ pub(crate) struct CopyInOrder {
 enum Turn {
     Waits,
     Started,
-    Refused,
+    Never,
 }
 
 impl CopyInOrder {
@@ -112,14 +112,15 @@ impl CopyInOrder {
     /// As for [`Copy::start`].
     pub unsafe fn start(&self, gpu: &Gpu, copy: &Copy) -> Result<(), Error> {
         let mut turn = lock(&self.turn);
-        if *turn == Turn::Refused {
+        if *turn == Turn::Never {
             return Ok(());
         }
         *turn = Turn::Started;
         // SAFETY: by the caller's promise.
         let started = unsafe { copy.start(gpu, self.done) };
+        // A single part that was refused is not on its way; of several, those before it may be.
         if started.is_err() && copy.parts() == 1 {
-            *turn = Turn::Refused;
+            *turn = Turn::Never;
         }
         started
     }
@@ -133,7 +134,7 @@ impl CopyInOrder {
         if *turn == Turn::Started {
             return (0..WAITS).any(|_| self.done.wait_for_zero(gpu));
         }
-        *turn = Turn::Refused;
+        *turn = Turn::Never;
         true
     }
 }
@@ -177,7 +178,7 @@ impl Gpu {
     /// A copy of zeros.
     pub(crate) fn zeroing(&self, address: u64, bytes: usize) -> Copy {
         let from = Side::Host(self.staging().zeros.address());
-        Copy { to: Side::Gpu(address), from, bytes, repeats: STAGING_BYTES }
+        Copy { to: Side::Gpu(address), from, bytes, source_bytes: STAGING_BYTES }
     }
 
     /// Copies at once, and waits for it.

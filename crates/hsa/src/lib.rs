@@ -21,7 +21,13 @@
 //! **POOL.** Memory of a pool stays allocated as long as the value that owns it, and nobody else has it.
 //!
 //! **SIGNAL.** A signal is destroyed when its GPU is dropped and no sooner; so its handle, and the address of its value,
-//! are good as long as somebody has the GPU. Who takes a signal of the GPU has it alone until it is given back.
+//! are good as long as somebody has the GPU. Who takes a signal of the GPU has it alone until it is given back. A signal that
+//! a failed operation may still count down is neither used again nor destroyed.
+//!
+//! **KEPT.** What an operation's packets refer to (code, arguments, signals, memory, the copy) is in its `Kept`. That is let
+//! go of when the ring's signal has counted the operation, or after `Ring::end`, which keeps the copy from starting or waits
+//! for it, and leaks it if neither is possible. A `Kept` may hold the last reference to the GPU, so it is dropped without the
+//! ring's lock.
 
 mod agent;
 mod code;

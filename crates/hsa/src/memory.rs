@@ -72,7 +72,7 @@ impl Block {
     }
 }
 
-/// Memory of a GPU. Free when dropped, and after that no kernel may use it.
+/// Memory of a GPU. Freed when dropped, and after that no kernel may use it.
 pub struct DeviceMemory {
     gpu: Arc<Gpu>,
     block: Option<Block>,
@@ -124,7 +124,7 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// Memory of the host that stays in place and is fine-grained: host and kernels see each other's stores at once. Free when
+/// Memory of the host that stays in place and is fine-grained: host and kernels see each other's stores at once. Freed when
 /// dropped, and after that no kernel may use it.
 pub struct PinnedMemory {
     gpu: Arc<Gpu>,

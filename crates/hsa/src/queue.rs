@@ -330,7 +330,7 @@ impl Queue {
             };
         }
         let from = Side::Host(block.start().addr().get() as u64);
-        let copy = Copy { to: Side::Gpu(to), from, bytes, repeats: block.len() };
+        let copy = Copy { to: Side::Gpu(to), from, bytes, source_bytes: block.len() };
         // SAFETY: by the caller's promise; the block is kept until the copy has ended.
         unsafe { self.copy_in_order(copy, Some(block)) }
     }

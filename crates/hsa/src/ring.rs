@@ -120,7 +120,7 @@ impl Ring {
         self.done.load().wrapping_neg()
     }
 
-    /// Gives back what ended operations kept.
+    /// Gives back what ended operations kept (KEPT), and returns what is to be dropped without the lock.
     pub fn reclaim(&self, gpu: &Gpu, state: &mut RingState) -> Vec<Kept> {
         let ended = self.ended();
         let mut freed = Vec::new();
@@ -153,7 +153,8 @@ impl Ring {
     /// Fails unless so many packets have room.
     pub fn check_room(&self, gpu: &Gpu, state: &RingState, packets: usize) -> Result<(), Error> {
         if state.has_ended {
-            gpu.check()?;
+            let failed = gpu.check().err();
+            return Err(failed.unwrap_or_else(|| Error::own("submitting work", "the queue has ended")));
         }
         let functions = &gpu.runtime().functions;
         // SAFETY: LOADED; the queue has not ended, and ends under the lock that the caller holds.
@@ -166,7 +167,8 @@ impl Ring {
         Err(Error::own("submitting work", "the queue is full: wait for some of its work"))
     }
 
-    /// Submits an operation's packets, for which there is room, of which the last counts [`Ring::done`] down.
+    /// Submits an operation's packets, of which the last counts [`Ring::done`] down. [`Ring::check_room`] said under the same
+    /// lock that there is room for them.
     pub fn submit(&self, gpu: &Gpu, state: &mut RingState, packets: &[Packet], kept: Kept) {
         let functions = &gpu.runtime().functions;
         let queue = self.queue.as_ptr();

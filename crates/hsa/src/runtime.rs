@@ -114,6 +114,7 @@ impl Runtime {
             // SAFETY: by the caller's promise.
             let functions = unsafe { Functions::find(lookup) };
             let functions = functions.map_err(|name| format!("the contained HSA runtime has no {name}"))?;
+            // Who looks this up has failures told by its own errors: the software runtime does not print them any more then.
             let last_failure = lookup(c"softhsa_last_failure").map(|found| {
                 // SAFETY: the function of this name has this type (crates/softhsa).
                 unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn(_, _) -> _>(found) }

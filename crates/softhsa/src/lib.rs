@@ -32,7 +32,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`api`] | HSA's functions: agents, pools, signals, queues and their packets, executables |
-//! | [`load`] | code objects: ELF, metadata, kernel descriptors; each lie has a reason |
+//! | [`load`] | code objects: ELF, metadata, kernel descriptors; what is malformed is refused with a reason |
 //! | [`device`] | threads that take turns with the waves of launches |
 //! | [`code`] | loaded code, decoded once, and the loop over a wave's instructions |
 //! | [`isa`] | the table of instructions, the decoder and the text of instructions |

@@ -26,7 +26,7 @@ pub enum Use {
     /// Memory from a pool.
     Pool,
     /// The runtime's own: segments of loaded code objects, records of signals, queues.
-    Code,
+    Runtime,
     /// The client's own memory, pinned.
     Pinned,
 }
@@ -56,6 +56,9 @@ pub struct Memory {
 
 /// Counts changes of signals, for those who wait for one: changes by the host, and interrupt messages, by which a device
 /// says that it changed a signal.
+///
+/// Who waits takes the [`count`](Self::count) first, then looks at what it waits for, and then [`wait`](Self::wait)s: a change
+/// that is noted in between ends the wait at once. Waits may end without a change.
 #[derive(Debug, Default)]
 pub struct Changes {
     count: Mutex<u64>,
@@ -102,7 +105,8 @@ impl Changes {
 }
 
 /// How long those sleep who wait for what may change without a note, as when device code stores to a signal: the longer,
-/// the longer they have waited. [`Pause::next_look`] returns `None` at first: no sleep.
+/// the longer they have waited: 200 looks without a sleep, for which [`Pause::next_look`] returns `None`, then 50 µs, and twice
+/// as long after each fourth look.
 #[derive(Debug, Default)]
 pub struct Pause(u32);
 
@@ -184,8 +188,17 @@ impl Memory {
         }
     }
 
-    /// Frees an allocation of that purpose. Returns `false` if none begins at the address.
-    pub fn free(&self, address: u64, purpose: Use) -> bool {
+    /// Frees memory from a pool. Returns `false` if none begins at the address.
+    pub fn free(&self, address: u64) -> bool {
+        self.free_of(address, Use::Pool)
+    }
+
+    /// Frees memory of the runtime's own.
+    pub(crate) fn free_own(&self, address: u64) {
+        self.free_of(address, Use::Runtime);
+    }
+
+    fn free_of(&self, address: u64, purpose: Use) -> bool {
         let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
         match regions.get(&address) {
@@ -205,7 +218,11 @@ impl Memory {
 
     /// Pins the client's memory, or what is in an allocation already. Pins may lie in each other, or overlap: each is
     /// accessible until it is undone itself. Returns `false` if it overlaps an allocation in part.
-    pub fn pin(&self, address: u64, bytes: usize) -> bool {
+    ///
+    /// # Safety
+    ///
+    /// The range stays mapped until the pin is undone.
+    pub unsafe fn pin(&self, address: u64, bytes: usize) -> bool {
         let Some(end) = address.checked_add(bytes as u64) else { return false };
         let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
@@ -246,7 +263,9 @@ impl Memory {
         find(&self.regions.read().unwrap_or_else(PoisonError::into_inner), address, 1)
     }
 
-    /// Opens the map for accesses. Allocating and freeing wait until the view is dropped, so views are short.
+    /// Opens the map for accesses. Allocating and freeing wait until the view is dropped, so views are short. A thread has
+    /// one at a time, and whoever has one allocates, frees, pins and launches nothing, and takes no lock of a device: a
+    /// writer that waits holds later readers up.
     pub fn view(&self) -> View<'_> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
         View { regions, last: (0, 0), changes: &self.changes }
@@ -338,8 +357,8 @@ macro_rules! accesses {
             const BYTES: usize = size_of::<$type>();
             let pointer = self.check(address, BYTES, false)?;
             if address % BYTES as u64 == 0 {
-                // SAFETY: the bytes are mapped (invariant M) and aligned; other threads access them atomically or
-                // are in a data race of the client's making, as on any device.
+                // SAFETY: the bytes are mapped (invariant M) and aligned; other threads access them atomically, if with
+                // numbers of another size as on any device, or are in a data race of the client's making.
                 return Ok(unsafe { <$atomic>::from_ptr(pointer.cast()) }.load(Ordering::Relaxed));
             }
             let mut bytes = [0; BYTES];
@@ -468,6 +487,12 @@ impl View<'_> {
 mod tests {
     use super::*;
 
+    /// Pins memory of a test's, which stays mapped, or nothing that is mapped elsewhere.
+    fn pin(memory: &Memory, address: u64, bytes: usize) -> bool {
+        // SAFETY: tests undo the pin, or drop the map, before the memory goes.
+        unsafe { memory.pin(address, bytes) }
+    }
+
     #[test]
     fn accesses_outside_of_allocations_are_faults() {
         let memory = Memory::new();
@@ -483,8 +508,8 @@ mod tests {
         assert!(view.load_u8(0).is_err());
         assert!(view.load_u64(u64::MAX - 3).is_err());
         drop(view);
-        assert!(memory.free(address, Use::Pool));
-        assert!(!memory.free(address, Use::Pool));
+        assert!(memory.free(address));
+        assert!(!memory.free(address));
         assert!(memory.view().load_u8(address).is_err());
     }
 
@@ -509,8 +534,8 @@ mod tests {
         let memory = Memory::new();
         let value = AtomicU64::new(7);
         let address = ptr::from_ref(&value).expose_provenance() as u64;
-        assert!(memory.pin(address, 8));
-        assert!(memory.pin(address, 8));
+        assert!(pin(&memory, address, 8));
+        assert!(pin(&memory, address, 8));
         assert_eq!(memory.view().load_u64(address), Ok(7));
         assert!(memory.unpin(address));
         assert_eq!(memory.view().load_u64(address), Ok(7));
@@ -524,11 +549,11 @@ mod tests {
         let values = [const { AtomicU64::new(7) }; 64];
         let at = |index: usize| ptr::from_ref(&values[index]).expose_provenance() as u64;
         let readable = |index: usize| memory.view().load_u64(at(index)).is_ok();
-        assert!(memory.pin(at(0), 512) && memory.pin(at(8), 64) && memory.pin(at(0), 8));
+        assert!(pin(&memory, at(0), 512) && pin(&memory, at(8), 64) && pin(&memory, at(0), 8));
         assert!(memory.unpin(at(0)) && readable(63));
         assert!(memory.unpin(at(0)));
         assert_eq!([0, 7, 8, 15, 16].map(readable), [false, false, true, true, false]);
-        assert!(memory.pin(at(12), 256) && memory.pin(at(4), 64));
+        assert!(pin(&memory, at(12), 256) && pin(&memory, at(4), 64));
         assert_eq!([3, 4, 43, 44].map(readable), [false, true, true, false]);
         assert!(memory.unpin(at(8)));
         assert_eq!([3, 4, 11, 12, 43, 44].map(readable), [false, true, true, true, true, false]);
@@ -541,7 +566,7 @@ mod tests {
         let memory = Memory::new();
         let values = [const { AtomicU64::new(7) }; 8];
         let at = |index: usize| ptr::from_ref(&values[index]).expose_provenance() as u64;
-        assert!((0..6).all(|index| memory.pin(at(index), 8)));
+        assert!((0..6).all(|index| pin(&memory, at(index), 8)));
         let mut bytes = [0; 48];
         assert_eq!(memory.view().read(at(0), &mut bytes), Ok(()));
         assert!(memory.view().load_u64(at(1) + 4).is_ok() && memory.view().load_u64(at(5) + 4).is_err());
@@ -555,14 +580,14 @@ mod tests {
         let memory = Memory::new();
         let address = memory.allocate(2 * PAGE, Use::Pool).expect("there is memory");
         let page = PAGE as u64;
-        assert!(!memory.pin(address - 8, 16) && !memory.pin(address + page, 2 * PAGE));
-        assert!(!memory.pin(address - 8, 4 * PAGE));
-        assert!(memory.pin(address - 8, 8) && !memory.pin(address - 8, 16));
+        assert!(!pin(&memory, address - 8, 16) && !pin(&memory, address + page, 2 * PAGE));
+        assert!(!pin(&memory, address - 8, 4 * PAGE));
+        assert!(pin(&memory, address - 8, 8) && !pin(&memory, address - 8, 16));
         // What is allocated is accessible, and stays so when the pin is undone.
-        assert!(memory.pin(address + page, 8) && memory.unpin(address + page));
+        assert!(pin(&memory, address + page, 8) && memory.unpin(address + page));
         assert_eq!(memory.view().load_u64(address + page), Ok(0));
         assert!(memory.unpin(address - 8));
-        assert!(!memory.free(address - 8, Use::Pinned) && memory.free(address, Use::Pool));
+        assert!(!memory.free(address - 8) && memory.free(address));
     }
 
     #[test]
@@ -570,7 +595,7 @@ mod tests {
         let memory = Memory::of_bytes(3 * PAGE as u64);
         let address = memory.allocate(PAGE + 1, Use::Pool).expect("there is memory");
         assert_eq!(memory.allocate(PAGE + 1, Use::Pool), None);
-        assert!(memory.free(address, Use::Pool) && memory.allocate(3 * PAGE, Use::Pool).is_some());
+        assert!(memory.free(address) && memory.allocate(3 * PAGE, Use::Pool).is_some());
         assert_eq!(memory.allocate(usize::MAX, Use::Pool), None);
     }
 }

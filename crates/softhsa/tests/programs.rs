@@ -24,7 +24,7 @@ fn sum_on_device(running: &Running, object: CodeObject, lanes: u32) -> u64 {
         panic!("{failure}");
     }
     let sum = memory.view().load_u64(buffer).expect("it is inside");
-    assert!(memory.free(buffer, Use::Pool) && memory.free(kernarg, Use::Pool));
+    assert!(memory.free(buffer) && memory.free(kernarg));
     sum
 }
 
@@ -109,7 +109,7 @@ fn arguments_are_preloaded() {
             let found = memory.view().load_u64(results + lane * 8);
             assert_eq!(found, Ok((1 << 40) + 7 * 3 + 1000 + lane), "{count} arguments, lane {lane}");
         }
-        assert!(memory.free(results, Use::Pool) && memory.free(kernarg, Use::Pool));
+        assert!(memory.free(results) && memory.free(kernarg));
     }
     // Words behind the last argument are no arguments.
     let file =

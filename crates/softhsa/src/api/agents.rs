@@ -4,6 +4,7 @@ use std::ffi::c_void;
 
 use super::runtime::{HOST, Runtime};
 use super::{Status, give, give_text, report, status};
+use crate::device::RESIDENT_WAVES;
 use crate::exec::REALTIME_HZ;
 
 /// The only instruction set.
@@ -12,8 +13,11 @@ const ISA: u64 = 1;
 /// Its name.
 const ISA_NAME: &str = "amdgcn-amd-amdhsa--gfx942:sramecc+:xnack-";
 
-/// Compute units that an agent reports. Waves of all of them share the CPU's threads.
+/// Compute units that an agent reports, and the waves that each holds: clients compute from them how many waves are resident.
+/// Waves of all of them share the CPU's threads.
 const COMPUTE_UNITS: u32 = 64;
+const WAVES_OF_COMPUTE_UNIT: u32 = 32;
+const _: () = assert!((COMPUTE_UNITS * WAVES_OF_COMPUTE_UNIT) as usize == RESIDENT_WAVES);
 
 /// The most lanes of a workgroup.
 pub const MOST_LANES: u32 = 1024;
@@ -140,7 +144,7 @@ unsafe fn agent_info(agent: u64, attribute: u32, value: *mut c_void) -> Result<(
             0xa007 => give(value.cast(), 64u32),
             0xa008 => give(value.cast(), 1000u32),
             0xa009 => give_text(value, "hostcall software gfx942", 64),
-            0xa00a => give(value.cast(), 32u32),
+            0xa00a => give(value.cast(), WAVES_OF_COMPUTE_UNIT),
             0xa00b => give(value.cast(), 4u32),
             0xa00c | 0xa00d => give(value.cast(), 1u32),
             0xa010 => give(value.cast(), false),

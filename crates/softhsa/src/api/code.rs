@@ -284,7 +284,7 @@ pub unsafe extern "C" fn hsa_executable_validate(executable: u64, result: *mut u
     report(Runtime::get().and_then(validate))
 }
 
-/// Ends an executable. Its code must not run any more.
+/// Ends an executable. Launches that run keep its code.
 pub extern "C" fn hsa_executable_destroy(executable: u64) -> Status {
     let destroy = |runtime: Arc<Runtime>| {
         let removed = runtime.executables.write().unwrap_or_else(PoisonError::into_inner).remove(&executable);

@@ -152,7 +152,7 @@ pub unsafe extern "C" fn hsa_amd_memory_pool_allocate(
 pub extern "C" fn hsa_amd_memory_pool_free(pointer: *mut c_void) -> Status {
     let free = || {
         let runtime = Runtime::get()?;
-        if pointer.is_null() || runtime.memory.free(pointer.addr() as u64, Use::Pool) {
+        if pointer.is_null() || runtime.memory.free(pointer.addr() as u64) {
             return Ok(());
         }
         Err(status::INVALID_ALLOCATION)
@@ -202,7 +202,8 @@ pub unsafe extern "C" fn hsa_amd_memory_lock(
         if host.is_null() || bytes == 0 || agent_pointer.is_null() {
             return Err(status::INVALID_ARGUMENT);
         }
-        if !runtime.memory.pin(host.expose_provenance() as u64, bytes) {
+        // SAFETY: contract C.
+        if !unsafe { runtime.memory.pin(host.expose_provenance() as u64, bytes) } {
             return Err(status::INVALID_ALLOCATION);
         }
         // SAFETY: contract C.
@@ -272,7 +273,7 @@ pub unsafe extern "C" fn hsa_amd_pointer_info(
             Some(Found { purpose: Use::Pool, owner, .. }) => {
                 pool_of(&runtime, owner).map_or((0, 0), |pool| (pool.agent, pool.flags))
             }
-            Some(Found { purpose: Use::Code, owner, .. }) => (owner, FINE_GRAINED),
+            Some(Found { purpose: Use::Runtime, owner, .. }) => (owner, FINE_GRAINED),
             Some(Found { purpose: Use::Pinned, .. }) => (HOST, FINE_GRAINED),
         };
         let told = PointerInfo {

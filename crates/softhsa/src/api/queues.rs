@@ -57,10 +57,11 @@ pub struct Queue {
     destroyed: AtomicBool,
     /// What tells the client of errors.
     reports: Threads,
-    /// Packets that were started and are not done, by number.
+    /// Packets that the read index does not count yet, by number, and whether each has ended.
     pending: Mutex<BTreeMap<u64, bool>>,
     /// Rings of the doorbell by the host, and ends of launches.
     rung: Changes,
+    /// Launches that have not ended: the barrier bit waits for 0.
     running: AtomicUsize,
     launches: Mutex<Vec<Weak<Launch>>>,
     /// The number of the next packet to start.
@@ -78,7 +79,7 @@ struct Place {
 impl Place {
     fn allocate(memory: &Arc<Memory>, packets: u32) -> Result<Place, Status> {
         let bytes = PAGE + packets as usize * PACKET as usize;
-        let record = memory.allocate(bytes, Use::Code).ok_or(status::OUT_OF_RESOURCES)?;
+        let record = memory.allocate(bytes, Use::Runtime).ok_or(status::OUT_OF_RESOURCES)?;
         Ok(Place { memory: Arc::clone(memory), record })
     }
 
@@ -89,7 +90,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.memory.free(self.record, Use::Code);
+        self.memory.free_own(self.record);
     }
 }
 
@@ -212,7 +213,8 @@ impl Queue {
         Ok(rung < next as i64 && view.load_u64(self.place.record + field::WRITE_INDEX)? <= next)
     }
 
-    /// Returns whether there are packets that have not been started, or a fault that says so.
+    /// Returns whether there are packets that have not been started; also if that cannot be read, which the queue's thread
+    /// reports.
     pub fn has_packets(&self) -> bool {
         !self.is_empty(&mut self.place.memory.view()).unwrap_or(false)
     }

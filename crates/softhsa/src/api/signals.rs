@@ -4,7 +4,7 @@
 //! to signals directly.
 //!
 //! **Invariant S.** Records lie in pages that are allocated once and stay allocated as long as the runtime's memory, which
-//! each [`Signal`] keeps. A record serves another signal only after the last `Signal` of it is gone. So a signal's value is
+//! each [`Signal`] keeps: clients free memory of pools only, and nobody frees these pages. A record serves another signal only after the last `Signal` of it is gone. So a signal's value is
 //! always mapped, and is that of no other.
 
 use std::collections::HashMap;
@@ -25,13 +25,14 @@ const RECORD: u64 = 64;
 mod field {
     pub const KIND: u64 = 0;
     pub const VALUE: u64 = 8;
-    /// Where device code writes the number of the event that it interrupts the host for; no interrupt if it is 0.
-    pub const MAILBOX: u64 = 16;
+    /// The address to which device code writes the number of the event that it interrupts the host for; no interrupt if it
+    /// is 0.
+    pub const EVENT_MAILBOX_POINTER: u64 = 16;
     /// The times of the packet that completed the signal last.
     pub const BEGAN: u64 = 32;
     pub const ENDED: u64 = 40;
-    /// Not used by AMD's layout: the mailbox of this signal.
-    pub const UNUSED: u64 = 56;
+    /// The mailbox, in a word that AMD's layout reserves.
+    pub const MAILBOX: u64 = 56;
 }
 
 /// All signals of a runtime.
@@ -66,7 +67,7 @@ impl Signals {
     pub fn create(&self, memory: &Arc<Memory>, value: i64) -> Result<Signal, Status> {
         let mut free = lock(&self.free);
         if free.is_empty() {
-            let page = memory.allocate(PAGE, Use::Code).ok_or(status::OUT_OF_RESOURCES)?;
+            let page = memory.allocate(PAGE, Use::Runtime).ok_or(status::OUT_OF_RESOURCES)?;
             free.extend((0..PAGE as u64 / RECORD).map(|number| page + number * RECORD));
         }
         let address = free.pop().ok_or(status::OUT_OF_RESOURCES)?;
@@ -74,8 +75,9 @@ impl Signals {
         let (free, _memory) = (Arc::clone(&self.free), Arc::clone(memory));
         let signal = Signal(Arc::new(Record { address, destroyed: AtomicBool::new(false), free, _memory }));
         // The kind says that the signal is one of users.
-        let mailbox = (address + field::UNUSED) as i64;
-        let written = [(field::KIND, 1), (field::MAILBOX, mailbox), (field::BEGAN, 0), (field::ENDED, 0)];
+        let mailbox = (address + field::MAILBOX) as i64;
+        let written =
+            [(field::KIND, 1), (field::EVENT_MAILBOX_POINTER, mailbox), (field::BEGAN, 0), (field::ENDED, 0)];
         for (place, number) in written {
             signal.word(place).store(number, Ordering::Relaxed);
         }

@@ -40,7 +40,7 @@ impl Waiting {
     }
 }
 
-/// All that waits for one thread.
+/// What one thread waits for, and then runs.
 #[derive(Default)]
 pub struct Waits {
     list: Arc<Mutex<Vec<Waiting>>>,

@@ -1,4 +1,4 @@
-//! Accesses through buffer descriptors: loads, also to local memory, and stores of plain numbers in linear buffers.
+//! Accesses through buffer descriptors (V#) without swizzling: loads, also to local memory, stores and atomics.
 
 use super::atomic;
 use super::fault::Fault;
@@ -17,7 +17,7 @@ pub struct Descriptor {
     /// Elements if an instruction has an index and there is a stride, bytes otherwise.
     records: u64,
     /// Whether lanes' elements interleave, or lanes' numbers are indices, which this interpreter lacks.
-    scratch: bool,
+    swizzled_or_add_tid: bool,
 }
 
 impl Descriptor {
@@ -31,7 +31,7 @@ impl Descriptor {
             base: word(0) | (word(1) & 0xffff) << 32,
             stride: word(1) >> 16 & 0x3fff,
             records: word(2),
-            scratch: (word(1) >> 31 | word(3) >> 23) & 1 != 0,
+            swizzled_or_add_tid: (word(1) >> 31 | word(3) >> 23) & 1 != 0,
         }
     }
 
@@ -78,7 +78,7 @@ fn each_place(
     f: impl Fn(&mut Wave, &mut Env<'_>, usize, Place, u64) -> Result<(), Fault>,
 ) -> Flow {
     let descriptor = Descriptor::read(wave, inst);
-    if descriptor.scratch {
+    if descriptor.swizzled_or_add_tid {
         return super::special::missing(wave, "a buffer that is swizzled or adds lanes' numbers");
     }
     for lane in lanes_of(wave.exec()) {

@@ -172,10 +172,12 @@ fn update_float64(
     update64(wave, inst, env, |old, data, second| f(mode, old, data, second))
 }
 
-/// Adds or subtracts the number of active lanes and returns the old number to all of them.
+/// Adds or subtracts the number of active lanes and returns the old number to all of them. The place is what M0 says and the
+/// offset: LLVM puts the address of local memory there as it is (`llvm.amdgcn.ds.append`), and the manual's `M0.base` does not
+/// say which half that is.
 fn count(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, f: impl Fn(u32, u32) -> u32) -> Flow {
     let exec = wave.exec();
-    let base = u64::from(wave.s[usize::from(scalar::M0)] >> 16);
+    let base = u64::from(wave.s[usize::from(scalar::M0)] & 0xffff);
     let place = Place::Local(base + inst.imm as u64);
     match place::update_u32(wave, env, 0, place, |old| f(old, exec.count_ones())) {
         Ok(old) => lanes_of(exec).for_each(|lane| wave.write_lane(inst.dst, lane, old)),

@@ -23,7 +23,7 @@ impl Loaded {
     ///
     /// It cannot be relocated, or there is not enough memory.
     pub fn load(device: &Arc<Device>, mut object: CodeObject) -> Result<Loaded, Refused> {
-        let Some(address) = device.memory.allocate(object.image.len(), Use::Code) else {
+        let Some(address) = device.memory.allocate(object.image.len(), Use::Runtime) else {
             refuse!("there is no memory for its {} bytes", object.image.len());
         };
         let copied = object.relocate(address).and_then(|()| {
@@ -34,7 +34,7 @@ impl Loaded {
             copied.map_err(|fault| Refused(fault.to_string()))
         });
         if let Err(refused) = copied {
-            device.memory.free(address, Use::Code);
+            device.memory.free_own(address);
             return Err(refused);
         }
         for &(offset, bytes) in &object.code {
@@ -75,9 +75,10 @@ impl Loaded {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
+        // First the code: once its memory is free, the address may be another's.
         for &(offset, _) in &self.object.code {
             self.device.code.remove(self.address + offset);
         }
-        self.device.memory.free(self.address, Use::Code);
+        self.device.memory.free_own(self.address);
     }
 }

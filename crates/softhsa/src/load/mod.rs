@@ -70,7 +70,7 @@ pub struct CodeObject {
     pub kernels: BTreeMap<String, Kernel>,
     /// The variables by name.
     pub variables: BTreeMap<String, Variable>,
-    /// The contents of its memory before relocation.
+    /// The contents of its memory: relocated once it is loaded.
     pub image: Vec<u8>,
     /// Parts of the image that hold code: first byte and number of bytes.
     pub code: Vec<(u64, u64)>,

@@ -174,7 +174,7 @@ impl Bench {
             Err(RecvTimeoutError::Disconnected) => Err("the device ended".to_owned()),
         };
         let sum = device.memory.view().load_u64(buffer).map_err(|fault| fault.to_string());
-        assert!(device.memory.free(buffer, Use::Pool) && device.memory.free(kernarg, Use::Pool));
+        assert!(device.memory.free(buffer) && device.memory.free(kernarg));
         ended.and(sum)
     }
 }

@@ -328,9 +328,9 @@ fn local_memory_by_lane() {
         assert_eq!(bench.lds[8 + 512 + lane * 4], lane as u8);
         assert_eq!(bench.v(11, lane), (lane as u32 + 61) % 64);
     }
-    // The count's place is that of the upper half of M0; all lanes get the old one.
+    // The count's place is that of M0; all lanes get the old one.
     let (mut bench, _) = self::bench();
-    bench.wave.s[usize::from(scalar::M0)] = 8 << 16;
+    bench.wave.s[usize::from(scalar::M0)] = 8;
     bench.wave.set_pair(scalar::EXEC, 0b1011);
     bench.lds[16..20].copy_from_slice(&100u32.to_le_bytes());
     assert_eq!(bench.run("ds_append v10 offset:8\nds_append v11 offset:8\nds_consume v12 offset:8"), None);
