@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use super::attribute::{agent as info, isa, system};
 use super::runtime::{HOST, Runtime};
 use super::{Status, give, give_text, report, status};
 use crate::device::RESIDENT_WAVES;
@@ -71,16 +72,18 @@ pub unsafe extern "C" fn hsa_isa_get_info_alt(isa: u64, attribute: u32, value: *
     // SAFETY: contract C says that `value` has the attribute's type.
     report(unsafe {
         match attribute {
-            0 => give(value.cast(), ISA_NAME.len() as u32 + 1),
-            1 => give_text(value, ISA_NAME, ISA_NAME.len() + 1),
-            5 | 6 => give(value.cast(), [false, true]),
-            7 | 8 => give(value.cast(), [false, false, true]),
-            9 => give(value.cast(), true),
-            12 => give(value.cast(), [MOST_LANES as u16; 3]),
-            13 => give(value.cast(), MOST_LANES),
-            14 => give(value.cast(), [u32::MAX; 3]),
-            16 => give(value.cast(), u64::MAX),
-            17 => give(value.cast(), 32u32),
+            isa::NAME_LENGTH => give(value.cast(), ISA_NAME.len() as u32 + 1),
+            isa::NAME => give_text(value, ISA_NAME, ISA_NAME.len() + 1),
+            isa::MACHINE_MODELS | isa::PROFILES => give(value.cast(), [false, true]),
+            isa::DEFAULT_FLOAT_ROUNDING_MODES | isa::BASE_PROFILE_DEFAULT_FLOAT_ROUNDING_MODES => {
+                give(value.cast(), [false, false, true])
+            }
+            isa::FAST_F16_OPERATION => give(value.cast(), true),
+            isa::WORKGROUP_MAX_DIM => give(value.cast(), [MOST_LANES as u16; 3]),
+            isa::WORKGROUP_MAX_SIZE => give(value.cast(), MOST_LANES),
+            isa::GRID_MAX_DIM => give(value.cast(), [u32::MAX; 3]),
+            isa::GRID_MAX_SIZE => give(value.cast(), u64::MAX),
+            isa::FBARRIER_MAX_SIZE => give(value.cast(), 32u32),
             _ => Err(status::INVALID_ARGUMENT),
         }
     })
@@ -107,50 +110,49 @@ unsafe fn agent_info(agent: u64, attribute: u32, value: *mut c_void) -> Result<(
     // SAFETY: by this function's contract.
     unsafe {
         match attribute {
-            0 => give_text(value, if gpu { "gfx942" } else { "cpu" }, 64),
-            1 => give_text(value, "hostcall", 64),
+            info::NAME => give_text(value, if gpu { "gfx942" } else { "cpu" }, 64),
+            info::VENDOR_NAME => give_text(value, "hostcall", 64),
             // Kernel dispatch.
-            2 => give(value.cast(), u32::from(gpu)),
+            info::FEATURE => give(value.cast(), u32::from(gpu)),
             // Large machine model; the base profile for GPUs, which see the host's memory when it is pinned.
-            3 => give(value.cast(), 1u32),
-            4 => give(value.cast(), u32::from(!gpu)),
-            5 => give(value.cast(), 2u32),
-            23 => give(value.cast(), 4u32),
-            24 => give(value.cast(), gpu),
-            6 => give(value.cast(), if gpu { 64u32 } else { 0 }),
-            7 => give(value.cast(), [if gpu { MOST_LANES as u16 } else { 0 }; 3]),
-            8 => give(value.cast(), if gpu { MOST_LANES } else { 0 }),
-            9 => give(value.cast(), [if gpu { u32::MAX } else { 0 }; 3]),
-            10 => give(value.cast(), if gpu { u32::MAX } else { 0 }),
-            11 => give(value.cast(), if gpu { 32u32 } else { 0 }),
-            12 => give(value.cast(), if gpu { 128u32 } else { 0 }),
-            13 => give(value.cast(), if gpu { QUEUE_SIZES.0 } else { 0 }),
-            14 => give(value.cast(), if gpu { QUEUE_SIZES.1 } else { 0 }),
-            15 => give(value.cast(), 0u32),
-            16 => give(value.cast(), (agent - HOST) as u32),
-            17 => give(value.cast(), u32::from(gpu)),
-            18 => give(value.cast(), [16u32 << 10, 4 << 20, 0, 0]),
-            19 => give(value.cast(), if gpu { ISA } else { 0 }),
-            20 => give(value.cast(), [0u8; 128]),
-            21 => give(value.cast(), 1u16),
-            22 => give(value.cast(), 1u16),
-            0xa000 => give(value.cast(), 0x74a1u32),
-            0xa001 => give(value.cast(), 64u32),
-            0xa002 => give(value.cast(), COMPUTE_UNITS),
-            0xa003 => give(value.cast(), 2000u32),
-            0xa004 => give(value.cast(), (agent - HOST) as u32),
-            0xa005 | 0xa00f => give(value.cast(), 0u32),
-            0xa006 => give(value.cast(), (agent as u32) << 8),
-            0xa007 => give(value.cast(), 64u32),
-            0xa008 => give(value.cast(), 1000u32),
-            0xa009 => give_text(value, "hostcall software gfx942", 64),
-            0xa00a => give(value.cast(), WAVES_OF_COMPUTE_UNIT),
-            0xa00b => give(value.cast(), 4u32),
-            0xa00c | 0xa00d => give(value.cast(), 1u32),
-            0xa010 => give(value.cast(), false),
-            0xa011 => give_text(value, &format!("GPU-{agent:016x}"), 21),
-            // HSA_AMD_AGENT_INFO_TIMESTAMP_FREQUENCY
-            0xa016 => give(value.cast(), REALTIME_HZ),
+            info::MACHINE_MODEL => give(value.cast(), 1u32),
+            info::PROFILE => give(value.cast(), u32::from(!gpu)),
+            info::DEFAULT_FLOAT_ROUNDING_MODE => give(value.cast(), 2u32),
+            info::BASE_PROFILE_DEFAULT_FLOAT_ROUNDING_MODES => give(value.cast(), 4u32),
+            info::FAST_F16_OPERATION => give(value.cast(), gpu),
+            info::WAVEFRONT_SIZE => give(value.cast(), if gpu { 64u32 } else { 0 }),
+            info::WORKGROUP_MAX_DIM => give(value.cast(), [if gpu { MOST_LANES as u16 } else { 0 }; 3]),
+            info::WORKGROUP_MAX_SIZE => give(value.cast(), if gpu { MOST_LANES } else { 0 }),
+            info::GRID_MAX_DIM => give(value.cast(), [if gpu { u32::MAX } else { 0 }; 3]),
+            info::GRID_MAX_SIZE => give(value.cast(), if gpu { u32::MAX } else { 0 }),
+            info::FBARRIER_MAX_SIZE => give(value.cast(), if gpu { 32u32 } else { 0 }),
+            info::QUEUES_MAX => give(value.cast(), if gpu { 128u32 } else { 0 }),
+            info::QUEUE_MIN_SIZE => give(value.cast(), if gpu { QUEUE_SIZES.0 } else { 0 }),
+            info::QUEUE_MAX_SIZE => give(value.cast(), if gpu { QUEUE_SIZES.1 } else { 0 }),
+            info::QUEUE_TYPE => give(value.cast(), 0u32),
+            info::NODE => give(value.cast(), (agent - HOST) as u32),
+            info::DEVICE => give(value.cast(), u32::from(gpu)),
+            info::CACHE_SIZE => give(value.cast(), [16u32 << 10, 4 << 20, 0, 0]),
+            info::ISA => give(value.cast(), if gpu { ISA } else { 0 }),
+            info::EXTENSIONS => give(value.cast(), [0u8; 128]),
+            info::VERSION_MAJOR => give(value.cast(), 1u16),
+            info::VERSION_MINOR => give(value.cast(), 1u16),
+            info::CHIP_ID => give(value.cast(), 0x74a1u32),
+            info::CACHELINE_SIZE => give(value.cast(), 64u32),
+            info::COMPUTE_UNIT_COUNT => give(value.cast(), COMPUTE_UNITS),
+            info::MAX_CLOCK_FREQUENCY => give(value.cast(), 2000u32),
+            info::DRIVER_NODE_ID => give(value.cast(), (agent - HOST) as u32),
+            info::MAX_ADDRESS_WATCH_POINTS | info::DOMAIN => give(value.cast(), 0u32),
+            info::BDFID => give(value.cast(), (agent as u32) << 8),
+            info::MEMORY_WIDTH => give(value.cast(), 64u32),
+            info::MEMORY_MAX_FREQUENCY => give(value.cast(), 1000u32),
+            info::PRODUCT_NAME => give_text(value, "hostcall software gfx942", 64),
+            info::MAX_WAVES_PER_CU => give(value.cast(), WAVES_OF_COMPUTE_UNIT),
+            info::NUM_SIMDS_PER_CU => give(value.cast(), 4u32),
+            info::NUM_SHADER_ENGINES | info::NUM_SHADER_ARRAYS_PER_SE => give(value.cast(), 1u32),
+            info::COOPERATIVE_QUEUES => give(value.cast(), false),
+            info::UUID => give_text(value, &format!("GPU-{agent:016x}"), 21),
+            info::TIMESTAMP_FREQUENCY => give(value.cast(), REALTIME_HZ),
             _ => Err(status::INVALID_ARGUMENT),
         }
     }
@@ -169,16 +171,16 @@ pub unsafe extern "C" fn hsa_system_get_info(attribute: u32, value: *mut c_void)
     // SAFETY: contract C says that `value` has the attribute's type.
     report(unsafe {
         match attribute {
-            0 => give(value.cast(), 1u16),
-            1 => give(value.cast(), 1u16),
-            2 => give(value.cast(), runtime.now()),
-            3 => give(value.cast(), 1_000_000_000u64),
-            4 => give(value.cast(), u64::MAX),
-            5 => give(value.cast(), 0u32),
-            6 => give(value.cast(), 1u32),
-            7 => give(value.cast(), [0u8; 128]),
-            0x200 => give(value.cast(), c"softhsa 0.1".as_ptr()),
-            0x201 | 0x202 => give(value.cast(), false),
+            system::VERSION_MAJOR => give(value.cast(), 1u16),
+            system::VERSION_MINOR => give(value.cast(), 1u16),
+            system::TIMESTAMP => give(value.cast(), runtime.now()),
+            system::TIMESTAMP_FREQUENCY => give(value.cast(), 1_000_000_000u64),
+            system::SIGNAL_MAX_WAIT => give(value.cast(), u64::MAX),
+            system::ENDIANNESS => give(value.cast(), 0u32),
+            system::MACHINE_MODEL => give(value.cast(), 1u32),
+            system::EXTENSIONS => give(value.cast(), [0u8; 128]),
+            system::BUILD_VERSION => give(value.cast(), c"softhsa 0.1".as_ptr()),
+            system::SVM_SUPPORTED | system::SVM_ACCESSIBLE_BY_DEFAULT => give(value.cast(), false),
             _ => Err(status::INVALID_ARGUMENT),
         }
     })

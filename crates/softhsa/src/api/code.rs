@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use super::attribute::symbol as info;
 use super::runtime::{Runtime, lock};
 use super::{Status, give, give_text, report, status};
 use crate::load::{CodeObject, Kernel, Loaded};
@@ -354,26 +355,38 @@ unsafe fn symbol_info(symbol: &Symbol, attribute: u32, value: *mut c_void) -> Re
     // SAFETY: by this function's contract.
     unsafe {
         match (attribute, &symbol.kind) {
-            (0, kind) => give(value.cast(), u32::from(matches!(kind, SymbolKind::Kernel { .. }))),
-            (1, _) => give(value.cast(), symbol.name.len() as u32),
-            (2, _) => give_text(value, &symbol.name, symbol.name.len()),
-            (3, _) => give(value.cast(), 0u32),
-            (4, _) => Ok(()),
-            (5, _) => give(value.cast(), 1u32),
-            (17, _) => give(value.cast(), true),
-            (20, _) => give(value.cast(), symbol.agent),
-            (6 | 7, SymbolKind::Variable { .. }) => give(value.cast(), 0u32),
-            (8, SymbolKind::Variable { .. }) => give(value.cast(), 4096u32),
-            (9, SymbolKind::Variable { bytes, .. }) => give(value.cast(), *bytes as u32),
-            (10, SymbolKind::Variable { .. }) => give(value.cast(), false),
-            (21, SymbolKind::Variable { address, .. }) => give(value.cast(), *address),
-            (22, SymbolKind::Kernel { descriptor, .. }) => give(value.cast(), *descriptor),
-            (11, SymbolKind::Kernel { kernel, .. }) => give(value.cast(), kernel.kernarg_bytes),
-            (12, SymbolKind::Kernel { kernel, .. }) => give(value.cast(), kernel.kernarg_alignment),
-            (13, SymbolKind::Kernel { kernel, .. }) => give(value.cast(), kernel.descriptor.group_bytes),
-            (14, SymbolKind::Kernel { kernel, .. }) => give(value.cast(), kernel.descriptor.private_bytes),
-            (15, SymbolKind::Kernel { kernel, .. }) => give(value.cast(), kernel.dynamic_stack),
-            (18, SymbolKind::Kernel { .. }) => give(value.cast(), 0u32),
+            (info::TYPE, kind) => give(value.cast(), u32::from(matches!(kind, SymbolKind::Kernel { .. }))),
+            (info::NAME_LENGTH, _) => give(value.cast(), symbol.name.len() as u32),
+            (info::NAME, _) => give_text(value, &symbol.name, symbol.name.len()),
+            (info::MODULE_NAME_LENGTH, _) => give(value.cast(), 0u32),
+            (info::MODULE_NAME, _) => Ok(()),
+            (info::LINKAGE, _) => give(value.cast(), 1u32),
+            (info::IS_DEFINITION, _) => give(value.cast(), true),
+            (info::AGENT, _) => give(value.cast(), symbol.agent),
+            (info::VARIABLE_ALLOCATION | info::VARIABLE_SEGMENT, SymbolKind::Variable { .. }) => {
+                give(value.cast(), 0u32)
+            }
+            (info::VARIABLE_ALIGNMENT, SymbolKind::Variable { .. }) => give(value.cast(), 4096u32),
+            (info::VARIABLE_SIZE, SymbolKind::Variable { bytes, .. }) => give(value.cast(), *bytes as u32),
+            (info::VARIABLE_IS_CONST, SymbolKind::Variable { .. }) => give(value.cast(), false),
+            (info::VARIABLE_ADDRESS, SymbolKind::Variable { address, .. }) => give(value.cast(), *address),
+            (info::KERNEL_OBJECT, SymbolKind::Kernel { descriptor, .. }) => give(value.cast(), *descriptor),
+            (info::KERNEL_KERNARG_SEGMENT_SIZE, SymbolKind::Kernel { kernel, .. }) => {
+                give(value.cast(), kernel.kernarg_bytes)
+            }
+            (info::KERNEL_KERNARG_SEGMENT_ALIGNMENT, SymbolKind::Kernel { kernel, .. }) => {
+                give(value.cast(), kernel.kernarg_alignment)
+            }
+            (info::KERNEL_GROUP_SEGMENT_SIZE, SymbolKind::Kernel { kernel, .. }) => {
+                give(value.cast(), kernel.descriptor.group_bytes)
+            }
+            (info::KERNEL_PRIVATE_SEGMENT_SIZE, SymbolKind::Kernel { kernel, .. }) => {
+                give(value.cast(), kernel.descriptor.private_bytes)
+            }
+            (info::KERNEL_DYNAMIC_CALLSTACK, SymbolKind::Kernel { kernel, .. }) => {
+                give(value.cast(), kernel.dynamic_stack)
+            }
+            (info::KERNEL_CALL_CONVENTION, SymbolKind::Kernel { .. }) => give(value.cast(), 0u32),
             _ => Err(status::INVALID_ARGUMENT),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use super::attribute::{agent_pool, pool as info};
 use super::runtime::{HOST, Runtime};
 use super::{Status, give, report, status};
 use crate::memory::{Found, PAGE, Use, host_bytes};
@@ -81,12 +82,14 @@ pub unsafe extern "C" fn hsa_amd_memory_pool_get_info(
     // SAFETY: contract C says that `value` has the attribute's type.
     report(unsafe {
         match attribute {
-            0 => give(value.cast(), pool.segment),
-            1 => give(value.cast(), pool.flags),
-            2 | 16 => give(value.cast(), pool.bytes),
-            5 => give(value.cast(), global),
-            6 | 7 => give(value.cast(), if global { PAGE as u64 } else { 0 }),
-            15 => give(value.cast(), pool.agent == HOST),
+            info::SEGMENT => give(value.cast(), pool.segment),
+            info::GLOBAL_FLAGS => give(value.cast(), pool.flags),
+            info::SIZE | info::ALLOC_MAX_SIZE => give(value.cast(), pool.bytes),
+            info::RUNTIME_ALLOC_ALLOWED => give(value.cast(), global),
+            info::RUNTIME_ALLOC_GRANULE | info::RUNTIME_ALLOC_ALIGNMENT => {
+                give(value.cast(), if global { PAGE as u64 } else { 0 })
+            }
+            info::ACCESSIBLE_BY_ALL => give(value.cast(), pool.agent == HOST),
             _ => Err(status::INVALID_ARGUMENT),
         }
     })
@@ -110,9 +113,9 @@ pub unsafe extern "C" fn hsa_amd_agent_memory_pool_get_info(
         pool_of(&runtime, pool)?;
         match attribute {
             // SAFETY: contract C says that `value` has the attribute's type.
-            0 => unsafe { give(value.cast(), ALLOWED_BY_DEFAULT) },
+            agent_pool::ACCESS => unsafe { give(value.cast(), ALLOWED_BY_DEFAULT) },
             // SAFETY: as above.
-            1 => unsafe { give(value.cast(), 0u32) },
+            agent_pool::NUM_LINK_HOPS => unsafe { give(value.cast(), 0u32) },
             _ => Err(status::INVALID_ARGUMENT),
         }
     };

@@ -6,6 +6,8 @@
 //! looked up.
 
 mod agents;
+#[allow(missing_docs, reason = "the names are the HSA headers'")]
+mod attribute;
 mod code;
 mod copies;
 mod doorbells;
