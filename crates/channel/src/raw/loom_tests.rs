@@ -53,7 +53,7 @@ impl Channel {
     fn writer(&self, slot: usize) -> Writer<'_> {
         let free = self.free.as_deref().unwrap_or(self.free_words());
         let words = [&self.words, self.staged.as_ref().unwrap_or(&self.pages), free];
-        let words = words.map(|words| crate::region::Words::of(words));
+        let words = words.map(crate::region::Words::of);
         Writer::of_state(words, self.layout, &self.ring, &self.states[slot])
     }
 

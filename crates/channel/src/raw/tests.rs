@@ -42,7 +42,7 @@ impl Channel {
     fn writer(&self, slot: u32) -> Writer<'_> {
         let data = self.staged.as_ref().unwrap_or(&self.pages);
         let free = &self.words[self.layout.free_at(0) as usize..][..self.layout.pages() as usize];
-        let words = [&self.words, data, free].map(|words| Words::of(words));
+        let words = [&self.words, data, free].map(Words::of);
         Writer::of_state(words, self.layout, &self.ring, &self.states[slot as usize])
     }
 
