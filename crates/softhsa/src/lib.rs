@@ -37,12 +37,14 @@
 //! | [`code`] | loaded code, decoded once, and the loop over a wave's instructions |
 //! | [`isa`] | the table of instructions, the decoder and the text of instructions |
 //! | [`exec`] | what each instruction does to a wave |
+//! | [`changes`] | waits for signals, doorbells and launches |
 //! | [`memory`] | the map of allocations, and checked access to them |
 //!
 //! An access outside of every allocation, a trap, an unknown or missing instruction stops its launch with a
 //! [`device::Failure`] that names kernel, workgroup, wave, place and reason. Results are rounded as MODE says.
 
 pub mod api;
+pub mod changes;
 pub mod code;
 pub mod device;
 pub mod exec;

@@ -1,6 +1,7 @@
 //! Copies and fills.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::runtime::Runtime;
@@ -134,8 +135,9 @@ pub unsafe extern "C" fn hsa_amd_memory_async_copy(
             copy.run(&runtime);
             return Ok(());
         }
-        let weak = std::sync::Arc::downgrade(&runtime);
+        let weak = Arc::downgrade(&runtime);
         let run = Box::new(move |_| {
+            // All of it, since its pointers by themselves may not go to another thread.
             let copy = &copy;
             if let Some(runtime) = weak.upgrade() {
                 copy.run(&runtime);

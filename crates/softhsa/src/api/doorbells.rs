@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{Builder, JoinHandle};
 
 use super::runtime::{Runtime, lock};
+use super::threads::join;
 use super::{Status, status};
-use crate::memory::{Changes, Pause};
+use crate::changes::{Changes, Pause};
 
 /// The thread, from the first queue on.
 #[derive(Debug, Default)]
@@ -37,11 +38,8 @@ impl Doorbells {
     pub fn stop(&self) {
         self.noted.note();
         let thread = lock(&self.thread).take();
-        if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
-        {
-            // A panic of the thread was printed when it happened.
-            let _ = thread.join();
+        if let Some(thread) = thread {
+            join(thread);
         }
     }
 }

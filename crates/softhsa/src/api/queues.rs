@@ -9,12 +9,13 @@ use std::thread::JoinHandle;
 use super::agents::{MOST_LANES, QUEUE_SIZES};
 use super::runtime::{ClientData, Runtime, lock};
 use super::signals::Signal;
-use super::threads::Threads;
+use super::threads::{Threads, join};
 use super::{Status, give, report, status};
+use crate::changes::{Changes, Pause};
 use crate::device::{Failure, Launch, LaunchSpec};
 use crate::exec::Fault;
 use crate::load::descriptor::{MOST_GROUP_BYTES, MOST_PRIVATE_BYTES};
-use crate::memory::{Changes, Memory, PAGE, Pause, Use, View};
+use crate::memory::{Memory, PAGE, Use, View};
 
 /// Bytes of a packet.
 const PACKET: u64 = 64;
@@ -161,11 +162,9 @@ impl Queue {
         self.ring();
         // It may wait for a barrier's signals.
         self.place.memory.changes.note();
-        if let Some(thread) = lock(&self.thread).take()
-            && thread.thread().id() != std::thread::current().id()
-        {
-            // A panic of the thread was printed when it happened.
-            let _ = thread.join();
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread {
+            join(thread);
         }
     }
 

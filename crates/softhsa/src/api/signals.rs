@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use super::runtime::{ClientData, Runtime, lock};
 use super::waits::Waiting;
 use super::{Status, give, report, status};
-use crate::memory::{Memory, PAGE, Pause, Use};
+use crate::changes::Pause;
+use crate::memory::{Memory, PAGE, Use};
 
 /// Bytes of a signal's record.
 const RECORD: u64 = 64;

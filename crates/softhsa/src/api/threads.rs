@@ -26,11 +26,14 @@ impl Threads {
     /// Waits for all threads, but for the one that calls this.
     pub fn join(&self) {
         let threads = std::mem::take(&mut *lock(&self.0));
-        for thread in threads {
-            if thread.thread().id() != thread::current().id() {
-                // A panic of the thread was printed when it happened.
-                let _ = thread.join();
-            }
-        }
+        threads.into_iter().for_each(join);
+    }
+}
+
+/// Waits for a thread's end, unless it is the calling one.
+pub fn join(thread: JoinHandle<()>) {
+    if thread.thread().id() != thread::current().id() {
+        // A panic of the thread was printed when it happened.
+        let _ = thread.join();
     }
 }

@@ -6,8 +6,9 @@ use std::thread::{Builder, JoinHandle};
 
 use super::runtime::{Runtime, lock};
 use super::signals::{Signal, holds};
+use super::threads::join;
 use super::{Status, status};
-use crate::memory::Pause;
+use crate::changes::Pause;
 
 /// Something that waits.
 pub struct Waiting {
@@ -61,11 +62,8 @@ impl Waits {
         runtime.memory.changes.note();
         // Not locked meanwhile: what the thread runs may ask to add something.
         let thread = lock(&self.thread).take();
-        if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
-        {
-            // A panic of the thread was printed when it happened.
-            let _ = thread.join();
+        if let Some(thread) = thread {
+            join(thread);
         }
     }
 
