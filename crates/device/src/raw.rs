@@ -36,7 +36,8 @@ pub struct Block;
 #[derive(Clone, Copy, Debug)]
 pub struct DropNewest;
 
-/// The host gives the oldest page that nobody has read to the wave, which waits for that, but for no reader.
+/// The host gives the oldest page that nobody has read to the wave, which waits for that, but for no reader. Who reads once
+/// nothing runs on the device gets the newest pages without gaps: none is overwritten then before the next launch.
 #[derive(Clone, Copy, Debug)]
 pub struct OverwriteOldest;
 

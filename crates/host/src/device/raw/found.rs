@@ -42,6 +42,8 @@ pub(super) struct Found {
     pub lent: usize,
     /// Overwritten bytes that a page has told of.
     pub overwritten_told: u64,
+    /// Whether a reader has had a chunk since something ran: nothing is overwritten until something runs again.
+    pub is_left_alone: bool,
     /// Whether waves may have been killed since nothing was found lost.
     may_be_lost: bool,
 }
@@ -60,6 +62,7 @@ impl Found {
             chunks: VecDeque::new(),
             lent: 0,
             overwritten_told: 0,
+            is_left_alone: false,
             may_be_lost: true,
         };
         found.tell();
@@ -116,7 +119,11 @@ impl Inner {
             Some(_) => self.find_staged(found, looks),
         };
         if self.overwrites {
-            self.overwrite(found);
+            // A reader that has begun once nothing runs gets all that is left, without gaps.
+            found.is_left_alone &= self.server.launches().count() == 0;
+            if !found.is_left_alone {
+                self.overwrite(found);
+            }
         }
         found.tell();
         is_new

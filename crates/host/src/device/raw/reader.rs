@@ -63,6 +63,7 @@ impl<T> RawReader<T> {
             }
             if let Some(mut chunk) = found.chunks.pop_front() {
                 found.lent += 1;
+                found.is_left_alone = true;
                 found.collector.hand_out(&mut chunk);
                 let overwritten = found.collector.counts().overwritten_bytes;
                 let told = std::mem::replace(&mut found.overwritten_told, overwritten);
