@@ -57,7 +57,7 @@ pub struct CpuLane {
 /// runs, other lanes of the same thread run; others of its wave may run at any time.
 ///
 /// A lane that unwinds keeps its thread, because the language runtime counts panics by thread. Its operations
-/// return without waiting for other lanes: `converge` returns the lane's own bit, `exchange` gives its own value,
+/// return without waiting for other lanes: `converge` returns the lane's own bit, `exchange` is one of that lane alone,
 /// `barrier` and `pause` return at once. `wait` and `sleep_until` wait on the lane's thread.
 #[repr(C)]
 pub struct CpuOperations {
@@ -65,9 +65,10 @@ pub struct CpuOperations {
     /// on, and returns the mask of those that came (this lane's bit is set). Not every lane that could have
     /// come must: a wave may split anywhere, as on a GPU.
     pub converge: unsafe extern "C" fn(lane: *mut CpuLane, site: u64) -> u64,
-    /// All lanes of `mask` (as a `converge` gave it) call this; each gives a value, and when all have come
-    /// each gets every lane's value, by lane index. Orders memory among these lanes.
-    pub exchange: unsafe extern "C" fn(lane: *mut CpuLane, mask: u64, value: u64, values: *mut [u64; 64]),
+    /// All lanes of `mask` (as a `converge` gave it) call this; each gives a value, and when all have come or ended each
+    /// gets what it asks for by `gets`: below 64, the value of the lane of that index, 0 if none came; or [`GETS_BALLOT`],
+    /// [`GETS_MATCH`], [`GETS_NOTHING`]. Orders memory among these lanes.
+    pub exchange: unsafe extern "C" fn(lane: *mut CpuLane, mask: u64, value: u64, gets: u32) -> u64,
     /// Waits until every lane of the workgroup that has not ended has called it. If some of them came to another `site`,
     /// writes to `other` at which the most did.
     pub barrier: unsafe extern "C" fn(lane: *mut CpuLane, site: u64, other: *mut OtherBarrier),
@@ -97,6 +98,13 @@ pub struct CpuOperations {
     /// that unwinds. What a lane has not taken back when it ends is taken back then.
     pub take_back: unsafe extern "C" fn(lane: *mut CpuLane, address: u64),
 }
+
+/// Of an exchange: the mask of the lanes whose value is not 0.
+pub const GETS_BALLOT: u32 = 64;
+/// The mask of the lanes that gave the same value as the one that asks.
+pub const GETS_MATCH: u32 = 65;
+/// Nothing: 0.
+pub const GETS_NOTHING: u32 = 66;
 
 /// Where lanes waited that were missing at a barrier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -222,7 +222,9 @@ impl<T, P: Policy> RawStream<'_, T, P> {
                     // SAFETY: RAW-STATE: this lane is in for its group, whose lanes have met it since they stored.
                     unsafe { writer.publish(period()) };
                 }
-                group.sync();
+                if done < count {
+                    group.sync();
+                }
             }
         }
         if is_leader && slot.is_some() && !group.is_whole() {

@@ -1,6 +1,10 @@
 //! What lanes run on: coroutines, each with a stack of its own, on which one lane runs after the other.
 //!
 //! Lanes that never wait all run on one stack, which stays in the processor's cache.
+//!
+//! A processor predicts where a function returns to by the calls before it. After a switch these were another stack's, and
+//! each function that was entered before costs some 20 cycles when it returns. So all that leads to a switch, on both sides,
+//! is inlined: a barrier takes half the time.
 
 use crate::lane::{Ending, Lane};
 use crate::stack::{Guard, LaneStack};
@@ -44,6 +48,7 @@ impl Fiber {
     ///
     /// # Safety
     /// Nobody else goes on with the fiber meanwhile.
+    #[inline(always)]
     pub unsafe fn resume(&self, lane: &Lane) -> CoroutineResult<Option<Ending>, Ending> {
         // SAFETY: the caller's promise; nothing else accesses the coroutine through a shared reference.
         let coroutine = unsafe { &mut *self.coroutine.get() };

@@ -126,6 +126,7 @@ impl Group {
     }
 
     /// Notes a lane that is alone now. Returns its wave, and its bit in the wave's masks.
+    #[inline(always)]
     fn note_alone(&self, lane: &Lane) -> (&Wave, u64) {
         let (index, number) = lane.settle_alone();
         let (wave, bit) = (&self.waves[number as usize], 1 << index);
@@ -291,6 +292,7 @@ impl Group {
 
     /// Goes on with a lane until it gives way or ends, and so do those that follow it there. Returns the index of the last
     /// one.
+    #[inline(always)]
     fn go_on(&self, lane: &Lane) -> Result<u32, Returned> {
         match lane.resume(self.seat()) {
             Resumed::GaveWay => Ok(self.note_alone(lane).1.trailing_zeros()),

@@ -39,7 +39,7 @@ pub(crate) enum Resumed {
 #[derive(Clone, Copy)]
 pub(crate) enum Request {
     Converge { site: u64 },
-    Exchange { mask: u64, value: u64, values: *mut [u64; 64] },
+    Exchange { mask: u64, value: u64, gets: u32 },
     Barrier { site: u64, other: *mut OtherBarrier },
     Wait { poll: Poll, data: *mut c_void },
     Sleep { deadline_ns: u64 },
@@ -110,8 +110,8 @@ pub(crate) struct Lane {
     away: AtomicBool,
     /// What the lane waits for while it is blocked.
     pub request: Cell<Request>,
-    /// The mask that a `converge` returns.
-    pub converged: Cell<u64>,
+    /// What the operation returns that the lane is blocked in.
+    pub given: Cell<u64>,
     /// Addresses of what the lane lends to the host; 0 for nothing. Changed on the lane's thread, and when it has ended.
     lent: [Cell<u64>; MOST_LENT],
 }
@@ -135,7 +135,7 @@ impl Lane {
             unwinding_interruptions: Cell::new(0),
             away: AtomicBool::new(false),
             request: Cell::new(Request::Sleep { deadline_ns: 0 }),
-            converged: Cell::new(0),
+            given: Cell::new(0),
             lent: Default::default(),
         })
     }
@@ -377,9 +377,7 @@ impl Lane {
             crate::trap::spoil_thread();
             self.lose_seat();
         }
-        loop {
-            self.suspend();
-        }
+        self.wait_for_end()
     }
 
     /// What a lane does that was interrupted: if it is still at what made it suspect, it goes away with its thread,
@@ -406,6 +404,7 @@ impl Lane {
     }
 
     /// Marks the lane as inside the executor while `operation` runs on its stack.
+    #[inline(always)]
     pub fn in_executor<R>(&self, operation: impl FnOnce(&Lane) -> R) -> R {
         self.in_executor.store(true, Ordering::Relaxed);
         // A signal finds the lane in the executor, or came before and is seen here.
@@ -415,12 +414,21 @@ impl Lane {
         }
         self.catch_up();
         let result = operation(self);
-        while self.doomed.get().is_some() {
-            self.suspend();
+        if self.doomed.get().is_some() {
+            self.wait_for_end();
         }
         compiler_fence(Ordering::SeqCst);
         self.in_executor.store(false, Ordering::Relaxed);
         result
+    }
+
+    /// Gives way until the scheduler has ended the lane.
+    #[cold]
+    #[inline(never)]
+    fn wait_for_end(&self) -> ! {
+        loop {
+            self.suspend();
+        }
     }
 
     /// Gives up the thread that the lane had to itself, and goes on when the seat's thread gets to it.
@@ -456,6 +464,7 @@ impl Lane {
     }
 
     /// Back to the scheduler, until it resumes the lane. Called on the lane's stack.
+    #[inline(always)]
     pub fn suspend(&self) {
         // SAFETY: set when the lane started; the yielder lies at the base of its stack.
         unsafe { (*self.yielder.get()).suspend(None) };
@@ -468,6 +477,7 @@ impl Lane {
     }
 
     /// Goes on with the lane until it gives way or ends. Called by the scheduler.
+    #[inline(always)]
     pub fn resume(&self, seat: &Seat) -> Resumed {
         seat.next_turn();
         // SAFETY: the lane owns the fiber, and only the scheduler goes on with it, which is not in it now.

@@ -3,6 +3,7 @@
 use crate::lane::{Lane, Poll, Request};
 use crate::launch::quietly;
 use crate::lent::Access;
+use crate::wave::Exchanged;
 use hostcall_abi::cpu::{CpuLane, CpuOperations, OtherBarrier};
 use std::ffi::c_void;
 use std::hint::spin_loop;
@@ -38,6 +39,7 @@ const UNWINDING_SLEEP: Duration = Duration::from_millis(5);
 ///
 /// # Safety
 /// As [`Lane::of`].
+#[inline(always)]
 unsafe fn operate<R>(
     abi: *mut CpuLane,
     operation: impl FnOnce(&Lane) -> R,
@@ -49,6 +51,7 @@ unsafe fn operate<R>(
 }
 
 /// Returns the lane's bit in its wave's masks.
+#[inline(always)]
 fn bit_of(lane: &Lane) -> u64 {
     1 << lane.place().0
 }
@@ -62,6 +65,7 @@ fn charge(lane: &Lane) {
 }
 
 /// Blocks until the scheduler has done what the request asks for.
+#[inline(always)]
 fn block(lane: &Lane, request: Request) {
     lane.request.set(request);
     let (wave, bit) = lane.group().wave_of(lane);
@@ -77,25 +81,25 @@ unsafe extern "C" fn converge(abi: *mut CpuLane, site: u64) -> u64 {
             return bit;
         }
         block(lane, Request::Converge { site });
-        lane.converged.get()
+        lane.given.get()
     };
     // SAFETY: the kernel passes the lane that runs.
     unsafe { operate(abi, converge, bit_of) }
 }
 
-unsafe extern "C" fn exchange(abi: *mut CpuLane, mask: u64, value: u64, values: *mut [u64; 64]) {
+unsafe extern "C" fn exchange(abi: *mut CpuLane, mask: u64, value: u64, gets: u32) -> u64 {
     let alone = |lane: &Lane| {
-        let mut all = [0; 64];
-        all[lane.place().0 as usize] = value;
-        // SAFETY: the kernel gives an array to write to.
-        unsafe { values.write(all) };
+        let mut given = Exchanged::default();
+        given.add(lane.place().0 as usize, value);
+        given.get(value, gets)
     };
     let exchange = |lane: &Lane| {
         if mask == bit_of(lane) {
-            alone(lane);
             charge(lane);
+            alone(lane)
         } else {
-            block(lane, Request::Exchange { mask, value, values });
+            block(lane, Request::Exchange { mask, value, gets });
+            lane.given.get()
         }
     };
     // SAFETY: the kernel passes the lane that runs.

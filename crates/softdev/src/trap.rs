@@ -48,6 +48,7 @@ pub(crate) fn spoil_thread() {
 }
 
 /// Runs `switch`, which goes on with `lane` and comes back when the lane gives way or ends.
+#[inline(always)]
 pub(crate) fn with_current<R>(lane: &Lane, switch: impl FnOnce() -> R) -> R {
     CURRENT.set(lane);
     let result = switch();

@@ -2,6 +2,7 @@ use crate::config::Draws;
 use crate::group::Lanes;
 use crate::lane::Request;
 use crate::operations;
+use hostcall_abi::cpu::{GETS_BALLOT, GETS_MATCH};
 use std::cell::Cell;
 
 /// Polls that a wave spends on lanes which wait before lanes that converge go on without them: replies to the
@@ -176,7 +177,7 @@ impl Wave {
                 together &= self.draws.next() | 1 << first;
             }
             for index in bits(together) {
-                lanes.get(index).converged.set(together);
+                lanes.get(index).given.set(together);
             }
             left &= !together;
         }
@@ -202,22 +203,22 @@ impl Wave {
         while left != 0 {
             let first = left.trailing_zeros() as usize;
             let Request::Exchange { mask, .. } = lanes.get(first).request.get() else { return };
-            let mut all = [0; 64];
-            let here = mask_of(bits(left).filter(|&index| match lanes.get(index).request.get() {
-                Request::Exchange { mask: its, value, .. } if its == mask => {
-                    all[index] = value;
-                    true
+            let mut given = Exchanged::default();
+            for index in bits(left) {
+                match lanes.get(index).request.get() {
+                    Request::Exchange { mask: its, value, .. } if its == mask => given.add(index, value),
+                    _ => {}
                 }
-                _ => false,
-            }));
+            }
+            let here = given.lanes;
             left &= !here;
             if mask & self.live.get() & !here != 0 {
                 continue;
             }
             for index in bits(here) {
-                if let Request::Exchange { values, .. } = lanes.get(index).request.get() {
-                    // SAFETY: the kernel gave an array to write to, on the stack of a lane that is blocked.
-                    unsafe { values.write(all) };
+                let lane = lanes.get(index);
+                if let Request::Exchange { value, gets, .. } = lane.request.get() {
+                    lane.given.set(given.get(value, gets));
                 }
             }
             self.release(&self.exchanging, here);
@@ -233,12 +234,43 @@ impl Wave {
     /// that work on something together end it together.
     pub fn let_go(&self, lanes: Lanes<'_>) {
         for index in bits(self.converging.get()) {
-            lanes.get(index).converged.set(1 << index);
+            lanes.get(index).given.set(1 << index);
         }
         self.release(&self.converging, self.converging.get());
         self.pass_barrier();
         let sleeps = |&index: &usize| matches!(lanes.get(index).request.get(), Request::Sleep { .. });
         self.release(&self.waiting, mask_of(bits(self.waiting.get()).filter(sleeps)));
+    }
+}
+
+/// What lanes have given in an exchange.
+pub(crate) struct Exchanged {
+    lanes: u64,
+    values: [u64; 64],
+    /// Lanes whose value is not 0.
+    ballot: u64,
+}
+
+impl Default for Exchanged {
+    fn default() -> Exchanged {
+        Exchanged { lanes: 0, values: [0; 64], ballot: 0 }
+    }
+}
+
+impl Exchanged {
+    pub fn add(&mut self, index: usize, value: u64) {
+        self.lanes |= 1 << index;
+        self.ballot |= u64::from(value != 0) << index;
+        self.values[index] = value;
+    }
+
+    /// What a lane gets that gave `value`.
+    pub fn get(&self, value: u64, gets: u32) -> u64 {
+        match gets {
+            GETS_BALLOT => self.ballot,
+            GETS_MATCH => mask_of(bits(self.lanes).filter(|&index| self.values[index] == value)),
+            _ => self.values.get(gets as usize).copied().unwrap_or(0),
+        }
     }
 }
 

@@ -55,7 +55,7 @@ fn lanes_that_were_away_meet_the_others_again() {
             if kernel.index() == 31 {
                 kernel.data[0].fetch_add(1, SeqCst);
             }
-            let values = kernel.exchange(all, u64::from(kernel.index()) + round);
+            let values = kernel.exchange_all(all, u64::from(kernel.index()) + round);
             for (index, value) in (0..32).zip(values) {
                 assert_eq!(value, index + round);
             }

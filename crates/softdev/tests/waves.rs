@@ -2,7 +2,7 @@
 
 mod common;
 use common::*;
-use hostcall_abi::cpu::{CpuLane, ENTRY_DONE, ENTRY_EXITED};
+use hostcall_abi::cpu::{CpuLane, ENTRY_DONE, ENTRY_EXITED, GETS_BALLOT, GETS_MATCH, GETS_NOTHING};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -54,11 +54,22 @@ unsafe extern "C" fn ballot(lane: *mut CpuLane, arguments: *const u8) -> u32 {
     for round in 0..50 {
         let mask = kernel.converge(round);
         assert_eq!(mask, u64::MAX >> (64 - kernel.abi().wave_lanes));
-        let values = kernel.exchange(mask, u64::from(index % 3 == 0) | u64::from(index) << 1);
+        let values = kernel.exchange_all(mask, u64::from(index % 3 == 0) | u64::from(index) << 1);
         for (other, &value) in values.iter().enumerate() {
             let expected = u64::from(other % 3 == 0) | (other as u64) << 1;
             assert_eq!(value, if mask >> other & 1 == 1 { expected } else { 0 });
         }
+        // Lanes of one exchange may ask for different things.
+        let thirds = (0..64).filter(|other| other % 3 == 0).fold(0, |lanes, other| lanes | 1 << other) & mask;
+        let gets = [GETS_BALLOT, GETS_MATCH, GETS_NOTHING, 3][index as usize % 4];
+        let expected = match gets {
+            GETS_BALLOT => thirds,
+            GETS_MATCH if index % 3 == 0 => thirds,
+            GETS_MATCH => mask & !thirds,
+            GETS_NOTHING => 0,
+            _ => 1,
+        };
+        assert_eq!(kernel.exchange(mask, u64::from(index % 3 == 0), gets), expected);
     }
     kernel.data.fetch_add(1, SeqCst);
     ENTRY_DONE
@@ -106,7 +117,7 @@ fn lanes_that_end_leave_converge_and_exchange() {
             kernel.pause();
             return ENTRY_EXITED;
         }
-        let values = kernel.exchange(all, 5);
+        let values = kernel.exchange_all(all, 5);
         assert!((0..64).all(|lane| values[lane] == if lane < 16 { 5 } else { 0 }));
         assert_eq!(kernel.converge(2), 0xFFFF);
         kernel.data.fetch_add(1, SeqCst);

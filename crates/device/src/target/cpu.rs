@@ -7,7 +7,10 @@ use core::ffi::c_void;
 use core::panic::Location;
 use core::ptr;
 use core::sync::atomic::Ordering;
-use hostcall_abi::cpu::{CpuLane, CpuOperations, ENTRY_DONE, ENTRY_EXITED, ENTRY_PANICKED, OtherBarrier};
+use hostcall_abi::cpu::{
+    CpuLane, CpuOperations, ENTRY_DONE, ENTRY_EXITED, ENTRY_PANICKED, GETS_BALLOT, GETS_MATCH, GETS_NOTHING,
+    OtherBarrier,
+};
 use hostcall_abi::launch::{ChannelParams, LaunchParams};
 use hostcall_abi::layout::NO_PERIOD;
 use hostcall_channel::device::{WaveRecord, is_stopped};
@@ -175,19 +178,19 @@ impl Here {
         mask
     }
 
-    fn exchange(self, mask: Mask, value: u64) -> [u64; 64] {
-        let mut values = [0; 64];
-        // SAFETY: the running lane asks its own executor, and `values` has room for 64.
-        self.operate(|lane, operations| unsafe { (operations.exchange)(lane, mask, value, &mut values) });
-        values
+    /// Gives a value to the other lanes of `mask`, and gets of theirs what `gets` says, as [`CpuOperations::exchange`] has it.
+    #[inline(always)]
+    fn exchange(self, mask: Mask, value: u64, gets: u32) -> u64 {
+        // SAFETY: the running lane asks its own executor.
+        self.operate(|lane, operations| unsafe { (operations.exchange)(lane, mask, value, gets) })
     }
 
+    #[inline(always)]
     pub fn ballot(self, mask: Mask, yes: bool) -> Mask {
         if mask.is_power_of_two() {
             return if yes { mask } else { 0 };
         }
-        let values = self.exchange(mask, u64::from(yes));
-        (0..64).filter(|lane| values[*lane] != 0).fold(0, |ballot, lane| ballot | 1 << lane) & mask
+        self.exchange(mask, u64::from(yes), GETS_BALLOT)
     }
 
     #[inline(always)]
@@ -197,28 +200,23 @@ impl Here {
 
     #[inline(always)]
     pub fn broadcast(self, mask: Mask, value: u64, from: u32) -> u64 {
-        if mask.is_power_of_two() { value } else { self.exchanged(mask, value, from) }
-    }
-
-    /// The value of the lane of index `from`. On a frame of its own: the values of a wave are half a KiB, which a function
-    /// with many of these would have once for each.
-    #[inline(never)]
-    fn exchanged(self, mask: Mask, value: u64, from: u32) -> u64 {
-        self.exchange(mask, value)[from as usize]
+        if mask.is_power_of_two() { value } else { self.exchange(mask, value, from) }
     }
 
     /// Those of `mask` with the same `value`.
+    #[inline(always)]
     pub fn matching(self, mask: Mask, value: u64) -> Mask {
-        let values = self.exchange(mask, value);
-        (0..64).filter(|lane| values[*lane] == value).fold(0, |same, lane| same | 1 << lane) & mask
+        self.exchange(mask, value, GETS_MATCH)
     }
 
     /// The value of the lane of index `from`, one of `mask`, which each lane chooses.
+    #[inline(always)]
     pub fn shuffle_u32(self, mask: Mask, value: u32, from: u32) -> u32 {
         self.broadcast(mask, value.into(), from) as u32
     }
 
     /// The same of a value's lower and upper half.
+    #[inline(always)]
     pub fn shuffle(self, mask: Mask, low: u32, high: u32, from: u32) -> u64 {
         self.broadcast(mask, u64::from(low) | u64::from(high) << 32, from)
     }
@@ -226,7 +224,7 @@ impl Here {
     #[inline(always)]
     pub fn sync(self, mask: Mask) {
         if !mask.is_power_of_two() {
-            self.exchange(mask, 0);
+            self.exchange(mask, 0, GETS_NOTHING);
         }
     }
 
@@ -261,6 +259,7 @@ impl Here {
         }
     }
 
+    #[inline]
     pub fn pause(self) {
         self.announce_posts();
         // SAFETY: the running lane asks its own executor.
@@ -281,6 +280,7 @@ impl Here {
         self.operate(|lane, operations| unsafe { (operations.notify)(lane) });
     }
 
+    #[inline]
     #[track_caller]
     pub fn barrier(self) {
         self.announce_posts();

@@ -106,11 +106,14 @@ impl<'a, T> Kernel<'a, T> {
         unsafe { (self.operations().converge)(self.lane, site) }
     }
 
-    pub fn exchange(&self, mask: u64, value: u64) -> [u64; 64] {
-        let mut values = [u64::MAX; 64];
-        // SAFETY: the lane that runs, and an array for the values.
-        unsafe { (self.operations().exchange)(self.lane, mask, value, &mut values) };
-        values
+    pub fn exchange(&self, mask: u64, value: u64, gets: u32) -> u64 {
+        // SAFETY: the lane that runs.
+        unsafe { (self.operations().exchange)(self.lane, mask, value, gets) }
+    }
+
+    /// Every lane's value, by as many exchanges.
+    pub fn exchange_all(&self, mask: u64, value: u64) -> [u64; 64] {
+        std::array::from_fn(|from| self.exchange(mask, value, from as u32))
     }
 
     pub fn barrier(&self) {
