@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Without progress for this long, a thread begins to yield the processor,
-const YIELD_AFTER: Duration = Duration::from_micros(20);
+const YIELD_AFTER: Duration = Duration::from_micros(5);
 /// and then to sleep, a quarter of the time it has waited and at most [`LONGEST_SLEEP`].
 const SLEEP_AFTER: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);

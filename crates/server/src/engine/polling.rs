@@ -15,6 +15,11 @@ const COOL_AFTER: u16 = 4096;
 /// Passes between two looks at the clock while there is no work: it costs as much as a pass.
 const CLOCK_PASSES: u64 = 32;
 
+/// Without work for this long, the thread yields its processor between looks,
+const YIELD_AFTER: Duration = Duration::from_micros(5);
+/// on machines with no more processors than this: handlers and lanes need them. Elsewhere it would see calls later.
+const FEW_PROCESSORS: usize = 4;
+
 /// Passes with work after which the counts are published.
 const COUNT_PASSES: u64 = 1 << 14;
 
@@ -162,6 +167,7 @@ pub(crate) trait Endpoint {
 /// so it does when it was called for attention: what it was called for may soon bring work.
 pub(crate) fn run(endpoint: &mut impl Endpoint, attention: &Attention, spin: Duration) {
     let _ = attention.thread.set(std::thread::current());
+    let yields = std::thread::available_parallelism().is_ok_and(|processors| processors.get() <= FEW_PROCESSORS);
     let (mut seen, mut passes) = (u64::MAX, 0u64);
     let mut idle_since: Option<Instant> = None;
     loop {
@@ -187,8 +193,11 @@ pub(crate) fn run(endpoint: &mut impl Endpoint, attention: &Attention, spin: Dur
         }
         if passes.is_multiple_of(CLOCK_PASSES) {
             let since = *idle_since.get_or_insert_with(Instant::now);
-            if since.elapsed() >= spin && sleep(endpoint, attention, seen, since) {
+            let idle = since.elapsed();
+            if idle >= spin && sleep(endpoint, attention, seen, since) {
                 idle_since = None;
+            } else if yields && idle >= YIELD_AFTER {
+                std::thread::yield_now();
             }
         }
     }

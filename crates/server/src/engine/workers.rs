@@ -10,7 +10,7 @@
 //! - while handlers do return, it grows slowly, up to [`MOVING_THREADS`].
 //!
 //! A pool whose handlers mostly return soon, and use a processor meanwhile, is not [eager](Limits::eager): it
-//! lets only as many threads run as there are processors, until the handlers turn out to wait. To wake a
+//! lets only as many threads run as there are processors but for one, until the handlers turn out to wait. To wake a
 //! thread takes as long as to read a piece of a file, and one that runs takes the next piece by itself.
 //!
 //! To wake a thread costs whoever does so some microseconds, and the consumers do so: a few threads without work look for some
@@ -71,8 +71,16 @@ pub(crate) struct Limits {
     pub idle: Duration,
     /// Whether each piece gets a thread at once.
     pub eager: bool,
-    /// Threads that run at once.
+    /// Processors of the machine.
     pub processors: usize,
+}
+
+impl Limits {
+    /// Threads of a pool that is not eager which run at once, as long as their handlers do not wait: one processor is left
+    /// to the consumers, without which no lane has its answer.
+    fn most_awake(&self) -> usize {
+        self.processors.saturating_sub(1).max(1)
+    }
 }
 
 impl Default for Limits {
@@ -198,7 +206,7 @@ impl Pool {
             let unattended = state.unattended();
             (state.idle < unattended, state.idle.min(pieces).min(unattended))
         } else {
-            let more = self.limits.processors.saturating_sub(state.awake());
+            let more = self.limits.most_awake().saturating_sub(state.awake());
             let wake = more.min(pieces).min(state.idle - state.woken).min(state.unattended());
             state.woken += wake;
             // Those that run may wait for something.
@@ -228,7 +236,7 @@ impl Pool {
         if !self.limits.eager {
             let (awake, later) = (state.awake(), Some(now + LOOK_AFTER));
             let soon = done_before.is_none_or(|before| done - before >= SOON * awake as u64);
-            if soon && awake >= self.limits.processors {
+            if soon && awake >= self.limits.most_awake() {
                 return later;
             }
             let asleep = (state.idle - state.woken).min(waiting);
