@@ -167,7 +167,8 @@ pub(crate) trait Endpoint {
 /// so it does when it was called for attention: what it was called for may soon bring work.
 pub(crate) fn run(endpoint: &mut impl Endpoint, attention: &Attention, spin: Duration) {
     let _ = attention.thread.set(std::thread::current());
-    let yields = std::thread::available_parallelism().is_ok_and(|processors| processors.get() <= FEW_PROCESSORS);
+    let yields =
+        std::thread::available_parallelism().is_ok_and(|processors| processors.get() <= FEW_PROCESSORS);
     let (mut seen, mut passes) = (u64::MAX, 0u64);
     let mut idle_since: Option<Instant> = None;
     loop {
