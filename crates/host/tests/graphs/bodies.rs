@@ -186,7 +186,7 @@ fn loops_for_ever_are_ended() {
     std::thread::sleep(Duration::from_millis(20));
     let begin = Instant::now();
     device.close();
-    assert!(begin.elapsed() < Duration::from_secs(4));
+    assert!(begin.elapsed() < Duration::from_secs(60));
     assert!(stream.synchronize().is_err());
     assert!(matches!(instance.launch(&stream), Err(Error::Closed)));
 }
