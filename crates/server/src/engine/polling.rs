@@ -20,9 +20,6 @@ const YIELD_AFTER: Duration = Duration::from_micros(5);
 /// on machines with no more processors than this: handlers and lanes need them. Elsewhere it would see calls later.
 const FEW_PROCESSORS: usize = 4;
 
-/// Passes with work after which the counts are published.
-const COUNT_PASSES: u64 = 1 << 14;
-
 /// Which places are looked at in every pass.
 pub(crate) struct HotSet {
     /// With how many looks at them were fruitless one after the other.
@@ -152,9 +149,6 @@ pub(crate) trait Endpoint {
     /// Returns whether calls come often, so that a pause would delay them.
     fn is_busy(&self) -> bool;
 
-    /// Adds what was counted to what others see.
-    fn publish_counts(&mut self);
-
     /// Tells clients that the thread sleeps, or does no more.
     fn set_asleep(&mut self, _asleep: bool) {}
 
@@ -176,16 +170,13 @@ pub(crate) fn run(endpoint: &mut impl Endpoint, attention: &Attention, spin: Dur
         if calls != seen {
             seen = calls;
             if !endpoint.attend() {
-                return endpoint.publish_counts();
+                return;
             }
             idle_since = None;
         }
         passes += 1;
         if endpoint.pass() {
             idle_since = None;
-            if passes.is_multiple_of(COUNT_PASSES) {
-                endpoint.publish_counts();
-            }
             continue;
         }
         // Where calls come often, the pause would be a tenth of a call.
@@ -206,7 +197,6 @@ pub(crate) fn run(endpoint: &mut impl Endpoint, attention: &Attention, spin: Dur
 
 /// Sleeps until there is work, which it begins with, or somebody calls for attention. Returns whether there was work.
 fn sleep(endpoint: &mut impl Endpoint, attention: &Attention, seen: u64, idle_since: Instant) -> bool {
-    endpoint.publish_counts();
     attention.parked.store(true, Ordering::SeqCst);
     endpoint.set_asleep(true);
     let (mut worked, mut again) = (false, false);
@@ -252,8 +242,6 @@ mod tests {
         fn is_busy(&self) -> bool {
             false
         }
-
-        fn publish_counts(&mut self) {}
 
         fn longest_sleep(&mut self, idle: Duration, _: bool) -> Duration {
             if !std::mem::replace(&mut self.is_told, true) {

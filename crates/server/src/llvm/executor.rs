@@ -18,7 +18,7 @@ use hostcall_abi::status::{CallError, Status};
 use hostcall_channel::llvm::Ports;
 use hostcall_channel::llvm::server::{Header, Scanner};
 use parking_lot::Mutex;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
@@ -148,7 +148,6 @@ pub(super) fn run(shared: Arc<Shared>, ports: Range<u32>, bell: Arc<Bell>) {
         },
         converse: conversation::converse,
         lines: HotSet::new(lines as usize),
-        calls: Cell::new(0),
         thread,
         bell: bell.clone(),
     };
@@ -161,7 +160,6 @@ struct Executor<F, M> {
     converse: M,
     lines: HotSet,
     bell: Arc<Bell>,
-    calls: Cell<u64>,
 }
 
 impl<F, M> Executor<F, M>
@@ -214,7 +212,7 @@ where
     /// Begins a port's conversation.
     #[inline]
     fn begin(&mut self, port: u32) {
-        self.calls.set(self.calls.get() + 1);
+        self.thread.shared.calls.fetch_add(1, Ordering::Relaxed);
         let header = self.thread.ports().read_header(port);
         let layout = self.thread.shared.memory.layout();
         let opcode = Opcode::of(layout.version(), header.opcode);
@@ -326,10 +324,6 @@ where
     #[inline(always)]
     fn is_busy(&self) -> bool {
         !self.lines.is_empty()
-    }
-
-    fn publish_counts(&mut self) {
-        self.thread.shared.calls.fetch_add(self.calls.take(), Ordering::Relaxed);
     }
 
     fn longest_sleep(&mut self, idle: Duration, _again: bool) -> Duration {

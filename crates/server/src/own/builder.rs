@@ -293,7 +293,7 @@ impl ServerBuilder {
             at_once: Arc::default(),
             has_helpers: self.has_helpers,
             reliable_hints: self.reliable_hints,
-            statistics: Counters::default(),
+            statistics: Counters::new(self.consumers),
             messages: Messages::new(
                 Budget::new(self.messages_limit, self.message_limit),
                 LoanPool::new(self.loans),

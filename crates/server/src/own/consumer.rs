@@ -6,7 +6,7 @@
 use super::dispatch;
 use super::inline::Inline;
 use super::registry::Registry;
-use super::shared::{Command, Shared, Wanted};
+use super::shared::{Command, ConsumerCounts, Shared, Wanted};
 use super::unfinished::UnfinishedCalls;
 use crate::engine::polling::{self, Endpoint, HotSet};
 use crate::engine::watchdog::{Waiting, WaitsFor};
@@ -175,6 +175,7 @@ pub(crate) struct Consumer<'s> {
     index: usize,
     /// Says what handler the thread runs.
     inline: &'s Inline,
+    counts: &'s ConsumerCounts,
     scanner: Scanner,
     batch: Batch,
     replies: Box<Replies>,
@@ -188,8 +189,6 @@ pub(crate) struct Consumer<'s> {
     is_asleep: bool,
     rings: HotRings,
     passes: u64,
-    packets: u64,
-    posts: u64,
     unfinished: UnfinishedCalls,
     flushing: Vec<Flush>,
 }
@@ -221,6 +220,7 @@ impl<'s> Consumer<'s> {
             shared,
             index,
             inline: &shared.inline[index],
+            counts: &shared.statistics.consumers[index],
             batch: Batch::new(),
             replies: Box::new(Replies::EMPTY),
             buffer: PostBuffer::new(),
@@ -233,8 +233,6 @@ impl<'s> Consumer<'s> {
             unfinished: UnfinishedCalls::new(&scanner.slots()),
             scanner,
             passes: 0,
-            packets: 0,
-            posts: 0,
             flushing: Vec::new(),
         }
     }
@@ -356,7 +354,8 @@ impl<'s> Consumer<'s> {
 
     /// Has the batch's calls answered.
     fn handle(&mut self) {
-        self.packets += self.batch.count() as u64;
+        // Before the answers: whoever has them finds the calls counted.
+        self.counts.packets.add(self.batch.count() as u64);
         let Self { shared, inline, registry, scanner, batch, replies, .. } = self;
         dispatch::batch(shared, inline, registry, scanner, batch, replies);
         self.batch.clear();
@@ -417,8 +416,8 @@ impl<'s> Consumer<'s> {
 
     /// Answers the batch's calls with [`CallError::Cancelled`].
     fn refuse(&mut self) {
+        self.counts.packets.add(self.batch.count() as u64);
         dispatch::refuse(self.shared, &self.batch, CallError::Cancelled);
-        self.packets += self.batch.count() as u64;
         self.batch.clear();
     }
 
@@ -439,7 +438,7 @@ impl<'s> Consumer<'s> {
             let caller = Caller { launch: wave.launch, slot, lane: 0 };
             dispatch::posts(shared, inline, registry, caller, head, posts.of(caller, wave))
         });
-        self.posts += u64::from(batch.posts);
+        self.counts.posts.add(batch.posts.into());
         if batch.garbage > 0 {
             shared.statistics.garbage_posts.fetch_add(batch.garbage.into(), Ordering::Relaxed);
         }
@@ -524,7 +523,6 @@ impl<'s> Consumer<'s> {
             if flush.slot < end {
                 self.flushing.push(flush);
             } else {
-                self.publish_counts();
                 let _ = flush.done.send(());
             }
         }
@@ -559,7 +557,6 @@ impl<'s> Consumer<'s> {
         }
         // Whoever waits for a flush learns that it does not come.
         self.shared.end_commands(self.index);
-        self.publish_counts();
     }
 }
 
@@ -630,12 +627,6 @@ impl Endpoint for Consumer<'_> {
     #[inline(always)]
     fn is_busy(&self) -> bool {
         !self.lines.is_empty()
-    }
-
-    fn publish_counts(&mut self) {
-        let counters = &self.shared.statistics;
-        counters.packets.fetch_add(std::mem::take(&mut self.packets), Ordering::Relaxed);
-        counters.posts.fetch_add(std::mem::take(&mut self.posts), Ordering::Relaxed);
     }
 
     fn set_asleep(&mut self, asleep: bool) {

@@ -44,7 +44,7 @@ fn ending(cancelled: Option<CancelReason>) -> Ending {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Packets answered: calls of waves.
+    /// Packets taken: calls of waves. Who has an answer finds its packet counted.
     pub packets: u64,
     /// Posts taken.
     pub posts: u64,
@@ -358,8 +358,8 @@ impl Server {
         let Shared { statistics: counters, engine, messages, .. } = &*self.shared;
         let load = engine.load();
         Statistics {
-            packets: count(&counters.packets),
-            posts: count(&counters.posts),
+            packets: counters.consumers.iter().map(|consumer| consumer.packets.get()).sum(),
+            posts: counters.consumers.iter().map(|consumer| consumer.posts.get()).sum(),
             refused_posts: count(&counters.refused_posts),
             declined_posts: count(&counters.declined_posts),
             garbage_posts: count(&counters.garbage_posts),

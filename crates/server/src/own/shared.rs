@@ -24,10 +24,33 @@ use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 use tracing::Level;
 
+/// What one consumer counts, apart from what others do.
 #[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct ConsumerCounts {
+    pub packets: Count,
+    pub posts: Count,
+}
+
+/// A number that one thread counts and others read.
+#[derive(Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    /// Counts more. Only the thread does whose number it is, so that this need be no atomic addition.
+    #[inline(always)]
+    pub fn add(&self, more: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 pub(crate) struct Counters {
-    pub packets: AtomicU64,
-    pub posts: AtomicU64,
+    /// By consumer.
+    pub consumers: Box<[ConsumerCounts]>,
     pub refused_posts: AtomicU64,
     pub declined_posts: AtomicU64,
     pub garbage_posts: AtomicU64,
@@ -35,6 +58,16 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    pub fn new(consumers: usize) -> Self {
+        Self {
+            consumers: (0..consumers).map(|_| ConsumerCounts::default()).collect(),
+            refused_posts: AtomicU64::new(0),
+            declined_posts: AtomicU64::new(0),
+            garbage_posts: AtomicU64::new(0),
+            broken_slots: AtomicU64::new(0),
+        }
+    }
+
     pub fn count_refused_posts(&self, count: usize) {
         self.refused_posts.fetch_add(count as u64, Ordering::Relaxed);
     }

@@ -321,7 +321,6 @@ struct Serving {
     spare: Vec<Box<Lanes>>,
     /// The service that was called last and has a handler of its own.
     last: Option<(u32, Arc<Entry>)>,
-    packets: u64,
     fruitless: u32,
 }
 
@@ -333,7 +332,6 @@ impl Serving {
             taken: Vec::new(),
             spare: Vec::new(),
             last: None,
-            packets: 0,
             fruitless: BUSY_PASSES,
         }
     }
@@ -358,7 +356,7 @@ impl Serving {
     /// Serves the packets that were taken from a buffer.
     fn serve(&mut self, index: usize) {
         let mut taken = std::mem::take(&mut self.taken);
-        self.packets += taken.len() as u64;
+        self.shared.packets.fetch_add(taken.len() as u64, Ordering::Relaxed);
         for packet in taken.drain(..) {
             self.packet(index, packet);
         }
@@ -435,10 +433,6 @@ impl Endpoint for Serving {
 
     fn is_busy(&self) -> bool {
         self.fruitless < BUSY_PASSES
-    }
-
-    fn publish_counts(&mut self) {
-        self.shared.packets.fetch_add(std::mem::take(&mut self.packets), Ordering::Relaxed);
     }
 
     fn longest_sleep(&mut self, idle: Duration, _again: bool) -> Duration {
