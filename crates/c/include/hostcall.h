@@ -651,7 +651,7 @@ typedef void (*hostcall_rocm_handler)(void *state, uint32_t service, uint32_t la
 
 // What was counted of calls by ROCm's protocol.
 typedef struct {
-  // Packets that were found, counted when the thread that finds them has no work, and now and then.
+  // Packets that were found. Who has an answer finds its packet counted.
   uint64_t packets;
   // What devices and handlers did that they must not. hostcall_options_rocm_report tells of the first 16 of each buffer.
   uint64_t faults;

@@ -72,7 +72,7 @@ pub struct hostcall_rocm_argument {
 /// What was counted of calls by ROCm's protocol.
 #[repr(C)]
 pub struct hostcall_rocm_counts {
-    /// Packets that were found, counted when the thread that finds them has no work, and now and then.
+    /// Packets that were found. Who has an answer finds its packet counted.
     pub packets: u64,
     /// What devices and handlers did that they must not. hostcall_options_rocm_report tells of the first 16 of each buffer.
     pub faults: u64,

@@ -113,7 +113,7 @@ fn no_handler(mut recording: Recording, taken: &Taken) {
 /// What a consumer has counted since it was launched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Packets that were found, counted when the thread has no work, and now and then.
+    /// Packets that were found. Who has an answer finds its packet counted.
     pub packets: u64,
     /// What devices and handlers did that they must not.
     pub faults: u64,
