@@ -460,7 +460,7 @@ typedef struct {
 
 // What a device's server has counted since it was opened.
 typedef struct {
-  // Packets answered: calls of waves.
+  // Packets taken: calls of waves. Who has an answer finds its packet counted.
   uint64_t packets;
   // Posts taken.
   uint64_t posts;

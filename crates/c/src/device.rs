@@ -46,7 +46,7 @@ pub struct hostcall_registration(Registration);
 /// What a device's server has counted since it was opened.
 #[repr(C)]
 pub struct hostcall_statistics {
-    /// Packets answered: calls of waves.
+    /// Packets taken: calls of waves. Who has an answer finds its packet counted.
     pub packets: u64,
     /// Posts taken.
     pub posts: u64,

@@ -222,6 +222,7 @@ impl<T, P: Policy> RawStream<'_, T, P> {
                     // SAFETY: RAW-STATE: this lane is in for its group, whose lanes have met it since they stored.
                     unsafe { writer.publish(period()) };
                 }
+                // With the last records, the lanes meet below.
                 if done < count {
                     group.sync();
                 }

@@ -67,6 +67,15 @@ fn launch(queue: &Queue, function: &Arc<Function>, sizes: ([u32; 3], [u32; 3]), 
 
 const ONE: ([u32; 3], [u32; 3]) = ([1, 1, 1], [1, 1, 1]);
 
+/// Waits as long as this holds, which is what `problem` says when it takes too long.
+fn wait_while(problem: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while holds() {
+        assert!(start.elapsed() < LONG, "{problem}");
+        std::thread::yield_now();
+    }
+}
+
 /// Waits until everything so far has ended.
 fn finish(queue: &Queue, value: u64) -> Result<(), hostcall_hsa::Error> {
     queue.signal(value)?;
@@ -147,12 +156,8 @@ fn a_gpu_ends_with_its_last_user() {
     });
     queues.iter().for_each(|queue| finish(queue, 1).unwrap());
     drop((queues, kernel, memory, gpu));
-    let start = Instant::now();
     // The runtime's threads may have it for a moment.
-    while end.upgrade().is_some() {
-        assert!(start.elapsed() < LONG, "the GPU is left open");
-        std::thread::yield_now();
-    }
+    wait_while("the GPU is left open", || end.upgrade().is_some());
 }
 
 /// So it is when a queue goes while its kernel runs.
@@ -169,16 +174,9 @@ fn a_gpu_ends_with_the_last_kernel() {
     drop((queue, wait_for, module, gpu));
     assert!(end.upgrade().is_some(), "the kernel runs");
     word(&flag).store(1, Ordering::Release);
-    let start = Instant::now();
-    while word(&done).load(Ordering::Acquire) == 0 {
-        assert!(start.elapsed() < LONG, "the kernel does not go on");
-        std::thread::yield_now();
-    }
+    wait_while("the kernel does not go on", || word(&done).load(Ordering::Acquire) == 0);
     drop((flag, done));
-    while end.upgrade().is_some() {
-        assert!(start.elapsed() < LONG, "the GPU is left open");
-        std::thread::yield_now();
-    }
+    wait_while("the GPU is left open", || end.upgrade().is_some());
 }
 
 #[test]
@@ -280,11 +278,7 @@ fn a_kernel_that_waits_holds_up_nobody_else() {
     finish(&beside, 1).unwrap();
     assert_eq!(values(&other, &gpu)[5], 0x0101_0101_0101_0101);
     assert_eq!((waiting.completed(), behind.completed()), (0, 0));
-    let start = Instant::now();
-    while !before.is_done().unwrap() {
-        assert!(start.elapsed() < LONG, "nothing is before it");
-        std::thread::yield_now();
-    }
+    wait_while("nothing is before it", || !before.is_done().unwrap());
     assert!(!mark.is_done().unwrap());
     assert_eq!(mark.elapsed_ns_since(&before).unwrap(), None);
     word(&flag).store(1, Ordering::Release);

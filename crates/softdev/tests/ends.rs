@@ -2,7 +2,7 @@
 
 mod common;
 use common::*;
-use hostcall_abi::cpu::{CpuLane, ENTRY_DONE, ENTRY_PANICKED, Entry};
+use hostcall_abi::cpu::{CpuLane, ENTRY_DONE, ENTRY_PANICKED, Entry, GETS_NOTHING};
 use hostcall_softdev::{Config, Executor, LaunchError, LaunchResult};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -181,7 +181,7 @@ fn cancel_lets_blocked_lanes_go() {
             }
             1..32 => kernel.barrier(),
             // Ends as the lane that is missed does, which the barrier lets go.
-            _ => assert_eq!(kernel.exchange_all(bit | 1 << 31, 3)[kernel.lane_index() as usize], 3),
+            _ => assert_eq!(kernel.exchange(bit | 1 << 31, 3, kernel.lane_index()), 3),
         }
         assert_eq!(kernel.converge(1), bit);
         assert!(kernel.cancelled());
@@ -212,9 +212,9 @@ fn lanes_that_wait_for_each_other_end_the_launch() {
         kernel.barrier();
         match kernel.index() {
             // These come to both, and let the others go.
-            64.. => _ = kernel.exchange_all(u64::MAX >> 32, 1),
+            64.. => _ = kernel.exchange(u64::MAX >> 32, 1, GETS_NOTHING),
             0..40 => kernel.barrier(),
-            _ => _ = kernel.exchange_all(u64::MAX >> 32, 1),
+            _ => _ = kernel.exchange(u64::MAX >> 32, 1, GETS_NOTHING),
         }
         kernel.data.fetch_add(1, SeqCst);
         ENTRY_DONE
@@ -224,7 +224,7 @@ fn lanes_that_wait_for_each_other_end_the_launch() {
         // SAFETY: launched with a counter.
         let kernel = unsafe { Kernel::<AtomicU64>::new(lane, arguments) };
         for n in 0..1000 {
-            kernel.exchange_all(u64::MAX >> 32, 1);
+            kernel.exchange(u64::MAX >> 32, 1, GETS_NOTHING);
             if n % 7 == 0 {
                 kernel.barrier();
             }

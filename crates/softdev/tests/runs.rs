@@ -105,7 +105,7 @@ fn a_lane_waits_for_lanes_that_run_before_and_behind_it() {
                 kernel.data.flag.store(true, SeqCst);
                 kernel.wait(&kernel.data.flag);
                 assert_eq!(kernel.converge(2), 1 << place);
-                assert_eq!(kernel.exchange_all(1 << place, 5)[place as usize], 5);
+                assert_eq!(kernel.exchange(1 << place, 5, place), 5);
                 // For the other waves.
                 kernel.barrier();
                 assert_eq!(kernel.converge(3), 1 << place);
