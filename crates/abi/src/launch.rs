@@ -119,22 +119,22 @@ pub struct LaunchParams {
     /// The channel's [`ChannelParams`], in memory of the device, and right behind them a
     /// [`crate::layout::HomeSlotWords`] for each home slot.
     pub channel: u64,
-    /// Place of the launch in its stream, counted up by the host.
-    pub sequence: u64,
     /// Two `u64` in memory of the device, two a stream and aligned to 16 bytes: kernels whose `sequence` is one of these or
     /// more return when they begin. Lanes write the first, the host the second. On NVIDIA the first wave of a kernel
     /// that returns so lowers the first to the `sequence` before its own, if that is less: the last that ran.
     pub stop_at: u64,
-    /// A `u64` in the host's memory, one a stream: the first post of a wave stores its launch's `sequence` there.
-    pub last_post: u64,
-    /// The launch.
+    /// Place of the launch in its stream, counted up by the host.
+    pub sequence: u64,
+    /// The launch. `list` changes it and `sequence`, so that only the second 16 bytes may be others than the host gave.
     pub launch: LaunchId,
-    /// Bytes of workgroup memory that the kernel may use.
-    pub workgroup_memory_bytes: u32,
-    /// Workgroups in x, y and z. The hardware's grid has one dimension, x fastest.
-    pub workgroups: [u32; 3],
     /// Home slots of the channel, whose records follow its parameters.
     pub home_slots: u32,
+    /// A `u64` in the host's memory, one a stream: the first post of a wave stores its launch's `sequence` there.
+    pub last_post: u64,
+    /// Workgroups in x, y and z. The hardware's grid has one dimension, x fastest.
+    pub workgroups: [u32; 3],
+    /// Bytes of workgroup memory that the kernel may use.
+    pub workgroup_memory_bytes: u32,
     /// Lanes of a workgroup in x, y and z, at most 1024 in all. The hardware's workgroup has one dimension too.
     pub workgroup_size: [u16; 3],
     /// [`TRACED`], or 0.
@@ -158,12 +158,12 @@ impl LaunchParams {
         let ([x, y, z], [width, height, depth]) = (self.workgroups, self.workgroup_size);
         [
             self.channel,
-            self.sequence,
             self.stop_at,
+            self.sequence,
+            halves(self.launch.to_bits(), self.home_slots),
             self.last_post,
-            halves(self.launch.to_bits(), self.workgroup_memory_bytes),
             halves(x, y),
-            halves(z, self.home_slots),
+            halves(z, self.workgroup_memory_bytes),
             width as u64 | (height as u64) << 16 | (depth as u64) << 32 | (self.flags as u64) << 48,
             self.wave_records,
             self.list,
@@ -183,6 +183,8 @@ pub const LAUNCH_PARAMS_KEPT: usize = 64;
 
 const _: () = assert!(size_of::<LaunchParams>() == LAUNCH_PARAMS_BYTES);
 const _: () = assert!(core::mem::offset_of!(LaunchParams, wave_records) == LAUNCH_PARAMS_KEPT);
+const _: () = assert!(core::mem::offset_of!(LaunchParams, sequence) == 16);
+const _: () = assert!(core::mem::offset_of!(LaunchParams, launch) == 24);
 
 /// What kernels have to know of the channel: the same for all of its launches, in memory of the device. A wave that
 /// claims a home slot and calls does without it.

@@ -1,6 +1,7 @@
 use crate::contraction::with_contraction;
 use crate::package::Package;
 use crate::registers::{self, MOST_LANES};
+use crate::spared::with_answers;
 use crate::stack::with_stack_bytes;
 use crate::{BuildError, Target, assembler};
 use hostcall_abi::launch::{
@@ -74,7 +75,7 @@ impl Image {
 
 /// The PTX of an image, from the compiler's.
 pub(crate) fn finished(listing: &[u8]) -> String {
-    with_stack_bytes(&with_bounds(&with_contraction(&String::from_utf8_lossy(listing))))
+    with_stack_bytes(&with_bounds(&with_answers(&with_contraction(&String::from_utf8_lossy(listing)))))
 }
 
 /// Names of the kernels whose infos the image exports, in a symbol table as in PTX text.

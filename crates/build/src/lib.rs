@@ -30,6 +30,7 @@ mod package;
 mod ptx;
 mod registers;
 mod report;
+mod spared;
 mod stack;
 mod target;
 mod toolchain;

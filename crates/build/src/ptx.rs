@@ -4,6 +4,8 @@
 pub(crate) struct Function<'t> {
     pub name: &'t str,
     pub is_entry: bool,
+    /// What stands between its braces, a part of the text.
+    pub body: &'t str,
     pub statements: Vec<Statement<'t>>,
     /// Bytes of its variables that lie on the stack.
     pub frame_bytes: u64,
@@ -25,6 +27,7 @@ pub(crate) fn functions(ptx: &str) -> impl Iterator<Item = Function<'_>> {
         Some(Function {
             name,
             is_entry,
+            body,
             statements: statements(body).collect(),
             frame_bytes: frame_bytes(body),
         })

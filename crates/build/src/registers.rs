@@ -9,14 +9,14 @@
 //! a loop only reads or makes anew the assembler makes where it is used. The factors are measured (docs/measurements.md, "registers").
 
 use crate::ptx::{Function, Statement, functions};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 /// The least bound, with which a multiprocessor has as many waves as it can. A call takes some 20 by itself.
 const LEAST: u32 = 32;
 
 /// So many values fit [`LEAST`] registers; more need [`SPARE`] ones besides.
-const FITS_LEAST: u32 = 28;
+const FITS_LEAST: u32 = 29;
 
 /// Lanes of the workgroups that a kernel has mostly.
 pub(crate) const USUAL_LANES: u32 = 256;
@@ -103,13 +103,23 @@ impl<'f, 't> OwnFunctions<'f, 't> {
 impl Function<'_> {
     /// Whether a kernel hardly ever gets there: where nothing returns from (panics), and the end of waves that have slots.
     fn is_rare(&self) -> bool {
-        self.name.contains("15hostcall_device6target3gpu8end_part")
-            || !self.statements.iter().any(|statement| statement.opcode == "ret")
+        self.is_end_of_waves() || !self.returns()
     }
 
-    /// Whether calls of the host go through it. Mathematics is the kernel's own.
+    /// Whether it is where waves end that have slots.
+    pub(crate) fn is_end_of_waves(&self) -> bool {
+        self.name.contains("15hostcall_device6target3gpu8end_part")
+    }
+
+    /// Panics do not.
+    pub(crate) fn returns(&self) -> bool {
+        self.statements.iter().any(|statement| statement.opcode == "ret")
+    }
+
+    /// Whether calls of the host go through it. What computes is the kernel's own.
     fn is_of_device_crate(&self) -> bool {
-        self.name.contains("15hostcall_device") && !self.name.contains("15hostcall_device4math")
+        let computes = ["15hostcall_device4math", "15hostcall_device4wave", "15hostcall_device9workgroup"];
+        self.name.contains("15hostcall_device") && !computes.iter().any(|name| self.name.contains(name))
     }
 }
 
@@ -258,7 +268,8 @@ impl<'f, 't> Liveness<'f, 't> {
     fn need(&self) -> Need {
         let loops = if self.is_entry { self.loops() } else { Vec::new() };
         let mut values = 0;
-        for (at, block) in self.blocks.iter().enumerate() {
+        for at in self.reached() {
+            let block = &self.blocks[at];
             let innermost =
                 loops.iter().filter(|one| one.blocks.contains(&at)).min_by_key(|one| one.blocks.len());
             self.walk(block, |live| {
@@ -277,6 +288,17 @@ impl<'f, 't> Liveness<'f, 't> {
             });
         }
         Need { values, computes: loops.iter().any(|one| one.computes) }
+    }
+
+    /// The blocks that one gets to.
+    fn reached(&self) -> BTreeSet<usize> {
+        let (mut reached, mut left) = (BTreeSet::new(), vec![0]);
+        while let Some(at) = left.pop() {
+            if at < self.blocks.len() && reached.insert(at) {
+                left.extend(&self.blocks[at].next);
+            }
+        }
+        reached
     }
 
     /// The loops, outer and inner ones.
@@ -412,7 +434,7 @@ mod tests {
 
     #[test]
     fn values_that_a_loop_hands_on_are_counted() {
-        for (values, registers) in [(1, 32), (28, 32), (29, 40), (36, 40), (37, 48), (100, 104)] {
+        for (values, registers) in [(1, 32), (29, 32), (30, 40), (36, 40), (37, 48), (100, 104)] {
             assert_eq!(bound_of(values, "panics"), registers, "{values}");
         }
     }

@@ -40,7 +40,7 @@ fn stack_bytes(ptx: &str) -> u64 {
 }
 
 /// Words of a PTX text outside of calls and of functions' headers: names among them are addresses.
-fn pointed_at(ptx: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn pointed_at(ptx: &str) -> impl Iterator<Item = &str> {
     let holds_addresses = |line: &&str| {
         let line = line.trim_start();
         line.starts_with("mov.") || line.contains(".global ") && line.contains('=')

@@ -16,8 +16,9 @@ pub(crate) struct Group {
 }
 
 impl Group {
+    /// The lanes of a mask, of which this is one.
     #[inline(always)]
-    fn of(here: Here, mask: Mask) -> Self {
+    pub fn of(here: Here, mask: Mask) -> Self {
         let below = mask & ((1 << here.lane_index()) - 1);
         Self { here, mask, count: mask.count_ones(), rank: below.count_ones() }
     }

@@ -24,6 +24,10 @@ fn product([x, y, z]: [u32; 3]) -> usize {
 /// The position of the `linear`-th thing among so many in x, y and z. The hardware's grids and workgroups have one
 /// dimension, so that waves are whole whatever the workgroup's shape.
 pub(crate) fn place(linear: u32, [width, height, _]: [u32; 3]) -> [u32; 3] {
+    // In one dimension there is nothing to divide, which takes 20 instructions.
+    if linear < width {
+        return [linear, 0, 0];
+    }
     // Neither is 0; said so, a division needs no panic.
     let (width, height) = (width.max(1), height.max(1));
     [linear % width, linear / width % height, linear / width / height]

@@ -9,7 +9,9 @@ use hostcall_abi::launch::CHANNEL_PARAMS_BYTES;
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::{Doorbell, Kind, Line, Owner, RequestTag};
 use hostcall_channel::Words;
-use hostcall_channel::device::{Channel, Glance, Homes, Laps, Looks, Over, Slot, note_posts, stop_from};
+use hostcall_channel::device::{
+    Channel, Glance, Homes, Laps, Looks, Over, Slot, WaveRecord, note_posts, stop_from,
+};
 
 /// Polls between looks at whether the host still serves.
 const POLLS_A_LOOK: u32 = 256;
@@ -258,19 +260,12 @@ fn release_extra(here: Here, extra: u32) {
     }
 }
 
-/// Rings the post bell of the wave's slot if the host was not told of all posts: before the lane waits for what the host
-/// may do because of them.
+/// Rings the post bell of the wave's slot, which it has, if the host was not told of all posts: before the lane waits for
+/// what the host may do because of them.
 #[inline(always)]
-pub(crate) fn announce_posts(here: Here) {
-    if !current(here).glance().is_unclaimed() {
-        #[cfg(not(target_arch = "nvptx64"))]
-        let record = here.record();
-        // Else its address would take registers in loops with barriers.
-        #[cfg(target_arch = "nvptx64")]
-        let record = here.record_anew();
-        // SAFETY: as in `current`.
-        unsafe { record.held() }.announce_posts();
-    }
+pub(crate) fn announce_posts(record: &'static WaveRecord) {
+    // SAFETY: as in `current`.
+    unsafe { record.held() }.announce_posts();
 }
 
 /// Ends these lanes of a wave, which are together. The wave's last ones release its slot.

@@ -128,6 +128,7 @@ fn put_as_group<const N: usize>(
 #[inline(never)]
 fn take_places(group: Group, entries: u32) -> u64 {
     let here = group.here;
+    here.will_post();
     if packet::claim(here).is_none() {
         return CANCELLED_BEFORE;
     }

@@ -3,7 +3,7 @@
 use crate::global::Word;
 use crate::group::Group;
 use crate::lane::Lane;
-use crate::target;
+use crate::target::{self, Mask};
 
 /// A number that lanes of a wave pass to each other: `u32`, `i32`, `f32`, `u64`, `i64` and `f64`.
 pub trait WaveNumber: Word {
@@ -229,6 +229,19 @@ impl Group {
             }
             return value;
         }
+        Self::scan_part::<T, O>(self.mask, value)
+    }
+
+    /// The inclusive scan of a wave that lacks lanes. Apart, so that what it alone needs is not made for whole waves too.
+    #[cfg_attr(any(target_arch = "nvptx64", target_arch = "amdgpu"), cold, inline(never))]
+    fn scan_part<T: WaveNumber, O: Combine<T>>(mask: Mask, value: T) -> T {
+        Self::of(target::here(), mask).scan_by_index::<T, O>(value)
+    }
+
+    /// The inclusive scan of any lanes.
+    #[inline(always)]
+    fn scan_by_index<T: WaveNumber, O: Combine<T>>(&self, mut value: T) -> T {
+        let mut width = 1;
         // Each lane knows the one that is `width` before it in the group; the one before that one is twice as far.
         let mut before = self.previous();
         while width < self.count {

@@ -37,7 +37,7 @@
 use crate::atomic::{Atomic, AtomicInteger, AtomicWord, methods};
 use crate::group::Group;
 use crate::lane::Lane;
-use crate::target::{self, cell::Change, cell::Place};
+use crate::target::{self, Mask, cell::Change, cell::Place};
 use crate::wave::{Combine, WaveNumber};
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -185,6 +185,17 @@ unsafe impl<T: SharedValue> Workgroup for Scratch<T> {}
 pub struct Scratch<T: SharedValue> {
     /// One of each wave.
     waves: [Shared<T>; 32],
+}
+
+impl<T: WaveNumber + AtomicWord> Scratch<T> {
+    /// The number of the wave if it is one of the first `count`, else one that changes nothing.
+    #[inline(always)]
+    fn number<O: Combine<T>>(&self, wave: u32, count: u32) -> T {
+        match self.waves.get(wave as usize) {
+            Some(cell) if wave < count => cell.get(),
+            _ => O::IDENTITY,
+        }
+    }
 }
 
 /// The lane as kernels see it that have parameters in workgroup memory.
@@ -335,19 +346,25 @@ impl Lane {
         if !target::IN_STEP {
             return scratch.waves.iter().take(count as usize).map(Shared::get).fold(O::IDENTITY, O::combine);
         }
-        let number = |wave: u32| match scratch.waves.get(wave as usize) {
-            Some(cell) if wave < count => cell.get(),
-            _ => O::IDENTITY,
-        };
-        // Two ways, so that what a wave that lacks lanes counts with takes no registers of the others.
-        if group.mask == group.here.full() {
-            return group.reduce::<T, O>(number(group.here.lane_index()));
+        if group.mask != group.here.full() {
+            return Self::of_waves_by_part::<T, O>(scratch, count, group.mask);
         }
-        let mut own = number(group.rank);
+        group.reduce::<T, O>(scratch.number::<O>(group.here.lane_index(), count))
+    }
+
+    /// The same by the lanes of a wave that lacks some. Apart, so that what it alone needs is not made for whole waves too.
+    #[cfg_attr(any(target_arch = "nvptx64", target_arch = "amdgpu"), cold, inline(never))]
+    fn of_waves_by_part<T: WaveNumber + AtomicWord, O: Combine<T>>(
+        scratch: &Scratch<T>,
+        count: u32,
+        lanes: Mask,
+    ) -> T {
+        let group = Group::of(target::here(), lanes);
+        let mut own = scratch.number::<O>(group.rank, count);
         // Only such a wave has more numbers than lanes.
         let mut wave = group.rank + group.count;
         while wave < count {
-            own = O::combine(own, number(wave));
+            own = O::combine(own, scratch.number::<O>(wave, count));
             wave += group.count;
         }
         group.reduce::<T, O>(own)

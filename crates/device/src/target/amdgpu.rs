@@ -25,6 +25,12 @@ fn packet_field<T: Copy>(offset: usize) -> T {
     unsafe { core::intrinsics::gpu::amdgpu_dispatch_ptr().cast::<u8>().add(offset).cast::<T>().read() }
 }
 
+/// Whether anything looks into the records of the kernel's waves: the build does not say.
+#[inline(always)]
+pub(crate) fn has_record() -> bool {
+    true
+}
+
 /// Makes the record of a wave that begins. Returns whether the wave shall end at once. The parameters stay where the
 /// kernel's first argument says.
 ///
@@ -231,8 +237,18 @@ impl Here {
     #[inline(always)]
     pub fn pass(self, _request_pairs: u32) {}
 
+    /// Tells the host of posts that it was not told of, before the lane waits for what the host may do because of them.
+    fn announce_posts(self) {
+        if self.has_slot() {
+            crate::packet::announce_posts(self.record());
+        }
+    }
+
+    #[inline(always)]
+    pub fn will_post(self) {}
+
     pub fn pause(self) {
-        crate::packet::announce_posts(self);
+        self.announce_posts();
         let before = self.clock_ns();
         intrinsics::s_sleep::<8>();
         super::gpu::end_if_cancelled(self, before);
@@ -241,7 +257,7 @@ impl Here {
     pub fn notify(self) {}
 
     pub fn barrier(self) {
-        crate::packet::announce_posts(self);
+        self.announce_posts();
         workgroup_barrier();
     }
 

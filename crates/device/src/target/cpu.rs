@@ -254,10 +254,14 @@ impl Here {
     /// Announces posts that rang no bell, before the lane waits for others.
     #[inline(always)]
     fn announce_posts(self) {
-        if self.lane.bell_period_ns > 0 {
-            crate::packet::announce_posts(self);
+        let record = self.record();
+        if self.lane.bell_period_ns > 0 && record.slot().is_some() {
+            crate::packet::announce_posts(record);
         }
     }
+
+    #[inline(always)]
+    pub fn will_post(self) {}
 
     #[inline]
     pub fn pause(self) {

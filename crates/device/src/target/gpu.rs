@@ -1,6 +1,6 @@
 //! What NVIDIA and AMD share: entering a kernel, and panics.
 
-use super::{Here, Params, begin_wave, exit_lane, here};
+use super::{Here, Params, begin_wave, exit_lane, has_record, here};
 use crate::group::Group;
 use crate::lane::Lane;
 use hostcall_abi::launch::LaunchParams;
@@ -23,6 +23,9 @@ pub unsafe fn enter_gpu(params: &LaunchParams, body: impl Fn(&Lane)) {
 /// Ends the lanes that come here together. Of a full wave that has no slot this is all.
 #[inline(always)]
 pub(super) fn end_lanes() {
+    if !has_record() {
+        return;
+    }
     let here = here();
     if here.converge(0) != here.full() {
         end_part();

@@ -7,7 +7,7 @@ use hostcall_abi::launch::{
     ChannelParams, LAUNCH_PARAMS_BYTES, LAUNCH_PARAMS_KEPT, LaunchId, LaunchParams, SHARED_RECORD_BYTES,
     shared_bytes,
 };
-use hostcall_abi::layout::{NO_PERIOD, NO_SLOT, SLOT_GROUP, WAVE_RECORD_BYTES, WaveRecordWords, post_bell};
+use hostcall_abi::layout::{CLAIMING, NO_PERIOD, NO_SLOT, SLOT_GROUP, WAVE_RECORD_BYTES, WaveRecordWords, post_bell};
 use hostcall_channel::device::{WaveRecord, begin_launch, note_skipped};
 
 global_asm!(".extern .shared .align 64 .b8 hostcall_shared[];");
@@ -79,15 +79,48 @@ unsafe extern "unadjusted" {
     safe fn llvm_globaltimer() -> u64;
 }
 
+/// The start of dynamic shared memory, and a comment.
+macro_rules! shared_with {
+    ($comment:literal) => {{
+        let shared: *mut u8;
+        // SAFETY: takes an address, touches nothing.
+        unsafe {
+            asm!(concat!("{{ .reg .u64 %hostcall; mov.u64 %hostcall, hostcall_shared; cvta.shared.u64 {shared}, %hostcall; }}", $comment),
+                shared = out(reg64) shared, options(pure, nomem, nostack, preserves_flags));
+        }
+        shared
+    }};
+}
+
 #[inline(always)]
 fn shared() -> *mut u8 {
-    let shared: *mut u8;
-    // SAFETY: takes an address, touches nothing.
-    unsafe {
-        asm!("{{ .reg .u64 %hostcall; mov.u64 %hostcall, hostcall_shared; cvta.shared.u64 {shared}, %hostcall; }}",
-            shared = out(reg64) shared, options(pure, nomem, nostack, preserves_flags));
-    }
-    shared
+    shared_with!("")
+}
+
+/// A question that the build answers, when it has all code of a kernel before it: it writes 0 for 1 where the answer is no
+/// (`crates/build/src/spared.rs`), and the assembler leaves out what depends on it.
+macro_rules! asked_of_build {
+    ($question:literal) => {{
+        let answer: u32;
+        // SAFETY: sets a register.
+        unsafe {
+            asm!(concat!("mov.u32 {answer}, 1; // ", $question), answer = out(reg32) answer,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        answer != 0
+    }};
+}
+
+/// Whether anything looks into the records of the kernel's waves.
+#[inline(always)]
+pub(crate) fn has_record() -> bool {
+    asked_of_build!("hostcall asks: record")
+}
+
+/// Whether the kernel's waves post.
+#[inline(always)]
+fn has_posts() -> bool {
+    asked_of_build!("hostcall asks: posts")
 }
 
 /// The same as instructions for shared memory take it.
@@ -127,7 +160,7 @@ pub(crate) unsafe fn begin_wave(params: &LaunchParams) -> bool {
     let (stop, [first_sequence, first_launch]) = unsafe { begin_launch(params.stop_at, params.list) };
     let lanes = llvm_ntid_x();
     let sequence = params.sequence + first_sequence;
-    if llvm_tid_x() % 32 == 0 {
+    if has_record() && llvm_tid_x() % 32 == 0 {
         let [a, b, c, d] = WaveRecordWords::BEGIN_FIRST;
         let launch = LaunchId::from_bits(params.launch.to_bits() + first_launch as u32);
         let words = LaunchParams { sequence, launch, ..*params }.to_words();
@@ -140,8 +173,8 @@ pub(crate) unsafe fn begin_wave(params: &LaunchParams) -> bool {
         // depends on words that are on their way comes last.
         unsafe {
             asm!("st.shared.v4.b32 [{at}], {{{a}, {b}, {c}, {d}}};", "st.shared.v4.b32 [{at}+{slot}], {{{none}, 0, 0, 0}};",
-                "st.shared.v2.b64 [{at}+{to}+16], {{{g}, {h}}};", "st.shared.v2.b64 [{at}+{to}+48], {{{k}, {l}}};",
                 "st.shared.v2.b64 [{at}+{to}], {{{e}, {f}}};", "st.shared.v2.b64 [{at}+{to}+32], {{{i}, {j}}};",
+                "st.shared.v2.b64 [{at}+{to}+48], {{{k}, {l}}};", "st.shared.v2.b64 [{at}+{to}+16], {{{g}, {h}}};",
                 at = in(reg32) record_at(), a = in(reg32) a, b = in(reg32) b, c = in(reg32) c, d = in(reg32) d,
                 none = in(reg32) NO_SLOT, slot = const core::mem::offset_of!(WaveRecordWords, slot),
                 to = const WAVE_RECORD_BYTES,
@@ -152,7 +185,8 @@ pub(crate) unsafe fn begin_wave(params: &LaunchParams) -> bool {
     }
     let here = here();
     // The same for all lanes of the workgroup.
-    if lanes.is_multiple_of(32) {
+    if !has_record() {
+    } else if lanes.is_multiple_of(32) {
         here.sync(WHOLE)
     } else {
         here.sync(here.wave_lanes())
@@ -181,7 +215,8 @@ impl Params {
         Self(at)
     }
 
-    /// The parameters, by value. AMD's part is zero.
+    /// The parameters, by value. AMD's part is zero. The build lets a kernel's own code read them where the launch put
+    /// them, but for the words that `begin_wave` may have changed.
     #[inline(always)]
     pub fn get(self) -> LaunchParams {
         let mut words = [[0u64; 2]; LAUNCH_PARAMS_BYTES / 16];
@@ -190,8 +225,8 @@ impl Params {
                 // SAFETY: `begin_wave` wrote them, and nobody writes them again.
                 unsafe {
                     let (a, b);
-                    asm!("ld.shared.v2.b64 {{{a}, {b}}}, [{at}+{from}];", at = in(reg32) self.0,
-                        from = const WAVE_RECORD_BYTES + 16 * $at,
+                    asm!("ld.shared.v2.b64 {{{a}, {b}}}, [{at}+{from}]; // hostcall reads: {place}",
+                        at = in(reg32) self.0, from = const WAVE_RECORD_BYTES + 16 * $at, place = const 16 * $at,
                         a = out(reg64) a, b = out(reg64) b, options(pure, nomem, nostack, preserves_flags));
                     words[$at] = [a, b];
                 }
@@ -259,7 +294,7 @@ impl Here {
     #[inline(always)]
     pub fn record(self) -> &'static WaveRecord {
         let at = llvm_tid_x() as usize / 32 * SHARED_RECORD_BYTES;
-        let record = shared().wrapping_add(at).cast_const();
+        let record = shared_with!(" // hostcall has: record").wrapping_add(at).cast_const();
         // SAFETY: the launch gave each wave a record in shared memory, which `begin_wave` made, and only the wave's lanes
         // access it, by this type, which has the layout of its words.
         unsafe {
@@ -270,7 +305,7 @@ impl Here {
 
     /// The same, for what is rare: neither is the address known before, nor anything read of it.
     #[inline(always)]
-    pub fn record_anew(self) -> &'static WaveRecord {
+    fn record_anew(self) -> &'static WaveRecord {
         let record: *const u8;
         // SAFETY: as in `record`. The assembly takes an address, and touches nothing; it is not `pure`, so that it stays here.
         unsafe {
@@ -293,7 +328,7 @@ impl Here {
             asm!("ld.acquire.cta.shared.b32 {slot}, [{at}+{to}];", slot = out(reg32) slot, at = in(reg32) record_at(),
                 to = const core::mem::offset_of!(WaveRecordWords, slot), options(nostack));
         }
-        slot != NO_SLOT
+        slot < CLAIMING
     }
 
     /// The place in the hardware where the wave runs, which no other wave has unless one of them was moved.
@@ -512,8 +547,24 @@ impl Here {
         while llvm_clock().wrapping_sub(start) < u64::from(request_pairs * PASS_CYCLES_A_PAIR) {}
     }
 
+    /// Tells the host of posts that it was not told of, before the lane waits for what the host may do because of them.
+    #[inline(always)]
+    fn announce_posts(self) {
+        if has_posts() && self.has_slot() {
+            // Else its address would take registers in loops with barriers.
+            crate::packet::announce_posts(self.record_anew());
+        }
+    }
+
+    /// Says to the build that the kernel's waves post.
+    #[inline(always)]
+    pub fn will_post(self) {
+        // SAFETY: nothing happens.
+        unsafe { asm!("// hostcall has: posts", options(nomem, nostack, preserves_flags)) };
+    }
+
     pub fn pause(self) {
-        crate::packet::announce_posts(self);
+        self.announce_posts();
         let before = self.clock_ns();
         // SAFETY: sleeps.
         unsafe { llvm_nanosleep(200) };
@@ -524,7 +575,7 @@ impl Here {
     pub fn notify(self) {}
 
     pub fn barrier(self) {
-        crate::packet::announce_posts(self);
+        self.announce_posts();
         workgroup_barrier();
     }
 

@@ -1,0 +1,254 @@
+//! What NVIDIA kernels are spared that do not need it.
+//!
+//! The compiler sees a part of a program at a time; only the PTX of the whole program says that a kernel makes no calls. So the
+//! device crate asks in its code, which is in every kernel, and this module answers (`target/nvptx.rs` there has the questions):
+//!
+//! - `mov.u32 %r1, 1; // hostcall asks: posts`: do waves of the kernel post? If not, they need not look at barriers for
+//!   posts that the host was not told of.
+//! - `mov.u32 %r1, 1; // hostcall asks: record`: does anything look into the records of the kernel's waves? If not, the waves
+//!   make none, and have nothing to do when they end.
+//! - `ld.shared.v2.b64 {%rd1, %rd2}, [%r1+240]; // hostcall reads: 32` reads the launch's parameters from the record. A kernel's
+//!   entry can read them where the launch put them, at 32 here.
+//!
+//! To answer no it writes 0 for 1, and the assembler leaves out what depends on that. What answers yes says so by
+//! `// hostcall has: posts` and `// hostcall has: record`.
+
+use crate::ptx::{Function, functions, words};
+use crate::stack::pointed_at;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+const ASKS_POSTS: &str = "hostcall asks: posts";
+const ASKS_RECORD: &str = "hostcall asks: record";
+const HAS_POSTS: &str = "hostcall has: posts";
+const HAS_RECORD: &str = "hostcall has: record";
+const READS: &str = "hostcall reads: ";
+
+/// Bytes of the parameters that a wave may have changed in its record: the launch's sequence and number.
+const CHANGED_AT: &str = "16";
+
+/// PTX with the questions answered.
+pub(crate) fn with_answers(ptx: &str) -> String {
+    let all: Vec<Function<'_>> = functions(ptx).collect();
+    let program = Program {
+        functions: all.iter().map(|function| (function.name, function)).collect(),
+        pointed_at: pointed_at(ptx).collect(),
+    };
+    // Of functions that several kernels call, the answers must hold in each.
+    let (mut posting, mut others) = (BTreeSet::new(), BTreeSet::new());
+    for entry in all.iter().filter(|function| function.is_entry) {
+        let reached = program.reached_by(entry, Function::returns);
+        let posts = reached.iter().any(|name| program.functions[name].body.contains(HAS_POSTS));
+        if posts { &mut posting } else { &mut others }.extend(reached);
+    }
+
+    let (mut answered, mut done) = (String::with_capacity(ptx.len()), 0);
+    for function in &all {
+        let at = function.body.as_ptr() as usize - ptx.as_ptr() as usize;
+        let posts = posting.contains(function.name) || !others.contains(function.name);
+        let record = !function.is_entry || program.has_record(function);
+        let is_no = |line: &str| !posts && line.contains(ASKS_POSTS) || !record && line.contains(ASKS_RECORD);
+        let nos = function.body.lines().filter(|line| is_no(line)).filter_map(|line| words(line).nth(2));
+        let known = Known::of(function, &nos.collect());
+        answered += &ptx[done..at];
+        for line in function.body.split_inclusive('\n') {
+            match parameters(function, line).or_else(|| known.branch(line)) {
+                Some(instead) => answered += &instead,
+                None if is_no(line) => answered += &line.replace(", 1;", ", 0;"),
+                None => answered += line,
+            }
+        }
+        done = at + function.body.len();
+    }
+    answered + &ptx[done..]
+}
+
+/// What an entry does instead of the line, if that reads parameters which no wave changes.
+fn parameters(function: &Function<'_>, line: &str) -> Option<String> {
+    let (read, at) = line.split_once(READS)?;
+    let at = at.trim_end();
+    let (load, _) = read.split_once('[')?;
+    let load = load.replace("ld.shared.", "ld.param.");
+    let can = function.is_entry && at != CHANGED_AT;
+    can.then(|| format!("{load}[{}_param_0+{at}];\n", function.name))
+}
+
+/// Predicates that an answer decides. What only a branch by one of these leads to needs no registers.
+struct Known<'t>(BTreeMap<&'t str, bool>);
+
+impl<'t> Known<'t> {
+    /// Those of a function in which these registers are 0.
+    fn of(function: &Function<'t>, zeros: &BTreeSet<&'t str>) -> Self {
+        let mut writes: HashMap<&str, u32> = HashMap::new();
+        let written = function.statements.iter().flat_map(|statement| words(statement.sides().0));
+        written.for_each(|register| *writes.entry(register).or_default() += 1);
+        let once = |register: &str| writes.get(register) == Some(&1);
+        let tests = function.statements.iter().filter_map(|statement| {
+            let is_equal = match statement.opcode {
+                "setp.eq.b32" => true,
+                "setp.ne.b32" => false,
+                _ => return None,
+            };
+            let mut operands = statement.words();
+            let (predicate, register, number) = (operands.next()?, operands.next()?, operands.next()?);
+            let is_known = zeros.contains(register) && number == "0" && once(register) && once(predicate);
+            is_known.then_some((predicate, is_equal))
+        });
+        Self(tests.collect())
+    }
+
+    /// What to write for a line that branches by one of them.
+    fn branch(&self, line: &str) -> Option<String> {
+        let (predicate, branch) = line.trim_start().strip_prefix('@')?.split_once([' ', '\t'])?;
+        let (wanted, predicate) = predicate.strip_prefix('!').map_or((true, predicate), |rest| (false, rest));
+        let target = branch.trim_start().strip_prefix("bra")?.trim_start_matches(".uni").trim_start();
+        let is_taken = *self.0.get(predicate)? == wanted;
+        Some(if is_taken { format!("\tbra.uni \t{target}") } else { String::new() })
+    }
+}
+
+struct Program<'f, 't> {
+    functions: BTreeMap<&'t str, &'f Function<'t>>,
+    /// Names of functions, among others, whose addresses are taken.
+    pointed_at: BTreeSet<&'t str>,
+}
+
+impl<'f, 't> Program<'f, 't> {
+    /// The entry, and which of the functions that are `wanted` it can reach.
+    fn reached_by(
+        &self,
+        entry: &'f Function<'t>,
+        wanted: impl Fn(&Function<'t>) -> bool,
+    ) -> BTreeSet<&'t str> {
+        let (mut reached, mut left) = (BTreeSet::from([entry.name]), vec![entry]);
+        while let Some(function) = left.pop() {
+            let calls = function.statements.iter().filter(|statement| statement.opcode.starts_with("call"));
+            for call in calls {
+                let callee = call.words().find_map(|word| self.functions.get(word));
+                let callees = match callee {
+                    Some(callee) => vec![*callee],
+                    None => {
+                        self.pointed_at.iter().filter_map(|name| self.functions.get(name).copied()).collect()
+                    }
+                };
+                for callee in callees {
+                    if wanted(callee) && reached.insert(callee.name) {
+                        left.push(callee);
+                    }
+                }
+            }
+        }
+        reached
+    }
+
+    /// Whether anything that the entry reaches looks into the waves' records. The end of waves does only where they are.
+    fn has_record(&self, entry: &'f Function<'t>) -> bool {
+        let reached = self.reached_by(entry, |function| !function.is_end_of_waves());
+        let looks = |name: &&str| {
+            let body = self.functions[name].body;
+            if *name == entry.name {
+                body.contains(HAS_RECORD) || body.contains(&format!("{READS}{CHANGED_AT}\n"))
+            } else {
+                // Other functions get no answers of this entry's own.
+                ["hostcall asks: ", "hostcall has: ", READS].iter().any(|what| body.contains(what))
+            }
+        };
+        reached.iter().any(looks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASKS: &str = "\tmov.u32 %r1, 1; // hostcall asks: posts\n\tsetp.eq.b32 \t%p1, %r1, 0;\n\t@%p1 bra \t$L__BB0_1;\n\
+        \tld.shared.b32 \t%r9, [%r8];\n$L__BB0_1:\n\tmov.u32 %r2, 1; // hostcall asks: record\n";
+    const READS_32: &str = "\tld.shared.v2.b64 {%rd1, %rd2}, [%r1+240]; // hostcall reads: 32\n";
+    const READS_16: &str = "\tld.shared.v2.b64 {%rd1, %rd2}, [%r1+224]; // hostcall reads: 16\n";
+    const LOOKS: &str = "\t{ mov.u64 %hostcall, hostcall_shared; } // hostcall has: record\n";
+    const THROUGH_POINTER: &str = "\tcall.uni %rd1, (), prototype_1;\n";
+
+    fn function(name: &str, body: &str) -> String {
+        format!(".func {name}()\n{{\n{body}\tret;\n}}\n")
+    }
+
+    fn call(name: &str) -> String {
+        format!("\tcall.uni {name}, ();\n")
+    }
+
+    /// What the kernel of this body is told: whether it posts, and whether it has records.
+    fn answers(body: &str, others: &str) -> [bool; 2] {
+        let text = format!("{others}.visible .entry kernel()\n{{\n{ASKS}{body}\tret;\n}}\n");
+        let answered = with_answers(&text);
+        let entry = answered.split_once(".entry kernel()").unwrap().1;
+        let [posts, record] = [(1, "posts"), (2, "record")].map(|(register, what)| {
+            let answer =
+                |yes: u32| entry.contains(&format!("mov.u32 %r{register}, {yes}; // hostcall asks: {what}"));
+            assert!(answer(0) != answer(1), "{entry}");
+            answer(1)
+        });
+        assert_eq!(entry.contains("\tbra.uni \t$L__BB0_1;\n"), !posts, "{entry}");
+        assert_eq!(answered.len() == text.len(), posts, "only branches change lengths");
+        [posts, record]
+    }
+
+    #[test]
+    fn a_kernel_is_told_of_what_it_reaches() {
+        let puts = function("puts", "\t// hostcall has: posts\n");
+        let looks = function("looks", LOOKS);
+        let panics = format!(".func panics()\n{{\n{}{}\ttrap;\n}}\n", call("puts"), call("looks"));
+        let end = function("_15hostcall_device6target3gpu8end_part", LOOKS);
+        let middle = function("middle", &call("puts"));
+        let all = [puts, looks, panics, end, middle].concat();
+        assert_eq!(answers("", &all), [false, false]);
+        assert_eq!(answers(&call("_15hostcall_device6target3gpu8end_part"), &all), [false, false]);
+        assert_eq!(answers(&call("looks"), &all), [false, true]);
+        assert_eq!(answers(LOOKS, &all), [false, true]);
+        assert_eq!(answers(&call("middle"), &all), [true, true]);
+        // The call that reports a panic tells the host of posts.
+        assert_eq!(answers(&call("panics"), &all), [false, true]);
+        // Through a pointer it gets to what is pointed at.
+        assert_eq!(answers(THROUGH_POINTER, &all), [false, false]);
+        let pointed_at = |name: &str| format!("{all}.global .align 8 .u64 table[1] = {{{name}}};\n");
+        assert_eq!(answers(THROUGH_POINTER, &pointed_at("looks")), [false, true]);
+        assert_eq!(answers(THROUGH_POINTER, &pointed_at("middle")), [true, true]);
+    }
+
+    #[test]
+    fn what_several_kernels_call_is_told_what_holds_in_each() {
+        let asks = function("asks", ASKS);
+        let puts = function("puts", "\t// hostcall has: posts\n");
+        let kernel = |name: &str, body: &str| format!(".visible .entry {name}()\n{{\n{body}\tret;\n}}\n");
+        let of_asks = |text: &str| with_answers(text).split_once("\n}").unwrap().0.to_owned();
+        let alone = asks.clone() + &puts + &kernel("a", &call("asks"));
+        assert!(of_asks(&alone).contains("%r1, 0;") && of_asks(&alone).contains("%r2, 1;"));
+        let both = alone.clone() + &kernel("b", &(call("asks") + &call("puts")));
+        assert!(of_asks(&both).contains("%r1, 1;") && of_asks(&both).contains("%r2, 1;"));
+        // No kernel calls it, as far as one can see.
+        assert!(of_asks(&(asks + &kernel("a", ""))).contains("%r1, 1;"));
+        // It looks whether its wave has a slot, so that there must be a record.
+        assert_eq!(answers(&call("asks"), &function("asks", ASKS)), [false, true]);
+    }
+
+    #[test]
+    fn an_entry_reads_parameters_where_the_launch_put_them() {
+        let text = format!(".visible .entry kernel()\n{{\n{READS_32}{READS_16}\tret;\n}}\n");
+        let answered = with_answers(&text);
+        assert!(answered.contains("ld.param.v2.b64 {%rd1, %rd2}, [kernel_param_0+32];\n"), "{answered}");
+        assert!(answered.contains(READS_16), "{answered}");
+        assert_eq!(answers(READS_32, ""), [false, false]);
+        assert_eq!(answers(READS_16, ""), [false, true]);
+        let reads = function("reads", READS_32);
+        assert!(with_answers(&reads).contains(READS_32));
+        assert_eq!(answers(&call("reads"), &reads), [false, true]);
+    }
+
+    #[test]
+    fn only_a_predicate_that_is_written_once_is_known() {
+        let again = ASKS.replace("\tld.shared", "\tmov.pred \t%p1, %p2;\n\tld.shared");
+        let answered = with_answers(&format!(".visible .entry kernel()\n{{\n{again}\tret;\n}}\n"));
+        assert!(
+            answered.contains("mov.u32 %r1, 0;") && answered.contains("@%p1 bra \t$L__BB0_1;"),
+            "{answered}"
+        );
+    }
+}
