@@ -10,12 +10,12 @@
 //! - `ld.shared.v2.b64 {%rd1, %rd2}, [%r1+240]; // hostcall reads: 32` reads the launch's parameters from the record. A kernel's
 //!   entry can read them where the launch put them, at 32 here.
 //!
-//! To answer no it writes 0 for 1, and the assembler leaves out what depends on that. What answers yes says so by
+//! To answer no it writes 0 for 1, and leaves out the blocks which only another answer leads to. What answers yes says so by
 //! `// hostcall has: posts` and `// hostcall has: record`.
 
 use crate::ptx::{Function, functions, words};
 use crate::stack::pointed_at;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 const ASKS_POSTS: &str = "hostcall asks: posts";
 const ASKS_RECORD: &str = "hostcall asks: record";
@@ -50,13 +50,15 @@ pub(crate) fn with_answers(ptx: &str) -> String {
         let nos = function.body.lines().filter(|line| is_no(line)).filter_map(|line| words(line).nth(2));
         let known = Known::of(function, &nos.collect());
         answered += &ptx[done..at];
+        let mut body = String::with_capacity(function.body.len());
         for line in function.body.split_inclusive('\n') {
             match parameters(function, line).or_else(|| known.branch(line)) {
-                Some(instead) => answered += &instead,
-                None if is_no(line) => answered += &line.replace(", 1;", ", 0;"),
-                None => answered += line,
+                Some(instead) => body += &instead,
+                None if is_no(line) => body += &line.replace(", 1;", ", 0;"),
+                None => body += line,
             }
         }
+        answered += &if known.0.is_empty() { body } else { without_dead(&body) };
         done = at + function.body.len();
     }
     answered + &ptx[done..]
@@ -104,6 +106,32 @@ impl<'t> Known<'t> {
         let is_taken = *self.0.get(predicate)? == wanted;
         Some(if is_taken { format!("\tbra.uni \t{target}") } else { String::new() })
     }
+}
+
+/// A body without the blocks that nothing leads to.
+fn without_dead(body: &str) -> String {
+    let mut lines: Vec<&str> = body.split_inclusive('\n').collect();
+    loop {
+        let before = lines.len();
+        let targets: HashSet<&str> =
+            lines.iter().filter(|line| label(line).is_none()).flat_map(|line| words(line)).collect();
+        let mut is_dead = false;
+        lines.retain(|line| {
+            is_dead &= label(line).is_none_or(|label| !targets.contains(label));
+            let is_kept = !is_dead;
+            let opcode = line.split_whitespace().next().unwrap_or_default();
+            is_dead |= ["bra.uni", "ret;", "exit;", "trap;"].contains(&opcode);
+            is_kept
+        });
+        if lines.len() == before {
+            return lines.concat();
+        }
+    }
+}
+
+/// The label that a line is.
+fn label(line: &str) -> Option<&str> {
+    line.trim().strip_suffix(':').filter(|name| name.starts_with('$'))
 }
 
 struct Program<'f, 't> {
@@ -187,7 +215,7 @@ mod tests {
             answer(1)
         });
         assert_eq!(entry.contains("\tbra.uni \t$L__BB0_1;\n"), !posts, "{entry}");
-        assert_eq!(answered.len() == text.len(), posts, "only branches change lengths");
+        assert_eq!(entry.contains("ld.shared.b32"), posts, "{entry}");
         [posts, record]
     }
 
@@ -240,6 +268,14 @@ mod tests {
         let reads = function("reads", READS_32);
         assert!(with_answers(&reads).contains(READS_32));
         assert_eq!(answers(&call("reads"), &reads), [false, true]);
+    }
+
+    #[test]
+    fn blocks_that_nothing_leads_to_are_left_out() {
+        let body = "\tbra.uni \t$L_3;\n\tmov.b32 \t%r1, 1;\n$L_1:\n\tmov.b32 \t%r1, 2;\n\t@%p1 bra \t$L_2;\n\
+            \tret;\n$L_2:\n\tmov.b32 \t%r1, 3;\n$L_3:\n\t@%p2 bra \t$L_4;\n\tret;\n$L_4:\n\ttrap;\n";
+        let kept = "\tbra.uni \t$L_3;\n$L_3:\n\t@%p2 bra \t$L_4;\n\tret;\n$L_4:\n\ttrap;\n";
+        assert_eq!(without_dead(body), kept);
     }
 
     #[test]

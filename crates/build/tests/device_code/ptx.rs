@@ -133,12 +133,17 @@ pub fn of_computing(text: &str) -> Vec<String> {
     expect(!mathematics.into_iter().any(is_contracted), "mathematics is contracted");
 
     let double = entry("double");
-    let called: Vec<&str> = double.lines().filter(|line| line.trim_start().starts_with("call")).collect();
-    let of_end = |line: &&str| line.contains("15hostcall_device6target3gpu8end_part");
-    expect(
-        called.iter().all(of_end),
-        "a kernel that calls nothing calls more than the end of waves that have slots",
-    );
+    expect(count(double, "call.uni") == 0 && count(double, "call") == 0, "a kernel that calls nothing calls");
+    expect(!double.contains(".shared."), "a kernel that calls nothing keeps something of its waves");
+    expect(double.contains("hostcall asks: record"), "the question for a record is not found");
+    for (kernel, posts) in [("rounds", false), ("posting_rounds", true)] {
+        let body = entry(kernel);
+        let asks = |answer: u32| body.contains(&format!(", {answer}; // hostcall asks: posts"));
+        expect(
+            asks(posts.into()) && !asks((!posts).into()),
+            "a kernel with barriers is told wrongly of its posts",
+        );
+    }
     expect(!double.contains(".local"), "a kernel that calls nothing has a stack");
     problems
 }

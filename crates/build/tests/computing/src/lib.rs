@@ -4,7 +4,7 @@
 
 use hostcall_device::math::Float;
 use hostcall_device::rounding::product;
-use hostcall_device::{Global, Lane, kernel};
+use hostcall_device::{Global, Lane, Shared, kernel, println};
 
 /// Multiplies matrices, with indices that are checked and sums in an array that loops index.
 #[kernel(max_lanes = 256)]
@@ -42,4 +42,21 @@ pub fn double(lane: &Lane, x: &[u32], out: &[Global<u32>]) {
     for i in lane.strided(x.len().min(out.len())) {
         out[i].set(2 * x[i]);
     }
+}
+
+/// Has a barrier, and a panic where the slice is too short.
+#[kernel]
+pub fn rounds(lane: &Lane, #[workgroup] last: &Shared<u32>, out: &[Global<u32>]) {
+    last.set(lane.local_id() as u32);
+    lane.barrier();
+    out[lane.global_id()].set(last.get());
+}
+
+/// The same with a post before its barrier.
+#[kernel]
+pub fn posting_rounds(lane: &Lane, #[workgroup] last: &Shared<u32>, out: &[Global<u32>]) {
+    last.set(lane.local_id() as u32);
+    println!("lane {}", lane.local_id());
+    lane.barrier();
+    out[lane.global_id()].set(last.get());
 }
