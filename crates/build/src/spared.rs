@@ -115,10 +115,13 @@ fn without_dead(body: &str) -> String {
         let before = lines.len();
         let targets: HashSet<&str> =
             lines.iter().filter(|line| label(line).is_none()).flat_map(|line| words(line)).collect();
-        let mut is_dead = false;
+        let (mut is_dead, mut in_assembly) = (false, false);
         lines.retain(|line| {
             is_dead &= label(line).is_none_or(|label| !targets.contains(label));
-            let is_kept = !is_dead;
+            // Assembly that ends a block ends itself behind that.
+            let ends_assembly = in_assembly && line.trim() == "// end inline asm";
+            let is_kept = !is_dead || ends_assembly;
+            in_assembly = !ends_assembly && (in_assembly || is_kept && line.trim() == "// begin inline asm");
             let opcode = line.split_whitespace().next().unwrap_or_default();
             is_dead |= ["bra.uni", "ret;", "exit;", "trap;"].contains(&opcode);
             is_kept
@@ -276,6 +279,8 @@ mod tests {
             \tret;\n$L_2:\n\tmov.b32 \t%r1, 3;\n$L_3:\n\t@%p2 bra \t$L_4;\n\tret;\n$L_4:\n\ttrap;\n";
         let kept = "\tbra.uni \t$L_3;\n$L_3:\n\t@%p2 bra \t$L_4;\n\tret;\n$L_4:\n\ttrap;\n";
         assert_eq!(without_dead(body), kept);
+        let exits = "\t// begin inline asm\n\texit;\n\t// end inline asm\n\t// begin inline asm\n\t// dead\n\t// end inline asm\n";
+        assert_eq!(without_dead(exits), "\t// begin inline asm\n\texit;\n\t// end inline asm\n");
     }
 
     #[test]

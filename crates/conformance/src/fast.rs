@@ -36,7 +36,7 @@ impl FastForm {
                 exact: |x, y| x / y,
                 is_bounded: |_, y| (-126f64..=126.0).contains(&y.abs().log2()),
                 is_absolute: ulps,
-                bound: |_| 2.0,
+                bound: |_| 2.1,
             },
             "fast_exp" => Self {
                 exact: |x, _| x.exp(),
@@ -45,7 +45,7 @@ impl FastForm {
                 bound: |x| 2.0 + 1.2 * x.abs(),
             },
             "fast_exp2" => {
-                Self { exact: |x, _| x.exp2(), is_bounded: everywhere, is_absolute: ulps, bound: |_| 2.0 }
+                Self { exact: |x, _| x.exp2(), is_bounded: everywhere, is_absolute: ulps, bound: |_| 2.1 }
             }
             "fast_ln" => Self {
                 exact: |x, _| x.ln(),
