@@ -137,7 +137,7 @@ pub struct LaunchParams {
     pub workgroup_memory_bytes: u32,
     /// Lanes of a workgroup in x, y and z, at most 1024 in all. The hardware's workgroup has one dimension too.
     pub workgroup_size: [u16; 3],
-    /// [`TRACED`], or 0.
+    /// [`TRACED`] and [`FOLLOWS_ONE_THAT_NEVER_STOPS`].
     pub flags: u16,
     /// AMD: memory of the device for the records of the grid's waves: for each workgroup those of its waves, rounded up to
     /// 64 bytes. Else 0.
@@ -173,6 +173,10 @@ impl LaunchParams {
 
 /// Bit of [`LaunchParams::flags`]: trace points write to [`ChannelParams::trace`].
 pub const TRACED: u16 = 1;
+
+/// Bit of [`LaunchParams::flags`]: the launch follows, in a list, one of a kernel that never stops its stream
+/// ([`KernelInfo::never_stops`]). So what stopped the stream is known before that one has ended.
+pub const FOLLOWS_ONE_THAT_NEVER_STOPS: u16 = 2;
 
 /// Bytes of [`LaunchParams`].
 pub const LAUNCH_PARAMS_BYTES: usize = 80;
@@ -287,6 +291,8 @@ pub struct KernelInfo {
     pub workgroup_memory_bytes: u64,
     /// Most lanes that a workgroup may have; 0 for as many as devices take.
     pub max_lanes: u64,
+    /// 1 where the build knows that no lane of the kernel stops its stream, which only calls and panics do; else 0.
+    pub never_stops: u64,
     /// Hash of the kernel's path, `crate::module::name`: it tells kernels of the same name apart.
     pub path: u64,
 }

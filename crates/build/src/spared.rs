@@ -15,6 +15,7 @@
 
 use crate::ptx::{Function, functions, words};
 use crate::stack::pointed_at;
+use hostcall_abi::launch::{KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 const ASKS_POSTS: &str = "hostcall asks: posts";
@@ -42,10 +43,14 @@ pub(crate) fn with_answers(ptx: &str) -> String {
     }
 
     let (mut answered, mut done) = (String::with_capacity(ptx.len()), 0);
+    let mut never_stop = Vec::new();
     for function in &all {
         let at = function.body.as_ptr() as usize - ptx.as_ptr() as usize;
         let posts = posting.contains(function.name) || !others.contains(function.name);
         let record = !function.is_entry || program.has_record(function);
+        if !record {
+            never_stop.push(function.name);
+        }
         let is_no = |line: &str| !posts && line.contains(ASKS_POSTS) || !record && line.contains(ASKS_RECORD);
         let nos = function.body.lines().filter(|line| is_no(line)).filter_map(|line| words(line).nth(2));
         let known = Known::of(function, &nos.collect());
@@ -61,7 +66,23 @@ pub(crate) fn with_answers(ptx: &str) -> String {
         answered += &if known.0.is_empty() { body } else { without_dead(&body) };
         done = at + function.body.len();
     }
-    answered + &ptx[done..]
+    answered += &ptx[done..];
+    never_stop.iter().fold(answered, |ptx, entry| saying_that_it_never_stops(ptx, entry))
+}
+
+/// PTX in which the info of this entry's kernel says that the kernel never stops its stream: it neither calls nor panics.
+fn saying_that_it_never_stops(mut ptx: String, entry: &str) -> String {
+    let at = entry.strip_prefix(KERNEL_SYMBOL_PREFIX).and_then(|kernel| {
+        let info = ptx.find(&format!(" {KERNEL_INFO_SYMBOL_PREFIX}{kernel}["))?;
+        let bytes = info + ptx[info..].find('{')? + 1;
+        let commas = ptx[bytes..].match_indices(',').map(|(comma, _)| bytes + comma + 1);
+        let start = commas.take(std::mem::offset_of!(KernelInfo, never_stops)).last()?;
+        Some(start + ptx[start..].find('0')?)
+    });
+    if let Some(at) = at {
+        ptx.replace_range(at..=at, "1");
+    }
+    ptx
 }
 
 /// What an entry does instead of the line, if that reads parameters which no wave changes.
@@ -271,6 +292,21 @@ mod tests {
         let reads = function("reads", READS_32);
         assert!(with_answers(&reads).contains(READS_32));
         assert_eq!(answers(&call("reads"), &reads), [false, true]);
+    }
+
+    #[test]
+    fn a_kernel_without_records_never_stops_its_stream() {
+        let info = |kernel: &str, never_stops: u32| {
+            let words =
+                [[7, 0, 0, 0, 0, 0, 0, 0]; 8].as_flattened().iter().map(u32::to_string).collect::<Vec<_>>();
+            let info = format!("{}, {never_stops}, 0, 0, 0, 0, 0, 0, 0, 9", words.join(", "));
+            format!(".visible .global .align 8 .b8 hostcall_kernel_info_{kernel}[80] = {{{info}}};\n")
+        };
+        let kernel = |name: &str, body: &str| {
+            format!(".visible .entry hostcall_kernel_{name}()\n{{\n{body}\tret;\n}}\n")
+        };
+        let text = |of_a| [info("a", of_a), info("b", 0), kernel("a", ""), kernel("b", LOOKS)].concat();
+        assert_eq!(with_answers(&text(0)), text(1));
     }
 
     #[test]

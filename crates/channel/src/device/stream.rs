@@ -37,22 +37,39 @@ pub unsafe fn is_stopped(address: u64, sequence: u64) -> bool {
 ///
 /// A kernel of a list may be on its multiprocessors before the one that it follows has ended, on GPUs that can (9.0 and later).
 /// It waits here until that has ended and what it wrote is seen, and only then lets the next one come: so no more than one
-/// kernel waits in the place of others.
+/// kernel waits in the place of others. Where `flags` say that the one it follows never stops the stream, it loads while it
+/// waits: all launches before that one have ended. Then the loads go past this multiprocessor's cache, which may have kept
+/// what was there before one of those.
 ///
 /// # Safety
-/// As for [`stop_from`], and `list` is 0 or the address of two words that nobody writes while the launch runs.
+/// As for [`stop_from`], and `list` is 0 or the address of two words that nobody writes while the launch runs. `flags` are the
+/// launch's.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
-pub unsafe fn begin_launch(stop_at: u64, list: u64) -> (u64, [u64; 2]) {
+pub unsafe fn begin_launch(stop_at: u64, list: u64, flags: u16) -> (u64, [u64; 2]) {
     let (lanes, host, sequence, launch): (u64, u64, u64, u64);
     // Not without a list: an empty workgroup would take a quarter longer.
     #[cfg(target_feature = "sm_90")]
-    // SAFETY: waits; memory is read after it.
+    // SAFETY: the caller's promise. Each word of a load of two, aligned, is whole on this machine.
     unsafe {
-        core::arch::asm!("{{ .reg .pred %hostcall_follows; setp.ne.u64 %hostcall_follows, {list}, 0;",
+        core::arch::asm!("{{ .reg .pred %hostcall_follows, %hostcall_knows, %hostcall_late;",
+            "setp.ne.u64 %hostcall_follows, {list}, 0;",
+            "setp.ne.u32 %hostcall_knows, {knows}, 0;",
+            "setp.ne.and.u64 %hostcall_late, {list}, 0, !%hostcall_knows;",
+            "mov.u64 {sequence}, 0; mov.u64 {launch}, 0;",
+            "@%hostcall_knows ld.relaxed.gpu.global.v2.b64 {{{sequence}, {launch}}}, [{list}];",
+            "@%hostcall_knows ld.relaxed.gpu.global.v2.b64 {{{lanes}, {host}}}, [{stop_at}];",
             "@%hostcall_follows griddepcontrol.wait;",
-            "@%hostcall_follows griddepcontrol.launch_dependents; }}", list = in(reg64) list, options(nostack));
+            "@%hostcall_follows griddepcontrol.launch_dependents;",
+            "@%hostcall_late ld.global.v2.b64 {{{sequence}, {launch}}}, [{list}];",
+            "@!%hostcall_knows ld.global.v2.b64 {{{lanes}, {host}}}, [{stop_at}]; }}",
+            knows = in(reg32) u32::from(flags & hostcall_abi::launch::FOLLOWS_ONE_THAT_NEVER_STOPS),
+            stop_at = in(reg64) stop_at, list = in(reg64) list, lanes = out(reg64) lanes, host = out(reg64) host,
+            sequence = out(reg64) sequence, launch = out(reg64) launch, options(nostack));
     }
+    #[cfg(not(target_feature = "sm_90"))]
+    let _ = flags;
+    #[cfg(not(target_feature = "sm_90"))]
     // SAFETY: the caller's promise. Each word of a plain load of two, aligned, is whole on this machine.
     unsafe {
         core::arch::asm!("{{ .reg .pred %hostcall_listed; setp.ne.u64 %hostcall_listed, {list}, 0;",

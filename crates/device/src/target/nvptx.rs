@@ -157,7 +157,7 @@ fn record_at() -> u32 {
 #[inline(always)]
 pub(crate) unsafe fn begin_wave(params: &LaunchParams) -> bool {
     // SAFETY: the host gives each launch the words of its stream and of its list. All lanes of a wave read the same.
-    let (stop, [first_sequence, first_launch]) = unsafe { begin_launch(params.stop_at, params.list) };
+    let (stop, [first_sequence, first_launch]) = unsafe { begin_launch(params.stop_at, params.list, params.flags) };
     let lanes = llvm_ntid_x();
     let sequence = params.sequence + first_sequence;
     if has_record() && llvm_tid_x() % 32 == 0 {

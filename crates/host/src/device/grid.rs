@@ -145,6 +145,7 @@ mod tests {
             default_lanes: 0,
             workgroup_memory_bytes: 0,
             max_lanes: 0,
+            never_stops: 0,
             path: 0,
         }
     }

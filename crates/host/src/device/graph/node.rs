@@ -297,6 +297,11 @@ impl KernelNode {
         parts.parameters.set_first(&params);
     }
 
+    /// Says whether no lane of it stops its stream, as far as the build knows.
+    pub fn never_stops(&self) -> bool {
+        self.kernel.info.never_stops == 1
+    }
+
     /// Says whether another node launches the same kernel.
     pub fn is_of(&self, other: &LoadedKernel) -> bool {
         let key = |kernel: &LoadedKernel| (kernel.info.path, kernel.info.schema);

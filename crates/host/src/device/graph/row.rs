@@ -18,6 +18,7 @@ use crate::device::seam::{
 use crate::device::stream::Parts;
 use crate::device::words::StreamWord;
 use crate::device::{Error, Inner};
+use hostcall_abi::launch::FOLLOWS_ONE_THAT_NEVER_STOPS;
 use hostcall_server::LaunchRecord;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -194,10 +195,15 @@ impl Row {
         // SAFETY: the words lie there, and nobody uses them yet. No launch has the sequence 0.
         unsafe { backend.write_now(memory.address, &[0; WORDS_BYTES as usize]) }?;
         let StreamKey { stop_at, last_post } = stream;
-        let of_stream = OfStream { stop_at, last_post, list: memory.address.get() };
+        let nodes = &plan.nodes[self.nodes.clone()];
+        // Of a node's bodies, the one before in the list need not be the one that ran before.
+        let mut follows_one_that_never_stops = false;
         let parts: Vec<Parts> = (0u32..)
-            .zip(kernels(&plan.nodes[self.nodes.clone()]))
+            .zip(kernels(nodes))
             .map(|(place, (_, kernel))| {
+                let flags = if follows_one_that_never_stops { FOLLOWS_ONE_THAT_NEVER_STOPS } else { 0 };
+                follows_one_that_never_stops = is_kernel(&nodes[0]) && kernel.never_stops();
+                let of_stream = OfStream { stop_at, last_post, list: memory.address.get(), flags };
                 let mut parts = Parts::default();
                 kernel.fill_listed(device, &mut parts, place, of_stream);
                 parts
