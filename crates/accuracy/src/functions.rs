@@ -197,7 +197,7 @@ pub fn functions<T: Real>() -> Vec<Function<T>> {
         "log10", [1.0, 1.0], positive, |[x, ..]| x.log10(), |[x, ..]| x.log10_mut();
         "log2", [1.0, 1.0], positive, |[x, ..]| x.log2(), |[x, ..]| x.log2_mut();
         "mul_add", [0.5, 0.5], pairs, |[x, y, z]| x.mul_add(y, z), |numbers| mul_add(numbers);
-        "powf", [1.0, 1.0], vec![Powers], |[x, y, _]| x.powf(y), |numbers| powf(numbers);
+        "powf", [1.0, 2.0], vec![Powers], |[x, y, _]| x.powf(y), |numbers| powf(numbers);
         "recip", [0.5, 0.5], any, |[x, ..]| x.recip(), |[x, ..]| x.recip_mut();
         "rem", [0.0, 0.0], pairs, |[x, y, _]| x.rem(y), |[x, y, _]| *x %= &*y;
         "round", [0.0, 0.0], any, |[x, ..]| x.round(), |[x, ..]| x.round_mut();

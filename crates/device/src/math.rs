@@ -39,8 +39,8 @@
 //! | error | functions |
 //! |---|---|
 //! | exact, or rounded correctly | `abs`, `ceil`, `copysign`, `floor`, `fract`, `max`, `min`, `mul_add`, `recip`, `rem`, `round`, `round_ties_even`, `signum`, `sqrt`, `trunc` |
-//! | at most 1 | `acos`, `asin`, `atan`, `cbrt`, `cos`, `erf`, `exp`, `exp2`, `exp_m1`, `gamma` of `f32`, `hypot`, `ln`, `ln_1p`, `log10`, `log2`, `powf`, `sin`, `sin_cos`, `tan`, `to_degrees`, `to_radians` |
-//! | at most 2 | `asinh`, `atan2`, `atanh`, `cosh`, `sinh` |
+//! | at most 1 | `acos`, `asin`, `atan`, `cbrt`, `cos`, `erf`, `exp`, `exp2`, `exp_m1`, `gamma` of `f32`, `hypot`, `ln`, `ln_1p`, `log10`, `log2`, `powf` of `f32`, `sin`, `sin_cos`, `tan`, `to_degrees`, `to_radians` |
+//! | at most 2 | `asinh`, `atan2`, `atanh`, `cosh`, `powf` of `f64` (1.2 was seen), `sinh` |
 //! | at most 3 | `acosh`, `log`, `tanh` |
 //! | at most 5 | `erfc`, `exp10`, `ln_gamma` of positive numbers |
 //! | at most 16 | `gamma` of `f64` |

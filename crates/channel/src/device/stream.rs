@@ -36,10 +36,11 @@ pub unsafe fn is_stopped(address: u64, sequence: u64) -> bool {
 /// the cache: a kernel waits for no more than one of them when it begins.
 ///
 /// A kernel of a list may be on its multiprocessors before the one that it follows has ended, on GPUs that can (9.0 and later).
-/// It waits here until that has ended and what it wrote is seen, and only then lets the next one come: so no more than one
-/// kernel waits in the place of others. Where `flags` say that the one it follows never stops the stream, it loads while it
-/// waits: all launches before that one have ended. Then the loads go past this multiprocessor's cache, which may have kept
-/// what was there before one of those.
+/// It waits here until that has ended and what it wrote is seen, and only then lets the next one come.
+///
+/// Where `flags` say that the one it follows never stops the stream, it lets the next one come at once, and loads before it
+/// waits. All launches that may stop the stream have ended by then: whatever follows one of these lets nothing come before that
+/// has ended. The loads go past this multiprocessor's cache, which may have kept what was there before.
 ///
 /// # Safety
 /// As for [`stop_from`], and `list` is 0 or the address of two words that nobody writes while the launch runs. `flags` are the
@@ -57,10 +58,11 @@ pub unsafe fn begin_launch(stop_at: u64, list: u64, flags: u16) -> (u64, [u64; 2
             "setp.ne.u32 %hostcall_knows, {knows}, 0;",
             "setp.ne.and.u64 %hostcall_late, {list}, 0, !%hostcall_knows;",
             "mov.u64 {sequence}, 0; mov.u64 {launch}, 0;",
+            "@%hostcall_knows griddepcontrol.launch_dependents;",
             "@%hostcall_knows ld.relaxed.gpu.global.v2.b64 {{{sequence}, {launch}}}, [{list}];",
             "@%hostcall_knows ld.relaxed.gpu.global.v2.b64 {{{lanes}, {host}}}, [{stop_at}];",
             "@%hostcall_follows griddepcontrol.wait;",
-            "@%hostcall_follows griddepcontrol.launch_dependents;",
+            "@%hostcall_late griddepcontrol.launch_dependents;",
             "@%hostcall_late ld.global.v2.b64 {{{sequence}, {launch}}}, [{list}];",
             "@!%hostcall_knows ld.global.v2.b64 {{{lanes}, {host}}}, [{stop_at}]; }}",
             knows = in(reg32) u32::from(flags & hostcall_abi::launch::FOLLOWS_ONE_THAT_NEVER_STOPS),
