@@ -13,8 +13,7 @@ pub(crate) struct Function<'t> {
 
 /// The functions of a text.
 pub(crate) fn functions(ptx: &str) -> impl Iterator<Item = Function<'_>> {
-    // A brace that begins its line ends a body.
-    ptx.split("\n}").filter_map(|text| {
+    texts(ptx).into_iter().filter_map(|text| {
         let (header, body) = text.split_once("\n{")?;
         let (at, keyword) =
             [".entry ", ".func "].iter().filter_map(|word| Some((header.rfind(word)?, *word))).max()?;
@@ -32,6 +31,39 @@ pub(crate) fn functions(ptx: &str) -> impl Iterator<Item = Function<'_>> {
             frame_bytes: frame_bytes(body),
         })
     })
+}
+
+/// The parts of a text that end before a body's last brace, which begins its line. Lines of inline assembly begin with
+/// anything.
+fn texts(ptx: &str) -> Vec<&str> {
+    let (mut texts, mut start, mut at, mut assembly) = (Vec::new(), 0, 0, Assembly::default());
+    for line in ptx.split_inclusive('\n') {
+        if !assembly.has(line) && line.starts_with('}') {
+            texts.push(&ptx[start..at]);
+            start = at + 1;
+        }
+        at += line.len();
+    }
+    texts
+}
+
+/// Follows a text line by line.
+#[derive(Default)]
+pub(crate) struct Assembly {
+    is_open: bool,
+}
+
+impl Assembly {
+    /// Whether the next line is one of inline assembly, or begins or ends some.
+    pub fn has(&mut self, line: &str) -> bool {
+        let before = self.is_open;
+        match line.trim() {
+            "// begin inline asm" => self.is_open = true,
+            "// end inline asm" => self.is_open = false,
+            _ => {}
+        }
+        before || self.is_open
+    }
 }
 
 /// What a function's body declares on the stack.

@@ -103,7 +103,8 @@ impl<'f, 't> OwnFunctions<'f, 't> {
 impl Function<'_> {
     /// Whether a kernel hardly ever gets there: where nothing returns from (panics), and the end of waves that have slots.
     fn is_rare(&self) -> bool {
-        self.is_end_of_waves() || !self.returns()
+        // Panics do not return.
+        self.is_end_of_waves() || !self.statements.iter().any(|statement| statement.opcode == "ret")
     }
 
     /// Whether it is where waves end that have slots.
@@ -111,9 +112,10 @@ impl Function<'_> {
         self.name.contains("15hostcall_device6target3gpu8end_part")
     }
 
-    /// Panics do not.
-    pub(crate) fn returns(&self) -> bool {
-        self.statements.iter().any(|statement| statement.opcode == "ret")
+    /// Whether it is where all panics get to, whose report is a call that tells the host of all posts.
+    pub(crate) fn reports_panics(&self) -> bool {
+        let names = ["rust_begin_unwind", "4core9panicking", "15hostcall_device6panics"];
+        names.iter().any(|name| self.name.contains(name))
     }
 
     /// Whether calls of the host go through it. What computes is the kernel's own.

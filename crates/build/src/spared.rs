@@ -13,7 +13,7 @@
 //! To answer no it writes 0 for 1, and leaves out the blocks which only another answer leads to. What answers yes says so by
 //! `// hostcall has: posts` and `// hostcall has: record`.
 
-use crate::ptx::{Function, functions, words};
+use crate::ptx::{Assembly, Function, functions, words};
 use crate::stack::pointed_at;
 use hostcall_abi::launch::{KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -37,7 +37,7 @@ pub(crate) fn with_answers(ptx: &str) -> String {
     // Of functions that several kernels call, the answers must hold in each.
     let (mut posting, mut others) = (BTreeSet::new(), BTreeSet::new());
     for entry in all.iter().filter(|function| function.is_entry) {
-        let reached = program.reached_by(entry, Function::returns);
+        let reached = program.reached_by(entry, |function| !function.reports_panics());
         let posts = reached.iter().any(|name| program.functions[name].body.contains(HAS_POSTS));
         if posts { &mut posting } else { &mut others }.extend(reached);
     }
@@ -129,20 +129,20 @@ impl<'t> Known<'t> {
     }
 }
 
-/// A body without the blocks that nothing leads to.
+/// A body without the blocks that nothing leads to. Inline assembly is left out whole or not at all.
 fn without_dead(body: &str) -> String {
     let mut lines: Vec<&str> = body.split_inclusive('\n').collect();
     loop {
         let before = lines.len();
         let targets: HashSet<&str> =
             lines.iter().filter(|line| label(line).is_none()).flat_map(|line| words(line)).collect();
-        let (mut is_dead, mut in_assembly) = (false, false);
+        let (mut is_dead, mut assembly) = (false, Assembly::default());
         lines.retain(|line| {
+            if assembly.has(line) {
+                return !is_dead;
+            }
             is_dead &= label(line).is_none_or(|label| !targets.contains(label));
-            // Assembly that ends a block ends itself behind that.
-            let ends_assembly = in_assembly && line.trim() == "// end inline asm";
-            let is_kept = !is_dead || ends_assembly;
-            in_assembly = !ends_assembly && (in_assembly || is_kept && line.trim() == "// begin inline asm");
+            let is_kept = !is_dead;
             let opcode = line.split_whitespace().next().unwrap_or_default();
             is_dead |= ["bra.uni", "ret;", "exit;", "trap;"].contains(&opcode);
             is_kept
@@ -155,6 +155,7 @@ fn without_dead(body: &str) -> String {
 
 /// The label that a line is.
 fn label(line: &str) -> Option<&str> {
+    let line = line.split("//").next().unwrap_or_default();
     line.trim().strip_suffix(':').filter(|name| name.starts_with('$'))
 }
 
@@ -247,22 +248,31 @@ mod tests {
     fn a_kernel_is_told_of_what_it_reaches() {
         let puts = function("puts", "\t// hostcall has: posts\n");
         let looks = function("looks", LOOKS);
-        let panics = format!(".func panics()\n{{\n{}{}\ttrap;\n}}\n", call("puts"), call("looks"));
+        let panics =
+            ".func rust_begin_unwind()\n{\n".to_owned() + &call("puts") + &call("looks") + "\ttrap;\n}\n";
+        let serves = ".func serves()\n{\n".to_owned() + &call("puts") + "\ttrap;\n}\n";
         let end = function("_15hostcall_device6target3gpu8end_part", LOOKS);
         let middle = function("middle", &call("puts"));
-        let all = [puts, looks, panics, end, middle].concat();
+        let all = [puts, looks, panics, serves, end, middle].concat();
         assert_eq!(answers("", &all), [false, false]);
         assert_eq!(answers(&call("_15hostcall_device6target3gpu8end_part"), &all), [false, false]);
         assert_eq!(answers(&call("looks"), &all), [false, true]);
         assert_eq!(answers(LOOKS, &all), [false, true]);
         assert_eq!(answers(&call("middle"), &all), [true, true]);
         // The call that reports a panic tells the host of posts.
-        assert_eq!(answers(&call("panics"), &all), [false, true]);
+        assert_eq!(answers(&call("rust_begin_unwind"), &all), [false, true]);
+        assert_eq!(answers(&call("serves"), &all), [true, true]);
         // Through a pointer it gets to what is pointed at.
         assert_eq!(answers(THROUGH_POINTER, &all), [false, false]);
         let pointed_at = |name: &str| format!("{all}.global .align 8 .u64 table[1] = {{{name}}};\n");
         assert_eq!(answers(THROUGH_POINTER, &pointed_at("looks")), [false, true]);
         assert_eq!(answers(THROUGH_POINTER, &pointed_at("middle")), [true, true]);
+    }
+
+    #[test]
+    fn braces_of_assembly_end_no_function() {
+        let braces = "\t// begin inline asm\n\t{\n.reg .u32 t;\n}\n\t// end inline asm\n";
+        assert_eq!(answers(&(braces.to_owned() + LOOKS), ""), [false, true]);
     }
 
     #[test]
@@ -315,8 +325,11 @@ mod tests {
             \tret;\n$L_2:\n\tmov.b32 \t%r1, 3;\n$L_3:\n\t@%p2 bra \t$L_4;\n\tret;\n$L_4:\n\ttrap;\n";
         let kept = "\tbra.uni \t$L_3;\n$L_3:\n\t@%p2 bra \t$L_4;\n\tret;\n$L_4:\n\ttrap;\n";
         assert_eq!(without_dead(body), kept);
-        let exits = "\t// begin inline asm\n\texit;\n\t// end inline asm\n\t// begin inline asm\n\t// dead\n\t// end inline asm\n";
-        assert_eq!(without_dead(exits), "\t// begin inline asm\n\texit;\n\t// end inline asm\n");
+        let trap =
+            "\t// begin inline asm\n\t{ @p bra GO_ON;\ntrap;\nGO_ON:\n}\n\t// end inline asm\n\tret;\n";
+        assert_eq!(without_dead(trap), trap);
+        let jump = "\tbra.uni \t$L_1;\n$L_2: // a comment\n\tret;\n$L_1:\n\t@%p1 bra $L_2;\n\ttrap;\n";
+        assert_eq!(without_dead(jump), jump);
     }
 
     #[test]

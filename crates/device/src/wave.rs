@@ -37,6 +37,10 @@ pub trait WaveNumber: Word {
 pub trait Combine<T> {
     /// The value that changes nothing: what an exclusive scan gives to the first lane.
     const IDENTITY: T;
+    /// What stands for lanes and waves that are not there: [`Combine::IDENTITY`], or for the smallest and largest of floats a
+    /// `NaN`, beside which `NaN`s count.
+    #[doc(hidden)]
+    const ABSENT: T = Self::IDENTITY;
     /// The operation that NVIDIA's processors of compute capability 8.0 and later have an instruction for.
     #[doc(hidden)]
     const REDUX: Option<Redux> = None;
@@ -85,9 +89,10 @@ pub struct Or;
 pub struct Xor;
 
 macro_rules! combine {
-    ($t:ty, $operation:ty, $identity:expr, $redux:expr, $combine:expr) => {
+    ($t:ty, $operation:ty, $identity:expr, $absent:expr, $redux:expr, $combine:expr) => {
         impl Combine<$t> for $operation {
             const IDENTITY: $t = $identity;
+            const ABSENT: $t = $absent;
             const REDUX: Option<Redux> = $redux;
             #[inline(always)]
             fn combine(a: $t, b: $t) -> $t {
@@ -115,7 +120,7 @@ macro_rules! integers {
             [$($redux),*]);
     )*};
     (@ $t:ty, [$($operation:ty: $identity:expr, $combine:expr);*], [$($redux:expr),*]) => {
-        $(combine!($t, $operation, $identity, $redux, $combine);)*
+        $(combine!($t, $operation, $identity, $identity, $redux, $combine);)*
     };
 }
 
@@ -145,9 +150,9 @@ macro_rules! floats {
                 <$t>::from_bits(bits as $bits)
             }
         }
-        combine!($t, Add, -0.0, None, core::ops::Add::add);
-        combine!($t, Min, <$t>::INFINITY, None, <$t>::min);
-        combine!($t, Max, <$t>::NEG_INFINITY, None, <$t>::max);
+        combine!($t, Add, -0.0, -0.0, None, core::ops::Add::add);
+        combine!($t, Min, <$t>::INFINITY, <$t>::NAN, None, <$t>::min);
+        combine!($t, Max, <$t>::NEG_INFINITY, <$t>::NAN, None, <$t>::max);
     )*};
 }
 

@@ -7,7 +7,9 @@ use hostcall_abi::launch::{
     ChannelParams, LAUNCH_PARAMS_BYTES, LAUNCH_PARAMS_KEPT, LaunchId, LaunchParams, SHARED_RECORD_BYTES,
     shared_bytes,
 };
-use hostcall_abi::layout::{CLAIMING, NO_PERIOD, NO_SLOT, SLOT_GROUP, WAVE_RECORD_BYTES, WaveRecordWords, post_bell};
+use hostcall_abi::layout::{
+    CLAIMING, NO_PERIOD, NO_SLOT, SLOT_GROUP, WAVE_RECORD_BYTES, WaveRecordWords, post_bell,
+};
 use hostcall_channel::device::{WaveRecord, begin_launch, note_skipped};
 
 global_asm!(".extern .shared .align 64 .b8 hostcall_shared[];");
@@ -157,7 +159,8 @@ fn record_at() -> u32 {
 #[inline(always)]
 pub(crate) unsafe fn begin_wave(params: &LaunchParams) -> bool {
     // SAFETY: the host gives each launch the words of its stream and of its list. All lanes of a wave read the same.
-    let (stop, [first_sequence, first_launch]) = unsafe { begin_launch(params.stop_at, params.list, params.flags) };
+    let (stop, [first_sequence, first_launch]) =
+        unsafe { begin_launch(params.stop_at, params.list, params.flags) };
     let lanes = llvm_ntid_x();
     let sequence = params.sequence + first_sequence;
     if has_record() && llvm_tid_x() % 32 == 0 {
