@@ -208,7 +208,7 @@ impl<'t> Parser<'t, '_> {
         if position < MAX_ARGUMENTS {
             Ok(position as u8)
         } else {
-            self.error("a line has 12 arguments at most")
+            self.error("a line has 12 arguments at most: print it in two")
         }
     }
 

@@ -185,10 +185,12 @@ pub enum LaunchFailure {
 
 fn panicked(first: Option<&Panic>, others: u64) -> String {
     let first = first.map_or("a lane panicked".to_string(), ToString::to_string);
+    // Behind a backtrace, whose last line is not about them, a line of their own.
+    let gap = if first.contains('\n') { '\n' } else { ' ' };
     match others {
         0 => first,
-        1 => format!("{first} (and another lane)"),
-        others => format!("{first} (and {others} other lanes)"),
+        1 => format!("{first}{gap}(and another lane)"),
+        others => format!("{first}{gap}(and {others} other lanes)"),
     }
 }
 
@@ -216,7 +218,9 @@ fn longest_wait(waiting: Option<&Waiting>) -> String {
 #[non_exhaustive]
 pub enum LaunchRefused {
     /// The grid has no lane.
-    #[error("a grid needs at least one workgroup and one lane in x, y and z")]
+    #[error(
+        "a grid needs at least one workgroup and one lane in x, y and z: do not launch where there is nothing to do"
+    )]
     EmptyGrid,
     /// The grid has more lanes than a grid can have.
     #[error("a grid has at most {} lanes, not {workgroups} workgroups of {lanes}", u32::MAX)]

@@ -302,6 +302,11 @@ impl KernelNode {
         self.kernel.info.never_stops == 1
     }
 
+    /// Returns how many percent it takes of what the device runs at once, more than 100 if it is larger.
+    pub fn percent(&self) -> f64 {
+        100.0 * self.grid.workgroup_count() as f64 / f64::from(self.kernel.resident_workgroups(self.grid))
+    }
+
     /// Says whether another node launches the same kernel.
     pub fn is_of(&self, other: &LoadedKernel) -> bool {
         let key = |kernel: &LoadedKernel| (kernel.info.path, kernel.info.schema);

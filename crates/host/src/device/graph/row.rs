@@ -43,6 +43,31 @@ pub(crate) struct Row {
     lists: Mutex<Vec<(StreamKey, Option<Arc<List>>)>>,
 }
 
+/// Percent of a GPU that kernels may take which wait for those before them, and that a kernel takes at least.
+const WAITING_PERCENT: f64 = 25.0;
+const LEAST_PERCENT: f64 = 0.1;
+
+/// Goes along a list of kernels, and finds those that may let the next one come before the one before has ended.
+#[derive(Default)]
+struct Early {
+    /// Percent of the GPU that kernels take which may wait at the same time.
+    waiting: f64,
+    /// Whether the last kernel never stops its stream.
+    follows: bool,
+}
+
+impl Early {
+    /// Whether the next kernel, which takes so many percent of the GPU, is one.
+    fn takes(&mut self, never_stops: bool, percent: f64) -> bool {
+        let percent = percent.max(LEAST_PERCENT);
+        let is_early =
+            std::mem::replace(&mut self.follows, never_stops) && self.waiting + percent <= WAITING_PERCENT;
+        // Any other lets none come before it is alone.
+        self.waiting = if is_early { self.waiting + percent } else { percent };
+        is_early
+    }
+}
+
 /// What tells a stream from others: addresses that are in the parameters of its launches.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StreamKey {
@@ -196,13 +221,13 @@ impl Row {
         unsafe { backend.write_now(memory.address, &[0; WORDS_BYTES as usize]) }?;
         let StreamKey { stop_at, last_post } = stream;
         let nodes = &plan.nodes[self.nodes.clone()];
-        // Of a node's bodies, the one before in the list need not be the one that ran before.
-        let mut follows_one_that_never_stops = false;
+        let mut early = Early::default();
         let parts: Vec<Parts> = (0u32..)
             .zip(kernels(nodes))
             .map(|(place, (_, kernel))| {
-                let flags = if follows_one_that_never_stops { FOLLOWS_ONE_THAT_NEVER_STOPS } else { 0 };
-                follows_one_that_never_stops = is_kernel(&nodes[0]) && kernel.never_stops();
+                // Of a node's bodies, the one before in the list need not be the one that ran before.
+                let is_early = is_kernel(&nodes[0]) && early.takes(kernel.never_stops(), kernel.percent());
+                let flags = if is_early { FOLLOWS_ONE_THAT_NEVER_STOPS } else { 0 };
                 let of_stream = OfStream { stop_at, last_post, list: memory.address.get(), flags };
                 let mut parts = Parts::default();
                 kernel.fill_listed(device, &mut parts, place, of_stream);
@@ -281,4 +306,26 @@ pub(super) fn make_lists(device: &Inner, plan: &Plan, stream: StreamKey) -> Resu
         row.put(stream, row.make(device, plan, stream)?);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_that_wait_take_no_more_than_a_quarter() {
+        let mut early = Early::default();
+        let takes: Vec<bool> =
+            [(true, 10.0), (true, 10.0), (true, 4.9), (true, 0.2), (false, 5.0), (true, 1.0), (true, 1.0)]
+                .map(|(never_stops, percent)| early.takes(never_stops, percent))
+                .into();
+        assert_eq!(takes, [false, true, true, false, true, false, true]);
+        assert!(
+            !Early::default().takes(true, 1.0)
+                && !Early { follows: true, ..Early::default() }.takes(true, 26.0)
+        );
+        let mut early = Early::default();
+        let many = (0..1000).filter(|_| early.takes(true, 0.0)).count();
+        assert!((980..1000).contains(&many), "{many} of 1000 kernels that take next to nothing");
+    }
 }
