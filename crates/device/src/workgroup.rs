@@ -239,8 +239,7 @@ pub unsafe fn rest<T: Workgroup>(lane: &Lane, offset: usize) -> &[T] {
 }
 
 /// What the lanes of a workgroup compute together. Every lane of the workgroup comes here, and none has ended; as at a
-/// [`Lane::barrier`], of which each of these has two. On the software device lanes panic whose wave lacks one; on a GPU what is
-/// computed then is any number.
+/// [`Lane::barrier`], of which each of these has two. Where one has ended, what is computed is any number.
 impl Lane {
     /// The values of all lanes of the workgroup, combined; each of them gets the result.
     ///
@@ -265,7 +264,6 @@ impl Lane {
         T: WaveNumber + AtomicWord,
         O: Combine<T>,
     {
-        self.check_that_the_wave_is_whole();
         let own = Group::of_wave().reduce::<T, O>(value);
         if self.index() == 0 {
             scratch.waves[self.wave() as usize].set(own);
@@ -285,7 +283,6 @@ impl Lane {
         T: WaveNumber + AtomicWord,
         O: Combine<T>,
     {
-        self.check_that_the_wave_is_whole();
         let own = Group::of_wave().scan::<T, O>(value);
         match self.before_wave::<T, O>(scratch, own) {
             None => own,
@@ -327,7 +324,6 @@ impl Lane {
         T: WaveNumber + AtomicWord,
         O: Combine<T>,
     {
-        self.check_that_the_wave_is_whole();
         let group = Group::of_wave();
         let with_own = group.scan::<T, O>(value);
         let own = group.shift::<T, O>(with_own);
@@ -335,18 +331,6 @@ impl Lane {
             None => own,
             Some(before) => O::combine(before, own),
         }
-    }
-
-    /// Panics on the software device where a lane of the wave is missing, and with it its number.
-    #[inline(always)]
-    #[cfg_attr(not(any(target_arch = "nvptx64", target_arch = "amdgpu")), track_caller)]
-    fn check_that_the_wave_is_whole(&self) {
-        #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-        assert!(
-            self.group().is_whole(),
-            "a lane of this wave has ended or is elsewhere, and a reduction or scan of a workgroup takes the numbers of all of \
-             its lanes: let each come here, with a number that changes nothing, and return behind it"
-        );
     }
 
     /// How many waves the workgroup has.

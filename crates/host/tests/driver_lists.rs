@@ -42,8 +42,11 @@ fn hold(_: &Lane, gate: &[Global<u64>], counter: &[Global<u64>]) {
 const KERNELS: &str = r#"
 #include <stdint.h>
 struct params {
-  uint64_t channel, sequence, stop_at, last_post;
-  uint32_t launch, memory, workgroups[3], size[3];
+  uint64_t channel, stop_at, sequence;
+  uint32_t launch, home_slots;
+  uint64_t last_post;
+  uint32_t workgroups[3], memory;
+  uint16_t size[3], flags;
   uint64_t wave_records, list;
 };
 int fault;
@@ -140,10 +143,11 @@ fn run_on_a_driver(test: &str, options: &[&str]) -> Counts {
             info.default_lanes,
             info.workgroup_memory_bytes,
             info.max_lanes,
+            info.never_stops,
             info.path,
         ];
         let words = words.map(|word| format!("{word}ull")).join(", ");
-        writeln!(source, "const uint64_t hostcall_kernel_info_{name}__{digits:08}[9] = {{{words}}};")
+        writeln!(source, "const uint64_t hostcall_kernel_info_{name}__{digits:08}[10] = {{{words}}};")
             .unwrap();
     }
     std::fs::write(folder.join("kernels.c"), source).unwrap();
@@ -187,7 +191,7 @@ fn open(test: &str) -> (Device, Image) {
     let mut ptx = format!("// host: {}\n", folder(test).join("kernels.so").display());
     ptx.push_str(".version 7.8\n.target sm_80\n.address_size 64\n");
     for (digits, name) in (1..).zip(KERNEL_NAMES) {
-        let info = format!("hostcall_kernel_info_{name}__{digits:08}[72]");
+        let info = format!("hostcall_kernel_info_{name}__{digits:08}[80]");
         writeln!(ptx, ".visible .global .align 8 .b8 {info};").unwrap();
     }
     for (digits, name) in (1..).zip(KERNEL_NAMES) {
