@@ -16,6 +16,15 @@ pub fn graph_add(lane: &Lane, out: &[Global<u64>]) {
     out.set(Echo::one(out.get() + 1).unwrap());
 }
 
+/// Moves each number 257 places on, and counts it up. It neither calls nor panics.
+#[kernel]
+pub fn graph_move(lane: &Lane, from: &[u64], to: &[Global<u64>]) {
+    let place = (lane.global_id() + 257) % from.len().max(1);
+    if let (Some(from), Some(to)) = (from.get(lane.global_id()), to.get(place)) {
+        to.set(from + 1);
+    }
+}
+
 /// Prints a number.
 #[kernel]
 pub fn graph_print(_lane: &Lane, number: u64) {

@@ -2,7 +2,9 @@
 
 use crate::context::read;
 use crate::{Context, Outcome, Session, echo, ensure, same};
-use conformance::graphs::{Turns, TurnsHandler, graph_add, graph_ask, graph_panic, graph_print, graph_turn};
+use conformance::graphs::{
+    Turns, TurnsHandler, graph_add, graph_ask, graph_move, graph_panic, graph_print, graph_turn,
+};
 use hostcall::graph::{CaptureMode, Condition, Graph, GraphError, Instance, NodeFailure, origin};
 use hostcall::{CallError, Error, Grid, LaunchFailure, Stream};
 use std::sync::Arc;
@@ -100,6 +102,45 @@ pub fn lists(context: &Context) -> Outcome {
     same!(read(&out)?, vec![before + 99]);
     streams[0].synchronize().map_err(text)?;
     same!(session.device.server().launches().count(), 0);
+    Ok(())
+}
+
+/// Kernels that neither call nor panic see what those before them wrote, however early they begin, and none begins behind one
+/// that panicked.
+pub fn moves(context: &Context) -> Outcome {
+    const LANES: u64 = 2048;
+    const MOVES: u64 = 120;
+    let session = open(context)?;
+    let stream = session.stream()?;
+    let numbers: Vec<u64> = (0..LANES).collect();
+    let (here, there) = (session.device.upload(&numbers).map_err(text)?, session.out(Grid::new(32, 64), 1)?);
+    let word = session.out(ONE, 1)?;
+    let graph = capture(&stream, |stream| {
+        session.launch(stream, graph_move, Grid::new(32, 64), (&here, &there))?;
+        session.launch(stream, graph_panic, ONE, (&word,))?;
+        for node in 1..MOVES {
+            let (from, to) = if node % 2 == 0 { (&here, &there) } else { (&there, &here) };
+            session.launch(stream, graph_move, Grid::new(32, 64), (from, to))?;
+        }
+        Ok(())
+    })?;
+    let instance = instance(graph)?;
+    instance.upload(&stream).map_err(text)?;
+    let rounds = if context.device == "gfx942" { 1 } else { 100 };
+    for _ in 0..rounds {
+        instance.launch(&stream).map_err(text)?;
+    }
+    stream.synchronize().map_err(text)?;
+    let moved =
+        |moves: u64| (0..LANES).map(move |place| (place + 257 * (LANES - moves % LANES)) % LANES + moves);
+    same!(read(&here)?, moved(rounds * MOVES).collect::<Vec<_>>());
+    let before = read(&here)?;
+    for _ in 0..rounds {
+        word.write(&[1]).map_err(text)?;
+        instance.launch(&stream).map_err(text)?;
+        let Err(Error::Replay(_)) = stream.synchronize() else { return Err("no panic was told".into()) };
+    }
+    same!(read(&here)?, before);
     Ok(())
 }
 
