@@ -34,6 +34,10 @@ const BYTES_A_NS: u64 = 50;
 /// Beside full pages, half-filled ones are copied for one part in so many of the time.
 const HALVES_PART: u32 = 64;
 
+/// Parts of the ring of free pages that are on their way to the device at a time. Each is two copies and a signal at most, which
+/// a queue has room for.
+const TOLD_AT_A_TIME: usize = 32;
+
 /// How long a copy is waited for before the device is asked whether it failed.
 const CHECK: Duration = Duration::from_millis(1);
 
@@ -50,6 +54,8 @@ pub(super) struct Copier {
     to_device: Box<dyn Queue>,
     /// Entries of the ring that it was told to bring, ever.
     told: u64,
+    /// The values of [`Copier::told`] that are on their way.
+    on_their_way: Vec<u64>,
     pub copies: Copies,
     runs: Vec<Run>,
     batch_bytes: u64,
@@ -71,6 +77,7 @@ impl Copier {
             queue: core.backend.queue(Arc::new(|| {}))?,
             to_device: core.backend.queue(Arc::new(|| {}))?,
             told: 0,
+            on_their_way: Vec::new(),
             copies: Copies::new(layout),
             runs: Vec::new(),
             batch_bytes: BATCH_BYTES.min(bytes / 4),
@@ -138,7 +145,10 @@ impl Copier {
     /// # Errors
     /// When the device failed. Nothing is copied any more then.
     pub fn tell(&mut self, given: u64) -> Result<(), BackendError> {
-        if given == self.told {
+        let brought = self.to_device.completed();
+        self.on_their_way.retain(|told| *told > brought);
+        // A queue has room for so much; what is left is told the next time.
+        if given == self.told || self.on_their_way.len() >= TOLD_AT_A_TIME {
             return Ok(());
         }
         let new = (given - self.told).min(self.memory.layout.pages().into());
@@ -146,6 +156,7 @@ impl Copier {
         let told = unsafe { self.memory.copy_free(&*self.to_device, given - new, new) };
         told.and_then(|()| self.to_device.signal(given)).inspect_err(|_| self.has_failed = true)?;
         self.told = given;
+        self.on_their_way.push(given);
         Ok(())
     }
 
