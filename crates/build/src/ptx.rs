@@ -11,6 +11,20 @@ pub(crate) struct Function<'t> {
     pub frame_bytes: u64,
 }
 
+/// What functions of `core` and of the device crate are for, by their mangled names.
+impl Function<'_> {
+    /// Whether it is where waves end that have slots.
+    pub fn is_end_of_waves(&self) -> bool {
+        self.name.contains("15hostcall_device6target3gpu8end_part")
+    }
+
+    /// Whether it is where all panics get to, whose report is a call that tells the host of all posts.
+    pub fn reports_panics(&self) -> bool {
+        let names = ["rust_begin_unwind", "4core9panicking", "15hostcall_device6panics"];
+        names.iter().any(|name| self.name.contains(name))
+    }
+}
+
 /// The functions of a text.
 pub(crate) fn functions(ptx: &str) -> impl Iterator<Item = Function<'_>> {
     texts(ptx).into_iter().filter_map(|text| {

@@ -9,7 +9,7 @@
 //! a loop only reads or makes anew the assembler makes where it is used. The factors are measured (docs/measurements.md, "registers").
 
 use crate::ptx::{Function, Statement, functions};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// The least bound, with which a multiprocessor has as many waves as it can. A call takes some 20 by itself.
@@ -105,17 +105,6 @@ impl Function<'_> {
     fn is_rare(&self) -> bool {
         // Panics do not return.
         self.is_end_of_waves() || !self.statements.iter().any(|statement| statement.opcode == "ret")
-    }
-
-    /// Whether it is where waves end that have slots.
-    pub(crate) fn is_end_of_waves(&self) -> bool {
-        self.name.contains("15hostcall_device6target3gpu8end_part")
-    }
-
-    /// Whether it is where all panics get to, whose report is a call that tells the host of all posts.
-    pub(crate) fn reports_panics(&self) -> bool {
-        let names = ["rust_begin_unwind", "4core9panicking", "15hostcall_device6panics"];
-        names.iter().any(|name| self.name.contains(name))
     }
 
     /// Whether calls of the host go through it. What computes is the kernel's own.
@@ -270,8 +259,7 @@ impl<'f, 't> Liveness<'f, 't> {
     fn need(&self) -> Need {
         let loops = if self.is_entry { self.loops() } else { Vec::new() };
         let mut values = 0;
-        for at in self.reached() {
-            let block = &self.blocks[at];
+        for (at, block) in self.blocks.iter().enumerate() {
             let innermost =
                 loops.iter().filter(|one| one.blocks.contains(&at)).min_by_key(|one| one.blocks.len());
             self.walk(block, |live| {
@@ -290,17 +278,6 @@ impl<'f, 't> Liveness<'f, 't> {
             });
         }
         Need { values, computes: loops.iter().any(|one| one.computes) }
-    }
-
-    /// The blocks that one gets to.
-    fn reached(&self) -> BTreeSet<usize> {
-        let (mut reached, mut left) = (BTreeSet::new(), vec![0]);
-        while let Some(at) = left.pop() {
-            if at < self.blocks.len() && reached.insert(at) {
-                left.extend(&self.blocks[at].next);
-            }
-        }
-        reached
     }
 
     /// The loops, outer and inner ones.

@@ -24,7 +24,7 @@ const HAS_POSTS: &str = "hostcall has: posts";
 const HAS_RECORD: &str = "hostcall has: record";
 const READS: &str = "hostcall reads: ";
 
-/// Bytes of the parameters that a wave may have changed in its record: the launch's sequence and number.
+/// Where the parameters begin that a wave may have changed in its record, `LaunchParams::sequence` and `launch`.
 const CHANGED_AT: &str = "16";
 
 /// PTX with the questions answered.
@@ -95,7 +95,7 @@ fn parameters(function: &Function<'_>, line: &str) -> Option<String> {
     can.then(|| format!("{load}[{}_param_0+{at}];\n", function.name))
 }
 
-/// Predicates that an answer decides. What only a branch by one of these leads to needs no registers.
+/// Predicates that an answer decides, and what they are.
 struct Known<'t>(BTreeMap<&'t str, bool>);
 
 impl<'t> Known<'t> {
