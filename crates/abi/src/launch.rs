@@ -175,7 +175,7 @@ impl LaunchParams {
 pub const TRACED: u16 = 1;
 
 /// Bit of [`LaunchParams::flags`]: the launch follows, in a list, one of a kernel that never stops its stream
-/// ([`KernelInfo::never_stops`]). So what stopped the stream is known before that one has ended.
+/// ([`NEVER_STOPS`]). So what stopped the stream is known before that one has ended.
 pub const FOLLOWS_ONE_THAT_NEVER_STOPS: u16 = 2;
 
 /// Bytes of [`LaunchParams`].
@@ -257,6 +257,22 @@ pub const fn shared_bytes(waves: u32) -> u32 {
     (waves as usize * SHARED_RECORD_BYTES).next_multiple_of(64) as u32
 }
 
+/// Bytes at the end of a workgroup's dynamic shared memory through which each of its `waves` waves copies bytes of the host's,
+/// if a launch gives `dynamic` bytes of which the kernel may use `kernel`; a multiple of [`STAGING_ALIGN`], and 0 if it has not
+/// [`LEAST_STAGING_BYTES`]. Those of the first wave begin at the place that comes with it.
+pub const fn staging_bytes(dynamic: u32, waves: u32, kernel: u32) -> (u32, u32) {
+    let start = shared_bytes(waves).saturating_add(kernel).next_multiple_of(STAGING_ALIGN);
+    let each = dynamic.saturating_sub(start) / waves / STAGING_ALIGN * STAGING_ALIGN;
+    (start, if each < LEAST_STAGING_BYTES { 0 } else { each })
+}
+
+/// Alignment of [`staging_bytes`]: a cache line of a GPU's.
+pub const STAGING_ALIGN: u32 = 128;
+
+/// Least bytes through which a wave copies: with less, it copies more slowly than the host does. In the first
+/// [`STAGING_ALIGN`] it notes what is there.
+pub const LEAST_STAGING_BYTES: u32 = STAGING_ALIGN + 1024;
+
 /// Bytes that the device crate keeps at the start of a kernel's workgroup memory for itself.
 pub const RESERVED_WORKGROUP_BYTES: usize = 64;
 
@@ -291,11 +307,18 @@ pub struct KernelInfo {
     pub workgroup_memory_bytes: u64,
     /// Most lanes that a workgroup may have; 0 for as many as devices take.
     pub max_lanes: u64,
-    /// 1 where the build knows that no lane of the kernel stops its stream, which only calls and panics do; else 0.
-    pub never_stops: u64,
+    /// What the build has found in the kernel's code: [`NEVER_STOPS`] and [`PULLS`].
+    pub found: u64,
     /// Hash of the kernel's path, `crate::module::name`: it tells kernels of the same name apart.
     pub path: u64,
 }
+
+/// Bit of [`KernelInfo::found`]: no lane of the kernel stops its stream, which only calls and panics do.
+pub const NEVER_STOPS: u64 = 1;
+
+/// Bit of [`KernelInfo::found`]: lanes of the kernel copy bytes of the host's memory through the workgroup's, if the launch gives
+/// it some for that: what it has besides its waves' records and [`LaunchParams::workgroup_memory_bytes`].
+pub const PULLS: u64 = 2;
 
 /// Name of the kernel that a program's `#[main]` makes.
 pub const MAIN_KERNEL: &str = "main";

@@ -595,21 +595,38 @@ impl SlotPlaces {
 pub struct Spread {
     lanes: u32,
     pairs: u32,
+    /// Pairs from one of a lane's to its next, in the first plane.
+    apart: u32,
     dense: bool,
 }
 
 /// Lap bits of a plane.
 const PLANE_BITS: u32 = 64;
 
+/// Pairs from one of a lone lane's in a reply to its next. A GPU brings two pairs of the host's memory at a time, but not two of
+/// the same 32 bytes: it fetches these twice, one after the other.
+const LONE_REPLY_APART: u32 = 2;
+
 impl Spread {
-    /// How `pairs` pairs of each of `lanes` lanes lie, of a wave of `wave_lanes`.
+    /// How `pairs` pairs of each of `lanes` lanes lie in a request, of a wave of `wave_lanes`.
     #[inline(always)]
-    pub const fn new(lanes: u32, pairs: usize, wave_lanes: u32) -> Self {
-        let pairs = pairs as u32;
-        Self { lanes, pairs, dense: pairs <= 1 || lanes * pairs <= wave_lanes }
+    pub const fn request(lanes: u32, pairs: usize, wave_lanes: u32) -> Self {
+        Self::new(lanes, pairs as u32, lanes, wave_lanes)
     }
 
-    /// Whether all pairs are in the first plane, pair `j` of the lane of rank `r` at `j·n + r`.
+    /// How they lie in a reply.
+    #[inline(always)]
+    pub const fn reply(lanes: u32, pairs: usize, wave_lanes: u32) -> Self {
+        Self::new(lanes, pairs as u32, if lanes == 1 { LONE_REPLY_APART } else { lanes }, wave_lanes)
+    }
+
+    #[inline(always)]
+    const fn new(lanes: u32, pairs: u32, apart: u32, wave_lanes: u32) -> Self {
+        Self { lanes, pairs, apart, dense: pairs <= 1 || apart * pairs <= wave_lanes }
+    }
+
+    /// Whether all pairs are in the first plane, pair `j` of the lane of rank `r` at `j·n + r`, where `n` is the number of lanes,
+    /// but 2 for a lone lane's reply.
     #[inline(always)]
     pub const fn is_dense(&self) -> bool {
         self.dense
@@ -618,13 +635,13 @@ impl Spread {
     /// Words from one pair of a lane to its next.
     #[inline(always)]
     pub const fn step(&self, plane: u32) -> u32 {
-        if self.dense { 2 * self.lanes } else { plane }
+        if self.dense { 2 * self.apart } else { plane }
     }
 
     /// Place of the lap of pair `pair` of the lane of rank `rank` among a slot's lap bits.
     #[inline(always)]
     pub const fn lap(&self, pair: u32, rank: u32) -> u32 {
-        pair * (if self.dense { self.lanes } else { PLANE_BITS }) + rank
+        pair * (if self.dense { self.apart } else { PLANE_BITS }) + rank
     }
 
     /// Words of lap bits that the packet may touch.
@@ -636,26 +653,23 @@ impl Spread {
     /// What the packet flips in the lap bits of plane `plane`: those of words `2·plane` and `2·plane + 1`.
     #[inline(always)]
     pub const fn plane_flips(&self, plane: usize) -> u64 {
-        let count = match (self.dense, plane) {
-            (true, 0) => self.lanes * self.pairs,
-            (false, plane) if plane < self.pairs as usize => self.lanes,
-            _ => 0,
-        };
-        if count >= PLANE_BITS { u64::MAX } else { (1 << count) - 1 }
+        self.flips(2 * plane as u32) as u64 | (self.flips(2 * plane as u32 + 1) as u64) << 32
     }
 
     /// What the packet flips in word `word` of the lap bits.
     #[inline(always)]
     pub const fn flips(&self, word: u32) -> u32 {
         let (count, first) = if self.dense {
-            (self.lanes * self.pairs, word * 32)
+            (self.apart * self.pairs, word * 32)
         } else if word * 32 / PLANE_BITS < self.pairs {
             (self.lanes, word * 32 % PLANE_BITS)
         } else {
             (0, 0)
         };
         let count = count.saturating_sub(first);
-        if count >= 32 { u32::MAX } else { (1 << count) - 1 }
+        let flips = if count >= 32 { u32::MAX } else { (1 << count) - 1 };
+        // Of a lone lane's, every other place is free.
+        if self.dense && self.apart > self.lanes { flips & (u32::MAX / 3) } else { flips }
     }
 }
 

@@ -12,16 +12,20 @@
 //!
 //! To answer no it writes 0 for 1, and leaves out the blocks which only another answer leads to. What answers yes says so by
 //! `// hostcall has: posts` and `// hostcall has: record`.
+//!
+//! What the host has to know of a kernel's code goes into [`KernelInfo::found`]: `// hostcall has: pulls` is where bytes of the
+//! host's memory are copied.
 
 use crate::ptx::{Assembly, Function, functions, words};
 use crate::stack::pointed_at;
-use hostcall_abi::launch::{KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo};
+use hostcall_abi::launch::{KERNEL_INFO_SYMBOL_PREFIX, KERNEL_SYMBOL_PREFIX, KernelInfo, NEVER_STOPS, PULLS};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 const ASKS_POSTS: &str = "hostcall asks: posts";
 const ASKS_RECORD: &str = "hostcall asks: record";
 const HAS_POSTS: &str = "hostcall has: posts";
 const HAS_RECORD: &str = "hostcall has: record";
+const HAS_PULLS: &str = "hostcall has: pulls";
 const READS: &str = "hostcall reads: ";
 
 /// Where the parameters begin that a wave may have changed in its record, `LaunchParams::sequence` and `launch`.
@@ -36,20 +40,23 @@ pub(crate) fn with_answers(ptx: &str) -> String {
     };
     // Of functions that several kernels call, the answers must hold in each.
     let (mut posting, mut others) = (BTreeSet::new(), BTreeSet::new());
+    let mut found: BTreeMap<&str, u64> = BTreeMap::new();
     for entry in all.iter().filter(|function| function.is_entry) {
         let reached = program.reached_by(entry, |function| !function.reports_panics());
-        let posts = reached.iter().any(|name| program.functions[name].body.contains(HAS_POSTS));
-        if posts { &mut posting } else { &mut others }.extend(reached);
+        let has = |what| reached.iter().any(|name| program.functions[name].body.contains(what));
+        if has(HAS_PULLS) {
+            *found.entry(entry.name).or_default() |= PULLS;
+        }
+        if has(HAS_POSTS) { &mut posting } else { &mut others }.extend(reached);
     }
 
     let (mut answered, mut done) = (String::with_capacity(ptx.len()), 0);
-    let mut never_stop = Vec::new();
     for function in &all {
         let at = function.body.as_ptr() as usize - ptx.as_ptr() as usize;
         let posts = posting.contains(function.name) || !others.contains(function.name);
         let record = !function.is_entry || program.has_record(function);
         if !record {
-            never_stop.push(function.name);
+            *found.entry(function.name).or_default() |= NEVER_STOPS;
         }
         let is_no = |line: &str| !posts && line.contains(ASKS_POSTS) || !record && line.contains(ASKS_RECORD);
         let nos = function.body.lines().filter(|line| is_no(line)).filter_map(|line| words(line).nth(2));
@@ -67,20 +74,20 @@ pub(crate) fn with_answers(ptx: &str) -> String {
         done = at + function.body.len();
     }
     answered += &ptx[done..];
-    never_stop.iter().fold(answered, |ptx, entry| saying_that_it_never_stops(ptx, entry))
+    found.into_iter().fold(answered, |ptx, (entry, found)| with_found(ptx, entry, found))
 }
 
-/// PTX in which the info of this entry's kernel says that the kernel never stops its stream: it neither calls nor panics.
-fn saying_that_it_never_stops(mut ptx: String, entry: &str) -> String {
+/// PTX in which the info of this entry's kernel says what was found in its code.
+fn with_found(mut ptx: String, entry: &str, found: u64) -> String {
     let at = entry.strip_prefix(KERNEL_SYMBOL_PREFIX).and_then(|kernel| {
         let info = ptx.find(&format!(" {KERNEL_INFO_SYMBOL_PREFIX}{kernel}["))?;
         let bytes = info + ptx[info..].find('{')? + 1;
         let commas = ptx[bytes..].match_indices(',').map(|(comma, _)| bytes + comma + 1);
-        let start = commas.take(std::mem::offset_of!(KernelInfo, never_stops)).last()?;
+        let start = commas.take(std::mem::offset_of!(KernelInfo, found)).last()?;
         Some(start + ptx[start..].find('0')?)
     });
     if let Some(at) = at {
-        ptx.replace_range(at..=at, "1");
+        ptx.replace_range(at..=at, &found.to_string());
     }
     ptx
 }
@@ -305,18 +312,22 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_records_never_stops_its_stream() {
-        let info = |kernel: &str, never_stops: u32| {
+    fn the_host_is_told_of_kernels_that_never_stop_their_stream_and_of_those_that_pull() {
+        let info = |kernel: &str, found: u64| {
             let words =
                 [[7, 0, 0, 0, 0, 0, 0, 0]; 8].as_flattened().iter().map(u32::to_string).collect::<Vec<_>>();
-            let info = format!("{}, {never_stops}, 0, 0, 0, 0, 0, 0, 0, 9", words.join(", "));
+            let info = format!("{}, {found}, 0, 0, 0, 0, 0, 0, 0, 9", words.join(", "));
             format!(".visible .global .align 8 .b8 hostcall_kernel_info_{kernel}[80] = {{{info}}};\n")
         };
         let kernel = |name: &str, body: &str| {
             format!(".visible .entry hostcall_kernel_{name}()\n{{\n{body}\tret;\n}}\n")
         };
-        let text = |of_a| [info("a", of_a), info("b", 0), kernel("a", ""), kernel("b", LOOKS)].concat();
-        assert_eq!(with_answers(&text(0)), text(1));
+        let pulls = function("pulls", &(LOOKS.to_owned() + "\t// hostcall has: pulls\n"));
+        let text = |[a, b, c]: [u64; 3]| {
+            let infos = info("a", a) + &info("b", b) + &info("c", c);
+            infos + &pulls + &kernel("a", "") + &kernel("b", LOOKS) + &kernel("c", &call("pulls"))
+        };
+        assert_eq!(with_answers(&text([0; 3])), text([NEVER_STOPS, 0, PULLS]));
     }
 
     #[test]

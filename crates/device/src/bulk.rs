@@ -19,8 +19,8 @@ use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
 use hostcall_abi::word::{
-    BYTES_RESULT_WORDS, BytesHead, INLINE_REPLY_BYTES, INLINE_REPLY_WORDS, Kind, LEAST_MESSAGE_TO_FETCH,
-    LEAST_REPLY_TO_PULL, LEAST_REPLY_TO_PUT, Line, REPLY_IS_THERE, REPLY_PULLED, check_of, reply_bytes_at,
+    BytesHead, Kind, LEAST_MESSAGE_TO_FETCH, LEAST_REPLY_TO_PULL, LEAST_REPLY_TO_PUT, Line, REPLY_IS_THERE,
+    ReplyAt, bytes_result_words, check_of, reply_bytes_at,
 };
 use hostcall_channel::device::{Slot, see_put, take_lent};
 
@@ -29,7 +29,12 @@ const LEAST_PIECE: usize = 512;
 
 /// A message: argument words, then slices.
 struct Message<'a> {
+    /// The argument words, if they are so few that they travel with the head; else zeros.
+    line: [u64; BytesHead::LINE_WORDS],
+    /// The argument words otherwise.
     words: &'a [u64],
+    /// How many there are.
+    argument_words: usize,
     /// Slices that travel in packets.
     input: &'a [&'a [u8]],
     /// The one slice that stays where it is, if the host fetches it.
@@ -175,24 +180,34 @@ pub(crate) fn call<A: Wire, R: Wire>(
     let mut room = Room::new();
     let words = room.zeroed(A::WORDS);
     arguments.to_words(words);
-    let message = Message { words, input, lent: &[] };
+    let mut message = Message { line: [0; _], words, argument_words: A::WORDS, input, lent: &[] };
+    if A::WORDS <= BytesHead::LINE_WORDS {
+        for (to, word) in message.line.iter_mut().zip(&*words) {
+            *to = *word;
+        }
+        message.words = &[];
+    }
     let mut room = Room::new();
     let words = room.zeroed(R::WORDS);
     // A kernel that takes no bytes, of which most only send a panic's message, has nothing of what that needs: shared memory
     // among others. No pointers to functions: what one may call, every kernel has that calls by any pointer.
     let (service, check, timeout_us) = (method.number, check_of(method.schema), options.timeout_us);
-    let filled = match output.is_empty() {
-        true => call_words::<false>(service, check, timeout_us, message, words, output)?,
-        false => call_words::<true>(service, check, timeout_us, message, words, output)?,
+    const FEW: usize = bytes_result_words(0);
+    const MANY: usize = bytes_result_words(MAX_TYPED_WORDS);
+    let filled = match (output.is_empty(), bytes_result_words(R::WORDS) == FEW) {
+        (true, true) => call_words::<false, FEW>(service, check, timeout_us, message, words, output)?,
+        (true, false) => call_words::<false, MANY>(service, check, timeout_us, message, words, output)?,
+        (false, true) => call_words::<true, FEW>(service, check, timeout_us, message, words, output)?,
+        (false, false) => call_words::<true, MANY>(service, check, timeout_us, message, words, output)?,
     };
     let result = R::from_words(words).ok_or(CallError::Malformed)?;
     Ok((result, filled))
 }
 
-/// The part of a call that is the same for all types, so that a kernel has it once; twice, if some of its calls have `output`
-/// and others have none.
+/// The part of a call that is the same for all types, so that a kernel has it once; more often, if some of its calls have
+/// `output` and others have none, or `ANSWER_WORDS` ([`bytes_result_words`]) differ.
 #[inline(never)]
-fn call_words<const HAS_OUTPUT: bool>(
+fn call_words<const HAS_OUTPUT: bool, const ANSWER_WORDS: usize>(
     service: u16,
     check: u32,
     timeout_us: u32,
@@ -207,14 +222,19 @@ fn call_words<const HAS_OUTPUT: bool>(
         let held = packet::hold(group);
         let glance = held.glance;
         let slot = packet::held_slot(group.here, held);
-        let (argument_words, result_words) = (message.words.len(), result.len());
+        let (argument_words, result_words) = (message.argument_words, result.len());
         let lent_message = message.lend(group.count);
         let message = &message;
         let bytes_at = lent_message.address();
         let is_lent = HAS_OUTPUT && target::HOST_COPIES && output.len() >= target::LEAST_REPLY_TO_LEND;
         let lent_room = if is_lent { Lent::room(output) } else { Lent::NONE };
-        let pulls = is_lent && pulls(output.len(), group.count, held.extra().is_none());
-        let reply_at = lent_room.address() | if pulls { REPLY_PULLED } else { 0 };
+        // Lanes ask side by side, and pull one after the other.
+        let pulls = is_lent
+            && output.len() >= LEAST_REPLY_TO_PUT * group.count as usize
+            && held.extra().is_none()
+            && lent_room.address() != 0;
+        let most_to_pull = if pulls { target::most_to_pull() } else { 0 };
+        let reply_at = ReplyAt::new(lent_room.address(), most_to_pull);
         let lane = Exchange {
             held,
             slot,
@@ -230,8 +250,8 @@ fn call_words<const HAS_OUTPUT: bool>(
         };
         let (share, _) = lane.share(group);
         let filled = match group.all(lane.least_share(message, output) <= share) {
-            true => lane.run::<HAS_OUTPUT>(group, message, 0, result, output),
-            false => lane.run_large::<HAS_OUTPUT>(group, message, result, output),
+            true => lane.run::<HAS_OUTPUT, ANSWER_WORDS>(group, message, 0, result, output),
+            false => lane.run_large::<HAS_OUTPUT, ANSWER_WORDS>(group, message, result, output),
         };
         packet::release(group, held);
         // The wave may have given up the slot's call before, whose bytes these may be.
@@ -256,13 +276,7 @@ struct Exchange {
     /// [`BytesHead::bytes_at`].
     bytes_at: u64,
     /// [`BytesHead::reply_at`].
-    reply_at: u64,
-}
-
-/// Whether lanes pull replies of so many bytes: `lanes` ask side by side, and pull one after the other, if their slot
-/// `is_home`.
-fn pulls(bytes: usize, lanes: u32, is_home: bool) -> bool {
-    bytes >= LEAST_REPLY_TO_PUT * lanes as usize && is_home && target::can_pull()
+    reply_at: ReplyAt,
 }
 
 impl Exchange {
@@ -298,7 +312,7 @@ impl Exchange {
 
     /// Sends a packet that says that `from..to` of the message are in the area, and waits for the answer.
     #[inline(always)]
-    fn packet(
+    fn packet<const ANSWER_WORDS: usize>(
         &self,
         group: Group,
         kind: Kind,
@@ -307,13 +321,13 @@ impl Exchange {
         to: usize,
     ) -> Result<Line, CallError> {
         // As many on each device, so that the code has no loops of unknown length.
-        let argument_words = if target::HOST_COPIES { BytesHead::WORDS } else { BytesHead::SHORT_WORDS };
+        let head_words = if target::HOST_COPIES { BytesHead::WORDS } else { BytesHead::SHORT_WORDS };
         let head = Head {
             service: self.service,
             check: self.check,
             kind,
-            argument_words: argument_words as u8,
-            result_words: BYTES_RESULT_WORDS as u8,
+            argument_words: (head_words + BytesHead::LINE_WORDS) as u8,
+            result_words: ANSWER_WORDS as u8,
             timeout_us: self.timeout_us,
         };
         let of_bytes = BytesHead {
@@ -326,9 +340,13 @@ impl Exchange {
             bytes_at: self.bytes_at,
             reply_at: self.reply_at,
         };
-        let [a, b, c, d, e] = of_bytes.to_words();
-        let line = Line { words: [a, b, c, d, e, 0, 0], tag: 0 };
-        self.slot.publish_bulk();
+        let ([a, b, c, d, e], [f, g]) = (of_bytes.to_words(), message.line);
+        let words = if target::HOST_COPIES { [a, b, c, d, e, f, g] } else { [a, b, c, f, g, 0, 0] };
+        let line = Line { words, tag: 0 };
+        // What the lane has written goes before the doorbell: to the area, and to memory that it lends.
+        if to > from || self.bytes_at != 0 || self.reply_at.address() != 0 {
+            self.slot.publish_bulk();
+        }
         packet::exchange_by_any(self.held.extra(), self.slot, group, head, line, Look::WithPauses)
     }
 
@@ -349,7 +367,7 @@ impl Exchange {
     /// Sends the rest of the message from `from` on, which all lanes' shares have room for, and takes the reply: result words
     /// into `words`, bytes into `output`. Returns the bytes of `output` that were filled.
     #[inline(always)]
-    fn run<const HAS_OUTPUT: bool>(
+    fn run<const HAS_OUTPUT: bool, const ANSWER_WORDS: usize>(
         &self,
         group: Group,
         message: &Message<'_>,
@@ -363,59 +381,66 @@ impl Exchange {
             _ => message.write_part(&self.slot, base, from, message.len()),
         }
         let mut taken = self
-            .packet(group, Kind::Bytes, message, from, message.len())
-            .and_then(|reply| self.take::<HAS_OUTPUT>(group, reply, words, output));
+            .packet::<ANSWER_WORDS>(group, Kind::Bytes, message, from, message.len())
+            .and_then(|reply| self.take::<HAS_OUTPUT, ANSWER_WORDS>(group, reply, words, output));
         // Every lane is done with the area.
         group.sync();
-        if HAS_OUTPUT && !group.all(!self.pulls()) {
+        if HAS_OUTPUT && !group.all(!self.reply_at.pulls()) {
             let reply = taken.as_mut().ok().filter(|(_, loan)| *loan != 0);
-            // SAFETY: LOAN: the host's answer tells of the loan, and that it has as many bytes; `pulls` says that the lane can.
+            // SAFETY: LOAN: the host's answer tells of the loan, and that it has as many bytes; the lane can pull.
             unsafe { take_lent_in_turn(group, reply.map(|(output, loan)| (*loan, &mut **output))) };
         }
         taken.map(|(output, _)| output.len())
     }
 
-    /// Takes a reply, which lies where [`BYTES_RESULT_WORDS`] says: result words into `words`, bytes into the part of `output`
+    /// Takes a reply, which lies where [`bytes_result_words`] says: result words into `words`, bytes into the part of `output`
     /// that is returned, unless they are in a loan that is still to be pulled, which is returned too.
     #[inline(always)]
-    fn take<'o, const HAS_OUTPUT: bool>(
+    fn take<'o, const HAS_OUTPUT: bool, const ANSWER_WORDS: usize>(
         &self,
         group: Group,
         reply: Line,
         words: &mut [u64],
         output: &'o mut [u8],
     ) -> Result<(&'o mut [u8], u64), CallError> {
-        let [total, place, inline @ ..] = reply.words;
+        let (is_there, total) = (reply.words[0] & REPLY_IS_THERE != 0, reply.words[0] & !REPLY_IS_THERE);
         if !self.reply_fits(total) {
             return Err(CallError::Malformed);
         }
-        match words.len() {
-            0..=INLINE_REPLY_WORDS => {
-                // Each at a place that is known, so that they stay in registers.
-                for (i, word) in inline.into_iter().enumerate() {
-                    if let Some(to) = words.get_mut(i) {
-                        *to = word;
+        let count = words.len();
+        let output = output.get_mut(..total as usize - count * 8).ok_or(CallError::Malformed)?;
+        // Each word at a place that is known, so that they stay in registers.
+        let inline = &reply.words[1..ANSWER_WORDS];
+        if !is_there && total <= size_of_val(inline) as u64 {
+            for (i, word) in inline.iter().enumerate() {
+                match i.checked_sub(count) {
+                    None => words[i] = *word,
+                    Some(at) if HAS_OUTPUT => {
+                        for (at, to) in output.iter_mut().skip(8 * at).take(8).enumerate() {
+                            *to = (word >> (8 * at)) as u8;
+                        }
                     }
+                    Some(_) => {}
                 }
             }
-            _ => self.take_words(group, words),
+            return Ok((output, 0));
         }
-        let words_bytes = words.len() * 8;
-        let output = output.get_mut(..total as usize - words_bytes).ok_or(CallError::Malformed)?;
+        let (place, inline) = (inline[0], &inline[1..]);
+        if count <= inline.len() {
+            for (i, word) in inline.iter().enumerate() {
+                if let Some(to) = words.get_mut(i) {
+                    *to = *word;
+                }
+            }
+        } else {
+            self.take_words(group, words);
+        }
         match place {
             _ if !HAS_OUTPUT => {}
-            REPLY_IS_THERE => see_put(),
-            _ if total <= INLINE_REPLY_BYTES as u64 => {
-                for (i, word) in inline.into_iter().enumerate() {
-                    let bytes = i.checked_sub(words.len()).and_then(|at| output.get_mut(8 * at..));
-                    for (at, to) in bytes.into_iter().flatten().take(8).enumerate() {
-                        *to = (word >> (8 * at)) as u8;
-                    }
-                }
-            }
-            0 => self.take_bytes(group, self.share(group).1 + reply_bytes_at(words.len()), output),
+            _ if is_there => see_put(),
+            0 => self.take_bytes(group, self.share(group).1 + reply_bytes_at(count), output),
             // SAFETY: LOAN: the host's answer tells of the loan, and that it has as many bytes.
-            _ if !self.pulls() => unsafe { take_lent(place, output, |_, _| 0) },
+            _ if !self.reply_at.pulls() => unsafe { take_lent(place, output, |_, _| 0) },
             _ => return Ok((output, place)),
         }
         Ok((output, 0))
@@ -426,7 +451,7 @@ impl Exchange {
     /// shares are tiny.
     #[cold]
     #[inline(never)]
-    fn run_large<const HAS_OUTPUT: bool>(
+    fn run_large<const HAS_OUTPUT: bool, const ANSWER_WORDS: usize>(
         mut self,
         group: Group,
         message: &Message<'_>,
@@ -437,12 +462,17 @@ impl Exchange {
         let (share, _) = self.share(group);
         let fit = group.all(message.len().max(words.len() * 8) <= share);
         let filled = if fit || share >= LEAST_PIECE {
-            self.run_in_pieces::<HAS_OUTPUT>(group, message, words, output)
+            self.run_in_pieces::<HAS_OUTPUT, ANSWER_WORDS>(group, message, words, output)
         } else {
             let mut filled = Err(CallError::Malformed);
             for turn in 0..group.count {
                 if turn == group.rank {
-                    filled = self.run_in_pieces::<HAS_OUTPUT>(Group::alone(), message, words, output);
+                    filled = self.run_in_pieces::<HAS_OUTPUT, ANSWER_WORDS>(
+                        Group::alone(),
+                        message,
+                        words,
+                        output,
+                    );
                 }
                 group.sync();
             }
@@ -453,16 +483,17 @@ impl Exchange {
     }
 
     #[inline(never)]
-    fn run_in_pieces<const HAS_OUTPUT: bool>(
+    fn run_in_pieces<const HAS_OUTPUT: bool, const ANSWER_WORDS: usize>(
         &self,
         group: Group,
         message: &Message<'_>,
         words: &mut [u64],
         output: &mut [u8],
     ) -> Result<usize, CallError> {
-        let sent = self.send_all_but_last(group, message);
+        let sent = self.send_all_but_last::<ANSWER_WORDS>(group, message);
         let part = group.those(sent.is_ok());
-        let filled = sent.and_then(|from| self.run::<HAS_OUTPUT>(part, message, from, words, output));
+        let filled =
+            sent.and_then(|from| self.run::<HAS_OUTPUT, ANSWER_WORDS>(part, message, from, words, output));
         // Every lane is done with the area.
         group.sync();
         filled
@@ -470,7 +501,11 @@ impl Exchange {
 
     /// Sends all pieces but each lane's last one, and returns where that begins.
     #[inline(always)]
-    fn send_all_but_last(&self, group: Group, message: &Message<'_>) -> Result<usize, CallError> {
+    fn send_all_but_last<const ANSWER_WORDS: usize>(
+        &self,
+        group: Group,
+        message: &Message<'_>,
+    ) -> Result<usize, CallError> {
         let (share, _) = self.share(group);
         let mut sent = Ok(0);
         loop {
@@ -484,7 +519,7 @@ impl Exchange {
                 let (share, base) = self.share(part);
                 let to = message.len().min(from + share);
                 message.write_part(&self.slot, base, from, to);
-                sent = self.packet(part, Kind::BytesMore, message, from, to).map(|_| to);
+                sent = self.packet::<ANSWER_WORDS>(part, Kind::BytesMore, message, from, to).map(|_| to);
             }
         }
     }
@@ -502,28 +537,26 @@ impl Exchange {
             self.slot.read_bulk(base + at * 8, &mut bytes);
             *word = u64::from_le_bytes(bytes);
         }
+        self.slot.publish_bulk();
     }
 
     /// Takes the reply's bytes, which are in the area from `at` on.
     #[inline(always)]
     fn take_bytes(&self, group: Group, at: usize, output: &mut [u8]) {
         if group.count > 1 || output.len() < LEAST_REPLY_TO_PULL || self.held.extra().is_some() {
-            return self.slot.read_bulk(at, output);
+            self.slot.read_bulk(at, output);
+            return self.slot.publish_bulk();
         }
         let (from, room) = self.slot.see_bulk(at);
         let mut taken = 0;
-        if target::can_pull() && output.len() <= room {
+        if target::most_to_pull() > 0 && output.len() <= room {
             // SAFETY: the bytes are in the area, which begins at a multiple of 16, is one long, and stays the lane's until its next
             // call; the group is the lane alone, which holds the home slot.
             taken = unsafe { target::pull(from, output) };
         }
         if taken < output.len() {
             self.slot.read_bulk(at + taken, &mut output[taken..]);
+            self.slot.publish_bulk();
         }
-    }
-
-    /// Whether the lane takes a reply's bytes out of a loan by [`target::pull`].
-    fn pulls(&self) -> bool {
-        self.reply_at & REPLY_PULLED != 0
     }
 }

@@ -569,7 +569,7 @@ pub const fn kernel_info<B>(
         default_lanes,
         workgroup_memory_bytes,
         max_lanes,
-        never_stops: 0,
+        found: 0,
         path: hostcall_abi::launch::kernel_path(path),
     }
 }

@@ -14,7 +14,7 @@ const SITE: u64 = u64::MAX;
 /// # Safety
 /// MAPPED: as many bytes as `to` has lie at `from` in a file that the host has mapped for the lane's launch: whole pages.
 pub(crate) unsafe fn pull_mapped(from: u64, to: &mut [u8]) -> usize {
-    if to.len() < LEAST_REPLY_TO_PULL || !target::can_pull() || target::here().unwinding() {
+    if to.len() < LEAST_REPLY_TO_PULL || target::most_to_pull() == 0 || target::here().unwinding() {
         return 0;
     }
     Group::meet(SITE, 0, |group| {
@@ -31,7 +31,7 @@ pub(crate) unsafe fn pull_mapped(from: u64, to: &mut [u8]) -> usize {
 /// wave's home slot, come here.
 ///
 /// # Safety
-/// LOAN, see [`take_lent`]. [`target::can_pull`] holds. A loan's memory is whole pages.
+/// LOAN, see [`take_lent`]. [`target::most_to_pull`] is not 0. A loan's memory is whole pages.
 pub(crate) unsafe fn take_lent_in_turn(group: Group, reply: Option<(u64, &mut [u8])>) {
     let mut reply = reply;
     in_turn(group, || {

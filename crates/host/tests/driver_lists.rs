@@ -143,7 +143,7 @@ fn run_on_a_driver(test: &str, options: &[&str]) -> Counts {
             info.default_lanes,
             info.workgroup_memory_bytes,
             info.max_lanes,
-            info.never_stops,
+            info.found,
             info.path,
         ];
         let words = words.map(|word| format!("{word}ull")).join(", ");

@@ -187,6 +187,12 @@ pub trait Service: Send + Sync + 'static {
         posts.one_by_one(self, method);
         0
     }
+    /// Returns the turn of a call of method `method`, if it has one: of calls of the same service and turn, those that go to
+    /// worker threads are handled one after the other, and whoever handles one waits for none. For what the system does one
+    /// after the other in any case, such as writing to a file. A panic is no turn.
+    fn turn(&self, _method: usize, _request: Request<'_>) -> Option<u64> {
+        None
+    }
     /// Returns whether [`Service::call_at_once`] may handle calls of method `method`.
     fn may_call_at_once(&self, _method: usize) -> bool {
         false

@@ -4,6 +4,7 @@
 //! checked here: only what some lane has lent, and has not taken back, is accessed, and a lane goes on only when nobody is
 //! accessing its memory any more.
 
+use hostcall_abi::word::ReplyAt;
 use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,8 +14,8 @@ const OFFSET_BITS: u32 = 27;
 /// Bits of an address that say which cell; those above are the cell's turn.
 const CELL_BITS: u32 = 20;
 
-/// Bits of a cell's turn. An address has 62 bits then, and is not 0.
-const TURN_BITS: u32 = 15;
+/// Bits of a cell's turn. An address is not 0 then, and has as many bits as a call has for it.
+const TURN_BITS: u32 = ReplyAt::ADDRESS_BITS - CELL_BITS - OFFSET_BITS;
 
 /// What lanes of an executor have lent.
 ///

@@ -71,20 +71,31 @@ fn few_waves_of_a_multiprocessor_have_long_rings() {
 fn the_pairs_of_a_packet_have_places_and_laps_of_their_own() {
     for wave_lanes in [1, 7, 32, 64] {
         for (lanes, pairs) in (1..=wave_lanes).flat_map(|lanes| (1..=4).map(move |pairs| (lanes, pairs))) {
-            let spread = Spread::new(lanes, pairs as usize, wave_lanes);
-            let (mut places, mut laps) = (std::collections::HashSet::new(), [0u32; LAP_WORDS]);
-            for (pair, rank) in (0..pairs).flat_map(|pair| (0..lanes).map(move |rank| (pair, rank))) {
-                let place = 2 * rank + pair * spread.step(1000);
-                assert!(places.insert(place) && place % 1000 + 2 <= 2 * wave_lanes);
-                let lap = spread.lap(pair, rank);
-                laps[lap as usize / 32] |= 1 << (lap % 32);
-            }
-            assert_eq!(places.len() as u32, laps.iter().map(|word| word.count_ones()).sum());
-            for (i, laps) in (0..).zip(laps) {
-                assert_eq!(if i < spread.lap_words() { spread.flips(i) } else { 0 }, laps);
-                assert_eq!((spread.plane_flips(i as usize / 2) >> (i % 2 * 32)) as u32, laps);
+            let spreads = [Spread::request, Spread::reply].map(|of| of(lanes, pairs as usize, wave_lanes));
+            for spread in spreads {
+                let (mut places, mut laps) = (std::collections::HashSet::new(), [0u32; LAP_WORDS]);
+                for (pair, rank) in (0..pairs).flat_map(|pair| (0..lanes).map(move |rank| (pair, rank))) {
+                    let place = 2 * rank + pair * spread.step(1000);
+                    assert!(places.insert(place) && place % 1000 + 2 <= 2 * wave_lanes);
+                    let lap = spread.lap(pair, rank);
+                    laps[lap as usize / 32] |= 1 << (lap % 32);
+                }
+                assert_eq!(places.len() as u32, laps.iter().map(|word| word.count_ones()).sum());
+                for (i, laps) in (0..).zip(laps) {
+                    assert_eq!(if i < spread.lap_words() { spread.flips(i) } else { 0 }, laps);
+                    assert_eq!((spread.plane_flips(i as usize / 2) >> (i % 2 * 32)) as u32, laps);
+                }
             }
         }
+    }
+}
+
+/// A GPU fetches pairs of the same 32 bytes one after the other.
+#[test]
+fn the_pairs_of_a_lone_lane_s_reply_are_32_bytes_apart() {
+    for pairs in 2..=4 {
+        assert_eq!(8 * Spread::reply(1, pairs, 32).step(1000), 32);
+        assert_eq!(8 * Spread::request(1, pairs, 32).step(1000), 16);
     }
 }
 

@@ -10,7 +10,8 @@ pub fn see_put() {
 }
 
 /// Copies the first bytes of a reply out of a loan, and returns the loan. `pull` may copy the first of them its own way, from
-/// the host's memory at an address that is a multiple of 64; it says how many, a multiple of 8.
+/// the host's memory at an address that is a multiple of 64; it says how many, a multiple of 8. What it does comes before
+/// what follows it, for the host too.
 ///
 /// # Safety
 /// LOAN: the lane's answer, which it has seen, told of this address, and the lane has not returned it. The
@@ -24,8 +25,8 @@ pub unsafe fn take_lent(address: u64, bytes: &mut [u8], pull: impl FnOnce(u64, &
     let pulled = pull(address + LOAN_HEADER_BYTES as u64, bytes);
     if pulled < bytes.len() {
         words.read_bytes(HEADER_WORDS + (pulled / 8) as u32, &mut bytes[pulled..]);
+        // The host writes the bytes anew once it sees what follows.
+        fence(Ordering::Release);
     }
-    // The host writes the bytes anew once it sees this.
-    fence(Ordering::Release);
     words.word(0).store(1, Ordering::Relaxed);
 }

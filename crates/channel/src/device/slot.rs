@@ -140,8 +140,7 @@ impl<'m> Slot<'m> {
     #[inline(always)]
     pub fn laps(&self, glance: Glance, doorbell: &Doorbell, rank: u32) -> Laps {
         // The remainder changes nothing, and spares GPU code the panic of a wrong index.
-        let next = |words: &LapRows, pairs| {
-            let spread = self.spread(doorbell, pairs);
+        let next = |words: &LapRows, spread: Spread, pairs| {
             (0..pairs).fold(0, |laps, pair| {
                 let at = spread.lap(pair as u32, rank);
                 let used = self.get(&words.as_flattened()[at as usize / 32 % LAP_WORDS]) >> (at % 32) & 1;
@@ -149,8 +148,8 @@ impl<'m> Slot<'m> {
             })
         };
         Laps {
-            request: next(&self.state.request_laps, doorbell.request_pairs()),
-            reply: next(&self.state.reply_laps, doorbell.reply_pairs()),
+            request: next(&self.state.request_laps, self.request(doorbell), doorbell.request_pairs()),
+            reply: next(&self.state.reply_laps, self.reply(doorbell), doorbell.reply_pairs()),
             bell: glance.bell,
             post_position: glance.post_position,
         }
@@ -172,8 +171,7 @@ impl<'m> Slot<'m> {
     /// rung, and the host waits for its line less if the line goes first.
     #[inline(always)]
     pub fn flip_laps(&self, doorbell: &Doorbell, rank: u32) {
-        let flip = |words: &LapRows, pairs| {
-            let spread = self.spread(doorbell, pairs);
+        let flip = |words: &LapRows, spread: Spread| {
             let mut at = rank;
             while at < spread.lap_words() {
                 let (word, flips) = (&words.as_flattened()[at as usize % LAP_WORDS], spread.flips(at));
@@ -183,15 +181,26 @@ impl<'m> Slot<'m> {
                 at += u32::from(doorbell.lanes);
             }
         };
-        flip(&self.state.request_laps, doorbell.request_pairs());
-        flip(&self.state.reply_laps, doorbell.reply_pairs());
+        flip(&self.state.request_laps, self.request(doorbell));
+        flip(&self.state.reply_laps, self.reply(doorbell));
+    }
+
+    /// How the pairs of a packet's request lie.
+    #[inline(always)]
+    fn request(&self, doorbell: &Doorbell) -> Spread {
+        Spread::request(doorbell.lanes.into(), doorbell.request_pairs(), self.wave_lanes())
+    }
+
+    /// How those of its reply lie.
+    #[inline(always)]
+    fn reply(&self, doorbell: &Doorbell) -> Spread {
+        Spread::reply(doorbell.lanes.into(), doorbell.reply_pairs(), self.wave_lanes())
     }
 
     #[inline(always)]
-    fn spread(&self, doorbell: &Doorbell, pairs: usize) -> Spread {
+    fn wave_lanes(&self) -> u32 {
         // Every wave of an NVIDIA GPU has 32 lanes.
-        let wave_lanes = if cfg!(target_arch = "nvptx64") { 32 } else { self.places.lanes };
-        Spread::new(doorbell.lanes.into(), pairs, wave_lanes)
+        if cfg!(target_arch = "nvptx64") { 32 } else { self.places.lanes }
     }
 
     /// Stores the doorbell once more. Harmless: the host takes a doorbell once per lap.
@@ -207,7 +216,7 @@ impl<'m> Slot<'m> {
     #[inline(always)]
     pub fn write_line(&self, doorbell: &Doorbell, laps: Laps, rank: u32, line: &Line) {
         let base = self.places.request + 2 * rank;
-        let step = self.spread(doorbell, doorbell.request_pairs()).step(self.places.plane);
+        let step = self.request(doorbell).step(self.places.plane);
         for pair in 0..doorbell.request_pairs() {
             let [a, b] = line.pair(pair, doorbell.argument_words as usize);
             let lap = laps.request >> pair & 1 != 0;
@@ -220,20 +229,27 @@ impl<'m> Slot<'m> {
     pub fn poll_reply(&self, doorbell: &Doorbell, laps: Laps, rank: u32) -> Option<Line> {
         let base = self.places.reply + 2 * rank;
         let count = doorbell.reply_pairs();
-        let step = self.spread(doorbell, count).step(self.places.plane);
+        let step = self.reply(doorbell).step(self.places.plane);
         let mut pairs = [[0; 2]; MAX_PAIRS];
         let load = |pair: usize| load_pair(self.words.pair(base + pair as u32 * step));
         let is_there = |pair: usize, [a, b]: [u64; 2]| {
             let lap = laps.reply >> pair & 1 != 0;
             lap_of(a) == lap && lap_of(b) == lap
         };
-        // A look takes as long as the link, whatever it brings, so that a lone lane looks at all pairs at once. Many lanes
-        // would fill the link with that.
+        // A GPU looks at two pairs in the time of one, and at more in twice that. Many lanes would fill the link with a second one
+        // in each look.
+        let is_alone = doorbell.lanes == 1;
         pairs[0] = load(0);
-        if doorbell.lanes > 1 && !is_there(0, pairs[0]) {
+        if count > 1 && is_alone {
+            pairs[1] = load(1);
+        }
+        if !is_there(0, pairs[0]) {
             return None;
         }
-        for (pair, value) in pairs.iter_mut().enumerate().take(count).skip(1) {
+        if count > 1 && !is_alone {
+            pairs[1] = load(1);
+        }
+        for (pair, value) in pairs.iter_mut().enumerate().take(count).skip(2) {
             *value = load(pair);
         }
         let mut line = Line::default();
@@ -335,7 +351,7 @@ impl<'m> Slot<'m> {
         self.words.word(self.places.area + offset as u32 / 8).store(word.to_le(), Ordering::Relaxed);
     }
 
-    /// Orders this lane's bulk bytes, and its reads of a reply's, before the doorbell.
+    /// Orders this lane's bulk bytes, or its reads of a reply's, before the next doorbell.
     #[inline(always)]
     pub fn publish_bulk(&self) {
         fence(Ordering::Release);
@@ -539,7 +555,7 @@ impl<'m> Slot<'m> {
     /// Whether the last call of an extra slot, which one lane made, was answered.
     pub fn is_answered(&self) -> bool {
         let pairs = self.get(&self.state.reply_pairs);
-        let spread = Spread::new(1, pairs as usize, self.places.lanes);
+        let spread = Spread::reply(1, pairs as usize, self.places.lanes);
         (0..pairs).all(|pair| {
             let at = spread.lap(pair, 0);
             // The lap of the last use.

@@ -45,8 +45,8 @@ impl Shape {
     pub fn new(rung: Rung, wave_lanes: u32) -> Self {
         let rung = rung.from_any_lane();
         let lanes = rung.lanes();
-        let request = Spread::new(lanes, rung.request_pairs(), wave_lanes);
-        let reply = Spread::new(lanes, rung.reply_pairs(), wave_lanes);
+        let request = Spread::request(lanes, rung.request_pairs(), wave_lanes);
+        let reply = Spread::reply(lanes, rung.reply_pairs(), wave_lanes);
         Self {
             rung,
             request,

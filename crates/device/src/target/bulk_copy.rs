@@ -1,44 +1,83 @@
 //! Bulk copies (`cp.async.bulk`, from sm_90 on): one lane asks for many bytes of the host's memory at a time. They come through
-//! shared memory of the wave's own, in stages: while one is copied on, the next ones are on their way.
+//! shared memory of the wave's own, in stages: while one is copied on, the next ones are on their way. How much memory that is,
+//! the host says, which knows how many workgroups share a multiprocessor's: a lane alone gets the more bytes a second the more
+//! of them are on their way.
 
-use core::arch::{asm, global_asm};
+use core::arch::asm;
+use hostcall_abi::launch::{LEAST_STAGING_BYTES, STAGING_ALIGN, staging_bytes};
 
-/// Shared memory that the stages of a workgroup's waves take.
-const STAGING_BYTES: u32 = 8192;
+/// Most stages of a wave. All but one are on their way while that is copied on. Each has an `mbarrier` of eight bytes, which tells
+/// how many of its bytes are there.
+const MOST_STAGES: u32 = 8;
 
-/// Stages of a wave. Three are on their way while the fourth is copied on.
-const STAGES: u32 = 4;
-
-/// Waves among which the staging is shared out; those of larger workgroups have none. A stage has 256 bytes at least: with
-/// shorter ones, one wave's bytes come slower than by the host's copies.
-const MOST_WAVES: u32 = 8;
+/// Least bytes of a stage.
+const LEAST_STAGE_BYTES: u32 = 256;
 
 /// Bytes that a copy moves are a multiple of this, and so are the addresses.
 const UNIT: u32 = 16;
 
-// The stages, and behind them eight bytes for each, an `mbarrier`, which tells how many of its bytes are there. A kernel has this
-// memory if it can come to what names it.
-global_asm!(
-    ".shared .align 128 .b8 hostcall_staging[{bytes}];",
-    bytes = const STAGING_BYTES + MOST_WAVES * STAGES * 8,
-);
+/// How many times the staging's bytes a lane copies sooner than the host: to that a copy takes 15 µs, of however few bytes, and
+/// brings 50 bytes a ns then (H200, docs/measurements.md).
+const TIMES_STAGED: u32 = 8;
 
-/// Where in shared memory the stages begin.
-#[inline(always)]
-fn staging() -> u32 {
-    let start;
-    // SAFETY: takes an address, touches nothing.
-    unsafe {
-        asm!("mov.u32 {start}, hostcall_staging;", start = out(reg32) start,
-            options(pure, nomem, nostack, preserves_flags));
-    }
-    start
+const _: () = assert!(LEAST_STAGING_BYTES >= STAGING_ALIGN + 4 * LEAST_STAGE_BYTES);
+const _: () = assert!(STAGING_ALIGN >= 8 * MOST_STAGES && LEAST_STAGE_BYTES.is_multiple_of(UNIT));
+
+/// The shared memory through which the lane's wave copies: arrivals, and behind them the stages.
+#[derive(Clone, Copy)]
+struct Staging {
+    bytes: u32,
+    arrivals: u32,
+    stages: u32,
+    stage_bytes: u32,
+    count: u32,
 }
 
-/// Whether the lane can have bytes copied from the host's memory.
+impl Staging {
+    /// The wave's, if it has some.
+    #[inline(always)]
+    fn of_wave() -> Option<Self> {
+        let here = super::here();
+        let waves = here.lanes_in_workgroup().div_ceil(32);
+        let kernel = here.params().workgroup_memory_bytes;
+        let (start, each) = staging_bytes(super::dynamic_shared_bytes(), waves, kernel);
+        if each == 0 {
+            return None;
+        }
+        let arrivals = super::shared_start() + start + here.wave_in_workgroup() * each;
+        let bytes = each - STAGING_ALIGN;
+        let stage_bytes = (bytes / MOST_STAGES / STAGING_ALIGN * STAGING_ALIGN).max(LEAST_STAGE_BYTES);
+        let count = (bytes / stage_bytes).min(MOST_STAGES);
+        Some(Self { bytes: each, arrivals, stages: arrivals + STAGING_ALIGN, stage_bytes, count })
+    }
+}
+
+/// Most bytes of the host's memory that the lane copies sooner than the host does, while that copies for nobody else; 0 if it
+/// copies none.
 #[inline(always)]
-pub(crate) fn can_pull() -> bool {
-    super::here().lanes_in_workgroup() <= 32 * MOST_WAVES
+pub(crate) fn most_to_pull() -> u32 {
+    Staging::of_wave().map_or(0, |staging| TIMES_STAGED * staging.bytes)
+}
+
+/// A chunk of what is copied: where it begins, its stage, and the parity of the stage's uses before.
+#[derive(Clone, Copy)]
+struct Chunk {
+    at: u32,
+    stage: u32,
+    turn: u32,
+}
+
+impl Chunk {
+    const FIRST: Self = Self { at: 0, stage: 0, turn: 0 };
+
+    #[inline(always)]
+    fn next(self, staging: Staging) -> Self {
+        let at = self.at + staging.stage_bytes;
+        match self.stage + 1 == staging.count {
+            true => Self { at, stage: 0, turn: self.turn ^ 1 },
+            false => Self { at, stage: self.stage + 1, turn: self.turn },
+        }
+    }
 }
 
 /// Copies bytes of a stage to the lane's memory, of any kind and alignment, as the lane's own loads and stores.
@@ -74,14 +113,15 @@ unsafe fn take_stage(place: u32, to: *mut u8, bytes: u32) {
     }
 }
 
-/// Copies the first bytes of `to` from the host's memory at `from`, at most a GiB. Returns how many. Those for the GPU's memory
-/// go there without the lane if both places are multiples of 16.
+/// Copies the first bytes of `to` from the host's memory at `from`, at most a GiB, before anything that the lane does next.
+/// Returns how many: none, if [`most_to_pull`] is 0. Those for the GPU's memory go there without the lane if both places are multiples of 16.
 ///
 /// # Safety
-/// [`can_pull`] holds. So many bytes lie at `from`, and the rest of the first and of the last 16 can be read. The lane's group
-/// holds the wave's home slot, and no other lane of it is in here.
+/// So many bytes lie at `from`, and the rest of the first and of the last 16 can be read. The lane's group holds the wave's home
+/// slot, and no other lane of it is in here.
 #[inline(never)]
 pub(crate) unsafe fn pull(from: u64, to: &mut [u8]) -> usize {
+    let Some(staging) = Staging::of_wave() else { return 0 };
     let bytes = to.len().min(1 << 30) as u32;
     // Whole units are asked for: the first one has so many bytes before the first that is wanted.
     let skip = (from % u64::from(UNIT)) as u32;
@@ -90,48 +130,46 @@ pub(crate) unsafe fn pull(from: u64, to: &mut [u8]) -> usize {
         skip == 0 && super::is_global(to.as_ptr()) && to.as_ptr().addr().is_multiple_of(UNIT as usize);
     let target = to.as_mut_ptr();
     let to = target.expose_provenance() as u64;
-    let here = super::here();
-    let (wave, start) = (here.wave_in_workgroup(), staging());
-    let stage_bytes = STAGING_BYTES / STAGES / here.lanes_in_workgroup().div_ceil(32) / 16 * 16;
-    let stages = start + wave * STAGES * stage_bytes;
-    let arrivals = start + STAGING_BYTES + wave * STAGES * 8;
-    let chunks = end.div_ceil(stage_bytes);
-    // Place in shared memory, arrival, begin and length of a chunk.
-    let chunk_of = |chunk: u32| {
-        let (stage, at) = (chunk % STAGES, chunk * stage_bytes);
-        (stages + stage * stage_bytes, arrivals + stage * 8, at, stage_bytes.min(end - at))
-    };
-    let ask = |chunk: u32| {
-        let (place, arrival, at, len) = chunk_of(chunk);
-        let len = len.next_multiple_of(UNIT);
+    let place_of = |chunk: Chunk| staging.stages + chunk.stage * staging.stage_bytes;
+    let arrival_of = |chunk: Chunk| staging.arrivals + chunk.stage * 8;
+    let bytes_of = |chunk: Chunk| staging.stage_bytes.min(end - chunk.at);
+    // The stages that this copy uses.
+    let used = end.div_ceil(staging.stage_bytes).min(staging.count);
+    let ask = |chunk: Chunk| {
+        let len = bytes_of(chunk).next_multiple_of(UNIT);
         // SAFETY: the bytes at `from` are there, as the caller says; the stage is the wave's, in which this lane is alone, and
         // what was in it before has been copied on.
         unsafe {
             asm!("mbarrier.arrive.expect_tx.shared::cta.b64 _, [{arrival}], {len};",
-                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [{place}], [{from}], {len}, [{arrival}];",
-                arrival = in(reg32) arrival, place = in(reg32) place, from = in(reg64) from + u64::from(at),
-                len = in(reg32) len, options(nostack));
+                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [{place}], [{from}], {len}, [{arrival}]; // hostcall has: pulls",
+                arrival = in(reg32) arrival_of(chunk), place = in(reg32) place_of(chunk),
+                from = in(reg64) from + u64::from(chunk.at), len = in(reg32) len, options(nostack));
         }
     };
-    let each_arrival = || (0..STAGES).map(|stage| arrivals + stage * 8);
-    for arrival in each_arrival() {
+    for stage in 0..used {
         // SAFETY: the wave's own shared memory, which nobody uses.
         unsafe {
-            asm!("mbarrier.init.shared::cta.b64 [{arrival}], 1;", arrival = in(reg32) arrival, options(nostack))
+            asm!("mbarrier.init.shared::cta.b64 [{arrival}], 1;", arrival = in(reg32) staging.arrivals + 8 * stage,
+                options(nostack))
         };
     }
     // SAFETY: orders what came before with what the copies access.
     unsafe { asm!("fence.mbarrier_init.release.cluster;", "fence.proxy.async;", options(nostack)) };
-    (0..chunks.min(STAGES)).for_each(ask);
-    for chunk in 0..chunks {
-        let (place, arrival, at, len) = chunk_of(chunk);
+    let mut asked = Chunk::FIRST;
+    for _ in 0..used {
+        ask(asked);
+        asked = asked.next(staging);
+    }
+    let mut chunk = Chunk::FIRST;
+    while chunk.at < end {
+        let (place, len) = (place_of(chunk), bytes_of(chunk));
         let mut is_there = 0u32;
         while is_there == 0 {
             // SAFETY: looks at an arrival that was made above.
             unsafe {
                 asm!("{{ .reg .pred %is_there; mbarrier.try_wait.parity.shared::cta.b64 %is_there, [{arrival}], {turn};",
-                    "selp.u32 {is_there}, 1, 0, %is_there; }}", arrival = in(reg32) arrival,
-                    turn = in(reg32) chunk / STAGES & 1, is_there = out(reg32) is_there, options(nostack));
+                    "selp.u32 {is_there}, 1, 0, %is_there; }}", arrival = in(reg32) arrival_of(chunk),
+                    turn = in(reg32) chunk.turn, is_there = out(reg32) is_there, options(nostack));
             }
         }
         let direct = if is_direct { len / UNIT * UNIT } else { 0 };
@@ -139,31 +177,38 @@ pub(crate) unsafe fn pull(from: u64, to: &mut [u8]) -> usize {
             // SAFETY: the stage's bytes are there, and those of `to` are the caller's.
             unsafe {
                 asm!("cp.async.bulk.global.shared::cta.bulk_group [{to}], [{place}], {len};", "cp.async.bulk.commit_group;",
-                    to = in(reg64) to + u64::from(at), place = in(reg32) place, len = in(reg32) direct, options(nostack));
+                    to = in(reg64) to + u64::from(chunk.at), place = in(reg32) place, len = in(reg32) direct, options(nostack));
             }
         }
         // Where the lane's own part begins: one of the two is 0.
-        let done = if chunk == 0 { skip + direct } else { direct };
+        let done = if chunk.at == 0 { skip + direct } else { direct };
         if done < len {
             // SAFETY: as above.
-            unsafe { take_stage(place + done, target.wrapping_add((at + done - skip) as usize), len - done) };
+            unsafe {
+                take_stage(place + done, target.wrapping_add((chunk.at + done - skip) as usize), len - done)
+            };
         }
-        if chunk > 0 && chunk - 1 + STAGES < chunks {
+        // The stage before this one is free, once it has been read.
+        if chunk.at > 0 && asked.at < end {
             // SAFETY: waits until all stages but this one have been read, by copies and by the lane.
             unsafe {
                 asm!("cp.async.bulk.wait_group.read 1;", "fence.proxy.async.shared::cta;", options(nostack));
             }
-            ask(chunk - 1 + STAGES);
+            ask(asked);
+            asked = asked.next(staging);
         }
+        chunk = chunk.next(staging);
     }
-    // SAFETY: waits until all bytes are where they belong. The fence empties the first-level cache, past which they went there.
+    // SAFETY: waits until all bytes are where they belong. The last fence empties the first-level cache, past which they went
+    // there, and what the lane tells the host now comes after the copies.
     unsafe {
-        asm!("cp.async.bulk.wait_group 0;", "fence.proxy.async;", "fence.acq_rel.gpu;", options(nostack))
+        asm!("cp.async.bulk.wait_group 0;", "fence.proxy.async;", "fence.acq_rel.sys;", options(nostack))
     };
-    for arrival in each_arrival() {
+    for stage in 0..used {
         // SAFETY: it was made above, and nothing is on its way.
         unsafe {
-            asm!("mbarrier.inval.shared::cta.b64 [{arrival}];", arrival = in(reg32) arrival, options(nostack))
+            asm!("mbarrier.inval.shared::cta.b64 [{arrival}];", arrival = in(reg32) staging.arrivals + 8 * stage,
+                options(nostack))
         };
     }
     bytes as usize

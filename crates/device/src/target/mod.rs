@@ -8,7 +8,7 @@
 //! | `converge`, `same`, `matching`, `ballot`, `all`, `broadcast`, `shuffle_u32`, `shuffle`, `sync` | the wave's operations, on a `Mask` of lanes (`bits` of it) |
 //! | `wait`, `wait_with_pauses`, `pass`, `pause`, `notify`, `barrier` | waiting; what `wait` polls asks nothing of its own lane |
 //! | `HOST_COPIES`, `Lent`, `LEAST_REPLY_TO_LEND` | memory of lanes that the host's copies reach |
-//! | `can_pull`, `pull` | copying bytes of the host's memory, on devices on which a lane does that faster than by loads |
+//! | `most_to_pull`, `pull` | copying bytes of the host's memory, on devices on which a lane does that faster than by loads |
 //! | `cancelled`, `unwinding`, `clock_ns` | the rest |
 //! | `global` | a pointer to what all lanes have in common, by its address |
 //! | `Params` | the launch's parameters, and who the lane is, as the lane's function has them |
@@ -31,10 +31,10 @@ pub(crate) use bulk_copy::*;
 
 #[cfg(not(all(target_arch = "nvptx64", target_feature = "sm_90")))]
 mod no_bulk_copy {
-    /// Whether the lane can have bytes copied from the host's memory.
+    /// Most bytes of the host's memory that the lane copies sooner than the host does.
     #[inline(always)]
-    pub(crate) fn can_pull() -> bool {
-        false
+    pub(crate) fn most_to_pull() -> u32 {
+        0
     }
 
     /// Copies the first bytes of `to` from the host's memory: none.

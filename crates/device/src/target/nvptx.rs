@@ -125,9 +125,21 @@ fn has_posts() -> bool {
     asked_of_build!("hostcall asks: posts")
 }
 
+/// Bytes of dynamic shared memory that the launch gave the workgroup.
+#[cfg(target_feature = "sm_90")]
+#[inline(always)]
+pub(super) fn dynamic_shared_bytes() -> u32 {
+    let bytes: u32;
+    // SAFETY: reads a special register.
+    unsafe {
+        asm!("mov.u32 {bytes}, %dynamic_smem_size;", bytes = out(reg32) bytes, options(pure, nomem, nostack, preserves_flags));
+    }
+    bytes
+}
+
 /// The same as instructions for shared memory take it.
 #[inline(always)]
-fn shared_start() -> u32 {
+pub(super) fn shared_start() -> u32 {
     let start: u32;
     // SAFETY: takes an address, touches nothing.
     unsafe {

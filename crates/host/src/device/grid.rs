@@ -1,8 +1,10 @@
 //! Grids: how many lanes a launch has, and how they are grouped.
 
 use super::error::LaunchRefused;
-use super::seam::{DeviceKind, Properties};
-use hostcall_abi::launch::{KernelInfo, RESERVED_WORKGROUP_BYTES, shared_bytes};
+use super::seam::{DeviceKind, KernelLimits, Properties};
+use hostcall_abi::launch::{
+    KernelInfo, LEAST_STAGING_BYTES, PULLS, RESERVED_WORKGROUP_BYTES, STAGING_ALIGN, shared_bytes,
+};
 
 /// How many lanes a launch has, and how they are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,16 +79,54 @@ impl Grid {
     }
 }
 
-/// Bytes of workgroup memory that a dispatch of hostcall's asks the device for: `bytes` for the kernel, and on NVIDIA what
-/// the device crate keeps of each wave.
-pub(super) fn dispatch_workgroup_bytes(properties: &Properties, lanes: u64, bytes: u32) -> u32 {
-    match properties.kind {
-        DeviceKind::Nvidia => {
-            let waves = lanes.div_ceil(properties.wave_size.into());
-            bytes.saturating_add(shared_bytes(u32::try_from(waves).unwrap_or(u32::MAX)))
-        }
-        _ => bytes,
+/// Bytes of workgroup memory that a dispatch of hostcall's asks the device for: those that the kernel may use, and on NVIDIA
+/// what the device crate keeps of each wave. If the kernel copies through it ([`PULLS`]), it gets some for that,
+/// if there is room.
+pub(super) fn dispatch_workgroup_bytes(
+    properties: &Properties,
+    limits: &KernelLimits,
+    info: &KernelInfo,
+    grid: &Grid,
+) -> u32 {
+    let bytes = grid.workgroup_memory_of(info);
+    if properties.kind != DeviceKind::Nvidia {
+        return bytes;
     }
+    let waves = grid.workgroup_lanes().div_ceil(properties.wave_size.into());
+    let waves = u32::try_from(waves).unwrap_or(u32::MAX);
+    let kept = bytes.saturating_add(shared_bytes(waves));
+    let staging = match info.found & PULLS {
+        0 => None,
+        _ => staging_of(properties, limits, grid, waves, kept),
+    };
+    staging.unwrap_or(kept)
+}
+
+/// Bytes of a multiprocessor's memory that kernels which copy through it get. Workgroups that share one share them.
+const STAGING_BYTES: u32 = 64 << 10;
+
+/// Bytes of a multiprocessor's memory that NVIDIA's driver keeps of each workgroup.
+const RESERVED_BY_DRIVER: u32 = 1024;
+
+/// Returns `kept` with what a workgroup of so many waves is to copy through; `None` if there is no room for that.
+fn staging_of(
+    properties: &Properties,
+    limits: &KernelLimits,
+    grid: &Grid,
+    waves: u32,
+    kept: u32,
+) -> Option<u32> {
+    // Workgroups of the grid on each multiprocessor, which staging must not make fewer.
+    let multiprocessors = properties.multiprocessors.max(1);
+    let most = (properties.resident_waves / multiprocessors / waves.max(1)).max(1);
+    let together = grid.workgroup_count().div_ceil(multiprocessors.into()).clamp(1, most.into()) as u32;
+    let each = properties.max_workgroup_bytes.saturating_add(RESERVED_BY_DRIVER) / together;
+    let taken = kept.saturating_add(limits.workgroup_bytes).saturating_add(RESERVED_BY_DRIVER);
+    let wanted = (STAGING_BYTES / together).min(each.saturating_sub(taken));
+    let start = kept.checked_next_multiple_of(STAGING_ALIGN)?;
+    let room = limits.max_dynamic_workgroup_bytes.checked_sub(start)?;
+    let least = waves.checked_mul(LEAST_STAGING_BYTES)?;
+    (room >= least).then(|| start + wanted.clamp(least, room))
 }
 
 fn product(sizes: [u32; 3]) -> u64 {
@@ -103,10 +143,10 @@ mod tests {
             product: String::new(),
             target: String::new(),
             wave_size: 32,
-            multiprocessors: 1,
-            resident_waves: 64,
+            multiprocessors: 2,
+            resident_waves: 128,
             max_workgroup_lanes: 1024,
-            max_workgroup_bytes: 1 << 16,
+            max_workgroup_bytes: 227 << 10,
             memory_bytes: 0,
             clock_hz: 1,
             independent_lanes: true,
@@ -132,7 +172,60 @@ mod tests {
         let memory = Grid::new(1, 1).workgroup_memory(most);
         let info = KernelInfo { workgroup_memory_bytes: u64::MAX, ..info() };
         assert_eq!(memory.workgroup_memory_of(&info), most);
-        assert_eq!(dispatch_workgroup_bytes(&properties(), 1024, most), most);
+        for (found, grid) in
+            [0, PULLS].into_iter().flat_map(|found| [(found, memory), (found, Grid::new(1, most))])
+        {
+            let info = KernelInfo { found, ..info };
+            assert_eq!(dispatch_workgroup_bytes(&properties(), &limits(), &info, &grid), most);
+        }
+    }
+
+    /// A kernel that pulls gets memory for it which leaves as many workgroups on a multiprocessor as before.
+    #[test]
+    fn workgroups_share_the_memory_that_they_copy_through() {
+        let of = |workgroups, lanes, memory, found| {
+            let grid = Grid::new(workgroups, lanes).workgroup_memory(memory);
+            dispatch_workgroup_bytes(&properties(), &limits(), &KernelInfo { found, ..info() }, &grid)
+        };
+        let kept =
+            |lanes: u32, memory| shared_bytes(lanes.div_ceil(32)) + RESERVED_WORKGROUP_BYTES as u32 + memory;
+        for lanes in [1, 32, 33, 256, 1024] {
+            assert_eq!(of(1, lanes, 1000, 0), kept(lanes, 1000));
+            for (workgroups, together) in
+                [(1, 1), (2, 1), (3, 2), (8, 4), (1000, 64 / lanes.div_ceil(32).max(1))]
+            {
+                let (kept, waves) = (kept(lanes, 1000), lanes.div_ceil(32));
+                let bytes = of(workgroups, lanes, 1000, PULLS);
+                let (start, each) = hostcall_abi::launch::staging_bytes(bytes, waves, bytes_of_kernel(1000));
+                assert_eq!(start, kept.next_multiple_of(STAGING_ALIGN));
+                assert!(each >= LEAST_STAGING_BYTES && start + waves * each <= bytes, "{each} of {bytes}");
+                let together = together.min(64 / waves);
+                let least = start + waves * LEAST_STAGING_BYTES;
+                assert!(
+                    bytes <= least.max(start + STAGING_BYTES / together),
+                    "{bytes} of {workgroups} x {lanes}"
+                );
+            }
+        }
+        // What the kernel takes itself is not to be had.
+        let most = limits().max_dynamic_workgroup_bytes - RESERVED_WORKGROUP_BYTES as u32 - shared_bytes(1);
+        assert_eq!(of(1, 32, most, PULLS), limits().max_dynamic_workgroup_bytes);
+        let large = (properties().max_workgroup_bytes + 1024) / 2 - 4096;
+        assert!(2 * (of(4, 32, large, PULLS) + 1024) <= properties().max_workgroup_bytes + 1024 + 2 * 4096);
+    }
+
+    fn bytes_of_kernel(memory: u32) -> u32 {
+        RESERVED_WORKGROUP_BYTES as u32 + memory
+    }
+
+    fn limits() -> KernelLimits {
+        KernelLimits {
+            registers: None,
+            stack_bytes: 0,
+            workgroup_bytes: 0,
+            max_lanes: 1024,
+            max_dynamic_workgroup_bytes: 227 << 10,
+        }
     }
 
     fn info() -> KernelInfo {
@@ -145,7 +238,7 @@ mod tests {
             default_lanes: 0,
             workgroup_memory_bytes: 0,
             max_lanes: 0,
-            never_stops: 0,
+            found: 0,
             path: 0,
         }
     }

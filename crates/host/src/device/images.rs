@@ -265,7 +265,8 @@ impl LoadedKernel {
     /// of its multiprocessors or threads.
     pub fn resident_workgroups(&self, grid: Grid) -> u32 {
         let (properties, lanes) = (self.core.backend.properties(), grid.workgroup_lanes());
-        let bytes = dispatch_workgroup_bytes(properties, lanes, grid.workgroup_memory_of(&self.info));
+        let many = Grid { workgroups: [u32::MAX; 3], ..grid };
+        let bytes = dispatch_workgroup_bytes(properties, &self.code.limits(), &self.info, &many);
         let lanes = u32::try_from(lanes).unwrap_or(u32::MAX);
         self.code.resident_workgroups(lanes, bytes).unwrap_or(8 * properties.multiprocessors).max(1)
     }

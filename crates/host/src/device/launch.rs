@@ -105,8 +105,7 @@ fn check(
     info: &KernelInfo,
     grid: &Grid,
 ) -> Result<(), LaunchRefused> {
-    let memory_bytes = grid.workgroup_memory_of(info);
-    let bytes = dispatch_workgroup_bytes(core.backend.properties(), grid.workgroup_lanes(), memory_bytes);
+    let bytes = dispatch_workgroup_bytes(core.backend.properties(), &code.limits(), info, grid);
     check_code(core, name, code, info.max_lanes, grid, bytes)
 }
 
@@ -207,7 +206,7 @@ pub(super) fn prepare<P>(
         DeviceKind::Software => (grid.workgroups, grid.workgroup_size),
         _ => ([u32::try_from(grid.workgroup_count()).unwrap_or(u32::MAX), 1, 1], [lanes as u32, 1, 1]),
     };
-    parts.workgroup_bytes = dispatch_workgroup_bytes(properties, lanes, memory_bytes);
+    parts.workgroup_bytes = dispatch_workgroup_bytes(properties, &code.limits(), info, grid);
     if properties.kind == DeviceKind::Amd {
         // Kernels take their parameters by address.
         parts.by_address = true;

@@ -209,7 +209,7 @@ impl Engine {
         struct Once<F>(Mutex<Option<F>>);
 
         impl<F: FnOnce() + Send> Work for Once<F> {
-            fn run_next(&self) {
+            fn run_next(self: Arc<Self>) {
                 let callback = self.0.lock().take();
                 if callback.is_some_and(|callback| catch(callback).is_err()) {
                     report::line("a callback panicked");

@@ -54,8 +54,8 @@ const LOOKS_FOR: Duration = Duration::from_micros(50);
 /// Looks between two looks at the clock.
 const CLOCK_LOOKS: u32 = 64;
 
-/// Of so many processors, one may be used by a thread that looks for work.
-const PROCESSORS_A_LOOKER: usize = 4;
+/// Of so many processors, one may be used by a thread that looks for work; one of those is left to the consumers.
+const PROCESSORS_A_LOOKER: usize = 2;
 
 /// Entries after which those that are of no use any more are removed, beside twice those that were kept.
 const PURGE_AFTER: usize = 1024;
@@ -81,6 +81,11 @@ impl Limits {
     fn most_awake(&self) -> usize {
         self.processors.saturating_sub(1).max(1)
     }
+
+    /// Threads that may look for work at a time.
+    fn most_looking(&self) -> usize {
+        (self.processors / PROCESSORS_A_LOOKER).saturating_sub(1)
+    }
 }
 
 impl Default for Limits {
@@ -93,7 +98,7 @@ impl Default for Limits {
 /// Work in pieces, each of which a thread runs.
 pub(crate) trait Work: Send + Sync {
     /// Runs the next piece. Called once for each piece, by different threads.
-    fn run_next(&self);
+    fn run_next(self: Arc<Self>);
     /// Returns whether running its pieces is of any use still.
     fn is_wanted(&self) -> bool;
 }
@@ -303,7 +308,7 @@ impl Pool {
         let mut state = self.state.lock();
         while !state.stopping {
             let Some(entry) = state.queue.front_mut() else {
-                if !has_looked && state.looking < self.limits.processors / PROCESSORS_A_LOOKER {
+                if !has_looked && state.looking < self.limits.most_looking() {
                     has_looked = true;
                     state.looking += 1;
                     self.has_work.store(false, Ordering::Relaxed);
@@ -336,7 +341,6 @@ impl Pool {
             if catch(|| work.run_next()).is_err() {
                 let _ = catch(|| tracing::error!("a handler's panic was not contained where it ran"));
             }
-            drop(work);
             has_looked = false;
             state = self.state.lock();
             state.done += 1;
@@ -389,7 +393,7 @@ struct Running<F, T> {
 }
 
 impl<F: FnOnce() -> T + Send, T: Send> Work for Once<F, T> {
-    fn run_next(&self) {
+    fn run_next(self: Arc<Self>) {
         let Some(run) = self.0.lock().run.take() else { return };
         let result = catch(run);
         let mut state = self.0.lock();
@@ -454,7 +458,7 @@ mod tests {
     struct Each<F>(F);
 
     impl<F: Fn() + Send + Sync> Work for Each<F> {
-        fn run_next(&self) {
+        fn run_next(self: Arc<Self>) {
             self.0();
         }
 

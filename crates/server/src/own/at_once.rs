@@ -6,7 +6,7 @@
 //! watches it.
 
 use super::dispatch;
-use super::job::{self, LaneCall};
+use super::job::{self, LaneCall, LaneCalls};
 use super::registry::{Entry, Kind};
 use super::reply::{ByteReply, Filling, ReplyPlace};
 use super::shared::Shared;
@@ -87,7 +87,7 @@ impl Job {
         }
         let Self { shared, entry, mut answer, launch, mut call, place, recording } = self;
         let Some(result) = result else {
-            let calls = vec![(Ok(call), place)];
+            let calls = LaneCalls::from_buf([(Ok(call), place)]);
             return job::start(&shared, &entry, PacketKind::Bytes, answer, launch, calls, recording);
         };
         call.free();

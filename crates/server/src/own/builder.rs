@@ -8,6 +8,7 @@ use super::messages::Messages;
 use super::posts::PostCounts;
 use super::registry::{Handler, RegisterError, Registry};
 use super::shared::{Counters, OnFault, Shared};
+use super::turns::Turns;
 use crate::engine::budget::Budget;
 use crate::engine::loans::LoanPool;
 use crate::engine::polling::{Attention, Endpoint};
@@ -290,6 +291,7 @@ impl ServerBuilder {
             engine,
             trace: self.trace,
             spin: self.spin,
+            turns: Turns::default(),
             at_once: Arc::default(),
             has_helpers: self.has_helpers,
             reliable_hints: self.reliable_hints,

@@ -2,7 +2,7 @@
 
 use super::at_once::Job;
 use super::inline::Inline;
-use super::job::{self, LaneCall};
+use super::job::{self, LaneCall, LaneCalls};
 use super::messages::Messages;
 use super::posts::queue;
 use super::registry::{Entry, Kind, Registry};
@@ -10,26 +10,24 @@ use super::reply::{ByteReply, Filling, ReplyBytes, ReplyPlace};
 use super::shared::Shared;
 use crate::engine::caught::catch;
 use crate::engine::trace::Recording;
+use hostcall_abi::MAX_WORDS;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::word::{
-    BYTES_RESULT_WORDS, BytesHead, INLINE_REPLY_BYTES, INLINE_REPLY_WORDS, Kind as PacketKind, PostHead,
-    REPLY_IS_THERE, REPLY_PULLED, reply_bytes_at,
-};
+use hostcall_abi::word::{BytesHead, Kind as PacketKind, PostHead, REPLY_IS_THERE, ReplyAt, reply_bytes_at};
 use hostcall_channel::Region;
 use hostcall_channel::host::{Answer, Batch, Scanner};
 use hostcall_service::{Caller, Calls, OwnedRequest, Posts, Replies, Request, Service, called_by};
 use hostcall_trace::Source;
 use std::sync::Arc;
 
-/// Runs a handler's method for one lane, which wants bytes of the reply at `wanted_at` in its device's memory if that is not
-/// 0. Returns the reply. A panic becomes an error.
+/// Runs a handler's method for one lane, which wants bytes of the reply at `wanted_at`. Returns the reply. A panic becomes
+/// an error.
 pub(crate) fn run_for_bytes(
     messages: &Messages,
     service: &dyn Service,
     method: usize,
     request: Request<'_>,
-    wanted_at: u64,
+    wanted_at: ReplyAt,
 ) -> Result<ByteReply, CallError> {
     let mut filling = Filling::new(messages, request.reply_capacity, wanted_at);
     match catch(|| service.call(method, request, &mut filling)) {
@@ -179,7 +177,8 @@ fn bytes_packet(shared: &Arc<Shared>, inline: &Inline, entry: &Arc<Entry>, scann
     let (answer, kind) = (batch.answer(0), batch.rung().kind());
     let region = shared.memory.region();
     let lines = batch.lines();
-    if ![BytesHead::SHORT_WORDS, BytesHead::WORDS].contains(&lines.argument_words()) {
+    let head_words = lines.argument_words().wrapping_sub(BytesHead::LINE_WORDS);
+    if ![BytesHead::SHORT_WORDS, BytesHead::WORDS].contains(&head_words) {
         return answer.all(region, Status::Error(CallError::Malformed));
     }
     let is_last = kind == PacketKind::Bytes;
@@ -187,13 +186,13 @@ fn bytes_packet(shared: &Arc<Shared>, inline: &Inline, entry: &Arc<Entry>, scann
         Kind::Inline(service) if catch(|| service.would_wait(entry.index)) == Ok(false) => Some(service),
         _ => None,
     };
-    let mut calls = Vec::with_capacity(lines.lanes());
+    let mut calls = LaneCalls::with_capacity(lines.lanes());
     for (rank, place) in (0..answer.lanes()).zip(0..) {
         let words = lines.words(place);
-        let lends = lines.argument_words() == BytesHead::WORDS;
-        let [bytes_at, reply_at] = if lends { [words[3], words[4]] } else { [0; 2] };
+        let line = &words[head_words..][..BytesHead::LINE_WORDS];
+        let [bytes_at, reply_at] = if head_words == BytesHead::WORDS { [words[3], words[4]] } else { [0; 2] };
         let head = BytesHead::from_words([words[0], words[1], words[2], bytes_at, reply_at]);
-        let reply_place = ReplyPlace { area: head.area, wanted_at: reply_at };
+        let reply_place = ReplyPlace { area: head.area, wanted_at: head.reply_at };
         let caller = lines.caller(place);
         let key = (answer.slot(), caller.lane);
         let read = |from, bytes, to: &mut Vec<u8>| {
@@ -202,14 +201,15 @@ fn bytes_packet(shared: &Arc<Shared>, inline: &Inline, entry: &Arc<Entry>, scann
         let taken = answer.area_share(region, head.area).ok_or(CallError::Malformed).and_then(|share| {
             // What a thread that handles the call can read itself, the consumer leaves to it.
             if head.begins && is_last && (at_once.is_none() || head.bytes_at != 0) {
-                let (mut message, unread) = shared.messages.take_whole(key, &head, share, read)?;
+                let (mut message, unread) = shared.messages.take_whole(key, (&head, line), share, read)?;
                 if at_once.is_none() {
                     return Ok(Some((message, Some(unread))));
                 }
                 message.bytes = shared.messages.fetch(unread.lent_at, unread.bytes)?.into_vec();
                 return Ok(Some((message, None)));
             }
-            let whole = shared.messages.take_piece(key, caller.launch, &head, share, is_last, read)?;
+            let whole =
+                shared.messages.take_piece(key, caller.launch, (&head, line), share, is_last, read)?;
             Ok(whole.map(|message| (message, None)))
         });
         match taken {
@@ -301,21 +301,29 @@ pub(crate) fn put_bytes(
     rank: u32,
     caller: Caller,
     result: Result<ByteReply, CallError>,
-) -> (Status, [u64; BYTES_RESULT_WORDS]) {
+) -> (Status, [u64; MAX_WORDS]) {
     let area = place.area;
     let put = || {
         let reply = result?;
-        let (total, mut line) = (reply.len(), [0; BYTES_RESULT_WORDS]);
+        let (total, mut line) = (reply.len(), [0; MAX_WORDS]);
         line[0] = total as u64;
-        let is_there = matches!(reply.bytes, ReplyBytes::There(_));
-        if is_there {
-            line[1] = REPLY_IS_THERE;
-        }
-        let inline = &mut line[BYTES_RESULT_WORDS - INLINE_REPLY_WORDS..];
+        // What the lane has said that it waits for, see `bytes_result_words`.
+        let inline = &mut line[1..answer.result_words().clamp(1, MAX_WORDS)];
         let share = answer.area_share(region, area).ok_or(CallError::Malformed)?;
         let ByteReply { words, bytes } = reply;
         let bytes_at = reply_bytes_at(words.len());
-        if let Some(room) = inline.get_mut(..words.len()) {
+        let is_there = matches!(bytes, ReplyBytes::There(_));
+        if total <= size_of_val(inline) && !is_there {
+            let (of_words, of_bytes) = inline.split_at_mut(words.len());
+            of_words.copy_from_slice(&words);
+            for (to, chunk) in of_bytes.iter_mut().zip(bytes.as_slice().chunks(8)) {
+                let mut word = [0; 8];
+                word[..chunk.len()].copy_from_slice(chunk);
+                *to = u64::from_le_bytes(word);
+            }
+            return Ok(line);
+        }
+        if let Some(room) = inline.get_mut(1..1 + words.len()) {
             room.copy_from_slice(&words);
         } else {
             let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -325,24 +333,17 @@ pub(crate) fn put_bytes(
             answer.write_bytes(region, area, rank, 0, &words);
         }
         if is_there {
-            return Ok(line);
-        }
-        if total <= INLINE_REPLY_BYTES {
-            for (to, chunk) in inline[words.len()..].iter_mut().zip(bytes.as_slice().chunks(8)) {
-                let mut word = [0; 8];
-                word[..chunk.len()].copy_from_slice(chunk);
-                *to = u64::from_le_bytes(word);
-            }
+            line[0] |= REPLY_IS_THERE;
             return Ok(line);
         }
         let key = (answer.slot(), caller.lane);
         // A lane of a launch that is over may have left without its answer.
-        let wanted_at = if shared.launches.is_live(caller.launch) { place.wanted_at } else { 0 };
+        let wanted_at = if shared.launches.is_live(caller.launch) { place.wanted_at } else { ReplyAt::NONE };
         let len = bytes.as_slice().len();
-        let is_pulled = wanted_at & REPLY_PULLED != 0 && shared.messages.is_sooner_pulled(len);
-        let wanted_at = wanted_at & !REPLY_PULLED;
-        if !is_pulled && shared.messages.copy_to_lane(bytes.as_slice(), wanted_at, answer.lanes()) {
-            line[1] = REPLY_IS_THERE;
+        let is_pulled = shared.messages.is_sooner_pulled(len, wanted_at);
+        let to = wanted_at.address();
+        if !is_pulled && shared.messages.copy_to_lane(bytes.as_slice(), to, answer.lanes()) {
+            line[0] |= REPLY_IS_THERE;
             return Ok(line);
         }
         // Lanes that share an area do not pull out of it.
@@ -364,7 +365,7 @@ pub(crate) fn put_bytes(
     };
     match put() {
         Ok(line) => (Status::Ok, line),
-        Err(error) => (Status::Error(error), [0; BYTES_RESULT_WORDS]),
+        Err(error) => (Status::Error(error), [0; MAX_WORDS]),
     }
 }
 
@@ -375,7 +376,7 @@ fn start(
     scanner: &Scanner,
     batch: &Batch,
     packet: usize,
-    calls: Vec<(Result<LaneCall, CallError>, ReplyPlace)>,
+    calls: LaneCalls,
 ) {
     let (launch, recording) = (launch_of(batch, packet), record(shared, batch, packet));
     let answer = scanner.detach(&shared.memory, batch.answer(packet));

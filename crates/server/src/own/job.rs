@@ -13,12 +13,14 @@ use crate::engine::handling::set_service;
 use crate::engine::trace::Recording;
 use crate::engine::watchdog::{Waiting, WaitsFor, Watched};
 use crate::engine::workers::Work;
+use hostcall_abi::MAX_WORDS;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::word::{BYTES_RESULT_WORDS, Kind as PacketKind};
+use hostcall_abi::word::{Kind as PacketKind, ReplyAt};
 use hostcall_channel::host::DetachedAnswer;
-use hostcall_service::{Caller, OwnedRequest, Reply, called_by};
+use hostcall_service::{Caller, OwnedRequest, Reply, Request, called_by};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::Level;
@@ -43,6 +45,15 @@ impl LaneCall {
         size_of_val(&*self.request.words) + self.request.bytes.len() + unread
     }
 
+    /// Returns the request, of which all was read.
+    fn as_request(&self) -> Request<'_> {
+        let mut request = self.request.as_request();
+        if let Some(fetched) = &self.fetched {
+            request.bytes = fetched.as_slice();
+        }
+        request
+    }
+
     /// Frees the request. Its lane is answered after that, so that nothing is counted as held once all have their answers.
     pub fn free(&mut self) {
         self.request.bytes = Vec::new();
@@ -61,8 +72,13 @@ pub(crate) struct Ticket {
     shared: Arc<Shared>,
     kind: PacketKind,
     /// Where each lane's reply may go.
-    places: Box<[ReplyPlace]>,
+    places: SmallVec<[ReplyPlace; 1]>,
+    /// The calls that no thread has taken, by their ranks; those that are taken next last.
+    left: Mutex<SmallVec<[(u32, LaneCall); 1]>>,
 }
+
+/// The calls of a packet's lanes, each with the place of its reply. Most packets that are handed on are of one lane.
+pub(crate) type LaneCalls = SmallVec<[(Result<LaneCall, CallError>, ReplyPlace); 1]>;
 
 struct Answering {
     /// `None` when each lane has its answer.
@@ -125,7 +141,7 @@ impl Ticket {
                         detached.lane(rank, Status::Ok, &reply.words);
                         return Status::Ok;
                     }
-                    Err(error) => (Status::Error(error), [0; BYTES_RESULT_WORDS]),
+                    Err(error) => (Status::Error(error), [0; MAX_WORDS]),
                 }
             } else {
                 let region = detached.region();
@@ -138,10 +154,18 @@ impl Ticket {
         });
     }
 
+    /// Returns whether a lane has no answer.
+    fn waits(&self, rank: u32) -> bool {
+        self.state.lock().open >> rank & 1 != 0
+    }
+
     /// Notes that a lane's handler begins, and reads what of its request is unread. Returns whether it is to:
     /// the lane has no answer, and the service is there.
     fn begin(&self, rank: u32, call: &mut LaneCall) -> bool {
         let caller = call.request.caller;
+        if let Some(unread) = &mut call.unread {
+            unread.free_before();
+        }
         let mut state = self.state.lock();
         if state.open >> rank & 1 == 0 {
             return false;
@@ -158,7 +182,7 @@ impl Ticket {
         }
         // Under the lock: the lane has the area, and what it lends, for other things once it was answered.
         if let (Some(unread), Some(detached)) = (call.unread.take(), &state.answer) {
-            let Unread { area, from, bytes, lent_at } = unread;
+            let Unread { area, from, bytes, lent_at, .. } = unread;
             if lent_at == 0 {
                 let to = &mut call.request.bytes;
                 detached.answer().append_bytes(detached.region(), area, rank, from, bytes, to);
@@ -269,7 +293,7 @@ pub(crate) fn start(
     kind: PacketKind,
     answer: DetachedAnswer,
     launch: LaunchId,
-    calls: Vec<(Result<LaneCall, CallError>, ReplyPlace)>,
+    calls: LaneCalls,
     mut recording: Option<Recording>,
 ) {
     if let Some(recording) = &mut recording {
@@ -300,6 +324,7 @@ pub(crate) fn start(
         shared: shared.clone(),
         kind,
         places: calls.iter().map(|(_, place)| *place).collect(),
+        left: Mutex::default(),
     });
     shared.engine.watchdog.watch(&ticket);
     // Whoever cancels marks the launch and then gives up the calls that are watched. One that came between the two is
@@ -307,7 +332,7 @@ pub(crate) fn start(
     if !shared.launches.is_live(launch) {
         return ticket.give_up(CallError::Cancelled);
     }
-    let mut lanes = Vec::with_capacity(calls.len());
+    let mut lanes = SmallVec::<[_; 1]>::with_capacity(calls.len());
     for (rank, (call, _)) in (0..).zip(calls) {
         match call {
             Ok(call) => lanes.push((rank, call)),
@@ -317,8 +342,9 @@ pub(crate) fn start(
     match entry.service.kind {
         Kind::Inline(_) | Kind::Blocking(_) => {
             let pieces = lanes.len();
-            let packet = Packet { ticket, lanes: Mutex::new(lanes.into_iter()) };
-            shared.engine.pool(entry.service.threads).submit(Arc::new(packet), pieces);
+            lanes.reverse();
+            *ticket.left.lock() = lanes;
+            shared.engine.pool(entry.service.threads).submit(ticket, pieces);
         }
         Kind::Async(_) => {
             for (rank, call) in lanes {
@@ -329,35 +355,50 @@ pub(crate) fn start(
     }
 }
 
-/// The lanes of a packet whose handlers have not begun.
-struct Packet {
-    ticket: Arc<Ticket>,
-    lanes: Mutex<std::vec::IntoIter<(u32, LaneCall)>>,
-}
-
-impl Work for Packet {
-    fn run_next(&self) {
-        let Some((rank, mut call)) = self.lanes.lock().next() else { return };
-        let ticket = &self.ticket;
-        let (Kind::Inline(service) | Kind::Blocking(service)) = &ticket.entry.service.kind else { return };
-        let caller = call.request.caller;
-        if ticket.begin(rank, &mut call) {
-            let (messages, mut request) = (&ticket.shared.messages, call.request.as_request());
-            if let Some(fetched) = &call.fetched {
-                request.bytes = fetched.as_slice();
-            }
-            set_service(ticket.entry.method.name);
-            let wanted_at = ticket.places[rank as usize].wanted_at;
-            let result = called_by(caller, || {
-                dispatch::run_for_bytes(messages, &***service, ticket.entry.index, request, wanted_at)
-            });
-            call.free();
-            ticket.finish(rank, caller, result);
+impl Work for Ticket {
+    fn run_next(self: Arc<Self>) {
+        let Some((rank, mut call)) = self.left.lock().pop() else { return };
+        let (Kind::Inline(service) | Kind::Blocking(service)) = &self.entry.service.kind else { return };
+        if !self.begin(rank, &mut call) {
+            return;
+        }
+        let turn = catch(|| service.turn(self.entry.index, call.as_request())).ok().flatten();
+        let (number, shared) = (self.entry.method.number, self.shared.clone());
+        let begun = Begun { ticket: self, rank, call };
+        match turn {
+            None => begun.handle(),
+            Some(turn) => shared.turns.handle((number, turn), begun),
         }
     }
 
     fn is_wanted(&self) -> bool {
-        self.ticket.is_open()
+        self.is_open()
+    }
+}
+
+/// A lane's call of which all is there to be handled.
+pub(crate) struct Begun {
+    ticket: Arc<Ticket>,
+    rank: u32,
+    call: LaneCall,
+}
+
+impl Begun {
+    /// Handles it on this thread, which may wait, if its lane waits still.
+    pub fn handle(self) {
+        let Self { ticket, rank, mut call } = self;
+        let (Kind::Inline(service) | Kind::Blocking(service)) = &ticket.entry.service.kind else { return };
+        if !ticket.waits(rank) {
+            return;
+        }
+        let (caller, messages) = (call.request.caller, &ticket.shared.messages);
+        set_service(ticket.entry.method.name);
+        let wanted_at = ticket.places[rank as usize].wanted_at;
+        let result = called_by(caller, || {
+            dispatch::run_for_bytes(messages, &***service, ticket.entry.index, call.as_request(), wanted_at)
+        });
+        call.free();
+        ticket.finish(rank, caller, result);
     }
 }
 
@@ -398,7 +439,7 @@ async fn answer_later(mut begins: BeginsLater) {
     drop(charge);
     let result = match result {
         Ok(Ok(reply)) => {
-            let mut filling = Filling::new(&ticket.shared.messages, capacity, 0);
+            let mut filling = Filling::new(&ticket.shared.messages, capacity, ReplyAt::NONE);
             filling.words(&reply.words);
             filling.bytes(&reply.bytes).map(|()| filling.finish())
         }

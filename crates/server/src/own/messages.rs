@@ -6,7 +6,7 @@ use crate::engine::loans::{HeldLoan, LentLoan, LoanPool};
 use hostcall_abi::MAX_LANES;
 use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::status::CallError;
-use hostcall_abi::word::{BytesHead, LEAST_REPLY_TO_PUT, MOST_REPLY_TO_PULL, MOST_REPLY_TO_PULL_ALONE};
+use hostcall_abi::word::{BytesHead, LEAST_REPLY_TO_PUT, MOST_REPLY_TO_PULL, ReplyAt};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -97,21 +97,20 @@ impl Messages {
         let _forgotten = self.change(|lanes| lanes.insert(key, Kept { launch, bytes }));
     }
 
-    /// Takes a message that came in one piece, of which `read` appends the argument words to a vector as
-    /// [`Messages::take_piece`] says. Its bytes stay where they are, to be read later.
+    /// Takes a message that came in one piece. `line` are the words behind the head, of which and of `read`
+    /// [`Messages::take_piece`] tells more. The message's bytes stay where they are, to be read later.
     ///
     /// # Errors
     /// As for [`Messages::take_piece`].
     pub fn take_whole(
         &self,
         key: LaneKey,
-        head: &BytesHead,
+        (head, line): (&BytesHead, &[u64]),
         share: usize,
         mut read: impl FnMut(usize, usize, &mut Vec<u8>),
     ) -> Result<(Message, Unread), CallError> {
         let before = self.change(|lanes| lanes.remove(&key));
-        drop(before);
-        let (total, words_end) = (head.total_bytes, usize::from(head.argument_words) * 8);
+        let (total, words_end) = (head.total_bytes, head.words_end());
         if total > self.budget.most_each as u64 {
             return Err(CallError::TooLarge);
         }
@@ -122,16 +121,16 @@ impl Messages {
         }
         let mut charge = Charge::new(&self.budget);
         self.with_room(|| charge.add(bytes))?;
-        let words = read_words(words_end, &mut read);
+        let words = argument_words(head, line, &mut read);
         Ok((
             Message { words, bytes: Vec::new(), charge },
-            Unread { area: head.area, from: words_end, bytes, lent_at: head.bytes_at },
+            Unread { area: head.area, from: words_end, bytes, lent_at: head.bytes_at, before },
         ))
     }
 
     /// Takes a piece of a lane's message, which `read` appends to a vector: it is given the first byte and
-    /// the count of bytes, of the `share` bytes that the lane has of the byte area. Returns the message if
-    /// this was its last piece and `is_last` says so.
+    /// the count of bytes, of the `share` bytes that the lane has of the byte area. `line` are the [`BytesHead::LINE_WORDS`]
+    /// words behind the head. Returns the message if this was its last piece and `is_last` says so.
     ///
     /// # Errors
     /// [`CallError::TooLarge`] or [`CallError::Busy`] for what would be more than is allowed, [`CallError::Malformed`] for
@@ -140,7 +139,7 @@ impl Messages {
         &self,
         key: LaneKey,
         launch: LaunchId,
-        head: &BytesHead,
+        (head, line): (&BytesHead, &[u64]),
         share: usize,
         is_last: bool,
         mut read: impl FnMut(usize, usize, &mut Vec<u8>),
@@ -148,7 +147,7 @@ impl Messages {
         // What the lane has left behind is of no use to anybody, whatever comes now.
         let before = self.change(|lanes| lanes.remove(&key));
         let total = usize::try_from(head.total_bytes).map_err(|_| CallError::TooLarge)?;
-        let (piece, words_end) = (head.piece_bytes as usize, usize::from(head.argument_words) * 8);
+        let (piece, words_end) = (head.piece_bytes as usize, head.words_end());
         if total > self.budget.most_each {
             return Err(CallError::TooLarge);
         }
@@ -156,17 +155,18 @@ impl Messages {
             return Err(CallError::Malformed);
         }
         let (words, mut bytes, from) = match before {
-            // The argument words are in the first piece.
+            // Argument words that are not in the line are in the first piece.
             _ if head.begins => {
                 if words_end > piece {
                     return Err(CallError::Malformed);
                 }
-                (read_words(words_end, &mut read), Charged::new(&self.budget), words_end)
+                (argument_words(head, line, &mut read), Charged::new(&self.budget), words_end)
             }
             Some(Kept { bytes: KeptBytes::Message { words, bytes }, .. }) => (words, bytes, 0),
             _ => return Err(CallError::Malformed),
         };
-        let so_far = words.len() * 8 + bytes.bytes.len();
+        let words_before = if words.len() <= BytesHead::LINE_WORDS { 0 } else { words.len() * 8 };
+        let so_far = words_before + bytes.bytes.len();
         if so_far + piece - from > total {
             return Err(CallError::Malformed);
         }
@@ -176,7 +176,7 @@ impl Messages {
             self.keep(key, launch, KeptBytes::Message { words, bytes });
             return Ok(None);
         }
-        if words.len() * 8 + bytes.bytes.len() != total || words.len() * 8 != words_end {
+        if words_before + bytes.bytes.len() != total || words.len() != usize::from(head.argument_words) {
             return Err(CallError::Malformed);
         }
         let (bytes, charge) = bytes.into_parts();
@@ -201,12 +201,13 @@ impl Messages {
         Ok(loan)
     }
 
-    /// Whether a lane that pulls ([`REPLY_PULLED`](hostcall_abi::word::REPLY_PULLED)) has a reply of so many bytes out of a loan
-    /// sooner than the host has copied it. It keeps the loan meanwhile, which is well while there is room for more.
-    pub fn is_sooner_pulled(&self, bytes: usize) -> bool {
+    /// Whether a lane that wants its reply there has so many bytes out of a loan sooner than the host has copied them. It
+    /// keeps the loan meanwhile, which is well while there is room for more.
+    pub fn is_sooner_pulled(&self, bytes: usize, at: ReplyAt) -> bool {
         let is_alone = self.copying.load(Ordering::Relaxed) == 0;
-        let most = if is_alone { MOST_REPLY_TO_PULL_ALONE } else { MOST_REPLY_TO_PULL };
-        (LEAST_REPLY_TO_PUT..=most).contains(&bytes) && self.budget.has_half()
+        let alone = at.most_to_pull_alone();
+        let most = if is_alone { alone } else { alone.max(MOST_REPLY_TO_PULL) };
+        at.pulls() && (LEAST_REPLY_TO_PUT..=most).contains(&bytes) && self.budget.has_half()
     }
 
     /// Takes something of the budget. If it has not so much, loans are taken back first: lanes keep that of
@@ -317,10 +318,17 @@ impl Messages {
     }
 }
 
-/// The argument words, which are the first `words_end` bytes of a message.
-fn read_words(words_end: usize, read: &mut impl FnMut(usize, usize, &mut Vec<u8>)) -> Vec<u64> {
+/// The argument words, of the `line` or the first bytes of a message.
+fn argument_words(
+    head: &BytesHead,
+    line: &[u64],
+    read: &mut impl FnMut(usize, usize, &mut Vec<u8>),
+) -> Vec<u64> {
+    if head.words_end() == 0 {
+        return line[..head.argument_words.into()].to_vec();
+    }
     let mut first = Vec::new();
-    read(0, words_end, &mut first);
+    read(0, head.words_end(), &mut first);
     first.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
@@ -333,6 +341,15 @@ pub(crate) struct Unread {
     pub bytes: usize,
     /// Where the lane has them in the device's memory, if that is not 0.
     pub lent_at: u64,
+    /// What the lane left behind.
+    before: Option<Kept>,
+}
+
+impl Unread {
+    /// Frees what the lane left behind, which the thread that finds calls leaves to others.
+    pub fn free_before(&mut self) {
+        self.before = None;
+    }
 }
 
 /// A whole message.
@@ -357,10 +374,10 @@ mod tests {
             piece_bytes,
             area: None,
             total_bytes,
-            argument_words: 1,
+            argument_words: 3,
             reply_capacity: 0,
             bytes_at: 0,
-            reply_at: 0,
+            reply_at: ReplyAt::NONE,
         }
     }
 
@@ -406,31 +423,59 @@ mod tests {
     #[test]
     fn an_interrupted_message_does_not_spoil_the_next_one() {
         let messages = messages(1000);
-        let take = |head: &BytesHead, is_last| messages.take_piece(KEY, LAUNCH, head, 16, is_last, read);
-        assert!(take(&head(true, 16, 40), false).unwrap().is_none());
+        let take =
+            |head: &BytesHead, is_last| messages.take_piece(KEY, LAUNCH, (head, &[0; 2]), 32, is_last, read);
+        assert!(take(&head(true, 32, 56), false).unwrap().is_none());
         // The lane was told of an error elsewhere, and begins anew.
-        assert!(take(&head(true, 16, 24), false).unwrap().is_none());
-        let message = take(&head(false, 8, 24), true).unwrap().expect("it is whole");
-        assert_eq!((message.words, message.bytes), (vec![0x0707_0707_0707_0707], vec![7; 16]));
+        assert!(take(&head(true, 32, 40), false).unwrap().is_none());
+        let message = take(&head(false, 8, 40), true).unwrap().expect("it is whole");
+        assert_eq!((message.words, message.bytes), (vec![0x0707_0707_0707_0707; 3], vec![7; 16]));
         // A piece that continues nothing.
-        assert_eq!(take(&head(false, 8, 24), true).err(), Some(CallError::Malformed));
+        assert_eq!(take(&head(false, 8, 40), true).err(), Some(CallError::Malformed));
         drop(message.charge);
         assert_eq!(messages.budget.held(), 0);
     }
 
     #[test]
+    fn few_argument_words_come_with_the_head() {
+        let messages = messages(1000);
+        let of = |argument_words, piece_bytes, total_bytes, bytes_at| {
+            let head = head(true, piece_bytes, total_bytes);
+            let head = BytesHead { argument_words, bytes_at, ..head };
+            let whole = messages.take_whole(KEY, (&head, &[8, 9]), 32, read);
+            let whole = whole.map(|(message, unread)| (message.words, unread.from, unread.bytes));
+            let piece = messages.take_piece(KEY, LAUNCH, (&head, &[8, 9]), 32, true, read);
+            (whole.ok(), piece.ok().flatten().map(|message| (message.words, message.bytes)))
+        };
+        let sevens = vec![0x0707_0707_0707_0707; 3];
+        assert_eq!(of(2, 16, 16, 0), (Some((vec![8, 9], 0, 16)), Some((vec![8, 9], vec![7; 16]))));
+        assert_eq!(of(1, 0, 0, 0), (Some((vec![8], 0, 0)), Some((vec![8], vec![]))));
+        assert_eq!(of(0, 8, 8, 0), (Some((vec![], 0, 8)), Some((vec![], vec![7; 8]))));
+        assert_eq!(of(3, 32, 32, 0), (Some((sevens.clone(), 24, 8)), Some((sevens.clone(), vec![7; 8]))));
+        // The bytes are lent.
+        assert_eq!(of(2, 0, 5000, 64).0, None);
+        assert_eq!(of(2, 0, 60, 64).0, Some((vec![8, 9], 0, 60)));
+        assert_eq!(of(3, 24, 84, 64).0, Some((sevens, 24, 60)));
+        // Less than the words, or not what was said.
+        for (argument_words, piece, total) in [(3, 8, 8), (3, 24, 16), (2, 8, 16), (2, 16, 8)] {
+            assert_eq!(of(argument_words, piece, total, 0), (None, None));
+        }
+    }
+
+    #[test]
     fn lanes_together_hold_no_more_than_the_budget() {
         let messages = messages(40);
-        let take = |lane, head: &BytesHead| messages.take_piece((0, lane), LAUNCH, head, 32, false, read);
-        assert!(take(0, &head(true, 32, 100)).is_ok());
-        assert_eq!(take(1, &head(true, 32, 100)).err(), Some(CallError::Busy));
-        assert_eq!(take(2, &head(true, 32, 101)).err(), Some(CallError::TooLarge));
+        let take =
+            |lane, head: &BytesHead| messages.take_piece((0, lane), LAUNCH, (head, &[0; 2]), 48, false, read);
+        assert!(take(0, &head(true, 48, 100)).is_ok());
+        assert_eq!(take(1, &head(true, 48, 100)).err(), Some(CallError::Busy));
+        assert_eq!(take(2, &head(true, 48, 101)).err(), Some(CallError::TooLarge));
         assert_eq!(messages.budget.held(), 24);
         messages.forget(1);
         assert_eq!(messages.budget.held(), 24);
         messages.forget(0);
         assert_eq!(messages.budget.held(), 0);
-        assert!(take(1, &head(true, 32, 100)).is_ok());
+        assert!(take(1, &head(true, 48, 100)).is_ok());
         messages.forget_launches(LaunchId::new(2, 1).into());
         assert_eq!(messages.budget.held(), 24);
         messages.forget_launches(LAUNCH.into());
@@ -443,7 +488,8 @@ mod tests {
         let lend = |lane| messages.loan(60).map(|loan| messages.lend((0, lane), LAUNCH, loan));
         assert_ne!(lend(1), Ok(0));
         assert_eq!(lend(2), Err(CallError::Busy));
-        let empty = |lane| messages.take_piece((0, lane), LAUNCH, &head(false, 0, 0), 8, true, read).err();
+        let line = (&head(false, 0, 0), &[0; 2][..]);
+        let empty = |lane| messages.take_piece((0, lane), LAUNCH, line, 8, true, read).err();
         assert_eq!(empty(1), Some(CallError::Malformed));
         assert_eq!(messages.budget.held(), 0);
         assert!(lend(2).is_ok());

@@ -19,6 +19,7 @@ mod registration;
 mod registry;
 mod reply;
 mod shared;
+mod turns;
 mod unfinished;
 
 pub use builder::{ByHand, ServerBuilder, ServerError};

@@ -209,7 +209,7 @@ struct HandleAll {
 }
 
 impl Work for HandleAll {
-    fn run_next(&self) {
+    fn run_next(self: Arc<Self>) {
         let shared = &self.shared;
         while let Some(post) = next(shared, &self.service) {
             handle(shared, &post);

@@ -4,7 +4,7 @@
 use super::messages::Messages;
 use crate::engine::loans::HeldLoan;
 use hostcall_abi::status::CallError;
-use hostcall_abi::word::REPLY_PULLED;
+use hostcall_abi::word::ReplyAt;
 use hostcall_service::Reply;
 
 /// Bytes from which a reply is made in a loan. What is shorter and fits the lane's share of the byte area
@@ -16,8 +16,8 @@ const LEAST_LOAN_BYTES: usize = 4096;
 pub(crate) struct ReplyPlace {
     /// The large area, if it is not the slot's own.
     pub area: Option<u32>,
-    /// Where in the device's memory the lane wants the bytes; 0 if nowhere.
-    pub wanted_at: u64,
+    /// Where the lane wants the bytes.
+    pub wanted_at: ReplyAt,
 }
 
 /// A handler's whole reply.
@@ -83,12 +83,12 @@ pub(crate) struct Filling<'a> {
 }
 
 impl<'a> Filling<'a> {
-    pub fn new(messages: &'a Messages, capacity: usize, wanted_at: u64) -> Self {
+    pub fn new(messages: &'a Messages, capacity: usize, wanted_at: ReplyAt) -> Self {
         Self {
             messages,
             reply: ByteReply { words: Vec::new(), bytes: ReplyBytes::Few(Vec::new()) },
             capacity,
-            wanted_at: wanted_at & !REPLY_PULLED,
+            wanted_at: wanted_at.address(),
         }
     }
 

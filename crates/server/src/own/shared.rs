@@ -6,6 +6,7 @@ use super::launches::{CancelReason, LaunchRecord, Launches};
 use super::messages::Messages;
 use super::posts::PostCounts;
 use super::registry::Registry;
+use super::turns::Turns;
 use crate::engine::Engine;
 use crate::engine::caught::catch;
 use crate::engine::polling::Attention;
@@ -101,6 +102,8 @@ pub(crate) struct Shared {
     /// Records the calls, if somebody wants to know them.
     pub trace: Option<Source>,
     pub spin: Duration,
+    /// Calls that are handled one after the other.
+    pub turns: Turns,
     /// Calls that may be answered without waiting.
     pub at_once: Arc<AtOnce>,
     /// Whether somebody helps with these.

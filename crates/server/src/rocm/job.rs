@@ -57,7 +57,7 @@ impl Job {
 }
 
 impl Work for Job {
-    fn run_next(&self) {
+    fn run_next(self: Arc<Self>) {
         if self.buffer.is_closed() {
             return self.give_up(CallError::Cancelled);
         }

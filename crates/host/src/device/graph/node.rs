@@ -9,7 +9,7 @@ use crate::device::launch::{self, LaunchMemory, OfStream};
 use crate::device::stream::{Parameters, Parts, Transfer};
 use crate::device::words::StreamWord;
 use crate::device::{Arguments, Error, Grid, Inner};
-use hostcall_abi::launch::{LAUNCH_PARAMS_BYTES, LaunchId};
+use hostcall_abi::launch::{LAUNCH_PARAMS_BYTES, LaunchId, NEVER_STOPS};
 use hostcall_server::LaunchRecord;
 use std::any::Any;
 use std::fmt;
@@ -299,7 +299,7 @@ impl KernelNode {
 
     /// Says whether no lane of it stops its stream, as far as the build knows.
     pub fn never_stops(&self) -> bool {
-        self.kernel.info.never_stops == 1
+        self.kernel.info.found & NEVER_STOPS != 0
     }
 
     /// Returns how many percent it takes of what the device runs at once, more than 100 if it is larger.

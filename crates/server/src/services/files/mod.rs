@@ -26,7 +26,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::OnceLock;
 use table::{OpenFile, Table};
@@ -124,6 +124,13 @@ impl OpenFiles {
     }
 }
 
+/// The turn of writes to a file: the same however often it is open. The system lets one thread at a time write to a file, and
+/// those that wait for it there look all the time, on processors that others need.
+fn turn_of(file: &File) -> Option<u64> {
+    let metadata = file.metadata().ok().filter(|metadata| metadata.is_file())?;
+    Some(metadata.dev().rotate_left(32) ^ metadata.ino())
+}
+
 /// A path as a kernel sends it, which is one as the system has it.
 fn as_path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
@@ -177,7 +184,8 @@ impl FilesHandler for super::Shared<OpenFiles> {
         // Before the file is made or cut.
         let permit = self.0.permit()?;
         let file = self.0.root()?.open(as_path(path), flags)?;
-        let handle = table.insert(OpenFile { file, owner, _permit: permit });
+        let turn = turn_of(&file);
+        let handle = table.insert(OpenFile { file, turn, owner, _permit: permit });
         // A launch that ended while this ran may have had its files closed before this one was among them.
         if owner != LaunchId::NONE && is_known.get().is_some_and(|is_known| !is_known(owner)) {
             table.remove(handle)?;

@@ -18,16 +18,20 @@ const MOST_AT_ONCE: usize = 256 << 10;
 pub(in crate::services) struct QuickFiles<S> {
     service: S,
     files: Arc<OpenFiles>,
-    /// Index of the method that reads at a place.
+    /// Indices of the method that reads at a place, and of those that write.
     read_at: usize,
+    writes: [usize; 2],
 }
 
 impl QuickFiles<()> {
     /// The service of these files.
     pub fn serve(files: Arc<OpenFiles>) -> QuickFiles<impl Service> {
         let service = Files::serve(Shared(files.clone()));
-        let read_at = service.methods().iter().position(|method| method.name == "Files::read_at");
-        QuickFiles { service, files, read_at: read_at.expect("files are read") }
+        let [read_at, write, write_at] = ["Files::read_at", "Files::write", "Files::write_at"].map(|name| {
+            let at = service.methods().iter().position(|method| method.name == name);
+            at.expect("files are read and written")
+        });
+        QuickFiles { service, files, read_at, writes: [write, write_at] }
     }
 }
 
@@ -38,6 +42,11 @@ impl<S: Service> Service for QuickFiles<S> {
 
     fn call(&self, method: usize, request: Request<'_>, reply: &mut dyn Reply) -> Result<(), CallError> {
         self.service.call(method, request, reply)
+    }
+
+    fn turn(&self, method: usize, request: Request<'_>) -> Option<u64> {
+        let (true, [file, ..]) = (self.writes.contains(&method), request.words) else { return None };
+        self.files.table.get(*file).ok()?.turn
     }
 
     fn may_call_at_once(&self, method: usize) -> bool {

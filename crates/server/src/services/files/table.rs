@@ -12,6 +12,9 @@ use std::sync::Arc;
 /// An open file. It closes when the operations on it are done and it is in no table.
 pub(super) struct OpenFile {
     pub file: File,
+    /// The turn of writes; `None` for what is no file with a place for each byte, such as a pipe: to write to that may wait for
+    /// others that write.
+    pub turn: Option<u64>,
     /// The launch that opened it.
     pub owner: LaunchId,
     pub _permit: Permit,

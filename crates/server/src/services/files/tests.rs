@@ -3,7 +3,7 @@ use crate::services::Shared;
 use crate::services::testing::{collect, collect_at_most};
 use hostcall_abi::launch::LaunchId;
 use hostcall_device::services::open_flags::{APPEND, CREATE, CREATE_NEW, READ, TRUNCATE, WRITE};
-use hostcall_service::{Caller, called_by};
+use hostcall_service::{Caller, Request, Service, called_by};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -432,4 +432,26 @@ fn what_is_in_memory_is_read_at_once_and_nothing_else() {
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let file = files.open(b"pipe", READ | WRITE).unwrap();
     assert_eq!(call(read_at, &[file, 0], 5), (None, b"".into(), 1));
+}
+
+/// Writes to one file take turns, and others none: to write to a pipe may wait for somebody who writes or reads.
+#[test]
+fn writes_to_a_file_take_turns() {
+    let (dir, files) = files();
+    let service = QuickFiles::serve(files.0.clone());
+    let [a, again, b] = [b"a", b"a", b"b"].map(|name| files.open(name, WRITE | CREATE).unwrap());
+    let turn = |name, file| {
+        let method = service.methods().iter().position(|method| method.name == name).unwrap();
+        let words = [file, 0];
+        let request = Request { words: &words, bytes: b"", reply_capacity: 0, caller: Caller::default() };
+        service.turn(method, request)
+    };
+    let of_a = turn("Files::write_at", a);
+    assert!(of_a.is_some());
+    assert_eq!([turn("Files::write_at", again), turn("Files::write", a)], [of_a; 2]);
+    assert_ne!(turn("Files::write", b), of_a);
+    assert_eq!([turn("Files::read_at", a), turn("Files::write_at", a + 1000)], [None; 2]);
+    assert!(Command::new("mkfifo").arg(dir.path().join("open/pipe")).status().unwrap().success());
+    let pipe = files.open(b"pipe", READ | WRITE).unwrap();
+    assert_eq!(turn("Files::write", pipe), None);
 }
