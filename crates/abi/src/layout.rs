@@ -617,7 +617,9 @@ impl Spread {
     /// How they lie in a reply.
     #[inline(always)]
     pub const fn reply(lanes: u32, pairs: usize, wave_lanes: u32) -> Self {
-        Self::new(lanes, pairs as u32, if lanes == 1 { LONE_REPLY_APART } else { lanes }, wave_lanes)
+        // Of one pair no code asks how many lanes there are.
+        let apart = if pairs > 1 && lanes == 1 { LONE_REPLY_APART } else { lanes };
+        Self::new(lanes, pairs as u32, apart, wave_lanes)
     }
 
     #[inline(always)]
@@ -669,7 +671,7 @@ impl Spread {
         let count = count.saturating_sub(first);
         let flips = if count >= 32 { u32::MAX } else { (1 << count) - 1 };
         // Of a lone lane's, every other place is free.
-        if self.dense && self.apart > self.lanes { flips & (u32::MAX / 3) } else { flips }
+        if self.pairs > 1 && self.dense && self.apart > self.lanes { flips & (u32::MAX / 3) } else { flips }
     }
 }
 

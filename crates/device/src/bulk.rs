@@ -29,12 +29,7 @@ const LEAST_PIECE: usize = 512;
 
 /// A message: argument words, then slices.
 struct Message<'a> {
-    /// The argument words, if they are so few that they travel with the head; else zeros.
-    line: [u64; BytesHead::LINE_WORDS],
-    /// The argument words otherwise.
     words: &'a [u64],
-    /// How many there are.
-    argument_words: usize,
     /// Slices that travel in packets.
     input: &'a [&'a [u8]],
     /// The one slice that stays where it is, if the host fetches it.
@@ -58,9 +53,25 @@ impl Message<'_> {
         Lent::NONE
     }
 
-    /// Bytes that travel in packets.
+    /// The argument words, if they are so few that they travel with the head.
+    #[inline(always)]
+    fn words_in_line(&self) -> [u64; BytesHead::LINE_WORDS] {
+        match *self.words {
+            [a] => [a, 0],
+            [a, b] => [a, b],
+            _ => [0; _],
+        }
+    }
+
+    /// The argument words otherwise.
+    #[inline(always)]
+    fn words_in_area(&self) -> &[u64] {
+        if self.words.len() <= BytesHead::LINE_WORDS { &[] } else { self.words }
+    }
+
+    /// Bytes that travel in the area.
     fn len(&self) -> usize {
-        self.words.len() * 8 + self.input.iter().map(|slice| slice.len()).sum::<usize>()
+        size_of_val(self.words_in_area()) + self.input.iter().map(|slice| slice.len()).sum::<usize>()
     }
 
     /// Writes the whole message to `at` in the byte area, a multiple of 8.
@@ -70,7 +81,7 @@ impl Message<'_> {
             [] => self.write_words(slot, at),
             [slice] => {
                 self.write_words(slot, at);
-                slot.write_bulk(at + self.words.len() * 8, slice);
+                slot.write_bulk(at + size_of_val(self.words_in_area()), slice);
             }
             _ => self.write_part(&slot, at, 0, self.len()),
         }
@@ -78,7 +89,7 @@ impl Message<'_> {
 
     #[inline(always)]
     fn write_words(&self, slot: Slot<'static>, at: usize) {
-        for (i, word) in self.words.iter().enumerate() {
+        for (i, word) in self.words_in_area().iter().enumerate() {
             slot.write_bulk_word(at + i * 8, *word);
         }
     }
@@ -94,7 +105,7 @@ impl Message<'_> {
             writer.put(&bytes[start..end.max(start)]);
             offset += bytes.len();
         };
-        for word in self.words {
+        for word in self.words_in_area() {
             put(&word.to_le_bytes());
         }
         for slice in self.input {
@@ -180,13 +191,7 @@ pub(crate) fn call<A: Wire, R: Wire>(
     let mut room = Room::new();
     let words = room.zeroed(A::WORDS);
     arguments.to_words(words);
-    let mut message = Message { line: [0; _], words, argument_words: A::WORDS, input, lent: &[] };
-    if A::WORDS <= BytesHead::LINE_WORDS {
-        for (to, word) in message.line.iter_mut().zip(&*words) {
-            *to = *word;
-        }
-        message.words = &[];
-    }
+    let message = Message { words, input, lent: &[] };
     let mut room = Room::new();
     let words = room.zeroed(R::WORDS);
     // A kernel that takes no bytes, of which most only send a panic's message, has nothing of what that needs: shared memory
@@ -222,7 +227,7 @@ fn call_words<const HAS_OUTPUT: bool, const ANSWER_WORDS: usize>(
         let held = packet::hold(group);
         let glance = held.glance;
         let slot = packet::held_slot(group.here, held);
-        let (argument_words, result_words) = (message.argument_words, result.len());
+        let (argument_words, result_words) = (message.words.len(), result.len());
         let lent_message = message.lend(group.count);
         let message = &message;
         let bytes_at = lent_message.address();
@@ -340,7 +345,8 @@ impl Exchange {
             bytes_at: self.bytes_at,
             reply_at: self.reply_at,
         };
-        let ([a, b, c, d, e], [f, g]) = (of_bytes.to_words(), message.line);
+        let [a, b, c, d, e] = of_bytes.to_words();
+        let [f, g] = message.words_in_line();
         let words = if target::HOST_COPIES { [a, b, c, d, e, f, g] } else { [a, b, c, f, g, 0, 0] };
         let line = Line { words, tag: 0 };
         // What the lane has written goes before the doorbell: to the area, and to memory that it lends.
