@@ -527,7 +527,7 @@ pub const fn reply_bytes_at(result_words: usize) -> usize {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplyAt(u64);
 
-/// Most bytes that a lane is to pull while the host copies for others.
+/// Most bytes that a lane is to pull while the host copies for others, if it would not pull more then in any case.
 pub const MOST_REPLY_TO_PULL: usize = 256 << 10;
 
 impl ReplyAt {

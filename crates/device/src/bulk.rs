@@ -221,7 +221,8 @@ fn call_words<const HAS_OUTPUT: bool, const ANSWER_WORDS: usize>(
     output: &mut [u8],
 ) -> Result<usize, CallError> {
     enter(target::here())?;
-    let site = site(service, check, Kind::Bytes);
+    // Lanes with output and lanes without run code of their own.
+    let site = site(service, check, Kind::Bytes) | u64::from(HAS_OUTPUT) << 24;
     Group::meet(site, Err(CallError::Malformed), |group| {
         let capacity = result.len() * 8 + output.len();
         let held = packet::hold(group);
@@ -234,10 +235,8 @@ fn call_words<const HAS_OUTPUT: bool, const ANSWER_WORDS: usize>(
         let is_lent = HAS_OUTPUT && target::HOST_COPIES && output.len() >= target::LEAST_REPLY_TO_LEND;
         let lent_room = if is_lent { Lent::room(output) } else { Lent::NONE };
         // Lanes ask side by side, and pull one after the other.
-        let pulls = is_lent
-            && output.len() >= LEAST_REPLY_TO_PUT * group.count as usize
-            && held.extra().is_none()
-            && lent_room.address() != 0;
+        let pulls =
+            is_lent && output.len() >= LEAST_REPLY_TO_PUT * group.count as usize && held.extra().is_none();
         let most_to_pull = if pulls { target::most_to_pull() } else { 0 };
         let reply_at = ReplyAt::new(lent_room.address(), most_to_pull);
         let lane = Exchange {

@@ -22,6 +22,8 @@ const WAITS: u64 = 3000;
 trait InTurn {
     /// Returns `x`, and one more.
     fn next(turn: u64, x: u64) -> u64;
+    /// The same by another name: all methods of a service have its turns in common.
+    fn succ(turn: u64, x: u64) -> u64;
 }
 
 struct Handler {
@@ -65,6 +67,10 @@ impl InTurnHandler for Arc<Handler> {
         assert!(x != PANICS, "a handler panics");
         Ok(x + 1)
     }
+
+    fn succ(&self, turn: u64, x: u64) -> Result<u64, CallError> {
+        self.next(turn, x)
+    }
 }
 
 struct WithTurns<S>(S);
@@ -95,10 +101,16 @@ fn serve() -> (Arc<Handler>, Device) {
 fn ask(lane: &Lane, turns: &[u64], arguments: &[u64], timeouts_us: &[u32], times: u32, got: &[Global<u64>]) {
     let i = lane.global_id();
     for _ in 0..times {
-        got[i].set(match InTurn::within_us(timeouts_us[i]).next(turns[i], arguments[i]) {
+        let service = InTurn::within_us(timeouts_us[i]);
+        let result = match i % 2 {
+            0 => service.next(turns[i], arguments[i]),
+            _ => service.succ(turns[i], arguments[i]),
+        };
+        got[i].set(match result {
             Ok(x) => x,
             Err(CallError::Panicked) => PANICKED,
             Err(CallError::TimedOut) => TIMED_OUT,
+            Err(CallError::NoSuchService) => GONE,
             Err(_) => u64::MAX,
         });
     }
@@ -106,6 +118,7 @@ fn ask(lane: &Lane, turns: &[u64], arguments: &[u64], timeouts_us: &[u32], times
 
 const PANICKED: u64 = u64::MAX - 1;
 const TIMED_OUT: u64 = u64::MAX - 2;
+const GONE: u64 = u64::MAX - 3;
 
 /// Lets lanes call, each in a wave of its own or all in one, and returns what they got.
 fn run(
@@ -192,4 +205,28 @@ fn a_launch_that_is_cancelled_leaves_no_turn_taken() {
     handler.may_go_on.store(true, Ordering::Release);
     assert_eq!(run(&device, Grid::new(1, 1), &[(1, 5, 0)], 1, || {}), [6]);
     assert_eq!(handler.handled.load(Ordering::Relaxed), 2);
+}
+
+/// Calls that wait for their turn when their service is removed are not handled any more.
+#[test]
+fn a_removed_service_begins_none_of_the_calls_that_wait_for_their_turn() {
+    let handler = Arc::new(Handler::default());
+    let device = Device::open("cpu").unwrap();
+    let service = device.register(WithTurns(InTurn::serve(handler.clone()))).unwrap();
+    let calls = [(1, WAITS, 0); 6];
+    let got = run(&device, Grid::new(6, 1), &calls, 1, || {
+        while !handler.inside[1].load(Ordering::Acquire) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // Most of the others have come.
+        thread::sleep(Duration::from_millis(20));
+        service.remove();
+        handler.may_go_on.store(true, Ordering::Release);
+    });
+    let ended = |what| got.iter().filter(|got| **got == what).count();
+    assert_eq!(
+        (ended(WAITS + 1), ended(GONE), handler.handled.load(Ordering::Relaxed)),
+        (1, 5, 1),
+        "{got:?}"
+    );
 }

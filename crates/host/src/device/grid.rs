@@ -108,6 +108,9 @@ const STAGING_BYTES: u32 = 64 << 10;
 /// Bytes of a multiprocessor's memory that NVIDIA's driver keeps of each workgroup.
 const RESERVED_BY_DRIVER: u32 = 1024;
 
+/// A multiprocessor gives its memory out in multiples of so many bytes.
+const GIVEN_OUT_BYTES: u32 = 256;
+
 /// Returns `kept` with what a workgroup of so many waves is to copy through; `None` if there is no room for that.
 fn staging_of(
     properties: &Properties,
@@ -121,9 +124,10 @@ fn staging_of(
     let most = (properties.resident_waves / multiprocessors / waves.max(1)).max(1);
     let together = grid.workgroup_count().div_ceil(multiprocessors.into()).clamp(1, most.into()) as u32;
     let each = properties.max_workgroup_bytes.saturating_add(RESERVED_BY_DRIVER) / together;
-    let taken = kept.saturating_add(limits.workgroup_bytes).saturating_add(RESERVED_BY_DRIVER);
-    let wanted = (STAGING_BYTES / together).min(each.saturating_sub(taken));
+    let each = each / GIVEN_OUT_BYTES * GIVEN_OUT_BYTES;
     let start = kept.checked_next_multiple_of(STAGING_ALIGN)?;
+    let taken = start.saturating_add(limits.workgroup_bytes).saturating_add(RESERVED_BY_DRIVER);
+    let wanted = (STAGING_BYTES / together).min(each.saturating_sub(taken));
     let room = limits.max_dynamic_workgroup_bytes.checked_sub(start)?;
     let least = waves.checked_mul(LEAST_STAGING_BYTES)?;
     (room >= least).then(|| start + wanted.clamp(least, room))
@@ -210,8 +214,22 @@ mod tests {
         // What the kernel takes itself is not to be had.
         let most = limits().max_dynamic_workgroup_bytes - RESERVED_WORKGROUP_BYTES as u32 - shared_bytes(1);
         assert_eq!(of(1, 32, most, PULLS), limits().max_dynamic_workgroup_bytes);
-        let large = (properties().max_workgroup_bytes + 1024) / 2 - 4096;
-        assert!(2 * (of(4, 32, large, PULLS) + 1024) <= properties().max_workgroup_bytes + 1024 + 2 * 4096);
+        // As many workgroups fit as without staging, unless that is the least.
+        let whole = properties().max_workgroup_bytes + RESERVED_BY_DRIVER;
+        for (together, lanes) in [(2, 32), (2, 256), (4, 64), (6, 256), (7, 256)] {
+            for memory in (0..whole / together).step_by(41) {
+                let bytes = of(2 * together, lanes, memory, PULLS);
+                let fits = |bytes: u32| {
+                    together * (bytes + RESERVED_BY_DRIVER).next_multiple_of(GIVEN_OUT_BYTES) <= whole
+                };
+                let start = kept(lanes, memory).next_multiple_of(STAGING_ALIGN);
+                let least = start + lanes.div_ceil(32) * LEAST_STAGING_BYTES;
+                assert!(
+                    fits(bytes) || bytes == least || !fits(start),
+                    "{together} x {lanes}, {memory}: {bytes}"
+                );
+            }
+        }
     }
 
     fn bytes_of_kernel(memory: u32) -> u32 {

@@ -54,7 +54,7 @@ const LOOKS_FOR: Duration = Duration::from_micros(50);
 /// Looks between two looks at the clock.
 const CLOCK_LOOKS: u32 = 64;
 
-/// Of so many processors, one may be used by a thread that looks for work; one of those is left to the consumers.
+/// Of so many processors, one may be used by a thread of each pool that looks for work; one of those is left to the consumers.
 const PROCESSORS_A_LOOKER: usize = 2;
 
 /// Entries after which those that are of no use any more are removed, beside twice those that were kept.

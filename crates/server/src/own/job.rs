@@ -56,6 +56,7 @@ impl LaneCall {
 
     /// Frees the request. Its lane is answered after that, so that nothing is counted as held once all have their answers.
     pub fn free(&mut self) {
+        self.unread = None;
         self.request.bytes = Vec::new();
         self.fetched = None;
         self.charge = None;
@@ -159,13 +160,8 @@ impl Ticket {
         self.state.lock().open >> rank & 1 != 0
     }
 
-    /// Notes that a lane's handler begins, and reads what of its request is unread. Returns whether it is to:
-    /// the lane has no answer, and the service is there.
+    /// Notes that a lane's handler begins. Returns whether it is to: the lane has no answer, and the service is there.
     fn begin(&self, rank: u32, call: &mut LaneCall) -> bool {
-        let caller = call.request.caller;
-        if let Some(unread) = &mut call.unread {
-            unread.free_before();
-        }
         let mut state = self.state.lock();
         if state.open >> rank & 1 == 0 {
             return false;
@@ -173,12 +169,25 @@ impl Ticket {
         if self.entry.service.is_removed() {
             drop(state);
             call.free();
-            self.finish(rank, caller, Err(CallError::NoSuchService));
+            self.finish(rank, call.request.caller, Err(CallError::NoSuchService));
             return false;
         }
         state.begun |= 1 << rank;
         if let Some(recording) = &mut state.recording {
             recording.began(recording.now_ns());
+        }
+        true
+    }
+
+    /// Reads what of a lane's request is unread. Returns whether the lane has no answer.
+    fn read(&self, rank: u32, call: &mut LaneCall) -> bool {
+        let caller = call.request.caller;
+        if let Some(unread) = &mut call.unread {
+            unread.free_before();
+        }
+        let state = self.state.lock();
+        if state.open >> rank & 1 == 0 {
+            return false;
         }
         // Under the lock: the lane has the area, and what it lends, for other things once it was answered.
         if let (Some(unread), Some(detached)) = (call.unread.take(), &state.answer) {
@@ -359,15 +368,15 @@ impl Work for Ticket {
     fn run_next(self: Arc<Self>) {
         let Some((rank, mut call)) = self.left.lock().pop() else { return };
         let (Kind::Inline(service) | Kind::Blocking(service)) = &self.entry.service.kind else { return };
-        if !self.begin(rank, &mut call) {
+        if !self.read(rank, &mut call) {
             return;
         }
         let turn = catch(|| service.turn(self.entry.index, call.as_request())).ok().flatten();
-        let (number, shared) = (self.entry.method.number, self.shared.clone());
-        let begun = Begun { ticket: self, rank, call };
+        let (of_service, shared) = (Arc::as_ptr(&self.entry.service).addr(), self.shared.clone());
+        let call = ReadCall { ticket: self, rank, call };
         match turn {
-            None => begun.handle(),
-            Some(turn) => shared.turns.handle((number, turn), begun),
+            None => call.handle(),
+            Some(turn) => shared.turns.handle((of_service, turn), call),
         }
     }
 
@@ -377,18 +386,29 @@ impl Work for Ticket {
 }
 
 /// A lane's call of which all is there to be handled.
-pub(crate) struct Begun {
+pub(crate) struct ReadCall {
     ticket: Arc<Ticket>,
     rank: u32,
     call: LaneCall,
 }
 
-impl Begun {
+impl ReadCall {
+    /// Returns whether its lane waits for it still.
+    pub fn is_wanted(&self) -> bool {
+        self.ticket.waits(self.rank)
+    }
+
+    /// Answers it, which nobody handles.
+    pub fn cancel(mut self) {
+        self.call.free();
+        self.ticket.finish(self.rank, self.call.request.caller, Err(CallError::Cancelled));
+    }
+
     /// Handles it on this thread, which may wait, if its lane waits still.
     pub fn handle(self) {
         let Self { ticket, rank, mut call } = self;
         let (Kind::Inline(service) | Kind::Blocking(service)) = &ticket.entry.service.kind else { return };
-        if !ticket.waits(rank) {
+        if !ticket.begin(rank, &mut call) {
             return;
         }
         let (caller, messages) = (call.request.caller, &ticket.shared.messages);
@@ -417,7 +437,7 @@ impl Drop for BeginsLater {
 async fn answer_later(mut begins: BeginsLater) {
     let Some((ticket, rank, mut call)) = begins.0.take() else { return };
     let Kind::Async(service) = &ticket.entry.service.kind else { return };
-    if !ticket.begin(rank, &mut call) {
+    if !ticket.read(rank, &mut call) || !ticket.begin(rank, &mut call) {
         return;
     }
     let LaneCall { mut request, charge, fetched, .. } = call;

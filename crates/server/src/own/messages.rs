@@ -109,7 +109,11 @@ impl Messages {
         share: usize,
         mut read: impl FnMut(usize, usize, &mut Vec<u8>),
     ) -> Result<(Message, Unread), CallError> {
-        let before = self.change(|lanes| lanes.remove(&key));
+        let mut before = self.change(|lanes| lanes.remove(&key));
+        if !self.budget.has_half() {
+            // Where memory is short, it is not to wait for a thread.
+            before = None;
+        }
         let (total, words_end) = (head.total_bytes, head.words_end());
         if total > self.budget.most_each as u64 {
             return Err(CallError::TooLarge);

@@ -2,41 +2,52 @@
 //! file ([`Service::turn`](hostcall_service::Service::turn)). The thread that handles the first handles those that come
 //! meanwhile too, so that nobody waits for it.
 
-use super::job::Begun;
+use super::job::ReadCall;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 
-/// A service's number, and what the service says.
-pub(crate) type Turn = (u16, u64);
+/// Where a service lies, which its calls keep there, and what it says.
+pub(crate) type Turn = (usize, u64);
+
+/// Calls that wait for a turn, from which on those that nobody waits for any more are taken out, whenever they have doubled.
+const LOOK_FROM: usize = 64;
 
 /// The calls that wait for the thread that has their turn.
 #[derive(Default)]
-pub(crate) struct Turns(Mutex<HashMap<Turn, VecDeque<Begun>>>);
+pub(crate) struct Turns(Mutex<HashMap<Turn, VecDeque<ReadCall>>>);
 
 impl Turns {
     /// Handles a call, and those of its turn that come meanwhile; or leaves it to the thread that handles one of these.
-    pub fn handle(&self, turn: Turn, call: Begun) {
-        let mut waiting = self.0.lock();
-        if let Some(waiting) = waiting.get_mut(&turn) {
-            return waiting.push_back(call);
+    pub fn handle(&self, turn: Turn, call: ReadCall) {
+        let mut turns = self.0.lock();
+        if let Some(waiting) = turns.get_mut(&turn) {
+            waiting.push_back(call);
+            let mut unwanted = Vec::new();
+            if waiting.len() >= LOOK_FROM && waiting.len().is_power_of_two() {
+                let (wanted, others) = waiting.drain(..).partition(ReadCall::is_wanted);
+                (*waiting, unwanted) = (wanted, Vec::from(others));
+            }
+            drop(turns);
+            drop(unwanted);
+            return;
         }
-        waiting.insert(turn, VecDeque::new());
-        drop(waiting);
+        turns.insert(turn, VecDeque::new());
+        drop(turns);
         let ended = Ended { turns: self, turn };
         let mut next = Some(call);
         while let Some(call) = next {
             call.handle();
-            let mut waiting = self.0.lock();
-            next = waiting.get_mut(&turn).and_then(VecDeque::pop_front);
+            let mut turns = self.0.lock();
+            next = turns.get_mut(&turn).and_then(VecDeque::pop_front);
             if next.is_none() {
-                waiting.remove(&turn);
+                turns.remove(&turn);
             }
         }
         std::mem::forget(ended);
     }
 }
 
-/// Ends a turn whose thread panicked. The calls that wait are dropped, which answers them.
+/// Ends a turn whose thread panicked, and answers the calls that wait.
 struct Ended<'a> {
     turns: &'a Turns,
     turn: Turn,
@@ -45,6 +56,6 @@ struct Ended<'a> {
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
         let waiting = self.turns.0.lock().remove(&self.turn);
-        drop(waiting);
+        waiting.into_iter().flatten().for_each(ReadCall::cancel);
     }
 }
