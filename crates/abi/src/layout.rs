@@ -671,7 +671,7 @@ impl Spread {
         let count = count.saturating_sub(first);
         let flips = if count >= 32 { u32::MAX } else { (1 << count) - 1 };
         // Of a lone lane's, every other place is free.
-        if self.pairs > 1 && self.dense && self.apart > self.lanes { flips & (u32::MAX / 3) } else { flips }
+        if self.dense && self.apart > self.lanes { flips & (u32::MAX / 3) } else { flips }
     }
 }
 

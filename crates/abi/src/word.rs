@@ -449,11 +449,11 @@ impl BytesHead {
     /// Words of the line that carry the head.
     pub const WORDS: usize = 5;
 
-    /// Words of the line behind the head.
-    pub const LINE_WORDS: usize = 2;
-
     /// The same on devices whose memory no copy of the host's reaches: without the last two.
     pub const SHORT_WORDS: usize = 3;
+
+    /// Words of the line behind the head.
+    pub const LINE_WORDS: usize = 2;
 
     /// Bytes of argument words where the message begins.
     #[inline(always)]

@@ -67,9 +67,7 @@ impl AtOnce {
 impl Job {
     fn run(mut self) {
         let caller = self.call.request.caller;
-        if let Some(unread) = &mut self.call.unread {
-            unread.free_before();
-        }
+        self.call.free_before();
         let mut result = Some(Err(CallError::NoSuchService));
         if let Some(recording) = &mut self.recording {
             recording.add_bytes(self.call.request_bytes(), 0);

@@ -54,6 +54,13 @@ impl LaneCall {
         request
     }
 
+    /// Frees what its lane left behind, which the thread that finds calls leaves to others.
+    pub fn free_before(&mut self) {
+        if let Some(unread) = &mut self.unread {
+            unread.before = None;
+        }
+    }
+
     /// Frees the request. Its lane is answered after that, so that nothing is counted as held once all have their answers.
     pub fn free(&mut self) {
         self.unread = None;
@@ -182,9 +189,7 @@ impl Ticket {
     /// Reads what of a lane's request is unread. Returns whether the lane has no answer.
     fn read(&self, rank: u32, call: &mut LaneCall) -> bool {
         let caller = call.request.caller;
-        if let Some(unread) = &mut call.unread {
-            unread.free_before();
-        }
+        call.free_before();
         let state = self.state.lock();
         if state.open >> rank & 1 == 0 {
             return false;

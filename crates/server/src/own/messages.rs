@@ -48,7 +48,7 @@ impl Fetched {
 pub(crate) type LaneKey = (u32, u8);
 
 /// What the host keeps of a lane between packets.
-struct Kept {
+pub(crate) struct Kept {
     launch: LaunchId,
     bytes: KeptBytes,
 }
@@ -166,11 +166,14 @@ impl Messages {
                 }
                 (argument_words(head, line, &mut read), Charged::new(&self.budget), words_end)
             }
-            Some(Kept { bytes: KeptBytes::Message { words, bytes }, .. }) => (words, bytes, 0),
+            Some(Kept { bytes: KeptBytes::Message { words, bytes }, .. })
+                if words.len() == usize::from(head.argument_words) =>
+            {
+                (words, bytes, 0)
+            }
             _ => return Err(CallError::Malformed),
         };
-        let words_before = if words.len() <= BytesHead::LINE_WORDS { 0 } else { words.len() * 8 };
-        let so_far = words_before + bytes.bytes.len();
+        let so_far = words_end + bytes.bytes.len();
         if so_far + piece - from > total {
             return Err(CallError::Malformed);
         }
@@ -180,7 +183,7 @@ impl Messages {
             self.keep(key, launch, KeptBytes::Message { words, bytes });
             return Ok(None);
         }
-        if words_before + bytes.bytes.len() != total || words.len() != usize::from(head.argument_words) {
+        if words_end + bytes.bytes.len() != total {
             return Err(CallError::Malformed);
         }
         let (bytes, charge) = bytes.into_parts();
@@ -346,14 +349,7 @@ pub(crate) struct Unread {
     /// Where the lane has them in the device's memory, if that is not 0.
     pub lent_at: u64,
     /// What the lane left behind.
-    before: Option<Kept>,
-}
-
-impl Unread {
-    /// Frees what the lane left behind, which the thread that finds calls leaves to others.
-    pub fn free_before(&mut self) {
-        self.before = None;
-    }
+    pub before: Option<Kept>,
 }
 
 /// A whole message.
