@@ -193,6 +193,27 @@ pub(crate) unsafe fn store_four(words: &[Owned<u32>; 4], [a, b, c, d]: [u32; 4])
     }
 }
 
+/// Reads two values that lie side by side, the first 16-byte aligned: on NVIDIA in one load.
+///
+/// # Safety
+/// SLOT-OWNER, as for [`Owned::get`], for each.
+#[inline(always)]
+pub(crate) unsafe fn load_two(words: &[Owned<u64>; 2]) -> [u64; 2] {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: the array is valid for reads and aligned, and nobody writes now, by the caller's promise.
+    unsafe {
+        let (a, b);
+        core::arch::asm!("ld.v2.b64 {{{a}, {b}}}, [{at}];", at = in(reg64) words.as_ptr(), a = out(reg64) a,
+            b = out(reg64) b, options(nostack, readonly));
+        [a, b]
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        [words[0].get(), words[1].get()]
+    }
+}
+
 /// Reads a slot's places. On NVIDIA in three loads; by [`Owned::get`] they would go through local memory, from which a lane
 /// has those alone that it looks at.
 ///
@@ -331,38 +352,58 @@ impl<'m> OwnedFour<'m> {
 // would wait for every store that is on its way to the host; and LLVM drops the order of read-modify-writes other than
 // compare-exchange there.
 
-/// Changes a word of memory of the device from 0 to 1. Acquire.
+/// Takes a home slot's word and leaves `held`. Acquire for all that is accessed through the slot, and for nothing else.
+///
+/// On NVIDIA the exchange is relaxed: an acquire empties the multiprocessor's cache, which has nothing of a slot, since shared
+/// memory is read by `.sys` accesses that pass it by, and the words beside a home slot's never change (or are read behind
+/// [`fence_on_device`]). The accesses come after the exchange because they are issued once its result has decided where they go.
 #[inline(always)]
-pub(crate) fn claim_word(word: &AtomicU64) -> bool {
+pub(crate) fn take_word(word: &AtomicU64, held: u64) -> u64 {
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: the word is valid and aligned, and accessed atomically.
+    // SAFETY: the word is valid, aligned and in global memory, where addresses are the generic ones, and accessed atomically.
     unsafe {
         let old: u64;
-        core::arch::asm!("atom.acquire.gpu.cas.b64 {old}, [{at}], 0, 1;",
-            at = in(reg64) word, old = out(reg64) old, options(nostack));
-        old == 0
+        core::arch::asm!("atom.relaxed.gpu.global.exch.b64 {old}, [{at}], {held};",
+            at = in(reg64) word, held = in(reg64) held, old = out(reg64) old, options(nostack));
+        old
     }
     #[cfg(not(target_arch = "nvptx64"))]
-    word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    word.swap(held, Ordering::Acquire)
 }
 
-/// Makes a claimed word 0 again. Release.
+/// Gives a home slot's word back. Release for accesses through the slot that are settled: what was stored, the host has seen, and
+/// what was looked at is there.
+///
+/// On NVIDIA that leaves nothing to wait for. An exchange, so that what an earlier holder released reaches a later one.
 #[inline(always)]
-pub(crate) fn release_word(word: &AtomicU64) {
+pub(crate) fn put_word(word: &AtomicU64, new: u64) {
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: as for `claim_word`.
+    // SAFETY: as in `take_word`.
     unsafe {
-        core::arch::asm!("st.release.gpu.b64 [{at}], 0;", at = in(reg64) word, options(nostack));
+        core::arch::asm!("{{ .reg .b64 %hostcall_old; atom.relaxed.gpu.global.exch.b64 %hostcall_old, [{at}], {new}; }}",
+            at = in(reg64) word, new = in(reg64) new, options(nostack));
     }
     #[cfg(not(target_arch = "nvptx64"))]
-    word.store(0, Ordering::Release);
+    word.swap(new, Ordering::Release);
+}
+
+/// A fence among the lanes of the device.
+pub(crate) fn fence_on_device(ordering: Ordering) {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: orders accesses.
+    unsafe {
+        let _ = ordering;
+        core::arch::asm!("fence.acq_rel.gpu;", options(nostack));
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    fence(ordering);
 }
 
 /// Compare-exchange in memory of the device. Relaxed.
 #[inline(always)]
 pub(crate) fn cas_on_device(word: &AtomicU64, old: u64, new: u64) -> Result<u64, u64> {
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: as for `claim_word`.
+    // SAFETY: the word is valid and aligned, and accessed atomically.
     unsafe {
         let now: u64;
         core::arch::asm!("atom.relaxed.gpu.cas.b64 {now}, [{at}], {old}, {new};",
@@ -377,7 +418,7 @@ pub(crate) fn cas_on_device(word: &AtomicU64, old: u64, new: u64) -> Result<u64,
 #[inline(always)]
 pub(crate) fn add_on_device(word: &AtomicU64, value: u64) -> u64 {
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: as for `claim_word`.
+    // SAFETY: as for `cas_on_device`.
     unsafe {
         let old: u64;
         core::arch::asm!("atom.relaxed.gpu.add.u64 {old}, [{at}], {value};",
@@ -403,7 +444,7 @@ macro_rules! cas_in_wave {
         #[inline(always)]
         pub(crate) fn $name(word: &AtomicU32, old: u32, new: u32) -> Result<u32, u32> {
             #[cfg(target_arch = "nvptx64")]
-            // SAFETY: as for `claim_word`.
+            // SAFETY: as for `cas_on_device`.
             unsafe {
                 let now: u32;
                 core::arch::asm!(concat!($instruction, " {now}, [{at}], {old}, {new};"), at = in(reg64) word,
@@ -430,7 +471,7 @@ cas_in_wave! {
 #[inline(always)]
 pub(crate) fn load_in_wave(word: &AtomicU32) -> u32 {
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: as for `claim_word`.
+    // SAFETY: as for `cas_on_device`.
     unsafe {
         let value: u32;
         core::arch::asm!("ld.acquire.cta.b32 {value}, [{at}];",
@@ -445,7 +486,7 @@ pub(crate) fn load_in_wave(word: &AtomicU32) -> u32 {
 #[inline(always)]
 pub(crate) fn store_in_wave(word: &AtomicU32, value: u32) {
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: as for `claim_word`.
+    // SAFETY: as for `cas_on_device`.
     unsafe {
         core::arch::asm!("st.release.cta.b32 [{at}], {value};",
             at = in(reg64) word, value = in(reg32) value, options(nostack));
@@ -458,7 +499,7 @@ pub(crate) fn store_in_wave(word: &AtomicU32, value: u32) {
 #[inline(always)]
 pub(crate) fn or_in_wave(word: &AtomicU64, bits: u64) -> u64 {
     #[cfg(target_arch = "nvptx64")]
-    // SAFETY: as for `claim_word`.
+    // SAFETY: as for `cas_on_device`.
     unsafe {
         let old: u64;
         core::arch::asm!("atom.acq_rel.cta.or.b64 {old}, [{at}], {bits};",

@@ -5,8 +5,8 @@
 use crate::bulk;
 use crate::group::Group;
 use crate::lane::Lane;
-use crate::packet::{self, Head};
-use crate::target::{self, Here};
+use crate::packet::{self, Head, Held};
+use crate::target::{self, Here, Mask};
 use crate::{pending, post};
 use hostcall_abi::MAX_WORDS;
 use hostcall_abi::service::{Method, number};
@@ -113,10 +113,13 @@ pub(crate) fn call_any<A: Wire, R: Wire>(
 /// The call of lines of `A` argument and `R` result words, the same code for every method of these sizes: a copy
 /// at each call makes GPU programs of megabytes. The sizes are constants, so that its loops are unrolled. Words are
 /// parameters of their own, and status and first result word the value, because these travel in registers;
-/// `others` gets the result words from the second on.
+/// `others` gets the result words from the second on. `together` are the lanes that came to the call together: they are asked
+/// for where the call is, because within this function a GPU may let lanes meet that came from different places, and those
+/// would then call one after the other.
 #[inline(never)]
 #[expect(clippy::too_many_arguments, reason = "an array would travel in memory")]
 fn exchange<const A: usize, const R: usize>(
+    together: Mask,
     service: u16,
     check: u32,
     timeout_us: u32,
@@ -131,34 +134,46 @@ fn exchange<const A: usize, const R: usize>(
 ) -> (u64, u64) {
     let (argument_words, result_words) = (A as u8, R as u8);
     let head = Head { service, check, kind: Kind::Words, argument_words, result_words, timeout_us };
-    if let Err(error) = enter(target::here()) {
-        return (Status::Error(error).to_bits(), 0);
-    }
     let mut request = Line { words: [a, b, c, d, e, f, g], tag: 0 };
     request.words[A..].fill(0);
-    Group::meet(site(service, check, Kind::Words), (0, 0), |group| {
-        let held = packet::hold(group);
-        let glance = held.glance;
-        let reply = match held.extra() {
-            None => packet::exchange(held.slot, glance, group, head, request),
-            Some(extra) => {
-                let mut line = request;
-                packet::exchange_by_extra(extra, group, head, &mut line).map(|()| line)
-            }
-        };
-        packet::release(group, held);
-        match reply {
-            // The wave may have given up the slot's call before, whose words these may be.
-            _ if glance.cancelled => target::exit_lane(),
-            Ok(reply) => {
-                if R > 1 {
-                    others[1..R].copy_from_slice(&reply.words[1..R]);
-                }
-                (Status::Ok.to_bits(), reply.words[0])
-            }
-            Err(error) => (Status::Error(error).to_bits(), 0),
-        }
+    if target::LONE_LANES && together.is_power_of_two() {
+        let group = Group::alone();
+        return exchange_held::<R>(group, packet::hold_alone(group), head, request, others);
+    }
+    Group::meet_among(together, site(service, check, Kind::Words), (0, 0), |group| {
+        exchange_held::<R>(group, packet::hold(group), head, request, others)
     })
+}
+
+/// The call of a group that has a slot.
+#[inline(always)]
+fn exchange_held<const R: usize>(
+    group: Group,
+    held: Held,
+    head: Head,
+    request: Line,
+    others: &mut [u64; MAX_WORDS],
+) -> (u64, u64) {
+    let glance = held.glance;
+    let reply = match held.extra() {
+        None => packet::exchange(held.slot, glance, group, head, request),
+        Some(extra) => {
+            let mut line = request;
+            packet::exchange_by_extra(extra, group, head, &mut line).map(|()| line)
+        }
+    };
+    packet::release(group, held);
+    match reply {
+        // The wave may have given up the slot's call before, whose words these may be.
+        _ if glance.cancelled => target::exit_lane(),
+        Ok(reply) => {
+            if R > 1 {
+                others[1..R].copy_from_slice(&reply.words[1..R]);
+            }
+            (Status::Ok.to_bits(), reply.words[0])
+        }
+        Err(error) => (Status::Error(error).to_bits(), 0),
+    }
 }
 
 /// Chooses among the `exchange`s by constants, so that one is left of the choice.
@@ -182,10 +197,12 @@ fn choose_results<const A: usize, R: Wire>(
     [a, b, c, d, e, f, g]: [u64; MAX_WORDS],
 ) -> Result<R, CallError> {
     let Head { service, check, timeout_us, .. } = head;
+    enter(target::here())?;
+    let together = target::here().converge(site(service, check, Kind::Words));
     let mut results = [0; MAX_WORDS];
     macro_rules! exchange {
         ($r:literal) => {
-            exchange::<A, $r>(service, check, timeout_us, a, b, c, d, e, f, g, &mut results)
+            exchange::<A, $r>(together, service, check, timeout_us, a, b, c, d, e, f, g, &mut results)
         };
     }
     let (status, first) = match R::WORDS {

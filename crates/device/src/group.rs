@@ -41,9 +41,14 @@ impl Group {
     /// Runs `body` with the lanes that come here together to the same `site`, one site's after the other's. `nothing` is
     /// a value that nobody sees.
     #[inline(always)]
-    pub fn meet<T>(site: u64, nothing: T, mut body: impl FnMut(Self) -> T) -> T {
+    pub fn meet<T>(site: u64, nothing: T, body: impl FnMut(Self) -> T) -> T {
+        Self::meet_among(target::here().converge(site), site, nothing, body)
+    }
+
+    /// The same of lanes that are known to have come here together.
+    #[inline(always)]
+    pub fn meet_among<T>(together: Mask, site: u64, nothing: T, mut body: impl FnMut(Self) -> T) -> T {
         let here = target::here();
-        let together = here.converge(site);
         let own = here.same(together, site);
         let (mut left, mut result) = (together, nothing);
         loop {

@@ -151,7 +151,44 @@ fn prepare(group: Group) -> u32 {
     extra
 }
 
-/// The leader's part of it.
+/// [`hold`] for a lane that is alone: most of what a group has to see to is not there, and a call has half the instructions before
+/// its doorbell, of which each waits for the one before.
+#[inline(always)]
+pub(crate) fn hold_alone(group: Group) -> Held {
+    let (here, is_whole) = (group.here, group.is_whole());
+    let has_slot = here.record().slot().is_some();
+    let is_home = if has_slot { is_whole || current(here).try_lock() } else { claim_alone(here, is_whole) };
+    let extra = if is_home { HOME } else { prepare_for(group) };
+    if extra == NO_SLOT {
+        target::exit_lane();
+    }
+    let slot = current(here);
+    let mut glance = slot.glance();
+    if glance.is_unready() && extra == HOME {
+        publish_late(here);
+        glance = slot.glance();
+    }
+    Held { slot, glance, extra }
+}
+
+/// Says whose the calls of a wave are that has claimed its slot for posts.
+#[cold]
+#[inline(never)]
+fn publish_late(here: Here) {
+    current(here).publish_owner(owner(here, None));
+}
+
+/// Claims a slot for a wave that has none, if one is free at once, for a lane that is alone. A function that calls none, so that
+/// a GPU saves few registers.
+#[cold]
+#[inline(never)]
+fn claim_alone(here: Here, is_whole: bool) -> bool {
+    here.record().claim_to_call(homes(here), here.proposed_slot(), is_whole, owner(here, None))
+}
+
+/// The leader's part of [`prepare`].
+#[cold]
+#[inline(never)]
 fn prepare_for(group: Group) -> u32 {
     let here = group.here;
     let Some(home) = claim(here) else { return NO_SLOT };
@@ -285,9 +322,20 @@ pub(crate) fn note_end(here: Here, lanes: Mask) {
     let (record, all) = (here.record(), here.wave_lanes());
     // Nobody ended before a whole wave.
     let is_over = lanes == all || record.end(target::bits(lanes), target::bits(all));
-    if is_over && record.slot().is_some() {
+    if is_over
+        && let Some(slot) = record.slot()
+        && !release_at_once(here, slot)
+    {
         release_home(here);
     }
+}
+
+/// Releases the wave's slot, if there is nothing to wait for.
+#[cfg_attr(any(target_arch = "nvptx64", target_arch = "amdgpu"), cold)]
+#[inline(never)]
+fn release_at_once(here: Here, slot: u32) -> bool {
+    // SAFETY: SLOT-OWNER: all other lanes of the wave have ended, as `end` saw.
+    unsafe { here.record().release_at_once(homes(here), slot) }
 }
 
 #[cold]
@@ -384,6 +432,9 @@ pub(crate) fn send(
     };
     let laps = slot.laps(glance, &doorbell, group.rank);
     group.sync();
+    if group.is_leader() && !matches!(head.kind, Kind::Words) {
+        slot.set_unsettled();
+    }
     slot.ring(&doorbell, laps, group.rank);
     if doorbell.lines {
         let post_position = posts.position;
@@ -464,9 +515,7 @@ pub(crate) fn receive(
     look: Look,
 ) -> Result<Line, CallError> {
     let (mut reply, mut patience) = (None, Patience::default());
-    if group.count > 1 {
-        group.here.pass(packet.doorbell.request_pairs() as u32);
-    }
+    group.here.pass(group.count, packet.doorbell.request_pairs() as u32);
     let came = || {
         reply = poll(slot, group.rank, &packet);
         if reply.is_some() {
@@ -475,6 +524,7 @@ pub(crate) fn receive(
         let ring = || {
             if group.rank == 0 {
                 slot.ring_again(&packet.doorbell, packet.laps);
+                slot.set_unsettled();
             }
         };
         let vain = patience.end(group.here, ring);

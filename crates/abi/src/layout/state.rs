@@ -25,8 +25,8 @@ pub struct SlotStateWords {
     pub post_position_announced: u32,
     /// Not zero when the wave knows that its launch was cancelled.
     pub cancelled: u32,
-    /// Not zero once the wave has posted since it claimed the slot.
-    pub posted: u32,
+    /// What the wave has done since it claimed the slot, see [`since_claim`].
+    pub since_claim: u32,
     /// Which part of a diverged wave may call: a turn in the lower half, the next to be given out in the upper one.
     pub call_lock: u32,
     /// Not zero while a part of a diverged wave reserves places in the ring.
@@ -57,6 +57,15 @@ pub mod bell_bits {
     pub const OWNER_DUE: u32 = 4;
 }
 
+/// Bits of [`SlotStateWords::since_claim`]. While none is set, all that the wave has stored through the slot was seen by the host,
+/// which answered it, and all that it looks at was there: its next holder need not wait for anything of it.
+pub mod since_claim {
+    /// The wave has posted.
+    pub const POSTED: u32 = 1;
+    /// The wave has sent or read bytes, or rang again: its stores and loads may be on their way.
+    pub const UNSETTLED: u32 = 2;
+}
+
 /// The period in which no post bell was rung: no period of a clock has this number.
 pub const NO_PERIOD: u32 = u32::MAX;
 
@@ -65,30 +74,64 @@ pub const SLOT_STATE_BYTES: usize = 128;
 
 const _: () = assert!(size_of::<SlotStateWords>() == SLOT_STATE_BYTES);
 
+/// Bits of [`HomeSlotWords::kept`]: what the next holder of a home slot takes over, in one word, so that one exchange claims the
+/// slot and brings all of it.
+///
+/// | bits | field |
+/// |---|---|
+/// | 63 | [`APART`](kept::APART): it does not fit, and lies beside the word |
+/// | 48–62 | laps of reply pairs: those of the first seven places of the first word, that of its others, and one for each other word |
+/// | 36–47 | laps of request pairs: the same of the first four places |
+/// | 35 | parity of the last owner pair |
+/// | 34 | lap of the last doorbell |
+/// | 32–33 | quarters of the ring, rounded up, that the device does not know to be free |
+/// | 0–31 | low bits of the ring entries reserved, ever |
+///
+/// A wave that calls has the laps of all of its lanes alike, word by word, and a lane alone changes the first places.
+pub mod kept {
+    /// A wave has the slot.
+    pub const HELD: u64 = u64::MAX;
+    /// The state lies beside the word.
+    pub const APART: u64 = 1 << 63;
+    /// First bit of the laps of reply pairs.
+    pub const REPLY_LAPS: u32 = 48;
+    /// First bit of the laps of request pairs.
+    pub const REQUEST_LAPS: u32 = 36;
+    /// Bit of the owner pair's parity.
+    pub const PARITY: u32 = 35;
+    /// Bit of the doorbell's lap.
+    pub const LAP: u32 = 34;
+    /// First bit of the quarters of the ring.
+    pub const QUARTERS: u32 = 32;
+    /// Places of the first word of reply laps that have a bit each: those of a lone lane's pairs, which leave out every other.
+    pub const REPLY_ALONE: u32 = 7;
+    /// The same of request laps.
+    pub const REQUEST_ALONE: u32 = 4;
+}
+
 /// A home slot while no wave has it: what its next holder takes over, together, so that a claim waits for memory no more
 /// often than it must. In memory of the device, where the host writes it before the first launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(32))]
 pub struct HomeSlotWords {
-    /// 0 while no wave has the slot, else 1.
-    pub claim: u64,
-    /// As in [`SlotStateWords`], as are the next three.
-    pub post_position_told: u32,
-    /// See above.
-    pub post_position_announced: u32,
-    /// [`SlotStateWords::bell`], a period that nobody looks at, [`SlotStateWords::post_position`] and
-    /// [`SlotStateWords::post_tail_seen`].
-    pub first: [u32; 4],
-    /// See above.
-    pub request_laps: [u32; LAP_WORDS],
-    /// See above.
-    pub reply_laps: [u32; LAP_WORDS],
+    /// [`kept::HELD`] while a wave has the slot; else what its next holder takes over, see [`kept`]. 0 of a slot that nobody
+    /// ever had.
+    pub kept: u64,
+    /// Zero.
+    pub reserved: u64,
     /// Places of the slot. Never changes.
     pub places: SlotPlaces,
     /// Address of the channel's shared memory on the device. Never changes.
     pub region: u64,
     /// Its words. Never changes.
     pub region_words: u64,
+    /// With [`kept::APART`]: [`SlotStateWords::bell`], a period that nobody looks at, [`SlotStateWords::post_position`] and
+    /// [`SlotStateWords::post_tail_seen`].
+    pub first: [u32; 4],
+    /// With [`kept::APART`]: see [`SlotStateWords`].
+    pub request_laps: [u32; LAP_WORDS],
+    /// See above.
+    pub reply_laps: [u32; LAP_WORDS],
 }
 
 /// Bytes of a [`HomeSlotWords`].
@@ -106,12 +149,11 @@ impl HomeSlotWords {
 
     /// The words as they lie in memory of a device: little-endian, without padding.
     pub fn to_bytes(&self) -> [u8; HOME_SLOT_BYTES] {
-        let Self { claim, post_position_told, post_position_announced, first, .. } = *self;
-        let Self { request_laps, reply_laps, places, region, region_words, .. } = *self;
+        let Self { kept, reserved, places, region, region_words, first, request_laps, reply_laps } = *self;
         let halves = |word: u64| [word as u32, (word >> 32) as u32];
-        let words = halves(claim).into_iter().chain([post_position_told, post_position_announced]);
-        let words = words.chain(first).chain(request_laps).chain(reply_laps).chain(places.to_words());
-        let words = words.chain(halves(region)).chain(halves(region_words));
+        let words = halves(kept).into_iter().chain(halves(reserved)).chain(places.to_words());
+        let words = words.chain(halves(region)).chain(halves(region_words)).chain(first);
+        let words = words.chain(request_laps).chain(reply_laps);
         let mut bytes = [0; HOME_SLOT_BYTES];
         for (to, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(words) {
             *to = word.to_le_bytes();
@@ -167,7 +209,7 @@ impl WaveRecordWords {
             post_position_told: 0,
             post_position_announced: 0,
             cancelled: 0,
-            posted: 0,
+            since_claim: 0,
             call_lock: 0,
             post_lock: 0,
             holder: 0,

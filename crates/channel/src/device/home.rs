@@ -1,34 +1,73 @@
 //! Home slots while no wave has them, and who has them.
+//!
+//! What a slot's next holder takes over lies in one word, in which a wave that claims the slot leaves [`kept::HELD`]: one exchange
+//! claims it and brings its state. A state that does not fit lies beside the word ([`kept::APART`]).
 
-use super::state::{LapRows, Lasting, SlotState};
-use crate::primitive::{AtomicU64, Owned, claim_word, load_places, release_word};
+use super::kept::Kept;
+use super::state::{LapRows, SlotState, load_laps, store_laps};
+use crate::primitive::{
+    AtomicU64, Ordering, Owned, fence_on_device, load_four, load_places, load_two, put_word, store_four,
+    take_word,
+};
 #[cfg(not(loom))]
 use hostcall_abi::layout::{HOME_SLOT_BYTES, HomeSlotWords};
-use hostcall_abi::layout::{NO_PERIOD, SlotPlaces, bell_bits};
+use hostcall_abi::layout::{SlotPlaces, kept};
 
-/// A home slot's claim word and what its next holder takes over: [`hostcall_abi::layout::HomeSlotWords`], field for field.
+/// A home slot's word and what lies beside it: [`hostcall_abi::layout::HomeSlotWords`], field for field.
 #[repr(C, align(32))]
 pub struct HomeSlot {
-    claim: AtomicU64,
-    post_position_told: Owned<u32>,
-    post_position_announced: Owned<u32>,
+    kept: AtomicU64,
+    reserved: u64,
+    places: Owned<SlotPlaces>,
+    region: [Owned<u64>; 2],
     first: [Owned<u32>; 4],
     request_laps: LapRows,
     reply_laps: LapRows,
-    places: Owned<SlotPlaces>,
-    region: Owned<u64>,
-    region_words: Owned<u64>,
 }
 
 #[cfg(not(loom))]
 const _: () = {
     use core::mem::offset_of;
     assert!(size_of::<HomeSlot>() == HOME_SLOT_BYTES);
+    assert!(offset_of!(HomeSlot, region) == offset_of!(HomeSlotWords, region));
+    assert!(offset_of!(HomeSlot, places) == offset_of!(HomeSlotWords, places));
     assert!(offset_of!(HomeSlot, first) == offset_of!(HomeSlotWords, first));
     assert!(offset_of!(HomeSlot, reply_laps) == offset_of!(HomeSlotWords, reply_laps));
-    assert!(offset_of!(HomeSlot, places) == offset_of!(HomeSlotWords, places));
-    assert!(offset_of!(HomeSlot, region) == offset_of!(HomeSlotWords, region));
 };
+
+/// Where a slot's words are.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub places: SlotPlaces,
+    /// Address of the channel's memory, and its words.
+    pub region: [u64; 2],
+}
+
+/// A slot that a wave has just claimed.
+pub(super) struct Claimed<'m> {
+    pub slot: u32,
+    pub place: Place,
+    home: &'m HomeSlot,
+    kept: u64,
+}
+
+impl Claimed<'_> {
+    /// Makes `state` that of the slot's new holder. No owner is published, and nothing was posted.
+    ///
+    /// # Safety
+    /// SLOT-OWNER: the calling lane has claimed the slot, and has the state for itself.
+    #[inline(always)]
+    pub unsafe fn take_over(&self, state: &SlotState) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.kept & kept::APART == 0 {
+                state.begin(Kept::unpack(self.kept, self.place.places.ring_entries));
+            } else {
+                self.home.take_over_apart(state);
+            }
+        }
+    }
+}
 
 impl HomeSlot {
     /// All of a channel's, which nobody ever had.
@@ -37,15 +76,13 @@ impl HomeSlot {
         let (address, count) = region.words().address();
         let word = |_| Owned::new(0);
         let home = |slot| Self {
-            claim: AtomicU64::new(0),
-            post_position_told: word(0),
-            post_position_announced: word(0),
+            kept: AtomicU64::new(0),
+            reserved: 0,
+            places: Owned::new(region.sizes().slot(slot)),
+            region: [Owned::new(address), Owned::new(count)],
             first: core::array::from_fn(word),
             request_laps: core::array::from_fn(|_| core::array::from_fn(word)),
             reply_laps: core::array::from_fn(|_| core::array::from_fn(word)),
-            places: Owned::new(region.sizes().slot(slot)),
-            region: Owned::new(address),
-            region_words: Owned::new(count),
         };
         (0..region.layout().home_slots).map(home).collect()
     }
@@ -53,61 +90,56 @@ impl HomeSlot {
     /// Whether a wave has the slot.
     #[cfg(all(test, loom))]
     pub(crate) fn is_claimed(&self) -> bool {
-        self.claim.load(crate::primitive::Ordering::Relaxed) != 0
+        self.kept.load(Ordering::Relaxed) == kept::HELD
     }
 
     #[inline(always)]
-    fn lasting(&self) -> Lasting<'_> {
-        Lasting {
-            first: &self.first,
-            post_position_told: &self.post_position_told,
-            post_position_announced: &self.post_position_announced,
-            request_laps: &self.request_laps,
-            reply_laps: &self.reply_laps,
+    fn place(&self) -> Place {
+        // SAFETY: SLOT-OWNER: these never change.
+        unsafe { Place { places: load_places(&self.places), region: load_two(&self.region) } }
+    }
+
+    /// Makes `state` that of the slot's new holder, of a state that lies beside the word.
+    ///
+    /// # Safety
+    /// As for [`Claimed::take_over`].
+    #[inline(always)]
+    unsafe fn take_over_apart(&self, state: &SlotState) {
+        // Pairs with the release in `give_back`: all exchanges of the word since that one carry on what it released.
+        fence_on_device(Ordering::Acquire);
+        // SAFETY: the caller's promise.
+        unsafe {
+            state.begin(Kept {
+                first: Kept::begin_first(load_four(&self.first)),
+                request_laps: load_laps(&self.request_laps),
+                reply_laps: load_laps(&self.reply_laps),
+            });
         }
     }
 
-    /// Where the slot's words are, and the address and the words of the channel's memory.
+    /// Gives the slot to whoever claims it next, with what it takes over in a word. All accesses through the slot are settled.
+    #[inline(always)]
+    pub(super) fn give_back_packed(&self, word: u64) {
+        put_word(&self.kept, word);
+    }
+
+    /// The same after all that the calling lane has stored and looked at, and with a state that need not fit a word.
     ///
     /// # Safety
     /// SLOT-OWNER: the calling lane has claimed the slot.
-    #[inline(always)]
-    pub(super) unsafe fn place(&self) -> (SlotPlaces, u64, u64) {
-        // SAFETY: the caller's promise.
-        unsafe { (load_places(&self.places), self.region.get(), self.region_words.get()) }
-    }
-
-    /// Makes `state` that of the slot's new holder. No owner is published, and nothing was posted.
-    ///
-    /// # Safety
-    /// SLOT-OWNER: the calling lane has claimed the slot, and has the state for itself.
-    #[inline(always)]
-    pub(super) unsafe fn take_over(&self, state: &SlotState) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.lasting().copy_to(state.lasting(), bell_bits::OWNER_DUE, NO_PERIOD);
-            state.begin();
+    pub(super) unsafe fn give_back(&self, state: &Kept, ring: u32) {
+        let (mut word, fits) = state.pack(ring);
+        if !fits {
+            word = kept::APART;
+            // SAFETY: the caller's promise.
+            unsafe {
+                store_four(&self.first, state.first);
+                store_laps(&self.request_laps, &state.request_laps);
+                store_laps(&self.reply_laps, &state.reply_laps);
+            }
         }
-    }
-
-    /// Keeps the state of the slot's holder for the next one.
-    ///
-    /// # Safety
-    /// SLOT-OWNER: the calling lane has both for itself, and every call of the slot was answered.
-    #[inline(always)]
-    pub(super) unsafe fn keep(&self, state: &SlotState) {
-        // SAFETY: the caller's promise.
-        unsafe { state.lasting().copy_to(self.lasting(), 0, 0) };
-    }
-
-    /// Makes the slot one that nobody ever had, but for who has it now.
-    ///
-    /// # Safety
-    /// SLOT-OWNER: nobody uses the slot.
-    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-    pub(super) unsafe fn clear(&self) {
-        // SAFETY: the caller's promise.
-        unsafe { self.lasting().clear() };
+        fence_on_device(Ordering::Release);
+        put_word(&self.kept, word);
     }
 }
 
@@ -150,16 +182,21 @@ impl<'m> Homes<'m> {
 
     /// Claims the slot `proposed`, or the next one that is free. `None` when none is. Any number proposes a slot.
     ///
-    /// Acquire, pairs with [`Homes::release`]: the slot is as its last holder left it.
+    /// Of what the slot's last holder did before it gave the slot back at once, nothing is left to wait for: the host saw all
+    /// that it stored, and the word has its state. Any other holder has waited itself ([`HomeSlot::give_back`]).
     #[inline(always)]
-    pub(super) fn claim(&self, proposed: u32) -> Option<(u32, &'m HomeSlot)> {
+    pub(super) fn claim(&self, proposed: u32) -> Option<Claimed<'m>> {
         let count = self.slots.len() as u32;
-        let first = if proposed < count { proposed } else { proposed.checked_rem(count)? };
+        // Others are strewn over all slots: a remainder takes a GPU long.
+        let strewn = || ((u64::from(proposed.wrapping_mul(0x9E37_79B9)) * u64::from(count)) >> 32) as u32;
+        let first = if proposed < count { proposed } else { strewn() };
         let mut slot = first;
         loop {
             let home = self.slots.get(slot as usize)?;
-            if claim_word(&home.claim) {
-                return Some((slot, home));
+            // Both are on their way together.
+            let (kept, place) = (take_word(&home.kept, kept::HELD), home.place());
+            if kept != kept::HELD {
+                return Some(Claimed { slot, place, home, kept });
             }
             slot = if slot + 1 < count { slot + 1 } else { 0 };
             if slot == first {
@@ -168,11 +205,11 @@ impl<'m> Homes<'m> {
         }
     }
 
-    /// Gives a claimed slot back, after its state was kept.
-    #[inline]
-    pub(super) fn release(&self, slot: u32) {
-        if let Some(home) = self.slots.get(slot as usize) {
-            release_word(&home.claim);
+    /// Makes a slot that nobody uses one that nobody ever had.
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+    pub(super) fn forget(&self, slot: u32) {
+        if let Some(home) = self.get(slot) {
+            home.give_back_packed(0);
         }
     }
 }

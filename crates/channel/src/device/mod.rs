@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `wave` | a wave's record: claiming a slot, the end of its lanes, releasing the slot |
 //! | `home` | home slots while no wave has them, and who has them |
+//! | `kept` | what a home slot's next holder takes over, in one word |
 //! | `state` | what a device remembers of a slot |
 //! | `slot` | calls and posts through a slot |
 //! | `stream` | when launches of a stream shall not begin, and whether they posted |
@@ -14,6 +15,7 @@
 
 mod bitmap;
 mod home;
+mod kept;
 #[cfg(not(loom))]
 mod lent;
 mod looks;

@@ -1,7 +1,8 @@
 //! What a device remembers of a slot.
 
+use super::kept::Kept;
 use crate::primitive::{AtomicU32, AtomicU64, Ordering, Owned, load_four, store_four};
-use hostcall_abi::layout::{LAP_WORDS, bell_bits};
+use hostcall_abi::layout::LAP_WORDS;
 #[cfg(not(loom))]
 use hostcall_abi::layout::{SLOT_STATE_BYTES, SlotStateWords};
 
@@ -16,7 +17,7 @@ pub struct SlotState {
     pub(super) post_position_told: Owned<u32>,
     pub(super) post_position_announced: Owned<u32>,
     pub(super) cancelled: Owned<u32>,
-    pub(super) posted: Owned<u32>,
+    pub(super) since_claim: Owned<u32>,
     pub(super) call_lock: AtomicU32,
     pub(super) post_lock: AtomicU32,
     pub(super) holder: Owned<u32>,
@@ -47,7 +48,7 @@ impl SlotState {
             post_position_told: word(0),
             post_position_announced: word(0),
             cancelled: word(0),
-            posted: word(0),
+            since_claim: word(0),
             call_lock: AtomicU32::new(0),
             post_lock: AtomicU32::new(0),
             holder: word(0),
@@ -66,45 +67,66 @@ impl SlotState {
         Self { first: core::array::from_fn(|i| Owned::new(first[i])), ..Self::zeroed() }
     }
 
-    /// What of the state lasts from holder to holder.
-    #[inline(always)]
-    pub(super) fn lasting(&self) -> Lasting<'_> {
-        Lasting {
-            first: &self.first,
-            post_position_told: &self.post_position_told,
-            post_position_announced: &self.post_position_announced,
-            request_laps: &self.request_laps,
-            reply_laps: &self.reply_laps,
-        }
-    }
-
     /// Makes the state that of an extra slot that nobody ever had.
     ///
     /// # Safety
     /// SLOT-OWNER: nobody has the slot.
     #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     pub(super) unsafe fn clear(&self) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.lasting().clear();
-            for word in [&self.cancelled, &self.posted, &self.holder, &self.reply_pairs] {
-                word.set(0);
-            }
+        let words = self.first.iter().chain([&self.post_position_told, &self.post_position_announced]);
+        let words = words.chain([&self.cancelled, &self.since_claim, &self.holder, &self.reply_pairs]);
+        for word in words.chain(self.request_laps.as_flattened()).chain(self.reply_laps.as_flattened()) {
+            // SAFETY: the caller's promise.
+            unsafe { word.set(0) };
         }
         self.call_lock.store(0, Ordering::Relaxed);
         self.post_lock.store(0, Ordering::Relaxed);
     }
 
-    /// Makes of the state what no holder takes over: nothing was posted, and nobody has a lock.
+    /// What of the state lasts from holder to holder.
     ///
     /// # Safety
     /// SLOT-OWNER: the calling lane has the state for itself.
     #[inline(always)]
-    pub(super) unsafe fn begin(&self) {
+    pub(super) unsafe fn kept(&self) -> Kept {
         // SAFETY: the caller's promise.
         unsafe {
+            Kept {
+                first: load_four(&self.first),
+                request_laps: load_laps(&self.request_laps),
+                reply_laps: load_laps(&self.reply_laps),
+            }
+        }
+    }
+
+    /// Whether the host has seen all that the wave has stored through its slot since it claimed it, and answered it, and nothing
+    /// else is to be done when the wave ends.
+    ///
+    /// # Safety
+    /// SLOT-OWNER, as above.
+    #[inline(always)]
+    pub(super) unsafe fn is_settled(&self) -> bool {
+        // SAFETY: the caller's promise.
+        let done = unsafe { self.since_claim.get() | self.cancelled.get() };
+        done == 0 && self.raw_states.load(Ordering::Relaxed) == 0
+    }
+
+    /// Makes the state that of a slot's new holder: it takes over what lasts, nothing was posted, and nobody has a lock.
+    ///
+    /// # Safety
+    /// SLOT-OWNER: the calling lane has the state for itself.
+    #[inline(always)]
+    pub(super) unsafe fn begin(&self, kept: Kept) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            store_four(&self.first, kept.first);
+            store_laps(&self.request_laps, &kept.request_laps);
+            store_laps(&self.reply_laps, &kept.reply_laps);
+            // The holder before has told the host of all posts, and which of them came before its calls is nothing to this one's.
+            self.post_position_told.set(kept.first[POST_POSITION]);
+            self.post_position_announced.set(kept.first[POST_POSITION]);
             self.cancelled.set(0);
-            self.posted.set(0);
+            self.since_claim.set(0);
         }
         self.raw_states.store(0, Ordering::Relaxed);
         // A GPU's wave finds in its record what lay in that memory before, but for what calls and posts look at before there is
@@ -131,65 +153,27 @@ impl SlotState {
     }
 }
 
-/// What lasts of a slot from holder to holder.
-#[derive(Clone, Copy)]
-pub(super) struct Lasting<'m> {
-    pub first: &'m [Owned<u32>; 4],
-    pub post_position_told: &'m Owned<u32>,
-    pub post_position_announced: &'m Owned<u32>,
-    pub request_laps: &'m LapRows,
-    pub reply_laps: &'m LapRows,
+/// Reads the laps of a direction.
+///
+/// # Safety
+/// SLOT-OWNER: nobody writes them now.
+#[inline(always)]
+pub(super) unsafe fn load_laps([a, b]: &LapRows) -> [u32; LAP_WORDS] {
+    // SAFETY: the caller's promise.
+    let ([a, b, c, d], [e, f, g, h]) = unsafe { (load_four(a), load_four(b)) };
+    [a, b, c, d, e, f, g, h]
 }
 
-impl Lasting<'_> {
-    /// Copies it. The bell has only the bits of the last doorbell and pair, and `bell`.
-    ///
-    /// # Safety
-    /// SLOT-OWNER: the calling lane has both for itself.
-    #[inline(always)]
-    pub(super) unsafe fn copy_to(self, to: Lasting<'_>, bell: u32, period: u32) {
-        let ([a, b], [c, d]) = (self.request_laps, self.reply_laps);
-        let ([to_a, to_b], [to_c, to_d]) = (to.request_laps, to.reply_laps);
-        // SAFETY: the caller's promise.
-        unsafe {
-            let mut first = load_four(self.first);
-            first[BELL] = first[BELL] & (bell_bits::LAP | bell_bits::PARITY) | bell;
-            first[POST_BELL_PERIOD] = period;
-            // LLVM 22 compiles what is below wrongly for AMD: lanes lose the address of their arguments.
-            if cfg!(target_arch = "amdgpu") {
-                store_four(to.first, first);
-                to.post_position_told.set(self.post_position_told.get());
-                to.post_position_announced.set(self.post_position_announced.get());
-                for (from, to) in [(a, to_a), (b, to_b), (c, to_c), (d, to_d)] {
-                    store_four(to, load_four(from));
-                }
-                return;
-            }
-            // All is read before anything is written: a GPU has the loads in flight together then, which is not so when each
-            // may be of what was just written.
-            let (told, announced) = (self.post_position_told.get(), self.post_position_announced.get());
-            let laps = (load_four(a), load_four(b), load_four(c), load_four(d));
-            store_four(to.first, first);
-            to.post_position_told.set(told);
-            to.post_position_announced.set(announced);
-            store_four(to_a, laps.0);
-            store_four(to_b, laps.1);
-            store_four(to_c, laps.2);
-            store_four(to_d, laps.3);
-        }
-    }
-
-    /// Makes it that of a slot that nobody ever had.
-    ///
-    /// # Safety
-    /// SLOT-OWNER: nobody has the slot.
-    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-    pub(super) unsafe fn clear(self) {
-        let words = self.first.iter().chain([self.post_position_told, self.post_position_announced]);
-        for word in words.chain(self.request_laps.as_flattened()).chain(self.reply_laps.as_flattened()) {
-            // SAFETY: the caller's promise.
-            unsafe { word.set(0) };
-        }
+/// Writes the laps of a direction.
+///
+/// # Safety
+/// SLOT-OWNER: nobody else accesses them now.
+#[inline(always)]
+pub(super) unsafe fn store_laps([first, second]: &LapRows, [a, b, c, d, e, f, g, h]: &[u32; LAP_WORDS]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        store_four(first, [*a, *b, *c, *d]);
+        store_four(second, [*e, *f, *g, *h]);
     }
 }
 

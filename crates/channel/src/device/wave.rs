@@ -1,11 +1,11 @@
 //! A wave's record, and the slot that the wave has.
 //!
-//! A wave claims a home slot at its first call or post: a compare-exchange on the slot's claim word, then a copy of what lies
-//! beside that into the record. The last of its lanes to end copies the state back and releases the claim word. So a
-//! slot's state goes from holder to holder, and nothing is done for a wave that never calls.
+//! A wave claims a home slot at its first call or post: it takes the word with the slot's state, and leaves that it has the slot.
+//! The last of its lanes to end puts the state back. So a slot's state goes from holder to holder, and nothing is done for a wave
+//! that never calls.
 
 use super::bitmap::Pool;
-use super::home::Homes;
+use super::home::{Homes, Place};
 use super::slot::Slot;
 use super::state::SlotState;
 use crate::primitive::{
@@ -17,7 +17,10 @@ use crate::region::{Region, Words};
 use hostcall_abi::launch::ChannelParams;
 use hostcall_abi::layout::{CLAIMING, NO_SLOT, Sizes, SlotPlaces};
 #[cfg(not(loom))]
-use hostcall_abi::layout::{WAVE_RECORD_BYTES, WaveRecordWords};
+use hostcall_abi::{
+    layout::{WAVE_RECORD_BYTES, WaveRecordWords},
+    word::Owner,
+};
 
 /// A channel as its device sees it: shared memory, and in the device's own the slots and who has them.
 #[derive(Clone, Copy)]
@@ -149,13 +152,7 @@ impl Channel<'_> {
     pub unsafe fn forget(&self, slots: &[u32]) {
         for &slot in slots {
             match slot.checked_sub(self.sizes.layout.home_slots) {
-                None => {
-                    if let Some(home) = self.homes.get(slot) {
-                        // SAFETY: the caller's promise.
-                        unsafe { home.clear() };
-                    }
-                    self.homes.release(slot);
-                }
+                None => self.homes.forget(slot),
                 Some(index) => {
                     // SAFETY: the caller's promise.
                     unsafe { self.extra_state(index).clear() };
@@ -244,26 +241,56 @@ impl WaveRecord {
     /// One lane of a part of the wave asks for its part.
     #[inline(always)]
     pub fn claim(&self, homes: Homes<'_>, proposed: u32) -> Option<u32> {
-        if let Some(slot) = self.slot() {
-            return Some(slot);
+        self.slot().or_else(|| self.claim_new(homes, proposed, false, |_| {}))
+    }
+
+    /// Claims a slot for a wave that has none, of which a part, for which one lane asks, calls at once: whose its calls are is
+    /// published, and if it is not all of the wave (`is_whole`), it has the slot for itself until [`Slot::end_turn`]. `false`
+    /// where [`WaveRecord::claim`] has to be asked again.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub fn claim_to_call(&self, homes: Homes<'_>, proposed: u32, is_whole: bool, owner: Owner) -> bool {
+        let publish = |Place { places, region: [region, words] }| {
+            // SAFETY: SLOT-OWNER: the calling lane has claimed the slot, whose region the channel's host keeps.
+            let slot = unsafe { Slot::new(Words::from_address(region, words as u32), places, &self.state) };
+            if !is_whole {
+                slot.begin_turn();
+            }
+            slot.publish_owner(owner);
+        };
+        self.claim_new(homes, proposed, is_whole, publish).is_some()
+    }
+
+    /// Claims a slot for a wave that has none, and has it `used` before anybody else knows. `is_alone`: nobody else claims one for
+    /// the wave now.
+    #[inline(always)]
+    fn claim_new(
+        &self,
+        homes: Homes<'_>,
+        proposed: u32,
+        is_alone: bool,
+        used: impl FnOnce(Place),
+    ) -> Option<u32> {
+        if !is_alone {
+            // Relaxed: what the winner writes is released with the slot.
+            cas_in_wave(&self.slot, NO_SLOT, CLAIMING).ok()?;
         }
-        // Relaxed: what the winner writes is released with the slot.
-        cas_in_wave(&self.slot, NO_SLOT, CLAIMING).ok()?;
-        let Some((slot, home)) = homes.claim(proposed) else {
+        let Some(claimed) = homes.claim(proposed) else {
             store_in_wave(&self.slot, NO_SLOT);
             return None;
         };
+        let Place { places, region: [region, region_words] } = claimed.place;
         // SAFETY: SLOT-OWNER: this lane claimed the slot, and while the record says so no other of the wave looks.
         unsafe {
-            let (places, region, region_words) = home.place();
-            home.take_over(&self.state);
             store_places(&self.places, places);
             self.region.set(region);
             self.region_words.set(region_words);
+            claimed.take_over(&self.state);
         }
+        used(claimed.place);
         // Release, pairs with the load in `slot`.
-        store_in_wave(&self.slot, slot);
-        Some(slot)
+        store_in_wave(&self.slot, claimed.slot);
+        Some(claimed.slot)
     }
 
     /// Counts a call that is waited for later, before it is made.
@@ -283,6 +310,29 @@ impl WaveRecord {
     #[inline(always)]
     pub fn end(&self, lanes: u64, all: u64) -> bool {
         (or_in_wave(&self.ended, lanes) | lanes) & all == all
+    }
+
+    /// Releases the slot of a wave that has nothing to wait for, and whose state fits a word; `false` of any other. All of its lanes
+    /// but the calling one have ended.
+    ///
+    /// # Safety
+    /// As for [`WaveRecord::release`].
+    #[inline(always)]
+    pub unsafe fn release_at_once(&self, homes: Homes<'_>, slot: u32) -> bool {
+        // SAFETY: SLOT-OWNER: the caller's promise.
+        let (is_settled, state, ring) =
+            unsafe { (self.state.is_settled(), self.state.kept(), self.places.get().ring_entries) };
+        let (word, fits) = state.pack(ring);
+        let Some(home) = homes.get(slot) else { return false };
+        if !(is_settled & fits & (self.pending.load(Ordering::Relaxed) == 0)) {
+            return false;
+        }
+        home.give_back_packed(word);
+        // On a GPU nobody looks at the record of a wave that has ended.
+        if !cfg!(any(target_arch = "nvptx64", target_arch = "amdgpu")) {
+            store_in_wave(&self.slot, NO_SLOT);
+        }
+        true
     }
 
     /// Releases the wave's slot, if it has one. All of its lanes but the calling one have ended.
@@ -313,10 +363,9 @@ impl WaveRecord {
             return;
         }
         if let Some(home) = channel.homes.get(slot) {
-            // SAFETY: SLOT-OWNER: the claim is this wave's until it is released below.
-            unsafe { home.keep(&self.state) };
+            // SAFETY: SLOT-OWNER: the claim is this wave's until then.
+            unsafe { home.give_back(&self.state.kept(), self.places.get().ring_entries) };
         }
-        channel.homes.release(slot);
         store_in_wave(&self.slot, NO_SLOT);
     }
 

@@ -52,6 +52,10 @@ pub(crate) unsafe fn begin_wave(params: &LaunchParams) -> bool {
 /// The lanes of a wave that are together read a word as fast as one does.
 pub(crate) const IN_STEP: bool = true;
 
+/// Whether the calls of a lane that is alone go a way of their own. LLVM 22 compiles it wrongly: later, lanes print nothing
+/// of what they format.
+pub(crate) const LONE_LANES: bool = false;
+
 /// Whether the host's copies reach the memory of lanes that wait.
 pub(crate) const HOST_COPIES: bool = false;
 
@@ -235,7 +239,7 @@ impl Here {
 
     /// Lets the time pass in which the host cannot have answered: it costs nothing to look here.
     #[inline(always)]
-    pub fn pass(self, _request_pairs: u32) {}
+    pub fn pass(self, _lanes: u32, _request_pairs: u32) {}
 
     /// Tells the host of posts that it was not told of, before the lane waits for what the host may do because of them.
     fn announce_posts(self) {

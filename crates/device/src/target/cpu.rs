@@ -249,7 +249,7 @@ impl Here {
 
     /// Lets the time pass in which the host cannot have answered: it costs nothing to look here.
     #[inline(always)]
-    pub fn pass(self, _request_pairs: u32) {}
+    pub fn pass(self, _lanes: u32, _request_pairs: u32) {}
 
     /// Announces posts that rang no bell, before the lane waits for others.
     #[inline(always)]
@@ -355,6 +355,9 @@ impl Params {
 
 /// Lanes run one after the other: meeting costs more than asking.
 pub(crate) const IN_STEP: bool = false;
+
+/// Whether the calls of a lane that is alone go a way of their own.
+pub(crate) const LONE_LANES: bool = true;
 
 /// Whether the host's copies reach the memory of lanes that wait.
 pub(crate) const HOST_COPIES: bool = true;

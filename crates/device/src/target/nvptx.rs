@@ -257,6 +257,9 @@ impl Params {
 /// The lanes of a wave that are together read a word as fast as one does.
 pub(crate) const IN_STEP: bool = true;
 
+/// Whether the calls of a lane that is alone go a way of their own.
+pub(crate) const LONE_LANES: bool = true;
+
 /// Cycles for which a lane that may have to wait for long looks all the time: twice as many as an answer takes that comes at
 /// once, with a few KiB.
 const WAIT_CYCLES: u64 = 20_000;
@@ -554,12 +557,13 @@ impl Here {
         }
     }
 
-    /// Lets the time pass in which the host cannot have answered a wave's request of so many pairs a lane. A look takes
-    /// 1.2 µs, and one that comes too early delays the next.
+    /// Lets the time pass in which the host cannot have answered the request of so many lanes, of so many pairs a lane. A look
+    /// takes 1.2 µs, and one that comes too early delays the next.
     #[inline(always)]
-    pub fn pass(self, request_pairs: u32) {
+    pub fn pass(self, lanes: u32, request_pairs: u32) {
+        let cycles = if lanes > 1 { request_pairs * PASS_CYCLES_A_PAIR } else { PASS_CYCLES_ALONE };
         let start = llvm_clock();
-        while llvm_clock().wrapping_sub(start) < u64::from(request_pairs * PASS_CYCLES_A_PAIR) {}
+        while llvm_clock().wrapping_sub(start) < cycles.into() {}
     }
 
     /// Tells the host of posts that it was not told of, before the lane waits for what the host may do because of them.
@@ -647,6 +651,9 @@ pub(crate) fn workgroup_barrier() {
 /// What each pair of a wave's lanes takes on the link and on the host, in clock cycles. Of 0, 100, 200, 300 and 400, 300
 /// gave the shortest call on an H200; runs differ by more than these do, see docs/measurements.md.
 const PASS_CYCLES_A_PAIR: u32 = 300;
+
+/// What a lone lane's request takes on the link and on the host, and what it says on its way, in clock cycles.
+const PASS_CYCLES_ALONE: u32 = 750;
 
 /// The period of the post bell, by the device's global clock.
 #[inline(always)]
