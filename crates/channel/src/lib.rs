@@ -8,9 +8,10 @@
 //!
 //! - **REGION**: a [`Region`] covers `layout.words()` words that stay mapped for its lifetime and are only
 //!   accessed atomically.
-//! - **SLOT-OWNER**: a slot's [`device::SlotState`], and of a home slot [`device::HomeSlot`] but for its claim word, is
-//!   accessed only by the lanes of the wave that holds the slot, and whenever one lane acts on what another wrote, a wave operation, one of the slot's two locks (one for calls, one
-//!   for places in the ring) or, between holders, the slot's claim lies between. A lane may look at words that another
+//! - **SLOT-OWNER**: a slot's [`device::SlotState`], and of a home slot [`device::HomeSlot`] but for its word and what never
+//!   changes, is accessed only by the lanes of the wave that holds the slot, and whenever one lane acts on what another
+//!   wrote, a wave operation, one of the slot's two locks (one for calls, one
+//!   for places in the ring) or, between holders, the exchange of the slot's word lies between. A lane may look at words that another
 //!   writes, of which it then acts on three only: that the launch was cancelled, a hint; the post position, of which its
 //!   own posts are a part in any case; and whether an extra slot's holder is its own wave.
 //! - **LOAN**: the memory of a loan is the host's alone until its answer tells a lane of it, and the lane's

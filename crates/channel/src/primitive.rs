@@ -2,7 +2,7 @@
 //!
 //! On NVIDIA, `core`'s relaxed loads and stores become `ld.relaxed.sys` and `st.relaxed.sys`: posted writes
 //! and reads that the link keeps coherent. Read-modify-writes other than compare-exchange lose their order
-//! there and are not used.
+//! there: those that are used are assembly.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
@@ -355,8 +355,9 @@ impl<'m> OwnedFour<'m> {
 /// Takes a home slot's word and leaves `held`. Acquire for all that is accessed through the slot, and for nothing else.
 ///
 /// On NVIDIA the exchange is relaxed: an acquire empties the multiprocessor's cache, which has nothing of a slot, since shared
-/// memory is read by `.sys` accesses that pass it by, and the words beside a home slot's never change (or are read behind
-/// [`fence_on_device`]). The accesses come after the exchange because they are issued once its result has decided where they go.
+/// memory is read by `.sys` accesses that pass it by, and what else goes with a slot either never changes (its places) or is read
+/// behind [`fence_on_device`] (a state beside the word, those of raw channels). Accesses through the slot come after the exchange
+/// because a branch on its result decides whether there are any, and a GPU issues none before it knows.
 #[inline(always)]
 pub(crate) fn take_word(word: &AtomicU64, held: u64) -> u64 {
     #[cfg(target_arch = "nvptx64")]

@@ -187,8 +187,8 @@ fn claim_alone(here: Here, is_whole: bool) -> bool {
 }
 
 /// The leader's part of [`prepare`].
-#[cold]
-#[inline(never)]
+#[cfg_attr(target_arch = "amdgpu", inline(always))]
+#[cfg_attr(not(target_arch = "amdgpu"), cold, inline(never))]
 fn prepare_for(group: Group) -> u32 {
     let here = group.here;
     let Some(home) = claim(here) else { return NO_SLOT };
@@ -515,7 +515,6 @@ pub(crate) fn receive(
     look: Look,
 ) -> Result<Line, CallError> {
     let (mut reply, mut patience) = (None, Patience::default());
-    group.here.pass(group.count, packet.doorbell.request_pairs() as u32);
     let came = || {
         reply = poll(slot, group.rank, &packet);
         if reply.is_some() {
@@ -581,6 +580,7 @@ fn exchange_by(
     look: Look,
 ) -> Result<Line, CallError> {
     let packet = send(slot, glance, posts, group, head, line);
+    group.here.pass(group.count, packet.doorbell.request_pairs() as u32);
     let reply = receive(slot, group, packet, look);
     // The slot's lines are used again only after every lane has its reply.
     group.sync();

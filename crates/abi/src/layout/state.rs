@@ -25,8 +25,8 @@ pub struct SlotStateWords {
     pub post_position_announced: u32,
     /// Not zero when the wave knows that its launch was cancelled.
     pub cancelled: u32,
-    /// What the wave has done since it claimed the slot, see [`since_claim`].
-    pub since_claim: u32,
+    /// Not zero once the wave has posted since it claimed the slot.
+    pub posted: u32,
     /// Which part of a diverged wave may call: a turn in the lower half, the next to be given out in the upper one.
     pub call_lock: u32,
     /// Not zero while a part of a diverged wave reserves places in the ring.
@@ -41,8 +41,12 @@ pub struct SlotStateWords {
     pub reply_laps: [u32; LAP_WORDS],
     /// Address of the first [`crate::raw::RawStateWords`] that the wave has linked, or 0.
     pub raw_states: u64,
+    /// Not zero once the wave has sent or read bytes since it claimed the slot, or rang again: its stores and loads may be on
+    /// their way when it ends. Until then, and without posts, the host has seen all that the wave has stored through the slot
+    /// but hints, and all that it looks at was there.
+    pub unsettled: u32,
     /// Zero.
-    pub reserved: [u32; 2],
+    pub reserved: u32,
 }
 
 /// Bits of [`SlotStateWords::bell`].
@@ -55,15 +59,6 @@ pub mod bell_bits {
     pub const UNCLAIMED: u32 = 2;
     /// The wave has not published an owner pair since it claimed the slot, which it does before its first call.
     pub const OWNER_DUE: u32 = 4;
-}
-
-/// Bits of [`SlotStateWords::since_claim`]. While none is set, all that the wave has stored through the slot was seen by the host,
-/// which answered it, and all that it looks at was there: its next holder need not wait for anything of it.
-pub mod since_claim {
-    /// The wave has posted.
-    pub const POSTED: u32 = 1;
-    /// The wave has sent or read bytes, or rang again: its stores and loads may be on their way.
-    pub const UNSETTLED: u32 = 2;
 }
 
 /// The period in which no post bell was rung: no period of a clock has this number.
@@ -87,7 +82,8 @@ const _: () = assert!(size_of::<SlotStateWords>() == SLOT_STATE_BYTES);
 /// | 32–33 | quarters of the ring, rounded up, that the device does not know to be free |
 /// | 0–31 | low bits of the ring entries reserved, ever |
 ///
-/// A wave that calls has the laps of all of its lanes alike, word by word, and a lane alone changes the first places.
+/// A wave that calls as a whole has the laps of all of its lanes alike, word by word, and a lane alone changes the first places.
+/// What a part of several lanes, or a wave that lacks some, does an odd number of times does not fit.
 pub mod kept {
     /// A wave has the slot.
     pub const HELD: u64 = u64::MAX;
@@ -209,7 +205,7 @@ impl WaveRecordWords {
             post_position_told: 0,
             post_position_announced: 0,
             cancelled: 0,
-            since_claim: 0,
+            posted: 0,
             call_lock: 0,
             post_lock: 0,
             holder: 0,
@@ -217,7 +213,8 @@ impl WaveRecordWords {
             request_laps: [0; LAP_WORDS],
             reply_laps: [0; LAP_WORDS],
             raw_states: 0,
-            reserved: [0; 2],
+            unsettled: 0,
+            reserved: 0,
         },
         places: SlotPlaces {
             doorbell: 0,

@@ -4,7 +4,7 @@
 //! claims it and brings its state. A state that does not fit lies beside the word ([`kept::APART`]).
 
 use super::kept::Kept;
-use super::state::{LapRows, SlotState, load_laps, store_laps};
+use super::state::{LapRows, SlotState, copy_laps, store_laps};
 use crate::primitive::{
     AtomicU64, Ordering, Owned, fence_on_device, load_four, load_places, load_two, put_word, store_four,
     take_word,
@@ -46,12 +46,24 @@ pub(super) struct Place {
 /// A slot that a wave has just claimed.
 pub(super) struct Claimed<'m> {
     pub slot: u32,
-    pub place: Place,
     home: &'m HomeSlot,
     kept: u64,
+    /// Read while the exchange is on its way: before the slot is claimed, so that it may be another's. Elsewhere it is read
+    /// later, because it would travel by the stack.
+    #[cfg(target_arch = "nvptx64")]
+    place: Place,
 }
 
 impl Claimed<'_> {
+    /// Where the slot's words are.
+    #[inline(always)]
+    pub fn place(&self) -> Place {
+        #[cfg(target_arch = "nvptx64")]
+        return self.place;
+        #[cfg(not(target_arch = "nvptx64"))]
+        self.home.place()
+    }
+
     /// Makes `state` that of the slot's new holder. No owner is published, and nothing was posted.
     ///
     /// # Safety
@@ -61,7 +73,10 @@ impl Claimed<'_> {
         // SAFETY: the caller's promise.
         unsafe {
             if self.kept & kept::APART == 0 {
-                state.begin(Kept::unpack(self.kept, self.place.places.ring_entries));
+                let kept = Kept::unpack(self.kept, self.place().places.ring_entries);
+                state.begin(kept.first);
+                store_laps(&state.request_laps, &kept.request_laps);
+                store_laps(&state.reply_laps, &kept.reply_laps);
             } else {
                 self.home.take_over_apart(state);
             }
@@ -109,11 +124,9 @@ impl HomeSlot {
         fence_on_device(Ordering::Acquire);
         // SAFETY: the caller's promise.
         unsafe {
-            state.begin(Kept {
-                first: Kept::begin_first(load_four(&self.first)),
-                request_laps: load_laps(&self.request_laps),
-                reply_laps: load_laps(&self.reply_laps),
-            });
+            state.begin(Kept::begin_first(load_four(&self.first)));
+            copy_laps(&self.request_laps, &state.request_laps);
+            copy_laps(&self.reply_laps, &state.reply_laps);
         }
     }
 
@@ -126,16 +139,19 @@ impl HomeSlot {
     /// The same after all that the calling lane has stored and looked at, and with a state that need not fit a word.
     ///
     /// # Safety
-    /// SLOT-OWNER: the calling lane has claimed the slot.
-    pub(super) unsafe fn give_back(&self, state: &Kept, ring: u32) {
-        let (mut word, fits) = state.pack(ring);
-        if !fits {
+    /// SLOT-OWNER: the calling lane has claimed the slot, and has the state for itself.
+    pub(super) unsafe fn give_back(&self, state: &SlotState, ring: u32) {
+        // SAFETY: the caller's promise.
+        let kept = unsafe { state.kept() };
+        let (mut word, fits) = kept.pack(ring);
+        // Rounded up again and again by waves that post, the ring would be full before it is.
+        if !(fits && kept.is_exact()) {
             word = kept::APART;
             // SAFETY: the caller's promise.
             unsafe {
-                store_four(&self.first, state.first);
-                store_laps(&self.request_laps, &state.request_laps);
-                store_laps(&self.reply_laps, &state.reply_laps);
+                store_four(&self.first, load_four(&state.first));
+                copy_laps(&state.request_laps, &self.request_laps);
+                copy_laps(&state.reply_laps, &self.reply_laps);
             }
         }
         fence_on_device(Ordering::Release);
@@ -193,10 +209,17 @@ impl<'m> Homes<'m> {
         let mut slot = first;
         loop {
             let home = self.slots.get(slot as usize)?;
-            // Both are on their way together.
-            let (kept, place) = (take_word(&home.kept, kept::HELD), home.place());
+            let kept = take_word(&home.kept, kept::HELD);
+            #[cfg(target_arch = "nvptx64")]
+            let place = home.place();
             if kept != kept::HELD {
-                return Some(Claimed { slot, place, home, kept });
+                return Some(Claimed {
+                    slot,
+                    home,
+                    kept,
+                    #[cfg(target_arch = "nvptx64")]
+                    place,
+                });
             }
             slot = if slot + 1 < count { slot + 1 } else { 0 };
             if slot == first {

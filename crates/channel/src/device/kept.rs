@@ -17,7 +17,7 @@ pub(super) struct Kept {
 
 impl Kept {
     /// The word with all of it but the period, and whether it fits. All posts were announced. `ring` is how many entries the
-    /// slot's ring has.
+    /// slot's ring has, of which the word knows full quarters.
     #[inline(always)]
     pub fn pack(&self, ring: u32) -> (u64, bool) {
         let (request, request_fits) = pack_laps(&self.request_laps, REQUEST_ALONE);
@@ -32,6 +32,11 @@ impl Kept {
             | u64::from(request) << REQUEST_LAPS
             | u64::from(reply) << REPLY_LAPS;
         (word, request_fits & reply_fits & (used <= ring / 4 * 3))
+    }
+
+    /// Whether the device knows the ring to be empty, so that the word has exactly what there is of it.
+    pub fn is_exact(&self) -> bool {
+        self.first[POST_POSITION] == self.first[POST_TAIL_SEEN]
     }
 
     /// The first words for a slot's new holder, of those that the last one left: no owner is published, and no post bell rung.

@@ -13,7 +13,7 @@ use crate::primitive::{
     release_in_wave, store_in_wave, store_pair,
 };
 use crate::region::Words;
-use hostcall_abi::layout::{LAP_WORDS, SlotPlaces, Spread, bell_bits, first_call_word, since_claim};
+use hostcall_abi::layout::{LAP_WORDS, SlotPlaces, Spread, bell_bits, first_call_word};
 use hostcall_abi::word::{Doorbell, Line, MAX_PAIRS, MAX_POST_WORDS, Owner, PostHead, lap_of, with_lap};
 
 // Bits of `SlotState::cancelled`.
@@ -397,24 +397,19 @@ impl<'m> Slot<'m> {
     /// Whether the wave has posted since it claimed the slot.
     #[inline(always)]
     pub fn has_posted(&self) -> bool {
-        self.get(&self.state.since_claim) & since_claim::POSTED != 0
+        self.get(&self.state.posted) != 0
     }
 
     /// Remembers that the wave has posted since it claimed the slot.
     #[inline(always)]
     pub fn set_posted(&self) {
-        self.note(since_claim::POSTED);
+        self.set(&self.state.posted, 1);
     }
 
     /// Remembers that stores or loads of the wave may be on their way when it ends, though it was answered.
     #[inline(always)]
     pub fn set_unsettled(&self) {
-        self.note(since_claim::UNSETTLED);
-    }
-
-    #[inline(always)]
-    fn note(&self, bit: u32) {
-        self.set(&self.state.since_claim, self.get(&self.state.since_claim) | bit);
+        self.set(&self.state.unsettled, 1);
     }
 
     /// How many entries say whose the slot's posts are, before the first post of a claim, which `lanes` lanes make together:
@@ -460,6 +455,7 @@ impl<'m> Slot<'m> {
     }
 
     /// Takes the slot for a part of a wave which has just claimed it, so that no other part knows of it.
+    #[cfg(not(loom))]
     #[inline(always)]
     pub(super) fn begin_turn(&self) {
         self.state.call_lock.store(1 << TURN_BITS, Ordering::Relaxed);

@@ -17,7 +17,7 @@ pub struct SlotState {
     pub(super) post_position_told: Owned<u32>,
     pub(super) post_position_announced: Owned<u32>,
     pub(super) cancelled: Owned<u32>,
-    pub(super) since_claim: Owned<u32>,
+    pub(super) posted: Owned<u32>,
     pub(super) call_lock: AtomicU32,
     pub(super) post_lock: AtomicU32,
     pub(super) holder: Owned<u32>,
@@ -25,7 +25,8 @@ pub struct SlotState {
     pub(super) request_laps: LapRows,
     pub(super) reply_laps: LapRows,
     pub(super) raw_states: AtomicU64,
-    reserved: [u32; 2],
+    pub(super) unsettled: Owned<u32>,
+    reserved: u32,
 }
 
 #[cfg(not(loom))]
@@ -48,7 +49,7 @@ impl SlotState {
             post_position_told: word(0),
             post_position_announced: word(0),
             cancelled: word(0),
-            since_claim: word(0),
+            posted: word(0),
             call_lock: AtomicU32::new(0),
             post_lock: AtomicU32::new(0),
             holder: word(0),
@@ -56,7 +57,8 @@ impl SlotState {
             request_laps: core::array::from_fn(|_| core::array::from_fn(word)),
             reply_laps: core::array::from_fn(|_| core::array::from_fn(word)),
             raw_states: AtomicU64::new(0),
-            reserved: [0; 2],
+            unsettled: word(0),
+            reserved: 0,
         }
     }
 
@@ -74,7 +76,8 @@ impl SlotState {
     #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     pub(super) unsafe fn clear(&self) {
         let words = self.first.iter().chain([&self.post_position_told, &self.post_position_announced]);
-        let words = words.chain([&self.cancelled, &self.since_claim, &self.holder, &self.reply_pairs]);
+        let words =
+            words.chain([&self.cancelled, &self.posted, &self.unsettled, &self.holder, &self.reply_pairs]);
         for word in words.chain(self.request_laps.as_flattened()).chain(self.reply_laps.as_flattened()) {
             // SAFETY: the caller's promise.
             unsafe { word.set(0) };
@@ -107,26 +110,26 @@ impl SlotState {
     #[inline(always)]
     pub(super) unsafe fn is_settled(&self) -> bool {
         // SAFETY: the caller's promise.
-        let done = unsafe { self.since_claim.get() | self.cancelled.get() };
+        let done = unsafe { self.posted.get() | self.unsettled.get() | self.cancelled.get() };
         done == 0 && self.raw_states.load(Ordering::Relaxed) == 0
     }
 
-    /// Makes the state that of a slot's new holder: it takes over what lasts, nothing was posted, and nobody has a lock.
+    /// Makes the state that of a slot's new holder, but for the laps: it takes over `first`, nothing was posted, and nobody has a
+    /// lock.
     ///
     /// # Safety
     /// SLOT-OWNER: the calling lane has the state for itself.
     #[inline(always)]
-    pub(super) unsafe fn begin(&self, kept: Kept) {
+    pub(super) unsafe fn begin(&self, first: [u32; 4]) {
         // SAFETY: the caller's promise.
         unsafe {
-            store_four(&self.first, kept.first);
-            store_laps(&self.request_laps, &kept.request_laps);
-            store_laps(&self.reply_laps, &kept.reply_laps);
+            store_four(&self.first, first);
             // The holder before has told the host of all posts, and which of them came before its calls is nothing to this one's.
-            self.post_position_told.set(kept.first[POST_POSITION]);
-            self.post_position_announced.set(kept.first[POST_POSITION]);
+            self.post_position_told.set(first[POST_POSITION]);
+            self.post_position_announced.set(first[POST_POSITION]);
             self.cancelled.set(0);
-            self.since_claim.set(0);
+            self.posted.set(0);
+            self.unsettled.set(0);
         }
         self.raw_states.store(0, Ordering::Relaxed);
         // A GPU's wave finds in its record what lay in that memory before, but for what calls and posts look at before there is
@@ -162,6 +165,19 @@ pub(super) unsafe fn load_laps([a, b]: &LapRows) -> [u32; LAP_WORDS] {
     // SAFETY: the caller's promise.
     let ([a, b, c, d], [e, f, g, h]) = unsafe { (load_four(a), load_four(b)) };
     [a, b, c, d, e, f, g, h]
+}
+
+/// Copies the laps of a direction, row by row: all at once they take registers that a wave of AMD's keeps on its stack.
+///
+/// # Safety
+/// SLOT-OWNER: nobody else accesses either now.
+#[inline(always)]
+pub(super) unsafe fn copy_laps([a, b]: &LapRows, [to_a, to_b]: &LapRows) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        store_four(to_a, load_four(a));
+        store_four(to_b, load_four(b));
+    }
 }
 
 /// Writes the laps of a direction.

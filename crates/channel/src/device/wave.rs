@@ -279,7 +279,8 @@ impl WaveRecord {
             store_in_wave(&self.slot, NO_SLOT);
             return None;
         };
-        let Place { places, region: [region, region_words] } = claimed.place;
+        let place = claimed.place();
+        let Place { places, region: [region, region_words] } = place;
         // SAFETY: SLOT-OWNER: this lane claimed the slot, and while the record says so no other of the wave looks.
         unsafe {
             store_places(&self.places, places);
@@ -287,7 +288,7 @@ impl WaveRecord {
             self.region_words.set(region_words);
             claimed.take_over(&self.state);
         }
-        used(claimed.place);
+        used(place);
         // Release, pairs with the load in `slot`.
         store_in_wave(&self.slot, claimed.slot);
         Some(claimed.slot)
@@ -364,7 +365,7 @@ impl WaveRecord {
         }
         if let Some(home) = channel.homes.get(slot) {
             // SAFETY: SLOT-OWNER: the claim is this wave's until then.
-            unsafe { home.give_back(&self.state.kept(), self.places.get().ring_entries) };
+            unsafe { home.give_back(&self.state, self.places.get().ring_entries) };
         }
         store_in_wave(&self.slot, NO_SLOT);
     }

@@ -2,8 +2,8 @@
 
 use crate::device::{LOOK_PERIOD_NS, Slot};
 use crate::primitive::{
-    AtomicU32, AtomicU64, Ordering, Owned, acquire_in_wave, add_on_device, cas_on_device, fence, spin,
-    store_in_wave,
+    AtomicU32, AtomicU64, Ordering, Owned, acquire_in_wave, add_on_device, cas_on_device, fence,
+    fence_on_device, spin, store_in_wave,
 };
 use crate::region::Words;
 #[cfg(not(loom))]
@@ -238,6 +238,9 @@ impl<'m> Writer<'m> {
     /// # Safety
     /// RAW-STATE, and `slot` is the one that the wave holds.
     pub unsafe fn begin(&self, launch: u32, slot: Slot<'_>) {
+        // What the state's last wave wrote comes with the slot, whose claim alone does not acquire it on NVIDIA. What is looked at
+        // before, whether the state is the wave's, its multiprocessor has never seen so of another wave that had ended.
+        fence_on_device(Ordering::Acquire);
         // SAFETY: the caller's promise.
         unsafe {
             self.begin_unlinked(launch);
