@@ -368,14 +368,24 @@ pub(crate) fn take_word(word: &AtomicU64, held: u64) -> u64 {
             at = in(reg64) word, held = in(reg64) held, old = out(reg64) old, options(nostack));
         old
     }
-    #[cfg(not(target_arch = "nvptx64"))]
+    #[cfg(target_arch = "amdgpu")]
+    {
+        // Compare-exchange is what AMD's lanes do to memory, here as everywhere.
+        let mut old = word.load(Ordering::Relaxed);
+        while let Err(now) = word.compare_exchange(old, held, Ordering::Acquire, Ordering::Relaxed) {
+            old = now;
+        }
+        old
+    }
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     word.swap(held, Ordering::Acquire)
 }
 
 /// Gives a home slot's word back. Release for accesses through the slot that are settled: what was stored, the host has seen, and
 /// what was looked at is there.
 ///
-/// On NVIDIA that leaves nothing to wait for. An exchange, so that what an earlier holder released reaches a later one.
+/// On NVIDIA that leaves nothing to wait for, and it is an exchange, so that what an earlier holder released reaches a later one
+/// that acquires it.
 #[inline(always)]
 pub(crate) fn put_word(word: &AtomicU64, new: u64) {
     #[cfg(target_arch = "nvptx64")]
@@ -384,7 +394,9 @@ pub(crate) fn put_word(word: &AtomicU64, new: u64) {
         core::arch::asm!("{{ .reg .b64 %hostcall_old; atom.relaxed.gpu.global.exch.b64 %hostcall_old, [{at}], {new}; }}",
             at = in(reg64) word, new = in(reg64) new, options(nostack));
     }
-    #[cfg(not(target_arch = "nvptx64"))]
+    #[cfg(target_arch = "amdgpu")]
+    word.store(new, Ordering::Release);
+    #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
     word.swap(new, Ordering::Release);
 }
 
