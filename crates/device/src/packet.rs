@@ -186,7 +186,8 @@ fn claim_alone(here: Here, is_whole: bool) -> bool {
     here.record().claim_to_call(homes(here), here.proposed_slot(), is_whole, owner(here, None))
 }
 
-/// The leader's part of [`prepare`].
+/// The leader's part of [`prepare`], and what a lane alone does where somebody else has what it asks for. A function of its own,
+/// because it is rare; on AMD, where it has one caller, the call would take more stack.
 #[cfg_attr(target_arch = "amdgpu", inline(always))]
 #[cfg_attr(not(target_arch = "amdgpu"), cold, inline(never))]
 fn prepare_for(group: Group) -> u32 {

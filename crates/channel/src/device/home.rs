@@ -120,7 +120,7 @@ impl HomeSlot {
     /// As for [`Claimed::take_over`].
     #[inline(always)]
     unsafe fn take_over_apart(&self, state: &SlotState) {
-        // Pairs with the release in `give_back`: all exchanges of the word since that one carry on what it released.
+        // Pairs with the release in `give_back`, which later changes of the word carry on (`put_word`).
         fence_on_device(Ordering::Acquire);
         // SAFETY: the caller's promise.
         unsafe {

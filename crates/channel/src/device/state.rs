@@ -124,7 +124,7 @@ impl SlotState {
         // SAFETY: the caller's promise.
         unsafe {
             store_four(&self.first, first);
-            // The holder before has told the host of all posts, and which of them came before its calls is nothing to this one's.
+            // The holder before has told the host of all its posts, and this one's calls need not wait for them.
             self.post_position_told.set(first[POST_POSITION]);
             self.post_position_announced.set(first[POST_POSITION]);
             self.cancelled.set(0);
@@ -167,7 +167,8 @@ pub(super) unsafe fn load_laps([a, b]: &LapRows) -> [u32; LAP_WORDS] {
     [a, b, c, d, e, f, g, h]
 }
 
-/// Copies the laps of a direction, row by row: all at once they take registers that a wave of AMD's keeps on its stack.
+/// Copies the laps of a direction, row by row: where all was read first, LLVM 22 compiled it wrongly for AMD, whose lanes lost the
+/// address of their arguments.
 ///
 /// # Safety
 /// SLOT-OWNER: nobody else accesses either now.
