@@ -7,8 +7,6 @@
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use hostcall_abi::layout::SlotPlaces;
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-use hostcall_abi::word::PAYLOAD;
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -665,129 +663,6 @@ pub(crate) fn are_equal(line: &[AtomicU64; 8], other: &Line) -> bool {
     }
     #[cfg(not(all(target_arch = "x86_64", not(loom))))]
     line.iter().zip(&other.0).all(|(word, other)| word.load(Ordering::Relaxed) == *other)
-}
-
-/// Copies pairs, each word loaded whole and relaxed, without their laps, up to the first that lacks the lap `lap`, and at
-/// most as many as `to` holds. How many were copied; what `to` holds beyond them does not matter.
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-#[inline]
-pub(crate) fn copy_pairs(from: &[[AtomicU64; 2]], to: &mut [[u64; 2]], lap: bool) -> usize {
-    let count = from.len().min(to.len());
-    let mut done = 0;
-    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-    if count >= WIDE_PAIRS && std::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2.
-        done = unsafe { copy_wide(&from[..count], &mut to[..count], lap) };
-    }
-    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-    while let (Some(from), Some(to)) = (from[done..count].first_chunk(), to[done..count].first_chunk_mut()) {
-        if !copy_line(from, to, lap) {
-            break;
-        }
-        done += 4;
-    }
-    while done < count {
-        let [a, b] = load_pair(&from[done]);
-        if a >> 63 != u64::from(lap) || b >> 63 != u64::from(lap) {
-            break;
-        }
-        to[done] = [a & PAYLOAD, b & PAYLOAD];
-        done += 1;
-    }
-    done
-}
-
-/// Pairs that [`copy_wide`] copies at a time.
-#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-const WIDE_PAIRS: usize = 8;
-
-/// As [`copy_pairs`], but for pairs of the last blocks of [`WIDE_PAIRS`] that lack the lap in part or are not whole.
-#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-#[target_feature(enable = "avx2")]
-fn copy_wide(from: &[[AtomicU64; 2]], to: &mut [[u64; 2]], lap: bool) -> usize {
-    let blocks = from.as_chunks::<WIDE_PAIRS>().0.iter().zip(to.as_chunks_mut::<WIDE_PAIRS>().0);
-    let mut done = 0;
-    for (from, to) in blocks {
-        let tops: u32;
-        // SAFETY: both arrays are 128 bytes, the first valid for reads (of memory that others write, which `asm!` may
-        // do), the second for writes. Loads of 32 bytes from a multiple of 8 do not tear an aligned word.
-        unsafe {
-            if lap {
-                core::arch::asm!(
-                    "vmovupd {a}, [{from}]", "vandpd {x}, {a}, {mask}", "vmovupd [{to}], {x}",
-                    "vmovupd {y}, [{from} + 32]", "vandpd {x}, {y}, {mask}", "vmovupd [{to} + 32], {x}",
-                    "vandpd {a}, {a}, {y}",
-                    "vmovupd {y}, [{from} + 64]", "vandpd {x}, {y}, {mask}", "vmovupd [{to} + 64], {x}",
-                    "vandpd {a}, {a}, {y}",
-                    "vmovupd {y}, [{from} + 96]", "vandpd {x}, {y}, {mask}", "vmovupd [{to} + 96], {x}",
-                    "vandpd {a}, {a}, {y}",
-                    "vmovmskpd {tops:e}, {a}",
-                    from = in(reg) from.as_ptr(), to = in(reg) to.as_mut_ptr(), tops = out(reg) tops,
-                    mask = in(ymm_reg) core::arch::x86_64::_mm256_set1_epi64x(PAYLOAD as i64),
-                    x = out(ymm_reg) _, y = out(ymm_reg) _, a = out(ymm_reg) _,
-                    options(nostack, preserves_flags));
-            } else {
-                core::arch::asm!(
-                    "vmovupd {a}, [{from}]", "vmovupd [{to}], {a}",
-                    "vmovupd {y}, [{from} + 32]", "vmovupd [{to} + 32], {y}", "vorpd {a}, {a}, {y}",
-                    "vmovupd {y}, [{from} + 64]", "vmovupd [{to} + 64], {y}", "vorpd {a}, {a}, {y}",
-                    "vmovupd {y}, [{from} + 96]", "vmovupd [{to} + 96], {y}", "vorpd {a}, {a}, {y}",
-                    "vmovmskpd {tops:e}, {a}",
-                    from = in(reg) from.as_ptr(), to = in(reg) to.as_mut_ptr(), tops = out(reg) tops,
-                    y = out(ymm_reg) _, a = out(ymm_reg) _, options(nostack, preserves_flags));
-            }
-        }
-        if tops != if lap { 0b1111 } else { 0 } {
-            break;
-        }
-        done += WIDE_PAIRS;
-    }
-    done
-}
-
-/// Copies four pairs. Whether all of their words have the lap `lap`, which the copies lack.
-#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-#[inline(always)]
-fn copy_line(from: &[[AtomicU64; 2]; 4], to: &mut [[u64; 2]; 4], lap: bool) -> bool {
-    let tops: u32;
-    // SAFETY: both arrays are 64 bytes, the first valid for reads (of memory that others write, which
-    // `asm!` may do), the second for writes. `from` is 16-byte aligned (pairs lie at even words of a 64-byte
-    // aligned region); SSE2 is part of x86-64, and its aligned 16-byte loads do not tear an aligned
-    // word.
-    unsafe {
-        if lap {
-            core::arch::asm!(
-                "movapd {x}, [{from}]", "movapd {a}, {x}", "andpd {x}, {mask}", "movupd [{to}], {x}",
-                "movapd {x}, [{from} + 16]", "andpd {a}, {x}", "andpd {x}, {mask}", "movupd [{to} + 16], {x}",
-                "movapd {x}, [{from} + 32]", "andpd {a}, {x}", "andpd {x}, {mask}", "movupd [{to} + 32], {x}",
-                "movapd {x}, [{from} + 48]", "andpd {a}, {x}", "andpd {x}, {mask}", "movupd [{to} + 48], {x}",
-                "movmskpd {tops:e}, {a}",
-                from = in(reg) from.as_ptr(), to = in(reg) to.as_mut_ptr(), tops = out(reg) tops,
-                mask = in(xmm_reg) core::arch::x86_64::_mm_set1_epi64x(PAYLOAD as i64),
-                x = out(xmm_reg) _, a = out(xmm_reg) _, options(nostack, preserves_flags));
-            tops == 3
-        } else {
-            core::arch::asm!(
-                "movapd {a}, [{from}]", "movupd [{to}], {a}",
-                "movapd {x}, [{from} + 16]", "movupd [{to} + 16], {x}", "orpd {a}, {x}",
-                "movapd {x}, [{from} + 32]", "movupd [{to} + 32], {x}", "orpd {a}, {x}",
-                "movapd {x}, [{from} + 48]", "movupd [{to} + 48], {x}", "orpd {a}, {x}",
-                "movmskpd {tops:e}, {a}",
-                from = in(reg) from.as_ptr(), to = in(reg) to.as_mut_ptr(), tops = out(reg) tops,
-                x = out(xmm_reg) _, a = out(xmm_reg) _, options(nostack, preserves_flags));
-            tops == 0
-        }
-    }
-}
-
-/// Stores pairs whose words have no lap with the lap `lap`, each word whole and relaxed.
-#[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-#[inline(always)]
-pub(crate) fn store_pairs(to: &[[AtomicU64; 2]], from: &[[u64; 2]], lap: bool) {
-    let lap = u64::from(lap) << 63;
-    for (to, [a, b]) in to.iter().zip(from) {
-        store_pair(to, [a | lap, b | lap]);
-    }
 }
 
 /// Asks for a cache line that will be read soon. Any address will do.

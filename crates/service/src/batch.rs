@@ -10,7 +10,8 @@ use hostcall_abi::word::{
 };
 use hostcall_abi::{MAX_LANES, MAX_WORDS};
 
-/// Lines in pairs without laps, a plane for each pair of a line: pair `j` of the lane of rank `r` is `[j][r]`.
+/// Lines in pairs without laps, a plane for each pair of a line: pair `j` of the lane of rank `r` is `[j][r]`. The words of
+/// requests are whole; those of replies leave their top bits to the meta word, see [`Line`].
 pub type Planes = [[[u64; 2]; MAX_LANES]; MAX_PAIRS];
 
 /// The requests of packets that say the same, copied out of shared memory. Their lanes are counted through, packet
@@ -53,21 +54,13 @@ impl<'a> Lines<'a> {
         if words == 0 {
             return line;
         }
-        // Word 0 shares its pair with the meta word, where the top bits travel that laps displace.
-        let [first, meta] = self.planes[0][rank];
-        line[0] = first;
+        // Word 0 shares its pair with the meta word.
+        line[0] = self.planes[0][rank][0];
         for pair in 1..pairs_for(words) {
             let [a, b] = self.planes[pair][rank];
             line[2 * pair - 1] = a;
             if 2 * pair < words {
                 line[2 * pair] = b;
-            }
-        }
-        // Seldom any is set.
-        let tops = meta >> TAG_BITS & ((1 << words) - 1);
-        if tops != 0 {
-            for (i, word) in line.iter_mut().enumerate() {
-                *word |= tops >> i << 63;
             }
         }
         line
@@ -199,37 +192,41 @@ impl<'a> Calls<'a> {
         }
         let lines = self.lines;
         let (lanes, result_words) = (lines.rung.lanes() as usize, lines.rung.result_words());
-        let mut callers = lines.callers.iter();
-        // Lanes of the packet that are left.
-        let mut left = 0;
-        if self.begun > 0 {
-            // Mostly a batch is handled from its first lane on, which needs no division.
-            callers = lines.callers[self.begun / lanes..].iter();
-            if !self.begun.is_multiple_of(lanes) {
-                callers.next().inspect(|caller| caller::set(**caller));
-                left = lanes - self.begun % lanes;
-            }
-        }
-        let mut place = Place { at: self.begun, begun: &mut self.begun };
-        loop {
-            if left == 0 {
-                let Some(caller) = callers.next() else { break };
-                caller::set(*caller);
-                left = lanes;
-            }
-            left -= 1;
-            // The bound is known from `Lines::new`; here it spares the checks of every place.
-            let rank = place.at.min(MAX_LANES - 1);
-            place.at += 1;
-            if lines.rung.has_lines() {
-                caller::set_lane(lines.tag(rank).lane);
-            }
+        let replies = &mut *self.replies;
+        let mut answer = |rank| {
             let line = lines.line(rank, A::WORDS);
             let arguments = A::from_words(&line[..A::WORDS]).ok_or(CallError::Malformed);
             let result = arguments.and_then(|arguments| handle(&lines, rank, arguments));
             match result {
-                Ok(result) => self.replies.put_result(result_words, rank, &result),
-                Err(error) => self.replies.put(result_words, rank, Status::Error(error), &[]),
+                Ok(result) => replies.put_result(result_words, rank, &result),
+                Err(error) => replies.put(result_words, rank, Status::Error(error), &[]),
+            }
+        };
+        let mut place = Place { at: self.begun, begun: &mut self.begun };
+        // Of what a lane alone asks for without arguments, there are most.
+        if A::WORDS == 0 && lanes == 1 {
+            for caller in &lines.callers[place.at..] {
+                // The bound is known from `Lines::new`; here it spares the check of the place.
+                let rank = place.at.min(MAX_LANES - 1);
+                place.at += 1;
+                caller::set(*caller);
+                answer(rank);
+            }
+            return;
+        }
+        // Mostly a batch is handled from its first lane on, which needs no division.
+        let packet = if place.at > 0 { place.at / lanes } else { 0 };
+        let mut end = packet * lanes;
+        for caller in &lines.callers[packet..] {
+            caller::set(*caller);
+            end = (end + lanes).min(MAX_LANES);
+            while place.at < end {
+                let rank = place.at;
+                place.at += 1;
+                if lines.rung.has_lines() {
+                    caller::set_lane(lines.tag(rank).lane);
+                }
+                answer(rank);
             }
         }
     }
@@ -477,10 +474,9 @@ mod tests {
         let mut planes = [[[0; 2]; MAX_LANES]; MAX_PAIRS];
         for rank in 0..6u32 {
             let tag = RequestTag { lane: 9 + rank as u8, ..RequestTag::default() }.to_bits();
-            let line = Line { words: std::array::from_fn(|i| word(rank, i)), tag };
-            for (pair, plane) in planes.iter_mut().enumerate().take(3) {
-                plane[rank as usize] = line.pair(pair, 5);
-            }
+            planes[0][rank as usize] = [word(rank, 0), tag];
+            planes[1][rank as usize] = [word(rank, 1), word(rank, 2)];
+            planes[2][rank as usize] = [word(rank, 3), word(rank, 4)];
         }
         let callers = [3, 4].map(|slot| Caller { launch: LaunchId::new(1, 1), slot, lane: 0 });
         let lines = Lines::new(rung, &planes, &callers);

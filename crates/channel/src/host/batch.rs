@@ -1,13 +1,13 @@
 //! Packets copied out of shared memory, several at a time when they say the same.
 
 use super::answer::Answer;
-use crate::primitive::{AtomicU64, copy_pairs, store_pair, store_pairs};
+use super::copies::{copy_lines, store_run};
 use crate::region::Region;
 use alloc::boxed::Box;
 use hostcall_abi::MAX_LANES;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::layout::{LINE_WORDS, Spread};
-use hostcall_abi::word::{Kind, MAX_PAIRS, RequestTag, Rung, with_lap};
+use hostcall_abi::word::{Kind, MAX_PAIRS, RequestTag, Rung};
 use hostcall_service::{Caller, Lines, Planes, Replies};
 
 /// Most packets of a batch: the calls that one line of doorbells tells of. Their answers come when all of their handlers
@@ -99,6 +99,12 @@ impl Batch {
         self.count
     }
 
+    /// Whether no more packets may come.
+    #[inline(always)]
+    pub fn is_full(&self) -> bool {
+        self.count >= self.shape.most
+    }
+
     /// What the packets' doorbells say.
     #[inline(always)]
     pub fn rung(&self) -> Rung {
@@ -161,12 +167,6 @@ impl Batch {
         self.count = 0;
     }
 
-    /// Whether one more packet of the batch's shape may come.
-    #[inline(always)]
-    pub(super) fn has_room(&self) -> bool {
-        self.count < self.shape.most
-    }
-
     /// Whether the batch has packets of this launch, which [`super::Scanner::take`] has found to be live then.
     #[inline(always)]
     pub(super) fn has_any_of(&self, launch: LaunchId) -> bool {
@@ -174,19 +174,17 @@ impl Batch {
     }
 
     /// Copies the lines of one more packet. Whether each word has the lap that comes after its last use.
-    #[inline]
-    pub(super) fn copy_lines(&mut self, region: Region<'_>, slot: u32, used: u64, wide: &Wide) -> bool {
+    #[inline(always)]
+    pub(super) fn copy_lines(&mut self, region: &Region<'_>, slot: u32, used: u64, wide: &Wide) -> bool {
         let (places, request, ranks) = (region.places(), self.shape.request, self.ranks(self.count));
         let (base, step) = (places.request(slot), request.step(places.plane));
-        (0..self.shape.rung.request_pairs()).all(|pair| {
-            let from = region.pairs(base + pair as u32 * step, ranks.len());
+        let pairs = self.shape.rung.request_pairs();
+        let plane = |pair: usize| {
             let bit = request.lap(pair as u32, 0) as usize;
-            copy_run(
-                from,
-                &mut self.planes[pair][ranks.clone()],
-                plane_of(used, wide, bit / 64) >> (bit % 64),
-            )
-        })
+            let used = plane_of(used, wide, bit / 64) >> (bit % 64);
+            (region.pairs(base + pair as u32 * step, ranks.len()), used)
+        };
+        copy_lines(plane, pairs, &mut self.planes, ranks.clone())
     }
 
     /// The post position that the packet says whose lines were copied last.
@@ -222,41 +220,5 @@ impl Batch {
 impl Default for Batch {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// The lowest `count` bits, 1 to 64 of them.
-#[inline(always)]
-fn lowest(count: usize) -> u64 {
-    u64::MAX >> (64 - count)
-}
-
-/// Copies pairs whose laps of last use are the bits of `used`, from the lowest on.
-#[inline]
-fn copy_run(from: &[[AtomicU64; 2]], to: &mut [[u64; 2]], used: u64) -> bool {
-    // Mostly all of the pairs were used by the same packets before.
-    let all = lowest(from.len());
-    match used & all {
-        0 => copy_pairs(from, to, true) == from.len(),
-        used if used == all => copy_pairs(from, to, false) == from.len(),
-        _ => (0..from.len()).all(|i| copy_pairs(&from[i..=i], &mut to[i..=i], used >> i & 1 == 0) == 1),
-    }
-}
-
-/// Stores pairs without laps to where the laps of last use are the bits of `used`, from the lowest on.
-#[inline(always)]
-fn store_run(to: &[[AtomicU64; 2]], from: &[[u64; 2]], used: u64) {
-    if let ([_], [_]) = (to, from) {
-        return store_pairs(to, from, used & 1 == 0);
-    }
-    let all = lowest(from.len());
-    match used & all {
-        0 => store_pairs(to, from, true),
-        used if used == all => store_pairs(to, from, false),
-        _ => {
-            for (i, (to, pair)) in to.iter().zip(from).enumerate() {
-                store_pair(to, pair.map(|word| with_lap(word, used >> i & 1 == 0)));
-            }
-        }
     }
 }

@@ -6,6 +6,7 @@
 
 mod answer;
 mod batch;
+mod copies;
 #[cfg(not(loom))]
 mod loan;
 mod posts;

@@ -1,7 +1,8 @@
 //! Taking posts from the slots' rings.
 
+use super::copies::copy_pairs;
 use super::scanner::{PostMirror, Scanner};
-use crate::primitive::{AtomicU64, Ordering, are_equal, copy_pairs};
+use crate::primitive::{AtomicU64, Ordering, are_equal};
 use crate::region::Region;
 use alloc::boxed::Box;
 use alloc::sync::Arc;

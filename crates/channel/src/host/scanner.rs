@@ -179,13 +179,16 @@ impl Scanner {
     /// come at the same time. The calls are most likely as the batch's last. Returns how many slots these are.
     #[inline(always)]
     pub fn prefetch(&self, region: Region<'_>, line: usize, mut rung: u8, batch: &Batch) -> u32 {
-        let (first, places, has_lines) = (self.first_slot(line), region.places(), batch.rung().has_lines());
+        let (first, places) = (self.first_slot(line), region.places());
+        // The processor itself asks for lines one after the other, as those of many lanes and words are, and asking for these, too,
+        // makes it slower.
+        let has_few_lines = batch.rung().has_lines() && batch.shape.request.is_dense();
         let mut count = 0;
         while rung != 0 {
             let slot = first + rung.trailing_zeros();
             rung &= rung - 1;
             count += 1;
-            if has_lines {
+            if has_few_lines {
                 region.prefetch(places.request(slot));
             }
             region.prefetch_for_write(places.reply(slot));
@@ -258,12 +261,12 @@ impl Scanner {
                 return Take::Full;
             }
             batch.shape = Shape::new(rung, wave_lanes);
-        } else if !batch.has_room() {
+        } else if batch.is_full() {
             return Take::Full;
         }
         let wide = &mut self.wide[index];
         if rung.has_lines() {
-            if !batch.copy_lines(region, slot, mirror.request_laps[at], &wide.request_laps) {
+            if !batch.copy_lines(&region, slot, mirror.request_laps[at], &wide.request_laps) {
                 return Take::NotYet;
             }
             if rung.is_after_posts() {

@@ -24,8 +24,9 @@ pub const NULL: Doorbell = Doorbell {
 pub struct Waves {
     memory: Arc<SharedMemory>,
     slots: Vec<u32>,
-    /// Calls that each wave has made, and ring entries that each has written.
+    /// Calls that each wave has made, those of them that its first lane has made alone, and ring entries that each has written.
     calls: u64,
+    alone: u64,
     entries: u32,
 }
 
@@ -33,7 +34,7 @@ impl Waves {
     /// So many waves, the same number on each of 132 multiprocessors, each of which counts its waves by itself.
     pub fn new(memory: Arc<SharedMemory>, count: u32) -> Self {
         let slots = (0..count).map(|i| i % 132 * SLOT_GROUP + i / 132).collect();
-        Self { memory, slots, calls: 0, entries: 0 }
+        Self { memory, slots, calls: 0, alone: 0, entries: 0 }
     }
 
     fn word(&self, at: u32) -> &AtomicU64 {
@@ -55,11 +56,13 @@ impl Waves {
         }
     }
 
-    /// Has each wave call.
+    /// Has each wave call, by its first lane or all of its lanes. What the first lane calls alone has no arguments.
     pub fn ring(&mut self, bell: &Doorbell) {
         let places = self.memory.region().places();
-        let lap = self.calls.is_multiple_of(2);
+        let bell_lap = self.calls.is_multiple_of(2);
+        let lap = (self.calls - self.alone).is_multiple_of(2);
         self.calls += 1;
+        self.alone += u64::from(bell.lanes == 1);
         for &slot in &self.slots {
             for rank in 0..u32::from(bell.lanes) {
                 let meta = RequestTag { lane: rank as u8, ..RequestTag::default() }.to_bits();
@@ -69,17 +72,19 @@ impl Waves {
                     self.set(at + 1, with_lap(if pair == 0 { meta } else { 5 }, lap));
                 }
             }
-            self.set(places.doorbell(slot), bell.to_word(lap) | 1);
+            self.set(places.doorbell(slot), bell.to_word(bell_lap) | 1);
         }
     }
 
     /// Whether each wave has its reply. Reads them all.
     pub fn are_answered(&self, bell: &Doorbell) -> bool {
         let places = self.memory.region().places();
-        let lap = if self.calls.is_multiple_of(2) { 0 } else { LAP };
         self.slots.iter().all(|&slot| {
-            (0..2 * u32::from(bell.lanes))
-                .all(|word| self.word(places.reply(slot) + word).load(Ordering::Relaxed) & LAP == lap)
+            (0..2 * u32::from(bell.lanes)).all(|word| {
+                let used = if word < 2 { self.calls } else { self.calls - self.alone };
+                let lap = if used.is_multiple_of(2) { 0 } else { LAP };
+                self.word(places.reply(slot) + word).load(Ordering::Relaxed) & LAP == lap
+            })
         })
     }
 

@@ -341,6 +341,9 @@ impl<'s> Consumer<'s> {
                 }
                 if self.slot(self.scanner.first_slot(line as usize) + rung.trailing_zeros()) {
                     rung &= rung - 1;
+                    if self.batch.is_full() {
+                        self.handle();
+                    }
                 } else {
                     self.handle();
                 }
