@@ -29,7 +29,8 @@ pub(super) fn copy_lines<'a>(
     ranks: Range<usize>,
 ) -> bool {
     #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-    if ranks.len() >= WIDE_PAIRS && ranks.start % 2 == 0 && ranks.end % 2 == 0 && has_avx2() {
+    if ranks.len() >= WIDE_PAIRS && ranks.start.is_multiple_of(2) && ranks.end.is_multiple_of(2) && has_avx2()
+    {
         // SAFETY: the processor has AVX2.
         return unsafe {
             match pairs {
@@ -79,7 +80,7 @@ pub(super) fn store_run(to: &[[AtomicU64; 2]], from: &[[u64; 2]], used: u64) {
         return store(to, *pair, used);
     }
     #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-    if to.len() >= WIDE_PAIRS && to.len() % 2 == 0 && has_avx2() {
+    if to.len() >= WIDE_PAIRS && to.len().is_multiple_of(2) && has_avx2() {
         // SAFETY: the processor has AVX2.
         return unsafe { store_wide(to, from, used) };
     }
