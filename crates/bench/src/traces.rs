@@ -10,6 +10,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// Bytes that the software device's lanes write at a time.
 const PIECE: usize = 16 << 10;
@@ -209,8 +210,9 @@ fn messages(options: &Options, bed: &Bed, placement: Placement) -> Result<Row> {
     Ok(Row::rate(name, "messages/s", median(rates), Some(median(floors))))
 }
 
-/// A run of a kernel, and how many bytes are to be read.
-type Taker<'a> = &'a dyn Fn(&dyn Fn() -> Result<()>, u64) -> Result<()>;
+/// A run of a kernel, and how many bytes are to be read. Returns what is to be removed once the time was
+/// taken.
+type Taker<'a> = &'a dyn Fn(&dyn Fn() -> Result<()>, u64) -> Result<Option<TempDir>>;
 
 /// Bytes a second from the launch to the last byte's reading.
 fn rate(
@@ -226,15 +228,17 @@ fn rate(
     let (mut rates, mut floors) = (vec![], vec![]);
     for _ in 0..options.repeats {
         let start = Instant::now();
-        take(&|| launch(count), bytes(count))?;
+        let left = take(&|| launch(count), bytes(count))?;
         rates.push(bytes(count) as f64 / 1e9 / start.elapsed().as_secs_f64());
+        drop(left);
         floors.push(floor()? / 1e9);
     }
     Ok(Row::rate(name, "GB/s", median(rates), Some(median(floors))))
 }
 
 /// Launches, and reads so many bytes: the first word of each page, as a reader does that hands pages on.
-fn read<T>(reader: &RawReader<T>, launch: &dyn Fn() -> Result<()>, bytes: u64) -> Result<()> {
+/// Leaves nothing.
+fn read<T>(reader: &RawReader<T>, launch: &dyn Fn() -> Result<()>, bytes: u64) -> Result<Option<TempDir>> {
     launch()?;
     let mut left = bytes;
     while left > 0 {
@@ -245,25 +249,26 @@ fn read<T>(reader: &RawReader<T>, launch: &dyn Fn() -> Result<()>, bytes: u64) -
         // A kernel that writes more would wait for a reader for ever, and what is launched next for it.
         left = left.checked_sub(page.len_bytes().into()).ok_or("more bytes came than were asked for")?;
     }
-    Ok(())
+    Ok(None)
 }
 
-/// Launches, and has all written to a file in memory, where there is one.
+/// Launches, and has all written to a file in memory, where there is one. Leaves the file: what is in
+/// memory takes long to remove, which is no part of writing it.
 fn record<T: Plain>(
     bed: &Bed,
     channel: &RawChannel<T, Block>,
     launch: &dyn Fn() -> Result<()>,
-) -> Result<()> {
+) -> Result<Option<TempDir>> {
     let dir = memory()?;
     let recording = channel.record(dir.path().join("trace"), "bench")?;
     launch()?;
     bed.synchronize()?;
     recording.finish()?;
-    Ok(())
+    Ok(Some(dir))
 }
 
 /// A folder in memory, where there is one.
-fn memory() -> Result<tempfile::TempDir> {
+fn memory() -> Result<TempDir> {
     let memory = Path::new("/dev/shm");
     Ok(if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? })
 }

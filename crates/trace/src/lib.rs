@@ -39,6 +39,7 @@ mod follow;
 mod format;
 mod latencies;
 mod names;
+mod output;
 mod points;
 mod queue;
 mod reader;
@@ -52,11 +53,12 @@ pub use follow::Follower;
 pub use hostcall_abi::trace::PointKind;
 pub use latencies::{Latencies, MethodLatencies, SlowCall};
 pub use names::{Launch, MethodName, Names, PointName};
+pub use output::Unwritten;
 pub use points::{Points, PointsPage};
 pub use reader::{Header, OpenError, Reader};
 pub use record::{
     Call, ClockPair, Ending, Event, Page, Point, Posts, Status, StreamTotals, Totals, UNKNOWN, Waiting,
     WaitsFor,
 };
-pub use stream_file::{StreamFile, Unwritten};
+pub use stream_file::StreamFile;
 pub use tracer::{Flush, Source, Summary, Tracer, TracerBuilder};

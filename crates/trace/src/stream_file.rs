@@ -4,6 +4,7 @@ use crate::descriptor::Descriptor;
 use crate::format::{
     BLOCK_HEADER_BYTES, BlockHeader, Kind, MOST_PAGE_BYTES, put_page, put_stream_totals, put_totals, tag,
 };
+use crate::output::{Blocks, Output, Unwritten};
 use crate::record::{Page, StreamTotals, Totals};
 use crate::tracer::header;
 use crate::writer::{cut, elapsed_ns};
@@ -19,15 +20,13 @@ const GATHERED_BYTES: usize = 1 << 20;
 /// A trace file of streams: of what kernels wrote to raw channels. Each page is a block of it, which is there or not wherever the
 /// file is cut. [`Reader`](crate::Reader) reads it.
 pub struct StreamFile {
-    file: Box<dyn Write + Send>,
+    output: Output,
     start: Instant,
     sequence: u64,
     /// Bytes of the records of each stream.
     record_bytes: Vec<u32>,
-    /// Whole blocks that the file does not have yet.
-    blocks: Vec<u8>,
-    /// Where in `blocks` the block of a page, or of its last part, ends, and how many bytes the page has.
-    pages: Vec<(usize, u64)>,
+    /// What is gathered.
+    blocks: Blocks,
 }
 
 impl StreamFile {
@@ -43,12 +42,11 @@ impl StreamFile {
     ///
     /// # Errors
     /// The writer's, when the header cannot be written.
-    pub fn new(file: impl Write + Send + 'static) -> io::Result<Self> {
+    pub fn new(mut file: impl Write + Send + 'static) -> io::Result<Self> {
         let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let mut file: Box<dyn Write + Send> = Box::new(file);
         file.write_all(&header(unix))?;
-        let (record_bytes, blocks, pages) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { file, start: Instant::now(), sequence: 0, record_bytes, blocks, pages })
+        let (output, record_bytes, blocks) = (Output::new(file), Vec::new(), Blocks::default());
+        Ok(Self { output, start: Instant::now(), sequence: 0, record_bytes, blocks })
     }
 
     /// Adds a stream of records of so many bytes (1 for bytes), whose type has this hash, and returns its
@@ -91,14 +89,18 @@ impl StreamFile {
         self.flush().map_err(|unwritten| unwritten.error)
     }
 
-    /// Adds a page, whose `count` bytes `append` appends, to those that wait to be written: until there are many, or
-    /// [`StreamFile::flush`] is called. `page.bytes` is not looked at.
+    /// Adds a page, whose `count` bytes `append` appends, to those that wait to be written: until there are
+    /// many, or [`StreamFile::hand_on`] or [`StreamFile::flush`] is called. `page.bytes` is not looked at.
+    ///
+    /// Once there are many, a thread of the file's own writes them while more are added. No more than some
+    /// MiB wait for it.
     ///
     /// # Errors
-    /// The writer's, with how many bytes of pages that were added are not in the file. It is of no more use then.
+    /// The writer's, for these pages or for any that were added before, with how many bytes of pages are not
+    /// in the file that no error told of before. The file is of no more use then.
     ///
     /// # Panics
-    /// When `append` appends another number of bytes.
+    /// When `append` appends another number of bytes, and when the writer panics.
     pub fn add_page(
         &mut self,
         page: &Page,
@@ -106,31 +108,30 @@ impl StreamFile {
         append: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), Unwritten> {
         self.add(page, count, append);
-        if self.blocks.len() < GATHERED_BYTES { Ok(()) } else { self.flush() }
+        if self.blocks.bytes.len() < GATHERED_BYTES { Ok(()) } else { self.output.give(&mut self.blocks) }
     }
 
-    /// Writes the pages that wait.
+    /// Has the pages that wait written soon: where a thread writes, by it. While it has others to write,
+    /// they wait on: who has no more pages for now calls this again.
     ///
     /// # Errors
     /// As for [`StreamFile::add_page`].
+    ///
+    /// # Panics
+    /// When the writer panics.
+    pub fn hand_on(&mut self) -> Result<(), Unwritten> {
+        self.output.offer(&mut self.blocks)
+    }
+
+    /// Writes the pages that wait, and waits until all are written.
+    ///
+    /// # Errors
+    /// As for [`StreamFile::add_page`].
+    ///
+    /// # Panics
+    /// When the writer panics.
     pub fn flush(&mut self) -> Result<(), Unwritten> {
-        let mut written = 0;
-        let result = loop {
-            let left = self.blocks.get(written..).unwrap_or_default();
-            if left.is_empty() {
-                break self.file.flush();
-            }
-            match self.file.write(left) {
-                Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
-                Ok(bytes) => written += bytes,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => break Err(error),
-            }
-        };
-        let unwritten = self.pages.drain(..).filter(|(end, _)| *end > written);
-        let bytes = unwritten.map(|(_, bytes)| bytes).sum();
-        self.blocks.clear();
-        result.map_err(|error| Unwritten { bytes, error })
+        self.output.write(&mut self.blocks)
     }
 
     fn add(&mut self, page: &Page, count: usize, append: impl FnOnce(&mut Vec<u8>)) {
@@ -156,7 +157,7 @@ impl StreamFile {
                 });
             }
         }
-        self.pages.push((self.blocks.len(), count as u64));
+        self.blocks.pages.push((self.blocks.bytes.len(), count as u64));
     }
 
     /// Says what a stream had in all.
@@ -190,11 +191,12 @@ impl StreamFile {
 
     /// Adds a block with the one record that `put` appends.
     fn block(&mut self, kind: Kind, put: impl FnOnce(&mut Vec<u8>)) {
-        let header_at = self.blocks.len();
+        let blocks = &mut self.blocks.bytes;
+        let header_at = blocks.len();
         let payload_at = header_at + BLOCK_HEADER_BYTES;
-        self.blocks.resize(payload_at, 0);
-        put(&mut self.blocks);
-        let payload = &self.blocks[payload_at..];
+        blocks.resize(payload_at, 0);
+        put(blocks);
+        let payload = &blocks[payload_at..];
         let header = BlockHeader {
             kind: kind as u32,
             payload_bytes: payload.len() as u32,
@@ -203,16 +205,7 @@ impl StreamFile {
             dropped_calls: 0,
             payload_crc: crc32fast::hash(payload),
         };
-        self.blocks[header_at..payload_at].copy_from_slice(&header.to_bytes());
+        blocks[header_at..payload_at].copy_from_slice(&header.to_bytes());
         self.sequence += 1;
     }
-}
-
-/// Pages that are not in a file, and why.
-#[derive(Debug)]
-pub struct Unwritten {
-    /// Bytes of the pages, of those that were added.
-    pub bytes: u64,
-    /// What the writer answered.
-    pub error: io::Error,
 }

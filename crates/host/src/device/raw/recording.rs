@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long the thread that writes waits before it looks whether it is to end.
+/// How long the thread that copies waits before it looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// A channel that is written to a file, by a thread, for `hostcall trace`. When it is dropped without [`Recording::finish`], the
-/// file lacks its end.
+/// A channel that is written to a file, for `hostcall trace`: by a thread that copies pages, so that waves
+/// get them again, and, where there are many, one that writes. When it is dropped without
+/// [`Recording::finish`], the file lacks its end.
 pub struct Recording {
     inner: Arc<Inner>,
     shall_end: Arc<AtomicBool>,
@@ -61,7 +62,7 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
     }
 }
 
-/// Pages that are written between two looks at whether to end.
+/// Pages that are copied between two looks at whether to end.
 const PAGES_A_LOOK: usize = 64;
 
 fn write_on<T>(reader: &RawReader<T>, shall_end: &AtomicBool, file: StreamFile, stream: u16) -> Written {
@@ -73,7 +74,7 @@ fn write_on<T>(reader: &RawReader<T>, shall_end: &AtomicBool, file: StreamFile, 
         let most = if is_last { reader.most_there() } else { PAGES_A_LOOK };
         let pages = reader.rest().take(most).map(|page| written.add(&page)).count();
         if is_last || pages < most {
-            written.flush();
+            written.hand_on(is_last);
         }
         if is_last {
             return written;
@@ -111,11 +112,12 @@ impl Written {
         self.note(added);
     }
 
-    /// Writes what waits for more.
-    fn flush(&mut self) {
+    /// Has what waits for more written, without waiting for it, since pages come meanwhile; but where
+    /// nothing follows.
+    fn hand_on(&mut self, is_last: bool) {
         if let Some((file, _)) = &mut self.file {
-            let flushed = file.flush();
-            self.note(flushed);
+            let handed = if is_last { file.flush() } else { file.hand_on() };
+            self.note(handed);
         }
     }
 
