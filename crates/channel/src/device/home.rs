@@ -124,9 +124,9 @@ impl HomeSlot {
         fence_on_device(Ordering::Acquire);
         // SAFETY: the caller's promise.
         unsafe {
-            state.begin(Kept::begin_first(load_four(&self.first)));
-            copy_laps(&self.request_laps, &state.request_laps);
-            copy_laps(&self.reply_laps, &state.reply_laps);
+            let first = load_four(&self.first);
+            copy_laps([&self.request_laps, &self.reply_laps], [&state.request_laps, &state.reply_laps]);
+            state.begin(Kept::begin_first(first));
         }
     }
 
@@ -150,8 +150,7 @@ impl HomeSlot {
             // SAFETY: the caller's promise.
             unsafe {
                 store_four(&self.first, load_four(&state.first));
-                copy_laps(&state.request_laps, &self.request_laps);
-                copy_laps(&state.reply_laps, &self.reply_laps);
+                copy_laps([&state.request_laps, &state.reply_laps], [&self.request_laps, &self.reply_laps]);
             }
         }
         fence_on_device(Ordering::Release);
