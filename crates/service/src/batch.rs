@@ -203,8 +203,8 @@ impl<'a> Calls<'a> {
             }
         };
         let mut place = Place { at: self.begun, begun: &mut self.begun };
-        // Of what a lane alone asks for without arguments, there are most.
-        if A::WORDS == 0 && lanes == 1 {
+        // Lone lanes' calls that are a doorbell alone are the most frequent.
+        if A::WORDS == 0 && !lines.rung.has_lines() {
             for caller in &lines.callers[place.at..] {
                 // The bound is known from `Lines::new`; here it spares the check of the place.
                 let rank = place.at.min(MAX_LANES - 1);
@@ -520,6 +520,60 @@ mod tests {
             unreachable!("eight do not fit")
         });
         assert_eq!(reply(&replies, 0), error(CallError::Malformed));
+    }
+
+    /// Handlers of which one panics, now here and now there, learn who calls, and the others' calls are answered.
+    #[test]
+    fn calls_go_on_after_the_one_that_panicked() {
+        let callers = [3, 4, 5].map(|slot| Caller { launch: LaunchId::new(1, 1), slot, lane: 2 });
+        for (lanes, argument_words) in [(1, 0), (1, 1), (3, 0), (3, 1)] {
+            let doorbell = Doorbell {
+                service: 1,
+                lanes,
+                first_lane: 2,
+                argument_words,
+                result_words: 1,
+                check: 0,
+                kind: Kind::Words,
+                after_posts: false,
+                lines: lanes > 1 || argument_words > 0,
+            };
+            let rung = Rung::from_word(doorbell.to_word(false), 32).unwrap();
+            let mut planes = [[[0; 2]; MAX_LANES]; MAX_PAIRS];
+            let all = callers.len() * usize::from(lanes);
+            for (rank, pair) in planes[0].iter_mut().enumerate().take(all) {
+                let lane = 2 + rank as u8 % lanes;
+                *pair = [rank as u64, RequestTag { lane, ..RequestTag::default() }.to_bits()];
+            }
+            let lines = Lines::new(rung, &planes, &callers);
+            for bad in 0..all {
+                let mut replies = Replies::EMPTY;
+                let mut calls = Calls::new(lines, &mut replies);
+                let mut seen = Vec::new();
+                let mut handle = || {
+                    seen.push(caller::caller().expect("a lane calls"));
+                    assert!(seen.len() != bad + 1, "a handler panics");
+                    Ok(seen.len() as u64)
+                };
+                for left in [all - bad - 1, 0] {
+                    let run =
+                        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match argument_words {
+                            0 => calls.answer_each(|()| handle()),
+                            _ => calls.answer_each(|_: u64| handle()),
+                        }));
+                    assert_eq!(calls.left(), left);
+                    if run.is_err() {
+                        calls.panicked();
+                    }
+                }
+                assert_eq!(seen, (0..all).map(|rank| lines.caller(rank)).collect::<Vec<_>>());
+                for (rank, [word, meta]) in replies.planes()[0].iter().enumerate().take(all) {
+                    let error = Status::Error(CallError::Panicked);
+                    let expected = if rank == bad { (0, error) } else { (rank as u64 + 1, Status::Ok) };
+                    assert_eq!((*word, Status::from_bits(*meta)), expected);
+                }
+            }
+        }
     }
 
     #[test]

@@ -11,9 +11,9 @@ use std::time::Duration;
 /// Bytes that may be on their way to the file by the thread, or what was given at once if that is more.
 const MOST_ON_THE_WAY: usize = 4 << 20;
 
-/// Between two looks whether the thread has written something: at first, and at most. Who waited to be
-/// woken would cost the thread that time, a twentieth of what it writes a MiB in; and what is on its way
-/// lasts for more than the first sleeps.
+/// Between two looks whether the thread has written something: at first, and at most. To wake who waits would
+/// cost the thread a twentieth of its time; looks cost it nothing, and there is more on its way than it
+/// writes between two of them.
 const FIRST_SLEEP: Duration = Duration::from_micros(100);
 const LONGEST_SLEEP: Duration = Duration::from_millis(1);
 
@@ -53,8 +53,10 @@ impl File {
     /// written.
     fn write(&mut self, blocks: &mut Blocks) -> Result<(), Unwritten> {
         let mut written = 0;
+        // Until all is written, so that nothing follows a block in which the writer panicked.
+        let before = self.failure.replace(io::ErrorKind::Other);
         let result = loop {
-            if let Some(kind) = self.failure {
+            if let Some(kind) = before {
                 break Err(kind.into());
             }
             let left = blocks.bytes.get(written..).unwrap_or_default();
@@ -69,10 +71,8 @@ impl File {
             }
         };
         let bytes = blocks.clear(written);
-        result.map_err(|error| {
-            self.failure = Some(error.kind());
-            Unwritten { bytes, error }
-        })
+        self.failure = result.as_ref().err().map(io::Error::kind);
+        result.map_err(|error| Unwritten { bytes, error })
     }
 }
 
@@ -103,7 +103,7 @@ impl Output {
     }
 
     /// The same without waiting for the thread: where it has something to write, the blocks stay, so that
-    /// what it gets next is not little. Where there is no thread, there is little to write.
+    /// what it gets next is not little. Where there is no thread, they are written now.
     pub fn offer(&mut self, blocks: &mut Blocks) -> Result<(), Unwritten> {
         let Some(thread) = &mut self.thread else { return self.file.lock().write(blocks) };
         thread.wait(usize::MAX, blocks)?;
@@ -195,7 +195,7 @@ impl Behind {
     fn has_panicked(&mut self) -> ! {
         match self.thread.take().map(JoinHandle::join) {
             Some(Err(panic)) => std::panic::resume_unwind(panic),
-            _ => unreachable!("the thread ends when it is given nothing more"),
+            _ => panic!("the file's writer has panicked"),
         }
     }
 }

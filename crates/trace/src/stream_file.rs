@@ -83,7 +83,8 @@ impl StreamFile {
     /// Writes a page: a block, or several if it has about 1 MiB or more.
     ///
     /// # Errors
-    /// As for [`StreamFile::stream`].
+    /// As for [`StreamFile::stream`]: without how many bytes of added pages are lost, which [`StreamFile::flush`] says if it is
+    /// called before.
     pub fn page(&mut self, page: &Page) -> io::Result<()> {
         self.add(page, page.bytes.len(), |bytes| bytes.extend_from_slice(&page.bytes));
         self.flush().map_err(|unwritten| unwritten.error)
@@ -163,7 +164,7 @@ impl StreamFile {
     /// Says what a stream had in all.
     ///
     /// # Errors
-    /// As for [`StreamFile::stream`].
+    /// As for [`StreamFile::page`].
     pub fn end_stream(&mut self, stream: u16, totals: &StreamTotals) -> io::Result<()> {
         let mut body = stream.to_le_bytes().to_vec();
         put_stream_totals(totals, &mut body);
@@ -173,7 +174,7 @@ impl StreamFile {
     /// Ends the file in order.
     ///
     /// # Errors
-    /// As for [`StreamFile::stream`].
+    /// As for [`StreamFile::page`].
     pub fn finish(mut self) -> io::Result<()> {
         let totals = Totals { ended_ns: elapsed_ns(self.start), ..Totals::default() };
         self.block(Kind::End, |to| put_totals(&totals, to));

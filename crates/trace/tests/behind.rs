@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const PAGE_BYTES: usize = 10_000;
 
 /// Bytes that wait in memory at most, by what [`StreamFile::add_page`] promises.
-const SOME_MIB: usize = 8 << 20;
+const SOME_MIB: usize = (5 << 20) + PAGE_BYTES;
 
 /// A file that has room for so many bytes, and writes nothing while it is closed.
 #[derive(Clone)]
@@ -242,9 +242,24 @@ impl Write for Panics {
     }
 }
 
+/// The text of a panic.
+fn panic_of<T>(run: impl FnOnce() -> T) -> String {
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).err().expect("the writer panics");
+    panic
+        .downcast_ref::<&str>()
+        .map_or_else(|| panic.downcast_ref::<String>().unwrap().clone(), |text| text.to_string())
+}
+
 #[test]
-#[should_panic(expected = "no more than that")]
 fn a_writer_that_panics_is_told_of() {
-    let mut file = file(Panics(1 << 19));
-    (0..2000).for_each(|sequence| add(&mut file, sequence).unwrap());
+    // Little, which is written at once; then nothing follows it.
+    let mut little = file(Panics(1 << 10));
+    add(&mut little, 0).unwrap();
+    assert_eq!(panic_of(|| little.flush()), "no more than that");
+    assert!(little.hand_on().is_err());
+    // Much, where a thread writes.
+    let mut much = file(Panics(1 << 19));
+    let more = |file: &mut StreamFile| (0..2000).for_each(|sequence| add(file, sequence).unwrap());
+    assert_eq!(panic_of(|| more(&mut much)), "no more than that");
+    assert_eq!(panic_of(|| much.flush()), "the file's writer has panicked");
 }

@@ -7,8 +7,9 @@ use crate::primitive::{AtomicU64, load_pair, store_pair};
 #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
 use core::arch::{asm, x86_64::*};
 use core::ops::Range;
-use hostcall_abi::MAX_LANES;
-use hostcall_abi::word::{LAP, MAX_PAIRS, PAYLOAD, TAG_BITS, with_lap};
+use hostcall_abi::word::{LAP, PAYLOAD, TAG_BITS, with_lap};
+#[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+use hostcall_abi::{MAX_LANES, word::MAX_PAIRS};
 use hostcall_service::Planes;
 
 #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
@@ -17,10 +18,10 @@ fn has_avx2() -> bool {
     std::is_x86_feature_detected!("avx2")
 }
 
-/// Copies the lines of lanes out of shared memory: `plane` gives each pair of theirs, in the order of the lanes, with the laps
-/// of their last use, from the lowest bit on. The copies' words are whole: without laps, and with the top bits that these
-/// displaced ([`hostcall_abi::word::Line`]). Returns whether each word has the lap that comes after its last use; what the copies
-/// are if not does not matter.
+/// Copies the lines of lanes out of shared memory, to these ranks. `plane(j)` gives pair `j` of every lane, in the lanes' order, and
+/// the laps that these pairs had when they were used last, a bit a pair, from the lowest on. The copies' words are whole: without
+/// laps, and with the top bits that these displaced ([`hostcall_abi::word::Line`]). Returns whether each word has the lap that
+/// comes after its last use; what the copies are if not does not matter.
 #[inline(always)]
 pub(super) fn copy_lines<'a>(
     plane: impl Fn(usize) -> (&'a [[AtomicU64; 2]], u64),
@@ -131,7 +132,7 @@ unsafe fn copy_by_two<'a, const PAIRS: usize>(
 }
 
 /// Copies the lines of lanes two by two, to these places in the planes, counted by two. Each plane's pairs are `ALIKE` in their
-/// laps or not. Without closures, which would be compiled without the processor's vectors.
+/// laps or not. Iterators and `from_fn` are compiled without AVX2, and would call their closures for each pair: here are loops.
 #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
 #[target_feature(enable = "avx2")]
 #[inline(never)]
@@ -157,7 +158,7 @@ fn copy_wide_lines<const PAIRS: usize, const ALIKE: bool>(
         let mut words = [_mm256_setzero_pd(); PAIRS];
         for pair in 0..PAIRS {
             let laps = if ALIKE { next[pair] } else { next_laps(used[pair], 2 * i) };
-            // SAFETY: 32 bytes that are valid for reads, of memory that others write, which `asm!` may do. A load of 32 bytes
+            // SAFETY: REGION: 32 bytes that are valid for reads, of memory that others write, which `asm!` may read. A load of 32 bytes
             // from a multiple of 8 does not tear an aligned word.
             unsafe {
                 asm!("vxorpd {words}, {laps}, [{from}]", words = out(ymm_reg) words[pair], laps = in(ymm_reg) laps,
@@ -196,8 +197,8 @@ fn store_by_two<const ALIKE: bool>(to: &[[AtomicU64; 2]], from: &[[u64; 2]], use
     let next = next_laps(used, 0);
     for (i, (to, from)) in to.as_chunks::<2>().0.iter().zip(from.as_chunks::<2>().0).enumerate() {
         let laps = if ALIKE { next } else { next_laps(used, 2 * i) };
-        // SAFETY: both are 32 bytes, the first valid for writes (of atomics, which `asm!` may do through a shared reference), the
-        // second for reads. A store of 32 bytes to a multiple of 8 does not tear an aligned word.
+        // SAFETY: both are 32 bytes, the first (REGION) valid for writes of atomics, which `asm!` may do through a shared
+        // reference, the second for reads. A store of 32 bytes to a multiple of 8 does not tear an aligned word.
         unsafe {
             asm!("vorpd {x}, {laps}, [{from}]", "vmovupd [{to}], {x}", x = out(ymm_reg) _, laps = in(ymm_reg) laps,
                 from = in(reg) from.as_ptr(), to = in(reg) to.as_ptr(), options(nostack, preserves_flags));
@@ -347,6 +348,7 @@ mod tests {
         ] {
             let pairs = pairs_for(count);
             for used in [0, u64::MAX, 1, next(), !1, next()] {
+                let used = |pair: usize| used.rotate_left(pair as u32) ^ (pair as u64 & 2).wrapping_neg();
                 let lines: Vec<Line> = (0..lanes)
                     .map(|_| Line {
                         words: core::array::from_fn(|i| if i < count { next() } else { 0 }),
@@ -355,7 +357,8 @@ mod tests {
                     .collect();
                 let of_pair = |pair| -> Vec<[AtomicU64; 2]> {
                     let of_lane = |(i, line): (usize, &Line)| {
-                        line.pair(pair, count).map(|word| AtomicU64::new(with_lap(word, used >> i & 1 == 0)))
+                        line.pair(pair, count)
+                            .map(|word| AtomicU64::new(with_lap(word, used(pair) >> i & 1 == 0)))
                     };
                     lines.iter().enumerate().map(of_lane).collect()
                 };
@@ -363,7 +366,8 @@ mod tests {
                 let mut planes = [[[0; 2]; MAX_LANES]; MAX_PAIRS];
                 let mut copy = || {
                     let ranks = first..first + lanes;
-                    copy_lines(|pair| (&shared[pair][..], used), pairs, &mut planes, ranks).then_some(planes)
+                    copy_lines(|pair| (&shared[pair][..], used(pair)), pairs, &mut planes, ranks)
+                        .then_some(planes)
                 };
                 let planes = copy().expect("all words are there");
                 for (rank, line) in (first..).zip(&lines) {

@@ -58,6 +58,7 @@ impl Waves {
 
     /// Has each wave call, by its first lane or all of its lanes. What the first lane calls alone has no arguments.
     pub fn ring(&mut self, bell: &Doorbell) {
+        assert!(bell.lanes > 1 || !bell.lines);
         let places = self.memory.region().places();
         let bell_lap = self.calls.is_multiple_of(2);
         let lap = (self.calls - self.alone).is_multiple_of(2);
