@@ -1,7 +1,7 @@
 //! The host's side of a raw channel. Words of the device are copied once and believed only as far as they fit what the host
 //! knows by itself: which ticket each page was given out with, and how much of it was read.
 
-#[cfg(not(loom))]
+#[cfg(any(test, not(loom)))]
 use crate::primitive::AtomicU64;
 use crate::primitive::Ordering;
 use crate::region::Words;
