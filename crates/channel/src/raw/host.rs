@@ -205,9 +205,30 @@ pub struct Collector {
     /// Rights to a page that were lost with waves that were killed, ever.
     lost: u64,
     counts: Counts,
+    /// Pages with tickets before this one are closed or in `old`.
+    oldest: u64,
+    /// Tickets and pages that are not closed and whose places in the ring have other entries, by ticket.
+    old: Vec<(u64, u32)>,
+    /// Looks for news, ever.
+    looks: u64,
     /// Pages with news, by ticket.
-    news: Vec<(u64, u32, Place)>,
+    news: Vec<(u32, Place)>,
 }
+
+/// How far a look goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// Most likely as far as waves have taken pages: until a [`SILENT_PART`] of all pages said nothing one after the other. Waves
+    /// take pages in the order of their tickets, so that most of those that nobody has are not looked at.
+    Taken,
+    All,
+}
+
+/// See [`Extent::Taken`].
+const SILENT_PART: u32 = 8;
+
+/// So many looks are at what was taken, then one is at all: pages that say something in each look keep nobody waiting for long.
+const LOOKS_AT_TAKEN: u64 = 16;
 
 impl Collector {
     /// Gives all pages out. The memory is zeroed, and no kernel has it yet. There are so many `states`, of the home slots
@@ -234,6 +255,9 @@ impl Collector {
             over_until: 0,
             lost: 0,
             counts: Counts::default(),
+            oldest: 0,
+            old: Vec::new(),
+            looks: 0,
             news: Vec::new(),
         };
         collector.fill_ring(region);
@@ -292,7 +316,8 @@ impl Collector {
             let Some(page) = self.held_back.pop_front() else { break };
             let ticket = self.given;
             self.given += 1;
-            let place = ticket % u64::from(self.layout.pages());
+            let place = self.layout.place_in_ring(ticket);
+            self.keep_old(ticket, place);
             self.ring[place as usize] = page;
             self.pages[page as usize] = Page { ticket, found: 0, chunks: 0, is_closed: false, malformed: 0 };
             // Release: whoever takes the page overwrites what was read before.
@@ -301,6 +326,25 @@ impl Collector {
         if self.given != before {
             self.tell_given(region);
         }
+    }
+
+    /// Notes the page whose entry was in the place that the next ticket's has, if it is not closed.
+    fn keep_old(&mut self, ticket: u64, place: u32) {
+        let Some(before) = ticket.checked_sub(self.layout.pages().into()) else { return };
+        if self.oldest > before {
+            return;
+        }
+        let page = self.ring[place as usize];
+        if self.is_open(before, page) {
+            self.old.push((before, page));
+        }
+        self.oldest = before + 1;
+    }
+
+    /// Whether a page has this ticket and is not closed.
+    fn is_open(&self, ticket: u64, page: u32) -> bool {
+        let known = &self.pages[page as usize];
+        known.ticket == ticket && !known.is_closed
     }
 
     /// Says whether a wave has read the entry that was last where the next one goes, or none will.
@@ -337,37 +381,80 @@ impl Collector {
         (bytes > known.found || place.is_closed()).then_some(place)
     }
 
-    /// Looks at all pages, and adds what is new to `chunks`: in the order of their tickets, which is that in which a wave opens
-    /// its pages. Returns whether there was anything new.
+    /// Adds what is new to `chunks`: in the order of the pages' tickets, which is that in which a wave opens its pages. Returns
+    /// whether there was anything new.
     pub fn collect(&mut self, region: RawRegion<'_>, news: News, chunks: &mut VecDeque<Chunk>) -> bool {
+        self.looks += 1;
+        !self.looks.is_multiple_of(LOOKS_AT_TAKEN) && self.look(region, news, Extent::Taken, chunks)
+            || self.look(region, news, Extent::All, chunks)
+    }
+
+    fn look(
+        &mut self,
+        region: RawRegion<'_>,
+        news: News,
+        extent: Extent,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> bool {
         self.fill_ring(region);
-        let mut last = None;
-        for page in 0..self.layout.pages() {
+        self.forget_closed();
+        let most_silent = match extent {
+            Extent::Taken => self.layout.pages() / SILENT_PART,
+            Extent::All => u32::MAX,
+        };
+        let (mut last, mut silent) = (None, 0);
+        for at in 0..self.unclosed() {
+            let Some((ticket, page)) = self.unclosed_at(at) else { continue };
             // Acquire, here and below: what the place says was written is seen.
             let word = region.words.word(self.layout.commit_at(page)).load(Ordering::Acquire);
             if self.checked(page, word, news).is_some() {
-                last = last.max(Some(self.pages[page as usize].ticket));
+                last = Some(at);
+            }
+            silent = if Place(word).is_of(ticket) { 0 } else { silent + 1 };
+            if silent > most_silent {
+                break;
             }
         }
         let Some(last) = last else { return false };
         // A page that was looked at too early may have been closed before a later one of the same wave, whose news were seen:
         // its place is seen now. What came after the last of the news may lack one before it.
         let mut found = core::mem::take(&mut self.news);
-        for page in 0..self.layout.pages() {
+        for at in 0..=last {
+            let Some((_, page)) = self.unclosed_at(at) else { continue };
             let word = region.words.word(self.layout.commit_at(page)).load(Ordering::Acquire);
-            let ticket = self.pages[page as usize].ticket;
-            if ticket <= last
-                && let Some(place) = self.checked(page, word, news)
-            {
-                found.push((ticket, page, place));
-            }
+            found.extend(self.checked(page, word, news).map(|place| (page, place)));
         }
-        found.sort_unstable_by_key(|(ticket, ..)| *ticket);
-        for (_, page, place) in found.drain(..) {
+        for (page, place) in found.drain(..) {
             self.add(region, page, place, chunks);
         }
         self.news = found;
         true
+    }
+
+    /// At most so many pages are not closed: the old ones, and those of the entries from the oldest other on.
+    fn unclosed(&self) -> usize {
+        self.old.len() + (self.given - self.oldest) as usize
+    }
+
+    /// The ticket and the page of one of them, in the order of their tickets, if it is not closed.
+    fn unclosed_at(&self, at: usize) -> Option<(u64, u32)> {
+        let (ticket, page) = self.old.get(at).copied().unwrap_or_else(|| {
+            let ticket = self.oldest + (at - self.old.len()) as u64;
+            (ticket, self.ring[self.layout.place_in_ring(ticket) as usize])
+        });
+        self.is_open(ticket, page).then_some((ticket, page))
+    }
+
+    /// Passes over what is closed by now.
+    fn forget_closed(&mut self) {
+        let mut old = core::mem::take(&mut self.old);
+        old.retain(|(ticket, page)| self.is_open(*ticket, *page));
+        self.old = old;
+        while self.oldest < self.given
+            && !self.is_open(self.oldest, self.ring[self.layout.place_in_ring(self.oldest) as usize])
+        {
+            self.oldest += 1;
+        }
     }
 
     /// Adds what a checked place has more.
@@ -488,7 +575,7 @@ impl Collector {
             })
             .map(|page| (self.pages[page as usize].ticket, page))
             .collect();
-        let mut is_new = self.collect(region, news, chunks);
+        let mut is_new = self.look(region, news, Extent::All, chunks);
         for (ticket, page) in left {
             if self.pages[page as usize].ticket != ticket || self.pages[page as usize].is_closed {
                 continue;

@@ -337,6 +337,50 @@ fn an_entry_stays_until_it_was_read() {
     assert_ne!(entry(1), slow);
 }
 
+/// Meanwhile the ring goes round, and the page's place in it has other pages' entries.
+#[test]
+fn a_page_that_stays_open_is_found() {
+    let channel = Channel::new(16, 128, 2);
+    let region = channel.region();
+    let mut collector = Collector::new(region, 2, 8, 1);
+    let mut chunks = VecDeque::new();
+    assert!(channel.write(1, 7));
+    for word in 0..16 * 100 {
+        assert!(channel.write(0, word));
+        collector.collect(region, News::OfAll, &mut chunks);
+        chunks.drain(..).for_each(|chunk| collector.take_back(region, &chunk));
+    }
+    assert!(channel.write(1, 8));
+    // SAFETY: RAW-STATE: one thread.
+    unsafe { channel.writer(1).publish(None) };
+    assert!(channel.write(0, 9));
+    collector.collect(region, News::OfAll, &mut chunks);
+    let found: Vec<_> = chunks.iter().map(|chunk| (chunk.writer.slot, channel.words_of(chunk))).collect();
+    assert_eq!(found[0], (1, vec![7, 8]));
+}
+
+/// Behind pages that say nothing, too.
+#[test]
+fn a_page_that_says_something_in_each_look_keeps_nobody_waiting() {
+    let channel = Channel::new(16, 4096, 8);
+    let region = channel.region();
+    let mut collector = Collector::new(region, 8, 8, 1);
+    let (mut chunks, mut slots) = (VecDeque::new(), Vec::new());
+    for slot in 0..8 {
+        assert!(channel.write(slot, 1));
+    }
+    // SAFETY: RAW-STATE: one thread.
+    unsafe { channel.writer(7).publish(None) };
+    for _ in 0..20 {
+        assert!(channel.write(0, 2));
+        // SAFETY: as above.
+        unsafe { channel.writer(0).publish(None) };
+        assert!(collector.collect(region, News::OfAll, &mut chunks));
+        slots.extend(chunks.drain(..).map(|chunk| chunk.writer.slot));
+    }
+    assert!(slots.contains(&7), "{slots:?}");
+}
+
 /// A part of a wave that was killed while it wrote keeps nobody of a later launch waiting.
 #[test]
 fn a_lock_of_an_ended_launch_is_none() {
