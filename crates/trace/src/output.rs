@@ -79,7 +79,7 @@ impl File {
 /// Writes blocks to a file, in the order in which they are given.
 pub(crate) struct Output {
     file: Arc<Mutex<File>>,
-    thread: Option<Behind>,
+    thread: Option<WritingThread>,
 }
 
 impl Output {
@@ -93,7 +93,7 @@ impl Output {
     /// in the file.
     pub fn give(&mut self, blocks: &mut Blocks) -> Result<(), Unwritten> {
         if self.thread.is_none() {
-            self.thread = Behind::start(&self.file).ok();
+            self.thread = WritingThread::start(&self.file).ok();
         }
         // Without a thread the file is written more slowly.
         let Some(thread) = &mut self.thread else { return self.file.lock().write(blocks) };
@@ -124,7 +124,7 @@ impl Output {
 
 /// The thread that writes. The buffers go back and forth: memory that is touched first costs more than
 /// copying into it.
-struct Behind {
+struct WritingThread {
     given: Option<Sender<Blocks>>,
     written: Receiver<Written>,
     on_the_way: usize,
@@ -139,7 +139,7 @@ struct Written {
     result: Result<(), Unwritten>,
 }
 
-impl Behind {
+impl WritingThread {
     fn start(file: &Arc<Mutex<File>>) -> io::Result<Self> {
         let ((given, to_write), (back, written)) = (channel::<Blocks>(), channel());
         let file = file.clone();
@@ -200,7 +200,7 @@ impl Behind {
     }
 }
 
-impl Drop for Behind {
+impl Drop for WritingThread {
     fn drop(&mut self) {
         self.given = None;
         if let Some(thread) = self.thread.take() {

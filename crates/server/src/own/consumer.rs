@@ -339,12 +339,11 @@ impl<'s> Consumer<'s> {
                 if rung == 0 {
                     break;
                 }
-                if self.slot(self.scanner.first_slot(line as usize) + rung.trailing_zeros()) {
+                let is_taken = self.slot(self.scanner.first_slot(line as usize) + rung.trailing_zeros());
+                if is_taken {
                     rung &= rung - 1;
-                    if self.batch.is_full() {
-                        self.handle();
-                    }
-                } else {
+                }
+                if !is_taken || self.batch.is_full() {
                     self.handle();
                 }
             }
