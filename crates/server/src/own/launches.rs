@@ -7,7 +7,7 @@ use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::layout::LAUNCHES;
 use hostcall_channel::SharedMemory;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the server has to know of a launch.
@@ -93,8 +93,6 @@ struct Table {
     in_blocks: u32,
     /// Numbers of blocks that were dissolved.
     spare_blocks: Vec<u32>,
-    /// Launches that have ended.
-    ended: u64,
     /// How many of them there must be before [`Table::gather_block`] looks again.
     gather_after: u64,
 }
@@ -130,7 +128,7 @@ impl Table {
     }
 
     /// Takes a block of indices that no launches have. `words` say which generations these have had.
-    fn take_block(&mut self, size_log2: u32, words: &[AtomicU32]) -> Option<u32> {
+    fn take_block(&mut self, size_log2: u32, words: &[AtomicU32], ended: u64) -> Option<u32> {
         let (size, free, fresh) = (1 << size_log2, size_log2 as usize, self.entries.len() as u32);
         let rests = self.free_blocks[free].len() << size_log2 < RESTING;
         if rests && fresh + size <= LAUNCHES && self.in_blocks + size <= MOST_IN_BLOCKS {
@@ -139,7 +137,7 @@ impl Table {
         }
         // A larger one, if all of the size are taken.
         let taken = self.free_blocks[free..].iter_mut().find_map(VecDeque::pop_front);
-        taken.or_else(|| self.gather_block(size_log2, words))
+        taken.or_else(|| self.gather_block(size_log2, words, ended))
     }
 
     /// Makes a block of indices that are free.
@@ -163,9 +161,9 @@ impl Table {
 
     /// Makes a block of indices that single launches or smaller blocks have had, where as many as it needs follow each other. It
     /// looks at all indices: not again before as many launches have ended as the block has indices.
-    fn gather_block(&mut self, size_log2: u32, words: &[AtomicU32]) -> Option<u32> {
+    fn gather_block(&mut self, size_log2: u32, words: &[AtomicU32], ended: u64) -> Option<u32> {
         let size = 1u32 << size_log2;
-        if self.ended < self.gather_after {
+        if ended < self.gather_after {
             return None;
         }
         while self.in_blocks + size > MOST_IN_BLOCKS && self.dissolve_block() {}
@@ -179,7 +177,7 @@ impl Table {
             false => None,
         };
         let Some(last) = last else {
-            self.gather_after = self.ended + u64::from(size);
+            self.gather_after = ended + u64::from(size);
             return None;
         };
         let indices = last as u32 + 1 - size..last as u32 + 1;
@@ -227,6 +225,8 @@ pub struct Launches {
     table: Mutex<Table>,
     /// Launches that have begun and not ended. Changes under the table's lock.
     live: AtomicU32,
+    /// Launches that have ended, ever. Changes under the table's lock, after they are not known any more.
+    ended: AtomicU64,
 }
 
 fn live(id: LaunchId) -> u32 {
@@ -240,6 +240,7 @@ impl Launches {
             words: (0..LAUNCHES).map(|_| AtomicU32::new(0)).collect(),
             table: Mutex::default(),
             live: AtomicU32::new(0),
+            ended: AtomicU64::new(0),
         }
     }
 
@@ -278,7 +279,7 @@ impl Launches {
     pub fn begin_run(&self, records: &Arc<[LaunchRecord]>) -> Option<(LaunchRun, bool)> {
         let count = u32::try_from(records.len()).ok().filter(|count| (1..=MOST_IN_BLOCKS).contains(count))?;
         let mut table = self.table();
-        let block = table.take_block(count.next_power_of_two().ilog2(), &self.words)?;
+        let block = table.take_block(count.next_power_of_two().ilog2(), &self.words, self.ended())?;
         let block = &mut table.blocks[block as usize];
         block.generation = block.generation % LaunchId::LAST_GENERATION + 1;
         let launches = LaunchRun::new(LaunchId::new(block.first, block.generation), count);
@@ -308,8 +309,7 @@ impl Launches {
         }
         let size_log2 = block.size_log2;
         table.free_blocks[size_log2 as usize].push_back(number);
-        table.ended += u64::from(launches.count());
-        self.live.store(self.live.load(Ordering::Relaxed) - launches.count(), Ordering::Release);
+        self.note_ended(launches.count());
         run.cancelled.into_iter().collect()
     }
 
@@ -338,8 +338,7 @@ impl Launches {
             self.memory.region().set_cancelled(id, false);
         }
         table.free.push_back(id.index());
-        table.ended += 1;
-        self.live.store(self.live.load(Ordering::Relaxed) - 1, Ordering::Release);
+        self.note_ended(1);
         LaunchReport { cancelled: entry.cancelled }
     }
 
@@ -354,6 +353,12 @@ impl Launches {
     #[inline(never)]
     fn is_live_for_sure(&self, id: LaunchId) -> bool {
         matches!(self.table().get(id), Some((_, None)))
+    }
+
+    /// Counts launches that are not known any more. The caller has the table's lock.
+    fn note_ended(&self, count: u32) {
+        self.ended.store(self.ended.load(Ordering::Relaxed) + u64::from(count), Ordering::Release);
+        self.live.store(self.live.load(Ordering::Relaxed) - count, Ordering::Release);
     }
 
     /// Whether a launch has begun and not ended.
@@ -376,6 +381,12 @@ impl Launches {
     /// Launches that have begun and not ended.
     pub fn count(&self) -> u32 {
         self.live.load(Ordering::SeqCst)
+    }
+
+    /// Launches that have ended, ever: while this is the same, [`Launches::is_known`] says of no launch that was known that it is
+    /// not.
+    pub fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Acquire)
     }
 
     /// The ids of the launches that have begun and not ended.

@@ -46,6 +46,8 @@ pub(super) struct Found {
     pub is_left_alone: bool,
     /// Whether waves may have been killed since nothing was found lost.
     may_be_lost: bool,
+    /// How many launches had ended when their pages were swept last. None of them has left a page since.
+    swept_after: u64,
 }
 
 impl Found {
@@ -64,6 +66,7 @@ impl Found {
             overwritten_told: 0,
             is_left_alone: false,
             may_be_lost: true,
+            swept_after: 0,
         };
         found.tell();
         Ok(found)
@@ -131,7 +134,7 @@ impl Inner {
 
     /// Adds news to the chunks that readers may have, or to those that are to be copied.
     fn find(&self, found: &mut Found, news: News) -> bool {
-        let Found { collector, chunks, copier, may_be_lost, .. } = found;
+        let Found { collector, chunks, copier, may_be_lost, swept_after, .. } = found;
         let chunks = match copier {
             None => chunks,
             Some(copier) => copier.copies.found(),
@@ -142,7 +145,13 @@ impl Inner {
             let is_over = |launch: LaunchId| !launches.is_known(launch);
             collector.sweep(region, news, is_over, |slot, word| self.state_word(slot, word), chunks)
         };
-        let mut is_new = collector.collect(region, news, chunks) || sweep(collector, chunks);
+        let mut is_new = collector.collect(region, news, chunks);
+        // Before the sweep: what ends meanwhile is for the next one.
+        let ended = launches.ended();
+        if !is_new && ended != *swept_after {
+            is_new = sweep(collector, chunks);
+            *swept_after = ended;
+        }
         *may_be_lost |= is_new;
         if !is_new && *may_be_lost && launches.count() == 0 {
             // What was taken up to here is swept or lost, if nothing runs afterwards either.
