@@ -21,8 +21,8 @@
 //! *Home slots* are claimed by waves for as long as they run, *extra slots* (numbered after the home slots) for one call.
 
 pub use state::{
-    CLAIMING, HOME_SLOT_BYTES, HomeSlotWords, NO_PERIOD, NO_SLOT, SLOT_STATE_BYTES, SlotStateWords,
-    WAVE_RECORD_BYTES, WaveRecordWords, bell_bits, kept,
+    CLAIMING, HOME_SLOT_BYTES, HomeSlotWords, LONE_WAVE, NO_PERIOD, NO_SLOT, SLOT_STATE_BYTES,
+    SlotStateWords, WAVE_RECORD_BYTES, WaveRecordWords, bell_bits, kept,
 };
 
 /// Words of a 64-byte cache line.

@@ -3,7 +3,8 @@
 use crate::call::{CallOptions, call_any, enter};
 use crate::group::Group;
 use crate::packet;
-use crate::target::{self, Here};
+use crate::target::{self, Here, Mask};
+use hostcall_abi::layout::LONE_WAVE;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_abi::wire::Wire;
@@ -45,8 +46,8 @@ fn put<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST_WORDS])
     put_as_group::<N>(service, extra, payload)
 }
 
-/// The post of a full wave, or of a wave of one lane, when nothing is to be done but to write it: the ring has room and the
-/// host is told. Whether it was that. Where the lanes of a wave run in step, each looks at the slot itself, so that
+/// The post of a full wave, or of a wave of one lane, that has posted through its slot before and finds room in the ring.
+/// Whether it was that. Where the lanes of a wave run in step, each looks at the slot itself, so that
 /// all that differs between posts is the position.
 #[inline(always)]
 fn put_in_step<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST_WORDS]) -> bool {
@@ -59,37 +60,84 @@ fn put_in_step<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST
         slot.write_post(place.wrapping_add(lane * entries), head, &payload);
         true
     };
-    if here.converge(0) == wave {
-        let count = wave.count_ones();
-        let (glance, ready) = look(slot, count * entries);
+    let together = here.converge(0);
+    if together == wave {
+        let entries = wave.count_ones() * entries;
+        let ring = Ring::look(slot, false);
         // Every lane has looked before the leader writes, and it has written before any looks again.
-        if !here.all(wave, ready) {
+        if !here.all(wave, ring.has_room(slot, entries) & ring.is_told(slot)) && !tell_in_step(wave, entries)
+        {
             return false;
         }
         if here.lane_index() == 0 {
-            slot.take_places(glance, count * entries);
+            slot.take_places(ring.glance, entries);
         }
         here.sync(wave);
-        return write(glance.post_position, here.lane_index());
+        return write(ring.glance.post_position, here.lane_index());
     }
-    if here.wave_lanes() != 1 {
+    // The first lane alone. In a larger wave it looks in vain: that one never rang as a wave of one lane.
+    if together != 1 {
         return false;
     }
-    let (glance, ready) = look(slot, entries);
-    if !ready {
+    let ring = Ring::look(slot, true);
+    let is_ready = ring.has_room(slot, entries) & ring.is_told(slot);
+    if !is_ready && !(here.wave_lanes() == 1 && tell_in_step(1, entries)) {
         return false;
     }
-    slot.take_places(glance, entries);
-    write(glance.post_position, 0)
+    slot.take_places(ring.glance, entries);
+    write(ring.glance.post_position, 0)
 }
 
-/// Looks at the slot, and whether it has room for posts that the host need not be told of.
-#[inline(always)]
-fn look(slot: Slot<'static>, entries: u32) -> (Glance, bool) {
-    // The clock first: it comes while the load takes its time.
-    let period = target::bell_period();
-    let glance = slot.glance();
-    (glance, slot.has_room(glance, entries) & slot.is_told(glance, period))
+/// Tells the host of posts that the lanes of `wave` are about to make, all of the wave, if there is room behind posts that
+/// say whose they are. Whether there was. A function of its own: what it branches for, compilers would mix with what each post
+/// does.
+#[cold]
+#[inline(never)]
+fn tell_in_step(wave: Mask, entries: u32) -> bool {
+    let here = target::here();
+    let slot = packet::current(here);
+    let ring = Ring::look(slot, wave == 1);
+    if !here.all(wave, ring.has_room(slot, entries) & ring.glance.has_rung_for_posts()) {
+        return false;
+    }
+    if here.lane_index() == 0 {
+        ring.tell(slot, entries);
+    }
+    here.sync(wave);
+    true
+}
+
+/// A slot's ring, as a wave sees it before a post.
+struct Ring {
+    glance: Glance,
+    period: Option<u32>,
+}
+
+impl Ring {
+    #[inline(always)]
+    fn look(slot: Slot<'static>, is_lone_wave: bool) -> Self {
+        // The clock first: it comes while the load takes its time.
+        let period =
+            target::bell_period().map(|period| if is_lone_wave { period | LONE_WAVE } else { period });
+        Self { glance: slot.glance(), period }
+    }
+
+    #[inline(always)]
+    fn has_room(&self, slot: Slot<'static>, entries: u32) -> bool {
+        slot.has_room(self.glance, entries)
+    }
+
+    /// Whether posts of this period need no bell.
+    #[inline(always)]
+    fn is_told(&self, slot: Slot<'static>) -> bool {
+        slot.is_told(self.glance, self.period)
+    }
+
+    /// Tells the host of so many entries from the position on.
+    #[inline(always)]
+    fn tell(&self, slot: Slot<'static>, entries: u32) {
+        slot.ring_post_bell(self.period, self.glance.post_position.wrapping_add(entries));
+    }
 }
 
 /// The post of any part of a wave.
@@ -140,7 +188,7 @@ fn take_places(group: Group, entries: u32) -> u64 {
     let glance = slot.glance();
     let owners = if slot.has_posted() { 0 } else { slot.owner_entries(glance, group.count) };
     let entries = group.count * entries + owners;
-    let mut place = match reserve(slot, glance, entries) {
+    let mut place = match reserve(slot, entries) {
         Some(place) => place.into(),
         None => wait_for_room(here, entries),
     };
@@ -160,11 +208,11 @@ fn take_places(group: Group, entries: u32) -> u64 {
 /// Reserves places in the ring, if there is room, and tells the host that posts will be there. Both while the leader's
 /// group has the ring.
 #[inline(always)]
-fn reserve(slot: Slot<'static>, glance: Glance, entries: u32) -> Option<u32> {
-    let place = slot.reserve_posts(glance, entries)?;
-    let period = target::bell_period();
-    if !slot.is_told(glance, period) {
-        slot.ring_post_bell(period, place.wrapping_add(entries));
+fn reserve(slot: Slot<'static>, entries: u32) -> Option<u32> {
+    let ring = Ring::look(slot, target::here().wave_lanes() == 1);
+    let place = slot.reserve_posts(ring.glance, entries)?;
+    if !ring.is_told(slot) {
+        ring.tell(slot, entries);
     }
     Some(place)
 }
@@ -184,7 +232,7 @@ fn wait_for_room(here: Here, entries: u32) -> u64 {
     // On the CPU the executor calls this while other lanes run: it asks nothing of its own lane.
     here.wait(|| {
         slot.look_at_ring_tail();
-        match reserve(slot, slot.glance(), entries) {
+        match reserve(slot, entries) {
             Some(reserved) => {
                 place = reserved.into();
                 true

@@ -64,6 +64,10 @@ pub mod bell_bits {
 /// The period in which no post bell was rung: no period of a clock has this number.
 pub const NO_PERIOD: u32 = u32::MAX;
 
+/// The bell of a wave of one lane was rung in the period whose number this is together with. So such a wave learns from the
+/// period, at which it looks before each post, that it is one. Periods have smaller numbers.
+pub const LONE_WAVE: u32 = 1 << 30;
+
 /// Bytes of a [`SlotStateWords`].
 pub const SLOT_STATE_BYTES: usize = 128;
 

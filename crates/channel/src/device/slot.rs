@@ -13,7 +13,7 @@ use crate::primitive::{
     release_in_wave, store_in_wave, store_pair,
 };
 use crate::region::Words;
-use hostcall_abi::layout::{LAP_WORDS, SlotPlaces, Spread, bell_bits, first_call_word};
+use hostcall_abi::layout::{LAP_WORDS, NO_PERIOD, SlotPlaces, Spread, bell_bits, first_call_word};
 use hostcall_abi::word::{Doorbell, Line, MAX_PAIRS, MAX_POST_WORDS, Owner, PostHead, lap_of, with_lap};
 
 // Bits of `SlotState::cancelled`.
@@ -41,6 +41,12 @@ impl Glance {
     #[inline(always)]
     pub fn is_unready(&self) -> bool {
         self.bell & (bell_bits::UNCLAIMED | bell_bits::OWNER_DUE) != 0
+    }
+
+    /// Whether the wave has rung for posts since it claimed the slot: then it has said whose its posts are.
+    #[inline(always)]
+    pub fn has_rung_for_posts(&self) -> bool {
+        self.post_bell_period != NO_PERIOD
     }
 
     /// Whether the wave has no slot.

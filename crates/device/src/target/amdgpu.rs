@@ -3,7 +3,7 @@
 
 use core::arch::amdgpu as intrinsics;
 use hostcall_abi::launch::{ChannelParams, LaunchParams};
-use hostcall_abi::layout::{NO_PERIOD, WAVE_RECORD_BYTES, WaveRecordWords, post_bell};
+use hostcall_abi::layout::{LONE_WAVE, WAVE_RECORD_BYTES, WaveRecordWords, post_bell};
 use hostcall_channel::device::{WaveRecord, is_stopped};
 
 unsafe extern "unadjusted" {
@@ -295,7 +295,7 @@ pub(crate) fn workgroup_barrier() {
 /// than [`post_bell::PERIOD_NS`].
 pub(crate) fn bell_period() -> Option<u32> {
     const TICKS: u64 = post_bell::PERIOD_NS / 10;
-    Some((llvm_steady_counter() >> TICKS.ilog2()) as u32 & (NO_PERIOD >> 1))
+    Some((llvm_steady_counter() >> TICKS.ilog2()) as u32 & (LONE_WAVE - 1))
 }
 
 /// Whether a lane that polls rings the same doorbell again: every 120 ms. By the clock, since a GPU in software polls seldom.

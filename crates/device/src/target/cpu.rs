@@ -12,7 +12,7 @@ use hostcall_abi::cpu::{
     OtherBarrier,
 };
 use hostcall_abi::launch::{ChannelParams, LaunchParams};
-use hostcall_abi::layout::NO_PERIOD;
+use hostcall_abi::layout::LONE_WAVE;
 use hostcall_channel::device::{WaveRecord, is_stopped};
 use std::boxed::Box;
 use std::string::{String, ToString};
@@ -420,7 +420,7 @@ pub(crate) fn bell_period() -> Option<u32> {
     }
     let here = here();
     let period_ns = here.lane.bell_period_ns;
-    (period_ns > 0).then(|| (here.clock_ns() / period_ns) as u32 & (NO_PERIOD >> 1))
+    (period_ns > 0).then(|| (here.clock_ns() / period_ns) as u32 & (LONE_WAVE - 1))
 }
 
 /// Lets other lanes run until so many nanoseconds have passed.

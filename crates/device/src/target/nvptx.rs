@@ -8,7 +8,7 @@ use hostcall_abi::launch::{
     shared_bytes,
 };
 use hostcall_abi::layout::{
-    CLAIMING, NO_PERIOD, NO_SLOT, SLOT_GROUP, WAVE_RECORD_BYTES, WaveRecordWords, post_bell,
+    CLAIMING, LONE_WAVE, NO_SLOT, SLOT_GROUP, WAVE_RECORD_BYTES, WaveRecordWords, post_bell,
 };
 use hostcall_channel::device::{WaveRecord, begin_launch, note_skipped};
 
@@ -658,7 +658,7 @@ const PASS_CYCLES_ALONE: u32 = 750;
 /// The period of the post bell, by the device's global clock.
 #[inline(always)]
 pub(crate) fn bell_period() -> Option<u32> {
-    Some((llvm_globaltimer() >> post_bell::PERIOD_NS.ilog2()) as u32 & (NO_PERIOD >> 1))
+    Some((llvm_globaltimer() >> post_bell::PERIOD_NS.ilog2()) as u32 & (LONE_WAVE - 1))
 }
 
 pub(crate) fn exit_lane() -> ! {
