@@ -151,6 +151,13 @@ fn prepare(group: Group) -> u32 {
     extra
 }
 
+/// What a group has that [`hold`] or [`hold_alone`] gave it, with this extra slot.
+#[inline(always)]
+pub(crate) fn held_by(group: Group, extra: Option<u32>) -> Held {
+    let slot = current(group.here);
+    Held { slot, glance: slot.glance(), extra: extra.unwrap_or(HOME) }
+}
+
 /// [`hold`] for a lane that is alone: most of what a group has to see to is not there, and a call has half the instructions before
 /// its doorbell, of which each waits for the one before.
 #[inline(always)]

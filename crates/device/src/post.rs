@@ -81,7 +81,7 @@ fn put_in_step<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST
     }
     let ring = Ring::look(slot, true);
     let is_ready = ring.has_room(slot, entries) & ring.is_told(slot);
-    if !is_ready && !(here.wave_lanes() == 1 && tell_in_step(1, entries)) {
+    if !(is_ready || here.wave_lanes() == 1 && tell_in_step(1, entries)) {
         return false;
     }
     slot.take_places(ring.glance, entries);

@@ -348,7 +348,9 @@ impl<'m> Slot<'m> {
     /// that tells of them comes [`Slot::publish_bulk`].
     #[inline]
     pub fn write_bulk(&self, offset: usize, bytes: &[u8]) {
-        self.words.write_bytes(self.places.area + offset as u32 / 8, bytes);
+        // A copy, whose address is taken in the slot's place: a slot that lies in registers stays there.
+        let words = self.words;
+        words.write_bytes(self.places.area + offset as u32 / 8, bytes);
     }
 
     /// Writes eight bytes of the byte area, `offset` (a multiple of 8) from its start, as the number whose bytes they are.
@@ -368,7 +370,8 @@ impl<'m> Slot<'m> {
     #[inline]
     pub fn read_bulk(&self, offset: usize, bytes: &mut [u8]) {
         fence(Ordering::Acquire);
-        self.words.read_bytes(self.places.area + offset as u32 / 8, bytes);
+        let words = self.words;
+        words.read_bytes(self.places.area + offset as u32 / 8, bytes);
     }
 
     /// Makes the reply's bulk bytes visible, after the reply that tells of them was seen, and returns where they are: address and

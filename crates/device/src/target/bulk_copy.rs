@@ -20,6 +20,10 @@ const UNIT: u32 = 16;
 /// brings 50 bytes a ns then (H200, docs/measurements.md).
 const TIMES_STAGED: u32 = 8;
 
+/// Most bytes of a reply that the lane takes out of the stages itself: with a second bulk copy, and the fence that empties the
+/// first-level cache behind it, so few take longer.
+const MOST_BY_LANE: u32 = 512;
+
 const _: () = assert!(LEAST_STAGING_BYTES >= STAGING_ALIGN + 4 * LEAST_STAGE_BYTES);
 const _: () = assert!(STAGING_ALIGN >= 8 * MOST_STAGES && LEAST_STAGE_BYTES.is_multiple_of(UNIT));
 
@@ -80,6 +84,10 @@ impl Chunk {
     }
 }
 
+/// What a lane stores at a time.
+#[repr(C, align(16))]
+struct Unit([u64; 2]);
+
 /// Copies bytes of a stage to the lane's memory, of any kind and alignment, as the lane's own loads and stores.
 ///
 /// # Safety
@@ -93,9 +101,22 @@ unsafe fn take_stage(place: u32, to: *mut u8, bytes: u32) {
         }
         word
     };
+    let mut units = 0;
+    if place.is_multiple_of(UNIT) && to.addr().is_multiple_of(UNIT as usize) {
+        units = bytes / UNIT * UNIT;
+        for at in (0..units).step_by(UNIT as usize) {
+            // SAFETY: the caller's promise, and both are aligned.
+            unsafe {
+                let (a, b): (u64, u64);
+                asm!("ld.shared.v2.b64 {{{a}, {b}}}, [{place}];", a = out(reg64) a, b = out(reg64) b,
+                    place = in(reg32) place + at, options(nostack));
+                to.wrapping_add(at as usize).cast::<Unit>().write(Unit([a, b]));
+            }
+        }
+    }
     let (first, shift) = (place / 8 * 8, place % 8 * 8);
     let is_aligned = to.addr().is_multiple_of(8);
-    for at in (0..bytes).step_by(8) {
+    for at in (units..bytes).step_by(8) {
         let mut word = load(first + at) >> shift;
         if (bytes - at).min(8) * 8 > 64 - shift {
             word |= load(first + at + 8) << (64 - shift);
@@ -126,8 +147,10 @@ pub(crate) unsafe fn pull(from: u64, to: &mut [u8]) -> usize {
     // Whole units are asked for: the first one has so many bytes before the first that is wanted.
     let skip = (from % u64::from(UNIT)) as u32;
     let (from, end) = (from - u64::from(skip), skip + bytes);
-    let is_direct =
-        skip == 0 && super::is_global(to.as_ptr()) && to.as_ptr().addr().is_multiple_of(UNIT as usize);
+    let is_direct = end > MOST_BY_LANE
+        && skip == 0
+        && super::is_global(to.as_ptr())
+        && to.as_ptr().addr().is_multiple_of(UNIT as usize);
     let target = to.as_mut_ptr();
     let to = target.expose_provenance() as u64;
     let place_of = |chunk: Chunk| staging.stages + chunk.stage * staging.stage_bytes;
@@ -199,11 +222,14 @@ pub(crate) unsafe fn pull(from: u64, to: &mut [u8]) -> usize {
         }
         chunk = chunk.next(staging);
     }
-    // SAFETY: waits until all bytes are where they belong. The last fence empties the first-level cache, past which they went
-    // there, and what the lane tells the host now comes after the copies.
-    unsafe {
-        asm!("cp.async.bulk.wait_group 0;", "fence.proxy.async;", "fence.acq_rel.sys;", options(nostack))
-    };
+    // What the lane tells the host now comes after the copies from its memory: they have arrived.
+    if is_direct {
+        // SAFETY: waits until all bytes are where they belong. The last fence empties the first-level cache, past which they went
+        // there.
+        unsafe {
+            asm!("cp.async.bulk.wait_group 0;", "fence.proxy.async;", "fence.acq_rel.sys;", options(nostack))
+        };
+    }
     for stage in 0..used {
         // SAFETY: it was made above, and nothing is on its way.
         unsafe {
