@@ -67,7 +67,7 @@ impl<'a> Exchange<'a> {
     #[inline(always)]
     pub fn fits_slot(&self, group: Group, output: &[u8]) -> bool {
         let reply = reply_bytes_at(self.result_words) + output.len().min(LEAST_PIECE);
-        self.message.len().max(reply) <= self.share(group).0
+        self.message.bytes.max(reply) <= self.share(group).0
     }
 
     /// Uses a large area for the call, if the channel has one that is free.
@@ -123,7 +123,7 @@ impl<'a> Exchange<'a> {
             begins: from == 0,
             piece_bytes: (to - from) as u32,
             area: self.area,
-            total_bytes: (self.message.len() + self.message.lent.len()) as u64,
+            total_bytes: (self.message.bytes + self.message.lent.len()) as u64,
             argument_words: self.message.words.len() as u16,
             reply_capacity: (self.capacity - self.result_words * 8) as u64,
             bytes_at: self.bytes_at,
@@ -147,24 +147,31 @@ impl<'a> Exchange<'a> {
         (share, group.rank as usize * share)
     }
 
-    /// Sends the rest of the message from `from` on, which all lanes' shares have room for, and takes the reply: result words
+    /// Sends the message, which all lanes' shares have room for, and takes the reply: result words
     /// into `words`, bytes into `output`. Returns the bytes of `output` that were filled.
     #[inline(always)]
     pub fn run<const HAS_OUTPUT: bool, const ANSWER_WORDS: usize>(
         &self,
         group: Group,
-        from: usize,
         words: &mut [u64],
         output: &mut [u8],
     ) -> Result<usize, CallError> {
-        let (_, base) = self.share(group);
-        match from {
-            0 => self.message.write(self.slot, base),
-            _ => self.message.write_part(self.slot, base, from, self.message.len()),
-        }
-        let mut taken = self
-            .packet::<ANSWER_WORDS>(group, Kind::Bytes, from, self.message.len())
-            .and_then(|reply| self.take::<HAS_OUTPUT, ANSWER_WORDS>(group, reply, words, output));
+        self.message.write(self.slot, self.share(group).1);
+        let reply = self.packet::<ANSWER_WORDS>(group, Kind::Bytes, 0, self.message.bytes);
+        self.finish::<HAS_OUTPUT, ANSWER_WORDS>(group, reply, words, output)
+    }
+
+    /// Takes the reply of a group's last packet, as [`Exchange::run`] does.
+    #[inline(always)]
+    fn finish<const HAS_OUTPUT: bool, const ANSWER_WORDS: usize>(
+        &self,
+        group: Group,
+        reply: Result<Line, CallError>,
+        words: &mut [u64],
+        output: &mut [u8],
+    ) -> Result<usize, CallError> {
+        let mut taken =
+            reply.and_then(|reply| self.take::<HAS_OUTPUT, ANSWER_WORDS>(group, reply, words, output));
         // Every lane is done with the area.
         group.sync();
         if HAS_OUTPUT && !group.all(!self.reply_at.pulls()) {
@@ -236,7 +243,7 @@ impl<'a> Exchange<'a> {
     ) -> Result<usize, CallError> {
         self.borrow_area(group);
         let (share, _) = self.share(group);
-        let fit = group.all(self.message.len().max(words.len() * 8) <= share);
+        let fit = group.all(self.message.bytes.max(words.len() * 8) <= share);
         let filled = if fit || share >= LEAST_PIECE {
             self.run_in_pieces::<HAS_OUTPUT, ANSWER_WORDS>(group, words, output)
         } else {
@@ -262,7 +269,10 @@ impl<'a> Exchange<'a> {
     ) -> Result<usize, CallError> {
         let sent = self.send_all_but_last::<ANSWER_WORDS>(group);
         let part = group.those(sent.is_ok());
-        let filled = sent.and_then(|from| self.run::<HAS_OUTPUT, ANSWER_WORDS>(part, from, words, output));
+        let filled = sent.and_then(|from| {
+            let reply = self.send_piece::<ANSWER_WORDS>(part, Kind::Bytes, from, self.message.bytes);
+            self.finish::<HAS_OUTPUT, ANSWER_WORDS>(part, reply, words, output)
+        });
         // Every lane is done with the area.
         group.sync();
         filled
@@ -275,18 +285,31 @@ impl<'a> Exchange<'a> {
         let mut sent = Ok(0);
         loop {
             group.sync();
-            let from = sent.ok().filter(|from| self.message.len() - from > share);
+            let from = sent.ok().filter(|from| self.message.bytes - from > share);
             let part = group.those(from.is_some());
             if part.count == 0 {
                 return sent;
             }
             if let Some(from) = from {
-                let (share, base) = self.share(part);
-                let to = self.message.len().min(from + share);
-                self.message.write_part(self.slot, base, from, to);
-                sent = self.packet::<ANSWER_WORDS>(part, Kind::BytesMore, from, to).map(|_| to);
+                let to = self.message.bytes.min(from + self.share(part).0);
+                sent = self.send_piece::<ANSWER_WORDS>(part, Kind::BytesMore, from, to).map(|_| to);
             }
         }
+    }
+
+    /// Writes a part of the message and sends its packet. NVIDIA's assembler takes so long for [`Exchange::packet`] that what is
+    /// rare has one copy of it there; elsewhere compilers make more code of one copy than of two.
+    #[cfg_attr(target_arch = "nvptx64", cold, inline(never))]
+    #[cfg_attr(not(target_arch = "nvptx64"), inline(always))]
+    fn send_piece<const ANSWER_WORDS: usize>(
+        &self,
+        group: Group,
+        kind: Kind,
+        from: usize,
+        to: usize,
+    ) -> Result<Line, CallError> {
+        self.message.write_part(self.slot, self.share(group).1, from, to);
+        self.packet::<ANSWER_WORDS>(group, kind, from, to)
     }
 
     fn reply_fits(&self, bytes: u64) -> bool {

@@ -13,9 +13,20 @@ pub(super) struct Message<'a> {
     pub input: &'a [&'a [u8]],
     /// The one slice that stays where it is, if the host fetches it.
     pub lent: &'a [u8],
+    /// Bytes that travel in the area.
+    pub bytes: usize,
 }
 
 impl<'a> Message<'a> {
+    /// Where the call is made, how many slices there are is known, and no loop counts their bytes.
+    #[inline(always)]
+    pub fn new(words: &'a [u64], input: &'a [&'a [u8]]) -> Self {
+        let mut message = Self { words, input, lent: &[], bytes: 0 };
+        message.bytes =
+            size_of_val(message.words_in_area()) + input.iter().map(|slice| slice.len()).sum::<usize>();
+        message
+    }
+
     /// Lets the host fetch the slice, if that is worth it and there is one alone: `lanes` send side by side, and the host
     /// fetches for one after the other.
     #[inline(always)]
@@ -26,7 +37,7 @@ impl<'a> Message<'a> {
         {
             let lent = Lent::message(slice);
             if lent.address() != 0 {
-                return (Self { words: self.words, input: &[], lent: slice }, lent);
+                return (Self { input: &[], lent: slice, bytes: self.bytes - slice.len(), ..self }, lent);
             }
         }
         (self, Lent::NONE)
@@ -48,17 +59,6 @@ impl<'a> Message<'a> {
         if self.words.len() <= BytesHead::LINE_WORDS { &[] } else { self.words }
     }
 
-    /// Bytes that travel in the area.
-    #[inline(always)]
-    pub fn len(self) -> usize {
-        let slices = match self.input {
-            [] => 0,
-            [slice] => slice.len(),
-            slices => lens(slices),
-        };
-        size_of_val(self.words_in_area()) + slices
-    }
-
     /// Writes the whole message to `at` in the byte area, a multiple of 8.
     #[inline(always)]
     pub fn write(self, slot: Slot<'static>, at: usize) {
@@ -68,7 +68,7 @@ impl<'a> Message<'a> {
                 self.write_words(slot, at);
                 slot.write_bulk(at + size_of_val(self.words_in_area()), slice);
             }
-            _ => self.write_part(slot, at, 0, self.len()),
+            _ => self.write_part(slot, at, 0, self.bytes),
         }
     }
 
@@ -98,11 +98,6 @@ impl<'a> Message<'a> {
         }
         writer.flush();
     }
-}
-
-#[inline(never)]
-fn lens(slices: &[&[u8]]) -> usize {
-    slices.iter().map(|slice| slice.len()).sum()
 }
 
 /// Packs a run of slices into whole words of the byte area.

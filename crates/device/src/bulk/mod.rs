@@ -57,13 +57,11 @@ pub(crate) fn call<A: Wire, R: Wire>(
     let mut room = Room::new();
     let words = room.zeroed(A::WORDS);
     arguments.to_words(words);
-    let message = Message { words, input, lent: &[] };
+    let message = Message::new(words, input);
     let mut room = Room::new();
     let result = room.zeroed(R::WORDS);
     // A kernel that takes no bytes, of which most only send a panic's message, has nothing of what that needs: shared memory
     // among others. No pointers to functions: what one may call, every kernel has that calls by any pointer.
-    const FEW: usize = bytes_result_words(0);
-    const MANY: usize = bytes_result_words(MAX_TYPED_WORDS);
     let (has_output, answer_words) = (!output.is_empty(), bytes_result_words(R::WORDS));
     let (service, check, timeout_us) = (method.number, check_of(method.schema), options.timeout_us);
     let call = Call { service, check, timeout_us, message, result: &mut *result, output };
@@ -76,6 +74,10 @@ pub(crate) fn call<A: Wire, R: Wire>(
     let result = R::from_words(result).ok_or(CallError::Malformed)?;
     Ok((result, filled))
 }
+
+/// [`bytes_result_words`] of methods with one word at most, and of others.
+const FEW: usize = bytes_result_words(0);
+const MANY: usize = bytes_result_words(MAX_TYPED_WORDS);
 
 /// What is the same for all types of a call, so that a kernel has its code once; more often, if some of its calls have `output`
 /// and others have none, or `ANSWER_WORDS` ([`bytes_result_words`]) differ.
@@ -125,7 +127,9 @@ impl Call<'_> {
     ) -> Result<usize, CallError> {
         let exchange = Exchange::new::<HAS_OUTPUT>(self, group, held);
         let filled = match group.all(exchange.fits_slot(group, self.output)) {
-            true => exchange.run::<HAS_OUTPUT, ANSWER_WORDS>(group, 0, self.result, self.output),
+            true => exchange.run::<HAS_OUTPUT, ANSWER_WORDS>(group, self.result, self.output),
+            // One copy for answers of any length, but where compilers make more code of one than of two.
+            false if cfg!(target_arch = "nvptx64") => self.run_large::<HAS_OUTPUT, MANY>(group, held.extra()),
             false => self.run_large::<HAS_OUTPUT, ANSWER_WORDS>(group, held.extra()),
         };
         packet::release(group, held);
