@@ -188,9 +188,10 @@ fn take_places(group: Group, entries: u32) -> u64 {
     let glance = slot.glance();
     let owners = if slot.has_posted() { 0 } else { slot.owner_entries(glance, group.count) };
     let entries = group.count * entries + owners;
-    let mut place = match reserve(slot, entries) {
+    let is_lone_wave = here.wave_lanes() == 1;
+    let mut place = match reserve(slot, entries, is_lone_wave) {
         Some(place) => place.into(),
-        None => wait_for_room(here, entries),
+        None => wait_for_room(here, entries, is_lone_wave),
     };
     if place == CANCELLED && glance.cancelled {
         place = CANCELLED_BEFORE;
@@ -208,8 +209,8 @@ fn take_places(group: Group, entries: u32) -> u64 {
 /// Reserves places in the ring, if there is room, and tells the host that posts will be there. Both while the leader's
 /// group has the ring.
 #[inline(always)]
-fn reserve(slot: Slot<'static>, entries: u32) -> Option<u32> {
-    let ring = Ring::look(slot, target::here().wave_lanes() == 1);
+fn reserve(slot: Slot<'static>, entries: u32, is_lone_wave: bool) -> Option<u32> {
+    let ring = Ring::look(slot, is_lone_wave);
     let place = slot.reserve_posts(ring.glance, entries)?;
     if !ring.is_told(slot) {
         ring.tell(slot, entries);
@@ -219,7 +220,7 @@ fn reserve(slot: Slot<'static>, entries: u32) -> Option<u32> {
 
 #[cold]
 #[inline(never)]
-fn wait_for_room(here: Here, entries: u32) -> u64 {
+fn wait_for_room(here: Here, entries: u32, is_lone_wave: bool) -> u64 {
     let mut place = CANCELLED;
     let slot = packet::current(here);
     let mut polls = 0u32;
@@ -232,7 +233,7 @@ fn wait_for_room(here: Here, entries: u32) -> u64 {
     // On the CPU the executor calls this while other lanes run: it asks nothing of its own lane.
     here.wait(|| {
         slot.look_at_ring_tail();
-        match reserve(slot, entries) {
+        match reserve(slot, entries, is_lone_wave) {
             Some(reserved) => {
                 place = reserved.into();
                 true

@@ -29,8 +29,9 @@ pub(super) struct Exchange<'a> {
     result_words: usize,
     /// Most bytes of the reply, result words included.
     capacity: usize,
-    /// [`BytesHead::bytes_at`].
-    bytes_at: u64,
+    /// What the host fetches, and where it puts the reply: it may until they are dropped.
+    lent_message: Lent,
+    _lent_room: Lent,
     /// [`BytesHead::reply_at`].
     reply_at: ReplyAt,
 }
@@ -57,8 +58,9 @@ impl<'a> Exchange<'a> {
             message,
             result_words,
             capacity: result_words * 8 + output.len(),
-            bytes_at: lent_message.address(),
             reply_at: ReplyAt::new(lent_room.address(), most_to_pull),
+            lent_message,
+            _lent_room: lent_room,
         }
     }
 
@@ -126,7 +128,7 @@ impl<'a> Exchange<'a> {
             total_bytes: (self.message.bytes + self.message.lent.len()) as u64,
             argument_words: self.message.words.len() as u16,
             reply_capacity: (self.capacity - self.result_words * 8) as u64,
-            bytes_at: self.bytes_at,
+            bytes_at: self.lent_message.address(),
             reply_at: self.reply_at,
         };
         let [a, b, c, d, e] = of_bytes.to_words();
@@ -134,7 +136,7 @@ impl<'a> Exchange<'a> {
         let words = if target::HOST_COPIES { [a, b, c, d, e, f, g] } else { [a, b, c, f, g, 0, 0] };
         let line = Line { words, tag: 0 };
         // What the lane has written goes before the doorbell: to the area, and to memory that it lends.
-        if to > from || self.bytes_at != 0 || self.reply_at.address() != 0 {
+        if to > from || self.lent_message.address() != 0 || self.reply_at.address() != 0 {
             self.slot.publish_bulk();
         }
         packet::exchange_by_any(self.held.extra(), self.slot, group, head, line, Look::WithPauses)

@@ -126,11 +126,15 @@ impl Call<'_> {
         held: Held,
     ) -> Result<usize, CallError> {
         let exchange = Exchange::new::<HAS_OUTPUT>(self, group, held);
-        let filled = match group.all(exchange.fits_slot(group, self.output)) {
-            true => exchange.run::<HAS_OUTPUT, ANSWER_WORDS>(group, self.result, self.output),
+        let filled = if group.all(exchange.fits_slot(group, self.output)) {
+            exchange.run::<HAS_OUTPUT, ANSWER_WORDS>(group, self.result, self.output)
+        } else {
+            drop(exchange);
             // One copy for answers of any length, but where compilers make more code of one than of two.
-            false if cfg!(target_arch = "nvptx64") => self.run_large::<HAS_OUTPUT, MANY>(group, held.extra()),
-            false => self.run_large::<HAS_OUTPUT, ANSWER_WORDS>(group, held.extra()),
+            match cfg!(target_arch = "nvptx64") {
+                true => self.run_large::<HAS_OUTPUT, MANY>(group, held.extra()),
+                false => self.run_large::<HAS_OUTPUT, ANSWER_WORDS>(group, held.extra()),
+            }
         };
         packet::release(group, held);
         // The wave may have given up the slot's call before, whose bytes these may be.
