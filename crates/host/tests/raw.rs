@@ -238,3 +238,56 @@ fn drops(lane: &Lane, count: u32, out: RawStream<'_, u64, DropNewest>) {
         out.write(lane, &u64::from(i));
     }
 }
+
+#[inline(never)]
+fn overflow(depth: u32) -> u32 {
+    let room = std::hint::black_box([depth; 64]);
+    if room[0] == u32::MAX { 0 } else { overflow(depth + 1) + room[1] }
+}
+
+#[kernel]
+fn is_killed(lane: &Lane, out: RawStream<'_, u64, Block>) {
+    for i in 0..3 {
+        out.write(lane, &i);
+    }
+    overflow(0);
+}
+
+#[kernel]
+fn runs_on(lane: &Lane) {
+    loop {
+        lane.pause();
+    }
+}
+
+/// A killed wave's page is swept also while another launch runs, and with a reader that looked before.
+#[test]
+fn what_a_killed_wave_left_comes_while_others_run() {
+    for placement in PLACEMENTS {
+        let device = device();
+        let (stream, other) = (device.stream().unwrap(), device.stream().unwrap());
+        let channel = RawChannel::<u64, Block>::placed(&device, placement, 16, 256).unwrap();
+        let reader = channel.reader();
+        let running = runs_on.launch(&other, Grid::new(1, 1), ()).unwrap();
+        for turn in 1..=3 {
+            // Nothing is there: the sweep is up to date.
+            assert!(reader.try_next().is_none());
+            is_killed.launch(&stream, Grid::new(1, 1), (&channel,)).unwrap();
+            assert!(stream.synchronize().is_err());
+            let (mut seen, mut swept) = (Vec::new(), 0);
+            for _ in 0..200 {
+                while let Some(page) = reader.try_next() {
+                    seen.extend(page.records());
+                }
+                swept = channel.statistics().swept_pages;
+                if seen.len() == 3 && swept == turn {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            assert_eq!((seen, swept), (vec![0, 1, 2], turn));
+        }
+        running.cancel();
+        assert!(other.synchronize().is_err());
+    }
+}

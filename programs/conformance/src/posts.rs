@@ -82,7 +82,11 @@ pub fn post_then_look(lane: &Lane, flag: &[Global<u64>], out: &[Global<u64>]) {
         while lane.clock_ns() - start_ns < 5_000_000 {}
         Meter::post_note(id, 20).unwrap();
         while flag[0].get() == 0 {
-            lane.pause();
+            // A pause tells the host of posts; where lanes need none to leave others time, they look without.
+            match cfg!(any(target_arch = "nvptx64", target_arch = "amdgpu")) {
+                true => core::hint::spin_loop(),
+                false => lane.pause(),
+            }
         }
     } else if lane.local_id() == 0 {
         for key in 0..u64::from(lane.workgroup_size()[0]) {

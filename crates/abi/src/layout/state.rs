@@ -13,7 +13,7 @@ use super::{LAP_WORDS, SlotPlaces};
 pub struct SlotStateWords {
     /// [`bell_bits`] of the last doorbell.
     pub bell: u32,
-    /// The period of the device's clock in which the post bell was rung last.
+    /// The period of the device's clock in which the post bell was rung last, with [`LONE_WAVE`] in waves of one lane.
     pub post_bell_period: u32,
     /// Low bits of the ring entries reserved, ever.
     pub post_position: u32,
@@ -64,8 +64,9 @@ pub mod bell_bits {
 /// The period in which no post bell was rung: no period of a clock has this number.
 pub const NO_PERIOD: u32 = u32::MAX;
 
-/// The bell of a wave of one lane was rung in the period whose number this is together with. So such a wave learns from the
-/// period, at which it looks before each post, that it is one. Periods have smaller numbers.
+/// A wave of one lane adds this bit to the period that it remembers, and learns from it at its next post, where it looks at the
+/// period in any case, that it is one. Periods have smaller numbers: they come again after 1.5 hours or more, and a wave that
+/// posts exactly then, and not before, is heard of when it calls, waits or ends.
 pub const LONE_WAVE: u32 = 1 << 30;
 
 /// Bytes of a [`SlotStateWords`].

@@ -43,7 +43,8 @@ impl Glance {
         self.bell & (bell_bits::UNCLAIMED | bell_bits::OWNER_DUE) != 0
     }
 
-    /// Whether the wave has rung for posts since it claimed the slot: then it has said whose its posts are.
+    /// Whether the wave has rung for posts since it claimed the slot: then it has said whose its posts are, or a part of it that
+    /// has the ring is about to.
     #[inline(always)]
     pub fn has_rung_for_posts(&self) -> bool {
         self.post_bell_period != NO_PERIOD

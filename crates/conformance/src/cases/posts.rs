@@ -94,7 +94,8 @@ pub fn left_behind(context: &Context) -> Outcome {
 
 /// Posts reach the host while their wave runs on and neither posts nor calls again.
 pub fn looked_for(context: &Context) -> Outcome {
-    for lanes in [1, 40] {
+    // Waves of one lane, full ones of both sizes, and others.
+    for lanes in [1, 40, 64] {
         let session = context.open(|device| device.inline_service(Meter::serve(Noted::default())))?;
         let grid = Grid::new(2, lanes);
         let (flag, out) = (session.out(Grid::new(1, 1), 1)?, session.out(grid, 1)?);

@@ -300,7 +300,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Writes a part of the message and sends its packet. NVIDIA's assembler takes so long for [`Exchange::packet`] that what is
-    /// rare has one copy of it there; elsewhere compilers make more code of one copy than of two.
+    /// rare has one copy of it there.
     #[cfg_attr(target_arch = "nvptx64", cold, inline(never))]
     #[cfg_attr(not(target_arch = "nvptx64"), inline(always))]
     fn send_piece<const ANSWER_WORDS: usize>(

@@ -130,7 +130,7 @@ impl Call<'_> {
             exchange.run::<HAS_OUTPUT, ANSWER_WORDS>(group, self.result, self.output)
         } else {
             drop(exchange);
-            // One copy for answers of any length, but where compilers make more code of one than of two.
+            // On NVIDIA one copy, whose answers have room for most result words. For AMD LLVM makes ten times the code of it.
             match cfg!(target_arch = "nvptx64") {
                 true => self.run_large::<HAS_OUTPUT, MANY>(group, held.extra()),
                 false => self.run_large::<HAS_OUTPUT, ANSWER_WORDS>(group, held.extra()),

@@ -20,8 +20,8 @@ const UNIT: u32 = 16;
 /// brings 50 bytes a ns then (H200, docs/measurements.md).
 const TIMES_STAGED: u32 = 8;
 
-/// Most bytes of a reply that the lane takes out of the stages itself: with a second bulk copy, and the fence that empties the
-/// first-level cache behind it, so few take longer.
+/// Most bytes that end without a fence, and that the lane takes out of the stages itself, if it could have a bulk copy do it: so
+/// few take longer with both.
 const MOST_BY_LANE: u32 = 512;
 
 const _: () = assert!(LEAST_STAGING_BYTES >= STAGING_ALIGN + 4 * LEAST_STAGE_BYTES);
@@ -147,7 +147,8 @@ pub(crate) unsafe fn pull(from: u64, to: &mut [u8]) -> usize {
     // Whole units are asked for: the first one has so many bytes before the first that is wanted.
     let skip = (from % u64::from(UNIT)) as u32;
     let (from, end) = (from - u64::from(skip), skip + bytes);
-    let is_direct = end > MOST_BY_LANE
+    let is_short = end <= MOST_BY_LANE;
+    let is_direct = !is_short
         && skip == 0
         && super::is_global(to.as_ptr())
         && to.as_ptr().addr().is_multiple_of(UNIT as usize);
@@ -222,10 +223,11 @@ pub(crate) unsafe fn pull(from: u64, to: &mut [u8]) -> usize {
         }
         chunk = chunk.next(staging);
     }
-    // What the lane tells the host now comes after the copies from its memory: they have arrived.
-    if is_direct {
-        // SAFETY: waits until all bytes are where they belong. The last fence empties the first-level cache, past which they went
-        // there.
+    // What the lane tells the host now comes after the copies from its memory. Of few bytes without a fence: a copy reads before
+    // it writes, and the lane has loaded what each copy wrote, or was told by an arrival that it is there.
+    if !is_short {
+        // SAFETY: waits until all bytes are where they belong. The last fence empties the first-level cache, past which those of
+        // a second copy went there.
         unsafe {
             asm!("cp.async.bulk.wait_group 0;", "fence.proxy.async;", "fence.acq_rel.sys;", options(nostack))
         };

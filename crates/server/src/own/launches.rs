@@ -93,7 +93,7 @@ struct Table {
     in_blocks: u32,
     /// Numbers of blocks that were dissolved.
     spare_blocks: Vec<u32>,
-    /// How many of them there must be before [`Table::gather_block`] looks again.
+    /// How many launches must have ended before [`Table::gather_block`] looks again.
     gather_after: u64,
 }
 
@@ -383,8 +383,7 @@ impl Launches {
         self.live.load(Ordering::SeqCst)
     }
 
-    /// Launches that have ended, ever: while this is the same, [`Launches::is_known`] says of no launch that was known that it is
-    /// not.
+    /// Launches that have ended, ever. Who sees a count sees that none of those in it is [known](Self::is_known) any more.
     pub fn ended(&self) -> u64 {
         self.ended.load(Ordering::Acquire)
     }
@@ -478,6 +477,7 @@ mod tests {
         assert_eq!(launches.cancel(run.get(3).into(), CancelReason::Panicked), 1);
         assert_eq!(launches.cancel(run, CancelReason::Asked), 99);
         let ended = launches.end_run(run);
+        assert_eq!(launches.ended(), 1001 * 100);
         assert!(ended.iter().map(|(id, _)| *id).eq(run.ids()) && ended[3].1 == CancelReason::Panicked);
         assert!(ended.iter().filter(|(_, why)| *why == CancelReason::Asked).count() == 99);
         assert!(launches.is_live(single) && launches.count() == 1);
