@@ -10,7 +10,7 @@ use hostcall_channel::device::Slot;
 pub(super) struct Message<'a> {
     pub words: &'a [u64],
     /// Slices that travel in packets.
-    pub input: &'a [&'a [u8]],
+    input: &'a [&'a [u8]],
     /// The one slice that stays where it is, if the host fetches it.
     pub lent: &'a [u8],
     /// Bytes that travel in the area.
