@@ -111,6 +111,9 @@ impl From<LaunchId> for LaunchRun {
     }
 }
 
+/// What a device's memory for buffers is aligned to, on each device.
+pub const BUFFER_ALIGN: usize = 256;
+
 /// First kernel argument of every hostcall kernel, by value. Addresses are the device's. Each wave keeps the first
 /// [`LAUNCH_PARAMS_KEPT`] bytes in its record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

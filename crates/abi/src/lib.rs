@@ -23,7 +23,7 @@
 //! assert_eq!(Rung::from_word(u64::MAX, 32), None);
 //! ```
 #![cfg_attr(not(test), no_std)]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod cpu;
 pub mod io;

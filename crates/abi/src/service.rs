@@ -33,18 +33,14 @@ pub const fn derived_number(name_hash: u64) -> u16 {
     number::DERIVED + (((name_hash >> 20) as u16 & 0x7ff) << 4)
 }
 
-/// One method of a service.
+/// One method of a service: what `#[service]` says of it, which nobody changes. So a method whose handler trusts its callers is
+/// called by no safe function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Method {
-    /// Full name, as `Inventory::lookup`.
-    pub name: &'static str,
-    /// The number that a doorbell carries.
-    pub number: u16,
-    /// Hash of name and types; 0 for a method that takes any words and checks them itself.
-    pub schema: u64,
-    /// Whether its handler trusts its callers to keep conditions, so that kernels call it by an `unsafe fn` only.
-    pub is_unsafe: bool,
+    name: &'static str,
+    number: u16,
+    schema: u64,
+    is_unsafe: bool,
 }
 
 impl Method {
@@ -53,9 +49,37 @@ impl Method {
         Self { name, number, schema: 0, is_unsafe: false }
     }
 
-    /// A method that a macro describes. Who says that an unsafe one is safe breaks what its handler relies on.
+    /// A method that a macro describes.
+    ///
+    /// # Safety
+    /// `is_unsafe` says whether the handler of a method with this number and schema trusts its callers.
     #[doc(hidden)]
-    pub const fn described(name: &'static str, number: u16, schema: u64, is_unsafe: bool) -> Self {
+    #[allow(unsafe_code, reason = "it does nothing unsafe, and says what its caller promises")]
+    pub const unsafe fn described(name: &'static str, number: u16, schema: u64, is_unsafe: bool) -> Self {
         Self { name, number, schema, is_unsafe }
+    }
+
+    /// Returns its full name, as `Inventory::lookup`.
+    #[inline(always)]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Returns the number that a doorbell carries.
+    #[inline(always)]
+    pub const fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Returns the hash of name and types; 0 for a method that takes any words and checks them itself.
+    #[inline(always)]
+    pub const fn schema(&self) -> u64 {
+        self.schema
+    }
+
+    /// Returns whether its handler trusts its callers to keep conditions, so that kernels call it by an `unsafe fn` only.
+    #[inline(always)]
+    pub const fn is_unsafe(&self) -> bool {
+        self.is_unsafe
     }
 }

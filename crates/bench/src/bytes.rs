@@ -48,11 +48,21 @@ impl BytesHandler for Source {
     }
 }
 
+/// The sum of some bytes, eight of them at a time, as fast as one thread gets them.
 fn sum(data: &[u8]) -> u64 {
-    data.chunks(255 * 64)
-        .map(|chunk| chunk.iter().map(|byte| u32::from(*byte)).sum::<u32>())
-        .map(u64::from)
-        .sum()
+    /// Each second byte of a word.
+    const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
+    /// Words whose four sums of 16 bits do not overflow.
+    const WORDS: usize = 128;
+    let (words, rest) = data.as_chunks::<8>();
+    let of_words = words.chunks(WORDS).map(|words| {
+        let sums = words.iter().fold(0, |sums, word| {
+            let word = u64::from_le_bytes(*word);
+            sums + (word & EVEN) + (word >> 8 & EVEN)
+        });
+        (0..4).map(|at| sums >> (16 * at) & 0xffff).sum::<u64>()
+    });
+    of_words.sum::<u64>() + rest.iter().map(|byte| u64::from(*byte)).sum::<u64>()
 }
 
 /// Replies, messages and files. One lane's handlers run at once, on the thread that finds its calls; those of

@@ -70,7 +70,7 @@ impl<'a> Timer<'a> {
 /// workgroup, beside a wave's second call, in ns. None of them has a slot yet; the second wave finds the code where the first has
 /// fetched it, the other workgroup's finds it only where all multiprocessors do. Then first calls that come later
 /// than the launch's begin: the host has looked for calls in vain, and may sleep.
-fn first_calls(timer: &Timer<'_>) -> Result<[Row; 5]> {
+fn first_calls(timer: &Timer<'_>) -> Result<[Row; 6]> {
     const LAUNCHES: usize = 300;
     let row = |name, after_ns, n: usize| -> Result<Row> {
         let times = (0..LAUNCHES).map(|_| timer.first_times(after_ns)).collect::<Result<Vec<_>>>()?;
@@ -82,6 +82,7 @@ fn first_calls(timer: &Timer<'_>) -> Result<[Row; 5]> {
         row("first_call_2nd_wave", 0, 2)?,
         row("first_call_2nd_workgroup", 0, 4)?,
         row("first_call_after_20_us", 20_000, 0)?,
+        row("first_call_after_200_us", 200_000, 0)?,
         row("first_call_after_1_ms", 1_000_000, 0)?,
     ])
 }

@@ -123,7 +123,7 @@ fn closures_pinned_memory_functions_graphs_and_traces_do_their_work() {
 
 /// The service that the kernels call has a number that comes from its name.
 fn number_of_turns() -> String {
-    conformance::graphs::Turns::METHODS[0].number.to_string()
+    conformance::graphs::Turns::METHODS[0].number().to_string()
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl<S: Service> Service for Watched<S> {
 
 #[test]
 fn calls_of_words_allocate_nothing() {
-    assert_eq!(Echo::METHODS[1].name, "Echo::one");
+    assert_eq!(Echo::METHODS[1].name(), "Echo::one");
     let session = Context::default().open(|device| device.inline_service(Watched(echo()))).unwrap();
     let grid = Grid::new(4, 40);
     let out = session.out(grid, 1).unwrap();

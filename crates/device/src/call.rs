@@ -36,7 +36,7 @@ pub const MAX_TYPED_WORDS: usize = 64;
 /// of this crate, some of whose functions are unsafe to call.
 #[inline(always)]
 const fn check(method: &Method) -> Result<(), CallError> {
-    if method.is_unsafe || method.number < number::USER { Err(CallError::NoSuchService) } else { Ok(()) }
+    if method.is_unsafe() || method.number() < number::USER { Err(CallError::NoSuchService) } else { Ok(()) }
 }
 
 /// Calls `method` and waits for the result.
@@ -237,8 +237,8 @@ pub(crate) fn site(service: u16, check: u32, kind: Kind) -> u64 {
 #[inline(always)]
 pub(crate) fn head<A: Wire, R: Wire>(method: &Method, options: CallOptions) -> Head {
     Head {
-        service: method.number,
-        check: check_of(method.schema),
+        service: method.number(),
+        check: check_of(method.schema()),
         kind: Kind::Words,
         argument_words: A::WORDS as u8,
         result_words: R::WORDS as u8,

@@ -101,4 +101,4 @@ impl Output {
 }
 
 // Both are part of the family that `number::FILES` begins.
-const _: () = assert!(Stdout::METHODS[0].number < number::ENVIRONMENT);
+const _: () = assert!(Stdout::METHODS[0].number() < number::ENVIRONMENT);

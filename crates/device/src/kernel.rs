@@ -139,6 +139,7 @@ impl<P> Copy for UnsafeKernel<P> {}
 /// - Any initialised bytes of the type's size are a value, and it has no padding.
 /// - Every target lays the type out alike.
 /// - [`Plain::SHARED`] is true if a value can be written through a shared reference.
+/// - It is aligned to no more than [`BUFFER_ALIGN`](hostcall_abi::launch::BUFFER_ALIGN), as buffers are.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot lie in memory that host and device share",
     label = "not `Plain`",
@@ -544,10 +545,24 @@ impl<T, P: nobody::Nobody> OfPlain<T> for P {
     type Ref = Ref<T>;
 }
 
-/// The schema of a kernel with parameters of these schemas.
+/// Makes a kernel's argument, for as long as the lane is there.
+///
+/// # Safety
+/// As for [`KernelArg::from_raw`], for the lane's lifetime.
 #[doc(hidden)]
-pub const fn kernel_schema(parameters: &[u64]) -> u64 {
-    crate::__private::add_hashes(schema::of("kernel"), parameters)
+#[inline(always)]
+pub unsafe fn value_of_launch<'launch, A: KernelArg>(
+    _: &'launch crate::Lane,
+    raw: A::Raw,
+) -> A::Value<'launch> {
+    // SAFETY: the caller's promise.
+    unsafe { A::from_raw(raw) }
+}
+
+/// The schema of a kernel with parameters of these schemas: another one where it is unsafe to launch.
+#[doc(hidden)]
+pub const fn kernel_schema(parameters: &[u64], is_unsafe: bool) -> u64 {
+    crate::__private::with_safety(crate::__private::add_hashes(schema::of("kernel"), parameters), is_unsafe)
 }
 
 /// Makes the info of a kernel whose argument block is a `B`.

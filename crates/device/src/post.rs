@@ -259,5 +259,5 @@ pub(crate) fn post<A: Wire>(method: &Method, arguments: &A) -> Result<(), CallEr
     }
     let mut words = [0; MAX_POST_WORDS];
     arguments.to_words(&mut words[..A::WORDS]);
-    post_words(method.number, check_of(method.schema), &words[..A::WORDS])
+    post_words(method.number(), check_of(method.schema()), &words[..A::WORDS])
 }

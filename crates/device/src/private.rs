@@ -17,7 +17,7 @@ pub(crate) mod builtin {
 pub use crate::hostcall::METHOD as HOSTCALL_METHOD;
 pub use crate::kernel::{
     Joined, Kernel, KernelArg, OfPlain, OfValue, Optional, Parameter, Plain, Ref, Slice, UnsafeKernel,
-    enter_kernel, finish_main, kernel_info, kernel_schema,
+    enter_kernel, finish_main, kernel_info, kernel_schema, value_of_launch,
 };
 pub use crate::print::{Argument, AsAddress, AsBoth, AsValue, ByDevice, ByHost, Site, print, print_text};
 pub use crate::trace::{Point, is_on as traces, tag_of as point_tag_of, write as write_point};
@@ -26,7 +26,7 @@ pub use crate::workgroup::{
 };
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use hostcall_abi::cpu::CpuLane;
-pub use hostcall_abi::launch::{KernelInfo, LaunchParams};
+pub use hostcall_abi::launch::{BUFFER_ALIGN, KernelInfo, LaunchParams};
 pub use hostcall_abi::record::{Field, Type};
 pub use hostcall_abi::service::{Method, derived_number, number};
 pub use hostcall_abi::wire::Wire;
@@ -64,9 +64,15 @@ pub fn without_bytes<R>((result, _): (R, usize)) -> R {
     result
 }
 
-/// The schema of a service's method.
-pub const fn method_schema(name: &str, parameters: &[u64], result: u64) -> u64 {
-    schema::add_hash(add_hashes(schema::of(name), parameters), result)
+/// The schema of a service's method. One that is unsafe to call has another one than a safe method of the same name and types,
+/// so that nobody calls it by describing it as safe.
+pub const fn method_schema(name: &str, parameters: &[u64], result: u64, is_unsafe: bool) -> u64 {
+    with_safety(schema::add_hash(add_hashes(schema::of(name), parameters), result), is_unsafe)
+}
+
+/// The schema of a function, or of the same one that is unsafe to call.
+pub(crate) const fn with_safety(of_safe: u64, is_unsafe: bool) -> u64 {
+    if is_unsafe { schema::add(of_safe, b"unsafe") } else { of_safe }
 }
 
 /// The schema of a struct with fields of these schemas: no other type's, whatever the struct's name is.

@@ -282,3 +282,43 @@ fn sixteen_parameters_are_as_c_lays_them_out() {
     // 1, 2, 4, 8 | 1, 2, 4, 8 | 4, 8, 8, 8 | 1, 3, (1, 2), 16 bytes.
     assert_eq!(sixteen.info().argument_bytes, 16 + 16 + 8 + 24 + 8 + 16);
 }
+
+/// A kernel that is unsafe to launch is found by no kernel that is safe, of whatever name and types.
+#[test]
+fn whether_a_kernel_is_unsafe_is_part_of_its_types() {
+    mod trusting {
+        #[hostcall_device::kernel]
+        pub unsafe fn gather(_: &hostcall_device::Lane, _at: u64) {}
+    }
+    mod safe {
+        #[hostcall_device::kernel]
+        pub fn gather(_: &hostcall_device::Lane, _at: u64) {}
+    }
+    // SAFETY: it does nothing.
+    let trusting = unsafe { trusting::gather.assume_safe() };
+    assert_eq!(trusting.name(), safe::gather.name());
+    assert_ne!(trusting.info().schema, safe::gather.info().schema);
+}
+
+/// A method that is unsafe to call is reached by no safe one, of whatever name and types.
+#[test]
+fn whether_a_method_is_unsafe_is_part_of_its_types() {
+    mod trusting {
+        #[hostcall_device::service]
+        pub trait Danger {
+            /// # Safety
+            /// A word lies at `at`.
+            unsafe fn get(at: u64) -> u64;
+        }
+    }
+    mod safe {
+        #[hostcall_device::service]
+        pub trait Danger {
+            fn get(at: u64) -> u64;
+        }
+    }
+    let (trusting, safe) = (trusting::Danger::METHODS[0], safe::Danger::METHODS[0]);
+    assert_eq!((trusting.name(), trusting.number()), (safe.name(), safe.number()));
+    assert!(trusting.is_unsafe() && !safe.is_unsafe());
+    assert_ne!(trusting.schema(), safe.schema());
+}

@@ -196,7 +196,7 @@ fn services_answer_under_any_name() {
     use hostcall::service::Service;
     let service = services::Result_::serve(services::Handles);
     assert_eq!(service.methods().len(), 8);
-    assert_eq!(service.methods()[3].name, "Result_::match");
+    assert_eq!(service.methods()[3].name(), "Result_::match");
     assert_eq!(services::constants::WithConstants::METHODS.len(), 2);
 }
 

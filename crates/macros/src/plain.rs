@@ -49,10 +49,15 @@ pub fn derive(input: DeriveInput) -> Result<TokenStream> {
         "`{text}` has padding, whose bytes would be no value: order the fields by size, the largest \
                            first, and fill what is left with a field such as `reserved: [u8; 4]`"
     );
+    let alignment = format!(
+        "`{text}` asks for more than the alignment of 256 bytes that a device's memory has: lower the `align` of \
+         its `repr`"
+    );
     Ok(quote! {
         #[allow(unsafe_code, clippy::undocumented_unsafe_blocks, reason = "the macro argues its safety")]
         const _: () = {
             ::core::assert!(::core::mem::size_of::<#name>() == 0 #(+ ::core::mem::size_of::<#types>())*, #padding);
+            ::core::assert!(::core::mem::align_of::<#name>() <= #k::BUFFER_ALIGN, #alignment);
 
             // SAFETY: every field is `Plain`, the size says that there is no padding between them, and the layout
             // is C's, which is the same for these fields on every target.

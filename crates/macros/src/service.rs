@@ -259,16 +259,20 @@ impl Method {
         });
         let output = output.map(|_| quote!(#k::schema::of("&mut [u8]")));
         quote! {
-            #k::Method::described(
-                #full_name,
-                #base + #index,
-                #k::method_schema(
+            // SAFETY: the handler's method is unsafe to call if, and only if, the trait's is.
+            unsafe {
+                #k::Method::described(
                     #full_name,
-                    &[#(#parameters,)* #(#output,)*],
-                    <#result as #k::Wire>::SCHEMA,
-                ),
-                #is_unsafe,
-            )
+                    #base + #index,
+                    #k::method_schema(
+                        #full_name,
+                        &[#(#parameters,)* #(#output,)*],
+                        <#result as #k::Wire>::SCHEMA,
+                        #is_unsafe,
+                    ),
+                    #is_unsafe,
+                )
+            }
         }
     }
 }

@@ -245,5 +245,5 @@ fn a_site_registers_once_for_each_kind_and_channel() {
 
 #[test]
 fn the_method_of_long_lines_is_the_fourth() {
-    assert_eq!(system::System::METHODS[3].name, "System::print_bytes");
+    assert_eq!(system::System::METHODS[3].name(), "System::print_bytes");
 }

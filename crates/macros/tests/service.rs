@@ -142,13 +142,13 @@ fn a_service_answers() {
 
 #[test]
 fn numbers_names_and_schemas() {
-    let numbers = Inventory::METHODS.map(|method| method.number);
+    let numbers = Inventory::METHODS.map(|method| method.number());
     assert_eq!(numbers, [300, 301, 302, 303, 304]);
-    assert_eq!(Inventory::METHODS[2].name, "Inventory::name_of");
+    assert_eq!(Inventory::METHODS[2].name(), "Inventory::name_of");
     let [nothing] = Unnumbered::METHODS;
-    assert!(nothing.number >= hostcall_abi::service::number::DERIVED && nothing.number % 16 == 0);
-    let mut schemas: Vec<u64> = Inventory::METHODS.iter().map(|method| method.schema).collect();
-    schemas.push(nothing.schema);
+    assert!(nothing.number() >= hostcall_abi::service::number::DERIVED && nothing.number() % 16 == 0);
+    let mut schemas: Vec<u64> = Inventory::METHODS.iter().map(|method| method.schema()).collect();
+    schemas.push(nothing.schema());
     schemas.sort_unstable();
     schemas.dedup();
     assert_eq!(schemas.len(), 6);

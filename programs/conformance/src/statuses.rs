@@ -62,7 +62,7 @@ pub fn status_unsafe(lane: &Lane, out: &[Global<u64>]) {
     let bytes = call_with_bytes::<_, u64>(len, CallOptions::DEFAULT, &(1u32,), &[b"x"], &mut []);
     assert_eq!(bytes, Err(refused));
     // A number alone has not the method's types.
-    let same_number = Method::untyped("Trusting::next", next.number);
+    let same_number = Method::untyped("Trusting::next", next.number());
     let untyped = call::<_, u64>(&same_number, CallOptions::DEFAULT, &(1u64,));
     assert_eq!(untyped, Err(CallError::TypeMismatch));
     // SAFETY: each value is small enough.

@@ -61,7 +61,7 @@ pub(crate) fn call<A: Wire, R: Wire>(
     let mut room = Room::new();
     let result = room.zeroed(R::WORDS);
     let (has_output, answer_words) = (!output.is_empty(), bytes_result_words(R::WORDS));
-    let (service, check, timeout_us) = (method.number, check_of(method.schema), options.timeout_us);
+    let (service, check, timeout_us) = (method.number(), check_of(method.schema()), options.timeout_us);
     let call = Call { service, check, timeout_us, message, result: &mut *result, output };
     // A kernel that takes no bytes, of which most only send a panic's message, has nothing of what that needs: shared memory
     // among others. No pointers to functions: what one may call, every kernel has that calls by any pointer.

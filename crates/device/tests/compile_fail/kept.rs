@@ -2,7 +2,8 @@
 
 use hostcall_device::call::Pending;
 use hostcall_device::llvm::{Client, Port};
-use hostcall_device::{HostcallRef, Lane, kernel, service};
+use hostcall_device::raw::{Block, RawStream};
+use hostcall_device::{Disjoint, HostcallRef, Lane, kernel, service};
 use std::cell::Cell;
 
 #[service]
@@ -40,5 +41,24 @@ fn keep_closure(lane: &Lane, ask: HostcallRef<u64, u64>) {
 fn ask_for_ever(_: &Lane, client: Client<'static>) {
     client.open(0).close();
 }
+
+type ClientForEver = Client<'static>;
+type NumbersForEver = Disjoint<'static, u64>;
+type StreamForEver = RawStream<'static, u64, Block>;
+
+#[kernel]
+fn ask_for_ever_by_another_name(_: &Lane, client: ClientForEver) {
+    client.open(0).close();
+}
+
+#[kernel]
+fn share_for_ever(lane: &Lane, mut numbers: NumbersForEver) {
+    for (_, number) in numbers.share(lane) {
+        *number = 0;
+    }
+}
+
+#[kernel]
+fn write_for_ever(_: &Lane, _stream: StreamForEver) {}
 
 fn main() {}

@@ -39,4 +39,10 @@ enum Kind {
     One,
 }
 
+#[repr(C, align(4096))]
+#[derive(Plain)]
+struct Page {
+    words: [u64; 512],
+}
+
 fn main() {}

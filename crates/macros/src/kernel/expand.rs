@@ -135,21 +135,21 @@ pub fn expand(names: &Names, kernel: Kernel<'_>) -> TokenStream {
     let typed = (!shared.is_empty()).then(|| quote!(let #lane = &#k::lane_of_typed(#lane);));
     let passed_lane = (!function.sig.inputs.is_empty()).then(|| quote!(#lane,));
     let call = quote!(#callee(#passed_lane #(#passed),*));
+    let is_unsafe = matches!(function.sig.safety, Safety::Unsafe(_));
     let call = if is_main {
         // The span makes rustc point at the return type when it is neither `()` nor `i32`.
         quote_spanned!(function.sig.output.span()=> #k::finish_main(#call))
-    } else if matches!(function.sig.safety, Safety::Unsafe(_)) {
+    } else if is_unsafe {
         // SAFETY: who launched the kernel promised what it asks for, in `UnsafeKernel::assume_safe`.
         quote!(unsafe { #call })
     } else {
         call
     };
-    let kind =
-        if matches!(function.sig.safety, Safety::Unsafe(_)) { quote!(UnsafeKernel) } else { quote!(Kernel) };
-    // In the entries, which are unsafe.
+    let kind = if is_unsafe { quote!(UnsafeKernel) } else { quote!(Kernel) };
+    // In the entries, which are unsafe. Values live as long as the lane: a type's name may say `'static`.
     let run_block = quote!(|#lane, #block_value: #block_type| {
         let _ = #block_value;
-        #run(#lane, (#(<#checked as #k::KernelArg>::from_raw(#block_value.#places),)*))
+        #run(#lane, (#(#k::value_of_launch::<#checked>(#lane, #block_value.#places),)*))
     });
     let entries = entries(names, &entry, &block_type, &run_block);
     let variables = ["lane", "launch", "arguments", "block"].map(|name| names.fresh(name));
@@ -191,7 +191,7 @@ pub fn expand(names: &Names, kernel: Kernel<'_>) -> TokenStream {
 
                 const #info_value: #k::KernelInfo = #k::kernel_info::<#block_type>(
                     ::core::concat!(::core::module_path!(), "::", #name),
-                    #k::kernel_schema(&[#(<#checked as #k::KernelArg>::SCHEMA),*]),
+                    #k::kernel_schema(&[#(<#checked as #k::KernelArg>::SCHEMA),*], #is_unsafe),
                     #workgroups,
                     #lanes,
                     #workgroup_memory,

@@ -4,6 +4,8 @@
 //! What it costs to find a call does not grow with the number of places where one may be. Places where there was work
 //! lately are *hot*, and looked at in every pass; the others are *cold*, and some of them are looked at in each pass.
 
+use rustix::thread::set_current_timer_slack;
+use std::num::NonZero;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::thread::Thread;
@@ -19,6 +21,13 @@ const CLOCK_PASSES: u64 = 32;
 const YIELD_AFTER: Duration = Duration::from_micros(5);
 /// on machines with no more processors than this: handlers and lanes need them. Elsewhere it would see calls later.
 const FEW_PROCESSORS: usize = 4;
+
+/// How much shorter a sleep is than the time without work before it: what sleeps add, at most, to the time after which a call
+/// comes that its device cannot wake anybody for.
+pub(crate) const SLEEP_PART: u32 = 16;
+
+/// How late the system may end a sleep. The 50 µs that are usual are longer than most sleeps are.
+const TIMER_SLACK_NS: NonZero<u64> = NonZero::new(1000).unwrap();
 
 /// Which places are looked at in every pass.
 pub(crate) struct HotSet {
@@ -161,6 +170,8 @@ pub(crate) trait Endpoint {
 /// so it does when it was called for attention: what it was called for may soon bring work.
 pub(crate) fn run(endpoint: &mut impl Endpoint, attention: &Attention, spin: Duration) {
     let _ = attention.thread.set(std::thread::current());
+    // Where the system refuses, sleeps are longer.
+    let _ = set_current_timer_slack(Some(TIMER_SLACK_NS));
     let yields =
         std::thread::available_parallelism().is_ok_and(|processors| processors.get() <= FEW_PROCESSORS);
     let (mut seen, mut passes) = (u64::MAX, 0u64);

@@ -11,7 +11,7 @@ use super::options::{Fault, FaultKind};
 use super::port::{Port, Scratch};
 use super::server::Shared;
 use crate::engine::caught::catch;
-use crate::engine::polling::{self, Attention, Endpoint, HotSet};
+use crate::engine::polling::{self, Attention, Endpoint, HotSet, SLEEP_PART};
 use crate::engine::trace::Recording;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::{CallError, Status};
@@ -31,9 +31,6 @@ use tracing::Level;
 
 /// Longest sleep: within this time a call is found, since nothing wakes the thread for it.
 const LONGEST_SLEEP: Duration = Duration::from_millis(5);
-
-/// How much shorter a sleep is than what the thread has waited for a call: what that adds to a call's time.
-const SLEEP_PART: u32 = 8;
 
 /// No conversation of a port.
 const NONE: u32 = u32::MAX;

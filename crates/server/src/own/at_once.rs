@@ -77,9 +77,8 @@ impl Job {
             && !self.entry.service.is_removed()
         {
             let request = self.call.request.as_request();
-            let mut filling =
-                Filling::new(&self.shared.messages, request.reply_capacity, self.place.wanted_at);
-            set_service(self.entry.method.name);
+            let mut filling = Filling::new(&self.shared.messages, request.reply_capacity, self.place);
+            set_service(self.entry.method.name());
             let call = || service.call_at_once(self.entry.index, request, &mut filling);
             result = match catch(|| called_by(caller, call)) {
                 Ok(result) => result.map(|result| result.map(|()| filling.finish())),
@@ -99,7 +98,7 @@ impl Job {
             recording.ended(recording.now_ns());
             recording.add_bytes(0, reply_bytes);
             recording.lanes_ended(1, status);
-            recording.answered(entry.method.name, entry.method.number.into(), launch);
+            recording.answered(entry.method.name(), entry.method.number().into(), launch);
         }
         answer.lane(0, status, &words);
         drop(answer);

@@ -8,7 +8,7 @@ use super::inline::Inline;
 use super::registry::Registry;
 use super::shared::{Command, ConsumerCounts, Shared, Wanted};
 use super::unfinished::UnfinishedCalls;
-use crate::engine::polling::{self, Endpoint, HotSet};
+use crate::engine::polling::{self, Endpoint, HotSet, SLEEP_PART};
 use crate::engine::watchdog::{Waiting, WaitsFor};
 use hostcall_abi::layout::{LINE_WORDS, post_bell};
 use hostcall_abi::status::CallError;
@@ -47,7 +47,7 @@ const CALLS_AHEAD: u32 = LINE_WORDS as u32;
 /// Hot lines without calls after which those found before are served.
 const FRUITLESS_AHEAD: u32 = 4;
 
-/// Shortest sleep. The system adds some 50 µs.
+/// Shortest sleep. To sleep and to wake up takes the thread as long.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(5);
 
 /// Longest sleep while a hint may get lost: within this time a call is found all the same.
@@ -471,7 +471,7 @@ impl<'s> Consumer<'s> {
                 kernel,
                 place,
                 lanes: called.map_or(1, |rung| rung.lanes()),
-                service: entry.map_or("an unknown service", |entry| entry.method.name).to_string(),
+                service: entry.map_or("an unknown service", |entry| entry.method.name()).to_string(),
                 waited,
                 waits_for: unfinished.waits_for,
             });
@@ -661,7 +661,7 @@ impl Endpoint for Consumer<'_> {
             LONGEST_QUIET_SLEEP
         } else {
             // A call that comes some time after the one before waits little longer because of a sleep.
-            (idle / 8).clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
+            (idle / SLEEP_PART).clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
         }
     }
 }

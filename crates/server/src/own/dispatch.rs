@@ -20,16 +20,15 @@ use hostcall_service::{Caller, Calls, OwnedRequest, Posts, Replies, Request, Ser
 use hostcall_trace::Source;
 use std::sync::Arc;
 
-/// Runs a handler's method for one lane, which wants bytes of the reply at `wanted_at`. Returns the reply. A panic becomes
-/// an error.
+/// Runs a handler's method for one lane, whose reply may go to `place`. Returns the reply. A panic becomes an error.
 pub(crate) fn run_for_bytes(
     messages: &Messages,
     service: &dyn Service,
     method: usize,
     request: Request<'_>,
-    wanted_at: ReplyAt,
+    place: ReplyPlace,
 ) -> Result<ByteReply, CallError> {
-    let mut filling = Filling::new(messages, request.reply_capacity, wanted_at);
+    let mut filling = Filling::new(messages, request.reply_capacity, place);
     match catch(|| service.call(method, request, &mut filling)) {
         Ok(result) => result.map(|()| filling.finish()),
         Err(_) => Err(CallError::Panicked),
@@ -129,7 +128,7 @@ fn traced(
         for rank in batch.ranks(packet) {
             recording.lanes_ended(1, Status::from_bits(replies.planes()[0][rank][1]));
         }
-        recording.answered(entry.method.name, entry.method.number.into(), launch_of(batch, packet));
+        recording.answered(entry.method.name(), entry.method.number().into(), launch_of(batch, packet));
     }
     // After the records: who learns that a launch has ended finds its calls recorded.
     batch.answer_all(shared.memory.region(), replies);
@@ -192,28 +191,29 @@ fn bytes_packet(shared: &Arc<Shared>, inline: &Inline, entry: &Arc<Entry>, scann
         let line = &words[head_words..][..BytesHead::LINE_WORDS];
         let [bytes_at, reply_at] = if head_words == BytesHead::WORDS { [words[3], words[4]] } else { [0; 2] };
         let head = BytesHead::from_words([words[0], words[1], words[2], bytes_at, reply_at]);
-        let reply_place = ReplyPlace { area: head.area, wanted_at: head.reply_at };
+        let share = answer.area_share(region, head.area);
+        let reply_place = ReplyPlace { area: head.area, share: share.unwrap_or(0), wanted_at: head.reply_at };
         let caller = lines.caller(place);
         let key = (answer.slot(), caller.lane);
         let read = |from, bytes, to: &mut Vec<u8>| {
             answer.append_bytes(region, head.area, rank, from, bytes, to);
         };
-        let taken = answer.area_share(region, head.area).ok_or(CallError::Malformed).and_then(|share| {
+        let taken = share.ok_or(CallError::Malformed).and_then(|share| {
             // What a thread that handles the call can read itself, the consumer leaves to it.
             if head.begins && is_last && (at_once.is_none() || head.bytes_at != 0) {
-                let (mut message, unread) = shared.messages.take_whole(key, (&head, line), share, read)?;
+                let (message, unread) = shared.messages.take_whole(key, (&head, line), share, read)?;
                 if at_once.is_none() {
-                    return Ok(Some((message, Some(unread))));
+                    return Ok(Some((message, Some(unread), None)));
                 }
-                message.bytes = shared.messages.fetch(unread.lent_at, unread.bytes)?.into_vec();
-                return Ok(Some((message, None)));
+                let fetched = shared.messages.fetch(unread.lent_at, unread.bytes)?;
+                return Ok(Some((message, None, Some(fetched))));
             }
             let whole =
                 shared.messages.take_piece(key, caller.launch, (&head, line), share, is_last, read)?;
-            Ok(whole.map(|message| (message, None)))
+            Ok(whole.map(|message| (message, None, None)))
         });
         match taken {
-            Ok(Some((message, unread))) => {
+            Ok(Some((message, unread, fetched))) => {
                 let capacity = usize::try_from(head.reply_capacity).unwrap_or(usize::MAX);
                 let request = OwnedRequest {
                     words: message.words,
@@ -222,8 +222,11 @@ fn bytes_packet(shared: &Arc<Shared>, inline: &Inline, entry: &Arc<Entry>, scann
                     caller,
                 };
                 let timeout_us = lines.tag(place).timeout_us;
-                let call =
-                    LaneCall { request, unread, fetched: None, charge: Some(message.charge), timeout_us };
+                let charge = Some(message.charge);
+                let mut call = LaneCall { request, unread, fetched: None, charge, timeout_us };
+                if let Some(fetched) = fetched {
+                    call.put_fetched(fetched);
+                }
                 calls.push((Ok(call), reply_place));
             }
             Err(error) if is_last => calls.push((Err(error), ReplyPlace::default())),
@@ -255,10 +258,9 @@ fn bytes_packet(shared: &Arc<Shared>, inline: &Inline, entry: &Arc<Entry>, scann
     for (rank, (call, place)) in (0..).zip(calls) {
         let caller = lines.caller(rank as usize);
         let runs = inline.run(entry, caller, lines.lanes() - rank as usize);
-        let result = call.and_then(|LaneCall { request, .. }| {
-            let messages = &shared.messages;
-            let request = request.as_request();
-            called_by(caller, || run_for_bytes(messages, &***service, entry.index, request, place.wanted_at))
+        let result = call.and_then(|call| {
+            let (messages, request) = (&shared.messages, call.as_request());
+            called_by(caller, || run_for_bytes(messages, &***service, entry.index, request, place))
         });
         drop(runs);
         let reply_bytes = result.as_ref().map_or(0, ByteReply::len);
@@ -273,7 +275,7 @@ fn bytes_packet(shared: &Arc<Shared>, inline: &Inline, entry: &Arc<Entry>, scann
         answer.lane(region, rank, status, &words);
     }
     if let Some(mut recording) = recording {
-        recording.answered(entry.method.name, entry.method.number.into(), launch_of(batch, 0));
+        recording.answered(entry.method.name(), entry.method.number().into(), launch_of(batch, 0));
     }
 }
 
@@ -445,7 +447,7 @@ pub(crate) fn posts(
     }
     let taken = if posts.is_declined() { posts.count() - posts.left() } else { posts.count() };
     if let Some(trace) = shared.trace.as_ref().filter(|_| taken > 0) {
-        trace.posts(entry.method.name, entry.method.number.into(), taken as u64);
+        trace.posts(entry.method.name(), entry.method.number().into(), taken as u64);
     }
     taken
 }

@@ -48,10 +48,10 @@ impl Inline {
     /// first of them is the caller.
     #[inline(always)]
     pub fn run(&self, entry: &Entry, caller: Caller, lanes: usize) -> Runs<'_> {
-        set_service(entry.method.name);
+        set_service(entry.method.name());
         let turns = self.turns.load(Ordering::Relaxed) + 1;
         let call =
-            u64::from(caller.slot) << 32 | (lanes as u64 & 0xffff) << 16 | u64::from(entry.method.number);
+            u64::from(caller.slot) << 32 | (lanes as u64 & 0xffff) << 16 | u64::from(entry.method.number());
         // Whoever sees one of the new words sees that the handler before has returned.
         fence(Ordering::Release);
         self.call.store(call, Ordering::Relaxed);
@@ -107,7 +107,7 @@ impl Shared {
             let registry = self.registry();
             let method = registry.find(seen.number);
             let service = method
-                .map_or_else(|| format!("number {}", seen.number), |entry| entry.method.name.to_string());
+                .map_or_else(|| format!("number {}", seen.number), |entry| entry.method.name().to_string());
             let (shared, cells) = (Arc::downgrade(self), self.inline.clone());
             let call = Arc::new(InlineCall { shared, cells, consumer, seen, service, since: Instant::now() });
             *watched = Some(call.clone());

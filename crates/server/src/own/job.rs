@@ -42,11 +42,21 @@ impl LaneCall {
     /// Returns how many bytes the request is long.
     pub fn request_bytes(&self) -> usize {
         let unread = self.unread.as_ref().map_or(0, |unread| unread.bytes);
-        size_of_val(&*self.request.words) + self.request.bytes.len() + unread
+        let fetched = self.fetched.as_ref().map_or(0, |fetched| fetched.as_slice().len());
+        size_of_val(&*self.request.words) + self.request.bytes.len() + unread + fetched
+    }
+
+    /// Gives the handler the bytes that were fetched.
+    pub fn put_fetched(&mut self, fetched: Fetched) {
+        if let Fetched::InPlace { .. } = fetched {
+            // The loan has a charge of its own.
+            self.charge = None;
+        }
+        self.fetched = Some(fetched);
     }
 
     /// Returns the request, of which all was read.
-    fn as_request(&self) -> Request<'_> {
+    pub fn as_request(&self) -> Request<'_> {
         let mut request = self.request.as_request();
         if let Some(fetched) = &self.fetched {
             request.bytes = fetched.as_slice();
@@ -133,7 +143,7 @@ impl Ticket {
     /// Records the call. The slot is not free yet, so that no later call of it is recorded before.
     fn record(&self, recording: &mut Recording) {
         let method = &self.entry.method;
-        recording.answered(method.name, method.number.into(), self.launch);
+        recording.answered(method.name(), method.number().into(), self.launch);
     }
 
     /// Answers one lane with what its handler made.
@@ -203,13 +213,7 @@ impl Ticket {
                 return true;
             }
             match self.shared.messages.fetch(lent_at, bytes) {
-                Ok(fetched) => {
-                    if let Fetched::InPlace { .. } = fetched {
-                        // The loan has a charge of its own.
-                        call.charge = None;
-                    }
-                    call.fetched = Some(fetched);
-                }
+                Ok(fetched) => call.put_fetched(fetched),
                 Err(error) => {
                     drop(state);
                     call.free();
@@ -293,7 +297,7 @@ impl Watched for Ticket {
             kernel,
             place,
             lanes: state.open.count_ones(),
-            service: self.entry.method.name.to_string(),
+            service: self.entry.method.name().to_string(),
             waited: self.started.elapsed(),
             waits_for: if handled { WaitsFor::Handler } else { WaitsFor::Thread },
         }
@@ -417,10 +421,10 @@ impl ReadCall {
             return;
         }
         let (caller, messages) = (call.request.caller, &ticket.shared.messages);
-        set_service(ticket.entry.method.name);
-        let wanted_at = ticket.places[rank as usize].wanted_at;
+        set_service(ticket.entry.method.name());
+        let place = ticket.places[rank as usize];
         let result = called_by(caller, || {
-            dispatch::run_for_bytes(messages, &***service, ticket.entry.index, call.as_request(), wanted_at)
+            dispatch::run_for_bytes(messages, &***service, ticket.entry.index, call.as_request(), place)
         });
         call.free();
         ticket.finish(rank, caller, result);
@@ -451,7 +455,7 @@ async fn answer_later(mut begins: BeginsLater) {
     }
     let (caller, capacity) = (request.caller, request.reply_capacity);
     let index = ticket.entry.index;
-    let name = ticket.entry.method.name;
+    let name = ticket.entry.method.name();
     set_service(name);
     let around = |poll: &mut dyn FnMut()| {
         set_service(name);
@@ -464,7 +468,8 @@ async fn answer_later(mut begins: BeginsLater) {
     drop(charge);
     let result = match result {
         Ok(Ok(reply)) => {
-            let mut filling = Filling::new(&ticket.shared.messages, capacity, ReplyAt::NONE);
+            let place = ReplyPlace { wanted_at: ReplyAt::NONE, ..ticket.places[rank as usize] };
+            let mut filling = Filling::new(&ticket.shared.messages, capacity, place);
             filling.words(&reply.words);
             filling.bytes(&reply.bytes).map(|()| filling.finish())
         }

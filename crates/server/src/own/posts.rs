@@ -247,7 +247,7 @@ fn handle(shared: &Shared, post: &QueuedPost) {
     let (Kind::Inline(service) | Kind::Blocking(service)) = &post.entry.service.kind else { return };
     let QueuedPost { ref entry, extra, ref words, count, caller } = *post;
     let request = Request { words: &words[..count.into()], bytes: &[], reply_capacity: 0, caller };
-    set_service(entry.method.name);
+    set_service(entry.method.name());
     if catch(|| called_by(caller, || service.post(entry.index, extra, request))).is_err() {
         shared.statistics.count_refused_posts(1);
     }
@@ -258,7 +258,7 @@ async fn handle_async(shared: &Shared, post: &QueuedPost) {
     let caller = post.caller;
     let words = post.words[..post.count.into()].to_vec();
     let request = OwnedRequest { words, bytes: Vec::new(), reply_capacity: 0, caller };
-    let name = post.entry.method.name;
+    let name = post.entry.method.name();
     set_service(name);
     let around = |poll: &mut dyn FnMut()| {
         set_service(name);

@@ -107,7 +107,7 @@ impl Registered {
 
     /// Returns a name for reports: that of the first method.
     pub fn name(&self) -> &'static str {
-        self.methods.first().map_or("the default service", |method| method.name)
+        self.methods.first().map_or("the default service", |method| method.name())
     }
 
     /// Returns whether the service was removed: then no handler is begun any more.
@@ -165,7 +165,7 @@ impl Registry {
     #[inline]
     pub fn entry(&self, number: u16, check: u32) -> Result<&Arc<Entry>, CallError> {
         let entry = self.find(number).ok_or(CallError::NoSuchService)?;
-        let schema = entry.method.schema;
+        let schema = entry.method.schema();
         if schema != 0 && check_of(schema) != check {
             return Err(CallError::TypeMismatch);
         }
@@ -178,21 +178,21 @@ impl Registry {
         if methods.is_empty() {
             return Err(RegisterError::Empty);
         }
-        for (i, Method { name, number, .. }) in methods.iter().enumerate() {
-            let name = name.to_string();
-            if *number == 0 {
+        for (i, method) in methods.iter().enumerate() {
+            let (name, number) = (method.name().to_string(), method.number());
+            if number == 0 {
                 return Err(RegisterError::Reserved { name });
             }
-            let same = methods[..i].iter().find(|other| other.number == *number).map(|other| other.name);
-            if let Some(taken_by) = same.or(self.get(*number).map(|entry| entry.method.name)) {
+            let same = methods[..i].iter().find(|other| other.number() == number).map(Method::name);
+            if let Some(taken_by) = same.or(self.get(number).map(|entry| entry.method.name())) {
                 let taken_by = taken_by.to_string();
-                return Err(RegisterError::Duplicate { number: *number, name, taken_by });
+                return Err(RegisterError::Duplicate { number, name, taken_by });
             }
         }
         let service = Registered::new(handler, methods);
         for (index, method) in service.methods.iter().enumerate() {
             let entry = Entry { method: *method, index, service: service.clone() };
-            self.set(method.number, Some(Arc::new(entry)));
+            self.set(method.number(), Some(Arc::new(entry)));
         }
         Ok(service)
     }
@@ -200,8 +200,8 @@ impl Registry {
     /// Removes a service.
     pub fn remove(&mut self, service: &Arc<Registered>) {
         for method in &service.methods {
-            if self.get(method.number).is_some_and(|entry| Arc::ptr_eq(&entry.service, service)) {
-                self.set(method.number, None);
+            if self.get(method.number()).is_some_and(|entry| Arc::ptr_eq(&entry.service, service)) {
+                self.set(method.number(), None);
             }
         }
     }
@@ -253,6 +253,6 @@ mod tests {
         assert!(registry.find(0xffff).is_none());
         assert!(Arc::ptr_eq(&before.find(1).unwrap().service, &first));
         registry.set_default(handler(&[]));
-        assert_eq!(registry.find(9).unwrap().method.name, "the default service");
+        assert_eq!(registry.find(9).unwrap().method.name(), "the default service");
     }
 }

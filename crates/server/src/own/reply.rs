@@ -7,15 +7,16 @@ use hostcall_abi::status::CallError;
 use hostcall_abi::word::ReplyAt;
 use hostcall_service::Reply;
 
-/// Bytes from which a reply is made in a loan. What is shorter and fits the lane's share of the byte area
-/// goes there: a loan takes two locks.
-const LEAST_LOAN_BYTES: usize = 4096;
+/// Most bytes of a reply that goes into the byte area, and does not take a loan, which takes two locks.
+const MOST_FEW_BYTES: usize = 4096;
 
 /// Where a lane's reply of bytes may go.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ReplyPlace {
     /// The large area, if it is not the slot's own.
     pub area: Option<u32>,
+    /// Bytes of the lane's share of it.
+    pub share: usize,
     /// Where the lane wants the bytes.
     pub wanted_at: ReplyAt,
 }
@@ -35,7 +36,7 @@ impl ByteReply {
 
 /// The bytes of a reply.
 pub(crate) enum ReplyBytes {
-    /// At most [`LEAST_LOAN_BYTES`].
+    /// At most [`MOST_FEW_BYTES`], and no more than the lane's share of the byte area.
     Few(Vec<u8>),
     /// The first `filled` bytes of a loan.
     Many { loan: HeldLoan, filled: usize },
@@ -78,17 +79,20 @@ pub(crate) struct Filling<'a> {
     reply: ByteReply,
     /// Most bytes that the caller takes.
     capacity: usize,
+    /// Most bytes of [`ReplyBytes::Few`].
+    most_few: usize,
     /// Where the caller wants them in its device's memory; 0 if nowhere.
     wanted_at: u64,
 }
 
 impl<'a> Filling<'a> {
-    pub fn new(messages: &'a Messages, capacity: usize, wanted_at: ReplyAt) -> Self {
+    pub fn new(messages: &'a Messages, capacity: usize, place: ReplyPlace) -> Self {
         Self {
             messages,
             reply: ByteReply { words: Vec::new(), bytes: ReplyBytes::Few(Vec::new()) },
             capacity,
-            wanted_at: wanted_at.address(),
+            most_few: MOST_FEW_BYTES.min(place.share).min(capacity),
+            wanted_at: place.wanted_at.address(),
         }
     }
 
@@ -156,7 +160,7 @@ impl Reply for Filling<'_> {
             return self.append_there(bytes);
         }
         if let ReplyBytes::Few(few) = &mut self.reply.bytes
-            && few.len() + bytes.len() <= LEAST_LOAN_BYTES.min(self.capacity)
+            && few.len() + bytes.len() <= self.most_few
         {
             few.extend_from_slice(bytes);
             return Ok(());
@@ -174,7 +178,7 @@ impl Reply for Filling<'_> {
             return self.append_there(&bytes[..written]).map(|()| written);
         }
         if let ReplyBytes::Few(few) = &mut self.reply.bytes
-            && few.len() + room <= LEAST_LOAN_BYTES.min(self.capacity)
+            && few.len() + room <= self.most_few
         {
             let before = few.len();
             few.resize(before + room, 0);

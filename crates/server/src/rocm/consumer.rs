@@ -6,7 +6,7 @@ use super::options::{Fault, FaultKind, Options};
 use super::services::{Entry, Mode, Services, handle};
 use crate::engine::budget::Budget;
 use crate::engine::caught::catch;
-use crate::engine::polling::{self, Attention, Endpoint};
+use crate::engine::polling::{self, Attention, Endpoint, SLEEP_PART};
 use crate::engine::trace::Recording;
 use crate::engine::watchdog::Waiting;
 use crate::engine::{Engine, Settings};
@@ -27,9 +27,6 @@ const LONGEST_SLEEP: Duration = Duration::from_micros(900);
 
 /// The same while nobody can call.
 const DEEP_SLEEP: Duration = Duration::from_secs(1);
-
-/// How much shorter a sleep is than what the thread has waited for a packet: what that adds to a call's time.
-const SLEEP_PART: u32 = 8;
 
 /// Bytes of a lane's answer that its kernel reads.
 const REPLY_BYTES: usize = 16;

@@ -262,7 +262,7 @@ mod tests {
         let mut numbers: Vec<u16> = builtins
             .services()
             .iter()
-            .flat_map(|handler| handler.methods().iter().map(|method| method.number).collect::<Vec<_>>())
+            .flat_map(|handler| handler.methods().iter().map(|method| method.number()).collect::<Vec<_>>())
             .collect();
         let count = numbers.len();
         numbers.sort_unstable();

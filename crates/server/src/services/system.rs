@@ -121,7 +121,7 @@ impl<S: Service> Service for Printing<S> {
     }
 
     fn would_wait(&self, method: usize) -> bool {
-        self.methods()[method].name == "System::print_bytes" && self.printer.is_full()
+        self.methods()[method].name() == "System::print_bytes" && self.printer.is_full()
     }
 }
 

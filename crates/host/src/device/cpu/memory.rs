@@ -1,12 +1,10 @@
 //! Memory of the software device: the process's own.
 
 use crate::device::seam::{BackendError, DeviceAddress, Memory, Pinned};
+use hostcall_abi::launch::BUFFER_ALIGN;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
-
-/// Alignment of device memory.
-const ALIGN: usize = 256;
 
 /// Alignment that every allocator gives without further ado.
 const ALLOCATORS_ALIGN: usize = 16;
@@ -28,7 +26,7 @@ unsafe impl Sync for CpuMemory {}
 impl CpuMemory {
     /// Pages that nobody touches take no memory.
     pub fn new(len: usize) -> Result<Self, BackendError> {
-        Self::aligned(len, ALIGN)
+        Self::aligned(len, BUFFER_ALIGN)
     }
 
     /// Memory at a multiple of `align`, a power of two.
@@ -61,7 +59,7 @@ impl Drop for CpuMemory {
     }
 }
 
-// SAFETY: ALLOCATED, zeroed, at a multiple of `ALIGN`.
+// SAFETY: ALLOCATED, zeroed, at a multiple of `BUFFER_ALIGN`.
 unsafe impl Memory for CpuMemory {
     fn address(&self) -> DeviceAddress {
         DeviceAddress::new(self.start.addr().get() as u64)

@@ -119,8 +119,8 @@ impl Instance {
     ) -> Result<(), Error> {
         let device = &self.shared.device.inner;
         let (node, kernel) = (node.into(), kernel.resolve(&self.shared.device)?);
-        // What is replaced may be the last of a user's values.
-        let _old = {
+        // What is replaced, or could not be put in its place, may be the last of a user's values.
+        let (result, _old) = {
             let mut state = self.state();
             let mut recorded = state.recorded.clone();
             recorded.change(node.numbers(), &node, |old| match old {
@@ -132,11 +132,15 @@ impl Instance {
                     Err(GraphError::OtherKernel { node: node.clone(), what, kernel }.into())
                 }
             })?;
-            let plan = Plan::new(device, &recorded, Some(&state.plan))?;
-            let plan = std::mem::replace(&mut state.plan, Arc::new(plan));
-            (plan, std::mem::replace(&mut state.recorded, recorded))
+            match Plan::new(device, &recorded, Some(&state.plan)) {
+                Ok(plan) => {
+                    let plan = std::mem::replace(&mut state.plan, Arc::new(plan));
+                    (Ok(()), (Some(plan), std::mem::replace(&mut state.recorded, recorded)))
+                }
+                Err(error) => (Err(error), (None, recorded)),
+            }
         };
-        Ok(())
+        result
     }
 
     /// Makes later replays those of another graph, if that differs from this one in grids, arguments, functions and memory

@@ -215,7 +215,7 @@ pub unsafe trait Backend: Send + Sync + 'static {
     /// Returns what the device is.
     fn properties(&self) -> &Properties;
 
-    /// Allocates zeroed memory of the device, at a multiple of 256.
+    /// Allocates zeroed memory of the device, at a multiple of [`BUFFER_ALIGN`](hostcall_abi::launch::BUFFER_ALIGN).
     ///
     /// # Errors
     /// When there is no room.

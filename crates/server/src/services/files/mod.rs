@@ -24,6 +24,7 @@ pub(crate) use root::Root;
 use rustix::fs::{OFlags, fcntl_getfl};
 use std::ffi::OsStr;
 use std::fs::File;
+use std::hint::black_box;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -33,6 +34,8 @@ use table::{OpenFile, Table};
 
 /// Most bytes that are read at a time where the file does not say how many it has.
 const PIECE_BYTES: usize = 1 << 20;
+
+const CACHE_LINE_BYTES: usize = 64;
 
 type IsKnown = Box<dyn Fn(LaunchId) -> bool + Send + Sync>;
 
@@ -222,6 +225,8 @@ impl FilesHandler for super::Shared<OpenFiles> {
 
     fn write_at(&self, file: u64, offset: u64, data: &[u8]) -> Result<u64, CallError> {
         let file = self.0.table.get(file)?;
+        // The system copies what lies in no cache at half the speed, and lets nobody else write to the file meanwhile.
+        black_box(data.iter().step_by(CACHE_LINE_BYTES).fold(0, |all, byte| all ^ byte));
         retried(|| file.write_at(data, offset)).map(|len| len as u64)
     }
 

@@ -14,6 +14,11 @@ use std::sync::Arc;
 /// Most bytes of a read that is answered at once: 10 µs or so, for which the thread that finds calls finds none.
 const MOST_AT_ONCE: usize = 256 << 10;
 
+/// Bits of the bytes' places in a part of a file, as large as the system keeps together at most (a folio). Two threads write to a
+/// file, each to every other part: while the system has one write, the other gets what it writes next into its cache, and each
+/// has there what the system knows of its part.
+const PART_BITS: u32 = 21;
+
 /// The service of files, which reads at once what is in memory.
 pub(in crate::services) struct QuickFiles<S> {
     service: S,
@@ -28,7 +33,7 @@ impl QuickFiles<()> {
     pub fn serve(files: Arc<OpenFiles>) -> QuickFiles<impl Service> {
         let service = Files::serve(Shared(files.clone()));
         let [read_at, write, write_at] = ["Files::read_at", "Files::write", "Files::write_at"].map(|name| {
-            let at = service.methods().iter().position(|method| method.name == name);
+            let at = service.methods().iter().position(|method| method.name() == name);
             at.expect("files are read and written")
         });
         QuickFiles { service, files, read_at, writes: [write, write_at] }
@@ -46,7 +51,12 @@ impl<S: Service> Service for QuickFiles<S> {
 
     fn turn(&self, method: usize, request: Request<'_>) -> Option<u64> {
         let (true, [file, ..]) = (self.writes.contains(&method), request.words) else { return None };
-        self.files.table.get(*file).ok()?.turn
+        let turn = self.files.table.get(*file).ok()?.turn?;
+        let writer = match request.words {
+            [_, offset, ..] if method == self.writes[1] => offset >> PART_BITS & 1,
+            _ => 0,
+        };
+        Some(turn << 1 | writer)
     }
 
     fn may_call_at_once(&self, method: usize) -> bool {

@@ -408,7 +408,7 @@ fn what_is_in_memory_is_read_at_once_and_nothing_else() {
     let (dir, files) = files();
     let quick = QuickFiles::serve(files.0.clone());
     let file = files.open(b"data", READ).unwrap();
-    let index = |name| Service::METHODS.iter().position(|method| method.name == name).unwrap();
+    let index = |name| Service::METHODS.iter().position(|method| method.name() == name).unwrap();
     let call = |method: &'static str, words: &[u64], capacity| {
         let mut reply = InPlace::default();
         let request = Request { words, bytes: &[], reply_capacity: capacity, caller: Caller::default() };
@@ -440,16 +440,21 @@ fn writes_to_a_file_take_turns() {
     let (dir, files) = files();
     let service = QuickFiles::serve(files.0.clone());
     let [a, again, b] = [b"a", b"a", b"b"].map(|name| files.open(name, WRITE | CREATE).unwrap());
-    let turn = |name, file| {
-        let method = service.methods().iter().position(|method| method.name == name).unwrap();
-        let words = [file, 0];
+    let turn_at = |name, file, offset| {
+        let method = service.methods().iter().position(|method| method.name() == name).unwrap();
+        let words = [file, offset, 0];
         let request = Request { words: &words, bytes: b"", reply_capacity: 0, caller: Caller::default() };
         service.turn(method, request)
     };
+    let turn = |name, file| turn_at(name, file, 0);
     let of_a = turn("Files::write_at", a);
     assert!(of_a.is_some());
     assert_eq!([turn("Files::write_at", again), turn("Files::write", a)], [of_a; 2]);
     assert_ne!(turn("Files::write", b), of_a);
+    // Each of two threads writes to every other part.
+    let of_parts = [0u64, (2 << 20) - 1, 2 << 20, 4 << 20].map(|at| turn_at("Files::write_at", a, at));
+    assert_eq!([of_parts[0], of_parts[1], of_parts[3]], [of_a; 3]);
+    assert!(of_parts[2].is_some() && of_parts[2] != of_a);
     assert_eq!([turn("Files::read_at", a), turn("Files::write_at", a + 1000)], [None; 2]);
     assert!(Command::new("mkfifo").arg(dir.path().join("open/pipe")).status().unwrap().success());
     let pipe = files.open(b"pipe", READ | WRITE).unwrap();
