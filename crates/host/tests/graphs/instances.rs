@@ -92,12 +92,25 @@ fn nodes_made_by_hand() {
     assert_eq!(values.read().unwrap(), [21; 4]);
     assert_eq!(broken(stream.add_graph(&outer)), GraphError::NotCapturing { call: "add_graph" });
     let mut deep = Graph::new(&device);
-    for _ in 0..40 {
+    for _ in 0..32 {
         let mut around = Graph::new(&device);
         around.add_graph(&deep).unwrap();
         deep = around;
     }
-    assert!(matches!(broken(deep.instantiate()), GraphError::TooDeep { .. }));
+    deep.instantiate().unwrap();
+    let (mut around, flat, condition) = (Graph::new(&device), Graph::new(&device), Condition::function(|| 0));
+    for refused in [
+        around.add_graph(&deep),
+        around.add_if(&condition, &deep),
+        around.add_if_else(&condition, &flat, &deep),
+        around.add_while(&condition, &deep),
+        around.add_switch(&condition, &[&flat, &deep]),
+    ] {
+        assert_eq!(broken(refused), GraphError::TooDeep { limit: 32 });
+    }
+    assert!(around.is_empty());
+    let captured = stream.capture(LOCAL, |stream| stream.add_graph(&deep));
+    assert_eq!(broken(captured), GraphError::TooDeep { limit: 32 });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Streams that capture: what they are given is recorded, and not done.
 
 use super::node::{Node, TransferNode};
-use super::{Entry, Graph, GraphError, Recorded, new_name};
+use super::{Graph, GraphError, Recorded, new_name};
 use crate::device::buffer::Allocation;
 use crate::device::core::Core;
 use crate::device::stream::StreamQueue;
@@ -208,7 +208,7 @@ impl Capture {
         let member = Member { queue: Arc::downgrade(queue), last: Vec::new() };
         let member = state.streams.entry(address(queue)).or_insert(member);
         let after = std::mem::replace(&mut member.last, vec![at]);
-        state.recorded.nodes.push(Entry { node: Arc::new(node), after });
+        state.recorded.push(node, after);
         Ok(())
     }
 
@@ -379,15 +379,12 @@ impl Stream {
     /// Adds a graph to what the stream captures, as one node.
     ///
     /// # Errors
-    /// When the stream does not capture, or the graph is another device's.
+    /// When the stream does not capture, the graph is another device's, or graphs lie in it too deep.
     pub fn add_graph(&self, graph: &Graph) -> Result<(), Error> {
         let call = "add_graph";
-        if !graph.device.inner.core.is(self.core()) {
-            let what = format!("graph {}", graph.name);
-            return Err(Error::OtherDevice { what, device: self.core().name.clone() });
-        }
+        let child = graph.child_of(self.core())?;
         let capture = self.capture_for(call)?.ok_or(GraphError::NotCapturing { call })?;
-        capture.add(self.queue(), Node::Graph(Arc::new(graph.recorded.clone())))
+        capture.add(self.queue(), Node::Graph(child))
     }
 
     /// Returns the capture that gets what a call gives the stream, if there is one.

@@ -37,12 +37,7 @@ fn draw(text: &mut String, recorded: &Recorded, prefix: &str, indent: &str) {
             Node::Conditional(_) => writeln!(text, "{indent}{id} [label=\"{at}: {name}\", shape=diamond];"),
             Node::Transfer(_) | Node::Graph(_) => writeln!(text, "{indent}{id} [label=\"{at}: {name}\"];"),
         };
-        let children = match &**node {
-            Node::Graph(child) => std::slice::from_ref(child),
-            Node::Conditional(conditional) => &conditional.bodies,
-            _ => &[],
-        };
-        for (number, child) in children.iter().enumerate() {
+        for (number, child) in node.children().iter().enumerate() {
             let inner = format!("{id}_{number}_");
             let _ = writeln!(text, "{indent}subgraph cluster_{id}_{number} {{");
             let _ = writeln!(text, "{indent}  label=\"{at}.{number}\";");

@@ -70,6 +70,7 @@ pub(crate) use plan::Plan;
 pub(crate) use replay::{ListedRow, NodeOrigin, OriginOf, Origins, ReplayHold, ReplayState, note_device};
 pub(crate) use row::{List, Row, StreamKey};
 
+use super::core::Core;
 use super::images::LoadedKernel;
 use super::{Arguments, Device, DeviceBuffer, Error, Grid};
 use bodies::ConditionalNode;
@@ -91,10 +92,26 @@ pub(crate) mod sealed {
     pub trait Sealed<P> {}
 }
 
+/// How deep graphs may lie in each other. What walks or drops them needs a stack as deep.
+const DEEPEST: usize = 32;
+
 /// Nodes and edges. Clones share the nodes.
 #[derive(Clone, Default)]
 pub(crate) struct Recorded {
     pub nodes: Vec<Entry>,
+    /// How deep graphs lie in it; 0 without any.
+    depth: usize,
+}
+
+impl Recorded {
+    /// Adds a node that waits for these, and returns its number.
+    fn push(&mut self, node: Node, after: Vec<u32>) -> u32 {
+        let at = self.nodes.len() as u32;
+        let depth = node.children().iter().map(|child| child.depth + 1).max();
+        self.depth = self.depth.max(depth.unwrap_or(0));
+        self.nodes.push(Entry { node: Arc::new(node), after });
+        at
+    }
 }
 
 /// A node of a graph, and which nodes it waits for.
@@ -174,9 +191,7 @@ impl Graph {
     }
 
     fn add(&mut self, node: Node) -> NodeId {
-        let id = NodeId(self.recorded.nodes.len() as u32);
-        self.recorded.nodes.push(Entry { node: Arc::new(node), after: Vec::new() });
-        id
+        NodeId(self.recorded.push(node, Vec::new()))
     }
 
     /// Has `then` wait for `first`.
@@ -258,16 +273,16 @@ impl Graph {
     /// Adds a graph, as it is now, as one node.
     ///
     /// # Errors
-    /// When it is another device's.
+    /// When it is another device's, or graphs lie in it too deep.
     pub fn add_graph(&mut self, graph: &Graph) -> Result<NodeId, Error> {
-        let child = self.child(graph)?;
+        let child = graph.child_of(&self.device.inner.core)?;
         Ok(self.add(Node::Graph(child)))
     }
 
     /// Adds a body that is done if the condition is not 0.
     ///
     /// # Errors
-    /// When a graph or the condition's buffer is another device's.
+    /// When a graph or the condition's buffer is another device's, or graphs lie in a graph too deep.
     pub fn add_if(&mut self, condition: &Condition, then: &Graph) -> Result<NodeId, Error> {
         self.add_conditional(NodeKind::If, condition, &[then])
     }
@@ -311,15 +326,19 @@ impl Graph {
         if condition.memory().iter().any(|wanted| !wanted.allocation.core.is(core)) {
             return Err(Error::OtherDevice { what: "the condition".into(), device: core.name.clone() });
         }
-        let bodies = bodies.iter().map(|body| self.child(body)).collect::<Result<_, _>>()?;
+        let bodies = bodies.iter().map(|body| body.child_of(core)).collect::<Result<_, _>>()?;
         Ok(self.add(Node::Conditional(ConditionalNode { kind, condition: condition.clone(), bodies })))
     }
 
-    fn child(&self, graph: &Graph) -> Result<Arc<Recorded>, Error> {
-        let core = &self.device.inner.core;
-        if graph.device.inner.core.is(core) {
-            return Ok(Arc::new(graph.recorded.clone()));
+    /// Returns what a graph of this device has that this one lies in.
+    fn child_of(&self, core: &Core) -> Result<Arc<Recorded>, Error> {
+        if !self.device.inner.core.is(core) {
+            let what = format!("graph {}", self.name);
+            return Err(Error::OtherDevice { what, device: core.name.clone() });
         }
-        Err(Error::OtherDevice { what: format!("graph {}", graph.name), device: core.name.clone() })
+        if self.recorded.depth >= DEEPEST {
+            return Err(GraphError::TooDeep { limit: DEEPEST }.into());
+        }
+        Ok(Arc::new(self.recorded.clone()))
     }
 }

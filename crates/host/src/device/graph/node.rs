@@ -186,6 +186,15 @@ impl Node {
         }
     }
 
+    /// Returns the graphs that lie in it.
+    pub fn children(&self) -> &[Arc<Recorded>] {
+        match self {
+            Node::Graph(child) => std::slice::from_ref(child),
+            Node::Conditional(conditional) => &conditional.bodies,
+            _ => &[],
+        }
+    }
+
     /// Says whether it is a launch of its stream, or is followed like one.
     pub fn has_sequence(&self) -> bool {
         matches!(self, Node::Kernel(_) | Node::Function(_) | Node::Conditional(_))

@@ -15,9 +15,6 @@ use std::sync::{Arc, Mutex};
 /// Most nodes of an instance, with those of the graphs in it: half of the launches that a device can tell apart.
 pub(super) const MOST_NODES: usize = 65_536;
 
-/// How deep graphs may lie in each other.
-pub(super) const DEEPEST: usize = 32;
-
 /// What replays do.
 pub(crate) struct Plan {
     pub nodes: Vec<Planned>,
@@ -60,7 +57,7 @@ impl Plan {
     pub fn new(device: &Arc<Inner>, recorded: &Recorded, old: Option<&Self>) -> Result<Self, Error> {
         let mut planning = Planning { device, nodes: 0, has_bodies: false, wanted: Vec::new() };
         let mut nodes = Vec::new();
-        planning.add(recorded, &NodePath(Arc::new([])), 0, &mut nodes)?;
+        planning.add(recorded, &NodePath(Arc::new([])), &mut nodes)?;
         let inner = match old.and_then(|old| old.inner.clone()) {
             None if planning.has_bodies => Some(StreamQueue::inner(device)?),
             inner => inner,
@@ -78,16 +75,7 @@ struct Planning<'a> {
 }
 
 impl Planning<'_> {
-    fn add(
-        &mut self,
-        recorded: &Recorded,
-        path: &NodePath,
-        depth: usize,
-        to: &mut Vec<Planned>,
-    ) -> Result<(), Error> {
-        if depth > DEEPEST {
-            return Err(GraphError::TooDeep { limit: DEEPEST }.into());
-        }
+    fn add(&mut self, recorded: &Recorded, path: &NodePath, to: &mut Vec<Planned>) -> Result<(), Error> {
         for at in order(recorded)? {
             let (node, path) = (&recorded.nodes[at as usize].node, path.child(at));
             self.nodes += 1;
@@ -98,14 +86,14 @@ impl Planning<'_> {
             let mut bodies = Vec::new();
             match &**node {
                 Node::Graph(child) => {
-                    self.add(child, &path, depth + 1, to)?;
+                    self.add(child, &path, to)?;
                     continue;
                 }
                 Node::Conditional(conditional) => {
                     self.has_bodies = true;
                     for (number, body) in (0u32..).zip(&conditional.bodies) {
                         let mut nodes = Vec::new();
-                        self.add(body, &path.child(number), depth + 1, &mut nodes)?;
+                        self.add(body, &path.child(number), &mut nodes)?;
                         bodies.push(nodes);
                     }
                 }
