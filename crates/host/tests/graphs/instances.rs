@@ -113,6 +113,28 @@ fn nodes_made_by_hand() {
     assert_eq!(broken(captured), GraphError::TooDeep { limit: 32 });
 }
 
+/// Graphs that have each other twice have more nodes than memory has room for.
+#[test]
+fn pictures_stop_at_the_nodes_that_an_instance_may_have() {
+    let (device, ..) = open();
+    let mut graph = Graph::new(&device);
+    for _ in 0..17 {
+        let mut around = Graph::new(&device);
+        let [one, two] = [(); 2].map(|()| around.add_graph(&graph).unwrap());
+        around.edge(one, two).unwrap();
+        graph = around;
+    }
+    assert_eq!(broken(graph.instantiate().map(drop)), GraphError::TooManyNodes { limit: 65_536 });
+    let dot = graph.to_dot();
+    assert_eq!(dot.matches("[label=\"").count(), 65_536 + 1);
+    assert!(
+        dot.ends_with("  cut [label=\"more than 65536 nodes: the rest is not drawn\", shape=note];\n}\n")
+    );
+    assert_eq!(dot.matches('{').count(), dot.matches('}').count());
+    // No edge leads to a node that is not drawn.
+    assert!(dot.contains(" n0 [") && !dot.contains(" n1 [") && !dot.contains("-> n1;"));
+}
+
 #[test]
 fn arguments_are_set_and_graphs_updated() {
     let (device, stream, _) = open();
