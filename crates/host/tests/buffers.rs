@@ -1,7 +1,7 @@
 //! Buffers and streams on the software device: order, parts, copies, fills, host functions, events, and what is refused.
 
 use hostcall::device::{BoundsError, Error, LaunchRefused};
-use hostcall::hostcall_device::{Global, Lane, kernel};
+use hostcall::hostcall_device::{Global, Lane, Plain, kernel};
 use hostcall::{Device, Grid, Hostcall, LaunchKernel};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -80,6 +80,19 @@ fn a_stream_keeps_copies_fills_kernels_and_host_functions_in_order() {
     let wide = device.alloc_zeroed::<[u64; 2]>(3).unwrap();
     stream.fill(&wide, [1, 2]).unwrap();
     assert_eq!(wide.read().unwrap(), [[1, 2]; 3]);
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Plain)]
+#[repr(C)]
+struct Empty {}
+
+#[test]
+fn values_without_bytes_are_counted() {
+    let device = cpu();
+    let stream = device.stream().unwrap();
+    let values = device.alloc_zeroed::<Empty>(5).unwrap();
+    assert_eq!(values.read().unwrap(), [Empty {}; 5]);
+    assert_eq!(stream.read(&values.part(1..3).unwrap()).unwrap().wait().unwrap(), [Empty {}; 2]);
 }
 
 /// What conflicts waits: a kernel of another stream, a write and a read of the host's (S5).

@@ -102,18 +102,13 @@ pub(super) fn bytes_of<T: Plain + Copy>(values: &[T]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) }
 }
 
-/// The values that these bytes are.
-pub(super) fn values_of<T: Plain>(bytes: &[u8]) -> Vec<T> {
-    if size_of::<T>() == 0 {
-        return Vec::new();
-    }
-    let len = bytes.len() / size_of::<T>();
+/// The `len` values that these bytes are. Values may have no bytes, so that these do not say how many they are.
+pub(super) fn values_of<T: Plain>(bytes: &[u8], len: usize) -> Vec<T> {
+    assert_eq!(bytes.len(), len * size_of::<T>());
     let mut values = Vec::<T>::with_capacity(len);
-    // SAFETY: the vector has room for `len` values, which are `len * size_of::<T>()` bytes, no more than there are; any
-    // bytes are a `Plain` value.
+    // SAFETY: the vector has room for `len` values, which are as many bytes as there are; any bytes are a `Plain` value.
     unsafe {
-        let count = len * size_of::<T>();
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), values.as_mut_ptr().cast::<u8>(), count);
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), values.as_mut_ptr().cast::<u8>(), bytes.len());
         values.set_len(len);
     }
     values
@@ -274,7 +269,7 @@ impl<T: Plain> DeviceBuffer<T> {
     }
 
     fn values(&self, bytes: &[u8]) -> Vec<T> {
-        values_of(bytes)
+        values_of(bytes, self.len)
     }
 }
 

@@ -132,7 +132,8 @@ impl Stream {
         let transfer = Transfer::Read { to: to.clone(), from: from.address(), bytes };
         let operation = Operation::Transfer(transfer, vec![from.wanted(Access::Read)], None);
         let position = self.queue.push(Vec::new(), operation)?;
-        Ok(Readback { queue: self.queue.clone(), position, memory: to, bytes, values: PhantomData })
+        let (queue, len) = (self.queue.clone(), from.len());
+        Ok(Readback { queue, position, memory: to, len, values: PhantomData })
     }
 
     /// Copies the values of one buffer to another, on the device and in the stream's order.
@@ -272,7 +273,7 @@ pub struct Readback<T: Plain> {
     queue: Arc<StreamQueue>,
     position: u64,
     memory: Arc<Readable>,
-    bytes: usize,
+    len: usize,
     values: PhantomData<fn() -> T>,
 }
 
@@ -302,8 +303,9 @@ impl<T: Plain> Readback<T> {
         }
         // SAFETY: as many bytes lie there, and the copy that wrote them has ended.
         let bytes = unsafe {
-            std::slice::from_raw_parts(self.memory.staging.host_address().as_ptr().cast_const(), self.bytes)
+            let from = self.memory.staging.host_address().as_ptr().cast_const();
+            std::slice::from_raw_parts(from, self.len * size_of::<T>())
         };
-        Ok(values_of(bytes))
+        Ok(values_of(bytes, self.len))
     }
 }
