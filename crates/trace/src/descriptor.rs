@@ -133,8 +133,18 @@ fn add_columns(ty: &Type, name: &str, unit: &str, offset_bytes: u32, to: &mut Ve
             let is_new = before.iter().all(|column| column.name != last.name);
             (is_new && to.len() <= MOST_COLUMNS).then_some(())
         }
-        Type::Array { of, stride_bytes, count } => (0..*count)
-            .try_for_each(|i| add_columns(of, &inner(&i), unit, offset_bytes + i * stride_bytes, to)),
+        Type::Array { of, stride_bytes, count } => {
+            // Elements without bytes have no columns: the first one says whether something in them is unknown.
+            let count = if *stride_bytes == 0 { (*count).min(1) } else { *count };
+            (0..count).try_for_each(|i| {
+                let begin = i.checked_mul(*stride_bytes)?.checked_add(offset_bytes)?;
+                // No record is longer.
+                if begin > MOST_COLUMNS as u32 {
+                    return None;
+                }
+                add_columns(of, &inner(&i), unit, begin, to)
+            })
+        }
         Type::Struct { fields, .. } => fields.iter().try_for_each(|field| {
             let unit = if field.unit.is_empty() { unit } else { field.unit };
             add_columns(field.ty, &inner(&field.name), unit, offset_bytes + field.offset_bytes, to)
@@ -338,6 +348,28 @@ mod tests {
         let unknown = &Type::Array { of: &Type::Unknown, stride_bytes: 8, count: 2 };
         assert_eq!(Descriptor::of(unknown), None);
         assert_eq!(Descriptor::of(&Type::Array { of: F32, stride_bytes: 4, count: 129 }), None);
+    }
+
+    #[test]
+    fn what_has_no_columns_takes_no_time() {
+        const EMPTY: &Type = &Type::Struct { name: "Empty", format: "", fields: &[] };
+        const fn many(of: &'static Type, stride_bytes: u32) -> Type {
+            Type::Array { of, stride_bytes, count: u32::MAX }
+        }
+        const NOTHINGS: &Type = &many(&many(EMPTY, 0), 0);
+        const FIELDS: &[Field] = &[
+            Field { name: "nothings", unit: "", offset_bytes: 0, ty: NOTHINGS },
+            Field { name: "x", unit: "", offset_bytes: 0, ty: F32 },
+            Field { name: "end", unit: "", offset_bytes: 128, ty: NOTHINGS },
+        ];
+        let record = Descriptor::of(&Type::Struct { name: "", format: "", fields: FIELDS }).unwrap();
+        assert_eq!(record.columns.iter().map(|column| &*column.name).collect::<Vec<_>>(), ["x"]);
+        const UNKNOWN: &Type = &many(&many(&Type::Unknown, 0), 0);
+        // Types that somebody wrote by hand.
+        const GAPS: &Type = &many(&many(EMPTY, 1), u32::MAX);
+        for none in [NOTHINGS, UNKNOWN, GAPS] {
+            assert_eq!(Descriptor::of(none), None);
+        }
     }
 
     #[test]
