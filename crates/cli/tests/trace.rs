@@ -5,7 +5,7 @@ mod common;
 use ::hostcall::raw::{Block, RawChannel, RawStream};
 use ::hostcall::trace::Tracer;
 use ::hostcall::{Device, Grid, Lane, LaunchKernel, Plain, Stream, counter, event, kernel, span};
-use common::{acting, acts, expect, hostcall, stderr, stdout};
+use common::{acting, acts, expect, fed, hostcall, stderr, stdout};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -422,6 +422,9 @@ fn top_shows_a_trace_that_has_ended_once() {
         shown.contains("  Environment::argument: ") && shown.contains("  slow: Environment::argument"),
         "{shown}"
     );
+    let piped = fed(&mut hostcall(["trace", "top", "/dev/stdin"]), &fs::read(&path).unwrap());
+    assert_eq!((piped.status.code(), &*stderr(&piped)), (Some(0), ""));
+    assert!(stdout(&piped).contains("the trace ended; cpu (hostcall)\n"), "{}", stdout(&piped));
     let output = trace(&["top", acts()]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("it is no trace of hostcall"), "{}", stderr(&output));

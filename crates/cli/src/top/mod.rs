@@ -39,7 +39,7 @@ impl Followed {
             // The run may not have written the header yet.
             let is_beginning = match &opened {
                 Err(OpenError::Cut | OpenError::NotATrace) => {
-                    std::fs::metadata(path).is_ok_and(|file| file.len() < 64)
+                    file_bytes(path).is_ok_and(|bytes| bytes.is_some_and(|bytes| bytes < 64))
                 }
                 Err(OpenError::Io(error)) => error.kind() == io::ErrorKind::NotFound,
                 _ => false,
@@ -68,12 +68,18 @@ impl Followed {
             }
         }
         // A run that begins the file anew cuts it first.
-        let len = std::fs::metadata(path).map_err(cannot)?.len();
-        if len < self.follower.reader().bytes_read() {
+        let bytes = file_bytes(path).map_err(cannot)?;
+        if bytes.is_some_and(|bytes| bytes < self.follower.reader().bytes_read()) {
             *self = Self::open(path)?;
         }
         Ok(self.follower.is_complete())
     }
+}
+
+/// Returns how long a file is. Of a pipe that says nothing, and what came through it comes no second time.
+fn file_bytes(path: &Path) -> io::Result<Option<u64>> {
+    let file = std::fs::metadata(path)?;
+    Ok(file.is_file().then_some(file.len()))
 }
 
 /// Shows what a trace has, again after each `every`, until it ends: on a terminal as a screen, else as lines.
