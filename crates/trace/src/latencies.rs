@@ -58,6 +58,7 @@ impl fmt::Display for SlowCall {
 #[derive(Clone, Debug)]
 pub struct MethodLatencies {
     histogram: Histogram<u64>,
+    time_ns: u64,
     lanes: u64,
     failed: u64,
     posts: u64,
@@ -67,12 +68,17 @@ pub struct MethodLatencies {
 impl MethodLatencies {
     fn new() -> Self {
         let histogram = Histogram::new(DIGITS).expect("a histogram may have this many digits");
-        Self { histogram, lanes: 0, failed: 0, posts: 0, slowest: Vec::new() }
+        Self { histogram, time_ns: 0, lanes: 0, failed: 0, posts: 0, slowest: Vec::new() }
     }
 
     /// Returns how many calls there were.
     pub fn calls(&self) -> u64 {
         self.histogram.len()
+    }
+
+    /// Returns how long the calls took, all together, in nanoseconds.
+    pub fn time_ns(&self) -> u64 {
+        self.time_ns
     }
 
     /// Returns how many lanes called.
@@ -126,6 +132,7 @@ impl Latencies {
         let latency_ns = call.latency_ns();
         let counted = of_method.histogram.record(latency_ns.clamp(1, MOST_NS));
         counted.expect("a histogram grows up to this latency");
+        of_method.time_ns = of_method.time_ns.saturating_add(latency_ns);
         of_method.lanes += u64::from(call.lanes);
         of_method.failed += u64::from(call.status != Status::OK);
         let slowest = &mut of_method.slowest;
