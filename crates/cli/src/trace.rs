@@ -6,9 +6,10 @@ use crate::{Outcome, USAGE, complain};
 use hostcall_trace::export::{self, ExportError, Format, Table};
 use hostcall_trace::{
     ClockPair, Ending, Event, Latencies, Names, Page, Point, PointKind, Reader, RecordPrinter, StreamTotals,
-    Streams, Totals, Tracer, UNKNOWN, Waiting,
+    Streams, Totals, Tracer, UNKNOWN, Waiting, escaped,
 };
 use signal_hook::consts::SIGPIPE;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs::File;
@@ -158,15 +159,17 @@ fn dump(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
 /// Prints an event as a line that begins with its time in seconds, if it has one.
 fn line(out: &mut dyn Write, names: &Names, event: &Event) -> io::Result<()> {
     let seconds = |ns: u64| ns as f64 / 1e9;
-    let device = |source| names.source(source).map_or("?", |(device, _)| device);
-    let method = |method| names.method(method).map_or("?", |method| &*method.name);
+    let device = |source| device(names, source);
+    let method = |method| escaped(names.method(method).map_or("?", |method| &*method.name));
     match event {
         Event::Source { source, device, protocol } => {
-            writeln!(out, "source {source}: device {device}, protocol {protocol}")
+            writeln!(out, "source {source}: device {}, protocol {}", escaped(device), escaped(protocol))
         }
-        Event::Method { method, number, name } => writeln!(out, "method {method}: {name}, number {number}"),
+        Event::Method { method, number, name } => {
+            writeln!(out, "method {method}: {}, number {number}", escaped(name))
+        }
         Event::LaunchBegan { launch, source, at_ns, workgroups: [x, y, z], kernel } => {
-            let (at, device) = (seconds(*at_ns), device(*source));
+            let (at, device, kernel) = (seconds(*at_ns), device(*source), escaped(kernel));
             writeln!(out, "{at:.9} launch {launch} began on {device}: {kernel}, workgroups {x},{y},{z}")
         }
         Event::LaunchEnded { launch, at_ns, ending: Ending::OK } => {
@@ -179,7 +182,7 @@ fn line(out: &mut dyn Write, names: &Names, event: &Event) -> io::Result<()> {
             let (at, device, method) = (seconds(call.picked_up_ns), device(call.source), method(call.method));
             write!(out, "{at:.9} {device} {method}:")?;
             if let Some(launch) = names.launch(call.launch) {
-                write!(out, " launch {} {},", call.launch, launch.kernel)?;
+                write!(out, " launch {} {},", call.launch, escaped(&launch.kernel))?;
             }
             if call.workgroup != UNKNOWN {
                 write!(out, " workgroup {} wave {},", call.workgroup, call.wave)?;
@@ -203,17 +206,18 @@ fn line(out: &mut dyn Write, names: &Names, event: &Event) -> io::Result<()> {
             writeln!(out, "{from:.9} {device} {method}: {} posts until {until:.9}", posts.count)
         }
         Event::Stream { stream, record_bytes, schema, name, policy, descriptor } => {
+            let (name, policy) = (escaped(name), escaped(policy));
             write!(
                 out,
                 "stream {stream}: {name}, records of {record_bytes} bytes, schema {schema:016x}, policy {policy}"
             )?;
             let Some(descriptor) = descriptor else { return writeln!(out) };
-            write!(out, "; {} {{", descriptor.name)?;
+            write!(out, "; {} {{", escaped(&descriptor.name))?;
             for (i, column) in descriptor.columns.iter().enumerate() {
                 let (comma, number) = (if i == 0 { " " } else { ", " }, column.number.name());
-                write!(out, "{comma}{}: {number}", column.name)?;
+                write!(out, "{comma}{}: {number}", escaped(&column.name))?;
                 if !column.unit.is_empty() {
-                    write!(out, " in {}", column.unit)?;
+                    write!(out, " in {}", escaped(&column.unit))?;
                 }
             }
             writeln!(out, " }}")
@@ -228,9 +232,9 @@ fn line(out: &mut dyn Write, names: &Names, event: &Event) -> io::Result<()> {
         }
         Event::Waiting(waiting) => {
             let Waiting { at_ns, waited_ns, launch, slot, place, lanes, source, waits_for, method } = waiting;
-            write!(out, "{:.9} {} {method}:", seconds(*at_ns), device(*source))?;
+            write!(out, "{:.9} {} {}:", seconds(*at_ns), device(*source), escaped(method))?;
             if let Some(of) = names.launch(*launch) {
-                write!(out, " launch {launch} {},", of.kernel)?;
+                write!(out, " launch {launch} {},", escaped(&of.kernel))?;
             }
             if let Some(([x, y, z], wave)) = place {
                 write!(out, " workgroup ({x}, {y}, {z}) wave {wave},")?;
@@ -247,6 +251,7 @@ fn line(out: &mut dyn Write, names: &Names, event: &Event) -> io::Result<()> {
                 PointKind::Counter => "counter",
                 PointKind::Event => "event",
             };
+            let file = escaped(file);
             writeln!(out, "trace point {point} of source {source}: {kind} {text:?}, {file}:{line}")
         }
         Event::Point(point) => point_line(out, names, point),
@@ -275,12 +280,17 @@ fn line(out: &mut dyn Write, names: &Names, event: &Event) -> io::Result<()> {
     }
 }
 
+/// The name of a source's device.
+fn device(names: &Names, source: u16) -> Cow<'_, str> {
+    escaped(names.source(source).map_or("?", |(device, _)| device))
+}
+
 /// Prints what a trace point said as a line.
 fn point_line(out: &mut dyn Write, names: &Names, point: &Point) -> io::Result<()> {
-    let device = names.source(point.source).map_or("?", |(device, _)| device);
+    let device = device(names, point.source);
     write!(out, "{:.9} {device}", point.at_ns as f64 / 1e9)?;
     if let Some(launch) = names.launch(point.launch) {
-        write!(out, " launch {} {},", point.launch, launch.kernel)?;
+        write!(out, " launch {} {},", point.launch, escaped(&launch.kernel))?;
     }
     write!(
         out,
@@ -293,12 +303,13 @@ fn point_line(out: &mut dyn Write, names: &Names, point: &Point) -> io::Result<(
     let mut text = Vec::new();
     name.print(point, &mut text);
     let text = String::from_utf8_lossy(&text);
+    let (name, text) = (escaped(&name.text), escaped(&text));
     match point.kind {
-        PointKind::Begin => writeln!(out, " {} begins", name.text),
+        PointKind::Begin => writeln!(out, " {name} begins"),
         PointKind::End => {
-            writeln!(out, " {} ends after {} ns", name.text, point.at_ns.saturating_sub(point.began_ns))
+            writeln!(out, " {name} ends after {} ns", point.at_ns.saturating_sub(point.began_ns))
         }
-        PointKind::Counter => writeln!(out, " {} = {text}", name.text),
+        PointKind::Counter => writeln!(out, " {name} = {text}"),
         PointKind::Event => writeln!(out, " {text}"),
     }
 }
@@ -325,9 +336,7 @@ impl Records {
         for record in page.bytes.chunks_exact(stream.record_bytes as usize) {
             self.text.clear();
             printer.print(record, &mut self.text);
-            write!(out, "  ")?;
-            out.write_all(&self.text)?;
-            writeln!(out)?;
+            writeln!(out, "  {}", escaped(&String::from_utf8_lossy(&self.text)))?;
         }
         Ok(())
     }
@@ -400,7 +409,7 @@ fn export(from: &Path, to: &Path, stream: Option<&str>) -> Outcome {
             format!("{}; what is there is not whole", cannot("write", to, error))
         }
         ExportError::Write(error) => cannot("write", to, error),
-        error => error.to_string(),
+        error => escaped(&error.to_string()).into_owned(),
     })?;
     if !reader.is_complete() {
         complain(format!("{} was cut: what is there was exported", from.display()));
@@ -410,7 +419,7 @@ fn export(from: &Path, to: &Path, stream: Option<&str>) -> Outcome {
     }
     let others = exported.other_streams.join(", ");
     if format != Format::Perfetto && !others.is_empty() {
-        complain(format!("the trace has other streams, which `--stream` exports: {others}"));
+        complain(format!("the trace has other streams, which `--stream` exports: {}", escaped(&others)));
     }
     Ok(0)
 }
@@ -559,7 +568,7 @@ fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
     };
     writeln!(out, "time:      {seconds:.3} s{ending}")?;
     for (_, device, protocol) in names.sources() {
-        writeln!(out, "device:    {device}, protocol {protocol}")?;
+        writeln!(out, "device:    {}, protocol {}", escaped(device), escaped(protocol))?;
     }
     let launches = names.launches_begun();
     write!(out, "launches:  {launches}, of which {launches_ended} ended")?;
@@ -571,6 +580,7 @@ fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
     }
     writeln!(out)?;
     for (launch, kernel) in &panicked {
+        let kernel = escaped(kernel);
         writeln!(out, "panicked:  launch {launch}, kernel {kernel}; the run said where and why")?;
     }
     writeln!(out, "calls:     {calls}")?;
@@ -578,7 +588,7 @@ fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
         writeln!(out, "points:    {points} records of kernels' trace points")?;
     }
     for (source, Clock { pairs, within_ns, drift_ppb }) in &clocks {
-        let device = names.source(*source).map_or("?", |(device, _)| device);
+        let device = device(&names, *source);
         writeln!(
             out,
             "clock:     of {device}, compared {pairs} times: times are within {within_ns} ns of the host's, and its rate \
@@ -601,6 +611,7 @@ fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
     }
     for (number, stream) in &streams {
         let Stream { name, policy, record_bytes, pages, bytes, dropped, overwritten } = stream;
+        let (name, policy) = (escaped(name), escaped(policy));
         write!(
             out,
             "stream {number}:  {name}, records of {record_bytes} bytes, policy {policy}: {pages} pages,"

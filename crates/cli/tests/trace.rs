@@ -3,9 +3,11 @@
 mod common;
 
 use ::hostcall::raw::{Block, RawChannel, RawStream};
+use ::hostcall::server::LaunchId;
 use ::hostcall::trace::Tracer;
 use ::hostcall::{Device, Grid, Lane, LaunchKernel, Plain, Stream, counter, event, kernel, span};
 use common::{acting, acts, expect, fed, hostcall, stderr, stdout};
+use hostcall_trace::{Call, Descriptor, Ending, Page, StreamFile, Waiting};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -428,4 +430,70 @@ fn top_shows_a_trace_that_has_ended_once() {
     let output = trace(&["top", acts()]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("it is no trace of hostcall"), "{}", stderr(&output));
+}
+
+/// What a terminal obeys, in a trace that may be anybody's.
+const ORDERS: &str = "\u{1b}]0;title\u{7}\u{9b}2J\r\n";
+
+/// A record whose format and unit are for terminals.
+#[derive(Clone, Copy, Plain)]
+#[repr(C)]
+#[hostcall(format = "{value}\u{1b}[2J\n")]
+struct Orders {
+    #[hostcall(unit = "\u{1b}[2J")]
+    value: u64,
+}
+
+#[kernel]
+fn speaks_orders(_lane: &Lane) {
+    let _work = span!("\u{1b}[2Jwork");
+    counter!("\u{1b}[2Jlevel", 1u32);
+    event!("\u{1b}[2J{}\n", 5u32);
+}
+
+#[test]
+fn what_a_trace_says_gives_terminals_no_orders() {
+    let folder = tempfile::tempdir().unwrap();
+    let (calls, records) = (folder.path().join("calls.trace"), folder.path().join("records.trace"));
+    let tracer = Tracer::builder().file(&calls).unwrap().start().unwrap();
+    let (source, launch) = (tracer.source(ORDERS, ORDERS), LaunchId::new(1, 1));
+    source.launch_began(launch, &ORDERS.into(), [1; 3]);
+    source.call(ORDERS, 300, launch, Call { replied_ns: 2_000_000_000, ..Call::at(5) });
+    source.waiting(launch, Waiting { at_ns: 7, slot: 3, method: ORDERS.into(), ..Waiting::default() });
+    source.launch_ended(launch, Ending::PANICKED);
+    let device = Device::builder("cpu").trace(&tracer).open().unwrap();
+    let stream = device.stream().unwrap();
+    speaks_orders.launch(&stream, Grid::new(1, 1), ()).unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(tracer.finish(Duration::from_secs(60)).lost(), None);
+
+    let mut file = StreamFile::create(&records).unwrap();
+    let described = Descriptor::of(Orders::TYPE).unwrap();
+    let mut bare = described.clone();
+    bare.format = "".into();
+    for descriptor in [Some(&described), Some(&bare), None] {
+        let stream = file.stream(ORDERS, 8, 0, ORDERS, descriptor).unwrap();
+        file.page(&Page { stream, bytes: vec![1; 8].into(), ..Page::default() }).unwrap();
+    }
+    file.finish().unwrap();
+
+    let [calls, records] = [&calls, &records].map(|path| path.to_str().unwrap());
+    let out = folder.path().join("out.csv");
+    let out = out.to_str().unwrap();
+    let runs: [&[&str]; 8] = [
+        &["info", calls],
+        &["dump", calls],
+        &["top", calls],
+        &["info", records],
+        &["dump", records],
+        &["top", records],
+        &["export", records, out],
+        &["export", records, out, "--stream", "nobody"],
+    ];
+    for arguments in runs {
+        let output = trace(arguments);
+        let printed = stdout(&output) + &stderr(&output);
+        assert!(!printed.contains(|c: char| c.is_control() && c != '\n'), "{arguments:?}: {printed:?}");
+        assert!(printed.contains("\\u{1b}]0;title\\u{7}\\u{9b}2J\\r\\n"), "{arguments:?}: {printed}");
+    }
 }

@@ -1,5 +1,6 @@
 //! How long calls take, by method.
 
+use crate::escaped;
 use crate::names::Names;
 use crate::record::{Call, Posts, Status, UNKNOWN};
 use hdrhistogram::Histogram;
@@ -42,7 +43,7 @@ pub struct SlowCall {
 impl fmt::Display for SlowCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kernel {
-            Some(kernel) if !kernel.is_empty() => write!(f, "{kernel} ")?,
+            Some(kernel) if !kernel.is_empty() => write!(f, "{} ", escaped(kernel))?,
             _ => {}
         }
         match (self.workgroup, self.wave) {
@@ -155,7 +156,7 @@ impl Latencies {
         self.methods.get(&method)
     }
 
-    /// Returns a table: a line a method, sorted by service and method.
+    /// Returns a table for a terminal: a line a method, sorted by service and method.
     pub fn table(&self, names: &Names) -> String {
         let mut rows: Vec<Vec<String>> = self.methods().map(|(method, of)| row(names, method, of)).collect();
         rows.sort();
@@ -183,7 +184,7 @@ impl Latencies {
 
 fn row(names: &Names, method: u32, of: &MethodLatencies) -> Vec<String> {
     let (service, method) = match names.method(method) {
-        Some(name) => (name.service().to_owned(), name.method().to_owned()),
+        Some(name) => (escaped(name.service()).into_owned(), escaped(name.method()).into_owned()),
         None if method == OTHERS => ("(others)".into(), String::new()),
         None => (String::new(), format!("method {method}")),
     };

@@ -8,7 +8,8 @@
 //! - [`Follower`] reads one that another process still writes.
 //! - [`StreamFile`] writes pages of raw channels to such a file.
 //! - [`Points`] takes what trace points of kernels say, and puts their times on the trace's time line.
-//! - [`Names`] has the names that events refer to by numbers, [`Latencies`] the histograms.
+//! - [`Names`] has the names that events refer to by numbers, [`Latencies`] the histograms; [`escaped`] makes
+//!   texts of a trace fit for a terminal.
 //!
 //! ```
 //! use hostcall_abi::launch::LaunchId;
@@ -33,6 +34,7 @@
 
 mod clock;
 mod descriptor;
+mod escaped;
 #[cfg(feature = "export")]
 pub mod export;
 mod follow;
@@ -49,6 +51,7 @@ mod tracer;
 mod writer;
 
 pub use descriptor::{Column, Descriptor, NamedStream, RecordPrinter, RecordValue, Streams};
+pub use escaped::escaped;
 pub use follow::Follower;
 pub use hostcall_abi::trace::PointKind;
 pub use latencies::{Latencies, MethodLatencies, SlowCall};

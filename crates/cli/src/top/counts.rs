@@ -1,6 +1,6 @@
 //! What `hostcall trace top` shows: counts over some time, made of a trace's events.
 
-use hostcall_trace::{Event, Latencies, Names, Point, PointKind, Streams, Waiting};
+use hostcall_trace::{Event, Latencies, Names, Point, PointKind, Streams, Waiting, escaped};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +74,7 @@ pub struct Counts {
     has_ended: bool,
 }
 
-/// What is shown.
+/// What is shown: the trace's texts are escaped.
 #[derive(Debug, Default)]
 pub struct Shown {
     /// Seconds since the trace began, and that the rates are of.
@@ -253,7 +253,7 @@ impl Counts {
             .latencies
             .methods()
             .map(|(method, of)| MethodShown {
-                name: self.names.method(method).map_or("?", |method| &method.name).to_owned(),
+                name: self.method(method),
                 calls_a_second: rate(of.calls()),
                 posts_a_second: rate(of.posts()),
                 waiting: of.time_ns() as f64 / 1e9 / over_s,
@@ -271,7 +271,7 @@ impl Counts {
             devices: self
                 .names
                 .sources()
-                .map(|(_, device, protocol)| format!("{device} ({protocol})"))
+                .map(|(_, device, protocol)| format!("{} ({})", escaped(device), escaped(protocol)))
                 .collect(),
             calls: self.calls,
             calls_a_second: rate(window.calls),
@@ -289,6 +289,11 @@ impl Counts {
         }
     }
 
+    /// The name of a method.
+    fn method(&self, method: u32) -> String {
+        escaped(self.names.method(method).map_or("?", |method| &method.name)).into_owned()
+    }
+
     fn lost(&self) -> Vec<String> {
         let lost = [
             (self.dropped_calls, "calls were dropped"),
@@ -304,7 +309,7 @@ impl Counts {
             let of_window = window.streams.get(&number).copied().unwrap_or_default();
             let of_all = self.of_streams.get(&number).copied().unwrap_or_default();
             StreamShown {
-                name: stream.name.to_string(),
+                name: escaped(&stream.name).into_owned(),
                 bytes_a_second: of_window.bytes as f64 / over_s,
                 records_a_second: of_window.records as f64 / over_s,
                 bytes: of_all.bytes,
@@ -326,7 +331,7 @@ impl Counts {
                 PointKind::Event => ("event", None, None),
             };
             let all = self.of_points.get(&(*source, *point)).copied().unwrap_or_default();
-            let (name, a_second) = (name.text.to_string(), counts.count as f64 / over_s);
+            let (name, a_second) = (escaped(&name.text).into_owned(), counts.count as f64 / over_s);
             Some(PointShown { name, kind, a_second, all, times_ns, value })
         });
         let mut shown: Vec<_> = shown.collect();
@@ -351,12 +356,12 @@ impl Counts {
                 "{method} for {seconds:.1} s, for {waits_for}: {device}{of}{place} slot {slot}, {lanes} lanes"
             )
         };
-        waits.iter().map(line).collect()
+        waits.iter().map(|waiting| escaped(&line(waiting)).into_owned()).collect()
     }
 
     fn slowest_shown(&self, latencies: &Latencies) -> Vec<String> {
         let of = |(method, of): (u32, &hostcall_trace::MethodLatencies)| {
-            let name = self.names.method(method).map_or("?", |method| &method.name).to_owned();
+            let name = self.method(method);
             of.slowest().iter().map(|call| (call.latency_ns, format!("{name}: {call}"))).collect::<Vec<_>>()
         };
         let mut slowest: Vec<_> = latencies.methods().flat_map(of).collect();

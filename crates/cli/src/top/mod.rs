@@ -216,7 +216,7 @@ fn print(out: &mut dyn Write, shown: &Shown) -> io::Result<()> {
             "counter" => format!(", last value {value}"),
             _ => String::new(),
         };
-        writeln!(out, "  {kind} {name:?}: {rate}/s, {all} in all{more}")?;
+        writeln!(out, "  {kind} \"{name}\": {rate}/s, {all} in all{more}")?;
     }
     for wait in &shown.waits {
         writeln!(out, "  waits: {wait}")?;
