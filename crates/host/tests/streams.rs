@@ -3,6 +3,8 @@
 use hostcall::device::{Error, LaunchFailure};
 use hostcall::hostcall_device::{Global, Lane, kernel, process};
 use hostcall::{Device, Grid, LaunchKernel, Stream};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -203,7 +205,12 @@ fn time_limits_end_launches_and_waits() {
     let stream = device.stream().unwrap();
     let launch = never_ends.launch(&stream, ONE, ()).unwrap();
     let limit = Duration::from_millis(20);
-    assert!(matches!(stream.synchronize_for(limit), Err(Error::TimedOut { .. })));
+    let timed_out = stream.synchronize_for(limit).unwrap_err();
+    assert!(matches!(timed_out, Error::TimedOut { .. }));
+    assert!(
+        timed_out.to_string().contains("; it goes on: wait longer, or cancel its launches"),
+        "{timed_out}"
+    );
     assert!(matches!(launch.wait_for(limit), Err(Error::TimedOut { .. })));
     assert!(matches!(stream.record().unwrap().wait_for(limit), Err(Error::TimedOut { .. })));
     launch.cancel_after(limit);
@@ -216,6 +223,31 @@ fn time_limits_end_launches_and_waits() {
     assert_eq!(failure(stream.synchronize()), LaunchFailure::TimedOut);
     assert_eq!(failure(second.wait().map(drop)), LaunchFailure::TimedOut);
     stream.synchronize_for(Duration::from_secs(60)).unwrap();
+}
+
+/// Set for the process whose stream is dropped.
+const CHILD: &str = "HOSTCALL_TEST_DROPS";
+
+#[test]
+fn a_dropped_stream_says_that_it_waits() {
+    if std::env::var_os(CHILD).is_some() {
+        let stream = cpu().stream().unwrap();
+        never_ends.launch(&stream, ONE, ()).unwrap().cancel_after(Duration::from_secs(60));
+        return;
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_dropped_stream_says_that_it_waits", "--nocapture"])
+        .env(CHILD, "1")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let said = lines.find(|line| line.contains("a stream of cpu was dropped"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let said = said.unwrap();
+    assert!(said.contains("still waits for its work after 5s: cancel its launches before"), "{said}");
 }
 
 #[test]

@@ -127,7 +127,11 @@ pub enum Error {
         limit: usize,
     },
     /// The time that was given has passed.
-    #[error("{what} has not ended after {limit:?}{}", longest_wait(longest.as_deref()))]
+    #[error(
+        "{what} has not ended after {limit:?}{}; it goes on: wait longer, or cancel its launches before the stream is dropped, \
+         which waits for them",
+        longest_wait(longest.as_deref())
+    )]
     TimedOut {
         /// What was waited for.
         what: &'static str,

@@ -46,6 +46,9 @@ use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+/// How long a stream that is dropped waits before it says so.
+const TELL_AFTER: Duration = Duration::from_secs(5);
+
 /// An in-order queue of a device's work.
 ///
 /// Launches follow each other on the device without the host between them. A launch that panicked, exited, or was
@@ -59,8 +62,9 @@ use std::time::{Duration, Instant};
 /// in one is bounded by memory and by the 131,072 launches that a device can tell apart. At most 128 operations of a
 /// stream, and 512 of a device, are with the device at once; the others wait in the host's memory.
 ///
-/// Dropping a stream waits for its work, and writes a failure that nobody asked for to the standard error. In a handler, in
-/// a host function and in a panic it does not wait: the work goes on.
+/// Dropping a stream waits for its work, since kernels use memory of the host, and writes a failure that nobody asked for to
+/// the standard error; after 5 seconds it writes that it waits. So cancel launches that do not end before. In a handler, in a
+/// host function and in a panic it does not wait: the work goes on.
 pub struct Stream {
     queue: Arc<StreamQueue>,
 }
@@ -251,21 +255,25 @@ impl Drop for Stream {
             self.core().reaper.adopt(self.queue.clone());
             return;
         }
-        self.queue.wait_until_settled(last);
+        let device = &self.core().name;
+        self.queue.wait_until_settled_or_tell(last, TELL_AFTER, || {
+            report(&format!(
+                "a stream of {device} was dropped and still waits for its work after {TELL_AFTER:?}: cancel its launches \
+                 before dropping it, by `Launch::cancel` or `Launch::cancel_after`"
+            ));
+        });
         if let Some(error) = self.queue.take_failure() {
-            report(&self.core().name, &error);
+            report(&format!(
+                "a stream of {device} was dropped, and its last failure was not asked for: {error}"
+            ));
         }
     }
 }
 
-/// Writes to the standard error that a stream was dropped whose failure nobody asked for. A standard error that is
-/// closed changes nothing.
-fn report(device: &str, error: &Error) {
+/// Writes a line about a dropped stream to the standard error. A standard error that is closed changes nothing.
+fn report(line: &str) {
     use std::io::Write;
-    let line = format!(
-        "hostcall: a stream of {device} was dropped, and its last failure was not asked for: {error}\n"
-    );
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    let _ = std::io::stderr().write_all(format!("hostcall: {line}\n").as_bytes());
 }
 
 /// Values on their way to the host. Dropping it drops the values.

@@ -118,6 +118,14 @@ impl StreamQueue {
         self.wait_limited(position, None);
     }
 
+    /// Waits until a position is settled. Calls `tell` when it is not after `limit`, and waits on.
+    pub fn wait_until_settled_or_tell(&self, position: u64, limit: Duration, tell: impl FnOnce()) {
+        if !self.settle_limited(position, Instant::now().checked_add(limit)) {
+            tell();
+        }
+        self.wait_until_settled(position);
+    }
+
     /// Waits for everything so far, and tells the first failure. Then the stream goes on.
     pub fn synchronize(&self, deadline: Option<Instant>) -> Result<(), Option<Error>> {
         let position = self.last();
