@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
@@ -74,8 +74,17 @@ impl TracerBuilder {
             .name("hostcall-trace".into())
             .spawn(move || writer::run(&of_thread, &its_results, file, start))?;
         let thread = Mutex::new(Some(thread));
-        let (next_source, flushes) = (AtomicU16::new(0), Mutex::default());
-        Ok(Tracer(Arc::new(Inner { queue, results, start, thread, next_source, has_file, flushes })))
+        let (next_source, flushes, is_asked) = (AtomicU16::new(0), Mutex::default(), AtomicBool::new(false));
+        Ok(Tracer(Arc::new(Inner {
+            queue,
+            results,
+            start,
+            thread,
+            next_source,
+            has_file,
+            flushes,
+            is_asked,
+        })))
     }
 }
 
@@ -97,6 +106,8 @@ struct Inner {
     next_source: AtomicU16,
     has_file: bool,
     flushes: Mutex<Vec<Weak<dyn Flush>>>,
+    /// Somebody was told what was lost.
+    is_asked: AtomicBool,
 }
 
 /// Something that has records which the tracer has not got yet.
@@ -106,7 +117,7 @@ pub trait Flush: Send + Sync {
 }
 
 /// Records the calls of the devices that it is given to. Clones are the same tracer; when the last one is dropped,
-/// what was recorded is written out.
+/// what was recorded is written out, and what was lost is said on the standard error unless [`Tracer::finish`] was called.
 #[derive(Clone)]
 pub struct Tracer(Arc<Inner>);
 
@@ -193,22 +204,9 @@ impl Tracer {
 
     /// Ends the recording, of all clones, and waits until what was recorded is written, or until this time is over.
     pub fn finish(&self, within: Duration) -> Summary {
+        self.0.is_asked.store(true, Ordering::Relaxed);
         self.0.finish(within);
-        let results = self.0.results.lock();
-        let (dropped_calls, dropped_others) = self.0.queue.dropped();
-        let unwritten = if self.0.has_file { results.calls - results.written_calls } else { 0 };
-        Summary {
-            calls: results.calls,
-            posts: results.posts,
-            dropped_calls,
-            dropped_others: dropped_others + results.launches_past_names,
-            lost_points: results.lost_points,
-            unwritten_calls: unwritten,
-            failure: results.failure.clone(),
-            is_whole: results.is_done && results.failure.is_none(),
-            names: results.names.clone(),
-            latencies: results.latencies.clone(),
-        }
+        self.0.summary()
     }
 }
 
@@ -227,11 +225,37 @@ impl Inner {
             std::thread::sleep(LOOK_EVERY);
         }
     }
+
+    fn summary(&self) -> Summary {
+        let results = self.results.lock();
+        let (dropped_calls, dropped_others) = self.queue.dropped();
+        let unwritten = if self.has_file { results.calls - results.written_calls } else { 0 };
+        Summary {
+            calls: results.calls,
+            posts: results.posts,
+            dropped_calls,
+            dropped_others: dropped_others + results.launches_past_names,
+            lost_points: results.lost_points,
+            unwritten_calls: unwritten,
+            failure: results.failure.clone(),
+            is_whole: results.is_done && results.failure.is_none(),
+            names: results.names.clone(),
+            latencies: results.latencies.clone(),
+        }
+    }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         self.finish(LONGEST_DROP);
+        if *self.is_asked.get_mut() {
+            return;
+        }
+        if let Some(lost) = self.summary().lost() {
+            let line = format!("hostcall: a tracer was dropped without `finish`: {lost}\n");
+            // Nobody can be told that the standard error is closed.
+            let _ = io::stderr().write_all(line.as_bytes());
+        }
     }
 }
 

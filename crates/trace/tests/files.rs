@@ -7,6 +7,7 @@ use hostcall_trace::{
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use std::io::{self, Write};
+use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -219,6 +220,31 @@ fn a_file_that_fails_stops_nobody_and_is_told_of() {
     assert_eq!(summary.latencies.method(1).unwrap().calls(), 40_000);
     // What comes after the end is not recorded, and does not wait either.
     record(&tracer, 10);
+}
+
+/// Set for the process that drops a tracer.
+const CHILD: &str = "HOSTCALL_TEST_DROPS_A_TRACER";
+
+#[test]
+fn a_dropped_tracer_says_what_it_lost() {
+    if let Some(asks) = std::env::var_os(CHILD) {
+        let tracer = Tracer::builder().writer(Memory::new(1000)).start().unwrap();
+        record(&tracer, 100);
+        if asks == "1" {
+            tracer.finish(LONG);
+        }
+        return;
+    }
+    let run = |asks| {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "a_dropped_tracer_says_what_it_lost", "--nocapture"]).env(CHILD, asks);
+        String::from_utf8(child.output().unwrap().stderr).unwrap()
+    };
+    let said = run("0");
+    let sentence = "hostcall: a tracer was dropped without `finish`: the trace was not written to its end (no storage space)";
+    assert!(said.contains(sentence), "{said}");
+    let said = run("1");
+    assert!(!said.contains("hostcall: "), "{said}");
 }
 
 #[test]
