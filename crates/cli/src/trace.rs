@@ -403,6 +403,10 @@ fn export(from: &Path, to: &Path, stream: Option<&str>) -> Outcome {
     let mut progress = Progress { of: whole.len(), told: Instant::now(), is_shown: false };
     let result = export::export(&mut reader, table, format, file, |bytes| progress.tell(bytes));
     progress.clear();
+    if let Err(error @ ExportError::OnlyStreams) = result {
+        complain(error);
+        return Ok(USAGE);
+    }
     let exported = result.map_err(|error| match error {
         ExportError::Read(error) => cannot("read on in", from, error),
         ExportError::Write(error) if is_made.into_inner() => {
@@ -418,8 +422,13 @@ fn export(from: &Path, to: &Path, stream: Option<&str>) -> Outcome {
         complain(format!("kernels have dropped {} records of this stream", exported.dropped_records));
     }
     let others = exported.other_streams.join(", ");
-    if format != Format::Perfetto && !others.is_empty() {
-        complain(format!("the trace has other streams, which `--stream` exports: {}", escaped(&others)));
+    let others = escaped(&others);
+    match format {
+        _ if others.is_empty() => {}
+        Format::Perfetto => complain(format!(
+            "a .pftrace has no records of streams, which `--stream` exports to a .arrow, .parquet or .csv: {others}"
+        )),
+        _ => complain(format!("the trace has other streams, which `--stream` exports: {others}")),
     }
     Ok(0)
 }

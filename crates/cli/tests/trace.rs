@@ -305,6 +305,11 @@ fn records_are_shown_without_their_program() {
         assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
         assert!(stderr(&output).contains(sentence), "{}", stderr(&output));
     }
+    let out = folder.path().join("x.pftrace");
+    let sentence = "hostcall: a .pftrace has no table of a stream's records, and the trace has nothing else: name a .arrow, \
+                    .parquet or .csv\n";
+    expect(&trace(&["export", file, out.to_str().unwrap()]), 2, "", sentence);
+    assert!(!out.exists());
 }
 
 #[kernel]

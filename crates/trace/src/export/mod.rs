@@ -82,6 +82,11 @@ pub enum ExportError {
     /// The trace has pages of a stream that it does not name.
     #[error("the trace does not say what stream {0} is: `hostcall trace dump` prints its words")]
     Unnamed(u16),
+    /// The trace has records of streams alone, which Perfetto's format has no place for.
+    #[error(
+        "a .pftrace has no table of a stream's records, and the trace has nothing else: name a .arrow, .parquet or .csv"
+    )]
+    OnlyStreams,
 }
 
 /// Something that takes a trace's events.
@@ -135,7 +140,10 @@ pub fn export<R: Read, W: Write + Send>(
     let (mut before, mut streams) = (VecDeque::new(), Streams::default());
     let mut exported = Exported::default();
     let described = match format {
-        Format::Perfetto => None,
+        Format::Perfetto => {
+            look_for_calls(reader, &mut before, &mut streams)?;
+            None
+        }
         _ => select(reader, table, &mut before, &mut streams)?,
     };
     exported.stream = described.as_ref().map(|described| described.name.clone());
@@ -187,6 +195,37 @@ pub fn export<R: Read, W: Write + Send>(
 /// Streams that a sentence names.
 const MOST_NAMED: usize = 16;
 
+/// Says whether an event is of the table of calls, launches and posts.
+fn is_calls(event: &Event) -> bool {
+    matches!(event, Event::Call(_) | Event::LaunchBegan { .. } | Event::Posts(_) | Event::Point(_))
+}
+
+/// Reads on until there is something for Perfetto, and keeps what it read, without pages: they are large, and not exported.
+fn look_for_calls<R: Read>(
+    reader: &mut Reader<R>,
+    before: &mut VecDeque<Event>,
+    streams: &mut Streams,
+) -> Result<(), ExportError> {
+    let mut has_pages = false;
+    while before.len() < MOST_BEFORE {
+        let Some(event) = reader.next() else {
+            return if has_pages { Err(ExportError::OnlyStreams) } else { Ok(()) };
+        };
+        let event = event.map_err(ExportError::Read)?;
+        streams.note(&event);
+        let is_page = matches!(event, Event::Page(_));
+        has_pages |= is_page;
+        let is_found = is_calls(&event);
+        if !is_page {
+            before.push_back(event);
+        }
+        if is_found {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// Reads on until it is clear what the table has, and keeps what it read.
 fn select<R: Read>(
     reader: &mut Reader<R>,
@@ -210,7 +249,7 @@ fn select<R: Read>(
             (Event::Page(page), Table::First) => Some(page.stream),
             _ => None,
         };
-        let is_calls = matches!(event, Event::Call(_) | Event::LaunchBegan { .. } | Event::Posts(_));
+        let is_calls = is_calls(&event);
         // Pages that come before their stream's name are no stream's that is wanted, and large.
         if !(matches!(event, Event::Page(_)) && matches!(table, Table::Stream(_))) {
             before.push_back(event);
