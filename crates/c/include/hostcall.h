@@ -366,7 +366,7 @@ typedef struct hostcall_type hostcall_type;
 
 // A lane's panic. The texts live as long as the error.
 typedef struct {
-  // The message, cut after 4 KiB.
+  // The message; one that was cut after 4 KiB ends with ` [cut]`.
   const char *message;
   // The source file.
   const char *file;

@@ -60,7 +60,7 @@ struct PanicTexts {
 /// A lane's panic. The texts live as long as the error.
 #[repr(C)]
 pub struct hostcall_panic {
-    /// The message, cut after 4 KiB.
+    /// The message; one that was cut after 4 KiB ends with ` [cut]`.
     pub message: *const c_char,
     /// The source file.
     pub file: *const c_char,

@@ -12,13 +12,16 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// Bytes to which a panic's message and file name are cut.
+/// Bytes to which a panic's message and file name are cut, before [`CUT`].
 const MAX_TEXT_BYTES: usize = 4096;
+
+/// What a text ends with that was cut.
+const CUT: &str = " [cut]";
 
 /// A kernel's panic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Panic {
-    /// The message, cut after 4 KiB.
+    /// The message; one that was cut after 4 KiB ends with ` [cut]`.
     pub message: String,
     /// Source file.
     pub file: String,
@@ -100,9 +103,12 @@ impl Reports {
     }
 }
 
-/// The start of `text` that has at most [`MAX_TEXT_BYTES`].
+/// The start of `text` that has at most [`MAX_TEXT_BYTES`], and [`CUT`] where that is not all.
 fn cut(text: &str) -> String {
-    text[..text.floor_char_boundary(MAX_TEXT_BYTES)].to_owned()
+    match text.len() {
+        ..=MAX_TEXT_BYTES => text.to_owned(),
+        _ => text[..text.floor_char_boundary(MAX_TEXT_BYTES)].to_owned() + CUT,
+    }
 }
 
 /// A service whose calls that print wait for room on a worker thread.
@@ -224,8 +230,11 @@ mod tests {
         let (system, _) = system();
         system.panic(0, 0, 0, 0, 0, 0, &"é€".repeat(10_000), &"x".repeat(5000)).unwrap();
         let panic = system.reports.take(LaunchId::NONE).panic.unwrap();
-        assert!(panic.message.len() > MAX_TEXT_BYTES - 3 && panic.message.len() <= MAX_TEXT_BYTES);
-        assert_eq!(panic.file.len(), MAX_TEXT_BYTES);
+        let message = panic.message.strip_suffix(CUT).unwrap();
+        assert!(message.len() > MAX_TEXT_BYTES - 3 && message.len() <= MAX_TEXT_BYTES);
+        assert_eq!(panic.file.len(), MAX_TEXT_BYTES + CUT.len());
+        system.panic(0, 0, 0, 0, 0, 0, &"x".repeat(MAX_TEXT_BYTES), "").unwrap();
+        assert_eq!(system.reports.take(LaunchId::NONE).panic.unwrap().message.len(), MAX_TEXT_BYTES);
     }
 
     #[test]
