@@ -12,8 +12,8 @@ mod top;
 mod trace;
 
 use arguments::{Arguments, Command};
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
 use std::error::Error;
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -105,8 +105,20 @@ fn usage(error: &clap::Error) -> Outcome {
     let first = text.split("\n\n").next().unwrap_or_default();
     let sentence = first.split_whitespace().collect::<Vec<_>>().join(" ");
     let sentence = sentence.strip_prefix("error: ").unwrap_or(&sentence);
-    complain(format!("{sentence}{}; `hostcall --help` says more", suggestion(error)));
+    complain(format!("{sentence}{}; `{} --help` says more", suggestion(error), command_meant()));
     Ok(USAGE)
+}
+
+/// The command with the subcommands that the user named, whose help has their options.
+fn command_meant() -> String {
+    let all = Arguments::command();
+    let (mut command, mut names) = (&all, all.get_name().to_owned());
+    for argument in std::env::args_os().skip(1) {
+        let Some(subcommand) = command.find_subcommand(&argument) else { break };
+        names += &format!(" {}", subcommand.get_name());
+        command = subcommand;
+    }
+    names
 }
 
 /// What the user may have meant, as the parser found it.

@@ -47,6 +47,7 @@ fn options_are_checked() {
     says(&run(&["--stack", "2000M"]), "number of bytes");
     says(&run(&["--cpu-threads", "0"]), "0 is not in 1..=1024");
     says(&run(&["--bogus"]), "--bogus");
+    says(&run(&["--bogus"]), "; `hostcall run --help` says more");
     says(&refused(2, &["run"]), "PROGRAM");
     says(&refused(2, &["bogus"]), "bogus");
 }
