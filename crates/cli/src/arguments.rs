@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::top::LEAST_EVERY;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use hostcall::Grid;
@@ -113,7 +114,7 @@ pub enum TraceCommand {
         file: PathBuf,
         /// Seconds between two screens, or between what is printed where the standard output is no terminal;
         /// at least 0.05
-        #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+        #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = every)]
         every: Duration,
     },
     /// Writes a trace in the format that the output's ending names: .pftrace (https://ui.perfetto.dev), .arrow, .parquet, .csv
@@ -320,6 +321,13 @@ fn seconds(text: &str) -> Result<Duration, &'static str> {
         .filter(|seconds| *seconds > 0.0)
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .ok_or("give a number of seconds above 0")
+}
+
+fn every(text: &str) -> Result<Duration, &'static str> {
+    seconds(text)
+        .ok()
+        .filter(|every| *every >= LEAST_EVERY)
+        .ok_or("give a number of seconds that is at least 0.05")
 }
 
 fn bytes(text: &str) -> Result<usize, &'static str> {

@@ -396,8 +396,12 @@ fn top_shows_a_run_while_it_runs() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("calls.trace");
     let file = path.to_str().unwrap();
-    // It waits for the run to begin.
-    let mut top = hostcall(["trace", "top", "--every", "0.2", file]).stdout(Stdio::piped()).spawn().unwrap();
+    // It waits for the run to begin, and says so.
+    let mut top = hostcall(["trace", "top", "--every", "0.2", file]);
+    let mut top = top.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(top.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, format!("hostcall: waits for {file} to appear, at most 10s\n"));
     let mut run = acting(&format!("--trace {file}"), &["echo"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())

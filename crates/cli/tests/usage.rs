@@ -50,6 +50,14 @@ fn options_are_checked() {
     says(&run(&["--bogus"]), "; `hostcall run --help` says more");
     says(&refused(2, &["run"]), "PROGRAM");
     says(&refused(2, &["bogus"]), "bogus");
+    says(&refused(2, &["bogus"]), "; `hostcall --help` says more");
+    for seconds in ["0.04", "0", "soon"] {
+        let sentence = refused(2, &["trace", "top", "--every", seconds, "x"]);
+        says(
+            &sentence,
+            "give a number of seconds that is at least 0.05; `hostcall trace top --help` says more",
+        );
+    }
 }
 
 #[test]

@@ -3,8 +3,8 @@
 mod counts;
 mod screen;
 
-use crate::Outcome;
 use crate::run::BY_SIGNAL;
+use crate::{Outcome, complain};
 use counts::{Counts, Shown};
 use hostcall_trace::{Follower, OpenError, Reader};
 use signal_hook::consts::SIGPIPE;
@@ -20,7 +20,7 @@ const LONGEST_BEGIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Least time between two screens.
-const LEAST_EVERY: Duration = Duration::from_millis(50);
+pub const LEAST_EVERY: Duration = Duration::from_millis(50);
 
 /// Events that are counted between two looks at the clock, so that a long trace does not hold up the screen.
 const EVENTS_A_LOOK: usize = 4096;
@@ -34,6 +34,7 @@ struct Followed {
 impl Followed {
     fn open(path: &Path) -> Result<Self, String> {
         let began = Instant::now();
+        let mut is_told = false;
         loop {
             let opened = File::open(path).map_err(OpenError::Io).and_then(Reader::new);
             // The run may not have written the header yet.
@@ -46,7 +47,16 @@ impl Followed {
             };
             match opened {
                 Ok(reader) => return Ok(Self { follower: Follower::new(reader), counts: Counts::default() }),
-                Err(_) if is_beginning && began.elapsed() < LONGEST_BEGIN => std::thread::sleep(LOOK_EVERY),
+                Err(error) if is_beginning && began.elapsed() < LONGEST_BEGIN => {
+                    if !is_told && matches!(error, OpenError::Io(_)) {
+                        complain(format!(
+                            "waits for {} to appear, at most {LONGEST_BEGIN:?}",
+                            path.display()
+                        ));
+                        is_told = true;
+                    }
+                    std::thread::sleep(LOOK_EVERY);
+                }
                 Err(error) => return Err(format!("cannot read {}: {error}", path.display())),
             }
         }
@@ -87,7 +97,6 @@ fn file_bytes(path: &Path) -> io::Result<Option<u64>> {
 /// # Errors
 /// A sentence, when the file cannot be read.
 pub fn run(path: &Path, every: Duration) -> Outcome {
-    let every = every.max(LEAST_EVERY);
     let mut followed = Followed::open(path)?;
     if io::stdout().is_terminal() && io::stdin().is_terminal() {
         return screen::run(path, &mut followed, every);
