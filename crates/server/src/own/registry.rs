@@ -68,7 +68,7 @@ impl Handler {
 #[non_exhaustive]
 pub enum RegisterError {
     /// The number is taken.
-    #[error("service number {number} of {name} is taken by {taken_by}; give one of the two another number")]
+    #[error("{}", duplicate(*number, name, taken_by))]
     Duplicate {
         /// The number.
         number: u16,
@@ -86,6 +86,19 @@ pub enum RegisterError {
     /// The service has no methods.
     #[error("the service has no methods, so no kernel could call it")]
     Empty,
+}
+
+fn duplicate(number: u16, name: &str, taken_by: &str) -> String {
+    match name.rsplit_once("::") {
+        Some((service, _)) if name == taken_by => {
+            format!("service {service} is registered twice: leave one out")
+        }
+        _ => {
+            format!(
+                "service number {number} of {name} is taken by {taken_by}; give one of the two another number"
+            )
+        }
+    }
 }
 
 /// A service that is registered.
@@ -233,6 +246,20 @@ mod tests {
     fn handler(numbers: &[u16]) -> Handler {
         let method = |number: &u16| Method::untyped("a method", *number);
         Handler::inline(Methods(numbers.iter().map(method).collect()))
+    }
+
+    #[test]
+    fn a_number_that_is_taken_says_what_to_do() {
+        let said = |first: &'static str, second: &'static str| {
+            let mut registry = Registry::new();
+            let one = |name| Handler::inline(Methods(vec![Method::untyped(name, 7)]));
+            registry.add(one(first)).unwrap();
+            registry.add(one(second)).map(drop).unwrap_err().to_string()
+        };
+        assert_eq!(said("Loop::more", "Loop::more"), "service Loop is registered twice: leave one out");
+        let other =
+            "service number 7 of Shop::sell is taken by Loop::more; give one of the two another number";
+        assert_eq!(said("Loop::more", "Shop::sell"), other);
     }
 
     #[test]
