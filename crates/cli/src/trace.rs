@@ -168,7 +168,7 @@ fn line(out: &mut dyn Write, names: &Names, event: &Event) -> io::Result<()> {
         Event::Method { method, number, name } => {
             writeln!(out, "method {method}: {}, number {number}", escaped(name))
         }
-        Event::LaunchBegan { launch, source, at_ns, workgroups: [x, y, z], kernel } => {
+        Event::LaunchBegan { launch, source, at_ns, workgroups: [x, y, z], kernel, .. } => {
             let (at, device, kernel) = (seconds(*at_ns), device(*source), escaped(kernel));
             writeln!(out, "{at:.9} launch {launch} began on {device}: {kernel}, workgroups {x},{y},{z}")
         }

@@ -191,11 +191,9 @@ fn traces_are_exported() {
     let dump = stdout(&trace(&["dump", file]));
     let calls = dump.lines().filter(|line| line.contains("; handler ")).count();
     assert_eq!(csv.lines().filter(|line| line.starts_with("call,cpu,hostcall,")).count(), calls, "{csv}");
-    assert_eq!(
-        csv.lines().filter(|line| line.starts_with("launch,cpu,hostcall,,,1,main,")).count(),
-        1,
-        "{csv}"
-    );
+    let is_launch = |line: &&str| line.starts_with("launch,cpu,hostcall,,,1,main,") && line.ends_with(",0.1");
+    assert_eq!(csv.lines().filter(is_launch).count(), 1, "{csv}");
+    assert!(csv.lines().filter(|line| line.starts_with("call,")).all(|line| line.ends_with(",0.1")), "{csv}");
 
     // What is there of a trace that was cut is exported, and told of.
     let whole = fs::read(file).unwrap();
@@ -295,6 +293,8 @@ fn records_are_shown_without_their_program() {
         let of_page = "page.sequence,page.opened_ns,page.launch,page.slot,page.workgroup,page.wave";
         assert_eq!(lines[0], format!("{of_page},place.0,place.1,lane,celsius,reserved"));
         assert!(lines.len() == 4 && lines[3].ends_with(",0,0,-1,2,2,22.25,0"), "{lines:?}");
+        // As the table of calls has it.
+        assert_eq!(lines[3].split(',').nth(2), Some("0.1"));
     }
     for (arguments, code, sentence) in [
         (["x.arrow", "--stream", "nobody"], 1, "no stream \"nobody\" near its begin; there is: samples"),
@@ -358,9 +358,10 @@ fn trace_points_are_shown() {
     let output = trace(&["export", file, csv.to_str().unwrap()]);
     assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""));
     let csv = fs::read_to_string(csv).unwrap();
-    for (row, value) in
-        [("span,cpu,hostcall,,work,1,speaks,0,0,", ",1,"), ("counter,cpu,hostcall,,level,", ",1,-1.5")]
-    {
+    for (row, value) in [
+        ("span,cpu,hostcall,,work,1,speaks,0,0,", ",1,,0.1"),
+        ("counter,cpu,hostcall,,level,", ",1,-1.5,0.1"),
+    ] {
         let is_it = |line: &str| line.starts_with(row) && line.ends_with(value);
         assert!(csv.lines().any(is_it), "{row}: {csv}");
     }

@@ -218,6 +218,7 @@ impl fmt::Display for Ns {
 mod tests {
     use super::*;
     use crate::record::Event;
+    use hostcall_abi::launch::LaunchId;
 
     #[test]
     fn tables_have_a_line_a_method() {
@@ -231,6 +232,7 @@ mod tests {
             at_ns: 0,
             workgroups: [1; 3],
             kernel: "gather".into(),
+            id: LaunchId::new(0, 1),
         });
         let mut latencies = Latencies::default();
         for latency in 1..=1000 {

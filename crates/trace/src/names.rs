@@ -2,6 +2,7 @@
 
 use crate::record::{Event, Point};
 use foldhash::HashMap;
+use hostcall_abi::launch::LaunchId;
 use hostcall_abi::trace::PointKind;
 use hostcall_format::{Format, tags};
 use std::collections::{BTreeMap, VecDeque};
@@ -105,6 +106,8 @@ pub struct Launch {
     pub workgroups: [u32; 3],
     /// The kernel's name.
     pub kernel: Arc<str>,
+    /// Its id on the device; [`LaunchId::NONE`] when the trace does not say it.
+    pub id: LaunchId,
     /// Whether the trace said that it ended.
     pub has_ended: bool,
 }
@@ -136,7 +139,7 @@ impl Names {
             {
                 self.points.insert((*source, *point), PointName::new(*kind, *tags, *line, file, text));
             }
-            Event::LaunchBegan { launch, source, at_ns, workgroups, kernel } => {
+            Event::LaunchBegan { launch, source, at_ns, workgroups, kernel, id } => {
                 if self.launches_in_order.len() >= MOST_LAUNCHES
                     && let Some(oldest) = self.launches_in_order.pop_front()
                 {
@@ -151,6 +154,7 @@ impl Names {
                         began_ns: *at_ns,
                         workgroups: *workgroups,
                         kernel: kernel.clone(),
+                        id: *id,
                         has_ended: false,
                     },
                 );

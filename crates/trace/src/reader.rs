@@ -7,6 +7,7 @@ use crate::format::{
     VERSION, tag,
 };
 use crate::record::{Ending, Event};
+use hostcall_abi::launch::LaunchId;
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -350,7 +351,9 @@ fn name(tag: u8, body: &[u8], kernels: &mut HashMap<u32, Arc<str>>) -> Option<Ev
             let (launch, at_ns) = (fields.u64()?, fields.u64()?);
             let workgroups = [fields.u32()?, fields.u32()?, fields.u32()?];
             let kernel = kernels.get(&fields.u32()?).cloned().unwrap_or_else(|| "".into());
-            Some(Event::LaunchBegan { launch, source: fields.u16()?, at_ns, workgroups, kernel })
+            let source = fields.u16()?;
+            let id = LaunchId::from_bits(fields.u32().unwrap_or(0));
+            Some(Event::LaunchBegan { launch, source, at_ns, workgroups, kernel, id })
         }
         tag::LAUNCH_ENDED => {
             let (launch, at_ns) = (fields.u64()?, fields.u64()?);

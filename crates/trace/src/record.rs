@@ -1,6 +1,7 @@
 //! What a trace consists of.
 
 use crate::descriptor::Descriptor;
+use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::{CallError, Status as AbiStatus};
 use hostcall_abi::trace::{MAX_POINT_WORDS, PointKind};
 use std::fmt;
@@ -366,6 +367,8 @@ pub enum Event {
         workgroups: [u32; 3],
         /// The kernel's name.
         kernel: Arc<str>,
+        /// Its id on the device, which pages of raw channels name it by; [`LaunchId::NONE`] when the trace does not say it.
+        id: LaunchId,
     },
     /// The host learned that a launch has ended.
     LaunchEnded {

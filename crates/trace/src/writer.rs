@@ -143,7 +143,7 @@ impl Numbers {
                 self.launches_begun += 1;
                 let launch = self.launches_begun;
                 self.launches.insert((source, id.index()), (id, launch));
-                to.names.push(Event::LaunchBegan { launch, source, at_ns, workgroups, kernel });
+                to.names.push(Event::LaunchBegan { launch, source, at_ns, workgroups, kernel, id });
             }
             Entry::Waiting { mut waiting, launch } => {
                 waiting.launch = self.launch(waiting.source, launch);
@@ -318,7 +318,7 @@ impl Blocks {
                     body.extend(cut(name).as_bytes());
                     self.name(tag::METHOD, &body);
                 }
-                Event::LaunchBegan { launch, source, at_ns, workgroups, kernel } => {
+                Event::LaunchBegan { launch, source, at_ns, workgroups, kernel, id } => {
                     let (number, is_new) = numbers.kernel(kernel);
                     if is_new {
                         let mut body = number.to_le_bytes().to_vec();
@@ -329,6 +329,7 @@ impl Blocks {
                     workgroups.iter().for_each(|count| body.extend(count.to_le_bytes()));
                     body.extend(number.to_le_bytes());
                     body.extend(source.to_le_bytes());
+                    body.extend(id.to_bits().to_le_bytes());
                     self.name(tag::LAUNCH_BEGAN, &body);
                 }
                 Event::Waiting(waiting) => {

@@ -395,6 +395,7 @@ mod tests {
                 at_ns: 0,
                 workgroups: [1, 1, 1],
                 kernel: "sell".into(),
+                id: Default::default(),
             },
         ] {
             counts.add(&event);

@@ -5,23 +5,31 @@ use super::arrow::{BATCH_ROWS, BEGAN, Sink, of_arrow};
 use crate::descriptor::{Descriptor, NamedStream};
 use crate::names::Names;
 use crate::record::{Event, Page};
+use arrow_array::builder::StringBuilder;
 use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch, types};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use csv::Writer;
+use hostcall_abi::launch::LaunchId;
 use hostcall_abi::record::Number;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 
 /// What a table says of the page of each record, before the record's own columns.
-pub(super) const PAGE_COLUMNS: [(&str, Number); 6] = [
-    ("page.sequence", Number::U64),
-    ("page.opened_ns", Number::U64),
-    ("page.launch", Number::U32),
-    ("page.slot", Number::U32),
-    ("page.workgroup", Number::U32),
-    ("page.wave", Number::U32),
+///
+/// The launch is its id as it is printed elsewhere, and as the column `launch_id` of the table of calls has it.
+const PAGE_COLUMNS: [(&str, Option<Number>); 6] = [
+    ("page.sequence", Some(Number::U64)),
+    ("page.opened_ns", Some(Number::U64)),
+    ("page.launch", None),
+    ("page.slot", Some(Number::U32)),
+    ("page.workgroup", Some(Number::U32)),
+    ("page.wave", Some(Number::U32)),
 ];
+
+fn launch_id(bits: u64) -> String {
+    LaunchId::from_bits(bits as u32).to_string()
+}
 
 fn page_values(page: &Page) -> [u64; PAGE_COLUMNS.len()] {
     let Page { sequence, opened_ns, launch, slot, workgroup, wave, .. } = page;
@@ -56,7 +64,9 @@ impl Described {
 
     /// The schema of the table. A column's metadata has its unit, the table's the type's name and format.
     pub fn schema(&self, began_unix_ns: u64) -> SchemaRef {
-        let of_page = PAGE_COLUMNS.iter().map(|(name, number)| Field::new(*name, data_type(*number), false));
+        let of_page = PAGE_COLUMNS
+            .iter()
+            .map(|(name, number)| Field::new(*name, number.map_or(DataType::Utf8, data_type), false));
         let of_record = self.descriptor.columns.iter().map(|column| {
             let field = Field::new(name_of(&column.name), data_type(column.number), false);
             match &*column.unit {
@@ -82,6 +92,8 @@ macro_rules! numbers {
         /// Values of a column that are not written yet.
         enum Values {
             $($number(Vec<$ty>),)*
+            /// Ids of launches.
+            Launch(StringBuilder),
         }
 
         impl Values {
@@ -98,6 +110,7 @@ macro_rules! numbers {
                     $(Self::$number(values) => values.extend(records.map(|record| {
                         <$ty>::from_le_bytes(*record[offset..].first_chunk().expect("the column lies in the record"))
                     })),)*
+                    Self::Launch(_) => unreachable!("columns of records are numbers"),
                 }
             }
 
@@ -105,6 +118,7 @@ macro_rules! numbers {
             fn repeat(&mut self, value: u64, count: usize) {
                 match self {
                     $(Self::$number(values) => values.extend(std::iter::repeat_n(value as $ty, count)),)*
+                    Self::Launch(values) => values.append_value_n(launch_id(value), count),
                 }
             }
 
@@ -114,6 +128,7 @@ macro_rules! numbers {
                         let taken = std::mem::replace(values, Vec::with_capacity(BATCH_ROWS));
                         Arc::new(PrimitiveArray::<types::$array>::from_iter_values(taken))
                     })*
+                    Self::Launch(values) => Arc::new(values.finish()),
                 }
             }
         }
@@ -151,9 +166,12 @@ pub(super) struct RecordBatches<'scope> {
 
 impl<'scope> RecordBatches<'scope> {
     pub fn new(of: Described, schema: SchemaRef, sink: Sink<'scope>) -> Self {
-        let of_page = PAGE_COLUMNS.iter().map(|(_, number)| *number);
-        let of_record = of.descriptor.columns.iter().map(|column| column.number);
-        let columns = of_page.chain(of_record).map(Values::new).collect();
+        let of_page = PAGE_COLUMNS.iter().map(|(_, number)| match number {
+            Some(number) => Values::new(*number),
+            None => Values::Launch(StringBuilder::new()),
+        });
+        let of_record = of.descriptor.columns.iter().map(|column| Values::new(column.number));
+        let columns = of_page.chain(of_record).collect();
         Self { of, schema, columns, rows: 0, sink }
     }
 
@@ -216,7 +234,11 @@ impl<W: Write> Export for RecordCsv<W> {
         if page.stream != self.of.number {
             return Ok(());
         }
-        let of_page = page_values(page).map(|value| value.to_string());
+        let of_page = PAGE_COLUMNS.iter().zip(page_values(page)).map(|((_, number), value)| match number {
+            Some(_) => value.to_string(),
+            None => launch_id(value),
+        });
+        let of_page: Vec<_> = of_page.collect();
         for record in page.bytes.chunks_exact(self.of.record_bytes) {
             of_page.iter().try_for_each(|value| self.writer.write_field(value))?;
             for column in &self.of.descriptor.columns {

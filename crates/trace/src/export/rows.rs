@@ -3,6 +3,7 @@
 use super::Export;
 use crate::names::{Launch, Names};
 use crate::record::{Call, Ending, Event, Point, Posts, UNKNOWN};
+use hostcall_abi::launch::LaunchId;
 use hostcall_abi::trace::PointKind;
 use std::io;
 
@@ -21,7 +22,10 @@ pub enum Type {
 /// its end. Of a call the begin is when the server picked it up, the end when all lanes had their answers.
 /// Trace points of kernels are events `span`, `counter` and `event`, whose `method` is the point's name or format; a span that
 /// has not ended has no row.
-pub const COLUMNS: [(&str, Type); 21] = [
+///
+/// `launch` is a number that the trace gives; `launch_id` is the launch's id as other reports and the tables of records
+/// (`page.launch`) have it, such as `17.3`, which no two launches of a device have at a time.
+pub const COLUMNS: [(&str, Type); 22] = [
     ("event", Type::Text),
     ("device", Type::Text),
     ("protocol", Type::Text),
@@ -43,6 +47,7 @@ pub const COLUMNS: [(&str, Type); 21] = [
     ("reply_bytes", Type::Number),
     ("count", Type::Number),
     ("value", Type::Text),
+    ("launch_id", Type::Text),
 ];
 
 /// A place of a row.
@@ -73,28 +78,56 @@ pub(super) trait Table {
 pub(super) struct Rows<T> {
     table: T,
     text: Vec<u8>,
+    id: LaunchIdText,
 }
 
 impl<T: Table> Rows<T> {
     pub fn new(table: T) -> Self {
-        Self { table, text: Vec::new() }
+        Self { table, text: Vec::new(), id: LaunchIdText::default() }
+    }
+}
+
+/// The id of the last row's launch: many rows in turn have the same.
+#[derive(Default)]
+struct LaunchIdText {
+    id: LaunchId,
+    text: String,
+}
+
+impl LaunchIdText {
+    fn of(&mut self, launch: Option<&Launch>) -> Value<'_> {
+        let id = launch.map_or(LaunchId::NONE, |launch| launch.id);
+        if id == LaunchId::NONE {
+            return Value::Null;
+        }
+        if id != self.id {
+            (self.id, self.text) = (id, id.to_string());
+        }
+        Value::Text(&self.text)
     }
 }
 
 impl<T: Table> Export for Rows<T> {
     fn event(&mut self, names: &Names, event: &Event) -> io::Result<()> {
         match event {
-            Event::Call(call) => self.table.row(&of_call(names, call)),
+            Event::Call(call) => {
+                let id = self.id.of(names.launch(call.launch));
+                self.table.row(&of_call(names, call, id))
+            }
             Event::Posts(posts) => self.table.row(&of_posts(names, posts)),
             Event::Point(point) if point.kind != PointKind::Begin => {
                 self.text.clear();
                 if let Some(name) = names.point(point.source, point.point) {
                     name.print(point, &mut self.text);
                 }
-                self.table.row(&of_point(names, point, &String::from_utf8_lossy(&self.text)))
+                let id = self.id.of(names.launch(point.launch));
+                self.table.row(&of_point(names, point, &String::from_utf8_lossy(&self.text), id))
             }
             Event::LaunchEnded { launch, at_ns, ending } => match names.launch(*launch) {
-                Some(of) => self.table.row(&of_launch(names, *launch, of, Some((*at_ns, *ending)))),
+                Some(of) => {
+                    let row = of_launch(names, *launch, of, Some((*at_ns, *ending)), self.id.of(Some(of)));
+                    self.table.row(&row)
+                }
                 None => Ok(()),
             },
             _ => Ok(()),
@@ -103,13 +136,13 @@ impl<T: Table> Export for Rows<T> {
 
     fn finish(&mut self, names: &Names) -> io::Result<()> {
         for (number, launch) in names.open_launches() {
-            self.table.row(&of_launch(names, number, launch, None))?;
+            self.table.row(&of_launch(names, number, launch, None, self.id.of(Some(launch))))?;
         }
         self.table.finish()
     }
 }
 
-fn of_call<'a>(names: &'a Names, call: &Call) -> Row<'a> {
+fn of_call<'a>(names: &'a Names, call: &Call, launch_id: Value<'a>) -> Row<'a> {
     let (source, method) = (names.source(call.source), names.method(call.method));
     let known = |number: u32| if number == UNKNOWN { Value::Null } else { Value::Number(number.into()) };
     let launch = names.launch(call.launch);
@@ -135,10 +168,11 @@ fn of_call<'a>(names: &'a Names, call: &Call) -> Row<'a> {
         Value::Number(call.reply_bytes),
         Value::Number(1),
         Value::Null,
+        launch_id,
     ]
 }
 
-fn of_point<'a>(names: &'a Names, point: &Point, text: &'a str) -> Row<'a> {
+fn of_point<'a>(names: &'a Names, point: &Point, text: &'a str, launch_id: Value<'a>) -> Row<'a> {
     let source = names.source(point.source);
     let mut row = [Value::Null; COLUMNS.len()];
     row[0] = Value::Text(match point.kind {
@@ -163,6 +197,7 @@ fn of_point<'a>(names: &'a Names, point: &Point, text: &'a str) -> Row<'a> {
     if point.kind != PointKind::End {
         row[20] = Value::Text(text);
     }
+    row[21] = launch_id;
     row
 }
 
@@ -180,7 +215,13 @@ fn of_posts<'a>(names: &'a Names, posts: &Posts) -> Row<'a> {
     row
 }
 
-fn of_launch<'a>(names: &'a Names, number: u64, launch: &'a Launch, end: Option<(u64, Ending)>) -> Row<'a> {
+fn of_launch<'a>(
+    names: &'a Names,
+    number: u64,
+    launch: &'a Launch,
+    end: Option<(u64, Ending)>,
+    launch_id: Value<'a>,
+) -> Row<'a> {
     let source = names.source(launch.source);
     let mut row = [Value::Null; COLUMNS.len()];
     row[0] = Value::Text("launch");
@@ -192,5 +233,6 @@ fn of_launch<'a>(names: &'a Names, number: u64, launch: &'a Launch, end: Option<
     row[13] = Value::Number(launch.began_ns);
     row[16] = end.map_or(Value::Null, |(at_ns, _)| Value::Number(at_ns));
     row[19] = Value::Number(1);
+    row[21] = launch_id;
     row
 }
