@@ -206,15 +206,15 @@ fn look_for_calls<R: Read>(
     before: &mut VecDeque<Event>,
     streams: &mut Streams,
 ) -> Result<(), ExportError> {
-    let mut has_pages = false;
+    let mut has_streams = false;
     while before.len() < MOST_BEFORE {
         let Some(event) = reader.next() else {
-            return if has_pages { Err(ExportError::OnlyStreams) } else { Ok(()) };
+            return if has_streams { Err(ExportError::OnlyStreams) } else { Ok(()) };
         };
         let event = event.map_err(ExportError::Read)?;
         streams.note(&event);
         let is_page = matches!(event, Event::Page(_));
-        has_pages |= is_page;
+        has_streams |= is_page || matches!(event, Event::Stream { .. });
         let is_found = is_calls(&event);
         if !is_page {
             before.push_back(event);
