@@ -51,10 +51,10 @@ const FRUITLESS_AHEAD: u32 = 4;
 const SHORTEST_SLEEP: Duration = Duration::from_micros(5);
 
 /// Longest sleep while a hint may get lost: within this time a call is found all the same.
-const LONGEST_SLEEP: Duration = Duration::from_micros(650);
+const LONGEST_SLEEP: Duration = Duration::from_micros(700);
 
 /// The same after [`QUIET`]: an idle server's processor time is that of its waking up.
-const LONGEST_QUIET_SLEEP: Duration = Duration::from_micros(1300);
+const LONGEST_QUIET_SLEEP: Duration = Duration::from_micros(1600);
 
 /// Time without calls and posts after which sleeps get longer.
 const QUIET: Duration = Duration::from_millis(100);
