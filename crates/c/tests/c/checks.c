@@ -130,7 +130,7 @@ int main(int argc, char **argv) {
     const hostcall_method method = {512, "Inventory::find"}, large = {65536, "Inventory::find"};
     hostcall_service service = {&method, 1, find, &freed, count_freed, false};
     works(hostcall_device_register(device, &service, &registration, &error));
-    fails(hostcall_device_register(device, &service, NULL, &error), HOSTCALL_STATUS_REFUSED, "512");
+    fails(hostcall_device_register(device, &service, NULL, &error), HOSTCALL_STATUS_REFUSED, "registered twice");
     service.methods = &large;
     fails(hostcall_device_register(device, &service, NULL, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "65536");
     EXPECT(freed == 3);
