@@ -91,7 +91,7 @@ pub enum RegisterError {
 fn duplicate(number: u16, name: &str, taken_by: &str) -> String {
     match name.rsplit_once("::") {
         Some((service, _)) if name == taken_by => {
-            format!("service {service} is registered twice: leave one out")
+            format!("service {service}, of number {number}, is registered twice: leave one out")
         }
         _ => {
             format!(
@@ -256,7 +256,10 @@ mod tests {
             registry.add(one(first)).unwrap();
             registry.add(one(second)).map(drop).unwrap_err().to_string()
         };
-        assert_eq!(said("Loop::more", "Loop::more"), "service Loop is registered twice: leave one out");
+        assert_eq!(
+            said("Loop::more", "Loop::more"),
+            "service Loop, of number 7, is registered twice: leave one out"
+        );
         let other =
             "service number 7 of Shop::sell is taken by Loop::more; give one of the two another number";
         assert_eq!(said("Loop::more", "Shop::sell"), other);
