@@ -149,12 +149,12 @@ impl Run {
         let method = self.methods[usize::from(input.byte()) % self.methods.len()];
         let shape = input.byte();
         let doorbell = Doorbell {
-            service: if shape == 255 { u16::from(input.byte()) << 8 } else { method.number },
+            service: if shape == 255 { u16::from(input.byte()) << 8 } else { method.number() },
             lanes,
             first_lane: 0,
             argument_words: shape & 7,
             result_words: shape >> 3 & 7,
-            check: check_of(method.schema),
+            check: check_of(method.schema()),
             kind: [Kind::Words, Kind::Bytes, Kind::BytesMore][usize::from(shape >> 6) % 3],
             after_posts: slot < LAYOUT.home_slots
                 && self.slot(slot).has_untold_posts(self.slot(slot).glance()),
@@ -212,7 +212,7 @@ impl Run {
         let method = self.methods[usize::from(input.byte()) % self.methods.len()];
         let count = input.byte() % 6;
         let words = std::array::from_fn(|i| if i < usize::from(count) { input.word() } else { 0 });
-        let head = PostHead { service: method.number, lane: 0, words: count, extra: check_of(method.schema) };
+        let head = PostHead { service: method.number(), lane: 0, words: count, extra: check_of(method.schema()) };
         if self.hostile[slot as usize] || slot >= LAYOUT.home_slots {
             return;
         }
