@@ -212,7 +212,8 @@ impl Run {
         let method = self.methods[usize::from(input.byte()) % self.methods.len()];
         let count = input.byte() % 6;
         let words = std::array::from_fn(|i| if i < usize::from(count) { input.word() } else { 0 });
-        let head = PostHead { service: method.number(), lane: 0, words: count, extra: check_of(method.schema()) };
+        let head =
+            PostHead { service: method.number(), lane: 0, words: count, extra: check_of(method.schema()) };
         if self.hostile[slot as usize] || slot >= LAYOUT.home_slots {
             return;
         }
