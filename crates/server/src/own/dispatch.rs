@@ -304,14 +304,13 @@ pub(crate) fn put_bytes(
     caller: Caller,
     result: Result<ByteReply, CallError>,
 ) -> (Status, [u64; MAX_WORDS]) {
-    let area = place.area;
+    let ReplyPlace { area, share, .. } = place;
     let put = || {
         let reply = result?;
         let (total, mut line) = (reply.len(), [0; MAX_WORDS]);
         line[0] = total as u64;
         // What the lane has said that it waits for, see `bytes_result_words`.
         let inline = &mut line[1..answer.result_words().clamp(1, MAX_WORDS)];
-        let share = answer.area_share(region, area).ok_or(CallError::Malformed)?;
         let ByteReply { words, bytes } = reply;
         let bytes_at = reply_bytes_at(words.len());
         let is_there = matches!(bytes, ReplyBytes::There(_));

@@ -225,7 +225,7 @@ impl FilesHandler for super::Shared<OpenFiles> {
 
     fn write_at(&self, file: u64, offset: u64, data: &[u8]) -> Result<u64, CallError> {
         let file = self.0.table.get(file)?;
-        // The system copies what lies in no cache at half the speed, and lets nobody else write to the file meanwhile.
+        // The system takes up to three times as long to copy what lies in no cache, and lets nobody else write meanwhile.
         black_box(data.iter().step_by(CACHE_LINE_BYTES).fold(0, |all, byte| all ^ byte));
         retried(|| file.write_at(data, offset)).map(|len| len as u64)
     }
