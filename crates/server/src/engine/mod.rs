@@ -124,7 +124,7 @@ impl Engine {
         };
         let of = |threads| Limits { threads, ..settings.builtins };
         // Files: they are in the system's memory mostly.
-        let of_files = Limits { eager: false, ..settings.builtins };
+        let of_files = Limits { busy: true, ..settings.builtins };
         let hungry = Arc::downgrade(&watchdog);
         let engine = Arc::new(Self {
             pools: [

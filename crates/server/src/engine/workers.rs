@@ -9,9 +9,9 @@
 //!   each other, and the number doubles from look to look, up to [`Limits::threads`];
 //! - while handlers do return, it grows slowly, up to [`MOVING_THREADS`].
 //!
-//! A pool whose handlers mostly return soon, and use a processor meanwhile, is not [eager](Limits::eager): it
-//! lets only as many threads run as there are processors but for one, until the handlers turn out to wait. To wake a
-//! thread takes as long as to read a piece of a file, and one that runs takes the next piece by itself.
+//! To wake a thread takes several microseconds, and one that runs takes the next piece by itself. So a pool whose handlers mostly
+//! return soon ([`QUICK_NS`]) is not *eager*: it lets only as many threads run as there are processors but for one, until the
+//! handlers turn out to wait.
 //!
 //! To wake a thread costs whoever does so some microseconds, and the consumers do so: a few threads without work look for some
 //! for a while before they sleep, and what comes meanwhile wakes none.
@@ -48,6 +48,18 @@ pub(super) const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// Handlers that a thread of a pool which is not eager runs between two looks, if they return soon.
 const SOON: u64 = 4;
 
+/// Handlers that return within so many nanoseconds do not wait, or for so short a time that no other thread is worth it.
+const QUICK_NS: u128 = 20_000;
+
+/// Of the handlers that returned lately, each counts for so much of [`ALL_SLOW`] less than the one after it.
+const SLOWNESS_SHIFT: u32 = 4;
+
+/// [`State::slowness`] if no handler returns within [`QUICK_NS`].
+const ALL_SLOW: u32 = 1 << 16;
+
+/// [`State::slowness`] from which a pool is eager: one handler of four waits.
+const EAGER_FROM: u32 = ALL_SLOW / 4;
+
 /// How long a thread looks for work before it sleeps: as long as it takes to wake one.
 const LOOKS_FOR: Duration = Duration::from_micros(50);
 
@@ -69,8 +81,8 @@ pub(crate) struct Limits {
     pub stack_bytes: usize,
     /// A thread that has had no work for so long ends.
     pub idle: Duration,
-    /// Whether each piece gets a thread at once.
-    pub eager: bool,
+    /// Whether the handlers use a processor until they return, however long that takes: such a pool is never eager.
+    pub busy: bool,
     /// Processors of the machine.
     pub processors: usize,
 }
@@ -91,7 +103,7 @@ impl Limits {
 impl Default for Limits {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        Self { threads: 16_384, stack_bytes: 1 << 20, idle: Duration::from_secs(5), eager: true, processors }
+        Self { threads: 16_384, stack_bytes: 1 << 20, idle: Duration::from_secs(5), busy: false, processors }
     }
 }
 
@@ -122,6 +134,8 @@ struct State {
     looking: usize,
     /// Pieces that returned, ever.
     done: u64,
+    /// How many of those that returned lately were not quick, of [`ALL_SLOW`].
+    slowness: u32,
     /// `done` when [`Pool::grow`] looked last while work waited.
     done_before: Option<u64>,
     /// Entries after the last purge.
@@ -135,6 +149,15 @@ impl State {
     /// Threads that run, or were woken.
     fn awake(&self) -> usize {
         self.threads - (self.idle - self.woken)
+    }
+
+    /// Notes that a piece returned.
+    fn note_done(&mut self, ns: u128) {
+        self.done += 1;
+        self.slowness -= self.slowness >> SLOWNESS_SHIFT;
+        if ns > QUICK_NS {
+            self.slowness += ALL_SLOW >> SLOWNESS_SHIFT;
+        }
     }
 
     /// Pieces that wait for a thread to be woken.
@@ -207,16 +230,14 @@ impl Pool {
             state.kept = state.queue.len();
             state.waiting = state.queue.iter().map(|entry| entry.pieces).sum();
         }
-        let (hungry, wake) = if self.limits.eager {
-            let unattended = state.unattended();
-            (state.idle < unattended, state.idle.min(pieces).min(unattended))
-        } else {
-            let more = self.limits.most_awake().saturating_sub(state.awake());
-            let wake = more.min(pieces).min(state.idle - state.woken).min(state.unattended());
-            state.woken += wake;
-            // Those that run may wait for something.
-            (state.woken < state.unattended(), wake)
+        let most = match self.is_eager(&state) {
+            true => usize::MAX,
+            false => self.limits.most_awake().saturating_sub(state.awake()),
         };
+        let wake = most.min(pieces).min(state.idle - state.woken).min(state.unattended());
+        state.woken += wake;
+        // Those that run may wait for something.
+        let hungry = state.woken < state.unattended();
         drop(state);
         for _ in 0..wake {
             self.work.notify_one();
@@ -226,32 +247,37 @@ impl Pool {
         }
     }
 
+    /// Whether each piece gets a thread at once.
+    fn is_eager(&self, state: &State) -> bool {
+        !self.limits.busy && state.slowness >= EAGER_FROM
+    }
+
     /// Starts threads if work waits for some. Returns when to look again, if work still waits.
     pub fn grow(&self, now: Instant) -> Option<Instant> {
         let mut state = self.state.lock();
         let waiting = state.waiting;
-        let enough = state.looking + if self.limits.eager { state.idle } else { 0 };
-        if waiting <= enough || state.stopping {
+        if waiting <= state.looking + state.woken || state.stopping {
             state.done_before = None;
             return None;
         }
         let (threads, most) = (state.threads, self.limits.threads);
         let done = state.done;
         let done_before = state.done_before.replace(done);
-        if !self.limits.eager {
-            let (awake, later) = (state.awake(), Some(now + LOOK_AFTER));
-            let soon = done_before.is_none_or(|before| done - before >= SOON * awake as u64);
-            if soon && awake >= self.limits.most_awake() {
-                return later;
-            }
-            let asleep = (state.idle - state.woken).min(waiting);
-            let wake = if done_before == Some(done) { asleep } else { asleep.min(awake.max(1)) };
-            if wake > 0 {
-                state.woken += wake;
-                drop(state);
-                (0..wake).for_each(|_| _ = self.work.notify_one());
-                return later;
-            }
+        let is_quick = !self.limits.busy && threads < QUICK_THREADS.min(most);
+        let later = Some(now + if is_quick { QUICK_LOOK_AFTER } else { LOOK_AFTER });
+        let (awake, eager) = (state.awake(), self.is_eager(&state));
+        let soon = done_before.is_none_or(|before| done - before >= SOON * awake as u64);
+        if !eager && soon && awake >= self.limits.most_awake() {
+            return if done_before.is_none() { later } else { Some(now + LOOK_AFTER) };
+        }
+        let asleep = (state.idle - state.woken).min(waiting);
+        let all = eager || done_before == Some(done);
+        let wake = if all { asleep } else { asleep.min(awake.max(1)) };
+        if wake > 0 {
+            state.woken += wake;
+            drop(state);
+            (0..wake).for_each(|_| _ = self.work.notify_one());
+            return later;
         }
         // A thread ends only when no work waits.
         if threads >= most {
@@ -276,8 +302,7 @@ impl Pool {
         if started < more {
             return Some(now + RETRY_AFTER);
         }
-        let is_quick = self.limits.eager && state.threads < QUICK_THREADS.min(most);
-        Some(now + if is_quick { QUICK_LOOK_AFTER } else { LOOK_AFTER })
+        later
     }
 
     /// Starts a thread that is counted already. Returns whether it did.
@@ -337,13 +362,15 @@ impl Pool {
             };
             state.waiting -= 1;
             drop(state);
+            let begun = Instant::now();
             // What is run contains its own panics; this is for what was overlooked.
             if catch(|| work.run_next()).is_err() {
                 let _ = catch(|| tracing::error!("a handler's panic was not contained where it ran"));
             }
             has_looked = false;
+            let ns = begun.elapsed().as_nanos();
             state = self.state.lock();
-            state.done += 1;
+            state.note_done(ns);
         }
         state.threads -= 1;
     }
@@ -521,8 +548,8 @@ mod tests {
     /// Each piece waits until the one after it runs, whichever thread looks, sleeps or is being woken when it comes.
     #[test]
     fn no_piece_is_overlooked() {
-        for (processors, eager) in PROCESSORS.into_iter().flat_map(|n| [(n, false), (n, true)]) {
-            let pool = pool(Limits { processors, eager, ..Limits::default() });
+        for (processors, busy) in PROCESSORS.into_iter().flat_map(|n| [(n, false), (n, true)]) {
+            let pool = pool(Limits { processors, busy, ..Limits::default() });
             for round in 0..400u64 {
                 let (met, done) = (Arc::new(Barrier::new(2)), Arc::new(AtomicUsize::new(0)));
                 for _ in 0..2 {
@@ -543,7 +570,7 @@ mod tests {
 
     #[test]
     fn a_pool_that_is_not_eager_gives_a_thread_to_each_that_waits() {
-        let pool = pool(Limits { eager: false, processors: 16, ..Limits::default() });
+        let pool = pool(Limits { busy: true, processors: 16, ..Limits::default() });
         // The second time the threads are there, and asleep.
         for _ in 0..2 {
             let (met, done) = (Arc::new(Barrier::new(101)), Arc::new(AtomicUsize::new(0)));
