@@ -97,6 +97,13 @@ impl Messages {
         let _forgotten = self.change(|lanes| lanes.insert(key, Kept { launch, bytes }));
     }
 
+    /// Takes what is kept of a lane. It sends a message after it has seen the answer before, so that this is seen here too.
+    fn take_kept(&self, key: LaneKey) -> Option<Kept> {
+        let may_have =
+            self.count.load(Ordering::Relaxed) > 0 && self.slots[key.0 as usize].load(Ordering::Relaxed);
+        if may_have { self.change(|lanes| lanes.remove(&key)) } else { None }
+    }
+
     /// Takes a message that came in one piece. `line` are the words behind the head, of which and of `read`
     /// [`Messages::take_piece`] tells more. The message's bytes stay where they are, to be read later.
     ///
@@ -109,7 +116,7 @@ impl Messages {
         share: usize,
         mut read: impl FnMut(usize, usize, &mut Vec<u8>),
     ) -> Result<(Message, Unread), CallError> {
-        let mut before = self.change(|lanes| lanes.remove(&key));
+        let mut before = self.take_kept(key);
         if !self.budget.has_half() {
             // Where memory is short, it is not to wait for a thread.
             before = None;
@@ -149,7 +156,7 @@ impl Messages {
         mut read: impl FnMut(usize, usize, &mut Vec<u8>),
     ) -> Result<Option<Message>, CallError> {
         // What the lane has left behind is of no use to anybody, whatever comes now.
-        let before = self.change(|lanes| lanes.remove(&key));
+        let before = self.take_kept(key);
         let total = usize::try_from(head.total_bytes).map_err(|_| CallError::TooLarge)?;
         let (piece, words_end) = (head.piece_bytes as usize, head.words_end());
         if total > self.budget.most_each {
