@@ -87,8 +87,12 @@ impl Device {
         (0..n)
             .map(|rank| {
                 loop {
-                    if let Some(line) = slot.poll_reply(&bell, laps[rank as usize], rank) {
-                        return Some(line);
+                    let line = match bell.kind {
+                        Kind::Bytes => slot.poll_reply_with_bytes(&bell, laps[rank as usize], rank),
+                        _ => slot.poll_reply(&bell, laps[rank as usize], rank),
+                    };
+                    if line.is_some() {
+                        return line;
                     }
                     if give_up() {
                         return None;

@@ -276,7 +276,7 @@ fn bytes_pass_through_the_byte_area() {
         answer.lane(region, rank, Status::Ok, &[13, 0]);
     }
     for rank in 0..4 {
-        assert!(ends.slot().poll_reply(&bell, laps[rank as usize], rank).is_some());
+        assert!(ends.slot().poll_reply_with_bytes(&bell, laps[rank as usize], rank).is_some());
         let mut bytes = [0; 13];
         ends.slot().read_bulk(rank as usize * share, &mut bytes);
         assert_eq!(bytes, [rank as u8 + 100; 13]);

@@ -511,7 +511,13 @@ pub(crate) enum Look {
     AllTheTime,
     /// Less and less often. Looks travel over the link that the host's copies need: while 132 lanes of an H200 look all the
     /// time, a copy takes twenty times as long (docs/measurements.md).
-    WithPauses,
+    WithPauses {
+        /// Whether the lane then sees the bytes that the answer tells of. Each look empties a GPU's first-level cache for that.
+        sees_bytes: bool,
+        /// Whether the reply has more room than the byte area, so that the host lends it.
+        #[cfg_attr(not(target_arch = "nvptx64"), expect(dead_code, reason = "others let no time pass"))]
+        is_lent: bool,
+    },
 }
 
 /// Waits for the lane's reply. A slot whose call the host has lost is never used again.
@@ -524,7 +530,12 @@ pub(crate) fn receive(
 ) -> Result<Line, CallError> {
     let (mut reply, mut patience) = (None, Patience::default());
     let came = || {
-        reply = poll(slot, group.rank, &packet);
+        reply = match look {
+            Look::WithPauses { sees_bytes: true, .. } => {
+                slot.poll_reply_with_bytes(&packet.doorbell, packet.laps, group.rank)
+            }
+            _ => poll(slot, group.rank, &packet),
+        };
         if reply.is_some() {
             return true;
         }
@@ -542,7 +553,7 @@ pub(crate) fn receive(
     };
     match look {
         Look::AllTheTime => group.here.wait(came),
-        Look::WithPauses => group.here.wait_with_pauses(came),
+        Look::WithPauses { .. } => group.here.wait_with_pauses(came),
     }
     match reply {
         Some(line) if line.tag == Status::Ok.to_bits() => Ok(line),
@@ -588,7 +599,7 @@ fn exchange_by(
     look: Look,
 ) -> Result<Line, CallError> {
     let packet = send(slot, glance, posts, group, head, line);
-    group.here.pass(group.count, packet.doorbell.request_pairs() as u32);
+    group.here.pass(group.count, packet.doorbell.request_pairs() as u32, look);
     let reply = receive(slot, group, packet, look);
     // The slot's lines are used again only after every lane has its reply.
     group.sync();

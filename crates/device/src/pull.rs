@@ -2,7 +2,8 @@
 //! through which they come, is that of whoever holds its home slot.
 
 use crate::group::Group;
-use crate::{packet, target};
+use crate::packet;
+use crate::target::{self, Staging};
 use hostcall_abi::word::LEAST_REPLY_TO_PULL;
 use hostcall_channel::device::take_lent;
 
@@ -14,14 +15,18 @@ const SITE: u64 = u64::MAX;
 /// # Safety
 /// MAPPED: as many bytes as `to` has lie at `from` in a file that the host has mapped for the lane's launch: whole pages.
 pub(crate) unsafe fn pull_mapped(from: u64, to: &mut [u8]) -> usize {
-    if to.len() < LEAST_REPLY_TO_PULL || target::most_to_pull() == 0 || target::here().unwinding() {
+    if to.len() < LEAST_REPLY_TO_PULL || target::here().unwinding() {
+        return 0;
+    }
+    let staging = Staging::of_wave();
+    if staging.most() == 0 {
         return 0;
     }
     Group::meet(SITE, 0, |group| {
         let mut pulled = 0;
         packet::with_home(group, || {
             // SAFETY: the group has the home slot, and the caller's promise.
-            in_turn(group, || pulled = unsafe { target::pull(from, to) });
+            in_turn(group, || pulled = unsafe { staging.pull(from, to) });
         });
         pulled
     })
@@ -31,13 +36,13 @@ pub(crate) unsafe fn pull_mapped(from: u64, to: &mut [u8]) -> usize {
 /// wave's home slot, come here.
 ///
 /// # Safety
-/// LOAN, see [`take_lent`]. [`target::most_to_pull`] is not 0. A loan's memory is whole pages.
-pub(crate) unsafe fn take_lent_in_turn(group: Group, reply: Option<(u64, &mut [u8])>) {
+/// LOAN, see [`take_lent`]. The staging is the wave's. A loan's memory is whole pages.
+pub(crate) unsafe fn take_lent_in_turn(group: Group, staging: Staging, reply: Option<(u64, &mut [u8])>) {
     let mut reply = reply;
     in_turn(group, || {
         if let Some((loan, bytes)) = &mut reply {
             // SAFETY: the caller's promise.
-            unsafe { take_lent(*loan, bytes, |from, to| target::pull(from, to)) };
+            unsafe { take_lent(*loan, bytes, |from, to| staging.pull(from, to)) };
         }
     });
 }

@@ -127,6 +127,9 @@ impl ReplyAt {
     /// The logarithm to base 2 of the most bytes, where `n` is 0.
     const LEAST_LOG: u32 = 12;
 
+    /// So many bytes a lane that pulls has pulled sooner than the host has copied them, whoever it is.
+    pub const LEAST_TO_PULL_ALONE: usize = 2 << Self::LEAST_LOG;
+
     /// No place.
     pub const NONE: Self = Self(0);
 

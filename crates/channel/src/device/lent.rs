@@ -4,21 +4,15 @@ use crate::primitive::{Ordering, fence};
 use crate::region::Words;
 use hostcall_abi::layout::LOAN_HEADER_BYTES;
 
-/// Makes visible what the host has put into the lane's memory, after the answer that tells of it was seen.
-pub fn see_put() {
-    fence(Ordering::Acquire);
-}
-
 /// Copies the first bytes of a reply out of a loan, and returns the loan. `pull` may copy the first of them its own way, from
 /// the host's memory at an address that is a multiple of 64; it says how many, a multiple of 8. What it does comes before
 /// what follows it, for the host too.
 ///
 /// # Safety
-/// LOAN: the lane's answer, which it has seen, told of this address, and the lane has not returned it. The
-/// reply has at least `bytes.len()` bytes, less than 32 GiB.
+/// LOAN: the lane's answer, which [`Slot::poll_reply_with_bytes`](super::Slot::poll_reply_with_bytes) has returned, told of this
+/// address, and the lane has not returned it. The reply has at least `bytes.len()` bytes, less than 32 GiB.
 pub unsafe fn take_lent(address: u64, bytes: &mut [u8], pull: impl FnOnce(u64, &mut [u8]) -> usize) {
     const HEADER_WORDS: u32 = (LOAN_HEADER_BYTES / 8) as u32;
-    fence(Ordering::Acquire);
     let count = HEADER_WORDS + bytes.len().div_ceil(8) as u32;
     // SAFETY: LOAN: so many words lie there until they are returned, and nobody writes them.
     let words = unsafe { Words::from_address(address, count) };

@@ -30,7 +30,7 @@ mod wave;
 pub use bitmap::Pool;
 pub use home::{HomeSlot, Homes};
 #[cfg(not(loom))]
-pub use lent::{see_put, take_lent};
+pub use lent::take_lent;
 pub(crate) use looks::LOOK_PERIOD_NS;
 pub use looks::{Looks, Over};
 #[cfg(not(loom))]

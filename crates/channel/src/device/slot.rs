@@ -9,8 +9,8 @@ use super::state::{BELL, LapRows, POST_BELL_PERIOD, POST_POSITION, POST_TAIL_SEE
 #[cfg(not(loom))]
 use crate::primitive::cas_on_device;
 use crate::primitive::{
-    Ordering, Owned, OwnedFour, OwnedWord, acquire_in_wave, cas_in_wave, fence, load_in_wave, load_pair,
-    release_in_wave, store_in_wave, store_pair,
+    Ordering, Owned, OwnedFour, OwnedWord, acquire_in_wave, acquire_pair, cas_in_wave, fence, load_in_wave,
+    load_pair, release_in_wave, see, store_in_wave, store_pair,
 };
 use crate::region::Words;
 use hostcall_abi::layout::{LAP_WORDS, NO_PERIOD, SlotPlaces, Spread, bell_bits, first_call_word};
@@ -234,11 +234,26 @@ impl<'m> Slot<'m> {
     /// The lane's reply, once all of its words are there.
     #[inline(always)]
     pub fn poll_reply(&self, doorbell: &Doorbell, laps: Laps, rank: u32) -> Option<Line> {
+        self.poll(doorbell, laps, rank, false)
+    }
+
+    /// The lane's reply, once all of its words are there. The bytes that it tells of, in the byte area or elsewhere, are visible
+    /// then.
+    #[inline(always)]
+    pub fn poll_reply_with_bytes(&self, doorbell: &Doorbell, laps: Laps, rank: u32) -> Option<Line> {
+        self.poll(doorbell, laps, rank, true)
+    }
+
+    #[inline(always)]
+    fn poll(&self, doorbell: &Doorbell, laps: Laps, rank: u32, sees_bytes: bool) -> Option<Line> {
         let base = self.places.reply + 2 * rank;
         let count = doorbell.reply_pairs();
         let step = self.reply(doorbell).step(self.places.plane);
         let mut pairs = [[0; 2]; MAX_PAIRS];
-        let load = |pair: usize| load_pair(self.words.pair(base + pair as u32 * step));
+        let at = |pair: usize| self.words.pair(base + pair as u32 * step);
+        let load = |pair: usize| load_pair(at(pair));
+        // The last one that a look loads at once.
+        let load_last = |pair: usize| if sees_bytes { acquire_pair(at(pair)) } else { load(pair) };
         let is_there = |pair: usize, [a, b]: [u64; 2]| {
             let lap = laps.reply >> pair & 1 != 0;
             lap_of(a) == lap && lap_of(b) == lap
@@ -246,9 +261,11 @@ impl<'m> Slot<'m> {
         // A GPU looks at two pairs in the time of one, and at more in twice that. Many lanes would fill the link with a second one
         // in each look.
         let is_alone = doorbell.lanes == 1;
-        pairs[0] = load(0);
         if count > 1 && is_alone {
-            pairs[1] = load(1);
+            pairs[0] = load(0);
+            pairs[1] = load_last(1);
+        } else {
+            pairs[0] = load_last(0);
         }
         if !is_there(0, pairs[0]) {
             return None;
@@ -267,6 +284,9 @@ impl<'m> Slot<'m> {
         }
         if !all {
             return None;
+        }
+        if sees_bytes {
+            see();
         }
         line.restore(doorbell.result_words as usize);
         Some(line)
@@ -366,20 +386,17 @@ impl<'m> Slot<'m> {
         fence(Ordering::Release);
     }
 
-    /// Reads reply bytes from the byte area, `offset` (a multiple of 8) from its start, after the reply that
-    /// tells of them was seen.
+    /// Reads reply bytes from the byte area, `offset` (a multiple of 8) from its start, after [`Slot::poll_reply_with_bytes`]
+    /// has returned the reply that tells of them.
     #[inline]
     pub fn read_bulk(&self, offset: usize, bytes: &mut [u8]) {
-        fence(Ordering::Acquire);
         let words = self.words;
         words.read_bytes(self.places.area + offset as u32 / 8, bytes);
     }
 
-    /// Makes the reply's bulk bytes visible, after the reply that tells of them was seen, and returns where they are: address and
-    /// count of the byte area's bytes from `offset` on.
+    /// Where reply bytes are: address and count of the byte area's bytes from `offset` on.
     #[inline]
-    pub fn see_bulk(&self, offset: usize) -> (u64, usize) {
-        fence(Ordering::Acquire);
+    pub fn bulk_at(&self, offset: usize) -> (u64, usize) {
         let at = self.words.word(self.places.area + offset as u32 / 8);
         (core::ptr::from_ref(at).expose_provenance() as u64, self.places.area_bytes as usize - offset)
     }

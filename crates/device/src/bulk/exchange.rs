@@ -1,16 +1,16 @@
 //! The packets of a call with bytes: pieces of the message out, the reply back.
 
-use super::Call;
 use super::message::Message;
+use super::{Call, MANY};
 use crate::group::Group;
 use crate::packet::{self, Head, Held, Look};
 use crate::pull::take_lent_in_turn;
-use crate::target::{self, Lent};
+use crate::target::{self, Lent, Staging};
 use hostcall_abi::status::CallError;
 use hostcall_abi::word::{
     BytesHead, Kind, LEAST_REPLY_TO_PULL, LEAST_REPLY_TO_PUT, Line, REPLY_IS_THERE, ReplyAt, reply_bytes_at,
 };
-use hostcall_channel::device::{Slot, see_put, take_lent};
+use hostcall_channel::device::{Slot, take_lent};
 
 /// A share is large enough for pieces from so many bytes on.
 const LEAST_PIECE: usize = 512;
@@ -34,6 +34,8 @@ pub(super) struct Exchange<'a> {
     _lent_room: Lent,
     /// [`BytesHead::reply_at`].
     reply_at: ReplyAt,
+    /// What long replies are copied through, if the lane copies them.
+    staging: Staging,
 }
 
 impl<'a> Exchange<'a> {
@@ -43,11 +45,14 @@ impl<'a> Exchange<'a> {
         let (result_words, output) = (call.result.len(), &mut *call.output);
         let (message, lent_message) = call.message.lend(group.count);
         let is_lent = HAS_OUTPUT && target::HOST_COPIES && output.len() >= target::LEAST_REPLY_TO_LEND;
-        let lent_room = if is_lent { Lent::room(output) } else { Lent::NONE };
+        let has_staging = HAS_OUTPUT && output.len() >= LEAST_REPLY_TO_PULL && held.extra().is_none();
+        let staging = if has_staging { Staging::of_wave() } else { Staging::NONE };
         // Lanes ask side by side, and pull one after the other.
-        let pulls =
-            is_lent && output.len() >= LEAST_REPLY_TO_PUT * group.count as usize && held.extra().is_none();
-        let most_to_pull = if pulls { target::most_to_pull() } else { 0 };
+        let pulls = is_lent && output.len() >= LEAST_REPLY_TO_PUT * group.count as usize;
+        let most_to_pull = if pulls { staging.most() } else { 0 };
+        // What the lane pulls in any case needs no place that is made ready for the host.
+        let is_lent = is_lent && (most_to_pull == 0 || output.len() > ReplyAt::LEAST_TO_PULL_ALONE);
+        let lent_room = if is_lent { Lent::room(output) } else { Lent::NONE };
         Self {
             held,
             slot: packet::held_slot(group.here, held),
@@ -61,6 +66,7 @@ impl<'a> Exchange<'a> {
             reply_at: ReplyAt::new(lent_room.address(), most_to_pull),
             lent_message,
             _lent_room: lent_room,
+            staging,
         }
     }
 
@@ -104,7 +110,7 @@ impl<'a> Exchange<'a> {
 
     /// Sends a packet that says that `from..to` of the message are in the area, and waits for the answer.
     #[inline(always)]
-    fn packet<const ANSWER_WORDS: usize>(
+    fn packet<const HAS_OUTPUT: bool, const ANSWER_WORDS: usize>(
         &self,
         group: Group,
         kind: Kind,
@@ -139,7 +145,11 @@ impl<'a> Exchange<'a> {
         if to > from || self.lent_message.address() != 0 || self.reply_at.address() != 0 {
             self.slot.publish_bulk();
         }
-        packet::exchange_by_any(self.held.extra(), self.slot, group, head, line, Look::WithPauses)
+        // Any other reply is whole in the answer.
+        let sees_bytes = HAS_OUTPUT || ANSWER_WORDS == MANY;
+        let look =
+            Look::WithPauses { sees_bytes, is_lent: HAS_OUTPUT && self.capacity > self.share(group).0 };
+        packet::exchange_by_any(self.held.extra(), self.slot, group, head, line, look)
     }
 
     /// Bytes of the area that each lane of a packet has, and where those of this lane begin.
@@ -159,7 +169,7 @@ impl<'a> Exchange<'a> {
         output: &mut [u8],
     ) -> Result<usize, CallError> {
         self.message.write(self.slot, self.share(group).1);
-        let reply = self.packet::<ANSWER_WORDS>(group, Kind::Bytes, 0, self.message.bytes);
+        let reply = self.packet::<HAS_OUTPUT, ANSWER_WORDS>(group, Kind::Bytes, 0, self.message.bytes);
         self.finish::<HAS_OUTPUT, ANSWER_WORDS>(group, reply, words, output)
     }
 
@@ -179,7 +189,9 @@ impl<'a> Exchange<'a> {
         if HAS_OUTPUT && !group.all(!self.reply_at.pulls()) {
             let reply = taken.as_mut().ok().filter(|(_, loan)| *loan != 0);
             // SAFETY: LOAN: the host's answer tells of the loan, and that it has as many bytes; the lane can pull.
-            unsafe { take_lent_in_turn(group, reply.map(|(output, loan)| (*loan, &mut **output))) };
+            unsafe {
+                take_lent_in_turn(group, self.staging, reply.map(|(output, loan)| (*loan, &mut **output)))
+            };
         }
         taken.map(|(output, _)| output.len())
     }
@@ -223,8 +235,7 @@ impl<'a> Exchange<'a> {
             take_words(self.slot, self.share(group).1, words);
         }
         match place {
-            _ if !HAS_OUTPUT => {}
-            _ if is_there => see_put(),
+            _ if !HAS_OUTPUT || is_there => {}
             0 => self.take_bytes(group, self.share(group).1 + reply_bytes_at(count), output),
             // SAFETY: LOAN: the host's answer tells of the loan, and that it has as many bytes.
             _ if !self.reply_at.pulls() => unsafe { take_lent(place, output, |_, _| 0) },
@@ -269,10 +280,11 @@ impl<'a> Exchange<'a> {
         words: &mut [u64],
         output: &mut [u8],
     ) -> Result<usize, CallError> {
-        let sent = self.send_all_but_last::<ANSWER_WORDS>(group);
+        let sent = self.send_all_but_last::<HAS_OUTPUT, ANSWER_WORDS>(group);
         let part = group.those(sent.is_ok());
         let filled = sent.and_then(|from| {
-            let reply = self.send_piece::<ANSWER_WORDS>(part, Kind::Bytes, from, self.message.bytes);
+            let reply =
+                self.send_piece::<HAS_OUTPUT, ANSWER_WORDS>(part, Kind::Bytes, from, self.message.bytes);
             self.finish::<HAS_OUTPUT, ANSWER_WORDS>(part, reply, words, output)
         });
         // Every lane is done with the area.
@@ -282,7 +294,10 @@ impl<'a> Exchange<'a> {
 
     /// Sends all pieces but each lane's last one, and returns where that begins.
     #[inline(always)]
-    fn send_all_but_last<const ANSWER_WORDS: usize>(&self, group: Group) -> Result<usize, CallError> {
+    fn send_all_but_last<const HAS_OUTPUT: bool, const ANSWER_WORDS: usize>(
+        &self,
+        group: Group,
+    ) -> Result<usize, CallError> {
         let (share, _) = self.share(group);
         let mut sent = Ok(0);
         loop {
@@ -294,7 +309,8 @@ impl<'a> Exchange<'a> {
             }
             if let Some(from) = from {
                 let to = self.message.bytes.min(from + self.share(part).0);
-                sent = self.send_piece::<ANSWER_WORDS>(part, Kind::BytesMore, from, to).map(|_| to);
+                sent =
+                    self.send_piece::<HAS_OUTPUT, ANSWER_WORDS>(part, Kind::BytesMore, from, to).map(|_| to);
             }
         }
     }
@@ -303,7 +319,7 @@ impl<'a> Exchange<'a> {
     /// rare has one copy of it there.
     #[cfg_attr(target_arch = "nvptx64", cold, inline(never))]
     #[cfg_attr(not(target_arch = "nvptx64"), inline(always))]
-    fn send_piece<const ANSWER_WORDS: usize>(
+    fn send_piece<const HAS_OUTPUT: bool, const ANSWER_WORDS: usize>(
         &self,
         group: Group,
         kind: Kind,
@@ -311,7 +327,7 @@ impl<'a> Exchange<'a> {
         to: usize,
     ) -> Result<Line, CallError> {
         self.message.write_part(self.slot, self.share(group).1, from, to);
-        self.packet::<ANSWER_WORDS>(group, kind, from, to)
+        self.packet::<HAS_OUTPUT, ANSWER_WORDS>(group, kind, from, to)
     }
 
     fn reply_fits(&self, bytes: u64) -> bool {
@@ -321,16 +337,16 @@ impl<'a> Exchange<'a> {
     /// Takes the reply's bytes, which are in the area from `at` on.
     #[inline(always)]
     fn take_bytes(&self, group: Group, at: usize, output: &mut [u8]) {
-        if group.count > 1 || output.len() < LEAST_REPLY_TO_PULL || self.held.extra().is_some() {
+        if group.count > 1 || self.staging.most() == 0 {
             self.slot.read_bulk(at, output);
             return self.slot.publish_bulk();
         }
-        let (from, room) = self.slot.see_bulk(at);
+        let (from, room) = self.slot.bulk_at(at);
         let mut taken = 0;
-        if target::most_to_pull() > 0 && output.len() <= room {
+        if output.len() <= room {
             // SAFETY: the bytes are in the area, which begins at a multiple of 16, is one long, and stays the lane's until its next
             // call; the group is the lane alone, which holds the home slot.
-            taken = unsafe { target::pull(from, output) };
+            taken = unsafe { self.staging.pull(from, output) };
         }
         if taken < output.len() {
             self.slot.read_bulk(at + taken, &mut output[taken..]);

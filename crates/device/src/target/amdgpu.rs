@@ -1,6 +1,7 @@
 //! AMD: `core`'s intrinsics. The launch's parameters are found through the dispatch packet. Workgroup memory is LDS, whose
 //! addresses begin where a hardware register says: Rust has no way yet to declare a variable there.
 
+use crate::packet::Look;
 use core::arch::amdgpu as intrinsics;
 use hostcall_abi::launch::{ChannelParams, LaunchParams};
 use hostcall_abi::layout::{LONE_WAVE, WAVE_RECORD_BYTES, WaveRecordWords, post_bell};
@@ -239,7 +240,7 @@ impl Here {
 
     /// Lets the time pass in which the host cannot have answered: it costs nothing to look here.
     #[inline(always)]
-    pub fn pass(self, _lanes: u32, _request_pairs: u32) {}
+    pub fn pass(self, _lanes: u32, _request_pairs: u32, _look: Look) {}
 
     /// Tells the host of posts that it was not told of, before the lane waits for what the host may do because of them.
     fn announce_posts(self) {

@@ -20,47 +20,56 @@ const UNIT: u32 = 16;
 /// brings 50 bytes a ns then (H200, docs/measurements.md).
 const TIMES_STAGED: u32 = 8;
 
-/// Most bytes that end without a fence, and that the lane takes out of the stages itself, if it could have a bulk copy do it: so
-/// few take longer with both.
-const MOST_BY_LANE: u32 = 512;
-
 const _: () = assert!(LEAST_STAGING_BYTES >= STAGING_ALIGN + 4 * LEAST_STAGE_BYTES);
 const _: () = assert!(STAGING_ALIGN >= 8 * MOST_STAGES && LEAST_STAGE_BYTES.is_multiple_of(UNIT));
 
 /// The shared memory through which the lane's wave copies: arrivals, and behind them the stages.
 #[derive(Clone, Copy)]
-struct Staging {
-    bytes: u32,
+pub(crate) struct Staging {
     arrivals: u32,
-    stages: u32,
-    stage_bytes: u32,
-    count: u32,
+    /// Of all; 0 if there are none.
+    bytes: u32,
 }
 
 impl Staging {
-    /// The wave's, if it has some.
+    pub const NONE: Self = Self { arrivals: 0, bytes: 0 };
+
+    /// The wave's.
     #[inline(always)]
-    fn of_wave() -> Option<Self> {
+    pub fn of_wave() -> Self {
         let here = super::here();
         let waves = here.lanes_in_workgroup().div_ceil(32);
         let kernel = here.params().workgroup_memory_bytes;
-        let (start, each) = staging_bytes(super::dynamic_shared_bytes(), waves, kernel);
-        if each == 0 {
-            return None;
-        }
-        let arrivals = super::shared_start() + start + here.wave_in_workgroup() * each;
-        let bytes = each - STAGING_ALIGN;
-        let stage_bytes = (bytes / MOST_STAGES / STAGING_ALIGN * STAGING_ALIGN).max(LEAST_STAGE_BYTES);
-        let count = (bytes / stage_bytes).min(MOST_STAGES);
-        Some(Self { bytes: each, arrivals, stages: arrivals + STAGING_ALIGN, stage_bytes, count })
+        let (start, bytes) = staging_bytes(super::dynamic_shared_bytes(), waves, kernel);
+        Self { arrivals: super::shared_start() + start + here.wave_in_workgroup() * bytes, bytes }
+    }
+
+    /// Most bytes of the host's memory that the lane copies sooner than the host does, while that copies for nobody else; 0 if
+    /// it copies none.
+    #[inline(always)]
+    pub fn most(self) -> u32 {
+        TIMES_STAGED * self.bytes
+    }
+
+    #[inline(always)]
+    fn stages(self) -> Stages {
+        let bytes = self.bytes - STAGING_ALIGN;
+        let many = bytes / MOST_STAGES / STAGING_ALIGN * STAGING_ALIGN;
+        let (stage_bytes, count) = match many > LEAST_STAGE_BYTES {
+            true => (many, MOST_STAGES),
+            false => (LEAST_STAGE_BYTES, (bytes / LEAST_STAGE_BYTES).min(MOST_STAGES)),
+        };
+        Stages { arrivals: self.arrivals, start: self.arrivals + STAGING_ALIGN, stage_bytes, count }
     }
 }
 
-/// Most bytes of the host's memory that the lane copies sooner than the host does, while that copies for nobody else; 0 if it
-/// copies none.
-#[inline(always)]
-pub(crate) fn most_to_pull() -> u32 {
-    Staging::of_wave().map_or(0, |staging| TIMES_STAGED * staging.bytes)
+/// How a [`Staging`]'s memory is used.
+#[derive(Clone, Copy)]
+struct Stages {
+    arrivals: u32,
+    start: u32,
+    stage_bytes: u32,
+    count: u32,
 }
 
 /// A chunk of what is copied: where it begins, its stage, and the parity of the stage's uses before.
@@ -75,7 +84,7 @@ impl Chunk {
     const FIRST: Self = Self { at: 0, stage: 0, turn: 0 };
 
     #[inline(always)]
-    fn next(self, staging: Staging) -> Self {
+    fn next(self, staging: Stages) -> Self {
         let at = self.at + staging.stage_bytes;
         match self.stage + 1 == staging.count {
             true => Self { at, stage: 0, turn: self.turn ^ 1 },
@@ -134,27 +143,40 @@ unsafe fn take_stage(place: u32, to: *mut u8, bytes: u32) {
     }
 }
 
-/// Copies the first bytes of `to` from the host's memory at `from`, at most a GiB, before anything that the lane does next.
-/// Returns how many: none, if [`most_to_pull`] is 0. Those for the GPU's memory go there without the lane if both places are multiples of 16.
+impl Staging {
+    /// Copies the first bytes of `to` from the host's memory at `from`, at most a GiB, before anything that the lane does next.
+    /// Returns how many: none, if [`Staging::most`] is 0. Those for the GPU's memory go there without the lane if both places are
+    /// multiples of 16.
+    ///
+    /// # Safety
+    /// So many bytes lie at `from`, and the rest of the first and of the last 16 can be read. The staging is the wave's. The lane's
+    /// group holds the wave's home slot, and no other lane of it is in here.
+    #[inline(always)]
+    pub unsafe fn pull(self, from: u64, to: &mut [u8]) -> usize {
+        if self.bytes == 0 {
+            return 0;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { pull(self, from, to) }
+    }
+}
+
+/// Does what [`Staging::pull`] does, where there is some.
 ///
 /// # Safety
-/// So many bytes lie at `from`, and the rest of the first and of the last 16 can be read. The lane's group holds the wave's home
-/// slot, and no other lane of it is in here.
+/// As for that.
 #[inline(never)]
-pub(crate) unsafe fn pull(from: u64, to: &mut [u8]) -> usize {
-    let Some(staging) = Staging::of_wave() else { return 0 };
+unsafe fn pull(staging: Staging, from: u64, to: &mut [u8]) -> usize {
+    let staging = staging.stages();
     let bytes = to.len().min(1 << 30) as u32;
     // Whole units are asked for: the first one has so many bytes before the first that is wanted.
     let skip = (from % u64::from(UNIT)) as u32;
     let (from, end) = (from - u64::from(skip), skip + bytes);
-    let is_short = end <= MOST_BY_LANE;
-    let is_direct = !is_short
-        && skip == 0
-        && super::is_global(to.as_ptr())
-        && to.as_ptr().addr().is_multiple_of(UNIT as usize);
+    let is_direct =
+        skip == 0 && super::is_global(to.as_ptr()) && to.as_ptr().addr().is_multiple_of(UNIT as usize);
     let target = to.as_mut_ptr();
     let to = target.expose_provenance() as u64;
-    let place_of = |chunk: Chunk| staging.stages + chunk.stage * staging.stage_bytes;
+    let place_of = |chunk: Chunk| staging.start + chunk.stage * staging.stage_bytes;
     let arrival_of = |chunk: Chunk| staging.arrivals + chunk.stage * 8;
     let bytes_of = |chunk: Chunk| staging.stage_bytes.min(end - chunk.at);
     // The stages that this copy uses.
@@ -177,8 +199,8 @@ pub(crate) unsafe fn pull(from: u64, to: &mut [u8]) -> usize {
                 options(nostack))
         };
     }
-    // SAFETY: orders what came before with what the copies access.
-    unsafe { asm!("fence.mbarrier_init.release.cluster;", "fence.proxy.async;", options(nostack)) };
+    // SAFETY: orders what came before with what the copies access. One fence for all memory takes thirty times as long.
+    unsafe { asm!("fence.proxy.async.shared::cta;", "fence.proxy.async.global;", options(nostack)) };
     let mut asked = Chunk::FIRST;
     for _ in 0..used {
         ask(asked);
@@ -223,14 +245,11 @@ pub(crate) unsafe fn pull(from: u64, to: &mut [u8]) -> usize {
         }
         chunk = chunk.next(staging);
     }
-    // What the lane tells the host now comes after the copies from its memory. Of few bytes without a fence: a copy reads before
-    // it writes, and the lane has loaded what each copy wrote, or was told by an arrival that it is there.
-    if !is_short {
-        // SAFETY: waits until all bytes are where they belong. The last fence empties the first-level cache, past which those of
-        // a second copy went there.
-        unsafe {
-            asm!("cp.async.bulk.wait_group 0;", "fence.proxy.async;", "fence.acq_rel.sys;", options(nostack))
-        };
+    // What the lane tells the host now comes after the copies from its memory: arrivals said that the bytes are here.
+    if is_direct {
+        // SAFETY: waits until all bytes are where they belong. The end of a bulk copy orders what it wrote with what the lane
+        // does next, as a fence would.
+        unsafe { asm!("cp.async.bulk.wait_group 0;", options(nostack)) };
     }
     for stage in 0..used {
         // SAFETY: it was made above, and nothing is on its way.

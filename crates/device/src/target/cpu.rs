@@ -1,6 +1,7 @@
 //! The software device: a lane is a coroutine, and the executor does what hardware does on a GPU.
 
 use crate::lane::Lane;
+use crate::packet::Look;
 use core::any::Any;
 use core::cell::{Cell, RefCell};
 use core::ffi::c_void;
@@ -249,7 +250,7 @@ impl Here {
 
     /// Lets the time pass in which the host cannot have answered: it costs nothing to look here.
     #[inline(always)]
-    pub fn pass(self, _lanes: u32, _request_pairs: u32) {}
+    pub fn pass(self, _lanes: u32, _request_pairs: u32, _look: Look) {}
 
     /// Announces posts that rang no bell, before the lane waits for others.
     #[inline(always)]

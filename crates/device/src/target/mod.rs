@@ -8,7 +8,7 @@
 //! | `converge`, `same`, `matching`, `ballot`, `all`, `broadcast`, `shuffle_u32`, `shuffle`, `sync` | the wave's operations, on a `Mask` of lanes (`bits` of it) |
 //! | `wait`, `wait_with_pauses`, `pass`, `pause`, `notify`, `barrier` | waiting; what `wait` polls asks nothing of its own lane |
 //! | `HOST_COPIES`, `Lent`, `LEAST_REPLY_TO_LEND` | memory of lanes that the host's copies reach |
-//! | `most_to_pull`, `pull` | copying bytes of the host's memory, on devices on which a lane does that faster than by loads |
+//! | `Staging` | copying bytes of the host's memory, on devices on which a lane does that faster than by loads |
 //! | `cancelled`, `unwinding`, `clock_ns` | the rest |
 //! | `global` | a pointer to what all lanes have in common, by its address |
 //! | `Params` | the launch's parameters, and who the lane is, as the lane's function has them |
@@ -31,19 +31,33 @@ pub(crate) use bulk_copy::*;
 
 #[cfg(not(all(target_arch = "nvptx64", target_feature = "sm_90")))]
 mod no_bulk_copy {
-    /// Most bytes of the host's memory that the lane copies sooner than the host does.
-    #[inline(always)]
-    pub(crate) fn most_to_pull() -> u32 {
-        0
-    }
+    /// Memory through which the lane's wave copies the host's: none.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Staging;
 
-    /// Copies the first bytes of `to` from the host's memory: none.
-    ///
-    /// # Safety
-    /// Always.
-    #[inline(always)]
-    pub(crate) unsafe fn pull(_: u64, _: &mut [u8]) -> usize {
-        0
+    impl Staging {
+        pub const NONE: Self = Self;
+
+        /// The wave's.
+        #[inline(always)]
+        pub fn of_wave() -> Self {
+            Self
+        }
+
+        /// Most bytes of the host's memory that the lane copies sooner than the host does.
+        #[inline(always)]
+        pub fn most(self) -> u32 {
+            0
+        }
+
+        /// Copies the first bytes of `to` from the host's memory: none.
+        ///
+        /// # Safety
+        /// Always.
+        #[inline(always)]
+        pub unsafe fn pull(self, _: u64, _: &mut [u8]) -> usize {
+            0
+        }
     }
 }
 #[cfg(not(all(target_arch = "nvptx64", target_feature = "sm_90")))]
