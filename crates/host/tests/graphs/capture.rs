@@ -272,3 +272,28 @@ fn memory_that_outlives_its_capture_breaks_it() {
     });
     graph.unwrap().instantiate().unwrap().launch(&stream).unwrap().wait().unwrap();
 }
+
+#[test]
+fn captures_that_other_threads_end_are_over() {
+    let device = Device::open("cpu").unwrap();
+    let stream = device.stream().unwrap();
+    let start = Barrier::new(3);
+    let turns = || {
+        let mut kept = Vec::new();
+        start.wait();
+        for _ in 0..100_000 {
+            // Each may end what the other one began.
+            let _ = stream.begin_capture(CaptureMode::Global);
+            kept.extend(stream.record());
+            let _ = stream.end_capture();
+        }
+        kept
+    };
+    let kept = std::thread::scope(|scope| [(); 3].map(|()| scope.spawn(turns)).map(|turns| turns.join()));
+    let _ = stream.end_capture();
+    assert!(!stream.is_capturing());
+    // The events have their captures, which concern no allocation any more.
+    device.alloc_zeroed::<u64>(1).unwrap();
+    stream.synchronize().unwrap();
+    drop(kept);
+}

@@ -114,6 +114,8 @@ impl Captures {
             CaptureMode::ThreadLocal => capture.thread == here,
             CaptureMode::Relaxed => false,
         });
+        // One that ends now captures nothing more.
+        captures.retain(|capture| !lock(&capture.state).has_ended);
         if let [capture] = &captures[..]
             && may_be
             && capture.thread == here
@@ -346,10 +348,12 @@ impl Stream {
         let capture = Arc::new(Capture { mode, thread, origin, state: Mutex::default() });
         let member = Member { queue: Arc::downgrade(queue), last: Vec::new() };
         lock(&capture.state).streams.insert(address(queue), member);
+        // Who ends the capture finds it in the slot, and then in the list too: another thread may end it at once.
+        self.core().captures.add(&capture);
         if !queue.capture.set(&capture) {
+            self.core().captures.remove(&capture);
             return Err(GraphError::SecondCapture.into());
         }
-        self.core().captures.add(&capture);
         Ok(())
     }
 
