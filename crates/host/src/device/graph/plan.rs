@@ -7,9 +7,10 @@ use crate::device::buffer::Wanted;
 use crate::device::launch;
 use crate::device::seam::{DeviceKind, KernelMemory};
 use crate::device::stream::StreamQueue;
+use crate::device::uses::Access;
 use crate::device::{Error, Inner};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Arc, Mutex};
 
 /// Most nodes of an instance, with those of the graphs in it: half of the launches that a device can tell apart.
@@ -55,7 +56,7 @@ impl Planned {
 impl Plan {
     /// Puts the nodes in order. `old` is the instance's plan so far: it has the inner queue, and lists of the same kernels.
     pub fn new(device: &Arc<Inner>, recorded: &Recorded, old: Option<&Self>) -> Result<Self, Error> {
-        let mut planning = Planning { device, nodes: 0, has_bodies: false, wanted: Vec::new() };
+        let mut planning = Planning { device, nodes: 0, has_bodies: false, wanted: Union::default() };
         let mut nodes = Vec::new();
         planning.add(recorded, &NodePath(Arc::new([])), &mut nodes)?;
         let inner = match old.and_then(|old| old.inner.clone()) {
@@ -63,7 +64,7 @@ impl Plan {
             inner => inner,
         };
         let rows = Row::all(&nodes, old);
-        Ok(Self { nodes, wanted: planning.wanted, inner, rows })
+        Ok(Self { nodes, wanted: planning.wanted.into_list(), inner, rows })
     }
 }
 
@@ -71,7 +72,7 @@ struct Planning<'a> {
     device: &'a Arc<Inner>,
     nodes: usize,
     has_bodies: bool,
-    wanted: Vec<Wanted>,
+    wanted: Union,
 }
 
 impl Planning<'_> {
@@ -82,7 +83,7 @@ impl Planning<'_> {
             if self.nodes > MOST_NODES {
                 return Err(GraphError::TooManyNodes { limit: MOST_NODES }.into());
             }
-            node.memory().iter().for_each(|wanted| want(&mut self.wanted, wanted));
+            node.memory().iter().for_each(|wanted| self.wanted.add(wanted));
             let mut bodies = Vec::new();
             match &**node {
                 Node::Graph(child) => {
@@ -119,22 +120,31 @@ impl Planning<'_> {
     }
 }
 
-/// Adds memory to a list, in which what is used in one way is listed once.
-fn want(list: &mut Vec<Wanted>, new: &Wanted) {
-    let touches = |old: &&mut Wanted| {
-        Arc::ptr_eq(&old.allocation, &new.allocation)
-            && old.access == new.access
-            && old.bytes.start <= new.bytes.end
-            && new.bytes.start <= old.bytes.end
-    };
-    match list.iter_mut().find(touches) {
-        Some(old) => {
-            old.bytes = old.bytes.start.min(new.bytes.start)..old.bytes.end.max(new.bytes.end);
+/// Memory of many nodes. What is used in one way, and lies together, is listed once.
+#[derive(Default)]
+struct Union(BTreeMap<Place, Wanted>);
+
+/// Where used memory begins: its allocation by address, how it is used, and the first byte.
+type Place = (usize, Access, usize);
+
+impl Union {
+    fn add(&mut self, new: &Wanted) {
+        let (address, access, mut bytes) =
+            (Arc::as_ptr(&new.allocation).addr(), new.access, new.bytes.clone());
+        // What is listed lies apart: of all that touches the new bytes, the last ends last.
+        while let Some((&place, old)) = self.0.range(..=(address, access, bytes.end)).next_back()
+            && (place.0, place.1) == (address, access)
+            && old.bytes.end >= bytes.start
+        {
+            bytes = old.bytes.start.min(bytes.start)..old.bytes.end.max(bytes.end);
+            self.0.remove(&place);
         }
-        None => {
-            let (allocation, access) = (new.allocation.clone(), new.access);
-            list.push(Wanted { allocation, access, bytes: new.bytes.clone() });
-        }
+        let allocation = new.allocation.clone();
+        self.0.insert((address, access, bytes.start), Wanted { allocation, access, bytes });
+    }
+
+    fn into_list(self) -> Vec<Wanted> {
+        self.0.into_values().collect()
     }
 }
 
@@ -163,5 +173,39 @@ pub(super) fn order(recorded: &Recorded) -> Result<Vec<u32>, GraphError> {
     match missing.iter().position(|missing| *missing > 0) {
         Some(node) => Err(GraphError::Circle { node: NodeId(node as u32) }),
         None => Ok(order),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Device, DeviceBuffer};
+    use std::ops::Range;
+
+    #[test]
+    fn memory_that_is_used_in_one_way_is_listed_once() {
+        let device = Device::open("cpu").unwrap();
+        let [one, other] = [64, 64].map(|bytes| device.alloc_zeroed::<u8>(bytes).unwrap());
+        let part = |buffer: &DeviceBuffer<u8>, access, bytes: Range<usize>| Wanted {
+            bytes,
+            ..buffer.wanted(access)
+        };
+        let mut union = Union::default();
+        for bytes in [0..8, 16..24, 32..40, 60..64, 8..32, 0..4] {
+            union.add(&part(&one, Access::Read, bytes));
+        }
+        union.add(&part(&one, Access::Write, 30..34));
+        union.add(&part(&other, Access::Read, 40..60));
+        let list = union.into_list();
+        let of = |buffer: &DeviceBuffer<u8>, access| -> Vec<Range<usize>> {
+            let allocation = buffer.wanted(access).allocation;
+            let mine =
+                |wanted: &&Wanted| Arc::ptr_eq(&wanted.allocation, &allocation) && wanted.access == access;
+            list.iter().filter(mine).map(|wanted| wanted.bytes.clone()).collect()
+        };
+        assert_eq!(of(&one, Access::Read), [0..40, 60..64]);
+        assert_eq!(of(&one, Access::Write).first(), Some(&(30..34)));
+        assert_eq!(of(&other, Access::Read).first(), Some(&(40..60)));
+        assert_eq!(list.len(), 4);
     }
 }
