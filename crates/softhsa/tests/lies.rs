@@ -106,6 +106,9 @@ fn segments_are_apart_and_have_no_more_than_the_file() {
     let elsewhere = |number: usize| Added { address: 0x10_0000 + number * 0x10_0000, ..copy };
     let part = Added { bytes: 64, memory_bytes: 64, ..elsewhere(0) };
     assert!(with(&[part]).is_ok_and(|object| object.code.len() == 2), "the file has other bytes enough");
+    let later = Added { address: part.address + 0x10_0000, ..part };
+    let object = with(&[later, part]).expect("the file has other bytes enough");
+    assert!(object.code.len() == 3 && object.code.is_sorted(), "{:?}", object.code);
     let reason = with(&[0, 1, 2, 3, 4, 5, 6, 7].map(elsewhere)).expect_err("it is there nine times");
     assert!(
         reason.contains(&format!("bytes of the file's {}", file.len() + 56 * (number(&file, 56, 2) + 8))),

@@ -95,7 +95,7 @@ pub struct Elf<'a> {
     file: &'a [u8],
     loads: Vec<Load<'a>>,
     notes: Vec<&'a [u8]>,
-    dynamic: Vec<(u64, u64)>,
+    dynamic: &'a [u8],
 }
 
 /// Returns bytes of the file.
@@ -121,9 +121,14 @@ impl<'a> Elf<'a> {
             refuse!("its program headers have {size} bytes instead of 56");
         }
         let headers = part(file, offset, size * count, "the table of program headers")?;
-        let mut elf = Elf { file, loads: Vec::new(), notes: Vec::new(), dynamic: Vec::new() };
+        let mut elf = Elf { file, loads: Vec::new(), notes: Vec::new(), dynamic: &[] };
         for header in headers.chunks_exact(56) {
             elf.program_header(header)?;
+        }
+        // Headers may name the same bytes again and again, and all of these are read.
+        let notes: u64 = elf.notes.iter().map(|note| note.len() as u64).sum();
+        if notes > elf.file_bytes() {
+            refuse!("its notes have {notes} bytes of the file's {}", elf.file_bytes());
         }
         Ok(elf)
     }
@@ -147,17 +152,12 @@ impl<'a> Elf<'a> {
                         "the segment at {address:#x} has {file_bytes} bytes and {memory_bytes} in memory"
                     );
                 }
-                self.loads.push(Load {
-                    address,
-                    memory_bytes,
-                    contents,
-                    executable: flags & EXECUTABLE != 0,
-                });
+                let executable = flags & EXECUTABLE != 0;
+                if memory_bytes > 0 {
+                    self.loads.push(Load { address, memory_bytes, contents, executable });
+                }
             }
-            DYNAMIC => {
-                self.dynamic =
-                    contents.chunks_exact(16).map(|pair| (number(pair, 0, 8), number(pair, 8, 8))).collect();
-            }
+            DYNAMIC => self.dynamic = contents,
             _ => self.notes.push(contents),
         }
         Ok(())
@@ -168,25 +168,31 @@ impl<'a> Elf<'a> {
         self.file.len() as u64
     }
 
-    /// Returns the segments that are loaded.
+    /// Returns the segments that are loaded, those without memory left out.
     pub fn loads(&self) -> &[Load<'a>] {
         &self.loads
     }
 
     /// Returns the file's bytes that are loaded at an address.
     fn loaded(&self, address: u64, bytes: u64, what: &str) -> Result<&'a [u8], Refused> {
+        part(self.loaded_from(address, what)?, 0, bytes, what)
+    }
+
+    /// Returns the file's bytes from where an address is loaded to the segment's end.
+    fn loaded_from(&self, address: u64, what: &str) -> Result<&'a [u8], Refused> {
         for load in &self.loads {
             if let Some(offset) = address.checked_sub(load.address)
                 && offset < load.contents.len() as u64
             {
-                return part(load.contents, offset, bytes, what);
+                return Ok(&load.contents[offset as usize..]);
             }
         }
         refuse!("{what} at {address:#x} lies outside of the loaded segments")
     }
 
     fn entry(&self, tag: u64) -> Option<u64> {
-        self.dynamic.iter().find(|(key, _)| *key == tag).map(|(_, value)| *value)
+        let mut pairs = self.dynamic.chunks_exact(16);
+        pairs.find(|pair| number(pair, 0, 8) == tag).map(|pair| number(pair, 8, 8))
     }
 
     /// Returns how many dynamic symbols there are, which only the hash tables say.
@@ -205,14 +211,14 @@ impl<'a> Elf<'a> {
         if last < first {
             return Ok(first);
         }
-        let chains = table.wrapping_add(buckets * 4);
-        for symbol in last..last.saturating_add(MOST_ENTRIES) {
-            let place = chains.wrapping_add((symbol - first) * 4);
-            if number(self.loaded(place, 4, "the hash table's chains")?, 0, 4) & 1 != 0 {
-                return Ok(symbol + 1);
-            }
+        // The last chain lies in one segment, which is looked for once.
+        let chain = table.wrapping_add(buckets * 4).wrapping_add((last - first) * 4);
+        let chain = self.loaded_from(chain, "the hash table's chains")?;
+        let mut entries = (last..).zip(chain.chunks_exact(4)).take(MOST_ENTRIES as usize);
+        match entries.find(|(_, entry)| number(entry, 0, 4) & 1 != 0) {
+            Some((symbol, _)) => Ok(symbol + 1),
+            None => refuse!("its hash table has a chain without an end"),
         }
-        refuse!("its hash table has a chain without an end")
     }
 
     fn raw_symbols(&self) -> Result<&'a [u8], Refused> {
@@ -335,4 +341,73 @@ fn symbol<'a>(entry: &[u8], strings: &'a [u8]) -> Result<Symbol<'a>, Refused> {
         info: entry[4],
         section: number(entry, 6, 2) as u16,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A segment's kind and address, and its place in the file behind the headers.
+    type Segment = (u64, u64, std::ops::Range<usize>);
+
+    const LOAD: u64 = 1;
+    const DYNAMIC: u64 = 2;
+    const NOTE: u64 = 4;
+
+    fn file(segments: &[Segment], contents: &[u8]) -> Vec<u8> {
+        let mut file = vec![0; 64];
+        file[..9].copy_from_slice(b"\x7fELF\x02\x01\x01\x40\x03");
+        file[16..20].copy_from_slice(&[3, 0, 224, 0]);
+        (file[32], file[48], file[54], file[56]) = (64, 0x4c, 56, segments.len() as u8);
+        let start = 64 + 56 * segments.len();
+        for (kind, address, range) in segments {
+            let (offset, bytes) = ((start + range.start) as u64, range.len() as u64);
+            let fields = [*kind, offset, *address, *address, bytes, bytes, 4096];
+            file.extend(fields.map(u64::to_le_bytes).concat());
+        }
+        file.extend(contents);
+        file
+    }
+
+    /// A table of one bucket, whose chain begins with symbol 1, and a dynamic section that tells of it.
+    fn hash_table(chain: &[u32]) -> Vec<u8> {
+        let words = [&[1, 1, 0, 0, 1], chain].concat();
+        let mut bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+        bytes.extend([0x6fff_fef5, 0x1_0000u64].map(u64::to_le_bytes).concat());
+        bytes
+    }
+
+    #[test]
+    fn a_chain_ends_in_its_segment() {
+        let count = |chain: &[u32], loaded: usize| {
+            let contents = hash_table(chain);
+            let (table, end) = (contents.len() - 16, contents.len());
+            let segments = [
+                (LOAD, 0x1_0000, 0..loaded),
+                (LOAD, 0x1_0000 + loaded as u64, loaded..table),
+                (DYNAMIC, 0, table..end),
+            ];
+            Elf::read(&file(&segments, &contents)).and_then(|elf| elf.symbol_count())
+        };
+        assert_eq!(count(&[0, 0, 1], 32), Ok(4));
+        let refused = count(&[0, 0, 1], 28).expect_err("its end is in another segment");
+        assert!(refused.0.contains("a chain without an end"), "{refused}");
+    }
+
+    #[test]
+    fn what_has_no_bytes_is_no_segment() {
+        let file = file(&[(LOAD, 0, 0..0), (LOAD, 0x1000, 0..4), (LOAD, 0, 0..0)], &[0; 4]);
+        assert_eq!(Elf::read(&file).expect("it is read").loads().len(), 1);
+    }
+
+    #[test]
+    fn notes_have_no_more_than_the_file() {
+        let with = |notes: usize| {
+            let segments = vec![(NOTE, 0, 0..400); notes];
+            Elf::read(&file(&segments, &[0; 400])).map(drop)
+        };
+        assert_eq!(with(1), Ok(()));
+        let refused = with(10).expect_err("there are ten of one");
+        assert!(refused.0.contains("its notes have 4000 bytes of the file's 1024"), "{refused}");
+    }
 }

@@ -72,11 +72,27 @@ pub struct CodeObject {
     pub variables: BTreeMap<String, Variable>,
     /// The contents of its memory: relocated once it is loaded.
     pub image: Vec<u8>,
-    /// Parts of the image that hold code: first byte and number of bytes.
+    /// Parts of the image that hold code, in order: first byte and number of bytes.
     pub code: Vec<(u64, u64)>,
     relocations: Vec<elf::Relocation>,
     /// The address that the image's first byte has in the file.
     first: u64,
+}
+
+/// What the metadata has of a kernel. Any number of symbols may have its name.
+#[derive(Clone, Copy, Debug, Default)]
+struct Described {
+    kernarg_bytes: Option<u64>,
+    kernarg_alignment: Option<u64>,
+}
+
+impl Described {
+    fn new(kernel: &Value<'_>) -> Self {
+        Self {
+            kernarg_bytes: kernel.number(".kernarg_segment_size"),
+            kernarg_alignment: kernel.number(".kernarg_segment_align"),
+        }
+    }
 }
 
 impl CodeObject {
@@ -102,17 +118,17 @@ impl CodeObject {
         let entries = metadata.as_ref().and_then(|metadata| metadata.get("amdhsa.kernels"));
         for entry in entries.iter().flat_map(|entries| entries.items()) {
             if let Some(name) = entry.text(".symbol") {
-                described.entry(name).or_insert(entry);
+                described.entry(name).or_insert_with(|| Described::new(entry));
             }
         }
         for symbol in elf.symbols()? {
-            object.add_symbol(&symbol, described.get(symbol.name).copied())?;
+            object.add_symbol(&symbol, described.get(symbol.name).copied().unwrap_or_default())?;
         }
         Ok(object)
     }
 
     /// Adds a symbol, and if it is a kernel what the metadata has of it.
-    fn add_symbol(&mut self, symbol: &Symbol<'_>, described: Option<&Value<'_>>) -> Result<(), Refused> {
+    fn add_symbol(&mut self, symbol: &Symbol<'_>, described: Described) -> Result<(), Refused> {
         if !symbol.is_global_object() {
             return Ok(());
         }
@@ -134,26 +150,22 @@ impl CodeObject {
         (offset.checked_add(bytes)? <= self.image.len() as u64).then_some(offset)
     }
 
-    fn kernel(
-        &self,
-        name: &str,
-        offset: u64,
-        bytes: u64,
-        described: Option<&Value<'_>>,
-    ) -> Result<Kernel, Refused> {
+    fn is_code(&self, offset: u64) -> bool {
+        let behind = self.code.partition_point(|&(start, _)| start <= offset);
+        self.code[..behind].last().is_some_and(|&(start, length)| offset - start < length)
+    }
+
+    fn kernel(&self, name: &str, offset: u64, bytes: u64, described: Described) -> Result<Kernel, Refused> {
         let raw = self.image[offset as usize..].first_chunk().filter(|_| bytes == Descriptor::BYTES as u64);
         let Some(raw) = raw else {
             refuse!("the kernel descriptor {name} has {bytes} bytes instead of {}", Descriptor::BYTES);
         };
         let descriptor = Descriptor::read(raw).map_err(|why| Refused(format!("{name}: {why}")))?;
         let entry_offset = descriptor.first_instruction().and_then(|entry| offset.checked_add_signed(entry));
-        let in_code =
-            |entry: u64| self.code.iter().any(|&(start, length)| entry >= start && entry - start < length);
-        let Some(entry_offset) = entry_offset.filter(|&entry| entry % 4 == 0 && in_code(entry)) else {
+        let Some(entry_offset) = entry_offset.filter(|&entry| entry % 4 == 0 && self.is_code(entry)) else {
             refuse!("the entry of the kernel {name} is not in its code");
         };
-        let number = |key: &str| described.and_then(|kernel| kernel.number(key));
-        let kernarg_bytes = number(".kernarg_segment_size").unwrap_or(u64::from(descriptor.kernarg_bytes));
+        let kernarg_bytes = described.kernarg_bytes.unwrap_or(u64::from(descriptor.kernarg_bytes));
         if kernarg_bytes > 1 << 20 {
             refuse!("the kernel {name} has {kernarg_bytes} bytes of arguments");
         }
@@ -161,7 +173,7 @@ impl CodeObject {
         if preloaded.words > 0 && u64::from(preloaded.offset + preloaded.words) * 4 > kernarg_bytes {
             refuse!("the kernel {name} preloads more than its {kernarg_bytes} bytes of arguments");
         }
-        let alignment = number(".kernarg_segment_align").unwrap_or(16);
+        let alignment = described.kernarg_alignment.unwrap_or(16);
         if !alignment.is_power_of_two() || alignment > PAGE as u64 {
             refuse!("the arguments of the kernel {name} have an alignment of {alignment}");
         }
@@ -199,7 +211,7 @@ impl CodeObject {
 
 /// Puts the segments together. Returns the address of the first byte, which is a multiple of a page, and the bytes.
 fn image(elf: &Elf<'_>) -> Result<(u64, Vec<u8>), Refused> {
-    let mut segments: Vec<&elf::Load<'_>> = elf.loads().iter().filter(|load| load.memory_bytes > 0).collect();
+    let mut segments: Vec<&elf::Load<'_>> = elf.loads().iter().collect();
     segments.sort_by_key(|segment| segment.address);
     let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
         refuse!("it has no segments to load");
@@ -232,12 +244,14 @@ fn image(elf: &Elf<'_>) -> Result<(u64, Vec<u8>), Refused> {
 /// Returns where code is, in segments that [`image`] has checked. What the file does not hold is none, so that there is
 /// never more of it than of the file.
 fn code_ranges(elf: &Elf<'_>, first: u64) -> Result<Vec<(u64, u64)>, Refused> {
-    let executable = elf.loads().iter().filter(|segment| segment.executable && segment.memory_bytes > 0);
+    let executable = elf.loads().iter().filter(|segment| segment.executable);
     let range = |segment: &elf::Load<'_>| {
         if !segment.address.is_multiple_of(4) {
             refuse!("its code at {:#x} is not at a multiple of 4", segment.address);
         }
         Ok((segment.address - first, segment.contents.len() as u64))
     };
-    executable.map(range).collect()
+    let mut ranges: Vec<_> = executable.map(range).collect::<Result<_, _>>()?;
+    ranges.sort_unstable();
+    Ok(ranges)
 }
