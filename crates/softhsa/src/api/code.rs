@@ -40,9 +40,17 @@ pub struct Symbol {
 #[derive(Debug, Default)]
 pub struct Executable {
     loaded: Mutex<Vec<Arc<Loaded>>>,
-    /// Handles of symbols, by name. Names are unique on an agent.
-    symbols: Mutex<BTreeMap<String, Vec<u64>>>,
+    symbols: Mutex<Symbols>,
     frozen: AtomicBool,
+}
+
+/// The symbols of an executable.
+#[derive(Debug, Default)]
+struct Symbols {
+    /// Handles by name. Names are unique on an agent.
+    handles: BTreeMap<String, Vec<u64>>,
+    /// The executable was destroyed: who still has it adds nothing.
+    destroyed: bool,
 }
 
 /// A kernel, and the code object that it is in.
@@ -77,7 +85,8 @@ impl LoadedCode {
 
     /// Forgets what an executable has.
     fn remove(&self, executable: &Executable) {
-        let handles = std::mem::take(&mut *lock(&executable.symbols));
+        let gone = Symbols { destroyed: true, ..Symbols::default() };
+        let Symbols { handles, .. } = std::mem::replace(&mut *lock(&executable.symbols), gone);
         let mut symbols = self.symbols.write().unwrap_or_else(PoisonError::into_inner);
         let mut kernels = self.kernels.write().unwrap_or_else(PoisonError::into_inner);
         let removed = handles.into_values().flatten().filter_map(|handle| symbols.remove(&handle));
@@ -115,9 +124,12 @@ impl Executable {
             (name, SymbolKind::Variable { address, bytes: variable.bytes })
         });
         let mut symbols = lock(&self.symbols);
+        if symbols.destroyed {
+            return Err(status::INVALID_EXECUTABLE);
+        }
         for (name, kind) in kernels.chain(variables) {
             let handle = runtime.new_handle();
-            symbols.entry(name.clone()).or_default().push(handle);
+            symbols.handles.entry(name.clone()).or_default().push(handle);
             runtime.code.add(handle, Symbol { name: name.clone(), agent, kind }, &loaded);
         }
         drop(symbols);
@@ -320,7 +332,7 @@ pub unsafe extern "C" fn hsa_executable_get_symbol_by_name(
             agent.is_none_or(|agent| runtime.code.symbol(*handle).is_ok_and(|symbol| symbol.agent == agent))
         };
         let symbols = lock(&executable.symbols);
-        let found = symbols.get(name).and_then(|handles| handles.iter().copied().find(is_wanted));
+        let found = symbols.handles.get(name).and_then(|handles| handles.iter().copied().find(is_wanted));
         // SAFETY: contract C.
         unsafe { give(symbol, found.ok_or(status::INVALID_SYMBOL_NAME)?) }
     };
@@ -406,4 +418,34 @@ pub extern "C" fn hsa_amd_register_system_event_handler(
         Ok(())
     };
     report(Runtime::get().and_then(register))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A code object of one instruction.
+    fn object() -> Vec<u8> {
+        const HEADERS_BYTES: usize = 64 + 56;
+        let mut file = vec![0; 64];
+        file[..9].copy_from_slice(b"\x7fELF\x02\x01\x01\x40\x03");
+        file[16..20].copy_from_slice(&[3, 0, 224, 0]);
+        (file[32], file[48], file[54], file[56]) = (64, 0x4c, 56, 1);
+        // PT_LOAD with PF_X.
+        let fields = [1 << 32 | 1, HEADERS_BYTES as u64, 0, 0, 4, 4, 4096];
+        file.extend(fields.map(u64::to_le_bytes).concat());
+        file.extend([0; 4]);
+        file
+    }
+
+    #[test]
+    fn nothing_is_loaded_for_an_executable_that_was_destroyed_meanwhile() {
+        let runtime = Runtime::start().expect("it starts");
+        let agent = runtime.agents().nth(1).expect("there is a GPU");
+        let executable = Executable::default();
+        assert_eq!(executable.load(&runtime, agent, &object()), Ok(()));
+        runtime.code.remove(&executable);
+        assert_eq!(executable.load(&runtime, agent, &object()), Err(status::INVALID_EXECUTABLE));
+        assert_eq!(lock(&executable.loaded).len(), 1);
+    }
 }
