@@ -152,6 +152,11 @@ impl Target {
         }
     }
 
+    /// Says whether bytes can be written to it.
+    pub fn takes_bytes(&self) -> bool {
+        matches!(self, Self::Output(_) | Self::File(_))
+    }
+
     /// Writes bytes. How many were written; `None` when that would wait.
     pub fn write(&self, shared: &Shared, bytes: &[u8], may_wait: bool) -> Option<usize> {
         match self {

@@ -28,7 +28,7 @@ const UNCOUNTED_BYTES: usize = 32 << 10;
 const LEAST_BYTES: u64 = 64;
 
 /// Room for a lane's message that is kept for the next conversation.
-const KEPT_BYTES: usize = 16 << 10;
+pub(super) const KEPT_BYTES: usize = 16 << 10;
 
 /// Room that is made for a message before its bytes are there.
 const ROOM_IN_ADVANCE: usize = 64 << 10;
@@ -127,6 +127,13 @@ impl Port {
     pub fn bytes(&mut self, lane: u32) -> &mut Vec<u8> {
         self.has_messages = true;
         &mut self.scratch().bytes[lane as usize]
+    }
+
+    /// Gives up a lane's message, but some room for the next one.
+    pub fn give_up_bytes(&mut self, lane: u32) {
+        let bytes = self.bytes(lane);
+        bytes.clear();
+        bytes.shrink_to(KEPT_BYTES);
     }
 
     async fn owned(&self) {

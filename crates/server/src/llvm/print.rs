@@ -1,8 +1,9 @@
 //! C's `printf` for clients that send the format, then a block with the arguments, then the strings.
 
-use super::conversation::{To, append_lines, write};
+use super::conversation::{Target, To, append_lines, write};
 use super::options::FaultKind;
-use super::port::Port;
+use super::port::{KEPT_BYTES, Port};
+use crate::engine::budget::Charge;
 use hostcall_format::c::{Format, Layout};
 use std::rc::Rc;
 
@@ -75,17 +76,34 @@ pub(super) async fn print(port: &mut Port, to: To, packed: bool) -> Result<(), F
         }
         To::Streams(streams) => {
             for line in &mut lines {
-                let out = port.bytes(line.lane);
-                out.clear();
-                let length = line.render(layout, out);
-                let written = write(port, line.lane, streams[line.lane as usize]).await?;
-                let all = length.is_some_and(|length| length as u64 == written);
-                answer(port, line.lane, if all { written } else { FAILED });
+                let written = print_to(port, line, layout, streams[line.lane as usize]).await?;
+                answer(port, line.lane, written.unwrap_or(FAILED));
             }
         }
     }
     port.send(2).await;
     Ok(())
+}
+
+/// Prints a line to a stream. Its length, if it was made and all of it written. A short format makes a long line: such a
+/// line is counted while it is written, and its memory is given up then.
+async fn print_to(
+    port: &mut Port,
+    line: &mut Line,
+    layout: Layout,
+    stream: u64,
+) -> Result<Option<u64>, FaultKind> {
+    if !Target::of(port.shared(), stream).takes_bytes() {
+        return Ok(None);
+    }
+    let out = port.bytes(line.lane);
+    out.clear();
+    let Some(length) = line.render(layout, out) else { return Ok(None) };
+    let mut charge = Charge::new(&port.shared().budget);
+    let is_counted = charge.add(length.saturating_sub(KEPT_BYTES)).is_ok();
+    let written = if is_counted { write(port, line.lane, stream).await? } else { 0 };
+    port.give_up_bytes(line.lane);
+    Ok((written == length as u64).then_some(written))
 }
 
 /// The format that a lane sent, if it is one. Lanes of a wave mostly send the same.
