@@ -451,3 +451,39 @@ fn hostile_devices_harm_nobody() {
         }
     }
 }
+
+#[test]
+fn long_lines_of_a_packet_wait_for_room() {
+    const LINE_BYTES: u64 = 4_000_000;
+    let (told, writes) = mpsc::channel();
+    let (go_on, may_write) = mpsc::channel::<()>();
+    let sink = Sink::callback(move |_, text| {
+        told.send(text.len() as u64).unwrap();
+        let _ = may_write.recv();
+    });
+    let builtins = Builtins::builder().output(sink.clone()).build().unwrap();
+    let services = Services::new();
+    services.register_builtins(&builtins).unwrap();
+    let buffer = buffer(Version::Stacks, 2);
+    let consumer = running(&services, Options::default(), &[&buffer]);
+    let mut format = [0; 16];
+    format[..9].copy_from_slice(b"%4000000d");
+    let [first, second] = [0, 8].map(|at| u64::from_le_bytes(format[at..at + 8].try_into().unwrap()));
+    // Each lane's whole message, of four words.
+    let mut lanes = [[3 | 4 << 5, 0, first, second, 7, 0, 0, 0]; 64];
+    std::thread::scope(|scope| {
+        let wave = scope.spawn(|| call(&buffer, number::PRINTF, !0, &mut lanes));
+        let since = Instant::now();
+        while !wave.is_finished() && consumer.waiting().is_empty() {
+            assert!(since.elapsed() < HANG, "nobody waits");
+            std::thread::yield_now();
+        }
+        let appended = sink.appended();
+        drop(go_on);
+        // The queue is full after 17 lines, and once more when the writer has taken those.
+        assert!(appended <= 40 * LINE_BYTES, "{appended} bytes before one was written");
+    });
+    assert!(lanes.iter().all(|words| words[0] == LINE_BYTES));
+    sink.flush().unwrap();
+    assert_eq!(writes.try_iter().sum::<u64>(), 64 * LINE_BYTES);
+}

@@ -22,6 +22,8 @@ pub(super) struct Taken {
     pub packet: u32,
     pub header: Header,
     pub lanes: Box<Lanes>,
+    /// The lanes that the handler left to a thread that may wait, once it has run where it may not.
+    pub left: u64,
 }
 
 struct Serving {
@@ -103,7 +105,7 @@ impl Buffer {
             for lane in lanes_of(header.mask) {
                 lanes[lane as usize] = packets.read(packet, lane);
             }
-            taken.push(Taken { packet, header, lanes });
+            taken.push(Taken { packet, header, lanes, left: 0 });
         }
         result
     }

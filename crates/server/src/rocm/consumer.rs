@@ -389,12 +389,12 @@ impl Serving {
             // Whoever cannot say would wait.
             Mode::InlineUnless(waits) => catch(|| waits()).unwrap_or(true),
         };
-        if waits {
-            self.last = is_own.then(|| (service, entry.clone()));
-            return Job::submit(&self.shared, buffer, entry, taken);
-        }
         let recording = self.shared.recording(&taken);
-        let fault = handle(&entry, buffer, &mut taken, false);
+        let fault = if waits { None } else { handle(&entry, buffer, &mut taken, false) };
+        if waits || taken.left != 0 {
+            self.last = is_own.then(|| (service, entry.clone()));
+            return Job::submit(&self.shared, buffer, entry, taken, recording);
+        }
         let handled = recording.map(|recording| handled(recording, None, &taken, fault.as_ref()));
         if let Some(fault) = fault {
             self.shared.tell(buffer, fault);

@@ -31,9 +31,14 @@ pub(super) struct Job {
 
 impl Job {
     /// Has a packet's handler run on a worker thread.
-    pub fn submit(shared: &Arc<Shared>, buffer: &Arc<Buffer>, entry: Arc<Entry>, taken: Taken) {
+    pub fn submit(
+        shared: &Arc<Shared>,
+        buffer: &Arc<Buffer>,
+        entry: Arc<Entry>,
+        taken: Taken,
+        recording: Option<Recording>,
+    ) {
         let threads = entry.threads;
-        let recording = Mutex::new(shared.recording(&taken));
         let job = Arc::new(Self {
             shared: shared.clone(),
             buffer: buffer.clone(),
@@ -43,7 +48,7 @@ impl Job {
             lanes: taken.header.mask.count_ones(),
             started: Instant::now(),
             taken: Mutex::new(Some(taken)),
-            recording,
+            recording: Mutex::new(recording),
             open: AtomicBool::new(true),
         });
         shared.engine.watchdog.watch(&job);

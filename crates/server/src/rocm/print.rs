@@ -4,6 +4,7 @@ use super::messages::{Message, REFUSED};
 use super::services::Packet;
 use crate::services::{Stdio, Stream};
 use hostcall_format::c::Format;
+use std::cell::Cell;
 
 /// Longest format.
 const MAX_FORMAT_BYTES: usize = 64 << 10;
@@ -17,11 +18,22 @@ type Known = Option<(Vec<u8>, Option<Format>)>;
 /// Takes the pieces of lines that the lanes of a packet send, and prints the lines that end.
 pub(super) fn print(packet: &mut Packet<'_>, stdio: &Stdio) {
     let sink = stdio.sink();
-    if packet.may_wait() {
+    let may_wait = packet.may_wait();
+    if may_wait {
         sink.wait_for_room();
     }
-    let mut known = None;
-    packet.messages(|message| {
+    let (mut known, is_full) = (None, Cell::new(false));
+    // A short format makes a long line: there is room for one more, but not for all lanes'.
+    let may_go_on = || {
+        if !is_full.replace(false) {
+            return true;
+        }
+        if may_wait {
+            sink.wait_for_room();
+        }
+        may_wait || !sink.is_full()
+    };
+    packet.messages(may_go_on, |message| {
         let Some((stream, text, arguments)) = parts(&message) else { return REFUSED };
         let mut append = sink.append();
         if append.has_failed(stream) {
@@ -29,6 +41,7 @@ pub(super) fn print(packet: &mut Packet<'_>, stdio: &Stdio) {
         }
         let Some(format) = format(&mut known, text) else { return REFUSED };
         let written = append.text(stream, |out| format.render_words(arguments, out));
+        is_full.set(append.is_full());
         written.map_or(REFUSED, |bytes| bytes as u64)
     });
 }

@@ -130,6 +130,8 @@ pub struct Packet<'a> {
     lanes: &'a mut Lanes,
     buffer: &'a Buffer,
     may_wait: bool,
+    /// As in [`Taken`].
+    left: u64,
     missing: Option<u64>,
 }
 
@@ -161,10 +163,20 @@ impl Packet<'_> {
     }
 
     /// Takes a piece of a message from each lane. The first word of a lane whose message ended is what `ended` returns.
-    pub(super) fn messages(&mut self, mut ended: impl FnMut(Message) -> u64) {
-        let buffer = self.buffer;
-        for (_, words) in self.lanes() {
-            let message = buffer.messages.lock().piece(words);
+    /// `may_go_on` is asked before each lane but the first: other lanes are left for a thread that may wait.
+    pub(super) fn messages(
+        &mut self,
+        mut may_go_on: impl FnMut() -> bool,
+        mut ended: impl FnMut(Message) -> u64,
+    ) {
+        let these = if self.left == 0 { self.mask } else { std::mem::take(&mut self.left) };
+        for (index, lane) in lanes_of(these).enumerate() {
+            if index > 0 && !may_go_on() {
+                self.left = these & u64::MAX << lane;
+                return;
+            }
+            let words = &mut self.lanes[lane as usize];
+            let message = self.buffer.messages.lock().piece(words);
             if let Some(message) = message {
                 words[0] = ended(message);
             }
@@ -177,16 +189,20 @@ impl Packet<'_> {
     }
 }
 
-/// Runs the handler of a packet, whose words are the answer then. Returns what was wrong.
+/// Runs the handler of a packet, whose words are the answer then, unless lanes are left. Returns what was wrong.
 pub(super) fn handle(entry: &Entry, buffer: &Buffer, taken: &mut Taken, may_wait: bool) -> Option<FaultKind> {
     let (service, mask) = (taken.header.service, taken.header.mask);
-    let mut packet = Packet { service, mask, lanes: &mut taken.lanes, buffer, may_wait, missing: None };
+    let (lanes, left) = (&mut taken.lanes, std::mem::take(&mut taken.left));
+    let mut packet = Packet { service, mask, lanes, buffer, may_wait, left, missing: None };
     let handled = catch(|| {
         (entry.run)(&mut packet);
-        packet.missing
+        (packet.left, packet.missing)
     });
     match handled {
-        Ok(missing) => missing.map(FaultKind::NoSuchFunction),
+        Ok((left, missing)) => {
+            taken.left = left;
+            missing.map(FaultKind::NoSuchFunction)
+        }
         Err(_) => {
             lanes_of(mask).for_each(|lane| taken.lanes[lane as usize] = [0; SLOT_WORDS]);
             Some(FaultKind::Panicked(service))
