@@ -34,6 +34,9 @@ const REPLY_BYTES: usize = 16;
 /// Passes without work after which the thread pauses between passes.
 const BUSY_PASSES: u32 = 4096;
 
+/// Most copies' memory that is kept for the next packets: more is taken where more packets wait at once.
+const MOST_SPARE: usize = 1024;
+
 /// What a consumer's threads share.
 pub(super) struct Shared {
     pub engine: Arc<Engine>,
@@ -360,10 +363,17 @@ impl Serving {
         self.taken = taken;
     }
 
+    /// Keeps a copy's memory for the next packet.
+    fn keep(&mut self, lanes: Box<Lanes>) {
+        if self.spare.len() < MOST_SPARE {
+            self.spare.push(lanes);
+        }
+    }
+
     fn packet(&mut self, index: usize, mut taken: Taken) {
         let buffer = &self.buffers[index];
         if buffer.is_closed() {
-            self.spare.push(taken.lanes);
+            self.keep(taken.lanes);
             return;
         }
         let service = taken.header.service;
@@ -378,7 +388,7 @@ impl Serving {
                     }
                     self.shared.tell(buffer, FaultKind::NoSuchService(service));
                     buffer.release(taken.packet);
-                    self.spare.push(taken.lanes);
+                    self.keep(taken.lanes);
                     return;
                 }
             },
@@ -406,7 +416,7 @@ impl Serving {
         // A handler of its own stays; a default may have to make room for one.
         self.last = is_own.then_some((service, entry));
         // The next packet has copies for its own lanes, and no handler sees others.
-        self.spare.push(taken.lanes);
+        self.keep(taken.lanes);
     }
 }
 

@@ -68,24 +68,26 @@ impl Messages {
         None
     }
 
-    /// Begins a message. Returns its number.
+    /// Begins a message. Returns its number, [`NO_NUMBER`] when there is no room.
     fn begin(&mut self) -> u64 {
         if self.open.len() >= MOST_OPEN {
             self.open.pop_first();
         }
+        let mut charge = Charge::new(&self.budget);
+        if charge.add(OVERHEAD_BYTES).is_err() {
+            return NO_NUMBER;
+        }
         let number = self.next;
         self.next = (number + 1) % NO_NUMBER;
-        let message = Message { words: Vec::new(), charge: Charge::new(&self.budget) };
-        self.open.insert(number, message);
+        self.open.insert(number, Message { words: Vec::new(), charge });
         number
     }
 
     /// Adds words to a message. Returns `false` when there is no such message, or no room.
     fn add(&mut self, number: u64, words: &[u64]) -> bool {
         let Some(message) = self.open.get_mut(&number) else { return false };
-        let first = if message.words.is_empty() { OVERHEAD_BYTES } else { 0 };
         if 8 * (message.words.len() + words.len()) > self.budget.most_each
-            || message.charge.add(8 * words.len() + first).is_err()
+            || message.charge.add(8 * words.len()).is_err()
         {
             return false;
         }
@@ -124,6 +126,19 @@ mod tests {
         assert_eq!(late[0], REFUSED);
         let whole = messages.piece(&mut piece(BEGIN | END, &[3])).expect("it is whole");
         assert_eq!(whole.words, [3]);
+    }
+
+    #[test]
+    fn pieces_without_words_take_nothing() {
+        let budget = Budget::new(1024, 1024);
+        let mut messages = Messages::new(&budget);
+        let mut lane = piece(BEGIN, &[]);
+        for _ in 0..100 {
+            assert!(messages.piece(&mut lane).is_none());
+            assert_eq!(budget.held(), OVERHEAD_BYTES);
+        }
+        let ended = messages.piece(&mut piece(lane[0] | END, &[1, 2])).expect("it ends");
+        assert_eq!((ended.words.as_slice(), budget.held()), (&[1, 2][..], OVERHEAD_BYTES + 16));
     }
 
     #[test]
