@@ -31,10 +31,10 @@ pub(crate) struct State {
     served: HashMap<usize, Served>,
 }
 
-/// A consumer that is in no table any more.
+/// A consumer that can be asked for nothing any more. Its buffers are still served until its end.
 pub(crate) struct Removed {
+    id: usize,
     known: Known,
-    buffers: Vec<Arc<PacketMemory>>,
 }
 
 impl State {
@@ -60,16 +60,14 @@ impl State {
         self.consumers.get(&id).ok_or(Error::InvalidRequest)
     }
 
-    /// Takes a consumer out of the tables, with its buffers.
+    /// Takes a consumer out of its table. Nobody else gets its buffers before [`Removed::end`] has done with them.
     pub fn destroy(&mut self, id: usize) -> Result<Removed, Error> {
         if self.get(id)?.consumer.is_this_thread() {
             return Err(Error::InvalidRequest);
         }
         let known = self.consumers.remove(&id).ok_or(Error::InvalidRequest)?;
-        let buffers = self.served.extract_if(|_, served| served.consumer == id);
-        let buffers = buffers.map(|(_, served)| served.memory).collect();
         debug(format_args!("consumer {id:#x} is destroyed"));
-        Ok(Removed { known, buffers })
+        Ok(Removed { id, known })
     }
 
     pub fn launch(&mut self, id: usize) -> Result<(), Error> {
@@ -145,7 +143,10 @@ impl Removed {
         let Known { consumer, doorbell } = self.known;
         drop(consumer);
         // Nobody rings the signal from now on.
-        self.buffers.iter().for_each(|memory| memory.set_doorbell(None));
+        let mut state = State::lock();
+        let buffers = state.served.extract_if(|_, served| served.consumer == self.id);
+        buffers.for_each(|(_, served)| served.memory.set_doorbell(None));
+        drop(state);
         drop(doorbell);
         handlers::flush();
     }

@@ -125,7 +125,8 @@ fn creation_fails_without_hsa() {
 
 #[test]
 fn consumers_and_buffers_have_their_lives() {
-    for name in ["life", "initialize", "deregister", "on_error", "services", "consumers", "within"] {
+    for name in ["life", "initialize", "deregister", "on_error", "services", "consumers", "within", "closing"]
+    {
         passes(name);
     }
 }

@@ -382,6 +382,49 @@ static void within(void) {
     free(state.root);
 }
 
+struct closing {
+    amd_hostcall_consumer_t *consumer, *other;
+    struct root *root;
+    _Atomic int began;
+};
+
+static int register_while_closing(void *state, uint32_t service, uint64_t *payload) {
+    struct closing *closing = state;
+    (void)service;
+    ++payload[0];
+    if (!atomic_exchange(&closing->began, 1)) {
+        while (amd_hostcall_launch_consumer(closing->consumer) == AMD_HOSTCALL_ERROR_CONSUMER_ACTIVE)
+            sched_yield();
+        EXPECT(amd_hostcall_register_buffer(closing->other, closing->root) == AMD_HOSTCALL_ERROR_INVALID_REQUEST);
+        EXPECT(amd_hostcall_initialize_buffer(closing->root, 2) == AMD_HOSTCALL_ERROR_INVALID_REQUEST);
+    }
+    return 0;
+}
+
+static void *call_closing(void *root) {
+    EXPECT(call_one(root, SERVICE, 5) == 6);
+    return NULL;
+}
+
+/* A consumer's buffers are nobody else's before its end, for which a handler is waited for. */
+static void closing(void) {
+    struct closing state = {new_consumer(), new_consumer(), new_buffer(2), 0};
+    OK(amd_hostcall_register_service(SERVICE, register_while_closing, &state));
+    OK(amd_hostcall_register_buffer(state.consumer, state.root));
+    OK(amd_hostcall_launch_consumer(state.consumer));
+    OK(amd_hostcall_launch_consumer(state.other));
+    pthread_t thread;
+    EXPECT(pthread_create(&thread, NULL, call_closing, state.root) == 0);
+    while (!state.began)
+        sched_yield();
+    OK(amd_hostcall_destroy_consumer(state.consumer));
+    pthread_join(thread, NULL);
+    OK(amd_hostcall_register_buffer(state.other, state.root));
+    EXPECT(call_one(state.root, SERVICE, 7) == 8);
+    OK(amd_hostcall_destroy_consumer(state.other));
+    free(state.root);
+}
+
 /* Sends a line as ROCm's device libraries do: a control word, the format, and arguments, in pieces. */
 static int64_t print(struct root *root, uint64_t control, const char *format, const uint64_t *arguments, int count) {
     uint64_t message[64] = {control}, lanes[64][8] = {{0}};
@@ -489,6 +532,7 @@ static const struct {
     {"wave", wave},         {"many", many},             {"gaps", gaps},             {"unknown", unknown},
     {"fatal", fatal},       {"on_error", on_error},     {"services", services},     {"consumers", consumers},
     {"within", within},     {"printing", printing},     {"child", child},           {"hostile", hostile},
+    {"closing", closing},
 };
 
 int main(int count, char **arguments) {
