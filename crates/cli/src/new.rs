@@ -4,7 +4,7 @@ use crate::Outcome;
 use std::error::Error;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Files of a package: paths below its folder, with what they hold.
 type Files = Vec<(&'static str, String)>;
@@ -67,6 +67,7 @@ fn make(folder: &Path, files: &Files) -> Result<(), Box<dyn Error>> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
+    check_ascents(parent).map_err(|reason| format!("cannot make {}: {reason}", folder.display()))?;
     fs::create_dir_all(parent).map_err(cannot)?;
     let unfinished = Unfinished::new(parent).map_err(cannot)?;
     for (path, text) in files {
@@ -77,6 +78,19 @@ fn make(folder: &Path, files: &Files) -> Result<(), Box<dyn Error>> {
     // In place of an empty folder that somebody made meanwhile at most.
     fs::rename(&unfinished.0, folder).map_err(cannot)?;
     Ok(())
+}
+
+/// Refuses a path that ascends from a folder which does not exist, and would be made only for that.
+fn check_ascents(path: &Path) -> Result<(), String> {
+    let components: Vec<_> = path.components().collect();
+    let Some(last) = components.iter().rposition(|component| *component == Component::ParentDir) else {
+        return Ok(());
+    };
+    let ascent: PathBuf = components[..=last].iter().collect();
+    if ascent.is_dir() {
+        return Ok(());
+    }
+    Err(format!("{} does not exist, so write the path without it", ascent.display()))
 }
 
 /// A folder that is removed unless it is renamed.
@@ -206,6 +220,21 @@ mod tests {
         assert!(dependency("device").starts_with("{ path = "));
         let version = format!("{:?}", env!("CARGO_PKG_VERSION"));
         assert_eq!(dependency_beside(Path::new("/registry/hostcall-cli-0.1.0"), "device"), version);
+    }
+
+    #[test]
+    fn no_folder_is_made_to_ascend_from() {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = |path: &str| temporary.path().join(path);
+        let refused = make(&folder("a/../b"), &Files::new()).expect_err("there is no a");
+        assert!(
+            refused.to_string().contains("a/.. does not exist, so write the path without it"),
+            "{refused}"
+        );
+        assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);
+        make(&folder("a/b"), &Files::new()).unwrap();
+        make(&folder("a/../c/d"), &Files::new()).unwrap();
+        assert!(folder("c/d").is_dir());
     }
 
     #[test]
