@@ -7,7 +7,7 @@ use crate::thread::{Worker, hire, join};
 use crate::{trap, watch};
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -60,6 +60,7 @@ impl Executor {
             unstarted: AtomicU64::new(0),
             queue: Apart(Mutex::new(queue)),
             lent: Arc::default(),
+            lends: AtomicBool::new(false),
             helper: OnceLock::new(),
             images: Images::default(),
             wake: Condvar::new(),
@@ -108,8 +109,10 @@ impl Executor {
         Waker(Arc::clone(&self.shared))
     }
 
-    /// What lanes lend to the host while they wait for its answer.
+    /// What lanes lend to the host while they wait for its answer. Lanes lend nothing before this was called: what nobody
+    /// could read would be lost, and without it messages travel in packets.
     pub fn lent_memory(&self) -> Arc<LentMemory> {
+        self.shared.lends.store(true, Ordering::Relaxed);
         Arc::clone(&self.shared.lent)
     }
 
@@ -189,6 +192,8 @@ pub(crate) struct Shared {
     pub unstarted: AtomicU64,
     /// What lanes lend to the host.
     pub lent: Arc<LentMemory>,
+    /// Whether somebody has what lanes lend.
+    pub lends: AtomicBool,
     /// Called by threads whose lanes all wait.
     pub helper: OnceLock<Helper>,
     queue: Apart<Mutex<Queue>>,

@@ -443,6 +443,9 @@ impl Lane {
     /// # Safety
     /// LENT (see `lent`), until the lane has taken it back or has ended.
     pub unsafe fn lend(&self, start: usize, len: usize, access: Access) -> u64 {
+        if !self.group().seat().shared.lends.load(Ordering::Relaxed) {
+            return 0;
+        }
         let Some(place) = self.lent.iter().find(|place| place.get() == 0) else { return 0 };
         // What it does not take back is taken back when the scheduler notes its end.
         self.separate();

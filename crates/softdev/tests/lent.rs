@@ -52,6 +52,22 @@ fn the_host_writes_what_a_waiting_lane_lends() {
     assert!(!memory.write(address, &[9]) && !memory.read(address, &mut [0]));
 }
 
+/// A backend that knows nothing of memory that is lent gets messages in packets.
+#[test]
+fn lanes_lend_nothing_where_nobody_asked_for_it() {
+    unsafe extern "C" fn lend(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        // SAFETY: launched with this.
+        let kernel = unsafe { Kernel::<Lent>::new(lane, arguments) };
+        let mut bytes = [0; 100];
+        // SAFETY: they are looked at only after they were taken back.
+        let address = unsafe { kernel.lend(&raw mut bytes[..], true) };
+        kernel.take_back(address);
+        if address == 0 { ENTRY_DONE } else { ENTRY_PANICKED }
+    }
+    let executor = executor(|_| ());
+    run(&executor, lend, &Arc::new(Lent::default()), params([1; 3], [1; 3])).expect("nothing is lent");
+}
+
 /// Its stack is another lane's soon.
 #[test]
 fn nobody_writes_what_a_lane_lent_that_was_ended() {

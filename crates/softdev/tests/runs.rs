@@ -298,6 +298,7 @@ fn lanes_lend_nothing_to_those_behind_them() {
         unsafe { each(lane, arguments, body) }
     }
     let executor = executor(|_| ());
+    let _memory = executor.lent_memory();
     let counts = Counts::new();
     run(&executor, entry, &counts, params([1, 1, 1], [70, 1, 1])).unwrap();
     counts.assert_once(70);

@@ -27,7 +27,7 @@ use hostcall_server::CancelReason;
 use hostcall_service::{AsyncService, Service};
 use hostcall_trace::{Points, Tracer};
 use std::fs::File;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// A device that could be opened, or the reason why it cannot.
@@ -268,7 +268,7 @@ impl DeviceBuilder {
         let faulted = for_faults.clone();
         let entered = backend.clone();
         let mut server = Server::builder(memory)
-            .loans(PinnedLoans(backend.clone()))
+            .loans(PinnedLoans::new(&core))
             .token(core.id())
             .on_thread(move || entered.enter_thread())
             .reliable_hints(backend.has_reliable_hints())
@@ -379,11 +379,24 @@ fn write_new(backend: &dyn Backend, memory: &dyn Memory, bytes: &[u8]) -> Result
 
 /// Memory of the host that the device reaches, in which its lanes read long replies. It is pinned as it is
 /// needed: that waits for no kernel, and the server keeps what comes back.
-struct PinnedLoans(Arc<dyn Backend>);
+struct PinnedLoans {
+    backend: Arc<dyn Backend>,
+    device: String,
+    /// Whether the backend was asked for what a lane lends.
+    has_fetched: AtomicBool,
+    report: fn(String),
+}
 
 /// Bytes that are pinned at once for loans. A GPU looks up the place of each page of the host's memory, and few pieces of
 /// memory have fewer pages to look up than many.
 const LOANS_PINNED_AT_ONCE: usize = 4 << 20;
+
+impl PinnedLoans {
+    fn new(core: &Core) -> Self {
+        let (backend, device) = (core.backend.clone(), core.name.clone());
+        Self { backend, device, has_fetched: false.into(), report: hostcall_server::report_line }
+    }
+}
 
 impl LoanMemory for PinnedLoans {
     #[allow(unsafe_code, reason = "memory is shared by address")]
@@ -392,7 +405,9 @@ impl LoanMemory for PinnedLoans {
         let size = size.next_multiple_of(LOAN_HEADER_BYTES);
         let count = (LOANS_PINNED_AT_ONCE / size).max(1);
         // `size` alone is less than this by a header at most.
-        let Ok(memory) = self.0.pin(size * count).or_else(|_| self.0.pin(size)) else { return Vec::new() };
+        let Ok(memory) = self.backend.pin(size * count).or_else(|_| self.backend.pin(size)) else {
+            return Vec::new();
+        };
         let (start, address) = (memory.host_address(), memory.address().get());
         let pieces = (0..memory.len() / size).map(|piece| piece * size);
         // SAFETY: LOAN: the memory was all zeros, is aligned to more than a cache line, and is nobody else's; `memory` keeps
@@ -409,15 +424,28 @@ impl LoanMemory for PinnedLoans {
     }
 
     fn copy_from_lane(&self, address: u64, bytes: &mut [u8]) -> bool {
-        self.0.copy_from_lane(DeviceAddress::new(address), bytes)
+        let is_read = self.backend.copy_from_lane(DeviceAddress::new(address), bytes);
+        // Later ones may be of lanes that were ended meanwhile. A backend that reads nothing fails at the first.
+        if !self.has_fetched.load(Ordering::Relaxed)
+            && !self.has_fetched.swap(true, Ordering::Relaxed)
+            && !is_read
+        {
+            (self.report)(format!(
+                "the backend of {} does not read the {} bytes of a message that a lane lends at {address:#x}, so the call \
+                 fails as malformed: `Backend::copy_from_lane` has to read what lanes lend",
+                self.device,
+                bytes.len()
+            ));
+        }
+        is_read
     }
 
     fn fill_lane(&self, address: u64, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
-        self.0.fill_lane(DeviceAddress::new(address), bytes, fill)
+        self.backend.fill_lane(DeviceAddress::new(address), bytes, fill)
     }
 
     fn copy_to_lane(&self, bytes: &[u8], address: u64) -> bool {
-        self.0.copy_to_lane(DeviceAddress::new(address), bytes)
+        self.backend.copy_to_lane(DeviceAddress::new(address), bytes)
     }
 }
 

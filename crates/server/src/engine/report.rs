@@ -78,7 +78,7 @@ impl<W: Write + Send + 'static> Reporter<W> {
 }
 
 /// Has a line written to stderr. Neither waits nor panics; at most [`MOST_LINES`] lines wait.
-pub(crate) fn line(text: impl std::fmt::Display) {
+pub fn line(text: impl std::fmt::Display) {
     REPORTER.line(format!("hostcall: {text}\n"));
 }
 

@@ -298,7 +298,13 @@ pub unsafe trait Backend: Send + Sync + 'static {
     }
 
     /// Copies from where a lane that waits says that it has so many bytes, at once and in no queue's order. Returns `false`
-    /// when that is neither memory of the device nor pinned memory. Waits for no kernel.
+    /// when that is neither memory of the device nor pinned memory, and the call fails then. Waits for no kernel.
+    ///
+    /// Lanes of GPUs lend each message of 4 KiB and more that is one slice in global memory, so a backend for one has to
+    /// implement this. Lanes of the software device lend by numbers, once [`Executor::lent_memory`] was called, which is what
+    /// this and [`Backend::fill_lane`] read and write then; a backend that leaves both away gets such messages in packets.
+    ///
+    /// [`Executor::lent_memory`]: https://docs.rs/hostcall-softdev/latest/hostcall_softdev/struct.Executor.html
     fn copy_from_lane(&self, from: DeviceAddress, bytes: &mut [u8]) -> bool {
         let _ = (from, bytes);
         false
