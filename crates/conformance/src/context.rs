@@ -1,6 +1,7 @@
 //! What cases run on.
 
 use crate::Outcome;
+use hostcall::device::seam::Backend;
 use hostcall::device::{Arguments, DeviceBuffer, DeviceBuilder, Faults, Image, Launch, SoftwareDeviceConfig};
 use hostcall::hostcall_device::kernel::Kernel;
 use hostcall::server::Waiting;
@@ -25,8 +26,23 @@ pub struct Context {
     pub faults: Faults,
     /// Time that lanes of a cancelled launch get on the software device until they are ended by force.
     pub cancel_grace: Duration,
+    /// What makes the device's backend; without it the device of that name is opened.
+    pub backend: Option<MakeBackend>,
     /// Devices that are open.
     pub open: OpenDevices,
+}
+
+/// Makes a backend from elsewhere, with the settings that the software device would get.
+#[derive(Clone)]
+pub struct MakeBackend(pub Arc<MakeBackendFn>);
+
+/// See [`MakeBackend`].
+pub type MakeBackendFn = dyn Fn(SoftwareDeviceConfig) -> Result<Arc<dyn Backend>, String> + Send + Sync;
+
+impl std::fmt::Debug for MakeBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MakeBackend").finish_non_exhaustive()
+    }
 }
 
 /// The devices that a run has opened and not closed, and what it does with them. Clones are the same.
@@ -93,6 +109,7 @@ impl Default for Context {
             wave_size: 32,
             faults: Faults::default(),
             cancel_grace: Duration::from_secs(5),
+            backend: None,
             open: OpenDevices::default(),
         }
     }
@@ -192,6 +209,10 @@ impl Context {
             .software(self.software())
             .builtins(builtins)
             .server(move |server| server.stall_report(CASE_LIMIT / 2, quiet));
+        let builder = match &self.backend {
+            None => builder,
+            Some(MakeBackend(make)) => builder.backend(make(self.software())?),
+        };
         let device = setup(builder).open().map_err(|error| error.to_string())?;
         let image = self.image.as_ref().map(|image| device.load(image)).transpose();
         let image = image.map_err(|error| error.to_string())?;

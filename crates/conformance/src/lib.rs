@@ -16,7 +16,7 @@ pub mod replays;
 pub mod stress;
 
 pub use cases::{CASES, Case};
-pub use context::{Capture, Context, OpenDevices, Session, read};
+pub use context::{Capture, Context, MakeBackend, MakeBackendFn, OpenDevices, Session, read};
 pub use handlers::{Gates, Messages, Noted, echo};
 
 /// How a case ends.

@@ -170,7 +170,8 @@ impl DeviceBuilder {
         self
     }
 
-    /// Opens the device over a backend from elsewhere, under the name that the builder was made with.
+    /// Opens the device over a backend from elsewhere, under the name that the builder was made with. Settings of the software
+    /// device are not looked at: [`software_backend`](super::software_backend) takes them.
     pub fn backend(mut self, backend: Arc<dyn Backend>) -> Self {
         self.backend = Some(backend);
         self

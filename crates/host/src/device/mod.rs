@@ -36,6 +36,7 @@ pub use arguments::{Arguments, IntoArg, NoBuffer, RawArg};
 pub(crate) use arguments::{Packer, Sealed};
 pub use buffer::{DeviceBuffer, PinnedBuffer};
 pub use builder::{DeviceBuilder, DeviceInfo, devices};
+pub use cpu::software_backend;
 pub use error::{BoundsError, Error, ImageError, LaunchFailure, LaunchRefused};
 pub use event::Event;
 pub use grid::Grid;

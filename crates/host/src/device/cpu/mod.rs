@@ -20,6 +20,15 @@ use module::{CpuKernel, CpuModule, MAX_WORKGROUP_BYTES};
 use std::fs::File;
 use std::sync::Arc;
 
+/// Opens the software device as a backend, for backends from outside that change or watch what it does: each function of such a
+/// [`Backend`] hands its call on, also those that have a default.
+///
+/// # Errors
+/// When the system has no room for its threads.
+pub fn software_backend(config: Config) -> std::io::Result<Arc<dyn Backend>> {
+    Ok(Arc::new(Cpu::open(config)?))
+}
+
 pub(crate) struct Cpu {
     executor: Arc<Executor>,
     lent: Arc<LentMemory>,
