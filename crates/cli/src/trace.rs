@@ -61,14 +61,20 @@ impl Tracing {
     pub fn finish(self, code: i32) -> i32 {
         let Some(tracer) = self.tracer else { return code };
         let summary = tracer.finish(LONGEST_FINISH);
+        let mut is_lost = false;
         if self.has_stats {
             let table = summary.latencies.table(&summary.names);
-            // Nobody can be told that standard error is closed.
-            let _ = io::stderr().write_all(table.as_bytes());
+            if let Err(error) = io::stderr().write_all(table.as_bytes()) {
+                // Where the standard error takes nothing, the exit code says it alone.
+                complain(format!("cannot write the statistics of --stats to the standard error: {error}"));
+                is_lost = true;
+            }
         }
-        let Some(lost) = summary.lost() else { return code };
-        complain(lost);
-        if code == 0 { 1 } else { code }
+        if let Some(lost) = summary.lost() {
+            complain(lost);
+            is_lost = true;
+        }
+        if is_lost && code == 0 { 1 } else { code }
     }
 }
 

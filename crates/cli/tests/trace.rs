@@ -103,6 +103,12 @@ fn statistics_need_no_file() {
     let output = acting("--stats", &["return"]).output().unwrap();
     assert_eq!(output.status.code(), Some(7));
     assert!(stderr(&output).starts_with("service "), "{}", stderr(&output));
+    // Of those that cannot be written the exit code tells, but for a program that has one of its own.
+    for (act, code) in [("nothing", 1), ("return", 7)] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = acting("--stats", &[act]).stderr(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(code));
+    }
 }
 
 #[test]
