@@ -10,7 +10,7 @@ use hostcall_trace::{
 };
 use signal_hook::consts::SIGPIPE;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::error::Error;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -24,6 +24,9 @@ const LONGEST_FINISH: Duration = Duration::from_secs(10);
 
 /// Between two lines of progress on a terminal.
 const TELL_EVERY: Duration = Duration::from_millis(200);
+
+/// What is said of a trace whose end is not there. A file does not tell the two apart.
+const NO_END: &str = "the trace's end is missing: it was cut, or is still being written (`hostcall trace top` follows it)";
 
 /// Launches that panicked which are named; all are counted.
 const MOST_PANICKED: usize = 8;
@@ -158,7 +161,7 @@ fn dump(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
     })?;
     match reader.is_complete() {
         true => Ok(()),
-        false => Ok(writeln!(out, "the trace was cut here: its end is missing")?),
+        false => Ok(writeln!(out, "{NO_END}")?),
     }
 }
 
@@ -422,7 +425,7 @@ fn export(from: &Path, to: &Path, stream: Option<&str>) -> Outcome {
         error => escaped(&error.to_string()).into_owned(),
     })?;
     if !reader.is_complete() {
-        complain(format!("{} was cut: what is there was exported", from.display()));
+        complain(format!("{}: {NO_END}; what is there was exported", from.display()));
     }
     if exported.dropped_records > 0 {
         complain(format!("kernels have dropped {} records of this stream", exported.dropped_records));
@@ -493,7 +496,10 @@ struct Stream {
     name: String,
     policy: String,
     record_bytes: u32,
+    /// Pages of which the trace has a part; the channel's pages once it has said how many there were.
     pages: u64,
+    /// Their numbers, until then: other pages may lie between two parts of one.
+    seen: HashSet<u64>,
     bytes: u64,
     dropped: u64,
     overwritten: u64,
@@ -522,6 +528,8 @@ fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
     let (mut endings, mut panicked) = (BTreeMap::<Ending, u64>::new(), Vec::new());
     let (mut dropped, mut missing, mut damaged) = (0u64, 0u64, 0u64);
     let (mut points, mut points_lost, mut clocks) = (0u64, 0u64, BTreeMap::<u16, Clock>::new());
+    // Pages have times of the device's clock, which says how long they took and not when that was.
+    let (mut first_page_ns, mut last_page_ns) = (u64::MAX, 0);
     let mut totals = None::<Totals>;
     let mut streams = BTreeMap::<u16, Stream>::new();
     let names = events(path, &mut reader, |names, event| {
@@ -531,9 +539,15 @@ fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
                 last_ns = last_ns.max(call.replied_ns);
                 latencies.add(names, call);
             }
-            Event::Posts(posts) => latencies.add_posts(posts),
-            Event::LaunchEnded { launch, ending, .. } => {
+            Event::Posts(posts) => {
+                last_ns = last_ns.max(posts.until_ns);
+                latencies.add_posts(posts);
+            }
+            Event::LaunchBegan { at_ns, .. } => last_ns = last_ns.max(*at_ns),
+            Event::Waiting(waiting) => last_ns = last_ns.max(waiting.at_ns),
+            Event::LaunchEnded { launch, ending, at_ns } => {
                 launches_ended += 1;
+                last_ns = last_ns.max(*at_ns);
                 *endings.entry(*ending).or_default() += 1;
                 if *ending == Ending::PANICKED && panicked.len() < MOST_PANICKED {
                     let kernel =
@@ -559,13 +573,16 @@ fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
             }
             Event::Page(page) => {
                 let of_stream = streams.entry(page.stream).or_default();
-                of_stream.pages += u64::from(page.is_last);
+                of_stream.pages += u64::from(of_stream.seen.insert(page.sequence));
+                first_page_ns = first_page_ns.min(page.opened_ns);
+                last_page_ns = last_page_ns.max(page.opened_ns);
                 of_stream.bytes += page.bytes.len() as u64;
                 of_stream.dropped = of_stream.dropped.saturating_add(page.dropped_before);
                 of_stream.overwritten = of_stream.overwritten.saturating_add(page.overwritten_before);
             }
             Event::StreamEnded { stream, totals } => {
                 let of_stream = streams.entry(*stream).or_default();
+                of_stream.pages = totals.pages;
                 of_stream.dropped = totals.dropped_records;
                 of_stream.overwritten = totals.overwritten_bytes;
             }
@@ -576,12 +593,17 @@ fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
     let header = reader.header();
     let began = header.began_unix_ns as f64 / 1e9;
     writeln!(out, "trace:     version {}, began at Unix time {began:.3}", header.version)?;
-    let seconds = totals.map_or(last_ns, |totals| totals.ended_ns) as f64 / 1e9;
-    let ending = match totals {
-        Some(_) => "",
-        None => ", and then the trace was cut: its end is missing",
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let time = match (totals, last_ns) {
+        (Some(totals), _) => format!("{:.3} s", seconds(totals.ended_ns)),
+        (None, 0) if last_page_ns >= first_page_ns => {
+            let took = seconds(last_page_ns - first_page_ns);
+            format!("{took:.3} s from the first page to the last one; {NO_END}")
+        }
+        (None, 0) => format!("not known; {NO_END}"),
+        (None, _) => format!("{:.3} s; {NO_END}", seconds(last_ns)),
     };
-    writeln!(out, "time:      {seconds:.3} s{ending}")?;
+    writeln!(out, "time:      {time}")?;
     for (_, device, protocol) in names.sources() {
         writeln!(out, "device:    {}, protocol {}", escaped(device), escaped(protocol))?;
     }
@@ -625,7 +647,7 @@ fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
         }
     }
     for (number, stream) in &streams {
-        let Stream { name, policy, record_bytes, pages, bytes, dropped, overwritten } = stream;
+        let Stream { name, policy, record_bytes, pages, bytes, dropped, overwritten, .. } = stream;
         let (name, policy) = (escaped(name), escaped(policy));
         write!(
             out,

@@ -7,7 +7,7 @@ use ::hostcall::server::LaunchId;
 use ::hostcall::trace::Tracer;
 use ::hostcall::{Device, Grid, Lane, LaunchKernel, Plain, Stream, counter, event, kernel, span};
 use common::{acting, acts, expect, fed, hostcall, stderr, stdout};
-use hostcall_trace::{Call, Descriptor, Ending, Page, StreamFile, Waiting};
+use hostcall_trace::{Call, Descriptor, Ending, Page, StreamFile, StreamTotals, Waiting};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -142,6 +142,39 @@ fn what_is_no_trace_is_one_sentence() {
     }
 }
 
+const NO_END: &str = "the trace's end is missing: it was cut, or is still being written (`hostcall trace top` follows it)";
+
+#[test]
+fn recordings_have_pages_and_a_time_also_without_an_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, cut) = (folder.path().join("whole.trace"), folder.path().join("cut.trace"));
+    let mut file = StreamFile::create(&whole).unwrap();
+    let stream = file.stream("samples", 8, 0, "block", None).unwrap();
+    let begun = fs::read(&whole).unwrap().len();
+    // Another page lies between two parts of one.
+    for (sequence, offset_bytes) in [(0, 0), (1, 0), (0, 8), (2, 0)] {
+        let opened_ns = 7_000_000_000 + sequence * 250_000_000;
+        let bytes = vec![1; 8].into();
+        file.page(&Page { stream, sequence, offset_bytes, opened_ns, bytes, ..Page::default() }).unwrap();
+    }
+    file.flush().unwrap();
+    let written = fs::read(&whole).unwrap();
+    let info = |bytes: &[u8]| {
+        fs::write(&cut, bytes).unwrap();
+        stdout(&trace(&["info", cut.to_str().unwrap()]))
+    };
+    let text = info(&written);
+    assert!(text.contains(" 3 pages, 32 bytes;"), "{text}");
+    assert!(text.contains(&format!("time:      0.500 s from the first page to the last one; {NO_END}\n")), "{text}");
+    let text = info(&written[..begun]);
+    assert!(text.contains(&format!("time:      not known; {NO_END}\n")), "{text}");
+    // The channel says how many it had, also of pages that are not in the file.
+    file.end_stream(stream, &StreamTotals { pages: 5, ..StreamTotals::default() }).unwrap();
+    file.finish().unwrap();
+    let text = info(&fs::read(&whole).unwrap());
+    assert!(text.contains(" 5 pages, 32 bytes;"), "{text}");
+}
+
 #[test]
 fn cut_and_damaged_traces_are_read_and_told_of() {
     let folder = tempfile::tempdir().unwrap();
@@ -150,9 +183,9 @@ fn cut_and_damaged_traces_are_read_and_told_of() {
     let cut = folder.path().join("cut.trace");
     fs::write(&cut, &whole[..whole.len() - 30]).unwrap();
     let output = trace(&["info", cut.to_str().unwrap()]);
-    assert!(stdout(&output).contains("the trace was cut: its end is missing"), "{}", stdout(&output));
+    assert!(stdout(&output).contains(NO_END), "{}", stdout(&output));
     let output = trace(&["dump", cut.to_str().unwrap()]);
-    assert!(stdout(&output).ends_with("the trace was cut here: its end is missing\n"), "{}", stdout(&output));
+    assert!(stdout(&output).ends_with(&format!("{NO_END}\n")), "{}", stdout(&output));
     assert_eq!(output.status.code(), Some(0));
 
     let mut damaged = whole.clone();
@@ -204,7 +237,7 @@ fn traces_are_exported() {
     // What is there of a trace that was cut is exported, and told of.
     let whole = fs::read(file).unwrap();
     fs::write(to("cut.trace"), &whole[..whole.len() - 30]).unwrap();
-    let sentence = format!("hostcall: {} was cut: what is there was exported\n", to("cut.trace"));
+    let sentence = format!("hostcall: {}: {NO_END}; what is there was exported\n", to("cut.trace"));
     expect(&trace(&["export", &to("cut.trace"), &to("cut.csv")]), 0, "", &sentence);
     assert_eq!(fs::read_to_string(to("cut.csv")).unwrap(), csv);
 }
