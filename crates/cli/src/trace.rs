@@ -26,7 +26,8 @@ const LONGEST_FINISH: Duration = Duration::from_secs(10);
 const TELL_EVERY: Duration = Duration::from_millis(200);
 
 /// What is said of a trace whose end is not there. A file does not tell the two apart.
-const NO_END: &str = "the trace's end is missing: it was cut, or is still being written (`hostcall trace top` follows it)";
+const NO_END: &str =
+    "the trace's end is missing: it was cut, or is still being written (`hostcall trace top` follows it)";
 
 /// Launches that panicked which are named; all are counted.
 const MOST_PANICKED: usize = 8;
@@ -81,6 +82,11 @@ impl Tracing {
     }
 }
 
+/// What is said of a folder.
+pub fn folder(path: &Path) -> String {
+    format!("{} is a folder: name the file of a trace", path.display())
+}
+
 fn cannot(what: &str, path: &Path, error: impl std::fmt::Display) -> String {
     format!("cannot {what} {}: {error}", path.display())
 }
@@ -128,7 +134,7 @@ fn printed(print: impl FnOnce(&mut dyn Write) -> Result<(), Stop>) -> Outcome {
 
 fn open(path: &Path) -> Result<Reader<File>, Stop> {
     if path.is_dir() {
-        return Err(Stop::Sentence(format!("{} is a folder: name the file of a trace", path.display())));
+        return Err(Stop::Sentence(folder(path)));
     }
     let file = File::open(path).map_err(|error| Stop::Sentence(cannot("read", path, error)))?;
     Reader::new(file).map_err(|error| Stop::Sentence(cannot("read", path, error)))

@@ -39,6 +39,8 @@ struct PointCounts {
     most_ns: u64,
     /// The last value of a counter.
     value: f64,
+    /// The last of an event.
+    last: Option<Point>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -126,6 +128,7 @@ pub struct StreamShown {
 /// A trace point that has said something in the time that is shown.
 #[derive(Debug, PartialEq)]
 pub struct PointShown {
+    /// Of an event what it said last: its own text has places for values.
     pub name: String,
     /// `span`, `counter` or `event`.
     pub kind: &'static str,
@@ -231,7 +234,8 @@ impl Counts {
                 let name = self.names.point(point.source, point.point);
                 counts.value = name.map_or(0.0, |name| name.value(point));
             }
-            PointKind::Begin | PointKind::Event => {}
+            PointKind::Event => counts.last = Some(*point),
+            PointKind::Begin => {}
         }
     }
 
@@ -331,7 +335,13 @@ impl Counts {
                 PointKind::Event => ("event", None, None),
             };
             let all = self.of_points.get(&(*source, *point)).copied().unwrap_or_default();
-            let (name, a_second) = (escaped(&name.text).into_owned(), counts.count as f64 / over_s);
+            let mut text = name.text.as_bytes().to_vec();
+            if let Some(point) = &counts.last {
+                text.clear();
+                name.print(point, &mut text);
+            }
+            let name = escaped(&String::from_utf8_lossy(&text)).into_owned();
+            let a_second = counts.count as f64 / over_s;
             Some(PointShown { name, kind, a_second, all, times_ns, value })
         });
         let mut shown: Vec<_> = shown.collect();
@@ -484,7 +494,7 @@ mod tests {
         };
         counts.add(&named(1, PointKind::Begin, 0, "step"));
         counts.add(&named(2, PointKind::Counter, I64_TAG, "change"));
-        counts.add(&named(3, PointKind::Event, 0, "settled"));
+        counts.add(&named(3, PointKind::Event, I64_TAG, "settled at {}"));
         let said = |point, kind, began_ns, at_ns, value: i64| {
             let values = std::array::from_fn(|i| if i == 0 { value as u64 } else { 0 });
             Event::Point(Point { point, kind, began_ns, at_ns, count: 1, values, ..Point::default() })
@@ -493,7 +503,7 @@ mod tests {
             counts.add(&said(1, PointKind::Begin, at_ns, at_ns, 0));
             counts.add(&said(1, PointKind::End, at_ns, 2 * at_ns, 0));
         }
-        counts.add(&said(3, PointKind::Event, 300, 300, 0));
+        counts.add(&said(3, PointKind::Event, 300, 300, 7));
         (1..=4).for_each(|i| counts.add(&said(2, PointKind::Counter, 300, 300, 2 - 5 * i)));
         // One whose name the trace has not said.
         counts.add(&said(9, PointKind::Event, 300, 300, 0));
@@ -510,13 +520,13 @@ mod tests {
         let expected = [
             point("change", "counter", 2.0, 4, None, Some(-18.0)),
             point("step", "span", 1.0, 2, Some([150, 200]), None),
-            point("settled", "event", 0.5, 1, None, None),
+            point("settled at 7", "event", 0.5, 1, None, None),
         ];
         assert_eq!(shown.points, expected, "those that said the most first");
         assert_eq!(shown.lost, ["6 records of trace points were dropped"]);
-        counts.add(&said(3, PointKind::Event, 400, 400, 0));
+        (8..=9).for_each(|value| counts.add(&said(3, PointKind::Event, 400, 400, value)));
         let shown = counts.take(Duration::from_secs(1));
-        assert_eq!(shown.points, [point("settled", "event", 1.0, 2, None, None)]);
+        assert_eq!(shown.points, [point("settled at 9", "event", 2.0, 3, None, None)], "what it said last");
     }
 
     #[test]

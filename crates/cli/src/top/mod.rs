@@ -4,6 +4,7 @@ mod counts;
 mod screen;
 
 use crate::run::BY_SIGNAL;
+use crate::trace::folder;
 use crate::{Outcome, complain};
 use counts::{Counts, Shown};
 use hostcall_trace::{Follower, OpenError, Reader};
@@ -33,6 +34,9 @@ struct Followed {
 
 impl Followed {
     fn open(path: &Path) -> Result<Self, String> {
+        if path.is_dir() {
+            return Err(folder(path));
+        }
         let began = Instant::now();
         let mut is_told = false;
         loop {
@@ -48,9 +52,10 @@ impl Followed {
             match opened {
                 Ok(reader) => return Ok(Self { follower: Follower::new(reader), counts: Counts::default() }),
                 Err(error) if is_beginning && began.elapsed() < LONGEST_BEGIN => {
-                    if !is_told && matches!(error, OpenError::Io(_)) {
+                    if !is_told {
+                        let what = if matches!(error, OpenError::Io(_)) { "appear" } else { "begin" };
                         complain(format!(
-                            "waits for {} to appear, at most {LONGEST_BEGIN:?}",
+                            "waits for {} to {what}, at most {LONGEST_BEGIN:?}",
                             path.display()
                         ));
                         is_told = true;
@@ -225,7 +230,8 @@ fn print(out: &mut dyn Write, shown: &Shown) -> io::Result<()> {
             "counter" => format!(", last value {value}"),
             _ => String::new(),
         };
-        writeln!(out, "  {kind} \"{name}\": {rate}/s, {all} in all{more}")?;
+        let last = if kind == "event" { ", last" } else { "" };
+        writeln!(out, "  {kind}{last} \"{name}\": {rate}/s, {all} in all{more}")?;
     }
     for wait in &shown.waits {
         writeln!(out, "  waits: {wait}")?;
