@@ -3,6 +3,7 @@ use crate::package::Package;
 use crate::toolchain::Toolchain;
 use crate::{BuildError, Progress, Request, Target};
 use cargo_metadata::Message;
+use cargo_metadata::diagnostic::DiagnosticLevel;
 use std::io::{BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -55,10 +56,13 @@ pub(crate) fn compile(
 
     let tool = |error| BuildError::Tool { tool: toolchain.cargo.clone(), error };
     let output = follow(cargo.spawn().map_err(tool)?, request.progress, &package.manifest).map_err(tool)?;
-    let failed = || BuildError::Compile {
-        name: package.name.clone(),
-        target: request.target.to_string(),
-        output: output.text.clone(),
+    let failed = || {
+        let (name, target, output_text) =
+            (package.name.clone(), request.target.to_string(), output.text.clone());
+        match output.has_errors {
+            true => BuildError::Compile { name, target, output: output_text },
+            false => BuildError::Cargo { name, target, output: output_text },
+        }
     };
     if !output.succeeded {
         return Err(failed());
@@ -80,6 +84,8 @@ pub(crate) fn listing(request: &Request, package: &Package, folder: &Path) -> Pa
 /// What came of a build.
 struct Built {
     succeeded: bool,
+    /// The compiler has named an error.
+    has_errors: bool,
     /// What the compiler said; empty if it was shown already.
     text: String,
     /// The file that the package's library was built into.
@@ -96,10 +102,11 @@ fn follow(mut cargo: Child, progress: Progress, manifest: &Path) -> std::io::Res
             text
         })
     });
-    let (mut text, mut artifact) = (String::new(), None);
+    let (mut text, mut artifact, mut has_errors) = (String::new(), None, false);
     for message in Message::parse_stream(BufReader::new(cargo.stdout.take().expect("it is piped"))) {
         match message {
             Ok(Message::CompilerMessage(message)) if !is_expected(&message.message.message) => {
+                has_errors |= matches!(message.message.level, DiagnosticLevel::Error | DiagnosticLevel::Ice);
                 let rendered = message.message.rendered.unwrap_or_default();
                 match progress {
                     // Nobody can be told that standard error is closed.
@@ -117,7 +124,7 @@ fn follow(mut cargo: Child, progress: Progress, manifest: &Path) -> std::io::Res
     if let Some(errors) = errors.and_then(|thread| thread.join().ok()) {
         text += &String::from_utf8_lossy(&errors);
     }
-    Ok(Built { succeeded, text, artifact })
+    Ok(Built { succeeded, has_errors, text, artifact })
 }
 
 /// Whether the compiler warns of what this crate asks for, which is no fault of the program's.

@@ -92,6 +92,16 @@ pub enum BuildError {
         /// What cargo said; empty if it was shown already.
         output: String,
     },
+    /// Cargo said no before the compiler was asked.
+    #[error("cargo does not build {name} for {target}: mend what it says{}", after_colon(output.trim_end()))]
+    Cargo {
+        /// The package's name.
+        name: String,
+        /// Name of the target.
+        target: String,
+        /// What cargo said; empty if it was shown already.
+        output: String,
+    },
     /// The image has no kernels.
     #[error(
         "{name} has no kernel: mark its main function with #[hostcall_device::main] or a function with \

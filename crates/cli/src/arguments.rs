@@ -114,7 +114,7 @@ pub enum TraceCommand {
         file: PathBuf,
         /// Seconds between two screens, or between what is printed where the standard output is no terminal;
         /// at least 0.05
-        #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = every)]
+        #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = every, allow_negative_numbers = true)]
         every: Duration,
     },
     /// Writes a trace in the format that the output's ending names: .pftrace (https://ui.perfetto.dev), .arrow, .parquet, .csv
@@ -154,7 +154,7 @@ pub struct RunOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub blocks_z: Option<u32>,
     /// Ends the program after so many seconds, with exit code 124 and a report of what it waited for
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     pub timeout: Option<Duration>,
     /// Sets an environment variable of the program, which sees no others
     #[arg(long, value_name = "NAME=VALUE", value_parser = OsStringValueParser::new().try_map(variable))]
@@ -187,16 +187,17 @@ pub struct RunOptions {
     /// GPU libc
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub stack: Option<usize>,
+    // Before the options with headings, of which the last one would be its heading too.
+    /// Folder of the program's package, or an image built before; then the program's own arguments
+    // One argument: after its first value clap looks at nothing more.
+    #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARGUMENTS"], num_args = 1..)]
+    pub program: Vec<OsString>,
     #[command(flatten)]
     pub build: BuildOptions,
     #[command(flatten)]
     pub software: SoftwareOptions,
     #[command(flatten)]
     pub llvm: LlvmOptions,
-    /// Folder of the program's package, or an image built before; then the program's own arguments
-    // One argument: after its first value clap looks at nothing more.
-    #[arg(required = true, trailing_var_arg = true, value_names = ["PROGRAM", "ARGUMENTS"], num_args = 1..)]
-    pub program: Vec<OsString>,
 }
 
 /// How a package is built.

@@ -112,6 +112,12 @@ fn unusable(options: &RunOptions, program: &Program, device: &str) -> Option<Str
     ];
     let stack = given("--stack", options.stack.is_some(), is_llvm || is_software);
 
+    const LEAST: usize = SoftwareDeviceConfig::MIN_STACK_BYTES;
+    if let Some(bytes) = options.stack.filter(|bytes| is_software && *bytes < LEAST) {
+        return Some(format!(
+            "--stack {bytes} is too little for a lane of {device}: give at least {LEAST} bytes"
+        ));
+    }
     if let Some(option) = of_own.into_iter().flatten().next() {
         return Some(format!(
             "{option} is for hostcall's own programs, and calls of {name} do not say which lane makes them: leave it away"

@@ -38,20 +38,21 @@ fn options_are_checked() {
     says(&run(&["--blocks", "many"]), "give a number or three");
     says(&run(&["--wave", "48"]), "32 or 64");
     says(&run(&["--timeout", "soon"]), "number of seconds");
-    for seconds in ["0", "nan", "inf", "1e300"] {
+    for seconds in ["0", "-1", "-0.5", "nan", "inf", "1e300"] {
         says(&run(&["--timeout", seconds]), "number of seconds");
     }
     says(&run(&["--env", "NAME"]), "NAME=VALUE");
     says(&run(&["--env", "=value"]), "NAME=VALUE");
     says(&run(&["--stack", "much"]), "number of bytes");
     says(&run(&["--stack", "2000M"]), "number of bytes");
+    says(&run(&["--stack", "10"]), "--stack 10 is too little for a lane of cpu: give at least 16384 bytes");
     says(&run(&["--cpu-threads", "0"]), "0 is not in 1..=1024");
     says(&run(&["--bogus"]), "--bogus");
     says(&run(&["--bogus"]), "; `hostcall run --help` says more");
     says(&refused(2, &["run"]), "PROGRAM");
     says(&refused(2, &["bogus"]), "bogus");
     says(&refused(2, &["bogus"]), "; `hostcall --help` says more");
-    for seconds in ["0.04", "0", "soon"] {
+    for seconds in ["0.04", "0", "-1", "soon"] {
         let sentence = refused(2, &["trace", "top", "--every", seconds, "x"]);
         says(
             &sentence,
@@ -106,6 +107,29 @@ fn options_that_a_run_cannot_use_are_refused() {
 }
 
 #[test]
+fn the_program_stands_before_the_options_in_the_help() {
+    let text = stdout(&hostcall(["run", "--help"]).output().unwrap());
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+    assert!(at("<PROGRAM> [ARGUMENTS]...\n") < at("\nOptions:"), "{text}");
+    assert!(at("\nArguments:") < at("Folder of the program's package"), "{text}");
+}
+
+#[test]
+fn what_cargo_does_not_know_is_no_fault_of_the_code() {
+    let acts = here("tests/programs/acts");
+    for (option, name) in [("--features", "nosuch"), ("--profile", "nosuch")] {
+        let output = hostcall(["run", "-q", option, name]).arg(&acts).output().unwrap();
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(
+            text.starts_with("hostcall: cargo does not build acts for cpu: mend what it says:\n"),
+            "{text}"
+        );
+        assert!(text.contains("nosuch"), "{text}");
+    }
+}
+
+#[test]
 fn the_help_names_the_exit_codes() {
     for arguments in [&["--help"][..], &["run", "--help"]] {
         let output = hostcall(arguments).output().unwrap();
@@ -120,7 +144,6 @@ fn the_help_names_the_exit_codes() {
 #[test]
 fn what_cannot_be_run_is_named() {
     says(&refused(1, &["run", "--threads", "1025", acts()]), "at most 1024 lanes");
-    says(&refused(1, &["run", "--stack", "5", acts()]), "at least 16384 bytes");
     says(&refused(1, &["run", "--blocks", "4294967295", acts()]), "lanes");
     says(
         &refused(1, &["run", "--device", "toaster", acts()]),

@@ -48,6 +48,9 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Fewest bytes of a lane's stack.
+    pub const MIN_STACK_BYTES: usize = 16 << 10;
+
     pub(crate) fn check(&self) -> io::Result<()> {
         let refuse = |sentence| Err(io::Error::new(io::ErrorKind::InvalidInput, sentence));
         if self.threads == 0 {
@@ -59,7 +62,7 @@ impl Config {
         if self.wave_size != 32 && self.wave_size != 64 {
             return refuse("a software device's waves have 32 or 64 lanes");
         }
-        if self.stack_bytes < 16 << 10 {
+        if self.stack_bytes < Self::MIN_STACK_BYTES {
             return refuse("a lane's stack needs at least 16384 bytes");
         }
         Ok(())
