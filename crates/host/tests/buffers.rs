@@ -192,6 +192,12 @@ fn things_of_another_device_are_refused() {
     let is_foreign = |result: Result<(), Error>| matches!(result, Err(Error::OtherDevice { .. }));
     assert!(is_foreign(first.launch(&stream, Grid::new(1, 1), (&theirs, &mine)).map(drop)));
     assert!(is_foreign(stream.copy(&mine, &theirs)));
+    // Both have one name.
+    let sentence = stream.copy(&mine, &theirs).unwrap_err().to_string();
+    assert!(
+        sentence.contains(" belongs to another open device: make it on the one that is used here, cpu, "),
+        "{sentence}"
+    );
     assert!(is_foreign(stream.write(&theirs, &[1])));
     assert!(is_foreign(stream.fill(&theirs, 1)));
     assert!(is_foreign(stream.read(&theirs).map(drop)));

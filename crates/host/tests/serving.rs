@@ -228,7 +228,7 @@ fn readers_of_the_input_leave_threads_to_others() {
 /// watches inline calls.
 #[test]
 fn an_inline_handler_that_waits_is_reported() {
-    const AFTER: Duration = Duration::from_millis(40);
+    const AFTER: Duration = Duration::from_millis(60);
     let gate = Gate::default();
     let held = gate.clone();
     let handler = handler(move |key| {

@@ -71,7 +71,9 @@ pub enum Error {
     #[error("the device was closed")]
     Closed,
     /// A buffer, a kernel, a closure or an event belongs to another device.
-    #[error("{what} belongs to another device: make it on {device}, or use a stream of its own device")]
+    #[error(
+        "{what} belongs to another open device: make it on the one that is used here, {device}, or use a stream of its own"
+    )]
     OtherDevice {
         /// What it is, such as "the second argument".
         what: String,

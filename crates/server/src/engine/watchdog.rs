@@ -22,6 +22,9 @@ const MOST_TOLD: usize = 64;
 /// Calls noted since the last look after which those that were answered are forgotten.
 const FORGET_AFTER: usize = 1024;
 
+/// A handler that has run for less than what a report shows of its time has held up nobody.
+const LEAST_TO_HOLD_UP: Duration = Duration::from_millis(50);
+
 /// Between two looks for calls that nobody told the watchdog of, while there may be some.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -94,6 +97,9 @@ impl std::fmt::Display for Waiting {
                 write!(f, ", workgroup ({x}, {y}, {z}), wave {wave}")?;
             }
             write!(f, " in slot {slot}")?;
+        }
+        if *waits_for == WaitsFor::InlineHandler && *waited < LEAST_TO_HOLD_UP {
+            return write!(f, ": is in the inline handler of {service}");
         }
         write!(f, ": {what} {service} for {:.1} s", waited.as_secs_f64())
     }
@@ -387,6 +393,27 @@ impl Watchdog {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_just_begun_has_held_up_nobody() {
+        let said = |waited_ms| {
+            let waiting = Waiting {
+                slot: 3,
+                launch: LaunchId::new(1, 1),
+                kernel: "say".into(),
+                place: None,
+                lanes: 1,
+                service: "System::print".into(),
+                waited: Duration::from_millis(waited_ms),
+                waits_for: WaitsFor::InlineHandler,
+            };
+            waiting.to_string()
+        };
+        assert!(said(49).ends_with(" of say in slot 3: is in the inline handler of System::print"));
+        assert!(
+            said(50).ends_with("has held up other calls in the inline handler of System::print for 0.1 s")
+        );
+    }
     use crate::engine::Settings;
     use std::sync::mpsc;
 
