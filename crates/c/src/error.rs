@@ -89,6 +89,12 @@ impl Failure {
     pub fn invalid(text: impl ToString) -> Self {
         Self::new(hostcall_status::InvalidArgument, text)
     }
+
+    /// The failure of a kernel's argument.
+    pub fn of_argument(mut self, place: usize) -> Self {
+        self.text = format!("argument {place} (the first is 0): {}", self.text);
+        self
+    }
 }
 
 /// Returns how a launch ended, with its lane's panic.

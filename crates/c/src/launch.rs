@@ -122,7 +122,7 @@ impl hostcall_argument {
             }
             if is_absent {
                 // SAFETY: CALLER: the kind says so, and it is NULL or a type.
-                let of = element(inner, get(unsafe { value.of.as_ref() }, "of")?.0)?;
+                let of = element(inner, get(unsafe { value.of.as_ref() }, "value.of")?.0)?;
                 return Ok(match is_slice(inner) {
                     true => UntypedArgument::OptionalSlice(of, None),
                     false => UntypedArgument::OptionalRef(of, None),
@@ -151,14 +151,14 @@ impl hostcall_argument {
             // SAFETY: CALLER: the kind says so.
             let hostcall_plain { of, bytes } = unsafe { value.plain };
             // SAFETY: CALLER: it is NULL or a type.
-            let of = get(unsafe { of.as_ref() }, "of")?.0;
+            let of = get(unsafe { of.as_ref() }, "value.plain.of")?.0;
             // SAFETY: CALLER.
-            let bytes = unsafe { values(bytes.cast::<u8>(), of.bytes(), "bytes") }?;
+            let bytes = unsafe { values(bytes.cast::<u8>(), of.bytes(), "value.plain.bytes") }?;
             return Ok(UntypedArgument::Value(of, bytes));
         }
         if kind == hostcall_kind::Closure {
             // SAFETY: CALLER: the kind says so, and it is NULL or a closure.
-            let closure = get(unsafe { value.closure.as_ref() }, "an argument's closure")?;
+            let closure = get(unsafe { value.closure.as_ref() }, "value.closure")?;
             return Ok(UntypedArgument::Closure(&closure.0));
         }
         // SAFETY: CALLER.
@@ -173,12 +173,11 @@ impl hostcall_argument {
         let value = &self.value;
         if kind == hostcall_kind::PinnedSlice {
             // SAFETY: CALLER: the kind says so, and it is NULL or a pinned buffer.
-            let hostcall_pinned { bytes, of } =
-                get(unsafe { value.pinned.as_ref() }, "an argument's pinned buffer")?;
+            let hostcall_pinned { bytes, of } = get(unsafe { value.pinned.as_ref() }, "value.pinned")?;
             return Ok(UntypedArgument::Pinned(*of, bytes));
         }
         // SAFETY: CALLER: the kind says so, and it is NULL or a buffer.
-        let hostcall_buffer { bytes, of } = get(unsafe { value.buffer.as_ref() }, "an argument's buffer")?;
+        let hostcall_buffer { bytes, of } = get(unsafe { value.buffer.as_ref() }, "value.buffer")?;
         let of = element(kind, *of)?;
         Ok(if is_slice(kind) { UntypedArgument::Slice(of, bytes) } else { UntypedArgument::Ref(of, bytes) })
     }
@@ -222,9 +221,9 @@ pub unsafe extern "C" fn hostcall_kernel_launch(
         // SAFETY: CALLER.
         let given = unsafe { values(arguments, count, "arguments") }?;
         let mut arguments = Vec::with_capacity(given.len());
-        for argument in given {
+        for (place, argument) in given.iter().enumerate() {
             // SAFETY: CALLER.
-            arguments.push(unsafe { argument.get() }?);
+            arguments.push(unsafe { argument.get() }.map_err(|failure| failure.of_argument(place))?);
         }
         // SAFETY: CALLER.
         let launched = unsafe { kernel.launch_untyped(stream, grid, &arguments) }?;

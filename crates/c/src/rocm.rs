@@ -192,24 +192,24 @@ impl hostcall_rocm_argument {
         let is = |of: hostcall_rocm_kind| *kind == of as u32;
         if is(is::Value) {
             // SAFETY: CALLER: the kind says so, and so many bytes lie there.
-            let bytes = unsafe { values(value.bytes.cast::<u8>(), *bytes, "an argument's value") }?;
+            let bytes = unsafe { values(value.bytes.cast::<u8>(), *bytes, "value.bytes") }?;
             return Ok(KernelArgument::bytes(bytes));
         }
         if is(is::Pinned) {
             // SAFETY: CALLER: the kind says so, and it is NULL or a pinned buffer.
             let pinned = unsafe { value.pinned.as_ref() };
-            return Ok(KernelArgument::pinned(&get(pinned, "an argument's pinned buffer")?.bytes));
+            return Ok(KernelArgument::pinned(&get(pinned, "value.pinned")?.bytes));
         }
         if is(is::Raw) {
             // SAFETY: CALLER: the kind says so, and it is NULL or a raw channel.
             let channel = unsafe { value.raw.as_ref() };
-            return Ok(get(channel, "an argument's raw channel")?.argument());
+            return Ok(get(channel, "value.raw")?.argument());
         }
         if !is(is::Buffer) && !is(is::Input) {
             return Err(Failure::invalid(format!("there is no kind {kind} of a code object's arguments")));
         }
         // SAFETY: CALLER: the kind says so, and it is NULL or a buffer.
-        let buffer = &get(unsafe { value.buffer.as_ref() }, "an argument's buffer")?.bytes;
+        let buffer = &get(unsafe { value.buffer.as_ref() }, "value.buffer")?.bytes;
         Ok(if is(is::Input) { KernelArgument::input(buffer) } else { KernelArgument::buffer(buffer) })
     }
 }
@@ -238,9 +238,9 @@ pub unsafe extern "C" fn hostcall_rocm_kernel_launch(
         // SAFETY: CALLER.
         let given = unsafe { values(arguments, count, "arguments") }?;
         let mut arguments = Vec::with_capacity(given.len());
-        for argument in given {
+        for (place, argument) in given.iter().enumerate() {
             // SAFETY: CALLER.
-            arguments.push(unsafe { argument.get() }?);
+            arguments.push(unsafe { argument.get() }.map_err(|failure| failure.of_argument(place))?);
         }
         // SAFETY: CALLER: the comment above asks for what the function does.
         let launched = unsafe { kernel.launch(stream, grid, &arguments) }?;

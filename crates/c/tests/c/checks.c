@@ -194,23 +194,23 @@ int main(int argc, char **argv) {
 
     /* What does not fit is refused: types, kinds, missing buffers. */
     arguments[1].kind = HOSTCALL_KIND_I64;
-    fails(launch(stock, stream, 3, NULL), HOSTCALL_STATUS_REFUSED, "stock takes other types");
+    fails(launch(stock, stream, 3, NULL), HOSTCALL_STATUS_REFUSED, "argument 1 (the first is 0) is i64, and the kernel takes u64");
     arguments[1].kind = HOSTCALL_KIND_BOOL;
-    fails(launch(stock, stream, 3, NULL), HOSTCALL_STATUS_REFUSED, "stock takes other types");
+    fails(launch(stock, stream, 3, NULL), HOSTCALL_STATUS_REFUSED, "argument 1 (the first is 0) is bool, and the kernel takes u64");
     const uint64_t amount = 10;
     arguments[1].kind = HOSTCALL_KIND_PLAIN;
     arguments[1].value.plain.of = pair;
     arguments[1].value.plain.bytes = &amount;
-    fails(launch(stock, stream, 3, NULL), HOSTCALL_STATUS_REFUSED, "stock takes other types");
+    fails(launch(stock, stream, 3, NULL), HOSTCALL_STATUS_REFUSED, "argument 1 (the first is 0) is of another type, and the kernel takes u64");
     arguments[1].value.plain.of = fields[1];
     works(launch(stock, stream, 3, NULL));
     works(hostcall_stream_synchronize(stream, &error));
     arguments[1].kind = 99;
-    fails(launch(stock, stream, 3, NULL), HOSTCALL_STATUS_INVALID_ARGUMENT, "no kind 99");
+    fails(launch(stock, stream, 3, NULL), HOSTCALL_STATUS_INVALID_ARGUMENT, "argument 1 (the first is 0): there is no kind 99");
     arguments[1].kind = HOSTCALL_KIND_U64;
     arguments[1].value.u64 = amount;
     arguments[0].value.buffer = NULL;
-    fails(launch(stock, stream, 3, NULL), HOSTCALL_STATUS_INVALID_ARGUMENT, "buffer");
+    fails(launch(stock, stream, 3, NULL), HOSTCALL_STATUS_INVALID_ARGUMENT, "argument 0 (the first is 0): `value.buffer` is NULL");
     arguments[0].value.buffer = keys;
     fails(launch(stock, stream, 0, NULL), HOSTCALL_STATUS_REFUSED, "at least one workgroup");
 

@@ -68,7 +68,7 @@ int main(int argc, char **argv) {
     };
     arguments[0].value.buffer = next;
     fails(hostcall_rocm_kernel_launch(kernel, stream, &grid, arguments, 4, NULL, &error), HOSTCALL_STATUS_INVALID_ARGUMENT,
-          "raw channel");
+          "argument 3 (the first is 0): `value.raw` is NULL");
 
     for (uint32_t policy = HOSTCALL_RAW_POLICY_DROP_NEWEST; policy <= HOSTCALL_RAW_POLICY_OVERWRITE_OLDEST; policy++) {
         works(hostcall_raw_channel_new(device, 16, 128, policy, &channel, &error));

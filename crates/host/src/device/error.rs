@@ -316,14 +316,16 @@ pub enum LaunchRefused {
     },
     /// The arguments' types are not those of the kernel's parameters.
     #[error(
-        "kernel {kernel} takes other types than those of the {given} arguments given: give one for each parameter after the \
-         lane, in order and of its type"
+        "kernel {kernel} takes other types than those of the {given} arguments given: {}",
+        found.as_deref().unwrap_or("give one for each parameter after the lane, in order and of its type")
     )]
     Types {
         /// The kernel.
         kernel: String,
         /// How many arguments were given.
         given: usize,
+        /// Which argument is wrong, in words, where it is one alone and the kernel takes a usual type there.
+        found: Option<String>,
     },
     /// An argument does not fit its own type.
     #[error("argument {argument} (the first is 0): {why}")]

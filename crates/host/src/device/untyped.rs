@@ -30,6 +30,10 @@ pub struct ValueType {
 /// Each number with the cells that kernels may have of it.
 const CELLS: &[(ValueType, ValueType, Option<ValueType>)] = &cells();
 
+/// Their names, in the same order.
+const NUMBER_NAMES: [&str; 12] =
+    ["u8", "u16", "u32", "u64", "usize", "i8", "i16", "i32", "i64", "isize", "f32", "f64"];
+
 const fn cells() -> [(ValueType, ValueType, Option<ValueType>); 12] {
     macro_rules! cells {
         ($($number:ty $(=> $atomic:ty)?;)*) => {
@@ -194,6 +198,65 @@ fn push_slice(packer: &mut Packer<'_>, of: ValueType, address: DeviceAddress, by
     packer.push_bytes(8, [address, (bytes / of.bytes) as u64].map(u64::to_ne_bytes).as_flattened());
 }
 
+/// Most arguments of which a wrong one is looked for: that takes as many hashes as the square of their number, times types.
+const MOST_SEARCHED: usize = 64;
+
+/// The schema of a kernel with parameters of these.
+fn of_kernel(parameters: impl Iterator<Item = u64>) -> u64 {
+    parameters.fold(schema::of("kernel"), schema::add_hash)
+}
+
+/// The types that parameters usually have, with their schemas: numbers, and slices of and references to them and their cells.
+fn usual_types() -> Vec<(u64, String)> {
+    let mut types = vec![(<bool as KernelArg>::SCHEMA, "bool".to_owned())];
+    for ((number, global, atomic), name) in CELLS.iter().zip(NUMBER_NAMES) {
+        types.push((number.schema, name.to_owned()));
+        let atomic_name = || format!("Atomic{}{}", name[..1].to_uppercase(), &name[1..]);
+        let values = [
+            Some((number, name.to_owned())),
+            Some((global, format!("Global<{name}>"))),
+            atomic.as_ref().map(|atomic| (atomic, atomic_name())),
+        ];
+        for (of, name) in values.into_iter().flatten() {
+            let slice = (schema::add_hash(schema::of("slice"), of.schema), format!("&[{name}]"));
+            let one = (schema::add_hash(schema::of("ref"), of.schema), format!("&{name}"));
+            for (schema, name) in [slice, one] {
+                types.push((optional(schema), format!("Option<{name}>")));
+                types.push((schema, name));
+            }
+        }
+    }
+    types
+}
+
+/// Says which argument has another type than the kernel's parameter, is missing or is one too many, where that is all that is
+/// wrong. A kernel tells no more of its parameters than a hash of all, so types are tried.
+fn wrong_argument(given: &[u64], wanted: u64) -> Option<String> {
+    if given.len() > MOST_SEARCHED {
+        return None;
+    }
+    let types = usual_types();
+    let fits = |before: &[u64], between: Option<u64>, behind: &[u64]| {
+        of_kernel(before.iter().copied().chain(between).chain(behind.iter().copied())) == wanted
+    };
+    for at in 0..=given.len() {
+        let (before, rest) = given.split_at(at);
+        if let Some((_, name)) = types.iter().find(|(schema, _)| fits(before, Some(*schema), rest)) {
+            return Some(format!("argument {at} (the first is 0) is missing, which is {name}"));
+        }
+        let Some((argument, behind)) = rest.split_first() else { continue };
+        if fits(before, None, behind) {
+            return Some(format!("argument {at} (the first is 0) is one too many"));
+        }
+        if let Some((_, name)) = types.iter().find(|(schema, _)| fits(before, Some(*schema), behind)) {
+            let own = types.iter().find(|(schema, _)| schema == argument);
+            let own = own.map_or("of another type", |(_, name)| name);
+            return Some(format!("argument {at} (the first is 0) is {own}, and the kernel takes {name}"));
+        }
+    }
+    None
+}
+
 /// Stands for parameters whose types are known when the program runs.
 enum Untyped {}
 
@@ -224,10 +287,11 @@ impl LoadedKernel {
         arguments: &[UntypedArgument<'_>],
     ) -> Result<Launch, Error> {
         check_device(stream.core(), &self.core, &self.name)?;
-        let add = |hash, argument: &UntypedArgument<'_>| schema::add_hash(hash, argument.schema());
-        if arguments.iter().fold(schema::of("kernel"), add) != self.info.schema {
+        if of_kernel(arguments.iter().map(UntypedArgument::schema)) != self.info.schema {
             let (kernel, given) = (self.name.to_string(), arguments.len());
-            return Err(LaunchRefused::Types { kernel, given }.into());
+            let schemas: Vec<_> = arguments.iter().map(UntypedArgument::schema).collect();
+            let found = wrong_argument(&schemas, self.info.schema);
+            return Err(LaunchRefused::Types { kernel, given, found }.into());
         }
         enqueue(stream, self.clone(), grid, UntypedArguments(arguments))
     }
@@ -321,11 +385,30 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         };
-        let is_other = |refused| matches!(refused, LaunchRefused::Types { given: 6, .. });
-        assert!(is_other(with(0, Value(ValueType::of::<i64>(), &add))));
-        assert!(is_other(with(3, Ref(u32s, &from))));
-        assert!(is_other(with(4, Slice(u64s, &to))));
-        assert!(matches!(launch(&good[..5]), Err(Error::Refused(LaunchRefused::Types { given: 5, .. }))));
+        let says = |refused: LaunchRefused, what: &str| {
+            assert!(matches!(refused, LaunchRefused::Types { .. }), "{refused:?}");
+            let sentence = refused.to_string();
+            assert!(sentence.ends_with(what), "{sentence}");
+        };
+        says(
+            with(0, Value(ValueType::of::<i64>(), &add)),
+            ": argument 0 (the first is 0) is i64, and the kernel takes u64",
+        );
+        says(with(3, Ref(u32s, &from)), ": argument 3 (the first is 0) is &u32, and the kernel takes &[u32]");
+        says(with(4, Slice(u64s, &to)), " is &[u64], and the kernel takes &[Global<u64>]");
+        let pairs = ValueType::of::<Pair>().array(2).unwrap();
+        says(with(5, Ref(pairs, &all)), " is of another type, and the kernel takes &AtomicU64");
+        // The kernel's own struct is no usual type.
+        says(with(1, Bool(true)), ": give one for each parameter after the lane, in order and of its type");
+        let other_number = |arguments: &[_]| match launch(arguments) {
+            Err(Error::Refused(refused)) => refused,
+            other => panic!("{other:?}"),
+        };
+        says(other_number(&good[..5]), ": argument 5 (the first is 0) is missing, which is &AtomicU64");
+        says(
+            other_number(&[&[Bool(true)][..], &good].concat()),
+            ": argument 0 (the first is 0) is one too many",
+        );
         let is_refused =
             |refused, at| matches!(refused, LaunchRefused::Argument { argument, .. } if argument == at);
         assert!(is_refused(with(0, Value(u64s, &add[..4])), 0));
