@@ -74,18 +74,27 @@ pub struct hostcall_buffer {
     pub(crate) of: ValueType,
 }
 
-/// Returns the number that a kind is.
-pub(crate) fn number(kind: u32) -> Option<ValueType> {
+/// Each number with its kind.
+const fn numbers() -> [(hostcall_kind, ValueType); 12] {
     use hostcall_kind as is;
     macro_rules! numbers {
         ($($kind:ident $number:ty;)*) => {
-            [$((is::$kind as u32, ValueType::of::<$number>())),*]
+            [$((is::$kind, ValueType::of::<$number>())),*]
         };
     }
-    let numbers = numbers! {
+    numbers! {
         U8 u8; U16 u16; U32 u32; U64 u64; Usize usize; I8 i8; I16 i16; I32 i32; I64 i64; Isize isize; F32 f32; F64 f64;
-    };
-    numbers.into_iter().find(|(number, _)| *number == kind).map(|(_, of)| of)
+    }
+}
+
+/// Returns the number that a kind is.
+pub(crate) fn number(kind: u32) -> Option<ValueType> {
+    numbers().into_iter().find(|(number, _)| *number as u32 == kind).map(|(_, of)| of)
+}
+
+/// Returns the kind of a number.
+fn kind_of(of: ValueType) -> Option<hostcall_kind> {
+    numbers().into_iter().find(|(_, number)| *number == of).map(|(kind, _)| kind)
 }
 
 fn number_of(kind: u32) -> Result<ValueType, Failure> {
@@ -151,6 +160,30 @@ pub extern "C" fn hostcall_type_array(
 /// Frees a type and sets the handle to NULL. NULL is let be.
 pub extern "C" fn hostcall_type_free(of: Option<&mut *mut hostcall_type>) {
     handle::free(of);
+}
+
+impl hostcall_buffer {
+    /// Says what it is: "a buffer of 8 U32 (32 bytes)".
+    fn described(&self) -> String {
+        let (all, each) = (self.bytes.len(), self.of.bytes());
+        let of = match kind_of(self.of) {
+            Some(kind) => format!("{:?}", kind).to_uppercase(),
+            None => format!("values of {each} bytes"),
+        };
+        format!("a buffer of {} {of} ({all} bytes)", all / each)
+    }
+
+    /// Checks that so many bytes are as many as it has.
+    fn check_size(&self, size: usize) -> Result<(), Failure> {
+        if size == self.bytes.len() {
+            return Ok(());
+        }
+        let text = format!(
+            "{size} bytes were given for {}: give as many as it has, or take the part that they are for",
+            self.described()
+        );
+        Err(Failure::new(hostcall_status::Refused, text))
+    }
 }
 
 fn alloc(device: Option<&hostcall_device>, of: ValueType, len: usize) -> Result<hostcall_buffer, Failure> {
@@ -234,7 +267,9 @@ pub unsafe extern "C" fn hostcall_buffer_write(
     run(error, || {
         // SAFETY: CALLER.
         let from = unsafe { values(from.cast::<u8>(), size, "from") }?;
-        Ok(get(buffer, "buffer")?.bytes.write(from)?)
+        let buffer = get(buffer, "buffer")?;
+        buffer.check_size(size)?;
+        Ok(buffer.bytes.write(from)?)
     })
 }
 
@@ -247,18 +282,12 @@ pub unsafe extern "C" fn hostcall_buffer_read(
     error: Out<'_, hostcall_error>,
 ) -> hostcall_status {
     run(error, || {
-        let bytes = &get(buffer, "buffer")?.bytes;
-        if size != bytes.len() {
-            let text = format!(
-                "{size} bytes do not take a buffer's {}: take the part that they are for",
-                bytes.len()
-            );
-            return Err(Failure::new(hostcall_status::Refused, text));
-        }
+        let buffer = get(buffer, "buffer")?;
+        buffer.check_size(size)?;
         if to.is_null() && size > 0 {
             return Err(Failure::invalid("`to` is NULL"));
         }
-        let bytes = bytes.read()?;
+        let bytes = buffer.bytes.read()?;
         // SAFETY: CALLER: so many bytes lie there, which nobody else uses; the vector has as many.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast(), bytes.len()) };
         Ok(())
@@ -277,7 +306,9 @@ pub unsafe extern "C" fn hostcall_stream_write(
     run(error, || {
         // SAFETY: CALLER.
         let from = unsafe { values(from.cast::<u8>(), size, "from") }?;
-        Ok(get(stream, "stream")?.0.write(&get(buffer, "buffer")?.bytes, from)?)
+        let (stream, buffer) = (&get(stream, "stream")?.0, get(buffer, "buffer")?);
+        buffer.check_size(size)?;
+        Ok(stream.write(&buffer.bytes, from)?)
     })
 }
 
@@ -290,7 +321,13 @@ pub extern "C" fn hostcall_stream_copy(
 ) -> hostcall_status {
     run(error, || {
         let (to, from) = (get(to, "to")?, get(from, "from")?);
-        Ok(get(stream, "stream")?.0.copy(&to.bytes, &from.bytes)?)
+        let stream = &get(stream, "stream")?.0;
+        if to.bytes.len() != from.bytes.len() {
+            let (from, to) = (from.described(), to.described());
+            let text = format!("{from} does not fit {to}: take the part that it is for");
+            return Err(Failure::new(hostcall_status::Refused, text));
+        }
+        Ok(stream.copy(&to.bytes, &from.bytes)?)
     })
 }
 

@@ -135,7 +135,12 @@ impl From<Error> for Failure {
             }
             _ => status::Refused,
         };
-        Self { status, text: error.to_string(), panic }
+        let mut text = error.to_string();
+        if status == status::NoDevice {
+            // Who has the library need not have the command.
+            text = text.replace("`hostcall devices`", "`hostcall_devices`");
+        }
+        Self { status, text, panic }
     }
 }
 

@@ -102,7 +102,7 @@ int main(int argc, char **argv) {
     EXPECT(!hostcall_device_list_get(list, hostcall_device_list_count(list), &info));
     hostcall_device_list_free(&list);
     works(hostcall_options_new("nothing", &options, &error));
-    fails(hostcall_device_open(&options, &device, &error), HOSTCALL_STATUS_NO_DEVICE, "no device `nothing`");
+    fails(hostcall_device_open(&options, &device, &error), HOSTCALL_STATUS_NO_DEVICE, "no device `nothing`; `hostcall_devices` lists");
     EXPECT(options == NULL && device == NULL);
     fails(hostcall_device_open(&options, &device, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "`options` is NULL");
     fails(hostcall_options_new(NULL, &options, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "`device_name` is NULL");
@@ -153,7 +153,10 @@ int main(int argc, char **argv) {
     fails(hostcall_buffer_part(keys, SIZE_MAX, SIZE_MAX, &part, &error), HOSTCALL_STATUS_REFUSED, "do not lie");
     works(hostcall_buffer_part(outcomes, 0, 1, &part, &error));
     EXPECT(hostcall_buffer_len(part) == 1 && hostcall_buffer_len(keys) == 3);
-    fails(hostcall_buffer_write(keys, values, 23, &error), HOSTCALL_STATUS_REFUSED, "23");
+    fails(hostcall_buffer_write(keys, values, 23, &error), HOSTCALL_STATUS_REFUSED, "23 bytes were given for a buffer of 3 U64 (24 bytes)");
+    fails(hostcall_buffer_read(keys, outcome_values, 8, &error), HOSTCALL_STATUS_REFUSED, "8 bytes were given for a buffer of 3 U64 (24 bytes)");
+    fails(hostcall_stream_write(stream, keys, values, 8, &error), HOSTCALL_STATUS_REFUSED, "8 bytes were given for a buffer of 3 U64 (24 bytes)");
+    fails(hostcall_stream_copy(stream, keys, outcomes, &error), HOSTCALL_STATUS_REFUSED, "a buffer of 3 U32 (12 bytes) does not fit a buffer of 3 U64 (24 bytes)");
     works(hostcall_buffer_write(keys, values, sizeof values, &error));
     hostcall_type *fields[2], *pair;
     works(hostcall_type_number(HOSTCALL_KIND_U32, &fields[0], &error));
