@@ -36,8 +36,7 @@ pub unsafe extern "C" fn hostcall_tracer_new(
 ) -> hostcall_status {
     run(error, || {
         let place = place(tracer, "tracer")?;
-        let failed =
-            |error| Failure::new(hostcall_status::Device, format!("the trace cannot be written: {error}"));
+        let failed = |error| Failure::new(hostcall_status::Device, error);
         let mut builder = Tracer::builder();
         if !path.is_null() {
             // SAFETY: CALLER.

@@ -46,11 +46,11 @@ impl Tracing {
     pub fn start(file: Option<&Path>, has_stats: bool) -> Result<Self, Box<dyn Error>> {
         let mut builder = Tracer::builder();
         if let Some(file) = file {
-            builder = builder.file(file).map_err(|error| cannot("write the trace", file, error))?;
+            builder = builder.file(file)?;
         }
         let tracer = (file.is_some() || has_stats).then(|| builder.start()).transpose();
         let tracer = tracer.map_err(|error| match file {
-            Some(file) => cannot("write the trace", file, error),
+            Some(_) => error.to_string(),
             None => format!("cannot start to count calls: {error}"),
         })?;
         Ok(Self { tracer, has_stats })

@@ -1,7 +1,7 @@
 //! Raw channels as their users have them: recordings, several readers, and what a channel keeps.
 
 use hostcall::raw::{Block, DropNewest, OverwriteOldest, Placement, RawChannel, RawStream};
-use hostcall::trace::{Event, Reader, StreamFile};
+use hostcall::trace::{Event, Reader, StreamFile, Tracer};
 use hostcall::{Device, Grid, Lane, LaunchKernel, kernel};
 use std::fs::File;
 use std::io::{self, Write};
@@ -54,6 +54,21 @@ fn a_recording_has_all() {
         }
         assert!(reader.is_complete());
         assert_eq!(next, [u64::from(steps); 32]);
+    }
+}
+
+#[test]
+fn errors_of_files_name_the_file() {
+    let device = device();
+    let channel = RawChannel::<u64, Block>::new(&device, 16, 256).unwrap();
+    for path in ["/dev/full", "/no/such/file"] {
+        let sentences = [
+            channel.record(path, "numbers").err().unwrap().to_string(),
+            Tracer::builder().file(path).and_then(|builder| builder.start()).err().unwrap().to_string(),
+        ];
+        for sentence in sentences {
+            assert!(sentence.starts_with(&format!("cannot write the trace {path}: ")), "{sentence}");
+        }
     }
 }
 

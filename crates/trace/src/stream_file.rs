@@ -6,7 +6,7 @@ use crate::format::{
 };
 use crate::output::{Blocks, Output, Unwritten};
 use crate::record::{Page, StreamTotals, Totals};
-use crate::tracer::header;
+use crate::tracer::{cannot_write, header};
 use crate::writer::{cut, elapsed_ns};
 use std::fs::File;
 use std::io::{self, Write};
@@ -33,9 +33,11 @@ impl StreamFile {
     /// Makes a new file at this path, or writes over the one that is there.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's with the path.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
-        Self::new(File::create(path)?)
+        let path = path.as_ref();
+        let named = |error| cannot_write(path, &error);
+        Self::new(File::create(path).map_err(named)?).map_err(named)
     }
 
     /// Writes to this file.

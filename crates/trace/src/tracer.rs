@@ -10,7 +10,7 @@ use hostcall_abi::launch::LaunchId;
 use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -28,6 +28,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Builds a [`Tracer`].
 pub struct TracerBuilder {
     file: Option<Box<dyn Write + Send>>,
+    /// The file's path, for errors.
+    path: Option<PathBuf>,
     queue_calls: usize,
 }
 
@@ -35,16 +37,18 @@ impl TracerBuilder {
     /// Writes the trace to a new file at this path, or over the one that is there.
     ///
     /// # Errors
-    /// The system's, when the file cannot be made.
+    /// The system's with the path, when the file cannot be made.
     pub fn file(self, path: impl AsRef<Path>) -> io::Result<Self> {
-        let file = File::create(path)?;
-        Ok(self.writer(file))
+        let path = path.as_ref();
+        let file = File::create(path).map_err(|error| cannot_write(path, &error))?;
+        Ok(Self { path: Some(path.into()), ..self.writer(file) })
     }
 
     /// Writes the trace there, on the tracer's thread: a block at a time, unbuffered. After an error nothing more is
     /// written, and what is lost is counted.
     pub fn writer(mut self, writer: impl Write + Send + 'static) -> Self {
         self.file = Some(Box::new(writer));
+        self.path = None;
         self
     }
 
@@ -58,13 +62,17 @@ impl TracerBuilder {
     /// Starts the tracer's thread. Without a file it only counts latencies.
     ///
     /// # Errors
-    /// The system's, when the file's header cannot be written or no thread be started.
+    /// The system's, with the path where there is one, when the file's header cannot be written; or when no thread can be
+    /// started.
     pub fn start(self) -> io::Result<Tracer> {
-        let Self { mut file, queue_calls } = self;
+        let Self { mut file, path, queue_calls } = self;
         let start = Instant::now();
         if let Some(file) = &mut file {
             let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            file.write_all(&header(unix))?;
+            file.write_all(&header(unix)).map_err(|error| match &path {
+                Some(path) => cannot_write(path, &error),
+                None => error,
+            })?;
         }
         let queue = Arc::new(Queue::new(queue_calls));
         let results = Arc::<Mutex<Results>>::default();
@@ -86,6 +94,11 @@ impl TracerBuilder {
             is_asked,
         })))
     }
+}
+
+/// The system's error with the file that it is about.
+pub(crate) fn cannot_write(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write the trace {}: {error}", path.display()))
 }
 
 pub(crate) fn header(unix: Duration) -> Vec<u8> {
@@ -177,7 +190,7 @@ impl Summary {
 impl Tracer {
     /// Returns a builder of a tracer without a file.
     pub fn builder() -> TracerBuilder {
-        TracerBuilder { file: None, queue_calls: DEFAULT_QUEUE }
+        TracerBuilder { file: None, path: None, queue_calls: DEFAULT_QUEUE }
     }
 
     /// Returns what a server records with: one for each device and protocol. Past 65,535 of them, all have the last number.

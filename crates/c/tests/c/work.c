@@ -108,7 +108,7 @@ int main(int argc, char **argv) {
     hostcall_trace_summary summary;
     EXPECT(argc == 3);
 
-    fails(hostcall_tracer_new("/nowhere/trace", &tracer, &error), HOSTCALL_STATUS_DEVICE, "cannot be written");
+    fails(hostcall_tracer_new("/nowhere/trace", &tracer, &error), HOSTCALL_STATUS_DEVICE, "cannot write the trace /nowhere/trace");
     works(hostcall_tracer_new(argv[2], &tracer, &error));
     works(hostcall_options_new("cpu", &options, &error));
     works(hostcall_options_trace(options, tracer, &error));

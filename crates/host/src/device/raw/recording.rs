@@ -5,7 +5,7 @@ use hostcall_device::kernel::Plain;
 use hostcall_device::raw::Policy;
 use hostcall_trace::{Descriptor, Page, StreamFile, StreamTotals, Unwritten};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -19,6 +19,8 @@ const LOOK: Duration = Duration::from_millis(1);
 /// [`Recording::finish`], the file lacks its end.
 pub struct Recording {
     inner: Arc<Inner>,
+    /// The file's, for errors; `None` where another was begun.
+    path: Option<PathBuf>,
     shall_end: Arc<AtomicBool>,
     thread: Option<JoinHandle<Written>>,
 }
@@ -38,9 +40,12 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
     /// After an error of the file, such as a full disk, the channel is read on, so that no kernel waits; what is lost is counted.
     ///
     /// # Errors
-    /// The system's, when the file cannot be written or no thread be started.
+    /// The system's with the path, when the file cannot be written; or when no thread can be started.
     pub fn record(&self, path: impl AsRef<Path>, name: &str) -> io::Result<Recording> {
-        self.record_to(StreamFile::create(path)?, name)
+        let path = path.as_ref();
+        let mut recording = self.record_to(StreamFile::create(path)?, name)?;
+        recording.path = Some(path.into());
+        Ok(recording)
     }
 
     /// The same, to a file that was begun.
@@ -58,7 +63,7 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
             reader.enter_thread();
             write_on(&reader, &told, file, stream)
         })?;
-        Ok(Recording { inner: self.inner.clone(), shall_end, thread: Some(thread) })
+        Ok(Recording { inner: self.inner.clone(), path: None, shall_end, thread: Some(thread) })
     }
 }
 
@@ -154,9 +159,9 @@ impl Recording {
             None => Ok(statistics),
             Some(error) => {
                 let lost = written.lost_bytes;
-                let sentence = format!(
-                    "the file was written up to an error, and {lost} bytes after it are lost: {error}"
-                );
+                let file = self.path.as_ref().map_or("the file".into(), |path| path.display().to_string());
+                let sentence =
+                    format!("{file} was written up to an error, and {lost} bytes after it are lost: {error}");
                 Err(io::Error::new(error.kind(), sentence))
             }
         }
