@@ -62,7 +62,7 @@ use crate::services::{Block, Builtins, HeapMemory};
 use graph::Origins;
 use hostcall_abi::launch::ChannelParams;
 use hostcall_channel::device::Channel;
-use hostcall_server::CancelReason;
+use hostcall_server::{CancelReason, WaitsFor, report_line};
 use hostcall_trace::Tracer;
 use images::Images;
 use raw::TracedPoints;
@@ -70,6 +70,7 @@ use rocm::Hostcalls;
 use seam::{Hooks, Memory, Running};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use stream::ReaperThread;
@@ -217,6 +218,31 @@ impl Inner {
     }
 }
 
+/// Has `tell` called with a sentence for each inline handler that runs after a time, unless what is returned was dropped before.
+/// Without a thread for it, nobody is told.
+fn tell_what_close_waits_for(
+    device: Weak<Inner>,
+    after: Duration,
+    tell: impl Fn(String) + Send + 'static,
+) -> Option<Sender<()>> {
+    let (closing, closed) = mpsc::channel();
+    let told = move || {
+        if closed.recv_timeout(after) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+        let Some(device) = device.upgrade() else { return };
+        let waiting = device.server.waiting().into_iter();
+        for waiting in waiting.filter(|waiting| waiting.waits_for == WaitsFor::InlineHandler) {
+            tell(format!(
+                "`close` of {} waits for the inline handler of {}",
+                device.core.name, waiting.service
+            ));
+        }
+    };
+    let thread = std::thread::Builder::new().name("hostcall-close".into()).spawn(told);
+    thread.is_ok().then_some(closing)
+}
+
 impl Device {
     /// Opens a device by name: `cpu` is the software device, `cuda:0` the first NVIDIA GPU, as `cuda` is,
     /// `amdgpu:0` the first AMD GPU of ROCm, and `gfx942` an AMD GPU in software.
@@ -272,14 +298,18 @@ impl Device {
 
     /// Ends the device's work for good: every launch is cancelled, operations that are not with the device are dropped,
     /// and later ones are refused. Handlers that wait go on; nobody gets their answers. Waits until all launches have ended,
-    /// at most five seconds: a GPU's kernel that neither calls nor looks cannot be ended. Files that kernels left open are
-    /// closed.
+    /// at most five seconds: a GPU's kernel that neither calls nor looks cannot be ended. An inline handler is waited for
+    /// without a limit, since it keeps the thread by which the server learns of ended launches; a line on the standard error
+    /// names it after five seconds. Files that kernels left open are closed.
     pub fn close(&self) {
         self.inner.closed.store(true, Ordering::SeqCst);
         let streams = self.inner.core.streams();
         for stream in &streams {
             stream.cancel_all(CancelReason::Closed);
         }
+        let is_idle = streams.iter().all(|stream| stream.is_idle());
+        let device = Arc::downgrade(&self.inner);
+        let _closing = (!is_idle).then(|| tell_what_close_waits_for(device, CLOSE_WAIT, report_line));
         let until = Instant::now() + CLOSE_WAIT;
         for stream in &streams {
             let last = stream.last();

@@ -4,6 +4,7 @@ use super::double::{Double, Noted};
 use crate::raw::{Block, Placement, RawChannel, RawStatistics, RawStream};
 use crate::{CallError, Device, Error, Grid, LaunchFailure, LaunchKernel};
 use hostcall_device::{Global, Lane, kernel, service};
+use hostcall_server::WaitsFor;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, mpsc};
@@ -256,4 +257,31 @@ fn staged_pages_that_cannot_be_copied_are_counted() {
     let RawStatistics { lost_bytes, dropped_records, .. } = channel.statistics();
     assert!(dropped_records > 0);
     assert_eq!(8 * dropped_records + lost_bytes, 5900 * 8);
+}
+
+/// Its launch has ended by then, but not what keeps the server from learning of that.
+#[test]
+fn who_closes_under_an_inline_handler_is_told_of_it() {
+    let gates = Arc::new(Gates::default());
+    let keeper = Gate::serve(GateKeeper(gates.clone()));
+    let device = Device::builder("cpu").inline_service(keeper).open().unwrap();
+    let stream = device.stream().unwrap();
+    passes.launch(&stream, Grid::new(1, 1), ()).unwrap();
+    let is_inline = |waiting: &hostcall_server::Waiting| waiting.waits_for == WaitsFor::InlineHandler;
+    while !device.waiting().iter().any(is_inline) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    device.cancel_all();
+    let (tell, told) = mpsc::channel();
+    let here = Arc::downgrade(&device.inner);
+    let tell_now = move |line| tell.send(line).unwrap();
+    let _closing = super::tell_what_close_waits_for(here.clone(), Duration::ZERO, tell_now);
+    let told = told.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(told, "`close` of cpu waits for the inline handler of Gate::pass");
+    gates.open(2);
+    // Nobody is told where it did not take so long.
+    let (tell, told) = mpsc::channel::<String>();
+    drop(super::tell_what_close_waits_for(here, 2 * PATIENCE, move |line| tell.send(line).unwrap()));
+    assert!(told.recv_timeout(PATIENCE).is_err());
+    device.close();
 }
