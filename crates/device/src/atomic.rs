@@ -1,8 +1,7 @@
 //! Atomic operations on memory that lanes share: of every width, order and scope.
 //!
 //! ```
-//! use core::sync::atomic::Ordering::Relaxed;
-//! use hostcall_device::atomic::Scope;
+//! use hostcall_device::atomic::{Ordering::Relaxed, Scope};
 //! use hostcall_device::{Global, Lane, kernel};
 //!
 //! /// Counts how often each byte occurs, and finds the largest number.
@@ -30,7 +29,7 @@ use crate::target::{
     add_f32, add_f64,
     cell::{Cell, Change, Place, order_of_load},
 };
-use core::sync::atomic::Ordering;
+pub use core::sync::atomic::Ordering;
 
 /// For whom an operation is atomic and ordered. A smaller scope can cost less: loads of the workgroup's scope are answered by
 /// a multiprocessor's own cache.

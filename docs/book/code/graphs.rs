@@ -1,6 +1,6 @@
 //! The chapter "Graphs".
 
-use hostcall::graph::{self, CaptureMode};
+use hostcall::graph::{self, CaptureMode, Condition, Graph, NodePath};
 use hostcall::{CallError, Device, Error, Global, Grid, Lane, LaunchKernel, kernel, service};
 
 #[service]
@@ -48,5 +48,52 @@ fn a_graph_is_replayed() -> Result<(), Error> {
     stream.synchronize()?;
     // ANCHOR_END: capture
     assert_eq!((x.read()?, is_enough.read()?), (vec![3], vec![1]));
+    Ok(())
+}
+
+#[kernel]
+fn add(_: &Lane, x: &Global<u32>, by: u32) {
+    x.set(x.get() + by);
+}
+
+#[test]
+fn arguments_change() -> Result<(), Error> {
+    let device = Device::open("cpu")?;
+    let stream = device.stream()?;
+    let (x, y) = (device.alloc_zeroed::<u32>(1)?, device.alloc_zeroed::<u32>(1)?);
+    let one = Grid::new(1, 1);
+    // ANCHOR: set
+    let mut graph = Graph::new(&device).named("sum");
+    let node = graph.add_kernel(&add, one, (&x, 1u32))?;
+    let sum = graph.instantiate()?;
+    sum.launch(&stream)?; // adds 1
+    sum.set(node, &add, one, (&x, 10u32))?;
+    sum.launch(&stream)?; // adds 10
+    // ANCHOR_END: set
+    assert_eq!(x.read()?, [11]);
+
+    let word = device.upload(&[1u32])?;
+    let condition = Condition::word(&word)?;
+    // ANCHOR: path
+    let mut outer = Graph::new(&device);
+    let whole = outer.add_graph(&graph)?;
+    let choice = outer.add_if(&condition, &graph)?;
+    let outer = outer.instantiate()?;
+    outer.set(NodePath::from(whole).node(node), &add, one, (&y, 2u32))?;
+    outer.set(NodePath::from(choice).body(0).node(node), &add, one, (&y, 3u32))?;
+    // ANCHOR_END: path
+    outer.launch(&stream)?;
+    assert_eq!(y.read()?, [5]);
+
+    // ANCHOR: update
+    let mut other = Graph::new(&device);
+    other.add_kernel(&add, one, (&y, 100u32))?;
+    assert!(sum.update(&other)); // later replays are the other graph's
+    other.add_fill(&y, 0)?;
+    let refused = sum.try_update(&other).unwrap_err(); // they still are as before
+    println!("{refused}"); // .. node 1 ..: there are 1 nodes, and 2 in the new graph
+    // ANCHOR_END: update
+    sum.launch(&stream)?;
+    assert_eq!(y.read()?, [105]);
     Ok(())
 }

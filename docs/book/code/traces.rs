@@ -1,8 +1,11 @@
 //! The chapter "Traces and raw channels".
 
 use hostcall::raw::{Block, DropNewest, Placement, RawChannel, RawStream};
-use hostcall::trace::Tracer;
+use hostcall::trace::{Event, Follower, Names, Reader, Tracer};
 use hostcall::{Device, Grid, Lane, LaunchKernel, kernel, println};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
 use std::time::Duration;
 
 #[kernel]
@@ -26,6 +29,47 @@ fn calls_are_traced() -> Result<(), Box<dyn std::error::Error>> {
     }
     // ANCHOR_END: tracer
     assert!(std::fs::metadata(&path)?.len() > 0);
+    Ok(())
+}
+
+// ANCHOR: follow
+/// Counts calls by method until the trace ends, or nothing has come for a second.
+fn count(path: &Path) -> Result<BTreeMap<String, u64>, Box<dyn std::error::Error>> {
+    let mut follower = Follower::new(Reader::new(File::open(path)?)?);
+    let (mut names, mut counts) = (Names::default(), BTreeMap::new());
+    while let Some(event) = follower.next_within(Duration::from_secs(1))? {
+        names.note(&event);
+        if let Event::Call(call) = event {
+            let method = names.method(call.method).map_or("?", |method| &*method.name);
+            *counts.entry(method.to_owned()).or_default() += u64::from(call.lanes);
+        }
+    }
+    Ok(counts)
+}
+// ANCHOR_END: follow
+
+#[kernel]
+fn ask(_: &Lane) {
+    assert!(hostcall::hostcall_device::time::now_ns().unwrap() > 0);
+}
+
+#[test]
+fn a_trace_is_followed() -> Result<(), Box<dyn std::error::Error>> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("a.trace");
+    let tracer = Tracer::builder().file(&path)?.start()?;
+    let (counted, of) = std::sync::mpsc::channel();
+    let followed = path.clone();
+    std::thread::spawn(move || counted.send(count(&followed).map_err(|error| error.to_string())));
+    let device = Device::builder("cpu").trace(&tracer).open()?;
+    let stream = device.stream()?;
+    ask.launch(&stream, Grid::new(1, 4), ())?;
+    stream.synchronize()?;
+    device.close();
+    assert_eq!(tracer.finish(Duration::from_secs(10)).lost(), None);
+    // On a machine with much to do it may have given up before the first call.
+    of.recv()??;
+    assert_eq!(count(&path)?, BTreeMap::from([("Clock::wall_ns".to_owned(), 4)]));
     Ok(())
 }
 

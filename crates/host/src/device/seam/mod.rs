@@ -221,7 +221,10 @@ pub unsafe trait Backend: Send + Sync + 'static {
     /// When there is no room.
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Memory>, BackendError>;
 
-    /// Allocates zeroed memory that the host and running kernels both reach.
+    /// Allocates zeroed memory that the host and running kernels both reach. A device that is opened pins its channel, most of
+    /// which is never touched: hundreds of megabytes on the software device. So memory that the system clears where it is
+    /// touched (that of `mmap`, or of `alloc_zeroed`) is right here and in [`Backend::allocate`], where the device allows
+    /// it, and filling it with zeros takes all of it.
     ///
     /// # Errors
     /// When there is no room.
