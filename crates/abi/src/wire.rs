@@ -4,6 +4,13 @@ use crate::schema;
 
 /// A value of a fixed number of 64-bit words. Implemented for the numbers, `bool`, `char`, `()`, tuples,
 /// arrays, `Option` and `Result` of such; structs and enums of such derive it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not travel in a call",
+    label = "no parameter or result of a service or a closure",
+    note = "take `&str` for a `String` and `&[u8]` for a `Vec<u8>` in a service; bytes come back through a last \
+            parameter `&mut [u8]`",
+    note = "structs and enums of numbers and the like travel if they have `#[derive(Wire)]`"
+)]
 pub trait Wire: Sized {
     /// Words of every value.
     const WORDS: usize;
