@@ -259,6 +259,30 @@ fn staged_pages_that_cannot_be_copied_are_counted() {
     assert_eq!(8 * dropped_records + lost_bytes, 5900 * 8);
 }
 
+/// Neither calls nor ends by itself.
+#[kernel]
+fn spins(lane: &Lane) {
+    while !lane.is_cancelled() {
+        lane.pause();
+    }
+}
+
+#[test]
+fn a_stream_knows_which_launch_it_is_at() {
+    let device = Device::open("cpu").unwrap();
+    let stream = device.stream().unwrap();
+    assert_eq!(stream.queue().under_way(), None);
+    let launch = spins.launch(&stream, Grid::new(1, 1), ()).unwrap();
+    nothing.launch(&stream, Grid::new(1, 1), ()).unwrap();
+    while stream.queue().under_way().is_none() {
+        std::thread::yield_now();
+    }
+    assert_eq!(stream.queue().under_way(), Some(format!("launch {} of spins", launch.id())));
+    launch.cancel();
+    assert!(stream.synchronize().is_err());
+    assert_eq!(stream.queue().under_way(), None);
+}
+
 /// Its launch has ended by then, but not what keeps the server from learning of that.
 #[test]
 fn who_closes_under_an_inline_handler_is_told_of_it() {

@@ -257,8 +257,9 @@ impl Drop for Stream {
         }
         let device = &self.core().name;
         self.queue.wait_until_settled_or_tell(last, TELL_AFTER, || {
+            let work = self.queue.under_way().unwrap_or_else(|| "its work".into());
             report(&format!(
-                "a stream of {device} was dropped and still waits for its work after {TELL_AFTER:?}: cancel its launches \
+                "a stream of {device} was dropped and still waits for {work} after {TELL_AFTER:?}: cancel its launches \
                  before dropping it, by `Launch::cancel` or `Launch::cancel_after`"
             ));
         });

@@ -137,4 +137,16 @@ impl StreamQueue {
         let (kernel, position) = found?;
         Some((kernel, self.point(position)))
     }
+
+    /// Says which launch the stream is at: the first with the device that has not ended.
+    pub fn under_way(&self) -> Option<String> {
+        let state = lock(&self.state);
+        let launch = state.in_flight.iter().find_map(|flying| match &flying.kept {
+            Kept::Launch(launch) => Some(&launch.state),
+            Kept::List(list) => Some(&list.first),
+            _ => None,
+        })?;
+        let (id, kernel) = (launch.id, &launch.kernel);
+        Some(if id == LaunchId::NONE { format!("{kernel}") } else { format!("launch {id} of {kernel}") })
+    }
 }
