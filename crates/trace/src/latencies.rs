@@ -182,6 +182,9 @@ impl Latencies {
     }
 }
 
+/// The service by which kernels make their trace points known.
+pub const TRACE_POINTS: &str = "TracePoints";
+
 fn row(names: &Names, method: u32, of: &MethodLatencies) -> Vec<String> {
     let (service, method) = match names.method(method) {
         Some(name) => (escaped(name.service()).into_owned(), escaped(name.method()).into_owned()),
@@ -192,7 +195,9 @@ fn row(names: &Names, method: u32, of: &MethodLatencies) -> Vec<String> {
         0 => "-".into(),
         _ => Ns(of.quantile_ns(part)).to_string(),
     };
-    let slowest: Vec<String> = of.slowest().iter().map(SlowCall::to_string).collect();
+    // What the trace itself costs is not what is looked for.
+    let is_own = service == TRACE_POINTS;
+    let slowest: Vec<String> = of.slowest().iter().filter(|_| !is_own).map(SlowCall::to_string).collect();
     let [calls, failed, posts] = [of.calls(), of.failed(), of.posts()].map(|count| count.to_string());
     let [p50, p99, p999] = [0.5, 0.99, 0.999].map(quantile);
     vec![service, method, calls, failed, posts, p50, p99, p999, slowest.join(", ")]
@@ -241,6 +246,8 @@ mod tests {
         }
         latencies.add(&names, &Call { method: 2, slot: 9, status: Status(3), ..Call::at(7) });
         latencies.add_posts(&Posts { method: 1, count: 7, ..Posts::default() });
+        names.note(&Event::Method { method: 3, number: 9, name: "TracePoints::register".into() });
+        latencies.add(&names, &Call { method: 3, slot: 9, replied_ns: 9000, ..Call::at(0) });
         let table = latencies.table(&names);
         let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
         assert_eq!(lines.next().unwrap(), "service method count failed posts p50 p99 p99.9 slowest callers");
@@ -249,6 +256,8 @@ mod tests {
         assert!(line.starts_with("Inventory lookup 1000 0 7 500 µs 990 µs 999 µs gather"), "{line}");
         let slowest = "gather workgroup 4 wave 2 1.00 ms, gather workgroup 4 wave 2 999 µs, ";
         assert!(line.contains(slowest), "{line}");
+        let own = lines.next().unwrap();
+        assert!(own.starts_with("TracePoints register 1 0 0 ") && own.ends_with(" µs"), "{own}");
         assert_eq!(latencies.method(1).unwrap().lanes(), 32_000);
     }
 

@@ -54,7 +54,7 @@ pub use descriptor::{Column, Descriptor, NamedStream, RecordPrinter, RecordValue
 pub use escaped::escaped;
 pub use follow::Follower;
 pub use hostcall_abi::trace::PointKind;
-pub use latencies::{Latencies, MethodLatencies, SlowCall};
+pub use latencies::{Latencies, MethodLatencies, SlowCall, TRACE_POINTS};
 pub use names::{Launch, MethodName, Names, PointName};
 pub use output::Unwritten;
 pub use points::{Points, PointsPage};

@@ -1,6 +1,6 @@
 //! What `hostcall trace top` shows: counts over some time, made of a trace's events.
 
-use hostcall_trace::{Event, Latencies, Names, Point, PointKind, Streams, Waiting, escaped};
+use hostcall_trace::{Event, Latencies, Names, Point, PointKind, Streams, TRACE_POINTS, Waiting, escaped};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -374,7 +374,10 @@ impl Counts {
             let name = self.method(method);
             of.slowest().iter().map(|call| (call.latency_ns, format!("{name}: {call}"))).collect::<Vec<_>>()
         };
-        let mut slowest: Vec<_> = latencies.methods().flat_map(of).collect();
+        // What the trace itself costs is not what is looked for.
+        let is_own = |method: u32| self.names.method(method).is_some_and(|it| it.service() == TRACE_POINTS);
+        let mut slowest: Vec<_> =
+            latencies.methods().filter(|(method, _)| !is_own(*method)).flat_map(of).collect();
         slowest.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
         slowest.into_iter().take(MOST_SLOW).map(|(_, line)| line).collect()
     }
@@ -432,9 +435,14 @@ mod tests {
         assert_eq!(names, [("Shop::price", 0.25), ("Shop::sold", 0.005)], "the slowest first");
         assert!(shown.slowest[0].starts_with("Shop::price: "), "{:?}", shown.slowest);
         assert_eq!((shown.launches_begun, shown.launches_open), (1, 1));
+        // The trace's own calls are methods, and no slow callers.
+        counts.add(&Event::Method { method: 3, number: 9, name: "TracePoints::register".into() });
+        counts.add(&call(0, 3, 2000, 2900));
+        let shown = counts.take(Duration::from_millis(1));
+        assert_eq!((shown.methods.len(), shown.slowest.len()), (1, 0), "{shown:?}");
         // Nothing since.
         let shown = counts.take(Duration::from_secs(1));
-        assert_eq!((shown.calls, shown.calls_a_second, shown.methods.len()), (2, 0.0, 0));
+        assert_eq!((shown.calls, shown.calls_a_second, shown.methods.len()), (3, 0.0, 0));
     }
 
     #[test]
