@@ -247,7 +247,10 @@ fn a_dropped_stream_says_that_it_waits() {
     child.kill().unwrap();
     child.wait().unwrap();
     let said = said.unwrap();
-    assert!(said.contains("still waits for launch 0.1 of never_ends after 5s: cancel its launches"), "{said}");
+    assert!(
+        said.contains("still waits for launch 0.1 of never_ends after 5s: cancel its launches"),
+        "{said}"
+    );
 }
 
 #[test]
