@@ -54,7 +54,7 @@ const SHORTEST_SLEEP: Duration = Duration::from_micros(5);
 const LONGEST_SLEEP: Duration = Duration::from_micros(700);
 
 /// The same after [`QUIET`]: an idle server's processor time is that of its waking up.
-const LONGEST_QUIET_SLEEP: Duration = Duration::from_micros(1600);
+const LONGEST_QUIET_SLEEP: Duration = Duration::from_micros(2200);
 
 /// Time without calls and posts after which sleeps get longer.
 const QUIET: Duration = Duration::from_millis(100);
