@@ -227,28 +227,12 @@ impl Gpu {
     pub fn pin(self: &Arc<Self>, bytes: usize) -> Result<PinnedMemory, Error> {
         let doing = || format!("pinning {bytes} bytes of the host's memory");
         let start = self.pin_for_good(bytes.max(1), doing)?;
-        let memory = PinnedMemory { gpu: self.clone(), start, bytes };
-        let mut address = 0;
-        // SAFETY: LOADED; the result lives through the call.
-        self.run(doing, || unsafe {
-            sys::cuMemHostGetDevicePointer_v2(&mut address, start.as_ptr().cast(), 0)
-        })?;
-        if address == start.addr().get() as u64 {
-            return Ok(memory);
-        }
-        Err(Error {
-            doing: doing(),
-            name: "no unified addressing".into(),
-            text:
-                "the GPU sees the host's memory at other addresses than the host; use another GPU or driver"
-                    .into(),
-            is_fault: false,
-        })
+        Ok(PinnedMemory { gpu: self.clone(), start, bytes })
     }
 }
 
 impl Gpu {
-    /// Allocates zeroed pinned memory, which lives until somebody frees it.
+    /// Allocates zeroed pinned memory, at the same address on host and GPU, which lives until somebody frees it.
     pub(crate) fn pin_for_good(
         &self,
         bytes: usize,
@@ -257,8 +241,26 @@ impl Gpu {
         let mut start = std::ptr::null_mut();
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         // SAFETY: LOADED; the result lives through the call.
-        self.run(doing, || unsafe { sys::cuMemHostAlloc(&mut start, bytes, flags) })?;
+        self.run(&doing, || unsafe { sys::cuMemHostAlloc(&mut start, bytes, flags) })?;
         let start = NonNull::new(start.cast::<u8>()).expect("the driver allocated it");
+        let mut address = 0;
+        // SAFETY: LOADED; the result lives through the call.
+        let seen = self.run(&doing, || unsafe {
+            sys::cuMemHostGetDevicePointer_v2(&mut address, start.as_ptr().cast(), 0)
+        });
+        if seen.is_err() || address != start.addr().get() as u64 {
+            // SAFETY: LOADED; it was allocated above, and nobody has it.
+            self.release(|| unsafe { sys::cuMemFreeHost(start.as_ptr().cast()) });
+            seen?;
+            return Err(Error {
+                doing: doing(),
+                name: "no unified addressing".into(),
+                text:
+                    "the GPU sees the host's memory at other addresses than the host; use another GPU or driver"
+                        .into(),
+                is_fault: false,
+            });
+        }
         // SAFETY: the memory is this long, and new.
         unsafe { start.write_bytes(0, bytes) };
         Ok(start)

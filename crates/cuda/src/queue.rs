@@ -243,7 +243,8 @@ impl Queue {
         self.is_busy.store(true, Ordering::Relaxed);
         // The default flag orders all earlier writes of the stream before this one.
         let doing = || "signalling".to_string();
-        // SAFETY: LOADED; the word stays in place (WORDS), at the same address on host and GPU (`pin` checks that).
+        // SAFETY: LOADED; the word stays in place (WORDS), at the same address on host and GPU (`pin_for_good`
+        // checks that).
         self.gpu.run(doing, || unsafe { sys::cuStreamWriteValue64_v2(stream, address, value, 0) })?;
         self.signalled.store(value, Ordering::Relaxed);
         self.dirty.store(false, Ordering::Relaxed);
