@@ -51,13 +51,13 @@ const SOON: u64 = 4;
 /// Handlers that return within so many nanoseconds do not wait, or for so short a time that no other thread is worth it.
 const QUICK_NS: u128 = 20_000;
 
-/// Of the handlers that returned lately, each counts for so much of [`ALL_SLOW`] less than the one after it.
+/// Each handler that returns takes the place of a 2⁻⁴ of what is known of those before it.
 const SLOWNESS_SHIFT: u32 = 4;
 
 /// [`State::slowness`] if no handler returns within [`QUICK_NS`].
 const ALL_SLOW: u32 = 1 << 16;
 
-/// [`State::slowness`] from which a pool is eager: one handler of four waits.
+/// [`State::slowness`] from which a pool is eager: one handler of four is not quick.
 const EAGER_FROM: u32 = ALL_SLOW / 4;
 
 /// How long a thread looks for work before it sleeps: as long as it takes to wake one.
