@@ -604,6 +604,21 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_is_eager_while_its_handlers_are_not_quick() {
+        let (waits, busy) = (pool(Limits::default()), pool(Limits { busy: true, ..Limits::default() }));
+        let mut state = State::default();
+        assert!(!waits.is_eager(&state), "nobody knows yet");
+        (0..8).for_each(|_| state.note_done(QUICK_NS + 1));
+        assert!(waits.is_eager(&state) && !busy.is_eager(&state));
+        // One in eight waits.
+        for _ in 0..16 {
+            (0..7).for_each(|_| state.note_done(QUICK_NS));
+            state.note_done(QUICK_NS + 1);
+        }
+        assert!(!waits.is_eager(&state));
+    }
+
+    #[test]
     fn at_the_limit_work_waits_and_is_told() {
         let pool = pool(Limits { threads: 3, ..Limits::default() });
         let (go, gate) = mpsc::channel::<()>();
