@@ -77,7 +77,7 @@ impl<W: Write + Send + 'static> Reporter<W> {
     }
 }
 
-/// Has a line written to stderr. Neither waits nor panics; at most [`MOST_LINES`] lines wait.
+/// Has a line written to stderr. Neither waits nor panics; at most 256 lines wait, others are lost.
 pub fn line(text: impl std::fmt::Display) {
     REPORTER.line(format!("hostcall: {text}\n"));
 }
