@@ -77,7 +77,7 @@ impl<W: Write + Send + 'static> Reporter<W> {
     }
 }
 
-/// Has a line written to stderr. Neither waits nor panics; at most 256 lines wait, others are lost.
+/// Has a line written to stderr. Neither waits nor panics; at most 256 lines wait, more are counted.
 pub fn line(text: impl std::fmt::Display) {
     REPORTER.line(format!("hostcall: {text}\n"));
 }
