@@ -592,7 +592,8 @@ pub(crate) fn load_pair(at: &[AtomicU64; 2]) -> [u64; 2] {
     load_pair_by!("ld.relaxed.sys.global.v2.b64", at)
 }
 
-/// Does what [`load_pair`] does. What the host wrote before it wrote the pair is visible after this and [`see`].
+/// Does what [`load_pair`] does. What the host wrote before it wrote the pair is visible after this and
+/// [`end_acquire`].
 #[inline(always)]
 pub(crate) fn acquire_pair(at: &[AtomicU64; 2]) -> [u64; 2] {
     load_pair_by!("ld.acquire.sys.global.v2.b64", at)
@@ -601,7 +602,7 @@ pub(crate) fn acquire_pair(at: &[AtomicU64; 2]) -> [u64; 2] {
 /// Comes once after an [`acquire_pair`] that has loaded what is new. A fence of NVIDIA's takes a thousand cycles; for others a
 /// load that acquires is no cheaper, and there are many before the last.
 #[inline(always)]
-pub(crate) fn see() {
+pub(crate) fn end_acquire() {
     #[cfg(not(target_arch = "nvptx64"))]
     fence(Ordering::Acquire);
 }

@@ -9,8 +9,8 @@ use super::state::{BELL, LapRows, POST_BELL_PERIOD, POST_POSITION, POST_TAIL_SEE
 #[cfg(not(loom))]
 use crate::primitive::cas_on_device;
 use crate::primitive::{
-    Ordering, Owned, OwnedFour, OwnedWord, acquire_in_wave, acquire_pair, cas_in_wave, fence, load_in_wave,
-    load_pair, release_in_wave, see, store_in_wave, store_pair,
+    Ordering, Owned, OwnedFour, OwnedWord, acquire_in_wave, acquire_pair, cas_in_wave, end_acquire, fence,
+    load_in_wave, load_pair, release_in_wave, store_in_wave, store_pair,
 };
 use crate::region::Words;
 use hostcall_abi::layout::{LAP_WORDS, NO_PERIOD, SlotPlaces, Spread, bell_bits, first_call_word};
@@ -286,7 +286,7 @@ impl<'m> Slot<'m> {
             return None;
         }
         if sees_bytes {
-            see();
+            end_acquire();
         }
         line.restore(doorbell.result_words as usize);
         Some(line)

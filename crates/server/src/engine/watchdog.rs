@@ -393,6 +393,8 @@ impl Watchdog {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Settings;
+    use std::sync::mpsc;
 
     #[test]
     fn who_has_just_begun_has_held_up_nobody() {
@@ -414,8 +416,6 @@ mod tests {
             said(50).ends_with("has held up other calls in the inline handler of System::print for 0.1 s")
         );
     }
-    use crate::engine::Settings;
-    use std::sync::mpsc;
 
     /// Ends when it is looked at, and asks the watchdog for its calls when it is dropped.
     struct EndsAtALook {

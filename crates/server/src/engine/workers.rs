@@ -4,17 +4,15 @@
 //! limit. Handlers that return soon share a few threads. Which of the two it is nobody says beforehand; the pool finds out
 //! by watching whether work gets done ([`Pool::grow`]):
 //!
-//! - up to [`QUICK_THREADS`] threads are started while work waits for one;
+//! - up to [`QUICK_THREADS`] threads are started while work waits for one, the number doubling each [`QUICK_LOOK_AFTER`];
 //! - more are started when, for [`LOOK_AFTER`], no handler returned while work waited: then the handlers wait, perhaps for
 //!   each other, and the number doubles from look to look, up to [`Limits::threads`];
 //! - while handlers do return, it grows slowly, up to [`MOVING_THREADS`].
 //!
-//! To wake a thread takes several microseconds, and one that runs takes the next piece by itself. So a pool whose handlers mostly
-//! return soon ([`QUICK_NS`]) is not *eager*: it lets only as many threads run as there are processors but for one, until the
-//! handlers turn out to wait.
-//!
-//! To wake a thread costs whoever does so some microseconds, and the consumers do so: a few threads without work look for some
-//! for a while before they sleep, and what comes meanwhile wakes none.
+//! To wake a thread takes several microseconds, and the consumers do so, while one that runs takes the next piece by itself. So a
+//! pool whose handlers mostly return soon ([`QUICK_NS`]) is not *eager*: it lets only as many threads run as there are processors
+//! but for one, until the handlers turn out to wait. And a few threads without work look for some for a while before they sleep:
+//! what comes meanwhile wakes none.
 //!
 //! At the limit (or when the system starts no more threads) work waits for a handler to return.
 
