@@ -22,7 +22,7 @@
 
 pub use state::{
     CLAIMING, HOME_SLOT_BYTES, HomeSlotWords, LONE_WAVE, NO_PERIOD, NO_SLOT, SLOT_STATE_BYTES,
-    SlotStateWords, WAVE_RECORD_BYTES, WaveRecordWords, bell_bits, kept,
+    SlotStateWords, TAIL_ASKED, WAVE_RECORD_BYTES, WaveRecordWords, bell_bits, kept,
 };
 
 /// Words of a 64-byte cache line.

@@ -87,6 +87,7 @@ extern crate alloc;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 extern crate std;
 
+mod aside;
 pub mod device;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 mod heap;

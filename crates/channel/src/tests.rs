@@ -125,6 +125,51 @@ impl Ends {
     }
 }
 
+/// What a wave asks ahead says no more room than there is, is not taken after it has learnt of more, and gives a wave none whose
+/// launch was cancelled.
+#[test]
+fn a_ring_is_asked_ahead_how_much_of_it_is_free() {
+    let mut ends = Ends::new();
+    let entries = layout().ring_entries.of(5);
+    let head = PostHead { service: 4, lane: 0, words: 1, extra: 1 };
+    let post = |ends: &Ends| {
+        let place = ends.slot().reserve_posts(ends.slot().glance(), 1);
+        place.inspect(|place| ends.slot().write_post(*place, head, &[7; 5])).is_some()
+    };
+    let renew = |ends: &Ends| ends.slot().renew_ring_tail(ends.slot().glance(), 1);
+    let post_all = |ends: &Ends, posts| (0..posts).for_each(|_| assert!(post(ends)));
+    // Half of the ring is read when it is asked, all when it is full.
+    post_all(&ends, entries / 2);
+    assert_eq!(ends.take_posts(|_, _| ()).posts, entries / 2);
+    renew(&ends);
+    post_all(&ends, entries / 2);
+    assert_eq!(ends.take_posts(|_, _| ()).posts, entries / 2);
+    assert!(!post(&ends));
+    renew(&ends);
+    post_all(&ends, entries / 2);
+    assert!(!post(&ends), "what was asked for in between is not known yet");
+    renew(&ends);
+    post_all(&ends, entries / 2);
+    assert!(!post(&ends));
+    // There was no room, so that nobody asked.
+    renew(&ends);
+    renew(&ends);
+    assert_eq!(ends.take_posts(|_, _| ()).posts, entries);
+    renew(&ends);
+    assert!(!post(&ends));
+    ends.slot().look_at_ring_tail();
+    renew(&ends);
+    post_all(&ends, 1);
+    assert_eq!(ends.take_posts(|_, _| ()).posts, 1);
+    // What was asked for before is less than the wave knows by now.
+    ends.slot().look_at_ring_tail();
+    renew(&ends);
+    assert!(ends.slot().has_room(ends.slot().glance(), entries));
+    ends.slot().set_cancelled();
+    renew(&ends);
+    assert!(!post(&ends));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
@@ -152,6 +197,7 @@ proptest! {
     fn posts_arrive_in_order(
         sizes in prop::collection::vec((0u8..=5, any::<u64>()), 1..1000),
         same_extra in any::<bool>(),
+        asks_ahead in any::<bool>(),
     ) {
         let mut ends = Ends::new();
         let mut waiting = std::collections::VecDeque::new();
@@ -168,9 +214,17 @@ proptest! {
                 let batch = ends.take_posts(|head, words| assert_eq!(Some((head, words)), waiting.pop_front()));
                 assert_eq!(before - waiting.len(), batch.posts as usize);
                 assert!(batch.posts > 0 && batch.garbage == 0);
-                ends.slot().look_at_ring_tail();
+                if asks_ahead {
+                    ends.slot().renew_ring_tail(ends.slot().glance(), entries);
+                }
+                if !ends.slot().has_room(ends.slot().glance(), entries) {
+                    ends.slot().look_at_ring_tail();
+                }
             };
             ends.slot().write_post(position, head, &payload);
+            if asks_ahead && seed % 4 == 0 {
+                ends.slot().renew_ring_tail(ends.slot().glance(), 1);
+            }
             waiting.push_back((head, payload[..words as usize].to_vec()));
         }
         while !waiting.is_empty() {

@@ -64,14 +64,13 @@ fn put_in_step<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST
     if together == wave {
         let entries = wave.count_ones() * entries;
         let ring = Ring::look(slot, false);
-        // Every lane has looked before the leader writes, and it has written before any looks again.
-        if !here.all(wave, ring.has_room(slot, entries) & ring.is_told(slot)) && !tell_in_step(wave, entries)
+        // Every lane has looked before any writes, and all have written before any looks again.
+        if !here.all(wave, ring.has_room(slot, entries) & ring.is_told(slot))
+            && !make_ready_in_step(wave, entries)
         {
             return false;
         }
-        if here.lane_index() == 0 {
-            slot.take_places(ring.glance, entries);
-        }
+        slot.take_places(ring.glance, entries);
         here.sync(wave);
         return write(ring.glance.post_position, here.lane_index());
     }
@@ -81,26 +80,36 @@ fn put_in_step<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST
     }
     let ring = Ring::look(slot, true);
     let is_ready = ring.has_room(slot, entries) & ring.is_told(slot);
-    if !(is_ready || here.wave_lanes() == 1 && tell_in_step(1, entries)) {
+    if !(is_ready || here.wave_lanes() == 1 && make_ready_in_step(1, entries)) {
         return false;
     }
     slot.take_places(ring.glance, entries);
     write(ring.glance.post_position, 0)
 }
 
-/// Tells the host of posts that the lanes of `wave` are about to make, all of the wave, if there is room behind posts that
-/// say whose they are. Whether there was. A function of its own: what it branches for, compilers would mix with what each post
-/// does.
+/// Makes the ring ready for posts of the lanes of `wave`, all of the wave, behind posts that say whose they are: looks whether
+/// the host has made room, and tells it of the posts if it knows of none in this period. Returns whether they can be made. A
+/// function of its own: what it branches for, compilers would mix with what each post does.
 #[cold]
 #[inline(never)]
-fn tell_in_step(wave: Mask, entries: u32) -> bool {
+fn make_ready_in_step(wave: Mask, entries: u32) -> bool {
     let here = target::here();
     let slot = packet::current(here);
-    let ring = Ring::look(slot, wave == 1);
-    if !here.all(wave, ring.has_room(slot, entries) & ring.glance.has_rung_for_posts()) {
+    let is_leader = here.lane_index() == 0;
+    let before = slot.glance();
+    if !here.all(wave, before.has_rung_for_posts()) {
         return false;
     }
-    if here.lane_index() == 0 {
+    // A lane alone takes so long to fill its ring that it need not ask before that is full.
+    if is_leader && wave != 1 {
+        slot.renew_ring_tail(before, entries);
+    }
+    here.sync(wave);
+    let ring = Ring::look(slot, wave == 1);
+    if !here.all(wave, ring.has_room(slot, entries)) {
+        return false;
+    }
+    if is_leader && !ring.is_told(slot) {
         ring.tell(slot, entries);
     }
     here.sync(wave);

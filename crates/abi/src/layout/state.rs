@@ -25,7 +25,7 @@ pub struct SlotStateWords {
     pub post_position_announced: u32,
     /// Not zero when the wave knows that its launch was cancelled.
     pub cancelled: u32,
-    /// Not zero once the wave has posted since it claimed the slot.
+    /// Not zero once the wave has posted since it claimed the slot: [`TAIL_ASKED`] once [`SlotStateWords::tail_copy`] was asked for.
     pub posted: u32,
     /// Which part of a diverged wave may call: a turn in the lower half, the next to be given out in the upper one.
     pub call_lock: u32,
@@ -47,7 +47,12 @@ pub struct SlotStateWords {
     pub unsettled: u32,
     /// Zero.
     pub reserved: u32,
+    /// Where the 16 bytes around the ring's tail come to that a wave has asked for without waiting.
+    pub tail_copy: [u64; 2],
 }
+
+/// [`SlotStateWords::posted`] of a wave that has asked how far the host has read its posts.
+pub const TAIL_ASKED: u32 = 2;
 
 /// Bits of [`SlotStateWords::bell`].
 pub mod bell_bits {
@@ -70,7 +75,7 @@ pub const NO_PERIOD: u32 = u32::MAX;
 pub const LONE_WAVE: u32 = 1 << 30;
 
 /// Bytes of a [`SlotStateWords`].
-pub const SLOT_STATE_BYTES: usize = 128;
+pub const SLOT_STATE_BYTES: usize = 144;
 
 const _: () = assert!(size_of::<SlotStateWords>() == SLOT_STATE_BYTES);
 
@@ -191,7 +196,7 @@ pub const NO_SLOT: u32 = u32::MAX;
 pub const CLAIMING: u32 = u32::MAX - 1;
 
 /// Bytes of a [`WaveRecordWords`].
-pub const WAVE_RECORD_BYTES: usize = 208;
+pub const WAVE_RECORD_BYTES: usize = 224;
 
 const _: () = assert!(size_of::<WaveRecordWords>() == WAVE_RECORD_BYTES);
 
@@ -220,6 +225,7 @@ impl WaveRecordWords {
             raw_states: 0,
             unsettled: 0,
             reserved: 0,
+            tail_copy: [0; 2],
         },
         places: SlotPlaces {
             doorbell: 0,

@@ -27,6 +27,7 @@ mod state;
 mod stream;
 mod wave;
 
+pub use crate::aside::wait as wait_for_copies;
 pub use bitmap::Pool;
 pub use home::{HomeSlot, Homes};
 #[cfg(not(loom))]

@@ -6,6 +6,7 @@
 //! goes first because the host, once it looks at the slot, waits for the lines anyway.
 
 use super::state::{BELL, LapRows, POST_BELL_PERIOD, POST_POSITION, POST_TAIL_SEEN, SlotState};
+use crate::aside;
 #[cfg(not(loom))]
 use crate::primitive::cas_on_device;
 use crate::primitive::{
@@ -13,7 +14,9 @@ use crate::primitive::{
     load_in_wave, load_pair, release_in_wave, store_in_wave, store_pair,
 };
 use crate::region::Words;
-use hostcall_abi::layout::{LAP_WORDS, NO_PERIOD, SlotPlaces, Spread, bell_bits, first_call_word};
+use hostcall_abi::layout::{
+    LAP_WORDS, NO_PERIOD, SlotPlaces, Spread, TAIL_ASKED, bell_bits, first_call_word,
+};
 use hostcall_abi::word::{Doorbell, Line, MAX_PAIRS, MAX_POST_WORDS, Owner, PostHead, lap_of, with_lap};
 
 // Bits of `SlotState::cancelled`.
@@ -325,7 +328,7 @@ impl<'m> Slot<'m> {
         Some(glance.post_position)
     }
 
-    /// The same when the ring [has room](Self::has_room).
+    /// The same when the ring [has room](Self::has_room). All lanes of a group may do it together, since each writes the same.
     #[inline(always)]
     pub fn take_places(&self, glance: Glance, entries: u32) {
         self.set_first::<POST_POSITION>(glance.post_position.wrapping_add(entries));
@@ -336,6 +339,35 @@ impl<'m> Slot<'m> {
     pub fn look_at_ring_tail(&self) {
         let tail = self.words.word(self.places.ring_tail).load(Ordering::Relaxed);
         self.set_first::<POST_TAIL_SEEN>(tail as u32);
+    }
+
+    /// Has the leader of a whole wave learn how far the host has read, as it asked before, and ask again if `entries` have room
+    /// now. So the answer is on its way while the wave posts on; where there is no room the host is behind, and who waits for it
+    /// asks all the time.
+    #[inline(always)]
+    pub fn renew_ring_tail(&self, glance: Glance, entries: u32) {
+        if !aside::ARE_THERE || self.is_cancelled() {
+            return;
+        }
+        let mut glance = glance;
+        if self.get(&self.state.posted) == TAIL_ASKED {
+            // SAFETY: SLOT-OWNER, promised to `new`: the leader of a whole wave is always the same lane, which has asked.
+            let copy = unsafe { aside::end(&self.state.tail_copy) };
+            let tail = copy[self.places.ring_tail as usize % 2] as u32;
+            let seen = glance.post_tail_seen;
+            // Who waited for room has seen more since.
+            if tail.wrapping_sub(seen) <= glance.post_position.wrapping_sub(seen) {
+                self.set_first::<POST_TAIL_SEEN>(tail);
+                glance.post_tail_seen = tail;
+            }
+            self.set_posted();
+        }
+        if self.has_room(glance, entries) {
+            let from = self.words.pair(self.places.ring_tail & !1);
+            // SAFETY: SLOT-OWNER: the same lane reads it, as above, and waits before it ends.
+            unsafe { aside::begin(from, &self.state.tail_copy) };
+            self.set(&self.state.posted, TAIL_ASKED);
+        }
     }
 
     /// Writes a post at a reserved place. `head.words` is the number of payload words.

@@ -27,6 +27,7 @@ pub struct SlotState {
     pub(super) raw_states: AtomicU64,
     pub(super) unsettled: Owned<u32>,
     reserved: u32,
+    pub(super) tail_copy: [Owned<u64>; 2],
 }
 
 #[cfg(not(loom))]
@@ -38,6 +39,7 @@ const _: () = {
     assert!(offset_of!(SlotState, holder) == offset_of!(SlotStateWords, holder));
     assert!(offset_of!(SlotState, reply_laps) == offset_of!(SlotStateWords, reply_laps));
     assert!(offset_of!(SlotState, raw_states) == offset_of!(SlotStateWords, raw_states));
+    assert!(offset_of!(SlotState, tail_copy) == offset_of!(SlotStateWords, tail_copy));
 };
 
 impl SlotState {
@@ -59,6 +61,7 @@ impl SlotState {
             raw_states: AtomicU64::new(0),
             unsettled: word(0),
             reserved: 0,
+            tail_copy: core::array::from_fn(|_| Owned::new(0)),
         }
     }
 

@@ -41,6 +41,7 @@ pub(super) fn end_lanes() {
 #[cold]
 #[inline(never)]
 fn end_part() {
+    hostcall_channel::device::wait_for_copies();
     crate::packet::end_lanes(Group::converge(0));
 }
 
