@@ -96,16 +96,18 @@ fn make_ready_in_step(wave: Mask, entries: u32) -> bool {
     let here = target::here();
     let slot = packet::current(here);
     let is_leader = here.lane_index() == 0;
-    let before = slot.glance();
-    if !here.all(wave, before.has_rung_for_posts()) {
+    let mut ring = Ring::look(slot, wave == 1);
+    if !here.all(wave, ring.glance.has_rung_for_posts()) {
         return false;
     }
     // A lane alone takes so long to fill its ring that it need not ask before that is full.
-    if is_leader && wave != 1 {
-        slot.renew_ring_tail(before, entries);
+    if wave != 1 {
+        if is_leader {
+            slot.renew_ring_tail(ring.glance, entries);
+        }
+        here.sync(wave);
+        ring.glance = slot.glance();
     }
-    here.sync(wave);
-    let ring = Ring::look(slot, wave == 1);
     if !here.all(wave, ring.has_room(slot, entries)) {
         return false;
     }

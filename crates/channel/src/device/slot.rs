@@ -341,32 +341,41 @@ impl<'m> Slot<'m> {
         self.set_first::<POST_TAIL_SEEN>(tail as u32);
     }
 
-    /// Has the leader of a whole wave learn how far the host has read, as it asked before, and ask again if `entries` have room
-    /// now. So the answer is on its way while the wave posts on; where there is no room the host is behind, and who waits for it
-    /// asks all the time.
+    /// Has the leader of a whole wave learn how far the host has read, as it asked before, or, if `entries` have no room even so,
+    /// by a look. Then it asks again, so that the answer is on its way while the wave posts on. A wave whose host is behind does
+    /// not: it waits in any case.
     #[inline(always)]
-    pub fn renew_ring_tail(&self, glance: Glance, entries: u32) {
+    pub fn renew_ring_tail(&self, mut glance: Glance, entries: u32) {
         if !aside::ARE_THERE || self.is_cancelled() {
             return;
         }
-        let mut glance = glance;
         if self.get(&self.state.posted) == TAIL_ASKED {
             // SAFETY: SLOT-OWNER, promised to `new`: the leader of a whole wave is always the same lane, which has asked.
             let copy = unsafe { aside::end(&self.state.tail_copy) };
-            let tail = copy[self.places.ring_tail as usize % 2] as u32;
-            let seen = glance.post_tail_seen;
-            // Who waited for room has seen more since.
-            if tail.wrapping_sub(seen) <= glance.post_position.wrapping_sub(seen) {
-                self.set_first::<POST_TAIL_SEEN>(tail);
-                glance.post_tail_seen = tail;
-            }
+            self.learn_tail(&mut glance, copy[self.places.ring_tail as usize % 2] as u32);
             self.set_posted();
+        }
+        if !self.has_room(glance, entries) {
+            self.learn_tail(
+                &mut glance,
+                self.words.word(self.places.ring_tail).load(Ordering::Relaxed) as u32,
+            );
         }
         if self.has_room(glance, entries) {
             let from = self.words.pair(self.places.ring_tail & !1);
             // SAFETY: SLOT-OWNER: the same lane reads it, as above, and waits before it ends.
             unsafe { aside::begin(from, &self.state.tail_copy) };
             self.set(&self.state.posted, TAIL_ASKED);
+        }
+    }
+
+    /// Remembers how far the host has read, unless the wave knows that it has read further.
+    #[inline(always)]
+    fn learn_tail(&self, glance: &mut Glance, tail: u32) {
+        let seen = glance.post_tail_seen;
+        if tail.wrapping_sub(seen) <= glance.post_position.wrapping_sub(seen) {
+            self.set_first::<POST_TAIL_SEEN>(tail);
+            glance.post_tail_seen = tail;
         }
     }
 
