@@ -356,7 +356,7 @@ impl StreamQueue {
             return Err(error);
         }
         drop(pushing);
-        if position.is_multiple_of(LAUNCHES_A_SETTLE) {
+        if sequence.is_multiple_of(LAUNCHES_A_SETTLE) {
             self.settle(Patience::None);
         }
         Ok(Launch { queue: self.this.upgrade().expect("it is borrowed"), state })
