@@ -101,9 +101,9 @@ impl Gpu {
     /// # Safety
     /// The GPU has `bytes.len()` bytes at `address` while this runs.
     pub unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), Error> {
-        let doing = || format!("reading {} bytes of GPU memory", bytes.len());
         let len = bytes.len();
-        let to = bytes.as_ptr().cast_mut().cast::<c_void>();
+        let doing = || format!("reading {len} bytes of GPU memory");
+        let to = bytes.as_mut_ptr().cast::<c_void>();
         // SAFETY: LOADED; the caller vouches for the source, and `bytes` is not used before the copy is over.
         self.run(doing, || unsafe { sys::cuMemcpyDtoHAsync_v2(to, address, len, self.copies()) })?;
         self.finish_copies(doing)
