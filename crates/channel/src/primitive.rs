@@ -670,7 +670,7 @@ pub(crate) struct Line(pub [u64; 8]);
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 #[inline(always)]
 pub(crate) fn are_equal(line: &[AtomicU64; 8], other: &Line) -> bool {
-    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
     // SAFETY: both are 64 readable bytes at a multiple of 16; the rest as for `signs`.
     unsafe {
         let equal: u32;
@@ -684,7 +684,7 @@ pub(crate) fn are_equal(line: &[AtomicU64; 8], other: &Line) -> bool {
             equal = out(reg) equal, options(nostack, preserves_flags, readonly));
         equal == 0xffff
     }
-    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
     line.iter().zip(&other.0).all(|(word, other)| word.load(Ordering::Relaxed) == *other)
 }
 
