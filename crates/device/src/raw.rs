@@ -383,7 +383,8 @@ impl<T: Plain + Copy, P: Policy> RawStream<'_, T, P> {
         let group = lane.group();
         self.append(group, group.count, Self::RECORD_BYTES, |words, records, at| {
             if records.contains(&group.rank) {
-                store(words, at + (group.rank - records.start) * (Self::RECORD_BYTES / 8), record);
+                // SAFETY: RAW-PAGE: the lane's place of those that the group was given.
+                unsafe { store(words, at + (group.rank - records.start) * (Self::RECORD_BYTES / 8), record) };
             }
         })
     }
@@ -404,7 +405,9 @@ impl<T: Plain + Copy, P: Policy> RawStream<'_, T, P> {
             let turn = (group.rank + group.count - records.start % group.count) % group.count;
             let mut i = records.start + turn;
             while i < records.end {
-                store(words, at + (i - records.start) * (Self::RECORD_BYTES / 8), &record(i));
+                let record = record(i);
+                // SAFETY: RAW-PAGE: one of the places that the group was given, which no other lane takes.
+                unsafe { store(words, at + (i - records.start) * (Self::RECORD_BYTES / 8), &record) };
                 i += group.count;
             }
         })
@@ -441,15 +444,20 @@ impl<P: Policy> RawStream<'_, u8, P> {
             let (from, to) = (first.max(places.start), last.min(places.end));
             if from < to {
                 let end = (8 * (to - first) as usize).min(bytes.len());
-                words.put_bytes(at + (from - places.start), &bytes[8 * (from - first) as usize..end]);
+                let bytes = &bytes[8 * (from - first) as usize..end];
+                // SAFETY: RAW-PAGE: of the words from `at` on, which the group was given, these are this lane's.
+                unsafe { words.put_bytes(at + (from - places.start), bytes) };
             }
         })
     }
 }
 
 /// Stores a record from word `at` on.
+///
+/// # Safety
+/// RAW-PAGE: the writer gave the caller the record's words from `at` on.
 #[inline(always)]
-fn store<T: Plain + Copy>(words: Words<'_>, at: u32, record: &T) {
+unsafe fn store<T: Plain + Copy>(words: Words<'_>, at: u32, record: &T) {
     let from = core::ptr::from_ref(record).cast::<MaybeUninit<u64>>();
     // SAFETY: the record has so many whole words, all initialised since it is `Plain`; they need not be aligned.
     let word = |i: usize| unsafe { from.add(i).read_unaligned().assume_init() };
@@ -457,11 +465,13 @@ fn store<T: Plain + Copy>(words: Words<'_>, at: u32, record: &T) {
     if const { size_of::<T>().is_multiple_of(16) } {
         // Pages begin lines, and all records of a page have this size, so that pairs lie at even words.
         for i in 0..count / 2 {
-            words.put_pair(at + 2 * i as u32, [word(2 * i), word(2 * i + 1)]);
+            // SAFETY: the caller's promise.
+            unsafe { words.put_pair(at + 2 * i as u32, [word(2 * i), word(2 * i + 1)]) };
         }
     } else {
         for i in 0..count {
-            words.put_word(at + i as u32, word(i));
+            // SAFETY: the caller's promise.
+            unsafe { words.put_word(at + i as u32, word(i)) };
         }
     }
 }

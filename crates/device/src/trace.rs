@@ -191,9 +191,12 @@ fn write_record(group: Group, point: &'static Point, tags: u64, words: &[u64]) -
     let now_ns = group.of_leader(now_ns);
     let is_kept = records().append(group, 1, head.record_bytes(), |to, _, at| {
         if group.is_leader() {
-            to.put_pair(at, [now_ns, head.to_word()]);
+            // SAFETY: RAW-PAGE: the leader stores the group's one record, of as many bytes as the head says.
+            unsafe { to.put_pair(at, [now_ns, head.to_word()]) };
             for (i, pair) in words.chunks(2).enumerate() {
-                to.put_pair(at + 2 + 2 * i as u32, [pair[0], pair.get(1).copied().unwrap_or(0)]);
+                let pair = [pair[0], pair.get(1).copied().unwrap_or(0)];
+                // SAFETY: as above.
+                unsafe { to.put_pair(at + 2 + 2 * i as u32, pair) };
             }
         }
     });
@@ -267,8 +270,11 @@ fn end(id: u32, began_ns: u64) {
     records().append(group, firsts.count, head.record_bytes(), |to, records, at| {
         if is_first && records.contains(&firsts.rank) {
             let at = at + (firsts.rank - records.start) * (record_bytes(1) / 8);
-            to.put_pair(at, [now_ns, head.to_word()]);
-            to.put_pair(at + 2, [began_ns, 0]);
+            // SAFETY: RAW-PAGE: each first lane stores a record of its own, of one pair beside its head.
+            unsafe {
+                to.put_pair(at, [now_ns, head.to_word()]);
+                to.put_pair(at + 2, [began_ns, 0]);
+            }
         }
     });
 }

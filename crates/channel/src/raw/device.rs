@@ -477,23 +477,32 @@ pub(crate) unsafe fn close_all(mut address: u64) {
     }
 }
 
-/// Stores of records and bytes, at places that [`Writer::take`] gave.
+/// Stores of records and bytes, at places that [`Writer::take`] gave. A GPU does not check places.
 impl Words<'_> {
     /// Stores a pair at an even word.
+    ///
+    /// # Safety
+    /// RAW-PAGE: [`Writer::take`] gave the caller both words.
     #[inline(always)]
-    pub fn put_pair(&self, at: u32, pair: [u64; 2]) {
+    pub unsafe fn put_pair(&self, at: u32, pair: [u64; 2]) {
         crate::primitive::store_pair(self.pair(at), pair);
     }
 
     /// Stores a word.
+    ///
+    /// # Safety
+    /// RAW-PAGE: [`Writer::take`] gave the caller the word.
     #[inline(always)]
-    pub fn put_word(&self, at: u32, word: u64) {
+    pub unsafe fn put_word(&self, at: u32, word: u64) {
         self.word(at).store(word, Ordering::Relaxed);
     }
 
     /// Stores bytes, and zeros up to the next whole word.
+    ///
+    /// # Safety
+    /// RAW-PAGE: [`Writer::take`] gave the caller all of these words.
     #[inline]
-    pub fn put_bytes(&self, at: u32, bytes: &[u8]) {
+    pub unsafe fn put_bytes(&self, at: u32, bytes: &[u8]) {
         self.write_bytes(at, bytes);
     }
 }

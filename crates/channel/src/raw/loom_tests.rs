@@ -100,7 +100,8 @@ impl Channel {
         // SAFETY: as above.
         let (at, count) = unsafe { writer.take(8, 1) }.expect("the page has room");
         assert_eq!(count, 1);
-        writer.data().put_word(at, word);
+        // SAFETY: RAW-PAGE: the writer gave the word.
+        unsafe { writer.data().put_word(at, word) };
     }
 
     fn word(&self, page_word: u32, chunk: &super::Chunk) -> u64 {
