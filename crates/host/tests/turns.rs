@@ -1,6 +1,7 @@
 //! Calls that worker threads handle one after the other, because their service says that they have the same turn.
 
 use hostcall::hostcall_device::{CallError, Global, Lane, kernel, service};
+use hostcall::server::WaitsFor;
 use hostcall::service::{Reply, Request, Service};
 use hostcall::{Device, Grid, LaunchKernel};
 use std::array::from_fn;
@@ -229,4 +230,24 @@ fn a_removed_service_begins_none_of_the_calls_that_wait_for_their_turn() {
         (1, 5, 1),
         "{got:?}"
     );
+}
+
+/// A report says of one call that its handler runs, and of the others that they wait for their turn.
+#[test]
+fn reports_tell_which_calls_wait_for_their_turn() {
+    let (handler, device) = serve();
+    let calls = [(1, WAITS, 0); 3];
+    run(&device, Grid::new(3, 1), &calls, 1, || {
+        let start = Instant::now();
+        loop {
+            let waiting = device.waiting();
+            let of = |what| waiting.iter().filter(|waiting| waiting.waits_for == what).count();
+            if (of(WaitsFor::Handler), of(WaitsFor::Turn)) == (1, 2) {
+                break;
+            }
+            assert!(start.elapsed() < Duration::from_secs(60), "{waiting:?}");
+            thread::sleep(Duration::from_millis(1));
+        }
+        handler.may_go_on.store(true, Ordering::Release);
+    });
 }

@@ -183,10 +183,12 @@ pub enum WaitsFor {
     Words,
     /// Posts of the wave that come before it.
     Posts,
+    /// Calls before it that are handled one after the other.
+    Turn,
 }
 
 impl WaitsFor {
-    const ALL: [Self; 4] = [Self::Handler, Self::Thread, Self::Words, Self::Posts];
+    const ALL: [Self; 5] = [Self::Handler, Self::Thread, Self::Words, Self::Posts, Self::Turn];
 
     pub(crate) fn code(self) -> u8 {
         self as u8
@@ -204,6 +206,7 @@ impl fmt::Display for WaitsFor {
             Self::Thread => "a free thread",
             Self::Words => "its request",
             Self::Posts => "earlier posts",
+            Self::Turn => "its turn",
         })
     }
 }

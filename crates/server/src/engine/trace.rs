@@ -19,6 +19,7 @@ pub(crate) fn waiting(source: &Source, mut calls: Vec<Waiting>) {
             waits_for: match waiting.waits_for {
                 WaitsFor::Handler | WaitsFor::InlineHandler => hostcall_trace::WaitsFor::Handler,
                 WaitsFor::Thread => hostcall_trace::WaitsFor::Thread,
+                WaitsFor::Turn => hostcall_trace::WaitsFor::Turn,
                 WaitsFor::Words => hostcall_trace::WaitsFor::Words,
                 WaitsFor::Posts => hostcall_trace::WaitsFor::Posts,
             },

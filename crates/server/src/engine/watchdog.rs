@@ -68,8 +68,11 @@ pub enum WaitsFor {
     /// Its handler has not returned, and runs on the thread that takes calls: it holds up others. How long is counted from
     /// when it was first seen to run, which is within 100 ms. Of posts it is, when [`Waiting::lanes`] is 0: no lane waits then.
     InlineHandler,
-    /// All threads run handlers that have not returned, and there are as many as there may be.
+    /// No thread has taken it: those that the pool has run other handlers.
     Thread,
+    /// Another call of its turn, whose handler has not returned: see
+    /// [`Service::turn`](hostcall_service::Service::turn).
+    Turn,
     /// The wave rang, but has not written all of its words.
     Words,
     /// Posts of the wave that come before the call are not handled yet.
@@ -83,6 +86,7 @@ impl std::fmt::Display for Waiting {
             WaitsFor::Handler => "has waited for the handler of",
             WaitsFor::InlineHandler => "has held up other calls in the inline handler of",
             WaitsFor::Thread => "has waited for a free thread for the handler of",
+            WaitsFor::Turn => "has waited for calls before it in the turn of",
             WaitsFor::Words => "has begun and not finished a call of",
             WaitsFor::Posts => "has waited for its posts to be handled before a call of",
         };

@@ -105,6 +105,8 @@ struct Answering {
     open: u64,
     /// Ranks of those whose handlers have begun.
     begun: u64,
+    /// Ranks of those that have waited for their turn.
+    in_turn: u64,
     /// Deadlines of lanes, by their ranks; the first one last.
     deadlines: Vec<(Instant, u32)>,
     /// If there is a tracer.
@@ -290,7 +292,14 @@ impl Watched for Ticket {
     fn waiting(&self) -> Waiting {
         let (kernel, place) = self.shared.place_of(self.slot, self.launch);
         let state = self.state.lock();
-        let handled = state.open & state.begun != 0 || matches!(self.entry.service.kind, Kind::Async(_));
+        let is_async = matches!(self.entry.service.kind, Kind::Async(_));
+        let waits_for = if is_async || state.open & state.begun != 0 {
+            WaitsFor::Handler
+        } else if state.open & state.in_turn != 0 {
+            WaitsFor::Turn
+        } else {
+            WaitsFor::Thread
+        };
         Waiting {
             slot: self.slot,
             launch: self.launch,
@@ -299,7 +308,7 @@ impl Watched for Ticket {
             lanes: state.open.count_ones(),
             service: self.entry.method.name().to_string(),
             waited: self.started.elapsed(),
-            waits_for: if handled { WaitsFor::Handler } else { WaitsFor::Thread },
+            waits_for,
         }
     }
 }
@@ -332,6 +341,7 @@ pub(crate) fn start(
             answer: Some(answer),
             open,
             begun: 0,
+            in_turn: 0,
             deadlines,
             recording: recording.map(Box::new),
         }),
@@ -405,6 +415,11 @@ impl ReadCall {
     /// Returns whether its lane waits for it still.
     pub fn is_wanted(&self) -> bool {
         self.ticket.waits(self.rank)
+    }
+
+    /// Notes that it waits for its turn, for reports.
+    pub fn waits_for_turn(&self) {
+        self.ticket.state.lock().in_turn |= 1 << self.rank;
     }
 
     /// Answers it, which nobody handles.

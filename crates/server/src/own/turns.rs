@@ -21,6 +21,7 @@ impl Turns {
     pub fn handle(&self, turn: Turn, call: ReadCall) {
         let mut turns = self.0.lock();
         if let Some(waiting) = turns.get_mut(&turn) {
+            call.waits_for_turn();
             waiting.push_back(call);
             let mut unwanted = Vec::new();
             if waiting.len() >= LOOK_FROM && waiting.len().is_power_of_two() {
