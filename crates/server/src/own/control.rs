@@ -202,8 +202,7 @@ impl Server {
         // With others, the consumers look by themselves. They stay awake for a while: a GPU's first call comes soon, and its
         // device cannot wake them.
         if is_only {
-            self.shared.call_attention();
-            self.shared.engine.watchdog.look();
+            self.attend();
         }
         Ok(id)
     }
@@ -217,54 +216,44 @@ impl Server {
             }
         }
         if are_only {
-            self.shared.call_attention();
-            self.shared.engine.watchdog.look();
+            self.attend();
         }
         Some(launches)
     }
 
-    /// Does what [`Server::end`] does for launches that began together. Returns those that were cancelled, and why.
+    /// Has the consumers and the watchdog look for calls, after a time in which no launch ran.
+    fn attend(&self) {
+        self.shared.call_attention();
+        self.shared.engine.watchdog.look();
+    }
+
+    /// Does what [`Server::end`] does for launches that began together, or for one. Returns those that were cancelled, and why.
     pub fn end_run(&self, launches: LaunchRun) -> Vec<(LaunchId, CancelReason)> {
-        // Before the ids are free: other launches may have them at once.
-        if let Some(trace) = &self.shared.trace {
-            for id in launches.ids() {
-                trace.launch_ended(id, ending(self.shared.launches.cancelled(id)));
-            }
-        }
-        let cancelled = self.shared.launches.end_run(launches);
+        let Some(ended) = self.shared.launches.end(launches) else { return Vec::new() };
         self.shared.engine.watchdog.give_up(Some(launches), CallError::Cancelled);
         self.shared.messages.forget_launches(launches);
-        cancelled
+        // After the calls that were given up, and before others have the indices, by which a trace knows launches.
+        if let Some(trace) = &self.shared.trace {
+            for (id, cancelled) in ended.reasons() {
+                trace.launch_ended(id, ending(cancelled));
+            }
+        }
+        self.shared.launches.free(ended)
     }
 
     /// Ends a launch whose kernel has ended. Calls that are left (of waves that were killed) get
     /// [`CallError::Cancelled`].
     pub fn end(&self, id: LaunchId) -> LaunchReport {
-        let report = self.shared.launches.end(id);
-        self.shared.engine.watchdog.give_up(Some(id.into()), CallError::Cancelled);
-        self.shared.messages.forget_launches(id.into());
-        if let Some(trace) = &self.shared.trace {
-            trace.launch_ended(id, ending(report.cancelled));
-        }
-        report
+        let cancelled = self.end_run(id.into());
+        LaunchReport { cancelled: cancelled.first().map(|(_, why)| *why) }
     }
 
-    /// Takes all posts that waves have announced: those of a launch whose kernel has ended are handled when this returns,
-    /// or wait for handlers that may wait, see [`Server::settle`].
+    /// Has the posts taken that waves of these launches have announced: those of a launch whose kernel has ended are handled
+    /// at the completion, or wait for handlers that may wait, see [`Server::settle`].
     ///
-    /// It waits as long as sinks of posts have no room: see [`Server::begin_flush`].
-    pub fn flush(&self) {
-        self.begin_flush().wait();
-    }
-
-    /// Begins what [`Server::flush`] does.
-    pub fn begin_flush(&self) -> Completion {
-        self.shared.begin_command(|done| Command::Flush(None, done))
-    }
-
-    /// Begins what [`Server::flush`] does for launches whose kernels have ended. It does not wait for room for the posts of
-    /// other launches, unless posts of these lie behind them in a ring.
-    pub fn begin_flush_of(&self, mut launches: Vec<LaunchId>) -> Completion {
+    /// It waits as long as sinks of posts have no room, but not for room for the posts of other launches, unless posts of
+    /// these lie behind them in a ring.
+    pub fn begin_flush(&self, mut launches: Vec<LaunchId>) -> Completion {
         launches.sort_unstable();
         let launches: Wanted = launches.into();
         self.shared.begin_command(|done| Command::Flush(Some(launches.clone()), done))

@@ -19,6 +19,20 @@ pub struct LaunchRecord {
     pub workgroups: [u32; 3],
 }
 
+/// Launches that have ended, whose indices are theirs still.
+pub(crate) struct Ended {
+    pub launches: LaunchRun,
+    cancelled: Vec<(LaunchId, CancelReason)>,
+}
+
+impl Ended {
+    /// Returns each launch, with the first reason why it was cancelled, if it was.
+    pub fn reasons(&self) -> impl Iterator<Item = (LaunchId, Option<CancelReason>)> {
+        let mut cancelled = self.cancelled.iter().peekable();
+        self.launches.ids().map(move |id| (id, cancelled.next_if(|(of, _)| *of == id).map(|(_, why)| *why)))
+    }
+}
+
 /// As many launches have begun and not ended as a device can tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{LAUNCHES} launches have not ended; synchronize a stream before launching more")]
@@ -61,6 +75,8 @@ struct Entry {
 enum Place {
     Free,
     One(Entry),
+    /// A single launch that has ended; see [`Launches::free`].
+    Ended,
     /// Of the launches of a block, which begin and end together.
     Block(u32),
 }
@@ -122,7 +138,7 @@ impl Table {
                     run.cancelled.insert(id, why);
                 }
             }
-            Place::Free => {}
+            Place::Free | Place::Ended => {}
         }
         true
     }
@@ -292,27 +308,6 @@ impl Launches {
         Some((launches, before == 0))
     }
 
-    /// Ends launches that began together, whose kernels have ended. Returns those that were cancelled, with the first reason.
-    pub(crate) fn end_run(&self, launches: LaunchRun) -> Vec<(LaunchId, CancelReason)> {
-        let mut table = self.table();
-        let Some(Place::Block(number)) = table.entries.get(launches.first().index() as usize) else {
-            return Vec::new();
-        };
-        let number = *number;
-        let block = &mut table.blocks[number as usize];
-        let Some(run) = block.run.take_if(|run| run.launches == launches) else { return Vec::new() };
-        for id in launches.ids() {
-            self.words[id.index() as usize].store(id.generation() << GENERATION, Ordering::Release);
-        }
-        for id in run.cancelled.keys() {
-            self.memory.region().set_cancelled(*id, false);
-        }
-        let size_log2 = block.size_log2;
-        table.free_blocks[size_log2 as usize].push_back(number);
-        self.note_ended(launches.count());
-        run.cancelled.into_iter().collect()
-    }
-
     /// Notes that launches are cancelled which are one, or began together; their device learns of it. Returns how many of them
     /// run and were not cancelled before.
     pub(crate) fn cancel(&self, launches: LaunchRun, why: CancelReason) -> usize {
@@ -325,21 +320,52 @@ impl Launches {
         cancelled.map(tell).count()
     }
 
-    /// Ends a launch whose kernel has ended; nobody knows its id any more.
-    pub(crate) fn end(&self, id: LaunchId) -> LaunchReport {
-        let mut table = self.table();
-        let place = table.entries.get_mut(id.index() as usize);
-        let place = place.filter(|place| matches!(place, Place::One(entry) if entry.id == id));
-        let Some(Place::One(entry)) = place.map(|place| std::mem::replace(place, Place::Free)) else {
-            return LaunchReport::default();
+    /// Ends launches whose kernels have ended: one, or those that began together. Nobody knows their ids any more, or cancels
+    /// them, but no others get their indices before [`Launches::free`]. `None` where no such launches run.
+    pub(crate) fn end(&self, launches: LaunchRun) -> Option<Ended> {
+        let table = &mut *self.table();
+        let first = launches.first();
+        let cancelled: Vec<_> = match table.entries.get_mut(first.index() as usize)? {
+            place @ Place::One(_) => {
+                let Place::One(entry) = &*place else { return None };
+                if launches != entry.id.into() {
+                    return None;
+                }
+                let cancelled = entry.cancelled.map(|why| (first, why));
+                *place = Place::Ended;
+                cancelled.into_iter().collect()
+            }
+            Place::Block(number) => {
+                let run = &mut table.blocks[*number as usize].run;
+                run.take_if(|run| run.launches == launches)?.cancelled.into_iter().collect()
+            }
+            _ => return None,
         };
-        self.words[id.index() as usize].store(id.generation() << GENERATION, Ordering::Release);
-        if entry.cancelled.is_some() {
-            self.memory.region().set_cancelled(id, false);
+        for id in launches.ids() {
+            self.words[id.index() as usize].store(id.generation() << GENERATION, Ordering::Release);
         }
-        table.free.push_back(id.index());
-        self.note_ended(1);
-        LaunchReport { cancelled: entry.cancelled }
+        for (id, _) in &cancelled {
+            self.memory.region().set_cancelled(*id, false);
+        }
+        self.note_ended(launches.count());
+        Some(Ended { launches, cancelled })
+    }
+
+    /// Gives the indices of launches that have ended to others. Returns those that were cancelled, in order.
+    pub(crate) fn free(&self, ended: Ended) -> Vec<(LaunchId, CancelReason)> {
+        let table = &mut *self.table();
+        let index = ended.launches.first().index();
+        match &mut table.entries[index as usize] {
+            Place::Block(number) => {
+                let size_log2 = table.blocks[*number as usize].size_log2;
+                table.free_blocks[size_log2 as usize].push_back(*number);
+            }
+            place => {
+                *place = Place::Free;
+                table.free.push_back(index);
+            }
+        }
+        ended.cancelled
     }
 
     /// Whether a launch runs and was not cancelled.
@@ -405,6 +431,15 @@ mod tests {
     use super::*;
     use hostcall_abi::layout::Layout;
 
+    impl Launches {
+        fn end_and_free(&self, launches: impl Into<LaunchRun>) -> Vec<(LaunchId, CancelReason)> {
+            let Some(ended) = self.end(launches.into()) else { return Vec::new() };
+            let cancelled: Vec<_> = ended.reasons().filter_map(|(id, why)| Some((id, why?))).collect();
+            assert_eq!(self.free(ended), cancelled);
+            cancelled
+        }
+    }
+
     fn launches() -> Launches {
         Launches::new(Arc::new(SharedMemory::allocate(Layout::small(1, 1, 4, 64).check().unwrap())))
     }
@@ -416,7 +451,7 @@ mod tests {
         for _ in 0..5000 {
             let (id, is_only) = launches.begin(LaunchRecord::default()).unwrap();
             assert!(is_only && launches.is_live(id) && launches.is_known(id) && seen.insert(id));
-            assert_eq!(launches.end(id), LaunchReport { cancelled: None });
+            assert_eq!(launches.end_and_free(id), []);
             assert!(!launches.is_live(id) && !launches.is_known(id));
         }
         assert!(!launches.is_live(LaunchId::NONE) && !launches.is_known(LaunchId::NONE));
@@ -433,7 +468,7 @@ mod tests {
         assert!(!launches.is_live(first) && launches.is_known(first) && launches.is_live(second));
         let words = launches.memory.region().words();
         assert!(words.cancelled(first) && !words.cancelled(second));
-        assert_eq!(launches.end(first), LaunchReport { cancelled: Some(CancelReason::Asked) });
+        assert_eq!(launches.end_and_free(first), [(first, CancelReason::Asked)]);
         assert!(!launches.memory.region().cancelled(first));
         assert_eq!(launches.cancel(first.into(), CancelReason::Asked), 0);
         assert_eq!(launches.count(), 1);
@@ -444,7 +479,7 @@ mod tests {
         let launches = launches();
         let ids: Vec<_> = (0..LAUNCHES).map(|_| launches.begin(LaunchRecord::default()).unwrap().0).collect();
         assert_eq!(launches.begin(LaunchRecord::default()), Err(TooManyLaunches));
-        launches.end(ids[77]);
+        launches.end_and_free(ids[77]);
         let (again, _) = launches.begin(LaunchRecord::default()).unwrap();
         assert_eq!((again.index(), again.generation()), (ids[77].index(), ids[77].generation() + 1));
     }
@@ -467,16 +502,18 @@ mod tests {
             assert_eq!(launches.cancelled(run.get(57)), Some(CancelReason::Panicked));
             assert!(!launches.is_live(run.get(57)) && launches.is_known(run.get(57)));
             assert!(launches.is_live(run.get(58)) && launches.ids().len() == 101);
-            assert_eq!(launches.end(run.get(3)), LaunchReport::default());
-            assert_eq!(launches.end_run(run), [(run.get(57), CancelReason::Panicked)]);
+            assert_eq!(launches.end_and_free(run.get(3)), []);
+            assert_eq!(launches.end_and_free(run), [(run.get(57), CancelReason::Panicked)]);
             assert!(run.ids().all(|id| !launches.is_live(id) && !launches.is_known(id)));
-            assert!(!launches.memory.region().cancelled(run.get(57)) && launches.end_run(run).is_empty());
+            assert!(
+                !launches.memory.region().cancelled(run.get(57)) && launches.end_and_free(run).is_empty()
+            );
         }
         // All at once, but for the one that was cancelled before.
         let (run, _) = launches.begin_run(&records).unwrap();
         assert_eq!(launches.cancel(run.get(3).into(), CancelReason::Panicked), 1);
         assert_eq!(launches.cancel(run, CancelReason::Asked), 99);
-        let ended = launches.end_run(run);
+        let ended = launches.end_and_free(run);
         assert_eq!(launches.ended(), 1001 * 100);
         assert!(ended.iter().map(|(id, _)| *id).eq(run.ids()) && ended[3].1 == CancelReason::Panicked);
         assert!(ended.iter().filter(|(_, why)| *why == CancelReason::Asked).count() == 99);
@@ -492,7 +529,7 @@ mod tests {
         assert_eq!(runs.len() as u32, MOST_IN_BLOCKS / 1024);
         let single = || launches.begin(LaunchRecord::default());
         assert_eq!(std::iter::from_fn(|| single().ok()).count() as u32, LAUNCHES - MOST_IN_BLOCKS);
-        runs.into_iter().for_each(|run| _ = launches.end_run(run));
+        runs.into_iter().for_each(|run| _ = launches.end_and_free(run));
         let ids: std::collections::HashSet<_> =
             std::iter::from_fn(|| single().ok()).map(|(id, _)| id).collect();
         assert_eq!(ids.len() as u32, MOST_IN_BLOCKS);
@@ -500,12 +537,12 @@ mod tests {
         // Once enough of them have ended, runs of any size get theirs, whose ids nobody has had.
         let mut left: Vec<_> = ids.iter().copied().collect();
         left.sort_unstable();
-        left.into_iter().for_each(|id| _ = launches.end(id));
+        left.into_iter().for_each(|id| _ = launches.end_and_free(id));
         for count in [1000, 3, 200] {
             let records: Arc<[LaunchRecord]> = vec![LaunchRecord::default(); count].into();
             let (run, _) = launches.begin_run(&records).unwrap();
             assert!(run.ids().all(|id| launches.is_live(id) && !ids.contains(&id)));
-            assert!(launches.end_run(run).is_empty());
+            assert!(launches.end_and_free(run).is_empty());
         }
     }
 
@@ -521,7 +558,7 @@ mod tests {
                 let runs: Vec<_> = std::iter::from_fn(begin).collect();
                 // A run may have a larger block than it needs.
                 assert!(runs.len() as u32 >= MOST_IN_BLOCKS / 1024, "runs of {count} in round {round}");
-                runs.into_iter().for_each(|run| _ = launches.end_run(run));
+                runs.into_iter().for_each(|run| _ = launches.end_and_free(run));
             }
         }
         assert!(launches.table().blocks.len() as u32 <= 2 * MOST_IN_BLOCKS / 64);

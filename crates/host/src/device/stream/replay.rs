@@ -25,10 +25,7 @@ impl Drop for Begun<'_> {
     fn drop(&mut self) {
         let Inner { server, origins, .. } = &*self.queue.device;
         for launches in self.launches.drain(..) {
-            match launches.count() {
-                1 => _ = server.end(launches.first()),
-                _ => _ = server.end_run(launches),
-            }
+            server.end_run(launches);
             origins.leave(launches);
         }
     }
