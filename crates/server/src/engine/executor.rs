@@ -207,6 +207,32 @@ pub(crate) async fn catch_future<T: 'static>(
     .await
 }
 
+/// What a future that has not begun will do. Where it is dropped before, since the system starts no thread for futures,
+/// `refuse` gets it.
+pub(crate) struct BeginsLater<T> {
+    work: Option<T>,
+    refuse: fn(T),
+}
+
+impl<T> BeginsLater<T> {
+    pub fn new(work: T, refuse: fn(T)) -> Self {
+        Self { work: Some(work), refuse }
+    }
+
+    /// Takes what is to be done: the future has begun.
+    pub fn begin(mut self) -> T {
+        self.work.take().expect("a future begins once")
+    }
+}
+
+impl<T> Drop for BeginsLater<T> {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            (self.refuse)(work);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::caught::tests::PanicsInDrop;

@@ -7,8 +7,8 @@ use super::registry::{Entry, Kind};
 use super::reply::{ByteReply, Filling, ReplyPlace};
 use super::shared::Shared;
 use crate::engine::budget::Charge;
-use crate::engine::caught::catch;
-use crate::engine::executor::catch_future;
+use crate::engine::caught::{Panicked, catch};
+use crate::engine::executor::{BeginsLater, catch_future};
 use crate::engine::handling::set_service;
 use crate::engine::trace::Recording;
 use crate::engine::watchdog::{Waiting, WaitsFor, Watched};
@@ -18,7 +18,7 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::{CallError, Status};
 use hostcall_abi::word::{Kind as PacketKind, ReplyAt};
 use hostcall_channel::host::DetachedAnswer;
-use hostcall_service::{Caller, OwnedRequest, Reply, Request, called_by};
+use hostcall_service::{AsyncService, Caller, OwnedReply, OwnedRequest, Reply, Request, called_by};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -376,7 +376,7 @@ pub(crate) fn start(
         }
         Kind::Async(_) => {
             for (rank, call) in lanes {
-                let begins = BeginsLater(Some((ticket.clone(), rank, call)));
+                let begins = BeginsLater::new((ticket.clone(), rank, call), refuse_busy);
                 shared.engine.futures.spawn(answer_later(begins));
             }
         }
@@ -446,20 +446,33 @@ impl ReadCall {
     }
 }
 
-/// A lane's call whose future has not begun. One that is dropped before is answered: the system starts no thread for it.
-struct BeginsLater(Option<(Arc<Ticket>, u32, LaneCall)>);
-
-impl Drop for BeginsLater {
-    fn drop(&mut self) {
-        if let Some((ticket, rank, mut call)) = self.0.take() {
-            call.free();
-            ticket.finish(rank, call.request.caller, Err(CallError::Busy));
-        }
-    }
+/// Answers a lane whose future was dropped before it began.
+fn refuse_busy((ticket, rank, mut call): (Arc<Ticket>, u32, LaneCall)) {
+    call.free();
+    ticket.finish(rank, call.request.caller, Err(CallError::Busy));
 }
 
-async fn answer_later(mut begins: BeginsLater) {
-    let Some((ticket, rank, mut call)) = begins.0.take() else { return };
+/// Has an async service handle a call or a post of a method.
+///
+/// # Errors
+/// [`Panicked`] when the handler does.
+pub(super) async fn call_async(
+    service: &dyn AsyncService,
+    entry: &Entry,
+    request: OwnedRequest,
+) -> Result<Result<OwnedReply, CallError>, Panicked> {
+    let (name, caller) = (entry.method.name(), request.caller);
+    set_service(name);
+    let around = |poll: &mut dyn FnMut()| {
+        set_service(name);
+        called_by(caller, poll);
+    };
+    let future = catch(|| called_by(caller, || service.call(entry.index, request)))?;
+    catch_future(future, around).await
+}
+
+async fn answer_later(begins: BeginsLater<(Arc<Ticket>, u32, LaneCall)>) {
+    let (ticket, rank, mut call) = begins.begin();
     let Kind::Async(service) = &ticket.entry.service.kind else { return };
     if !ticket.read(rank, &mut call) || !ticket.begin(rank, &mut call) {
         return;
@@ -469,17 +482,7 @@ async fn answer_later(mut begins: BeginsLater) {
         request.bytes = fetched.into_vec();
     }
     let (caller, capacity) = (request.caller, request.reply_capacity);
-    let index = ticket.entry.index;
-    let name = ticket.entry.method.name();
-    set_service(name);
-    let around = |poll: &mut dyn FnMut()| {
-        set_service(name);
-        called_by(caller, poll);
-    };
-    let result = match catch(|| called_by(caller, || service.call(index, request))) {
-        Ok(future) => catch_future(future, around).await,
-        Err(panicked) => Err(panicked),
-    };
+    let result = call_async(&***service, &ticket.entry, request).await;
     drop(charge);
     let result = match result {
         Ok(Ok(reply)) => {

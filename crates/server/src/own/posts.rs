@@ -4,10 +4,11 @@
 //! with other rings meanwhile. [`PostCounts`] knows which launches have posts in queues, so that the end of a launch can
 //! wait for its posts.
 
+use super::job::call_async;
 use super::registry::{Entry, Kind, Registered};
 use super::shared::Shared;
 use crate::engine::caught::catch;
-use crate::engine::executor::catch_future;
+use crate::engine::executor::BeginsLater;
 use crate::engine::handling::set_service;
 use crate::engine::workers::Work;
 use hostcall_abi::launch::{LaunchId, LaunchRun};
@@ -175,9 +176,9 @@ fn handle_all(shared: &Arc<Shared>, service: &Arc<Registered>) {
             shared.engine.pool(service.threads).submit(Arc::new(work), 1);
         }
         Kind::Async(_) => {
-            let mut begins = BeginsLater(Some((shared.clone(), service.clone())));
+            let begins = BeginsLater::new((shared.clone(), service.clone()), refuse_all);
             shared.engine.futures.spawn(async move {
-                let Some((shared, service)) = begins.0.take() else { return };
+                let (shared, service) = begins.begin();
                 while let Some(post) = next(&shared, &service) {
                     handle_async(&shared, &post).await;
                     handled(&shared, &post);
@@ -187,20 +188,13 @@ fn handle_all(shared: &Arc<Shared>, service: &Arc<Registered>) {
     }
 }
 
-/// The posts of a service whose future has not begun. When it is dropped before, they are refused: the system starts no
-/// thread for it.
-struct BeginsLater(Option<(Arc<Shared>, Arc<Registered>)>);
-
-impl Drop for BeginsLater {
-    fn drop(&mut self) {
-        if let Some((shared, service)) = self.0.take() {
-            let mut state = service.posts.0.lock();
-            state.is_handled = false;
-            let posts = std::mem::take(&mut state.posts);
-            drop(state);
-            refuse(&shared, &posts);
-        }
-    }
+/// Refuses the posts of a service whose future was dropped before it began.
+fn refuse_all((shared, service): (Arc<Shared>, Arc<Registered>)) {
+    let mut state = service.posts.0.lock();
+    state.is_handled = false;
+    let posts = std::mem::take(&mut state.posts);
+    drop(state);
+    refuse(&shared, &posts);
 }
 
 struct HandleAll {
@@ -258,16 +252,7 @@ async fn handle_async(shared: &Shared, post: &QueuedPost) {
     let caller = post.caller;
     let words = post.words[..post.count.into()].to_vec();
     let request = OwnedRequest { words, bytes: Vec::new(), reply_capacity: 0, caller };
-    let name = post.entry.method.name();
-    set_service(name);
-    let around = |poll: &mut dyn FnMut()| {
-        set_service(name);
-        called_by(caller, poll);
-    };
-    let result = match catch(|| called_by(caller, || service.call(post.entry.index, request))) {
-        Ok(future) => catch_future(future, around).await,
-        Err(panicked) => Err(panicked),
-    };
+    let result = call_async(&***service, &post.entry, request).await;
     if result.is_err() {
         shared.statistics.count_refused_posts(1);
     }
