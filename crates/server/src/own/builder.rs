@@ -133,13 +133,13 @@ impl ServerBuilder {
     /// Most threads that run handlers of users' services which may wait. There is one for each handler that waits, and when
     /// there are so many, calls wait for a handler to return. At least one; default 16,384.
     pub fn handler_threads(mut self, threads: usize) -> Self {
-        self.settings.handlers.threads = threads.max(1);
+        self.settings.handlers.threads = threads;
         self
     }
 
     /// The same for the services that come with hostcall, such as files and standard input. At least one; default 16,384.
     pub fn builtin_threads(mut self, threads: usize) -> Self {
-        self.settings.builtins.threads = threads.max(1);
+        self.settings.builtins.threads = threads;
         self
     }
 
