@@ -298,12 +298,6 @@ impl Source {
         elapsed_ns(self.0.start)
     }
 
-    /// Returns the same of a time that was read before; 0 when that was before the trace began.
-    pub fn ns_at(&self, at: Instant) -> u64 {
-        let since = at.saturating_duration_since(self.0.start);
-        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-    }
-
     /// Records a call of this method. Source, method and launch of `call` are filled in. [`LaunchId::NONE`] stands for the
     /// launch that [`Source::set_launch`] was told.
     pub fn call(&self, method: &'static str, number: u32, mut launch: LaunchId, call: Call) {
