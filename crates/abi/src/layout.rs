@@ -2,8 +2,8 @@
 //!
 //! | words from | what | writer |
 //! |---|---|---|
-//! | 0 | [`header`]: magic, version, sizes | host, before the first launch |
-//! | 8 | stop word, count of sleeping consumers | host |
+//! | 0 | nothing | |
+//! | 8 | [`header`]: stop word, count of sleeping consumers | host |
 //! | 16 | hints of first calls and posts | device |
 //! | 64 | cancelled launches, a bit for each index of the table of launches | host |
 //! | 2112 | doorbells, one a slot, in lines of [`LINE_WORDS`] | device |
@@ -28,7 +28,7 @@ pub use state::{
 /// Words of a 64-byte cache line.
 pub const LINE_WORDS: usize = 8;
 
-/// First word of every region: "hostcall" in little-endian ASCII.
+/// First word of what an image says of a kernel ([`crate::launch::KernelInfo`]): "hostcall" in little-endian ASCII.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"hostcall");
 
 /// Most launches that have begun and not ended, on one device.
@@ -42,16 +42,6 @@ pub const FIRST_CALL_WORDS: usize = 32;
 
 /// Word offsets of the header's fields.
 pub mod header {
-    /// [`super::MAGIC`].
-    pub const MAGIC: usize = 0;
-    /// ABI version.
-    pub const VERSION: usize = 1;
-    /// Home slots, and extra slots above bit 32.
-    pub const SLOTS: usize = 2;
-    /// Lanes a wave, and bytes of a byte area above bit 32.
-    pub const LANES_AND_AREA: usize = 3;
-    /// Words of the region.
-    pub const WORDS: usize = 4;
     /// Not zero once the host serves no more: waiting lanes give up.
     pub const STOP: usize = 8;
     /// Consumers that sleep: a device in this process wakes them when it rings.
@@ -339,17 +329,6 @@ impl Layout {
     #[inline(always)]
     pub const fn words(&self) -> usize {
         self.places().words as usize
-    }
-
-    /// The header's first five words.
-    pub const fn header(&self) -> [u64; 5] {
-        [
-            MAGIC,
-            crate::ABI_VERSION as u64,
-            self.home_slots as u64 | (self.extra_slots as u64) << 32,
-            self.lanes as u64 | (self.area_bytes as u64) << 32,
-            self.words() as u64,
-        ]
     }
 }
 

@@ -437,9 +437,7 @@ mod shared_memory {
             let Some(start) = NonNull::new(start) else { alloc::alloc::handle_alloc_error(size) };
             // SAFETY: the memory has `HEAP_ALIGN` bytes more than the words.
             let words = unsafe { start.add(start.align_offset(HEAP_ALIGN)) }.cast();
-            let memory = Self { words, sizes: layout.into(), owner: Owner::Heap(start) };
-            memory.write_header();
-            memory
+            Self { words, sizes: layout.into(), owner: Owner::Heap(start) }
         }
 
         #[cfg(not(loom))]
@@ -456,24 +454,14 @@ mod shared_memory {
         #[cfg(not(loom))]
         pub unsafe fn from_parts(words: NonNull<u64>, layout: Layout, owner: Box<dyn Send + Sync>) -> Self {
             let owner = Owner::Other(owner);
-            let memory = Self { words: words.cast(), sizes: layout.into(), owner };
-            memory.write_header();
-            memory
+            Self { words: words.cast(), sizes: layout.into(), owner }
         }
 
         /// Memory of loom's.
         #[cfg(loom)]
         pub fn allocate(layout: Layout) -> Self {
             let words = (0..layout.words()).map(|_| AtomicU64::new(0)).collect();
-            let memory = Self { words, sizes: layout.into() };
-            memory.write_header();
-            memory
-        }
-
-        fn write_header(&self) {
-            for (i, word) in self.sizes.layout.header().into_iter().enumerate() {
-                self.region().word(i as u32).store(word, Ordering::Relaxed);
-            }
+            Self { words, sizes: layout.into() }
         }
 
         /// The view of the memory.
@@ -508,14 +496,6 @@ mod shared_memory {
 
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use shared_memory::SharedMemory;
-
-impl Region<'_> {
-    /// Checks the header that the other side wrote: magic, version and sizes.
-    pub fn header_fits(&self) -> bool {
-        let header = self.sizes.layout.header();
-        (0..header.len()).all(|i| self.word(i as u32).load(Ordering::Relaxed) == header[i])
-    }
-}
 
 /// What the host writes for the device besides replies.
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
