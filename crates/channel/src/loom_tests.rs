@@ -721,7 +721,7 @@ fn an_extra_slots_call_comes_after_the_posts() {
             let take = rung.then(|| host.scanner.take(region, 1, &mut host.batch, |_| true));
             match take {
                 Some(Take::Call) => break,
-                Some(Take::PostsFirst(home, _)) => {
+                Some(Take::PostsFirst(home)) => {
                     assert_eq!(home, 0);
                     host.take_posts();
                 }

@@ -239,7 +239,7 @@ proptest! {
                     match ends.scanner.take(region, slot, &mut ends.batch, |launch| launch == LAUNCH) {
                         Take::Call | Take::OfDeadLaunch => ends.batch.answer(0).all(region, Status::Error(CallError::Malformed)),
                         Take::Full => panic!("the batch is empty"),
-                        Take::Garbage(_) => assert!(ends.scanner.is_broken(slot)),
+                        Take::Garbage(_) => assert!(ends.scanner.is_ignored(slot)),
                         Take::NotYet | Take::NewOwner | Take::PostsFirst(..) => {}
                     }
                     ends.batch.clear();
@@ -269,7 +269,7 @@ fn a_call_waits_for_the_posts_before_it() {
     ends.slot().flip_laps(&bell, 0);
     ends.slot().write_line(&bell, laps, 0, &Line { words: [0; 7], tag: tag.to_bits() });
     assert!(!ends.slot().has_untold_posts(ends.slot().glance()));
-    assert!(matches!(ends.take(), Take::PostsFirst(5, 3)));
+    assert!(matches!(ends.take(), Take::PostsFirst(5)));
     assert_eq!(ends.take_posts(|_, _| {}).posts, 3);
     ends.taken().all(ends.memory.region(), Status::Ok);
 }
@@ -565,7 +565,7 @@ fn the_host_knows_whose_each_call_and_post_is() {
                 match scanner.take(region, 3, &mut batch, |launch| launch == owner.launch) {
                     Take::Call => break,
                     Take::NewOwner => owners += 1,
-                    Take::PostsFirst(3, _) => take_posts(&mut scanner, &mut posts, n),
+                    Take::PostsFirst(3) => take_posts(&mut scanner, &mut posts, n),
                     _ => panic!("call {n} is not found"),
                 }
             }
@@ -615,7 +615,7 @@ fn extra_slots_wait_for_the_home_slots_posts() {
     extra.write_line(&bell, laps, 0, &Line { words: [0; 7], tag });
     let mut take = |batch: &mut Batch| extras.take(region, 8 + index, batch, |launch| launch == LAUNCH);
     assert!(matches!(take(&mut batch), Take::NewOwner));
-    assert!(matches!(take(&mut batch), Take::PostsFirst(5, 1)));
+    assert!(matches!(take(&mut batch), Take::PostsFirst(5)));
     assert_eq!(homes.take_posts(region, 5, &mut buffer, |_, _, posts| posts.count()).posts, 1);
     assert!(matches!(take(&mut batch), Take::Call) && !extra.is_answered());
     batch.answer(0).all(region, Status::Ok);
@@ -648,7 +648,7 @@ fn bad_owners_break_a_slot() {
         let named = if garbage == 0 { LAUNCH } else { LaunchId::NONE };
         let taken = scanner.take(region, slot, &mut batch, |_| true);
         assert!(matches!(taken, Take::Garbage(launch) if launch == named));
-        assert!(scanner.is_broken(slot) && scanner.rung(region, slot as usize / 8) == 0);
+        assert!(scanner.is_ignored(slot) && scanner.rung(region, slot as usize / 8) == 0);
     }
 }
 
@@ -681,11 +681,11 @@ fn a_broken_slot_is_its_owners() {
     let taken = scanner.take(region, 3, &mut Batch::new(), |_| true);
     assert!(matches!(taken, Take::Garbage(launch) if launch == next));
     scanner.look_at_broken(region);
-    assert_eq!((scanner.rung(region, 0), scanner.is_broken(3)), (0, true));
+    assert_eq!((scanner.rung(region, 0), scanner.is_ignored(3)), (0, true));
     // The wave that waits rings again.
     device.ring_again(&bell, laps);
     scanner.look_at_broken(region);
-    assert_eq!((scanner.rung(region, 0), scanner.is_broken(3)), (1 << 3, false));
+    assert_eq!((scanner.rung(region, 0), scanner.is_ignored(3)), (1 << 3, false));
     assert!(matches!(scanner.take(region, 3, &mut Batch::new(), |_| true), Take::NewOwner));
     assert!(matches!(scanner.take(region, 3, &mut Batch::new(), |_| true), Take::Call));
 }

@@ -78,8 +78,8 @@ pub enum Take {
     NotYet,
     /// Another wave has the slot than the last time. Forget what was kept of its lanes, and take the call.
     NewOwner,
-    /// The call comes after posts of this slot: take those up to this position (its low 18 bits), then look again.
-    PostsFirst(u32, u32),
+    /// The call comes after posts that this home slot's wave has made: take posts of that slot, then look again.
+    PostsFirst(u32),
     /// The device wrote what is no doorbell or no owner. The slot is ignored until its doorbell says something else, which
     /// [`Scanner::look_at_broken`] finds, or [`Scanner::reset`].
     Garbage(LaunchId),
@@ -275,7 +275,7 @@ impl Scanner {
                 // Other parts of the wave may have posted on, so that more is taken than the call waits for.
                 let behind = position.wrapping_sub(taken as u32) % (1 << POST_POSITION_BITS);
                 if behind != 0 && behind < 1 << (POST_POSITION_BITS - 1) {
-                    return Take::PostsFirst(home, position);
+                    return Take::PostsFirst(home);
                 }
             }
             mirror.request_laps[at] ^= batch.shape.request_flips[0];
@@ -442,14 +442,8 @@ impl Scanner {
         self.broken.retain(|(broken, _)| *broken != slot);
     }
 
-    /// Whether another thread answers the slot's call.
-    pub fn is_busy(&self, slot: u32) -> bool {
-        let (line, bit) = self.place(slot);
-        self.busy[line].load() & bit != 0
-    }
-
-    /// Whether the slot was given up after garbage.
-    pub fn is_broken(&self, slot: u32) -> bool {
+    /// Returns whether nobody looks at the slot's calls: it held garbage, or [`Scanner::ignore`] was called for it.
+    pub fn is_ignored(&self, slot: u32) -> bool {
         let (line, bit) = self.place(slot);
         self.bits[line].ignored & bit != 0
     }

@@ -338,7 +338,7 @@ impl Run {
             for bit in (0..8).filter(|bit| rung >> bit & 1 != 0) {
                 let slot = self.scanner.first_slot(line) + bit;
                 assert!(self.scanner.slots().contains(&slot));
-                assert!(self.slots[slot as usize].held.is_none() && !self.scanner.is_broken(slot));
+                assert!(self.slots[slot as usize].held.is_none() && !self.scanner.is_ignored(slot));
                 self.take(memory.region(), slot, input);
             }
             // The host answers before it looks at other lines.
@@ -395,14 +395,14 @@ impl Run {
                 self.take(region, slot, input);
             }
             Take::NotYet => assert!(call.is_none_or(|call| !call.complete)),
-            Take::PostsFirst(home, _) => {
+            Take::PostsFirst(home) => {
                 assert!(call.is_none_or(|call| call.doorbell.after_posts && !model.posts.is_empty()));
                 if input.flag() && self.scanner.slots().contains(&home) {
                     self.take_posts(home);
                 }
             }
             Take::Garbage(_) => {
-                assert!(model.hostile && self.scanner.is_broken(slot));
+                assert!(model.hostile && self.scanner.is_ignored(slot));
             }
         }
     }

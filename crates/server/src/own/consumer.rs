@@ -384,7 +384,7 @@ impl<'s> Consumer<'s> {
             // A device that changes its mind faster than it is read waits for the next pass.
             Take::NotYet | Take::NewOwner => self.not_yet(slot, WaitsFor::Words),
             // The call is looked at again in the next pass; posts that never come make it unfinished.
-            Take::PostsFirst(home, _) => {
+            Take::PostsFirst(home) => {
                 let slots = self.scanner.slots();
                 let visit =
                     if slots.contains(&home) { self.take_posts(home - slots.start) } else { Visit::Nothing };
