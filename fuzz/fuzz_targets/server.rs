@@ -112,7 +112,7 @@ impl Run {
         match action & 15 {
             0..8 => self.call(slot, input),
             8..10 => self.post(slot, input),
-            10 => self.server.flush(),
+            10 => self.flush(),
             11 => self.reset(slot),
             12 => self.increment(),
             13 => self.end(),
@@ -232,9 +232,13 @@ impl Run {
         (self.owners[slot as usize], self.hostile[slot as usize]) = (None, false);
     }
 
+    fn flush(&self) {
+        self.server.begin_flush(vec![self.launch, self.good]).wait();
+    }
+
     /// The launch ends; waves of another one have the slots.
     fn end(&mut self) {
-        self.server.flush();
+        self.flush();
         self.server.end(self.launch);
         self.launch = self.server.begin(LaunchRecord::default()).expect("one launch runs");
     }

@@ -197,8 +197,7 @@ pub(crate) struct Consumer<'s> {
 struct Flush {
     /// Of this home slot and those after it.
     slot: u32,
-    /// Of these launches, or of all.
-    launches: Option<Wanted>,
+    launches: Wanted,
     /// Tells who waits for it.
     done: Sender<()>,
 }
@@ -533,7 +532,7 @@ impl<'s> Consumer<'s> {
 
     /// Returns whether posts that a flush is for lie ready in the ring of its slot.
     fn is_wanted(&mut self, flush: &Flush) -> bool {
-        let Some(launches) = &flush.launches else { return true };
+        let launches = &flush.launches;
         // Nobody waits for what a cancelled launch said.
         let live = &self.shared.launches;
         let is_one = |launch| launches.binary_search(&launch).is_ok() && live.is_live(launch);

@@ -256,7 +256,7 @@ impl Server {
     pub fn begin_flush(&self, mut launches: Vec<LaunchId>) -> Completion {
         launches.sort_unstable();
         let launches: Wanted = launches.into();
-        self.shared.begin_command(|done| Command::Flush(Some(launches.clone()), done))
+        self.shared.begin_command(|done| Command::Flush(launches.clone(), done))
     }
 
     /// Waits until the posts of launches were handled that were taken, or the launches were cancelled.
@@ -457,7 +457,7 @@ mod tests {
         while !memory.region().stopped() {
             std::thread::yield_now();
         }
-        server.flush();
+        server.begin_flush(vec![launch]).wait();
         server.cancel(launch, CancelReason::Asked);
         server.reset(&[3]);
         server.end(launch);

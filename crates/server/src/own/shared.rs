@@ -78,8 +78,8 @@ impl Counters {
 pub(crate) enum Command {
     /// Answer, when what was begun is done and the registry was looked at.
     Settle(Sender<()>),
-    /// Take the posts that waves have announced, of these launches or of all, then answer.
-    Flush(Option<Wanted>, Sender<()>),
+    /// Take the posts that waves have announced, of these launches at least, then answer.
+    Flush(Wanted, Sender<()>),
     /// Look at those of the slots that are this consumer's no more, then answer.
     Ignore(Arc<[u32]>, Sender<()>),
     /// Forget the state of those of the slots that are this consumer's, then answer.

@@ -178,7 +178,7 @@ impl StreamQueue {
                 });
                 launches.flat_map(LaunchRun::ids).collect()
             };
-            settling.flush = Some((self.device.server.begin_flush_of(posting), reached));
+            settling.flush = Some((self.device.server.begin_flush(posting), reached));
         }
     }
 
