@@ -87,31 +87,33 @@ fn wait_for_slot(here: Here) -> Option<u32> {
     home
 }
 
-/// [`Held::extra`] of a group that has the wave's home slot.
+/// In place of an extra slot's index: the group has the wave's home slot.
 const HOME: u32 = u32::MAX;
 
-/// No slot was free until the launch ended.
-const NO_SLOT: u32 = u32::MAX - 1;
+/// In place of an extra slot's index: no slot was free until the launch ended.
+const LAUNCH_IS_OVER: u32 = u32::MAX - 1;
 
-/// A slot that a group has for itself, until [`release`].
+/// A slot that a group has for itself, until [`release`]: the wave's home slot or an extra one.
 #[derive(Clone, Copy)]
 pub(crate) struct Held {
-    pub slot: Slot<'static>,
+    /// The wave's home slot, also where the group has an extra one.
+    pub home_slot: Slot<'static>,
+    /// A look at the home slot's state.
     pub glance: Glance,
-    /// Index of the extra slot.
+    /// Index of the extra slot that the group has, or [`HOME`].
     extra: u32,
 }
 
 impl Held {
-    /// The extra slot that the group has, if it has one: then `slot` is not it.
+    /// Returns the index of the extra slot that the group has, if it has one.
     #[inline(always)]
     pub fn extra(&self) -> Option<u32> {
         if self.extra == HOME { None } else { Some(self.extra) }
     }
 }
 
-/// Takes a slot for the group. `slot` and `glance` are the home slot's, also when the group has got an extra one: then the
-/// packet goes by [`exchange_by_extra`], or through [`extra_slot`].
+/// Takes a slot for the group. Where that is an extra one, the packet goes by [`exchange_by_extra`], or through
+/// [`extra_slot`].
 #[inline(always)]
 pub(crate) fn hold(group: Group) -> Held {
     let slot = current(group.here);
@@ -119,18 +121,18 @@ pub(crate) fn hold(group: Group) -> Held {
     if !glance.is_unready() {
         // A whole wave excludes any other part.
         if group.is_whole() {
-            return Held { slot, glance, extra: HOME };
+            return Held { home_slot: slot, glance, extra: HOME };
         }
-        // The commonest part is a lane alone. That there is a slot it has seen in passing: it asks for it, before it looks at
-        // the lock, and what it saw before it had the slot may be of another part's last call.
+        // Mostly the part is one lane. `glance` was read before this lane had the lock and may be of another part's call,
+        // so it is read again.
         if group.count == 1 && group.here.record().slot().is_some() && slot.try_lock() {
             let slot = current(group.here);
-            return Held { slot, glance: slot.glance(), extra: HOME };
+            return Held { home_slot: slot, glance: slot.glance(), extra: HOME };
         }
     }
     let extra = prepare(group);
     let slot = current(group.here);
-    Held { slot, glance: slot.glance(), extra }
+    Held { home_slot: slot, glance: slot.glance(), extra }
 }
 
 // What is rare takes its slot again rather than by reference: a value whose address is taken lies in memory.
@@ -144,7 +146,7 @@ fn prepare(group: Group) -> u32 {
     group.sync();
     let extra = if group.is_leader() { prepare_for(group) } else { HOME };
     let extra = group.of_leader(extra.into()) as u32;
-    if extra == NO_SLOT {
+    if extra == LAUNCH_IS_OVER {
         target::exit_lane();
     }
     group.sync();
@@ -155,7 +157,7 @@ fn prepare(group: Group) -> u32 {
 #[inline(always)]
 pub(crate) fn held_by(group: Group, extra: Option<u32>) -> Held {
     let slot = current(group.here);
-    Held { slot, glance: slot.glance(), extra: extra.unwrap_or(HOME) }
+    Held { home_slot: slot, glance: slot.glance(), extra: extra.unwrap_or(HOME) }
 }
 
 /// [`hold`] for a lane that is alone: most of what a group has to see to is not there, and a call has half the instructions before
@@ -166,7 +168,7 @@ pub(crate) fn hold_alone(group: Group) -> Held {
     let has_slot = here.record().slot().is_some();
     let is_home = if has_slot { is_whole || current(here).try_lock() } else { claim_alone(here, is_whole) };
     let extra = if is_home { HOME } else { prepare_for(group) };
-    if extra == NO_SLOT {
+    if extra == LAUNCH_IS_OVER {
         target::exit_lane();
     }
     let slot = current(here);
@@ -175,7 +177,7 @@ pub(crate) fn hold_alone(group: Group) -> Held {
         publish_late(here);
         glance = slot.glance();
     }
-    Held { slot, glance, extra }
+    Held { home_slot: slot, glance, extra }
 }
 
 /// Says whose the calls of a wave are that has claimed its slot for posts.
@@ -199,7 +201,7 @@ fn claim_alone(here: Here, is_whole: bool) -> bool {
 #[cfg_attr(not(target_arch = "amdgpu"), cold, inline(never))]
 fn prepare_for(group: Group) -> u32 {
     let here = group.here;
-    let Some(home) = claim(here) else { return NO_SLOT };
+    let Some(home) = claim(here) else { return LAUNCH_IS_OVER };
     if !group.is_whole() && !current(here).try_lock() {
         let extra = extra_or_turn(here, home);
         if extra != HOME {
@@ -279,7 +281,7 @@ pub(crate) fn release(group: Group, held: Held) {
         return;
     }
     if group.count == 1 && held.extra == HOME {
-        held.slot.end_turn();
+        held.home_slot.end_turn();
     } else {
         unlock(group, held.extra);
     }
@@ -641,7 +643,7 @@ pub(crate) fn exchange_by_extra(
 
 /// The slot that the group holds, whichever that is.
 pub(crate) fn held_slot(here: Here, held: Held) -> Slot<'static> {
-    held.extra().map_or(held.slot, |extra| extra_slot(here, extra))
+    held.extra().map_or(held.home_slot, |extra| extra_slot(here, extra))
 }
 
 /// A call that one lane waits for later, through an extra slot that it holds.
