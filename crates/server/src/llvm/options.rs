@@ -106,7 +106,7 @@ impl Options {
         self
     }
 
-    /// How long a thread without work looks on before it sleeps, at most 1 ms at a time. Default 50 µs.
+    /// How long a thread without work looks on before it sleeps, at most 5 ms at a time. Default 50 µs.
     #[must_use]
     pub fn spin(mut self, spin: Duration) -> Self {
         self.spin = spin;
