@@ -203,7 +203,10 @@ impl Layout {
         }
     }
 
-    /// Refuses sizes that the protocol cannot carry.
+    /// Checks that the protocol can carry the sizes, and returns them.
+    ///
+    /// # Errors
+    /// [`LayoutError`] when it cannot.
     pub const fn check(self) -> Result<Self, LayoutError> {
         if self.home_slots == 0
             || self.home_slots > Self::MAX_SLOTS

@@ -70,7 +70,10 @@ impl Status {
         Status::Error(error)
     }
 
-    /// `Ok(())`, or the error.
+    /// Returns `Ok(())`, or the error.
+    ///
+    /// # Errors
+    /// The status's error, if it is one.
     pub const fn into_result(self) -> Result<(), CallError> {
         match self {
             Status::Ok => Ok(()),

@@ -44,6 +44,9 @@ impl State {
     }
 
     /// Makes a consumer. Returns its number, which is never 0.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] when HSA is not there, or the consumer cannot be made.
     pub fn create(&mut self) -> Result<usize, Error> {
         let doorbell = Signal::create().ok_or(Error::Internal)?;
         let consumer =
@@ -61,6 +64,9 @@ impl State {
     }
 
     /// Takes a consumer out of its table. Nobody else gets its buffers before [`Removed::end`] has done with them.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when there is no such consumer, or a thread of its own asks.
     pub fn destroy(&mut self, id: usize) -> Result<Removed, Error> {
         if self.get(id)?.consumer.is_this_thread() {
             return Err(Error::InvalidRequest);
@@ -70,6 +76,11 @@ impl State {
         Ok(Removed { id, known })
     }
 
+    /// Starts a consumer's thread.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when there is no such consumer, [`Error::ConsumerActive`] when it runs, and
+    /// [`Error::LaunchFailed`] when the system starts no thread.
     pub fn launch(&mut self, id: usize) -> Result<(), Error> {
         self.get(id)?.consumer.launch().map_err(|error| match error {
             LaunchError::Active => Error::ConsumerActive,
@@ -85,6 +96,10 @@ impl State {
     }
 
     /// Makes an empty buffer.
+    ///
+    /// # Errors
+    /// [`Error::IncorrectAlignment`] of a buffer that is not aligned, and [`Error::InvalidRequest`] when a buffer cannot have
+    /// so many packets or is served.
     ///
     /// # Safety
     /// CALLER: if `packets` is possible, the buffer has their bytes, which nobody else uses now.
@@ -105,6 +120,9 @@ impl State {
 
     /// Has a consumer serve a buffer.
     ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when there is no such consumer, the buffer was not initialized, or another consumer serves it.
+    ///
     /// # Safety
     /// CALLER: the buffer has its bytes until it is deregistered or its consumer destroyed.
     pub unsafe fn register(&mut self, id: usize, buffer: NonNull<u8>) -> Result<(), Error> {
@@ -124,6 +142,9 @@ impl State {
     }
 
     /// Has a consumer serve a buffer no more.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] when there is no such consumer, or it does not serve the buffer.
     pub fn deregister(&mut self, id: usize, buffer: NonNull<u8>) -> Result<(), Error> {
         let address = buffer.as_ptr().addr();
         let known = self.get(id)?;

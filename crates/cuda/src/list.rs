@@ -101,6 +101,10 @@ pub(crate) fn doing() -> String {
 }
 
 impl<'a> Building<'a> {
+    /// Makes a graph without nodes.
+    ///
+    /// # Errors
+    /// When the driver refuses it.
     pub fn new(gpu: &'a Arc<Gpu>) -> Result<Self, Error> {
         let mut graph = std::ptr::null_mut();
         // SAFETY: LOADED; the result lives through the call.
@@ -111,6 +115,9 @@ impl<'a> Building<'a> {
     /// Adds a launch behind `last`, to the graph or to the graph of a body in it. The driver copies the arguments. `early`: the
     /// GPU may start it when all blocks of the kernel behind which it is have begun and let it
     /// (`griddepcontrol.launch_dependents`), or have ended.
+    ///
+    /// # Errors
+    /// When the GPU has no room for such a block, or the driver refuses the node.
     ///
     /// # Safety
     /// As for [`Queue::launch`], each time that the list is launched; the function is of the list's GPU.
@@ -181,6 +188,9 @@ impl<'a> Building<'a> {
     }
 
     /// Makes a list of the nodes.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
     pub fn list(mut self) -> Result<List, Error> {
         let mut made = std::ptr::null_mut();
         // SAFETY: LOADED, with the graph of `new`; the result lives through the call.

@@ -47,7 +47,10 @@ pub use hostcall_service::{
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use std::{boxed::Box, string::String, sync::Arc, vec::Vec};
 
-/// The length of a slice as an argument word.
+/// Returns the length of a slice as an argument word.
+///
+/// # Errors
+/// [`CallError::TooLarge`] from 2³² on.
 #[inline(always)]
 pub fn slice_len(len: usize) -> Result<u32, CallError> {
     u32::try_from(len).map_err(|_| CallError::TooLarge)

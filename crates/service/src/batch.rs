@@ -95,7 +95,7 @@ impl<'a> Lines<'a> {
 pub struct Replies(Planes);
 
 impl Replies {
-    /// Whatever replies, until others are put here.
+    /// Room for replies; its contents mean nothing yet.
     pub const EMPTY: Self = Self([[[0; 2]; MAX_LANES]; MAX_PAIRS]);
 
     /// The replies.

@@ -35,6 +35,9 @@ pub struct Channel<'m> {
 
 impl<'m> Channel<'m> {
     /// A view of a channel's parts: its home slots, a state and a bit for each extra slot, and a bit for each large area.
+    ///
+    /// # Panics
+    /// When there are not as many as the region's layout says.
     pub fn new(
         region: Region<'m>,
         homes: Homes<'m>,

@@ -72,9 +72,9 @@ pub struct Batch {
     pub(super) shape: Shape,
     count: usize,
     callers: [Caller; PACKETS],
-    /// Laps of each packet's reply pairs of the first plane when they were used last,
+    /// Laps of each packet's reply pairs of the first plane when they were used last.
     replies_used: [u64; PACKETS],
-    /// and of the other planes, which dense replies do not use.
+    /// Laps of each packet's reply pairs of the other planes, which dense replies do not use.
     replies_used_wide: [Wide; PACKETS],
     planes: Box<Planes>,
 }

@@ -27,7 +27,7 @@ pub struct RawState {
     next: Owned<u64>,
 }
 
-/// How waves share the free pages: [`hostcall_abi::raw::RawRingWords`], field for field.
+/// How waves share the free pages. The first two fields are those of [`hostcall_abi::raw::RawRingWords`].
 ///
 /// Whoever takes a free page of `known` that was there has the right to one position, which it takes from `head`. So any
 /// number of waves take pages at the same time, and only one that finds none looks at the host's word, over the link.

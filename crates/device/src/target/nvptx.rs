@@ -138,7 +138,7 @@ pub(super) fn dynamic_shared_bytes() -> u32 {
     bytes
 }
 
-/// The same as instructions for shared memory take it.
+/// Returns where the dynamic shared memory begins, as an address that instructions for shared memory take.
 #[inline(always)]
 pub(super) fn shared_start() -> u32 {
     let start: u32;

@@ -17,9 +17,12 @@ const COOL_AFTER: u16 = 4096;
 /// Passes between two looks at the clock while there is no work: it costs as much as a pass.
 const CLOCK_PASSES: u64 = 32;
 
-/// Without work for this long, the thread yields its processor between looks,
+/// How long a thread looks without work before it yields its processor between looks, on machines with at most
+/// [`FEW_PROCESSORS`].
 const YIELD_AFTER: Duration = Duration::from_micros(5);
-/// on machines with no more processors than this: handlers and lanes need them. Elsewhere it would see calls later.
+
+/// Most processors of a machine on which threads that look yield: handlers and lanes need these. With more, a thread that
+/// yielded would see calls later.
 const FEW_PROCESSORS: usize = 4;
 
 /// How much shorter a sleep is than the time without work before it: what sleeps add, at most, to the time after which a call
@@ -206,7 +209,8 @@ pub(crate) fn run(endpoint: &mut impl Endpoint, attention: &Attention, spin: Dur
     }
 }
 
-/// Sleeps until there is work, which it begins with, or somebody calls for attention. Returns whether there was work.
+/// Sleeps until a pass finds work or another thread calls for attention. The pass does the work that it finds. Returns
+/// `true` if it found any.
 fn sleep(endpoint: &mut impl Endpoint, attention: &Attention, seen: u64, idle_since: Instant) -> bool {
     attention.parked.store(true, Ordering::SeqCst);
     endpoint.set_asleep(true);

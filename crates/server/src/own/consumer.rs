@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// too.
 const COLD_LINES: u32 = 4;
 
-/// The same of a consumer that wakes up from time to time: it has seen all lines of 9472 slots after 19 of its sleeps.
+/// Cold lines that a pass looks at between two sleeps: all lines of 9472 slots are seen after 19 sleeps.
 const COLD_LINES_ASLEEP: u32 = 64;
 
 /// Passes between two looks at the clock while a call is unfinished.
@@ -53,7 +53,7 @@ const SHORTEST_SLEEP: Duration = Duration::from_micros(5);
 /// Longest sleep while a hint may get lost: within this time a call is found all the same.
 const LONGEST_SLEEP: Duration = Duration::from_micros(700);
 
-/// The same after [`QUIET`]: an idle server's processor time is that of its waking up.
+/// Longest sleep after [`QUIET`] while a hint may get lost: an idle server's processor time is that of its waking up.
 const LONGEST_QUIET_SLEEP: Duration = Duration::from_micros(2200);
 
 /// Time without calls and posts after which sleeps get longer.
@@ -62,7 +62,8 @@ const QUIET: Duration = Duration::from_millis(100);
 /// Sweeps of all lines after a hint.
 const HINTED_SWEEPS: u32 = 4;
 
-/// Longest sleep where none gets lost: what is waited for then is nothing that the consumer knows of.
+/// Longest sleep on devices whose wake-up hints always arrive. It bounds how late the consumer notices a stop that nobody
+/// wakes it for.
 const LONG_SLEEP: Duration = Duration::from_millis(100);
 
 /// Longest sleep while no launch runs.
@@ -539,7 +540,8 @@ impl<'s> Consumer<'s> {
         self.scanner.holds_posts_of(self.shared.memory.region(), flush.slot, &mut self.buffer, is_one)
     }
 
-    /// Answers every call that has rung; those that ring later find the stop word.
+    /// Answers the calls that have rung, but for those that cannot be taken yet, and obeys the last commands. Lanes of all
+    /// others see the stop word.
     fn refuse_all(&mut self) {
         let region = self.shared.memory.region();
         for line in 0..self.scanner.lines() {

@@ -181,7 +181,7 @@ fn bytes_packet(shared: &Arc<Shared>, inline: &Inline, entry: &Arc<Entry>, scann
         return answer.all(region, Status::Error(CallError::Malformed));
     }
     let is_last = kind == PacketKind::Bytes;
-    let at_once = match &entry.service.kind {
+    let inline_service = match &entry.service.kind {
         Kind::Inline(service) if catch(|| service.would_wait(entry.index)) == Ok(false) => Some(service),
         _ => None,
     };
@@ -200,9 +200,9 @@ fn bytes_packet(shared: &Arc<Shared>, inline: &Inline, entry: &Arc<Entry>, scann
         };
         let taken = share.ok_or(CallError::Malformed).and_then(|share| {
             // What a thread that handles the call can read itself, the consumer leaves to it.
-            if head.begins && is_last && (at_once.is_none() || head.bytes_at != 0) {
+            if head.begins && is_last && (inline_service.is_none() || head.bytes_at != 0) {
                 let (message, unread) = shared.messages.take_whole(key, (&head, line), share, read)?;
-                if at_once.is_none() {
+                if inline_service.is_none() {
                     return Ok(Some((message, Some(unread), None)));
                 }
                 let fetched = shared.messages.fetch(unread.lent_at, unread.bytes)?;
@@ -236,7 +236,7 @@ fn bytes_packet(shared: &Arc<Shared>, inline: &Inline, entry: &Arc<Entry>, scann
     if !is_last {
         return;
     }
-    let Some(service) = at_once else {
+    let Some(service) = inline_service else {
         if may_call_at_once(shared, entry)
             && calls.len() == 1
             && calls[0].0.as_ref().is_ok_and(is_there_whole)
