@@ -23,6 +23,8 @@
 //! - **LAP**: a word is taken only when its lap differs from the word's previous use; each side keeps the laps
 //!   of all words in memory of its own.
 //!
+//! RAW-STATE, RAW-PAGE and RAW-COPY stand in [`raw`], PORTS and PORT-OWNER in [`llvm`], PACKETS and PACKET-OWNER in [`rocm`].
+//!
 //! # Example
 //! A call, seen from both ends. Kernels make calls through `hostcall_device`, and `hostcall_server` answers them:
 //!

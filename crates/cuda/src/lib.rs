@@ -19,6 +19,10 @@
 //! println!("1 MiB lies at {:#x}", memory.address());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Invariants
+//! **LOADED.** Whoever has a [`Driver`], or a reference to its table of functions, may call these: the driver was initialised,
+//! and is never unloaded. WORDS stands in `queue.rs`: who has a number of a queue.
 
 mod bare_loop;
 mod code;

@@ -36,6 +36,10 @@
 //! | mathematics | [`math`]; [`rounding`] says when floats are rounded |
 //!
 //! `target` is all that differs between devices; the path of a call starts in [`call`].
+//!
+//! # Invariants
+//! Those of the channel are listed in [`hostcall_channel`]. SHARES stands in `disjoint.rs`: which lane accesses which elements of
+//! a [`Disjoint`]. CURRENT stands in `target/cpu.rs`: which lane a thread of the software device is on.
 #![cfg_attr(any(not(test), target_arch = "nvptx64", target_arch = "amdgpu"), no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",

@@ -61,6 +61,10 @@
 //! | `mapped` | files that lanes read and write in place |
 //! | `shield` | allocators of the program's own, inside of which no lane is ended |
 //!
+//! # Invariants
+//! SEAT stands on `seat::Seat`: who touches what belongs to a seat. LENT stands on `lent::Cell`: who touches memory that
+//! lanes lend.
+//!
 //! # Scheduling
 //! A lane runs until an operation blocks it. One that runs on for some milliseconds of processor time (or a second,
 //! in the operating system) while others of its seat could run keeps its thread, and the seat goes to another
