@@ -197,7 +197,7 @@ impl Place {
         Self(self.0 + bytes as u64)
     }
 
-    /// The same of a page that nobody writes any more.
+    /// Returns this place of a page that nobody writes any more.
     #[inline(always)]
     pub const fn closed(self) -> Self {
         Self(self.0 | Self::CLOSED)

@@ -156,7 +156,7 @@ impl Rung {
         (self.0 >> 35) as u8 % 64
     }
 
-    /// The same packet from whichever lane and owner: what packets have in common that are handled together.
+    /// Returns what packets have in common that are handled together: the doorbell without its lane and its owner.
     #[inline(always)]
     pub const fn from_any_lane(self) -> Self {
         Self(self.0 & !(63 << 35 | 1))

@@ -1,4 +1,4 @@
-//! The same functions as kernels, compared with the host's bit by bit, and the errors of the fast forms.
+//! Runs the functions as kernels, compares them with the host's bit by bit, and measures the errors of the fast forms.
 
 use crate::functions::functions;
 use crate::points::{Where, point, special};

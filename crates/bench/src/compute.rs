@@ -57,7 +57,7 @@ pub fn compute(options: &Options) -> Result<Vec<Row>> {
     beside(nvcc_us()?.as_deref(), options)
 }
 
-/// The same beside times of CUDA C++, if there are any.
+/// Times each case beside times of CUDA C++, if there are any, and checks what the kernels computed.
 fn beside(rivals: Option<&[Option<f64>]>, options: &Options) -> Result<Vec<Row>> {
     let bed = Bed::open(options, None, None)?;
     let work = Work::new(&bed, if options.is_software() { &OF_SOFTWARE } else { &OF_GPU })?;

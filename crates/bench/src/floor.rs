@@ -25,7 +25,7 @@ pub fn ping_pong_ns(bed: &Bed, count: u64) -> Result<f64> {
     })
 }
 
-/// The same with several looks of the lane on their way at a time.
+/// Nanoseconds of a round trip as in the function above, where several looks of the lane are on their way at a time.
 pub fn overlapped_ping_pong_ns(bed: &Bed, count: u64) -> Result<f64> {
     // A quarter of the time that a look takes, in cycles of 2 GHz.
     const APART: u64 = 550;

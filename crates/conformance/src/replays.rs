@@ -27,7 +27,7 @@ pub struct Done {
     pub seconds: f64,
     /// Host memory after the first tenth of the replays and after all, in bytes.
     pub host_bytes: [u64; 2],
-    /// The same of the GPU, in MiB as its driver counts; `None` where no driver does.
+    /// Memory of the GPU after the first tenth of the replays and after all, in MiB as its driver counts; `None` where no driver does.
     pub device_mib: Option<[u64; 2]>,
 }
 

@@ -75,7 +75,7 @@ pub trait AtomicWord: Word {
     /// How the cell becomes the smaller of its number and this one; `None` if it stays as it is.
     #[doc(hidden)]
     fn min_change(self) -> Option<Change>;
-    /// The same of the larger.
+    /// How the cell becomes the larger of its number and this one; `None` if it stays as it is.
     #[doc(hidden)]
     fn max_change(self) -> Option<Change>;
 }

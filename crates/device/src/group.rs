@@ -45,7 +45,7 @@ impl Group {
         Self::meet_among(target::here().converge(site), site, nothing, body)
     }
 
-    /// The same of lanes that are known to have come here together.
+    /// Does what [`Group::meet`] does for lanes that are known to have come here together.
     #[inline(always)]
     pub fn meet_among<T>(together: Mask, site: u64, nothing: T, mut body: impl FnMut(Self) -> T) -> T {
         let here = target::here();

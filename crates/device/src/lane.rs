@@ -51,7 +51,7 @@ impl Lane {
         Self { params, has_typed_memory: false, not_send: PhantomData }
     }
 
-    /// The same lane, for a kernel that has parameters in workgroup memory.
+    /// Returns this lane, for a kernel that has parameters in workgroup memory.
     #[inline(always)]
     pub(crate) fn with_typed_memory(&self) -> Self {
         Self { params: self.params, has_typed_memory: true, not_send: PhantomData }

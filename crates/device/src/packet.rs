@@ -73,7 +73,7 @@ pub(crate) fn claim(here: Here) -> Option<u32> {
     here.record().claim(homes(here), here.proposed_slot()).or_else(|| wait_for_slot(here))
 }
 
-/// The same while another part of the wave claims one, or none is free.
+/// Claims the wave's home slot as [`claim`] does, where another part of the wave is claiming one, or none is free.
 #[cold]
 #[inline(never)]
 fn wait_for_slot(here: Here) -> Option<u32> {

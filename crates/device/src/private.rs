@@ -3,10 +3,10 @@
 pub use crate::Lane;
 pub use crate::call::{CallOptions, Pending, call, call_with_bytes, post, start};
 
-/// The same for methods that are unsafe to call, which the functions above refuse.
+/// Calls of methods that are unsafe to call, which the functions of [`crate::call`] refuse.
 pub mod unchecked;
 
-/// The same for the services of this crate, which the functions above refuse.
+/// Calls of the services of this crate, which the functions of [`crate::call`] refuse.
 pub(crate) mod builtin {
     pub(crate) use crate::bulk::call as call_with_bytes;
     pub(crate) use crate::call::call_any as call;

@@ -352,7 +352,7 @@ impl Lane {
         group.reduce::<T, O>(scratch.number::<O>(group.here.lane_index(), count))
     }
 
-    /// The same by the lanes of a wave that lacks some. Apart, so that what it alone needs is not made for whole waves too.
+    /// Combines the waves' values by the lanes of a wave that lacks some. Apart, so that what it alone needs is not made for whole waves too.
     #[cfg_attr(any(target_arch = "nvptx64", target_arch = "amdgpu"), cold, inline(never))]
     fn of_waves_by_part<T: WaveNumber + AtomicWord, O: Combine<T>>(
         scratch: &Scratch<T>,

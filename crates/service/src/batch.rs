@@ -295,7 +295,7 @@ impl<'a> Posts<'a> {
         Some((head, Self { entries, words, extra, caller, wave, begun: 0, is_declined: false }))
     }
 
-    /// The same run, whose caller and wave are known. `caller.lane` does not matter.
+    /// Returns the run with its caller and wave, which are known. `caller.lane` does not matter.
     #[inline]
     pub fn of(self, caller: Caller, wave: Owner) -> Self {
         Self { caller, wave, ..self }

@@ -240,7 +240,7 @@ pub struct OwnedRequest {
 }
 
 impl OwnedRequest {
-    /// The same request, borrowed.
+    /// Borrows the request.
     pub fn as_request(&self) -> Request<'_> {
         let Self { ref words, ref bytes, reply_capacity, caller } = *self;
         Request { words, bytes, reply_capacity, caller }

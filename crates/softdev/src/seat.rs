@@ -16,13 +16,15 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Without progress for this long, a thread begins to yield the processor,
+/// Without progress for this long, a thread begins to yield the processor.
 const YIELD_AFTER: Duration = Duration::from_micros(5);
-/// and then to sleep, a quarter of the time it has waited and at most [`LONGEST_SLEEP`].
+
+/// Without progress for this long, a thread begins to sleep: a quarter of the time it has waited, and at most
+/// [`LONGEST_SLEEP`].
 const SLEEP_AFTER: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
-/// The same while a launch is cancelled, when lanes look at what nobody wakes them for.
+/// Longest sleep while a launch is cancelled, when lanes look at what nobody wakes them for.
 const LONGEST_SLEEP_AT_END: Duration = Duration::from_micros(200);
 
 /// Workgroups that a seat asks for at a time, at most. To ask takes as long as some ten lanes that do nothing.

@@ -15,8 +15,8 @@ const TICK: Duration = Duration::from_millis(10);
 const QUIET_TICK: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// The same when a seat was lost lately, as the next lane may well do what the last one did, and for how many
-/// looks.
+/// How often the watch looks, how much processor time makes a lane suspect, and for how many looks, when a seat was lost
+/// lately: the next lane may well do what the last one did.
 const BUSY_TICK: Duration = Duration::from_millis(1);
 const BUSY_PATIENCE: Duration = Duration::from_micros(500);
 const BUSY_LOOKS: u32 = 20;

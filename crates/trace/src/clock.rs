@@ -25,7 +25,7 @@ const NOISY: u64 = 4;
 pub(crate) struct Compared {
     /// The moment by the device's clock.
     pub device_ns: u64,
-    /// The same on the trace's time line.
+    /// The moment on the trace's time line.
     pub host_ns: u64,
     /// How far the two may be apart, since it took a while to ask.
     pub error_ns: u64,

@@ -102,8 +102,8 @@ impl Output {
         Ok(())
     }
 
-    /// The same without waiting for the thread: where it has something to write, the blocks stay, so that
-    /// what it gets next is not little. Where there is no thread, they are written now.
+    /// Does what [`Output::give`] does without waiting for the thread: where it has something to write, the
+    /// blocks stay, so that what it gets next is not little. Where there is no thread, they are written now.
     pub fn offer(&mut self, blocks: &mut Blocks) -> Result<(), Unwritten> {
         let Some(thread) = &mut self.thread else { return self.file.lock().write(blocks) };
         thread.wait(usize::MAX, blocks)?;

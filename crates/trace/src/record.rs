@@ -319,7 +319,7 @@ pub struct ClockPair {
     pub source: u16,
     /// The device's clock, in ns.
     pub device_ns: u64,
-    /// The same moment, in nanoseconds since the trace began.
+    /// The moment by the host's clock, in nanoseconds since the trace began.
     pub host_ns: u64,
     /// How far the two may be apart, since it took a while to ask.
     pub error_ns: u64,

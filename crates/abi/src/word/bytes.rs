@@ -39,7 +39,7 @@ impl BytesHead {
     /// Words of the line that carry the head.
     pub const WORDS: usize = 5;
 
-    /// The same on devices whose memory no copy of the host's reaches: without the last two.
+    /// Words of the line that carry the head on devices whose memory no copy of the host's reaches: it lacks the last two.
     pub const SHORT_WORDS: usize = 3;
 
     /// Words of the line behind the head.

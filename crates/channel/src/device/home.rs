@@ -136,7 +136,8 @@ impl HomeSlot {
         put_word(&self.kept, word);
     }
 
-    /// The same after all that the calling lane has stored and looked at, and with a state that need not fit a word.
+    /// Gives the slot to whoever claims it next, after all that the calling lane has stored and looked at. The state need not
+    /// fit a word.
     ///
     /// # Safety
     /// SLOT-OWNER: the calling lane has claimed the slot, and has the state for itself.

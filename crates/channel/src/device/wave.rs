@@ -221,7 +221,7 @@ impl WaveRecord {
         }
     }
 
-    /// The same, of a channel of loom's.
+    /// Returns the slot that the wave holds, of a channel of loom's.
     ///
     /// # Safety
     /// As above.

@@ -70,7 +70,7 @@ const FIRST_CALL_LINES: usize = FIRST_CALL_WORDS / LINE_WORDS;
 pub enum Take {
     /// A call, copied into the batch. It must be answered.
     Call,
-    /// The same, of a launch that has ended or was cancelled. It is alone in the batch.
+    /// A call of a launch that has ended or was cancelled, copied into the batch, in which it is alone. It must be answered.
     OfDeadLaunch,
     /// A call that does not go with those of the batch. Answer these first, and take it again.
     Full,

@@ -137,7 +137,7 @@ pub fn panics_in_the_middle(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// The same of launches that lanes end.
+/// Launches that lanes end have left their slots as others need them.
 pub fn exits_in_the_middle(context: &Context) -> Outcome {
     let session = open(context, 128, &Noted::default())?;
     for seed in 0..6u64 {

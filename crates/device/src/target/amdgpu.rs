@@ -218,7 +218,7 @@ impl Here {
         unsafe { intrinsics::ds_bpermute(from * 4, value) }
     }
 
-    /// The same of a value's lower and upper half.
+    /// Returns the value of lane `from`, of which each lane gives the lower and the upper half.
     pub fn shuffle(self, mask: Mask, low: u32, high: u32, from: u32) -> u64 {
         u64::from(self.shuffle_u32(mask, low, from)) | u64::from(self.shuffle_u32(mask, high, from)) << 32
     }

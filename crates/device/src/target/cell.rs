@@ -13,9 +13,9 @@ pub enum Place {
     Shared,
     /// Memory of any kind, for accesses of the workgroup's lanes.
     Workgroup,
-    /// The same, of the device's lanes.
+    /// Memory of any kind, for accesses of the device's lanes.
     Device,
-    /// The same, of everybody.
+    /// Memory of any kind, for accesses of the device's lanes and the host.
     System,
 }
 
@@ -136,7 +136,7 @@ by_core! {
     u16, i16, AtomicU16;
 }
 
-/// The same in one instruction, where Rust's own atomics are what they say.
+/// Operations on cells in one instruction, where Rust's own atomics are what they say.
 #[cfg(not(target_arch = "nvptx64"))]
 macro_rules! in_one {
     ($($t:ty, $atomic:ident, $signed:ident, $s:ty;)*) => {$(

@@ -216,7 +216,7 @@ impl Here {
         self.broadcast(mask, value.into(), from) as u32
     }
 
-    /// The same of a value's lower and upper half.
+    /// Returns the value of lane `from`, of which each lane gives the lower and the upper half.
     #[inline(always)]
     pub fn shuffle(self, mask: Mask, low: u32, high: u32, from: u32) -> u64 {
         self.broadcast(mask, u64::from(low) | u64::from(high) << 32, from)

@@ -322,7 +322,7 @@ impl Here {
         }
     }
 
-    /// The same, for what is rare: neither is the address known before, nor anything read of it.
+    /// Returns what [`Here::record`] does, for what is rare: neither is the address known before, nor anything read of it.
     #[inline(always)]
     fn record_anew(self) -> &'static WaveRecord {
         let record: *const u8;
@@ -469,7 +469,7 @@ impl Here {
         }
     }
 
-    /// The same of a value's lower and upper half.
+    /// Returns the value of lane `from`, of which each lane gives the lower and the upper half.
     #[inline(always)]
     pub fn shuffle(self, mask: Mask, low: u32, high: u32, from: u32) -> u64 {
         u64::from(self.shuffle_u32(mask, low, from)) | u64::from(self.shuffle_u32(mask, high, from)) << 32
@@ -661,11 +661,11 @@ const PASS_CYCLES_A_PAIR: u32 = 300;
 /// What a lone lane's request takes on the link and on the host, and what it says on its way, in clock cycles.
 const PASS_CYCLES_ALONE: u32 = 750;
 
-/// The same of a call with bytes. Of 750, 1200, 1600 and 2000, the last two gave the same time in all runs on an H200: with less,
+/// What a lone lane's call with bytes takes until its answer can be there, in clock cycles. Of 750, 1200, 1600 and 2000, the last two gave the same time in all runs on an H200: with less,
 /// a look comes too early in some.
 const PASS_CYCLES_WITH_BYTES: u32 = 1600;
 
-/// The same of a call whose reply the host lends.
+/// What a lone lane's call whose reply the host lends takes until its answer can be there, in clock cycles.
 const PASS_CYCLES_WITH_LOAN: u32 = 2700;
 
 /// The period of the post bell, by the device's global clock.

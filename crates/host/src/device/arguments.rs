@@ -24,7 +24,7 @@ use std::sync::atomic::{
 mod sealed {
     /// Whoever could implement [`super::IntoArg`] elsewhere could pass any address to a kernel.
     pub trait Sealed<P> {}
-    /// The same of [`super::Arguments`].
+    /// Whoever could implement [`super::Arguments`] elsewhere could pass any address to a kernel.
     pub trait SealedTuple<P> {}
 }
 

@@ -52,7 +52,7 @@ pub struct LlvmProgram {
     pub version: Option<Version>,
     /// Names of the variables that hold its constructors' addresses, in the order to call them.
     pub constructors: Vec<String>,
-    /// The same for its destructors, which are to be called from the last to the first.
+    /// Names of the variables that hold its destructors' addresses, which are to be called from the last to the first.
     pub destructors: Vec<String>,
     /// It has the client's symbol, of this size, which no version of LLVM's has.
     pub unknown_client: Option<u64>,

@@ -11,7 +11,7 @@ use syn::{Error, FnArg, GenericArgument, Ident, Lifetime, PathArguments, Result,
 pub struct Parameter {
     /// The type that stands for it in the kernel's tuple of parameters.
     pub marker: TokenStream,
-    /// The same type if a kernel can take it. Else it is an error that points at the type: always the same, so that the
+    /// That type if a kernel can take it. Else it is an error that points at the type: always the same, so that the
     /// compiler tells of it once.
     pub checked: TokenStream,
     /// The type of the values that the kernel's function gets, for a launch's lifetime.
@@ -168,7 +168,7 @@ fn checked(names: &Names, ty: &Type, of: &str, marker: &str) -> TokenStream {
     quote_spanned!(start=> <#k::#parameter as #k::#of<#ty>>::#marker)
 }
 
-/// The same tokens, as if they had been written where `span` is.
+/// Returns the tokens as if they had been written where `span` is.
 fn located_at(tokens: &TokenStream, span: Span) -> TokenStream {
     let located = tokens.clone().into_iter().map(|mut token| {
         token.set_span(span);

@@ -137,7 +137,7 @@ impl ServerBuilder {
         self
     }
 
-    /// The same for the services that come with hostcall, such as files and standard input. At least one; default 16,384.
+    /// Most threads that run handlers of the services that come with hostcall, such as files and standard input. At least one; default 16,384.
     pub fn builtin_threads(mut self, threads: usize) -> Self {
         self.settings.builtins.threads = threads;
         self

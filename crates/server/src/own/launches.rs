@@ -374,7 +374,7 @@ impl Launches {
         self.words[id.index() as usize].load(Ordering::Relaxed) == live(id) || self.is_live_for_sure(id)
     }
 
-    /// The same under the lock: the call may have come before the word was seen.
+    /// Returns what [`Launches::is_live`] does, as the table says: the call may have come before the word was seen.
     #[cold]
     #[inline(never)]
     fn is_live_for_sure(&self, id: LaunchId) -> bool {

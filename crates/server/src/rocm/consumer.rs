@@ -25,7 +25,7 @@ use tracing::Level;
 /// twice the processor time.
 const LONGEST_SLEEP: Duration = Duration::from_micros(900);
 
-/// The same while nobody can call.
+/// Longest sleep while nobody can call.
 const DEEP_SLEEP: Duration = Duration::from_secs(1);
 
 /// Bytes of a lane's answer that its kernel reads.

@@ -33,7 +33,7 @@ struct Line {
     tags: u64,
     stream: Stream,
     format: Format,
-    /// The same, if its lines are integers.
+    /// The format, if its lines are integers.
     integers: Option<IntegerLine>,
 }
 

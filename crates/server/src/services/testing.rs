@@ -39,7 +39,8 @@ pub fn collect<R>(capacity: usize, handler: impl FnOnce(&mut Output<'_>) -> R) -
     collect_at_most(usize::MAX, capacity, handler)
 }
 
-/// The same where there is memory for `most` bytes of the output.
+/// Runs a handler with an output of this capacity, where there is memory for `most` bytes of it. Returns its result, and
+/// what it put there.
 pub fn collect_at_most<R>(
     most: usize,
     capacity: usize,

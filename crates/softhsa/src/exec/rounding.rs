@@ -411,7 +411,7 @@ handlers! {
 /// What a wave does with an instruction while MODE asks for another rounding than to the nearest even number.
 #[derive(Clone, Copy, Debug)]
 pub enum Rounded {
-    /// The same as always: its result is exact, or has a rounding of its own.
+    /// It runs the handler that it always runs: its result is exact, or has a rounding of its own.
     Same,
     /// It runs another handler.
     Otherwise(Handler),

@@ -14,7 +14,7 @@ pub enum Type {
     Text,
     /// An unsigned number of 64 bits.
     Number,
-    /// The same, of nanoseconds since the trace began.
+    /// An unsigned number of 64 bits: nanoseconds since the trace began.
     Time,
 }
 

@@ -193,7 +193,7 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
         Self::placed(device, Placement::Direct, pages, page_bytes)
     }
 
-    /// The same with pages at this place.
+    /// Makes a channel as [`RawChannel::new`] does, with pages at this place.
     ///
     /// ```
     /// # use hostcall::Device;

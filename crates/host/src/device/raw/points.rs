@@ -123,7 +123,7 @@ impl Drain {
     }
 }
 
-/// The same, of the thread and of who ends the trace.
+/// A drain that its thread shares with who ends the trace.
 struct SharedDrain(Mutex<Drain>);
 
 impl Flush for SharedDrain {

@@ -48,7 +48,7 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
         Ok(recording)
     }
 
-    /// The same, to a file that was begun.
+    /// Records the channel as [`RawChannel::record`] does, to a file that was begun.
     ///
     /// # Errors
     /// As for [`RawChannel::record`].

@@ -57,7 +57,7 @@ pub struct KernelParameters {
     pub bytes: Vec<u32>,
     /// It finds [`HiddenParameters::hostcall_buffer`] in a hidden one, though it may never look at it.
     pub takes_hostcall_buffer: bool,
-    /// The same of [`HiddenParameters::heap`].
+    /// It finds [`HiddenParameters::heap`] in a hidden one, though it may never look at it.
     pub takes_heap: bool,
     /// It prints to a buffer that the host reads when the kernel has ended, which no dispatch gives.
     pub takes_printf_buffer: bool,
