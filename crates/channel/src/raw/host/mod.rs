@@ -1,129 +1,18 @@
 //! The host's side of a raw channel. Words of the device are copied once and believed only as far as they fit what the host
 //! knows by itself: which ticket each page was given out with, and how much of it was read.
 
-#[cfg(any(test, not(loom)))]
-use crate::primitive::AtomicU64;
+mod blocks;
+mod chunk;
+mod sweep;
+
+pub use chunk::{Chunk, Counts, News, RawRegion};
+
 use crate::primitive::Ordering;
-use crate::region::Words;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use blocks::Blocks;
 use hostcall_abi::launch::LaunchId;
-use hostcall_abi::raw::{
-    Place, RAW_GIVEN_WORD, RAW_STATE_DROPPED_WORD, RAW_STATE_PLACE_WORD, RawLayout, RawRingWords, RawWriter,
-    free_entry, header, opened_by,
-};
-
-/// The memory of a raw channel, as the host has it: the control words, and the pages that readers read.
-#[derive(Clone, Copy)]
-pub struct RawRegion<'m> {
-    words: Words<'m>,
-    #[cfg_attr(loom, expect(dead_code, reason = "models read the words of a chunk themselves"))]
-    data: Words<'m>,
-    layout: RawLayout,
-}
-
-impl<'m> RawRegion<'m> {
-    /// A view of the control words and of the pages at these addresses, multiples of 128.
-    ///
-    /// # Safety
-    /// [`RawLayout::words`] and [`RawLayout::data_words`] words are mapped there for `'m` and only accessed atomically.
-    #[cfg(not(loom))]
-    pub unsafe fn from_addresses(words: u64, data: u64, layout: RawLayout) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let words = Words::from_address(words, layout.words());
-            Self { words, data: Words::from_address(data, layout.data_words()), layout }
-        }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn of([words, data]: [&'m [AtomicU64]; 2], layout: RawLayout) -> Self {
-        Self { words: Words::of(words), data: Words::of(data), layout }
-    }
-
-    /// Tells waves that nobody reads any more, so that they drop what finds no page.
-    pub fn close(&self) {
-        self.words.word(0).store(1, Ordering::Release);
-    }
-
-    /// The words of a chunk.
-    #[cfg(not(loom))]
-    pub fn words_of(&self, chunk: &Chunk) -> &'m [AtomicU64] {
-        let at = self.layout.data_at(chunk.page % self.layout.pages()) + chunk.from / 8;
-        self.data.slice(at, chunk.bytes() as usize / 8)
-    }
-
-    /// Appends a copy of a chunk's bytes.
-    #[cfg(not(loom))]
-    pub fn append_to(&self, chunk: &Chunk, bytes: &mut Vec<u8>) {
-        let at = self.layout.data_at(chunk.page % self.layout.pages()) + chunk.from / 8;
-        self.data.append_bytes(at, chunk.bytes() as usize, bytes);
-    }
-
-    fn word(&self, at: u32) -> u64 {
-        self.words.word(at).load(Ordering::Relaxed)
-    }
-}
-
-/// Bytes of a page that the device says are whole, and that nobody writes any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chunk {
-    pub(super) page: u32,
-    /// Which page it is, in the order of their opening.
-    pub ticket: u64,
-    /// The first byte in the page.
-    pub from: u32,
-    /// The byte after the last.
-    pub to: u32,
-    /// Whether the page has no more.
-    pub is_last: bool,
-    /// Who wrote it, as the device alleges.
-    pub writer: RawWriter,
-    /// The device's clock when the page was opened, in ns.
-    pub opened_ns: u64,
-    /// Records that the writer's home slot has dropped between its page before and this one. With a page's first chunk.
-    pub dropped: u64,
-}
-
-impl Chunk {
-    /// The page.
-    pub fn page(&self) -> u32 {
-        self.page
-    }
-
-    /// Bytes of the chunk.
-    pub fn bytes(&self) -> u32 {
-        self.to - self.from
-    }
-}
-
-/// What was found, ever.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Pages that were closed, by their waves or by the host.
-    pub pages: u64,
-    /// Bytes of chunks.
-    pub bytes: u64,
-    /// Records that waves have dropped, as far as the host was told.
-    pub dropped: u64,
-    /// Bytes that were overwritten before anybody read them.
-    pub overwritten_bytes: u64,
-    /// Bytes that could not be copied to the host.
-    pub lost_bytes: u64,
-    /// Pages that their waves had left open when their launch ended.
-    pub swept: u64,
-    /// Words of the device that made no sense.
-    pub malformed: u64,
-}
-
-/// Which pages' news the host takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
-    /// Those of pages that are closed.
-    OfClosed,
-    /// Those of half-filled pages too.
-    OfAll,
-}
+use hostcall_abi::raw::{Place, RAW_GIVEN_WORD, RawLayout, RawWriter, free_entry, header, opened_by};
 
 /// What the host knows of a page.
 #[derive(Clone, Copy, Debug)]
@@ -137,49 +26,6 @@ struct Page {
     is_closed: bool,
     /// A place that made no sense and was counted.
     malformed: u64,
-}
-
-/// Blocks of pages that lie side by side, which are given out together, so that they are filled at about the same time.
-struct Blocks {
-    /// Pages of a block, a power of two.
-    pages: u32,
-    /// By page: whether it is back.
-    is_back: Vec<bool>,
-    /// By block: how many are back.
-    back: Vec<u32>,
-    /// How many are back in all.
-    all_back: u32,
-}
-
-impl Blocks {
-    fn new(layout: &RawLayout, pages: u32) -> Self {
-        let (is_back, back) = match pages {
-            1 => (Vec::new(), Vec::new()),
-            _ => (
-                alloc::vec![false; layout.pages() as usize],
-                alloc::vec![0; (layout.pages() / pages) as usize],
-            ),
-        };
-        Self { pages, is_back, back, all_back: 0 }
-    }
-
-    /// Notes that a page is back. Returns its block if all are.
-    fn add(&mut self, page: u32) -> Option<u32> {
-        let block = page / self.pages;
-        let back = &mut self.back[block as usize];
-        (self.is_back[page as usize], *back, self.all_back) = (true, *back + 1, self.all_back + 1);
-        (*back == self.pages).then_some(block)
-    }
-
-    /// Takes the pages of a block that are back.
-    fn take(&mut self, block: u32, to: &mut VecDeque<u32>) {
-        self.all_back -= core::mem::take(&mut self.back[block as usize]);
-        for page in block * self.pages..(block + 1) * self.pages {
-            if core::mem::take(&mut self.is_back[page as usize]) {
-                to.push_back(page);
-            }
-        }
-    }
 }
 
 /// Finds what waves have written, in the order of each writer, and gives pages out again.
@@ -553,82 +399,6 @@ impl Collector {
             !known.is_closed && opened_by(word, known.ticket).is_none()
         };
         (0..).zip(&self.pages).filter(is_free).count() as u32
-    }
-
-    /// Closes the pages that waves have left open whose launch has ended, of which `is_over` decides. `state_word` reads a word
-    /// of a home slot's state from the memory of the device. Adds what they have more to `chunks`, and other `news`, and
-    /// returns whether there was anything new.
-    pub fn sweep(
-        &mut self,
-        region: RawRegion<'_>,
-        news: News,
-        is_over: impl Fn(LaunchId) -> bool,
-        state_word: impl Fn(u32, usize) -> Option<u64>,
-        chunks: &mut VecDeque<Chunk>,
-    ) -> bool {
-        // Which launches are over comes first: what their waves have closed is found then.
-        let left: Vec<(u64, u32)> = (0..self.layout.pages())
-            .filter(|page| !self.pages[*page as usize].is_closed)
-            .filter(|page| {
-                let word = region.word(self.layout.header_at(*page) + header::OPENED);
-                opened_by(word, self.pages[*page as usize].ticket).is_some_and(&is_over)
-            })
-            .map(|page| (self.pages[page as usize].ticket, page))
-            .collect();
-        let mut is_new = self.look(region, news, Extent::All, chunks);
-        for (ticket, page) in left {
-            if self.pages[page as usize].ticket != ticket || self.pages[page as usize].is_closed {
-                continue;
-            }
-            let at = self.layout.header_at(page);
-            let slot = region.word(at + header::SLOT) as u32;
-            let of_state =
-                (slot < self.dropped.len() as u32).then(|| state_word(slot, RAW_STATE_PLACE_WORD)).flatten();
-            let left_by_next = region.word(at + header::LEFT);
-            let told = region.words.word(self.layout.commit_at(page)).load(Ordering::Acquire);
-            let found = self.pages[page as usize].found;
-            let bytes = [of_state.unwrap_or(0), left_by_next, told]
-                .into_iter()
-                .filter_map(|word| self.checked(page, word, News::OfAll))
-                .map(Place::bytes)
-                .max()
-                .unwrap_or(found);
-            self.counts.swept += 1;
-            self.add(region, page, Place::begin(ticket).after(bytes).closed(), chunks);
-            is_new = true;
-        }
-        is_new
-    }
-
-    /// Gives out the pages that waves took and were killed before they wrote the header, and those that they were about to
-    /// take. Nothing runs that could use the channel, and [`Collector::sweep`] has found nothing.
-    pub fn sweep_lost(&mut self, region: RawRegion<'_>, ring: RawRingWords) {
-        self.over_until = ring.head;
-        for page in 0..self.layout.pages() {
-            let known = &mut self.pages[page as usize];
-            if known.ticket < ring.head && !known.is_closed {
-                self.counts.swept += 1;
-                known.is_closed = true;
-                if known.chunks == 0 {
-                    self.give(region, page);
-                }
-            }
-        }
-        // A device that exaggerates gives its own waves positions at which they wait.
-        let lost = ring.lost().min(self.given);
-        if lost > self.lost {
-            self.lost = lost;
-            self.tell_given(region);
-        }
-    }
-
-    /// Counts what waves have dropped that have opened no page since, by the words of the home slots' states.
-    pub fn count_dropped(&mut self, state_word: impl Fn(u32, usize) -> Option<u64>) {
-        for slot in 0..self.dropped.len() as u32 {
-            if let Some(dropped) = state_word(slot, RAW_STATE_DROPPED_WORD) {
-                count_dropped(&mut self.dropped, slot, dropped, &mut self.counts);
-            }
-        }
     }
 }
 
