@@ -1,0 +1,180 @@
+//! `hostcall trace info`: what a trace has.
+
+use super::{NO_END, Stop, device, events, open};
+use hostcall_trace::{ClockPair, Ending, Event, Latencies, Totals, escaped};
+use std::collections::{BTreeMap, HashSet};
+use std::io::Write;
+use std::path::Path;
+
+/// Launches that panicked which are named; all are counted.
+const MOST_PANICKED: usize = 8;
+
+/// What a trace has of a stream.
+#[derive(Default)]
+struct Stream {
+    name: String,
+    policy: String,
+    record_bytes: u32,
+    /// Pages of which the trace has a part; the channel's pages once it has said how many there were.
+    pages: u64,
+    /// Their numbers, until then: other pages may lie between two parts of one.
+    seen: HashSet<u64>,
+    bytes: u64,
+    dropped: u64,
+    overwritten: u64,
+}
+
+/// What a trace says of a device's clock.
+#[derive(Default)]
+struct Clock {
+    pairs: u64,
+    within_ns: u64,
+    drift_ppb: i64,
+}
+
+impl Clock {
+    fn add(&mut self, pair: &ClockPair) {
+        self.pairs += 1;
+        self.within_ns = self.within_ns.max(pair.within_ns());
+        self.drift_ppb = pair.drift_ppb;
+    }
+}
+
+pub(super) fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
+    let mut reader = open(path)?;
+    let mut latencies = Latencies::default();
+    let (mut calls, mut launches_ended, mut last_ns) = (0u64, 0u64, 0);
+    let (mut endings, mut panicked) = (BTreeMap::<Ending, u64>::new(), Vec::new());
+    let (mut dropped, mut missing, mut damaged) = (0u64, 0u64, 0u64);
+    let (mut points, mut points_lost, mut clocks) = (0u64, 0u64, BTreeMap::<u16, Clock>::new());
+    // Pages have times of the device's clock, which says how long they took and not when that was.
+    let (mut first_page_ns, mut last_page_ns) = (u64::MAX, 0);
+    let mut totals = None::<Totals>;
+    let mut streams = BTreeMap::<u16, Stream>::new();
+    let names = events(path, &mut reader, |names, event| {
+        match event {
+            Event::Call(call) => {
+                calls += 1;
+                last_ns = last_ns.max(call.replied_ns);
+                latencies.add(names, call);
+            }
+            Event::Posts(posts) => {
+                last_ns = last_ns.max(posts.until_ns);
+                latencies.add_posts(posts);
+            }
+            Event::LaunchBegan { at_ns, .. } => last_ns = last_ns.max(*at_ns),
+            Event::Waiting(waiting) => last_ns = last_ns.max(waiting.at_ns),
+            Event::LaunchEnded { launch, ending, at_ns } => {
+                launches_ended += 1;
+                last_ns = last_ns.max(*at_ns);
+                *endings.entry(*ending).or_default() += 1;
+                if *ending == Ending::PANICKED && panicked.len() < MOST_PANICKED {
+                    let kernel =
+                        names.launch(*launch).map_or_else(|| "?".into(), |launch| launch.kernel.clone());
+                    panicked.push((*launch, kernel));
+                }
+            }
+            Event::Point(point) => {
+                points += 1;
+                last_ns = last_ns.max(point.at_ns);
+            }
+            Event::PointsLost { records, .. } => points_lost = points_lost.saturating_add(*records),
+            Event::Clock(pair) => clocks.entry(pair.source).or_default().add(pair),
+            Event::Dropped(calls) => dropped = dropped.saturating_add(*calls),
+            Event::Missing(blocks) => missing = missing.saturating_add(*blocks),
+            Event::Damaged(bytes) => damaged += bytes,
+            Event::Ended(all) => totals = Some(*all),
+            // A file can number no more streams than this map has room for.
+            Event::Stream { stream, record_bytes, name, policy, .. } => {
+                let of_stream = streams.entry(*stream).or_default();
+                (of_stream.name, of_stream.policy) = (name.to_string(), policy.to_string());
+                of_stream.record_bytes = *record_bytes;
+            }
+            Event::Page(page) => {
+                let of_stream = streams.entry(page.stream).or_default();
+                of_stream.pages += u64::from(of_stream.seen.insert(page.sequence));
+                first_page_ns = first_page_ns.min(page.opened_ns);
+                last_page_ns = last_page_ns.max(page.opened_ns);
+                of_stream.bytes += page.bytes.len() as u64;
+                of_stream.dropped = of_stream.dropped.saturating_add(page.dropped_before);
+                of_stream.overwritten = of_stream.overwritten.saturating_add(page.overwritten_before);
+            }
+            Event::StreamEnded { stream, totals } => {
+                let of_stream = streams.entry(*stream).or_default();
+                of_stream.pages = totals.pages;
+                of_stream.dropped = totals.dropped_records;
+                of_stream.overwritten = totals.overwritten_bytes;
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    let header = reader.header();
+    let began = header.began_unix_ns as f64 / 1e9;
+    writeln!(out, "trace:     version {}, began at Unix time {began:.3}", header.version)?;
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let time = match (totals, last_ns) {
+        (Some(totals), _) => format!("{:.3} s", seconds(totals.ended_ns)),
+        (None, 0) if last_page_ns >= first_page_ns => {
+            let took = seconds(last_page_ns - first_page_ns);
+            format!("{took:.3} s from the first page to the last one; {NO_END}")
+        }
+        (None, 0) => format!("not known; {NO_END}"),
+        (None, _) => format!("{:.3} s; {NO_END}", seconds(last_ns)),
+    };
+    writeln!(out, "time:      {time}")?;
+    for (_, device, protocol) in names.sources() {
+        writeln!(out, "device:    {}, protocol {}", escaped(device), escaped(protocol))?;
+    }
+    let launches = names.launches_begun();
+    write!(out, "launches:  {launches}, of which {launches_ended} ended")?;
+    let cancelled = endings.remove(&Ending::CANCELLED).unwrap_or(0);
+    write!(out, ", {cancelled} cancelled")?;
+    endings.remove(&Ending::OK);
+    for (ending, count) in &endings {
+        write!(out, ", {count} {}", ending.name())?;
+    }
+    writeln!(out)?;
+    for (launch, kernel) in &panicked {
+        let kernel = escaped(kernel);
+        writeln!(out, "panicked:  launch {launch}, kernel {kernel}; the run said where and why")?;
+    }
+    writeln!(out, "calls:     {calls}")?;
+    if points > 0 {
+        writeln!(out, "points:    {points} records of kernels' trace points")?;
+    }
+    for (source, Clock { pairs, within_ns, drift_ppb }) in &clocks {
+        let device = device(&names, *source);
+        writeln!(
+            out,
+            "clock:     of {device}, compared {pairs} times: times are within {within_ns} ns of the host's, and its rate \
+             is corrected by {:+.3} ppm",
+            *drift_ppb as f64 / 1e3
+        )?;
+    }
+    if let Some(Totals { dropped_others: others @ 1.., .. }) = totals {
+        writeln!(out, "dropped:   {others} launches, posts or names, which were too many")?;
+    }
+    for (name, count, what) in [
+        ("dropped: ", dropped, "calls, which came faster than they were written"),
+        ("lost:    ", points_lost, "records of trace points, which came faster than they were read"),
+        ("missing: ", missing, "blocks"),
+        ("damaged: ", damaged, "bytes"),
+    ] {
+        if count > 0 {
+            writeln!(out, "{name}  {count} {what}")?;
+        }
+    }
+    for (number, stream) in &streams {
+        let Stream { name, policy, record_bytes, pages, bytes, dropped, overwritten, .. } = stream;
+        let (name, policy) = (escaped(name), escaped(policy));
+        write!(
+            out,
+            "stream {number}:  {name}, records of {record_bytes} bytes, policy {policy}: {pages} pages,"
+        )?;
+        writeln!(out, " {bytes} bytes; {dropped} records dropped, {overwritten} bytes overwritten")?;
+    }
+    writeln!(out)?;
+    write!(out, "{}", latencies.table(&names))?;
+    Ok(())
+}
