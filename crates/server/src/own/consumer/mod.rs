@@ -3,20 +3,24 @@
 //! The places of [`crate::engine::polling`] are lines of doorbells. Post rings are visited only while they are hot, which
 //! their post bells make them.
 
+mod hot;
+mod posts;
+
 use super::dispatch;
 use super::inline::Inline;
 use super::registry::Registry;
-use super::shared::{Command, ConsumerCounts, Shared, Wanted};
+use super::shared::{Command, ConsumerCounts, Shared};
 use super::unfinished::UnfinishedCalls;
 use crate::engine::polling::{self, Endpoint, HotSet, SLEEP_PART};
 use crate::engine::watchdog::{Waiting, WaitsFor};
-use hostcall_abi::layout::{LINE_WORDS, post_bell};
+use hostcall_abi::layout::LINE_WORDS;
 use hostcall_abi::status::CallError;
 use hostcall_channel::host::{Batch, PostBuffer, Scanner, Take};
-use hostcall_service::{Caller, Replies};
+use hostcall_service::Replies;
+use hot::{CALLS_AHEAD, Found, HotRings, KnownLines};
+use posts::{Flush, Visit};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 /// Cold lines of doorbells and post bells that a pass looks at beside hot ones: all of 9000 slots are seen in some 300
@@ -30,19 +34,9 @@ const COLD_LINES_ASLEEP: u32 = 64;
 /// Passes between two looks at the clock while a call is unfinished.
 const CLOCK_PASSES: u64 = 256;
 
-/// Passes with hot rings between two looks at the clock.
-const RING_CLOCK_PASSES: u64 = 16;
-
-/// How long a ring is looked at after it had posts, or its bell had changed.
-const LOOKS_AT_RING: Duration = Duration::from_nanos(post_bell::HOST_LOOKS_NS);
-
 /// Hot lines ahead of the one looked at whose doorbells are asked for: a line that a device wrote takes 100 ns to
 /// come, and some 20 ns to look at when it has calls.
 const LINES_AHEAD: usize = 8;
-
-/// Calls that are found before the ones found last are served: as many as a batch has. Meanwhile the lines of their
-/// replies come, to be written.
-const CALLS_AHEAD: u32 = LINE_WORDS as u32;
 
 /// Hot lines without calls after which those found before are served.
 const FRUITLESS_AHEAD: u32 = 4;
@@ -69,108 +63,6 @@ const LONG_SLEEP: Duration = Duration::from_millis(100);
 /// Longest sleep while no launch runs.
 const DEEP_SLEEP: Duration = Duration::from_secs(1);
 
-/// Lines whose waves have called or posted, and may do so again without a hint: a consumer that sleeps looks at them whenever
-/// it wakes up.
-struct KnownLines {
-    list: Vec<u32>,
-    is_known: Vec<bool>,
-    turn: usize,
-}
-
-impl KnownLines {
-    fn new(lines: usize) -> Self {
-        Self { list: Vec::with_capacity(lines), is_known: vec![false; lines], turn: 0 }
-    }
-
-    #[inline]
-    fn add(&mut self, line: u32) {
-        if !self.is_known[line as usize] {
-            self.is_known[line as usize] = true;
-            self.list.push(line);
-        }
-    }
-
-    /// Removes one line, the next in turn, if `is_over` says that its waves have ended.
-    fn forget_one(&mut self, is_over: impl FnOnce(u32) -> bool) {
-        self.turn = if self.turn + 1 < self.list.len() { self.turn + 1 } else { 0 };
-        if let Some(line) = self.list.get(self.turn).copied().filter(|line| is_over(*line)) {
-            self.is_known[line as usize] = false;
-            self.list.swap_remove(self.turn);
-        }
-    }
-}
-
-/// The rings that are looked at in every pass.
-struct HotRings {
-    hot: Vec<HotRing>,
-    is_hot: Vec<bool>,
-}
-
-struct HotRing {
-    ring: u32,
-    /// A time after the last post or bell; `None` until the clock is read next.
-    quiet_since: Option<Instant>,
-}
-
-impl HotRings {
-    fn new(count: usize) -> Self {
-        Self { hot: Vec::with_capacity(count), is_hot: vec![false; count] }
-    }
-
-    fn heat(&mut self, ring: u32) {
-        if !self.is_hot[ring as usize] {
-            self.is_hot[ring as usize] = true;
-            self.hot.push(HotRing { ring, quiet_since: None });
-        }
-    }
-
-    /// Counts a look at the hot ring at `at`, before which the clock said `now` if it was read. Returns whether the ring is
-    /// still hot: it is looked at once more at least after it was quiet for [`LOOKS_AT_RING`].
-    #[inline]
-    fn judge(&mut self, at: usize, fruitful: bool, now: Option<Instant>) -> bool {
-        let hot = &mut self.hot[at];
-        let Some(now) = now else {
-            if fruitful {
-                hot.quiet_since = None;
-            }
-            return true;
-        };
-        match hot.quiet_since {
-            _ if fruitful => hot.quiet_since = None,
-            None => hot.quiet_since = Some(now),
-            Some(since) if now.duration_since(since) < LOOKS_AT_RING => {}
-            Some(_) => {
-                self.is_hot[hot.ring as usize] = false;
-                self.hot.swap_remove(at);
-                return false;
-            }
-        }
-        true
-    }
-}
-
-/// Lines with calls, and which of their slots rang.
-#[derive(Default)]
-struct Found {
-    lines: [(u32, u8); CALLS_AHEAD as usize],
-    count: usize,
-}
-
-impl Found {
-    fn of(line: u32, rung: u8) -> Self {
-        let mut found = Self::default();
-        found.push(line, rung);
-        found
-    }
-
-    /// Adds a line to fewer than [`CALLS_AHEAD`] others, each of which has a call.
-    #[inline(always)]
-    fn push(&mut self, line: u32, rung: u8) {
-        self.lines[self.count] = (line, rung);
-        self.count += 1;
-    }
-}
-
 pub(crate) struct Consumer<'s> {
     shared: &'s Arc<Shared>,
     index: usize,
@@ -192,26 +84,6 @@ pub(crate) struct Consumer<'s> {
     passes: u64,
     unfinished: UnfinishedCalls,
     flushing: Vec<Flush>,
-}
-
-/// Posts that are to be taken.
-struct Flush {
-    /// Of this home slot and those after it.
-    slot: u32,
-    launches: Wanted,
-    /// Tells who waits for it.
-    done: Sender<()>,
-}
-
-/// What a visit to a ring of posts found.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Visit {
-    /// No posts.
-    Nothing,
-    /// Posts, which were taken.
-    Taken,
-    /// Posts for which there was no room.
-    Declined,
 }
 
 impl<'s> Consumer<'s> {
@@ -241,22 +113,6 @@ impl<'s> Consumer<'s> {
     pub fn run(mut self) {
         let (attention, spin) = (&self.shared.consumers[self.index], self.shared.spin);
         polling::run(&mut self, attention, spin);
-    }
-
-    /// Looks at the hot rings. Whether there were posts.
-    #[inline(never)]
-    fn hot_rings(&mut self) -> bool {
-        let now = self.passes.is_multiple_of(RING_CLOCK_PASSES).then(Instant::now);
-        let mut worked = false;
-        let mut at = 0;
-        while let Some(&HotRing { ring, .. }) = self.rings.hot.get(at) {
-            let visit = self.take_posts(ring);
-            worked |= visit == Visit::Taken;
-            let slot = self.scanner.slots().start + ring;
-            let stays = visit != Visit::Nothing || self.scanner.expects_posts(slot);
-            at += usize::from(self.rings.judge(at, stays, now));
-        }
-        worked
     }
 
     /// Looks at so many cold lines in turn.
@@ -430,27 +286,6 @@ impl<'s> Consumer<'s> {
         }
     }
 
-    /// Takes posts of a slot's ring.
-    #[inline]
-    fn take_posts(&mut self, ring: u32) -> Visit {
-        let (shared, inline, registry) = (self.shared, self.inline, &self.registry);
-        let slot = self.scanner.slots().start + ring;
-        let region = shared.memory.region();
-        let batch = self.scanner.take_posts(region, slot, &mut self.buffer, |wave, head, posts| {
-            let caller = Caller { launch: wave.launch, slot, lane: 0 };
-            dispatch::posts(shared, inline, registry, caller, head, posts.of(caller, wave))
-        });
-        self.counts.posts.add(batch.posts.into());
-        if batch.garbage > 0 {
-            shared.statistics.garbage_posts.fetch_add(batch.garbage.into(), Ordering::Relaxed);
-        }
-        match batch.posts + batch.owners + batch.garbage {
-            0 if batch.declined => Visit::Declined,
-            0 => Visit::Nothing,
-            _ => Visit::Taken,
-        }
-    }
-
     fn report_unfinished(&mut self) {
         let (shared, scanner, registry) = (self.shared, &self.scanner, &self.registry);
         let now = Instant::now();
@@ -503,41 +338,6 @@ impl<'s> Consumer<'s> {
             #[cfg(test)]
             Command::Run(run) => run(),
         }
-    }
-
-    /// Takes the posts that are to be flushed, as far as there is room for them. Returns whether it took some.
-    fn flush(&mut self) -> bool {
-        let mut worked = false;
-        let slots = self.scanner.slots();
-        let end = slots.end.min(self.shared.memory.region().layout().home_slots);
-        for mut flush in std::mem::take(&mut self.flushing) {
-            while flush.slot < end {
-                if !self.scanner.expects_posts(flush.slot) {
-                    flush.slot += 1;
-                    continue;
-                }
-                match self.take_posts(flush.slot - slots.start) {
-                    Visit::Taken => worked = true,
-                    Visit::Declined if self.is_wanted(&flush) => break,
-                    Visit::Nothing | Visit::Declined => flush.slot += 1,
-                }
-            }
-            if flush.slot < end {
-                self.flushing.push(flush);
-            } else {
-                let _ = flush.done.send(());
-            }
-        }
-        worked
-    }
-
-    /// Returns whether posts that a flush is for lie ready in the ring of its slot.
-    fn is_wanted(&mut self, flush: &Flush) -> bool {
-        let launches = &flush.launches;
-        // Nobody waits for what a cancelled launch said.
-        let live = &self.shared.launches;
-        let is_one = |launch| launches.binary_search(&launch).is_ok() && live.is_live(launch);
-        self.scanner.holds_posts_of(self.shared.memory.region(), flush.slot, &mut self.buffer, is_one)
     }
 
     /// Answers the calls that have rung, but for those that cannot be taken yet, and obeys the last commands. Lanes of all
