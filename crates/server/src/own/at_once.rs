@@ -5,7 +5,7 @@
 //! A consumer leaves the line empty before it looks for other calls, so what lies there waits for microseconds, and nobody
 //! watches it.
 
-use super::dispatch;
+use super::bytes;
 use super::job::{self, LaneCall, LaneCalls};
 use super::registry::{Entry, Kind};
 use super::reply::{ByteReply, Filling, ReplyPlace};
@@ -92,8 +92,7 @@ impl Job {
         };
         call.free();
         let reply_bytes = result.as_ref().map_or(0, ByteReply::len);
-        let (status, words) =
-            dispatch::put_bytes(&shared, answer.region(), answer.answer(), place, 0, caller, result);
+        let (status, words) = bytes::put(&shared, answer.region(), answer.answer(), place, 0, caller, result);
         if let Some(mut recording) = recording {
             recording.ended(recording.now_ns());
             recording.add_bytes(0, reply_bytes);

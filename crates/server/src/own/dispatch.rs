@@ -1,39 +1,21 @@
 //! From a packet to its handlers, and back for those that run at once.
 
-use super::at_once::Job;
+use super::bytes;
 use super::inline::Inline;
 use super::job::{self, LaneCall, LaneCalls};
-use super::messages::Messages;
 use super::posts::queue;
 use super::registry::{Entry, Kind, Registry};
-use super::reply::{ByteReply, Filling, ReplyBytes, ReplyPlace};
+use super::reply::ReplyPlace;
 use super::shared::Shared;
 use crate::engine::caught::catch;
 use crate::engine::trace::Recording;
-use hostcall_abi::MAX_WORDS;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::{CallError, Status};
-use hostcall_abi::word::{BytesHead, Kind as PacketKind, PostHead, REPLY_IS_THERE, ReplyAt, reply_bytes_at};
-use hostcall_channel::Region;
-use hostcall_channel::host::{Answer, Batch, Scanner};
-use hostcall_service::{Caller, Calls, OwnedRequest, Posts, Replies, Request, Service, called_by};
+use hostcall_abi::word::{Kind as PacketKind, PostHead};
+use hostcall_channel::host::{Batch, Scanner};
+use hostcall_service::{Caller, Calls, OwnedRequest, Posts, Replies, Service};
 use hostcall_trace::Source;
 use std::sync::Arc;
-
-/// Runs a handler's method for one lane, whose reply may go to `place`. Returns the reply. A panic becomes an error.
-pub(crate) fn run_for_bytes(
-    messages: &Messages,
-    service: &dyn Service,
-    method: usize,
-    request: Request<'_>,
-    place: ReplyPlace,
-) -> Result<ByteReply, CallError> {
-    let mut filling = Filling::new(messages, request.reply_capacity, place);
-    match catch(|| service.call(method, request, &mut filling)) {
-        Ok(result) => result.map(|()| filling.finish()),
-        Err(_) => Err(CallError::Panicked),
-    }
-}
 
 /// Answers every lane of a batch with an error.
 #[inline(never)]
@@ -47,12 +29,12 @@ pub(crate) fn refuse(shared: &Shared, batch: &Batch, error: CallError) {
     }
 }
 
-fn launch_of(batch: &Batch, packet: usize) -> LaunchId {
+pub(super) fn launch_of(batch: &Batch, packet: usize) -> LaunchId {
     batch.lines().caller(batch.ranks(packet).start).launch
 }
 
 /// Begins the record of a packet's call, if there is a tracer.
-fn record(shared: &Shared, batch: &Batch, packet: usize) -> Option<Recording> {
+pub(super) fn record(shared: &Shared, batch: &Batch, packet: usize) -> Option<Recording> {
     let trace = shared.trace.as_ref()?;
     let (rung, slot) = (batch.rung(), batch.answer(packet).slot());
     let mut recording = Recording::start(trace, slot, rung.lanes());
@@ -88,7 +70,7 @@ pub(crate) fn batch(
         }
     };
     match &entry.service.kind {
-        _ if rung.kind() != PacketKind::Words => bytes_packet(shared, inline, entry, scanner, batch),
+        _ if rung.kind() != PacketKind::Words => bytes::packet(shared, inline, entry, scanner, batch),
         Kind::Inline(service) if shared.trace.is_none() => {
             // It has ended for reports before its lanes may learn of it.
             let runs = inline.run(entry, batch.lines().caller(0), batch.lines().lanes());
@@ -170,208 +152,8 @@ fn words_packets(shared: &Arc<Shared>, entry: &Arc<Entry>, scanner: &Scanner, ba
     }
 }
 
-/// A packet of kind `Bytes` or `BytesMore`, which is alone in its batch.
-#[inline(never)]
-fn bytes_packet(shared: &Arc<Shared>, inline: &Inline, entry: &Arc<Entry>, scanner: &Scanner, batch: &Batch) {
-    let (answer, kind) = (batch.answer(0), batch.rung().kind());
-    let region = shared.memory.region();
-    let lines = batch.lines();
-    let head_words = lines.argument_words().wrapping_sub(BytesHead::LINE_WORDS);
-    if ![BytesHead::SHORT_WORDS, BytesHead::WORDS].contains(&head_words) {
-        return answer.all(region, Status::Error(CallError::Malformed));
-    }
-    let is_last = kind == PacketKind::Bytes;
-    let inline_service = match &entry.service.kind {
-        Kind::Inline(service) if catch(|| service.would_wait(entry.index)) == Ok(false) => Some(service),
-        _ => None,
-    };
-    let mut calls = LaneCalls::with_capacity(lines.lanes());
-    for (rank, place) in (0..answer.lanes()).zip(0..) {
-        let words = lines.words(place);
-        let line = &words[head_words..][..BytesHead::LINE_WORDS];
-        let [bytes_at, reply_at] = if head_words == BytesHead::WORDS { [words[3], words[4]] } else { [0; 2] };
-        let head = BytesHead::from_words([words[0], words[1], words[2], bytes_at, reply_at]);
-        let share = answer.area_share(region, head.area);
-        let reply_place = ReplyPlace { area: head.area, share: share.unwrap_or(0), wanted_at: head.reply_at };
-        let caller = lines.caller(place);
-        let key = (answer.slot(), caller.lane);
-        let read = |from, bytes, to: &mut Vec<u8>| {
-            answer.append_bytes(region, head.area, rank, from, bytes, to);
-        };
-        let taken = share.ok_or(CallError::Malformed).and_then(|share| {
-            // What a thread that handles the call can read itself, the consumer leaves to it.
-            if head.begins && is_last && (inline_service.is_none() || head.bytes_at != 0) {
-                let (message, unread) = shared.messages.take_whole(key, (&head, line), share, read)?;
-                if inline_service.is_none() {
-                    return Ok(Some((message, Some(unread), None)));
-                }
-                let fetched = shared.messages.fetch(unread.lent_at, unread.bytes)?;
-                return Ok(Some((message, None, Some(fetched))));
-            }
-            let whole =
-                shared.messages.take_piece(key, caller.launch, (&head, line), share, is_last, read)?;
-            Ok(whole.map(|message| (message, None, None)))
-        });
-        match taken {
-            Ok(Some((message, unread, fetched))) => {
-                let capacity = usize::try_from(head.reply_capacity).unwrap_or(usize::MAX);
-                let request = OwnedRequest {
-                    words: message.words,
-                    bytes: message.bytes,
-                    reply_capacity: capacity.min(shared.messages.budget.most_each),
-                    caller,
-                };
-                let timeout_us = lines.tag(place).timeout_us;
-                let charge = Some(message.charge);
-                let mut call = LaneCall { request, unread, fetched: None, charge, timeout_us };
-                if let Some(fetched) = fetched {
-                    call.put_fetched(fetched);
-                }
-                calls.push((Ok(call), reply_place));
-            }
-            Err(error) if is_last => calls.push((Err(error), ReplyPlace::default())),
-            taken => answer.lane(region, rank, taken.map_or_else(Status::Error, |_| Status::Ok), &[]),
-        }
-    }
-    if !is_last {
-        return;
-    }
-    let Some(service) = inline_service else {
-        if may_call_at_once(shared, entry)
-            && calls.len() == 1
-            && calls[0].0.as_ref().is_ok_and(is_there_whole)
-        {
-            let Some((Ok(call), place)) = calls.pop() else { unreachable!("it was looked at") };
-            let (launch, recording) = (launch_of(batch, 0), record(shared, batch, 0));
-            let answer = scanner.detach(&shared.memory, batch.answer(0));
-            let (shared, entry) = (shared.clone(), entry.clone());
-            let job = Job { entry, answer, launch, call, place, recording, shared };
-            return job.shared.clone().at_once.push(job);
-        }
-        return start(shared, entry, scanner, batch, 0, calls);
-    };
-    let mut recording = record(shared, batch, 0);
-    if let Some(recording) = &mut recording {
-        recording.began(recording.now_ns());
-        recording.add_bytes(calls.iter().flat_map(|(call, _)| call).map(LaneCall::request_bytes).sum(), 0);
-    }
-    for (rank, (call, place)) in (0..).zip(calls) {
-        let caller = lines.caller(rank as usize);
-        let runs = inline.run(entry, caller, lines.lanes() - rank as usize);
-        let result = call.and_then(|call| {
-            let (messages, request) = (&shared.messages, call.as_request());
-            called_by(caller, || run_for_bytes(messages, &***service, entry.index, request, place))
-        });
-        drop(runs);
-        let reply_bytes = result.as_ref().map_or(0, ByteReply::len);
-        if let Some(recording) = &mut recording {
-            recording.ended(recording.now_ns());
-        }
-        let (status, words) = put_bytes(shared, region, &answer, place, rank, caller, result);
-        if let Some(recording) = &mut recording {
-            recording.add_bytes(0, reply_bytes);
-            recording.lanes_ended(1, status);
-        }
-        answer.lane(region, rank, status, &words);
-    }
-    if let Some(mut recording) = recording {
-        recording.answered(entry.method.name(), entry.method.number().into(), launch_of(batch, 0));
-    }
-}
-
-/// Returns whether handlers of a method may answer at once although others of its service wait.
-fn may_call_at_once(shared: &Shared, entry: &Entry) -> bool {
-    match &entry.service.kind {
-        Kind::Inline(service) | Kind::Blocking(service) => {
-            shared.has_helpers && catch(|| service.may_call_at_once(entry.index)) == Ok(true)
-        }
-        Kind::Async(_) => false,
-    }
-}
-
-/// Returns whether a request needs nothing to be read any more.
-fn is_there_whole(call: &LaneCall) -> bool {
-    call.unread.as_ref().is_none_or(|unread| unread.bytes == 0)
-}
-
-/// Puts a byte reply where the lane finds it; returns what to answer the lane.
-pub(crate) fn put_bytes(
-    shared: &Shared,
-    region: Region<'_>,
-    answer: &Answer,
-    place: ReplyPlace,
-    rank: u32,
-    caller: Caller,
-    result: Result<ByteReply, CallError>,
-) -> (Status, [u64; MAX_WORDS]) {
-    let ReplyPlace { area, share, .. } = place;
-    let put = || {
-        let reply = result?;
-        let (total, mut line) = (reply.len(), [0; MAX_WORDS]);
-        line[0] = total as u64;
-        // What the lane has said that it waits for, see `bytes_result_words`.
-        let inline = &mut line[1..answer.result_words().clamp(1, MAX_WORDS)];
-        let ByteReply { words, bytes } = reply;
-        let bytes_at = reply_bytes_at(words.len());
-        let is_there = matches!(bytes, ReplyBytes::There(_));
-        if total <= size_of_val(inline) && !is_there {
-            let (of_words, of_bytes) = inline.split_at_mut(words.len());
-            of_words.copy_from_slice(&words);
-            for (to, chunk) in of_bytes.iter_mut().zip(bytes.as_slice().chunks(8)) {
-                let mut word = [0; 8];
-                word[..chunk.len()].copy_from_slice(chunk);
-                *to = u64::from_le_bytes(word);
-            }
-            return Ok(line);
-        }
-        if let Some(room) = inline.get_mut(1..1 + words.len()) {
-            room.copy_from_slice(&words);
-        } else {
-            let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            if words.len() > share {
-                return Err(CallError::Malformed);
-            }
-            answer.write_bytes(region, area, rank, 0, &words);
-        }
-        if is_there {
-            line[0] |= REPLY_IS_THERE;
-            return Ok(line);
-        }
-        let key = (answer.slot(), caller.lane);
-        // A lane of a launch that is over may have left without its answer.
-        let wanted_at = if shared.launches.is_live(caller.launch) { place.wanted_at } else { ReplyAt::NONE };
-        let len = bytes.as_slice().len();
-        let is_pulled = shared.messages.is_sooner_pulled(len, wanted_at);
-        let to = wanted_at.address();
-        if !is_pulled && shared.messages.copy_to_lane(bytes.as_slice(), to, answer.lanes()) {
-            line[0] |= REPLY_IS_THERE;
-            return Ok(line);
-        }
-        // Lanes that share an area do not pull out of it.
-        let takes_loan = is_pulled && answer.lanes() > 1;
-        let bytes = match bytes {
-            ReplyBytes::Few(bytes) if bytes_at + len <= share => {
-                match takes_loan.then(|| shared.messages.loan_of(&bytes)) {
-                    Some(Ok(loan)) => loan,
-                    _ => {
-                        answer.write_bytes(region, area, rank, bytes_at, &bytes);
-                        return Ok(line);
-                    }
-                }
-            }
-            bytes => bytes.into_loan(&shared.messages)?,
-        };
-        line[1] = shared.messages.lend(key, caller.launch, bytes);
-        Ok(line)
-    };
-    match put() {
-        Ok(line) => (Status::Ok, line),
-        Err(error) => (Status::Error(error), [0; MAX_WORDS]),
-    }
-}
-
 /// Hands a packet of a batch to threads that may wait.
-fn start(
+pub(super) fn start(
     shared: &Arc<Shared>,
     entry: &Arc<Entry>,
     scanner: &Scanner,

@@ -1,7 +1,7 @@
 //! Calls whose handlers may wait: on worker threads or as a future for each lane, and a ticket that answers each lane
 //! once, whoever is first: the handler, the lane's deadline, or a cancellation.
 
-use super::dispatch;
+use super::bytes;
 use super::messages::{Fetched, Unread};
 use super::registry::{Entry, Kind};
 use super::reply::{ByteReply, Filling, ReplyPlace};
@@ -167,7 +167,7 @@ impl Ticket {
                 let region = detached.region();
                 let place = self.places[rank as usize];
                 // Under the lock: a lane has its memory for itself again once it is answered.
-                dispatch::put_bytes(&self.shared, region, detached.answer(), place, rank, caller, result)
+                bytes::put(&self.shared, region, detached.answer(), place, rank, caller, result)
             };
             detached.lane(rank, status, &words);
             status
@@ -439,7 +439,7 @@ impl ReadCall {
         set_service(ticket.entry.method.name());
         let place = ticket.places[rank as usize];
         let result = called_by(caller, || {
-            dispatch::run_for_bytes(messages, &***service, ticket.entry.index, call.as_request(), place)
+            bytes::run(messages, &***service, ticket.entry.index, call.as_request(), place)
         });
         call.free();
         ticket.finish(rank, caller, result);

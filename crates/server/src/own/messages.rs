@@ -8,6 +8,7 @@ use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::status::CallError;
 use hostcall_abi::word::{BytesHead, LEAST_REPLY_TO_PUT, MOST_REPLY_TO_PULL, ReplyAt};
 use parking_lot::{Mutex, RwLock};
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -44,6 +45,9 @@ impl Fetched {
     }
 }
 
+/// Argument words of a message. Those that come in the line need no memory of their own.
+pub(crate) type ArgumentWords = SmallVec<[u64; BytesHead::LINE_WORDS]>;
+
 /// A slot and a lane of its wave.
 pub(crate) type LaneKey = (u32, u8);
 
@@ -55,7 +59,7 @@ pub(crate) struct Kept {
 
 enum KeptBytes {
     /// The message so far.
-    Message { words: Vec<u64>, bytes: Charged },
+    Message { words: ArgumentWords, bytes: Charged },
     /// The last long reply, until the lane's next message: then it has read this one.
     Reply(LentLoan),
 }
@@ -115,7 +119,7 @@ impl Messages {
         (head, line): (&BytesHead, &[u64]),
         share: usize,
         mut read: impl FnMut(usize, usize, &mut Vec<u8>),
-    ) -> Result<(Message, Unread), CallError> {
+    ) -> Result<(ArgumentWords, Charge, Unread), CallError> {
         let mut before = self.take_kept(key);
         if !self.budget.has_half() {
             // Where memory is short, it is not to wait for a thread.
@@ -134,7 +138,8 @@ impl Messages {
         self.with_room(|| charge.add(bytes))?;
         let words = argument_words(head, line, &mut read);
         Ok((
-            Message { words, bytes: Vec::new(), charge },
+            words,
+            charge,
             Unread { area: head.area, from: words_end, bytes, lent_at: head.bytes_at, before },
         ))
     }
@@ -337,9 +342,9 @@ fn argument_words(
     head: &BytesHead,
     line: &[u64],
     read: &mut impl FnMut(usize, usize, &mut Vec<u8>),
-) -> Vec<u64> {
+) -> ArgumentWords {
     if head.words_end() == 0 {
-        return line[..head.argument_words.into()].to_vec();
+        return ArgumentWords::from_slice(&line[..head.argument_words.into()]);
     }
     let mut first = Vec::new();
     read(0, head.words_end(), &mut first);
@@ -361,7 +366,7 @@ pub(crate) struct Unread {
 
 /// A whole message.
 pub(crate) struct Message {
-    pub words: Vec<u64>,
+    pub words: ArgumentWords,
     pub bytes: Vec<u8>,
     /// Held while the handler has the message.
     pub charge: Charge,
@@ -436,7 +441,7 @@ mod tests {
         // The lane was told of an error elsewhere, and begins anew.
         assert!(take(&head(true, 32, 40), false).unwrap().is_none());
         let message = take(&head(false, 8, 40), true).unwrap().expect("it is whole");
-        assert_eq!((message.words, message.bytes), (vec![0x0707_0707_0707_0707; 3], vec![7; 16]));
+        assert_eq!((&*message.words, &*message.bytes), (&[0x0707_0707_0707_0707; 3][..], &[7; 16][..]));
         // A piece that continues nothing.
         assert_eq!(take(&head(false, 8, 40), true).err(), Some(CallError::Malformed));
         drop(message.charge);
@@ -450,9 +455,10 @@ mod tests {
             let head = head(true, piece_bytes, total_bytes);
             let head = BytesHead { argument_words, bytes_at, ..head };
             let whole = messages.take_whole(KEY, (&head, &[8, 9]), 32, read);
-            let whole = whole.map(|(message, unread)| (message.words, unread.from, unread.bytes));
+            let whole = whole.map(|(words, _, unread)| (words.to_vec(), unread.from, unread.bytes));
             let piece = messages.take_piece(KEY, LAUNCH, (&head, &[8, 9]), 32, true, read);
-            (whole.ok(), piece.ok().flatten().map(|message| (message.words, message.bytes)))
+            let piece = piece.ok().flatten();
+            (whole.ok(), piece.map(|message| (message.words.to_vec(), message.bytes)))
         };
         let sevens = vec![0x0707_0707_0707_0707; 3];
         assert_eq!(of(2, 16, 16, 0), (Some((vec![8, 9], 0, 16)), Some((vec![8, 9], vec![7; 16]))));

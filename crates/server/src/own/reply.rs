@@ -6,6 +6,7 @@ use crate::engine::loans::HeldLoan;
 use hostcall_abi::status::CallError;
 use hostcall_abi::word::ReplyAt;
 use hostcall_service::Reply;
+use smallvec::SmallVec;
 
 /// Most bytes of a reply that goes into the byte area, and does not take a loan, which takes two locks.
 const MOST_FEW_BYTES: usize = 4096;
@@ -23,7 +24,8 @@ pub(crate) struct ReplyPlace {
 
 /// A handler's whole reply.
 pub(crate) struct ByteReply {
-    pub words: Vec<u64>,
+    /// Most methods have one.
+    pub words: SmallVec<[u64; 2]>,
     pub bytes: ReplyBytes,
 }
 
@@ -89,7 +91,7 @@ impl<'a> Filling<'a> {
     pub fn new(messages: &'a Messages, capacity: usize, place: ReplyPlace) -> Self {
         Self {
             messages,
-            reply: ByteReply { words: Vec::new(), bytes: ReplyBytes::Few(Vec::new()) },
+            reply: ByteReply { words: SmallVec::new(), bytes: ReplyBytes::Few(Vec::new()) },
             capacity,
             most_few: MOST_FEW_BYTES.min(place.share).min(capacity),
             wanted_at: place.wanted_at.address(),
@@ -152,7 +154,7 @@ impl Filling<'_> {
 
 impl Reply for Filling<'_> {
     fn words(&mut self, words: &[u64]) {
-        self.reply.words = words.to_vec();
+        self.reply.words = SmallVec::from_slice(words);
     }
 
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), CallError> {
