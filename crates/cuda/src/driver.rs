@@ -15,7 +15,7 @@ pub struct Error {
     pub name: String,
     /// The driver's words for it, and what it wrote when it compiled.
     pub text: String,
-    /// The GPU can do nothing more for this process: a kernel did what it must not.
+    /// The GPU can do nothing more for this process: a kernel did what it must not, or the driver lost the GPU.
     pub is_fault: bool,
 }
 
@@ -168,21 +168,10 @@ impl Driver {
     }
 }
 
-/// Turns the driver's answer into a result.
-pub(crate) fn check(result: CUresult, doing: impl FnOnce() -> String) -> Result<(), Error> {
+/// Says whether a kernel did what it must not, which the driver tells by whatever call comes next.
+fn is_of_kernel(result: CUresult) -> bool {
     use CUresult::*;
-    if result == CUDA_SUCCESS {
-        return Ok(());
-    }
-    let describe = |get: unsafe fn(CUresult, *mut *const c_char) -> CUresult| {
-        let mut text = std::ptr::null();
-        // SAFETY: LOADED, since there is a result; the pointer lives through the call.
-        unsafe { get(result, &mut text) };
-        // SAFETY: the driver leaves null, or the address of a string that it keeps for good.
-        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
-    };
-    // These are a kernel's faults, which the driver tells by whatever call comes next.
-    let is_of_kernel = matches!(
+    matches!(
         result,
         CUDA_ERROR_ILLEGAL_ADDRESS
             | CUDA_ERROR_MISALIGNED_ADDRESS
@@ -193,25 +182,56 @@ pub(crate) fn check(result: CUresult, doing: impl FnOnce() -> String) -> Result<
             | CUDA_ERROR_LAUNCH_FAILED
             | CUDA_ERROR_LAUNCH_TIMEOUT
             | CUDA_ERROR_ASSERT
-    );
+            | CUDA_ERROR_TENSOR_MEMORY_LEAK
+    )
+}
+
+/// Says whether the GPU is lost to this process though no kernel did anything wrong.
+fn is_of_process(result: CUresult) -> bool {
+    use CUresult::*;
+    matches!(
+        result,
+        CUDA_ERROR_DEINITIALIZED
+            | CUDA_ERROR_ECC_UNCORRECTABLE
+            | CUDA_ERROR_NVLINK_UNCORRECTABLE
+            | CUDA_ERROR_CONTAINED
+            | CUDA_ERROR_CONTEXT_IS_DESTROYED
+            | CUDA_ERROR_MPS_CLIENT_TERMINATED
+            | CUDA_ERROR_EXTERNAL_DEVICE
+    )
+}
+
+/// Says whether the driver refuses for what the calling thread does: it captures a stream of its own, or runs inside of a
+/// callback of the driver's. Another thread gets another answer.
+pub(crate) fn is_of_thread(result: CUresult) -> bool {
+    use CUresult::*;
+    matches!(
+        result,
+        CUDA_ERROR_NOT_PERMITTED
+            | CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+            | CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+            | CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
+    )
+}
+
+/// Turns the driver's answer into a result.
+pub(crate) fn check(result: CUresult, doing: impl FnOnce() -> String) -> Result<(), Error> {
+    if result == CUresult::CUDA_SUCCESS {
+        return Ok(());
+    }
+    let describe = |get: unsafe fn(CUresult, *mut *const c_char) -> CUresult| {
+        let mut text = std::ptr::null();
+        // SAFETY: LOADED, since there is a result; the pointer lives through the call.
+        unsafe { get(result, &mut text) };
+        // SAFETY: the driver leaves null, or the address of a string that it keeps for good.
+        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    };
+    let is_kernel = is_of_kernel(result);
     Err(Error {
-        doing: if is_of_kernel { "running the kernel".into() } else { doing() },
+        doing: if is_kernel { "running the kernel".into() } else { doing() },
         name: describe(sys::cuGetErrorName).unwrap_or_else(|| format!("{result:?}")),
         text: describe(sys::cuGetErrorString).unwrap_or_else(|| "an error without a description".into()),
-        is_fault: matches!(
-            result,
-            CUDA_ERROR_ECC_UNCORRECTABLE
-                | CUDA_ERROR_ILLEGAL_ADDRESS
-                | CUDA_ERROR_LAUNCH_TIMEOUT
-                | CUDA_ERROR_CONTEXT_IS_DESTROYED
-                | CUDA_ERROR_ASSERT
-                | CUDA_ERROR_HARDWARE_STACK_ERROR
-                | CUDA_ERROR_ILLEGAL_INSTRUCTION
-                | CUDA_ERROR_MISALIGNED_ADDRESS
-                | CUDA_ERROR_INVALID_ADDRESS_SPACE
-                | CUDA_ERROR_INVALID_PC
-                | CUDA_ERROR_LAUNCH_FAILED
-        ),
+        is_fault: is_kernel || is_of_process(result),
     })
 }
 

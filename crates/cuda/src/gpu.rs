@@ -231,6 +231,13 @@ impl Gpu {
         result
     }
 
+    /// Gives the GPU up after an error of which the driver does not say itself that it is final.
+    pub(crate) fn fail(&self, error: Error) -> Error {
+        let error = Error { is_fault: true, ..error };
+        let _ = self.fault.set(error.clone());
+        error
+    }
+
     /// Calls the driver, in this GPU's context, to free something: after a fault there is nothing left to free.
     pub(crate) fn release(&self, operation: impl FnOnce() -> CUresult) {
         let _ = self.run(String::new, operation);

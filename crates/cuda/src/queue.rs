@@ -5,6 +5,7 @@
 //! somebody else. The driver takes only some thousand operations a stream before it blocks, and then it blocks every
 //! stream: whoever submits keeps to fewer.
 
+use crate::driver::is_of_thread;
 use crate::gpu::{Handle, Stream};
 use crate::quiet::Busy;
 use crate::{Error, Function, Gpu};
@@ -13,9 +14,13 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Bytes between two queues' numbers: a cache line, so that no queue's writes disturb another's reader.
 const WORD_STRIDE: usize = 64;
+
+/// For how long the driver may refuse a queue's signals. Then the GPU is given up: what waits for a signal would wait forever.
+const LONGEST_REFUSAL: Duration = Duration::from_secs(1);
 
 /// Numbers in one piece of pinned memory.
 const WORDS_A_SLAB: usize = 1024;
@@ -65,6 +70,8 @@ pub struct Queue {
     /// Held while something may run.
     busy: Mutex<Option<Busy>>,
     is_busy: AtomicBool,
+    /// Since when the driver refuses signals.
+    refused_since: Mutex<Option<Instant>>,
 }
 
 // SAFETY: the word is an atomic that stays in place (WORDS).
@@ -87,6 +94,7 @@ impl Gpu {
             signalled: AtomicU64::new(0),
             busy: Mutex::default(),
             is_busy: AtomicBool::new(false),
+            refused_since: Mutex::default(),
         })
     }
 }
@@ -233,7 +241,7 @@ impl Queue {
     /// Lets [`Queue::completed`] return `value`, which grows, once everything so far has ended.
     ///
     /// # Errors
-    /// When a kernel failed before.
+    /// When a kernel failed before. The GPU is given up when the driver goes on refusing for a second.
     pub fn signal(&self, value: u64) -> Result<(), Error> {
         let stream = self.stream()?;
         let address = self.word.addr().get() as u64;
@@ -245,7 +253,15 @@ impl Queue {
         let doing = || "signalling".to_string();
         // SAFETY: LOADED; the word stays in place (WORDS), at the same address on host and GPU (`pin_for_good`
         // checks that).
-        self.gpu.run(doing, || unsafe { sys::cuStreamWriteValue64_v2(stream, address, value, 0) })?;
+        let signalled =
+            self.gpu.run(doing, || unsafe { sys::cuStreamWriteValue64_v2(stream, address, value, 0) });
+        let mut refused = self.refused_since.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = signalled {
+            let since = *refused.get_or_insert_with(Instant::now);
+            return Err(if since.elapsed() > LONGEST_REFUSAL { self.gpu.fail(error) } else { error });
+        }
+        *refused = None;
+        drop(refused);
         self.signalled.store(value, Ordering::Relaxed);
         self.dirty.store(false, Ordering::Relaxed);
         Ok(())
@@ -275,22 +291,28 @@ impl Queue {
         }
     }
 
-    /// Asks the driver whether a kernel failed.
+    /// Asks the driver whether a kernel failed. Whatever else than "ready" or "not ready" it says of the stream, it will say
+    /// again, so that the GPU is given up.
     ///
     /// # Errors
     /// The failure.
     pub fn check(&self) -> Result<(), Error> {
         let Some(stream) = self.stream.get() else { return Ok(()) };
-        self.gpu.run(
+        let mut is_final = false;
+        let asked = self.gpu.run(
             || "running the kernel".into(),
             || {
                 // SAFETY: LOADED, with the queue's stream.
                 match unsafe { sys::cuStreamQuery(stream.0) } {
                     CUresult::CUDA_ERROR_NOT_READY => CUresult::CUDA_SUCCESS,
-                    result => result,
+                    result => {
+                        is_final = !is_of_thread(result);
+                        result
+                    }
                 }
             },
-        )
+        );
+        asked.map_err(|error| if is_final { self.gpu.fail(error) } else { error })
     }
 
     /// Puts a mark, which tells its time.

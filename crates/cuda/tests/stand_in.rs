@@ -1,0 +1,102 @@
+//! What only a driver in trouble or a kernel that runs on shows, with a driver that a test controls
+//! (`stand_in/driver.c`). Each test runs in a process of its own, which finds that driver and no other.
+#![cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#![allow(unsafe_code, reason = "calls the driver's functions for tests")]
+
+use hostcall_cuda::{Driver, Function, Gpu, Queue};
+use std::ffi::{CStr, c_int};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// The folder of the driver, which is built once.
+fn folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stand-in-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let status = Command::new("cc")
+            .args(["-std=gnu11", "-w", "-shared", "-fPIC", "-lpthread"])
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stand_in/driver.c"))
+            .arg("-o")
+            .arg(folder.join("libcuda.so"))
+            .status();
+        assert!(status.expect("a C compiler, which Rust links with").success());
+        folder
+    })
+}
+
+/// Runs a test's body in a process of its own, with the driver. `test` is the test's name.
+fn with_stand_in(test: &str, body: fn()) {
+    const INSIDE: &str = "HOSTCALL_STAND_IN";
+    if std::env::var_os(INSIDE).is_some() {
+        return body();
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
+        .envs([("LD_LIBRARY_PATH", folder().as_os_str()), (INSIDE, "1".as_ref())])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// Returns a function of the driver.
+fn symbol(name: &CStr) -> *mut std::ffi::c_void {
+    // SAFETY: both names are strings, and the library has no constructors.
+    let found = unsafe { libc::dlsym(libc::dlopen(c"libcuda.so".as_ptr(), libc::RTLD_NOW), name.as_ptr()) };
+    assert!(!found.is_null(), "the stand-in has no {name:?}");
+    found
+}
+
+fn tell(name: &CStr, answer: c_int) {
+    // SAFETY: the stand-in's functions of these names have this type.
+    unsafe { std::mem::transmute::<*mut _, extern "C" fn(c_int)>(symbol(name))(answer) }
+}
+
+fn gpu(index: usize) -> Arc<Gpu> {
+    let driver = Driver::load().unwrap();
+    driver.open_gpu(driver.gpus().unwrap().swap_remove(index)).unwrap()
+}
+
+/// Starts a kernel, which runs until `end_kernels`.
+fn start(gpu: &Arc<Gpu>) -> (Queue, Function) {
+    let function = gpu.load(b"image".to_vec()).unwrap().function("kernel").unwrap().unwrap();
+    let queue = gpu.queue().unwrap();
+    // SAFETY: the stand-in's kernel takes no parameters.
+    unsafe { queue.launch(&function, [1; 3], [1; 3], 0, &mut []) }.unwrap();
+    (queue, function)
+}
+
+#[test]
+fn an_unknown_error_of_a_stream_is_final() {
+    with_stand_in("an_unknown_error_of_a_stream_is_final", || {
+        let (queue, _function) = start(&gpu(0));
+        queue.check().unwrap();
+        // That a thread captures a stream says nothing of the GPU.
+        tell(c"stand_in_answer_queries", 900);
+        assert!(!queue.check().unwrap_err().is_fault);
+        for error in [226, 999] {
+            tell(c"stand_in_answer_queries", error);
+            assert!(queue.check().unwrap_err().is_fault, "{error}");
+        }
+        tell(c"stand_in_answer_queries", 0);
+        assert!(queue.check().unwrap_err().is_fault, "the GPU was given up");
+    });
+}
+
+#[test]
+fn signals_that_are_refused_for_long_are_final() {
+    with_stand_in("signals_that_are_refused_for_long_are_final", || {
+        let (queue, _function) = start(&gpu(0));
+        tell(c"stand_in_answer_signals", 2);
+        assert!(!queue.signal(1).unwrap_err().is_fault);
+        tell(c"stand_in_answer_signals", 0);
+        queue.signal(1).unwrap();
+        tell(c"stand_in_answer_signals", 2);
+        while !queue.signal(2).unwrap_err().is_fault {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+}

@@ -1,0 +1,163 @@
+// A driver for tests: streams do one thing after the other, copies are the processor's, and a kernel runs until
+// `stand_in_end_kernels`. What a real driver does by waiting for kernels it counts, and does at once.
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int Result;
+typedef uint64_t Address;
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, NOT_READY = 600 };
+
+enum kind { KERNEL, COPY, STORE };
+struct work { enum kind kind; void *to; const void *from; uint64_t bytes; struct work *next; };
+struct stream { struct work *first, **last; struct stream *next; };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct stream *streams;
+static Result query_answer, signal_answer;
+static uint64_t pinned_bytes, waits, retains;
+static _Thread_local void *current;
+
+static void go_on(struct stream *stream) {
+    struct work *work;
+    while ((work = stream->first) && work->kind != KERNEL) {
+        if (work->kind == COPY)
+            memmove(work->to, work->from, work->bytes);
+        else
+            __atomic_store_n((uint64_t *)work->to, work->bytes, __ATOMIC_RELEASE);
+        if (!(stream->first = work->next)) stream->last = &stream->first;
+        free(work);
+    }
+}
+
+static Result submit(struct stream *stream, struct work work) {
+    struct work *own = malloc(sizeof work);
+    *own = work;
+    own->next = 0;
+    pthread_mutex_lock(&lock);
+    *stream->last = own;
+    stream->last = &own->next;
+    go_on(stream);
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+
+static void note_wait(void) {
+    pthread_mutex_lock(&lock);
+    for (struct stream *stream = streams; stream; stream = stream->next) waits += stream->first != 0;
+    pthread_mutex_unlock(&lock);
+}
+
+// For tests.
+void stand_in_end_kernels(void) {
+    pthread_mutex_lock(&lock);
+    for (struct stream *stream = streams; stream; stream = stream->next)
+        while (stream->first) {
+            struct work *kernel = stream->first;
+            if (!(stream->first = kernel->next)) stream->last = &stream->first;
+            free(kernel);
+            go_on(stream);
+        }
+    pthread_mutex_unlock(&lock);
+}
+void stand_in_answer_queries(Result answer) { query_answer = answer; }
+void stand_in_answer_signals(Result answer) { signal_answer = answer; }
+uint64_t stand_in_pinned_bytes(void) { return pinned_bytes; }
+uint64_t stand_in_waits(void) { return waits; }
+uint64_t stand_in_retains(void) { return retains; }
+
+Result cuInit(unsigned flags) { return SUCCESS; }
+Result cuGetErrorName(Result result, const char **name) { return *name = "CUDA_ERROR_STAND_IN", SUCCESS; }
+Result cuGetErrorString(Result result, const char **text) { return *text = "as told by the test", SUCCESS; }
+Result cuDeviceGetCount(int *count) { return *count = 2, SUCCESS; }
+Result cuDeviceGet(int *device, int index) { return *device = index, SUCCESS; }
+Result cuDeviceGetName(char *name, int bytes, int device) { return strncpy(name, "stand-in", bytes), SUCCESS; }
+Result cuDeviceGetPCIBusId(char *id, int bytes, int device) { return strncpy(id, "0000:00:00.0", bytes), SUCCESS; }
+Result cuDeviceGetAttribute(int *value, int attribute, int device) { return *value = 1, SUCCESS; }
+Result cuDeviceTotalMem_v2(size_t *bytes, int device) { return *bytes = 1 << 30, SUCCESS; }
+Result cuDeviceGetDefaultMemPool(void **pool, int device) { return *pool = &lock, SUCCESS; }
+Result cuMemPoolSetAttribute(void *pool, int attribute, void *value) { return SUCCESS; }
+Result cuMemPoolTrimTo(void *pool, size_t bytes) { return SUCCESS; }
+Result cuDevicePrimaryCtxSetFlags_v2(int device, unsigned flags) { return SUCCESS; }
+Result cuDevicePrimaryCtxRetain(void **context, int device) {
+    *context = (char *)&lock + device;
+    return __atomic_add_fetch(&retains, 1, __ATOMIC_SEQ_CST), SUCCESS;
+}
+Result cuDevicePrimaryCtxRelease_v2(int device) {
+    return __atomic_sub_fetch(&retains, 1, __ATOMIC_SEQ_CST), SUCCESS;
+}
+Result cuCtxGetCurrent(void **context) { return *context = current, SUCCESS; }
+Result cuCtxSetCurrent(void *context) { return current = context, SUCCESS; }
+Result cuCtxGetLimit(size_t *value, int limit) { return *value = 1 << 20, SUCCESS; }
+Result cuCtxSetLimit(int limit, size_t value) { return SUCCESS; }
+Result cuStreamCreate(struct stream **stream, unsigned flags) {
+    struct stream *new = calloc(1, sizeof *new);
+    new->last = &new->first;
+    pthread_mutex_lock(&lock);
+    new->next = streams;
+    streams = *stream = new;
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+Result cuStreamDestroy_v2(struct stream *stream) { return SUCCESS; }
+Result cuStreamSynchronize(struct stream *stream) { return SUCCESS; }
+Result cuStreamQuery(struct stream *stream) {
+    return query_answer ? query_answer : stream->first ? NOT_READY : SUCCESS;
+}
+Result cuMemAllocAsync(Address *address, size_t bytes, void *stream) {
+    return (*address = (Address)calloc(1, bytes)) ? SUCCESS : OUT_OF_MEMORY;
+}
+Result cuMemFreeAsync(Address address, void *stream) { return free((void *)address), SUCCESS; }
+Result cuMemAlloc_v2(Address *address, size_t bytes) { return cuMemAllocAsync(address, bytes, 0); }
+Result cuMemFree_v2(Address address) { return free((void *)address), SUCCESS; }
+Result cuMemsetD8Async(Address to, unsigned char byte, size_t count, void *stream) {
+    return memset((void *)to, byte, count), SUCCESS;
+}
+Result cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t bytes, struct stream *stream) {
+    return submit(stream, (struct work){COPY, (void *)to, from, bytes});
+}
+Result cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, struct stream *stream) {
+    return submit(stream, (struct work){COPY, to, (void *)from, bytes});
+}
+Result cuStreamWriteValue64_v2(struct stream *stream, Address to, uint64_t value, unsigned flags) {
+    return signal_answer ? signal_answer : submit(stream, (struct work){STORE, (void *)to, 0, value});
+}
+Result cuMemHostAlloc(void **start, size_t bytes, unsigned flags) {
+    uint64_t *block = aligned_alloc(256, 256 + (bytes + 255) / 256 * 256);
+    if (!block) return OUT_OF_MEMORY;
+    *block = bytes;
+    __atomic_add_fetch(&pinned_bytes, bytes, __ATOMIC_SEQ_CST);
+    return *start = (char *)block + 256, SUCCESS;
+}
+Result cuMemFreeHost(void *start) {
+    uint64_t *block = (uint64_t *)((char *)start - 256);
+    note_wait();
+    __atomic_sub_fetch(&pinned_bytes, *block, __ATOMIC_SEQ_CST);
+    return free(block), SUCCESS;
+}
+Result cuMemHostGetDevicePointer_v2(Address *address, void *start, unsigned flags) {
+    return *address = (Address)start, SUCCESS;
+}
+Result cuModuleLoadDataEx(void **module, const void *image, unsigned count, void *options, void *values) {
+    return *module = &lock, SUCCESS;
+}
+Result cuModuleUnload(void *module) { return note_wait(), SUCCESS; }
+Result cuModuleGetFunction(void **function, void *module, const char *name) { return *function = &lock, SUCCESS; }
+Result cuModuleGetGlobal_v2(Address *address, size_t *bytes, void *module, const char *name) { return NOT_FOUND; }
+Result cuFuncGetAttribute(int *value, int attribute, void *function) { return *value = 1, SUCCESS; }
+Result cuFuncSetAttribute(void *function, int attribute, int value) { return SUCCESS; }
+Result cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned across, unsigned down,
+                      unsigned deep, unsigned bytes, struct stream *stream, void **arguments, void **extra) {
+    return submit(stream, (struct work){KERNEL});
+}
+Result cuThreadExchangeStreamCaptureMode(int *mode) { return SUCCESS; }
+
+// Which the driver is asked for when it is loaded, and no test uses.
+#define MISSING(name) Result name(void) { return INVALID_VALUE; }
+MISSING(cuStreamWaitEvent) MISSING(cuEventCreate) MISSING(cuEventRecord) MISSING(cuEventQuery)
+MISSING(cuEventElapsedTime) MISSING(cuEventDestroy_v2) MISSING(cuMemsetD16Async) MISSING(cuMemsetD32Async)
+MISSING(cuMemcpyDtoDAsync_v2) MISSING(cuStreamBatchMemOp_v2) MISSING(cuMemHostRegister_v2)
+MISSING(cuMemHostUnregister) MISSING(cuMemHostGetFlags) MISSING(cuPointerGetAttribute)
+MISSING(cuOccupancyMaxActiveBlocksPerMultiprocessor) MISSING(cuGraphCreate) MISSING(cuGraphAddKernelNode_v2)
+MISSING(cuGraphInstantiateWithFlags) MISSING(cuGraphLaunch) MISSING(cuGraphExecDestroy) MISSING(cuGraphDestroy)
