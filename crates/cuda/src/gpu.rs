@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::copies::LaneCopies;
 use crate::driver::check;
-use crate::memory::Zeros;
+use crate::memory::{UnusedBlocks, Zeros};
 use crate::queue::Words;
 use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
 use std::ffi::{CStr, c_char};
@@ -103,6 +103,8 @@ pub struct Gpu {
     words: Mutex<Words>,
     /// What memory is cleared with beside kernels, once that was needed.
     pub(crate) zeros: Mutex<Option<Zeros>>,
+    /// Pinned blocks that nobody uses.
+    pub(crate) unused_blocks: Mutex<UnusedBlocks>,
     loads_functions: bool,
     pub(crate) lane_copies: LaneCopies,
     /// The fault after which the driver refuses everything.
@@ -140,6 +142,7 @@ impl Gpu {
             idle: Mutex::default(),
             words: Mutex::default(),
             zeros: Mutex::default(),
+            unused_blocks: Mutex::default(),
             loads_functions,
             lane_copies: LaneCopies::default(),
             fault: OnceLock::new(),
@@ -231,6 +234,11 @@ impl Gpu {
         result
     }
 
+    /// Says whether the driver refuses everything, after a fault.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.fault.get().is_some()
+    }
+
     /// Gives the GPU up after an error of which the driver does not say itself that it is final.
     pub(crate) fn fail(&self, error: Error) -> Error {
         let error = Error { is_fault: true, ..error };
@@ -300,7 +308,7 @@ impl Drop for Gpu {
             // SAFETY: LOADED; `clear` pinned it, and nobody is left who copies it.
             self.release(|| unsafe { sys::cuMemFreeHost(start.as_ptr().cast()) });
         }
-        let (is_last, is_kept) = let_go(self.info.device, self.fault.get().is_some());
+        let (is_last, is_kept) = let_go(self.info.device, self.has_failed());
         if is_last && let Ok(pool) = self.memory_pool() {
             // SAFETY: LOADED. Nothing of this process runs on the GPU, so that it waits for no kernel.
             self.release(|| unsafe { sys::cuMemPoolTrimTo(pool, 0) });

@@ -4,9 +4,10 @@ use crate::copies::Way;
 use crate::quiet::{if_quiet, when_quiet};
 use crate::{Error, Gpu};
 use cudarc::driver::sys;
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 /// What allocations are multiples of.
 const WORD_BYTES: usize = 8;
@@ -206,12 +207,42 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// Memory of the host that stays in place, so that kernels of every GPU reach it. Free when dropped, or when
-/// the last running kernel has ended.
+/// Memory of the host that stays in place, so that kernels of every GPU reach it. No kernel and no copy may use it when it is
+/// dropped: while kernels run, for which the driver would wait before it frees the memory, a later [`Gpu::pin`] may get it.
 pub struct PinnedMemory {
     gpu: Arc<Gpu>,
     start: NonNull<u8>,
     bytes: usize,
+    /// What the driver allocated.
+    block_bytes: usize,
+}
+
+/// A block may be so many times as long as what is pinned in it.
+const MOST_SLACK: usize = 2;
+
+/// Pinned blocks that nobody uses (invariant UNUSED: whoever pinned one has dropped it, and no kernel or copy uses it). The
+/// driver frees them once no kernel runs.
+#[derive(Default)]
+pub(crate) struct UnusedBlocks {
+    by_bytes: BTreeMap<usize, Vec<NonNull<u8>>>,
+    /// They are freed once no kernel runs: `quiet` knows.
+    is_noted: bool,
+}
+
+// SAFETY: addresses of memory that belongs to no thread.
+unsafe impl Send for UnusedBlocks {}
+
+impl UnusedBlocks {
+    /// Takes a block of at least `bytes` bytes that is not much longer. Returns where it begins, and its length.
+    fn take(&mut self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
+        let longest = bytes.saturating_mul(MOST_SLACK);
+        let (&block_bytes, blocks) = self.by_bytes.range_mut(bytes..=longest).next()?;
+        let start = blocks.pop().expect("a size has a block");
+        if blocks.is_empty() {
+            self.by_bytes.remove(&block_bytes);
+        }
+        Some((start, block_bytes))
+    }
 }
 
 // SAFETY: the memory is no thread's own, and whoever accesses it does so by its address.
@@ -220,18 +251,43 @@ unsafe impl Send for PinnedMemory {}
 unsafe impl Sync for PinnedMemory {}
 
 impl Gpu {
-    /// Allocates zeroed pinned memory, at a multiple of 256 and at the same address on host and GPU.
+    /// Allocates zeroed pinned memory, at a multiple of 256 and at the same address on host and GPU: a block that was dropped
+    /// while kernels run, or else new memory.
     ///
     /// # Errors
     /// When there is no room, or the GPU has other addresses than the host.
     pub fn pin(self: &Arc<Self>, bytes: usize) -> Result<PinnedMemory, Error> {
         let doing = || format!("pinning {bytes} bytes of the host's memory");
-        let start = self.pin_for_good(bytes.max(1), doing)?;
-        Ok(PinnedMemory { gpu: self.clone(), start, bytes })
+        let block_bytes = bytes.max(1);
+        // After a fault none is given out: work that was given up may access it.
+        let unused = if self.has_failed() { None } else { self.unused_blocks().take(block_bytes) };
+        let (start, block_bytes) = match unused {
+            Some((start, block_bytes)) => {
+                // SAFETY: UNUSED; the block is at least so long.
+                unsafe { start.write_bytes(0, bytes) };
+                (start, block_bytes)
+            }
+            None => (self.pin_for_good(block_bytes, doing)?, block_bytes),
+        };
+        Ok(PinnedMemory { gpu: self.clone(), start, bytes, block_bytes })
     }
 }
 
 impl Gpu {
+    fn unused_blocks(&self) -> MutexGuard<'_, UnusedBlocks> {
+        self.unused_blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Frees the blocks that nobody uses. No kernel runs.
+    fn free_unused_blocks(&self) {
+        let mut unused = self.unused_blocks();
+        unused.is_noted = false;
+        for start in std::mem::take(&mut unused.by_bytes).into_values().flatten() {
+            // SAFETY: LOADED, UNUSED; `pin` allocated it, and it is freed once.
+            self.release(|| unsafe { sys::cuMemFreeHost(start.as_ptr().cast()) });
+        }
+    }
+
     /// Allocates zeroed pinned memory, at the same address on host and GPU, which lives until somebody frees it.
     pub(crate) fn pin_for_good(
         &self,
@@ -286,11 +342,16 @@ impl PinnedMemory {
 
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
-        let (gpu, address) = (self.gpu.clone(), self.start.addr().get());
-        when_quiet(move || {
-            // SAFETY: LOADED; `pin` allocated it, and it is freed once, without a kernel that could use it.
-            gpu.release(|| unsafe { sys::cuMemFreeHost(address as *mut c_void) });
-            gpu
-        });
+        let mut unused = self.gpu.unused_blocks();
+        unused.by_bytes.entry(self.block_bytes).or_default().push(self.start);
+        let is_noted = std::mem::replace(&mut unused.is_noted, true);
+        drop(unused);
+        if !is_noted {
+            let gpu = self.gpu.clone();
+            when_quiet(move || {
+                gpu.free_unused_blocks();
+                gpu
+            });
+        }
     }
 }

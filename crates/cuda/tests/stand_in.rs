@@ -55,6 +55,11 @@ fn tell(name: &CStr, answer: c_int) {
     unsafe { std::mem::transmute::<*mut _, extern "C" fn(c_int)>(symbol(name))(answer) }
 }
 
+fn ask(name: &CStr) -> u64 {
+    // SAFETY: as above.
+    unsafe { std::mem::transmute::<*mut _, extern "C" fn() -> u64>(symbol(name))() }
+}
+
 fn gpu(index: usize) -> Arc<Gpu> {
     let driver = Driver::load().unwrap();
     driver.open_gpu(driver.gpus().unwrap().swap_remove(index)).unwrap()
@@ -67,6 +72,11 @@ fn start(gpu: &Arc<Gpu>) -> (Queue, Function) {
     // SAFETY: the stand-in's kernel takes no parameters.
     unsafe { queue.launch(&function, [1; 3], [1; 3], 0, &mut []) }.unwrap();
     (queue, function)
+}
+
+fn end_kernels() {
+    // SAFETY: as above.
+    unsafe { std::mem::transmute::<*mut _, extern "C" fn()>(symbol(c"stand_in_end_kernels"))() }
 }
 
 #[test]
@@ -98,5 +108,33 @@ fn signals_that_are_refused_for_long_are_final() {
         while !queue.signal(2).unwrap_err().is_fault {
             std::thread::sleep(Duration::from_millis(50));
         }
+    });
+}
+
+#[test]
+fn pinned_memory_is_used_again_beside_a_kernel() {
+    with_stand_in("pinned_memory_is_used_again_beside_a_kernel", || {
+        const BYTES: usize = 1 << 20;
+        let gpu = gpu(0);
+        let (queue, function) = start(&gpu);
+        let before = ask(c"stand_in_pinned_bytes");
+        for bytes in [BYTES, BYTES / 2, BYTES * 3 / 4].into_iter().cycle().take(30) {
+            let memory = gpu.pin(bytes).unwrap();
+            // SAFETY: the memory has so many bytes, and is nobody else's.
+            let memory = unsafe { std::slice::from_raw_parts_mut(memory.start().as_ptr(), bytes) };
+            assert!(memory.iter().all(|byte| *byte == 0));
+            memory.fill(1);
+        }
+        assert_eq!(ask(c"stand_in_pinned_bytes") - before, BYTES as u64);
+        // Nor is a small piece put where much more fits, for good.
+        let small = gpu.pin(BYTES / 4).unwrap();
+        assert_eq!(ask(c"stand_in_pinned_bytes") - before, (BYTES + BYTES / 4) as u64);
+        drop(small);
+        end_kernels();
+        queue.signal(1).unwrap();
+        assert_eq!(queue.completed(), 1);
+        assert_eq!(ask(c"stand_in_pinned_bytes"), before);
+        drop((queue, function, gpu));
+        assert_eq!(ask(c"stand_in_waits"), 0);
     });
 }
