@@ -31,8 +31,10 @@ pub(crate) struct Futures {
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-#[derive(Default)]
 struct Starting {
+    /// `None` once it was stopped. Its threads have it too, and the last of them that leaves drops the futures: these may keep
+    /// whoever has the [`Futures`].
+    executor: Option<Arc<Executor<'static>>>,
     /// Threads that were started.
     threads: usize,
     /// Another one is wanted.
@@ -45,7 +47,6 @@ struct Starting {
 
 #[derive(Default)]
 struct Shared {
-    executor: Executor<'static>,
     stopping: AtomicBool,
     /// One for each thread that waits.
     stopped: Mutex<Vec<Waker>>,
@@ -56,7 +57,14 @@ impl Futures {
     /// `on_hungry` is called when [`Futures::grow`] should be.
     pub fn new(threads: usize, setup: ThreadSetup, on_hungry: impl Fn() + Send + Sync + 'static) -> Self {
         let on_hungry = Box::new(on_hungry);
-        Self { shared: Arc::default(), threads: threads.max(1), setup, starting: Mutex::default(), on_hungry }
+        let starting = Mutex::new(Starting {
+            executor: Some(Arc::default()),
+            threads: 0,
+            is_wanted: false,
+            waiting: Vec::new(),
+            refused: None,
+        });
+        Self { shared: Arc::default(), threads: threads.max(1), setup, starting, on_hungry }
     }
 
     /// Runs a future to its end. When the executor has stopped, or the system starts no thread for [`LONGEST_WAIT`], the future
@@ -64,15 +72,15 @@ impl Futures {
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         let future: Task = Box::pin(future);
         let mut starting = self.starting.lock();
-        if self.shared.stopping.load(Ordering::Acquire) {
+        let Some(executor) = &starting.executor else {
             drop(starting);
             return drop_caught(future);
-        }
+        };
         let threads = starting.threads;
         if threads == 0 {
             starting.waiting.push(future);
         } else {
-            self.shared.executor.spawn(CaughtFuture(Some(future))).detach();
+            executor.spawn(CaughtFuture(Some(future))).detach();
         }
         let is_refused = starting.refused.is_some_and(|(_, last)| last.elapsed() < RETRY_AFTER);
         let hungry = threads < self.threads && !is_refused;
@@ -85,19 +93,24 @@ impl Futures {
 
     /// Starts a thread if one is wanted. Returns when to look again, if futures still wait for one.
     pub fn grow(&self, now: Instant) -> Option<Instant> {
-        if !std::mem::take(&mut self.starting.lock().is_wanted) {
-            return None;
-        }
+        let executor = {
+            let mut starting = self.starting.lock();
+            std::mem::take(&mut starting.is_wanted).then(|| starting.executor.clone()).flatten()?
+        };
         let (shared, setup) = (self.shared.clone(), self.setup.clone());
         let thread = std::thread::Builder::new().name("hostcall-async".into());
-        let started = thread.spawn(move || shared.run(&setup));
-        let mut starting = self.starting.lock();
+        let started = thread.spawn(move || shared.run(executor, &setup));
+        let mut guard = self.starting.lock();
+        let starting = &mut *guard;
         let error = match started {
             Ok(_) => {
                 starting.threads += 1;
                 starting.refused = None;
-                for future in starting.waiting.drain(..) {
-                    self.shared.executor.spawn(CaughtFuture(Some(future))).detach();
+                // Once it was stopped none waits.
+                if let Some(executor) = &starting.executor {
+                    for future in starting.waiting.drain(..) {
+                        executor.spawn(CaughtFuture(Some(future))).detach();
+                    }
                 }
                 return None;
             }
@@ -119,7 +132,7 @@ impl Futures {
         }
         starting.refused = None;
         let waiting = std::mem::take(&mut starting.waiting);
-        drop(starting);
+        drop(guard);
         waiting.into_iter().for_each(drop_caught);
         None
     }
@@ -131,8 +144,13 @@ impl Futures {
 
     /// Stops the threads, each after the future that it polls, and drops the futures. Does not wait for it.
     pub fn stop(&self) {
+        let (executor, waiting) = {
+            let mut starting = self.starting.lock();
+            (starting.executor.take(), std::mem::take(&mut starting.waiting))
+        };
+        // While the threads have theirs, so that futures that began are dropped by one of these.
+        drop(executor);
         self.shared.stopping.store(true, Ordering::Release);
-        let waiting = std::mem::take(&mut self.starting.lock().waiting);
         waiting.into_iter().for_each(drop_caught);
         for waker in std::mem::take(&mut *self.shared.stopped.lock()) {
             waker.wake();
@@ -141,10 +159,11 @@ impl Futures {
 }
 
 impl Shared {
-    fn run(&self, setup: &ThreadSetup) {
+    fn run(&self, executor: Arc<Executor<'static>>, setup: &ThreadSetup) {
         setup.enter();
         // A future's panic is caught where it is polled; one in a waker of its own may arrive here.
-        while catch(|| future::block_on(self.executor.run(self.stop()))).is_err() {}
+        while catch(|| future::block_on(executor.run(self.stop()))).is_err() {}
+        drop_caught(executor);
     }
 
     /// Waits until the executor is to stop.
@@ -244,7 +263,7 @@ mod tests {
     #[test]
     fn futures_that_panic_leave_the_threads_alone() {
         std::panic::set_hook(Box::new(|_| ()));
-        let futures = Futures::new(1, ThreadSetup::default(), || ());
+        let futures = Arc::new(Futures::new(1, ThreadSetup::default(), || ()));
         let (ends, ended) = mpsc::channel();
         for _ in 0..10 {
             futures.spawn(async {
@@ -257,9 +276,10 @@ mod tests {
         futures.spawn(async move { end.send(()).unwrap() });
         assert_eq!((futures.waiting(), futures.grow(Instant::now()), futures.waiting()), (21, None, 0));
         ended.recv_timeout(LONG).expect("the thread goes on");
-        // What has not ended is dropped when the executor is, and may panic then.
+        // What has not ended is dropped when the executor stops, and may panic then. It may keep the executor.
+        let kept = futures.clone();
         futures.spawn(async move {
-            let _held = (PanicsInDrop(1), ends);
+            let _held = (PanicsInDrop(1), ends, kept);
             future::pending::<()>().await;
         });
         futures.stop();
