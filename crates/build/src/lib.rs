@@ -26,6 +26,7 @@ mod error;
 mod flags;
 mod image;
 mod kernels;
+mod lock;
 mod package;
 mod ptx;
 mod registers;
@@ -41,7 +42,10 @@ pub use kernels::Kernels;
 pub use report::{KernelReport, Report, report};
 pub use target::Target;
 
+use lock::FolderLock;
 use package::Package;
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use toolchain::Toolchain;
 
@@ -123,10 +127,25 @@ pub fn build(request: &Request) -> Result<Image, BuildError> {
     let package = Package::read(&request.package)?;
     let folder = folder_of(request, &package);
     let toolchain = Toolchain::find(&request.target)?;
+    let _lock = FolderLock::take(&folder, request.progress)?;
     let built = cargo::compile(request, &package, &toolchain, &folder)?;
-    // Another profile's image does not take the place of the usual one.
-    let folder = if request.profile == "release" { folder } else { folder.join(&request.profile) };
-    Image::take(&built, &folder, &package, &request.target)
+    Image::take(&built, &image_folder(request, folder), &package, &request.target)
+}
+
+/// Where the image lies. One of another profile or of other features does not take the place of the usual one, nor of one that
+/// somebody is about to load.
+fn image_folder(request: &Request, mut folder: PathBuf) -> PathBuf {
+    if request.profile != "release" {
+        folder.push(&request.profile);
+    }
+    let names = request.features.iter().flat_map(|names| names.split([',', ' ']));
+    let features: BTreeSet<&str> = names.filter(|name| !name.is_empty()).collect();
+    if !features.is_empty() {
+        let mut hasher = DefaultHasher::new();
+        features.hash(&mut hasher);
+        folder.push(format!("features-{:016x}", hasher.finish()));
+    }
+    folder
 }
 
 /// Where what is built for a target lies.
@@ -144,4 +163,25 @@ pub fn available(target: &Target) -> Result<(), BuildError> {
         assembler::find(cpu)?;
     }
     Toolchain::find(target).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_of_other_features_lie_elsewhere() {
+        let of = |features: &[&str], profile: &str| {
+            let request = Request::new("p", Target::Cpu).features(features.iter().copied()).profile(profile);
+            image_folder(&request, "cpu".into())
+        };
+        assert_eq!(of(&[], "release"), PathBuf::from("cpu"));
+        assert_eq!(of(&[""], "dev"), PathBuf::from("cpu/dev"));
+        let both = of(&["a", "b"], "release");
+        assert_eq!([of(&["b,a"], "release"), of(&["a b", "a"], "release")], [both.clone(), both.clone()]);
+        for other in [of(&[], "release"), of(&["a"], "release"), of(&["ab"], "release"), of(&["a,b"], "dev")]
+        {
+            assert_ne!(other, both);
+        }
+    }
 }
