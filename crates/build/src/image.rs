@@ -48,13 +48,13 @@ impl Image {
         fs::create_dir_all(folder).map_err(io(folder))?;
         // Renamed into place: a process that has the old image mapped keeps the old file.
         let new = path.with_extension(format!("{}.new", std::process::id()));
+        let _new = Unfinished(&new);
         fs::write(&new, bytes).map_err(io(&new))?;
         if let Target::Cubin { cpu } = target {
             let ptx = new.with_extension("ptx");
+            let _ptx = Unfinished(&ptx);
             fs::rename(&new, &ptx).map_err(io(&ptx))?;
-            let assembled = assembler::assemble(&ptx, cpu, &new);
-            fs::remove_file(&ptx).map_err(io(&ptx))?;
-            assembled?;
+            assembler::assemble(&ptx, cpu, &new)?;
         }
         fs::rename(&new, &path).map_err(io(&path))?;
         Ok(Self { path, target: target.clone(), kernels })
@@ -70,6 +70,16 @@ impl Image {
         } else {
             Err(BuildError::NoMain { image: self.path.clone() })
         }
+    }
+}
+
+/// A file that does not stay: what it was made for has failed, or it has its place under another name.
+struct Unfinished<'a>(&'a Path);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        // Mostly there is none.
+        let _ = fs::remove_file(self.0);
     }
 }
 
@@ -158,6 +168,28 @@ mod tests {
         let ptx = format!("{info}.visible .entry hostcall_kernel_a()\n{{\n}}\n");
         let bound = ".maxntid 256, 1, 1\n.minnctapersm 1\n.maxnreg 32\n";
         assert_eq!(with_bounds(&ptx), ptx.replace("a()\n", &format!("a()\n{bound}")));
+    }
+
+    #[test]
+    fn an_image_that_cannot_be_put_into_place_leaves_nothing() {
+        let folder = std::env::temp_dir().join(format!("hostcall-image-{}", std::process::id()));
+        let built = folder.join("built");
+        fs::create_dir_all(folder.join("image/p.so")).unwrap();
+        fs::write(&built, "hostcall_kernel_info_a__00000000").unwrap();
+        let package = Package {
+            manifest: folder.join("Cargo.toml"),
+            name: "p".into(),
+            library: "p".into(),
+            target_dir: folder.clone(),
+            has_registry_dependencies: false,
+            sources: BTreeSet::new(),
+        };
+        let taken = Image::take(&built, &folder.join("image"), &package, &Target::Cpu);
+        assert!(matches!(taken, Err(BuildError::Io { .. })), "a folder has the image's name");
+        let left: Vec<_> =
+            fs::read_dir(folder.join("image")).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["p.so"]);
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
