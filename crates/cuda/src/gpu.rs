@@ -5,6 +5,7 @@ use crate::copies::LaneCopies;
 use crate::driver::check;
 use crate::memory::{UnusedBlocks, Zeros};
 use crate::queue::Words;
+use crate::quiet::when_quiet;
 use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
 use std::ffi::{CStr, c_char};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -303,10 +304,13 @@ impl Drop for Gpu {
             // SAFETY: LOADED; every user of the stream held the GPU, so that nobody is left.
             self.release(|| unsafe { sys::cuStreamDestroy_v2(stream.0) });
         }
-        std::mem::take(&mut *self.words()).release(self);
-        if let Some(Zeros(start)) = self.zeros.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
-            // SAFETY: LOADED; `clear` pinned it, and nobody is left who copies it.
-            self.release(|| unsafe { sys::cuMemFreeHost(start.as_ptr().cast()) });
+        let zeros = self.zeros.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let mut pinned: Vec<_> =
+            self.words().take_slabs().into_iter().map(|slab| Handle(slab.as_ptr())).collect();
+        pinned.extend(zeros.map(|Zeros(start)| Handle(start.as_ptr())));
+        // After a fault there is nothing left to free.
+        if !self.has_failed() && !pinned.is_empty() {
+            free_when_quiet(self.info.device, pinned);
         }
         let (is_last, is_kept) = let_go(self.info.device, self.has_failed());
         if is_last && let Ok(pool) = self.memory_pool() {
@@ -318,6 +322,28 @@ impl Drop for Gpu {
             let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.info.device) };
         }
     }
+}
+
+/// Frees pinned memory of a [`Gpu`] that goes. Kernels of others may run, for which the driver would wait.
+fn free_when_quiet(device: sys::CUdevice, pinned: Vec<Handle<u8>>) {
+    let mut context = std::ptr::null_mut();
+    // SAFETY: LOADED; the result lives through the call.
+    if unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, device) } != CUresult::CUDA_SUCCESS {
+        return;
+    }
+    let context = Handle(context);
+    when_quiet(move || {
+        let Handle(context) = { context };
+        // SAFETY: LOADED; the context is retained above.
+        if unsafe { sys::cuCtxSetCurrent(context) } == CUresult::CUDA_SUCCESS {
+            for Handle(start) in pinned {
+                // SAFETY: LOADED; `pin_for_good` allocated it, and all who knew of it held the GPU.
+                unsafe { sys::cuMemFreeHost(start.cast()) };
+            }
+        }
+        // SAFETY: LOADED; retained above.
+        unsafe { sys::cuDevicePrimaryCtxRelease_v2(device) };
+    });
 }
 
 /// A context of the process.

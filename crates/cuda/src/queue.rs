@@ -49,13 +49,10 @@ impl Words {
         Ok(self.free.pop().expect("there are some now"))
     }
 
-    /// Frees the memory; every queue is gone.
-    pub fn release(&mut self, gpu: &Gpu) {
-        for slab in self.slabs.drain(..) {
-            // SAFETY: LOADED; `take` allocated it, and no queue is left.
-            gpu.release(|| unsafe { sys::cuMemFreeHost(slab.as_ptr().cast()) });
-        }
+    /// Gives out the memory, which is to be freed; every queue is gone.
+    pub fn take_slabs(&mut self) -> Vec<NonNull<u8>> {
         self.free.clear();
+        std::mem::take(&mut self.slabs)
     }
 }
 

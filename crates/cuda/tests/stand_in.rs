@@ -138,3 +138,21 @@ fn pinned_memory_is_used_again_beside_a_kernel() {
         assert_eq!(ask(c"stand_in_waits"), 0);
     });
 }
+
+#[test]
+fn a_gpu_that_goes_waits_for_no_kernel_of_another() {
+    with_stand_in("a_gpu_that_goes_waits_for_no_kernel_of_another", || {
+        let (first, second) = (gpu(0), gpu(1));
+        let (queue, _function) = start(&second);
+        let before = [c"stand_in_pinned_bytes", c"stand_in_retains"].map(ask);
+        // It has pinned memory: of its queue, and zeros to clear memory with beside a kernel.
+        drop((first.queue().unwrap(), first.allocate(8).unwrap()));
+        assert!(ask(c"stand_in_pinned_bytes") > before[0]);
+        drop(first);
+        assert_eq!(ask(c"stand_in_waits"), 0);
+        end_kernels();
+        queue.signal(1).unwrap();
+        assert_eq!(queue.completed(), 1);
+        assert_eq!([c"stand_in_pinned_bytes", c"stand_in_retains"].map(ask), [before[0], before[1] - 1]);
+    });
+}
