@@ -36,6 +36,7 @@ const FUNCTIONS: &[&str] = &[
     "cuDevicePrimaryCtxSetFlags_v2",
     "cuDevicePrimaryCtxRetain",
     "cuDevicePrimaryCtxRelease_v2",
+    "cuCtxGetCurrent",
     "cuCtxSetCurrent",
     "cuCtxGetLimit",
     "cuCtxSetLimit",

@@ -155,8 +155,11 @@ impl Gpu {
     }
 
     /// Lets what this thread asks the driver for leave the streams alone that other threads capture. Else a query, a copy or
-    /// an allocation ends such a capture with an error.
-    pub fn relax_captures(&self) {
+    /// an allocation ends such a capture with an error. The GPU's context stays the thread's current one: for threads that are
+    /// not a user's.
+    pub fn enter_thread(&self) {
+        // SAFETY: LOADED; the context is retained while `self` lives. What fails here fails for whatever comes next too.
+        let _ = unsafe { sys::cuCtxSetCurrent(self.context.0) };
         let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: LOADED; the mode lives through the call.
         let relax = || unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) };
@@ -214,7 +217,7 @@ impl Gpu {
         &self.info
     }
 
-    /// Calls the driver with the GPU's context as this thread's. After a fault nothing is called any more.
+    /// Calls the driver with the GPU's context as this thread's, which has its own again afterwards. After a fault nothing is called any more.
     pub(crate) fn run(
         &self,
         doing: impl Fn() -> String,
@@ -224,9 +227,10 @@ impl Gpu {
             let text = format!("the GPU cannot be used any more by this process since {}", fault.doing);
             return Err(Error { doing: doing(), text: format!("{text}: {}", fault.text), ..fault.clone() });
         }
-        // SAFETY: LOADED; the context is retained while `self` lives.
-        check(unsafe { sys::cuCtxSetCurrent(self.context.0) }, &doing)?;
-        let result = check(operation(), doing);
+        let result = {
+            let _inside = Inside::enter(self.context.0, &doing)?;
+            check(operation(), doing)
+        };
         if let Err(error) = &result
             && error.is_fault
         {
@@ -296,6 +300,35 @@ impl Gpu {
     }
 }
 
+/// A context is this thread's current one while it lives. The thread then has the one of before again, as programs that use
+/// CUDA themselves rely on.
+struct Inside {
+    before: Option<sys::CUcontext>,
+}
+
+impl Inside {
+    fn enter(context: sys::CUcontext, doing: impl Fn() -> String) -> Result<Self, Error> {
+        let mut before = std::ptr::null_mut();
+        // SAFETY: LOADED; the result lives through the call.
+        check(unsafe { sys::cuCtxGetCurrent(&mut before) }, &doing)?;
+        if before == context {
+            return Ok(Self { before: None });
+        }
+        // SAFETY: LOADED; whoever calls this holds the context.
+        check(unsafe { sys::cuCtxSetCurrent(context) }, doing)?;
+        Ok(Self { before: Some(before) })
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            // SAFETY: LOADED; the driver refuses a context that is gone, and null stands for none.
+            let _ = unsafe { sys::cuCtxSetCurrent(before) };
+        }
+    }
+}
+
 impl Drop for Gpu {
     fn drop(&mut self) {
         let streams = std::mem::take(&mut *self.idle());
@@ -334,8 +367,7 @@ fn free_when_quiet(device: sys::CUdevice, pinned: Vec<Handle<u8>>) {
     let context = Handle(context);
     when_quiet(move || {
         let Handle(context) = { context };
-        // SAFETY: LOADED; the context is retained above.
-        if unsafe { sys::cuCtxSetCurrent(context) } == CUresult::CUDA_SUCCESS {
+        if let Ok(_inside) = Inside::enter(context, String::new) {
             for Handle(start) in pinned {
                 // SAFETY: LOADED; `pin_for_good` allocated it, and all who knew of it held the GPU.
                 unsafe { sys::cuMemFreeHost(start.cast()) };

@@ -156,3 +156,20 @@ fn a_gpu_that_goes_waits_for_no_kernel_of_another() {
         assert_eq!([c"stand_in_pinned_bytes", c"stand_in_retains"].map(ask), [before[0], before[1] - 1]);
     });
 }
+
+#[test]
+fn a_thread_keeps_its_own_context() {
+    with_stand_in("a_thread_keeps_its_own_context", || {
+        let (first, second) = (gpu(0), gpu(1));
+        assert_eq!(ask(c"stand_in_context"), 0, "it had none");
+        let of_first = std::thread::spawn(move || {
+            first.enter_thread();
+            let own = ask(c"stand_in_context");
+            drop((first.allocate(8).unwrap(), second.allocate(8).unwrap(), second.queue().unwrap()));
+            drop(second);
+            assert_eq!(ask(c"stand_in_context"), own);
+            own
+        });
+        assert_ne!(of_first.join().unwrap(), 0);
+    });
+}

@@ -66,6 +66,7 @@ void stand_in_answer_signals(Result answer) { signal_answer = answer; }
 uint64_t stand_in_pinned_bytes(void) { return pinned_bytes; }
 uint64_t stand_in_waits(void) { return waits; }
 uint64_t stand_in_retains(void) { return retains; }
+uint64_t stand_in_context(void) { return (uint64_t)current; }
 
 Result cuInit(unsigned flags) { return SUCCESS; }
 Result cuGetErrorName(Result result, const char **name) { return *name = "CUDA_ERROR_STAND_IN", SUCCESS; }

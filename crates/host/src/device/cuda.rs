@@ -311,7 +311,7 @@ unsafe impl Backend for Cuda {
     }
 
     fn enter_thread(&self) {
-        self.gpu.relax_captures();
+        self.gpu.enter_thread();
     }
 
     fn allocate_for_kernels(&self, bytes: u64, align: u64) -> Option<KernelMemory> {

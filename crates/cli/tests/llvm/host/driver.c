@@ -247,6 +247,7 @@ int cuMemPoolTrimTo(void *pool, size_t bytes) { return SUCCESS; }
 int cuDevicePrimaryCtxSetFlags_v2(int device, unsigned flags) { return SUCCESS; }
 int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = NULL, SUCCESS; }
 int cuDevicePrimaryCtxRelease_v2(int device) { return SUCCESS; }
+int cuCtxGetCurrent(void **context) { return *context = 0, SUCCESS; }
 int cuCtxSetCurrent(void *context) { return SUCCESS; }
 int cuThreadExchangeStreamCaptureMode(int *mode) { return SUCCESS; }
 static size_t stack_limit = 1024;
