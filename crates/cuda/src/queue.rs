@@ -56,7 +56,8 @@ impl Words {
     }
 }
 
-/// A stream of the driver. The first operation makes it. Dropping it does not wait.
+/// A stream of the driver. The first operation makes it. Dropping it does not wait: with work that has not ended, kernels count
+/// as running until the process ends, and what waits for their end is not freed any more.
 pub struct Queue {
     gpu: Arc<Gpu>,
     stream: OnceLock<Stream>,
@@ -353,6 +354,11 @@ impl Drop for Queue {
             // The driver destroys it once its work has ended. The word is lost, since the GPU may write it yet.
             // SAFETY: LOADED; made by this queue, which uses it no more.
             self.gpu.release(|| unsafe { sys::cuStreamDestroy_v2(stream.0) });
+            // Nobody learns when that is, so that kernels count as running from now on: else what is freed next would wait for
+            // them. After a fault none runs.
+            if !self.gpu.has_failed() {
+                std::mem::forget(self.busy().take());
+            }
         } else {
             self.word().store(0, Ordering::Relaxed);
             self.gpu.words().free.push(self.word);

@@ -173,3 +173,14 @@ fn a_thread_keeps_its_own_context() {
         assert_ne!(of_first.join().unwrap(), 0);
     });
 }
+
+#[test]
+fn a_queue_that_goes_leaves_its_kernel_counted() {
+    with_stand_in("a_queue_that_goes_leaves_its_kernel_counted", || {
+        let gpu = gpu(0);
+        let (queue, function) = start(&gpu);
+        drop(queue);
+        drop((gpu.pin(8).unwrap(), function));
+        assert_eq!(ask(c"stand_in_waits"), 0);
+    });
+}
