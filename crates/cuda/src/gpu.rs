@@ -96,6 +96,8 @@ pub(crate) type Stream = Handle<sys::CUstream_st>;
 pub struct Gpu {
     info: GpuInfo,
     context: Handle<sys::CUctx_st>,
+    /// It is among the users of a [`Context`].
+    is_counted: bool,
     /// For copies, allocations and frees, so that they never wait for a kernel. Null until it is made.
     copies: OnceLock<Stream>,
     /// Streams on which nothing runs.
@@ -135,10 +137,11 @@ impl Gpu {
         let mut context = std::ptr::null_mut();
         // SAFETY: LOADED; the result lives through the call.
         check(unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, info.device) }, opening)?;
-        keep_context(info.device);
+        let is_counted = keep_context(info.device);
         let gpu = Arc::new(Self {
             info,
             context: Handle(context),
+            is_counted,
             copies: OnceLock::new(),
             idle: Mutex::default(),
             words: Mutex::default(),
@@ -345,7 +348,10 @@ impl Drop for Gpu {
         if !self.has_failed() && !pinned.is_empty() {
             free_when_quiet(self.info.device, pinned);
         }
-        let (is_last, is_kept) = let_go(self.info.device, self.has_failed());
+        let (is_last, is_kept) = match self.is_counted {
+            true => let_go(self.info.device, self.has_failed()),
+            false => (false, true),
+        };
         if is_last && let Ok(pool) = self.memory_pool() {
             // SAFETY: LOADED. Nothing of this process runs on the GPU, so that it waits for no kernel.
             self.release(|| unsafe { sys::cuMemPoolTrimTo(pool, 0) });
@@ -391,28 +397,33 @@ struct Context {
 /// it a third.
 static CONTEXTS: Mutex<Vec<Context>> = Mutex::new(Vec::new());
 
-/// Keeps the context of a device, which the caller has retained, until the process ends.
-fn keep_context(device: sys::CUdevice) {
+/// Keeps the context of a device, which the caller has retained, until the process ends. Returns whether it could, so that the
+/// caller counts as a user.
+fn keep_context(device: sys::CUdevice) -> bool {
     let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
     match contexts.iter_mut().find(|context| context.device == device) {
-        Some(context) => context.users += 1,
+        Some(context) => {
+            context.users += 1;
+            true
+        }
         None => {
             let mut context = std::ptr::null_mut();
             // SAFETY: LOADED; the result lives through the call.
             let kept = unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, device) };
-            if kept == CUresult::CUDA_SUCCESS {
+            let is_kept = kept == CUresult::CUDA_SUCCESS;
+            if is_kept {
                 contexts.push(Context { device, users: 1, has_failed: false });
             }
+            is_kept
         }
     }
 }
 
-/// Notes that a [`Gpu`] goes. Returns whether it was the last with the device's context, and whether that stays.
+/// Notes that a [`Gpu`] goes that [`keep_context`] counted. Returns whether it was the last with the device's context, and whether that stays.
 fn let_go(device: sys::CUdevice, has_failed: bool) -> (bool, bool) {
     let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(at) = contexts.iter().position(|context| context.device == device) else {
-        return (true, true);
-    };
+    // It is there, since it has a user.
+    let Some(at) = contexts.iter().position(|context| context.device == device) else { return (false, true) };
     contexts[at].users -= 1;
     contexts[at].has_failed |= has_failed;
     let is_last = contexts[at].users == 0;

@@ -184,3 +184,17 @@ fn a_queue_that_goes_leaves_its_kernel_counted() {
         assert_eq!(ask(c"stand_in_waits"), 0);
     });
 }
+
+#[test]
+fn a_context_that_could_not_be_kept_has_no_user() {
+    with_stand_in("a_context_that_could_not_be_kept_has_no_user", || {
+        // A GPU retains its context, and the process once more.
+        tell(c"stand_in_refuse_retain", 2);
+        let (first, second) = (gpu(0), gpu(0));
+        assert_eq!(ask(c"stand_in_retains"), 3);
+        drop((second, first));
+        assert_eq!(ask(c"stand_in_retains"), 1, "the process keeps it");
+        drop(gpu(0));
+        assert_eq!(ask(c"stand_in_retains"), 1);
+    });
+}

@@ -17,6 +17,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stream *streams;
 static Result query_answer, signal_answer;
 static uint64_t pinned_bytes, waits, retains;
+static int retains_to_refused;
 static _Thread_local void *current;
 
 static void go_on(struct stream *stream) {
@@ -63,6 +64,7 @@ void stand_in_end_kernels(void) {
 }
 void stand_in_answer_queries(Result answer) { query_answer = answer; }
 void stand_in_answer_signals(Result answer) { signal_answer = answer; }
+void stand_in_refuse_retain(int which) { retains_to_refused = which; }
 uint64_t stand_in_pinned_bytes(void) { return pinned_bytes; }
 uint64_t stand_in_waits(void) { return waits; }
 uint64_t stand_in_retains(void) { return retains; }
@@ -82,6 +84,7 @@ Result cuMemPoolSetAttribute(void *pool, int attribute, void *value) { return SU
 Result cuMemPoolTrimTo(void *pool, size_t bytes) { return SUCCESS; }
 Result cuDevicePrimaryCtxSetFlags_v2(int device, unsigned flags) { return SUCCESS; }
 Result cuDevicePrimaryCtxRetain(void **context, int device) {
+    if (retains_to_refused && !--retains_to_refused) return OUT_OF_MEMORY;
     *context = (char *)&lock + device;
     return __atomic_add_fetch(&retains, 1, __ATOMIC_SEQ_CST), SUCCESS;
 }
