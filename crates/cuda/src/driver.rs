@@ -216,6 +216,10 @@ pub(crate) fn is_of_thread(result: CUresult) -> bool {
 }
 
 /// Turns the driver's answer into a result.
+///
+/// The bindings' functions return an enum, to which a driver that is newer may give a value that it does not have: undefined
+/// behaviour before anything here could look at it. Only functions of one's own would return a number, one for each of the
+/// driver's, so that the bindings are those of the newest CUDA instead (see this crate's `Cargo.toml`).
 pub(crate) fn check(result: CUresult, doing: impl FnOnce() -> String) -> Result<(), Error> {
     if result == CUresult::CUDA_SUCCESS {
         return Ok(());
