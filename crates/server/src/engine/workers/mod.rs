@@ -225,8 +225,9 @@ impl Pool {
         state.queue.push_back(Entry { work, pieces });
         state.waiting += pieces;
         self.has_work.store(true, Ordering::Relaxed);
+        let mut unwanted = VecDeque::new();
         if state.queue.len() > 2 * state.kept + PURGE_AFTER {
-            state.queue.retain(|entry| entry.work.is_wanted());
+            (state.queue, unwanted) = state.queue.drain(..).partition(|entry| entry.work.is_wanted());
             state.kept = state.queue.len();
             state.waiting = state.queue.iter().map(|entry| entry.pieces).sum();
         }
@@ -239,6 +240,8 @@ impl Pool {
         // Those that run may wait for something.
         let hungry = state.woken < state.unattended();
         drop(state);
+        // Not under the lock: the last reference to a service of a user's may be among it.
+        drop(unwanted);
         for _ in 0..wake {
             self.work.notify_one();
         }

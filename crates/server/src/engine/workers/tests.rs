@@ -36,6 +36,28 @@ fn pool(limits: Limits) -> Arc<Pool> {
     pool
 }
 
+#[test]
+fn unwanted_work_is_dropped_under_no_lock() {
+    struct Unwanted(Arc<Pool>);
+    impl Work for Unwanted {
+        fn run_next(self: Arc<Self>) {}
+
+        fn is_wanted(&self) -> bool {
+            false
+        }
+    }
+    impl Drop for Unwanted {
+        fn drop(&mut self) {
+            self.0.load();
+        }
+    }
+    let pool = Pool::new("test-worker", ThreadSetup::default(), Limits::default(), || ());
+    for _ in 0..=PURGE_AFTER {
+        pool.submit(Arc::new(Unwanted(pool.clone())), 1);
+    }
+    assert_eq!(pool.load().waiting, 0);
+}
+
 fn wait_until(done: impl Fn() -> bool) {
     let begun = Instant::now();
     while !done() {
