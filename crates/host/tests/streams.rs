@@ -373,6 +373,7 @@ fn a_closed_device_ends_everything() {
     other.synchronize().unwrap();
     assert!(matches!(count.launch(&stream, ONE, (&value,)), Err(Error::Closed)));
     assert!(matches!(stream.record(), Err(Error::Closed)));
+    assert!(matches!(device.stream(), Err(Error::Closed)));
 }
 
 /// Streams and devices that go while work is in flight.

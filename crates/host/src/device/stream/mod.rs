@@ -43,6 +43,7 @@ use hostcall_device::kernel::Plain;
 use operation::Readable;
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -81,6 +82,9 @@ impl Device {
     /// # Errors
     /// When the device has as many streams as it can have (4096), or was closed.
     pub fn stream(&self) -> Result<Stream, Error> {
+        if self.inner.closed.load(Ordering::SeqCst) {
+            return Err(Error::Closed);
+        }
         Ok(Stream { queue: StreamQueue::new(&self.inner)? })
     }
 }
