@@ -41,13 +41,21 @@ struct Region {
 
 type Regions = BTreeMap<u64, Region>;
 
+#[derive(Debug, Default)]
+struct Pins {
+    /// The sizes of those that begin at an address, the last one last.
+    sizes: BTreeMap<u64, Vec<usize>>,
+    /// None is longer.
+    longest: usize,
+}
+
 /// The map of everything that device code may access.
 #[derive(Debug)]
 pub struct Memory {
     /// No two of them overlap. A pinned one is what pins that overlap make together.
     regions: RwLock<Regions>,
-    /// The client's pins: the sizes of those that begin at an address, the last one last. Locked before `regions`.
-    pins: Mutex<BTreeMap<u64, Vec<usize>>>,
+    /// The client's pins. Locked before `regions`.
+    pins: Mutex<Pins>,
     /// Bytes that may still be allocated.
     left: AtomicU64,
     /// What waits for changes of memory.
@@ -133,8 +141,8 @@ impl Memory {
         match regions.get(&address) {
             Some(&Region { bytes, purpose: found, .. }) if found == purpose && purpose != Use::Pinned => {
                 regions.remove(&address);
-                while let Some((&pin, _)) = pins.range(address..address + bytes as u64).next() {
-                    pins.remove(&pin);
+                while let Some((&pin, _)) = pins.sizes.range(address..address + bytes as u64).next() {
+                    pins.sizes.remove(&pin);
                 }
                 // SAFETY: the allocation was in the map until now. By invariant M nothing reaches it through a view any more.
                 let mapped = unsafe { unmap(address, bytes) };
@@ -164,7 +172,8 @@ impl Memory {
             }
             pinned_with(&mut regions, address, end);
         }
-        pins.entry(address).or_default().push(bytes);
+        pins.sizes.entry(address).or_default().push(bytes);
+        pins.longest = pins.longest.max(bytes);
         true
     }
 
@@ -172,17 +181,16 @@ impl Memory {
     pub fn unpin(&self, address: u64) -> bool {
         let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(at_address) = pins.get_mut(&address) else { return false };
-        at_address.pop();
+        let Some(at_address) = pins.sizes.get_mut(&address) else { return false };
+        let undone = at_address.pop().unwrap_or(0);
         if at_address.is_empty() {
-            pins.remove(&address);
+            pins.sizes.remove(&address);
         }
         if let Some(found) = find(&regions, address, 1).filter(|found| found.purpose == Use::Pinned) {
-            regions.remove(&found.base);
-            for (&start, sizes) in pins.range(found.base..found.base + found.bytes as u64) {
-                let longest = sizes.iter().max().map_or(0, |longest| *longest as u64);
-                pinned_with(&mut regions, start, start + longest);
-            }
+            unpin_in(&mut regions, &pins, found, address, address + undone as u64);
+        }
+        if pins.sizes.is_empty() {
+            pins.longest = 0;
         }
         true
     }
@@ -247,6 +255,34 @@ fn pinned_with(regions: &mut Regions, mut start: u64, mut end: u64) {
         regions.remove(&other);
     }
     regions.insert(start, Region { bytes: (end - start) as usize, purpose: Use::Pinned, owner: 0 });
+}
+
+/// Leaves of a pinned region what other pins hold than the one that was undone, from `address` to `end`. What lies before and
+/// behind that they hold anyway: only pins that begin in it or may reach it are looked at.
+fn unpin_in(regions: &mut Regions, pins: &Pins, region: Found, address: u64, end: u64) {
+    let region_end = region.base + region.bytes as u64;
+    regions.remove(&region.base);
+    let mut keep = |start: u64, end: u64| {
+        if start < end {
+            let kept = Region { bytes: (end - start) as usize, purpose: Use::Pinned, owner: 0 };
+            regions.insert(start, kept);
+        }
+    };
+    let (mut start, mut held) = (region.base, address);
+    let first = address.saturating_sub(pins.longest as u64).max(region.base);
+    for (&pin, sizes) in pins.sizes.range(first..end) {
+        if pin > held {
+            keep(start, held);
+            (start, held) = (pin, pin);
+        }
+        let longest = sizes.iter().max().map_or(0, |longest| *longest as u64);
+        held = held.max(pin + longest);
+    }
+    if held < end {
+        keep(start, held);
+        start = end;
+    }
+    keep(start, region_end);
 }
 
 /// Returns the allocation that holds so many bytes at the address, or pinned memory that does.
@@ -488,6 +524,55 @@ mod tests {
         assert_eq!([3, 4, 11, 12, 43, 44].map(readable), [false, true, true, true, true, false]);
         assert!(memory.unpin(at(4)) && memory.unpin(at(12)));
         assert!((0..64).all(|index| !readable(index)) && !memory.unpin(at(8)));
+    }
+
+    /// Numbers below `end`, one after the other the same in every run.
+    fn numbers(end: u64) -> impl FnMut() -> u64 {
+        let mut state = 1u64;
+        move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % end
+        }
+    }
+
+    #[test]
+    fn what_is_pinned_is_what_pins_hold() {
+        const BYTES: u64 = 128;
+        let memory = Memory::new();
+        let block = vec![0u8; BYTES as usize];
+        let base = block.as_ptr().expose_provenance() as u64;
+        let (mut number, mut pins) = (numbers(BYTES), Vec::new());
+        for _ in 0..5000 {
+            let start = number();
+            if number() < BYTES / 2 {
+                let bytes = (1 + number() % 24).min(BYTES - start);
+                assert!(pin(&memory, base + start, bytes as usize));
+                pins.push((start, bytes));
+            } else {
+                let undone = pins.iter().rposition(|&(pin, _)| pin == start);
+                assert_eq!(memory.unpin(base + start), undone.is_some());
+                undone.map(|undone| pins.remove(undone));
+            }
+            for byte in 0..BYTES {
+                let is_held = pins.iter().any(|&(pin, bytes)| (pin..pin + bytes).contains(&byte));
+                assert_eq!(memory.find(base + byte).is_some(), is_held);
+            }
+        }
+    }
+
+    /// It would not end if each pin that is undone had all others entered anew.
+    #[test]
+    fn many_pins_overlap() {
+        let memory = Memory::new();
+        let block = vec![0u8; 1 << 20];
+        let base = block.as_ptr().expose_provenance() as u64;
+        let mut number = numbers(1 << 19);
+        let starts: Vec<u64> = (0..20_000).map(|_| base + number()).collect();
+        for &start in &starts {
+            assert!(pin(&memory, start, 1 + number() as usize));
+        }
+        assert!(starts.iter().all(|start| memory.unpin(*start)));
+        assert!(memory.find(base + (1 << 19)).is_none());
     }
 
     #[test]
