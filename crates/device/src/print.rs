@@ -62,7 +62,8 @@ impl Site {
 
     #[cold]
     fn register(&self, key: u64, tags: u64) -> Result<u32, CallError> {
-        let id = System::register_format(tags, self.stream, self.text)?;
+        let id = System::register_format(tags, self.stream, self.text)
+            .inspect_err(|error| refused(self, self.text.len(), *error))?;
         if id == 0 || id >> ID_BITS != 0 {
             return Err(CallError::Malformed);
         }
@@ -226,7 +227,8 @@ references!(&T, &mut T);
 #[inline(always)]
 pub fn print<const N: usize>(site: &'static Site, tags: [u8; N], words: [u64; N], texts: [&str; N]) {
     let tags = tags::of(&tags);
-    // Fails only when the launch is over or the host refuses the format: the line has no reader.
+    // Fails when the launch is over, so that the line has no reader, or when the host refuses it and counts
+    // that.
     let _ = if N <= MAX_POST_WORDS && !tags::has_str(tags) {
         site.id(tags).and_then(|id| post_words(number::PRINT, id, &words))
     } else {
@@ -250,7 +252,20 @@ fn print_bytes(site: &'static Site, tags: u64, words: &[u64], texts: &[&str]) ->
         len += text.len();
     }
     slices[0] = encoded[..words.len()].as_flattened();
-    let len = u32::try_from(len).map_err(|_| CallError::TooLarge)?;
     let slices = &slices[..=words.len()];
-    bulk::call(PRINT_BYTES, CallOptions::DEFAULT, &(id, tags, len), slices, &mut []).map(|((), _)| ())
+    u32::try_from(len)
+        .map_err(|_| CallError::TooLarge)
+        .and_then(|len| bulk::call(PRINT_BYTES, CallOptions::DEFAULT, &(id, tags, len), slices, &mut []))
+        .map(|((), _)| ())
+        .inspect_err(|error| refused(site, len, *error))
+}
+
+/// Tells the host that it refused a text, if it did because it has no room for it: it counts what is lost.
+#[cold]
+#[inline(never)]
+fn refused(site: &Site, bytes: usize, error: CallError) {
+    if matches!(error, CallError::TooLarge | CallError::Busy) {
+        // Fails only when the launch is over.
+        let _ = System::text_refused(site.stream, bytes as u64, Status::Error(error).to_bits());
+    }
 }

@@ -28,4 +28,8 @@ pub trait System {
     /// Says that this lane's `main` returned a code other than 0; the other lanes go on. The program's code is
     /// the first that any lane returned.
     fn main_returned(code: i32);
+
+    /// Says that the host refused this much text for stream 1 (stdout) or 2 (stderr), which is lost. `reason`
+    /// is a status.
+    fn text_refused(stream: u32, bytes: u64, reason: u64);
 }

@@ -1,6 +1,6 @@
 //! The built-in services, from a kernel on the software device to the host and back.
 
-use hostcall::hostcall_device::{Lane, env, fs, heap, io, kernel, process, time};
+use hostcall::hostcall_device::{Lane, env, fs, heap, io, kernel, println, process, time};
 use hostcall::server::LaunchId;
 use hostcall::services::Builtins;
 use hostcall::{Device, Grid, LaunchKernel};
@@ -240,4 +240,33 @@ fn what_a_launch_leaves_on_the_heap_stays() {
     let held: u64 = (0..4).map(|index| heap.held_by(LaunchId::new(index, 1)).allocations).sum();
     assert_eq!(held, 120);
     assert_eq!(heap.failed_frees(), 120 * 8);
+}
+
+/// Prints a line, one that is longer than a message may be, and another line.
+#[kernel]
+fn print_too_much(_: &Lane, bytes: u64) {
+    println!("before");
+    println!("{}", "x".repeat(bytes as usize));
+    println!("after");
+}
+
+#[test]
+fn a_line_that_the_host_refuses_is_told_of() {
+    const MOST: usize = 1 << 16;
+    let stdout = Capture::default();
+    let builtins = Builtins::builder().stdout(stdout.clone()).build().unwrap();
+    let device =
+        Device::builder("cpu").builtins(builtins).server(|server| server.message_limit(MOST)).open().unwrap();
+    let stream = device.stream().unwrap();
+    for _ in 0..2 {
+        print_too_much.launch(&stream, Grid::new(1, 1), (MOST as u64,)).unwrap();
+        stream.synchronize().unwrap();
+    }
+    let told = device.builtins().stdio().flush().unwrap_err().to_string();
+    assert!(
+        told.starts_with("standard output: a text of 65544 bytes was refused: the message is longer"),
+        "{told}"
+    );
+    assert!(told.ends_with("; 2 texts were refused in all"), "{told}");
+    assert_eq!(stdout.text(), "before\nafter\n".repeat(2));
 }

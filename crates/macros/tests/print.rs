@@ -99,6 +99,9 @@ impl system::SystemHandler for Handler {
     fn main_returned(&self, _: i32) -> Result<(), CallError> {
         Err(CallError::NoSuchService)
     }
+    fn text_refused(&self, _: u32, _: u64, _: u64) -> Result<(), CallError> {
+        Err(CallError::NoSuchService)
+    }
     fn register_format(&self, tags: u64, stream: u32, text: &str) -> Result<u32, CallError> {
         HOST.with_borrow_mut(|host| {
             host.formats.push((tags, stream, Format::parse(text).unwrap()));

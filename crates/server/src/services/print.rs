@@ -177,6 +177,16 @@ impl Printer {
         })
     }
 
+    /// Counts text that the server refused, so that flushes tell of it.
+    ///
+    /// # Errors
+    /// [`CallError::Malformed`] when there is no such stream.
+    pub(super) fn text_refused(&self, stream: u32, bytes: u64, reason: CallError) -> Result<(), CallError> {
+        let stream = Stream::from_number(stream)?;
+        self.stdio.with_sink(calling_launch(), |sink| sink.refuse(stream, bytes, reason));
+        Ok(())
+    }
+
     /// Returns whether printing would wait, or be declined.
     pub(super) fn is_full(&self) -> bool {
         self.stdio.is_any_full()

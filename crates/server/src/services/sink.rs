@@ -7,11 +7,12 @@
 //!
 //! A writer that fails, or panics, is given up: what comes after would follow a gap. From then on, writes to its stream and
 //! flushes end with its error, and what kernels print is dropped and counted. Where nobody flushes, a line on the standard
-//! error says so in the end.
+//! error says so in the end. The same is told of text that the server refused: its stream goes on.
 
 use super::lines::{Printing, mark};
 use crate::engine::caught::{Contained, catch, drop_caught};
 use crate::engine::is_engines;
+use hostcall_abi::status::CallError;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -80,8 +81,11 @@ struct State {
     appended: u64,
     /// Those of them that were written, or dropped because their writer failed.
     written: u64,
-    /// Those that were dropped.
+    /// Those that were dropped, and those that were refused before they came here.
     lost: u64,
+    /// Texts that were refused, and the first of them.
+    refused: u64,
+    first_refused: Option<Failure>,
     /// Why each stream's writer was given up.
     failed: [Option<Failure>; 2],
     /// Whose line of each stream has not ended, where lines say where they come from.
@@ -116,6 +120,15 @@ impl State {
 
     fn failure(&self, stream: Stream) -> Option<&Failure> {
         self.failed[stream as usize].as_ref()
+    }
+
+    /// Returns why something is lost.
+    fn loss(&self) -> Option<Failure> {
+        let mut failure = self.failed.iter().flatten().next().or(self.first_refused.as_ref())?.clone();
+        if self.refused > 1 {
+            failure.text += &format!("; {} texts were refused in all", self.refused);
+        }
+        Some(failure)
     }
 }
 
@@ -198,6 +211,17 @@ impl Sink {
         self.state().failure(stream).map_or(Ok(()), |failure| Err(failure.to_error()))
     }
 
+    /// Notes that the server refused a text: flushes end with an error from then on.
+    pub(super) fn refuse(&self, stream: Stream, bytes: u64, reason: CallError) {
+        let mut state = self.state();
+        state.lost = state.lost.saturating_add(bytes);
+        state.refused += 1;
+        state.first_refused.get_or_insert_with(|| {
+            let text = format!("{}: a text of {bytes} bytes was refused: {reason}", stream.name());
+            Failure { kind: io::ErrorKind::Other, code: None, text }
+        });
+    }
+
     /// Waits until there is room for more.
     pub(crate) fn wait_for_room(&self) {
         let queue = &self.0.0;
@@ -222,7 +246,8 @@ impl Sink {
     /// Waits until all that was appended before has been written. What is appended meanwhile is not waited for.
     ///
     /// # Errors
-    /// When a stream's writer has failed, now or before: with its name and the system's reason.
+    /// When a stream's writer has failed, now or before: with its name and the system's reason. When the
+    /// server refused text, now or before.
     pub fn flush(&self) -> io::Result<()> {
         self.flush_until(None).map(drop)
     }
@@ -253,7 +278,7 @@ impl Sink {
             }
             state.flushers -= 1;
         }
-        match state.failed.iter().flatten().next() {
+        match state.loss() {
             Some(failure) => Err(failure.to_error()),
             None => Ok(state.written >= appended),
         }
@@ -273,7 +298,8 @@ impl Sink {
         state.written >= appended
     }
 
-    /// Returns how many bytes were dropped, because the writer of their stream had failed.
+    /// Returns how many bytes were dropped, because the writer of their stream had failed or the server
+    /// refused them.
     pub fn lost_bytes(&self) -> u64 {
         self.state().lost
     }
@@ -283,7 +309,7 @@ impl Owned {
     /// Writes to the standard error that text was lost, unless somebody who flushed knows why.
     fn report_loss(&self) {
         let state = self.0.state.lock();
-        let Some(failure) = state.failed.iter().flatten().next().filter(|_| !state.is_told) else { return };
+        let Some(failure) = state.loss().filter(|_| !state.is_told) else { return };
         let line = format!("hostcall: {} bytes that kernels printed are lost: {failure}\n", state.lost);
         drop(state);
         // A standard error that is closed changes nothing.
@@ -301,11 +327,14 @@ impl Drop for Owned {
         self.0.work.notify_one();
         // A thread of a server's must not wait, and the sink's own cannot; the text is written all the same.
         let here = std::thread::current().id();
-        if let Some(thread) = thread.filter(|thread| !is_engines() && thread.thread().id() != here) {
+        if is_engines() || thread.as_ref().is_some_and(|thread| thread.thread().id() == here) {
+            return;
+        }
+        if let Some(thread) = thread {
             // It catches what a writer panics with.
             let _ = thread.join();
-            self.report_loss();
         }
+        self.report_loss();
     }
 }
 

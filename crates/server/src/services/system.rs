@@ -5,7 +5,7 @@ use super::print::Printer;
 use crate::engine::rare::Rare;
 use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::service::Method;
-use hostcall_abi::status::CallError;
+use hostcall_abi::status::{CallError, Status};
 use hostcall_device::system::SystemHandler;
 use hostcall_service::{Reply, Request, Service};
 use std::collections::HashMap;
@@ -184,6 +184,14 @@ impl SystemHandler for SystemReports {
 
     fn print_bytes(&self, format: u32, tags: u64, data: &[u8]) -> Result<(), CallError> {
         self.printer.print_bytes(format, tags, data)
+    }
+
+    fn text_refused(&self, stream: u32, bytes: u64, reason: u64) -> Result<(), CallError> {
+        let reason = match Status::from_bits(reason) {
+            Status::Error(error) => error,
+            Status::Ok => CallError::Malformed,
+        };
+        self.printer.text_refused(stream, bytes, reason)
     }
 }
 
