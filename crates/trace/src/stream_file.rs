@@ -6,9 +6,8 @@ use crate::format::{
 };
 use crate::output::{Blocks, Output, Unwritten};
 use crate::record::{Page, StreamTotals, Totals};
-use crate::tracer::{cannot_write, header};
+use crate::tracer::{cannot_write, create, header};
 use crate::writer::{cut, elapsed_ns};
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Instant, SystemTime};
@@ -33,11 +32,10 @@ impl StreamFile {
     /// Makes a new file at this path, or writes over the one that is there.
     ///
     /// # Errors
-    /// The system's with the path.
+    /// The system's with the path, also when something else that records writes the file.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
-        let named = |error| cannot_write(path, &error);
-        Self::new(File::create(path).map_err(named)?).map_err(named)
+        Self::new(create(path)?).map_err(|error| cannot_write(path, &error))
     }
 
     /// Writes to this file.

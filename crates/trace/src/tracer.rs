@@ -8,7 +8,7 @@ use crate::record::{Call, Ending, Waiting};
 use crate::writer::{self, Results, elapsed_ns};
 use hostcall_abi::launch::LaunchId;
 use parking_lot::Mutex;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
@@ -37,10 +37,11 @@ impl TracerBuilder {
     /// Writes the trace to a new file at this path, or over the one that is there.
     ///
     /// # Errors
-    /// The system's with the path, when the file cannot be made.
+    /// The system's with the path, when the file cannot be made, or when something else that records writes
+    /// it.
     pub fn file(self, path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
-        let file = File::create(path).map_err(|error| cannot_write(path, &error))?;
+        let file = create(path)?;
         Ok(Self { path: Some(path.into()), ..self.writer(file) })
     }
 
@@ -99,6 +100,24 @@ impl TracerBuilder {
 /// The system's error with the file that it is about.
 pub(crate) fn cannot_write(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot write the trace {}: {error}", path.display()))
+}
+
+/// Makes the file of a recording, or empties the one that is there, which nothing else that records may
+/// write.
+pub(crate) fn create(path: &Path) -> io::Result<File> {
+    let named = |error| cannot_write(path, &error);
+    let file = File::options().write(true).create(true).truncate(false).open(path).map_err(named)?;
+    // Pipes and devices have several writers, and no length.
+    if !file.metadata().map_err(named)?.is_file() {
+        return Ok(file);
+    }
+    // The lock lasts as long as the file is open. Where the system has no locks, nobody is refused.
+    if let Err(TryLockError::WouldBlock) = file.try_lock() {
+        let taken = "another recording writes it: end that one first, or choose another file";
+        return Err(named(io::Error::new(io::ErrorKind::ResourceBusy, taken)));
+    }
+    file.set_len(0).map_err(named)?;
+    Ok(file)
 }
 
 pub(crate) fn header(unix: Duration) -> Vec<u8> {

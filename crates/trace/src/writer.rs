@@ -88,6 +88,8 @@ pub(crate) fn run(
         if is_last {
             let (ended_ns, calls) = (elapsed_ns(start), blocks.written_calls);
             blocks.end(&Totals { ended_ns, calls, dropped_calls, dropped_others });
+            // Who learns of the end may write the file anew.
+            blocks.file = None;
         }
         let mut results = results.lock();
         results.written_calls = blocks.written_calls;

@@ -2,7 +2,7 @@
 
 use hostcall_abi::launch::LaunchId;
 use hostcall_trace::{
-    Call, Ending, Event, Follower, Names, OpenError, Reader, Status, Totals, Tracer, Waiting,
+    Call, Ending, Event, Follower, Names, OpenError, Reader, Status, StreamFile, Totals, Tracer, Waiting,
 };
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -369,4 +369,29 @@ fn a_file_that_grows_is_followed() {
     }
     assert!(follower.is_complete());
     assert_eq!(seen, expected);
+}
+
+#[test]
+fn a_file_is_of_one_recording_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.trace");
+    let taken = format!(
+        "cannot write the trace {}: another recording writes it: end that one first, or choose another file",
+        path.display()
+    );
+    let tracer = Tracer::builder().file(&path).unwrap().start().unwrap();
+    let header = std::fs::metadata(&path).unwrap().len();
+    assert_eq!(Tracer::builder().file(&path).err().unwrap().to_string(), taken);
+    assert_eq!(StreamFile::create(&path).err().unwrap().to_string(), taken);
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), header, "the file is as it was");
+    record(&tracer, 3);
+    assert!(tracer.finish(LONG).is_whole);
+    // From then on it may be written over, also while there is the tracer.
+    for _ in 0..100 {
+        StreamFile::create(&path).unwrap().finish().unwrap();
+        let tracer = Tracer::builder().file(&path).unwrap().start().unwrap();
+        assert!(tracer.finish(LONG).is_whole);
+    }
+    // What is no file has any number of writers.
+    let _null = [(); 2].map(|()| Tracer::builder().file("/dev/null").unwrap());
 }
