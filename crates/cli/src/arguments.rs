@@ -32,6 +32,12 @@ program; a second one does not wait for it.";
 #[derive(Parser)]
 #[command(name = "hostcall", version, after_help = EXIT_CODES)]
 pub struct Arguments {
+/// Where memory comes from.
+const MEMORY: &str = "\
+What a program's kernels allocate is memory of this process on the software device: an allocation that \
+fails ends the process (SIGABRT), and nothing bounds them. On a GPU it is the device's, 16 GiB at most, and a \
+lane that finds none panics.";
+
     #[command(subcommand)]
     pub command: Command,
 }
@@ -39,7 +45,7 @@ pub struct Arguments {
 #[derive(Subcommand)]
 pub enum Command {
     /// Builds a program when needed and runs it
-    #[command(after_help = format!("{SIGNALS}\n\n{EXIT_CODES}"))]
+    #[command(after_help = format!("{SIGNALS}\n\n{MEMORY}\n\n{EXIT_CODES}"))]
     Run(Box<RunOptions>),
     /// Builds a program and prints the path of its image
     Build {

@@ -270,3 +270,19 @@ fn a_line_that_the_host_refuses_is_told_of() {
     assert!(told.ends_with("; 2 texts were refused in all"), "{told}");
     assert_eq!(stdout.text(), "before\nafter\n".repeat(2));
 }
+
+/// Allocates the first number of bytes, which is there, and the second one, which is not.
+#[kernel]
+fn allocate_two(_: &Lane, there: u64, not: u64) {
+    let memory = |bytes: u64| heap::alloc(Layout::from_size_align(bytes as usize, 8).unwrap());
+    assert!(!memory(there).is_null() && memory(not).is_null());
+}
+
+#[test]
+fn calls_for_memory_are_bounded() {
+    let builtins = Builtins::builder().heap_limit(10_000).build().unwrap();
+    let device = Device::builder("cpu").builtins(builtins).open().unwrap();
+    let stream = device.stream().unwrap();
+    allocate_two.launch(&stream, Grid::new(1, 1), (1000u64, 9000u64)).unwrap();
+    stream.synchronize().unwrap();
+}

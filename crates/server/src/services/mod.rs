@@ -213,7 +213,17 @@ impl BuiltinsBuilder {
         self
     }
 
-    /// Where kernels allocate from, and how many bytes they may hold.
+    /// How many bytes kernels may hold of the device's memory by calls for memory: all allocations on a GPU,
+    /// and those by `hostcall_device::heap::alloc` on every device. On the software device `alloc`'s types
+    /// make no such calls. [`BuiltinsBuilder::DEFAULT_HEAP_BYTES`] if it is not said.
+    #[must_use]
+    pub fn heap_limit(mut self, bytes: u64) -> Self {
+        self.heap = Heap::of_device(bytes);
+        self
+    }
+
+    /// The same, of other memory than the device's, which the device must reach: the software device reaches
+    /// all of the process ([`ProcessMemory`]), a GPU does not.
     #[must_use]
     pub fn heap(mut self, memory: impl HeapMemory, limit_bytes: u64) -> Self {
         self.heap = Heap::new(memory, limit_bytes);
