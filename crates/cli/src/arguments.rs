@@ -102,7 +102,8 @@ pub enum Command {
 
 #[derive(Subcommand)]
 pub enum TraceCommand {
-    /// Says what a trace has: devices, launches, and how long calls took
+    /// Says what a trace has: devices, launches, and how long calls took from where the host finds them to
+    /// their answers
     Info {
         /// The trace
         file: PathBuf,
@@ -183,7 +184,8 @@ pub struct RunOptions {
     /// Writes a trace of the program's calls to this file, for `hostcall trace`
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Prints at the end, to standard error, how long the program's calls took, by service and method
+    /// Prints at the end, to standard error, how long the program's calls took, by service and method: from
+    /// where the host finds a call to its answer, without the ways there and back
     #[arg(long)]
     pub stats: bool,
     /// Prints what the program's kernels need of the device to standard error: registers, stack, shared memory

@@ -37,7 +37,8 @@ fn a_run_is_traced() {
     let (file, output) = traced(folder.path(), &["grid"]);
     assert_eq!((output.status.code(), stdout(&output).lines().count()), (Some(0), 4), "{}", stderr(&output));
     let stats = lines(&stderr(&output));
-    assert_eq!(stats[0], "service method count failed posts p50 p99 p99.9 slowest callers");
+    assert_eq!(stats[0], "calls' times, from where the host finds a call to its answer:");
+    assert_eq!(stats[1], "service method count failed posts p50 p99 p99.9 slowest callers");
     let of = |method: &str| stats.iter().find(|line| line.starts_with(method)).cloned().unwrap_or_default();
     assert!(of("Environment argument ").contains("main workgroup 0 wave 0 "), "{stats:?}");
 
@@ -102,7 +103,7 @@ fn calls_that_wait_are_traced_when_they_are_given_up() {
 fn statistics_need_no_file() {
     let output = acting("--stats", &["return"]).output().unwrap();
     assert_eq!(output.status.code(), Some(7));
-    assert!(stderr(&output).starts_with("service "), "{}", stderr(&output));
+    assert!(stderr(&output).starts_with("calls' times, "), "{}", stderr(&output));
     // Of those that cannot be written the exit code tells, but for a program that has one of its own.
     for (act, code) in [("nothing", 1), ("return", 7)] {
         let full = File::options().write(true).open("/dev/full").unwrap();

@@ -4,7 +4,7 @@ use crate::escaped;
 use crate::names::Names;
 use crate::record::{Call, Posts, Status, UNKNOWN};
 use hdrhistogram::Histogram;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -22,6 +22,9 @@ const SLOWEST: usize = 3;
 
 /// The method that stands for those past [`MOST_METHODS`].
 const OTHERS: u32 = u32::MAX;
+
+/// What stands above a table.
+const TITLE: &str = "calls' times, from where the host finds a call to its answer:";
 
 /// A call that took long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +59,7 @@ impl fmt::Display for SlowCall {
 }
 
 /// The calls of one method.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct MethodLatencies {
     histogram: Histogram<u64>,
     time_ns: u64,
@@ -70,6 +73,11 @@ impl MethodLatencies {
     fn new() -> Self {
         let histogram = Histogram::new(DIGITS).expect("a histogram may have this many digits");
         Self { histogram, time_ns: 0, lanes: 0, failed: 0, posts: 0, slowest: Vec::new() }
+    }
+
+    /// Returns the latency that this part of the calls did not exceed, for people.
+    fn quantile(&self, part: f64) -> String {
+        if self.calls() == 0 { "-".into() } else { Ns(self.quantile_ns(part)).to_string() }
     }
 
     /// Returns how many calls there were.
@@ -109,9 +117,23 @@ impl MethodLatencies {
 }
 
 /// Latencies by method, from pickup to answer.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Latencies {
     methods: HashMap<u32, MethodLatencies>,
+}
+
+impl fmt::Debug for MethodLatencies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [p50, p99] = [0.5, 0.99].map(|part| self.quantile(part));
+        write!(f, "{} calls, {} posts, p50 {p50}, p99 {p99}", self.calls(), self.posts)
+    }
+}
+
+/// Shows a line a method, by the number that [`Names::method`] knows; [`Latencies::table`] has their names.
+impl fmt::Debug for Latencies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.methods.iter().collect::<BTreeMap<_, _>>()).finish()
+    }
 }
 
 impl Latencies {
@@ -156,7 +178,7 @@ impl Latencies {
         self.methods.get(&method)
     }
 
-    /// Returns a table for a terminal: a line a method, sorted by service and method.
+    /// Returns a table for a terminal: what it has, and a line a method, sorted by service and method.
     pub fn table(&self, names: &Names) -> String {
         let mut rows: Vec<Vec<String>> = self.methods().map(|(method, of)| row(names, method, of)).collect();
         rows.sort();
@@ -165,7 +187,7 @@ impl Latencies {
         rows.insert(0, head.map(String::from).to_vec());
         let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..head.len()).map(width).collect();
-        let mut table = String::new();
+        let mut table = format!("{TITLE}\n");
         for row in &rows {
             let mut line = String::new();
             for (column, (text, width)) in row.iter().zip(&widths).enumerate() {
@@ -191,15 +213,11 @@ fn row(names: &Names, method: u32, of: &MethodLatencies) -> Vec<String> {
         None if method == OTHERS => ("(others)".into(), String::new()),
         None => (String::new(), format!("method {method}")),
     };
-    let quantile = |part| match of.calls() {
-        0 => "-".into(),
-        _ => Ns(of.quantile_ns(part)).to_string(),
-    };
     // What the trace itself costs is not what is looked for.
     let is_own = service == TRACE_POINTS;
     let slowest: Vec<String> = of.slowest().iter().filter(|_| !is_own).map(SlowCall::to_string).collect();
     let [calls, failed, posts] = [of.calls(), of.failed(), of.posts()].map(|count| count.to_string());
-    let [p50, p99, p999] = [0.5, 0.99, 0.999].map(quantile);
+    let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|part| of.quantile(part));
     vec![service, method, calls, failed, posts, p50, p99, p999, slowest.join(", ")]
 }
 
@@ -226,6 +244,13 @@ mod tests {
     use hostcall_abi::launch::LaunchId;
 
     #[test]
+    fn debug_is_short() {
+        let mut latencies = Latencies::default();
+        latencies.add(&Names::default(), &Call { method: 7, lanes: 1, replied_ns: 1501, ..Call::at(1) });
+        assert_eq!(format!("{latencies:?}"), "{7: 1 calls, 0 posts, p50 1.50 µs, p99 1.50 µs}");
+    }
+
+    #[test]
     fn tables_have_a_line_a_method() {
         let mut names = Names::default();
         for (method, name) in [(1, "Inventory::lookup"), (2, "exit")] {
@@ -250,6 +275,7 @@ mod tests {
         latencies.add(&names, &Call { method: 3, slot: 9, replied_ns: 9000, ..Call::at(0) });
         let table = latencies.table(&names);
         let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+        assert_eq!(lines.next().as_deref(), Some(TITLE));
         assert_eq!(lines.next().unwrap(), "service method count failed posts p50 p99 p99.9 slowest callers");
         assert_eq!(lines.next().unwrap(), "exit 1 1 0 1 ns 1 ns 1 ns slot 9 0 ns");
         let line = lines.next().unwrap();
