@@ -128,6 +128,9 @@ pub enum BuildError {
     /// There is no report of the image's kernels.
     #[error("no report: {0}")]
     NoReport(String),
+    /// `HOSTCALL_TARGETS` has `none` beside targets.
+    #[error("HOSTCALL_TARGETS names targets and `none`, which stands for no target: leave it or them away")]
+    NoneAndTargets,
     /// `Kernels` was used outside of a build script.
     #[error(
         "this is no build script: call it from build.rs, where cargo sets CARGO_MANIFEST_DIR and OUT_DIR"

@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 /// Targets that kernels are built for, whatever the build script says: names divided by commas, or `none`.
 const TARGETS: &str = "HOSTCALL_TARGETS";
 
+/// What stands there for no target.
+const NONE: &str = "none";
+
 /// The file of Rust code in `OUT_DIR` that `hostcall::embedded_images!()` includes.
 const LIST: &str = "hostcall_images.rs";
 
@@ -24,9 +27,10 @@ const LIST: &str = "hostcall_images.rs";
 /// every device: on `cpu` those that were compiled with the program, on a GPU those of the image.
 ///
 /// # Which targets
-/// The environment variable `HOSTCALL_TARGETS` names them: `sm_90,gfx942`, or `none`. Without it they are those of
-/// [`Kernels::targets`]. If that was not called either, the target is `cuda`, PTX for every NVIDIA GPU that hostcall
-/// supports, on a machine that can build it ([`available`]); on another there is none, and the program runs on `cpu` only.
+/// The environment variable `HOSTCALL_TARGETS` names them: `sm_90,gfx942`, or `none`, which an empty one
+/// means too. Without it they are those of [`Kernels::targets`]. If that was not called either, the target is
+/// `cuda`, PTX for every NVIDIA GPU that hostcall supports, on a machine that can build it ([`available`]);
+/// on another there is none, and the program runs on `cpu` only.
 ///
 /// The driver compiles PTX when a program loads it, which takes a second or more for each kernel, and keeps the result for
 /// the next runs of the same user. Targets such as `sm_90-cubin` have that done at build time; name the PTX beside them, as
@@ -102,7 +106,12 @@ impl Kernels {
 fn targets(environment: Option<&str>, script: Option<&[String]>) -> Result<Vec<Target>, BuildError> {
     let names: Vec<&str> = match (environment, script) {
         (Some(names), _) => {
-            names.split(',').map(str::trim).filter(|name| !matches!(*name, "" | "none")).collect()
+            let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+            match names.contains(&NONE) {
+                true if names.iter().any(|name| *name != NONE) => return Err(BuildError::NoneAndTargets),
+                true => Vec::new(),
+                false => names,
+            }
         }
         (None, Some(names)) => names.iter().map(String::as_str).collect(),
         (None, None) => {
@@ -150,6 +159,9 @@ mod tests {
         assert_eq!(names(Some("gfx90a, cuda,sm_70"), &["sm_90"]), ["gfx90a", "sm_70"]);
         for nothing in ["none", "", "cpu"] {
             assert!(names(Some(nothing), &["sm_90"]).is_empty(), "{nothing}");
+        }
+        for both in ["none,sm_90", "gfx942, none"] {
+            assert!(matches!(targets(Some(both), None), Err(BuildError::NoneAndTargets)), "{both}");
         }
         assert!(matches!(targets(Some("sm_1"), None), Err(BuildError::UnknownTarget { .. })));
     }

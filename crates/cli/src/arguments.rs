@@ -4,6 +4,7 @@ use crate::top::LEAST_EVERY;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use hostcall::Grid;
+use hostcall::device::SoftwareDeviceConfig;
 use hostcall::services::Lines;
 use hostcall_build::{Request, Target};
 use std::ffi::OsString;
@@ -23,21 +24,24 @@ Exit codes:
   141  nobody reads the standard output any more
   128 and a signal's number: the command was ended by that signal, such as 130 by an interrupt";
 
+/// Longest time that can be waited for: more fits no [`Duration`].
+const MOST_SECONDS: f64 = 1e18;
+
 /// What a user can do while a program runs.
 const SIGNALS: &str = "\
 SIGQUIT (control and \\) prints what the program waits for and lets it go on. SIGINT and SIGTERM print it too and end the \
 program; a second one does not wait for it.";
 
-/// Runs programs on a GPU, or on a software device that stands in for one, which call the CPU while they run.
-#[derive(Parser)]
-#[command(name = "hostcall", version, after_help = EXIT_CODES)]
-pub struct Arguments {
 /// Where memory comes from.
 const MEMORY: &str = "\
 What a program's kernels allocate is memory of this process on the software device: an allocation that \
 fails ends the process (SIGABRT), and nothing bounds them. On a GPU it is the device's, 16 GiB at most, and a \
 lane that finds none panics.";
 
+/// Runs programs on a GPU, or on a software device that stands in for one, which call the CPU while they run.
+#[derive(Parser)]
+#[command(name = "hostcall", version, after_help = EXIT_CODES)]
+pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
 }
@@ -144,21 +148,21 @@ pub struct RunOptions {
     pub device: Option<String>,
     /// Lanes of each workgroup: N or X,Y,Z; the program's own default if absent
     #[arg(long, alias = "threads-x", value_parser = extent)]
-    pub threads: Option<[u32; 3]>,
+    pub threads: Option<Extent>,
     /// Lanes of each workgroup in y
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub threads_y: Option<u32>,
     /// Lanes of each workgroup in z
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub threads_z: Option<u32>,
     /// Workgroups: N or X,Y,Z; the program's own default if absent
     #[arg(long, alias = "blocks-x", value_parser = extent)]
-    pub blocks: Option<[u32; 3]>,
+    pub blocks: Option<Extent>,
     /// Workgroups in y
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub blocks_y: Option<u32>,
     /// Workgroups in z
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub blocks_z: Option<u32>,
     /// Ends the program after so many seconds, with exit code 124 and a report of what it waited for
     #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
@@ -179,7 +183,7 @@ pub struct RunOptions {
     #[arg(long, value_name = "POSITION", value_parser = position)]
     pub lines_of_workgroup: Option<[u32; 3]>,
     /// Prints the lines of lanes alone that have this index in their workgroup, x fastest
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = lane)]
     pub lines_of_lane: Option<u32>,
     /// Writes a trace of the program's calls to this file, for `hostcall trace`
     #[arg(long, value_name = "FILE")]
@@ -242,8 +246,8 @@ pub struct SoftwareOptions {
     /// Lanes of a wave: 32 or 64; 32 if absent
     #[arg(long, value_parser = wave)]
     pub wave: Option<u32>,
-    /// Threads that run lanes; one less than the machine has processors if absent
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    /// Threads that run lanes, at most 4096; one less than the machine has processors if absent
+    #[arg(long, value_name = "N", value_parser = cpu_threads)]
     pub cpu_threads: Option<u32>,
 }
 
@@ -252,7 +256,7 @@ pub struct SoftwareOptions {
 #[command(next_help_heading = "Programs linked with LLVM's GPU libc")]
 pub struct LlvmOptions {
     /// Calls that can be on their way at once; 4096 if absent
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = count)]
     pub ports: Option<u32>,
     /// Lets `system` run commands
     #[arg(long)]
@@ -262,14 +266,28 @@ pub struct LlvmOptions {
 impl RunOptions {
     /// Workgroups and lanes, with the program's own where the user names none.
     pub fn grid(&self, default_workgroups: u32, default_lanes: u32) -> Grid {
-        let sizes = |all: Option<[u32; 3]>, default: u32, y: Option<u32>, z: Option<u32>| {
-            let [default_x, default_y, default_z] = all.unwrap_or([default, 1, 1]);
+        let sizes = |all: Option<Extent>, default: u32, y: Option<u32>, z: Option<u32>| {
+            let [default_x, default_y, default_z] = all.map_or([default, 1, 1], |all| all.sizes);
             [default_x, y.unwrap_or(default_y), z.unwrap_or(default_z)]
         };
         Grid::new_3d(
             sizes(self.blocks, default_workgroups, self.blocks_y, self.blocks_z),
             sizes(self.threads, default_lanes, self.threads_y, self.threads_z),
         )
+    }
+
+    /// Returns two options that say the same size.
+    pub fn said_twice(&self) -> Option<(&'static str, &'static str)> {
+        let numbers = |all: Option<Extent>| all.map_or(0, |all| all.numbers);
+        let (blocks, threads) = (numbers(self.blocks), numbers(self.threads));
+        [
+            (blocks > 1 && self.blocks_y.is_some(), ("--blocks", "--blocks-y")),
+            (blocks > 2 && self.blocks_z.is_some(), ("--blocks", "--blocks-z")),
+            (threads > 1 && self.threads_y.is_some(), ("--threads", "--threads-y")),
+            (threads > 2 && self.threads_z.is_some(), ("--threads", "--threads-z")),
+        ]
+        .into_iter()
+        .find_map(|(is_twice, options)| is_twice.then_some(options))
     }
 
     /// Which lines are printed, and how.
@@ -290,20 +308,27 @@ impl RunOptions {
     }
 }
 
-fn extent(text: &str) -> Result<[u32; 3], String> {
-    let mut extent = [1; 3];
+/// Sizes in x, y and z, of which so many were given as numbers; the others are 1.
+#[derive(Clone, Copy)]
+pub struct Extent {
+    sizes: [u32; 3],
+    numbers: usize,
+}
+
+fn extent(text: &str) -> Result<Extent, String> {
+    let mut sizes = [1; 3];
     let numbers: Vec<&str> = text.split(',').collect();
-    if numbers.len() > extent.len() {
+    if numbers.len() > sizes.len() {
         return Err("give at most three numbers, X,Y,Z".into());
     }
-    for (to, number) in extent.iter_mut().zip(numbers) {
+    for (to, number) in sizes.iter_mut().zip(&numbers) {
         *to = match number.parse::<u128>() {
             Ok(0) => return Err("it must be at least 1".into()),
             Ok(number) => u32::try_from(number).map_err(|_| format!("it must be at most {}", u32::MAX))?,
             Err(_) => return Err("give a number or three, X,Y,Z".into()),
         };
     }
-    Ok(extent)
+    Ok(Extent { sizes, numbers: numbers.len() })
 }
 
 fn wave(text: &str) -> Result<u32, &'static str> {
@@ -325,11 +350,26 @@ fn position(text: &str) -> Result<[u32; 3], &'static str> {
 }
 
 fn seconds(text: &str) -> Result<Duration, &'static str> {
-    text.parse()
-        .ok()
-        .filter(|seconds| *seconds > 0.0)
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or("give a number of seconds above 0")
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > MOST_SECONDS => Err("give a number of seconds of at most 1e18"),
+        Ok(seconds) if seconds > 0.0 => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("give a number of seconds above 0"),
+    }
+}
+
+/// A count, of which there may be no more than fit.
+fn count(text: &str) -> Result<u32, &'static str> {
+    text.parse().ok().filter(|count| *count > 0).ok_or("give a number that is at least 1")
+}
+
+fn cpu_threads(text: &str) -> Result<u32, String> {
+    let most = SoftwareDeviceConfig::MOST_THREADS as u32;
+    let threads = text.parse().ok().filter(|threads| (1..=most).contains(threads));
+    threads.ok_or_else(|| format!("give a number from 1 to {most}"))
+}
+
+fn lane(text: &str) -> Result<u32, &'static str> {
+    text.parse().map_err(|_| "give a lane's number in its workgroup, from 0 on")
 }
 
 fn every(text: &str) -> Result<Duration, &'static str> {

@@ -112,6 +112,9 @@ fn unusable(options: &RunOptions, program: &Program, device: &str) -> Option<Str
     ];
     let stack = given("--stack", options.stack.is_some(), is_llvm || is_software);
 
+    if let Some((all, one)) = options.said_twice() {
+        return Some(format!("{all} and {one} say the same size twice: leave one of them away"));
+    }
     const LEAST: usize = SoftwareDeviceConfig::MIN_STACK_BYTES;
     if let Some(bytes) = options.stack.filter(|bytes| is_software && *bytes < LEAST) {
         return Some(format!(
@@ -160,7 +163,6 @@ fn open(
     tracer: Option<&Tracer>,
     sender: Sender<Event>,
 ) -> Result<Device, Box<dyn Error>> {
-    let dir = options.dir.display();
     let builtins = options
         .variables()
         .fold(Builtins::builder(), |builtins, (name, value)| builtins.env(name, value))
@@ -168,8 +170,7 @@ fn open(
         .args(&options.program)
         .lines(options.lines())
         .stdout(Stdout(sender))
-        .build()
-        .map_err(|error| format!("cannot open the folder {dir}: {error}"))?;
+        .build()?;
     let mut software = SoftwareDeviceConfig::default();
     if let Some(lanes) = options.software.wave {
         software.wave_size = lanes;

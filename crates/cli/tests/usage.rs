@@ -38,15 +38,29 @@ fn options_are_checked() {
     says(&run(&["--blocks", "many"]), "give a number or three");
     says(&run(&["--wave", "48"]), "32 or 64");
     says(&run(&["--timeout", "soon"]), "number of seconds");
-    for seconds in ["0", "-1", "-0.5", "nan", "inf", "1e300"] {
-        says(&run(&["--timeout", seconds]), "number of seconds");
+    for seconds in ["0", "-1", "-0.5", "nan"] {
+        says(&run(&["--timeout", seconds]), "give a number of seconds above 0");
+    }
+    for seconds in ["inf", "1e300"] {
+        says(&run(&["--timeout", seconds]), "give a number of seconds of at most 1e18");
     }
     says(&run(&["--env", "NAME"]), "NAME=VALUE");
     says(&run(&["--env", "=value"]), "NAME=VALUE");
     says(&run(&["--stack", "much"]), "number of bytes");
     says(&run(&["--stack", "2000M"]), "number of bytes");
     says(&run(&["--stack", "10"]), "--stack 10 is too little for a lane of cpu: give at least 16384 bytes");
-    says(&run(&["--cpu-threads", "0"]), "0 is not in 1..=1024");
+    for count in ["0", "4097", "x"] {
+        says(&run(&["--cpu-threads", count]), "give a number from 1 to 4096");
+    }
+    says(&run(&["--ports", "x"]), "give a number that is at least 1");
+    says(&run(&["--lines-of-lane", "x"]), "give a lane's number in its workgroup, from 0 on");
+    for (all, one) in [
+        ("--blocks=2,3", "--blocks-y=4"),
+        ("--threads=2,3", "--threads-y=3"),
+        ("--blocks=2,3,4", "--blocks-z=4"),
+    ] {
+        says(&run(&[all, one]), "twice");
+    }
     says(&run(&["--bogus"]), "--bogus");
     says(&run(&["--bogus"]), "; `hostcall run --help` says more");
     says(&refused(2, &["run"]), "PROGRAM");

@@ -1,9 +1,6 @@
 use std::io;
 use std::time::Duration;
 
-/// Most threads of a device. Each has memory of its own before it runs a lane: many more take all that there is.
-const MAX_THREADS: usize = 4096;
-
 /// Sizes and behaviour of an [`Executor`](crate::Executor).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -51,12 +48,16 @@ impl Config {
     /// Fewest bytes of a lane's stack.
     pub const MIN_STACK_BYTES: usize = 16 << 10;
 
+    /// Most threads of a device. Each has memory of its own before it runs a lane: many more take all that
+    /// there is.
+    pub const MOST_THREADS: usize = 4096;
+
     pub(crate) fn check(&self) -> io::Result<()> {
         let refuse = |sentence| Err(io::Error::new(io::ErrorKind::InvalidInput, sentence));
         if self.threads == 0 {
             return refuse("a software device needs at least one thread");
         }
-        if self.threads > MAX_THREADS {
+        if self.threads > Self::MOST_THREADS {
             return refuse("a software device has at most 4096 threads");
         }
         if self.wave_size != 32 && self.wave_size != 64 {
