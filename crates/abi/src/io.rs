@@ -57,7 +57,8 @@ impl Error {
             Error::PermissionDenied => "permission denied",
             Error::AlreadyExists => "the file exists already",
             Error::OutsideDir => {
-                "the path leads out of the directory that the host opened; `--dir` of `hostcall run` opens another"
+                "the path leads out of the directory that the host opened: open another with `Builtins::builder().dir(..)`, or \
+                 `--dir` of `hostcall run`"
             }
             Error::NoDir => {
                 "the host opened no directory to kernels: open one with `Builtins::builder().dir(..)`"
@@ -71,6 +72,26 @@ impl Error {
             Error::Call(_) => "the call to the host failed",
         }
     }
+}
+
+/// What the commonest `errno`s of Linux say.
+fn os_error(code: i32) -> Option<&'static str> {
+    Some(match code {
+        5 => "input or output failed",
+        17 => "it exists already",
+        20 => "a part of the path is no directory",
+        21 => "it is a directory",
+        26 => "the file is a program that runs",
+        27 => "the file is too large",
+        28 => "no space is left on the device",
+        30 => "the file system is read-only",
+        32 => "nobody reads the pipe any more",
+        36 => "the file's name is too long",
+        39 => "the directory is not empty",
+        40 => "too many symbolic links follow each other",
+        122 => "the user's share of the disk is full",
+        _ => return None,
+    })
 }
 
 impl From<CallError> for Error {
@@ -101,7 +122,10 @@ impl From<Error> for CallError {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Os(code) => write!(f, "the host's operating system reported error {code}"),
+            Error::Os(code) => match os_error(*code) {
+                Some(name) => write!(f, "the host's operating system reported error {code}: {name}"),
+                None => write!(f, "the host's operating system reported error {code}"),
+            },
             Error::Call(error) => error.fmt(f),
             error => f.write_str(error.message()),
         }
@@ -124,6 +148,13 @@ impl Wire for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn common_errors_of_the_system_are_named() {
+        let text = |code| Error::Os(code).to_string();
+        assert_eq!(text(28), "the host's operating system reported error 28: no space is left on the device");
+        assert_eq!(text(-99), "the host's operating system reported error -99");
+    }
 
     #[test]
     fn errors_survive_the_link() {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum BuildError {
     /// The name is no target.
-    #[error("unknown target `{name}`{}; there are {}", did_you_mean(*like), Target::names().collect::<Vec<_>>().join(", "))]
+    #[error("unknown target `{name}`{}: there are {}", did_you_mean(*like), Target::names().collect::<Vec<_>>().join(", "))]
     UnknownTarget {
         /// The name.
         name: String,
@@ -50,8 +50,8 @@ pub enum BuildError {
     },
     /// The package is a program of the host's.
     #[error(
-        "{name} is a program of the host's, which launches kernels itself: start it with `cargo run --release` in {}, or \
-         name the folder of a package that depends on `hostcall-device`{}",
+        "{name} is a program of the host's, which launches kernels itself: start it with `cargo run --release` in {}; \
+         `hostcall run` is for packages that have a main kernel, and `hostcall build` for packages of kernels{}",
         folder.display(), such_as(kernels)
     )]
     HostProgram {
@@ -172,7 +172,7 @@ fn such_as(folders: &[PathBuf]) -> String {
 }
 
 fn did_you_mean(like: Option<&str>) -> String {
-    like.map_or_else(String::new, |like| format!(": did you mean {like}?"))
+    like.map_or_else(String::new, |like| format!(" (did you mean {like}?)"))
 }
 
 fn after_colon(output: &str) -> String {

@@ -1,4 +1,5 @@
 use crate::BuildError;
+use std::cmp::Reverse;
 use std::fmt;
 
 /// A device to build for.
@@ -83,12 +84,14 @@ impl Target {
     /// Returns the name that a wrong one is most like, if it is like any.
     fn like(name: &str) -> Option<&'static str> {
         let name = name.to_lowercase();
-        // Of equally like names the first is taken: an older architecture, without a letter.
+        let letters_alike = |known: &str| name.bytes().zip(known.bytes()).take_while(|(a, b)| a == b).count();
+        // Of equally like names the one that begins alike is taken, and of those the first: an older
+        // architecture, without a letter.
         Self::names()
-            .map(|known| (strsim::osa_distance(&name, known), known))
-            .filter(|(wrong_letters, _)| *wrong_letters <= MOST_WRONG_LETTERS)
-            .min_by_key(|(wrong_letters, _)| *wrong_letters)
-            .map(|(_, known)| known)
+            .map(|known| (strsim::osa_distance(&name, known), Reverse(letters_alike(known)), known))
+            .filter(|(wrong_letters, ..)| *wrong_letters <= MOST_WRONG_LETTERS)
+            .min_by_key(|(wrong_letters, letters_alike, _)| (*wrong_letters, *letters_alike))
+            .map(|(.., known)| known)
     }
 
     /// Name of the architecture, which build folders have: `cpu`, `sm_70`, `gfx942`.
@@ -169,6 +172,7 @@ mod tests {
         for (wrong, meant) in [
             ("CPU", Some("cpu")),
             ("sm90", Some("sm_90")),
+            ("sm_9", Some("sm_90")),
             ("sm_91", Some("sm_90")),
             ("gfx943", Some("gfx942")),
             ("gfx90", Some("gfx900")),

@@ -3,7 +3,7 @@
 use crate::arguments::BuildOptions;
 use hostcall::Device;
 use hostcall::device::devices;
-use hostcall::image::{Calls, ImageInfo, identify};
+use hostcall::image::{Calls, ImageInfo, NotAnImage, identify};
 use hostcall_build::{BuildError, Target};
 use std::error::Error;
 use std::ffi::OsStr;
@@ -55,7 +55,10 @@ impl Program {
             let most = MAX_IMAGE_BYTES >> 20;
             return Err(format!("{name} is no image of a program: it has more than {most} MiB").into());
         }
-        let info = identify(&bytes).map_err(|why| format!("{name}: {why}"))?;
+        let info = identify(&bytes).map_err(|why| match why {
+            NotAnImage::Unknown => format!("{name}: {why}, or a package's folder"),
+            why => format!("{name}: {why}"),
+        })?;
         match &info.calls {
             Calls::Hostcall(kernels) if kernels.iter().any(|kernel| kernel.name() == "main") => Ok(Self::Image(path, info)),
             Calls::Hostcall(_) => Err(BuildError::NoMain { image: path }.into()),

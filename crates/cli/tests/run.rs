@@ -137,8 +137,8 @@ fn files_are_reached_below_the_folder_only() {
         expect(&read(dir, "fine"), 0, "open", "");
         for outside in ["../secret", "link", "up/secret", "./../inside/../secret", absolute.to_str().unwrap()]
         {
-            let refused = "the path leads out of the directory that the host opened; `--dir` of `hostcall run` opens \
-                           another\n";
+            let refused = "the path leads out of the directory that the host opened: open another with \
+                           `Builtins::builder().dir(..)`, or `--dir` of `hostcall run`\n";
             expect(&read(dir, outside), 1, "", refused);
         }
         expect(&read(dir, "nothing"), 1, "", "there is no such file or directory\n");

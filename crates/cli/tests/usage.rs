@@ -89,7 +89,10 @@ fn what_was_meant_is_suggested() {
     says(&refused(2, &["run", "--timout", "3", acts()]), "did you mean `--timeout`?");
     says(&refused(2, &["buidl", "."]), "did you mean `build`?");
     says(&refused(2, &["build", "--tagret", "cpu", "."]), "did you mean `--target`?");
-    says(&refused(2, &["build", "--target", "sm90", "."]), "did you mean sm_90?");
+    says(
+        &refused(2, &["build", "--target", "sm_9", "."]),
+        "unknown target `sm_9` (did you mean sm_90?): there are",
+    );
     says(&refused(2, &["build", "--report", "/nowhere"]), "--report says what kernels need of a GPU");
 }
 
@@ -212,6 +215,7 @@ fn a_host_program_is_told_how_to_start() {
         &text,
         "hostcall: shop is a program of the host's, which launches kernels itself: start it with `cargo run",
     );
+    says(&text, "`hostcall build` for packages of kernels, such as ");
     says(&text, "shop/kernels\n");
     assert_eq!((output.status.code(), text.lines().count()), (Some(1), 1), "{text}");
 }

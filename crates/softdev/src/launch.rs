@@ -100,7 +100,8 @@ impl fmt::Display for LaunchError {
             LaunchError::Panicked { lanes } => write!(f, "{lanes} lane(s) panicked"),
             LaunchError::StackOverflow { workgroup: [x, y, z], lane } => write!(
                 f,
-                "lane {lane} of workgroup ({x}, {y}, {z}) overflowed its stack; raise `stack_bytes` of the software device"
+                "lane {lane} of workgroup ({x}, {y}, {z}) overflowed its stack; raise `stack_bytes` of the software device \
+                 (`--stack` of `hostcall run`)"
             ),
             LaunchError::Fault { signal, address, workgroup: [x, y, z], lane } => {
                 let name = match *signal {

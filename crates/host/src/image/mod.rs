@@ -110,7 +110,7 @@ impl Target {
 #[non_exhaustive]
 pub enum NotAnImage {
     /// None of the formats that this crate knows.
-    #[error("it is no image of a program: name one that `hostcall build` made, or a package's folder")]
+    #[error("it is no image of a program: name one that `hostcall build` made")]
     Unknown,
     /// An ELF file that ends too early or refers to what it does not have.
     #[error("it is a damaged ELF file: build it again")]

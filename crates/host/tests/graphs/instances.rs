@@ -203,7 +203,6 @@ fn arguments_are_set_in_graphs_in_graphs() {
     assert_eq!(values.read().unwrap(), [expected + 3]);
     for path in [
         NodePath::from(second).node(bodies),
-        NodePath::from(bodies).body(2).node(step),
         NodePath::from(bodies).body(0).node(step),
         NodePath::from(bodies).node(step),
         NodePath::from(first).node(step).node(step),
@@ -225,6 +224,9 @@ fn a_cache_hands_out_the_same_memory() {
         stream.fill(&ones, 1)?;
         add_plain.launch(stream, Grid::new(1, 8), (&sum, &ones))?;
         Ok(sum)
+    let refused = instance.set(NodePath::from(bodies).body(2).node(step), &add, ONE, (&values, 1u64));
+    let error = broken(refused).to_string();
+    assert_eq!(error, format!("node {bodies} has no body 2: it has 2, from number 0 on"));
     };
     let (mut sum, mut addresses) = (None, Vec::new());
     for _ in 0..3 {

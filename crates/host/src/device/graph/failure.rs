@@ -98,7 +98,8 @@ pub enum GraphError {
     EndedElsewhere,
     /// The capture has work of a stream that it does not wait for.
     #[error(
-        "{streams} streams were forked and not joined: record an event on each, and have the first stream wait for it"
+        "{streams} stream{} forked and not joined: record an event on each, and have the first stream wait for it",
+        if *streams == 1 { " was" } else { "s were" }
     )]
     NotJoined {
         /// How many.
@@ -129,6 +130,16 @@ pub enum GraphError {
         node: NodePath,
         /// How many nodes the innermost graph has that is there.
         nodes: usize,
+    },
+    /// The node has no such body.
+    #[error("node {node} has no body {body}: it has {bodies}, from number 0 on")]
+    NoSuchBody {
+        /// The node.
+        node: NodePath,
+        /// The number of the body.
+        body: u32,
+        /// How many bodies the node has.
+        bodies: usize,
     },
     /// The node is no launch of this kernel.
     #[error("node {node} is {what}, no launch of {kernel}")]

@@ -4,7 +4,7 @@ use super::node::{KernelNode, Node, NodeKind, NodePath};
 use super::plan::Plan;
 use super::replay::Replay;
 use super::row::{StreamKey, make_lists};
-use super::{Graph, GraphError, GraphKernel, Recorded};
+use super::{Graph, GraphError, GraphKernel, Recorded, graph_called};
 use crate::device::uses::Point;
 use crate::device::{Arguments, Device, Error, Grid, Stream};
 use std::fmt;
@@ -101,7 +101,7 @@ impl Instance {
         if stream.core().is(&self.shared.device.inner.core) {
             return Ok(());
         }
-        let what = format!("graph {}", self.shared.name);
+        let what = graph_called(&self.shared.name);
         Err(Error::OtherDevice { what, device: stream.core().name.clone() })
     }
 
@@ -156,7 +156,7 @@ impl Instance {
     pub fn try_update(&self, graph: &Graph) -> Result<(), Error> {
         let device = &self.shared.device.inner;
         if !graph.device.inner.core.is(&device.core) {
-            let what = format!("graph {}", graph.name);
+            let what = graph_called(&graph.name);
             return Err(Error::OtherDevice { what, device: device.core.name.clone() });
         }
         let _old = {
@@ -207,6 +207,10 @@ fn same_shape(old: &Recorded, new: &Recorded, path: &NodePath) -> Result<(), Gra
     let (len, other) = (old.nodes.len(), new.nodes.len());
     match len == other {
         true => Ok(()),
-        false => Err(refused(len.min(other), format!("there are {len} nodes, and {other} in the new graph"))),
+        false => {
+            let (verb, plural) = if len == 1 { ("is", "") } else { ("are", "s") };
+            let why = format!("there {verb} {len} node{plural}, and {other} in the new graph");
+            Err(refused(len.min(other), why))
+        }
     }
 }

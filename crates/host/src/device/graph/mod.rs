@@ -138,8 +138,16 @@ impl fmt::Debug for Graph {
 
 /// Returns a name for a graph that was given none.
 fn new_name() -> Arc<str> {
+/// How the names begin of graphs that were given none.
+const UNNAMED: &str = "graph ";
+
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    format!("graph {}", NEXT.fetch_add(1, Ordering::Relaxed)).into()
+    format!("{UNNAMED}{}", NEXT.fetch_add(1, Ordering::Relaxed)).into()
+}
+
+/// Returns what errors call a graph of this name.
+fn graph_called(name: &str) -> String {
+    if name.starts_with(UNNAMED) { name.to_owned() } else { format!("graph {name}") }
 }
 
 impl Graph {
@@ -333,7 +341,7 @@ impl Graph {
     /// Returns what a graph of this device has that this one lies in.
     fn child_of(&self, core: &Core) -> Result<Arc<Recorded>, Error> {
         if !self.device.inner.core.is(core) {
-            let what = format!("graph {}", self.name);
+            let what = graph_called(&self.name);
             return Err(Error::OtherDevice { what, device: core.name.clone() });
         }
         if self.recorded.depth >= DEEPEST {

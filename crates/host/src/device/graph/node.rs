@@ -355,7 +355,12 @@ impl Recorded {
             (Node::Conditional(conditional), [body, inside @ ..]) => {
                 let ConditionalNode { kind, condition, bodies } = conditional;
                 let (kind, condition, mut bodies) = (*kind, condition.clone(), bodies.clone());
-                let body = bodies.get_mut(*body as usize).ok_or_else(none)?;
+                let (number, count) = (*body, bodies.len());
+                let body = bodies.get_mut(number as usize).ok_or_else(|| GraphError::NoSuchBody {
+                    node: NodePath(whole.0[..whole.0.len() - inside.len() - 1].into()),
+                    body: number,
+                    bodies: count,
+                })?;
                 Arc::make_mut(body).change(inside, whole, change)?;
                 Node::Conditional(ConditionalNode { kind, condition, bodies })
             }

@@ -57,9 +57,15 @@ impl OpenFiles {
     /// Files below `dir`. `/` opens all that the process can reach, and relative paths are then the process's.
     ///
     /// # Errors
-    /// When the directory cannot be opened.
+    /// When the directory cannot be opened, with its path.
     pub fn below(dir: &Path) -> io::Result<Self> {
-        Ok(Self { root: Some(Root::new(dir)?), ..Self::none() })
+        let root = Root::new(dir).map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("cannot open the folder {} to kernels: {error}", dir.display()),
+            )
+        })?;
+        Ok(Self { root: Some(root), ..Self::none() })
     }
 
     /// No files: every path is refused with [`Error::NoDir`].

@@ -23,6 +23,12 @@ fn files() -> (TempDir, Files) {
     (dir, files)
 }
 
+#[test]
+fn a_folder_that_cannot_be_opened_is_named() {
+    let error = OpenFiles::below(Path::new("/no/such")).err().unwrap().to_string();
+    assert!(error.starts_with("cannot open the folder /no/such to kernels: No such file"), "{error}");
+}
+
 fn below(path: &Path) -> Files {
     Shared(Arc::new(OpenFiles::below(path).unwrap()))
 }
