@@ -20,10 +20,14 @@ use std::sync::Arc;
 /// Answers every lane of a batch with an error.
 #[inline(never)]
 pub(crate) fn refuse(shared: &Shared, batch: &Batch, error: CallError) {
+    let rung = batch.rung();
     for packet in 0..batch.count() {
         if let Some(mut recording) = record(shared, batch, packet) {
-            recording.lanes_ended(batch.rung().lanes(), Status::Error(error));
-            recording.answered("no method", batch.rung().service().into(), launch_of(batch, packet));
+            let registry = shared.registry();
+            let entry = registry.entry(rung.service(), rung.check()).ok();
+            let name = entry.map_or("(no service)::no such method", |entry| entry.method.name());
+            recording.lanes_ended(rung.lanes(), Status::Error(error));
+            recording.answered(name, rung.service().into(), launch_of(batch, packet));
         }
         batch.answer(packet).all(shared.memory.region(), Status::Error(error));
     }
