@@ -4,7 +4,7 @@ use super::{Inner, Pace, RawChannel, RawPage, RawReader, RawStatistics};
 use hostcall_device::kernel::Plain;
 use hostcall_device::raw::Policy;
 use hostcall_trace::{Descriptor, Page, StreamFile, StreamTotals, Unwritten};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,8 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// A channel that is written to a file, for `hostcall trace`: by a thread that copies pages, so that waves
 /// get them again, and, where there are many, one that writes. When it is dropped without
-/// [`Recording::finish`], the file lacks its end.
+/// [`Recording::finish`], the file lacks its end, and what an error of the file lost is said on the standard
+/// error.
 pub struct Recording {
     inner: Arc<Inner>,
     /// The file's, for errors; `None` where another was begun.
@@ -159,12 +160,17 @@ impl Recording {
             None => Ok(statistics),
             Some(error) => {
                 let lost = written.lost_bytes;
-                let file = self.path.as_ref().map_or("the file".into(), |path| path.display().to_string());
+                let file = self.file();
                 let sentence =
                     format!("{file} was written up to an error, and {lost} bytes after it are lost: {error}");
                 Err(io::Error::new(error.kind(), sentence))
             }
         }
+    }
+
+    /// What errors call the file.
+    fn file(&self) -> String {
+        self.path.as_ref().map_or("the file".into(), |path| path.display().to_string())
     }
 
     fn end(&mut self) -> Option<Written> {
@@ -175,6 +181,18 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        self.end();
+        if self.thread.is_none() {
+            return;
+        }
+        let lost = match self.end() {
+            Some(Written { failure: None, .. }) => return,
+            Some(Written { failure: Some(error), lost_bytes, .. }) => {
+                format!("{lost_bytes} bytes of {} are lost: {error}", self.file())
+            }
+            None => format!("the thread that wrote {} has panicked", self.file()),
+        };
+        let line = format!("hostcall: a recording was dropped without `finish`: {lost}\n");
+        // Nobody can be told that the standard error is closed.
+        let _ = io::stderr().write_all(line.as_bytes());
     }
 }
