@@ -113,6 +113,20 @@ fn nodes_made_by_hand() {
     assert_eq!(broken(captured), GraphError::TooDeep { limit: 32 });
 }
 
+#[test]
+fn pictures_have_the_names_of_bodies() {
+    let (device, stream, _) = open();
+    let values = device.alloc_zeroed::<u64>(1).unwrap();
+    let body = |stream: &Stream| add.launch(stream, ONE, (&values, 1u64)).map(drop);
+    let [named, other] = [(); 2].map(|()| stream.capture(LOCAL, body).unwrap());
+    let mut graph = Graph::new(&device);
+    graph.add_switch(&Condition::function(|| 0), &[&named.named("a \"step\""), &other]).unwrap();
+    let dot = graph.to_dot();
+    for label in ["label=\"0.0: a \\\"step\\\"\";", "label=\"0.1\";"] {
+        assert!(dot.contains(label), "{dot}");
+    }
+}
+
 /// Graphs that have each other twice have more nodes than memory has room for.
 #[test]
 fn pictures_stop_at_the_nodes_that_an_instance_may_have() {
@@ -210,6 +224,9 @@ fn arguments_are_set_in_graphs_in_graphs() {
         let refused = instance.set(path.clone(), &add, ONE, (&values, 1u64));
         assert!(matches!(broken(refused), GraphError::NoSuchNode { node, .. } if node == path), "{path}");
     }
+    let refused = instance.set(NodePath::from(bodies).body(2).node(step), &add, ONE, (&values, 1u64));
+    let error = broken(refused).to_string();
+    assert_eq!(error, format!("node {bodies} has no body 2: it has 2, from number 0 on"));
     let refused = instance.set(first, &add, ONE, (&values, 1u64));
     assert!(matches!(broken(refused), GraphError::OtherKernel { .. }));
     stream.synchronize().unwrap();
@@ -224,9 +241,6 @@ fn a_cache_hands_out_the_same_memory() {
         stream.fill(&ones, 1)?;
         add_plain.launch(stream, Grid::new(1, 8), (&sum, &ones))?;
         Ok(sum)
-    let refused = instance.set(NodePath::from(bodies).body(2).node(step), &add, ONE, (&values, 1u64));
-    let error = broken(refused).to_string();
-    assert_eq!(error, format!("node {bodies} has no body 2: it has 2, from number 0 on"));
     };
     let (mut sum, mut addresses) = (None, Vec::new());
     for _ in 0..3 {

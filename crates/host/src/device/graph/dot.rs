@@ -68,7 +68,9 @@ impl Drawing {
             for (number, child) in node.children().iter().enumerate() {
                 let inner = format!("{id}_{number}_");
                 let _ = writeln!(self.text, "{indent}subgraph cluster_{id}_{number} {{");
-                let _ = writeln!(self.text, "{indent}  label=\"{at}.{number}\";");
+                let name =
+                    if child.name.is_empty() { String::new() } else { format!(": {}", escaped(&child.name)) };
+                let _ = writeln!(self.text, "{indent}  label=\"{at}.{number}{name}\";");
                 let drawn = self.draw(child, &inner, &format!("{indent}  "));
                 let _ = writeln!(self.text, "{indent}}}");
                 if drawn > 0 {

@@ -99,6 +99,8 @@ const DEEPEST: usize = 32;
 #[derive(Clone, Default)]
 pub(crate) struct Recorded {
     pub nodes: Vec<Entry>,
+    /// The name that the graph in another one was given, for pictures; else empty.
+    pub name: Arc<str>,
     /// How deep graphs lie in it; 0 without any.
     depth: usize,
 }
@@ -136,11 +138,11 @@ impl fmt::Debug for Graph {
     }
 }
 
-/// Returns a name for a graph that was given none.
-fn new_name() -> Arc<str> {
 /// How the names begin of graphs that were given none.
 const UNNAMED: &str = "graph ";
 
+/// Returns a name for a graph that was given none.
+fn new_name() -> Arc<str> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     format!("{UNNAMED}{}", NEXT.fetch_add(1, Ordering::Relaxed)).into()
 }
@@ -347,6 +349,7 @@ impl Graph {
         if self.recorded.depth >= DEEPEST {
             return Err(GraphError::TooDeep { limit: DEEPEST }.into());
         }
-        Ok(Arc::new(self.recorded.clone()))
+        let name = if self.name.starts_with(UNNAMED) { Arc::default() } else { self.name.clone() };
+        Ok(Arc::new(Recorded { name, ..self.recorded.clone() }))
     }
 }
