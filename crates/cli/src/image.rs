@@ -27,6 +27,18 @@ pub enum Program {
     Llvm(PathBuf, ImageInfo),
 }
 
+/// Returns the folder of the package that the folder `.` lies in, as cargo finds it, and any other folder as
+/// it is.
+pub fn package_around(folder: PathBuf) -> PathBuf {
+    const MANIFEST: &str = "Cargo.toml";
+    if folder != Path::new(".") || folder.join(MANIFEST).exists() {
+        return folder;
+    }
+    let here = std::env::current_dir().unwrap_or_default();
+    let around = here.ancestors().find(|above| above.join(MANIFEST).is_file());
+    around.map_or(folder, Path::to_path_buf)
+}
+
 impl Program {
     /// Finds what `name` stands for.
     ///
@@ -38,7 +50,7 @@ impl Program {
         let unreadable = |error| format!("cannot read the program {name}: {error}");
         let metadata = path.metadata().map_err(unreadable)?;
         if metadata.is_dir() {
-            return Ok(Self::Package(path.into()));
+            return Ok(Self::Package(package_around(path.into())));
         }
         if !metadata.is_file() {
             return Err(format!("{name} is no regular file: name a package's folder or an image").into());

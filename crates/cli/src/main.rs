@@ -33,6 +33,7 @@ fn main() {
         Ok(arguments) => match arguments.command {
             Command::Run(options) => run::run(*options),
             Command::Build { target, report, build, program } => {
+                let program = image::package_around(program);
                 build_image(&build.request(program, target.clone()), &target, report)
             }
             Command::New { app: false, name } => new::package(&name),

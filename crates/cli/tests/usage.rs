@@ -221,6 +221,16 @@ fn a_host_program_is_told_how_to_start() {
 }
 
 #[test]
+fn the_folder_here_lies_in_its_package() {
+    let here = here("tests/programs/acts/src");
+    let output = hostcall(["run", "-q", ".", "return"]).current_dir(here).output().unwrap();
+    assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
+    let folder = tempfile::tempdir().unwrap();
+    let output = hostcall(["build", "."]).current_dir(&folder).output().unwrap();
+    says(&stderr(&output), "no Cargo.toml in .");
+}
+
+#[test]
 fn devices_are_listed_with_what_they_are() {
     let short = stdout(&hostcall(["devices"]).output().unwrap());
     assert!(short.starts_with("cpu      software device, ") && !short.contains("--target"), "{short}");
