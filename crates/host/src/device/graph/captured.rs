@@ -5,6 +5,7 @@ use crate::device::{Error, Stream};
 
 /// Captures what `work` gives the stream. Work that does something at its first run that cannot be captured, such as
 /// allocating buffers that it then keeps, is run once without a capture, waited for, and captured again.
+/// Buffers that it drops again are captured: see [`CaptureMode`].
 ///
 /// # Errors
 /// What `work` gives. When the second capture is broken too, the call that broke it. The stream can be used afterwards.
