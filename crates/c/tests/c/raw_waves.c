@@ -17,6 +17,21 @@ uint64_t wave_records(const struct hostcall_raw_stream *out, uint32_t workgroup,
     return kept;
 }
 
+/* Writes so many records that fit no page: of no bytes, and of more than a page has. Returns how many were kept. */
+uint64_t wave_misfits(const struct hostcall_raw_stream *out, uint32_t workgroup, uint32_t wave, uint64_t count, int closes) {
+    struct hostcall_raw_writer writer = HOSTCALL_RAW_WRITER;
+    uint32_t longer = (UINT32_C(1) << out->page_bytes_log2) + 8;
+    unsigned char record[1024] = {0};
+    uint64_t kept = 0;
+    writer.workgroup = workgroup;
+    writer.wave = wave;
+    for (uint64_t i = 0; i < count; i++)
+        kept += (uint64_t)hostcall_raw_record(out, &writer, record, i % 2 == 0 ? 0 : longer);
+    if (closes)
+        hostcall_raw_close(out, &writer);
+    return kept;
+}
+
 /* Writes so many texts: that with number i has 7 * i modulo 300 bytes. Returns how many were kept. */
 uint64_t wave_texts(const struct hostcall_raw_stream *out, uint32_t workgroup, uint32_t wave, uint64_t count, int closes) {
     struct hostcall_raw_writer writer = HOSTCALL_RAW_WRITER;

@@ -70,6 +70,19 @@ fn what_finds_no_page_is_dropped_and_told_of() {
 }
 
 #[test]
+fn records_that_fit_no_page_are_dropped_and_open_none() {
+    let memory = Memory::new(RawLayout::new(16, 128).unwrap());
+    let stream = memory.stream(false);
+    let mut collector = Collector::new(memory.region(), HOME_SLOTS + 1, 8, 1);
+    let mut chunks = VecDeque::new();
+    assert_eq!(Work::Misfits.run(&stream, 0, 1, 100, true), 0);
+    collector.collect(memory.region(), News::OfAll, &mut chunks);
+    assert!(chunks.is_empty());
+    collector.count_dropped(|slot, word| memory.state_word(slot, word));
+    assert_eq!((collector.counts().dropped, collector.counts().pages), (100, 0));
+}
+
+#[test]
 fn who_waits_where_nobody_reads_any_more_drops() {
     let memory = Memory::new(RawLayout::new(16, 128).unwrap());
     let stream = memory.stream(true);

@@ -77,6 +77,7 @@ type Wave = unsafe extern "C" fn(*const ForeignRawParams, u32, u32, u64, c_int) 
 pub struct Waves {
     records: Wave,
     texts: Wave,
+    misfits: Wave,
     pub places: unsafe extern "C" fn(*const ForeignRawParams, u64, u32, *mut u64),
 }
 
@@ -99,6 +100,7 @@ pub static WAVES: LazyLock<Waves> = LazyLock::new(|| {
         Waves {
             records: std::mem::transmute::<*mut c_void, Wave>(symbol(c"wave_records")),
             texts: std::mem::transmute::<*mut c_void, Wave>(symbol(c"wave_texts")),
+            misfits: std::mem::transmute::<*mut c_void, Wave>(symbol(c"wave_misfits")),
             places: std::mem::transmute::<
                 *mut c_void,
                 unsafe extern "C" fn(*const ForeignRawParams, u64, u32, *mut u64),
@@ -111,6 +113,8 @@ pub static WAVES: LazyLock<Waves> = LazyLock::new(|| {
 pub enum Work {
     Records,
     Texts,
+    /// Records that fit no page.
+    Misfits,
 }
 
 impl Work {
@@ -118,6 +122,7 @@ impl Work {
         let function = match self {
             Work::Records => WAVES.records,
             Work::Texts => WAVES.texts,
+            Work::Misfits => WAVES.misfits,
         };
         // SAFETY: the function has this type, and the stream's memory lives.
         unsafe { function(stream, workgroup, wave, count, closes.into()) }
@@ -130,6 +135,7 @@ impl Work {
                 .flat_map(u64::to_le_bytes)
                 .collect(),
             Work::Texts => texts_of(wave.into(), count),
+            Work::Misfits => Vec::new(),
         }
     }
 }
