@@ -132,8 +132,8 @@ pub fn build(request: &Request) -> Result<Image, BuildError> {
     Image::take(&built, &image_folder(request, folder), &package, &request.target)
 }
 
-/// Where the image lies. One of another profile or of other features does not take the place of the usual one, nor of one that
-/// somebody is about to load.
+/// Where the image lies. One of another profile or of other features does not take the place of the usual
+/// one, nor of one that somebody is about to load.
 fn image_folder(request: &Request, mut folder: PathBuf) -> PathBuf {
     if request.profile != "release" {
         folder.push(&request.profile);

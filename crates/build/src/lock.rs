@@ -1,5 +1,5 @@
-//! One build at a time in a folder: what cargo made is read when its own lock is free again, and other features give it
-//! other content.
+//! One build at a time in a folder: what cargo made is read when its own lock is free again, and other
+//! features give it other content.
 
 use crate::{BuildError, Progress};
 use std::fs::{self, File, TryLockError};
@@ -11,7 +11,8 @@ pub(crate) struct FolderLock {
 }
 
 impl FolderLock {
-    /// Waits until no other build has the folder, which is made if there is none. A file system without locks has none.
+    /// Waits until no other build has the folder, which is made if there is none. A file system without locks
+    /// has none.
     pub fn take(folder: &Path, progress: Progress) -> Result<Self, BuildError> {
         let path = folder.join(".hostcall-lock");
         let io = |error| BuildError::Io { path: path.clone(), error };

@@ -586,8 +586,8 @@ HOSTCALL_FUNCTION int hostcall_raw_write(const struct hostcall_raw_stream *strea
  * and at most 128, the same for all. Returns whether the records of all of them were kept; those that were not are counted. On
  * NVIDIA's GPUs lanes that have diverged come one part after the other; __syncwarp() before it brings them together.
  *
- * A record never goes on in another page: none of no bytes, or of more than a page has, is kept. The host takes whole records only: all records of a channel have the size of its
- * type there, unless it is one of bytes.
+ * A record never goes on in another page: none of no bytes, or of more than a page has, is kept. The host takes
+ * whole records only: all records of a channel have the size of its type there, unless it is one of bytes.
  */
 HOSTCALL_FUNCTION int hostcall_raw_record(const struct hostcall_raw_stream *stream, struct hostcall_raw_writer *writer,
                                           const void *record, uint32_t bytes) {

@@ -15,7 +15,8 @@ pub struct Error {
     pub name: String,
     /// The driver's words for it, and what it wrote when it compiled.
     pub text: String,
-    /// The GPU can do nothing more for this process: a kernel did what it must not, or the driver lost the GPU.
+    /// The GPU can do nothing more for this process: a kernel did what it must not, or the driver lost the
+    /// GPU.
     pub is_fault: bool,
 }
 
@@ -202,8 +203,8 @@ fn is_of_process(result: CUresult) -> bool {
     )
 }
 
-/// Says whether the driver refuses for what the calling thread does: it captures a stream of its own, or runs inside of a
-/// callback of the driver's. Another thread gets another answer.
+/// Says whether the driver refuses for what the calling thread does: it captures a stream of its own, or runs
+/// inside of a callback of the driver's. Another thread gets another answer.
 pub(crate) fn is_of_thread(result: CUresult) -> bool {
     use CUresult::*;
     matches!(
@@ -217,9 +218,10 @@ pub(crate) fn is_of_thread(result: CUresult) -> bool {
 
 /// Turns the driver's answer into a result.
 ///
-/// The bindings' functions return an enum, to which a driver that is newer may give a value that it does not have: undefined
-/// behaviour before anything here could look at it. Only functions of one's own would return a number, one for each of the
-/// driver's, so that the bindings are those of the newest CUDA instead (see this crate's `Cargo.toml`).
+/// The bindings' functions return an enum, to which a driver that is newer may give a value that it does not
+/// have: undefined behaviour before anything here could look at it. Only functions of one's own would return
+/// a number, one for each of the driver's, so that the bindings are those of the newest CUDA instead (see
+/// this crate's `Cargo.toml`).
 pub(crate) fn check(result: CUresult, doing: impl FnOnce() -> String) -> Result<(), Error> {
     if result == CUresult::CUDA_SUCCESS {
         return Ok(());

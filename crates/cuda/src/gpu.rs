@@ -158,10 +158,11 @@ impl Gpu {
     }
 
     /// Lets what this thread asks the driver for leave the streams alone that other threads capture. Else a query, a copy or
-    /// an allocation ends such a capture with an error. The GPU's context stays the thread's current one: for threads that are
-    /// not a user's.
+    /// an allocation ends such a capture with an error. The GPU's context stays the thread's current one: for
+    /// threads that are not a user's.
     pub fn enter_thread(&self) {
-        // SAFETY: LOADED; the context is retained while `self` lives. What fails here fails for whatever comes next too.
+        // SAFETY: LOADED; the context is retained while `self` lives. What fails here fails for whatever
+        // comes next too.
         let _ = unsafe { sys::cuCtxSetCurrent(self.context.0) };
         let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: LOADED; the mode lives through the call.
@@ -220,7 +221,8 @@ impl Gpu {
         &self.info
     }
 
-    /// Calls the driver with the GPU's context as this thread's, which has its own again afterwards. After a fault nothing is called any more.
+    /// Calls the driver with the GPU's context as this thread's, which has its own again afterwards. After a
+    /// fault nothing is called any more.
     pub(crate) fn run(
         &self,
         doing: impl Fn() -> String,
@@ -303,8 +305,8 @@ impl Gpu {
     }
 }
 
-/// A context is this thread's current one while it lives. The thread then has the one of before again, as programs that use
-/// CUDA themselves rely on.
+/// A context is this thread's current one while it lives. The thread then has the one of before again, as
+/// programs that use CUDA themselves rely on.
 struct Inside {
     before: Option<sys::CUcontext>,
 }
@@ -397,8 +399,8 @@ struct Context {
 /// it a third.
 static CONTEXTS: Mutex<Vec<Context>> = Mutex::new(Vec::new());
 
-/// Keeps the context of a device, which the caller has retained, until the process ends. Returns whether it could, so that the
-/// caller counts as a user.
+/// Keeps the context of a device, which the caller has retained, until the process ends. Returns whether it
+/// could, so that the caller counts as a user.
 fn keep_context(device: sys::CUdevice) -> bool {
     let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
     match contexts.iter_mut().find(|context| context.device == device) {
@@ -419,7 +421,8 @@ fn keep_context(device: sys::CUdevice) -> bool {
     }
 }
 
-/// Notes that a [`Gpu`] goes that [`keep_context`] counted. Returns whether it was the last with the device's context, and whether that stays.
+/// Notes that a [`Gpu`] goes that [`keep_context`] counted. Returns whether it was the last with the device's
+/// context, and whether that stays.
 fn let_go(device: sys::CUdevice, has_failed: bool) -> (bool, bool) {
     let mut contexts = CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner);
     // It is there, since it has a user.

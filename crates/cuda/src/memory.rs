@@ -207,8 +207,9 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// Memory of the host that stays in place, so that kernels of every GPU reach it. No kernel and no copy may use it when it is
-/// dropped: while kernels run, for which the driver would wait before it frees the memory, a later [`Gpu::pin`] may get it.
+/// Memory of the host that stays in place, so that kernels of every GPU reach it. No kernel and no copy may
+/// use it when it is dropped: while kernels run, for which the driver would wait before it frees the memory,
+/// a later [`Gpu::pin`] may get it.
 pub struct PinnedMemory {
     gpu: Arc<Gpu>,
     start: NonNull<u8>,
@@ -220,8 +221,8 @@ pub struct PinnedMemory {
 /// A block may be so many times as long as what is pinned in it.
 const MOST_SLACK: usize = 2;
 
-/// Pinned blocks that nobody uses (invariant UNUSED: whoever pinned one has dropped it, and no kernel or copy uses it). The
-/// driver frees them once no kernel runs.
+/// Pinned blocks that nobody uses (invariant UNUSED: whoever pinned one has dropped it, and no kernel or copy
+/// uses it). The driver frees them once no kernel runs.
 #[derive(Default)]
 pub(crate) struct UnusedBlocks {
     by_bytes: BTreeMap<usize, Vec<NonNull<u8>>>,
@@ -233,7 +234,8 @@ pub(crate) struct UnusedBlocks {
 unsafe impl Send for UnusedBlocks {}
 
 impl UnusedBlocks {
-    /// Takes a block of at least `bytes` bytes that is not much longer. Returns where it begins, and its length.
+    /// Takes a block of at least `bytes` bytes that is not much longer. Returns where it begins, and its
+    /// length.
     fn take(&mut self, bytes: usize) -> Option<(NonNull<u8>, usize)> {
         let longest = bytes.saturating_mul(MOST_SLACK);
         let (&block_bytes, blocks) = self.by_bytes.range_mut(bytes..=longest).next()?;
@@ -251,8 +253,8 @@ unsafe impl Send for PinnedMemory {}
 unsafe impl Sync for PinnedMemory {}
 
 impl Gpu {
-    /// Allocates zeroed pinned memory, at a multiple of 256 and at the same address on host and GPU: a block that was dropped
-    /// while kernels run, or else new memory.
+    /// Allocates zeroed pinned memory, at a multiple of 256 and at the same address on host and GPU: a block
+    /// that was dropped while kernels run, or else new memory.
     ///
     /// # Errors
     /// When there is no room, or the GPU has other addresses than the host.

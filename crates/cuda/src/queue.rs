@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 /// Bytes between two queues' numbers: a cache line, so that no queue's writes disturb another's reader.
 const WORD_STRIDE: usize = 64;
 
-/// For how long the driver may refuse a queue's signals. Then the GPU is given up: what waits for a signal would wait forever.
+/// For how long the driver may refuse a queue's signals. Then the GPU is given up: what waits for a signal
+/// would wait forever.
 const LONGEST_REFUSAL: Duration = Duration::from_secs(1);
 
 /// Numbers in one piece of pinned memory.
@@ -56,8 +57,9 @@ impl Words {
     }
 }
 
-/// A stream of the driver. The first operation makes it. Dropping it does not wait: with work that has not ended, kernels count
-/// as running until the process ends, and what waits for their end is not freed any more.
+/// A stream of the driver. The first operation makes it. Dropping it does not wait: with work that has not
+/// ended, kernels count as running until the process ends, and what waits for their end is not freed any
+/// more.
 pub struct Queue {
     gpu: Arc<Gpu>,
     stream: OnceLock<Stream>,
@@ -289,8 +291,8 @@ impl Queue {
         }
     }
 
-    /// Asks the driver whether a kernel failed. Whatever else than "ready" or "not ready" it says of the stream, it will say
-    /// again, so that the GPU is given up.
+    /// Asks the driver whether a kernel failed. Whatever else than "ready" or "not ready" it says of the
+    /// stream, it will say again, so that the GPU is given up.
     ///
     /// # Errors
     /// The failure.
@@ -354,8 +356,8 @@ impl Drop for Queue {
             // The driver destroys it once its work has ended. The word is lost, since the GPU may write it yet.
             // SAFETY: LOADED; made by this queue, which uses it no more.
             self.gpu.release(|| unsafe { sys::cuStreamDestroy_v2(stream.0) });
-            // Nobody learns when that is, so that kernels count as running from now on: else what is freed next would wait for
-            // them. After a fault none runs.
+            // Nobody learns when that is, so that kernels count as running from now on: else what is freed
+            // next would wait for them. After a fault none runs.
             if !self.gpu.has_failed() {
                 std::mem::forget(self.busy().take());
             }

@@ -257,8 +257,8 @@ fn pinned_with(regions: &mut Regions, mut start: u64, mut end: u64) {
     regions.insert(start, Region { bytes: (end - start) as usize, purpose: Use::Pinned, owner: 0 });
 }
 
-/// Leaves of a pinned region what other pins hold than the one that was undone, from `address` to `end`. What lies before and
-/// behind that they hold anyway: only pins that begin in it or may reach it are looked at.
+/// Leaves of a pinned region what other pins hold than the one that was undone, from `address` to `end`. What
+/// lies before and behind that they hold anyway: only pins that begin in it or may reach it are looked at.
 fn unpin_in(regions: &mut Regions, pins: &Pins, region: Found, address: u64, end: u64) {
     let region_end = region.base + region.bytes as u64;
     regions.remove(&region.base);

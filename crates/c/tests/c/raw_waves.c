@@ -17,8 +17,9 @@ uint64_t wave_records(const struct hostcall_raw_stream *out, uint32_t workgroup,
     return kept;
 }
 
-/* Writes so many records that fit no page: of no bytes, and of more than a page has. Returns how many were kept. */
-uint64_t wave_misfits(const struct hostcall_raw_stream *out, uint32_t workgroup, uint32_t wave, uint64_t count, int closes) {
+/* Writes so many records that fit no page: of no bytes, and of more than it has. Returns how many were kept. */
+uint64_t wave_misfits(const struct hostcall_raw_stream *out, uint32_t workgroup, uint32_t wave, uint64_t count,
+                      int closes) {
     struct hostcall_raw_writer writer = HOSTCALL_RAW_WRITER;
     uint32_t longer = (UINT32_C(1) << out->page_bytes_log2) + 8;
     unsigned char record[1024] = {0};

@@ -1,5 +1,5 @@
-// A driver for tests: streams do one thing after the other, copies are the processor's, and a kernel runs until
-// `stand_in_end_kernels`. What a real driver does by waiting for kernels it counts, and does at once.
+// A driver for tests: streams do one thing after the other, copies are the processor's, and a kernel runs
+// until `stand_in_end_kernels`. What a real driver does by waiting for kernels it counts, and does at once.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -32,8 +32,8 @@ pub(crate) struct Futures {
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 struct Starting {
-    /// `None` once it was stopped. Its threads have it too, and the last of them that leaves drops the futures: these may keep
-    /// whoever has the [`Futures`].
+    /// `None` once it was stopped. Its threads have it too, and the last of them that leaves drops the
+    /// futures: these may keep whoever has the [`Futures`].
     executor: Option<Arc<Executor<'static>>>,
     /// Threads that were started.
     threads: usize,
@@ -276,7 +276,8 @@ mod tests {
         futures.spawn(async move { end.send(()).unwrap() });
         assert_eq!((futures.waiting(), futures.grow(Instant::now()), futures.waiting()), (21, None, 0));
         ended.recv_timeout(LONG).expect("the thread goes on");
-        // What has not ended is dropped when the executor stops, and may panic then. It may keep the executor.
+        // What has not ended is dropped when the executor stops, and may panic then. It may keep the
+        // executor.
         let kept = futures.clone();
         futures.spawn(async move {
             let _held = (PanicsInDrop(1), ends, kept);
