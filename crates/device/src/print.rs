@@ -62,8 +62,7 @@ impl Site {
 
     #[cold]
     fn register(&self, key: u64, tags: u64) -> Result<u32, CallError> {
-        let id = System::register_format(tags, self.stream, self.text)
-            .inspect_err(|error| refused(self, self.text.len(), *error))?;
+        let id = System::register_format(tags, self.stream, self.text)?;
         if id == 0 || id >> ID_BITS != 0 {
             return Err(CallError::Malformed);
         }

@@ -179,7 +179,12 @@ impl SystemHandler for SystemReports {
     }
 
     fn register_format(&self, tags: u64, stream: u32, text: &str) -> Result<u32, CallError> {
-        self.printer.register(tags, stream, text)
+        self.printer.register(tags, stream, text).inspect_err(|error| {
+            // The line that the lane would print by this format is lost.
+            if *error == CallError::TooLarge {
+                let _ = self.printer.text_refused(stream, text.len() as u64, *error);
+            }
+        })
     }
 
     fn print_bytes(&self, format: u32, tags: u64, data: &[u8]) -> Result<(), CallError> {
