@@ -305,10 +305,11 @@ impl Gpu {
     }
 }
 
-/// A context is this thread's current one while it lives. The thread then has the one of before again, as
-/// programs that use CUDA themselves rely on.
+/// A context is this thread's current one while it lives. The thread then has the one of before again, as programs that use
+/// CUDA themselves rely on; one that had none keeps it, so that the next call need not set it.
 struct Inside {
-    before: Option<sys::CUcontext>,
+    before: sys::CUcontext,
+    is_other: bool,
 }
 
 impl Inside {
@@ -316,20 +317,19 @@ impl Inside {
         let mut before = std::ptr::null_mut();
         // SAFETY: LOADED; the result lives through the call.
         check(unsafe { sys::cuCtxGetCurrent(&mut before) }, &doing)?;
-        if before == context {
-            return Ok(Self { before: None });
+        if before != context {
+            // SAFETY: LOADED; whoever calls this holds the context.
+            check(unsafe { sys::cuCtxSetCurrent(context) }, doing)?;
         }
-        // SAFETY: LOADED; whoever calls this holds the context.
-        check(unsafe { sys::cuCtxSetCurrent(context) }, doing)?;
-        Ok(Self { before: Some(before) })
+        Ok(Self { before, is_other: !before.is_null() && before != context })
     }
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        if let Some(before) = self.before {
-            // SAFETY: LOADED; the driver refuses a context that is gone, and null stands for none.
-            let _ = unsafe { sys::cuCtxSetCurrent(before) };
+        if self.is_other {
+            // SAFETY: LOADED; the driver refuses a context that is gone.
+            let _ = unsafe { sys::cuCtxSetCurrent(self.before) };
         }
     }
 }
