@@ -265,6 +265,6 @@ fn print_bytes(site: &'static Site, tags: u64, words: &[u64], texts: &[&str]) ->
 fn refused(site: &Site, bytes: usize, error: CallError) {
     if matches!(error, CallError::TooLarge | CallError::Busy) {
         // Fails only when the launch is over.
-        let _ = System::text_refused(site.stream, bytes as u64, Status::Error(error).to_bits());
+        let _ = System::post_text_refused(site.stream, bytes as u64, Status::Error(error).to_bits());
     }
 }
