@@ -143,8 +143,9 @@ pub fn closed_with_calls_in_flight(context: &Context) -> Outcome {
         let outcome = ended_as_cancelled(&stream, &out);
         gates.open_all();
         outcome?;
-        // What is launched now is refused, and does not hang.
-        let (stream, out) = (session.stream()?, session.out(GRID, 1)?);
+        // What is asked for now is refused, and does not hang.
+        ensure!(session.stream().is_err());
+        let out = session.out(GRID, 1)?;
         ensure!(session.launch(&stream, call_in_turn, GRID, (3u32, &out)).is_err());
         stream.synchronize().map_err(|error| error.to_string())?;
     }
