@@ -95,19 +95,24 @@ fn put_in_step<const N: usize>(service: u16, extra: u32, payload: [u64; MAX_POST
 fn make_ready_in_step(wave: Mask, entries: u32) -> bool {
     let here = target::here();
     let slot = packet::current(here);
-    let is_leader = here.lane_index() == 0;
     let mut ring = Ring::look(slot, wave == 1);
+    if wave == 1 {
+        // Alone it takes so long to fill its ring that it need not ask before that is full.
+        let is_ready = ring.has_room(slot, entries) & ring.glance.has_rung_for_posts();
+        if is_ready {
+            ring.tell(slot, entries);
+        }
+        return is_ready;
+    }
     if !here.all(wave, ring.glance.has_rung_for_posts()) {
         return false;
     }
-    // A lane alone takes so long to fill its ring that it need not ask before that is full.
-    if wave != 1 {
-        if is_leader {
-            slot.renew_ring_tail(ring.glance, entries);
-        }
-        here.sync(wave);
-        ring.glance = slot.glance();
+    let is_leader = here.lane_index() == 0;
+    if is_leader {
+        slot.renew_ring_tail(ring.glance, entries);
     }
+    here.sync(wave);
+    ring.glance = slot.glance();
     if !here.all(wave, ring.has_room(slot, entries)) {
         return false;
     }
