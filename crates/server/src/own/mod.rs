@@ -1,9 +1,9 @@
 //! hostcall's own protocol: finding calls and posts, and having them handled.
 //!
-//! A call's hops: `consumer` finds it, `dispatch` looks its service up in the `registry` and runs an inline handler at once,
-//! or makes a `job` that a worker thread or the executor answers. `bytes` does the same for calls with bytes; `messages` puts such messages
-//! together, `reply` has where handlers put such replies. `posts` has the queues of posts to handlers that
-//! may wait.
+//! A call's hops: `consumer` finds it, `dispatch` looks its service up in the `registry` and runs an inline handler at
+//! once, or makes a `job` that a worker thread or the executor answers. `bytes` does the same for calls with bytes;
+//! `messages` puts such messages together, `reply` has where handlers put such replies. `posts` has the queues of posts to
+//! handlers that may wait.
 
 mod at_once;
 mod builder;
