@@ -4,7 +4,7 @@
 //! claims it and brings its state. A state that does not fit lies beside the word ([`kept::APART`]).
 
 use super::kept::Kept;
-use super::state::{LapRows, SlotState, copy_laps, store_laps};
+use super::state::{LapRows, SlotState, copy_laps};
 use crate::primitive::{
     AtomicU64, Ordering, Owned, fence_on_device, load_four, load_places, load_two, put_word, store_four,
     take_word,
@@ -73,10 +73,7 @@ impl Claimed<'_> {
         // SAFETY: the caller's promise.
         unsafe {
             if self.kept & kept::APART == 0 {
-                let kept = Kept::unpack(self.kept, self.place().places.ring_entries);
-                state.begin(kept.first);
-                store_laps(&state.request_laps, &kept.request_laps);
-                store_laps(&state.reply_laps, &kept.reply_laps);
+                state.take_over(&Kept::unpack(self.kept, self.place().places.ring_entries));
             } else {
                 self.home.take_over_apart(state);
             }

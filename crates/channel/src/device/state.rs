@@ -1,7 +1,9 @@
 //! What a device remembers of a slot.
 
 use super::kept::Kept;
-use crate::primitive::{AtomicU32, AtomicU64, Ordering, Owned, load_four, store_four};
+use crate::primitive::{
+    AtomicU32, AtomicU64, Ordering, Owned, load_four, load_four_in_wave, store_four, store_four_in_wave,
+};
 use hostcall_abi::layout::LAP_WORDS;
 #[cfg(not(loom))]
 use hostcall_abi::layout::{SLOT_STATE_BYTES, SlotStateWords};
@@ -89,18 +91,22 @@ impl SlotState {
         self.post_lock.store(0, Ordering::Relaxed);
     }
 
-    /// What of the state lasts from holder to holder.
+    /// What of the state of a home slot lasts from holder to holder.
     ///
     /// # Safety
-    /// SLOT-OWNER: the calling lane has the state for itself.
+    /// SLOT-OWNER: the calling lane has the state for itself, which is in its wave's record.
     #[inline(always)]
     pub(super) unsafe fn kept(&self) -> Kept {
         // SAFETY: the caller's promise.
         unsafe {
+            let laps = |[a, b]: &LapRows| {
+                let ([a, b, c, d], [e, f, g, h]) = (load_four_in_wave(a), load_four_in_wave(b));
+                [a, b, c, d, e, f, g, h]
+            };
             Kept {
-                first: load_four(&self.first),
-                request_laps: load_laps(&self.request_laps),
-                reply_laps: load_laps(&self.reply_laps),
+                first: load_four_in_wave(&self.first),
+                request_laps: laps(&self.request_laps),
+                reply_laps: laps(&self.reply_laps),
             }
         }
     }
@@ -117,16 +123,35 @@ impl SlotState {
         done == 0 && self.raw_states.load(Ordering::Relaxed) == 0
     }
 
+    /// Makes the state that of a home slot's new holder, which takes over what was kept.
+    ///
+    /// # Safety
+    /// As for [`SlotState::begin`].
+    #[inline(always)]
+    pub(super) unsafe fn take_over(&self, kept: &Kept) {
+        let store_laps = |[first, second]: &LapRows, [a, b, c, d, e, f, g, h]: [u32; LAP_WORDS]| {
+            // SAFETY: the caller's promise.
+            unsafe {
+                store_four_in_wave(first, [a, b, c, d]);
+                store_four_in_wave(second, [e, f, g, h]);
+            }
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.begin(kept.first) };
+        store_laps(&self.request_laps, kept.request_laps);
+        store_laps(&self.reply_laps, kept.reply_laps);
+    }
+
     /// Makes the state that of a slot's new holder, but for the laps: it takes over `first`, nothing was posted, and nobody has a
     /// lock.
     ///
     /// # Safety
-    /// SLOT-OWNER: the calling lane has the state for itself.
+    /// SLOT-OWNER: the calling lane has the state for itself, which is in its wave's record.
     #[inline(always)]
     pub(super) unsafe fn begin(&self, first: [u32; 4]) {
         // SAFETY: the caller's promise.
         unsafe {
-            store_four(&self.first, first);
+            store_four_in_wave(&self.first, first);
             // The holder before has told the host of all its posts, and this one's calls need not wait for them.
             self.post_position_told.set(first[POST_POSITION]);
             self.post_position_announced.set(first[POST_POSITION]);
@@ -159,17 +184,6 @@ impl SlotState {
     }
 }
 
-/// Reads the laps of a direction.
-///
-/// # Safety
-/// SLOT-OWNER: nobody writes them now.
-#[inline(always)]
-pub(super) unsafe fn load_laps([a, b]: &LapRows) -> [u32; LAP_WORDS] {
-    // SAFETY: the caller's promise.
-    let ([a, b, c, d], [e, f, g, h]) = unsafe { (load_four(a), load_four(b)) };
-    [a, b, c, d, e, f, g, h]
-}
-
 /// Copies the laps of both directions. All loads are on their way together, since each takes a GPU some hundred nanoseconds; but on
 /// AMD row by row: LLVM 22 compiled it wrongly where all was read first, and lanes lost the address of their arguments.
 ///
@@ -192,12 +206,23 @@ pub(super) unsafe fn copy_laps([request, reply]: [&LapRows; 2], [to_request, to_
     }
 }
 
+/// Reads the laps of a direction.
+///
+/// # Safety
+/// SLOT-OWNER: nobody writes them now.
+#[inline(always)]
+unsafe fn load_laps([a, b]: &LapRows) -> [u32; LAP_WORDS] {
+    // SAFETY: the caller's promise.
+    let ([a, b, c, d], [e, f, g, h]) = unsafe { (load_four(a), load_four(b)) };
+    [a, b, c, d, e, f, g, h]
+}
+
 /// Writes the laps of a direction.
 ///
 /// # Safety
 /// SLOT-OWNER: nobody else accesses them now.
 #[inline(always)]
-pub(super) unsafe fn store_laps([first, second]: &LapRows, [a, b, c, d, e, f, g, h]: &[u32; LAP_WORDS]) {
+unsafe fn store_laps([first, second]: &LapRows, [a, b, c, d, e, f, g, h]: &[u32; LAP_WORDS]) {
     // SAFETY: the caller's promise.
     unsafe {
         store_four(first, [*a, *b, *c, *d]);

@@ -10,7 +10,7 @@ use super::slot::Slot;
 use super::state::SlotState;
 use crate::primitive::{
     AtomicU32, AtomicU64, Ordering, Owned, add_in_wave, cas_in_wave, load_in_wave, or_in_wave, store_in_wave,
-    store_places,
+    store_places_in_wave,
 };
 use crate::region::{Region, Words};
 #[cfg(not(loom))]
@@ -286,7 +286,7 @@ impl WaveRecord {
         let Place { places, region: [region, region_words] } = place;
         // SAFETY: SLOT-OWNER: this lane claimed the slot, and while the record says so no other of the wave looks.
         unsafe {
-            store_places(&self.places, places);
+            store_places_in_wave(&self.places, places);
             self.region.set(region);
             self.region_words.set(region_words);
             claimed.take_over(&self.state);

@@ -132,8 +132,9 @@ pub(crate) fn note_end(here: Here, lanes: Mask) {
 }
 
 /// Releases the wave's slot, if there is nothing to wait for.
-#[cfg_attr(any(target_arch = "nvptx64", target_arch = "amdgpu"), cold)]
-#[inline(never)]
+#[cfg_attr(target_arch = "amdgpu", cold)]
+#[cfg_attr(not(target_arch = "nvptx64"), inline(never))]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 fn release_at_once(here: Here, slot: u32) -> bool {
     // SAFETY: SLOT-OWNER: all other lanes of the wave have ended, as `end` saw.
     unsafe { here.record().release_at_once(homes(here), slot) }

@@ -43,6 +43,9 @@ pub(super) fn end_lanes() {
 fn end_part() {
     hostcall_channel::device::wait_for_copies();
     crate::packet::end_lanes(Group::converge(0));
+    // The registers that this function saved need not come back.
+    #[cfg(target_arch = "nvptx64")]
+    super::exit();
 }
 
 /// Pauses until so many nanoseconds have passed.
