@@ -519,13 +519,26 @@ impl HardHandler for Bad {
 #[test]
 fn whatever_panics_the_server_goes_on() {
     for inline in [false, true] {
-        let device = Device::builder("cpu").open().unwrap();
+        let (tell, told) = mpsc::channel();
+        let builder = Device::builder("cpu").server(|server| {
+            server.handler_panic_report(move |panic| tell.send(panic.clone()).expect("the test listens"))
+        });
+        let device = builder.open().unwrap();
         let bad = Hard::serve(Bad(PanicsInDrop(2)));
         let service = if inline { device.register_inline(bad) } else { device.register(bad) }.unwrap();
         let (stream, out) = (device.stream().unwrap(), device.alloc_zeroed::<u64>(40).unwrap());
         fail_each.launch(&stream, Grid::new(1, 40), (&out,)).unwrap();
         stream.synchronize().unwrap();
         assert_eq!(out.read().unwrap(), [7; 40]);
+        // Each lane's three calls and three posts; of each method the first panic is told.
+        wait_until("the posts' panics", || device.statistics().handler_panics == 240);
+        let mut of = [(); 2].map(|()| told.recv().expect("a report comes"));
+        of.sort_by_key(|panic| panic.service);
+        assert_eq!(of.each_ref().map(|panic| panic.service), ["Hard::fail", "Hard::note"]);
+        assert!(
+            of.iter().all(|panic| &*panic.kernel == "fail_each" && panic.place.is_some() && panic.lane < 40)
+        );
+        assert!(told.try_recv().is_err());
         service.remove();
         // The service is dropped now, and another one answers.
         device.register(Hard::serve(handler(|key| key + 1))).unwrap();

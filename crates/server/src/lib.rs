@@ -39,6 +39,7 @@ pub mod services;
 
 pub use engine::handling::{Handling, handling};
 #[doc(hidden)]
+pub use engine::panics::HandlerPanic;
 pub use engine::report::line as report_line;
 pub use engine::watchdog::{Waiting, WaitsFor, WavePlace};
 pub use own::{

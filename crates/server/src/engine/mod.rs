@@ -9,6 +9,7 @@ pub(crate) mod executor;
 pub(crate) mod functions;
 pub(crate) mod handling;
 pub(crate) mod loans;
+pub(crate) mod panics;
 pub(crate) mod polling;
 pub(crate) mod rare;
 pub(crate) mod report;
@@ -20,6 +21,7 @@ use caught::{catch, drop_caught};
 use executor::Futures;
 use handling::ThreadSetup;
 use hostcall_trace::Source;
+use panics::{HandlerPanic, Panics};
 use parking_lot::Mutex;
 use rare::Rare;
 use std::cell::Cell;
@@ -72,6 +74,8 @@ pub(crate) struct Settings {
     pub stall_after: Duration,
     /// Reports it, on a thread of its own.
     pub on_stall: Arc<dyn Fn(&Waiting) + Send + Sync>,
+    /// Reports a handler's panic, on the same thread.
+    pub on_handler_panic: Arc<dyn Fn(&HandlerPanic) + Send + Sync>,
     /// Who is told again and again of calls that wait.
     pub trace: Option<Source>,
 }
@@ -85,6 +89,7 @@ impl Default for Settings {
             setup: ThreadSetup::default(),
             stall_after: Duration::from_secs(5),
             on_stall: Arc::new(|waiting| report::line(waiting)),
+            on_handler_panic: Arc::new(|panic| report::line(panic)),
             trace: None,
         }
     }
@@ -99,6 +104,7 @@ pub(crate) struct Engine {
     /// Where users' callbacks run, one after the other.
     callbacks: Arc<Pool>,
     lost_callbacks: AtomicU64,
+    pub panics: Panics,
     settings: Settings,
     stopping: AtomicBool,
     failure: Rare<Option<String>>,
@@ -141,6 +147,7 @@ impl Engine {
             }),
             watchdog,
             lost_callbacks: AtomicU64::new(0),
+            panics: Panics::default(),
             settings,
             stopping: AtomicBool::new(false),
             failure: Rare::default(),

@@ -79,6 +79,24 @@ pub enum WaitsFor {
     Posts,
 }
 
+/// Writes which wave a report is of.
+pub(super) fn write_wave(
+    f: &mut std::fmt::Formatter<'_>,
+    launch: LaunchId,
+    kernel: &str,
+    place: Option<WavePlace>,
+    slot: u32,
+) -> std::fmt::Result {
+    write!(f, "launch {launch}")?;
+    if !kernel.is_empty() {
+        write!(f, " of {kernel}")?;
+    }
+    if let Some(WavePlace { workgroup: [x, y, z], wave }) = place {
+        write!(f, ", workgroup ({x}, {y}, {z}), wave {wave}")?;
+    }
+    write!(f, " in slot {slot}")
+}
+
 impl std::fmt::Display for Waiting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { slot, launch, kernel, place, service, waited, waits_for, .. } = self;
@@ -93,14 +111,7 @@ impl std::fmt::Display for Waiting {
         if *launch == LaunchId::NONE {
             write!(f, "wave at port {slot}")?;
         } else {
-            write!(f, "launch {launch}")?;
-            if !kernel.is_empty() {
-                write!(f, " of {kernel}")?;
-            }
-            if let Some(WavePlace { workgroup: [x, y, z], wave }) = place {
-                write!(f, ", workgroup ({x}, {y}, {z}), wave {wave}")?;
-            }
-            write!(f, " in slot {slot}")?;
+            write_wave(f, *launch, kernel, *place, *slot)?;
         }
         if *waits_for == WaitsFor::InlineHandler && *waited < LEAST_TO_HOLD_UP {
             return write!(f, ": is in the inline handler of {service}");

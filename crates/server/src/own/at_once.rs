@@ -82,7 +82,10 @@ impl Job {
             let call = || service.call_at_once(self.entry.index, request, &mut filling);
             result = match catch(|| called_by(caller, call)) {
                 Ok(result) => result.map(|result| result.map(|()| filling.finish())),
-                Err(_) => Some(Err(CallError::Panicked)),
+                Err(_) => {
+                    self.shared.handler_panicked(&self.entry, caller);
+                    Some(Err(CallError::Panicked))
+                }
             };
         }
         let Self { shared, entry, mut answer, launch, mut call, place, recording } = self;

@@ -11,6 +11,7 @@ use super::shared::{Counters, OnFault, Shared};
 use super::turns::Turns;
 use crate::engine::budget::Budget;
 use crate::engine::loans::LoanPool;
+use crate::engine::panics::HandlerPanic;
 use crate::engine::polling::{Attention, Endpoint};
 use crate::engine::rare::Rare;
 use crate::engine::watchdog::Waiting;
@@ -215,6 +216,14 @@ impl ServerBuilder {
     ) -> Self {
         self.settings.stall_after = after;
         self.settings.on_stall = Arc::new(report);
+        self
+    }
+
+    /// Calls `report` when a handler panics, for the first panic of each launch in each method, on the thread for reports.
+    /// [`Statistics::handler_panics`](super::Statistics::handler_panics) counts all. The message and the place are what the
+    /// process's panic hook gets. Default: a line on stderr.
+    pub fn handler_panic_report(mut self, report: impl Fn(&HandlerPanic) + Send + Sync + 'static) -> Self {
+        self.settings.on_handler_panic = Arc::new(report);
         self
     }
 

@@ -135,7 +135,7 @@ fn at_once(
             request_bytes = size_of_val(words) + bytes.len();
             let request = Request { words, bytes, reply_capacity: lane.reply_capacity(messages), caller };
             let runs = inline.run(entry, caller, left);
-            let result = called_by(caller, || run(messages, service, entry.index, request, place));
+            let result = called_by(caller, || run(shared, entry, service, request, place));
             drop(runs);
             result
         };
@@ -238,18 +238,21 @@ fn is_there_whole(call: &LaneCall) -> bool {
     call.unread.as_ref().is_none_or(|unread| unread.bytes == 0)
 }
 
-/// Runs a handler's method for one lane, whose reply may go to `place`. Returns the reply. A panic becomes an error.
+/// Runs the handler of a method for one lane, whose reply may go to `place`. Returns the reply. A panic becomes an error.
 pub(crate) fn run(
-    messages: &Messages,
+    shared: &Shared,
+    entry: &Entry,
     service: &dyn Service,
-    method: usize,
     request: Request<'_>,
     place: ReplyPlace,
 ) -> Result<ByteReply, CallError> {
-    let mut filling = Filling::new(messages, request.reply_capacity, place);
-    match catch(|| service.call(method, request, &mut filling)) {
+    let mut filling = Filling::new(&shared.messages, request.reply_capacity, place);
+    match catch(|| service.call(entry.index, request, &mut filling)) {
         Ok(result) => result.map(|()| filling.finish()),
-        Err(_) => Err(CallError::Panicked),
+        Err(_) => {
+            shared.handler_panicked(entry, request.caller);
+            Err(CallError::Panicked)
+        }
     }
 }
 

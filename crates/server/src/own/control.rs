@@ -53,6 +53,8 @@ pub struct Statistics {
     pub refused_posts: u64,
     /// How often posts were left in their ring, because their service had no room for more.
     pub declined_posts: u64,
+    /// Handlers that panicked, of calls and posts.
+    pub handler_panics: u64,
     /// Words where a post should have begun and did not.
     pub garbage_posts: u64,
     /// Slots given up because the device wrote what is no doorbell.
@@ -351,6 +353,7 @@ impl Server {
             posts: counters.consumers.iter().map(|consumer| consumer.posts.get()).sum(),
             refused_posts: count(&counters.refused_posts),
             declined_posts: count(&counters.declined_posts),
+            handler_panics: engine.panics.count(),
             garbage_posts: count(&counters.garbage_posts),
             broken_slots: count(&counters.broken_slots),
             message_bytes: messages.budget.held() as u64,

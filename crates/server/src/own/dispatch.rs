@@ -78,7 +78,7 @@ pub(crate) fn batch(
         Kind::Inline(service) if shared.trace.is_none() => {
             // It has ended for reports before its lanes may learn of it.
             let runs = inline.run(entry, batch.lines().caller(0), batch.lines().lanes());
-            handle(&***service, entry.index, Calls::new(batch.lines(), replies));
+            handle(shared, entry, &***service, Calls::new(batch.lines(), replies));
             drop(runs);
             batch.answer_all(shared.memory.region(), replies);
         }
@@ -102,7 +102,7 @@ fn traced(
     let now_ns = || shared.trace.as_ref().map_or(0, Source::now_ns);
     let runs = inline.run(entry, batch.lines().caller(0), batch.lines().lanes());
     let began_ns = now_ns();
-    handle(service, entry.index, Calls::new(batch.lines(), replies));
+    handle(shared, entry, service, Calls::new(batch.lines(), replies));
     drop(runs);
     let ended_ns = now_ns();
     let rung = batch.rung();
@@ -122,18 +122,27 @@ fn traced(
 
 /// Has calls handled at once.
 #[inline(always)]
-fn handle(service: &dyn Service, method: usize, mut calls: Calls<'_>) {
+fn handle(shared: &Shared, entry: &Entry, service: &dyn Service, mut calls: Calls<'_>) {
     let mut left = calls.left() + 1;
     // A handler's panic is one lane's; those after it have theirs handled.
     while calls.left() < left {
         left = calls.left();
-        if catch(|| service.calls(method, &mut calls)).is_ok() {
+        if catch(|| service.calls(entry.index, &mut calls)).is_ok() {
             break;
         }
         calls.panicked();
+        tell_of_panic(shared, entry);
     }
     if calls.left() > 0 {
         calls.refuse();
+    }
+}
+
+/// Tells of the panic of a handler of several lanes' calls or posts, for the one begun last.
+#[cold]
+fn tell_of_panic(shared: &Shared, entry: &Entry) {
+    if let Some(caller) = hostcall_service::caller() {
+        shared.handler_panicked(entry, caller);
     }
 }
 
@@ -211,7 +220,10 @@ pub(crate) fn posts(
                         refused += malformed;
                         break;
                     }
-                    Err(_) => refused += 1,
+                    Err(_) => {
+                        refused += 1;
+                        tell_of_panic(shared, entry);
+                    }
                 }
             }
             drop(runs);

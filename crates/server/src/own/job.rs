@@ -435,11 +435,11 @@ impl ReadCall {
         if !ticket.begin(rank, &mut call) {
             return;
         }
-        let (caller, messages) = (call.request.caller, &ticket.shared.messages);
+        let caller = call.request.caller;
         set_service(ticket.entry.method.name());
         let place = ticket.places[rank as usize];
         let result = called_by(caller, || {
-            bytes::run(messages, &***service, ticket.entry.index, call.as_request(), place)
+            bytes::run(&ticket.shared, &ticket.entry, &***service, call.as_request(), place)
         });
         call.free();
         ticket.finish(rank, caller, result);
@@ -457,6 +457,7 @@ fn refuse_busy((ticket, rank, mut call): (Arc<Ticket>, u32, LaneCall)) {
 /// # Errors
 /// [`Panicked`] when the handler does.
 pub(super) async fn call_async(
+    shared: &Shared,
     service: &dyn AsyncService,
     entry: &Entry,
     request: OwnedRequest,
@@ -467,8 +468,14 @@ pub(super) async fn call_async(
         set_service(name);
         called_by(caller, poll);
     };
-    let future = catch(|| called_by(caller, || service.call(entry.index, request)))?;
-    catch_future(future, around).await
+    let result = match catch(|| called_by(caller, || service.call(entry.index, request))) {
+        Ok(future) => catch_future(future, around).await,
+        Err(panicked) => Err(panicked),
+    };
+    if result.is_err() {
+        shared.handler_panicked(entry, caller);
+    }
+    result
 }
 
 async fn answer_later(begins: BeginsLater<(Arc<Ticket>, u32, LaneCall)>) {
@@ -482,7 +489,7 @@ async fn answer_later(begins: BeginsLater<(Arc<Ticket>, u32, LaneCall)>) {
         request.bytes = fetched.into_vec();
     }
     let (caller, capacity) = (request.caller, request.reply_capacity);
-    let result = call_async(&***service, &ticket.entry, request).await;
+    let result = call_async(&ticket.shared, &***service, &ticket.entry, request).await;
     drop(charge);
     let result = match result {
         Ok(Ok(reply)) => {

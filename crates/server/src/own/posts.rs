@@ -244,6 +244,7 @@ fn handle(shared: &Shared, post: &QueuedPost) {
     set_service(entry.method.name());
     if catch(|| called_by(caller, || service.post(entry.index, extra, request))).is_err() {
         shared.statistics.count_refused_posts(1);
+        shared.handler_panicked(entry, caller);
     }
 }
 
@@ -252,7 +253,7 @@ async fn handle_async(shared: &Shared, post: &QueuedPost) {
     let caller = post.caller;
     let words = post.words[..post.count.into()].to_vec();
     let request = OwnedRequest { words, bytes: Vec::new(), reply_capacity: 0, caller };
-    let result = call_async(&***service, &post.entry, request).await;
+    let result = call_async(shared, &***service, &post.entry, request).await;
     if result.is_err() {
         shared.statistics.count_refused_posts(1);
     }

@@ -5,10 +5,11 @@ use super::inline::{Inline, InlineCall};
 use super::launches::{CancelReason, LaunchRecord, Launches};
 use super::messages::Messages;
 use super::posts::PostCounts;
-use super::registry::Registry;
+use super::registry::{Entry, Registry};
 use super::turns::Turns;
 use crate::engine::Engine;
 use crate::engine::caught::catch;
+use crate::engine::panics::HandlerPanic;
 use crate::engine::polling::Attention;
 use crate::engine::rare::Rare;
 use crate::engine::watchdog::WavePlace;
@@ -16,6 +17,7 @@ use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::status::CallError;
 use hostcall_abi::word::Owner;
 use hostcall_channel::SharedMemory;
+use hostcall_service::Caller;
 use hostcall_trace::Source;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -202,6 +204,16 @@ impl Shared {
             WavePlace { workgroup: [at % width, at / width % height, at / width / height], wave }
         });
         (kernel, place)
+    }
+
+    /// Tells of the panic of a method's handler, for a lane that called or posted.
+    #[cold]
+    pub fn handler_panicked(&self, entry: &Entry, Caller { launch, slot, lane }: Caller) {
+        let service = entry.method.name();
+        self.engine.handler_panicked(launch, service, || {
+            let (kernel, place) = self.place_of(slot, launch);
+            HandlerPanic { service, launch, kernel, place, slot, lane }
+        });
     }
 
     /// Wakes parked consumers: a hint that there may be work.
