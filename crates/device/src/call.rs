@@ -156,7 +156,7 @@ fn exchange_held<const R: usize>(
 ) -> (u64, u64) {
     let glance = held.glance;
     let reply = match held.extra() {
-        None => packet::exchange(held, group, head, request),
+        None => packet::exchange(held.home_slot, glance, group, head, request),
         Some(extra) => {
             let mut line = request;
             packet::exchange_by_extra(extra, group, head, &mut line).map(|()| line)

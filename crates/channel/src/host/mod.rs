@@ -12,8 +12,6 @@ mod loan;
 mod posts;
 mod scanner;
 
-#[cfg(not(loom))]
-pub use crate::primitive::prefetch;
 pub use answer::{Answer, DetachedAnswer};
 pub use batch::Batch;
 #[cfg(not(loom))]

@@ -196,11 +196,9 @@ impl Scanner {
         count
     }
 
-    /// Calls `found` for each slot whose wave left a hint of its first call or post since the last look: with the slot's line,
-    /// and the launch that the wave says it is of. Asks for the cache lines that the call touches, which come before it does or
-    /// with it.
+    /// Calls `found` with the lines of slots whose waves left a hint of their first call or post since the last look.
     #[inline(always)]
-    pub fn first_calls(&mut self, region: Region<'_>, found: impl FnMut(usize, LaunchId)) {
+    pub fn first_calls(&mut self, region: Region<'_>, found: impl FnMut(usize)) {
         if (0..FIRST_CALL_LINES).any(|line| !are_equal(region.first_call_line(line), &self.first_calls[line]))
         {
             self.read_first_calls(region, found);
@@ -208,9 +206,7 @@ impl Scanner {
     }
 
     #[inline(never)]
-    fn read_first_calls(&mut self, region: Region<'_>, mut found: impl FnMut(usize, LaunchId)) {
-        let places = region.places();
-        let (mut hinted, mut count) = ([0; FIRST_CALL_WORDS], 0);
+    fn read_first_calls(&mut self, region: Region<'_>, mut found: impl FnMut(usize)) {
         for line in 0..FIRST_CALL_LINES {
             for (seen, word) in self.first_calls[line].0.iter_mut().zip(region.first_call_line(line)) {
                 let hint = word.load(Ordering::Relaxed);
@@ -218,20 +214,11 @@ impl Scanner {
                     continue;
                 }
                 *seen = hint;
-                let slot = places.slot_of(hint as u32);
+                let slot = region.places().slot_of(hint as u32);
                 if let Some(slot) = slot.filter(|slot| self.slots.contains(slot)) {
-                    region.prefetch(places.owner(slot));
-                    region.prefetch(places.doorbell(slot));
-                    region.prefetch(places.request(slot));
-                    region.prefetch_for_write(places.reply(slot));
-                    hinted[count] = slot;
-                    count += 1;
+                    found((slot - self.slots.start) as usize / LINE_WORDS);
                 }
             }
-        }
-        for &slot in &hinted[..count] {
-            let launch = region.alleged_owner(slot).map_or(LaunchId::NONE, |owner| owner.launch);
-            found((slot - self.slots.start) as usize / LINE_WORDS, launch);
         }
     }
 

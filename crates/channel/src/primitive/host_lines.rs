@@ -99,17 +99,17 @@ pub(crate) fn are_equal(line: &[AtomicU64; 8], other: &Line) -> bool {
     line.iter().zip(&other.0).all(|(word, other)| word.load(Ordering::Relaxed) == *other)
 }
 
-/// Asks for the cache line of a place that will be read soon. Any address will do.
+/// Asks for a cache line that will be read soon. Any address will do.
 #[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
 #[inline(always)]
-pub fn prefetch<T>(place: *const T) {
+pub(crate) fn prefetch(line: *const AtomicU64) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch accesses nothing.
     unsafe {
-        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(place.cast());
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(line.cast());
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = place;
+    let _ = line;
 }
 
 /// Asks for a cache line that will be stored to soon, for this processor alone. Any address will do.

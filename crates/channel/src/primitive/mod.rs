@@ -18,12 +18,10 @@ mod pair;
 
 #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
 pub(crate) use host_lines::copy_shared;
-#[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
-pub use host_lines::prefetch;
-#[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
-pub(crate) use host_lines::prefetch_for_write;
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub(crate) use host_lines::{Line, are_equal, low_bits, signs};
+#[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
+pub(crate) use host_lines::{prefetch, prefetch_for_write};
 pub(crate) use in_wave::{
     acquire_in_wave, add_in_wave, cas_in_wave, load_in_wave, or_in_wave, release_in_wave, store_in_wave,
 };

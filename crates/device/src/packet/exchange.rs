@@ -1,6 +1,6 @@
 //! Sending a packet through a slot, and receiving its reply.
 
-use super::held::{HOME, Held, claim_extra, extra_slot, release_extra};
+use super::held::{HOME, claim_extra, extra_slot, release_extra};
 use super::patience::{Patience, Vain};
 use super::{claim, current, stop_stream};
 use crate::group::Group;
@@ -110,11 +110,7 @@ pub(crate) fn poll(slot: Slot<'static>, rank: u32, packet: &InFlight) -> Option<
 #[derive(Clone, Copy)]
 pub(crate) enum Look {
     /// As often as it can.
-    AllTheTime {
-        /// Whether the call is the first of its wave, which the host has to get to know.
-        #[cfg_attr(not(target_arch = "nvptx64"), expect(dead_code, reason = "others let no time pass"))]
-        is_first: bool,
-    },
+    AllTheTime,
     /// Less and less often. Looks travel over the link that the host's copies need: while 132 lanes of an H200 look all the
     /// time, a copy takes twenty times as long (docs/measurements.md).
     WithPauses {
@@ -158,7 +154,7 @@ pub(crate) fn receive(
         vain.is_some()
     };
     match look {
-        Look::AllTheTime { .. } => group.here.wait(came),
+        Look::AllTheTime => group.here.wait(came),
         Look::WithPauses { .. } => group.here.wait_with_pauses(came),
     }
     match reply {
@@ -183,10 +179,14 @@ fn failed(here: Here, status: u64) -> CallError {
 
 /// Sends a packet through the home slot and waits for the reply.
 #[inline(always)]
-pub(crate) fn exchange(held: Held, group: Group, head: Head, line: Line) -> Result<Line, CallError> {
-    let Held { home_slot: slot, glance, is_first, .. } = held;
-    let look = Look::AllTheTime { is_first };
-    exchange_by(slot, glance, PostsBefore::of_home(slot, glance), group, head, line, look)
+pub(crate) fn exchange(
+    slot: Slot<'static>,
+    glance: Glance,
+    group: Group,
+    head: Head,
+    line: Line,
+) -> Result<Line, CallError> {
+    exchange_by(slot, glance, PostsBefore::of_home(slot, glance), group, head, line, Look::AllTheTime)
 }
 
 /// Sends a packet and waits for the reply.
@@ -237,7 +237,7 @@ pub(crate) fn exchange_by_extra(
     line: &mut Line,
 ) -> Result<(), CallError> {
     let slot = extra_slot(group.here, extra);
-    *line = exchange_by_any(Some(extra), slot, group, head, *line, Look::AllTheTime { is_first: false })?;
+    *line = exchange_by_any(Some(extra), slot, group, head, *line, Look::AllTheTime)?;
     Ok(())
 }
 
@@ -275,7 +275,7 @@ impl Started {
     /// Waits for the reply and gives the slot back. A slot whose call the host never answered stays taken.
     pub fn finish(&self, here: Here) -> Result<Line, CallError> {
         let slot = extra_slot(here, self.extra);
-        let reply = receive(slot, Group::alone(), self.packet, Look::AllTheTime { is_first: false });
+        let reply = receive(slot, Group::alone(), self.packet, Look::AllTheTime);
         if poll(slot, 0, &self.packet).is_some() {
             release_extra(here, self.extra);
             here.record().end_pending();

@@ -20,8 +20,6 @@ pub(crate) struct Held {
     pub glance: Glance,
     /// Index of the extra slot that the group has, or [`HOME`].
     extra: u32,
-    /// Whether a lane that is alone has just claimed the wave's slot.
-    pub is_first: bool,
 }
 
 impl Held {
@@ -41,18 +39,18 @@ pub(crate) fn hold(group: Group) -> Held {
     if !glance.is_unready() {
         // A whole wave excludes any other part.
         if group.is_whole() {
-            return Held { home_slot: slot, glance, extra: HOME, is_first: false };
+            return Held { home_slot: slot, glance, extra: HOME };
         }
         // Mostly the part is one lane. `glance` was read before this lane had the lock and may be of another part's call,
         // so it is read again.
         if group.count == 1 && group.here.record().slot().is_some() && slot.try_lock() {
             let slot = current(group.here);
-            return Held { home_slot: slot, glance: slot.glance(), extra: HOME, is_first: false };
+            return Held { home_slot: slot, glance: slot.glance(), extra: HOME };
         }
     }
     let extra = prepare(group);
     let slot = current(group.here);
-    Held { home_slot: slot, glance: slot.glance(), extra, is_first: false }
+    Held { home_slot: slot, glance: slot.glance(), extra }
 }
 
 // What is rare takes its slot again rather than by reference: a value whose address is taken lies in memory.
@@ -77,7 +75,7 @@ fn prepare(group: Group) -> u32 {
 #[inline(always)]
 pub(crate) fn held_by(group: Group, extra: Option<u32>) -> Held {
     let slot = current(group.here);
-    Held { home_slot: slot, glance: slot.glance(), extra: extra.unwrap_or(HOME), is_first: false }
+    Held { home_slot: slot, glance: slot.glance(), extra: extra.unwrap_or(HOME) }
 }
 
 /// [`hold`] for a lane that is alone: most of what a group has to see to is not there, and a call has half the instructions before
@@ -102,7 +100,7 @@ pub(crate) fn hold_alone(group: Group) -> Held {
         publish_late(here);
         glance = slot.glance();
     }
-    Held { home_slot: slot, glance, extra, is_first: !has_slot }
+    Held { home_slot: slot, glance, extra }
 }
 
 /// Says whose the calls of a wave are that has claimed its slot for posts.

@@ -564,8 +564,7 @@ impl Here {
     pub fn pass(self, lanes: u32, request_pairs: u32, look: Look) {
         let cycles = match look {
             _ if lanes > 1 => request_pairs * PASS_CYCLES_A_PAIR,
-            Look::AllTheTime { is_first: true } => PASS_CYCLES_FIRST,
-            Look::AllTheTime { is_first: false } => PASS_CYCLES_ALONE,
+            Look::AllTheTime => PASS_CYCLES_ALONE,
             Look::WithPauses { is_lent: false, .. } => PASS_CYCLES_WITH_BYTES,
             Look::WithPauses { is_lent: true, .. } => PASS_CYCLES_WITH_LOAN,
         };
@@ -661,10 +660,6 @@ const PASS_CYCLES_A_PAIR: u32 = 300;
 
 /// What a lone lane's request takes on the link and on the host, and what it says on its way, in clock cycles.
 const PASS_CYCLES_ALONE: u32 = 750;
-
-/// The same of a wave's first call, whose launch the host may hear of for the first time. With 750, that of a launch took 3.2 us in
-/// some runs on an H200 and 4.4 in others, where its first look came too early; with 950 it takes 3.3.
-const PASS_CYCLES_FIRST: u32 = 950;
 
 /// What a lone lane's call with bytes takes until its answer can be there, in clock cycles. Of 750, 1200, 1600 and 2000, the last two gave the same time in all runs on an H200: with less,
 /// a look comes too early in some.

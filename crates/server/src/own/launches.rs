@@ -6,7 +6,6 @@
 use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::layout::LAUNCHES;
 use hostcall_channel::SharedMemory;
-use hostcall_channel::host::prefetch;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -373,12 +372,6 @@ impl Launches {
     #[inline(always)]
     pub fn is_live(&self, id: LaunchId) -> bool {
         self.words[id.index() as usize].load(Ordering::Relaxed) == live(id) || self.is_live_for_sure(id)
-    }
-
-    /// Asks for what [`Launches::is_live`] looks at, which whoever began the launch has in its cache.
-    #[inline(always)]
-    pub fn expect(&self, id: LaunchId) {
-        prefetch(&self.words[id.index() as usize]);
     }
 
     /// Returns what [`Launches::is_live`] does, as the table says: the call may have come before the word was seen.

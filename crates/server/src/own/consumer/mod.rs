@@ -382,9 +382,7 @@ impl Endpoint for Consumer<'_> {
         let mut worked = false;
         // First, so that this pass finds the calls.
         let (lines, known, hinted_sweeps) = (&mut self.lines, &mut self.known, &mut self.hinted_sweeps);
-        let launches = &self.shared.launches;
-        self.scanner.first_calls(self.shared.memory.region(), |line, launch| {
-            launches.expect(launch);
+        self.scanner.first_calls(self.shared.memory.region(), |line| {
             lines.heat(line as u32);
             known.add(line as u32);
             *hinted_sweeps = HINTED_SWEEPS;
