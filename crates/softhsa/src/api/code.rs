@@ -180,7 +180,11 @@ pub unsafe extern "C" fn hsa_code_object_reader_create_from_memory(
 }
 
 /// Ends a reader.
-pub extern "C" fn hsa_code_object_reader_destroy(reader: u64) -> Status {
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_code_object_reader_destroy(reader: u64) -> Status {
     let destroy = |runtime: Arc<Runtime>| {
         lock(&runtime.readers).remove(&reader).map(drop).ok_or(status::INVALID_CODE_OBJECT_READER)
     };
@@ -203,8 +207,13 @@ pub unsafe extern "C" fn hsa_code_object_deserialize(
 }
 
 /// Ends a code object (deprecated in favour of readers).
-pub extern "C" fn hsa_code_object_destroy(object: u64) -> Status {
-    match hsa_code_object_reader_destroy(object) {
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_code_object_destroy(object: u64) -> Status {
+    // SAFETY: contract C.
+    match unsafe { hsa_code_object_reader_destroy(object) } {
         status::INVALID_CODE_OBJECT_READER => status::INVALID_CODE_OBJECT,
         other => other,
     }
@@ -259,7 +268,11 @@ pub unsafe extern "C" fn hsa_executable_load_agent_code_object(
 }
 
 /// Loads a code object on an agent (deprecated in favour of readers).
-pub extern "C" fn hsa_executable_load_code_object(
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_executable_load_code_object(
     executable: u64,
     agent: u64,
     object: u64,
@@ -274,7 +287,11 @@ pub extern "C" fn hsa_executable_load_code_object(
 }
 
 /// Makes an executable final.
-pub extern "C" fn hsa_executable_freeze(executable: u64, _options: *const c_char) -> Status {
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_executable_freeze(executable: u64, _options: *const c_char) -> Status {
     let freeze =
         |runtime: Arc<Runtime>| match runtime.executable(executable)?.frozen.swap(true, Ordering::AcqRel) {
             true => Err(status::FROZEN_EXECUTABLE),
@@ -298,7 +315,11 @@ pub unsafe extern "C" fn hsa_executable_validate(executable: u64, result: *mut u
 }
 
 /// Ends an executable. Launches that run keep its code.
-pub extern "C" fn hsa_executable_destroy(executable: u64) -> Status {
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_executable_destroy(executable: u64) -> Status {
     let destroy = |runtime: Arc<Runtime>| {
         let removed = runtime.executables.write().unwrap_or_else(PoisonError::into_inner).remove(&executable);
         runtime.code.remove(&*removed.ok_or(status::INVALID_EXECUTABLE)?);
@@ -405,7 +426,11 @@ unsafe fn symbol_info(symbol: &Symbol, attribute: u32, value: *mut c_void) -> Re
 }
 
 /// Registers the client's handler of events. There is one.
-pub extern "C" fn hsa_amd_register_system_event_handler(
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_amd_register_system_event_handler(
     handler: Option<super::runtime::EventHandler>,
     data: *mut c_void,
 ) -> Status {

@@ -152,7 +152,11 @@ pub unsafe extern "C" fn hsa_amd_memory_pool_allocate(
 }
 
 /// Frees memory of a pool. A null pointer is no memory.
-pub extern "C" fn hsa_amd_memory_pool_free(pointer: *mut c_void) -> Status {
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_amd_memory_pool_free(pointer: *mut c_void) -> Status {
     let free = || {
         let runtime = Runtime::get()?;
         if pointer.is_null() || runtime.memory.free(pointer.addr() as u64) {
@@ -216,7 +220,11 @@ pub unsafe extern "C" fn hsa_amd_memory_lock(
 }
 
 /// Undoes one pinning.
-pub extern "C" fn hsa_amd_memory_unlock(host: *mut c_void) -> Status {
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_amd_memory_unlock(host: *mut c_void) -> Status {
     let unpin = || {
         let runtime = Runtime::get()?;
         // Memory of a pool counts as pinned for as long as it is allocated.

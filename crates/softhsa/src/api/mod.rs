@@ -4,6 +4,10 @@
 //! to results are valid for writes of their type, pointers to inputs for reads, texts end with a 0 byte, and memory that
 //! is copied, pinned or run from stays valid for as long as the specification says. Handles may be any number; they are
 //! looked up.
+//!
+//! Hostcall's device `gfx942` is another client of the same runtime, and all clients' handles can be guessed. So a client
+//! ends, frees and changes only what it made, and shuts the runtime down as often as it started it. Functions that only look,
+//! wait or start the runtime demand nothing of this and are safe; all others are `unsafe`.
 
 mod agents;
 #[allow(missing_docs, reason = "the names are the HSA headers'")]
@@ -14,7 +18,7 @@ mod doorbells;
 mod memory_pools;
 mod profiling;
 mod queues;
-pub mod runtime;
+mod runtime;
 mod signals;
 mod symbols;
 mod threads;
@@ -140,7 +144,11 @@ pub extern "C" fn hsa_init() -> Status {
 }
 
 /// Ends one user's use of the runtime; the last one's ends the runtime.
-pub extern "C" fn hsa_shut_down() -> Status {
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_shut_down() -> Status {
     report(Runtime::release())
 }
 

@@ -14,7 +14,11 @@ pub struct Times {
 }
 
 /// Turns the times of a queue's packets on or off. They are always on here.
-pub extern "C" fn hsa_amd_profiling_set_profiler_enabled(queue: *mut c_void, _enable: i32) -> Status {
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_amd_profiling_set_profiler_enabled(queue: *mut c_void, _enable: i32) -> Status {
     report(Runtime::get().and_then(|runtime| runtime.queue(queue.addr() as u64)).map(drop))
 }
 

@@ -511,7 +511,11 @@ pub unsafe extern "C" fn hsa_queue_create(
 
 /// Ends a queue. Its launches stop, and packets that have not started never start. No completion signal changes any more
 /// when this returns, and the client's function for errors is not running, unless that calls this.
-pub extern "C" fn hsa_queue_destroy(queue: *mut c_void) -> Status {
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_queue_destroy(queue: *mut c_void) -> Status {
     let destroy = || {
         let runtime = Runtime::get()?;
         let removed =
@@ -547,7 +551,11 @@ fn add_to_index(queue: *const c_void, at: u64, value: u64) -> u64 {
 macro_rules! write_index {
     ($($name:ident),*) => {$(
         /// Adds to the write index and returns the old one.
-        pub extern "C" fn $name(queue: *const c_void, value: u64) -> u64 {
+        ///
+        /// # Safety
+        ///
+        /// Contract C.
+        pub unsafe extern "C" fn $name(queue: *const c_void, value: u64) -> u64 {
             add_to_index(queue, field::WRITE_INDEX, value)
         }
     )*};

@@ -231,7 +231,11 @@ pub unsafe extern "C" fn hsa_amd_signal_value_pointer(signal: u64, value: *mut *
 }
 
 /// Ends a signal. Handlers of it are not called any more. A queue's doorbell ends with the queue.
-pub extern "C" fn hsa_signal_destroy(signal: u64) -> Status {
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_signal_destroy(signal: u64) -> Status {
     let destroy = |runtime: Arc<Runtime>| {
         if runtime.queue_of_doorbell(signal).is_some() {
             return Err(status::INVALID_ARGUMENT);
@@ -274,7 +278,11 @@ fn store(handle: u64, value: i64, ordering: Ordering) {
 macro_rules! stores {
     ($($name:ident($ordering:ident);)*) => {$(
         /// Sets a signal's value.
-        pub extern "C" fn $name(signal: u64, value: i64) {
+        ///
+        /// # Safety
+        ///
+        /// Contract C.
+        pub unsafe extern "C" fn $name(signal: u64, value: i64) {
             store(signal, value, Ordering::$ordering);
         }
     )*};
@@ -291,7 +299,11 @@ stores! {
 macro_rules! changes {
     ($($name:ident($operation:ident, $ordering:ident);)*) => {$(
         /// Changes a signal's value.
-        pub extern "C" fn $name(signal: u64, value: i64) {
+        ///
+        /// # Safety
+        ///
+        /// Contract C.
+        pub unsafe extern "C" fn $name(signal: u64, value: i64) {
             change(signal, |word| word.$operation(value, Ordering::$ordering));
         }
     )*};
@@ -312,12 +324,20 @@ changes! {
 }
 
 /// Exchanges a signal's value and returns the old one.
-pub extern "C" fn hsa_signal_exchange_scacq_screl(signal: u64, value: i64) -> i64 {
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_signal_exchange_scacq_screl(signal: u64, value: i64) -> i64 {
     change(signal, |word| word.swap(value, Ordering::SeqCst)).unwrap_or(0)
 }
 
 /// Exchanges a signal's value if it is the expected one, and returns the old one.
-pub extern "C" fn hsa_signal_cas_scacq_screl(signal: u64, expected: i64, value: i64) -> i64 {
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_signal_cas_scacq_screl(signal: u64, expected: i64, value: i64) -> i64 {
     let exchange = |word: &AtomicI64| {
         let exchanged = word.compare_exchange(expected, value, Ordering::SeqCst, Ordering::SeqCst);
         exchanged.unwrap_or_else(|old| old)
@@ -369,7 +389,11 @@ pub extern "C" fn hsa_signal_wait_relaxed(
 type Handler = extern "C" fn(i64, *mut c_void) -> bool;
 
 /// Calls a function of the client's when a signal's value satisfies a condition, and again for as long as it returns `true`.
-pub extern "C" fn hsa_amd_signal_async_handler(
+///
+/// # Safety
+///
+/// Contract C.
+pub unsafe extern "C" fn hsa_amd_signal_async_handler(
     signal: u64,
     condition: u32,
     compare: i64,

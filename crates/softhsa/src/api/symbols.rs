@@ -22,6 +22,18 @@ macro_rules! symbols {
         }
 
         /// All functions.
+        ///
+        /// Safe code cannot take from other clients what they use:
+        ///
+        /// ```compile_fail,E0133
+        /// hostcall_softhsa::api::functions::hsa_shut_down();
+        /// ```
+        /// ```compile_fail,E0133
+        /// hostcall_softhsa::api::functions::hsa_amd_memory_pool_free(std::ptr::null_mut());
+        /// ```
+        /// ```compile_fail,E0133
+        /// hostcall_softhsa::api::functions::hsa_signal_store_relaxed(1, 0);
+        /// ```
         pub mod functions {
             use super::{agents, code, copies, memory_pools, profiling, queues, signals, this};
             $(#[doc(no_inline)] pub use $module::{$($function),*};)*
