@@ -150,7 +150,7 @@ impl Queue {
             let signals: Vec<Signal> = marks.iter().map(|mark| mark.signal).collect();
             submitted.push(Packet::barrier(&signals, None));
         }
-        let is_idle = waiting.is_empty() && state.submitted == ring.ended();
+        let is_idle = waiting.is_empty() && ring.submitted() == ring.ended();
         let mut kept = Kept::default();
         if let Err(error) = make(ring, &mut submitted, &mut kept, is_idle) {
             // A part of a copy may be on its way.
@@ -353,7 +353,7 @@ impl Queue {
         };
         // One lock for both, so that the values of two threads stand in the order of their operations.
         let mut signalled = lock(&self.state.signalled);
-        signalled.push_back((ring.lock().submitted, value));
+        signalled.push_back((ring.submitted(), value));
         drop(signalled);
         self.advance(ring);
         Ok(())

@@ -2,20 +2,23 @@
 //!
 //! Each operation ends with a packet that waits for all before it and counts the ring's signal down. So of `submitted`
 //! operations those have ended that the signal, from 0 on, has counted.
+//!
+//! Kernels reach the queue's record and the signal. So the record is read once, when the queue is made (invariant RECORD), and
+//! a count that cannot be is a fault of the GPU.
 
 use crate::code::Function;
 use crate::copies::CopyInOrder;
-use crate::faults::queue_failed;
+use crate::faults::{Faults, queue_failed};
 use crate::gpu::{Gpu, lock};
 use crate::kernarg::Segment;
 use crate::memory::PinnedMemory;
 use crate::packet::{PACKET_BYTES, Packet};
-use crate::runtime::Error;
+use crate::runtime::{Error, FaultKind};
 use crate::signal::{Signal, Watched};
-use crate::sys::{self, hsa_queue_t};
+use crate::sys::{self, hsa_queue_t, hsa_signal_t};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Packets of a ring: more than [`crate::Queue`]'s users have in flight.
@@ -48,8 +51,6 @@ impl Drop for OwnedSignal {
 
 /// The part of a ring that changes.
 pub(crate) struct RingState {
-    /// Operations.
-    pub submitted: i64,
     /// Packets.
     written: u64,
     in_flight: VecDeque<(i64, Kept)>,
@@ -59,7 +60,18 @@ pub(crate) struct RingState {
 /// A ring.
 pub(crate) struct Ring {
     queue: NonNull<hsa_queue_t>,
+    /// What the record said when the queue was made.
+    slots: NonNull<u8>,
+    size: u64,
+    doorbell: hsa_signal_t,
     done: Signal,
+    /// Operations. Changed under the lock of the state.
+    submitted: AtomicI64,
+    /// Operations that have ended as far as somebody has seen.
+    seen: AtomicI64,
+    /// Whether the signal has counted what cannot be.
+    has_miscounted: AtomicBool,
+    faults: Arc<Faults>,
     state: Mutex<RingState>,
 }
 
@@ -94,8 +106,23 @@ impl Ring {
         }
         made?;
         let queue = NonNull::new(queue).expect("the runtime made it");
-        let state = RingState { submitted: 0, written: 0, in_flight: VecDeque::new(), has_ended: false };
-        let ring = Self { queue, done, state: Mutex::new(state) };
+        // SAFETY: the queue was made just now, and no kernel knows of it.
+        let (slots, size, doorbell) = unsafe {
+            let record = queue.as_ref();
+            (record.base_address, u64::from(record.size), record.doorbell_signal)
+        };
+        let ring = Self {
+            queue,
+            slots: NonNull::new(slots.cast()).expect("a queue has slots"),
+            size,
+            doorbell,
+            done,
+            submitted: AtomicI64::new(0),
+            seen: AtomicI64::new(0),
+            has_miscounted: AtomicBool::new(false),
+            faults: gpu.faults.clone(),
+            state: Mutex::new(RingState { written: 0, in_flight: VecDeque::new(), has_ended: false }),
+        };
         // SAFETY: LOADED; the queue was made just now. Without it marks tell no times.
         unsafe { (functions.hsa_amd_profiling_set_profiler_enabled)(queue.as_ptr(), 1) };
         Ok(ring)
@@ -115,9 +142,31 @@ impl Ring {
         self.queue.addr().get() as u64
     }
 
-    /// Returns how many operations have ended. A load.
+    /// Returns how many operations were submitted.
+    pub fn submitted(&self) -> i64 {
+        self.submitted.load(Ordering::Acquire)
+    }
+
+    /// Returns how many operations have ended. Two loads while none ends. A count that went back, or is of more operations than
+    /// were submitted, is noted as a fault of the GPU, and none is believed any more.
     pub fn ended(&self) -> i64 {
-        self.done.load().wrapping_neg()
+        // Before the signal, whose count grows: it is none of less then.
+        let seen = self.seen.load(Ordering::Acquire);
+        let counted = self.done.load().wrapping_neg();
+        if counted == seen || self.has_miscounted.load(Ordering::Relaxed) {
+            return seen;
+        }
+        let submitted = self.submitted();
+        if counted < seen || counted > submitted {
+            self.has_miscounted.store(true, Ordering::Relaxed);
+            let text = format!(
+                "a kernel wrote to the signal that counts its queue's operations: it says that {counted} of {submitted} have \
+                 ended, after {seen} that had"
+            );
+            self.faults.note(FaultKind::Other, text);
+            return seen;
+        }
+        self.seen.fetch_max(counted, Ordering::AcqRel).max(counted)
     }
 
     /// Gives back what ended operations kept (KEPT), and returns what is to be dropped without the lock.
@@ -144,7 +193,7 @@ impl Ring {
     pub fn is_idle(&self, gpu: &Gpu) -> bool {
         let mut state = self.lock();
         let freed = self.reclaim(gpu, &mut state);
-        let idle = !state.has_ended && state.submitted == self.ended();
+        let idle = !state.has_ended && self.submitted() == self.ended();
         drop(state);
         drop(freed);
         idle
@@ -159,9 +208,8 @@ impl Ring {
         let functions = &gpu.runtime().functions;
         // SAFETY: LOADED; the queue has not ended, and ends under the lock that the caller holds.
         let read = unsafe { (functions.hsa_queue_load_read_index_scacquire)(self.queue.as_ptr()) };
-        // SAFETY: as above; the size does not change.
-        let size = u64::from(unsafe { (&raw const (*self.queue.as_ptr()).size).read() });
-        if state.written + packets as u64 - read <= size {
+        // An index that a kernel wrote may be anything: at worst packets are lost that are in flight.
+        if (state.written + packets as u64).wrapping_sub(read) <= self.size {
             return Ok(());
         }
         Err(Error::own("submitting work", "the queue is full: wait for some of its work"))
@@ -172,23 +220,21 @@ impl Ring {
     pub fn submit(&self, gpu: &Gpu, state: &mut RingState, packets: &[Packet], kept: Kept) {
         let functions = &gpu.runtime().functions;
         let queue = self.queue.as_ptr();
+        // What the index was before is known: a kernel may have written something else to it.
         // SAFETY: LOADED; the lock keeps others from the index.
-        let first = unsafe { (functions.hsa_queue_add_write_index_relaxed)(queue, packets.len() as u64) };
-        // SAFETY: the queue lives, and these parts of it do not change.
-        let (base, size, doorbell) = unsafe {
-            let queue = &*queue;
-            (queue.base_address, u64::from(queue.size), queue.doorbell_signal)
-        };
-        for (packet, index) in packets.iter().zip(first..) {
-            let slot = base.cast::<u8>().wrapping_add((index & (size - 1)) as usize * PACKET_BYTES);
-            write_packet(slot, packet);
+        unsafe { (functions.hsa_queue_add_write_index_relaxed)(queue, packets.len() as u64) };
+        for (packet, index) in packets.iter().zip(state.written..) {
+            // SAFETY: RECORD; the slot is one of the queue's.
+            let slot = unsafe { self.slots.add((index & (self.size - 1)) as usize * PACKET_BYTES) };
+            write_packet(slot.as_ptr(), packet);
         }
-        let last = first + packets.len() as u64 - 1;
-        state.written = last + 1;
-        state.submitted += 1;
-        state.in_flight.push_back((state.submitted, kept));
-        // SAFETY: LOADED; the doorbell is the queue's.
-        unsafe { (functions.hsa_signal_store_screlease)(doorbell, last as i64) };
+        state.written += packets.len() as u64;
+        let operation = self.submitted() + 1;
+        state.in_flight.push_back((operation, kept));
+        // Before the doorbell: the signal counts no operation that is not counted here.
+        self.submitted.store(operation, Ordering::Release);
+        // SAFETY: LOADED and RECORD; the queue has not ended.
+        unsafe { (functions.hsa_signal_store_screlease)(self.doorbell, state.written as i64 - 1) };
     }
 
     /// The kernel of the first operation that has not ended.

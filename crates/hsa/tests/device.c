@@ -34,4 +34,16 @@ KERNEL by_address(u64 *const *to, const u64 *value) { **to = *value; }
 
 KERNEL write_to(u64 *to) { *to = 1; }
 
+/* Changes a part of its queue's record: `base_address` and what is behind it, as far as the indices. */
+KERNEL spoil_queue(u32 from, u32 to) {
+    volatile u64 *record = (u64 *)(unsigned long)__builtin_amdgcn_queue_ptr();
+    for (u32 at = from; at < to; at++) record[at] = 0x414141414000;
+}
+
+/* Changes what its queue's signal counts. */
+KERNEL spoil_signal(u64 value) {
+    const u64 *packet = (const u64 *)(unsigned long)__builtin_amdgcn_dispatch_ptr();
+    __atomic_store_n((u64 *)packet[7] + 1, value, __ATOMIC_RELAXED);
+}
+
 KERNEL trap(void) { __builtin_trap(); }

@@ -323,6 +323,54 @@ fn queues_beyond_their_ring_are_refused() {
     finish(&queue, 1).unwrap();
 }
 
+/// Places of `amd_queue_t` in words: the ring's base, the doorbell and the size are before the ID; then there are the indices.
+const BASE_TO_ID: [u32; 2] = [1, 4];
+const INDICES: [[u32; 2]; 2] = [[7, 8], [16, 17]];
+
+#[test]
+fn a_kernel_that_spoils_its_queue_spoils_no_memory_of_the_host() {
+    for part in [BASE_TO_ID].into_iter().chain(INDICES) {
+        let gpu = open();
+        let (module, queue) = (load(&gpu), gpu.queue());
+        let memory = gpu.allocate(8).unwrap();
+        let [from, to] = part.map(u32::to_le_bytes);
+        launch(&queue, &function(&module, "spoil_queue"), ONE, &[&from, &to]);
+        finish(&queue, 1).unwrap();
+        let write_to = function(&module, "write_to");
+        let address = memory.address().to_le_bytes();
+        // SAFETY: the kernel takes the address.
+        match unsafe { queue.launch(&launch_of(&write_to, ONE, &[&address])) } {
+            Ok(()) => {
+                finish(&queue, 2).unwrap();
+                assert_eq!(values(&memory, &gpu), [1]);
+            }
+            // The index says what cannot be.
+            Err(error) => assert!(INDICES.contains(&part) && error.to_string().contains("full"), "{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_signal_that_a_kernel_changed_is_a_fault() {
+    // Of more operations than there are, of none, and of fewer than none.
+    for value in [-5i64, i64::MIN, 1 << 20] {
+        let gpu = open();
+        let (module, queue) = (load(&gpu), gpu.queue());
+        let memory = gpu.allocate(1 << 20).unwrap();
+        // SAFETY: the memory is so long.
+        unsafe { queue.fill(memory.address(), &[1], 1 << 20) }.unwrap();
+        finish(&queue, 1).unwrap();
+        launch(&queue, &function(&module, "spoil_signal"), ONE, &[&value.to_le_bytes()]);
+        let failed = finish(&queue, 2).unwrap_err();
+        assert_eq!(failed.fault, Some(FaultKind::Other));
+        let sentence = failed.to_string();
+        assert!(sentence.contains("spoil_signal") && sentence.contains("counts its queue's"), "{sentence}");
+        // It is final.
+        // SAFETY: the memory is so long.
+        assert_eq!(unsafe { queue.fill(memory.address(), &[2], 1 << 20) }.unwrap_err(), failed);
+    }
+}
+
 /// A memory fault is every opening's of the GPU in the process.
 #[test]
 fn faults_name_kernel_and_address() {
