@@ -182,12 +182,25 @@ impl LaunchHandle {
     /// claimed and calls may be in flight on them. No other wave gets them before [`LaunchHandle::restore_slots`]. Complete
     /// once the launch is done.
     pub fn take_abandoned_slots(&self) -> Vec<u32> {
-        std::mem::take(&mut self.run.outcome().tally.abandoned_slots)
+        let mut outcome = self.run.outcome();
+        let taken = std::mem::take(&mut outcome.tally.abandoned_slots);
+        outcome.taken_slots.extend(&taken);
+        taken
     }
 
-    /// Lets waves have slots again that were abandoned, once they are as if nobody had ever claimed them.
+    /// Lets waves have slots again that were abandoned, once they are as if nobody had ever claimed them. Of `slots` only those
+    /// count that [`LaunchHandle::take_abandoned_slots`] of this launch returned, each once: others may be those of waves that
+    /// run.
     pub fn restore_slots(&self, slots: &[u32]) {
-        self.shared.restore_slots(slots);
+        let mut outcome = self.run.outcome();
+        let mut restored = Vec::new();
+        for slot in slots {
+            if let Some(at) = outcome.taken_slots.iter().position(|taken| taken == slot) {
+                restored.push(outcome.taken_slots.swap_remove(at));
+            }
+        }
+        drop(outcome);
+        self.shared.restore_slots(&restored);
     }
 }
 
@@ -276,6 +289,8 @@ type Callback = Box<dyn FnOnce(&LaunchResult) + Send>;
 pub(crate) struct Outcome {
     keep_alive: Option<Box<dyn Any + Send>>,
     pub tally: Tally,
+    /// Abandoned slots that somebody has taken and not restored.
+    taken_slots: Vec<u32>,
     /// The first thing that went wrong.
     pub error: Option<LaunchError>,
     pub result: Option<LaunchResult>,
@@ -317,6 +332,7 @@ impl Run {
             outcome: Apart(Mutex::new(Outcome {
                 keep_alive: Some(launch.keep_alive),
                 tally: Tally::default(),
+                taken_slots: Vec::new(),
                 error: None,
                 result: None,
                 callbacks: Vec::new(),

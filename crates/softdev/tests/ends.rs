@@ -4,8 +4,8 @@ mod common;
 use common::*;
 use hostcall_abi::cpu::{CpuLane, ENTRY_DONE, ENTRY_PANICKED, Entry, GETS_NOTHING};
 use hostcall_softdev::{Config, Executor, LaunchError, LaunchResult};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Runs `entry` on 3 workgroups of 50 lanes, with a flag that nobody sets; then a grid that must work.
@@ -349,5 +349,51 @@ fn a_launch_may_hold_its_executor() {
             assert!(begun.elapsed() < LONG.unwrap(), "the executor is still there");
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+}
+
+/// What somebody else says of slots gives no wave the slot of another one.
+#[test]
+fn only_slots_that_were_taken_are_restored_and_once() {
+    unsafe extern "C" fn fault(_: *mut CpuLane, _: *const u8) -> u32 {
+        // SAFETY: none, as above.
+        unsafe { std::ptr::without_provenance_mut::<u32>(16).write_volatile(1) };
+        ENTRY_DONE
+    }
+    /// Each wave of a workgroup notes the slot that it would claim, while all of them run.
+    unsafe extern "C" fn note(lane: *mut CpuLane, arguments: *const u8) -> u32 {
+        // SAFETY: launched with a list.
+        let kernel = unsafe { Kernel::<Mutex<Vec<u32>>>::new(lane, arguments) };
+        if kernel.lane_index() == 0 {
+            kernel.data.lock().unwrap().push(kernel.abi().proposed_slot);
+        }
+        kernel.barrier();
+        ENTRY_DONE
+    }
+    const WAVES: u32 = 8;
+    let executor = executor(|config| config.resident_waves = WAVES);
+    let lanes = executor.config().wave_size;
+    let noted = |waves: u32| {
+        let slots = Arc::new(Mutex::new(Vec::<u32>::new()));
+        run(&executor, note, &slots, params([1, 1, 1], [waves * lanes, 1, 1])).unwrap();
+        let mut slots = std::mem::take(&mut *slots.lock().unwrap());
+        slots.sort();
+        slots
+    };
+    let flag = Arc::new(AtomicBool::new(false));
+    let faulty = start(&executor, fault, &flag, params([1, 1, 1], [1, 1, 1]));
+    assert!(faulty.wait(LONG).unwrap().is_err());
+    let other =
+        start(&executor, note, &Arc::new(Mutex::new(Vec::<u32>::new())), params([1, 1, 1], [1, 1, 1]));
+    other.wait(LONG).unwrap().unwrap();
+    // Not taken yet.
+    faulty.restore_slots(&(0..WAVES).collect::<Vec<_>>());
+    let [lost] = faulty.take_abandoned_slots()[..] else { panic!("one wave was lost") };
+    let all = [lost, lost, (lost + 1) % WAVES, 1_000_000];
+    other.restore_slots(&all);
+    assert_eq!(noted(WAVES - 1), (0..WAVES).filter(|slot| *slot != lost).collect::<Vec<_>>());
+    for _ in 0..2 {
+        faulty.restore_slots(&all);
+        assert_eq!(noted(WAVES), (0..WAVES).collect::<Vec<_>>());
     }
 }
