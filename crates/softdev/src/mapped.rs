@@ -8,19 +8,36 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// Most mappings of the process at a time.
 const MOST: usize = 1024;
 
-/// Where a mapping lies. `start` is 0 while the place is free, and 1 while it is being taken.
+/// Where a mapping lies.
 struct Range {
+    /// 0 while the place is free, 1 while a mapping comes or goes.
     start: AtomicUsize,
     end: AtomicUsize,
+    /// How often the place was taken.
+    taken: AtomicUsize,
 }
 
 static RANGES: [Range; MOST] =
-    [const { Range { start: AtomicUsize::new(0), end: AtomicUsize::new(0) } }; MOST];
+    [const { Range { start: AtomicUsize::new(0), end: AtomicUsize::new(0), taken: AtomicUsize::new(0) } };
+        MOST];
+
+impl Range {
+    /// Whether a mapping that stays while this looks has the address. None that comes or goes has it: nobody uses its pages,
+    /// and once they are unmapped others may have them.
+    fn holds(&self, address: usize) -> bool {
+        let taken = self.taken.load(Ordering::Acquire);
+        let start = self.start.load(Ordering::Acquire);
+        let end = self.end.load(Ordering::Relaxed);
+        // Pairs with that of `MappedFile::new`: who sees the end of another mapping sees that the place was taken again.
+        fence(Ordering::Acquire);
+        start > 1 && (start..end).contains(&address) && self.taken.load(Ordering::Relaxed) == taken
+    }
+}
 
 /// A file that is mapped into the process. Its pages are read and written by words and bytes only, since
 /// others may write the file too. A thread of an executor that touches a page past the file's end finds zeros
@@ -60,6 +77,8 @@ impl MappedFile {
         }
         // Lanes get the address as a number.
         let start = start.expose_provenance();
+        range.taken.fetch_add(1, Ordering::Release);
+        fence(Ordering::Release);
         range.end.store(start + bytes, Ordering::Relaxed);
         range.start.store(start, Ordering::Release);
         Ok(Self { range, start, bytes })
@@ -73,6 +92,8 @@ impl MappedFile {
 
 impl Drop for MappedFile {
     fn drop(&mut self) {
+        // Before the pages go: those that come in their place are not this mapping's.
+        self.range.start.store(1, Ordering::SeqCst);
         // SAFETY: the pages are this mapping's own, and nobody uses them once it is dropped.
         unsafe { libc::munmap(ptr::with_exposed_provenance_mut(self.start), self.bytes) };
         self.range.start.store(0, Ordering::Release);
@@ -83,11 +104,7 @@ impl Drop for MappedFile {
 /// Async-signal-safe: it reads atomics and makes one system call.
 pub(crate) fn put_zeros(address: usize) -> bool {
     let page = page_bytes();
-    let is_mapped = RANGES.iter().any(|range| {
-        let start = range.start.load(Ordering::Acquire);
-        start > 1 && (start..range.end.load(Ordering::Relaxed)).contains(&address)
-    });
-    if !is_mapped {
+    if !RANGES.iter().any(|range| range.holds(address)) {
         return false;
     }
     let at = ptr::with_exposed_provenance_mut(address / page * page);
@@ -102,7 +119,7 @@ pub(crate) fn put_zeros(address: usize) -> bool {
 mod tests {
     use super::*;
     use crate::{Config, Executor};
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
 
     /// Whatever becomes of the file, the process goes on, on any thread.
     #[test]
@@ -140,5 +157,37 @@ mod tests {
         assert!(MappedFile::new(&file, 1, false).is_ok());
         // Nothing is mapped: the page of a number that no file has.
         assert!(!put_zeros(4096));
+    }
+
+    /// The system gives the addresses of a mapping that goes to whoever asks next.
+    #[test]
+    fn pages_of_others_stay_what_they_are() {
+        let goes_on = AtomicBool::new(true);
+        let map = || {
+            let file = File::open("/proc/self/exe").unwrap();
+            while goes_on.load(Ordering::Relaxed) {
+                for pages in [1, 16] {
+                    drop(MappedFile::new(&file, pages * page_bytes(), false).unwrap());
+                }
+            }
+        };
+        let look = || {
+            let (protection, flags) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let mut changed = 0;
+            for _ in 0..100_000 {
+                // SAFETY: a new page, at an address that the system chooses.
+                let page = unsafe { libc::mmap(ptr::null_mut(), page_bytes(), protection, flags, -1, 0) };
+                changed += u32::from(put_zeros(page.addr()));
+                // SAFETY: it is this thread's own.
+                unsafe { libc::munmap(page, page_bytes()) };
+            }
+            goes_on.store(false, Ordering::Relaxed);
+            changed
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(map);
+            assert_eq!(look(), 0, "pages were changed");
+        });
     }
 }
