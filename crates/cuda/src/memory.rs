@@ -129,14 +129,18 @@ impl Gpu {
 }
 
 impl Gpu {
-    /// Reads memory that a kernel says to be at `address`. Returns `false`, and has read nothing, if it begins or ends where
-    /// there is neither a GPU's memory nor pinned memory. Of files that are mapped nothing is read: where one was cut, the
-    /// processor has no page.
+    /// Reads memory that a kernel says to be at `address`. Returns `false`, and has read nothing, if it lies in no one
+    /// allocation, be it a GPU's or pinned memory. Of files that are mapped nothing is read: where one was cut, the processor
+    /// has no page.
     ///
     /// # Errors
     /// When a kernel failed before.
-    pub fn read_for_lane(&self, address: u64, bytes: &mut [u8]) -> Result<bool, Error> {
-        let kind = self.memory_kind(address, bytes.len());
+    ///
+    /// # Safety
+    /// If an allocation has the bytes, nobody frees it while this runs, and a race with who writes them is the kernel's to
+    /// answer for: the kernel's launch vouches for what its lanes say that they lend.
+    pub unsafe fn read_for_lane(&self, address: u64, bytes: &mut [u8]) -> Result<bool, Error> {
+        let kind = self.kind_of_allocation(address, bytes.len());
         if kind != Some(sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32) {
             let (mut flags, memory) = (0, std::ptr::with_exposed_provenance_mut(address as usize));
             // SAFETY: LOADED; the result lives through the call. The driver looks at the address alone.
@@ -153,13 +157,19 @@ impl Gpu {
         unsafe { self.lane_copies.run(self, Way::From(address), host, len) }.map(|()| true)
     }
 
-    /// Writes memory that a kernel says the GPU has at `address`. Returns `false`, and has written nothing, if it begins or ends
-    /// where this process has no memory of a GPU.
+    /// Writes memory that a kernel says the GPU has at `address`. Returns `false`, and has written nothing, if it lies in no one
+    /// allocation of a GPU's memory.
     ///
     /// # Errors
     /// When a kernel failed before.
-    pub fn write_for_lane(&self, address: u64, bytes: &[u8]) -> Result<bool, Error> {
-        if self.memory_kind(address, bytes.len()) != Some(sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32) {
+    ///
+    /// # Safety
+    /// If an allocation has the bytes, nobody frees it while this runs, and they are the lane's that waits for them to be
+    /// written: the kernel's launch vouches for what its lanes say.
+    pub unsafe fn write_for_lane(&self, address: u64, bytes: &[u8]) -> Result<bool, Error> {
+        if self.kind_of_allocation(address, bytes.len())
+            != Some(sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32)
+        {
             return Ok(false);
         }
         // SAFETY: the bytes are only read.
@@ -167,19 +177,24 @@ impl Gpu {
             .map(|()| true)
     }
 
-    /// What the driver says of memory: where its first and its last byte are.
-    fn memory_kind(&self, address: u64, bytes: usize) -> Option<u32> {
-        let kind_at = |address| {
-            let (mut kind, what) = (0u32, sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
-            let doing = || "looking at an address".to_string();
-            // SAFETY: LOADED; the attribute is a u32, which lives through the call. The driver looks at the address alone.
-            let known = self
-                .run(doing, || unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast(), what, address) });
-            known.ok().map(|()| kind)
+    /// What kind of memory has all of the bytes in one allocation; `None` if none has.
+    fn kind_of_allocation(&self, address: u64, bytes: usize) -> Option<u32> {
+        use sys::CUpointer_attribute::{
+            CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+            CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
         };
-        let last = address.checked_add((bytes as u64).saturating_sub(1))?;
-        let kind = kind_at(address)?;
-        (kind_at(last) == Some(kind)).then_some(kind)
+        let ask = |what, answer: *mut c_void| {
+            let doing = || "looking at an address".to_string();
+            // SAFETY: LOADED; the answer is of the attribute's type and lives through the call. The driver looks at the address
+            // alone.
+            self.run(doing, || unsafe { sys::cuPointerGetAttribute(answer, what, address) }).ok()
+        };
+        let (mut kind, mut start, mut size) = (0u32, 0u64, 0usize);
+        ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (&raw mut kind).cast())?;
+        ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, (&raw mut start).cast())?;
+        ask(CU_POINTER_ATTRIBUTE_RANGE_SIZE, (&raw mut size).cast())?;
+        let end = usize::try_from(address.checked_sub(start)?).ok()?.checked_add(bytes)?;
+        (end <= size).then_some(kind)
     }
 }
 

@@ -199,3 +199,36 @@ fn a_context_that_could_not_be_kept_has_no_user() {
         assert_eq!(ask(c"stand_in_retains"), 1);
     });
 }
+
+#[test]
+fn what_a_lane_says_lies_in_one_allocation_or_is_refused() {
+    with_stand_in("what_a_lane_says_lies_in_one_allocation_or_is_refused", || {
+        let gpu = gpu(0);
+        // Large enough to be mapped beside each other, with something between them.
+        let memory = [(); 2].map(|()| gpu.allocate(1 << 20).unwrap());
+        let pinned = gpu.pin(64).unwrap();
+        let at = |start: u64, bytes: usize| {
+            let (mut read, written) = (vec![1; bytes], vec![2; bytes]);
+            // SAFETY: the memory is this test's own, or it is refused.
+            let is_written = unsafe { gpu.write_for_lane(start, &written) }.unwrap();
+            // SAFETY: as above.
+            let is_read = unsafe { gpu.read_for_lane(start, &mut read) }.unwrap();
+            assert!(!is_read || !is_written || read == written);
+            (is_read, is_written)
+        };
+        let start = memory[0].address();
+        assert_eq!(at(start, 1 << 20), (true, true));
+        assert_eq!(at(start + 8, 64), (true, true));
+        assert_eq!(at(start + 8, 1 << 20), (false, false));
+        let mut both = memory.each_ref().map(|memory| memory.address());
+        both.sort();
+        let [low, high] = both;
+        // From the one to the other: both ends are memory of the GPU.
+        assert_eq!(at(low, (high - low) as usize + 8), (false, false));
+        let pinned = pinned.start().addr().get() as u64;
+        assert_eq!(at(pinned, 64), (true, false));
+        assert_eq!(at(pinned, 65), (false, false));
+        assert_eq!(at(8, 8), (false, false));
+        assert_eq!(at(u64::MAX - 3, 8), (false, false));
+    });
+}

@@ -17,6 +17,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stream *streams;
 static Result query_answer, signal_answer;
 static uint64_t pinned_bytes, waits, retains;
+// Allocations that pointers are told of, at numbers that no two have; freed ones have no bytes.
+static struct allocation { Address start; uint64_t bytes; unsigned kind; } known[1 << 10];
 static int retains_to_refused;
 static _Thread_local void *current;
 
@@ -48,6 +50,32 @@ static void note_wait(void) {
     pthread_mutex_lock(&lock);
     for (struct stream *stream = streams; stream; stream = stream->next) waits += stream->first != 0;
     pthread_mutex_unlock(&lock);
+}
+
+enum { HOST = 1, DEVICE = 2 };
+
+static void note_allocation(Address start, uint64_t bytes, unsigned kind) {
+    pthread_mutex_lock(&lock);
+    struct allocation *place = known;
+    while (place->bytes && place < known + sizeof known / sizeof *known - 1) place++;
+    *place = (struct allocation){start, bytes, kind};
+    pthread_mutex_unlock(&lock);
+}
+
+static void forget_allocation(Address start) {
+    pthread_mutex_lock(&lock);
+    for (struct allocation *at = known; at < known + sizeof known / sizeof *known; at++)
+        if (at->start == start) at->bytes = 0;
+    pthread_mutex_unlock(&lock);
+}
+
+static struct allocation find_allocation(Address address) {
+    struct allocation found = {0};
+    pthread_mutex_lock(&lock);
+    for (struct allocation *at = known; at < known + sizeof known / sizeof *known; at++)
+        if (address - at->start < at->bytes) found = *at;
+    pthread_mutex_unlock(&lock);
+    return found;
 }
 
 // For tests.
@@ -110,11 +138,14 @@ Result cuStreamQuery(struct stream *stream) {
     return query_answer ? query_answer : stream->first ? NOT_READY : SUCCESS;
 }
 Result cuMemAllocAsync(Address *address, size_t bytes, void *stream) {
-    return (*address = (Address)calloc(1, bytes)) ? SUCCESS : OUT_OF_MEMORY;
+    if (!(*address = (Address)calloc(1, bytes))) return OUT_OF_MEMORY;
+    return note_allocation(*address, bytes, DEVICE), SUCCESS;
 }
-Result cuMemFreeAsync(Address address, void *stream) { return free((void *)address), SUCCESS; }
+Result cuMemFreeAsync(Address address, void *stream) {
+    return forget_allocation(address), free((void *)address), SUCCESS;
+}
 Result cuMemAlloc_v2(Address *address, size_t bytes) { return cuMemAllocAsync(address, bytes, 0); }
-Result cuMemFree_v2(Address address) { return free((void *)address), SUCCESS; }
+Result cuMemFree_v2(Address address) { return cuMemFreeAsync(address, 0); }
 Result cuMemsetD8Async(Address to, unsigned char byte, size_t count, void *stream) {
     return memset((void *)to, byte, count), SUCCESS;
 }
@@ -132,10 +163,25 @@ Result cuMemHostAlloc(void **start, size_t bytes, unsigned flags) {
     if (!block) return OUT_OF_MEMORY;
     *block = bytes;
     __atomic_add_fetch(&pinned_bytes, bytes, __ATOMIC_SEQ_CST);
+    note_allocation((Address)block + 256, bytes, HOST);
     return *start = (char *)block + 256, SUCCESS;
+}
+Result cuMemHostGetFlags(unsigned *flags, void *start) {
+    return find_allocation((Address)start).kind == HOST ? (*flags = 0, SUCCESS) : INVALID_VALUE;
+}
+Result cuPointerGetAttribute(void *data, int attribute, Address address) {
+    struct allocation found = find_allocation(address);
+    if (!found.bytes) return INVALID_VALUE;
+    switch (attribute) {
+    case 2: return *(unsigned *)data = found.kind, SUCCESS;
+    case 11: return *(Address *)data = found.start, SUCCESS;
+    case 12: return *(size_t *)data = found.bytes, SUCCESS;
+    default: return INVALID_VALUE;
+    }
 }
 Result cuMemFreeHost(void *start) {
     uint64_t *block = (uint64_t *)((char *)start - 256);
+    forget_allocation((Address)start);
     note_wait();
     __atomic_sub_fetch(&pinned_bytes, *block, __ATOMIC_SEQ_CST);
     return free(block), SUCCESS;
@@ -162,6 +208,6 @@ Result cuThreadExchangeStreamCaptureMode(int *mode) { return SUCCESS; }
 MISSING(cuStreamWaitEvent) MISSING(cuEventCreate) MISSING(cuEventRecord) MISSING(cuEventQuery)
 MISSING(cuEventElapsedTime) MISSING(cuEventDestroy_v2) MISSING(cuMemsetD16Async) MISSING(cuMemsetD32Async)
 MISSING(cuMemcpyDtoDAsync_v2) MISSING(cuStreamBatchMemOp_v2) MISSING(cuMemHostRegister_v2)
-MISSING(cuMemHostUnregister) MISSING(cuMemHostGetFlags) MISSING(cuPointerGetAttribute)
+MISSING(cuMemHostUnregister)
 MISSING(cuOccupancyMaxActiveBlocksPerMultiprocessor) MISSING(cuGraphCreate) MISSING(cuGraphAddKernelNode_v2)
 MISSING(cuGraphInstantiateWithFlags) MISSING(cuGraphLaunch) MISSING(cuGraphExecDestroy) MISSING(cuGraphDestroy)

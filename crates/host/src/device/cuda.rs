@@ -303,11 +303,13 @@ unsafe impl Backend for Cuda {
     }
 
     fn copy_from_lane(&self, from: DeviceAddress, bytes: &mut [u8]) -> bool {
-        self.gpu.read_for_lane(from.get(), bytes).unwrap_or(false)
+        // SAFETY: the lane waits, and whoever launched it vouches for what it lends.
+        unsafe { self.gpu.read_for_lane(from.get(), bytes) }.unwrap_or(false)
     }
 
     fn copy_to_lane(&self, to: DeviceAddress, bytes: &[u8]) -> bool {
-        self.gpu.write_for_lane(to.get(), bytes).unwrap_or(false)
+        // SAFETY: as above.
+        unsafe { self.gpu.write_for_lane(to.get(), bytes) }.unwrap_or(false)
     }
 
     fn enter_thread(&self) {

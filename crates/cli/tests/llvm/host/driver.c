@@ -426,7 +426,14 @@ int cuMemFreeHost(void *memory) { return free(memory), SUCCESS; }
 int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) { return SUCCESS; }
 int cuMemHostUnregister(void *memory) { return SUCCESS; }
 int cuMemHostGetFlags(unsigned *flags, void *memory) { return *flags = 0, SUCCESS; }
-int cuPointerGetAttribute(void *data, int attribute, uint64_t address) { return *(unsigned *)data = 2, SUCCESS; }
+// Everything is one allocation of the GPU's.
+int cuPointerGetAttribute(void *data, int attribute, uint64_t address) {
+  switch (attribute) {
+  case 2: return *(unsigned *)data = 2, SUCCESS;
+  case 11: return *(uint64_t *)data = 0, SUCCESS;
+  default: return *(size_t *)data = SIZE_MAX, SUCCESS;
+  }
+}
 int cuMemHostGetDevicePointer_v2(void **device, void *host, unsigned flags) { return *device = host, SUCCESS; }
 
 static void fill(struct operation *operation) {
