@@ -134,7 +134,9 @@ impl State {
         let layout = *self.initialized.get(&address).ok_or(Error::InvalidRequest)?;
         // SAFETY: CALLER: the bytes are there until the memory is taken out of the table, after which nobody has it.
         let memory = Arc::new(unsafe { memory(buffer, layout) });
-        memory.set_doorbell(Some(known.doorbell.handle()));
+        // SAFETY: the signal lives until no buffer has its handle (`Removed::end`). CALLER: kernels use the buffer no more when it is
+        // deregistered or its consumer destroyed.
+        unsafe { memory.set_doorbell(known.doorbell.handle()) };
         known.consumer.register(&memory).map_err(|_| Error::InvalidRequest)?;
         self.served.insert(address, Served { consumer: id, memory });
         debug(format_args!("consumer {id:#x} serves the buffer {buffer:p}"));
@@ -151,7 +153,7 @@ impl State {
         let served = self.served.get(&address).filter(|served| served.consumer == id);
         let memory = &served.ok_or(Error::InvalidRequest)?.memory;
         known.consumer.deregister(memory);
-        memory.set_doorbell(None);
+        memory.reset_doorbell();
         self.served.remove(&address);
         debug(format_args!("consumer {id:#x} serves the buffer {buffer:p} no more"));
         Ok(())
@@ -166,7 +168,7 @@ impl Removed {
         // Nobody rings the signal from now on.
         let mut state = State::lock();
         let buffers = state.served.extract_if(|_, served| served.consumer == self.id);
-        buffers.for_each(|(_, served)| served.memory.set_doorbell(None));
+        buffers.for_each(|(_, served)| served.memory.reset_doorbell());
         drop(state);
         drop(doorbell);
         handlers::flush();

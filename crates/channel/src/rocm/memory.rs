@@ -105,7 +105,7 @@ impl PacketMemory {
         let [kind, others @ ..] = self.signal();
         kind.store(USER_SIGNAL, Ordering::Relaxed);
         others.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-        self.set_doorbell(None);
+        self.reset_doorbell();
         match self.packets().parts {
             Parts::Stacks { root, headers } => {
                 root.headers.store(at(layout.headers()), Ordering::Relaxed);
@@ -135,10 +135,22 @@ impl PacketMemory {
         }
     }
 
-    /// Gives the device the handle of a signal that it counts up when it submits a packet; `None` for the buffer's own, at
-    /// which nobody looks: the host polls.
-    pub fn set_doorbell(&self, doorbell: Option<u64>) {
-        let doorbell = doorbell.unwrap_or(self.device_address + self.layout.signal() as u64);
+    /// Gives the device the handle of a signal that it counts up when it submits a packet.
+    ///
+    /// # Safety
+    /// The handle is that of a signal, which stays one until [`PacketMemory::reset_doorbell`] or another `set_doorbell` was
+    /// called and no kernel has the buffer any more that may have read it before: kernels add at an address that they compute
+    /// from the handle.
+    pub unsafe fn set_doorbell(&self, doorbell: u64) {
+        self.store_doorbell(doorbell);
+    }
+
+    /// Has the device count up the buffer's own signal, at which nobody looks: the host polls.
+    pub fn reset_doorbell(&self) {
+        self.store_doorbell(self.device_address + self.layout.signal() as u64);
+    }
+
+    fn store_doorbell(&self, doorbell: u64) {
         let word = match self.packets().parts {
             Parts::Stacks { root, .. } => &root.doorbell,
             Parts::Phases { root, .. } => &root.doorbell,

@@ -6,7 +6,7 @@ use crate::engine::Threads;
 use crate::engine::functions::Functions;
 use crate::engine::report;
 use crate::services::{Builtins, HeapOwner, ProgramMemory};
-use hostcall_channel::rocm::SLOT_WORDS;
+use hostcall_channel::rocm::{DeviceMemory, SLOT_WORDS};
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,27 +15,6 @@ const SLAB_BYTES: u64 = 2 << 20;
 
 /// Alignment of other allocations, in bytes.
 const ALIGN: u64 = 4096;
-
-/// Memory of a device, which kernels allocate through the host.
-pub trait DeviceMemory: Send + Sync + 'static {
-    /// Allocates `bytes` bytes, aligned to `align`, which all kernels of the device reach. Returns their address, 0 when
-    /// there are none.
-    fn allocate(&self, bytes: u64, align: u64) -> u64;
-
-    /// Frees what was allocated. Returns `false` for an address that was not, which comes from a device and may be
-    /// anything.
-    fn free(&self, address: u64) -> bool;
-}
-
-impl DeviceMemory for ProgramMemory {
-    fn allocate(&self, bytes: u64, align: u64) -> u64 {
-        self.heap.allocate_for(HeapOwner::Program(self.program), bytes, align)
-    }
-
-    fn free(&self, address: u64) -> bool {
-        self.heap.free_of(HeapOwner::Program(self.program), address)
-    }
-}
 
 /// What AMD's address sanitizer tells of an access that a lane should not have made, in the lane's own words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,13 +88,28 @@ impl Services {
     /// # Errors
     /// [`ServiceTaken`] when the number has a handler.
     pub fn register_device_memory(&self, memory: impl DeviceMemory) -> Result<(), ServiceTaken> {
+        let memory = Arc::new(memory);
+        let frees = memory.clone();
+        self.register_memory(
+            move |bytes, align| memory.allocate(bytes, align),
+            move |address| {
+                frees.free(address);
+            },
+        )
+    }
+
+    fn register_memory(
+        &self,
+        allocate: impl Fn(u64, u64) -> u64 + Send + Sync + 'static,
+        free: impl Fn(u64) + Send + Sync + 'static,
+    ) -> Result<(), ServiceTaken> {
         self.register(number::DEVICE_MEMORY, "device memory", Mode::Blocking, move |packet| {
             for (_, words) in packet.lanes() {
                 words[0] = match [words[0], words[1]] {
                     [0, 0] => 0,
-                    [0, bytes] => memory.allocate(bytes, if bytes == SLAB_BYTES { bytes } else { ALIGN }),
+                    [0, bytes] => allocate(bytes, if bytes == SLAB_BYTES { bytes } else { ALIGN }),
                     [address, _] => {
-                        memory.free(address);
+                        free(address);
                         0
                     }
                 };
@@ -129,7 +123,14 @@ impl Services {
     /// # Errors
     /// [`ServiceTaken`] when the number has a handler.
     pub fn register_device_heap(&self, builtins: &Builtins) -> Result<(), ServiceTaken> {
-        self.register_device_memory(ProgramMemory::new(builtins.heap()))
+        let memory = Arc::new(ProgramMemory::new(builtins.heap()));
+        let of_frees = memory.clone();
+        self.register_memory(
+            move |bytes, align| memory.heap.allocate_for(HeapOwner::Program(memory.program), bytes, align),
+            move |address| {
+                of_frees.heap.free_of(HeapOwner::Program(of_frees.program), address);
+            },
+        )
     }
 
     /// Registers service 4: `report` is called for each lane whose access the address sanitizer reports.

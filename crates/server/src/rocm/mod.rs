@@ -38,11 +38,11 @@ mod options;
 mod print;
 mod services;
 
-pub use builtin::{DeviceMemory, SanitizerReport};
+pub use builtin::SanitizerReport;
 pub use consumer::{CallsExpected, Consumer, LaunchError, RegisterError, Statistics};
 pub use hostcall_channel::rocm::host::Broken;
 pub use hostcall_channel::rocm::{
-    ALIGN, Layout, LayoutError, MAX_PACKETS, PacketMemory, SLOT_WORDS, Version,
+    ALIGN, DeviceMemory, Layout, LayoutError, MAX_PACKETS, PacketMemory, SLOT_WORDS, Version,
 };
 pub use options::{Fault, FaultKind, Options};
 pub use services::{Mode, Packet, ServiceTaken, Services, number};

@@ -58,7 +58,8 @@ impl Input<'_> {
 /// Gives addresses that nobody uses.
 struct Addresses(AtomicU64);
 
-impl DeviceMemory for Addresses {
+// SAFETY: no kernel runs.
+unsafe impl DeviceMemory for Addresses {
     fn allocate(&self, bytes: u64, align: u64) -> u64 {
         assert!(bytes != 0 && align.is_power_of_two());
         self.0.fetch_add(align, Ordering::Relaxed)
