@@ -1,8 +1,8 @@
 //! Memory faults, which the runtime tells one handler of, and errors of queues.
 //!
 //! Handlers run on threads of the runtime's, at any time, also when the GPU is not open any more. So what they are given is
-//! a number, which is looked up in a list of those that are open. A memory fault names the GPU's agent alone: it is one of
-//! every opening of the GPU in this process.
+//! a number, which is looked up in a list of those that are open. ROCm's memory faults name the GPU's agent alone: they are
+//! every opening's of the GPU in this process. The contained runtime leaves them to the queue, and so to one opening.
 
 use crate::runtime::{Error, FaultKind, Runtime};
 use crate::sys::{self, hsa_amd_event_t, hsa_queue_t, hsa_status_t};
@@ -68,7 +68,12 @@ pub(crate) unsafe extern "C" fn queue_failed(
     number: *mut c_void,
 ) {
     for faults in open(|faults| faults.number == number.addr()) {
-        let text = faults.runtime.text(status);
+        let text = match status {
+            sys::HSA_STATUS_ERROR_MEMORY_FAULT => {
+                "a kernel accessed an address that no memory of the GPU holds".into()
+            }
+            status => faults.runtime.text(status),
+        };
         faults.note(FaultKind::of(status), faults.with_details(text));
     }
 }
@@ -99,12 +104,18 @@ unsafe extern "C" fn event(event: *const hsa_amd_event_t, runtime: *mut c_void) 
     if found.is_empty() { sys::HSA_STATUS_ERROR } else { sys::HSA_STATUS_SUCCESS }
 }
 
+/// Leaves all events to the runtime, which tells the queue of memory faults then.
+unsafe extern "C" fn leave_event(_event: *const hsa_amd_event_t, _runtime: *mut c_void) -> hsa_status_t {
+    sys::HSA_STATUS_ERROR
+}
+
 /// Has the runtime tell of memory faults. Another client of the same runtime may have done so before: then it is told, and
 /// kernels' faults are what the runtime makes of them.
 pub(crate) fn watch(runtime: &'static Runtime) -> Result<(), Error> {
     let data = std::ptr::from_ref(runtime).cast_mut().cast();
+    let handler = if runtime.tells_queues_of_faults { leave_event } else { event };
     // SAFETY: LOADED; the callback expects this data, which lives for good.
-    let status = unsafe { (runtime.functions.hsa_amd_register_system_event_handler)(Some(event), data) };
+    let status = unsafe { (runtime.functions.hsa_amd_register_system_event_handler)(Some(handler), data) };
     match status {
         sys::HSA_STATUS_ERROR => Ok(()),
         status => runtime.check(status, || "watching for memory faults".into()),

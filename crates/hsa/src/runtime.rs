@@ -76,6 +76,8 @@ pub struct Runtime {
     pub(crate) functions: Functions,
     /// What it allocates reads 0.
     pub(crate) zeroes_memory: bool,
+    /// A memory fault that no handler of events wants is an error of the queue whose kernel it is. ROCm's ends the process.
+    pub(crate) tells_queues_of_faults: bool,
     /// Tells why the last launch failed, or why the runtime did not start. No part of HSA.
     last_failure: Option<unsafe extern "C" fn(*mut c_char, usize) -> usize>,
 }
@@ -100,8 +102,8 @@ impl Runtime {
         loaded.files.entry(file.clone()).or_insert_with(|| Self::open(&file)).clone()
     }
 
-    /// Returns the runtime that this process contains, whose functions `lookup` finds, and whose memory reads 0 when it is
-    /// new. The first call initialises it.
+    /// Returns the runtime that this process contains, whose functions `lookup` finds, whose memory reads 0 when it is new, and
+    /// which tells a queue of a memory fault that the handler of events leaves to it. The first call initialises it.
     ///
     /// # Errors
     /// A sentence that says why it cannot be used, the same at every call.
@@ -119,7 +121,7 @@ impl Runtime {
                 // SAFETY: the function of this name has this type (crates/softhsa).
                 unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn(_, _) -> _>(found) }
             });
-            Self { functions, zeroes_memory: true, last_failure }.start()
+            Self { functions, zeroes_memory: true, tells_queues_of_faults: true, last_failure }.start()
         };
         loaded.contained.entry(lookup as usize).or_insert_with(start).clone()
     }
@@ -145,7 +147,7 @@ impl Runtime {
         let functions = unsafe { Functions::find(find) }.map_err(|name| {
             format!("{shown} is no HSA runtime, or too old: it has no {name}; install ROCm 5.2 or later")
         })?;
-        Self { functions, zeroes_memory: false, last_failure: None }.start()
+        Self { functions, zeroes_memory: false, tells_queues_of_faults: false, last_failure: None }.start()
     }
 
     /// Initialises the runtime for good.

@@ -371,7 +371,7 @@ fn a_signal_that_a_kernel_changed_is_a_fault() {
     }
 }
 
-/// A memory fault is every opening's of the GPU in the process.
+/// The runtime has one text of the last failure in the process.
 #[test]
 fn faults_name_kernel_and_address() {
     let output = apart("faults").output().unwrap();
@@ -409,6 +409,38 @@ fn faults() {
         launch(&queue, &function(&load(&gpu), "write_to"), ONE, &[&memory.address().to_le_bytes()]);
         finish(&queue, 1).unwrap();
         assert_eq!(values(&memory, &gpu), [1]);
+    }
+}
+
+#[test]
+fn a_fault_is_that_of_its_opening_alone() {
+    let (faulty, other) = (open(), open());
+    let (flag, done) = (other.pin(8).unwrap(), other.pin(8).unwrap());
+    let address = |memory: &PinnedMemory| (memory.start().as_ptr().addr() as u64).to_le_bytes();
+    let running = other.queue();
+    launch(&running, &function(&load(&other), "wait_for"), ONE, &[&address(&flag), &address(&done)]);
+    let queue = faulty.queue();
+    launch(&queue, &function(&load(&faulty), "write_to"), ONE, &[&0x1000u64.to_le_bytes()]);
+    assert_eq!(finish(&queue, 1).unwrap_err().fault, Some(FaultKind::Memory));
+    other.check().unwrap();
+    word(&flag).store(1, Ordering::Release);
+    finish(&running, 1).unwrap();
+    assert_eq!(word(&done).load(Ordering::Acquire), 1);
+}
+
+/// A fault that is told of when its opening is gone.
+#[test]
+fn an_old_fault_fails_no_new_opening() {
+    let image = image(5);
+    for _ in 0..50 {
+        let write_to = |gpu: &Arc<Gpu>| function(&gpu.load(image.clone(), None).unwrap(), "write_to");
+        let gpu = open();
+        launch(&gpu.queue(), &write_to(&gpu), ONE, &[&0x1000u64.to_le_bytes()]);
+        drop(gpu);
+        let gpu = open();
+        let (queue, memory) = (gpu.queue(), gpu.allocate(8).unwrap());
+        launch(&queue, &write_to(&gpu), ONE, &[&memory.address().to_le_bytes()]);
+        finish(&queue, 1).unwrap();
     }
 }
 
