@@ -127,7 +127,18 @@ impl Executable {
         if symbols.destroyed {
             return Err(status::INVALID_EXECUTABLE);
         }
-        for (name, kind) in kernels.chain(variables) {
+        let is_there = |name: &str| {
+            let handles = symbols.handles.get(name).into_iter().flatten();
+            handles.filter_map(|handle| runtime.code.symbol(*handle).ok()).any(|symbol| symbol.agent == agent)
+        };
+        let defined: Vec<_> = kernels.chain(variables).collect();
+        if let Some((name, _)) = defined.iter().find(|(name, _)| is_there(name)) {
+            Runtime::note_failure(format!(
+                "a code object defines {name}, as another one does that the executable has on this agent"
+            ));
+            return Err(status::VARIABLE_ALREADY_DEFINED);
+        }
+        for (name, kind) in defined {
             let handle = runtime.new_handle();
             symbols.handles.entry(name.clone()).or_default().push(handle);
             runtime.code.add(handle, Symbol { name: name.clone(), agent, kind }, &loaded);

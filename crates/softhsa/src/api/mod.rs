@@ -55,6 +55,7 @@ pub mod status {
     pub const INVALID_EXECUTABLE: Status = 0x1011;
     pub const FROZEN_EXECUTABLE: Status = 0x1012;
     pub const INVALID_SYMBOL_NAME: Status = 0x1013;
+    pub const VARIABLE_ALREADY_DEFINED: Status = 0x1014;
     pub const EXCEPTION: Status = 0x1016;
     pub const INVALID_EXECUTABLE_SYMBOL: Status = 0x1019;
     pub const INVALID_CODE_OBJECT_READER: Status = 0x1021;
@@ -87,6 +88,7 @@ pub fn status_text(status: Status) -> Option<&'static CStr> {
         status::INVALID_EXECUTABLE => c"The executable is not valid.",
         status::FROZEN_EXECUTABLE => c"The executable is frozen.",
         status::INVALID_SYMBOL_NAME => c"There is no symbol with the given name.",
+        status::VARIABLE_ALREADY_DEFINED => c"The executable has a symbol of this name on the agent.",
         status::EXCEPTION => {
             c"An HSAIL operation resulted in a hardware exception: a kernel ended with a trap."
         }

@@ -206,6 +206,8 @@ static void load(const char *path) {
     CHECK(hsa_code_object_deserialize(image, (size_t) bytes, "", &object));
     CHECK(hsa_executable_create_alt(HSA_PROFILE_FULL, HSA_DEFAULT_FLOAT_ROUNDING_MODE_ZERO, "", &executable));
     CHECK(hsa_executable_load_code_object(executable, gpu, object, ""));
+    // Names are unique on an agent, and those of the first code object stay.
+    EXPECT(hsa_executable_load_code_object(executable, gpu, object, "") == HSA_STATUS_ERROR_VARIABLE_ALREADY_DEFINED);
     CHECK(hsa_executable_freeze(executable, ""));
     uint32_t result;
     CHECK(hsa_executable_validate(executable, &result));
