@@ -1,14 +1,12 @@
 //! Which GPUs there are, and their pools of memory.
 
+use crate::attribute::{self, Answer, Attribute, Text};
 use crate::runtime::{Error, Runtime};
 use crate::sys::{self, hsa_agent_t, hsa_amd_memory_pool_t, hsa_status_t};
 use std::ffi::c_void;
 
 /// Ticks a second of the GPU's fixed clock, where the runtime does not say: that of every GPU since gfx9.
 const CLOCK_HZ: u64 = 100_000_000;
-
-/// `HSA_AMD_AGENT_INFO_TIMESTAMP_FREQUENCY`, which is younger than the oldest headers.
-const TIMESTAMP_FREQUENCY: u32 = 0xa016;
 
 /// What is known of a GPU before it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,31 +67,25 @@ unsafe extern "C" fn collect_pool(pool: hsa_amd_memory_pool_t, list: *mut c_void
     sys::HSA_STATUS_SUCCESS
 }
 
-/// Asks for a property of an agent, of the type that the attribute has.
-///
-/// # Safety
-/// The attribute's type is `T`, whose every bit pattern is a value.
-unsafe fn property<T: Copy>(
+/// Asks for a property of an agent.
+fn property<T: Answer>(
     runtime: &Runtime,
     agent: hsa_agent_t,
-    attribute: u32,
-    mut value: T,
+    attribute: &Attribute<attribute::Agent, T>,
 ) -> Result<T, Error> {
-    // SAFETY: LOADED; the result has the attribute's type and lives through the call.
-    let status = unsafe { (runtime.functions.hsa_agent_get_info)(agent, attribute, (&raw mut value).cast()) };
-    runtime.check(status, || format!("asking for property {attribute:#x} of a GPU")).map(|()| value)
+    let (number, mut value) = (attribute.number(), T::EMPTY);
+    // SAFETY: LOADED; by ATTRIBUTE the result has the property's type, and it lives through the call.
+    let status = unsafe { (runtime.functions.hsa_agent_get_info)(agent, number, (&raw mut value).cast()) };
+    runtime.check(status, || format!("asking for property {number:#x} of a GPU")).map(|()| value)
 }
 
-/// Asks for a number of 32 bits.
-fn number(runtime: &Runtime, agent: hsa_agent_t, attribute: u32) -> Result<u32, Error> {
-    // SAFETY: callers name attributes of this type.
-    unsafe { property(runtime, agent, attribute, 0u32) }
-}
-
-/// Asks for a text of at most 64 bytes.
-fn text(runtime: &Runtime, agent: hsa_agent_t, attribute: u32) -> Result<String, Error> {
-    // SAFETY: callers name attributes of this type.
-    let bytes = unsafe { property(runtime, agent, attribute, [0u8; 64]) }?;
+/// Asks for a text.
+fn text(
+    runtime: &Runtime,
+    agent: hsa_agent_t,
+    attribute: &Attribute<attribute::Agent, Text>,
+) -> Result<String, Error> {
+    let bytes = property(runtime, agent, attribute)?;
     let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     Ok(String::from_utf8_lossy(text).into_owned())
 }
@@ -115,26 +107,37 @@ impl Pool {
     }
 }
 
+fn asking_for_pools() -> String {
+    "asking for an agent's memory".to_owned()
+}
+
+/// Asks for a property of a pool.
+fn pool_property<T: Answer>(
+    runtime: &Runtime,
+    pool: hsa_amd_memory_pool_t,
+    attribute: &Attribute<attribute::Pool, T>,
+) -> Result<T, Error> {
+    let (number, mut value) = (attribute.number(), T::EMPTY);
+    let answer = (&raw mut value).cast();
+    // SAFETY: LOADED; by ATTRIBUTE the result has the property's type, and it lives through the call.
+    let status = unsafe { (runtime.functions.hsa_amd_memory_pool_get_info)(pool, number, answer) };
+    runtime.check(status, asking_for_pools).map(|()| value)
+}
+
 fn pools(runtime: &Runtime, agent: hsa_agent_t) -> Result<Vec<Pool>, Error> {
-    let doing = || "asking for an agent's memory".to_owned();
     let mut handles: Vec<hsa_amd_memory_pool_t> = Vec::new();
     let list = (&raw mut handles).cast();
     // SAFETY: LOADED; the callback gets the list that it expects, which lives through the call.
     let status =
         unsafe { (runtime.functions.hsa_amd_agent_iterate_memory_pools)(agent, Some(collect_pool), list) };
-    runtime.check(status, doing)?;
+    runtime.check(status, asking_for_pools)?;
     let describe = |pool: hsa_amd_memory_pool_t| {
-        let get = |attribute, value: *mut c_void| {
-            // SAFETY: LOADED; the callers below give places of the attributes' types.
-            let status = unsafe { (runtime.functions.hsa_amd_memory_pool_get_info)(pool, attribute, value) };
-            runtime.check(status, doing)
-        };
-        let (mut segment, mut flags, mut bytes, mut may_allocate) = (0u32, 0u32, 0u64, 0u8);
-        get(sys::HSA_AMD_MEMORY_POOL_INFO_SEGMENT, (&raw mut segment).cast())?;
-        get(sys::HSA_AMD_MEMORY_POOL_INFO_SIZE, (&raw mut bytes).cast())?;
+        let segment = pool_property(runtime, pool, &attribute::POOL_SEGMENT)?;
+        let bytes = pool_property(runtime, pool, &attribute::POOL_SIZE)?;
+        let (mut flags, mut may_allocate) = (0, 0);
         if segment == sys::HSA_AMD_SEGMENT_GLOBAL {
-            get(sys::HSA_AMD_MEMORY_POOL_INFO_GLOBAL_FLAGS, (&raw mut flags).cast())?;
-            get(sys::HSA_AMD_MEMORY_POOL_INFO_RUNTIME_ALLOC_ALLOWED, (&raw mut may_allocate).cast())?;
+            flags = pool_property(runtime, pool, &attribute::POOL_GLOBAL_FLAGS)?;
+            may_allocate = pool_property(runtime, pool, &attribute::POOL_ALLOC_ALLOWED)?;
         }
         Ok(Pool { handle: pool.handle, segment, flags, bytes, may_allocate: may_allocate != 0 })
     };
@@ -150,7 +153,7 @@ pub(crate) fn gpus(runtime: &'static Runtime) -> Result<Vec<GpuInfo>, Error> {
     runtime.check(status, || "listing the agents".into())?;
     let (mut hosts, mut gpus) = (Vec::new(), Vec::new());
     for agent in agents {
-        match number(runtime, agent, sys::HSA_AGENT_INFO_DEVICE)? {
+        match property(runtime, agent, &attribute::DEVICE)? {
             sys::HSA_DEVICE_TYPE_CPU => hosts.push(agent),
             sys::HSA_DEVICE_TYPE_GPU => gpus.push(agent),
             _ => {}
@@ -185,24 +188,23 @@ fn describe(
     let device = own.copied().unwrap_or(fine);
     let group = memory.iter().find(|pool| pool.segment == sys::HSA_AMD_SEGMENT_GROUP);
     let (bus, domain) = (
-        number(runtime, agent, sys::HSA_AMD_AGENT_INFO_BDFID)?,
-        number(runtime, agent, sys::HSA_AMD_AGENT_INFO_DOMAIN).unwrap_or(0),
+        property(runtime, agent, &attribute::BDFID)?,
+        property(runtime, agent, &attribute::DOMAIN).unwrap_or(0),
     );
-    // SAFETY: the attribute's type is a number of 64 bits.
-    let clock_hz = unsafe { property(runtime, agent, TIMESTAMP_FREQUENCY, 0u64) }.unwrap_or(0);
+    let clock_hz = property(runtime, agent, &attribute::TIMESTAMP_FREQUENCY).unwrap_or(0);
     Ok(GpuInfo {
         index,
-        name: text(runtime, agent, sys::HSA_AMD_AGENT_INFO_PRODUCT_NAME)?,
-        processor: text(runtime, agent, sys::HSA_AGENT_INFO_NAME)?,
-        compute_units: number(runtime, agent, sys::HSA_AMD_AGENT_INFO_COMPUTE_UNIT_COUNT)?,
-        waves_per_unit: number(runtime, agent, sys::HSA_AMD_AGENT_INFO_MAX_WAVES_PER_CU)?,
-        wave_size: number(runtime, agent, sys::HSA_AGENT_INFO_WAVEFRONT_SIZE)?,
-        workgroup_lanes: number(runtime, agent, sys::HSA_AGENT_INFO_WORKGROUP_MAX_SIZE)?,
+        name: text(runtime, agent, &attribute::PRODUCT_NAME)?,
+        processor: text(runtime, agent, &attribute::NAME)?,
+        compute_units: property(runtime, agent, &attribute::COMPUTE_UNIT_COUNT)?,
+        waves_per_unit: property(runtime, agent, &attribute::MAX_WAVES_PER_CU)?,
+        wave_size: property(runtime, agent, &attribute::WAVEFRONT_SIZE)?,
+        workgroup_lanes: property(runtime, agent, &attribute::WORKGROUP_MAX_SIZE)?,
         workgroup_bytes: group.map_or(0, |pool| pool.bytes.min(u32::MAX.into()) as u32),
         memory_bytes: device.bytes,
         clock_hz: if clock_hz == 0 { CLOCK_HZ } else { clock_hz },
         pci_bus_id: format!("{domain:04x}:{:02x}:{:02x}.{}", bus >> 8 & 0xff, bus >> 3 & 0x1f, bus & 7),
-        queue_packets: number(runtime, agent, sys::HSA_AGENT_INFO_QUEUE_MAX_SIZE)?,
+        queue_packets: property(runtime, agent, &attribute::QUEUE_MAX_SIZE)?,
         shares_memory: own.is_none(),
         agent: agent.handle,
         host: host.handle,

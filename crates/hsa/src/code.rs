@@ -1,10 +1,11 @@
 //! Code of the GPU: code objects and their kernels.
 
+use crate::attribute::{self, Answer, Attribute};
 use crate::gpu::Gpu;
 use crate::metadata::{self, Argument, Kind, Metadata};
 use crate::runtime::Error;
-use crate::sys::{self, hsa_code_object_reader_t, hsa_executable_symbol_t, hsa_executable_t, hsa_status_t};
-use std::ffi::{CString, c_void};
+use crate::sys::{self, hsa_code_object_reader_t, hsa_executable_symbol_t, hsa_executable_t};
+use std::ffi::CString;
 use std::sync::Arc;
 
 /// Bytes of scratch of a lane whose needs the compiler cannot know, because it calls through pointers or recursively.
@@ -97,31 +98,18 @@ struct Symbol<'a> {
 
 impl Symbol<'_> {
     /// Asks for a property.
-    ///
-    /// # Safety
-    /// The attribute's type is `T`, whose every bit pattern is a value.
-    unsafe fn property<T: Copy>(&self, attribute: u32, mut value: T) -> Result<T, Error> {
-        let runtime = self.gpu.runtime();
-        // SAFETY: LOADED; the result has the attribute's type and lives through the call.
-        let status: hsa_status_t = unsafe {
-            let value: *mut c_void = (&raw mut value).cast();
-            (runtime.functions.hsa_executable_symbol_get_info)(self.handle, attribute, value)
+    fn property<T: Answer>(&self, attribute: &Attribute<attribute::Symbol, T>) -> Result<T, Error> {
+        let (runtime, mut value) = (self.gpu.runtime(), T::EMPTY);
+        let answer = (&raw mut value).cast();
+        // SAFETY: LOADED; by ATTRIBUTE the result has the property's type, and it lives through the call.
+        let status = unsafe {
+            (runtime.functions.hsa_executable_symbol_get_info)(self.handle, attribute.number(), answer)
         };
         runtime.check(status, || format!("asking for a property of {}", self.name)).map(|()| value)
     }
 
-    fn number(&self, attribute: u32) -> Result<u32, Error> {
-        // SAFETY: callers name attributes of this type.
-        unsafe { self.property(attribute, 0u32) }
-    }
-
-    fn address(&self, attribute: u32) -> Result<u64, Error> {
-        // SAFETY: as above.
-        unsafe { self.property(attribute, 0u64) }
-    }
-
     fn is_kernel(&self) -> Result<bool, Error> {
-        Ok(self.number(sys::HSA_EXECUTABLE_SYMBOL_INFO_TYPE)? == sys::HSA_SYMBOL_KIND_KERNEL)
+        Ok(self.property(&attribute::SYMBOL_TYPE)? == sys::HSA_SYMBOL_KIND_KERNEL)
     }
 }
 
@@ -155,8 +143,8 @@ impl Module {
         if symbol.is_kernel()? {
             return Ok(None);
         }
-        let address = symbol.address(sys::HSA_EXECUTABLE_SYMBOL_INFO_VARIABLE_ADDRESS)?;
-        let bytes = symbol.number(sys::HSA_EXECUTABLE_SYMBOL_INFO_VARIABLE_SIZE)?;
+        let address = symbol.property(&attribute::VARIABLE_ADDRESS)?;
+        let bytes = symbol.property(&attribute::VARIABLE_SIZE)?;
         Ok(Some((address, bytes as usize)))
     }
 
@@ -181,11 +169,11 @@ impl Module {
                 if wave_size == 64 { "" } else { "-mno-wavefrontsize64 instead of " }
             ));
         }
-        let private_bytes = symbol.number(sys::HSA_EXECUTABLE_SYMBOL_INFO_KERNEL_PRIVATE_SEGMENT_SIZE)?;
+        let private_bytes = symbol.property(&attribute::KERNEL_PRIVATE_SEGMENT_SIZE)?;
         Ok(Some(Function {
             name: name.to_owned(),
-            object: symbol.address(sys::HSA_EXECUTABLE_SYMBOL_INFO_KERNEL_OBJECT)?,
-            group_bytes: symbol.number(sys::HSA_EXECUTABLE_SYMBOL_INFO_KERNEL_GROUP_SEGMENT_SIZE)?,
+            object: symbol.property(&attribute::KERNEL_OBJECT)?,
+            group_bytes: symbol.property(&attribute::KERNEL_GROUP_SEGMENT_SIZE)?,
             private_bytes: match kernel.uses_dynamic_stack {
                 true => private_bytes.max(self.stack_bytes),
                 false => private_bytes,

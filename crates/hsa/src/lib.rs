@@ -6,6 +6,7 @@
 //! | `functions.rs` | the table of a runtime's functions |
 //! | `runtime.rs` | loading a runtime, and what it answers |
 //! | `agent.rs` | which GPUs there are, and their pools of memory |
+//! | `attribute.rs` | properties that a runtime tells, with their types |
 //! | `gpu.rs` | an open GPU, with what its queues share |
 //! | `memory.rs` | memory of the GPU, and memory of the host that the GPU reaches |
 //! | `copies.rs` | copies and fills by copy engines |
@@ -17,6 +18,9 @@
 //!
 //! # Invariants
 //! **LOADED.** Whoever has a [`Runtime`] may call its functions: it was initialised, and is never shut down nor unloaded.
+//!
+//! **ATTRIBUTE.** The headers give an `Attribute<Of, T>`'s number to a property of an `Of`, whose type is `T`. `attribute.rs`
+//! alone makes them.
 //!
 //! **POOL.** Memory of a pool stays allocated as long as the value that owns it, and nobody else has it.
 //!
@@ -33,6 +37,7 @@
 //! ring's lock.
 
 mod agent;
+mod attribute;
 mod code;
 mod copies;
 mod faults;

@@ -109,7 +109,8 @@ impl Runtime {
     /// A sentence that says why it cannot be used, the same at every call.
     ///
     /// # Safety
-    /// What `lookup` returns for a name is the function of this name as the HSA headers declare it.
+    /// What `lookup` returns for a name is the function of this name as the HSA headers declare it, and the runtime does what is
+    /// said above.
     pub unsafe fn contained(lookup: Lookup) -> Result<&'static Self, String> {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         let start = || {

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 const LONG: Duration = Duration::from_secs(60);
 
 fn runtime() -> &'static Runtime {
-    // SAFETY: the functions are those of a runtime that C programs use by the HSA headers.
+    // SAFETY: `symbol` returns the functions of the names, whose types are those of the headers, and the runtime does what
+    // `contained` says.
     unsafe { Runtime::contained(hostcall_softhsa::api::symbol) }.expect("it needs no hardware")
 }
 

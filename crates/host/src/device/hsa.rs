@@ -36,7 +36,8 @@ impl Vendor {
     fn runtime(self) -> Result<&'static Runtime, String> {
         match self {
             Self::Rocm => Runtime::load(),
-            // SAFETY: the functions are those of a runtime that C programs use by the HSA headers (crates/softhsa/library/tests).
+            // SAFETY: `symbol` returns the function of the name, whose type is that of the headers, of a runtime whose memory is new
+            // pages of the system's and whose queues are told of the faults that no handler of events wants.
             Self::Software => unsafe { Runtime::contained(hostcall_softhsa::api::symbol) },
         }
     }
