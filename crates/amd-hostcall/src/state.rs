@@ -134,8 +134,8 @@ impl State {
         let layout = *self.initialized.get(&address).ok_or(Error::InvalidRequest)?;
         // SAFETY: CALLER: the bytes are there until the memory is taken out of the table, after which nobody has it.
         let memory = Arc::new(unsafe { memory(buffer, layout) });
-        // SAFETY: the signal lives until no buffer has its handle (`Removed::end`). CALLER: kernels use the buffer no more when it is
-        // deregistered or its consumer destroyed.
+        // SAFETY: the signal lives until no buffer has its handle (`Removed::end`). CALLER: kernels use the
+        // buffer no more when it is deregistered or its consumer destroyed.
         unsafe { memory.set_doorbell(known.doorbell.handle()) };
         known.consumer.register(&memory).map_err(|_| Error::InvalidRequest)?;
         self.served.insert(address, Served { consumer: id, memory });

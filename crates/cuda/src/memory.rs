@@ -129,16 +129,16 @@ impl Gpu {
 }
 
 impl Gpu {
-    /// Reads memory that a kernel says to be at `address`. Returns `false`, and has read nothing, if it lies in no one
-    /// allocation, be it a GPU's or pinned memory. Of files that are mapped nothing is read: where one was cut, the processor
-    /// has no page.
+    /// Reads memory that a kernel says to be at `address`. Returns `false`, and has read nothing, if it lies
+    /// in no one allocation, be it a GPU's or pinned memory. Of files that are mapped nothing is read: where
+    /// one was cut, the processor has no page.
     ///
     /// # Errors
     /// When a kernel failed before.
     ///
     /// # Safety
-    /// If an allocation has the bytes, nobody frees it while this runs, and a race with who writes them is the kernel's to
-    /// answer for: the kernel's launch vouches for what its lanes say that they lend.
+    /// If an allocation has the bytes, nobody frees it while this runs, and a race with who writes them is
+    /// the kernel's to answer for: the kernel's launch vouches for what its lanes say that they lend.
     pub unsafe fn read_for_lane(&self, address: u64, bytes: &mut [u8]) -> Result<bool, Error> {
         let kind = self.kind_of_allocation(address, bytes.len());
         if kind != Some(sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32) {
@@ -157,15 +157,15 @@ impl Gpu {
         unsafe { self.lane_copies.run(self, Way::From(address), host, len) }.map(|()| true)
     }
 
-    /// Writes memory that a kernel says the GPU has at `address`. Returns `false`, and has written nothing, if it lies in no one
-    /// allocation of a GPU's memory.
+    /// Writes memory that a kernel says the GPU has at `address`. Returns `false`, and has written nothing,
+    /// if it lies in no one allocation of a GPU's memory.
     ///
     /// # Errors
     /// When a kernel failed before.
     ///
     /// # Safety
-    /// If an allocation has the bytes, nobody frees it while this runs, and they are the lane's that waits for them to be
-    /// written: the kernel's launch vouches for what its lanes say.
+    /// If an allocation has the bytes, nobody frees it while this runs, and they are the lane's that waits
+    /// for them to be written: the kernel's launch vouches for what its lanes say.
     pub unsafe fn write_for_lane(&self, address: u64, bytes: &[u8]) -> Result<bool, Error> {
         if self.kind_of_allocation(address, bytes.len())
             != Some(sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32)
@@ -185,8 +185,8 @@ impl Gpu {
         };
         let ask = |what, answer: *mut c_void| {
             let doing = || "looking at an address".to_string();
-            // SAFETY: LOADED; the answer is of the attribute's type and lives through the call. The driver looks at the address
-            // alone.
+            // SAFETY: LOADED; the answer is of the attribute's type and lives through the call. The driver
+            // looks at the address alone.
             self.run(doing, || unsafe { sys::cuPointerGetAttribute(answer, what, address) }).ok()
         };
         let (mut kind, mut start, mut size) = (0u32, 0u64, 0usize);

@@ -1,8 +1,9 @@
 //! Memory faults, which the runtime tells one handler of, and errors of queues.
 //!
-//! Handlers run on threads of the runtime's, at any time, also when the GPU is not open any more. So what they are given is
-//! a number, which is looked up in a list of those that are open. ROCm's memory faults name the GPU's agent alone: they are
-//! every opening's of the GPU in this process. The contained runtime leaves them to the queue, and so to one opening.
+//! Handlers run on threads of the runtime's, at any time, also when the GPU is not open any more. So what
+//! they are given is a number, which is looked up in a list of those that are open. ROCm's memory faults name
+//! the GPU's agent alone: they are every opening's of the GPU in this process. The contained runtime leaves
+//! them to the queue, and so to one opening.
 
 use crate::runtime::{Error, FaultKind, Runtime};
 use crate::sys::{self, hsa_amd_event_t, hsa_queue_t, hsa_status_t};

@@ -19,8 +19,8 @@
 //! # Invariants
 //! **LOADED.** Whoever has a [`Runtime`] may call its functions: it was initialised, and is never shut down nor unloaded.
 //!
-//! **ATTRIBUTE.** The headers give an `Attribute<Of, T>`'s number to a property of an `Of`, whose type is `T`. `attribute.rs`
-//! alone makes them.
+//! **ATTRIBUTE.** The headers give an `Attribute<Of, T>`'s number to a property of an `Of`, whose type is
+//! `T`. `attribute.rs` alone makes them.
 //!
 //! **POOL.** Memory of a pool stays allocated as long as the value that owns it, and nobody else has it.
 //!
@@ -28,8 +28,9 @@
 //! are good as long as somebody has the GPU. Who takes a signal of the GPU has it alone until it is given back. A signal that
 //! a failed operation may still count down is neither used again nor destroyed.
 //!
-//! **RECORD.** A ring's slots, their number, which is a power of two, and its doorbell are what the runtime's record said
-//! before the first kernel. They are the queue's until `Ring::end`; the record may hold anything by then.
+//! **RECORD.** A ring's slots, their number, which is a power of two, and its doorbell are what the runtime's
+//! record said before the first kernel. They are the queue's until `Ring::end`; the record may hold anything
+//! by then.
 //!
 //! **KEPT.** What an operation's packets refer to (code, arguments, signals, memory, the copy) is in its `Kept`. That is let
 //! go of when the ring's signal has counted the operation, or after `Ring::end`, which keeps the copy from starting or waits

@@ -3,8 +3,8 @@
 //! Each operation ends with a packet that waits for all before it and counts the ring's signal down. So of `submitted`
 //! operations those have ended that the signal, from 0 on, has counted.
 //!
-//! Kernels reach the queue's record and the signal. So the record is read once, when the queue is made (invariant RECORD), and
-//! a count that cannot be is a fault of the GPU.
+//! Kernels reach the queue's record and the signal. So the record is read once, when the queue is made
+//! (invariant RECORD), and a count that cannot be is a fault of the GPU.
 
 use crate::code::Function;
 use crate::copies::CopyInOrder;
@@ -147,8 +147,8 @@ impl Ring {
         self.submitted.load(Ordering::Acquire)
     }
 
-    /// Returns how many operations have ended. Two loads while none ends. A count that went back, or is of more operations than
-    /// were submitted, is noted as a fault of the GPU, and none is believed any more.
+    /// Returns how many operations have ended. Two loads while none ends. A count that went back, or is of
+    /// more operations than were submitted, is noted as a fault of the GPU, and none is believed any more.
     pub fn ended(&self) -> i64 {
         // Before the signal, whose count grows: it is none of less then.
         let seen = self.seen.load(Ordering::Acquire);
@@ -160,8 +160,8 @@ impl Ring {
         if counted < seen || counted > submitted {
             self.has_miscounted.store(true, Ordering::Relaxed);
             let text = format!(
-                "a kernel wrote to the signal that counts its queue's operations: it says that {counted} of {submitted} have \
-                 ended, after {seen} that had"
+                "a kernel wrote to the signal that counts its queue's operations: it says that {counted} of \
+                 {submitted} have ended, after {seen} that had"
             );
             self.faults.note(FaultKind::Other, text);
             return seen;

@@ -76,7 +76,8 @@ pub struct Runtime {
     pub(crate) functions: Functions,
     /// What it allocates reads 0.
     pub(crate) zeroes_memory: bool,
-    /// A memory fault that no handler of events wants is an error of the queue whose kernel it is. ROCm's ends the process.
+    /// A memory fault that no handler of events wants is an error of the queue whose kernel it is. ROCm's
+    /// ends the process.
     pub(crate) tells_queues_of_faults: bool,
     /// Tells why the last launch failed, or why the runtime did not start. No part of HSA.
     last_failure: Option<unsafe extern "C" fn(*mut c_char, usize) -> usize>,
@@ -102,15 +103,16 @@ impl Runtime {
         loaded.files.entry(file.clone()).or_insert_with(|| Self::open(&file)).clone()
     }
 
-    /// Returns the runtime that this process contains, whose functions `lookup` finds, whose memory reads 0 when it is new, and
-    /// which tells a queue of a memory fault that the handler of events leaves to it. The first call initialises it.
+    /// Returns the runtime that this process contains, whose functions `lookup` finds, whose memory reads 0
+    /// when it is new, and which tells a queue of a memory fault that the handler of events leaves to it. The
+    /// first call initialises it.
     ///
     /// # Errors
     /// A sentence that says why it cannot be used, the same at every call.
     ///
     /// # Safety
-    /// What `lookup` returns for a name is the function of this name as the HSA headers declare it, and the runtime does what is
-    /// said above.
+    /// What `lookup` returns for a name is the function of this name as the HSA headers declare it, and the
+    /// runtime does what is said above.
     pub unsafe fn contained(lookup: Lookup) -> Result<&'static Self, String> {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         let start = || {

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 const LONG: Duration = Duration::from_secs(60);
 
 fn runtime() -> &'static Runtime {
-    // SAFETY: `symbol` returns the functions of the names, whose types are those of the headers, and the runtime does what
-    // `contained` says.
+    // SAFETY: `symbol` returns the functions of the names, whose types are those of the headers, and the
+    // runtime does what `contained` says.
     unsafe { Runtime::contained(hostcall_softhsa::api::symbol) }.expect("it needs no hardware")
 }
 
@@ -324,7 +324,8 @@ fn queues_beyond_their_ring_are_refused() {
     finish(&queue, 1).unwrap();
 }
 
-/// Places of `amd_queue_t` in words: the ring's base, the doorbell and the size are before the ID; then there are the indices.
+/// Places of `amd_queue_t` in words: the ring's base, the doorbell and the size are before the ID; then there
+/// are the indices.
 const BASE_TO_ID: [u32; 2] = [1, 4];
 const INDICES: [[u32; 2]; 2] = [[7, 8], [16, 17]];
 

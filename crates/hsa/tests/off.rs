@@ -10,8 +10,8 @@ const INNER: &str = "HOSTCALL_HSA_TEST_OFF";
 fn a_software_gpu_that_is_turned_off_is_named_once() {
     const REASON: &str = "the software HSA runtime has no GPU, as SOFTHSA_AGENTS=0 asks";
     if std::env::var_os(INNER).is_some() {
-        // SAFETY: `symbol` returns the functions of the names, whose types are those of the headers, and the runtime does what
-        // `contained` says.
+        // SAFETY: `symbol` returns the functions of the names, whose types are those of the headers, and the
+        // runtime does what `contained` says.
         let runtime = unsafe { Runtime::contained(hostcall_softhsa::api::symbol) };
         assert_eq!(runtime.map(|_| ()), Err(REASON.to_owned()));
         return;

@@ -188,9 +188,9 @@ impl LaunchHandle {
         taken
     }
 
-    /// Lets waves have slots again that were abandoned, once they are as if nobody had ever claimed them. Of `slots` only those
-    /// count that [`LaunchHandle::take_abandoned_slots`] of this launch returned, each once: others may be those of waves that
-    /// run.
+    /// Lets waves have slots again that were abandoned, once they are as if nobody had ever claimed them. Of
+    /// `slots` only those count that [`LaunchHandle::take_abandoned_slots`] of this launch returned, each
+    /// once: others may be those of waves that run.
     pub fn restore_slots(&self, slots: &[u32]) {
         let mut outcome = self.run.outcome();
         let mut restored = Vec::new();

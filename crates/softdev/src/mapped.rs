@@ -27,13 +27,14 @@ static RANGES: [Range; MOST] =
         MOST];
 
 impl Range {
-    /// Whether a mapping that stays while this looks has the address. None that comes or goes has it: nobody uses its pages,
-    /// and once they are unmapped others may have them.
+    /// Whether a mapping that stays while this looks has the address. None that comes or goes has it: nobody
+    /// uses its pages, and once they are unmapped others may have them.
     fn holds(&self, address: usize) -> bool {
         let taken = self.taken.load(Ordering::Acquire);
         let start = self.start.load(Ordering::Acquire);
         let end = self.end.load(Ordering::Relaxed);
-        // Pairs with that of `MappedFile::new`: who sees the end of another mapping sees that the place was taken again.
+        // Pairs with that of `MappedFile::new`: who sees the end of another mapping sees that the place was
+        // taken again.
         fence(Ordering::Acquire);
         start > 1 && (start..end).contains(&address) && self.taken.load(Ordering::Relaxed) == taken
     }

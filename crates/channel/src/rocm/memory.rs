@@ -138,9 +138,9 @@ impl PacketMemory {
     /// Gives the device the handle of a signal that it counts up when it submits a packet.
     ///
     /// # Safety
-    /// The handle is that of a signal, which stays one until [`PacketMemory::reset_doorbell`] or another `set_doorbell` was
-    /// called and no kernel has the buffer any more that may have read it before: kernels add at an address that they compute
-    /// from the handle.
+    /// The handle is that of a signal, which stays one until [`PacketMemory::reset_doorbell`] or another
+    /// `set_doorbell` was called and no kernel has the buffer any more that may have read it before: kernels
+    /// add at an address that they compute from the handle.
     pub unsafe fn set_doorbell(&self, doorbell: u64) {
         self.store_doorbell(doorbell);
     }

@@ -36,8 +36,9 @@ impl Vendor {
     fn runtime(self) -> Result<&'static Runtime, String> {
         match self {
             Self::Rocm => Runtime::load(),
-            // SAFETY: `symbol` returns the function of the name, whose type is that of the headers, of a runtime whose memory is new
-            // pages of the system's and whose queues are told of the faults that no handler of events wants.
+            // SAFETY: `symbol` returns the function of the name, whose type is that of the headers, of a
+            // runtime whose memory is new pages of the system's and whose queues are told of the faults that
+            // no handler of events wants.
             Self::Software => unsafe { Runtime::contained(hostcall_softhsa::api::symbol) },
         }
     }

@@ -5,9 +5,10 @@
 //! is copied, pinned or run from stays valid for as long as the specification says. Handles may be any number; they are
 //! looked up.
 //!
-//! Hostcall's device `gfx942` is another client of the same runtime, and all clients' handles can be guessed. So a client
-//! ends, frees and changes only what it made, and shuts the runtime down as often as it started it. Functions that only look,
-//! wait or start the runtime demand nothing of this and are safe; all others are `unsafe`.
+//! Hostcall's device `gfx942` is another client of the same runtime, and all clients' handles can be guessed.
+//! So a client ends, frees and changes only what it made, and shuts the runtime down as often as it started
+//! it. Functions that only look, wait or start the runtime demand nothing of this and are safe; all others
+//! are `unsafe`.
 
 mod agents;
 #[allow(missing_docs, reason = "the names are the HSA headers'")]
