@@ -3,7 +3,7 @@
 
 use super::core::Core;
 use super::error::BoundsError;
-use super::graph::{Capture, GraphError, take_cached, transfer};
+use super::graph::{Asked, Capture, GraphError, take_cached, transfer};
 use super::seam::{DeviceAddress, Memory, Pinned};
 use super::uses::{Access, Request, Uses};
 use super::{Device, Error};
@@ -145,7 +145,7 @@ impl Device {
             is_new = true;
             Ok(Arc::new(Allocation { core, memory, uses, graph_uses, is_of_capture }))
         };
-        let (allocation, capture) = match take_cached(core, bytes, &mut new) {
+        let (allocation, capture) = match take_cached(core, Asked::new::<T>(bytes), &mut new) {
             Some(handed) => (handed?, None),
             None => match core.captures.owner_of_allocation(call, true)? {
                 Some(capture) => (capture.allocate(bytes, call, &mut new)?, Some(capture)),

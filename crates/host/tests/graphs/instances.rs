@@ -277,3 +277,18 @@ fn a_cache_hands_out_the_same_memory() {
     assert_eq!(broken(graph), GraphError::Allocated { call: "alloc_zeroed" });
     assert!(foreign.is_empty());
 }
+
+/// Kernels that use memory as cells run side by side, so that its cells are of one size.
+#[test]
+fn a_cache_hands_out_memory_for_values_of_one_type() {
+    let (device, ..) = open();
+    let cache = AllocCache::new(&device);
+    let words = cache.with(|| device.alloc_zeroed::<u64>(8)).unwrap();
+    let bytes = cache.with(|| device.alloc_zeroed::<u8>(64)).unwrap();
+    assert_ne!(words.address(), bytes.address());
+    let [again, others] = cache.with(|| {
+        [device.upload(&[7u8; 64]).unwrap().address(), device.alloc_zeroed::<u64>(8).unwrap().address()]
+    });
+    assert_eq!([again, others], [bytes.address(), words.address()]);
+    assert_eq!((words.read().unwrap(), cache.len()), (vec![0; 8], 2));
+}

@@ -4,6 +4,8 @@ use super::GraphError;
 use crate::device::buffer::Allocation;
 use crate::device::core::Core;
 use crate::device::{Device, Error};
+use hostcall_device::kernel::Plain;
+use std::any::TypeId;
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -22,12 +24,32 @@ struct Use {
 
 struct Cached {
     core: Arc<Core>,
-    /// In the order in which they are handed out, with the bytes that were asked for.
-    allocations: Mutex<Vec<(usize, Arc<Allocation>)>>,
+    /// In the order in which they are handed out.
+    allocations: Mutex<Vec<Kept>>,
+}
+
+struct Kept {
+    asked: Asked,
+    allocation: Arc<Allocation>,
+}
+
+/// What an allocation is asked for. Memory is handed out again for the same alone: uses of one allocation as cells are put
+/// in no order, so that its cells must be of one size.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asked {
+    bytes: usize,
+    values: TypeId,
+}
+
+impl Asked {
+    /// So many bytes of values of a type.
+    pub fn new<T: Plain>(bytes: usize) -> Self {
+        Self { bytes, values: TypeId::of::<T>() }
+    }
 }
 
 impl Cached {
-    fn allocations(&self) -> MutexGuard<'_, Vec<(usize, Arc<Allocation>)>> {
+    fn allocations(&self) -> MutexGuard<'_, Vec<Kept>> {
         self.allocations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -67,7 +89,8 @@ impl AllocCache {
     }
 
     /// Runs `work`, whose [`Device::alloc_zeroed`] and [`Device::upload`] on this thread get memory of the cache, from its
-    /// first allocation on. An allocation of another size than the one that is next is added there.
+    /// first allocation on. An allocation of another size than the one that is next, or of another type of values, is added
+    /// there.
     pub fn with<T>(&self, work: impl FnOnce() -> T) -> T {
         struct InUse(());
         impl Drop for InUse {
@@ -98,8 +121,7 @@ impl AllocCache {
     pub fn clear(&self) -> Result<(), Error> {
         let _forgotten = {
             let mut allocations = self.cached.allocations();
-            let is_used =
-                |(_, allocation): &&(_, Arc<Allocation>)| allocation.graph_uses.load(Ordering::Relaxed) > 0;
+            let is_used = |kept: &&Kept| kept.allocation.graph_uses.load(Ordering::Relaxed) > 0;
             let used = allocations.iter().filter(is_used).count();
             if used > 0 {
                 return Err(GraphError::CacheInUse { allocations: used }.into());
@@ -114,7 +136,7 @@ impl AllocCache {
 /// handed out before has any content; `allocate` makes one that the cache does not have.
 pub(crate) fn take_cached(
     core: &Core,
-    bytes: usize,
+    asked: Asked,
     allocate: impl FnOnce() -> Result<Arc<Allocation>, Error>,
 ) -> Option<Result<Arc<Allocation>, Error>> {
     let found = IN_USE.with_borrow_mut(|used| {
@@ -123,7 +145,8 @@ pub(crate) fn take_cached(
         Some((used.cache.clone(), used.next - 1))
     });
     let (cache, at) = found?;
-    let kept = cache.allocations().get(at).filter(|(len, _)| *len == bytes).map(|(_, kept)| kept.clone());
+    let kept =
+        cache.allocations().get(at).filter(|kept| kept.asked == asked).map(|kept| kept.allocation.clone());
     if let Some(kept) = kept {
         return Some(Ok(kept));
     }
@@ -133,6 +156,6 @@ pub(crate) fn take_cached(
     };
     let mut allocations = cache.allocations();
     let at = at.min(allocations.len());
-    allocations.insert(at, (bytes, new.clone()));
+    allocations.insert(at, Kept { asked, allocation: new.clone() });
     Some(Ok(new))
 }

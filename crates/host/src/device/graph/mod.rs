@@ -63,7 +63,7 @@ pub use node::{NodeId, NodeKind, NodePath};
 pub use replay::{Origin, Replay, origin};
 
 pub(crate) use bodies::run_step;
-pub(crate) use cache::take_cached;
+pub(crate) use cache::{Asked, take_cached};
 pub(crate) use capture::{Capture, CaptureSlot, CapturedPoint, Captures};
 pub(crate) use node::{KernelNode, Node};
 pub(crate) use plan::Plan;
