@@ -194,9 +194,31 @@ impl Context {
         self.open_with(|builtins| builtins, setup)
     }
 
+    /// Opens a device with so many slots, and a software device that runs no more waves at once.
+    pub fn open_with_slots(
+        &self,
+        slots: u32,
+        setup: impl FnOnce(DeviceBuilder) -> DeviceBuilder,
+    ) -> Result<Session, String> {
+        self.open_on(
+            few_waves(self.software(), slots),
+            |builtins| builtins,
+            |device| setup(device.slots(slots)),
+        )
+    }
+
     /// Opens a device whose built-in services have these settings.
     pub fn open_with(
         &self,
+        builtins: impl FnOnce(BuiltinsBuilder) -> BuiltinsBuilder,
+        setup: impl FnOnce(DeviceBuilder) -> DeviceBuilder,
+    ) -> Result<Session, String> {
+        self.open_on(self.software(), builtins, setup)
+    }
+
+    fn open_on(
+        &self,
+        software: SoftwareDeviceConfig,
         builtins: impl FnOnce(BuiltinsBuilder) -> BuiltinsBuilder,
         setup: impl FnOnce(DeviceBuilder) -> DeviceBuilder,
     ) -> Result<Session, String> {
@@ -206,12 +228,12 @@ impl Context {
         // Cases that are about something else wait for longer than the default.
         let quiet = |stall: &Waiting| eprintln!("{stall}");
         let builder = Device::builder(&self.device)
-            .software(self.software())
+            .software(software.clone())
             .builtins(builtins)
             .server(move |server| server.stall_report(CASE_LIMIT / 2, quiet));
         let builder = match &self.backend {
             None => builder,
-            Some(MakeBackend(make)) => builder.backend(make(self.software())?),
+            Some(MakeBackend(make)) => builder.backend(make(software)?),
         };
         let device = setup(builder).open().map_err(|error| error.to_string())?;
         let image = self.image.as_ref().map(|image| device.load(image)).transpose();
@@ -220,6 +242,11 @@ impl Context {
         self.open.add(&watched);
         Ok(Session { device, image, stdout, stderr, _watched: watched })
     }
+}
+
+/// A backend from outside is opened with as many slots at least as it runs waves.
+fn few_waves(software: SoftwareDeviceConfig, slots: u32) -> SoftwareDeviceConfig {
+    SoftwareDeviceConfig { resident_waves: software.resident_waves.min(slots), ..software }
 }
 
 /// An open device.

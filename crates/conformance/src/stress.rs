@@ -129,7 +129,8 @@ struct Launched {
 pub fn run(context: &Context, load: Load) -> Result<Done, String> {
     let shelf = Arc::new(Shelf { books: Default::default(), wrong: false.into(), calls: 0.into() });
     let keeper = Keeper(shelf.clone());
-    let session = context.open(|device| device.slots(4096).inline_service(Ledger::serve(keeper.clone())))?;
+    let session =
+        context.open_with_slots(4096, |device| device.inline_service(Ledger::serve(keeper.clone())))?;
     session.device.register(SlowLedger::serve(keeper)).map_err(|error| error.to_string())?;
     let (start, mut done) = (Instant::now(), Done::default());
     for turn in 0u64.. {

@@ -168,7 +168,14 @@ fn cases_run_over_a_backend_from_outside() {
         Ok(Arc::new(Counting { inner, dispatches: counted.clone() }))
     }));
     let context = Context { backend: Some(make), ..Context::default() };
-    let quick = ["bytes::lengths", "bytes::in_parts", "calls::types", "graphs::replays", "streams::events"];
+    let quick = [
+        "bytes::lengths",
+        "bytes::in_parts",
+        "calls::few_slots",
+        "calls::types",
+        "graphs::replays",
+        "streams::events",
+    ];
     let cases = CASES.iter().filter(|case| quick.contains(&case.name));
     let failures: Vec<_> = cases.filter_map(|case| Some((case.name, context.run(case.run).err()?))).collect();
     assert!(failures.is_empty(), "{failures:?}");

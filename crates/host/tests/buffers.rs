@@ -1,6 +1,6 @@
 //! Buffers and streams on the software device: order, parts, copies, fills, host functions, events, and what is refused.
 
-use hostcall::device::{BoundsError, Error, LaunchRefused};
+use hostcall::device::{BoundsError, Error, LaunchRefused, SoftwareDeviceConfig, software_backend};
 use hostcall::hostcall_device::{Global, Lane, Plain, kernel};
 use hostcall::{Device, Grid, Hostcall, LaunchKernel};
 use std::sync::Arc;
@@ -251,6 +251,21 @@ fn sizes_that_no_channel_has_are_refused() {
     for slots in [u32::MAX, u32::MAX - 62, 1 << 31, 65_537] {
         let opened = Device::builder("cpu").slots(slots).open();
         assert!(matches!(opened, Err(Error::Sizes(_))), "{slots}");
+    }
+}
+
+/// Waves of a software device claim the slot of their own number, whoever made its backend.
+#[test]
+fn a_backend_with_more_waves_than_slots_is_refused() {
+    let backend = |resident_waves| {
+        let config = SoftwareDeviceConfig { resident_waves, ..SoftwareDeviceConfig::default() };
+        software_backend(config).unwrap()
+    };
+    let open = |waves, slots| Device::builder("outside").backend(backend(waves)).slots(slots).open();
+    let refused = open(129, 65).err().unwrap().to_string();
+    assert!(refused.contains("runs 129 waves at once") && refused.contains("have 128"), "{refused}");
+    for slots in [65, 1000] {
+        open(128, slots).unwrap();
     }
 }
 

@@ -97,7 +97,7 @@ pub fn chosen(context: &Context) -> Outcome {
 }
 
 pub fn few_slots(context: &Context) -> Outcome {
-    let session = context.open(|device| device.slots(128).inline_service(echo()))?;
+    let session = context.open_with_slots(128, |device| device.inline_service(echo()))?;
     // Many more waves than slots.
     let grid = Grid::new(500, 33);
     let out = session.out(grid, 1)?;

@@ -31,8 +31,9 @@ pub fn rings_wrap(context: &Context) -> Outcome {
 /// Launches of few and of many waves take turns on the same slots, whose rings go on where the last wave ended.
 pub fn rings_resized(context: &Context) -> Outcome {
     let noted = Noted::default();
-    let session = context
-        .open(|device| device.slots(1024).ring_entries(16_384).inline_service(Meter::serve(noted.clone())))?;
+    let session = context.open_with_slots(1024, |device| {
+        device.ring_entries(16_384).inline_service(Meter::serve(noted.clone()))
+    })?;
     let launches = [(1, 33, 700), (300, 1, 30), (1, 1, 9), (2, 40, 300), (300, 2, 1100), (1, 33, 9)];
     let mut keys = 0;
     for (workgroups, lanes, count) in launches {

@@ -6,12 +6,21 @@ use conformance::calls::call_in_turn;
 use conformance::services::{AsyncGate, Gate, Keys, Meter};
 use conformance::slots::*;
 use conformance::streams::{stream_open, stream_pass};
+use hostcall::device::DeviceBuilder;
 use hostcall::{Error, Grid, LaunchFailure};
+
+/// A GPU has the slots of all its waves.
+fn open_sized(
+    context: &Context,
+    slots: u32,
+    setup: impl FnOnce(DeviceBuilder) -> DeviceBuilder,
+) -> Result<Session, String> {
+    if context.is_software() { context.open_with_slots(slots, setup) } else { context.open(setup) }
+}
 
 fn open(context: &Context, slots: u32, noted: &Noted) -> Result<Session, String> {
     let gates = Gates::default();
-    context.open(|device| {
-        let device = if context.is_software() { device.slots(slots) } else { device };
+    open_sized(context, slots, |device| {
         let device = device.inline_service(echo()).service(Gate::serve(gates.clone()));
         let device =
             device.inline_service(Keys::serve(gates.clone())).async_service(AsyncGate::serve_async(gates));
@@ -58,8 +67,7 @@ pub fn at_the_bound(context: &Context) -> Outcome {
     let extra_slots: u32 = if context.is_software() { 512 } else { 1024 };
     for waves in [extra_slots, extra_slots + 100] {
         let gates = Gates::default();
-        let session = context.open(|device| {
-            let device = if context.is_software() { device.slots(1024) } else { device };
+        let session = open_sized(context, 1024, |device| {
             let device = device.service(Gate::serve(gates.clone()));
             device.async_service(AsyncGate::serve_async(gates.clone()))
         })?;

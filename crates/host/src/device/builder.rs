@@ -101,9 +101,10 @@ impl DeviceBuilder {
         self
     }
 
-    /// Call slots, at most 65,536 together with some extra ones; rounded up to a multiple of 64. The software device runs as
-    /// many waves at once as it has slots. A GPU has one for each wave that it can run; with fewer, waves wait for one at
-    /// their first call until another wave ends.
+    /// Call slots, at most 65,536 together with some extra ones; rounded up to a multiple of 64. The software device runs at
+    /// most as many waves at once as it has slots. A [backend](DeviceBuilder::backend) of its kind runs as many as its own
+    /// configuration says, which are no more than there are slots, or the device is not opened. A GPU has one for each wave
+    /// that it can run; with fewer, waves wait for one at their first call until another wave ends.
     pub fn slots(mut self, slots: u32) -> Self {
         self.slots = Some(slots);
         self
@@ -205,7 +206,8 @@ impl DeviceBuilder {
     /// Opens the device and starts its server.
     ///
     /// # Errors
-    /// When there is no such device, sizes do not fit, or a service was refused.
+    /// When there is no such device, sizes do not fit, a software backend runs more waves at once than there are slots, or a
+    /// service was refused.
     pub fn open(mut self) -> Result<Device, Error> {
         let mut slots = None;
         if let Some(wanted) = self.slots {
@@ -227,6 +229,7 @@ impl DeviceBuilder {
             ..default
         };
         let layout = layout.check()?;
+        check_home_slots(&self.name, backend.properties(), &layout)?;
         let builtins = match self.builtins {
             Some(builtins) => builtins,
             None => Builtins::builder().build().map_err(Error::Builtins)?,
@@ -346,6 +349,19 @@ impl DeviceBuilder {
         });
         Ok(Device { inner })
     }
+}
+
+/// Refuses fewer home slots than waves on a device whose waves claim the slots of their numbers (OWN-SLOT).
+fn check_home_slots(name: &str, properties: &Properties, layout: &Layout) -> Result<(), Error> {
+    let (waves, slots) = (properties.resident_waves, layout.home_slots);
+    if properties.kind != DeviceKind::Software || waves <= slots {
+        return Ok(());
+    }
+    let reason = format!(
+        "its backend runs {waves} waves at once, each of which needs a call slot of its own, and it was to have {slots}: ask \
+         for {waves} slots, or have `resident_waves` of the backend's configuration be {slots}"
+    );
+    Err(Error::Unavailable { name: name.to_owned(), reason })
 }
 
 /// The channel's sizes when the user names none.

@@ -187,8 +187,7 @@ impl Inner {
             return;
         }
         // SAFETY: the parameters are those of this device's channel, whose memory is this process's and lives as long as the
-        // device; the waves that claimed the slots were ended, and the executor gives them to others only when they are
-        // restored.
+        // device. OWN-SLOT: the waves that claimed the slots were ended, and no other claims them before they are restored.
         unsafe {
             let channel = Channel::from_params(&self.channel_params);
             let mut slots = homes.clone();

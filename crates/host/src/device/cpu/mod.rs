@@ -57,7 +57,8 @@ impl Cpu {
 }
 
 // SAFETY: 1. memory is the process's (`CpuMemory`), modules and kernels keep their libraries; 2. see `CpuQueue`; 3. every
-// part holds what it needs of the executor.
+// part holds what it needs of the executor; 4. memory for kernels is `CpuMemory` of its own, a mapping is kept by its
+// `MappedFile`; 5. the executor numbers waves so, and gives lost numbers to others once they are restored.
 unsafe impl Backend for Cpu {
     fn properties(&self) -> &Properties {
         &self.properties

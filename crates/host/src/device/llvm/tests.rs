@@ -327,7 +327,8 @@ fn program_with(
         variables.insert(version.symbol().into(), object);
     }
     let program = Program { calls, variables: Arc::new(variables), kernels: kernels.into() };
-    let memory = Cpu::open(hostcall_softdev::Config::default()).unwrap();
+    let few_waves = hostcall_softdev::Config { resident_waves: 64, ..Default::default() };
+    let memory = Cpu::open(few_waves).unwrap();
     let backend = Arc::new(Functions { memory, program: program.clone() });
     let mut device = Device::builder("elsewhere").backend(backend).slots(1).builtins(builtins);
     if let Some(tracer) = tracer {

@@ -211,6 +211,11 @@ impl<'a> ImageSource<'a> {
 /// 3. Dropping the backend does not free what is left of its memory, modules and queues.
 /// 4. What [`Backend::allocate_for_kernels`] gives is as [`HeapMemory`](crate::services::HeapMemory)
 ///    promises, and what [`Backend::map_file`] gives as [`FileMapper`](crate::services::FileMapper) does.
+/// 5. OWN-SLOT, of devices of the kind [`DeviceKind::Software`]: resident waves have different numbers below
+///    [`Properties::resident_waves`], which their lanes get as
+///    their `proposed_slot` ([`hostcall_abi::cpu`]). Since the device is opened with as many home slots,
+///    each wave claims the slot of its number. [`Running::take_lost_slots`] returns numbers of waves that have ended, which no
+///    other wave gets before [`Running::restore_slots`].
 pub unsafe trait Backend: Send + Sync + 'static {
     /// Returns what the device is.
     fn properties(&self) -> &Properties;
