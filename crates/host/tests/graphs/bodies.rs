@@ -206,6 +206,51 @@ fn a_handler_does_not_wait_for_its_own_replay() {
     *served.0.stream.lock().unwrap() = None;
 }
 
+#[kernel]
+fn wait_for_first(lane: &Lane, gates: &[Global<u64>]) {
+    while gates[0].get() == 0 {
+        lane.pause();
+    }
+}
+
+/// What is on the stream of a replay that has ended waits for no later replay of the instance.
+#[test]
+fn a_handler_waits_for_the_stream_of_an_earlier_replay() {
+    let (device, first, _) = open();
+    let (first, second) = (Arc::new(first), device.stream().unwrap());
+    let gate: PinnedBuffer<u64> = device.pinned(1).unwrap();
+    let (calls, waited) = (AtomicU64::new(0), Arc::new(Mutex::new(None)));
+    let closure = Hostcall::continuous(&device, {
+        let (first, gate, waited) = (first.clone(), gate.clone(), waited.clone());
+        move |value: u64| {
+            if calls.fetch_add(1, Ordering::Relaxed) == 1 {
+                std::thread::scope(|scope| {
+                    scope.spawn(|| {
+                        std::thread::sleep(Duration::from_millis(50));
+                        gate[0].set(1);
+                    });
+                    *waited.lock().unwrap() = Some(first.synchronize());
+                });
+            }
+            value + 1
+        }
+    })
+    .unwrap();
+    let values = device.alloc_zeroed::<u64>(1).unwrap();
+    let mut body = Graph::new(&device);
+    body.add_kernel(&call_closure, ONE, (&closure, &values)).unwrap();
+    let mut graph = Graph::new(&device);
+    graph.add_if(&Condition::function(|| 1), &body).unwrap();
+    let instance = graph.instantiate().unwrap();
+    instance.launch(&first).unwrap();
+    first.synchronize().unwrap();
+    wait_for_first.launch(&first, ONE, (&gate,)).unwrap();
+    instance.launch(&second).unwrap();
+    second.synchronize().unwrap();
+    waited.lock().unwrap().take().unwrap().unwrap();
+    assert_eq!(values.read().unwrap(), [2]);
+}
+
 /// More loops at once than there are threads of host functions, all with functions in their bodies.
 #[test]
 fn many_loops_at_once() {

@@ -125,7 +125,7 @@ pub(crate) struct StreamQueue {
     pub(super) dead: OnceLock<BackendError>,
     /// Streams whose operations wait for this one's progress.
     pub(super) dependents: Mutex<Vec<Weak<dyn Dependent>>>,
-    /// Points of other streams that operations wait for, until these have ended.
+    /// Points of other streams that operations wait for, until these have ended, in the order of the operations' positions.
     pub(super) depends_on: Mutex<VecDeque<(u64, Vec<Point>)>>,
     pub(super) this: Weak<StreamQueue>,
     /// Bodies of a graph run on it: what they use is entered into the device's order by the stream of the replay.
@@ -268,9 +268,7 @@ impl StreamQueue {
         });
         if !before.is_empty() {
             let mut depends_on = lock(&self.depends_on);
-            while depends_on.front().is_some_and(|(position, _)| self.has_reached(*position)) {
-                depends_on.pop_front();
-            }
+            self.forget_ended(&mut depends_on);
             depends_on.push_back((position, before.clone()));
         }
         let before = before.into_iter().map(|point| {
@@ -281,6 +279,14 @@ impl StreamQueue {
             }
         });
         before.collect()
+    }
+
+    /// Forgets what operations wait for that have ended. A replay's step depends on all that its bodies' queue ever gets, which
+    /// is over for this stream once the step has ended: that queue goes on with other replays.
+    pub(super) fn forget_ended(&self, depends_on: &mut VecDeque<(u64, Vec<Point>)>) {
+        while depends_on.front().is_some_and(|(position, _)| self.has_reached(*position)) {
+            depends_on.pop_front();
+        }
     }
 
     /// Adds operations whose positions were given out, and gives the device what it takes.

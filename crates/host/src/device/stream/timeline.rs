@@ -59,7 +59,8 @@ impl Timeline for StreamQueue {
         }
         seen.push((this.addr(), position));
         let points: Vec<Point> = {
-            let depends_on = lock(&self.depends_on);
+            let mut depends_on = lock(&self.depends_on);
+            self.forget_ended(&mut depends_on);
             let before = depends_on.iter().take_while(|(at, _)| *at <= position);
             before.flat_map(|(_, points)| points.iter().cloned()).collect()
         };
