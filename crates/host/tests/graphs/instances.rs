@@ -187,6 +187,23 @@ fn arguments_are_set_and_graphs_updated() {
     assert_eq!(error, "the instance cannot be updated: node 0: it launches add, and call in the new graph");
 }
 
+/// Kernels of other paths or of other parameters are other kernels, whatever they are called.
+#[test]
+fn updates_tell_kernels_of_one_name_apart() {
+    let (device, ..) = open();
+    let values = device.alloc_zeroed::<u64>(1).unwrap();
+    let mut graph = Graph::new(&device);
+    let node = graph.add_kernel(&add, ONE, (&values, 1u64)).unwrap();
+    let instance = graph.instantiate().unwrap();
+    let mut other = Graph::new(&device);
+    other.add_kernel(&namesake::add, ONE, (&values, 1u64)).unwrap();
+    let error = instance.try_update(&other).unwrap_err().to_string();
+    let start = "the instance cannot be updated: node 0: it launches add (path ";
+    assert!(error.starts_with(start) && error.contains(", and add (path "), "{error}");
+    let error = instance.set(node, &namesake::add, ONE, (&values, 1u64)).unwrap_err().to_string();
+    assert!(error.starts_with("node 0 is add (path ") && error.contains("no launch of add (path"), "{error}");
+}
+
 /// Kernels of graphs in graphs and of bodies are set by their paths.
 #[test]
 fn arguments_are_set_in_graphs_in_graphs() {

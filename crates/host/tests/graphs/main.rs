@@ -70,6 +70,16 @@ fn add(lane: &Lane, values: &[Global<u64>], by: u64) {
     value.set(value.get() + by);
 }
 
+mod namesake {
+    use hostcall::hostcall_device::{Global, Lane, kernel};
+
+    #[kernel]
+    pub fn add(lane: &Lane, values: &[Global<u64>], by: u64) {
+        let value = &values[lane.global_id()];
+        value.set(value.get() - by);
+    }
+}
+
 #[kernel]
 fn add_plain(lane: &Lane, to: &[Global<u64>], from: &[u64]) {
     let at = lane.global_id();

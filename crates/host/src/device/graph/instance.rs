@@ -1,6 +1,6 @@
 //! Instances: what is launched of a graph.
 
-use super::node::{KernelNode, Node, NodeKind, NodePath};
+use super::node::{KernelNode, Node, NodePath};
 use super::plan::Plan;
 use super::replay::Replay;
 use super::row::{StreamKey, make_lists};
@@ -128,7 +128,10 @@ impl Instance {
                     Ok(Node::Kernel(KernelNode::new(&device.core, kernel, grid, &arguments)?))
                 }
                 other => {
-                    let (what, kernel) = (other.name().to_string(), kernel.name.to_string());
+                    let [what, kernel] = match other {
+                        Node::Kernel(known) => known.told_apart(&kernel),
+                        other => [other.name().to_string(), kernel.name.to_string()],
+                    };
                     Err(GraphError::OtherKernel { node: node.clone(), what, kernel }.into())
                 }
             })?;
@@ -152,7 +155,8 @@ impl Instance {
     /// Does what [`Instance::update`] does.
     ///
     /// # Errors
-    /// The first node that differs in what it is, in its edges, or in the kernel; or the graph is another device's.
+    /// The first node that differs in what it is, in its edges, or in the kernel, by its path and its parameters; or the graph
+    /// is another device's.
     pub fn try_update(&self, graph: &Graph) -> Result<(), Error> {
         let device = &self.shared.device.inner;
         if !graph.device.inner.core.is(&device.core) {
@@ -178,8 +182,10 @@ fn same_shape(old: &Recorded, new: &Recorded, path: &NodePath) -> Result<(), Gra
         if kind != other {
             return Err(refused(at, format!("it is {kind}, and {other} in the new graph")));
         }
-        if kind == NodeKind::Kernel && old.node.name() != new.node.name() {
-            let (kernel, other) = (old.node.name(), new.node.name());
+        if let (Node::Kernel(old), Node::Kernel(new)) = (&*old.node, &*new.node)
+            && !old.is_of(&new.kernel)
+        {
+            let [kernel, other] = old.told_apart(&new.kernel);
             return Err(refused(at, format!("it launches {kernel}, and {other} in the new graph")));
         }
         if old.after != new.after {

@@ -321,6 +321,19 @@ impl KernelNode {
         let key = |kernel: &LoadedKernel| (kernel.info.path, kernel.info.schema);
         key(&self.kernel) == key(other)
     }
+
+    /// Returns what the node's kernel and another one are called, with the hashes that differ where names do not.
+    pub fn told_apart(&self, other: &LoadedKernel) -> [String; 2] {
+        let kernels = [&self.kernel, other];
+        if self.kernel.name != other.name {
+            return kernels.map(|kernel| kernel.name.to_string());
+        }
+        let have_one_path = self.kernel.info.path == other.info.path;
+        kernels.map(|LoadedKernel { name, info, .. }| match have_one_path {
+            true => format!("{name} (parameters {:016x})", info.schema),
+            false => format!("{name} (path {:016x})", info.path),
+        })
+    }
 }
 
 /// Refuses a node that the graph does not have.
