@@ -204,6 +204,25 @@ fn updates_tell_kernels_of_one_name_apart() {
     assert!(error.starts_with("node 0 is add (path ") && error.contains("no launch of add (path"), "{error}");
 }
 
+/// A fill of a long pattern is done as a write is, and is a fill all the same.
+#[test]
+fn fills_are_updated_to_other_fills() {
+    let (device, stream, _) = open();
+    let values = device.alloc_zeroed::<u64>(4).unwrap();
+    let filled = |value: u64| stream.capture(LOCAL, |stream| stream.fill(&values, value)).unwrap();
+    let instance = filled(7).instantiate().unwrap();
+    for value in [0x0102_0304_0506_0708, 9 << 40, 0] {
+        let graph = filled(value);
+        assert!(graph.nodes().all(|(_, kind, _)| kind == NodeKind::Fill));
+        instance.try_update(&graph).unwrap();
+        instance.launch(&stream).unwrap();
+        assert_eq!(values.read().unwrap(), [value; 4]);
+    }
+    let mut written = Graph::new(&device);
+    written.add_write(&values, &[1; 4]).unwrap();
+    assert!(!instance.update(&written));
+}
+
 /// Kernels of graphs in graphs and of bodies are set by their paths.
 #[test]
 fn arguments_are_set_in_graphs_in_graphs() {

@@ -170,7 +170,7 @@ impl Node {
     pub fn kind(&self) -> NodeKind {
         match self {
             Node::Kernel(_) => NodeKind::Kernel,
-            Node::Transfer(transfer) => transfer.kind(),
+            Node::Transfer(transfer) => transfer.kind,
             Node::Function(_) => NodeKind::Function,
             Node::Conditional(conditional) => conditional.kind,
             Node::Graph(_) => NodeKind::Graph,
@@ -213,18 +213,10 @@ impl Node {
 
 /// A copy or a fill that is made at each replay.
 pub(crate) struct TransferNode {
+    /// What was asked for, which `what` need not be: a fill with a long pattern is done as a write.
+    pub kind: NodeKind,
     pub what: Transfer,
     pub memory: NodeMemory,
-}
-
-impl TransferNode {
-    fn kind(&self) -> NodeKind {
-        match self.what {
-            Transfer::Write { .. } => NodeKind::Write,
-            Transfer::Copy { .. } | Transfer::Read { .. } => NodeKind::Copy,
-            Transfer::Fill { .. } => NodeKind::Fill,
-        }
-    }
 }
 
 /// A kernel with its arguments, launched at each replay.

@@ -1,7 +1,7 @@
 //! Copies and fills: what a stream does at once or records, and what nodes made by hand are.
 #![allow(unsafe_code, reason = "fills pinned memory")]
 
-use super::node::{NodeMemory, TransferNode};
+use super::node::{NodeKind, NodeMemory, TransferNode};
 use crate::device::buffer::{Wanted, bytes_of};
 use crate::device::core::Core;
 use crate::device::error::BoundsError;
@@ -13,13 +13,14 @@ use std::sync::Arc;
 
 /// A copy or a fill that was checked, with the memory that it uses.
 pub(crate) struct Checked {
+    pub kind: NodeKind,
     pub what: Transfer,
     pub wanted: Vec<Wanted>,
 }
 
 impl From<Checked> for TransferNode {
     fn from(checked: Checked) -> Self {
-        Self { what: checked.what, memory: NodeMemory::new(checked.wanted) }
+        Self { kind: checked.kind, what: checked.what, memory: NodeMemory::new(checked.wanted) }
     }
 }
 
@@ -43,7 +44,7 @@ pub(crate) fn check_write<T: Plain + Copy>(
     // SAFETY: as many bytes lie there, which nobody else has.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), from.host_address().as_ptr(), bytes.len()) };
     let what = Transfer::Write { to: to.address(), from: Arc::new(from), bytes: bytes.len() };
-    Ok(Checked { what, wanted: vec![to.wanted(Access::Write)] })
+    Ok(Checked { kind: NodeKind::Write, what, wanted: vec![to.wanted(Access::Write)] })
 }
 
 /// A copy within the device.
@@ -60,7 +61,7 @@ pub(crate) fn check_copy<T: Plain>(
         return Err(BoundsError::Overlap.into());
     }
     let what = Transfer::Copy { to: to.address(), from: from.address(), bytes: from.bytes().len() };
-    Ok(Checked { what, wanted })
+    Ok(Checked { kind: NodeKind::Copy, what, wanted })
 }
 
 /// A fill.
@@ -72,11 +73,12 @@ pub(crate) fn check_fill<T: Plain + Copy>(
     check_device(core, &buffer.allocation.core, "the buffer")?;
     let pattern = shortest_pattern(bytes_of(std::slice::from_ref(&value)));
     if pattern.len() > 4 {
-        return check_write(core, buffer, &vec![value; buffer.len()]);
+        let written = check_write(core, buffer, &vec![value; buffer.len()])?;
+        return Ok(Checked { kind: NodeKind::Fill, ..written });
     }
     let count = buffer.bytes().len() / pattern.len().max(1);
     let what = Transfer::Fill { to: buffer.address(), pattern: pattern.to_vec(), count };
-    Ok(Checked { what, wanted: vec![buffer.wanted(Access::Write)] })
+    Ok(Checked { kind: NodeKind::Fill, what, wanted: vec![buffer.wanted(Access::Write)] })
 }
 
 /// The shortest pattern of 1, 2 or 4 bytes that repeated gives `bytes`, or `bytes` themselves.
@@ -92,7 +94,7 @@ fn shortest_pattern(bytes: &[u8]) -> &[u8] {
 /// A fill of a whole allocation with zeros.
 pub(crate) fn zeros<T: Plain>(buffer: &DeviceBuffer<T>) -> TransferNode {
     let what = Transfer::Fill { to: buffer.address(), pattern: vec![0], count: buffer.bytes().len() };
-    Checked { what, wanted: vec![buffer.wanted(Access::Write)] }.into()
+    Checked { kind: NodeKind::Fill, what, wanted: vec![buffer.wanted(Access::Write)] }.into()
 }
 
 pub(crate) fn write<T: Plain + Copy>(

@@ -124,7 +124,7 @@ impl Stream {
         if let Some(capture) = capture {
             return capture.add(&self.queue, Node::Transfer(checked.into()));
         }
-        let Checked { what, wanted } = checked;
+        let Checked { what, wanted, .. } = checked;
         self.queue.push(Vec::new(), Operation::Transfer(what, wanted, None)).map(drop)
     }
 
