@@ -45,6 +45,30 @@ fn all() -> impl Iterator<Item = (String, Version)> {
         .flat_map(move |name| versions.map(|(number, version)| (format!("{name}-{number}"), version)))
 }
 
+/// What is built for a processor is loaded on it: its code in an image's flags is known.
+#[test]
+fn processors_of_all_targets_are_known() {
+    const EM_AMDGPU: u16 = 224;
+    let known: Vec<_> = (0u32..=0xff)
+        .filter_map(|code| {
+            let mut image = [0; 64];
+            image[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+            (image[16], image[20]) = (3, 1);
+            image[18..20].copy_from_slice(&EM_AMDGPU.to_le_bytes());
+            image[48..52].copy_from_slice(&code.to_le_bytes());
+            match identify(&image).unwrap().target {
+                Target::Amd(processor) => Some(processor),
+                other => panic!("{other}"),
+            }
+        })
+        .collect();
+    let targets: Vec<_> = hostcall_build::Target::names().filter(|name| name.starts_with("gfx")).collect();
+    assert!(targets.contains(&"gfx942"));
+    for target in targets {
+        assert!(known.iter().any(|processor| processor == target), "{target}");
+    }
+}
+
 #[test]
 fn versions_are_read_from_every_kind_of_image() {
     for (name, version) in all() {

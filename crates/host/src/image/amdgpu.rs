@@ -30,6 +30,7 @@ const PROCESSORS: &[(u32, &str)] = &[
     (0x46, "gfx1101"),
     (0x47, "gfx1102"),
     (0x48, "gfx1200"),
+    (0x49, "gfx1250"),
     (0x4a, "gfx1151"),
     (0x4b, "gfx941"),
     (0x4c, "gfx942"),
@@ -42,6 +43,7 @@ const PROCESSORS: &[(u32, &str)] = &[
     (0x55, "gfx1152"),
     (0x58, "gfx1153"),
     (0x59, "gfx12-generic"),
+    (0x5a, "gfx1251"),
 ];
 
 /// The name of the processor that a code object with these flags is for.
