@@ -8,9 +8,10 @@ use std::fmt;
 pub enum Target {
     /// The software device on this machine.
     Cpu,
-    /// NVIDIA: PTX, which the driver compiles for this architecture and every later one.
+    /// NVIDIA: PTX, which the driver compiles for this architecture and every later one. With an `a` at the end it runs on this
+    /// one only, with an `f` on this one and later ones of its family.
     Nvptx {
-        /// Oldest architecture that the image runs on, such as `sm_70`.
+        /// Oldest architecture that the image runs on, such as `sm_70` or `sm_90a`.
         cpu: String,
     },
     /// NVIDIA: a cubin, finished code for this architecture and later ones of the same generation, so that the driver has

@@ -406,13 +406,14 @@ mod tests {
         let image = |target, text: &'static str| EmbeddedImage { target, bytes: text.as_bytes() };
         let images = [
             image("sm_80", ".version 8.0\n.target sm_80\n"),
-            image("sm_90", ".version 8.0\n.target sm_90a, debug\n"),
+            image("sm_90", ".version 8.0\n.target sm_90, debug\n"),
+            image("sm_90a", ".version 8.0\n.target sm_90a, debug\n"),
             image("sm_70", ".version 8.0\n.target sm_70\n"),
             image("gfx90a", "no image"),
         ];
         let chosen = |target| best_first(&images, target).first().map(|image| image.target);
         assert_eq!(chosen("sm_120"), Some("sm_90"));
-        assert_eq!(chosen("sm_90"), Some("sm_90"));
+        assert_eq!(chosen("sm_90"), Some("sm_90a"));
         assert_eq!(chosen("sm_89"), Some("sm_80"));
         assert_eq!(chosen("sm_75"), Some("sm_70"));
         assert_eq!(chosen("sm_60"), None);

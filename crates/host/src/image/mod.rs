@@ -25,12 +25,25 @@ pub struct ImageInfo {
 pub enum Target {
     /// The software device: a shared object of this process's architecture.
     Software,
-    /// NVIDIA GPUs of this compute capability and later ones: PTX, which the driver compiles.
-    Ptx(ComputeCapability),
+    /// NVIDIA GPUs of this compute capability, and others as the scope says: PTX, which the driver compiles.
+    Ptx(ComputeCapability, PtxScope),
     /// NVIDIA GPUs of this compute capability: a cubin.
     Cubin(ComputeCapability),
     /// AMD GPUs of this processor, such as `gfx90a`.
     Amd(String),
+}
+
+/// Which GPUs PTX runs on besides those of its compute capability. What runs on fewer may use more of what these have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum PtxScope {
+    /// All later ones: PTX for `sm_90`.
+    #[default]
+    Later,
+    /// Later ones of the same family: PTX for `sm_100f`.
+    Family,
+    /// None: PTX for `sm_90a`.
+    Alone,
 }
 
 /// What an NVIDIA GPU can do, or code asks of it.
@@ -50,9 +63,26 @@ impl ComputeCapability {
 
     /// Of a name such as `sm_90`, whatever letter follows.
     fn of_name(name: &str) -> Option<Self> {
+        Self::and_scope(name).map(|(capability, _)| capability)
+    }
+
+    /// Of what PTX names as its target, such as `sm_90a`. With a letter that is not known it runs nowhere else.
+    fn and_scope(name: &str) -> Option<(Self, PtxScope)> {
         let number = name.strip_prefix("sm_")?;
         let digits = number.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
-        digits.parse().ok().map(Self::of_number)
+        let scope = match &number[digits.len()..] {
+            "" => PtxScope::Later,
+            "f" => PtxScope::Family,
+            _ => PtxScope::Alone,
+        };
+        Some((Self::of_number(digits.parse().ok()?), scope))
+    }
+}
+
+impl ComputeCapability {
+    /// Whether it is another's, or a later one of the same family.
+    fn is_of_family(self, least: Self) -> bool {
+        self.major == least.major && self.minor >= least.minor
     }
 }
 
@@ -66,7 +96,13 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Target::Software => f.write_str("the software device"),
-            Target::Ptx(capability) => write!(f, "NVIDIA GPUs from {capability} on"),
+            Target::Ptx(capability, PtxScope::Later) => write!(f, "NVIDIA GPUs from {capability} on"),
+            Target::Ptx(capability, PtxScope::Family) => {
+                write!(f, "NVIDIA GPUs of {capability}'s family from it on ({capability}f)")
+            }
+            Target::Ptx(capability, PtxScope::Alone) => {
+                write!(f, "NVIDIA GPUs of {capability} alone ({capability}a)")
+            }
             Target::Cubin(capability) => write!(f, "NVIDIA GPUs of {capability}"),
             Target::Amd(processor) => write!(f, "AMD GPUs of {processor}"),
         }
@@ -78,18 +114,18 @@ impl Target {
     pub fn device_kind(&self) -> &'static str {
         match self {
             Target::Software => "cpu",
-            Target::Ptx(_) | Target::Cubin(_) => "cuda",
+            Target::Ptx(..) | Target::Cubin(_) => "cuda",
             Target::Amd(_) => "amdgpu",
         }
     }
 
     /// Orders targets whose code one device runs: the greater one uses more of what the device can do. Finished code comes
-    /// before code that the driver compiles.
-    pub(crate) fn rank(&self) -> (Option<ComputeCapability>, bool) {
+    /// before code that the driver compiles, and of that the one that runs on fewer.
+    pub(crate) fn rank(&self) -> (Option<ComputeCapability>, bool, PtxScope) {
         match self {
-            Target::Software | Target::Amd(_) => (None, false),
-            Target::Ptx(capability) => (Some(*capability), false),
-            Target::Cubin(capability) => (Some(*capability), true),
+            Target::Software | Target::Amd(_) => (None, false, PtxScope::default()),
+            Target::Ptx(capability, scope) => (Some(*capability), false, *scope),
+            Target::Cubin(capability) => (Some(*capability), true, PtxScope::default()),
         }
     }
 
@@ -98,9 +134,14 @@ impl Target {
         match self {
             Target::Software => target == "cpu",
             Target::Amd(processor) => target == processor,
-            Target::Ptx(least) => ComputeCapability::of_name(target).is_some_and(|has| has >= *least),
-            Target::Cubin(built_for) => ComputeCapability::of_name(target)
-                .is_some_and(|has| has.major == built_for.major && has.minor >= built_for.minor),
+            Target::Ptx(least, scope) => ComputeCapability::of_name(target).is_some_and(|has| match scope {
+                PtxScope::Later => has >= *least,
+                PtxScope::Family => has.is_of_family(*least),
+                PtxScope::Alone => has == *least,
+            }),
+            Target::Cubin(built_for) => {
+                ComputeCapability::of_name(target).is_some_and(|has| has.is_of_family(*built_for))
+            }
         }
     }
 }
@@ -191,7 +232,7 @@ mod tests {
     #[test]
     fn code_runs_on_devices_that_are_not_older() {
         let capability = |name| ComputeCapability::of_name(name).unwrap();
-        let ptx = Target::Ptx(capability("sm_70"));
+        let ptx = Target::Ptx(capability("sm_70"), PtxScope::Later);
         let cubin = Target::Cubin(capability("sm_86"));
         for (target, by_ptx, by_cubin) in [
             ("sm_60", false, false),
@@ -209,6 +250,28 @@ mod tests {
         assert_eq!(capability("sm_90a").to_string(), "sm_90");
         assert_eq!(capability("sm_121"), ComputeCapability { major: 12, minor: 1 });
         assert!(Target::Software.runs_on("cpu") && !Target::Software.runs_on("sm_90"));
+    }
+
+    #[test]
+    fn ptx_with_a_letter_runs_on_few_devices() {
+        let ptx = |name| {
+            let (capability, scope) = ComputeCapability::and_scope(name).unwrap();
+            Target::Ptx(capability, scope)
+        };
+        for (name, runs, text) in [
+            ("sm_90", &["sm_90", "sm_100", "sm_103", "sm_120"][..], "NVIDIA GPUs from sm_90 on"),
+            ("sm_90a", &["sm_90"], "NVIDIA GPUs of sm_90 alone (sm_90a)"),
+            ("sm_100a", &["sm_100"], "NVIDIA GPUs of sm_100 alone (sm_100a)"),
+            ("sm_100f", &["sm_100", "sm_103"], "NVIDIA GPUs of sm_100's family from it on (sm_100f)"),
+            ("sm_103f", &["sm_103"], "NVIDIA GPUs of sm_103's family from it on (sm_103f)"),
+        ] {
+            let target = ptx(name);
+            assert_eq!(target.to_string(), text);
+            for device in ["sm_80", "sm_90", "sm_100", "sm_103", "sm_120", "gfx942"] {
+                assert_eq!(target.runs_on(device), runs.contains(&device), "{name} on {device}");
+            }
+        }
+        assert!(ptx("sm_90a").rank() > ptx("sm_90").rank() && ptx("sm_100").rank() > ptx("sm_90a").rank());
     }
 
     #[test]

@@ -14,7 +14,8 @@ pub(super) fn identify(bytes: &[u8]) -> Option<ImageInfo> {
     let text = String::from_utf8_lossy(bytes);
     let target = text.lines().find_map(|line| line.strip_prefix(".target"))?;
     let name = target.split([',', ' ', '\t']).find(|word| !word.is_empty())?;
-    let target = Target::Ptx(ComputeCapability::of_name(name)?);
+    let (capability, scope) = ComputeCapability::and_scope(name)?;
+    let target = Target::Ptx(capability, scope);
     Some(ImageInfo { target, calls: calls(text.lines().filter_map(symbol)) })
 }
 
@@ -56,7 +57,7 @@ fn symbol(line: &str) -> Option<(&str, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Calls, LlvmProgram, Target, identify};
+    use super::super::{Calls, LlvmProgram, PtxScope, Target, identify};
     use super::*;
     use hostcall_channel::llvm::Version;
 
@@ -84,7 +85,8 @@ mod tests {
                    .visible .entry _begin(\n.visible .entry _start(\n.visible .entry _end(\n\
                    .visible .global .align 8 .u64 __llvm_libc_rpc_client = client;\n";
         let image = identify(ptx.as_bytes()).unwrap();
-        assert_eq!(image.target, Target::Ptx(ComputeCapability { major: 9, minor: 0 }));
+        let capability = ComputeCapability { major: 9, minor: 0 };
+        assert_eq!(image.target, Target::Ptx(capability, PtxScope::Alone));
         let version = Some(Version::Llvm19);
         assert_eq!(image.calls, Calls::Llvm(LlvmProgram { version, ..LlvmProgram::default() }));
         assert!(identify(b"// a comment of some program\nint main() {}\n").is_err());
