@@ -13,7 +13,8 @@ use std::sync::Arc;
 /// *Decide*. The driver has the function that it calls, and finds it when it loads the text.
 ///
 /// Its loads are volatile, since the host writes the second stop word at any time. Nobody but it writes what counts turns:
-/// the number of the turn, and what the list's first word was then.
+/// the number of the turn at 16 bytes, and at 24 what the list's first word was then. When that changes it is stored first,
+/// so that whoever finds a number and then the first word of a replay has a number of that replay or of one before.
 const PTX: &str = "\
 .version 7.0
 .target sm_52
@@ -23,7 +24,7 @@ const PTX: &str = "\
     .param .u64 handle, .param .u64 word, .param .u32 low, .param .u32 high,
     .param .u64 stop, .param .u64 list, .param .u64 last, .param .u32 begins)
 {
-    .reg .pred %goes, %above, %below, %begins, %counts;
+    .reg .pred %goes, %above, %below, %begins, %counts, %new;
     .reg .b32 %word, %low, %high, %first_time, %value;
     .reg .b64 %handle, %word_at, %stop_at, %list_at, %last, %lanes, %host, %stop, %first, %turn;
     ld.param.u64 %word_at, [word];
@@ -47,12 +48,14 @@ const PTX: &str = "\
     and.pred %goes, %above, %below;
     and.pred %goes, %goes, %counts;
     setp.ne.u32 %begins, %first_time, 0;
+    and.pred %new, %begins, %counts;
     add.u64 %turn, %turn, 1;
     selp.u64 %turn, 0, %turn, %begins;
     or.pred %begins, %begins, %goes;
     and.pred %counts, %counts, %begins;
-    @%counts st.volatile.global.u64 [%list_at+16], %turn;
     @%counts st.volatile.global.u64 [%list_at+24], %first;
+    @%new membar.sys;
+    @%counts st.volatile.global.u64 [%list_at+16], %turn;
     selp.u32 %value, 1, 0, %goes;
     {
     .param .b64 param0;

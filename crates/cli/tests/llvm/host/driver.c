@@ -126,6 +126,10 @@ static void step(struct names *names, char *line) {
   int is_32 = !!strstr(opcode, "32");
   if (*opcode == '.' || !strcmp(opcode, "ret"))
     return;
+  if (!strncmp(opcode, "membar.", 7)) {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    return;
+  }
   if (!strncmp(opcode, "st.param", 8)) {
     *value_of(names, operands[0]) = operand(names, operands[1]);
     return;

@@ -13,7 +13,8 @@ use super::plan::{Plan, Planned};
 use crate::device::core::Core;
 use crate::device::launch::OfStream;
 use crate::device::seam::{
-    BackendError, ConditionalList, DeviceAddress, DeviceKind, Dispatch, KernelList, KernelMemory, ListBody,
+    BackendError, ConditionalList, DeviceAddress, DeviceKind, Dispatch, KernelList, KernelMemory,
+    LIST_TURN_AT, LIST_TURN_OF_AT, LIST_WORDS_BYTES, ListBody,
 };
 use crate::device::stream::Parts;
 use crate::device::words::StreamWord;
@@ -81,9 +82,6 @@ impl StreamKey {
     }
 }
 
-/// Bytes of a list's words: what differs from replay to replay, and what counts turns.
-const WORDS_BYTES: u64 = 32;
-
 /// A list for one stream.
 pub(crate) struct List {
     pub kernels: Arc<dyn KernelList>,
@@ -97,20 +95,26 @@ impl List {
         Arc::new(Self { kernels, memory: Mutex::new(memory), turns })
     }
 
-    /// Where its kernels find what differs from replay to replay.
+    /// Where the list's words lie: what differs from replay to replay, and behind it what counts turns.
     pub fn words(&self) -> DeviceAddress {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).address
     }
 
     /// Returns which turn the list is at, in the replay whose first launch has this sequence; `None` when it is at another
-    /// replay, or does not repeat. It takes a copy from the device.
+    /// replay, or does not repeat. It takes copies from the device.
     pub fn turn(&self, first_sequence: u64) -> Option<u64> {
-        let mut bytes = [0; 16];
-        // SAFETY: the words lie there. What a kernel writes meanwhile makes no other number of a turn that waits for its calls.
-        let loaded =
-            unsafe { self.turns.as_ref()?.backend.load_words(self.words().offset(16), &mut bytes, 8) };
-        let [turn, of] = [0, 8].map(|at| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes")));
-        (loaded.is_ok() && of == first_sequence).then_some(turn)
+        let core = self.turns.as_ref()?;
+        let load = |at: u64| {
+            let mut bytes = [0; 8];
+            // SAFETY: the list keeps its words, and this one, at a multiple of 8, is accessed as a whole `u64` by everybody:
+            // by what counts turns, and here.
+            let loaded = unsafe { core.backend.load_words(self.words().offset(at), &mut bytes, 8) };
+            loaded.ok().map(|()| u64::from_le_bytes(bytes))
+        };
+        // One after the other, and the other way round than they are stored: where a later replay has stored its turn, it is
+        // seen to be its own.
+        let turn = load(LIST_TURN_AT)?;
+        (load(LIST_TURN_OF_AT)? == first_sequence).then_some(turn)
     }
 }
 
@@ -213,12 +217,12 @@ impl Row {
         }
         let no_memory = || BackendError::NoMemory {
             what: "device memory",
-            bytes: WORDS_BYTES as usize,
+            bytes: LIST_WORDS_BYTES as usize,
             reason: "a graph's list of kernels needs them".into(),
         };
-        let memory = backend.allocate_list_words(WORDS_BYTES).ok_or_else(no_memory)?;
+        let memory = backend.allocate_list_words(LIST_WORDS_BYTES).ok_or_else(no_memory)?;
         // SAFETY: the words lie there, and nobody uses them yet. No launch has the sequence 0.
-        unsafe { backend.write_now(memory.address, &[0; WORDS_BYTES as usize]) }?;
+        unsafe { backend.write_now(memory.address, &[0; LIST_WORDS_BYTES as usize]) }?;
         let StreamKey { stop_at, last_post } = stream;
         let nodes = &plan.nodes[self.nodes.clone()];
         let mut early = Early::default();

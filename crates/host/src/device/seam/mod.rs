@@ -20,8 +20,8 @@ mod queue;
 
 pub use code::{HiddenParameters, Kernel, KernelLimits, KernelParameters, Module, Variable};
 pub use queue::{
-    ConditionalList, Dispatch, DispatchFailure, DispatchOutcome, Hooks, KernelList, ListBody, ListDispatch,
-    Mark, Queue, Running,
+    ConditionalList, Dispatch, DispatchFailure, DispatchOutcome, Hooks, KernelList, LIST_TURN_AT,
+    LIST_TURN_OF_AT, LIST_WORDS_BYTES, ListBody, ListDispatch, Mark, Queue, Running,
 };
 
 use hostcall_abi::cpu::Entry;

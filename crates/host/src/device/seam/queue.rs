@@ -35,6 +35,16 @@ pub struct Dispatch<'a> {
 /// It keeps the kernels' code. Dropping it waits for no kernel, and leaves alone what a queue has taken of it.
 pub trait KernelList: Any + Send + Sync {}
 
+/// Bytes of a list's words, at a multiple of 16 in memory of the device: the two of [`ListDispatch::values`], then those at
+/// [`LIST_TURN_AT`] and [`LIST_TURN_OF_AT`], which lists that repeat have.
+pub const LIST_WORDS_BYTES: u64 = 32;
+
+/// Where the `u64` lies among a list's words that says which turn of a repeated body it is, from 0.
+pub const LIST_TURN_AT: u64 = 16;
+
+/// Where the `u64` lies among a list's words that says what the first value was of the dispatch whose turns are counted.
+pub const LIST_TURN_OF_AT: u64 = 24;
+
 /// Kernels in bodies that a word decides about. It is looked at when the first body would begin and, in a list that repeats,
 /// after each turn.
 pub struct ConditionalList<'a> {
@@ -49,9 +59,9 @@ pub struct ConditionalList<'a> {
     pub stop_at: DeviceAddress,
     /// See there.
     pub last: u64,
-    /// [`ListDispatch::words`] of each dispatch. Behind the two lie two more `u64`: which turn of a repeated body it is, from 0,
-    /// and the first value of the dispatch that this was counted in. They are stored before the turn begins; a dispatch
-    /// that may not begin leaves them.
+    /// [`ListDispatch::words`] of each dispatch. A list that repeats stores the turn ([`LIST_TURN_AT`]) before the turn
+    /// begins. At its first turn a dispatch stores before that whose turns are counted ([`LIST_TURN_OF_AT`]), so that nobody
+    /// sees the turn first. A dispatch that may not begin leaves both.
     pub words: DeviceAddress,
 }
 
@@ -67,8 +77,8 @@ pub struct ListBody<'a> {
 pub struct ListDispatch<'a> {
     /// The list, of the same backend.
     pub list: &'a Arc<dyn KernelList>,
-    /// Where the kernels of this list find `values`: two words in memory of the device, at a multiple of 16. On the software
-    /// device they are in the launch's parameters instead, which are made for each dispatch.
+    /// Where the list's words lie ([`LIST_WORDS_BYTES`]), the first two of which are the `values` that its kernels find. On the
+    /// software device these are in the launch's parameters instead, which are made for each dispatch.
     pub words: DeviceAddress,
     /// What is written there in the queue's order before the first kernel begins.
     pub values: [u64; 2],
