@@ -88,7 +88,7 @@ fn arguments_change() -> Result<(), Error> {
     // ANCHOR: update
     let mut other = Graph::new(&device);
     other.add_kernel(&add, one, (&y, 100u32))?;
-    assert!(sum.update(&other)); // later replays are the other graph's
+    assert!(sum.update(&other)?); // later replays are the other graph's
     other.add_fill(&y, 0)?;
     let refused = sum.try_update(&other).unwrap_err(); // they still are as before
     println!("{refused}"); // .. node 1 ..: there are 1 nodes, and 2 in the new graph

@@ -119,8 +119,8 @@ impl Device {
     /// cache.
     ///
     /// # Errors
-    /// When the device has no room for it, or a stream captures that this breaks
-    /// ([`CaptureMode`](crate::graph::CaptureMode)).
+    /// When the device has no room for it, a stream captures that this breaks
+    /// ([`CaptureMode`](crate::graph::CaptureMode)), or a handler calls this for a kernel that may use the cache's memory.
     pub fn alloc_zeroed<T: Plain>(&self, len: usize) -> Result<DeviceBuffer<T>, Error> {
         let (buffer, capture) = self.allocate(len, "alloc_zeroed")?;
         if let Some(capture) = capture {
@@ -159,10 +159,11 @@ impl Device {
         Ok((buffer, capture))
     }
 
-    /// Allocates a buffer with these values.
+    /// Allocates a buffer with these values. Under an [`AllocCache`](crate::graph::AllocCache) it is memory of the cache.
     ///
     /// # Errors
-    /// When the device has no room for it.
+    /// When the device has no room for it or fails, a stream captures that this breaks
+    /// ([`CaptureMode`](crate::graph::CaptureMode)), or a handler calls this for a kernel that may use the cache's memory.
     pub fn upload<T: Plain + Copy>(&self, values: &[T]) -> Result<DeviceBuffer<T>, Error> {
         let (buffer, capture) = self.allocate(values.len(), "upload")?;
         buffer.write(values)?;

@@ -45,6 +45,22 @@ fn work_forks_and_joins() {
 }
 
 /// Each way to break a capture gives its reason to the call, to later calls and to the end; the streams are usable then.
+/// Errors name what was called.
+#[test]
+fn channels_break_captures_by_their_own_names() {
+    use hostcall::raw::{Block, Placement, RawChannel};
+    let (device, stream, _) = open();
+    let made = || RawChannel::<u64, Block>::new(&device, 16, 4096).map(drop);
+    let placed = || RawChannel::<u64, Block>::placed(&device, Placement::Staged, 16, 4096).map(drop);
+    assert_eq!(broken(stream.capture(LOCAL, |_| made())), GraphError::Allocated { call: "RawChannel::new" });
+    assert_eq!(
+        broken(stream.capture(LOCAL, |_| placed())),
+        GraphError::Allocated { call: "RawChannel::placed" }
+    );
+    made().unwrap();
+    placed().unwrap();
+}
+
 #[test]
 fn broken_captures_say_why() {
     let (device, stream, _) = open();

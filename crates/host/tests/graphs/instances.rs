@@ -173,18 +173,20 @@ fn arguments_are_set_and_graphs_updated() {
     let function = graph.nodes().nth(1).unwrap().0;
     assert!(matches!(broken(instance.set(function, &add, ONE, (&b, 1u64))), GraphError::OtherKernel { .. }));
 
-    assert!(instance.update(&build(&a, 100)));
+    assert!(instance.update(&build(&a, 100)).unwrap());
     instance.launch(&stream).unwrap();
     assert_eq!((a.read().unwrap(), b.read().unwrap()), (vec![101, 0], vec![10, 10]));
     let mut other = build(&a, 1);
     other.add_empty();
-    assert!(!instance.update(&other));
+    assert!(!instance.update(&other).unwrap());
     let error = instance.try_update(&other).unwrap_err().to_string();
     assert_eq!(error, "the instance cannot be updated: node 2: there are 2 nodes, and 3 in the new graph");
     let mut other = Graph::new(&device);
     other.add_kernel(&call, ONE, (1u64,)).unwrap();
     let error = instance.try_update(&other).unwrap_err().to_string();
     assert_eq!(error, "the instance cannot be updated: node 0: it launches add, and call in the new graph");
+    let (elsewhere, ..) = open();
+    assert!(matches!(instance.update(&Graph::new(&elsewhere)), Err(Error::OtherDevice { .. })));
 }
 
 /// Kernels of other paths or of other parameters are other kernels, whatever they are called.
@@ -220,7 +222,7 @@ fn fills_are_updated_to_other_fills() {
     }
     let mut written = Graph::new(&device);
     written.add_write(&values, &[1; 4]).unwrap();
-    assert!(!instance.update(&written));
+    assert!(!instance.update(&written).unwrap());
 }
 
 /// Kernels of graphs in graphs and of bodies are set by their paths.

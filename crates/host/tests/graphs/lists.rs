@@ -163,7 +163,7 @@ fn arguments_are_set_between_replays_of_lists() {
             instance.launch(&stream).unwrap();
         }
         expected += 20 + 3 * (19 + 1000 * round);
-        assert!(instance.update(&build(1)));
+        assert!(instance.update(&build(1)).unwrap());
         if round % 2 == 0 {
             instance.upload(&stream).unwrap();
         }

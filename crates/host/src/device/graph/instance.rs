@@ -109,7 +109,8 @@ impl Instance {
     /// as for a launch. Of a graph that is in it twice only the node at this path changes.
     ///
     /// # Errors
-    /// When the node is no launch of this kernel, or a launch like this would be refused. Nothing changes then.
+    /// When the node is no launch of this kernel, a launch like this would be refused, or there is no room for what it needs.
+    /// Nothing changes then.
     pub fn set<P>(
         &self,
         node: impl Into<NodePath>,
@@ -147,16 +148,23 @@ impl Instance {
     }
 
     /// Makes later replays those of another graph, if that differs from this one in grids, arguments, functions and memory
-    /// only. Returns whether it did; [`Instance::try_update`] says why not.
-    pub fn update(&self, graph: &Graph) -> bool {
-        self.try_update(graph).is_ok()
+    /// only. Returns whether it did; [`Instance::try_update`] says at which node it was not.
+    ///
+    /// # Errors
+    /// When the graph is another device's, or there is no room for what its launches need. Nothing changes then.
+    pub fn update(&self, graph: &Graph) -> Result<bool, Error> {
+        match self.try_update(graph) {
+            Ok(()) => Ok(true),
+            Err(Error::Graph(GraphError::Update { .. })) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Does what [`Instance::update`] does.
     ///
     /// # Errors
-    /// The first node that differs in what it is, in its edges, or in the kernel, by its path and its parameters; or the graph
-    /// is another device's.
+    /// [`GraphError::Update`] with the first node that differs in what it is, in its edges, or in the kernel, by its path and
+    /// its parameters; and as for [`Instance::update`]. Nothing changes then.
     pub fn try_update(&self, graph: &Graph) -> Result<(), Error> {
         let device = &self.shared.device.inner;
         if !graph.device.inner.core.is(&device.core) {

@@ -31,8 +31,15 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub fn new(core: &Core, layout: RawLayout, home_slots: u32, placement: Placement) -> Result<Self, Error> {
-        core.captures.check_allocation("RawChannel::new")?;
+    /// Allocates it for `call`.
+    pub fn new(
+        core: &Core,
+        layout: RawLayout,
+        home_slots: u32,
+        placement: Placement,
+        call: &'static str,
+    ) -> Result<Self, Error> {
+        core.captures.check_allocation(call)?;
         let backend = &core.backend;
         let page_bytes = layout.data_words() as usize * 8;
         let staged = match placement {

@@ -188,9 +188,10 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
     /// 4 to 64 KiB are good ones. They are [`Placement::Direct`].
     ///
     /// # Errors
-    /// When the sizes are none of these or too large together, there is no room, or the system has no thread.
+    /// When the sizes are none of these or too large together, there is no room, a stream captures that this breaks, or the
+    /// system has no thread.
     pub fn new(device: &Device, pages: u32, page_bytes: u32) -> Result<Self, Error> {
-        Self::placed(device, Placement::Direct, pages, page_bytes)
+        Self::made(device, Placement::Direct, pages, page_bytes, "RawChannel::new")
     }
 
     /// Makes a channel as [`RawChannel::new`] does, with pages at this place.
@@ -208,9 +209,19 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
     /// # Errors
     /// As for [`RawChannel::new`], and when the driver has no queue left.
     pub fn placed(device: &Device, placement: Placement, pages: u32, page_bytes: u32) -> Result<Self, Error> {
+        Self::made(device, placement, pages, page_bytes, "RawChannel::placed")
+    }
+
+    fn made(
+        device: &Device,
+        placement: Placement,
+        pages: u32,
+        page_bytes: u32,
+        call: &'static str,
+    ) -> Result<Self, Error> {
         let layout = RawLayout::new(pages, page_bytes).ok_or(Error::RawSizes { pages, page_bytes })?;
         let home_slots = device.inner.channel_params.sizes.layout.home_slots;
-        let memory = Arc::new(Memory::new(&device.inner.core, layout, home_slots, placement)?);
+        let memory = Arc::new(Memory::new(&device.inner.core, layout, home_slots, placement, call)?);
         let unit = if size_of::<T>().is_multiple_of(8) { size_of::<T>() as u32 } else { 8 };
         let found = Mutex::new(Found::new(&device.inner.core, &memory, home_slots, unit)?);
         let (core, server) = (device.inner.core.clone(), device.inner.server.clone());

@@ -36,7 +36,13 @@ const LONGEST_FLUSH: Duration = Duration::from_secs(5);
 pub(in crate::device) fn memory(core: &Core, layout: &Layout) -> Result<Arc<Memory>, Error> {
     let pages = (PAGES_A_WAVE * layout.home_slots).next_power_of_two().clamp(LEAST_PAGES, MOST_PAGES);
     let layout_of_pages = RawLayout::new(pages, PAGE_BYTES).expect("sizes within the bounds");
-    Ok(Arc::new(Memory::new(core, layout_of_pages, layout.home_slots, Placement::Direct)?))
+    Ok(Arc::new(Memory::new(
+        core,
+        layout_of_pages,
+        layout.home_slots,
+        Placement::Direct,
+        "DeviceBuilder::trace",
+    )?))
 }
 
 /// What trace points ask of the host.
