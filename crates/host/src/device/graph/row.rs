@@ -48,7 +48,11 @@ pub(crate) struct Row {
 const WAITING_PERCENT: f64 = 25.0;
 const LEAST_PERCENT: f64 = 0.1;
 
-/// Goes along a list of kernels, and finds those that may let the next one come before the one before has ended.
+/// Goes along a list of kernels, and finds those that may come before the one before them has ended.
+///
+/// A kernel is early if the one before it never stops its stream, and its percent of the GPU with those of the ones before it
+/// back to the last that is not early, that one included, are at most [`WAITING_PERCENT`]: those may all wait on the GPU at
+/// once for what comes before them, and leave the rest of it to that. A kernel counts for at least [`LEAST_PERCENT`].
 #[derive(Default)]
 struct Early {
     /// Percent of the GPU that kernels take which may wait at the same time.
@@ -257,8 +261,8 @@ impl Row {
             })
             .collect();
         let Some((planned, conditional)) = self.conditional(plan) else {
-            // SAFETY: the nodes were checked as launches are; what their parameters refer to is kept by the plan, which each
-            // operation that has the list keeps too.
+            // SAFETY: the nodes were checked as launches are; what their parameters refer to is kept by the plan, and that by
+            // whoever pushes the list (PLAN).
             let kernels = unsafe { backend.list(&dispatches) }?;
             return Ok(kernels.map(|kernels| List::new(kernels, memory, None)));
         };

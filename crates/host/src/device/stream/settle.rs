@@ -53,6 +53,8 @@ impl StreamQueue {
         };
         let Some(reached) = self.take_posts(&mut settling, patience) else { return };
         let mut have_printed = false;
+        // In each turn: what was in flight up to `settled` was taken off, and the first that is left lies behind it. A `break`
+        // leaves what was reached and is not over to a caller with more patience, such as the reaper, which looks again.
         let mut settled = 0;
         loop {
             let is_over = |flying: &&InFlight| {
@@ -70,8 +72,11 @@ impl StreamQueue {
                 drop(state);
                 match posting {
                     Some(launches) if patience == Patience::Endless => self.device.server.settle(launches),
+                    // Its posts or calls are with handlers still, or it keeps values and the caller may drop none.
                     Some(_) => break,
+                    // It keeps values, and the caller may drop none.
                     None if !is_last => break,
+                    // Nothing up to `reached` is left; positions that no operation had are settled with the others.
                     None => {
                         settled = reached;
                         break;
@@ -238,7 +243,9 @@ impl StreamQueue {
         of_note.extend(device.server.faulted(launches));
         let cancelled = device.server.end_run(launches);
         device.origins.leave(launches);
-        // Who ends a list cancels all of its launches: also those that had ended, and those that did not begin.
+        // Who ends a list cancels all of its launches: also those that had ended, and those that did not begin. So when all were
+        // cancelled, what lanes reported says which launches to name; without a report it is the one that ran. When only some
+        // were, these are named.
         match cancelled.len() == launches.count() as usize {
             true if !of_note.is_empty() => {}
             true => of_note.push(launches.get(self.interrupted(list, running))),
