@@ -230,7 +230,9 @@ unsafe impl Module for CudaModule {
     }
 }
 
-// SAFETY: 1. memory and modules are the driver's own for this GPU; 2. see `CudaQueue`; 3. everything holds the GPU.
+// SAFETY: 1. memory and modules are the driver's own for this GPU, and nothing uses them when they are dropped (USERS-KEEP);
+// 2. see `CudaQueue`; 3. everything holds the GPU; 4. the heap's arenas give pieces of the GPU's memory that are nobody else's
+// until they are dropped, and whoever has a mapping keeps it; 5. it is of another kind.
 unsafe impl Backend for Cuda {
     fn properties(&self) -> &Properties {
         &self.properties
@@ -388,7 +390,7 @@ unsafe impl Queue for CudaQueue {
         // The driver copies from here as many bytes as the kernel's parameter has, which is no more: see `Dispatch`.
         let mut addresses: SmallVec<[*mut c_void; 4]> =
             parameters.iter().map(|parameter| parameter.as_ptr().cast_mut().cast()).collect();
-        // SAFETY: by the caller's promise; whoever submits keeps the kernel until it has ended.
+        // SAFETY: by the caller's promise; whoever submits keeps the kernel until it has ended (USERS-KEEP).
         unsafe { self.queue.launch(function, workgroups, lanes, workgroup_bytes, &mut addresses) }?;
         Ok(None)
     }
@@ -400,7 +402,7 @@ unsafe impl Queue for CudaQueue {
         let list: &dyn Any = &**dispatch.list;
         match list.downcast_ref::<CudaList>() {
             Some(CudaList(list)) if Arc::ptr_eq(list.gpu(), &self.gpu) => {
-                // SAFETY: by the caller's promise; whoever submits keeps the list until its kernels have ended.
+                // SAFETY: by the caller's promise; whoever submits keeps the list until its kernels have ended (USERS-KEEP).
                 unsafe { self.queue.launch_list(list, dispatch.words.get(), dispatch.values) }?;
                 Ok(Vec::new())
             }

@@ -211,8 +211,9 @@ unsafe impl Module for HsaModule {
     }
 }
 
-// SAFETY: 1. memory and modules are the runtime's own for this GPU; 2. see `HsaQueue`; 3. everything holds the GPU; 4. the
-// arenas give pieces of the GPU's memory that are nobody else's until they are dropped.
+// SAFETY: 1. memory and modules are the runtime's own for this GPU, and nothing uses them when they are dropped (USERS-KEEP);
+// 2. see `HsaQueue`; 3. everything holds the GPU; 4. the arenas give pieces of the GPU's memory that are nobody else's until
+// they are dropped; 5. it is of another kind.
 unsafe impl Backend for Hsa {
     fn properties(&self) -> &Properties {
         &self.properties

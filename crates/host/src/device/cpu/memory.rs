@@ -54,7 +54,7 @@ impl CpuMemory {
 
 impl Drop for CpuMemory {
     fn drop(&mut self) {
-        // SAFETY: ALLOCATED; nobody uses the memory once its owner is dropped (the promises of the seam's users).
+        // SAFETY: ALLOCATED; nobody uses the memory once its owner is dropped (USERS-KEEP of the seam).
         unsafe { dealloc(self.allocation.as_ptr(), self.layout) };
     }
 }

@@ -1,7 +1,8 @@
 //! Conditions and bodies: what the host does between the nodes of a replay.
 //!
-//! Where the device decides about bodies by itself, these are rows instead (`row.rs`). A step runs on a thread of host functions, while the replay's stream waits for it. It launches a body's nodes on the
-//! instance's inner queue, waits until they are settled, and looks at the condition again.
+//! Where the device decides about bodies by itself, these are rows instead (`row.rs`). A step runs on a thread of host
+//! functions, while the replay's stream waits for it. It launches a body's nodes on the instance's inner queue, waits until
+//! they are settled, and looks at the condition again. So its plan, which it has, is kept as long as they need it (PLAN).
 #![allow(unsafe_code, reason = "reads a condition's word")]
 
 use super::failure::NodeFailure;
@@ -147,7 +148,7 @@ struct Bodies<'a> {
 }
 
 impl Drop for Bodies<'_> {
-    /// Whoever drops the step's plan next relies on that nothing of it runs, also when this thread panics.
+    /// PLAN: the step's plan may be dropped next, so that nothing of it may run, also when this thread panics.
     fn drop(&mut self) {
         if std::thread::panicking() {
             let _ = self.inner.finish_body(self.stream);
@@ -193,7 +194,7 @@ impl Bodies<'_> {
                 _ => {
                     let pushed = self.push(planned, &of_node);
                     if let Err(error) = pushed {
-                        // What the body has begun ends before the step does.
+                        // What the body has begun ends before the step does (PLAN).
                         self.control.after_push();
                         let _ = self.inner.finish_body(self.stream);
                         let failure = match error {

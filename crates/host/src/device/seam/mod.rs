@@ -10,6 +10,11 @@
 //! whoever implements one promises what its documentation says under "Promises". [`DeviceBuilder::backend`](crate::device::DeviceBuilder::backend)
 //! opens a device over a backend from outside this repository.
 //!
+//! # Users
+//! USERS-KEEP: whoever stands above the seam keeps memory, pinned memory, kernels and lists until every operation that uses
+//! them has ended, as [`Queue::completed`] tells, or the device failed for good. So a backend frees them when they are
+//! dropped, and asks no queue.
+//!
 //! # Threads
 //! Every function may be called from any thread. None may wait for a kernel unless its documentation says so: a
 //! kernel may wait for the very thread that calls. Above the seam at most [`OPERATIONS_A_QUEUE`] operations are in a

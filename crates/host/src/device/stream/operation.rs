@@ -223,7 +223,12 @@ pub(super) enum Before {
     Gate(Point),
 }
 
-/// What is kept of an operation until it has ended.
+/// What is kept of an operation until it is settled.
+///
+/// What an operation uses is here, but for that of a graph's node, which has the node's code and staged bytes here and its
+/// buffers and whatever else its arguments refer to in its plan. PLAN: who pushes a node's operation keeps the node's plan
+/// until that is settled. A replay does so by its end, which is pushed with its operations and settled after them; a step by
+/// [`Step::run`], which has the plan, and waits before it returns until what it pushed is settled.
 pub(super) enum Kept {
     Launch(Dispatched),
     List(Box<Listed>),

@@ -188,8 +188,8 @@ impl StreamQueue {
                     token: launch.state.id.to_bits().into(),
                     hooks: &self.device.hooks,
                 };
-                // SAFETY: whoever made the launch gave the parameters that its kernel takes (`launch.rs`, `llvm`); what they
-                // refer to is kept until the operation is settled.
+                // SAFETY: whoever made the launch gave the parameters that its kernel takes (`launch.rs`, `llvm`). What they
+                // refer to is kept until the operation is settled: by its `Kept`, or, of a node, by PLAN.
                 running.extend(unsafe { queue.dispatch(&dispatch) }?);
                 // Those that the server does not serve are ended through the stream.
                 if let Some(running) = running.first().filter(|_| launch.state.is_served()) {
@@ -206,8 +206,8 @@ impl StreamQueue {
                     first_token: first.id.to_bits().into(),
                     hooks: &self.device.hooks,
                 };
-                // SAFETY: `Row::make` gave the parameters that the kernels take; what they refer to is kept until the operation
-                // is settled. The list is this stream's, and replays of its instance follow each other.
+                // SAFETY: `Row::make` gave the parameters that the kernels take; what they refer to is kept by PLAN until the
+                // operation is settled. The list is this stream's, and replays of its instance follow each other.
                 running.extend(unsafe { queue.dispatch_list(&dispatch) }?);
                 for ((id, sequence), running) in launches.ids().zip(first.sequence..).zip(&*running) {
                     self.note_running(id, sequence, running);
@@ -215,8 +215,8 @@ impl StreamQueue {
                 Ok(())
             }
             Operation::Transfer(transfer, ..) if transfer.bytes() == 0 => Ok(()),
-            // SAFETY: the parts lie in buffers and pinned memory that are kept until the operation is settled, and the
-            // device's order keeps others away.
+            // SAFETY: the parts lie in buffers and pinned memory that are kept until the operation is settled, by its `Kept` or,
+            // of a node, by PLAN; and the device's order keeps others away.
             Operation::Transfer(transfer, ..) => unsafe {
                 match transfer {
                     Transfer::Write { to, from, bytes } => {
