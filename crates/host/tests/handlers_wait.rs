@@ -2,8 +2,9 @@
 
 use hostcall::device::{DeviceBuffer, Error};
 use hostcall::hostcall_device::{CallError, Global, Lane, kernel, service};
-use hostcall::{Device, Grid, LaunchKernel, Stream};
-use std::sync::{Arc, Mutex};
+use hostcall::{Device, Grid, Hostcall, HostcallRef, LaunchKernel, Stream};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
 
 /// Waits for the device, from a handler.
 #[service]
@@ -57,6 +58,53 @@ impl WaitsHandler for Handler {
             self.1.lock().unwrap().push(error.to_string());
         }
         Ok(is_refused)
+    }
+}
+
+#[kernel]
+fn call_it(_: &Lane, out: &[Global<u32>], closure: HostcallRef<u32, u32>) {
+    out[0].set(closure.call(0).unwrap());
+}
+
+/// Two streams, of one device or of two, with a handler or a host function each that waits for the other stream.
+fn wait_in_a_circle(devices: [&Device; 2], functions: bool) {
+    let streams = devices.map(|device| Arc::new(device.stream().unwrap()));
+    let (both, told) = (Arc::new(Barrier::new(2)), Arc::new(Mutex::new(Vec::new())));
+    for (at, device) in devices.iter().enumerate() {
+        let (other, both, told) = (streams[1 - at].clone(), both.clone(), told.clone());
+        let wait = move |_: u32| {
+            both.wait();
+            let waited = other.synchronize_for(Duration::from_secs(60));
+            told.lock().unwrap().push(waited);
+            1
+        };
+        if functions {
+            streams[at].host_function(move || _ = wait(0)).unwrap();
+        } else {
+            let out = device.alloc_zeroed::<u32>(1).unwrap();
+            let closure = Hostcall::continuous(device, wait).unwrap();
+            call_it.launch(&streams[at], Grid::new(1, 1), (&out, &closure)).unwrap();
+        }
+    }
+    streams.iter().for_each(|stream| stream.synchronize().unwrap());
+    let told = std::mem::take(&mut *told.lock().unwrap());
+    let [refused, waited] = &told[..] else { panic!("{told:?}") };
+    match refused {
+        Err(Error::WouldDeadlock { waiting, .. }) => {
+            assert!(waiting.contains("for which others wait"), "{waiting}")
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(waited.is_ok(), "{waited:?}");
+}
+
+/// The one that waits second is refused, and the other one gets what it waits for.
+#[test]
+fn handlers_and_functions_do_not_wait_in_a_circle() {
+    let (one, other) = (Device::open("cpu").unwrap(), Device::open("cpu").unwrap());
+    for functions in [false, true] {
+        wait_in_a_circle([&one, &one], functions);
+        wait_in_a_circle([&one, &other], functions);
     }
 }
 

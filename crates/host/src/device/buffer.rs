@@ -247,7 +247,8 @@ impl<T: Plain> DeviceBuffer<T> {
         self.check_host("read")?;
         let core = &self.allocation.core;
         let request = self.request(Access::Read);
-        super::waiting::may_wait(core, &core.order.before_host_copy(&request), "a buffer's `read`")?;
+        let before = core.order.before_host_copy(&request);
+        let _waits = super::waiting::may_wait(core, before, "a buffer's `read`")?;
         let mut bytes = vec![0; self.bytes().len()];
         core.order.host_copy(&request, || {
             // SAFETY: as many bytes lie there, and `host_copy` keeps whoever writes them waiting.
@@ -261,7 +262,8 @@ impl<T: Plain> DeviceBuffer<T> {
         assert_eq!(bytes.len(), self.bytes().len());
         let core = &self.allocation.core;
         let request = self.request(Access::Write);
-        super::waiting::may_wait(core, &core.order.before_host_copy(&request), "a buffer's `write`")?;
+        let before = core.order.before_host_copy(&request);
+        let _waits = super::waiting::may_wait(core, before, "a buffer's `write`")?;
         core.order.host_copy(&request, || {
             // SAFETY: as many bytes lie there, and `host_copy` keeps whoever uses them waiting.
             unsafe { core.backend.write_now(self.address(), bytes) }

@@ -6,6 +6,7 @@ use super::seam::{Backend, BackendError};
 use super::staging::{Staging, StagingPool};
 use super::stream::Reaper;
 use super::uses::Order;
+use super::waiting;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +30,9 @@ impl Core {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let (staging, order, captures) = (Arc::default(), Order::default(), Captures::default());
-        Arc::new(Self { id, name, backend, order, reaper, captures, staging })
+        let core = Arc::new(Self { id, name, backend, order, reaper, captures, staging });
+        waiting::note_core(&core);
+        core
     }
 
     /// Takes pinned memory of the host for a copy in a stream's order.

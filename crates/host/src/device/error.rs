@@ -110,7 +110,8 @@ pub enum Error {
         /// The panic's message.
         message: String,
     },
-    /// Waiting would never end: what is waited for waits for the thread that waits.
+    /// Waiting would never end: what is waited for waits for the thread that waits, or for another one that waits for it. Of
+    /// threads that wait for each other the one gets this that began to wait last.
     #[error(
         "{operation} of {device} would never return: it was called in {waiting}; do it on a thread that nobody waits for"
     )]

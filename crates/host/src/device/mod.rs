@@ -312,7 +312,8 @@ impl Device {
         let until = Instant::now() + CLOSE_WAIT;
         for stream in &streams {
             let last = stream.last();
-            if stream.may_wait(last, "`close`").is_ok() {
+            // What other threads wait for ends, since it is cancelled: only this thread's own kernel does not.
+            if !waiting::is_held_here(&stream.point(last)) {
                 stream.wait_for(last, until.saturating_duration_since(Instant::now()));
             }
         }

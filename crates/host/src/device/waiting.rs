@@ -1,11 +1,12 @@
 //! Threads that must not wait: those that run a handler for a kernel, or a host function of a stream, which what they
-//! would wait for waits for.
+//! would wait for waits for. Such threads are known while they wait, so that none of them closes a circle.
 
 use super::Error;
 use super::core::Core;
 use super::uses::Point;
 use hostcall_server::handling;
 use std::cell::{Cell, RefCell};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 thread_local! {
     /// The host functions that the thread runs, the innermost last.
@@ -39,24 +40,137 @@ pub(super) fn is_in_handler() -> bool {
     IS_ROCMS.get() || handling().is_some()
 }
 
-/// Refuses to wait for points on a thread for which one of them waits.
-pub(super) fn may_wait(core: &Core, points: &[Point], operation: &'static str) -> Result<(), Error> {
-    let waits_for = |blocked: &Point| points.iter().any(|point| point.depends_on(blocked, &mut Vec::new()));
-    let function = FUNCTIONS.with_borrow(|functions| functions.iter().any(waits_for));
-    if function {
-        return Err(Error::WouldDeadlock {
-            operation,
-            device: core.name.clone(),
-            waiting: "a host function of the stream, which the stream waits for".into(),
-        });
-    }
-    let Some(handling) = handling().filter(|handling| handling.server == core.id()) else { return Ok(()) };
-    let found = core.streams().iter().find_map(|stream| stream.find(handling.launch));
-    let Some((kernel, point)) = found else { return Ok(()) };
-    if waits_for(&point) {
-        let waiting =
+/// What the thread does that is waited for.
+struct Held {
+    /// What waits for it.
+    point: Point,
+    /// What it does, in words.
+    what: String,
+}
+
+/// Returns all that is waited for of the thread: host functions, and the handler that it runs for a kernel of any device.
+fn held() -> Vec<Held> {
+    let mut held = FUNCTIONS.with_borrow(|functions| {
+        let of_function = |point: &Point| {
+            let what = "a host function of the stream, which the stream waits for".into();
+            Held { point: point.clone(), what }
+        };
+        functions.iter().map(of_function).collect::<Vec<_>>()
+    });
+    if let Some(handling) = handling()
+        && let Some(core) = core_of(handling.server)
+        && let Some((kernel, point)) = core.streams().iter().find_map(|stream| stream.find(handling.launch))
+    {
+        let what =
             format!("a handler of {} for kernel {kernel}, which waits for its answer", handling.service);
-        return Err(Error::WouldDeadlock { operation, device: core.name.clone(), waiting });
+        held.push(Held { point, what });
     }
-    Ok(())
+    held
+}
+
+/// The devices' cores, by number.
+static CORES: Mutex<Vec<(u64, Weak<Core>)>> = Mutex::new(Vec::new());
+
+/// Lets handlers' threads find their device, also those that wait for another one.
+pub(super) fn note_core(core: &Arc<Core>) {
+    let mut cores = CORES.lock().unwrap_or_else(PoisonError::into_inner);
+    cores.retain(|(_, core)| core.strong_count() > 0);
+    cores.push((core.id(), Arc::downgrade(core)));
+}
+
+fn core_of(id: u64) -> Option<Arc<Core>> {
+    let cores = CORES.lock().unwrap_or_else(PoisonError::into_inner);
+    cores.iter().find(|(of, _)| *of == id).and_then(|(_, core)| core.upgrade())
+}
+
+/// A thread that waits, and of which something is waited for.
+struct Waiter {
+    /// What waits for the thread.
+    holds: Vec<Point>,
+    /// What the thread waits for.
+    waits_for: Vec<Point>,
+}
+
+/// The threads that wait, of all devices, in the order in which they began to.
+static WAITERS: Mutex<Vec<Arc<Waiter>>> = Mutex::new(Vec::new());
+
+fn waiters() -> MutexGuard<'static, Vec<Arc<Waiter>>> {
+    // Nothing of a user's runs under it, and no lock is taken.
+    WAITERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Other threads know what the thread waits for while this lives.
+#[must_use = "others know of the wait as long as this lives"]
+pub(crate) struct Waits(Option<Arc<Waiter>>);
+
+impl Waits {
+    /// For what is over, or of which nothing else can wait.
+    pub const NONE: Self = Self(None);
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        if let Some(own) = &self.0 {
+            waiters().retain(|waiter| !Arc::ptr_eq(waiter, own));
+        }
+    }
+}
+
+impl Waiter {
+    /// Returns the place of what the thread does that is waited for by what it waits for, directly or through these others,
+    /// and whether it is through others. `None` if nothing is.
+    ///
+    /// What waits for what is settled when a position is given out. So of threads that wait in a circle, the one that was noted
+    /// last finds it, if it looks at all that were noted before.
+    fn circle(&self, mut others: Vec<Arc<Waiter>>) -> Option<(usize, bool)> {
+        let mut found = self.waits_for.clone();
+        let mut is_through_others = false;
+        loop {
+            let is_waited_for =
+                |held: &Point| found.iter().any(|point| point.depends_on(held, &mut Vec::new()));
+            if let Some(at) = self.holds.iter().position(is_waited_for) {
+                return Some((at, is_through_others));
+            }
+            let (waited_for, left): (Vec<_>, Vec<_>) =
+                others.into_iter().partition(|other| other.holds.iter().any(is_waited_for));
+            if waited_for.is_empty() {
+                return None;
+            }
+            found = waited_for.iter().flat_map(|other| other.waits_for.iter().cloned()).collect();
+            (others, is_through_others) = (left, true);
+        }
+    }
+}
+
+/// Refuses to wait for points on a thread for which one of them waits, also through other threads that wait. The thread waits
+/// as long as what is returned lives.
+pub(super) fn may_wait(core: &Core, waits_for: Vec<Point>, operation: &'static str) -> Result<Waits, Error> {
+    let held = held();
+    if held.is_empty() || waits_for.is_empty() {
+        return Ok(Waits::NONE);
+    }
+    let holds = held.iter().map(|held| held.point.clone()).collect();
+    let waiter = Arc::new(Waiter { holds, waits_for });
+    let others = {
+        let mut waiters = waiters();
+        let others = waiters.clone();
+        waiters.push(waiter.clone());
+        others
+    };
+    let waits = Waits(Some(waiter.clone()));
+    match waiter.circle(others) {
+        None => Ok(waits),
+        Some((at, is_through_others)) => {
+            let mut waiting = held[at].what.clone();
+            if is_through_others {
+                waiting.push_str(", and for which others wait that hold up what it waits for");
+            }
+            Err(Error::WouldDeadlock { operation, device: core.name.clone(), waiting })
+        }
+    }
+}
+
+/// Says whether a point waits for what the thread does.
+pub(super) fn is_held_here(point: &Point) -> bool {
+    held().iter().any(|held| point.depends_on(&held.point, &mut Vec::new()))
 }

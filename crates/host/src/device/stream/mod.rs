@@ -216,7 +216,8 @@ impl Stream {
     ///
     /// # Errors
     /// The first failure since the last call: with a kernel's panic come kernel, workgroup, lane, message and place. Also
-    /// when a handler or host function calls this for which the stream waits, and when the stream captures.
+    /// when a handler or host function calls this for which the stream waits, also through other handlers or host functions
+    /// that wait, and when the stream captures.
     pub fn synchronize(&self) -> Result<(), Error> {
         self.refuse_wait("synchronize")?;
         match self.queue.synchronize(None) {
@@ -252,13 +253,12 @@ impl Drop for Stream {
     fn drop(&mut self) {
         self.leave_capture();
         let last = self.queue.last();
-        let may_wait = !std::thread::panicking()
-            && !super::waiting::is_in_handler()
-            && self.queue.may_wait(last, "dropping a stream").is_ok();
-        if !may_wait {
+        let may_wait = !std::thread::panicking() && !super::waiting::is_in_handler();
+        let waits = may_wait.then(|| self.queue.may_wait(last, "dropping a stream"));
+        let Some(Ok(_waits)) = waits else {
             self.core().reaper.adopt(self.queue.clone());
             return;
-        }
+        };
         let device = &self.core().name;
         self.queue.wait_until_settled_or_tell(last, TELL_AFTER, || {
             let work = self.queue.under_way().unwrap_or_else(|| "its work".into());
@@ -308,7 +308,7 @@ impl<T: Plain> Readback<T> {
     /// When the device failed or was closed before it copied them, or a handler or host function calls this for which the
     /// stream waits.
     pub fn wait(self) -> Result<Vec<T>, Error> {
-        self.queue.may_wait(self.position, "a readback's `wait`")?;
+        let _waits = self.queue.may_wait(self.position, "a readback's `wait`")?;
         self.queue.wait_until_settled(self.position);
         self.queue.check_done(self.position)?;
         if let Some(error) = self.memory.refused.get() {

@@ -3,7 +3,7 @@
 use super::queue::{StreamQueue, lock};
 use super::settle::Patience;
 use crate::device::error::Error;
-use crate::device::waiting;
+use crate::device::waiting::{self, Waits};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -42,12 +42,12 @@ impl StreamQueue {
         waiting::is_in_handler() || sink.wait_written(printed, deadline).unwrap_or(true)
     }
 
-    /// Refuses to wait for a position on a thread for which that position waits.
-    pub fn may_wait(&self, position: u64, operation: &'static str) -> Result<(), Error> {
+    /// Refuses to wait for a position on a thread for which that position waits. The thread waits while what is returned lives.
+    pub fn may_wait(&self, position: u64, operation: &'static str) -> Result<Waits, Error> {
         if self.settled.load(Ordering::Acquire) >= position {
-            return Ok(());
+            return Ok(Waits::NONE);
         }
-        waiting::may_wait(&self.device.core, &[self.point(position)], operation)
+        waiting::may_wait(&self.device.core, vec![self.point(position)], operation)
     }
 
     /// Waits until a position is settled, at most `limit`. Returns whether it is.
@@ -129,7 +129,7 @@ impl StreamQueue {
     /// Waits for everything so far, and tells the first failure. Then the stream goes on.
     pub fn synchronize(&self, deadline: Option<Instant>) -> Result<(), Option<Error>> {
         let position = self.last();
-        self.may_wait(position, "`synchronize`").map_err(Some)?;
+        let _waits = self.may_wait(position, "`synchronize`").map_err(Some)?;
         if !self.wait_limited(position, deadline) {
             return Err(None);
         }
