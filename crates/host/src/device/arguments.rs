@@ -116,11 +116,7 @@ impl<'d> Packer<'d> {
 
     /// Refuses what belongs to another device.
     pub(crate) fn check_device(&self, core: &Core) -> Result<(), Error> {
-        if core.is(self.core) {
-            return Ok(());
-        }
-        let what = format!("argument {} (the first is 0)", self.argument);
-        Err(Error::OtherDevice { what, device: self.core.name.clone() })
+        self.core.check_own(core, format_args!("argument {} (the first is 0)", self.argument))
     }
 
     fn buffer<T: Plain>(&mut self, buffer: &DeviceBuffer<T>, access: Access) -> Result<(), Error> {

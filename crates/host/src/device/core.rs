@@ -1,12 +1,12 @@
 //! What outlives an open device: its backend, and what its memory and work have in common.
 
-use super::StreamQueue;
 use super::graph::Captures;
 use super::seam::{Backend, BackendError};
 use super::staging::{Staging, StagingPool};
 use super::stream::Reaper;
 use super::uses::Order;
 use super::waiting;
+use super::{Error, StreamQueue};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,6 +53,14 @@ impl Core {
     /// Says whether both are the same open device.
     pub fn is(&self, other: &Core) -> bool {
         self.id == other.id
+    }
+
+    /// Refuses what belongs to another device.
+    pub fn check_own(&self, other: &Core, what: impl fmt::Display) -> Result<(), Error> {
+        if self.is(other) {
+            return Ok(());
+        }
+        Err(Error::OtherDevice { what: what.to_string(), device: self.name.clone() })
     }
 }
 

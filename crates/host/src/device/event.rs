@@ -74,12 +74,7 @@ impl Event {
     /// # Errors
     /// When `earlier` is of another device, or the device fails.
     pub fn elapsed_since(&self, earlier: &Event) -> Result<Option<Duration>, Error> {
-        if !self.core().is(earlier.core()) {
-            return Err(Error::OtherDevice {
-                what: "the earlier event".into(),
-                device: self.core().name.clone(),
-            });
-        }
+        self.core().check_own(earlier.core(), "the earlier event")?;
         let (Some(to), Some(from)) = (self.mark.get(), earlier.mark.get()) else { return Ok(None) };
         Ok(to.elapsed_ns_since(&**from)?.map(Duration::from_nanos))
     }

@@ -15,6 +15,7 @@ use hostcall_abi::launch::{KernelInfo, LAUNCH_PARAMS_BYTES, LaunchId, LaunchPara
 use hostcall_abi::layout::{LAUNCHES, WAVE_RECORD_BYTES};
 use hostcall_device::kernel::Kernel;
 use hostcall_server::LaunchRecord;
+use std::fmt;
 use std::sync::{Arc, Mutex};
 
 /// What the records of a workgroup's waves are a multiple of, on devices where they are memory of the device.
@@ -48,7 +49,7 @@ impl<P> Sealed<P> for TypedKernel<P> {}
 impl<P> GraphKernel<P> for TypedKernel<P> {
     fn resolve(&self, device: &Device) -> Result<LoadedKernel, Error> {
         let LoadedKernel { core, name, .. } = &self.kernel;
-        check_device(&device.inner.core, core, name)?;
+        device.inner.core.check_own(core, kernel_called(name))?;
         Ok(self.kernel.clone())
     }
 }
@@ -74,7 +75,7 @@ impl<P> LaunchKernel<P> for Kernel<P> {
 impl<P> LaunchKernel<P> for TypedKernel<P> {
     fn launch(&self, stream: &Stream, grid: Grid, arguments: impl Arguments<P>) -> Result<Launch, Error> {
         let kernel = self.kernel.clone();
-        check_device(stream.core(), &kernel.core, &kernel.name)?;
+        stream.core().check_own(&kernel.core, kernel_called(&kernel.name))?;
         enqueue(stream, kernel, grid, arguments)
     }
 }
@@ -85,16 +86,14 @@ impl LoadedKernel {
     /// # Errors
     /// When it takes some, the grid does not fit, or the kernel is another device's.
     pub fn launch(&self, stream: &Stream, grid: Grid) -> Result<Launch, Error> {
-        check_device(stream.core(), &self.core, &self.name)?;
+        stream.core().check_own(&self.core, kernel_called(&self.name))?;
         enqueue(stream, self.clone(), grid, ())
     }
 }
 
-pub(super) fn check_device(own: &Core, core: &Core, name: &str) -> Result<(), Error> {
-    if own.is(core) {
-        return Ok(());
-    }
-    Err(Error::OtherDevice { what: format!("kernel {name}"), device: own.name.clone() })
+/// A kernel, in errors.
+pub(super) fn kernel_called(name: &str) -> impl fmt::Display {
+    fmt::from_fn(move |f| write!(f, "kernel {name}"))
 }
 
 /// Refuses a launch that the device cannot run.

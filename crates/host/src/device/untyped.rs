@@ -3,7 +3,7 @@
 
 use super::arguments::{Packer, SealedTuple};
 use super::error::LaunchRefused;
-use super::launch::{check_device, enqueue};
+use super::launch::{enqueue, kernel_called};
 use super::seam::DeviceAddress;
 use super::stream::Launch;
 use super::{Arguments, DeviceBuffer, Error, Grid, LoadedKernel, PinnedBuffer, Stream};
@@ -286,7 +286,7 @@ impl LoadedKernel {
         grid: Grid,
         arguments: &[UntypedArgument<'_>],
     ) -> Result<Launch, Error> {
-        check_device(stream.core(), &self.core, &self.name)?;
+        stream.core().check_own(&self.core, kernel_called(&self.name))?;
         if of_kernel(arguments.iter().map(UntypedArgument::schema)) != self.info.schema {
             let (kernel, given) = (self.name.to_string(), arguments.len());
             let schemas: Vec<_> = arguments.iter().map(UntypedArgument::schema).collect();

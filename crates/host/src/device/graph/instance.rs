@@ -98,11 +98,7 @@ impl Instance {
     }
 
     fn check_stream(&self, stream: &Stream) -> Result<(), Error> {
-        if stream.core().is(&self.shared.device.inner.core) {
-            return Ok(());
-        }
-        let what = graph_called(&self.shared.name);
-        Err(Error::OtherDevice { what, device: stream.core().name.clone() })
+        stream.core().check_own(&self.shared.device.inner.core, graph_called(&self.shared.name))
     }
 
     /// Gives a kernel of the graph, or of a graph in it, another grid and other arguments, for later replays. They are checked
@@ -167,10 +163,7 @@ impl Instance {
     /// its parameters; and as for [`Instance::update`]. Nothing changes then.
     pub fn try_update(&self, graph: &Graph) -> Result<(), Error> {
         let device = &self.shared.device.inner;
-        if !graph.device.inner.core.is(&device.core) {
-            let what = graph_called(&graph.name);
-            return Err(Error::OtherDevice { what, device: device.core.name.clone() });
-        }
+        device.core.check_own(&graph.device.inner.core, graph_called(&graph.name))?;
         let _old = {
             let mut state = self.state();
             same_shape(&state.recorded, &graph.recorded, &NodePath(Arc::new([])))?;

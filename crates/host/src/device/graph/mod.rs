@@ -148,8 +148,9 @@ fn new_name() -> Arc<str> {
 }
 
 /// Returns what errors call a graph of this name.
-fn graph_called(name: &str) -> String {
-    if name.starts_with(UNNAMED) { name.to_owned() } else { format!("graph {name}") }
+fn graph_called(name: &str) -> impl fmt::Display {
+    let kind = if name.starts_with(UNNAMED) { "" } else { "graph " };
+    fmt::from_fn(move |f| write!(f, "{kind}{name}"))
 }
 
 impl Graph {
@@ -333,19 +334,17 @@ impl Graph {
         bodies: &[&Graph],
     ) -> Result<NodeId, Error> {
         let core = &self.device.inner.core;
-        if condition.memory().iter().any(|wanted| !wanted.allocation.core.is(core)) {
-            return Err(Error::OtherDevice { what: "the condition".into(), device: core.name.clone() });
-        }
+        condition
+            .memory()
+            .iter()
+            .try_for_each(|wanted| core.check_own(&wanted.allocation.core, "the condition"))?;
         let bodies = bodies.iter().map(|body| body.child_of(core)).collect::<Result<_, _>>()?;
         Ok(self.add(Node::Conditional(ConditionalNode { kind, condition: condition.clone(), bodies })))
     }
 
     /// Returns what a graph of this device has that this one lies in.
     fn child_of(&self, core: &Core) -> Result<Arc<Recorded>, Error> {
-        if !self.device.inner.core.is(core) {
-            let what = graph_called(&self.name);
-            return Err(Error::OtherDevice { what, device: core.name.clone() });
-        }
+        core.check_own(&self.device.inner.core, graph_called(&self.name))?;
         if self.recorded.depth >= DEEPEST {
             return Err(GraphError::TooDeep { limit: DEEPEST }.into());
         }

@@ -24,20 +24,13 @@ impl From<Checked> for TransferNode {
     }
 }
 
-fn check_device(core: &Core, other: &Core, what: &str) -> Result<(), Error> {
-    if other.is(core) {
-        return Ok(());
-    }
-    Err(Error::OtherDevice { what: what.into(), device: core.name.clone() })
-}
-
 /// A copy of values, which are taken at once, to a buffer.
 pub(crate) fn check_write<T: Plain + Copy>(
     core: &Core,
     to: &DeviceBuffer<T>,
     values: &[T],
 ) -> Result<Checked, Error> {
-    check_device(core, &to.allocation.core, "the buffer")?;
+    core.check_own(&to.allocation.core, "the buffer")?;
     to.check_len(values.len())?;
     let bytes = bytes_of(values);
     let from = core.staging(bytes.len())?;
@@ -53,8 +46,8 @@ pub(crate) fn check_copy<T: Plain>(
     to: &DeviceBuffer<T>,
     from: &DeviceBuffer<T>,
 ) -> Result<Checked, Error> {
-    check_device(core, &to.allocation.core, "the buffer that is written")?;
-    check_device(core, &from.allocation.core, "the buffer that is read")?;
+    core.check_own(&to.allocation.core, "the buffer that is written")?;
+    core.check_own(&from.allocation.core, "the buffer that is read")?;
     to.check_len(from.len())?;
     let wanted = vec![from.wanted(Access::Read), to.wanted(Access::Write)];
     if wanted[0].conflicts_with(&wanted[1]) {
@@ -70,7 +63,7 @@ pub(crate) fn check_fill<T: Plain + Copy>(
     buffer: &DeviceBuffer<T>,
     value: T,
 ) -> Result<Checked, Error> {
-    check_device(core, &buffer.allocation.core, "the buffer")?;
+    core.check_own(&buffer.allocation.core, "the buffer")?;
     let pattern = shortest_pattern(bytes_of(std::slice::from_ref(&value)));
     if pattern.len() > 4 {
         let written = check_write(core, buffer, &vec![value; buffer.len()])?;

@@ -102,11 +102,7 @@ impl KernelArgument {
         if let Some(takes) = takes.filter(|takes| *takes != given) {
             return Err(LaunchRefused::ArgumentSize { argument: place, takes, given }.into());
         }
-        let check = |of: &Core| {
-            let what = format!("argument {place} (the first is 0)");
-            let device = core.name.clone();
-            if of.is(core) { Ok(()) } else { Err(Error::OtherDevice { what, device }) }
-        };
+        let check = |of: &Core| core.check_own(of, format_args!("argument {place} (the first is 0)"));
         let mut raw = None;
         match &self.memory {
             Memory::Nothing => {}

@@ -20,7 +20,7 @@ use hostcalls::Serving;
 use super::error::{ImageError, LaunchRefused};
 use super::graph::GraphError;
 use super::images::read_image;
-use super::launch::{check_code, check_device};
+use super::launch::{check_code, kernel_called};
 use super::seam::{HiddenParameters, ImageSource, Kernel, KernelLimits, KernelParameters, Module};
 use super::stream::{Launch, Parts};
 use super::{Device, Error, Grid, Inner, Stream};
@@ -256,7 +256,7 @@ impl CodeObjectKernel {
     ) -> Result<Launch, Error> {
         let device = self.device.upgrade().ok_or(Error::Closed)?;
         let core = &device.core;
-        check_device(stream.core(), core, &self.name)?;
+        stream.core().check_own(core, kernel_called(&self.name))?;
         let kernel = || self.name.to_string();
         stream.refuse_captured(|| GraphError::CodeObjectKernel { kernel: kernel() }, "launch")?;
         let memory_bytes = grid.workgroup_memory_bytes;

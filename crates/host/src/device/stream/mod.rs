@@ -102,13 +102,6 @@ impl Stream {
         &self.queue.device.core
     }
 
-    fn check_device(&self, core: &Core, what: &str) -> Result<(), Error> {
-        if core.is(self.core()) {
-            return Ok(());
-        }
-        Err(Error::OtherDevice { what: what.into(), device: self.core().name.clone() })
-    }
-
     /// Copies values to a buffer, in the stream's order. They are taken at once, and may change after the call. They must
     /// be as many as the buffer's: take a [part](DeviceBuffer::part) for fewer.
     ///
@@ -133,7 +126,7 @@ impl Stream {
     /// # Errors
     /// When there is no room for them, the buffer is another device's, the device was closed, or the stream captures.
     pub fn read<T: Plain>(&self, from: &DeviceBuffer<T>) -> Result<Readback<T>, Error> {
-        self.check_device(&from.allocation.core, "the buffer")?;
+        self.core().check_own(&from.allocation.core, "the buffer")?;
         self.refuse_captured(|| GraphError::Read, "read")?;
         let bytes = from.bytes().len();
         let to = Arc::new(Readable { staging: self.core().staging(bytes)?, refused: OnceLock::new() });
@@ -204,7 +197,7 @@ impl Stream {
     /// # Errors
     /// When the event is another device's, or the device was closed.
     pub fn wait_for(&self, event: &Event) -> Result<(), Error> {
-        self.check_device(event.core(), "the event")?;
+        self.core().check_own(event.core(), "the event")?;
         if self.capture_wait(event)? {
             return Ok(());
         }
