@@ -97,6 +97,13 @@ pub(super) struct State {
     pub(super) stop: Option<u64>,
 }
 
+impl State {
+    /// Keeps launches from this sequence on from beginning, besides those that do not already.
+    pub(super) fn stop_from(&mut self, sequence: u64) {
+        self.stop = Some(self.stop.unwrap_or(u64::MAX).min(sequence));
+    }
+}
+
 /// What a stream and all that refers to its work share.
 pub(crate) struct StreamQueue {
     pub device: Arc<Inner>,

@@ -355,7 +355,7 @@ impl StreamQueue {
         };
         let outcome = launch.outcome.get_or_init(|| outcome);
         if ends_stream {
-            queue.stop = Some(queue.stop.unwrap_or(u64::MAX).min(launch.sequence));
+            queue.stop_from(launch.sequence);
         }
         if let Err(failure) = outcome {
             let error = match &launch.node {

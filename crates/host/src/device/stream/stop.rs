@@ -35,7 +35,7 @@ impl StreamQueue {
                 let _ = launch.cancelled.set(why);
             }
             // With the words, so that the stream starts again whatever the launch's end is.
-            state.stop = Some(state.stop.unwrap_or(u64::MAX).min(launch.sequence));
+            state.stop_from(launch.sequence);
             drop(state);
             // Not under `state`: to store the words may wait for the driver. A list ends as a whole. Those of a list that have
             // not begun do not, since the words say so.
@@ -54,7 +54,7 @@ impl StreamQueue {
             _ => LaunchFailure::Cancelled,
         };
         let _ = launch.outcome.set(Err(failure));
-        state.stop = Some(state.stop.unwrap_or(u64::MAX).min(launch.sequence));
+        state.stop_from(launch.sequence);
         let is_list = |waiting: &Waiting| {
             waiting.position == launch.position && matches!(waiting.operation, Operation::List(_))
         };

@@ -128,13 +128,13 @@ impl StreamQueue {
                     let _ = launch.outcome.set(Err(LaunchFailure::NotStarted(error.clone())));
                     // What follows in a replay is not given to the device any more.
                     if launch.node.is_some() {
-                        state.stop = Some(state.stop.unwrap_or(u64::MAX).min(launch.sequence));
+                        state.stop_from(launch.sequence);
                     }
                 }
                 Kept::Transfer { .. } if let Some(node) = node => {
                     let failed = node.origin.fail(NodeFailure::Device(error.clone()));
                     state.failed.get_or_insert(failed);
-                    state.stop = Some(state.stop.unwrap_or(u64::MAX).min(node.next));
+                    state.stop_from(node.next);
                 }
                 kept => {
                     if let Kept::Transfer { _memory: Transfer::Read { to, .. }, .. } = kept {
@@ -348,7 +348,7 @@ impl StreamQueue {
                     if failed.is_some() {
                         // The replay has its failure; what follows is skipped.
                         let _ = step.outcome.set(Err(LaunchFailure::Cancelled));
-                        state.stop = Some(state.stop.unwrap_or(u64::MAX).min(step.sequence));
+                        state.stop_from(step.sequence);
                     }
                     Kept::Step { state: step, _run: None }
                 }
