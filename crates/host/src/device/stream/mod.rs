@@ -27,7 +27,7 @@ mod timeline;
 mod wait;
 
 pub use launched::{Launch, LaunchOutcome};
-pub(crate) use operation::{Operation, Parameters, Parts, Transfer, TransferNode};
+pub(crate) use operation::{Operation, Parameters, Parts, Transfer, TransferOrigin};
 pub(crate) use queue::StreamQueue;
 pub(crate) use reaper::{Reaper, ReaperThread};
 pub(crate) use step::StepControl;

@@ -157,7 +157,7 @@ impl Listed {
 pub(crate) enum Operation {
     Launch(Dispatched),
     List(Box<Listed>),
-    Transfer(Transfer, Vec<Wanted>, Option<Box<TransferNode>>),
+    Transfer(Transfer, Vec<Wanted>, Option<Box<TransferOrigin>>),
     HostFunction(Box<dyn FnOnce() + Send>),
     /// What the host does of a graph's replay.
     Step(Step),
@@ -209,7 +209,7 @@ impl Operation {
 }
 
 /// The graph's node that a copy or a fill is.
-pub(crate) struct TransferNode {
+pub(crate) struct TransferOrigin {
     pub origin: NodeOrigin,
     /// The sequence of the replay's next launch, which does not begin if this fails.
     pub next: u64,

@@ -1,7 +1,7 @@
 //! Replays of graphs as work of a stream: one unit of operations in a row.
 
 use super::launched::LaunchState;
-use super::operation::{Dispatched, Listed, Operation, TransferNode};
+use super::operation::{Dispatched, Listed, Operation, TransferOrigin};
 use super::queue::{LAUNCHES_A_SETTLE, StreamQueue, Waiting, lock};
 use super::settle::Patience;
 use super::step::Step;
@@ -106,7 +106,7 @@ impl StreamQueue {
                     Operation::Launch(Dispatched { parts, state: state(id, sequence) })
                 }
                 Node::Transfer(transfer) => {
-                    let node = TransferNode { origin, next: sequence + 1 };
+                    let node = TransferOrigin { origin, next: sequence + 1 };
                     Operation::Transfer(transfer.what.clone(), Vec::new(), Some(Box::new(node)))
                 }
                 // A plan has a graph's nodes in its place.
