@@ -40,11 +40,17 @@ pub(crate) struct LaunchState {
 }
 
 impl LaunchState {
+    /// For a launch of one of hostcall's kernels, or a step that is followed like one, by itself.
+    pub fn new(kernel: Arc<str>, id: LaunchId, sequence: u64, position: u64) -> Self {
+        let (outcome, cancelled) = (OnceLock::new(), OnceLock::new());
+        let (is_foreign, node, is_captured) = (false, None, false);
+        Self { kernel, id, is_foreign, sequence, position, outcome, cancelled, node, is_captured }
+    }
+
     /// For a node of a replay.
     pub fn of_node(node: NodeOrigin, id: LaunchId, sequence: u64, position: u64) -> Self {
-        let (kernel, outcome, cancelled) = (node.what().clone(), OnceLock::new(), OnceLock::new());
-        let (is_foreign, is_captured) = (false, false);
-        Self { kernel, id, is_foreign, sequence, position, outcome, cancelled, node: Some(node), is_captured }
+        let new = Self::new(node.what().clone(), id, sequence, position);
+        Self { node: Some(node), ..new }
     }
 
     /// Says whether the kernel is one of hostcall's, which the server serves and which looks at the stream's stop word.
@@ -54,17 +60,7 @@ impl LaunchState {
 
     /// For a kernel that was captured.
     pub fn captured(kernel: Arc<str>) -> Self {
-        Self {
-            kernel,
-            id: LaunchId::NONE,
-            is_foreign: false,
-            sequence: 0,
-            position: 0,
-            outcome: OnceLock::new(),
-            cancelled: OnceLock::new(),
-            node: None,
-            is_captured: true,
-        }
+        Self { is_captured: true, ..Self::new(kernel, LaunchId::NONE, 0, 0) }
     }
 }
 

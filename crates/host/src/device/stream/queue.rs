@@ -349,17 +349,9 @@ impl StreamQueue {
         }
         pushing.sequence = sequence;
         let position = pushing.position + 1;
-        let state = Arc::new(LaunchState {
-            kernel,
-            id,
-            is_foreign: parts.runs_to_end,
-            sequence,
-            position,
-            outcome: OnceLock::new(),
-            cancelled: OnceLock::new(),
-            node,
-            is_captured: false,
-        });
+        let is_foreign = parts.runs_to_end;
+        let new = LaunchState::new(kernel, id, sequence, position);
+        let state = Arc::new(LaunchState { is_foreign, node, ..new });
         let dispatched = Dispatched { parts, state: state.clone() };
         let pushed = self.push_locked(&mut pushing, Vec::new(), Operation::Launch(dispatched));
         if let Err(error) = pushed {
