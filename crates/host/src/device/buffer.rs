@@ -3,8 +3,9 @@
 
 use super::core::Core;
 use super::error::BoundsError;
-use super::graph::{Asked, Capture, GraphError, take_cached, transfer};
+use super::graph::{Asked, Capture, GraphError, take_cached};
 use super::seam::{DeviceAddress, Memory, Pinned};
+use super::transfer;
 use super::uses::{Access, Request, Uses};
 use super::{Device, Error};
 use hostcall_device::kernel::Plain;
@@ -124,7 +125,7 @@ impl Device {
     pub fn alloc_zeroed<T: Plain>(&self, len: usize) -> Result<DeviceBuffer<T>, Error> {
         let (buffer, capture) = self.allocate(len, "alloc_zeroed")?;
         if let Some(capture) = capture {
-            capture.begin_values(&buffer.allocation, transfer::zeros(&buffer))?;
+            capture.begin_values(&buffer.allocation, transfer::zeros(&buffer).into())?;
         }
         Ok(buffer)
     }
@@ -168,8 +169,8 @@ impl Device {
         let (buffer, capture) = self.allocate(values.len(), "upload")?;
         buffer.write(values)?;
         if let Some(capture) = capture {
-            let node = transfer::write(&self.inner.core, &buffer, values)?;
-            capture.begin_values(&buffer.allocation, node)?;
+            let node = transfer::check_write(&self.inner.core, &buffer, values)?;
+            capture.begin_values(&buffer.allocation, node.into())?;
         }
         Ok(buffer)
     }

@@ -26,6 +26,7 @@ mod staging;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod untyped;
 mod uses;
 mod waiting;

@@ -51,7 +51,6 @@ mod node;
 mod plan;
 mod replay;
 mod row;
-pub(crate) mod transfer;
 
 pub use bodies::Condition;
 pub use cache::AllocCache;
@@ -72,6 +71,7 @@ pub(crate) use row::{List, Row, StreamKey};
 
 use super::core::Core;
 use super::images::LoadedKernel;
+use super::transfer;
 use super::{Arguments, Device, DeviceBuffer, Error, Grid};
 use bodies::ConditionalNode;
 use hostcall_device::kernel::Plain;
@@ -244,7 +244,7 @@ impl Graph {
         to: &DeviceBuffer<T>,
         values: &[T],
     ) -> Result<NodeId, Error> {
-        let node = transfer::write(&self.device.inner.core, to, values)?;
+        let node = transfer::check_write(&self.device.inner.core, to, values)?.into();
         Ok(self.add(Node::Transfer(node)))
     }
 
@@ -257,7 +257,7 @@ impl Graph {
         to: &DeviceBuffer<T>,
         from: &DeviceBuffer<T>,
     ) -> Result<NodeId, Error> {
-        let node = transfer::copy(&self.device.inner.core, to, from)?;
+        let node = transfer::check_copy(&self.device.inner.core, to, from)?.into();
         Ok(self.add(Node::Transfer(node)))
     }
 
@@ -266,7 +266,7 @@ impl Graph {
     /// # Errors
     /// As for [`Stream::fill`](crate::Stream::fill).
     pub fn add_fill<T: Plain + Copy>(&mut self, buffer: &DeviceBuffer<T>, value: T) -> Result<NodeId, Error> {
-        let node = transfer::fill(&self.device.inner.core, buffer, value)?;
+        let node = transfer::check_fill(&self.device.inner.core, buffer, value)?.into();
         Ok(self.add(Node::Transfer(node)))
     }
 

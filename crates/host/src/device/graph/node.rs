@@ -7,6 +7,7 @@ use crate::device::core::Core;
 use crate::device::images::LoadedKernel;
 use crate::device::launch::{self, LaunchMemory, OfStream};
 use crate::device::stream::{Parameters, Parts, Transfer};
+use crate::device::transfer::Checked;
 use crate::device::words::StreamWord;
 use crate::device::{Arguments, Error, Grid, Inner};
 use hostcall_abi::launch::{LAUNCH_PARAMS_BYTES, LaunchId, NEVER_STOPS};
@@ -217,6 +218,12 @@ pub(crate) struct TransferNode {
     pub kind: NodeKind,
     pub what: Transfer,
     pub memory: NodeMemory,
+}
+
+impl From<Checked> for TransferNode {
+    fn from(checked: Checked) -> Self {
+        Self { kind: checked.kind, what: checked.what, memory: NodeMemory::new(checked.wanted) }
+    }
 }
 
 /// A kernel with its arguments, launched at each replay.

@@ -1,31 +1,26 @@
-//! Copies and fills: what a stream does at once or records, and what nodes made by hand are.
+//! Copies and fills that were checked: what a stream does at once or records, and what nodes of graphs are.
 #![allow(unsafe_code, reason = "fills pinned memory")]
 
-use super::node::{NodeKind, NodeMemory, TransferNode};
-use crate::device::buffer::{Wanted, bytes_of};
-use crate::device::core::Core;
-use crate::device::error::BoundsError;
-use crate::device::stream::Transfer;
-use crate::device::uses::Access;
-use crate::device::{DeviceBuffer, Error};
+use super::buffer::{Wanted, bytes_of};
+use super::core::Core;
+use super::error::BoundsError;
+use super::graph::NodeKind;
+use super::stream::Transfer;
+use super::uses::Access;
+use super::{DeviceBuffer, Error};
 use hostcall_device::kernel::Plain;
 use std::sync::Arc;
 
-/// A copy or a fill that was checked, with the memory that it uses.
+/// A copy or a fill, with the memory that it uses.
 pub(crate) struct Checked {
+    /// What was asked for: `what` may be another kind.
     pub kind: NodeKind,
     pub what: Transfer,
     pub wanted: Vec<Wanted>,
 }
 
-impl From<Checked> for TransferNode {
-    fn from(checked: Checked) -> Self {
-        Self { kind: checked.kind, what: checked.what, memory: NodeMemory::new(checked.wanted) }
-    }
-}
-
 /// A copy of values, which are taken at once, to a buffer.
-pub(crate) fn check_write<T: Plain + Copy>(
+pub(super) fn check_write<T: Plain + Copy>(
     core: &Core,
     to: &DeviceBuffer<T>,
     values: &[T],
@@ -41,7 +36,7 @@ pub(crate) fn check_write<T: Plain + Copy>(
 }
 
 /// A copy within the device.
-pub(crate) fn check_copy<T: Plain>(
+pub(super) fn check_copy<T: Plain>(
     core: &Core,
     to: &DeviceBuffer<T>,
     from: &DeviceBuffer<T>,
@@ -58,7 +53,7 @@ pub(crate) fn check_copy<T: Plain>(
 }
 
 /// A fill.
-pub(crate) fn check_fill<T: Plain + Copy>(
+pub(super) fn check_fill<T: Plain + Copy>(
     core: &Core,
     buffer: &DeviceBuffer<T>,
     value: T,
@@ -84,32 +79,8 @@ fn shortest_pattern(bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// A fill of a whole allocation with zeros.
-pub(crate) fn zeros<T: Plain>(buffer: &DeviceBuffer<T>) -> TransferNode {
+/// A fill of a buffer with zeros.
+pub(super) fn zeros<T: Plain>(buffer: &DeviceBuffer<T>) -> Checked {
     let what = Transfer::Fill { to: buffer.address(), pattern: vec![0], count: buffer.bytes().len() };
-    Checked { kind: NodeKind::Fill, what, wanted: vec![buffer.wanted(Access::Write)] }.into()
-}
-
-pub(crate) fn write<T: Plain + Copy>(
-    core: &Core,
-    to: &DeviceBuffer<T>,
-    values: &[T],
-) -> Result<TransferNode, Error> {
-    check_write(core, to, values).map(TransferNode::from)
-}
-
-pub(super) fn copy<T: Plain>(
-    core: &Core,
-    to: &DeviceBuffer<T>,
-    from: &DeviceBuffer<T>,
-) -> Result<TransferNode, Error> {
-    check_copy(core, to, from).map(TransferNode::from)
-}
-
-pub(super) fn fill<T: Plain + Copy>(
-    core: &Core,
-    buffer: &DeviceBuffer<T>,
-    value: T,
-) -> Result<TransferNode, Error> {
-    check_fill(core, buffer, value).map(TransferNode::from)
+    Checked { kind: NodeKind::Fill, what, wanted: vec![buffer.wanted(Access::Write)] }
 }
