@@ -20,12 +20,13 @@ use hostcall_abi::layout::{
     HOME_SLOT_BYTES, HomeSlotWords, LOAN_HEADER_BYTES, Layout, LayoutError, RingEntries, SLOT_GROUP,
     SLOT_STATE_BYTES, Sizes,
 };
+use hostcall_abi::raw::RawParams;
 use hostcall_channel::host::{Loan, LoanMemory};
 use hostcall_channel::{Block, FileMapper, SharedMemory};
 use hostcall_device::services::TracePoints;
 use hostcall_server::CancelReason;
 use hostcall_service::{AsyncService, Service};
-use hostcall_trace::{Points, Tracer};
+use hostcall_trace::{Points, Source, Tracer};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -209,97 +210,30 @@ impl DeviceBuilder {
     /// When there is no such device, sizes do not fit, a software backend runs more waves at once than there are slots, or a
     /// service was refused.
     pub fn open(mut self) -> Result<Device, Error> {
-        let mut slots = None;
-        if let Some(wanted) = self.slots {
-            let wanted = wanted.max(1).checked_next_multiple_of(SLOT_GROUP).ok_or(LayoutError::Slots)?;
-            if wanted > Layout::MAX_SLOTS {
-                return Err(LayoutError::Slots.into());
-            }
-            self.software.resident_waves = self.software.resident_waves.min(wanted);
-            slots = Some(wanted);
-        }
+        let slots = self.take_slots()?;
         let backend = self.open_backend()?;
-        let default = default_layout(backend.properties());
-        let area_bytes = self.area_bytes.unwrap_or(default.area_bytes);
-        let layout = Layout {
-            home_slots: slots.unwrap_or(default.home_slots),
-            area_bytes,
-            large_area_bytes: area_bytes.max(default.large_area_bytes),
-            ring_entries: self.ring_entries.map_or(default.ring_entries, RingEntries::all),
-            ..default
-        };
-        let layout = layout.check()?;
-        check_home_slots(&self.name, backend.properties(), &layout)?;
-        let builtins = match self.builtins {
+        let layout = self.layout(backend.properties(), slots)?;
+        let builtins = match self.builtins.take() {
             Some(builtins) => builtins,
             None => Builtins::builder().build().map_err(Error::Builtins)?,
         };
         let (reaper, reaper_thread) = ReaperThread::start(backend.clone())?;
-        let core = Core::new(self.name, backend.clone(), reaper);
+        let core = Core::new(std::mem::take(&mut self.name), backend.clone(), reaper);
         builtins.heap().provide(Arc::new(DeviceHeap(core.clone())));
-        let memory = Arc::new(shared_memory(&*backend, layout)?);
-        let bitmap = |bits: u32| backend.allocate(bits.div_ceil(64) as usize * 8);
-        let extra_states = backend.allocate(layout.extra_slots as usize * SLOT_STATE_BYTES)?;
-        let channel =
-            backend.allocate(CHANNEL_PARAMS_BYTES + layout.home_slots as usize * HOME_SLOT_BYTES)?;
-        let (extras, areas) = (bitmap(layout.extra_slots)?, bitmap(layout.large_areas)?);
         let file_tracer = self.tracer.as_ref().filter(|tracer| tracer.has_file());
         let points_memory = file_tracer.map(|_| points_memory(&core, &layout)).transpose()?;
-        static EPOCH: AtomicU32 = AtomicU32::new(1);
-        let channel_params = ChannelParams {
-            abi_version: ABI_VERSION,
-            epoch: EPOCH.fetch_add(1, Ordering::Relaxed),
-            region: memory.address(),
-            homes: channel.address().get() + CHANNEL_PARAMS_BYTES as u64,
-            extra_states: extra_states.address().get(),
-            extras: extras.address().get(),
-            areas: areas.address().get(),
-            sizes: Sizes::from(layout),
-            trace: points_memory.as_ref().map(|memory| memory.params()).unwrap_or_default(),
-        };
-        let homes = (0..layout.home_slots).flat_map(|slot| {
-            HomeSlotWords::new(&channel_params.sizes, slot, channel_params.region).to_bytes()
-        });
-        let words: Vec<u8> = channel_params.to_bytes().into_iter().chain(homes).collect();
-        write_new(&*backend, &*channel, &words)?;
+        let trace = points_memory.as_ref().map(|memory| memory.params()).unwrap_or_default();
+        let ChannelMemory { region, params, channel, extras } = ChannelMemory::new(&*backend, layout, trace)?;
         let stream_words = StreamWords::new(&core)?;
         let images = Images::default();
-        for embedded in self.images {
+        for embedded in std::mem::take(&mut self.images) {
             images.add(&core, embedded)?;
         }
-        // A launch that cannot go on is ended on the device too.
-        let for_faults = Arc::<OnceLock<Weak<Inner>>>::default();
-        let faulted = for_faults.clone();
-        let entered = backend.clone();
-        let mut server = Server::builder(memory)
-            .loans(PinnedLoans::new(&core))
-            .token(core.id())
-            .on_thread(move || entered.enter_thread())
-            .reliable_hints(backend.has_reliable_hints())
-            .helpers(backend.has_helpers())
-            .on_fault(move |launch, _| {
-                if let Some(device) = faulted.get().and_then(Weak::upgrade) {
-                    let reaper = device.core.reaper.clone();
-                    reaper.run_soon(move || device.cancel(launch, CancelReason::BrokenSlot));
-                }
-            });
-        if let Some(waker) = backend.waker() {
-            server = server.on_answer(waker);
-        }
         let source = self.tracer.as_ref().map(|tracer| tracer.source(&core.name, "hostcall"));
-        if let Some(source) = &source {
-            server = server.trace(source.clone());
-        }
-        let points = source.filter(|_| points_memory.is_some()).map(|source| Arc::new(Points::new(source)));
-        if let Some(points) = &points {
-            server = server.handler(Handler::inline(TracePoints::serve(PointNumbers(points.clone()))));
-        }
-        for handler in builtins.services() {
-            server = server.handler(handler);
-        }
-        for setup in self.server {
-            server = setup(server);
-        }
+        let points = source.clone().filter(|_| points_memory.is_some());
+        let points = points.map(|source| Arc::new(Points::new(source)));
+        let opened = Arc::<OnceLock<Weak<Inner>>>::default();
+        let server = self.server_of(&core, region, &builtins, source, points.as_ref(), opened.clone());
         let server = Arc::new(server.start()?);
         backend.set_helper(Box::new(server.helper()));
         let points = match (&self.tracer, points_memory, points) {
@@ -319,9 +253,9 @@ impl DeviceBuilder {
             images,
             hooks: Arc::new(DeviceHooks { server: server.clone(), device: device.clone() }),
             server,
-            channel_params,
+            channel_params: params,
             channel,
-            _extras: [extra_states, extras, areas],
+            _extras: extras,
             stream_words,
             origins,
             hostcalls: Hostcalls::new(self.rocm),
@@ -333,21 +267,136 @@ impl DeviceBuilder {
             points,
             _reaper: reaper_thread,
         });
-        let device = Arc::downgrade(&inner);
-        let _ = for_faults.set(device.clone());
-        inner.builtins.reports().on_end(move |launch, end: EarlyEnd| {
-            let why = match end {
-                EarlyEnd::Panicked => CancelReason::Panicked,
-                EarlyEnd::Exited(code) => CancelReason::Exited(code),
-            };
-            if let Some(device) = device.upgrade() {
-                // Calls are cancelled at once. To end lanes may take its time, and this is a thread that finds calls.
-                let server = device.server.clone();
-                server.cancel(launch, why);
-                device.core.reaper.clone().run_soon(move || device.cancel(launch, why));
-            }
-        });
+        let _ = opened.set(Arc::downgrade(&inner));
+        end_launches_that_report(&inner);
         Ok(Device { inner })
+    }
+
+    /// Returns how many slots there are to be, and has the software device run no more waves.
+    fn take_slots(&mut self) -> Result<Option<u32>, LayoutError> {
+        let Some(wanted) = self.slots else { return Ok(None) };
+        let wanted = wanted.max(1).checked_next_multiple_of(SLOT_GROUP).ok_or(LayoutError::Slots)?;
+        if wanted > Layout::MAX_SLOTS {
+            return Err(LayoutError::Slots);
+        }
+        self.software.resident_waves = self.software.resident_waves.min(wanted);
+        Ok(Some(wanted))
+    }
+
+    /// Returns the channel's sizes, which were checked.
+    fn layout(&self, properties: &Properties, slots: Option<u32>) -> Result<Layout, Error> {
+        let default = default_layout(properties);
+        let area_bytes = self.area_bytes.unwrap_or(default.area_bytes);
+        let layout = Layout {
+            home_slots: slots.unwrap_or(default.home_slots),
+            area_bytes,
+            large_area_bytes: area_bytes.max(default.large_area_bytes),
+            ring_entries: self.ring_entries.map_or(default.ring_entries, RingEntries::all),
+            ..default
+        };
+        let layout = layout.check()?;
+        check_home_slots(&self.name, properties, &layout)?;
+        Ok(layout)
+    }
+
+    /// Returns the server with all that it serves, not started. `opened` will have the device.
+    fn server_of(
+        &mut self,
+        core: &Arc<Core>,
+        region: Arc<SharedMemory>,
+        builtins: &Builtins,
+        source: Option<Source>,
+        points: Option<&Arc<Points>>,
+        opened: Arc<OnceLock<Weak<Inner>>>,
+    ) -> ServerBuilder {
+        let backend = &core.backend;
+        let entered = backend.clone();
+        let mut server = Server::builder(region)
+            .loans(PinnedLoans::new(core))
+            .token(core.id())
+            .on_thread(move || entered.enter_thread())
+            .reliable_hints(backend.has_reliable_hints())
+            .helpers(backend.has_helpers())
+            .on_fault(move |launch, _| {
+                // A launch that cannot go on is ended on the device too.
+                if let Some(device) = opened.get().and_then(Weak::upgrade) {
+                    let reaper = device.core.reaper.clone();
+                    reaper.run_soon(move || device.cancel(launch, CancelReason::BrokenSlot));
+                }
+            });
+        if let Some(waker) = backend.waker() {
+            server = server.on_answer(waker);
+        }
+        if let Some(source) = source {
+            server = server.trace(source);
+        }
+        if let Some(points) = points {
+            server = server.handler(Handler::inline(TracePoints::serve(PointNumbers(points.clone()))));
+        }
+        for handler in builtins.services() {
+            server = server.handler(handler);
+        }
+        for setup in std::mem::take(&mut self.server) {
+            server = setup(server);
+        }
+        server
+    }
+}
+
+/// Has launches ended that panic or exit.
+fn end_launches_that_report(inner: &Arc<Inner>) {
+    let device = Arc::downgrade(inner);
+    inner.builtins.reports().on_end(move |launch, end: EarlyEnd| {
+        let why = match end {
+            EarlyEnd::Panicked => CancelReason::Panicked,
+            EarlyEnd::Exited(code) => CancelReason::Exited(code),
+        };
+        if let Some(device) = device.upgrade() {
+            // Calls are cancelled at once. To end lanes may take its time, and this is a thread that finds calls.
+            let server = device.server.clone();
+            server.cancel(launch, why);
+            device.core.reaper.clone().run_soon(move || device.cancel(launch, why));
+        }
+    });
+}
+
+/// What a channel lies in, as kernels find it.
+struct ChannelMemory {
+    /// What host and device share.
+    region: Arc<SharedMemory>,
+    params: ChannelParams,
+    /// The parameters and the records of home slots, in memory of the device.
+    channel: Arc<dyn Memory>,
+    /// States of extra slots, and bitmaps of these and of large areas.
+    extras: [Arc<dyn Memory>; 3],
+}
+
+impl ChannelMemory {
+    /// Allocates a channel and writes what kernels read of it; `trace` are the parameters of trace points' raw channel.
+    fn new(backend: &dyn Backend, layout: Layout, trace: RawParams) -> Result<Self, Error> {
+        static EPOCH: AtomicU32 = AtomicU32::new(1);
+        let region = Arc::new(shared_memory(backend, layout)?);
+        let bitmap = |bits: u32| backend.allocate(bits.div_ceil(64) as usize * 8);
+        let extra_states = backend.allocate(layout.extra_slots as usize * SLOT_STATE_BYTES)?;
+        let channel =
+            backend.allocate(CHANNEL_PARAMS_BYTES + layout.home_slots as usize * HOME_SLOT_BYTES)?;
+        let (extras, areas) = (bitmap(layout.extra_slots)?, bitmap(layout.large_areas)?);
+        let params = ChannelParams {
+            abi_version: ABI_VERSION,
+            epoch: EPOCH.fetch_add(1, Ordering::Relaxed),
+            region: region.address(),
+            homes: channel.address().get() + CHANNEL_PARAMS_BYTES as u64,
+            extra_states: extra_states.address().get(),
+            extras: extras.address().get(),
+            areas: areas.address().get(),
+            sizes: Sizes::from(layout),
+            trace,
+        };
+        let homes = (0..layout.home_slots)
+            .flat_map(|slot| HomeSlotWords::new(&params.sizes, slot, params.region).to_bytes());
+        let words: Vec<u8> = params.to_bytes().into_iter().chain(homes).collect();
+        write_new(backend, &*channel, &words)?;
+        Ok(Self { region, params, channel, extras: [extra_states, extras, areas] })
     }
 }
 
