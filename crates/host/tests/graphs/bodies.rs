@@ -191,6 +191,42 @@ fn loops_for_ever_are_ended() {
     assert!(matches!(instance.launch(&stream), Err(Error::Closed)));
 }
 
+#[kernel]
+fn spin(lane: &Lane, runs: &Global<u64>) {
+    runs.set(1);
+    while !lane.is_cancelled() {
+        lane.pause();
+    }
+}
+
+/// Who cancels learns which node ran then, also where those before it have not been settled, and where the node ends as soon as
+/// it looks.
+#[test]
+fn cancelled_replays_name_the_node_that_ran() {
+    let (device, stream, _) = open();
+    let [values, runs] = [(); 2].map(|()| device.alloc_zeroed::<u64>(1).unwrap());
+    let three = stream.capture(LOCAL, |stream| {
+        add.launch(stream, ONE, (&values, 1))?;
+        add.launch(stream, ONE, (&values, 1))?;
+        spin.launch(stream, ONE, (&runs,))?;
+        add.launch(stream, ONE, (&values, 100)).map(drop)
+    });
+    let three = three.unwrap();
+    let instances = [three.instantiate().unwrap(), endless(&device, &three)];
+    for _ in 0..20 {
+        for (instance, node) in instances.iter().zip([&[2][..], &[0, 0, 2]]) {
+            runs.write(&[0]).unwrap();
+            let replay = instance.launch(&stream).unwrap();
+            eventually(|| runs.read_now().unwrap().is_some_and(|runs| runs == [1]));
+            replay.cancel();
+            let Err(Error::Replay(failure)) = stream.synchronize() else { panic!("it was cancelled") };
+            assert_eq!((failure.node.numbers(), &*failure.what), (node, "spin"), "{failure}");
+            assert_eq!(failure.cause, NodeFailure::Launch(LaunchFailure::Cancelled));
+        }
+    }
+    assert_eq!(values.read().unwrap(), [80]);
+}
+
 #[test]
 fn a_handler_does_not_wait_for_its_own_replay() {
     let (device, stream, served) = open();

@@ -7,6 +7,7 @@ use crate::device::uses::Timeline;
 use hostcall_abi::launch::LaunchId;
 use hostcall_server::CancelReason;
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,8 @@ pub(crate) struct LaunchState {
     pub outcome: OnceLock<Result<LaunchOutcome, LaunchFailure>>,
     /// Why it was to be ended when the device had it, where the server does not know it and nothing ends it.
     pub cancelled: OnceLock<CancelReason>,
+    /// It had ended when it was cancelled with what is behind it, as the device says: it is not what was interrupted.
+    pub had_ended: AtomicBool,
     /// Where in a graph's replay it is.
     pub node: Option<NodeOrigin>,
     /// A capturing stream was given it: there is no launch.
@@ -43,8 +46,8 @@ impl LaunchState {
     /// For a launch of one of hostcall's kernels, or a step that is followed like one, by itself.
     pub fn new(kernel: Arc<str>, id: LaunchId, sequence: u64, position: u64) -> Self {
         let (outcome, cancelled) = (OnceLock::new(), OnceLock::new());
-        let (is_foreign, node, is_captured) = (false, None, false);
-        Self { kernel, id, is_foreign, sequence, position, outcome, cancelled, node, is_captured }
+        let (had_ended, is_foreign, node, is_captured) = (AtomicBool::new(false), false, None, false);
+        Self { kernel, id, is_foreign, sequence, position, outcome, cancelled, had_ended, node, is_captured }
     }
 
     /// For a node of a replay.

@@ -3,6 +3,7 @@
 use super::launched::{LaunchOutcome, LaunchState};
 use super::operation::{Dispatched, Kept, Listed};
 use super::queue::{InFlight, Settling, State, StreamQueue, lock};
+use crate::device::DeviceKind;
 use crate::device::error::{Error, LaunchFailure};
 use crate::device::graph::NodeFailure;
 use crate::device::seam::{DeviceFault, DeviceFaultKind, DispatchFailure, Running};
@@ -226,9 +227,33 @@ impl StreamQueue {
         if launch.node.is_some() {
             device.origins.leave(id);
         }
-        let end = self.judge(launch.clone(), report, cancelled, running);
+        let ran = match cancelled {
+            Some(CancelReason::Asked | CancelReason::TimedOut) => self.ran(launch, running),
+            _ => Ran::Interrupted,
+        };
+        let cancelled = cancelled.filter(|_| ran != Ran::Before);
+        let end = End { ran, ..self.judge(launch.clone(), report, cancelled, running) };
         device.builtins.files().unmap_of(id.into());
         end
+    }
+
+    /// Says whether a node that was cancelled is the one that ran. Who cancels a replay cancels all of its launches that are
+    /// not settled: also those that have ended.
+    fn ran(&self, launch: &LaunchState, running: Option<&Arc<dyn Running>>) -> Ran {
+        if launch.node.is_none() {
+            return Ran::Interrupted;
+        }
+        let is_before = match (running, self.device.properties().kind) {
+            (Some(_), _) => launch.had_ended.load(Ordering::Relaxed),
+            // Kernels tell of what was skipped. Where nothing was, the last launch that the device was given is the one that ran.
+            (None, DeviceKind::Nvidia) => {
+                let last = Some(self.words.last_of_lanes()).filter(|last| *last != u64::MAX);
+                launch.sequence < last.unwrap_or_else(|| lock(&self.state).taken)
+            }
+            (None, _) if launch.sequence < lock(&self.state).taken => return Ran::InterruptedOrLater,
+            (None, _) => false,
+        };
+        if is_before { Ran::Before } else { Ran::Interrupted }
     }
 
     /// Does what [`StreamQueue::end_of`] does for launches that began together. Of those that ended well it says the first's
@@ -339,14 +364,14 @@ impl StreamQueue {
             device.builtins.files().close_of(launch.id);
         }
         let has_exited = matches!(cancelled, Some(CancelReason::Exited(_)));
-        End { launch, outcome, has_exited }
+        End { launch, outcome, has_exited, ran: Ran::Interrupted }
     }
 
     /// Notes how a launch ended.
     fn note_end(&self, queue: &mut State, end: End) {
-        let End { launch, outcome, has_exited } = end;
+        let End { launch, outcome, has_exited, ran } = end;
         // Code that is not hostcall's does not look at the stop word: what was with the device has run.
-        let looks = launch.is_served();
+        let looks = launch.is_served() && ran != Ran::Before;
         let is_stopped = looks && queue.stop.is_some_and(|stop| launch.sequence > stop);
         let ends_stream = outcome.is_err() || has_exited;
         let outcome = match outcome {
@@ -359,7 +384,10 @@ impl StreamQueue {
         }
         if let Err(failure) = outcome {
             let error = match &launch.node {
-                Some(node) => node.fail(NodeFailure::Launch(failure.clone())),
+                Some(node) => {
+                    let is_known = ran != Ran::InterruptedOrLater;
+                    node.fail_at(NodeFailure::Launch(failure.clone()), is_known)
+                }
                 None => Error::Launch { kernel: launch.kernel.to_string(), failure: failure.clone() },
             };
             // Those that were skipped follow a launch whose end was told, or the device's end.
@@ -374,10 +402,22 @@ struct End {
     outcome: Result<LaunchOutcome, LaunchFailure>,
     /// A lane ended the program, so that what follows in the stream does not begin.
     has_exited: bool,
+    ran: Ran,
+}
+
+/// What is known of a node whose replay was cancelled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ran {
+    /// It had ended before by itself.
+    Before,
+    /// It ran, or was yet to begin.
+    Interrupted,
+    /// It ran, or one after it did: the device does not say when each launch ends.
+    InterruptedOrLater,
 }
 
 impl End {
     fn well(launch: Arc<LaunchState>) -> Self {
-        Self { launch, outcome: Ok(LaunchOutcome::default()), has_exited: false }
+        Self { launch, outcome: Ok(LaunchOutcome::default()), has_exited: false, ran: Ran::Interrupted }
     }
 }

@@ -34,6 +34,10 @@ impl StreamQueue {
             if matches!(&flying.kept, Kept::Launch(dispatched) if dispatched.parts.runs_to_end) {
                 let _ = launch.cancelled.set(why);
             }
+            let outcome = running.first().and_then(|running| running.outcome());
+            if matches!(flying.kept, Kept::Launch(_)) && outcome.is_some_and(|end| end.failure.is_none()) {
+                launch.had_ended.store(true, Ordering::Relaxed);
+            }
             // With the words, so that the stream starts again whatever the launch's end is.
             state.stop_from(launch.sequence);
             drop(state);
