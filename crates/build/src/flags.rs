@@ -34,9 +34,14 @@ pub(crate) const NVIDIA_PROGRAM: &[&str] = &[
 /// results on NVIDIA and AMD. The counter lets the pass (`slsr`) change nothing.
 const NO_STRENGTH_REDUCTION: &str = "-Cllvm-args=-debug-counter=slsr-counter=9223372036854775807";
 
+/// Of kernels with the same code, LLVM makes one and names for it, which AMD's linker does not find descriptors of. Each is an
+/// entry of its own, so that it must be there; other functions are mostly inlined.
+const NO_MERGED_FUNCTIONS: &str = "-Zmerge-functions=disabled";
+
 fn all(cpu: &str, feature: &str) -> Vec<String> {
     vec![
         NO_STRENGTH_REDUCTION.into(),
+        NO_MERGED_FUNCTIONS.into(),
         format!("-Ctarget-cpu={cpu}"),
         format!("-Zcrate-attr=feature({feature})"),
         // Every crate gets it, whether it uses it, names it itself, or not.

@@ -116,6 +116,14 @@ fn kernels_that_call_nothing_take_few_registers() {
     });
 }
 
+/// Kernels with the same code are entries of their own.
+#[test]
+fn kernels_with_the_same_code() {
+    let twins = || (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/twins"), Limits::PROGRAM);
+    nvidia("sm_90", vec![twins()]);
+    check("gfx942", vec![twins()], amdgpu::problems);
+}
+
 /// Without the device crate's feature `trace`, a kernel with trace points is the same machine code as one without.
 #[test]
 fn trace_points_that_are_off_are_no_code() {
