@@ -218,6 +218,32 @@ fn cut_and_damaged_traces_are_read_and_told_of() {
     let output = trace(&["info", cut.to_str().unwrap()]);
     let text = lines(&stdout(&output)).join("\n");
     assert!(text.contains("\nmissing: 1 blocks\ndamaged: "), "{text}");
+    let csv = folder.path().join("damaged.csv");
+    let output = trace(&["export", cut.to_str().unwrap(), csv.to_str().unwrap()]);
+    let name = cut.display();
+    let sentences = stderr(&output);
+    assert!(
+        sentences.starts_with(&format!("hostcall: {name}: missing: 1 blocks\nhostcall: {name}: damaged: "))
+    );
+    assert!(output.status.success() && sentences.lines().count() == 2, "{sentences}");
+}
+
+#[test]
+fn exports_say_what_a_stream_lacks() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, csv) = (folder.path().join("samples.trace"), folder.path().join("samples.csv"));
+    let mut file = StreamFile::create(&path).unwrap();
+    let of = Descriptor::of(Sample::TYPE).unwrap();
+    let stream = file.stream("samples", size_of::<Sample>() as u32, 0, "drop newest", Some(&of)).unwrap();
+    let bytes = vec![0; size_of::<Sample>()].into();
+    file.page(&Page { stream, dropped_before: 2, bytes, ..Page::default() }).unwrap();
+    // After the last page more were dropped.
+    let totals = StreamTotals { dropped_records: 7, overwritten_bytes: 64, ..StreamTotals::default() };
+    file.end_stream(stream, &totals).unwrap();
+    file.finish().unwrap();
+    let sentences = "hostcall: kernels have dropped 7 records of this stream\n\
+                     hostcall: 64 bytes of this stream were overwritten before they were read\n";
+    expect(&trace(&["export", path.to_str().unwrap(), csv.to_str().unwrap()]), 0, "", sentences);
 }
 
 #[test]
@@ -379,6 +405,8 @@ fn speaks(_lane: &Lane) {
     let _work = span!("work");
     counter!("level", -1.5f32);
     event!("so be it: {:?}", 'x');
+    // As of a lane that hangs.
+    core::mem::forget(span!("open"));
 }
 
 #[test]
@@ -405,7 +433,7 @@ fn trace_points_are_shown() {
         assert!(dump.contains(part), "{part}: {dump}");
     }
     let info = lines(&stdout(&trace(&["info", file])));
-    assert!(info.iter().any(|line| line == "points: 4 records of kernels' trace points"), "{info:?}");
+    assert!(info.iter().any(|line| line == "points: 5 records of kernels' trace points"), "{info:?}");
     assert!(info.iter().any(|line| line.starts_with("clock: of cpu, compared ")), "{info:?}");
     let top = stdout(&trace(&["top", file]));
     for part in [
@@ -427,6 +455,9 @@ fn trace_points_are_shown() {
         let is_it = |line: &str| line.starts_with(row) && line.ends_with(value);
         assert!(csv.lines().any(is_it), "{row}: {csv}");
     }
+    let open = csv.lines().find(|line| line.starts_with("span,cpu,hostcall,,open,1,speaks,0,0,"));
+    let open = open.expect("a span that has not ended has a row").split(',').collect::<Vec<_>>();
+    assert!(!open[13].is_empty() && open[16].is_empty(), "{open:?}");
     let pftrace = folder.path().join("points.pftrace");
     let output = trace(&["export", file, pftrace.to_str().unwrap()]);
     assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""));
@@ -443,7 +474,10 @@ fn bytes_have_no_columns() {
     recorded(&path, |stream, channel| drop(words.launch(stream, Grid::new(1, 1), (channel,)).unwrap()));
     let file = path.to_str().unwrap();
     let dump = stdout(&trace(&["dump", file]));
-    assert!(dump.contains("  7365747962203631 7478657420666f20\n"), "{dump}");
+    assert!(
+        dump.contains("  7365747962203631 7478657420666f20\n"),
+        "{dump}"
+    );
     let out = folder.path().join("x.csv");
     let output = trace(&["export", file, out.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));

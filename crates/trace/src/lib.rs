@@ -8,6 +8,7 @@
 //! - [`Follower`] reads one that another process still writes.
 //! - [`StreamFile`] writes pages of raw channels to such a file.
 //! - [`Points`] takes what trace points of kernels say, and puts their times on the trace's time line.
+//! - [`Losses`] counts what a trace lacks, as it says itself.
 //! - [`Names`] has the names that events refer to by numbers, [`Latencies`] the histograms; [`escaped`] makes
 //!   texts of a trace fit for a terminal.
 //!
@@ -40,6 +41,7 @@ pub mod export;
 mod follow;
 mod format;
 mod latencies;
+mod losses;
 mod names;
 mod output;
 mod points;
@@ -55,6 +57,7 @@ pub use escaped::escaped;
 pub use follow::Follower;
 pub use hostcall_abi::trace::PointKind;
 pub use latencies::{Latencies, MethodLatencies, SlowCall, TRACE_POINTS};
+pub use losses::{Loss, Losses, StreamLosses};
 pub use names::{Launch, MethodName, Names, PointName};
 pub use output::Unwritten;
 pub use points::{Points, PointsPage};

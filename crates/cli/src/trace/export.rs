@@ -2,8 +2,8 @@
 
 use super::{NO_END, Stop, cannot, open};
 use crate::{Outcome, USAGE, complain};
-use hostcall_trace::escaped;
-use hostcall_trace::export::{self, ExportError, Format, Table};
+use hostcall_trace::export::{self, ExportError, Format, LeftOut, Table};
+use hostcall_trace::{Loss, StreamLosses, escaped};
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
@@ -58,8 +58,31 @@ pub(super) fn export(from: &Path, to: &Path, stream: Option<&str>) -> Outcome {
     if !reader.is_complete() {
         complain(format!("{}: {NO_END}; what is there was exported", from.display()));
     }
-    if exported.dropped_records > 0 {
-        complain(format!("kernels have dropped {} records of this stream", exported.dropped_records));
+    for Loss { how, count, what } in exported.losses.of_trace() {
+        complain(format!("{}: {how}: {count} {what}", from.display()));
+    }
+    let StreamLosses { dropped_records, overwritten_bytes, .. } = exported.stream_losses;
+    if dropped_records > 0 {
+        complain(format!("kernels have dropped {dropped_records} records of this stream"));
+    }
+    if overwritten_bytes > 0 {
+        complain(format!("{overwritten_bytes} bytes of this stream were overwritten before they were read"));
+    }
+    let LeftOut { spans, points, .. } = exported.left_out;
+    match format {
+        _ if spans == 0 => {}
+        Format::Perfetto => complain(format!(
+            "{spans} spans lie in 256 others and were left out: a .csv, .arrow or .parquet has them"
+        )),
+        _ => complain(format!(
+            "{spans} spans have begun while too many others had: those without an end were left out"
+        )),
+    }
+    if points > 0 {
+        complain(format!(
+            "{points} trace points were left out, since a .pftrace has a limited number of tracks: a .csv, .arrow or \
+             .parquet has them"
+        ));
     }
     let others = exported.other_streams.join(", ");
     let others = escaped(&others);

@@ -1,7 +1,7 @@
 //! `hostcall trace info`: what a trace has.
 
 use super::{NO_END, Stop, device, events, open};
-use hostcall_trace::{ClockPair, Ending, Event, Latencies, Totals, escaped};
+use hostcall_trace::{ClockPair, Ending, Event, Latencies, Loss, Losses, StreamLosses, Totals, escaped};
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 use std::path::Path;
@@ -20,8 +20,6 @@ struct Stream {
     /// Their numbers, until then: other pages may lie between two parts of one.
     seen: HashSet<u64>,
     bytes: u64,
-    dropped: u64,
-    overwritten: u64,
 }
 
 /// What a trace says of a device's clock.
@@ -45,13 +43,13 @@ pub(super) fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
     let mut latencies = Latencies::default();
     let (mut calls, mut launches_ended, mut last_ns) = (0u64, 0u64, 0);
     let (mut endings, mut panicked) = (BTreeMap::<Ending, u64>::new(), Vec::new());
-    let (mut dropped, mut missing, mut damaged) = (0u64, 0u64, 0u64);
-    let (mut points, mut points_lost, mut clocks) = (0u64, 0u64, BTreeMap::<u16, Clock>::new());
+    let (mut losses, mut points, mut clocks) = (Losses::default(), 0u64, BTreeMap::<u16, Clock>::new());
     // Pages have times of the device's clock, which says how long they took and not when that was.
     let (mut first_page_ns, mut last_page_ns) = (u64::MAX, 0);
     let mut totals = None::<Totals>;
     let mut streams = BTreeMap::<u16, Stream>::new();
     let names = events(path, &mut reader, |names, event| {
+        losses.note(event);
         match event {
             Event::Call(call) => {
                 calls += 1;
@@ -78,11 +76,7 @@ pub(super) fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
                 points += 1;
                 last_ns = last_ns.max(point.at_ns);
             }
-            Event::PointsLost { records, .. } => points_lost = points_lost.saturating_add(*records),
             Event::Clock(pair) => clocks.entry(pair.source).or_default().add(pair),
-            Event::Dropped(calls) => dropped = dropped.saturating_add(*calls),
-            Event::Missing(blocks) => missing = missing.saturating_add(*blocks),
-            Event::Damaged(bytes) => damaged += bytes,
             Event::Ended(all) => totals = Some(*all),
             // A file can number no more streams than this map has room for.
             Event::Stream { stream, record_bytes, name, policy, .. } => {
@@ -96,14 +90,9 @@ pub(super) fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
                 first_page_ns = first_page_ns.min(page.opened_ns);
                 last_page_ns = last_page_ns.max(page.opened_ns);
                 of_stream.bytes += page.bytes.len() as u64;
-                of_stream.dropped = of_stream.dropped.saturating_add(page.dropped_before);
-                of_stream.overwritten = of_stream.overwritten.saturating_add(page.overwritten_before);
             }
             Event::StreamEnded { stream, totals } => {
-                let of_stream = streams.entry(*stream).or_default();
-                of_stream.pages = totals.pages;
-                of_stream.dropped = totals.dropped_records;
-                of_stream.overwritten = totals.overwritten_bytes;
+                streams.entry(*stream).or_default().pages = totals.pages;
             }
             _ => {}
         }
@@ -152,27 +141,21 @@ pub(super) fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
             *drift_ppb as f64 / 1e3
         )?;
     }
-    if let Some(Totals { dropped_others: others @ 1.., .. }) = totals {
-        writeln!(out, "dropped:   {others} launches, posts or names, which were too many")?;
-    }
-    for (name, count, what) in [
-        ("dropped: ", dropped, "calls, which came faster than they were written"),
-        ("lost:    ", points_lost, "records of trace points, which came faster than they were read"),
-        ("missing: ", missing, "blocks"),
-        ("damaged: ", damaged, "bytes"),
-    ] {
-        if count > 0 {
-            writeln!(out, "{name}  {count} {what}")?;
-        }
+    for Loss { how, count, what } in losses.of_trace() {
+        writeln!(out, "{:<9}  {count} {what}", format!("{how}:"))?;
     }
     for (number, stream) in &streams {
-        let Stream { name, policy, record_bytes, pages, bytes, dropped, overwritten, .. } = stream;
+        let Stream { name, policy, record_bytes, pages, bytes, .. } = stream;
+        let StreamLosses { dropped_records, overwritten_bytes, .. } = losses.of_stream(*number);
         let (name, policy) = (escaped(name), escaped(policy));
         write!(
             out,
             "stream {number}:  {name}, records of {record_bytes} bytes, policy {policy}: {pages} pages,"
         )?;
-        writeln!(out, " {bytes} bytes; {dropped} records dropped, {overwritten} bytes overwritten")?;
+        writeln!(
+            out,
+            " {bytes} bytes; {dropped_records} records dropped, {overwritten_bytes} bytes overwritten"
+        )?;
     }
     writeln!(out)?;
     write!(out, "{}", latencies.table(&names))?;

@@ -8,6 +8,7 @@
 mod arrow;
 mod behind;
 mod csv;
+mod open_spans;
 mod perfetto;
 mod records;
 mod rows;
@@ -15,6 +16,7 @@ mod tracks;
 mod waves;
 
 use crate::descriptor::Streams;
+use crate::losses::{Losses, StreamLosses};
 use crate::names::Names;
 use crate::reader::Reader;
 use crate::record::Event;
@@ -96,6 +98,21 @@ trait Export {
 
     /// Writes what is left, at the end of the trace.
     fn finish(&mut self, names: &Names) -> io::Result<()>;
+
+    /// What the format had no place for.
+    fn left_out(&self) -> LeftOut {
+        LeftOut::default()
+    }
+}
+
+/// What of kernels' trace points was not exported, though the trace has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeftOut {
+    /// Spans: of a .pftrace those that lie in 256 others, of a table those that have not ended and were too many.
+    pub spans: u64,
+    /// Trace points of any kind, for which a .pftrace had no track.
+    pub points: u64,
 }
 
 /// What a table is to have.
@@ -117,8 +134,12 @@ pub struct Exported {
     pub stream: Option<Arc<str>>,
     /// Streams that the trace has besides, whose records were not exported.
     pub other_streams: Vec<Arc<str>>,
-    /// Records of the stream that kernels dropped, as far as the pages say.
-    pub dropped_records: u64,
+    /// What the trace lacks, as it says itself.
+    pub losses: Losses,
+    /// What the stream that was exported lacks.
+    pub stream_losses: StreamLosses,
+    /// What the format had no place for.
+    pub left_out: LeftOut,
 }
 
 /// Events that are looked at before it is known what a table has.
@@ -155,11 +176,7 @@ pub fn export<R: Read, W: Write + Send>(
             let event = event.map_err(ExportError::Read)?;
             names.note(&event);
             streams.note(&event);
-            if let Event::Page(page) = &event
-                && Some(page.stream) == number
-            {
-                exported.dropped_records = exported.dropped_records.saturating_add(page.dropped_before);
-            }
+            exported.losses.note(&event);
             export.event(&names, &event)?;
             if reader.bytes_read() >= next_report {
                 progress(reader.bytes_read());
@@ -167,6 +184,7 @@ pub fn export<R: Read, W: Write + Send>(
             }
         }
         export.finish(&names)?;
+        exported.left_out = export.left_out();
         progress(reader.bytes_read());
         Ok(())
     };
@@ -187,6 +205,7 @@ pub fn export<R: Read, W: Write + Send>(
         }
         (None, format) => run(&mut rows::Rows::new(arrow::Batches::new(scope, to, format, began_unix_ns)?)),
     })?;
+    exported.stream_losses = number.map(|number| exported.losses.of_stream(number)).unwrap_or_default();
     let others = streams.iter().filter(|(other, _)| Some(*other) != number);
     exported.other_streams = others.map(|(_, stream)| stream.name.clone()).take(MOST_NAMED).collect();
     Ok(exported)

@@ -1,6 +1,7 @@
 //! Events as rows of one table.
 
-use super::Export;
+use super::open_spans::OpenSpans;
+use super::{Export, LeftOut};
 use crate::names::{Launch, Names};
 use crate::record::{Call, Ending, Event, Point, Posts, UNKNOWN};
 use hostcall_abi::launch::LaunchId;
@@ -20,8 +21,8 @@ pub enum Type {
 
 /// The columns of the table: of a launch the begin is when the host gave it to the device, the end when the host learned of
 /// its end. Of a call the begin is when the server picked it up, the end when all lanes had their answers.
-/// Trace points of kernels are events `span`, `counter` and `event`, whose `method` is the point's name or format; a span that
-/// has not ended has no row.
+/// Trace points of kernels are events `span`, `counter` and `event`, whose `method` is the point's name or format; a span whose
+/// end the trace does not have, since its lanes hung or panicked or the end was lost, has no `end_ns`.
 ///
 /// `launch` is a number that the trace gives; `launch_id` is the launch's id as other reports and the tables of records
 /// (`page.launch`) have it, such as `17.3`, which no two launches of a device have at a time.
@@ -79,11 +80,20 @@ pub(super) struct Rows<T> {
     table: T,
     text: Vec<u8>,
     id: LaunchIdText,
+    spans: OpenSpans,
 }
 
 impl<T: Table> Rows<T> {
     pub fn new(table: T) -> Self {
-        Self { table, text: Vec::new(), id: LaunchIdText::default() }
+        Self { table, text: Vec::new(), id: LaunchIdText::default(), spans: OpenSpans::default() }
+    }
+
+    /// Writes rows of spans without an end.
+    fn begins(&mut self, names: &Names, begins: &[Point]) -> io::Result<()> {
+        begins.iter().try_for_each(|begin| {
+            let id = self.id.of(names.launch(begin.launch));
+            self.table.row(&of_point(names, begin, "", id))
+        })
     }
 }
 
@@ -115,7 +125,12 @@ impl<T: Table> Export for Rows<T> {
                 self.table.row(&of_call(names, call, id))
             }
             Event::Posts(posts) => self.table.row(&of_posts(names, posts)),
-            Event::Point(point) if point.kind != PointKind::Begin => {
+            Event::Point(point) => {
+                let given_up = self.spans.note(point);
+                self.begins(names, &given_up)?;
+                if point.kind == PointKind::Begin {
+                    return Ok(());
+                }
                 self.text.clear();
                 if let Some(name) = names.point(point.source, point.point) {
                     name.print(point, &mut self.text);
@@ -135,10 +150,16 @@ impl<T: Table> Export for Rows<T> {
     }
 
     fn finish(&mut self, names: &Names) -> io::Result<()> {
+        let begins = self.spans.take();
+        self.begins(names, &begins)?;
         for (number, launch) in names.open_launches() {
             self.table.row(&of_launch(names, number, launch, None, self.id.of(Some(launch))))?;
         }
         self.table.finish()
+    }
+
+    fn left_out(&self) -> LeftOut {
+        LeftOut { spans: self.spans.left_out(), points: 0 }
     }
 }
 
@@ -192,9 +213,11 @@ fn of_point<'a>(names: &'a Names, point: &Point, text: &'a str, launch_id: Value
     row[9] = Value::Number(point.slot.into());
     row[10] = Value::Number(point.lanes.into());
     row[13] = Value::Number(point.began_ns);
-    row[16] = Value::Number(point.at_ns);
+    if point.kind != PointKind::Begin {
+        row[16] = Value::Number(point.at_ns);
+    }
     row[19] = Value::Number(1);
-    if point.kind != PointKind::End {
+    if matches!(point.kind, PointKind::Counter | PointKind::Event) {
         row[20] = Value::Text(text);
     }
     row[21] = launch_id;

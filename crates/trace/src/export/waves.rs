@@ -1,14 +1,15 @@
 //! Spans of waves as slices of tracks.
 
+use super::LeftOut;
 use super::tracks::TrackIds;
 use crate::record::Point;
 use foldhash::HashMap;
 use hostcall_abi::trace::PointKind;
 
-/// Most tracks; of others nothing is exported.
+/// Most tracks; of others nothing is exported, and it is counted.
 const MOST_TRACKS: usize = 1 << 18;
 
-/// Most spans in each other on a track; those in more are left out.
+/// Most spans in each other on a track; those in more are left out, and counted.
 const MOST_OPEN: usize = 256;
 
 /// What is to be done on a track.
@@ -33,19 +34,24 @@ struct Track {
 }
 
 #[derive(Default)]
-pub(super) struct Waves(HashMap<(u16, u32, u8), Track>);
+pub(super) struct Waves {
+    tracks: HashMap<(u16, u32, u8), Track>,
+    /// What had no place.
+    pub left_out: LeftOut,
+}
 
 impl Waves {
     /// Returns the track of a point, whether it is new, and what is to be done there. Slices of a track lie in each other,
     /// whatever a trace says: a lane's spans do, and what is lost of one ends with the span that it was in, or with its wave.
     pub fn steps(&mut self, ids: &mut TrackIds, point: &Point) -> Option<(u64, bool, Vec<Step>)> {
         let key = (point.source, point.slot, point.first_lane);
-        let is_new = !self.0.contains_key(&key);
-        if is_new && self.0.len() >= MOST_TRACKS {
+        let is_new = !self.tracks.contains_key(&key);
+        if is_new && self.tracks.len() >= MOST_TRACKS {
+            self.left_out.points += 1;
             return None;
         }
         let wave = (point.launch, point.workgroup, point.wave);
-        let track = self.0.entry(key).or_insert_with(|| Track {
+        let track = self.tracks.entry(key).or_insert_with(|| Track {
             uuid: ids.next(),
             wave,
             open: Vec::new(),
@@ -64,7 +70,7 @@ impl Waves {
                 track.open.push((point.point, point.at_ns));
                 steps.push(Step::Begin(at_ns));
             }
-            PointKind::Begin => {}
+            PointKind::Begin => self.left_out.spans += 1,
             PointKind::End => {
                 let begun = (point.point, point.began_ns);
                 if let Some(at) = track.open.iter().rposition(|open| *open == begun) {
@@ -100,5 +106,16 @@ mod tests {
         assert_eq!(step(begin, 1, 20, 20, 1), [Step::End(14), Step::Begin(20)]);
         // Times do not go back on a track.
         assert_eq!(step(end, 1, 20, 19, 1), [Step::End(20)]);
+    }
+
+    #[test]
+    fn spans_that_are_too_deep_are_counted() {
+        let (mut ids, mut waves) = (TrackIds::from(0), Waves::default());
+        for at_ns in 0..300 {
+            let point = Point { kind: PointKind::Begin, began_ns: at_ns, at_ns, ..Point::default() };
+            let is_there = !waves.steps(&mut ids, &point).unwrap().2.is_empty();
+            assert_eq!(is_there, at_ns < 256);
+        }
+        assert_eq!(waves.left_out, LeftOut { spans: 44, points: 0 });
     }
 }

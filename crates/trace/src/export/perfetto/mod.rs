@@ -3,9 +3,9 @@
 mod events;
 mod messages;
 
-use super::Export;
 use super::tracks::{TrackIds, Tracks};
 use super::waves::{Step, Waves};
+use super::{Export, LeftOut};
 use crate::names::Names;
 use crate::record::{Call, Ending, Event, Point, Posts, Status, UNKNOWN};
 use events::{
@@ -388,7 +388,10 @@ impl<W: Write> Perfetto<W> {
         let key = (point.source, point.slot, point.point);
         let track = match self.counters.get(&key) {
             Some(track) => *track,
-            None if self.counters.len() >= MOST_COUNTERS => return Ok(()),
+            None if self.counters.len() >= MOST_COUNTERS => {
+                self.waves.left_out.points += 1;
+                return Ok(());
+            }
             None => {
                 let uuid = self.track_ids.next();
                 self.describe(TrackDescriptor {
@@ -477,5 +480,9 @@ impl<W: Write> Export for Perfetto<W> {
         }
         self.begin_once()?;
         self.write()
+    }
+
+    fn left_out(&self) -> LeftOut {
+        self.waves.left_out
     }
 }
