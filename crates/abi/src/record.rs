@@ -25,10 +25,14 @@ pub enum Number {
     F32 = 9,
     /// `f64`.
     F64 = 10,
+    /// `f16` of the crate `half`.
+    F16 = 11,
+    /// `bf16` of the crate `half`.
+    BF16 = 12,
 }
 
 impl Number {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 12] = [
         Self::U8,
         Self::U16,
         Self::U32,
@@ -39,6 +43,8 @@ impl Number {
         Self::I64,
         Self::F32,
         Self::F64,
+        Self::F16,
+        Self::BF16,
     ];
 
     /// The number with this code.
@@ -64,6 +70,8 @@ impl Number {
             Self::I64 => "i64",
             Self::F32 => "f32",
             Self::F64 => "f64",
+            Self::F16 => "f16",
+            Self::BF16 => "bf16",
         }
     }
 
@@ -71,7 +79,7 @@ impl Number {
     pub const fn bytes(self) -> u32 {
         match self {
             Self::U8 | Self::I8 => 1,
-            Self::U16 | Self::I16 => 2,
+            Self::U16 | Self::I16 | Self::F16 | Self::BF16 => 2,
             Self::U32 | Self::I32 | Self::F32 => 4,
             Self::U64 | Self::I64 | Self::F64 => 8,
         }

@@ -373,17 +373,18 @@ numbers! {
 
 #[cfg(feature = "half")]
 macro_rules! halves {
-    ($($t:ident)*) => {$(
+    ($($t:ident $number:ident)*) => {$(
         // SAFETY: any two bytes are a number: it is a `repr(transparent)` struct of a `u16`.
         unsafe impl Plain for half::$t {
             const SCHEMA: u64 = schema::of(stringify!($t));
             const SHARED: bool = false;
+            const TYPE: &'static Type = &Type::Number(Number::$number);
         }
     )*};
 }
 
 #[cfg(feature = "half")]
-halves!(f16 bf16);
+halves!(f16 F16 bf16 BF16);
 
 macro_rules! atomics {
     ($($atomic:ident, $name:literal;)*) => {$(

@@ -164,10 +164,26 @@ pub enum RecordValue {
     Unsigned(u64),
     /// Of a signed type.
     Signed(i64),
-    /// An `f32`.
+    /// An `f32`, or a number of 16 bits.
     F32(f32),
     /// An `f64`.
     F64(f64),
+}
+
+/// The value of an `f16`, which an `f32` has exactly.
+pub(crate) fn f32_of_f16(bits: u16) -> f32 {
+    let (sign, exponent, fraction) = (bits >> 15, bits >> 10 & 0x1f, u32::from(bits & 0x3ff));
+    let magnitude = match u32::from(exponent) {
+        0 => fraction as f32 / (1 << 24) as f32,
+        31 => f32::from_bits(0xff << 23 | fraction << 13),
+        exponent => f32::from_bits((exponent + 112) << 23 | fraction << 13),
+    };
+    f32::from_bits(u32::from(sign) << 31 | magnitude.to_bits())
+}
+
+/// The value of a `bf16`: the upper half of an `f32`.
+pub(crate) fn f32_of_bf16(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
 }
 
 impl RecordValue {
@@ -184,6 +200,8 @@ impl RecordValue {
             Number::I64 => Self::Signed(word as i64),
             Number::F32 => Self::F32(f32::from_bits(word as u32)),
             Number::F64 => Self::F64(f64::from_bits(word)),
+            Number::F16 => Self::F32(f32_of_f16(word as u16)),
+            Number::BF16 => Self::F32(f32_of_bf16(word as u16)),
         }
     }
 
@@ -348,6 +366,27 @@ mod tests {
         let unknown = &Type::Array { of: &Type::Unknown, stride_bytes: 8, count: 2 };
         assert_eq!(Descriptor::of(unknown), None);
         assert_eq!(Descriptor::of(&Type::Array { of: F32, stride_bytes: 4, count: 129 }), None);
+    }
+
+    #[test]
+    fn numbers_of_16_bits_have_their_values() {
+        let value = |number, bits: u16| RecordValue::of(number, &bits.to_le_bytes()).to_string();
+        let f16 = |bits| value(Number::F16, bits);
+        assert_eq!(
+            [0x3e00, 0xc000, 0x7bff, 0x0001, 0x8000].map(f16),
+            ["1.5", "-2", "65504", "0.000000059604645", "-0"]
+        );
+        assert_eq!([0x7c00, 0xfc00, 0x7e00].map(f16), ["inf", "-inf", "NaN"]);
+        assert_eq!([0x3fc0, 0xc000].map(|bits| value(Number::BF16, bits)), ["1.5", "-2"]);
+        for bits in 0..0x7c00u16 {
+            let (exponent, fraction) = (i32::from(bits >> 10), f64::from(bits & 0x3ff) / 1024.0);
+            let whole = if exponent == 0 {
+                fraction * 2f64.powi(-14)
+            } else {
+                (1.0 + fraction) * 2f64.powi(exponent - 15)
+            };
+            assert_eq!(f64::from(f32_of_f16(bits)), whole);
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::Export;
 use super::arrow::{BATCH_ROWS, BEGAN, Sink, of_arrow};
-use crate::descriptor::{Descriptor, NamedStream};
+use crate::descriptor::{Descriptor, NamedStream, f32_of_bf16, f32_of_f16};
 use crate::names::Names;
 use crate::record::{Event, Page};
 use arrow_array::builder::StringBuilder;
@@ -88,7 +88,7 @@ impl Described {
 }
 
 macro_rules! numbers {
-    ($($number:ident $ty:ty, $array:ident;)*) => {
+    ($($number:ident $ty:ty, $array:ident, $of_bytes:expr;)*) => {
         /// Values of a column that are not written yet.
         enum Values {
             $($number(Vec<$ty>),)*
@@ -108,7 +108,7 @@ macro_rules! numbers {
                 let records = bytes.chunks_exact(record_bytes);
                 match self {
                     $(Self::$number(values) => values.extend(records.map(|record| {
-                        <$ty>::from_le_bytes(*record[offset..].first_chunk().expect("the column lies in the record"))
+                        $of_bytes(*record[offset..].first_chunk().expect("the column lies in the record"))
                     })),)*
                     Self::Launch(_) => unreachable!("columns of records are numbers"),
                 }
@@ -143,16 +143,19 @@ macro_rules! numbers {
 }
 
 numbers! {
-    U8 u8, UInt8Type;
-    U16 u16, UInt16Type;
-    U32 u32, UInt32Type;
-    U64 u64, UInt64Type;
-    I8 i8, Int8Type;
-    I16 i16, Int16Type;
-    I32 i32, Int32Type;
-    I64 i64, Int64Type;
-    F32 f32, Float32Type;
-    F64 f64, Float64Type;
+    U8 u8, UInt8Type, u8::from_le_bytes;
+    U16 u16, UInt16Type, u16::from_le_bytes;
+    U32 u32, UInt32Type, u32::from_le_bytes;
+    U64 u64, UInt64Type, u64::from_le_bytes;
+    I8 i8, Int8Type, i8::from_le_bytes;
+    I16 i16, Int16Type, i16::from_le_bytes;
+    I32 i32, Int32Type, i32::from_le_bytes;
+    I64 i64, Int64Type, i64::from_le_bytes;
+    F32 f32, Float32Type, f32::from_le_bytes;
+    F64 f64, Float64Type, f64::from_le_bytes;
+    // Not every reader of tables has numbers of 16 bits.
+    F16 f32, Float32Type, |bytes| f32_of_f16(u16::from_le_bytes(bytes));
+    BF16 f32, Float32Type, |bytes| f32_of_bf16(u16::from_le_bytes(bytes));
 }
 
 /// Records as record batches.
