@@ -132,4 +132,5 @@ pub use executor::{Executor, Waker};
 pub use launch::{Launch, LaunchError, LaunchHandle, LaunchReport, LaunchResult};
 pub use lent::LentMemory;
 pub use mapped::MappedFile;
+pub use operations::now_ns;
 pub use shield::Shielded;

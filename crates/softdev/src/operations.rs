@@ -190,8 +190,8 @@ unsafe extern "C" fn notify(abi: *mut CpuLane) {
     unsafe { operate(abi, notify, unwinding) }
 }
 
-/// Nanoseconds of the device's clock.
-pub(crate) fn now_ns() -> u64 {
+/// Returns the nanoseconds of the device's clock, which is the system's monotonic one.
+pub fn now_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes the time to memory made for it; every Linux has this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };

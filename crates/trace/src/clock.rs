@@ -62,6 +62,8 @@ pub(crate) struct DeviceClock {
     compared: VecDeque<(u64, u64, u64)>,
     /// The latest time that has a place.
     placed_ns: Option<u64>,
+    /// The device's clock is the host's, and this is how far off the line is at most.
+    same_within_ns: Option<u64>,
 }
 
 impl DeviceClock {
@@ -70,6 +72,13 @@ impl DeviceClock {
         if self.pieces.is_empty() {
             self.pieces.push_back(Piece { from_ns: 0, device_ns, host_ns: host_ns as i64, ppb: 0 });
         }
+    }
+
+    /// The clock is the host's: the host's time was `host_ns` between two moments of the device's, and the difference stays.
+    pub fn set(&mut self, before_ns: u64, host_ns: u64, after_ns: u64) {
+        let took_ns = after_ns.saturating_sub(before_ns);
+        let piece = Piece { from_ns: 0, device_ns: before_ns + took_ns / 2, host_ns: host_ns as i64, ppb: 0 };
+        (self.pieces, self.same_within_ns) = (VecDeque::from([piece]), Some(took_ns.div_ceil(2)));
     }
 
     /// Returns the place of a device's time. Without any comparison there is none.
@@ -88,6 +97,21 @@ impl DeviceClock {
     /// took too long to be of use.
     pub fn compare(&mut self, before_ns: u64, host_ns: u64, after_ns: u64) -> Option<Compared> {
         let took_ns = after_ns.checked_sub(before_ns)?;
+        if let Some(error_ns) = self.same_within_ns {
+            let slack_ns = took_ns / 2 + error_ns + 1;
+            let device_ns = before_ns + took_ns / 2;
+            let host_there_ns = self.at(device_ns)?.max(0) as u64;
+            if host_there_ns.abs_diff(host_ns) <= slack_ns {
+                return Some(Compared {
+                    device_ns,
+                    host_ns: host_there_ns,
+                    error_ns,
+                    off_ns: 0,
+                    drift_ppb: 0,
+                });
+            }
+            self.same_within_ns = None;
+        }
         let best_ns = self.compared.iter().map(|(_, _, took_ns)| *took_ns).min();
         if best_ns.is_some_and(|best_ns| took_ns > best_ns.saturating_mul(NOISY).saturating_add(1000)) {
             // A clock that is always this slow to ask is believed in the end.

@@ -331,6 +331,9 @@ impl DeviceBuilder {
             server = server.trace(source);
         }
         if let Some(points) = points {
+            if backend.properties().kind == DeviceKind::Software {
+                points.has_hosts_clock(hostcall_softdev::now_ns);
+            }
             server = server.handler(Handler::inline(TracePoints::serve(PointNumbers(points.clone()))));
         }
         for handler in builtins.services() {
