@@ -7,10 +7,12 @@ mod bench;
 mod image;
 mod llvm;
 mod new;
+mod output;
 mod run;
 mod top;
 mod trace;
 
+use crate::output::Stdout;
 use arguments::{Arguments, Command};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
@@ -64,7 +66,7 @@ fn print(text: std::fmt::Arguments<'_>) -> Outcome {
 }
 
 fn print_bytes(bytes: &[u8]) -> Outcome {
-    match io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()) {
+    match Stdout.write_all(bytes).and_then(|()| Stdout.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(format!("cannot write to the standard output: {error}").into())
         }

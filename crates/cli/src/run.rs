@@ -3,7 +3,7 @@
 use crate::arguments::RunOptions;
 use crate::image::{Program, SOFTWARE};
 use crate::trace::Tracing;
-use crate::{Outcome, USAGE, complain, llvm};
+use crate::{Outcome, USAGE, complain, llvm, output};
 use hostcall::device::{Error as DeviceError, KernelResources, LoadedKernel, SoftwareDeviceConfig};
 use hostcall::services::Builtins;
 use hostcall::trace::Tracer;
@@ -377,11 +377,11 @@ impl Stdout {
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.told(io::stdout().write(bytes))
+        self.told(output::Stdout.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.told(io::stdout().flush())
+        self.told(output::Stdout.flush())
     }
 }
 

@@ -49,6 +49,22 @@ fn a_package_is_built_as_asked_for() {
     expect(&act("", &["built"]), 0, "extra false, debug false\n", "");
 }
 
+/// The standard library takes a closed output for one that takes all.
+#[test]
+fn a_closed_output_fails_the_run() {
+    let closed = |arguments: &[&str]| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "exec \"$0\" \"$@\" >&-", env!("CARGO_BIN_EXE_hostcall")]).args(arguments);
+        shell.output().unwrap()
+    };
+    let sentence = "hostcall: cannot write to the standard output: Bad file descriptor (os error 9)\n";
+    let output = closed(&["run", common::acts(), "both"]);
+    assert!(output.status.code() == Some(1) && stderr(&output).contains(sentence), "{}", stderr(&output));
+    expect(&closed(&["devices"]), 1, "", sentence);
+    // What prints nothing needs none.
+    assert_eq!(closed(&["run", common::acts(), "return"]).status.code(), Some(7));
+}
+
 #[test]
 fn output_that_cannot_be_written_fails_the_run() {
     for act in ["both", "return"] {

@@ -3,6 +3,7 @@
 mod counts;
 mod screen;
 
+use crate::output::Stdout;
 use crate::run::BY_SIGNAL;
 use crate::trace::folder;
 use crate::{Outcome, complain};
@@ -110,7 +111,7 @@ pub fn run(path: &Path, every: Duration) -> Outcome {
         let began = Instant::now();
         let is_over = followed.read_until(path, began + every)?;
         let shown = followed.counts.take(began.elapsed());
-        match print(&mut io::stdout().lock(), &shown) {
+        match print(&mut Stdout, &shown) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(BY_SIGNAL + SIGPIPE),
             Err(error) => return Err(format!("cannot write to the standard output: {error}").into()),
             Ok(()) if is_over => return Ok(0),

@@ -5,6 +5,7 @@ mod export;
 mod info;
 
 use crate::arguments::TraceCommand;
+use crate::output::Stdout;
 use crate::run::BY_SIGNAL;
 use crate::{Outcome, complain};
 use dump::dump;
@@ -113,7 +114,7 @@ impl From<io::Error> for Stop {
 
 /// Prints to the standard output, whose reader may leave.
 fn printed(print: impl FnOnce(&mut dyn Write) -> Result<(), Stop>) -> Outcome {
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(Stdout);
     match print(&mut out).and_then(|()| Ok(out.flush()?)) {
         Ok(()) => Ok(0),
         Err(Stop::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(BY_SIGNAL + SIGPIPE),
