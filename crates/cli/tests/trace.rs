@@ -9,10 +9,11 @@ use ::hostcall::{Device, Grid, Lane, LaunchKernel, Plain, Stream, counter, event
 use common::{acting, acts, expect, fed, hostcall, stderr, stdout};
 use hostcall_trace::{Call, Descriptor, Ending, Page, StreamFile, StreamTotals, Waiting};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
-use std::time::Duration;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// Runs a subcommand of `hostcall trace`.
 fn trace(arguments: &[&str]) -> Output {
@@ -289,6 +290,42 @@ fn traces_are_exported() {
     let sentence = format!("hostcall: {}: {NO_END}; what is there was exported\n", to("cut.trace"));
     expect(&trace(&["export", &to("cut.trace"), &to("cut.csv")]), 0, "", &sentence);
     assert_eq!(fs::read_to_string(to("cut.csv")).unwrap(), csv);
+}
+
+/// What an interrupted export has written does not stay, and what had its name does.
+#[test]
+fn interrupted_exports_leave_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder.path().join("whole.trace");
+    let tracer = Tracer::builder().file(&whole).unwrap().queue_calls(1 << 17).start().unwrap();
+    let source = tracer.source("cpu", "hostcall");
+    (0..100_000).for_each(|at| source.call("A::b", 300, LaunchId::NONE, Call::at(at)));
+    assert_eq!(tracer.finish(Duration::from_secs(60)).lost(), None);
+    let out = folder.path().join("out");
+    fs::create_dir(&out).unwrap();
+    fs::write(out.join("a.csv"), "old").unwrap();
+    let pipe = folder.path().join("pipe.trace");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut export = hostcall(["trace", "export"]).arg(&pipe).arg(out.join("a.csv")).spawn().unwrap();
+    // The pipe stays open, so that the export waits for more.
+    let mut writer = File::options().write(true).open(&pipe).unwrap();
+    let bytes = fs::read(&whole).unwrap();
+    writer.write_all(&bytes[..bytes.len() - 100]).unwrap();
+    let names = || fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    let begin = Instant::now();
+    while names().len() < 2 {
+        assert!(begin.elapsed() < Duration::from_secs(60), "nothing is written");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let kill = Command::new("kill").args(["-INT", &export.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    assert_eq!(export.wait().unwrap().signal(), Some(2));
+    assert_eq!((names(), &*fs::read_to_string(out.join("a.csv")).unwrap()), (vec!["a.csv".into()], "old"));
+    drop(writer);
+    let (from, to) = (whole.to_str().unwrap(), out.join("a.csv"));
+    expect(&trace(&["export", from, to.to_str().unwrap()]), 0, "", "");
+    assert_eq!(names(), ["a.csv"]);
+    assert_eq!(fs::read_to_string(to).unwrap().lines().count(), 100_001);
 }
 
 #[test]

@@ -4,10 +4,14 @@ use super::{NO_END, Stop, cannot, open};
 use crate::{Outcome, USAGE, complain};
 use hostcall_trace::export::{self, ExportError, Format, LeftOut, Table};
 use hostcall_trace::{Loss, StreamLosses, escaped};
-use std::fs::File;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+use std::error::Error;
+use std::fs::{File, Permissions};
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -38,8 +42,9 @@ pub(super) fn export(from: &Path, to: &Path, stream: Option<&str>) -> Outcome {
     if std::fs::metadata(to).is_ok_and(|there| (there.dev(), there.ino()) == (whole.dev(), whole.ino())) {
         return Err(format!("{} is the trace itself: name another file", to.display()).into());
     }
-    let is_made = AtomicBool::new(false);
-    let file = MadeLate { path: to, file: None, is_made: &is_made };
+    let place = Place::of(to)?;
+    place.remove_at_signals()?;
+    let file = MadeLate { place: &place, file: None };
     let mut progress = Progress { of: whole.len(), told: Instant::now(), is_shown: false };
     let result = export::export(&mut reader, table, format, file, |bytes| progress.tell(bytes));
     progress.clear();
@@ -49,12 +54,13 @@ pub(super) fn export(from: &Path, to: &Path, stream: Option<&str>) -> Outcome {
     }
     let exported = result.map_err(|error| match error {
         ExportError::Read(error) => cannot("read on in", from, error),
-        ExportError::Write(error) if is_made.into_inner() => {
+        ExportError::Write(error) if place.is_written_to.load(Ordering::Relaxed) => {
             format!("{}; what is there is not whole", cannot("write", to, error))
         }
         ExportError::Write(error) => cannot("write", to, error),
         error => escaped(&error.to_string()).into_owned(),
     })?;
+    place.put().map_err(|error| cannot("write", to, error))?;
     if !reader.is_complete() {
         complain(format!("{}: {NO_END}; what is there was exported", from.display()));
     }
@@ -96,21 +102,96 @@ pub(super) fn export(from: &Path, to: &Path, stream: Option<&str>) -> Outcome {
     Ok(0)
 }
 
+/// Where an export goes: to a file beside the one that is named, which takes its place once it is whole. So nothing that is cut
+/// has the name, and what was there stays until then.
+struct Place {
+    /// The file that is named, without links.
+    file: PathBuf,
+    beside: PathBuf,
+    permissions: Option<Permissions>,
+    /// It is no plain file, or nothing can be made beside it.
+    is_direct: AtomicBool,
+    /// Something was written to the file that is named.
+    is_written_to: AtomicBool,
+}
+
+impl Place {
+    fn of(to: &Path) -> Result<Self, Box<dyn Error>> {
+        let there = std::fs::metadata(to).ok();
+        let is_link = there.is_none() && to.is_symlink();
+        let is_direct = is_link || there.as_ref().is_some_and(|there| !there.is_file());
+        let file = match there {
+            Some(_) => to.canonicalize().map_err(|error| cannot("write", to, error))?,
+            None => to.to_owned(),
+        };
+        let ending = file.extension().unwrap_or_default().to_string_lossy();
+        let beside = file.with_extension(format!("{ending}.{}.new", std::process::id()));
+        let permissions = there.map(|there| there.permissions());
+        let [is_direct, is_written_to] = [is_direct, false].map(AtomicBool::new);
+        Ok(Self { file, beside, permissions, is_direct, is_written_to })
+    }
+
+    /// Has the file that is not whole removed when a signal ends the process.
+    fn remove_at_signals(&self) -> io::Result<()> {
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let beside = self.beside.clone();
+        std::thread::Builder::new().name("hostcall-signals".into()).spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                let _ = std::fs::remove_file(beside);
+                let _ = emulate_default_handler(signal);
+            }
+        })?;
+        Ok(())
+    }
+
+    fn open(&self) -> io::Result<File> {
+        if !self.is_direct.load(Ordering::Relaxed) {
+            match File::create(&self.beside) {
+                Ok(file) => {
+                    if let Some(permissions) = &self.permissions {
+                        // They are no part of what is exported.
+                        let _ = file.set_permissions(permissions.clone());
+                    }
+                    return Ok(file);
+                }
+                // The folder may be another user's.
+                Err(_) if self.permissions.is_some() => self.is_direct.store(true, Ordering::Relaxed),
+                Err(error) => return Err(error),
+            }
+        }
+        let file = File::create(&self.file)?;
+        self.is_written_to.store(true, Ordering::Relaxed);
+        Ok(file)
+    }
+
+    /// Gives what was written the name, if anything was.
+    fn put(&self) -> io::Result<()> {
+        match self.beside.exists() {
+            true => std::fs::rename(&self.beside, &self.file),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // There is none, or it is not whole.
+        let _ = std::fs::remove_file(&self.beside);
+    }
+}
+
 /// A file that is made when something is written to it: one that is there stays as it is if the trace has nothing to export.
 struct MadeLate<'a> {
-    path: &'a Path,
+    place: &'a Place,
     file: Option<File>,
-    is_made: &'a AtomicBool,
 }
 
 impl Write for MadeLate<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let file = match &mut self.file {
-            Some(file) => file,
-            file => file.insert(File::create(self.path)?),
-        };
-        self.is_made.store(true, Ordering::Relaxed);
-        file.write(bytes)
+        match &mut self.file {
+            Some(file) => file.write(bytes),
+            file => file.insert(self.place.open()?).write(bytes),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
