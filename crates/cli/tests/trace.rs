@@ -512,7 +512,7 @@ fn bytes_have_no_columns() {
     let file = path.to_str().unwrap();
     let dump = stdout(&trace(&["dump", file]));
     assert!(
-        dump.contains("  7365747962203631 7478657420666f20\n"),
+        dump.contains("  000000: 31 36 20 62 79 74 65 73 20 6f 66 20 74 65 78 74  16 bytes of text\n"),
         "{dump}"
     );
     let out = folder.path().join("x.csv");

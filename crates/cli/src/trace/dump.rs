@@ -192,6 +192,9 @@ impl Records {
     fn print(&mut self, out: &mut dyn Write, page: &Page) -> io::Result<()> {
         print_page(out, page)?;
         let stream = self.streams.get(page.stream);
+        if stream.is_some_and(|stream| stream.record_bytes == 1) {
+            return print_bytes(out, page);
+        }
         let Some((stream, descriptor)) = stream.and_then(|stream| Some((stream, stream.descriptor.clone()?)))
         else {
             return print_words(out, &page.bytes);
@@ -222,6 +225,25 @@ fn print_page(out: &mut dyn Write, page: &Page) -> io::Result<()> {
         write!(out, "; {} bytes were overwritten before", page.overwritten_before)?;
     }
     writeln!(out)
+}
+
+/// Prints bytes in their order, 16 a line, with the text that they may be.
+fn print_bytes(out: &mut dyn Write, page: &Page) -> io::Result<()> {
+    for (line, at) in page.bytes.chunks(16).zip((u64::from(page.offset_bytes)..).step_by(16)) {
+        write!(out, "  {at:06x}:")?;
+        for place in 0..16 {
+            match line.get(place) {
+                Some(byte) => write!(out, " {byte:02x}")?,
+                None => write!(out, "   ")?,
+            }
+        }
+        let text = line.iter().map(|byte| match byte {
+            b' '..=b'~' => char::from(*byte),
+            _ => '.',
+        });
+        writeln!(out, "  {}", text.collect::<String>())?;
+    }
+    Ok(())
 }
 
 /// Prints words, four a line.
