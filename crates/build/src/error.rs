@@ -62,6 +62,18 @@ pub enum BuildError {
         /// Folders of the packages of its workspace that have kernels.
         kernels: Vec<PathBuf>,
     },
+    /// The package is a library of the host's.
+    #[error(
+        "{name} is a library of the host's and has no program: `hostcall run` is for packages that have a main kernel, and \
+         `hostcall build` for packages of kernels{}",
+        such_as(kernels)
+    )]
+    HostLibrary {
+        /// The package's name.
+        name: String,
+        /// Folders of the packages of its workspace that have kernels.
+        kernels: Vec<PathBuf>,
+    },
     /// Cargo could not read the package.
     #[error("cargo cannot read the package in {}:\n{output}", folder.display())]
     Package {

@@ -55,9 +55,11 @@ impl Package {
             .ok_or_else(|| BuildError::Workspace { folder: folder.into(), programs: programs() })?;
         let name = package.name.to_string();
         if !needs(package, DEVICE_CRATE) {
-            return Err(match needs(package, "hostcall") {
-                true => BuildError::HostProgram { name, folder: folder.into(), kernels: programs() },
-                false => BuildError::NotProgram { name },
+            let has_program = package.targets.iter().any(|target| target.kind.contains(&TargetKind::Bin));
+            return Err(match (needs(package, "hostcall"), has_program) {
+                (true, true) => BuildError::HostProgram { name, folder: folder.into(), kernels: programs() },
+                (true, false) => BuildError::HostLibrary { name, kernels: programs() },
+                (false, _) => BuildError::NotProgram { name },
             });
         }
         let is_library = |target: &&cargo_metadata::Target| {

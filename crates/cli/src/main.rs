@@ -16,6 +16,7 @@ use crate::output::Stdout;
 use arguments::{Arguments, Command};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
+use hostcall_trace::escaped;
 use std::error::Error;
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -57,7 +58,16 @@ fn main() {
 /// Tells the user what is wrong.
 fn complain(error: impl Display) {
     // Nobody can be told that standard error is closed.
-    let _ = writeln!(io::stderr(), "hostcall: {error}");
+    let _ = writeln!(io::stderr(), "hostcall: {}", visible(&error.to_string()));
+}
+
+/// A text whose control characters a terminal does not obey, but for lines and tabs: a program may have said it.
+fn visible(text: &str) -> String {
+    let parts = text.split_inclusive(['\n', '\t']).map(|part| match part.char_indices().next_back() {
+        Some((at, end @ ('\n' | '\t'))) => format!("{}{end}", escaped(&part[..at])),
+        _ => escaped(part).into_owned(),
+    });
+    parts.collect()
 }
 
 /// Prints to standard output, whose reader may be gone.

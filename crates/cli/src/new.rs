@@ -132,6 +132,9 @@ fn package_name(folder: &Path) -> Result<&str, Box<dyn Error>> {
     if is_package_name(name) {
         return Ok(name);
     }
+    if CRATES.contains(&name) {
+        return Err(format!("`{name}` is a crate that programs use: take another name").into());
+    }
     Err(format!(
         "`{name}` is no name for a package: take ASCII letters, digits, `-` and `_`, a letter first, and no word of \
          Rust's own"
@@ -139,76 +142,34 @@ fn package_name(folder: &Path) -> Result<&str, Box<dyn Error>> {
     .into())
 }
 
-/// Words that cannot name a library: Rust's keywords and its own crates.
-const TAKEN: &[&str] = &[
-    "Self",
-    "abstract",
+/// Crates that a package may use, whose name it cannot have itself.
+const CRATES: &[&str] = &[
     "alloc",
-    "as",
-    "async",
-    "await",
-    "become",
-    "box",
-    "break",
-    "const",
-    "continue",
     "core",
-    "crate",
-    "do",
-    "dyn",
-    "else",
-    "enum",
-    "extern",
-    "false",
-    "final",
-    "fn",
-    "for",
-    "gen",
-    "if",
-    "impl",
-    "in",
-    "let",
-    "loop",
-    "macro",
-    "match",
-    "mod",
-    "move",
-    "mut",
-    "override",
-    "priv",
-    "proc_macro",
-    "pub",
-    "ref",
-    "return",
-    "self",
-    "static",
-    "std",
-    "struct",
-    "super",
-    "test",
-    "trait",
-    "true",
-    "try",
-    "type",
-    "typeof",
-    "unsafe",
-    "unsized",
-    "use",
-    "virtual",
-    "where",
-    "while",
-    "yield",
     "hostcall",
     "hostcall-build",
     "hostcall-device",
     "hostcall_build",
     "hostcall_device",
+    "proc_macro",
+    "std",
+    "test",
+];
+
+/// Words that cannot name a library: Rust's keywords.
+const TAKEN: &[&str] = &[
+    "Self", "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do",
+    "dyn", "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop",
+    "macro", "match", "mod", "move", "mut", "override", "priv", "pub", "ref", "return", "self", "static",
+    "struct", "super", "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use", "virtual",
+    "where", "while", "yield",
 ];
 
 fn is_package_name(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
         && !TAKEN.contains(&name)
+        && !CRATES.contains(&name)
 }
 
 #[cfg(test)]

@@ -98,6 +98,13 @@ fn the_exit_code_is_the_programs() {
 }
 
 #[test]
+fn a_panic_gives_terminals_no_orders() {
+    let output = act("", &["orders"]);
+    let text = stderr(&output);
+    assert!(text.contains("\\u{1b}[31mred\n3") && !text.contains('\u{1b}'), "{text}");
+}
+
+#[test]
 fn a_panic_says_where_and_what() {
     let output = act("", &["panic"]);
     let text = stderr(&output);

@@ -218,6 +218,10 @@ fn a_host_program_is_told_how_to_start() {
     says(&text, "`hostcall build` for packages of kernels, such as ");
     says(&text, "shop/kernels\n");
     assert_eq!((output.status.code(), text.lines().count()), (Some(1), 1), "{text}");
+    // A library of such a program starts nothing.
+    fs::rename(folder.path().join("shop/src/main.rs"), folder.path().join("shop/src/lib.rs")).unwrap();
+    let output = hostcall(["run", "."]).current_dir(folder.path().join("shop")).output().unwrap();
+    says(&stderr(&output), "hostcall: shop is a library of the host's and has no program: ");
 }
 
 #[test]
@@ -330,6 +334,10 @@ fn a_new_package_runs() {
     expect(&output, 1, "", "hostcall: greeter exists already: take another name\n");
     for bad in ["1st", "fn", "with space", ".."] {
         assert_eq!(run(&["new", bad]).status.code(), Some(1), "{bad}");
+    }
+    for bad in ["std", "hostcall"] {
+        let sentence = format!("hostcall: `{bad}` is a crate that programs use: take another name\n");
+        expect(&run(&["new", bad]), 1, "", &sentence);
     }
 }
 

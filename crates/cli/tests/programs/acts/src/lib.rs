@@ -49,6 +49,7 @@ fn main(lane: &Lane) -> i32 {
         },
         "sleep" => time::sleep(Duration::from_secs(3600)),
         "panic" if first => panic!("the sum is {}", 3),
+        "orders" if first => panic!("\u{1b}[31mred\n{}", 3),
         "index" if first => _ = black_box(&[1, 2, 3][..])[black_box(3)],
         "null" => {
             // SAFETY: none: the program asks for the fault.
