@@ -1,6 +1,7 @@
 //! What the expansions of the macros name. Not for users.
 
 pub use crate::Lane;
+use crate::call::MAX_TYPED_WORDS;
 pub use crate::call::{CallOptions, Pending, call, call_with_bytes, post, start};
 
 /// Calls of methods that are unsafe to call, which the functions of [`crate::call`] refuse.
@@ -55,6 +56,52 @@ pub use std::{boxed::Box, string::String, sync::Arc, vec::Vec};
 pub fn slice_len(len: usize) -> Result<u32, CallError> {
     u32::try_from(len).map_err(|_| CallError::TooLarge)
 }
+
+/// Refuses a method of a service whose parameters or result are more words than a call has.
+///
+/// # Panics
+/// In that case. The compiler shows the text.
+#[track_caller]
+pub const fn check_words(method: &str, parameters: usize, result: usize) {
+    let (what, words, advice) = match (parameters > MAX_TYPED_WORDS, result > MAX_TYPED_WORDS) {
+        (true, _) => ("parameters", parameters, "pass bytes, `&[u8]`"),
+        (_, true) => ("result", result, "give bytes back, by a last parameter `&mut [u8]`"),
+        (false, false) => return,
+    };
+    let mut text = ([0; 512], 0);
+    push(&mut text, what);
+    push(&mut text, " of `");
+    push(&mut text, method);
+    push(&mut text, "`: ");
+    push_number(&mut text, words);
+    push(&mut text, " words, and a call has room for ");
+    push_number(&mut text, MAX_TYPED_WORDS);
+    push(&mut text, " of them: ");
+    push(&mut text, advice);
+    let (bytes, len) = &text;
+    match core::str::from_utf8(bytes.split_at(*len).0) {
+        Ok(text) => panic!("{}", text),
+        Err(_) => panic!("a method has more words than a call has room for"),
+    }
+}
+
+/// Adds to a text as much as it has room for.
+const fn push((bytes, len): &mut ([u8; 512], usize), more: &str) {
+    let mut at = 0;
+    while at < more.len() && *len < bytes.len() {
+        bytes[*len] = more.as_bytes()[at];
+        (*len, at) = (*len + 1, at + 1);
+    }
+}
+
+const fn push_number(text: &mut ([u8; 512], usize), number: usize) {
+    if number >= 10 {
+        push_number(text, number / 10);
+    }
+    push(text, DIGITS[number % 10]);
+}
+
+const DIGITS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
 
 /// The options of a call with this deadline.
 pub const fn within_us(timeout_us: u32) -> CallOptions {

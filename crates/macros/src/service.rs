@@ -83,6 +83,7 @@ pub fn service(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     };
     let table =
         methods.iter().enumerate().map(|(index, method)| method.table_entry(&names, &base, &text, index));
+    let words = methods.iter().map(|method| method.check_words(&names, &text));
     let device = device_side(&names, &item, &methods, internal);
     let host = host::side(&names, &item, &methods);
     let (visibility, attributes) = (&item.vis, &item.attrs);
@@ -95,6 +96,7 @@ pub fn service(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
         const _: () = {
             const #base: #k::u16 = #base_value;
             #check
+            #(#words)*
             impl #name {
                 /// The service's methods, in the trait's order.
                 pub const METHODS: &'static [#k::Method; #count] = &[#(#table),*];
@@ -245,6 +247,19 @@ impl Method {
 
     fn names(&self) -> Vec<&Ident> {
         self.parameters.iter().map(|parameter| &parameter.name).collect()
+    }
+
+    /// Refuses values that are more words than a call has.
+    fn check_words(&self, names: &Names, service: &str) -> TokenStream {
+        let k = &names.private;
+        let (full_name, result) = (format!("{service}::{}", self.name.unraw()), &self.result);
+        let parameters = self.parameters.iter().map(|parameter| match &parameter.kind {
+            ParameterKind::Value(ty) => quote_spanned!(ty.span()=> <#ty as #k::Wire>::WORDS),
+            ParameterKind::Str | ParameterKind::Bytes => quote!(1),
+        });
+        quote_spanned! {self.name.span()=>
+            const _: () = #k::check_words(#full_name, 0 #(+ #parameters)*, <#result as #k::Wire>::WORDS);
+        }
     }
 
     fn table_entry(&self, names: &Names, base: &Ident, service: &str, index: usize) -> TokenStream {
