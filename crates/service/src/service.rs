@@ -164,6 +164,10 @@ impl<'a> Output<'a> {
 }
 
 /// A set of methods with their handler. `#[service]` makes one from a trait.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no service whose handlers return when they are done",
+    note = "`serve` of a `#[service]` makes one; what `serve_async` makes is registered by `async_service`"
+)]
 pub trait Service: Send + Sync + 'static {
     /// The methods. Their numbers are dispatched to [`Service::call`] by their index here.
     fn methods(&self) -> &[Method];
@@ -260,6 +264,10 @@ pub struct OwnedReply {
 pub type AsyncReply = Pin<Box<dyn Future<Output = Result<OwnedReply, CallError>> + Send>>;
 
 /// A [`Service`] whose handlers wait without holding a thread.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no service whose handlers are futures",
+    note = "`serve_async` of a `#[service]` makes one; what `serve` makes is registered by `service` or `inline_service`"
+)]
 pub trait AsyncService: Send + Sync + 'static {
     /// The methods. Their numbers are dispatched to [`AsyncService::call`] by their index here.
     fn methods(&self) -> &[Method];

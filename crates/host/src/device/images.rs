@@ -31,10 +31,19 @@ pub struct EmbeddedImage {
 }
 
 /// Returns the images that the package's build script embedded, for [`DeviceBuilder::images`](crate::device::DeviceBuilder::images).
+///
+/// The package's `build.rs` has `hostcall_build::Kernels::new("kernels").embed()`, with the folder of the kernels' package, and
+/// its Cargo.toml has `hostcall-build` among the build dependencies.
 #[macro_export]
 macro_rules! embedded_images {
     () => {
-        include!(concat!(env!("OUT_DIR"), "/hostcall_images.rs"))
+        include!(concat!(
+            env!(
+                "OUT_DIR",
+                "`embedded_images!` needs a build script: write `hostcall_build::Kernels::new(\"kernels\").embed()` into \
+                 build.rs, and `hostcall-build` into the build-dependencies of Cargo.toml"
+            ),
+            "/hostcall_images.rs"))
     };
 }
 

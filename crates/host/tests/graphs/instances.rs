@@ -187,6 +187,16 @@ fn arguments_are_set_and_graphs_updated() {
     assert_eq!(error, "the instance cannot be updated: node 0: it launches add, and call in the new graph");
     let (elsewhere, ..) = open();
     assert!(matches!(instance.update(&Graph::new(&elsewhere)), Err(Error::OtherDevice { .. })));
+    let mut other = Graph::new(&device);
+    other.add_while(&Condition::function(|| 0), &Graph::new(&device)).unwrap();
+    let error = instance.try_update(&other).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "the instance cannot be updated: node 0: it is of kind `kernel`, and of kind `while` in the new graph"
+    );
+    device.close();
+    let (_open, stream, _) = open();
+    assert!(matches!(instance.launch(&stream), Err(Error::Closed)));
 }
 
 /// Kernels of other paths or of other parameters are other kernels, whatever they are called.
@@ -262,6 +272,19 @@ fn arguments_are_set_in_graphs_in_graphs() {
         let refused = instance.set(path.clone(), &add, ONE, (&values, 1u64));
         assert!(matches!(broken(refused), GraphError::NoSuchNode { node, .. } if node == path), "{path}");
     }
+    let why = |path: NodePath| broken(instance.set(path, &add, ONE, (&values, 1u64))).to_string();
+    let text = why(NodePath::from(bodies).node(step));
+    assert_eq!(
+        text,
+        format!(
+            "there is no node {bodies}.0: that is a body, and a node in it is named by `.body(0)` and `.node(..)`"
+        )
+    );
+    let text = why(NodePath::from(first).node(step).body(0));
+    assert_eq!(
+        text,
+        format!("there is no node {first}.0.0: node {first}.0 (add) has no bodies and is no graph")
+    );
     let refused = instance.set(NodePath::from(bodies).body(2).node(step), &add, ONE, (&values, 1u64));
     let error = broken(refused).to_string();
     assert_eq!(error, format!("node {bodies} has no body 2: it has 2, from number 0 on"));

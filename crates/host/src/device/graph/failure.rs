@@ -124,12 +124,14 @@ pub enum GraphError {
         node: NodeId,
     },
     /// The graph has no such node.
-    #[error("there is no node {node}: its graph has {nodes}")]
+    #[error("there is no node {node}: {}", inside.clone().unwrap_or_else(|| format!("its graph has {nodes}")))]
     NoSuchNode {
         /// Where it would be.
         node: NodePath,
         /// How many nodes the innermost graph has that is there.
         nodes: usize,
+        /// What is there where the path goes on as if it were a graph, or ends as if it were a node.
+        inside: Option<String>,
     },
     /// The node has no such body.
     #[error("node {node} has no body {body}: it has {bodies}, from number 0 on")]

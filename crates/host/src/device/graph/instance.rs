@@ -8,6 +8,7 @@ use super::{Graph, GraphError, GraphKernel, Recorded, graph_called};
 use crate::device::uses::Point;
 use crate::device::{Arguments, Device, Error, Grid, Stream};
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A graph that can be launched. It keeps all that its nodes use: kernels, buffers, closures, functions.
@@ -98,7 +99,11 @@ impl Instance {
     }
 
     fn check_stream(&self, stream: &Stream) -> Result<(), Error> {
-        stream.core().check_own(&self.shared.device.inner.core, graph_called(&self.shared.name))
+        let own = &self.shared.device.inner;
+        if !stream.core().is(&own.core) && own.closed.load(Ordering::SeqCst) {
+            return Err(Error::Closed);
+        }
+        stream.core().check_own(&own.core, graph_called(&self.shared.name))
     }
 
     /// Gives a kernel of the graph, or of a graph in it, another grid and other arguments, for later replays. They are checked
@@ -181,7 +186,10 @@ fn same_shape(old: &Recorded, new: &Recorded, path: &NodePath) -> Result<(), Gra
     for (at, (old, new)) in old.nodes.iter().zip(&new.nodes).enumerate() {
         let (kind, other) = (old.node.kind(), new.node.kind());
         if kind != other {
-            return Err(refused(at, format!("it is {kind}, and {other} in the new graph")));
+            return Err(refused(
+                at,
+                format!("it is of kind `{kind}`, and of kind `{other}` in the new graph"),
+            ));
         }
         if let (Node::Kernel(old), Node::Kernel(new)) = (&*old.node, &*new.node)
             && !old.is_of(&new.kernel)

@@ -338,7 +338,7 @@ impl KernelNode {
 /// Refuses a node that the graph does not have.
 pub(super) fn check_node(nodes: usize, node: NodeId) -> Result<usize, GraphError> {
     let at = node.0 as usize;
-    if at < nodes { Ok(at) } else { Err(GraphError::NoSuchNode { node: node.into(), nodes }) }
+    if at < nodes { Ok(at) } else { Err(GraphError::NoSuchNode { node: node.into(), nodes, inside: None }) }
 }
 
 impl Recorded {
@@ -350,7 +350,8 @@ impl Recorded {
         change: impl FnOnce(&Node) -> Result<Node, Error>,
     ) -> Result<(), Error> {
         let nodes = self.nodes.len();
-        let none = || GraphError::NoSuchNode { node: whole.clone(), nodes };
+        let there = |inside| GraphError::NoSuchNode { node: whole.clone(), nodes, inside };
+        let none = || there(None);
         let [first, inside @ ..] = path else { return Err(none().into()) };
         let entry = self.nodes.get_mut(*first as usize).ok_or_else(none)?;
         if inside.is_empty() {
@@ -364,6 +365,11 @@ impl Recorded {
                 child.change(inside, whole, change)?;
                 Node::Graph(Arc::new(child))
             }
+            (Node::Conditional(_), [body]) => {
+                let what =
+                    format!("that is a body, and a node in it is named by `.body({body})` and `.node(..)`");
+                return Err(there(Some(what)).into());
+            }
             (Node::Conditional(conditional), [body, inside @ ..]) => {
                 let ConditionalNode { kind, condition, bodies } = conditional;
                 let (kind, condition, mut bodies) = (*kind, condition.clone(), bodies.clone());
@@ -376,7 +382,11 @@ impl Recorded {
                 Arc::make_mut(body).change(inside, whole, change)?;
                 Node::Conditional(ConditionalNode { kind, condition, bodies })
             }
-            _ => return Err(none().into()),
+            (other, inside) => {
+                let outer = NodePath(whole.0[..whole.0.len() - inside.len()].into());
+                let what = format!("node {outer} ({}) has no bodies and is no graph", other.name());
+                return Err(there(Some(what)).into());
+            }
         };
         entry.node = Arc::new(new);
         Ok(())
