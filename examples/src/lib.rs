@@ -9,6 +9,7 @@ use clap::Parser;
 use hostcall::Device;
 use hostcall::device::DeviceBuilder;
 use std::error::Error;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// The `main` of an example: reads the command line, and says in a sentence why something failed.
@@ -20,6 +21,22 @@ pub fn main<A: Parser>(run: impl FnOnce(&A) -> Result<(), Box<dyn Error>>) -> Ex
             ExitCode::FAILURE
         }
     }
+}
+
+/// Prints a line as the standard library's macro does. Where nothing takes it, the program ends: quietly if the reader has
+/// left, and else with a sentence.
+#[macro_export]
+macro_rules! println {
+    ($($line:tt)*) => { $crate::print_line(::std::format_args!($($line)*)) };
+}
+
+#[doc(hidden)]
+pub fn print_line(line: std::fmt::Arguments<'_>) {
+    let Err(error) = writeln!(std::io::stdout(), "{line}") else { return };
+    if error.kind() != std::io::ErrorKind::BrokenPipe {
+        eprintln!("error: cannot write to the standard output: {error}");
+    }
+    std::process::exit(1)
 }
 
 /// A builder of the device of this name, with the kernels' images.

@@ -3,7 +3,7 @@
 use hostcall_build::{Request, Target, build};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -70,6 +70,21 @@ fn what_cannot_be_done_is_one_sentence() {
     let file = folder.path().join("picture.png");
     let text = sentence(env!("CARGO_BIN_EXE_mandelbrot"), &["--out", file.to_str().unwrap()]);
     assert!(text.contains("kernel begin") && text.contains("panicked at"), "{text}");
+}
+
+/// A reader that has left is no news, and a full disk is told of in a sentence.
+#[test]
+fn outputs_that_take_nothing_end_an_example() {
+    let ended = |output: Stdio| {
+        let output = Command::new(env!("CARGO_BIN_EXE_solver")).stdout(output).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let sentence = "error: cannot write to the standard output: No space left on device (os error 28)\n";
+    assert_eq!(ended(full.into()), (Some(1), sentence.to_owned()));
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert_eq!(ended(writer.into()), (Some(1), String::new()));
 }
 
 #[test]

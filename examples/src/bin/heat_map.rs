@@ -3,6 +3,7 @@
 use clap::Parser;
 use hostcall::raw::{Block, RawChannel, RawPage};
 use hostcall::{Grid, LaunchKernel};
+use hostcall_examples::println;
 use hostcall_examples_kernels::heat_map::{Read, key, search};
 use plotters::prelude::*;
 use std::collections::BTreeMap;

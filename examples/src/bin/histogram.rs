@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use hostcall::{Grid, LaunchKernel};
+use hostcall_examples::println;
 use hostcall_examples_kernels::histogram::count_bytes;
 use std::error::Error;
 use std::path::PathBuf;

@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use hostcall::{CallError, Grid, LaunchKernel};
+use hostcall_examples::println;
 use hostcall_examples_kernels::join::{Customers, CustomersHandler, join};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::error::Error;

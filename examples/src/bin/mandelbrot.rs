@@ -4,6 +4,7 @@
 use clap::Parser;
 use hostcall::services::Builtins;
 use hostcall::{Grid, LaunchKernel};
+use hostcall_examples::println;
 use hostcall_examples_kernels::mandelbrot::{View, begin, colour, end, rows};
 use hostcall_examples_kernels::png::MAX_WIDTH;
 use std::error::Error;

@@ -3,6 +3,7 @@
 
 use clap::Parser;
 use hostcall::{Grid, LaunchKernel};
+use hostcall_examples::println;
 use hostcall_examples_kernels::matrix::{TILE, multiply};
 use std::error::Error;
 use std::process::ExitCode;

@@ -3,6 +3,7 @@
 
 use clap::Parser;
 use hostcall::{CallError, Grid, LaunchKernel};
+use hostcall_examples::println;
 use hostcall_examples_kernels::nbody::{
     Progress, ProgressHandler, SOFTENING, TILE, add_energy, report, step,
 };

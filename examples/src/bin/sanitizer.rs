@@ -4,6 +4,7 @@
 use clap::Parser;
 use hostcall::raw::{Block, RawChannel, RawReader};
 use hostcall::{CallError, DeviceBuffer, Grid, LaunchKernel};
+use hostcall_examples::println;
 use hostcall_examples_kernels::sanitizer::{
     BUFFERS, NO_PLACE, PARTS, Places, PlacesHandler, SOURCE, TILE, Touched, Violation, blur, double, gather,
     number, transpose,

@@ -4,6 +4,7 @@
 use clap::Parser;
 use hostcall::graph::{CaptureMode, Condition, Graph};
 use hostcall::{CallError, Device, DeviceBuffer, Error, Grid, LaunchKernel, Stream};
+use hostcall_examples::println;
 use hostcall_examples_kernels::solver::{Progress, ProgressHandler, measure, report, sweep};
 use std::collections::VecDeque;
 use std::process::ExitCode;

@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use hostcall::{Grid, LaunchKernel};
+use hostcall_examples::println;
 use hostcall_examples_kernels::sort::{LANES, TILE, merge_far, merge_near, sort_tiles};
 use std::error::Error;
 use std::process::ExitCode;
