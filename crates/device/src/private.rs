@@ -62,9 +62,14 @@ pub fn slice_len(len: usize) -> Result<u32, CallError> {
 /// # Panics
 /// In that case. The compiler shows the text.
 #[track_caller]
-pub const fn check_words(method: &str, parameters: usize, result: usize) {
-    let (what, words, advice) = match (parameters > MAX_TYPED_WORDS, result > MAX_TYPED_WORDS) {
-        (true, _) => ("parameters", parameters, "pass bytes, `&[u8]`"),
+pub const fn check_words(method: &str, parameters: &[usize], result: usize) {
+    let (mut all, mut i) = (0usize, 0);
+    while i < parameters.len() {
+        all = all.saturating_add(parameters[i]);
+        i += 1;
+    }
+    let (what, words, advice) = match (all > MAX_TYPED_WORDS, result > MAX_TYPED_WORDS) {
+        (true, _) => ("parameters", all, "pass bytes, `&[u8]`"),
         (_, true) => ("result", result, "give bytes back, by a last parameter `&mut [u8]`"),
         (false, false) => return,
     };

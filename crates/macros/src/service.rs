@@ -258,7 +258,7 @@ impl Method {
             ParameterKind::Str | ParameterKind::Bytes => quote!(1),
         });
         quote_spanned! {self.name.span()=>
-            const _: () = #k::check_words(#full_name, 0 #(+ #parameters)*, <#result as #k::Wire>::WORDS);
+            const _: () = #k::check_words(#full_name, &[#(#parameters),*], <#result as #k::Wire>::WORDS);
         }
     }
 
