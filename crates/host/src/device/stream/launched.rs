@@ -7,7 +7,6 @@ use crate::device::uses::Timeline;
 use hostcall_abi::launch::LaunchId;
 use hostcall_server::CancelReason;
 use std::fmt;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -34,8 +33,9 @@ pub(crate) struct LaunchState {
     pub outcome: OnceLock<Result<LaunchOutcome, LaunchFailure>>,
     /// Why it was to be ended when the device had it, where the server does not know it and nothing ends it.
     pub cancelled: OnceLock<CancelReason>,
-    /// It had ended when it was cancelled with what is behind it, as the device says: it is not what was interrupted.
-    pub had_ended: AtomicBool,
+    /// Of a launch that was cancelled, or of a list that begins with it: how many had ended before, where the device says it. The
+    /// one behind them is what was interrupted.
+    pub had_ended: OnceLock<u32>,
     /// Where in a graph's replay it is.
     pub node: Option<NodeOrigin>,
     /// A capturing stream was given it: there is no launch.
@@ -46,7 +46,7 @@ impl LaunchState {
     /// For a launch of one of hostcall's kernels, or a step that is followed like one, by itself.
     pub fn new(kernel: Arc<str>, id: LaunchId, sequence: u64, position: u64) -> Self {
         let (outcome, cancelled) = (OnceLock::new(), OnceLock::new());
-        let (had_ended, is_foreign, node, is_captured) = (AtomicBool::new(false), false, None, false);
+        let (had_ended, is_foreign, node, is_captured) = (OnceLock::new(), false, None, false);
         Self { kernel, id, is_foreign, sequence, position, outcome, cancelled, had_ended, node, is_captured }
     }
 

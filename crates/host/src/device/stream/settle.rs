@@ -244,7 +244,7 @@ impl StreamQueue {
             return Ran::Interrupted;
         }
         let is_before = match (running, self.device.properties().kind) {
-            (Some(_), _) => launch.had_ended.load(Ordering::Relaxed),
+            (Some(_), _) => launch.had_ended.get().is_some_and(|ended| *ended > 0),
             // Kernels tell of what was skipped. Where nothing was, the last launch that the device was given is the one that ran.
             (None, DeviceKind::Nvidia) => {
                 let last = Some(self.words.last_of_lanes()).filter(|last| *last != u64::MAX);
@@ -309,6 +309,9 @@ impl StreamQueue {
             running.outcome().is_some_and(|end| end.failure == Some(DispatchFailure::Cancelled))
         };
         let last = list.launches.count() - 1;
+        if let Some(ended) = list.first.had_ended.get() {
+            return (*ended).min(last);
+        }
         let of_device = running.iter().position(is_cancelled).map_or(last, |place| place as u32);
         // Lanes whose calls told them of the cancellation say so in the stream's words and return. The device need not know,
         // and may have begun the next launch, whose lanes do nothing then.

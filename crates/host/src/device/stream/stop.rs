@@ -4,8 +4,10 @@ use super::launched::LaunchState;
 use super::operation::{Kept, Operation};
 use super::queue::{StreamQueue, Waiting, lock};
 use super::reaper::Limited;
+use crate::device::DeviceKind;
 use crate::device::error::LaunchFailure;
 use crate::device::graph::ReplayState;
+use crate::device::seam::Running;
 use crate::device::uses::Point;
 use hostcall_abi::launch::LaunchId;
 use hostcall_server::CancelReason;
@@ -34,13 +36,19 @@ impl StreamQueue {
             if matches!(&flying.kept, Kept::Launch(dispatched) if dispatched.parts.runs_to_end) {
                 let _ = launch.cancelled.set(why);
             }
-            let outcome = running.first().and_then(|running| running.outcome());
-            if matches!(flying.kept, Kept::Launch(_)) && outcome.is_some_and(|end| end.failure.is_none()) {
-                launch.had_ended.store(true, Ordering::Relaxed);
+            // Before anybody is told of the cancellation: lanes may end as soon as they learn of it.
+            let has_ended =
+                |running: &&Arc<dyn Running>| running.outcome().is_some_and(|end| end.failure.is_none());
+            if !running.is_empty() {
+                let _ = launch.had_ended.set(running.iter().take_while(has_ended).count() as u32);
             }
             // With the words, so that the stream starts again whatever the launch's end is.
             state.stop_from(launch.sequence);
             drop(state);
+            // Where that waits for no driver, the words come first: the next launch begins as soon as the lanes have ended.
+            if self.device.properties().kind == DeviceKind::Software {
+                self.words.stop_from(launch.sequence);
+            }
             // Not under `state`: to store the words may wait for the driver. A list ends as a whole. Those of a list that have
             // not begun do not, since the words say so.
             if let Some(launches) = launches {
