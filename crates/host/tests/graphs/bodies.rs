@@ -213,15 +213,24 @@ fn cancelled_replays_name_the_node_that_ran() {
     });
     let three = three.unwrap();
     let instances = [three.instantiate().unwrap(), endless(&device, &three)];
-    for _ in 0..20 {
+    for round in 0..20 {
         for (instance, node) in instances.iter().zip([&[2][..], &[0, 0, 2]]) {
             runs.write(&[0]).unwrap();
             let replay = instance.launch(&stream).unwrap();
             eventually(|| runs.read_now().unwrap().is_some_and(|runs| runs == [1]));
-            replay.cancel();
+            let cause = match round % 2 {
+                0 => {
+                    replay.cancel();
+                    LaunchFailure::Cancelled
+                }
+                _ => {
+                    replay.cancel_after(Duration::from_millis(2));
+                    LaunchFailure::TimedOut
+                }
+            };
             let Err(Error::Replay(failure)) = stream.synchronize() else { panic!("it was cancelled") };
             assert_eq!((failure.node.numbers(), &*failure.what), (node, "spin"), "{failure}");
-            assert_eq!(failure.cause, NodeFailure::Launch(LaunchFailure::Cancelled));
+            assert_eq!(failure.cause, NodeFailure::Launch(cause));
         }
     }
     assert_eq!(values.read().unwrap(), [80]);
