@@ -243,17 +243,19 @@ impl StreamQueue {
         if launch.node.is_none() {
             return Ran::Interrupted;
         }
-        let is_before = match (running, self.device.properties().kind) {
-            (Some(_), _) => launch.had_ended.get().is_some_and(|ended| *ended > 0),
-            // Kernels tell of what was skipped. Where nothing was, the last launch that the device was given is the one that ran.
+        if launch.had_ended.get().is_some_and(|ended| *ended > 0) {
+            return Ran::Before;
+        }
+        match (running, self.device.properties().kind) {
+            // Kernels tell of what was skipped. Where nothing was, the lanes may have learnt of the cancellation before the
+            // stream's words said so, and the launch behind them may have run: the first that had not ended is told of.
             (None, DeviceKind::Nvidia) => {
-                let last = Some(self.words.last_of_lanes()).filter(|last| *last != u64::MAX);
-                launch.sequence < last.unwrap_or_else(|| lock(&self.state).taken)
+                let last = self.words.last_of_lanes();
+                if last != u64::MAX && launch.sequence < last { Ran::Before } else { Ran::Interrupted }
             }
-            (None, _) if launch.sequence < lock(&self.state).taken => return Ran::InterruptedOrLater,
-            (None, _) => false,
-        };
-        if is_before { Ran::Before } else { Ran::Interrupted }
+            (None, _) if launch.sequence < lock(&self.state).taken => Ran::InterruptedOrLater,
+            _ => Ran::Interrupted,
+        }
     }
 
     /// Does what [`StreamQueue::end_of`] does for launches that began together. Of those that ended well it says the first's

@@ -39,8 +39,14 @@ impl StreamQueue {
             // Before anybody is told of the cancellation: lanes may end as soon as they learn of it.
             let has_ended =
                 |running: &&Arc<dyn Running>| running.outcome().is_some_and(|end| end.failure.is_none());
-            if !running.is_empty() {
-                let _ = launch.had_ended.set(running.iter().take_while(has_ended).count() as u32);
+            let ended = match &flying.kept {
+                _ if !running.is_empty() => Some(running.iter().take_while(has_ended).count() as u32),
+                Kept::Launch(_) => Some(u32::from(flying.position <= self.reached())),
+                _ => None,
+            };
+            if let Some(ended) = ended {
+                // The first cancellation counts: what ends after it may have ended because of it.
+                let _ = launch.had_ended.set(ended);
             }
             // With the words, so that the stream starts again whatever the launch's end is.
             state.stop_from(launch.sequence);
