@@ -220,6 +220,11 @@ impl Ring {
     pub fn submit(&self, gpu: &Gpu, state: &mut RingState, packets: &[Packet], kept: Kept) {
         let functions = &gpu.runtime().functions;
         let queue = self.queue.as_ptr();
+        let operation = self.submitted() + 1;
+        state.in_flight.push_back((operation, kept));
+        // Before the packets, which the GPU may take as soon as they are there, also before the doorbell: the signal counts no
+        // operation that is not counted here.
+        self.submitted.store(operation, Ordering::Release);
         // What the index was before is known: a kernel may have written something else to it.
         // SAFETY: LOADED; the lock keeps others from the index.
         unsafe { (functions.hsa_queue_add_write_index_relaxed)(queue, packets.len() as u64) };
@@ -229,10 +234,6 @@ impl Ring {
             write_packet(slot.as_ptr(), packet);
         }
         state.written += packets.len() as u64;
-        let operation = self.submitted() + 1;
-        state.in_flight.push_back((operation, kept));
-        // Before the doorbell: the signal counts no operation that is not counted here.
-        self.submitted.store(operation, Ordering::Release);
         // SAFETY: LOADED and RECORD; the queue has not ended.
         unsafe { (functions.hsa_signal_store_screlease)(self.doorbell, state.written as i64 - 1) };
     }

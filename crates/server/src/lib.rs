@@ -38,8 +38,8 @@ pub mod rocm;
 pub mod services;
 
 pub use engine::handling::{Handling, handling};
-#[doc(hidden)]
 pub use engine::panics::HandlerPanic;
+#[doc(hidden)]
 pub use engine::report::line as report_line;
 pub use engine::watchdog::{Waiting, WaitsFor, WavePlace};
 pub use own::{

@@ -121,6 +121,11 @@ impl Place {
         let is_link = there.is_none() && to.is_symlink();
         let is_direct = is_link || there.as_ref().is_some_and(|there| !there.is_file());
         let file = match there {
+            // What may not be written to is not replaced either.
+            Some(_) if !is_direct => {
+                File::options().write(true).open(to).map_err(|error| cannot("write", to, error))?;
+                to.canonicalize().map_err(|error| cannot("write", to, error))?
+            }
             Some(_) => to.canonicalize().map_err(|error| cannot("write", to, error))?,
             None => to.to_owned(),
         };
@@ -133,7 +138,10 @@ impl Place {
 
     /// Has the file that is not whole removed when a signal ends the process.
     fn remove_at_signals(&self) -> io::Result<()> {
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let ignored = ignored_signals();
+        let mut signals = Signals::new(
+            [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0),
+        )?;
         let beside = self.beside.clone();
         std::thread::Builder::new().name("hostcall-signals".into()).spawn(move || {
             if let Some(signal) = signals.forever().next() {
@@ -223,4 +231,12 @@ impl Progress {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
     }
+}
+
+/// The signals that whoever started the process has it ignore, as `nohup` and shells in the background do: a bit for each, from
+/// signal 1 on.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }

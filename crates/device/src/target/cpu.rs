@@ -14,7 +14,7 @@ use hostcall_abi::cpu::{
 };
 use hostcall_abi::launch::{ChannelParams, LaunchParams};
 use hostcall_abi::layout::LONE_WAVE;
-use hostcall_channel::device::{WaveRecord, is_stopped, stop_from};
+use hostcall_channel::device::{WaveRecord, is_stopped};
 use std::boxed::Box;
 use std::string::{String, ToString};
 use std::sync::OnceLock;
@@ -470,12 +470,6 @@ pub unsafe fn enter_cpu(lane: *mut CpuLane, body: impl Fn(&Lane)) -> u32 {
     let first = here.lane_index();
     // SAFETY: the host gives each launch the word of its stream.
     if unsafe { is_stopped(here.params().stop_at, here.params().sequence) } {
-        // The grid's first lane begins before any other: of a launch that is stopped later, it has begun. The host learns that
-        // the launch before is the last one that ran, as from an NVIDIA GPU's kernels.
-        if here.workgroup_index() == 0 && here.index_in_workgroup() == 0 {
-            // SAFETY: the words of the launch's stream.
-            unsafe { stop_from(here.params().stop_at, here.params().sequence - 1) };
-        }
         end_lanes(here, first);
         return ENTRY_EXITED;
     }

@@ -236,6 +236,34 @@ fn cancelled_replays_name_the_node_that_ran() {
     assert_eq!(values.read().unwrap(), [80]);
 }
 
+/// Nor are nodes named that had ended where something else lies between them and the one that ran; and what is behind the replay
+/// does not begin.
+#[test]
+fn rows_that_had_ended_are_not_named() {
+    let (device, stream, _) = open();
+    let [values, runs, other] = [(); 3].map(|()| device.alloc_zeroed::<u64>(1).unwrap());
+    let rows = stream.capture(LOCAL, |stream| {
+        add.launch(stream, ONE, (&values, 1))?;
+        add.launch(stream, ONE, (&values, 1))?;
+        stream.fill(&other, 7)?;
+        spin.launch(stream, ONE, (&runs,))?;
+        stream.fill(&other, 8)?;
+        add.launch(stream, ONE, (&values, 100)).map(drop)
+    });
+    let instance = rows.unwrap().instantiate().unwrap();
+    for _ in 0..20 {
+        runs.write(&[0]).unwrap();
+        let replay = instance.launch(&stream).unwrap();
+        let behind = add.launch(&stream, ONE, (&values, 1000)).unwrap();
+        eventually(|| runs.read_now().unwrap().is_some_and(|runs| runs == [1]));
+        replay.cancel();
+        let Err(Error::Replay(failure)) = stream.synchronize() else { panic!("it was cancelled") };
+        assert_eq!((failure.node.numbers(), &*failure.what), (&[3][..], "spin"), "{failure}");
+        assert!(behind.wait().is_err());
+    }
+    assert_eq!(values.read().unwrap(), [40]);
+}
+
 #[test]
 fn a_handler_does_not_wait_for_its_own_replay() {
     let (device, stream, served) = open();

@@ -44,7 +44,6 @@ fn work_forks_and_joins() {
     assert_eq!(a.read().unwrap(), [304]);
 }
 
-/// Each way to break a capture gives its reason to the call, to later calls and to the end; the streams are usable then.
 /// Errors name what was called.
 #[test]
 fn channels_break_captures_by_their_own_names() {
@@ -61,6 +60,7 @@ fn channels_break_captures_by_their_own_names() {
     placed().unwrap();
 }
 
+/// Each way to break a capture gives its reason to the call, to later calls and to the end; the streams are usable then.
 #[test]
 fn broken_captures_say_why() {
     let (device, stream, _) = open();

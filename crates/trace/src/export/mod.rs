@@ -109,7 +109,8 @@ trait Export {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeftOut {
-    /// Spans: of a .pftrace those that lie in 256 others, of a table those that have not ended and were too many.
+    /// Spans: of a .pftrace those that lie in 256 others, of a table those that began while too many had not ended, which have no
+    /// row if they do not end.
     pub spans: u64,
     /// Trace points of any kind, for which a .pftrace had no track.
     pub points: u64,

@@ -216,19 +216,14 @@ pub struct ReplayFailure {
     pub what: String,
     /// In a repeated body: which turn, from 0.
     pub turn: Option<u64>,
-    /// It may have been a node after this one: the replay was cancelled on a device that does not say which launch ran then.
-    pub or_later: bool,
     /// What happened.
     pub cause: NodeFailure,
 }
 
 impl fmt::Display for ReplayFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { graph, replay, node, what, turn, or_later, cause } = self;
+        let Self { graph, replay, node, what, turn, cause } = self;
         write!(f, "{graph}, replay {replay}, node {node} ({what})")?;
-        if *or_later {
-            write!(f, " or one after it")?;
-        }
         if let Some(turn) = turn {
             write!(f, ", turn {turn}")?;
         }

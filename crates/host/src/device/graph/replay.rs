@@ -106,18 +106,12 @@ impl NodeOrigin {
 
     /// Notes what happened to the node, unless another one has failed before. Returns the replay's failure.
     pub fn fail(&self, cause: NodeFailure) -> Error {
-        self.fail_at(cause, true)
-    }
-
-    /// Does so. If `is_known` is not set, it may have been a node after this one.
-    pub fn fail_at(&self, cause: NodeFailure, is_known: bool) -> Error {
         let failure = self.replay.failure.get_or_init(|| ReplayFailure {
             graph: self.replay.graph.to_string(),
             replay: self.replay.number,
             node: self.path.clone(),
             what: self.what.to_string(),
             turn: self.turn(),
-            or_later: !is_known,
             cause,
         });
         Error::Replay(Box::new(failure.clone()))

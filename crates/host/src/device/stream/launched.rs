@@ -33,7 +33,7 @@ pub(crate) struct LaunchState {
     pub outcome: OnceLock<Result<LaunchOutcome, LaunchFailure>>,
     /// Why it was to be ended when the device had it, where the server does not know it and nothing ends it.
     pub cancelled: OnceLock<CancelReason>,
-    /// Of a launch that was cancelled, or of a list that begins with it: how many had ended before, where the device says it. The
+    /// Of a list that begins with it and was cancelled: how many of its launches had ended before, where the device says it. The
     /// one behind them is what was interrupted.
     pub had_ended: OnceLock<u32>,
     /// Where in a graph's replay it is.

@@ -3,7 +3,6 @@
 use super::launched::{LaunchOutcome, LaunchState};
 use super::operation::{Dispatched, Kept, Listed};
 use super::queue::{InFlight, Settling, State, StreamQueue, lock};
-use crate::device::DeviceKind;
 use crate::device::error::{Error, LaunchFailure};
 use crate::device::graph::NodeFailure;
 use crate::device::seam::{DeviceFault, DeviceFaultKind, DispatchFailure, Running};
@@ -227,35 +226,9 @@ impl StreamQueue {
         if launch.node.is_some() {
             device.origins.leave(id);
         }
-        let ran = match cancelled {
-            Some(CancelReason::Asked | CancelReason::TimedOut) => self.ran(launch, running),
-            _ => Ran::Interrupted,
-        };
-        let cancelled = cancelled.filter(|_| ran != Ran::Before);
-        let end = End { ran, ..self.judge(launch.clone(), report, cancelled, running) };
+        let end = self.judge(launch.clone(), report, cancelled, running);
         device.builtins.files().unmap_of(id.into());
         end
-    }
-
-    /// Says whether a node that was cancelled is the one that ran. Who cancels a replay cancels all of its launches that are
-    /// not settled: also those that have ended.
-    fn ran(&self, launch: &LaunchState, running: Option<&Arc<dyn Running>>) -> Ran {
-        if launch.node.is_none() {
-            return Ran::Interrupted;
-        }
-        if launch.had_ended.get().is_some_and(|ended| *ended > 0) {
-            return Ran::Before;
-        }
-        match (running, self.device.properties().kind) {
-            // Kernels tell of what was skipped. Where nothing was, the lanes may have learnt of the cancellation before the
-            // stream's words said so, and the launch behind them may have run: the first that had not ended is told of.
-            (None, DeviceKind::Nvidia) => {
-                let last = self.words.last_of_lanes();
-                if last != u64::MAX && launch.sequence < last { Ran::Before } else { Ran::Interrupted }
-            }
-            (None, _) if launch.sequence < lock(&self.state).taken => Ran::InterruptedOrLater,
-            _ => Ran::Interrupted,
-        }
     }
 
     /// Does what [`StreamQueue::end_of`] does for launches that began together. Of those that ended well it says the first's
@@ -369,14 +342,14 @@ impl StreamQueue {
             device.builtins.files().close_of(launch.id);
         }
         let has_exited = matches!(cancelled, Some(CancelReason::Exited(_)));
-        End { launch, outcome, has_exited, ran: Ran::Interrupted }
+        End { launch, outcome, has_exited }
     }
 
     /// Notes how a launch ended.
     fn note_end(&self, queue: &mut State, end: End) {
-        let End { launch, outcome, has_exited, ran } = end;
+        let End { launch, outcome, has_exited } = end;
         // Code that is not hostcall's does not look at the stop word: what was with the device has run.
-        let looks = launch.is_served() && ran != Ran::Before;
+        let looks = launch.is_served();
         let is_stopped = looks && queue.stop.is_some_and(|stop| launch.sequence > stop);
         let ends_stream = outcome.is_err() || has_exited;
         let outcome = match outcome {
@@ -389,10 +362,7 @@ impl StreamQueue {
         }
         if let Err(failure) = outcome {
             let error = match &launch.node {
-                Some(node) => {
-                    let is_known = ran != Ran::InterruptedOrLater;
-                    node.fail_at(NodeFailure::Launch(failure.clone()), is_known)
-                }
+                Some(node) => node.fail(NodeFailure::Launch(failure.clone())),
                 None => Error::Launch { kernel: launch.kernel.to_string(), failure: failure.clone() },
             };
             // Those that were skipped follow a launch whose end was told, or the device's end.
@@ -407,22 +377,10 @@ struct End {
     outcome: Result<LaunchOutcome, LaunchFailure>,
     /// A lane ended the program, so that what follows in the stream does not begin.
     has_exited: bool,
-    ran: Ran,
-}
-
-/// What is known of a node whose replay was cancelled.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Ran {
-    /// It had ended before by itself.
-    Before,
-    /// It ran, or was yet to begin.
-    Interrupted,
-    /// It ran, or one after it did: the device does not say when each launch ends.
-    InterruptedOrLater,
 }
 
 impl End {
     fn well(launch: Arc<LaunchState>) -> Self {
-        Self { launch, outcome: Ok(LaunchOutcome::default()), has_exited: false, ran: Ran::Interrupted }
+        Self { launch, outcome: Ok(LaunchOutcome::default()), has_exited: false }
     }
 }

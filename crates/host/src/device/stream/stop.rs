@@ -2,7 +2,7 @@
 
 use super::launched::LaunchState;
 use super::operation::{Kept, Operation};
-use super::queue::{StreamQueue, Waiting, lock};
+use super::queue::{InFlight, StreamQueue, Waiting, lock};
 use super::reaper::Limited;
 use crate::device::DeviceKind;
 use crate::device::error::LaunchFailure;
@@ -15,6 +15,11 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+
+/// Whether a launch has run to its end.
+fn has_ended_well(running: &Arc<dyn Running>) -> bool {
+    running.outcome().is_some_and(|end| end.failure.is_none())
+}
 
 impl StreamQueue {
     /// Ends a launch, and lets no later one of the stream begin.
@@ -36,17 +41,10 @@ impl StreamQueue {
             if matches!(&flying.kept, Kept::Launch(dispatched) if dispatched.parts.runs_to_end) {
                 let _ = launch.cancelled.set(why);
             }
-            // Before anybody is told of the cancellation: lanes may end as soon as they learn of it.
-            let has_ended =
-                |running: &&Arc<dyn Running>| running.outcome().is_some_and(|end| end.failure.is_none());
-            let ended = match &flying.kept {
-                _ if !running.is_empty() => Some(running.iter().take_while(has_ended).count() as u32),
-                Kept::Launch(_) => Some(u32::from(flying.position <= self.reached())),
-                _ => None,
-            };
-            if let Some(ended) = ended {
-                // The first cancellation counts: what ends after it may have ended because of it.
-                let _ = launch.had_ended.set(ended);
+            // Before anybody is told of the cancellation: lanes may end as soon as they learn of it. The first one counts.
+            if matches!(&flying.kept, Kept::List(_)) && !running.is_empty() {
+                let ended = running.iter().take_while(|running| has_ended_well(running)).count();
+                let _ = launch.had_ended.set(ended as u32);
             }
             // With the words, so that the stream starts again whatever the launch's end is.
             state.stop_from(launch.sequence);
@@ -91,27 +89,42 @@ impl StreamQueue {
         self.cancel_between(0..=u64::MAX, why);
     }
 
-    /// Cancels those launches that have not ended whose sequences these are, and so all after the first of them.
+    /// Cancels those launches that have not ended whose sequences these are, and so all after the first of them. If all have ended
+    /// and not all are settled, the last one is.
     pub fn cancel_between(&self, sequences: RangeInclusive<u64>, why: CancelReason) {
-        let (launches, step): (Vec<Arc<LaunchState>>, _) = {
+        let (launches, step): (Vec<(Arc<LaunchState>, bool)>, _) = {
             let state = lock(&self.state);
-            let in_flight = state.in_flight.iter().filter_map(|flying| match &flying.kept {
-                Kept::Launch(launch) => Some(launch.state.clone()),
-                Kept::List(list) => Some(list.first.clone()),
-                _ => None,
+            let reached = self.reached();
+            let in_flight = state.in_flight.iter().filter_map(|flying| {
+                let launch = match &flying.kept {
+                    Kept::Launch(launch) => launch.state.clone(),
+                    Kept::List(list) => list.first.clone(),
+                    _ => return None,
+                };
+                Some((launch, self.has_ended(flying, reached)))
             });
             // Those after it do not begin once the first of those that wait is cancelled.
-            let is_meant = |launch: &Arc<LaunchState>| sequences.contains(&launch.sequence);
+            let is_meant = |(launch, _): &(Arc<LaunchState>, bool)| sequences.contains(&launch.sequence);
             let waiting = state.waiting.iter().filter_map(|waiting| waiting.operation.launch().cloned());
-            let launches = in_flight.filter(is_meant).chain(waiting.filter(is_meant).take(1)).collect();
+            let waiting = waiting.map(|launch| (launch, false)).filter(is_meant).take(1);
+            let launches = in_flight.filter(is_meant).chain(waiting).collect();
             (launches, state.step.clone().filter(|step| sequences.contains(&step.sequence)))
         };
         if let Some(step) = step {
             step.cancel(why);
         }
-        for launch in launches {
-            self.cancel(&launch, why);
+        // All were looked at before any was cancelled: what ends after that may have ended because of it.
+        let ended = launches.iter().take_while(|(_, has_ended)| *has_ended).count();
+        for (launch, _) in launches.iter().skip(ended.min(launches.len().saturating_sub(1))) {
+            self.cancel(launch, why);
         }
+    }
+
+    /// Whether all launches of an operation have ended, as far as the device says, and nothing that they said is left to handle.
+    fn has_ended(&self, flying: &InFlight, reached: u64) -> bool {
+        let has_ended = flying.position <= reached
+            || !flying.running.is_empty() && flying.running.iter().all(has_ended_well);
+        has_ended && flying.launches().is_none_or(|launches| self.device.server.is_settled(launches))
     }
 
     /// Cancels a replay, unless it has ended.
