@@ -586,15 +586,15 @@ HOSTCALL_FUNCTION int hostcall_raw_write(const struct hostcall_raw_stream *strea
  * and at most 128, the same for all. Returns whether the records of all of them were kept; those that were not are counted. On
  * NVIDIA's GPUs lanes that have diverged come one part after the other; __syncwarp() before it brings them together.
  *
- * A record never goes on in another page: none of no bytes, or of more than a page has, is kept. The host takes
- * whole records only: all records of a channel have the size of its type there, unless it is one of bytes.
+ * A record never goes on in another page: none of no bytes, of bytes that are no multiple of 8, or of more than a page has, is
+ * kept. The host takes whole records only: all records of a channel have the size of its type there, unless it is one of bytes.
  */
 HOSTCALL_FUNCTION int hostcall_raw_record(const struct hostcall_raw_stream *stream, struct hostcall_raw_writer *writer,
                                           const void *record, uint32_t bytes) {
     const unsigned char *from = (const unsigned char *)record;
     uint64_t lanes = hostcall_lanes_();
     uint32_t rank = hostcall_rank_(lanes), count = (uint32_t)__builtin_popcountll(lanes), done = 0;
-    if (bytes == 0 || bytes > UINT32_C(1) << stream->page_bytes_log2) {
+    if (bytes == 0 || bytes % 8 != 0 || bytes > UINT32_C(1) << stream->page_bytes_log2) {
         if (rank == 0)
             hostcall_add_(stream->dropped, count);
         hostcall_meet_(lanes);

@@ -17,7 +17,7 @@ uint64_t wave_records(const struct hostcall_raw_stream *out, uint32_t workgroup,
     return kept;
 }
 
-/* Writes so many records that fit no page: of no bytes, and of more than it has. Returns how many were kept. */
+/* Writes so many records that fit no page: of no bytes, of 12, and of more than it has. Returns how many were kept. */
 uint64_t wave_misfits(const struct hostcall_raw_stream *out, uint32_t workgroup, uint32_t wave, uint64_t count,
                       int closes) {
     struct hostcall_raw_writer writer = HOSTCALL_RAW_WRITER;
@@ -27,7 +27,7 @@ uint64_t wave_misfits(const struct hostcall_raw_stream *out, uint32_t workgroup,
     writer.workgroup = workgroup;
     writer.wave = wave;
     for (uint64_t i = 0; i < count; i++)
-        kept += (uint64_t)hostcall_raw_record(out, &writer, record, i % 2 == 0 ? 0 : longer);
+        kept += (uint64_t)hostcall_raw_record(out, &writer, record, i % 4 == 0 ? 0 : i % 4 == 2 ? 12 : longer);
     if (closes)
         hostcall_raw_close(out, &writer);
     return kept;
