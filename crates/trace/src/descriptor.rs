@@ -2,6 +2,7 @@
 
 use crate::format::{Fields, MAX_NAME_BYTES};
 use crate::record::Event;
+use half::{bf16, f16};
 use hostcall_abi::record::{Number, Type};
 use hostcall_format::{Format, Value};
 use std::collections::{BTreeMap, HashSet};
@@ -170,22 +171,6 @@ pub enum RecordValue {
     F64(f64),
 }
 
-/// The value of an `f16`, which an `f32` has exactly.
-pub(crate) fn f32_of_f16(bits: u16) -> f32 {
-    let (sign, exponent, fraction) = (bits >> 15, bits >> 10 & 0x1f, u32::from(bits & 0x3ff));
-    let magnitude = match u32::from(exponent) {
-        0 => fraction as f32 / (1 << 24) as f32,
-        31 => f32::from_bits(0xff << 23 | fraction << 13),
-        exponent => f32::from_bits((exponent + 112) << 23 | fraction << 13),
-    };
-    f32::from_bits(u32::from(sign) << 31 | magnitude.to_bits())
-}
-
-/// The value of a `bf16`: the upper half of an `f32`.
-pub(crate) fn f32_of_bf16(bits: u16) -> f32 {
-    f32::from_bits(u32::from(bits) << 16)
-}
-
 impl RecordValue {
     #[inline]
     fn of(number: Number, bytes: &[u8]) -> Self {
@@ -200,8 +185,8 @@ impl RecordValue {
             Number::I64 => Self::Signed(word as i64),
             Number::F32 => Self::F32(f32::from_bits(word as u32)),
             Number::F64 => Self::F64(f64::from_bits(word)),
-            Number::F16 => Self::F32(f32_of_f16(word as u16)),
-            Number::BF16 => Self::F32(f32_of_bf16(word as u16)),
+            Number::F16 => Self::F32(f16::from_bits(word as u16).to_f32()),
+            Number::BF16 => Self::F32(bf16::from_bits(word as u16).to_f32()),
         }
     }
 
@@ -385,7 +370,7 @@ mod tests {
             } else {
                 (1.0 + fraction) * 2f64.powi(exponent - 15)
             };
-            assert_eq!(f64::from(f32_of_f16(bits)), whole);
+            assert_eq!(f64::from(half::f16::from_bits(bits).to_f32()), whole);
         }
     }
 

@@ -42,7 +42,7 @@ impl std::fmt::Display for HandlerPanic {
 /// Methods of launches of which it is remembered that a panic was told.
 const REMEMBERED: usize = 64;
 
-/// What panicked.
+/// How many handlers have panicked, and of which it was told.
 #[derive(Default)]
 pub(crate) struct Panics {
     count: AtomicU64,

@@ -2,13 +2,14 @@
 
 use super::Export;
 use super::arrow::{BATCH_ROWS, BEGAN, Sink, of_arrow};
-use crate::descriptor::{Descriptor, NamedStream, f32_of_bf16, f32_of_f16};
+use crate::descriptor::{Descriptor, NamedStream};
 use crate::names::Names;
 use crate::record::{Event, Page};
 use arrow_array::builder::StringBuilder;
 use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch, types};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use csv::Writer;
+use half::{bf16, f16};
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::record::Number;
 use std::collections::HashMap;
@@ -154,8 +155,8 @@ numbers! {
     F32 f32, Float32Type, f32::from_le_bytes;
     F64 f64, Float64Type, f64::from_le_bytes;
     // Not every reader of tables has numbers of 16 bits.
-    F16 f32, Float32Type, |bytes| f32_of_f16(u16::from_le_bytes(bytes));
-    BF16 f32, Float32Type, |bytes| f32_of_bf16(u16::from_le_bytes(bytes));
+    F16 f32, Float32Type, |bytes| f16::from_le_bytes(bytes).to_f32();
+    BF16 f32, Float32Type, |bytes| bf16::from_le_bytes(bytes).to_f32();
 }
 
 /// Records as record batches.

@@ -33,9 +33,6 @@ pub(crate) struct LaunchState {
     pub outcome: OnceLock<Result<LaunchOutcome, LaunchFailure>>,
     /// Why it was to be ended when the device had it, where the server does not know it and nothing ends it.
     pub cancelled: OnceLock<CancelReason>,
-    /// Of a list that begins with it and was cancelled: how many of its launches had ended before, where the device says it. The
-    /// one behind them is what was interrupted.
-    pub had_ended: OnceLock<u32>,
     /// Where in a graph's replay it is.
     pub node: Option<NodeOrigin>,
     /// A capturing stream was given it: there is no launch.
@@ -46,8 +43,8 @@ impl LaunchState {
     /// For a launch of one of hostcall's kernels, or a step that is followed like one, by itself.
     pub fn new(kernel: Arc<str>, id: LaunchId, sequence: u64, position: u64) -> Self {
         let (outcome, cancelled) = (OnceLock::new(), OnceLock::new());
-        let (had_ended, is_foreign, node, is_captured) = (OnceLock::new(), false, None, false);
-        Self { kernel, id, is_foreign, sequence, position, outcome, cancelled, had_ended, node, is_captured }
+        let (is_foreign, node, is_captured) = (false, None, false);
+        Self { kernel, id, is_foreign, sequence, position, outcome, cancelled, node, is_captured }
     }
 
     /// For a node of a replay.

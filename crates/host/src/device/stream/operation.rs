@@ -134,6 +134,9 @@ pub(crate) struct Listed {
     pub launches: LaunchRun,
     /// The first launch; the sequences of the others follow its own.
     pub first: Arc<LaunchState>,
+    /// Once it was cancelled: how many of its launches had ended before, where the device says it. The one behind them is what was
+    /// interrupted.
+    pub had_ended: OnceLock<u32>,
 }
 
 impl Listed {

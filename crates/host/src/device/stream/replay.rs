@@ -13,7 +13,7 @@ use crate::device::graph::{
 };
 use crate::device::uses::{Point, Request};
 use hostcall_abi::launch::{LaunchId, LaunchRun};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The ids of launches that have begun and are not on the stream yet. They end when this is dropped.
 struct Begun<'a> {
@@ -84,7 +84,8 @@ impl StreamQueue {
                 let first = LaunchState::of_node(origin, launches.first(), first_sequence, position);
                 sequence += row.records.len() as u64;
                 self.device.origins.enter(launches, OriginOf::Row(listed.clone()));
-                let listed = Listed { row: listed, launches, first: Arc::new(first) };
+                let listed =
+                    Listed { row: listed, launches, first: Arc::new(first), had_ended: OnceLock::new() };
                 operations.push((position, Operation::List(Box::new(listed))));
                 // The first of its nodes was taken.
                 (1..row.nodes.len()).for_each(|_| _ = nodes.next());

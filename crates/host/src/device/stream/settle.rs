@@ -284,7 +284,7 @@ impl StreamQueue {
             running.outcome().is_some_and(|end| end.failure == Some(DispatchFailure::Cancelled))
         };
         let last = list.launches.count() - 1;
-        if let Some(ended) = list.first.had_ended.get() {
+        if let Some(ended) = list.had_ended.get() {
             return (*ended).min(last);
         }
         let of_device = running.iter().position(is_cancelled).map_or(last, |place| place as u32);

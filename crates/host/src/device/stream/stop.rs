@@ -42,9 +42,11 @@ impl StreamQueue {
                 let _ = launch.cancelled.set(why);
             }
             // Before anybody is told of the cancellation: lanes may end as soon as they learn of it. The first one counts.
-            if matches!(&flying.kept, Kept::List(_)) && !running.is_empty() {
+            if let Kept::List(list) = &flying.kept
+                && !running.is_empty()
+            {
                 let ended = running.iter().take_while(|running| has_ended_well(running)).count();
-                let _ = launch.had_ended.set(ended as u32);
+                let _ = list.had_ended.set(ended as u32);
             }
             // With the words, so that the stream starts again whatever the launch's end is.
             state.stop_from(launch.sequence);

@@ -198,7 +198,7 @@ impl StreamQueue {
                 Ok(())
             }
             Operation::List(listed) => {
-                let Listed { row: ListedRow { list, .. }, launches, first } = &**listed;
+                let Listed { row: ListedRow { list, .. }, launches, first, .. } = &**listed;
                 let dispatch = ListDispatch {
                     list: &list.kernels,
                     words: list.words(),
