@@ -147,7 +147,8 @@ pub struct LaunchParams {
     pub wave_records: u64,
     /// Two `u64` in memory of the device, aligned to 16 bytes: what is added to `sequence`, and to the bits of `launch`. They
     /// are those of the first of several launches that the device takes at once, again and again; `sequence` and `launch`
-    /// are the places among these, from 0. 0 for a launch that is given by itself.
+    /// are the places among these, from 0. While the upper half of the second is not 0, launches of the list do nothing: a
+    /// body that is repeated is over ([`LIST_SKIPS_AT`]). 0 for a launch that is given by itself.
     pub list: u64,
 }
 
@@ -180,6 +181,10 @@ pub const TRACED: u16 = 1;
 /// Bit of [`LaunchParams::flags`]: the launch follows, in a list, one of a kernel that never stops its stream
 /// ([`NEVER_STOPS`]). So what stopped the stream is known before that one has ended.
 pub const FOLLOWS_ONE_THAT_NEVER_STOPS: u16 = 2;
+
+/// Where the `u32` lies among the words of [`LaunchParams::list`] that says that launches of the list do nothing: the upper
+/// half of the second word.
+pub const LIST_SKIPS_AT: u64 = 12;
 
 /// Bytes of [`LaunchParams`].
 pub const LAUNCH_PARAMS_BYTES: usize = 80;

@@ -2,6 +2,10 @@
 //!
 //! The driver's graph has a conditional node for each body. *Decide* is a kernel of one lane that tells the driver whether the
 //! body begins: before the first body for each of them, and in a body that is repeated behind its kernels.
+//!
+//! What the driver repeats are several turns, one behind the other, since a turn of its own takes it longer than a kernel
+//! takes that does nothing. Between them *go on* looks whether there is another turn. If not, it says so in the list's words,
+//! and the kernels that are left do nothing.
 
 use crate::list::{Building, Last, doing, has_nodes_of_any_kind};
 use crate::{Error, Function, Gpu, List, Listed};
@@ -10,11 +14,12 @@ use std::ffi::c_void;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// *Decide*. The driver has the function that it calls, and finds it when it loads the text.
+/// *Decide* and *go on*. The driver has the function that *decide* calls, and finds it when it loads the text.
 ///
-/// Its loads are volatile, since the host writes the second stop word at any time. Nobody but it writes what counts turns:
+/// Their loads are volatile, since the host writes the second stop word at any time. Nobody but they write what counts turns:
 /// the number of the turn at 16 bytes, and at 24 what the list's first word was then. When that changes it is stored first,
-/// so that whoever finds a number and then the first word of a replay has a number of that replay or of one before.
+/// so that whoever finds a number and then the first word of a replay has a number of that replay or of one before. At 12
+/// bytes is what lets kernels do nothing, which each launch of the list sets to 0.
 const PTX: &str = "\
 .version 7.0
 .target sm_52
@@ -24,8 +29,8 @@ const PTX: &str = "\
     .param .u64 handle, .param .u64 word, .param .u32 low, .param .u32 high,
     .param .u64 stop, .param .u64 list, .param .u64 last, .param .u32 begins)
 {
-    .reg .pred %goes, %above, %below, %begins, %counts, %new;
-    .reg .b32 %word, %low, %high, %first_time, %value;
+    .reg .pred %goes, %above, %below, %begins, %counts, %new, %over;
+    .reg .b32 %word, %low, %high, %first_time, %value, %skips;
     .reg .b64 %handle, %word_at, %stop_at, %list_at, %last, %lanes, %host, %stop, %first, %turn;
     ld.param.u64 %word_at, [word];
     ld.param.u64 %stop_at, [stop];
@@ -35,6 +40,7 @@ const PTX: &str = "\
     ld.volatile.global.u64 %host, [%stop_at+8];
     ld.volatile.global.u64 %first, [%list_at];
     ld.volatile.global.u64 %turn, [%list_at+16];
+    ld.volatile.global.u32 %skips, [%list_at+12];
     ld.param.u64 %handle, [handle];
     ld.param.u64 %last, [last];
     ld.param.u32 %low, [low];
@@ -47,6 +53,8 @@ const PTX: &str = "\
     setp.le.u32 %below, %word, %high;
     and.pred %goes, %above, %below;
     and.pred %goes, %goes, %counts;
+    setp.le.u32 %over, %skips, 0;
+    and.pred %goes, %goes, %over;
     setp.ne.u32 %begins, %first_time, 0;
     and.pred %new, %begins, %counts;
     add.u64 %turn, %turn, 1;
@@ -66,10 +74,55 @@ const PTX: &str = "\
     }
     ret;
 }
+.visible .entry hostcall_go_on(
+    .param .u64 word, .param .u32 low, .param .u32 high, .param .u64 stop, .param .u64 list, .param .u64 last)
+{
+    .reg .pred %goes, %above, %below, %counts, %over;
+    .reg .b32 %word, %low, %high, %skips;
+    .reg .b64 %word_at, %stop_at, %list_at, %last, %lanes, %host, %stop, %first, %turn;
+    ld.param.u64 %word_at, [word];
+    ld.param.u64 %stop_at, [stop];
+    ld.param.u64 %list_at, [list];
+    ld.volatile.global.u32 %word, [%word_at];
+    ld.volatile.global.u64 %lanes, [%stop_at];
+    ld.volatile.global.u64 %host, [%stop_at+8];
+    ld.volatile.global.u64 %first, [%list_at];
+    ld.volatile.global.u64 %turn, [%list_at+16];
+    ld.volatile.global.u32 %skips, [%list_at+12];
+    ld.param.u64 %last, [last];
+    ld.param.u32 %low, [low];
+    ld.param.u32 %high, [high];
+    min.u64 %stop, %lanes, %host;
+    add.u64 %last, %last, %first;
+    setp.gt.u64 %counts, %stop, %last;
+    setp.ge.u32 %above, %word, %low;
+    setp.le.u32 %below, %word, %high;
+    and.pred %goes, %above, %below;
+    and.pred %goes, %goes, %counts;
+    setp.le.u32 %over, %skips, 0;
+    and.pred %goes, %goes, %over;
+    add.u64 %turn, %turn, 1;
+    selp.u32 %skips, 0, 1, %goes;
+    @%goes st.volatile.global.u64 [%list_at+16], %turn;
+    st.volatile.global.u32 [%list_at+12], %skips;
+    ret;
+}
 ";
 
-/// *Decide* on a GPU whose driver has conditional nodes.
-pub struct Decide(Function);
+/// Turns that the driver repeats as one, if each has so few kernels: a loop that ends at the first of them runs the kernels of
+/// the others for nothing, 0.6 us each on an H200, where a turn of the driver's takes about 4.
+const TURNS: [(usize, u32); 2] = [(4, 4), (16, 2)];
+
+/// How many turns of so many kernels the driver repeats as one.
+fn turns(kernels: usize) -> u32 {
+    TURNS.into_iter().find(|(most, _)| kernels <= *most).map_or(1, |(_, turns)| turns)
+}
+
+/// *Decide* and *go on*, on a GPU whose driver has conditional nodes.
+pub struct Decide {
+    decide: Function,
+    go_on: Function,
+}
 
 /// A body of a list.
 pub struct Body<'a> {
@@ -90,6 +143,7 @@ pub struct Condition {
     pub last: u64,
     /// The list's two words ([`Queue::launch_list`](crate::Queue::launch_list)), and two more: which turn of a repeated body
     /// it is, from 0, and the first word of the dispatch that this was counted in. A dispatch that may not begin leaves them.
+    /// Kernels of a body that is repeated do nothing while the upper half of the second word is not 0.
     pub words: u64,
     /// Whether the body, of which there is one then, is done again as long as its word is like this.
     pub repeats: bool,
@@ -113,7 +167,8 @@ impl Decide {
             return Ok(None);
         }
         let module = gpu.load(PTX.as_bytes().to_vec())?;
-        Ok(Some(Self(module.function("hostcall_decide")?.expect("the text above has it"))))
+        let function = |name| Ok(module.function(name)?.expect("the text above has it"));
+        Ok(Some(Self { decide: function("hostcall_decide")?, go_on: function("hostcall_go_on")? }))
     }
 
     /// Makes a list of bodies. The driver copies the arguments. May wait for the kernels that run.
@@ -123,9 +178,9 @@ impl Decide {
     ///
     /// # Safety
     /// As for [`Gpu::list`]. The condition's words lie where it says whenever the list is launched, and nobody else writes
-    /// those behind the list's two.
+    /// those behind the list's two, or reads the upper half of the second for anything else.
     pub unsafe fn list(&self, bodies: &mut [Body<'_>], condition: Condition) -> Result<List, Error> {
-        let gpu = self.0.gpu();
+        let gpu = self.decide.gpu();
         let (mut building, mut last) = (Building::new(gpu)?, None);
         let graph = building.graph;
         let mut handles = Vec::new();
@@ -138,57 +193,78 @@ impl Decide {
             })?;
             handles.push(handle);
             // SAFETY: by the caller's promise; the handle is the graph's.
-            unsafe { self.add(&mut building, graph, &mut last, handle, body, condition, true) }?;
+            unsafe { self.add(&mut building, graph, &mut last, Asks::Driver { handle, begins: true }, body, condition) }?;
         }
         for (body, handle) in bodies.iter_mut().zip(handles) {
             let inside = conditional_node(gpu, graph, &mut last, handle, condition.repeats)?;
             let mut last = None;
-            for kernel in &mut body.kernels {
-                // SAFETY: by the caller's promise.
-                unsafe { building.add(inside, &mut last, kernel, false) }?;
-            }
-            if condition.repeats {
-                // SAFETY: by the caller's promise; the handle is the graph's.
-                unsafe { self.add(&mut building, inside, &mut last, handle, body, condition, false) }?;
+            let turns = if condition.repeats { turns(body.kernels.len()) } else { 1 };
+            for turn in 1..=turns {
+                for kernel in &mut body.kernels {
+                    // SAFETY: by the caller's promise.
+                    unsafe { building.add(inside, &mut last, kernel, false) }?;
+                }
+                let asks = match turn == turns {
+                    true => Asks::Driver { handle, begins: false },
+                    false => Asks::Kernels,
+                };
+                if condition.repeats {
+                    // SAFETY: by the caller's promise; the handle is the graph's.
+                    unsafe { self.add(&mut building, inside, &mut last, asks, body, condition) }?;
+                }
             }
         }
         building.list()
     }
 
-    /// Adds *decide* behind `last`.
+    /// Adds *decide* or *go on* behind `last`.
     ///
     /// # Safety
     /// As for [`Decide::list`], and the handle is one of the graph that is built.
-    #[expect(clippy::too_many_arguments, reason = "what the kernel is given, and where it is added")]
     unsafe fn add(
         &self,
         building: &mut Building<'_>,
         graph: sys::CUgraph,
         last: &mut Last,
-        mut handle: sys::CUgraphConditionalHandle,
+        mut asks: Asks,
         body: &Body<'_>,
         mut condition: Condition,
-        begins: bool,
     ) -> Result<(), Error> {
-        let (mut low, mut high, mut begins) = (*body.when.start(), *body.when.end(), u32::from(begins));
+        let (mut low, mut high) = (*body.when.start(), *body.when.end());
         fn address<T>(value: &mut T) -> *mut c_void {
             std::ptr::from_mut(value).cast()
         }
-        let arguments = vec![
-            address(&mut handle),
+        let mut arguments = vec![
             address(&mut condition.word),
             address(&mut low),
             address(&mut high),
             address(&mut condition.stop),
             address(&mut condition.words),
             address(&mut condition.last),
-            address(&mut begins),
         ];
+        let mut is_first: u32;
+        let function = match &mut asks {
+            Asks::Kernels => &self.go_on,
+            Asks::Driver { handle, begins } => {
+                is_first = u32::from(*begins);
+                arguments.insert(0, address(handle));
+                arguments.push(address(&mut is_first));
+                &self.decide
+            }
+        };
         let (blocks, lanes, shared_bytes) = ([1; 3], [1; 3], 0);
-        let mut launch = Listed { function: &self.0, blocks, lanes, shared_bytes, arguments, waits: false };
+        let mut launch = Listed { function, blocks, lanes, shared_bytes, arguments, waits: false };
         // SAFETY: the kernel has these parameters, and reads and writes what the caller vouches for.
         unsafe { building.add(graph, last, &mut launch, false) }
     }
+}
+
+/// Whom it is told whether a turn begins.
+enum Asks {
+    /// The driver, by a handle; before the first turn or after one.
+    Driver { handle: sys::CUgraphConditionalHandle, begins: bool },
+    /// The kernels of the next turn, behind another.
+    Kernels,
 }
 
 /// Adds a conditional node behind `last`. Returns the graph of its body.

@@ -54,7 +54,9 @@ void set_lane(unsigned block, unsigned lanes, unsigned lane) {}
 static int begin(const struct params *params, uint64_t *sequence, uint64_t *launch) {
   const uint64_t none[2] = {0}, *first = params->list ? (const uint64_t *)params->list : none;
   *sequence = params->sequence + first[0];
-  *launch = params->launch + first[1];
+  *launch = params->launch + (uint32_t)first[1];
+  if (first[1] >> 32)
+    return 0;
   volatile uint64_t *stop = (volatile uint64_t *)params->stop_at;
   if (*sequence < stop[0] && *sequence < stop[1])
     return 1;

@@ -43,8 +43,8 @@ pub unsafe fn is_stopped(address: u64, sequence: u64) -> bool {
 /// has ended. The loads go past this multiprocessor's cache, which may have kept what was there before.
 ///
 /// # Safety
-/// As for [`stop_from`], and `list` is 0 or the address of two words that nobody writes while the launch runs. `flags` are the
-/// launch's.
+/// As for [`stop_from`], and `list` is 0 or the address of two words that nobody writes while a launch of the list runs.
+/// `flags` are the launch's.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
 pub unsafe fn begin_launch(stop_at: u64, list: u64, flags: u16) -> (u64, [u64; 2]) {

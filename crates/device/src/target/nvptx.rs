@@ -5,8 +5,8 @@
 use crate::packet::Look;
 use core::arch::{asm, global_asm};
 use hostcall_abi::launch::{
-    ChannelParams, LAUNCH_PARAMS_BYTES, LAUNCH_PARAMS_KEPT, LaunchId, LaunchParams, SHARED_RECORD_BYTES,
-    shared_bytes,
+    ChannelParams, LAUNCH_PARAMS_BYTES, LAUNCH_PARAMS_KEPT, LIST_SKIPS_AT, LaunchId, LaunchParams,
+    SHARED_RECORD_BYTES, shared_bytes,
 };
 use hostcall_abi::layout::{
     CLAIMING, LONE_WAVE, NO_SLOT, SLOT_GROUP, WAVE_RECORD_BYTES, WaveRecordWords, post_bell,
@@ -208,12 +208,13 @@ pub(crate) unsafe fn begin_wave(params: &LaunchParams) -> bool {
         here.sync(here.wave_lanes())
     }
     let stopped = sequence >= stop;
+    let skipped = first_launch >> (8 * (LIST_SKIPS_AT - 8)) != 0;
     // The grid's first wave begins before any other: of a launch that is stopped later, it has begun.
     if stopped && llvm_tid_x() == 0 && llvm_ctaid_x() == 0 {
         // SAFETY: the words of the launch's stream.
         unsafe { note_skipped(params.stop_at, sequence) };
     }
-    stopped
+    stopped || skipped
 }
 
 /// Where the launch's parameters are. In the function that wrote them as in any other, nothing is read before `of_wave`, and

@@ -124,7 +124,7 @@ static void step(struct names *names, char *line) {
   }
   for (int i = 0; i < MOST_OPERANDS && (operands[i] = strtok_r(NULL, " \n,[]()", &rest)); i++) {}
   int is_32 = !!strstr(opcode, "32");
-  if (*opcode == '.' || !strcmp(opcode, "ret"))
+  if (*opcode == '.')
     return;
   if (!strncmp(opcode, "membar.", 7)) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -188,6 +188,9 @@ static void interpret(const char *text, struct names names) {
       break;
     memcpy(line, text, length);
     line[length] = 0;
+    // Another kernel may follow.
+    if (!strcmp(line, "ret"))
+      break;
     step(&names, line);
     text += length;
   }

@@ -61,7 +61,8 @@ pub struct ConditionalList<'a> {
     pub last: u64,
     /// [`ListDispatch::words`] of each dispatch. A list that repeats stores the turn ([`LIST_TURN_AT`]) before the turn
     /// begins. At its first turn a dispatch stores before that whose turns are counted ([`LIST_TURN_OF_AT`]), so that nobody
-    /// sees the turn first. A dispatch that may not begin leaves both.
+    /// sees the turn first. A dispatch that may not begin leaves both. It may let kernels begin for which there is no turn, while
+    /// the list's words say that they do nothing ([`LIST_SKIPS_AT`](hostcall_abi::launch::LIST_SKIPS_AT)).
     pub words: DeviceAddress,
 }
 
