@@ -37,6 +37,7 @@ mod own;
 pub mod rocm;
 pub mod services;
 
+pub use engine::LaunchSet;
 pub use engine::handling::{Handling, handling};
 pub use engine::panics::HandlerPanic;
 #[doc(hidden)]

@@ -308,7 +308,7 @@ struct Registered {
     /// Targets of images that are for other devices.
     others: Vec<&'static str>,
     /// Kernels that were found, by path and types.
-    found: BTreeMap<(u64, u64), LoadedKernel>,
+    found: BTreeMap<(u64, u64), Arc<LoadedKernel>>,
 }
 
 impl Registered {
@@ -349,7 +349,7 @@ impl Images {
     }
 
     /// Finds the kernel with the name and the types of `kernel`.
-    pub fn find<P>(&self, core: &Core, kernel: &Kernel<P>) -> Result<LoadedKernel, Error> {
+    pub fn find<P>(&self, core: &Core, kernel: &Kernel<P>) -> Result<Arc<LoadedKernel>, Error> {
         let mut images = self.images();
         let key = (kernel.info().path, kernel.info().schema);
         if let Some(found) = images.found.get(&key) {
@@ -360,7 +360,7 @@ impl Images {
         for image in images.loaded.iter().rev() {
             match image.typed(kernel) {
                 Ok(typed) => {
-                    found = Some(typed.kernel);
+                    found = Some(Arc::new(typed.kernel));
                     break;
                 }
                 Err(Error::Image(ImageError::NoKernel { .. })) => {}

@@ -40,7 +40,11 @@ impl<P> Sealed<P> for Kernel<P> {}
 
 impl<P> GraphKernel<P> for Kernel<P> {
     fn resolve(&self, device: &Device) -> Result<LoadedKernel, Error> {
-        find(&device.inner, self)
+        let device = &device.inner;
+        match native(&device.core, self) {
+            Some(kernel) => Ok(kernel),
+            None => Ok(device.images.find(&device.core, self)?.as_ref().clone()),
+        }
     }
 }
 
@@ -54,29 +58,26 @@ impl<P> GraphKernel<P> for TypedKernel<P> {
     }
 }
 
-/// Finds the code of a kernel of the program.
-fn find<P>(device: &Inner, kernel: &Kernel<P>) -> Result<LoadedKernel, Error> {
-    let core = &device.core;
-    match core.backend.native_kernel(kernel.entry()) {
-        Some(code) => {
-            let (core, name) = (core.clone(), kernel.name().into());
-            Ok(LoadedKernel { core, name, code, info: *kernel.info() })
-        }
-        None => device.images.find(core, kernel),
-    }
+/// Returns a kernel of the program where the device runs the program's own code.
+fn native<P>(core: &Arc<Core>, kernel: &Kernel<P>) -> Option<LoadedKernel> {
+    let code = core.backend.native_kernel(kernel.entry())?;
+    Some(LoadedKernel { core: core.clone(), name: kernel.name().into(), code, info: *kernel.info() })
 }
 
 impl<P> LaunchKernel<P> for Kernel<P> {
     fn launch(&self, stream: &Stream, grid: Grid, arguments: impl Arguments<P>) -> Result<Launch, Error> {
-        enqueue(stream, find(stream.device(), self)?, grid, arguments)
+        let device = stream.device();
+        match native(&device.core, self) {
+            Some(kernel) => enqueue(stream, &kernel, grid, arguments),
+            None => enqueue(stream, &*device.images.find(&device.core, self)?, grid, arguments),
+        }
     }
 }
 
 impl<P> LaunchKernel<P> for TypedKernel<P> {
     fn launch(&self, stream: &Stream, grid: Grid, arguments: impl Arguments<P>) -> Result<Launch, Error> {
-        let kernel = self.kernel.clone();
-        stream.core().check_own(&kernel.core, kernel_called(&kernel.name))?;
-        enqueue(stream, kernel, grid, arguments)
+        stream.core().check_own(&self.kernel.core, kernel_called(&self.kernel.name))?;
+        enqueue(stream, &self.kernel, grid, arguments)
     }
 }
 
@@ -87,7 +88,7 @@ impl LoadedKernel {
     /// When it takes some, the grid does not fit, or the kernel is another device's.
     pub fn launch(&self, stream: &Stream, grid: Grid) -> Result<Launch, Error> {
         stream.core().check_own(&self.core, kernel_called(&self.name))?;
-        enqueue(stream, self.clone(), grid, ())
+        enqueue(stream, self, grid, ())
     }
 }
 
@@ -142,21 +143,21 @@ pub(super) fn check_code(
 
 pub(super) fn enqueue<P>(
     stream: &Stream,
-    kernel: LoadedKernel,
+    kernel: &LoadedKernel,
     grid: Grid,
     arguments: impl Arguments<P>,
 ) -> Result<Launch, Error> {
     let core = stream.core();
     if let Some(capture) = stream.capture_for("launch")? {
         let name = kernel.name.clone();
-        let node = capture.note(KernelNode::new(core, kernel, grid, &arguments))?;
+        let node = capture.note(KernelNode::new(core, kernel.clone(), grid, &arguments))?;
         capture.add(stream.queue(), Node::Kernel(node))?;
         return Ok(Launch::captured(stream.queue(), name));
     }
     let mut parts = stream.queue().blank();
     // Known when the launch begins.
     parts.parameters.push(&[0; LAUNCH_PARAMS_BYTES]);
-    let bytes = prepare(core, &kernel, &grid, &arguments, &mut parts)?;
+    let bytes = prepare(core, kernel, &grid, &arguments, &mut parts)?;
     let device = stream.device();
     let mut wave_records = 0;
     if device.properties().kind == DeviceKind::Amd {
@@ -164,7 +165,7 @@ pub(super) fn enqueue<P>(
         wave_records = memory.address.get();
         parts.keep.push(Arc::new(Mutex::new(memory.owner)));
     }
-    let (name, memory) = (kernel.name, LaunchMemory { bytes, wave_records });
+    let (name, memory) = (kernel.name.clone(), LaunchMemory { bytes, wave_records });
     stream.queue().launch(name.clone(), parts, |parameters, sequence, words| {
         begin(device, name, &grid, memory, parameters, sequence, words)
     })
@@ -289,8 +290,8 @@ pub(super) fn memory_of_records(core: &Core, grid: &Grid) -> Result<KernelMemory
 /// The launch's parameters, as kernels take them.
 fn bytes_of_params(params: &LaunchParams) -> [u8; LAUNCH_PARAMS_BYTES] {
     let mut bytes = [0; LAUNCH_PARAMS_BYTES];
-    for (to, word) in bytes.chunks_exact_mut(8).zip(params.to_words()) {
-        to.copy_from_slice(&word.to_le_bytes());
+    for (to, word) in bytes.as_chunks_mut().0.iter_mut().zip(params.to_words()) {
+        *to = word.to_le_bytes();
     }
     bytes
 }

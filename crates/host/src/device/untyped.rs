@@ -293,7 +293,7 @@ impl LoadedKernel {
             let found = wrong_argument(&schemas, self.info.schema);
             return Err(LaunchRefused::Types { kernel, given, found }.into());
         }
-        enqueue(stream, self.clone(), grid, UntypedArguments(arguments))
+        enqueue(stream, self, grid, UntypedArguments(arguments))
     }
 }
 

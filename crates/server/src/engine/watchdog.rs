@@ -1,8 +1,8 @@
 //! Deadlines, reports of calls that do not move, and threads for work that waits for one. A thread of its own, asleep
 //! while no call waits.
 
-use super::{Engine, trace};
-use hostcall_abi::launch::{LaunchId, LaunchRun};
+use super::{Engine, LaunchSet, trace};
+use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
 use hostcall_trace::Source;
 use parking_lot::{Condvar, Mutex};
@@ -298,8 +298,8 @@ impl Watchdog {
         self.open(|_| true).iter().map(|call| call.waiting()).collect()
     }
 
-    /// Gives the waiting calls of a launch, or of all, this error.
-    pub fn give_up(&self, launches: Option<LaunchRun>, error: CallError) {
+    /// Gives the waiting calls of launches, or of all, this error.
+    pub fn give_up(&self, launches: Option<&LaunchSet>, error: CallError) {
         for call in self.open(|of| launches.is_none_or(|launches| launches.contains(of))) {
             call.give_up(error);
         }

@@ -5,6 +5,7 @@ use super::launches::{CancelReason, LaunchRecord, LaunchReport, Launches, TooMan
 use super::registration::Registration;
 use super::registry::{Handler, RegisterError};
 use super::shared::{Command, Completion, Shared, Wanted};
+use crate::engine::LaunchSet;
 use crate::engine::report;
 use crate::engine::watchdog::{Waiting, WavePlace};
 use crate::engine::{Engine, Settings};
@@ -229,11 +230,12 @@ impl Server {
         self.shared.engine.watchdog.look();
     }
 
-    /// Does what [`Server::end`] does for launches that began together, or for one. Returns those that were cancelled, and why.
-    pub fn end_run(&self, launches: LaunchRun) -> Vec<(LaunchId, CancelReason)> {
-        let Some(ended) = self.shared.launches.end(launches) else { return Vec::new() };
-        self.shared.engine.watchdog.give_up(Some(launches), CallError::Cancelled);
-        self.shared.messages.forget_launches(launches);
+    /// Does what [`Server::end`] does for launches of which each began alone or all that began with it are here too. Returns
+    /// those that were cancelled, and why, in the order of their ids.
+    pub fn end_all(&self, launches: LaunchSet) -> Vec<(LaunchId, CancelReason)> {
+        let ended = self.shared.launches.end(launches);
+        self.shared.engine.watchdog.give_up(Some(&ended.launches), CallError::Cancelled);
+        self.shared.messages.forget_launches(&ended.launches);
         // After the calls that were given up, and before others have the indices, by which a trace knows launches.
         if let Some(trace) = &self.shared.trace {
             for (id, cancelled) in ended.reasons() {
@@ -246,7 +248,7 @@ impl Server {
     /// Ends a launch whose kernel has ended. Calls that are left (of waves that were killed) get
     /// [`CallError::Cancelled`].
     pub fn end(&self, id: LaunchId) -> LaunchReport {
-        let cancelled = self.end_run(id.into());
+        let cancelled = self.end_all(id.into());
         LaunchReport { cancelled: cancelled.first().map(|(_, why)| *why) }
     }
 

@@ -3,6 +3,7 @@
 //! A device says of each call whose it is, by the launch's id. The table says whether such a launch runs: one relaxed load a
 //! call. What is known of a launch besides is behind a lock, which only its begin, cancellation and end take.
 
+use crate::engine::LaunchSet;
 use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::layout::LAUNCHES;
 use hostcall_channel::SharedMemory;
@@ -21,7 +22,8 @@ pub struct LaunchRecord {
 
 /// Launches that have ended, whose indices are theirs still.
 pub(crate) struct Ended {
-    pub launches: LaunchRun,
+    pub launches: LaunchSet,
+    /// In the order of their ids.
     cancelled: Vec<(LaunchId, CancelReason)>,
 }
 
@@ -320,49 +322,63 @@ impl Launches {
         cancelled.map(tell).count()
     }
 
-    /// Ends launches whose kernels have ended: one, or those that began together. Nobody knows their ids any more, or cancels
-    /// them, but no others get their indices before [`Launches::free`]. `None` where no such launches run.
-    pub(crate) fn end(&self, launches: LaunchRun) -> Option<Ended> {
+    /// Ends launches whose kernels have ended: single ones, and those that began together. Nobody knows their ids any more, or
+    /// cancels them, but no others get their indices before [`Launches::free`]. Those that do not run are passed over.
+    pub(crate) fn end(&self, mut launches: LaunchSet) -> Ended {
         let table = &mut *self.table();
-        let first = launches.first();
-        let cancelled: Vec<_> = match table.entries.get_mut(first.index() as usize)? {
-            place @ Place::One(_) => {
-                let Place::One(entry) = &*place else { return None };
+        let mut cancelled = Vec::new();
+        launches.retain_runs(|launches| self.end_run(table, launches, &mut cancelled));
+        Ended { launches, cancelled }
+    }
+
+    /// Ends one launch, or those that began together. Returns whether such launches ran.
+    fn end_run(
+        &self,
+        table: &mut Table,
+        launches: LaunchRun,
+        cancelled: &mut Vec<(LaunchId, CancelReason)>,
+    ) -> bool {
+        let (first, before) = (launches.first(), cancelled.len());
+        match table.entries.get_mut(first.index() as usize) {
+            Some(place @ Place::One(_)) => {
+                let Place::One(entry) = &*place else { return false };
                 if launches != entry.id.into() {
-                    return None;
+                    return false;
                 }
-                let cancelled = entry.cancelled.map(|why| (first, why));
+                cancelled.extend(entry.cancelled.map(|why| (first, why)));
                 *place = Place::Ended;
-                cancelled.into_iter().collect()
             }
-            Place::Block(number) => {
+            Some(Place::Block(number)) => {
                 let run = &mut table.blocks[*number as usize].run;
-                run.take_if(|run| run.launches == launches)?.cancelled.into_iter().collect()
+                let Some(run) = run.take_if(|run| run.launches == launches) else { return false };
+                cancelled.extend(run.cancelled);
             }
-            _ => return None,
-        };
+            _ => return false,
+        }
         for id in launches.ids() {
             self.words[id.index() as usize].store(id.generation() << GENERATION, Ordering::Release);
         }
-        for (id, _) in &cancelled {
+        for (id, _) in &cancelled[before..] {
             self.memory.region().set_cancelled(*id, false);
         }
         self.note_ended(launches.count());
-        Some(Ended { launches, cancelled })
+        true
     }
 
     /// Gives the indices of launches that have ended to others. Returns those that were cancelled, in order.
     pub(crate) fn free(&self, ended: Ended) -> Vec<(LaunchId, CancelReason)> {
         let table = &mut *self.table();
-        let index = ended.launches.first().index();
-        match &mut table.entries[index as usize] {
-            Place::Block(number) => {
-                let size_log2 = table.blocks[*number as usize].size_log2;
-                table.free_blocks[size_log2 as usize].push_back(*number);
-            }
-            place => {
-                *place = Place::Free;
-                table.free.push_back(index);
+        for launches in ended.launches.runs() {
+            let index = launches.first().index();
+            match &mut table.entries[index as usize] {
+                Place::Block(number) => {
+                    let size_log2 = table.blocks[*number as usize].size_log2;
+                    table.free_blocks[size_log2 as usize].push_back(*number);
+                }
+                place => {
+                    *place = Place::Free;
+                    table.free.push_back(index);
+                }
             }
         }
         ended.cancelled
@@ -433,7 +449,7 @@ mod tests {
 
     impl Launches {
         fn end_and_free(&self, launches: impl Into<LaunchRun>) -> Vec<(LaunchId, CancelReason)> {
-            let Some(ended) = self.end(launches.into()) else { return Vec::new() };
+            let ended = self.end(LaunchSet::from(launches));
             let cancelled: Vec<_> = ended.reasons().filter_map(|(id, why)| Some((id, why?))).collect();
             assert_eq!(self.free(ended), cancelled);
             cancelled

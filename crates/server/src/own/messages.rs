@@ -1,10 +1,11 @@
 //! Byte messages, put together from pieces, and the loans in which lanes read long replies. What the host
 //! keeps of them is bounded together, see [`Budget`].
 
+use crate::engine::LaunchSet;
 use crate::engine::budget::{Budget, Charge, Charged, OverBudget};
 use crate::engine::loans::{HeldLoan, LentLoan, LoanPool};
 use hostcall_abi::MAX_LANES;
-use hostcall_abi::launch::{LaunchId, LaunchRun};
+use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
 use hostcall_abi::word::{BytesHead, LEAST_REPLY_TO_PUT, MOST_REPLY_TO_PULL, ReplyAt};
 use parking_lot::{Mutex, RwLock};
@@ -327,7 +328,7 @@ impl Messages {
     }
 
     /// Forgets what the lanes of a launch left behind: it has ended.
-    pub fn forget_launches(&self, launches: LaunchRun) {
+    pub fn forget_launches(&self, launches: &LaunchSet) {
         if self.count.load(Ordering::Relaxed) > 0 {
             let of_launch = |lanes: &mut HashMap<_, Kept>| -> Vec<_> {
                 lanes.extract_if(|_, kept| launches.contains(kept.launch)).collect()
@@ -489,9 +490,9 @@ mod tests {
         messages.forget(0);
         assert_eq!(messages.budget.held(), 0);
         assert!(take(1, &head(true, 48, 100)).is_ok());
-        messages.forget_launches(LaunchId::new(2, 1).into());
+        messages.forget_launches(&LaunchId::new(2, 1).into());
         assert_eq!(messages.budget.held(), 24);
-        messages.forget_launches(LAUNCH.into());
+        messages.forget_launches(&LAUNCH.into());
         assert_eq!(messages.budget.held(), 0);
     }
 
@@ -506,7 +507,7 @@ mod tests {
         assert_eq!(empty(1), Some(CallError::Malformed));
         assert_eq!(messages.budget.held(), 0);
         assert!(lend(2).is_ok());
-        messages.forget_launches(LAUNCH.into());
+        messages.forget_launches(&LAUNCH.into());
         assert_eq!(messages.budget.held(), 0);
         assert!(lend(3).is_ok());
         messages.forget(0);

@@ -262,7 +262,7 @@ impl Shared {
     pub fn cancel(&self, launches: LaunchRun, why: CancelReason) {
         self.launches.cancel(launches, why);
         // After the mark: a call that is put under watch from now on is seen to be cancelled by whoever puts it there.
-        self.engine.watchdog.give_up(Some(launches), CallError::Cancelled);
+        self.engine.watchdog.give_up(Some(&launches.into()), CallError::Cancelled);
         self.post_counts.forget(launches);
         self.wake();
         let (first, count) = (launches.first(), launches.count());

@@ -7,6 +7,7 @@ use crate::device::uses::Timeline;
 use hostcall_abi::launch::LaunchId;
 use hostcall_server::CancelReason;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,44 @@ use std::time::{Duration, Instant};
 pub struct LaunchOutcome {
     /// The exit code that a lane gave first, by `process::exit` or by returning it from `main`.
     pub exit_code: Option<i32>,
+}
+
+/// How a launch ended, told once. It is set under the `state` of the launch's stream.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    /// It ended well without an exit code, as most do: that costs a store.
+    is_well: AtomicBool,
+    other: OnceLock<Result<LaunchOutcome, Box<LaunchFailure>>>,
+}
+
+impl Outcome {
+    /// Returns how the launch ended, if it was told.
+    pub fn get(&self) -> Option<Result<LaunchOutcome, &LaunchFailure>> {
+        if self.is_well.load(Ordering::Acquire) {
+            return Some(Ok(LaunchOutcome::default()));
+        }
+        self.other.get().map(|outcome| outcome.as_ref().map(|outcome| *outcome).map_err(|failure| &**failure))
+    }
+
+    /// Says how the launch ended, unless that was told. Returns what was told first.
+    pub fn get_or_set(
+        &self,
+        outcome: Result<LaunchOutcome, Box<LaunchFailure>>,
+    ) -> Result<LaunchOutcome, &LaunchFailure> {
+        if let Some(told) = self.get() {
+            return told;
+        }
+        match outcome {
+            Ok(LaunchOutcome { exit_code: None }) => self.is_well.store(true, Ordering::Release),
+            other => _ = self.other.set(other),
+        }
+        self.get().expect("it was told")
+    }
+
+    /// Says that the launch failed, unless how it ended was told.
+    pub fn fail(&self, failure: LaunchFailure) {
+        let _ = self.get_or_set(Err(failure.into()));
+    }
 }
 
 /// What is known of a launch from the call that makes it until nobody asks any more.
@@ -30,7 +69,7 @@ pub(crate) struct LaunchState {
     pub sequence: u64,
     /// Its place among the stream's operations.
     pub position: u64,
-    pub outcome: OnceLock<Result<LaunchOutcome, LaunchFailure>>,
+    pub outcome: Outcome,
     /// Why it was to be ended when the device had it, where the server does not know it and nothing ends it.
     pub cancelled: OnceLock<CancelReason>,
     /// Where in a graph's replay it is.
@@ -42,7 +81,7 @@ pub(crate) struct LaunchState {
 impl LaunchState {
     /// For a launch of one of hostcall's kernels, or a step that is followed like one, by itself.
     pub fn new(kernel: Arc<str>, id: LaunchId, sequence: u64, position: u64) -> Self {
-        let (outcome, cancelled) = (OnceLock::new(), OnceLock::new());
+        let (outcome, cancelled) = (Outcome::default(), OnceLock::new());
         let (is_foreign, node, is_captured) = (false, None, false);
         Self { kernel, id, is_foreign, sequence, position, outcome, cancelled, node, is_captured }
     }
@@ -155,6 +194,7 @@ impl Launch {
 
     fn outcome(&self) -> Result<LaunchOutcome, Error> {
         let outcome = self.state.outcome.get().expect("a launch that has ended has an outcome");
-        outcome.clone().map_err(|failure| Error::Launch { kernel: self.state.kernel.to_string(), failure })
+        let kernel = || self.state.kernel.to_string();
+        outcome.map_err(|failure| Error::Launch { kernel: kernel(), failure: failure.clone() })
     }
 }

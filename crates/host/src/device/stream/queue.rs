@@ -324,7 +324,7 @@ impl StreamQueue {
     /// Puts a launch on the stream. `begin` gets its sequence and stop and post words, adds the parameters that only then are
     /// known, and returns its id.
     pub fn launch(
-        &self,
+        self: &Arc<Self>,
         kernel: Arc<str>,
         parts: Box<Parts>,
         begin: impl FnOnce(&mut Parameters, u64, &StreamWord) -> Result<LaunchId, Error>,
@@ -334,7 +334,7 @@ impl StreamQueue {
 
     /// Puts a launch on the stream that is a node of a graph's body.
     pub fn launch_node(
-        &self,
+        self: &Arc<Self>,
         kernel: Arc<str>,
         node: Option<NodeOrigin>,
         mut parts: Box<Parts>,
@@ -364,7 +364,7 @@ impl StreamQueue {
         if sequence.is_multiple_of(LAUNCHES_A_SETTLE) {
             self.settle(Patience::None);
         }
-        Ok(Launch { queue: self.this.upgrade().expect("it is borrowed"), state })
+        Ok(Launch { queue: self.clone(), state })
     }
 
     pub fn check_open(&self) -> Result<(), Error> {

@@ -25,7 +25,7 @@ impl Drop for Begun<'_> {
     fn drop(&mut self) {
         let Inner { server, origins, .. } = &*self.queue.device;
         for launches in self.launches.drain(..) {
-            server.end_run(launches);
+            server.end_all(launches.into());
             origins.leave(launches);
         }
     }

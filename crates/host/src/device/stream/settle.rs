@@ -8,9 +8,9 @@ use crate::device::graph::NodeFailure;
 use crate::device::seam::{DeviceFault, DeviceFaultKind, DispatchFailure, Running};
 use crate::device::waiting;
 use hostcall_abi::launch::{LaunchId, LaunchRun};
-use hostcall_server::CancelReason;
+use hostcall_server::{CancelReason, LaunchSet};
 use hostcall_server::services::Report;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError, Weak};
@@ -87,7 +87,7 @@ impl StreamQueue {
             let ended: Vec<InFlight> = state.in_flight.drain(..count).collect();
             drop(state);
             settled = ended.last().map_or(settled, |last| last.position);
-            let ends: Vec<_> = ended.iter().flat_map(|flying| self.ends_of(flying)).collect();
+            let ends = self.ends_of(&ended);
             let mut state = lock(&self.state);
             for end in ends {
                 settling.sequence = end.launch.sequence;
@@ -97,15 +97,15 @@ impl StreamQueue {
             for flying in &ended {
                 have_printed |= self.has_printed(flying);
             }
-            garbage.extend(ended);
+            garbage.push(ended);
         }
         if have_printed {
             self.printed.fetch_max(self.device.builtins.stdio().sink().appended(), Ordering::Release);
         }
         self.settled.fetch_max(settled, Ordering::Release);
         drop(settling);
-        let mut spare = Vec::with_capacity(garbage.len().min(MOST_SPARE));
-        for flying in garbage {
+        let mut spare = Vec::new();
+        for flying in garbage.into_iter().flatten() {
             // The last reference to a user's value may be here.
             let clear = || match flying.kept {
                 Kept::Launch(Dispatched { mut parts, .. }) if spare.len() < MOST_SPARE => {
@@ -195,44 +195,63 @@ impl StreamQueue {
         }
     }
 
-    /// Says how launches ended, and lets server and device forget them.
-    fn ends_of(&self, flying: &InFlight) -> SmallVec<[End; 2]> {
-        match &flying.kept {
-            Kept::Launch(launch) => smallvec![self.end_of(&launch.state, flying.running.first())],
-            Kept::List(list) => self.ends_of_list(list, &flying.running),
-            Kept::Step { state, .. } => smallvec![End::well(state.clone())],
-            _ => SmallVec::new(),
+    /// Says how launches ended, in their order, and lets server and device forget them. The server forgets all that began alone
+    /// at once: many end between two looks at a stream.
+    fn ends_of(&self, ended: &[InFlight]) -> Vec<End> {
+        let device = &self.device;
+        let singles = ended.iter().filter_map(|flying| match &flying.kept {
+            Kept::Launch(launch) => Some((&launch.state, flying.running.first())),
+            _ => None,
+        });
+        for (launch, running) in singles.clone() {
+            if let Some(running) = running.filter(|_| launch.is_served()) {
+                device.forget_running(launch.id);
+                device.restore_lost_slots(&**running);
+            }
         }
+        // What reads the raw channels of those that the server does not serve learns here too that they are over.
+        let known = singles.filter(|(launch, _)| launch.id != LaunchId::NONE);
+        let launches: LaunchSet = known.map(|(launch, _)| launch.id.into()).collect();
+        let cancelled = device.server.end_all(launches.clone());
+        let mut ends = Vec::with_capacity(ended.len());
+        for flying in ended {
+            match &flying.kept {
+                Kept::Launch(launch) => {
+                    ends.push(self.end_of(&launch.state, &cancelled, flying.running.first()));
+                }
+                Kept::List(list) => ends.extend(self.ends_of_list(list, &flying.running)),
+                Kept::Step { state, .. } => ends.push(End::well(state.clone())),
+                _ => {}
+            }
+        }
+        device.builtins.files().unmap_of(&launches);
+        ends
     }
 
-    /// Says how a launch ended, and lets server and device forget it.
-    fn end_of(&self, launch: &Arc<LaunchState>, running: Option<&Arc<dyn Running>>) -> End {
+    /// Says how a launch ended that began alone, and which the server has forgotten. `cancelled` has those that were cancelled, in
+    /// the order of their ids.
+    fn end_of(
+        &self,
+        launch: &Arc<LaunchState>,
+        cancelled: &[(LaunchId, CancelReason)],
+        running: Option<&Arc<dyn Running>>,
+    ) -> End {
         let (device, id) = (&self.device, launch.id);
         if !launch.is_served() {
-            // What reads its raw channels learns here that it is over.
-            if id != LaunchId::NONE {
-                device.server.end(id);
-            }
             // When the device has failed, that is what there is to tell.
             let cancelled = launch.cancelled.get().copied().filter(|_| self.dead.get().is_none());
             return self.judge(launch.clone(), Report::default(), cancelled, running);
         }
-        if let Some(running) = running {
-            device.forget_running(id);
-            device.restore_lost_slots(&**running);
-        }
-        let report = device.builtins.reports().take(id);
-        let cancelled = device.server.end(id).cancelled;
         if launch.node.is_some() {
             device.origins.leave(id);
         }
-        let end = self.judge(launch.clone(), report, cancelled, running);
-        device.builtins.files().unmap_of(id.into());
-        end
+        let report = device.builtins.reports().take(id);
+        let cancelled = cancelled.binary_search_by_key(&id, |(of, _)| *of).ok().map(|at| cancelled[at].1);
+        self.judge(launch.clone(), report, cancelled, running)
     }
 
-    /// Does what [`StreamQueue::end_of`] does for launches that began together. Of those that ended well it says the first's
-    /// and the last's at most.
+    /// Says how launches ended that began together, and lets server and device forget them. Of those that ended well it says the
+    /// first's and the last's at most.
     fn ends_of_list(&self, list: &Listed, running: &[Arc<dyn Running>]) -> SmallVec<[End; 2]> {
         let (device, launches) = (&self.device, list.launches);
         for (id, running) in launches.ids().zip(running) {
@@ -241,7 +260,7 @@ impl StreamQueue {
         }
         let mut of_note = device.builtins.reports().reporting(launches);
         of_note.extend(device.server.faulted(launches));
-        let cancelled = device.server.end_run(launches);
+        let cancelled = device.server.end_all(launches.into());
         device.origins.leave(launches);
         // Who ends a list cancels all of its launches: also those that had ended, and those that did not begin. So when all were
         // cancelled, what lanes reported says which launches to name; without a report it is the one that ran. When only some
@@ -269,7 +288,7 @@ impl StreamQueue {
             Some(self.judge(list.launch(place), report, cancelled, running.get(place as usize)))
         });
         let mut ends: SmallVec<_> = ends.collect();
-        device.builtins.files().unmap_of(launches);
+        device.builtins.files().unmap_of(&launches.into());
         // The stream has got so far.
         let last = list.launch(launches.count() - 1);
         if ends.last().is_none_or(|end: &End| end.launch.sequence < last.sequence) {
@@ -342,7 +361,7 @@ impl StreamQueue {
             device.builtins.files().close_of(launch.id);
         }
         let has_exited = matches!(cancelled, Some(CancelReason::Exited(_)));
-        End { launch, outcome, has_exited }
+        End { launch, outcome: outcome.map_err(Box::new), has_exited }
     }
 
     /// Notes how a launch ended.
@@ -353,10 +372,10 @@ impl StreamQueue {
         let is_stopped = looks && queue.stop.is_some_and(|stop| launch.sequence > stop);
         let ends_stream = outcome.is_err() || has_exited;
         let outcome = match outcome {
-            Ok(LaunchOutcome { exit_code: None }) if is_stopped => Err(LaunchFailure::Skipped),
+            Ok(LaunchOutcome { exit_code: None }) if is_stopped => Err(LaunchFailure::Skipped.into()),
             outcome => outcome,
         };
-        let outcome = launch.outcome.get_or_init(|| outcome);
+        let outcome = launch.outcome.get_or_set(outcome);
         if ends_stream {
             queue.stop_from(launch.sequence);
         }
@@ -374,7 +393,7 @@ impl StreamQueue {
 /// How a launch ended.
 struct End {
     launch: Arc<LaunchState>,
-    outcome: Result<LaunchOutcome, LaunchFailure>,
+    outcome: Result<LaunchOutcome, Box<LaunchFailure>>,
     /// A lane ended the program, so that what follows in the stream does not begin.
     has_exited: bool,
 }

@@ -71,7 +71,7 @@ impl StreamQueue {
             CancelReason::TimedOut => LaunchFailure::TimedOut,
             _ => LaunchFailure::Cancelled,
         };
-        let _ = launch.outcome.set(Err(failure));
+        launch.outcome.fail(failure);
         state.stop_from(launch.sequence);
         let is_list = |waiting: &Waiting| {
             waiting.position == launch.position && matches!(waiting.operation, Operation::List(_))

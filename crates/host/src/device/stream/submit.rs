@@ -125,7 +125,7 @@ impl StreamQueue {
             };
             match &kept {
                 _ if let Some(launch) = launch => {
-                    let _ = launch.outcome.set(Err(LaunchFailure::NotStarted(error.clone())));
+                    launch.outcome.fail(LaunchFailure::NotStarted(error.clone()));
                     // What follows in a replay is not given to the device any more.
                     if launch.node.is_some() {
                         state.stop_from(launch.sequence);
@@ -267,7 +267,7 @@ impl StreamQueue {
                 None if self.device.closed.load(Ordering::SeqCst) => LaunchFailure::Cancelled,
                 None => LaunchFailure::Skipped,
             };
-            let _ = launch.outcome.set(Err(failure));
+            launch.outcome.fail(failure);
         }
         let kept = match operation {
             Operation::Launch(launch) => Kept::Launch(launch),
@@ -347,7 +347,7 @@ impl StreamQueue {
                 Some(step) => {
                     if failed.is_some() {
                         // The replay has its failure; what follows is skipped.
-                        let _ = step.outcome.set(Err(LaunchFailure::Cancelled));
+                        step.outcome.fail(LaunchFailure::Cancelled);
                         state.stop_from(step.sequence);
                     }
                     Kept::Step { state: step, _run: None }

@@ -1,7 +1,8 @@
 //! Files that are mapped for kernels.
 
 use super::bound::Permit;
-use hostcall_abi::launch::{LaunchId, LaunchRun};
+use crate::engine::LaunchSet;
+use hostcall_abi::launch::LaunchId;
 use hostcall_channel::Block;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -40,7 +41,7 @@ impl Mappings {
 
     /// Ends the mappings of launches, of which no lane is left. Whoever adds one later has the lock after this, and sees
     /// then that its launch has ended.
-    pub fn remove_of(&self, owners: LaunchRun) {
+    pub fn remove_of(&self, owners: &LaunchSet) {
         let mut table = self.table.lock();
         if table.1.is_empty() {
             return;

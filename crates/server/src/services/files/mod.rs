@@ -10,8 +10,9 @@ mod tests;
 
 use super::calling_launch;
 use super::error::status;
+use crate::engine::LaunchSet;
 pub(crate) use bound::{Bound, Permit};
-use hostcall_abi::launch::{LaunchId, LaunchRun};
+use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
 use hostcall_channel::FileMapper;
 use hostcall_device::io::Error;
@@ -101,7 +102,7 @@ impl OpenFiles {
 
     /// Ends the mappings that launches made, of which none of their lanes is left, however they ended. The launches
     /// must have ended for the function of [`OpenFiles::set_launches`].
-    pub fn unmap_of(&self, launches: LaunchRun) {
+    pub fn unmap_of(&self, launches: &LaunchSet) {
         self.mappings.remove_of(launches);
     }
 

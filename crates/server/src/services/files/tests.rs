@@ -368,7 +368,7 @@ fn mappings_are_a_launchs() {
     assert_eq!(error(unmap(two, first)), Some(Error::Closed));
     assert_eq!(unmap(one, first), Ok(()));
     assert_eq!(error(unmap(one, first)), Some(Error::Closed));
-    files.0.unmap_of(two.into());
+    files.0.unmap_of(&two.into());
     assert_eq!(error(unmap(two, second)), Some(Error::Closed));
     let directory = files.open(b"inner", READ).unwrap();
     assert_eq!(error(files.map(directory, false)), Some(Error::InvalidInput));
