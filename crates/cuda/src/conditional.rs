@@ -192,8 +192,9 @@ impl Decide {
                 sys::cuGraphConditionalHandleCreate(&mut handle, graph, context, 0, flags)
             })?;
             handles.push(handle);
+            let asks = Asks::Driver { handle, begins: true };
             // SAFETY: by the caller's promise; the handle is the graph's.
-            unsafe { self.add(&mut building, graph, &mut last, Asks::Driver { handle, begins: true }, body, condition) }?;
+            unsafe { self.add(&mut building, graph, &mut last, asks, body, condition) }?;
         }
         for (body, handle) in bodies.iter_mut().zip(handles) {
             let inside = conditional_node(gpu, graph, &mut last, handle, condition.repeats)?;

@@ -55,7 +55,10 @@ mod tests {
         let single = LaunchId::new(7, 3);
         let row = LaunchRun::new(LaunchId::new(100, 2), 10);
         let set: LaunchSet = [single.into(), row].into_iter().collect();
-        assert!(set.ids().eq(row.ids().chain([single])), "by their ids, of which generations are the upper bits");
+        assert!(
+            set.ids().eq(row.ids().chain([single])),
+            "by their ids, of which generations are the upper bits"
+        );
         assert!(set.ids().all(|id| set.contains(id)));
         for other in [LaunchId::new(99, 2), LaunchId::new(110, 2), LaunchId::new(7, 2), LaunchId::new(8, 3)] {
             assert!(!set.contains(other), "{other}");
