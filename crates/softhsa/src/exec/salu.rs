@@ -222,9 +222,9 @@ fn field64(value: u64, offset: u32, width: u32, signed: bool) -> u64 {
 
 /// Returns the number of leading bits that are like the sign bit, or −1 if all are.
 fn sign_bits(value: u64, width: u32) -> u32 {
-    let shifted = (value << (64 - width)) as i64;
-    let folded = (shifted ^ (shifted >> 63)) as u64;
-    if folded == 0 { u32::MAX } else { folded.leading_zeros() }
+    let extended = (value << (64 - width)) as i64 >> (64 - width);
+    let folded = (extended ^ (extended >> 63)) as u64;
+    if folded == 0 { u32::MAX } else { folded.leading_zeros() - (64 - width) }
 }
 
 fn first_set(value: u64) -> u32 {

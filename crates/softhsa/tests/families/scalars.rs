@@ -128,6 +128,7 @@ const OPERATIONS: &[(&str, Model)] = &[
     ("s_ff0_i32_b64 s8, s[2:3]", |x| (first(x.a, 64, false), x.scc)),
     ("s_ff1_i32_b64 s8, s[2:3]", |x| (first(x.a, 64, true), x.scc)),
     ("s_flbit_i32_b64 s8, s[2:3]", |x| (leading(x.a, 64, true), x.scc)),
+    ("s_flbit_i32 s8, s2", |x| (leading(x.a, 32, !bit(x.a, 31)), x.scc)),
     ("s_flbit_i32_i64 s8, s[2:3]", |x| (leading(x.a, 64, !bit(x.a, 63)), x.scc)),
     ("s_lshl1_add_u32 s8, s2, s4", |x| shifted_sum(x.a, 1, x.b)),
     ("s_lshl2_add_u32 s8, s2, s4", |x| shifted_sum(x.a, 2, x.b)),
