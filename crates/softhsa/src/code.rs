@@ -138,8 +138,7 @@ fn run_in(wave: &mut Wave, env: &mut Env<'_>, code: &Code, left: &mut u32) -> Op
         };
         *left -= 1;
         wave.pc = pc + u64::from(inst.size);
-        let rounds = wave.mode & (mode::ROUND_32 | mode::ROUND_16_64);
-        let unusual = rounds | u32::from(wave.index_mode) != 0;
+        let unusual = wave.mode & (mode::ROUND_32 | mode::ROUND_16_64 | mode::INDEX) != 0;
         let flow = if unusual && inst.row.has(Flag::Valu) {
             run_unusual(wave, inst, env, code, pc)
         } else {
@@ -162,9 +161,10 @@ fn run_in(wave: &mut Wave, env: &mut Env<'_>, code: &Code, left: &mut u32) -> Op
 fn run_unusual(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, code: &Code, pc: u64) -> Flow {
     let indexed;
     let mut inst = inst;
-    if wave.index_mode != 0 {
+    let operands = wave.indexed_operands();
+    if operands != 0 {
         let index = wave.s[usize::from(scalar::M0)] as u16 & 255;
-        indexed = inst.indexed(wave.index_mode, index);
+        indexed = inst.indexed(operands, index);
         inst = &indexed;
     }
     match inst.rounded {

@@ -149,23 +149,23 @@ fn set_register_imm(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>) -> Flow {
 
 fn index_on(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>) -> Flow {
     let index = wave.read_scalar(inst.src[0]) & 255;
-    let mode = wave.read_scalar(inst.src[1]) & 15;
+    let operands = wave.read_scalar(inst.src[1]) & 15;
     let m0 = &mut wave.s[usize::from(scalar::M0)];
-    *m0 = *m0 & !0xf0ff | index | mode << 12;
-    wave.index_mode = mode as u8;
+    *m0 = *m0 & !0xf0ff | index | operands << 12;
+    wave.mode |= mode::INDEX;
     Flow::Next
 }
 
 fn index_off(wave: &mut Wave, _: &Inst, _: &mut Env<'_>) -> Flow {
-    wave.index_mode = 0;
+    wave.mode &= !mode::INDEX;
     Flow::Next
 }
 
+/// Says which operands are indexed. It turns indexing neither on nor off.
 fn index_mode(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>) -> Flow {
-    let mode = inst.imm as u32 & 15;
+    let operands = inst.imm as u32 & 15;
     let m0 = &mut wave.s[usize::from(scalar::M0)];
-    *m0 = *m0 & !0xf000 | mode << 12;
-    wave.index_mode = mode as u8;
+    *m0 = *m0 & !0xf000 | operands << 12;
     Flow::Next
 }
 

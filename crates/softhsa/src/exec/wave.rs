@@ -50,6 +50,8 @@ pub mod mode {
     pub const DX10_CLAMP: u32 = 1 << 8;
     /// Minimum and maximum make signalling NaNs quiet.
     pub const IEEE: u32 = 1 << 9;
+    /// M0 indexes vector registers: see [`Wave::indexed_operands`](super::Wave::indexed_operands).
+    pub const INDEX: u32 = 1 << 27;
     /// What a wave may ask for that the interpreter does not have: traps of floating-point exceptions (bits 12 to
     /// 20), 16-bit results that do not overflow (23), and vector instructions that are skipped (28).
     pub const UNKNOWN: u32 = 0x1ff << 12 | 1 << 23 | 1 << 28;
@@ -94,8 +96,6 @@ pub struct Wave {
     pub scratch: Vec<u8>,
     /// Bytes of scratch memory of a lane.
     pub scratch_bytes: usize,
-    /// Operands that `s_set_gpr_idx_on` lets M0 index: sources 0, 1, 2 and the result.
-    pub index_mode: u8,
     /// The wave's number in its workgroup.
     pub number: u32,
     /// How many instructions the wave has executed.
@@ -132,11 +132,18 @@ impl Wave {
             accumulation,
             scratch: vec![0; scratch_bytes * LANES],
             scratch_bytes,
-            index_mode: 0,
             number: 0,
             executed: 0,
             fault: None,
         }
+    }
+
+    /// Returns the operands that M0 indexes, a bit each: sources 0, 1, 2 and the result. M0 says which, if MODE has it
+    /// index at all.
+    #[inline]
+    pub fn indexed_operands(&self) -> u8 {
+        let operands = self.s[usize::from(scalar::M0)] >> 12 & 15;
+        if self.mode & mode::INDEX != 0 { operands as u8 } else { 0 }
     }
 
     /// Returns EXEC.

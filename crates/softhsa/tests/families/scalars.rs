@@ -246,6 +246,8 @@ fn indices_of_vector_registers() {
     }
     let text = "s_mov_b32 m0, 0
         s_mov_b32 s2, 3
+        s_set_gpr_idx_on s2, gpr_idx()
+        s_getreg_b32 s5, hwreg(HW_REG_MODE, 27, 1)
         s_set_gpr_idx_idx s2
         s_set_gpr_idx_mode gpr_idx(SRC0)
         v_mov_b32_e32 v10, v1
@@ -253,8 +255,19 @@ fn indices_of_vector_registers() {
         v_mov_b32_e32 v10, v2
         s_mov_b32 s4, m0
         s_set_gpr_idx_off
+        s_getreg_b32 s6, hwreg(HW_REG_MODE, 27, 1)
         v_mov_b32_e32 v11, v1";
     assert_eq!(bench.run(text), None);
     assert_eq!((bench.v(10, 0), bench.v(13, 0), bench.v(11, 0)), (400, 200, 100));
-    assert_eq!(bench.wave.s[4], 3 | 8 << 12);
+    assert_eq!((bench.wave.s[4], bench.wave.s[5], bench.wave.s[6]), (3 | 8 << 12, 1, 0));
+    // What M0 says counts while MODE has it index, whoever wrote either, and not otherwise.
+    let text = "s_set_gpr_idx_mode gpr_idx(SRC0)
+        v_mov_b32_e32 v10, v1
+        s_setreg_imm32_b32 hwreg(HW_REG_MODE, 27, 1), 1
+        v_mov_b32_e32 v11, v1
+        s_mov_b32 m0, 0x8002
+        v_mov_b32_e32 v12, v1
+        s_set_gpr_idx_off";
+    assert_eq!(bench.run(text), None);
+    assert_eq!((bench.v(10, 0), bench.v(11, 0), bench.v(14, 0)), (100, 400, 100));
 }
