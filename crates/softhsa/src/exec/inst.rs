@@ -153,9 +153,12 @@ pub struct Inst {
 
 impl Inst {
     /// Makes the instruction ready for waves whose accumulation registers begin at that register. Returns `None`
-    /// if the interpreter lacks the instruction.
+    /// if the interpreter lacks the instruction, or the processor lacks what its operands name.
     pub fn new(decoded: &Decoded, accumulation: usize) -> Option<Inst> {
         let run = super::handler(decoded.row)?;
+        if !decoded.values.iter().all(is_there) || !has_pattern(decoded) {
+            return None;
+        }
         Some(Inst::with_handler(decoded, accumulation, run))
     }
 
@@ -210,6 +213,28 @@ impl Inst {
             indexed.dst = indexed.dst.saturating_add(index);
         }
         indexed
+    }
+}
+
+/// Returns whether the processor has the register that an operand names, if it names one.
+fn is_there(value: &Value) -> bool {
+    match value {
+        Value::Register(Register::Special { name, .. }) => name.is_there(),
+        _ => true,
+    }
+}
+
+/// Returns whether the pattern by which a DPP instruction reads other lanes, if it is one, is one that it has.
+fn has_pattern(decoded: &Decoded) -> bool {
+    if !decoded.row.has(Flag::Dpp) {
+        return true;
+    }
+    match decoded.immediate("dpp_ctrl") {
+        0x150..=0x15f => true,
+        _ if decoded.row.has_pairs() => false,
+        0..=0xff | 0x101..=0x10f | 0x111..=0x11f | 0x121..=0x12f | 0x140..=0x143 => true,
+        0x130 | 0x134 | 0x138 | 0x13c => true,
+        _ => false,
     }
 }
 

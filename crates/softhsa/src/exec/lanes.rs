@@ -3,7 +3,7 @@
 
 use super::float::{f64_of_half, half_of_f64};
 use super::inst::{Dpp, Extension, Flow, HalfResult, Inst, Sdwa, Src};
-use super::wave::mode::{RESULTS, SOURCES};
+use super::wave::mode::{DENORM_16_64, DENORM_32, DX10_CLAMP, IEEE, RESULTS, SOURCES};
 use super::wave::{Env, LANES, Row, Wave, expand, lanes_of};
 
 /// With at most so many active lanes, a driver goes from lane to lane instead of working on whole registers.
@@ -99,7 +99,7 @@ impl Lane for f32 {
     fn encode(self, _: u64, inst: &Inst, wave: &Wave) -> u64 {
         let mut value = self;
         if !inst.modifiers.plain {
-            value = scale(f64::from(value), inst, wave) as f32;
+            value = scale(f64::from(value), DENORM_32, inst, wave) as f32;
         }
         u64::from(wave.flush_32(value.to_bits(), RESULTS))
     }
@@ -124,7 +124,7 @@ impl Lane for f64 {
 
     #[inline(always)]
     fn encode(self, _: u64, inst: &Inst, wave: &Wave) -> u64 {
-        let value = if inst.modifiers.plain { self } else { scale(self, inst, wave) };
+        let value = if inst.modifiers.plain { self } else { scale(self, DENORM_16_64, inst, wave) };
         wave.flush_64(value.to_bits(), RESULTS)
     }
 }
@@ -164,7 +164,7 @@ pub fn half_source(half: u16, source: usize, inst: &Inst, wave: &Wave) -> f64 {
 /// Rounds a result to 16 bits, with the result's modifiers.
 #[inline]
 pub fn half_result(value: f64, inst: &Inst, wave: &Wave) -> u16 {
-    let value = if inst.modifiers.plain { value } else { scale(value, inst, wave) };
+    let value = if inst.modifiers.plain { value } else { scale(value, DENORM_16_64, inst, wave) };
     wave.flush_16(half_of_f64(value), RESULTS)
 }
 
@@ -218,16 +218,20 @@ impl Lane for F32Bits {
     }
 }
 
-/// Applies the multiplication and the clamp of a floating-point result.
-fn scale(value: f64, inst: &Inst, wave: &Wave) -> f64 {
-    let value = match inst.modifiers.omod {
-        1 => value * 2.0,
-        2 => value * 4.0,
-        3 => value * 0.5,
-        _ => value,
+/// Applies the multiplication and the clamp of a floating-point result. The processor takes no notice of a
+/// multiplication while MODE says IEEE or keeps denormal results of the format, whose field is `denormals`. Else it
+/// makes −0 a 0.
+pub(super) fn scale(value: f64, denormals: u32, inst: &Inst, wave: &Wave) -> f64 {
+    let factor = match inst.modifiers.omod {
+        _ if wave.mode & (IEEE | denormals & RESULTS) != 0 => 0.0,
+        1 => 2.0,
+        2 => 4.0,
+        3 => 0.5,
+        _ => 0.0,
     };
+    let value = if factor == 0.0 { value } else { value * factor + 0.0 };
     match inst.modifiers.clamp {
-        true if value.is_nan() && wave.mode & super::wave::mode::DX10_CLAMP != 0 => 0.0,
+        true if value.is_nan() && wave.mode & DX10_CLAMP != 0 => 0.0,
         true => value.clamp(0.0, 1.0),
         false => value,
     }
@@ -270,27 +274,31 @@ fn plain_fetch<T: Lane>(wave: &Wave, inst: &Inst, source: usize) -> [T; LANES] {
 
 #[inline(never)]
 fn fetch_extended<T: Lane>(wave: &Wave, inst: &Inst, source: usize) -> [T; LANES] {
-    let src = inst.src[source];
-    let mut row = match src {
-        Src::Vector(register) => *wave.row(register),
-        _ => [wave.read_scalar(src); LANES],
-    };
+    let mut row = [0; LANES];
+    for (lane, bits) in row.iter_mut().enumerate() {
+        let src = inst.src[source];
+        *bits = if T::WIDE { wave.read64(src, lane) } else { u64::from(wave.read(src, lane)) };
+    }
     match (inst.extension, source) {
         (Some(Extension::Sdwa(sdwa)), _) => select(&mut row, sdwa, source),
-        // Of the patterns only row_newbcast works on pairs, and it reads lanes of the same row.
-        (Some(Extension::Dpp(dpp)), 0) if !T::WIDE => {
+        (Some(Extension::Dpp(dpp)), 0) => {
             let from = row;
             for (lane, value) in row.iter_mut().enumerate() {
                 *value = dpp_source(dpp, lane, wave.exec()).map_or(0, |other| from[other]);
             }
         }
-        _ => return plain_fetch(wave, inst, source),
+        _ => {}
     }
     let mut values = [T::ZERO; LANES];
     for lane in 0..LANES {
-        values[lane] = T::decode(u64::from(row[lane]), source, inst, wave);
+        values[lane] = T::decode(row[lane], source, inst, wave);
     }
     values
+}
+
+/// Returns a source's bits in all lanes, and without modifiers of numbers.
+pub(super) fn source_bits(wave: &Wave, inst: &Inst, source: usize) -> Row {
+    fetch::<u32>(wave, inst, source)
 }
 
 /// Returns a source's bits in one lane, for instructions without SDWA and DPP.
@@ -301,8 +309,8 @@ fn fetch_lane<T: Lane>(wave: &Wave, inst: &Inst, source: usize, lane: usize) -> 
     T::decode(bits, source, inst, wave)
 }
 
-/// Replaces registers by their parts that an SDWA source selects.
-fn select(row: &mut Row, sdwa: Sdwa, source: usize) {
+/// Replaces registers of 32 bits by their parts that an SDWA source selects.
+fn select(row: &mut [u64; LANES], sdwa: Sdwa, source: usize) {
     let (shift, bits) = match sdwa.select[source] {
         byte @ 0..=3 => (u32::from(byte) * 8, 8),
         word @ 4..=5 => (u32::from(word - 4) * 16, 16),
@@ -310,8 +318,8 @@ fn select(row: &mut Row, sdwa: Sdwa, source: usize) {
     };
     let (up, down) = (32 - bits - shift, 32 - bits);
     for value in row {
-        let left = *value << up;
-        *value = if sdwa.extend[source] { ((left as i32) >> down) as u32 } else { left >> down };
+        let left = (*value as u32) << up;
+        *value = u64::from(if sdwa.extend[source] { ((left as i32) >> down) as u32 } else { left >> down });
     }
 }
 
@@ -333,13 +341,14 @@ pub fn dpp_source(dpp: Dpp, lane: usize, exec: u64) -> Option<usize> {
         0x142 => (lane >= 16).then(|| row - 1),
         0x143 => (lane >= 32).then_some(31),
         0x150..=0x15f => Some(row | amount),
+        // Not executed: see `Inst::new`.
         _ => None,
     };
     from.filter(|from| exec >> from & 1 != 0)
 }
 
 /// Returns the lanes that an instruction writes.
-fn written(wave: &Wave, inst: &Inst) -> u64 {
+pub(super) fn written(wave: &Wave, inst: &Inst) -> u64 {
     let exec = wave.exec();
     let Some(Extension::Dpp(dpp)) = inst.extension else { return exec };
     lanes_of(exec)

@@ -3,7 +3,7 @@
 use super::float::{half_of_f64, half_towards_zero, nan2_f64, quiet_f32};
 use super::handlers;
 use super::inst::{Flow, Inst};
-use super::lanes::{Half, Unused, binary, by_lane, unary};
+use super::lanes::{Half, Unused, binary, by_lane, source_bits, unary, written};
 use super::wave::{Env, Wave, lanes_of};
 
 /// Converts to 32 bits. A NaN keeps its sign and the upper bits of its fraction.
@@ -97,14 +97,9 @@ fn selected(inst: &Inst, bits: u32) -> (u8, u16) {
 }
 
 fn pair_of_bytes(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>, exponent_bits: u32) -> Flow {
-    for lane in lanes_of(wave.exec()) {
-        let mut bits = wave.read(inst.src[0], lane);
-        if let Some(super::inst::Extension::Sdwa(sdwa)) = inst.extension
-            && sdwa.select[0] == 5
-        {
-            bits >>= 16;
-        }
-        let (_, half) = selected(inst, bits);
+    let words = source_bits(wave, inst, 0);
+    for lane in lanes_of(written(wave, inst)) {
+        let (_, half) = selected(inst, words[lane]);
         let [low, high] = half.to_le_bytes().map(|byte| of_byte(byte, exponent_bits).to_bits());
         wave.write_lane(inst.dst, lane, low);
         wave.write_lane(inst.dst + 1, lane, high);

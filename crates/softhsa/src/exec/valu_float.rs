@@ -87,9 +87,11 @@ fn cosine(turns: f64) -> f64 {
     }
 }
 
-/// The largest number below 1, which bounds a fraction.
+/// Subtracts the next smaller whole number. `below_one` is the largest number below 1, which bounds the result.
 fn fraction(value: f64, below_one: f64) -> f64 {
-    kept_64(value, |value| (value - value.floor()).min(below_one))
+    // Not `min`, which would take the bound for the fraction of what is no number.
+    let bounded = |fraction: f64| if fraction > below_one { below_one } else { fraction };
+    kept_64(value, |value| bounded(value - value.floor()))
 }
 
 fn mantissa(value: f64) -> f64 {

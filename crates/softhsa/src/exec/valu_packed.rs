@@ -5,8 +5,9 @@ use super::float::{
 };
 use super::handlers;
 use super::inst::{Flow, Inst};
-use super::lanes::{half_result, with_half_result};
-use super::wave::mode::{RESULTS, SOURCES};
+use super::lanes::{half_result, scale, source_bits, with_half_result, written};
+use super::special::missing;
+use super::wave::mode::{self, RESULTS, SOURCES};
 use super::wave::{Env, Wave, lanes_of};
 
 /// Returns the half of a source that the low or the high result is made of.
@@ -16,12 +17,16 @@ fn half_of(wave: &Wave, inst: &Inst, lane: usize, source: usize, high: bool) -> 
     if select >> source & 1 != 0 { (bits >> 16) as u16 } else { bits as u16 }
 }
 
-/// Returns a half as a number. The high result's sources have sign bits of their own.
-fn number_of(wave: &Wave, inst: &Inst, lane: usize, source: usize, high: bool) -> f64 {
+/// Returns a half of a floating-point source. The high result's sources have sign bits of their own.
+fn signed_half(wave: &Wave, inst: &Inst, lane: usize, source: usize, high: bool) -> u16 {
     let half = half_of(wave, inst, lane, source, high);
     let negated = if high { inst.modifiers.abs } else { inst.modifiers.neg } >> source & 1 != 0;
-    let half = if negated { half ^ 0x8000 } else { half };
-    f64_of_half(wave.flush_16(half, SOURCES))
+    if negated { half ^ 0x8000 } else { half }
+}
+
+/// Returns a half as a number.
+fn number_of(wave: &Wave, inst: &Inst, lane: usize, source: usize, high: bool) -> f64 {
+    f64_of_half(wave.flush_16(signed_half(wave, inst, lane, source, high), SOURCES))
 }
 
 /// Runs an operation on both halves of 16-bit integers. The fourth argument says whether to clamp.
@@ -48,17 +53,13 @@ pub(super) fn packed_halves(
         let half = |high: bool| {
             let source = |index| number_of(wave, inst, lane, index, high);
             let value = f(wave, source(0), source(1), source(2));
-            let value = if inst.modifiers.clamp { clamped(value) } else { value };
+            let value = scale(value, mode::DENORM_16_64, inst, wave);
             u32::from(wave.flush_16(half_of_f64(value), RESULTS))
         };
         let result = half(false) | half(true) << 16;
         wave.write_lane(inst.dst, lane, result);
     }
     Flow::Next
-}
-
-fn clamped(value: f64) -> f64 {
-    if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) }
 }
 
 /// Returns the register of a pair that the low or the high result is made of. A constant is both registers.
@@ -87,7 +88,7 @@ pub(super) fn packed_singles(
         let half = |high: bool| {
             let source = |index| float_of(wave, inst, lane, index, high);
             let value = f(wave, source(0), source(1), source(2));
-            let value = if inst.modifiers.clamp { clamped(f64::from(value)) as f32 } else { value };
+            let value = scale(f64::from(value), mode::DENORM_32, inst, wave) as f32;
             wave.flush_32(value.to_bits(), RESULTS)
         };
         let (low, high) = (half(false), half(true));
@@ -140,7 +141,7 @@ pub(super) fn mix(
     for lane in lanes_of(wave.exec()) {
         let (a, b, c) = (mixed(wave, inst, lane, 0), mixed(wave, inst, lane, 1), mixed(wave, inst, lane, 2));
         let sum = f(wave, a, b, c);
-        let sum = if inst.modifiers.clamp { clamped(f64::from(sum)) as f32 } else { sum };
+        let sum = scale(f64::from(sum), mode::DENORM_32, inst, wave) as f32;
         let old = wave.row(inst.dst)[lane];
         let result = match to_half {
             true => with_half_result(old, half_result(f64::from(sum), inst, wave), inst),
@@ -157,13 +158,15 @@ fn dot_integers(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>, bits: u32, signed
         let field = value >> (bits * index) << (32 - bits);
         if signed { i64::from(field as i32 >> (32 - bits)) } else { i64::from(field >> (32 - bits)) }
     };
-    for lane in lanes_of(wave.exec()) {
-        let word = |source: usize| match bits {
-            16 if inst.row.operand("op_sel").is_some() => {
+    let selects_halves = bits == 16 && inst.row.operand("op_sel").is_some();
+    let words = [source_bits(wave, inst, 0), source_bits(wave, inst, 1)];
+    for lane in lanes_of(written(wave, inst)) {
+        let word = |source: usize| match selects_halves {
+            true => {
                 let half = |high| u32::from(half_of(wave, inst, lane, source, high));
                 half(false) | half(true) << 16
             }
-            _ => wave.read(inst.src[source], lane),
+            false => words[source][lane],
         };
         let (a, b, c) = (word(0), word(1), wave.read(inst.src[2], lane));
         let products: i64 = (0..32 / bits).map(|index| element(a, index) * element(b, index)).sum();
@@ -177,19 +180,29 @@ fn dot_integers(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>, bits: u32, signed
     Flow::Next
 }
 
+/// Adds products of halves to a sum of 32 bits. Whatever MODE says, denormal sources and results are 0 (AMD's manual of
+/// CDNA 3, 6.4).
 fn dot_halves(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>) -> Flow {
-    for lane in lanes_of(wave.exec()) {
-        let packed = inst.row.operand("op_sel").is_some();
-        let number = |source: usize, high: bool| match packed {
-            true => number_of(wave, inst, lane, source, high),
-            false => f64_of_half((wave.read(inst.src[source], lane) >> if high { 16 } else { 0 }) as u16),
+    let packed = inst.row.operand("op_sel").is_some();
+    if !packed && inst.modifiers.neg | inst.modifiers.abs != 0 {
+        return missing(wave, &format!("{} with signs of pairs changed", inst.row.mnemonic()));
+    }
+    let words = [source_bits(wave, inst, 0), source_bits(wave, inst, 1)];
+    for lane in lanes_of(written(wave, inst)) {
+        let number = |source: usize, high: bool| {
+            let half = match packed {
+                true => signed_half(wave, inst, lane, source, high),
+                false => (words[source][lane] >> if high { 16 } else { 0 }) as u16,
+            };
+            f64_of_half(mode::flush_16(0, half, SOURCES))
         };
-        let c = f64::from(f32::from_bits(wave.read(inst.src[2], lane)));
+        let c = f64::from(f32::from_bits(mode::flush_32(0, wave.read(inst.src[2], lane), SOURCES)));
         let c = if packed && inst.modifiers.neg & 4 != 0 { -c } else { c };
         // Products of halves are exact in 64 bits.
         let sum = number(0, false) * number(1, false) + number(0, true) * number(1, true) + c;
-        let sum = if inst.modifiers.clamp { clamped(sum) } else { sum } as f32;
-        wave.write_lane(inst.dst, lane, nan2_f32(sum, sum, sum).to_bits());
+        let sum = scale(sum, mode::DENORM_32, inst, wave) as f32;
+        let sum = nan2_f32(sum, sum, sum).to_bits();
+        wave.write_lane(inst.dst, lane, mode::flush_32(0, sum, RESULTS));
     }
     Flow::Next
 }

@@ -40,6 +40,11 @@ pub enum Special {
 }
 
 impl Special {
+    /// Returns whether the processor has it. LLVM's disassembler names some that only other processors have.
+    pub fn is_there(self) -> bool {
+        !matches!(self, Special::Null | Special::FlatScratchBase | Special::LdsDirect)
+    }
+
     /// Returns whether the name is that of the base or limit of an address range.
     pub fn is_aperture(self) -> bool {
         matches!(

@@ -112,6 +112,14 @@ impl Row {
         self.asm.split([' ', '$']).next().unwrap_or(self.asm)
     }
 
+    /// Returns whether the result or a source is a pair of registers: of the patterns of DPP these have `row_newbcast` alone.
+    pub fn has_pairs(&self) -> bool {
+        let is_pair = |operand: &Operand| operand.kind.class.ends_with("_64");
+        self.operands
+            .iter()
+            .any(|operand| matches!(operand.name, "vdst" | "src0" | "src1") && is_pair(operand))
+    }
+
     /// Returns the index of the operand of that name.
     pub fn operand(&self, name: &str) -> Option<usize> {
         self.operands.iter().position(|operand| operand.name == name)

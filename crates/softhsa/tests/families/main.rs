@@ -7,6 +7,7 @@ mod bench;
 mod approximations;
 mod atomics;
 mod comparisons;
+mod extensions;
 mod floats;
 mod halves;
 mod loads;

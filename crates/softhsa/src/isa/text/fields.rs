@@ -240,10 +240,7 @@ fn write_wait_count(f: &mut impl Write, number: i64) -> fmt::Result {
 
 fn write_dpp(f: &mut impl Write, decoded: &Decoded, number: i64) -> fmt::Result {
     let low = number & 15;
-    let wide = decoded.row.operands.iter().any(|operand| {
-        matches!(operand.name, "vdst" | "src0" | "src1") && operand.kind.class.ends_with("_64")
-    });
-    if wide && !(0x150..=0x15f).contains(&number) {
+    if decoded.row.has_pairs() && !(0x150..=0x15f).contains(&number) {
         return f.write_str(" /* DP ALU dpp only supports row_newbcast */");
     }
     match number {
