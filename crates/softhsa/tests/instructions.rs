@@ -244,13 +244,35 @@ fn floats_with_modifiers() {
     let bits = |value: f32| value.to_bits();
     vector("v_add_f32_e64 v4, -v1, |v2|", [bits(1.0), bits(-3.0), 0], bits(2.0));
     vector("v_add_f32_e64 v4, v1, v2 clamp", [bits(1.0), bits(3.0), 0], bits(1.0));
-    vector("v_add_f32_e64 v4, v1, v2 mul:4", [bits(1.0), bits(3.0), 0], bits(16.0));
-    vector("v_add_f32_e64 v4, v1, v2 div:2", [bits(1.0), bits(3.0), 0], bits(2.0));
+    // Results are multiplied unless MODE says IEEE or keeps denormals of the format.
+    let no_ieee = "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 9, 1), 0\n";
+    let scaled = format!("{no_ieee}s_setreg_imm32_b32 hwreg(HW_REG_MODE, 5, 1), 0\n");
+    vector(&format!("{scaled}v_add_f32_e64 v4, v1, v2 mul:4"), [bits(1.0), bits(3.0), 0], bits(16.0));
+    vector(&format!("{scaled}v_add_f32_e64 v4, v1, v2 div:2"), [bits(1.0), bits(3.0), 0], bits(2.0));
+    vector(&format!("{scaled}v_add_f32_e64 v4, v1, v2 mul:2"), [bits(-0.0), bits(-0.0), 0], 0);
+    vector(&format!("{no_ieee}v_add_f32_e64 v4, v1, v2 mul:4"), [bits(1.0), bits(3.0), 0], bits(4.0));
+    vector(&format!("{scaled}v_add_f16_e64 v4, v1, v2 mul:4"), [0x3c00, 0x3c00, 0], 0x4000);
+    vector("v_add_f32_e64 v4, v1, v2 mul:4", [bits(1.0), bits(3.0), 0], bits(4.0));
+    // Without DX10_CLAMP a clamped result that is no number stays so.
+    let no_dx10 = "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 8, 1), 0\n";
+    vector("v_pk_add_f16 v4, v1, v2 clamp", [0x7e00_4000, 0x3c00_3c00, 0], 0x3c00);
+    vector(&format!("{no_dx10}v_pk_add_f16 v4, v1, v2 clamp"), [0x7e00_4000, 0x3c00_3c00, 0], 0x7e00_3c00);
+    let sum = "v_fma_mix_f32 v4, v1, v2, v3 clamp";
+    vector(sum, [bits(f32::NAN), bits(1.0), 0], 0);
+    vector(&format!("{no_dx10}{sum}"), [bits(f32::NAN), bits(1.0), 0], bits(f32::NAN));
     vector("v_min_f32_e32 v4, v1, v2", [bits(0.0), bits(-0.0), 0], bits(-0.0));
     vector("v_max_f32_e32 v4, v1, v2", [bits(f32::NAN), bits(2.0), 0], bits(2.0));
     vector("v_add_f32_e32 v4, v1, v2", [bits(f32::INFINITY), bits(f32::NEG_INFINITY), 0], 0x7fc0_0000);
     vector("v_add_f32_e32 v4, v1, v2", [0xffa0_0001, bits(1.0), 0], 0xffe0_0001);
     vector("v_fract_f32_e32 v4, v1", [bits(-1e-30), 0, 0], 0x3f7f_ffff);
+    vector("v_fract_f32_e32 v4, v1", [0x7f80_0001, 0, 0], 0x7fc0_0001);
+    vector("v_fract_f32_e32 v4, v1", [bits(f32::INFINITY), 0, 0], 0x7fc0_0000);
+    vector("v_fract_f16_e32 v4, v1", [0xfe00, 0, 0], 0xfe00);
+    // Sums of products have no denormals, whatever MODE says of them.
+    vector("v_dot2_f32_f16 v4, v1, v2, v3", [0x3c00_03ff, 0x3c00_7bff, bits(1.0)], bits(2.0));
+    vector("v_dot2_f32_f16 v4, v1, v2, v3", [0, 0, 0x8040_0000], 0);
+    vector("v_dot2_f32_f16 v4, v1, v2, v3", [0x8000_8000, 0x3c00_3c00, 0x807f_ffff], 0x8000_0000);
+    vector("v_dot2_i32_i16 v4, v1, v2, v3", [1, 1, 0x807f_ffff], 0x8080_0000);
     vector("v_frexp_exp_i32_f32_e32 v4, v1", [bits(8.0), 0, 0], 4);
     vector("v_frexp_mant_f32_e32 v4, v1", [bits(-6.0), 0, 0], bits(-0.75));
     vector("v_ldexp_f32 v4, v1, v2", [bits(1.5), (-149i32) as u32, 0], 2);
@@ -426,6 +448,76 @@ fn faults_name_what_happened() {
     assert_eq!(fault, Some(Fault::Illegal { words: [0xf800_0000, 0] }));
     let missing = Bench::new().run("s_rfe_b64 s[2:3]").map(|fault| fault.to_string());
     assert_eq!(missing.as_deref(), Some("the interpreter cannot execute `s_rfe_b64 s[2:3]` (0xbe801f02)"));
+}
+
+/// Registers that other processors have, and that LLVM's disassembler knows.
+#[test]
+fn registers_that_are_not_there_stop_a_wave() {
+    let stops = |word: u32, text: &str| {
+        let mut bench = Bench::new();
+        let fault = bench.run_words(vec![word, 0xbf81_0000]).map(|fault| fault.to_string());
+        assert_eq!(fault, Some(format!("the interpreter cannot execute `{text}` ({word:#010x})")));
+        assert_eq!(bench.wave.exec(), !0, "{text}");
+    };
+    stops(0xbefd_0102, "s_mov_b64 null, s[2:3]");
+    stops(0xbe80_007d, "s_mov_b32 s0, null");
+    stops(0x7e00_02fe, "v_mov_b32_e32 v0, src_lds_direct");
+    let mut bench = Bench::new();
+    let fault = bench.run("v_dot2c_f32_f16_e64 v4, -v1, v2").map(|fault| fault.to_string());
+    let text = "the interpreter cannot execute v_dot2c_f32_f16 with signs of pairs changed";
+    assert_eq!(fault.as_deref(), Some(text));
+}
+
+#[test]
+fn atomics_of_local_and_scratch_memory_are_aligned() {
+    for (address, text) in [
+        (2, "ds_add_u32 v1, v2"),
+        (4, "ds_add_u64 v1, v[2:3]"),
+        (6, "ds_wrxchg_rtn_b32 v4, v1, v2"),
+        (1, "ds_append v4 offset:2"),
+    ] {
+        let mut bench = Bench::new();
+        bench.lds.fill(0x55);
+        bench.set_v(1, address);
+        let fault = bench.run(text);
+        let alignment = if text.contains("u64") { 8 } else { 4 };
+        let address = if text.contains("append") { 2 } else { u64::from(address) };
+        assert_eq!(fault, Some(Fault::Misaligned { address, alignment }), "{text}");
+        assert!(bench.lds.iter().all(|&byte| byte == 0x55), "{text}");
+    }
+    // The aperture of scratch memory.
+    let mut bench = Bench::new();
+    let fault = bench.run(
+        "s_mov_b64 s[2:3], src_private_base\nv_mov_b32 v2, 6\nv_mov_b32 v3, s3\nflat_atomic_add v[2:3], v1",
+    );
+    assert_eq!(fault, Some(Fault::Misaligned { address: 6, alignment: 4 }));
+}
+
+/// Of two equal offsets of local memory there is one access.
+#[test]
+fn two_places_of_local_memory_may_be_one() {
+    let mut bench = Bench::new();
+    bench.wave.set_pair(scalar::EXEC, 1);
+    let text =
+        "v_mov_b32 v1, 4\nv_mov_b32 v2, 7\nv_mov_b32 v3, 8\nds_write2_b32 v1, v2, v3 offset0:1 offset1:1";
+    assert_eq!(bench.run(text), None);
+    assert_eq!(bench.lds[8..12], 7u32.to_le_bytes());
+    let fault = bench.run("ds_wrxchg2_rtn_b32 v[4:5], v1, v2, v3 offset0:1 offset1:1");
+    assert!(matches!(fault, Some(Fault::Missing { .. })), "{fault:?}");
+    assert_eq!(bench.lds[8..12], 7u32.to_le_bytes());
+}
+
+/// The highest bit of the field of a flat offset means nothing.
+#[test]
+fn flat_offsets_have_twelve_bits() {
+    let mut bench = Bench::new();
+    let buffer = bench.memory.allocate(4096, Use::Pool).expect("there is memory");
+    bench.memory.view().store_u32(buffer + 8, 77).expect("it is inside");
+    bench.set_v(2, buffer as u32);
+    bench.set_v(3, (buffer >> 32) as u32);
+    // flat_load_dword v1, v[2:3] with 0x1008 in the field.
+    assert_eq!(bench.run_words(vec![0xdc50_1008, 0x0100_0002, 0xbf81_0000]), None);
+    assert_eq!(bench.v(1, 0), 77);
 }
 
 #[test]

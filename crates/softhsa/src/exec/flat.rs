@@ -39,7 +39,8 @@ fn addresses(wave: &Wave, inst: &Inst) -> (Space, [u64; LANES]) {
         return (Space::Scratch, addresses);
     }
     let global = inst.row.has(Flag::FlatGlobal);
-    let offset = if global { signed as u64 } else { inst.imm as u64 };
+    // The processor takes no notice of the highest bit of a flat offset.
+    let offset = if global { signed as u64 } else { inst.imm as u64 & 0xfff };
     if let (true, Some(base)) = (global, inst.base) {
         let base = wave.read_scalar64(base).wrapping_add(offset);
         for lane in 0..LANES {
@@ -226,11 +227,12 @@ fn compare_swap_x2(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>) -> Flow {
     })
 }
 
-/// Loads from device memory to local memory: lane after lane of four bytes from M0 on.
+/// Loads from device memory to local memory: lane after lane of four bytes from the word on that bits 2 to 17 of M0 number.
 fn load_lds(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, bytes: usize, signed: bool) -> Flow {
     // The instruction's offset is one of both addresses.
     let offset = (inst.imm as i32) << 19 >> 19;
-    let base = u64::from((wave.s[usize::from(super::wave::scalar::M0)] & 0xffff).wrapping_add(offset as u32));
+    let base =
+        u64::from((wave.s[usize::from(super::wave::scalar::M0)] & 0x3_fffc).wrapping_add(offset as u32));
     each_lane(wave, inst, env, |wave, env, lane, place| {
         let value = match (bytes, signed) {
             (1, false) => u32::from(place::load_u8(wave, env, lane, place)?),

@@ -100,11 +100,21 @@ fn write2(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, registers: u16, step:
         let first = offset_by(address, inst.imm, step);
         let second = offset_by(address, inst.imm2, step);
         super::flat::store_registers(wave, env, inst.src[1], lane, first, registers)?;
-        super::flat::store_registers(wave, env, inst.src[2], lane, second, registers)
+        // Of two equal offsets the processor makes one access, with the first data.
+        match inst.imm == inst.imm2 {
+            true => Ok(()),
+            false => super::flat::store_registers(wave, env, inst.src[2], lane, second, registers),
+        }
     })
 }
 
+/// Of two equal offsets the processor makes one access; what the second result is then is not documented.
+const ONE_PLACE: &str = "an exchange at two places that are one";
+
 fn exchange2(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, step: u64) -> Flow {
+    if inst.imm == inst.imm2 {
+        return super::special::missing(wave, ONE_PLACE);
+    }
     each_lane(wave, inst, env, |wave, env, lane, address| {
         let (first, second) = (wave.read(inst.src[1], lane), wave.read(inst.src[2], lane));
         let place = |offset: i64| offset_by(address, offset, step);
@@ -117,6 +127,9 @@ fn exchange2(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, step: u64) -> Flow
 }
 
 fn exchange2_b64(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, step: u64) -> Flow {
+    if inst.imm == inst.imm2 {
+        return super::special::missing(wave, ONE_PLACE);
+    }
     each_lane(wave, inst, env, |wave, env, lane, address| {
         let (first, second) = (wave.read64(inst.src[1], lane), wave.read64(inst.src[2], lane));
         let place = |offset: i64| offset_by(address, offset, step);

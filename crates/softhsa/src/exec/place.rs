@@ -121,6 +121,12 @@ accesses! {
     load_u64, store_u64, u64;
 }
 
+/// Checks the place of an atomic in local or scratch memory. Device memory checks its own.
+fn check_alignment(place: Place, alignment: u64) -> Result<(), Fault> {
+    let (Place::Global(address) | Place::Local(address) | Place::Scratch(address)) = place;
+    if address.is_multiple_of(alignment) { Ok(()) } else { Err(Fault::Misaligned { address, alignment }) }
+}
+
 /// Changes 32 bits atomically and returns the old ones.
 ///
 /// # Errors
@@ -136,6 +142,7 @@ pub fn update_u32(
     if let Place::Global(address) = place {
         return env.memory.update_u32(address, f);
     }
+    check_alignment(place, 4)?;
     // One thread runs all waves of a workgroup, so nothing comes between.
     let old = load_u32(wave, env, lane, place)?;
     store_u32(wave, env, lane, place, f(old))?;
@@ -157,6 +164,7 @@ pub fn update_u64(
     if let Place::Global(address) = place {
         return env.memory.update_u64(address, f);
     }
+    check_alignment(place, 8)?;
     let old = load_u64(wave, env, lane, place)?;
     store_u64(wave, env, lane, place, f(old))?;
     Ok(old)
