@@ -19,7 +19,7 @@ pub struct CodeMap {
 impl CodeMap {
     /// Adds code that was loaded at an address.
     pub fn add(&self, address: u64, words: Vec<u32>) {
-        let segment = Segment { address, words, tables: Mutex::default() };
+        let segment = Segment { address, words: words.into(), tables: Mutex::default() };
         self.segments.write().unwrap_or_else(PoisonError::into_inner).insert(address, Arc::new(segment));
     }
 
@@ -39,7 +39,7 @@ impl CodeMap {
 #[derive(Debug)]
 struct Segment {
     address: u64,
-    words: Vec<u32>,
+    words: Arc<[u32]>,
     /// Decoded code by the number of the first accumulation register, which is part of decoded operands.
     tables: Mutex<Vec<(usize, Arc<Code>)>>,
 }
@@ -54,8 +54,7 @@ impl Segment {
         if let Some((_, code)) = tables.iter().find(|(first, _)| *first == accumulation) {
             return Arc::clone(code);
         }
-        let steps = self.words.iter().map(|_| OnceLock::new()).collect();
-        let code = Arc::new(Code { address: self.address, words: self.words.clone(), accumulation, steps });
+        let code = Arc::new(Code::new(self.address, Arc::clone(&self.words), accumulation));
         tables.push((accumulation, Arc::clone(&code)));
         code
     }
@@ -64,27 +63,44 @@ impl Segment {
 /// A place for a decoded instruction, or for why there is none.
 type Step = OnceLock<Box<Result<Inst, Fault>>>;
 
+/// The places of so many words that follow each other.
+const BLOCK: usize = 256;
+
 /// Code with the instructions that were decoded so far.
 #[derive(Debug)]
 pub struct Code {
     address: u64,
-    words: Vec<u32>,
+    words: Arc<[u32]>,
     accumulation: usize,
-    steps: Box<[Step]>,
+    /// Made where waves come to: kernels differ in the number of their first accumulation register, and each such number
+    /// has a table of the whole segment.
+    blocks: Box<[OnceLock<Box<[Step]>>]>,
 }
 
 impl Code {
-    /// Returns the instruction at the address, or `None` if it is outside of this code.
-    #[inline]
-    pub fn at(&self, pc: u64) -> Option<&Result<Inst, Fault>> {
-        let index = pc.checked_sub(self.address)? / 4;
-        let step = self.steps.get(usize::try_from(index).ok()?)?;
-        Some(step.get_or_init(|| Box::new(self.prepare(index as usize))))
+    fn new(address: u64, words: Arc<[u32]>, accumulation: usize) -> Code {
+        let blocks = words.chunks(BLOCK).map(|_| OnceLock::new()).collect();
+        Code { address, words, accumulation, blocks }
+    }
+
+    /// Returns the places of the block that holds the address, or `None` if it is outside of this code.
+    fn block(&self, pc: u64) -> Option<Block<'_>> {
+        let index = usize::try_from(pc.checked_sub(self.address)? / 4).ok()?;
+        let words = self.words.chunks(BLOCK).nth(index / BLOCK).filter(|_| index < self.words.len())?;
+        let made = || words.iter().map(|_| OnceLock::new()).collect();
+        let steps = self.blocks.get(index / BLOCK)?.get_or_init(made);
+        Some(Block { address: self.address + (index / BLOCK * BLOCK * 4) as u64, steps })
+    }
+
+    /// Returns the instruction at the address, whose place it is.
+    #[inline(always)]
+    fn decoded<'a>(&self, step: &'a Step, pc: u64) -> &'a Result<Inst, Fault> {
+        step.get_or_init(|| Box::new(self.prepare(pc)))
     }
 
     #[cold]
-    fn prepare(&self, index: usize) -> Result<Inst, Fault> {
-        let words = &self.words[index..];
+    fn prepare(&self, pc: u64) -> Result<Inst, Fault> {
+        let words = &self.words[(pc - self.address) as usize / 4..];
         let decoded =
             decode(words).map_err(|refused| Fault::Illegal { words: [refused.first, refused.second] })?;
         coverage::note(decoded.row);
@@ -95,6 +111,22 @@ impl Code {
     fn text(&self, pc: u64) -> Option<String> {
         let words = self.words.get(usize::try_from(pc.checked_sub(self.address)? / 4).ok()?..)?;
         Some(text(&decode(words).ok()?, words))
+    }
+}
+
+/// The places of a block.
+#[derive(Clone, Copy, Debug, Default)]
+struct Block<'a> {
+    /// Where the first one's instruction is.
+    address: u64,
+    steps: &'a [Step],
+}
+
+impl<'a> Block<'a> {
+    /// Returns the place of the instruction at the address, if it is in this block.
+    #[inline(always)]
+    fn step(&self, pc: u64) -> Option<&'a Step> {
+        self.steps.get((pc.wrapping_sub(self.address) / 4) as usize)
     }
 }
 
@@ -127,9 +159,17 @@ pub fn run(wave: &mut Wave, env: &mut Env<'_>, code: &mut Arc<Code>, map: &CodeM
 
 /// Runs a wave in one piece of code. Returns `None` if the program counter has left it.
 fn run_in(wave: &mut Wave, env: &mut Env<'_>, code: &Code, left: &mut u32) -> Option<Flow> {
+    let mut block = Block::default();
     while *left > 0 {
         let pc = wave.pc;
-        let inst = match code.at(pc)? {
+        let step = match block.step(pc) {
+            Some(step) => step,
+            None => {
+                block = code.block(pc)?;
+                block.step(pc)?
+            }
+        };
+        let inst = match code.decoded(step, pc) {
             Ok(inst) => inst,
             Err(fault) => {
                 wave.fault = Some(fault.clone());
@@ -178,5 +218,31 @@ fn run_unusual(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, code: &Code, pc:
             wave.fault = Some(Fault::Missing { text });
             Flow::Fault
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A large code object has kernels with many different numbers of registers, of which each needs its own table.
+    #[test]
+    fn places_are_made_where_waves_come_to() {
+        const END: u32 = 0xbf81_0000;
+        let map = CodeMap::default();
+        let words = 3 * BLOCK + 7;
+        map.add(0x1000, vec![END; words]);
+        let code = map.find(0x1000, 8).expect("it was added");
+        let made = || code.blocks.iter().filter(|block| block.get().is_some()).count();
+        assert_eq!((code.blocks.len(), made()), (4, 0));
+        let at = |word: usize| {
+            let pc = 0x1000 + 4 * word as u64;
+            let block = code.block(pc)?;
+            Some(code.decoded(block.step(pc)?, pc).is_ok())
+        };
+        assert_eq!((at(BLOCK), at(words - 1), at(words), made()), (Some(true), Some(true), None, 2));
+        assert!(code.block(0xffc).is_none() && code.block(u64::MAX).is_none());
+        let other = map.find(0x1000, 12).expect("it was added");
+        assert!(Arc::ptr_eq(&code.words, &other.words) && !Arc::ptr_eq(&code, &other));
     }
 }
