@@ -493,6 +493,35 @@ fn atomics_of_local_and_scratch_memory_are_aligned() {
     assert_eq!(fault, Some(Fault::Misaligned { address: 6, alignment: 4 }));
 }
 
+/// Shifts by more than four places are none.
+#[test]
+fn wide_sums_with_a_shift() {
+    for shift in 0..40 {
+        let mut bench = Bench::new();
+        for (register, value) in [(2, 0x8000_0001), (3, 1), (6, u32::MAX), (7, 0), (1, shift)] {
+            bench.set_v(register, value);
+        }
+        assert_eq!(bench.run("v_lshl_add_u64 v[4:5], v[2:3], v1, v[6:7]"), None);
+        let expected = (0x1_8000_0001u64 << if shift > 4 { 0 } else { shift }) + u64::from(u32::MAX);
+        let found = u64::from(bench.v(4, 9)) | u64::from(bench.v(5, 9)) << 32;
+        assert_eq!(found, expected, "by {shift}");
+    }
+}
+
+/// Of A and B, products of 32 bits take denormals for 0 where MODE says so; C and D keep theirs.
+#[test]
+fn products_of_matrices_heed_the_denormals_of_mode() {
+    for (mode, product) in [("", 0x0040_0000u32 * 2), ("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), 0\n", 0)]
+    {
+        let mut bench = Bench::new();
+        bench.set_v(1, 0x0040_0000);
+        bench.set_v(2, 2f32.to_bits());
+        (4..8).for_each(|register| bench.set_v(register, 1));
+        assert_eq!(bench.run(&format!("{mode}v_mfma_f32_4x4x1_16b_f32 v[4:7], v1, v2, v[4:7]")), None);
+        assert_eq!(bench.v(4, 0), product + 1, "{mode}");
+    }
+}
+
 /// Of two equal offsets of local memory there is one access.
 #[test]
 fn two_places_of_local_memory_may_be_one() {

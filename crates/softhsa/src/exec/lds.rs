@@ -277,6 +277,17 @@ fn swap_if(old: u64, expected: u64, new: u64) -> u64 {
     if old == expected { new } else { old }
 }
 
+/// Exchanges the halves of 64 bits at a multiple of eight bytes: the address is rounded down.
+fn exchange_halves(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>) -> Flow {
+    each_lane(wave, inst, env, |wave, env, lane, address| {
+        let data = wave.read64(inst.src[1], lane);
+        let place = offset_by(address.wrapping_add(inst.imm as u64) & !7, 0, 1);
+        let old = place::update_u64(wave, env, lane, place, |old| conditional_exchange(old, data))?;
+        write_pair(wave, inst.dst, lane, old);
+        Ok(())
+    })
+}
+
 /// Exchanges both halves of 64 bits whose data's sign bit is set.
 fn conditional_exchange(old: u64, data: u64) -> u64 {
     let half = |shift: u32| {
@@ -370,7 +381,7 @@ handlers! {
     "ds_wrxchg_rtn_b64" => update64(|_, data, _| data),
     "ds_cmpst_b64" | "ds_cmpst_rtn_b64" => update64(swap_if),
     "ds_cmpst_f64" | "ds_cmpst_rtn_f64" => update_float64(atomic::local::swap_f64),
-    "ds_condxchg32_rtn_b64" => update64(|old, data, _| conditional_exchange(old, data)),
+    "ds_condxchg32_rtn_b64" => exchange_halves(),
     "ds_add_f64" | "ds_add_rtn_f64" => update64(|old, data, _| atomic::add_f64(old, data)),
     "ds_min_f64" | "ds_min_rtn_f64" => update_float64(|mode, old, data, _| atomic::local::least_f64(mode, old, data)),
     "ds_max_f64" | "ds_max_rtn_f64"

@@ -8,6 +8,7 @@ use super::float::f64_of_half;
 use super::handlers;
 use super::inst::{Flow, Inst, Src};
 use super::valu_convert::of_byte;
+use super::wave::mode::SOURCES;
 use super::wave::{Env, LANES, Wave};
 
 /// The size of a product: D (m × n) = A (m × k) · B (k × n) + C in each of `blocks` blocks.
@@ -72,7 +73,11 @@ impl Element {
             64 => wave.read64(register, lane),
             width => u64::from(wave.read(register, lane)) >> (bit % 32) & ((1 << width) - 1),
         };
-        self.value(bits)
+        match self {
+            // Products of 32 bits alone heed MODE's bits of denormals, and of A and B alone (AMD's manual of CDNA 3, 7.3).
+            Element::F32 => self.value(u64::from(wave.flush_32(bits as u32, SOURCES))),
+            _ => self.value(bits),
+        }
     }
 }
 

@@ -295,7 +295,8 @@ handlers! {
     "v_msad_u8" => by_lane(|_, inst, _, a, b, c: u32| add_u32(inst, masked_differences(a, b), c)),
     "v_add3_u32" => ternary(|a: u32, b: u32, c: u32| a.wrapping_add(b).wrapping_add(c)),
     "v_lshl_add_u32" => ternary(|a: u32, b: u32, c: u32| (a << (b & 31)).wrapping_add(c)),
-    "v_lshl_add_u64" => ternary(|a: u64, b: u32, c: u64| (a << (b & 7)).wrapping_add(c)),
+    // Shifts by more than 4 are none (AMD's manual of CDNA 3).
+    "v_lshl_add_u64" => ternary(|a: u64, b: u32, c: u64| (a << if b <= 4 { b } else { 0 }).wrapping_add(c)),
     "v_add_lshl_u32" => ternary(|a: u32, b: u32, c: u32| a.wrapping_add(b) << (c & 31)),
     "v_lshl_or_b32" => ternary(|a: u32, b: u32, c: u32| a << (b & 31) | c),
     "v_and_or_b32" => ternary(|a: u32, b: u32, c: u32| a & b | c),

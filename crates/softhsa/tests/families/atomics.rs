@@ -458,7 +458,8 @@ fn halves_are_exchanged_where_the_sign_says_so() {
     for (register, value) in [(1, 8), (2, 0x8000_0005), (3, 6)] {
         bench.set_v(register, value);
     }
-    assert_eq!(bench.run("ds_condxchg32_rtn_b64 v[4:5], v1, v[2:3] offset:8"), None);
+    // The address is rounded down.
+    assert_eq!(bench.run("ds_condxchg32_rtn_b64 v[4:5], v1, v[2:3] offset:13"), None);
     assert_eq!((bench.v(4, 0), bench.v(5, 0)), (0x2222_2222, 0x1111_1111));
     assert_eq!(bench.lds[16..24], 0x1111_1111_0000_0005u64.to_le_bytes());
 }
