@@ -171,7 +171,11 @@ fn base(version: Version) -> u32 {
 ///
 /// # Panics
 /// When the software device does not run it.
-pub fn run(
+///
+/// # Safety
+/// The client is one of the version, for waves of so many lanes, and its server may call the function at `host_function`
+/// as [`LlvmRpcServer::host_function`](crate::LlvmRpcServer::host_function) is called.
+pub unsafe fn run(
     script: &Script,
     lanes: u32,
     version: Version,
@@ -180,8 +184,7 @@ pub fn run(
 ) -> Vec<Record> {
     if lanes == 1 {
         let address = client.raw() & !7;
-        // SAFETY: a host passes kernels the address of a client object of the version, with its low bits, and
-        // keeps what it points to; the object is for waves of one lane.
+        // SAFETY: by the caller's promise; the argument, which outlives the script's run, keeps the object.
         let client = unsafe { client::Client::from_address(address, version, 1) };
         let mut caller = ThreadCaller { client, host_function, record: Record::new() };
         crate::scripts::run(script.index(), &mut caller, base(version));

@@ -7,8 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// LLVM's server and a thread that runs it, until it is dropped.
-pub struct LlvmRpcServer {
+/// LLVM's server, which runs until this and its clients are dropped.
+pub struct LlvmRpcServer(Arc<Running>);
+
+/// A server and the thread that runs it.
+struct Running {
     object: Vec<u64>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -36,13 +39,8 @@ impl LlvmRpcServer {
                 }
                 ffi::shut_down(device);
             });
-            Self { object, stop, thread: Some(thread) }
+            Self(Arc::new(Running { object, stop, thread: Some(thread) }))
         }
-    }
-
-    /// Address of the client object.
-    pub fn object_address(&self) -> u64 {
-        self.object.as_ptr().expose_provenance() as u64
     }
 
     /// Address of a function for host calls: it writes its argument, a length and so many bytes, to stdout.
@@ -59,7 +57,7 @@ impl LlvmRpcServer {
     }
 }
 
-impl Drop for LlvmRpcServer {
+impl Drop for Running {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -69,10 +67,11 @@ impl Drop for LlvmRpcServer {
 }
 
 impl LlvmRpcServer {
-    /// The server's client, as kernels take it for an argument. The server must outlive them.
+    /// The server's client, as kernels take it for an argument.
     pub fn client(&self) -> RawArg<Client<'static>> {
-        // SAFETY: LLVM's server made the object, and keeps it and its ports while it lives, as callers see to.
-        unsafe { RawArg::new(raw(self.object_address(), Version::Llvm19), Arc::new(())) }
+        let address = self.0.object.as_ptr().expose_provenance() as u64;
+        // SAFETY: LLVM's server made the object, and keeps it and its ports while it lives, which the argument sees to.
+        unsafe { RawArg::new(raw(address, Version::Llvm19), self.0.clone()) }
     }
 }
 

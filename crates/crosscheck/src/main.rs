@@ -14,11 +14,14 @@ use std::sync::Arc;
 /// Ports that each server has.
 const PORTS: u32 = 20;
 
-/// A client object in this process, for waves of any size.
-fn in_process(object: Vec<u64>, version: Version) -> RawArg<Client<'static>> {
+/// A client of ports in this process.
+fn in_process(memory: &Arc<PortMemory>, version: Version) -> RawArg<Client<'static>> {
+    let object = memory.client_object();
+    let words = object.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+    let object: Vec<u64> = words.collect();
     let raw = hostcall_device::llvm::raw(object.as_ptr().expose_provenance() as u64, version);
-    // SAFETY: the object is one of the version, whose memory the argument keeps; the ports outlive the scripts' runs.
-    unsafe { RawArg::new(raw, Arc::new(object)) }
+    // SAFETY: the object is one of the version of the ports' layout; the argument keeps it and the ports.
+    unsafe { RawArg::new(raw, Arc::new((object, memory.clone()))) }
 }
 
 fn main() {
@@ -31,8 +34,9 @@ fn main() {
     let version = match server.as_str() {
         "llvm" => {
             let server = LlvmRpcServer::start(PORTS, lanes);
-            let records =
-                run(script, lanes, Version::Llvm19, &server.client(), LlvmRpcServer::host_function());
+            let (client, function) = (server.client(), LlvmRpcServer::host_function());
+            // SAFETY: the server is LLVM 19's, for waves of so many lanes, and the function is its own.
+            let records = unsafe { run(script, lanes, Version::Llvm19, &client, function) };
             return write_records(record, &records);
         }
         "19" => Version::Llvm19,
@@ -53,10 +57,10 @@ fn main() {
         hostcall_crosscheck::write_argument(&bytes[..u64::from_le_bytes(*length) as usize]);
         0
     });
-    let words = memory.client_object();
-    let words = words.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
-    let client = in_process(words.collect(), version);
-    write_records(record, &run(script, lanes, version, &client, function));
+    let client = in_process(&memory, version);
+    // SAFETY: the ports' layout is the version's, for waves of so many lanes; the server calls no address, but looks the
+    // function up.
+    write_records(record, &unsafe { run(script, lanes, version, &client, function) });
     drop(server);
 }
 
