@@ -184,7 +184,8 @@ impl Queue {
             *lanes =
                 product.filter(|lanes| *lanes > 0).ok_or_else(|| refused("the grid has no such size"))?;
         }
-        if launch.lanes.iter().map(|lanes| u64::from(*lanes)).product::<u64>() > function.max_lanes().into() {
+        let lanes = launch.lanes.iter().try_fold(1u32, |product, lanes| product.checked_mul(*lanes));
+        if lanes.is_none_or(|lanes| lanes > function.max_lanes()) {
             return Err(refused("the workgroups are too large for it"));
         }
         let group_bytes = function.group_bytes().saturating_add(launch.group_bytes);

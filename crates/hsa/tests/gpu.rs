@@ -464,6 +464,8 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     };
     let arguments: [&[u8]; 3] = [&[0; 8], &[0; 4], &[0]];
     assert!(refuse([1; 3], [1025, 1, 1], &arguments).contains("too large"));
+    // A product of 2⁶⁴.
+    assert!(refuse([1; 3], [1 << 22, 1 << 21, 1 << 21], &arguments).contains("too large"));
     assert!(refuse([0, 1, 1], [1; 3], &arguments).contains("no such size"));
     assert!(refuse([u32::MAX, 1, 1], [2, 1, 1], &arguments).contains("no such size"));
     assert!(refuse([1; 3], [1; 3], &arguments[..2]).contains("takes 3 arguments"));
