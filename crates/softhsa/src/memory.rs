@@ -164,7 +164,7 @@ impl Memory {
         let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
         let is_allocated = |found: &Found| found.purpose != Use::Pinned;
-        if find(&regions, address, bytes).filter(is_allocated).is_none() {
+        if bytes > 0 && find(&regions, address, bytes).filter(is_allocated).is_none() {
             let before = find(&regions, address, 1).filter(is_allocated);
             let mut inside = regions.range(address..end);
             if before.is_some() || inside.any(|(_, region)| region.purpose != Use::Pinned) {
@@ -508,6 +508,20 @@ mod tests {
         assert!(!memory.unpin(address));
         assert!(memory.view().load_u64(address).is_err());
     }
+
+    #[test]
+    fn a_pin_of_nothing_changes_nothing() {
+        let memory = Memory::new();
+        let value = AtomicU64::new(7);
+        let address = ptr::from_ref(&value).expose_provenance() as u64;
+        assert!(pin(&memory, address, 8) && pin(&memory, address, 0));
+        assert_eq!(memory.view().load_u64(address), Ok(7));
+        assert!(memory.unpin(address));
+        assert_eq!(memory.view().load_u64(address), Ok(7));
+        assert!(memory.unpin(address) && !memory.unpin(address));
+        assert!(memory.view().load_u64(address).is_err());
+    }
+
     #[test]
     fn pins_in_pins_are_undone_one_by_one() {
         let memory = Memory::new();

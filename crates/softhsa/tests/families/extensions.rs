@@ -99,7 +99,7 @@ type Pattern = (&'static str, fn(usize) -> Option<usize>);
 const PATTERNS: [Pattern; 3] = [
     ("row_newbcast:3", |lane| Some(lane & !15 | 3)),
     ("row_shr:1", |lane| (lane % 16 > 0).then(|| lane - 1)),
-    ("quad_perm:[3,2,1,0]", |lane| Some(lane & !3 | 3 - lane % 4)),
+    ("quad_perm:[3,2,1,0]", |lane| Some(lane & !3 | (3 - lane % 4))),
 ];
 
 #[test]
