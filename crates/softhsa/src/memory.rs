@@ -415,7 +415,7 @@ impl View<'_> {
 
     fn check_atomic(&mut self, address: u64, bytes: usize) -> Result<*mut u8, Fault> {
         if !address.is_multiple_of(bytes as u64) {
-            return Err(Fault::Misaligned { address, alignment: bytes as u64 });
+            return Err(Fault::Misaligned { space: "device", address, alignment: bytes as u64 });
         }
         self.check(address, bytes, true)
     }
@@ -490,7 +490,7 @@ mod tests {
         }
         assert_eq!(
             view.update_u32(address + 2, |old| old),
-            Err(Fault::Misaligned { address: address + 2, alignment: 4 })
+            Err(Fault::Misaligned { space: "device", address: address + 2, alignment: 4 })
         );
     }
 

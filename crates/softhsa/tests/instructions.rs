@@ -482,7 +482,7 @@ fn atomics_of_local_and_scratch_memory_are_aligned() {
         let fault = bench.run(text);
         let alignment = if text.contains("u64") { 8 } else { 4 };
         let address = if text.contains("append") { 2 } else { u64::from(address) };
-        assert_eq!(fault, Some(Fault::Misaligned { address, alignment }), "{text}");
+        assert_eq!(fault, Some(Fault::Misaligned { space: "local", address, alignment }), "{text}");
         assert!(bench.lds.iter().all(|&byte| byte == 0x55), "{text}");
     }
     // The aperture of scratch memory.
@@ -490,7 +490,7 @@ fn atomics_of_local_and_scratch_memory_are_aligned() {
     let fault = bench.run(
         "s_mov_b64 s[2:3], src_private_base\nv_mov_b32 v2, 6\nv_mov_b32 v3, s3\nflat_atomic_add v[2:3], v1",
     );
-    assert_eq!(fault, Some(Fault::Misaligned { address: 6, alignment: 4 }));
+    assert_eq!(fault, Some(Fault::Misaligned { space: "scratch", address: 6, alignment: 4 }));
 }
 
 /// Shifts by more than four places are none.

@@ -21,7 +21,9 @@ pub enum Fault {
     },
     /// An address that is no multiple of what the operation needs.
     Misaligned {
-        /// The device address.
+        /// `"device"`, `"local"` or `"scratch"`.
+        space: &'static str,
+        /// The address in that memory.
         address: u64,
         /// Bytes that it must be a multiple of.
         alignment: u64,
@@ -55,8 +57,11 @@ impl fmt::Display for Fault {
             Fault::Aperture { space, offset } => {
                 write!(f, "an access at {offset:#x} of {space} memory, which is smaller")
             }
-            Fault::Misaligned { address, alignment } => {
-                write!(f, "an access to {address:#x}, which must be a multiple of {alignment}")
+            Fault::Misaligned { space, address, alignment } => {
+                write!(
+                    f,
+                    "an atomic operation at {address:#x} of {space} memory, which must be a multiple of {alignment}"
+                )
             }
             Fault::Fetch => f.write_str("the program counter left the loaded code"),
             Fault::Illegal { words: [first, second] } => {

@@ -123,8 +123,15 @@ accesses! {
 
 /// Checks the place of an atomic in local or scratch memory. Device memory checks its own.
 fn check_alignment(place: Place, alignment: u64) -> Result<(), Fault> {
-    let (Place::Global(address) | Place::Local(address) | Place::Scratch(address)) = place;
-    if address.is_multiple_of(alignment) { Ok(()) } else { Err(Fault::Misaligned { address, alignment }) }
+    let (space, address) = match place {
+        Place::Global(address) => ("device", address),
+        Place::Local(offset) => ("local", offset),
+        Place::Scratch(offset) => ("scratch", offset),
+    };
+    match address.is_multiple_of(alignment) {
+        true => Ok(()),
+        false => Err(Fault::Misaligned { space, address, alignment }),
+    }
 }
 
 /// Changes 32 bits atomically and returns the old ones.
