@@ -173,8 +173,8 @@ fn base(version: Version) -> u32 {
 /// When the software device does not run it.
 ///
 /// # Safety
-/// The client is one of the version, for waves of so many lanes, and its server may call the function at `host_function`
-/// as [`LlvmRpcServer::host_function`](crate::LlvmRpcServer::host_function) is called.
+/// The client is one of the version, for waves of so many lanes. Its server may call the function at
+/// `host_function` as [`LlvmRpcServer::host_function`](crate::LlvmRpcServer::host_function) is called.
 pub unsafe fn run(
     script: &Script,
     lanes: u32,

@@ -70,7 +70,8 @@ impl LlvmRpcServer {
     /// The server's client, as kernels take it for an argument.
     pub fn client(&self) -> RawArg<Client<'static>> {
         let address = self.0.object.as_ptr().expose_provenance() as u64;
-        // SAFETY: LLVM's server made the object, and keeps it and its ports while it lives, which the argument sees to.
+        // SAFETY: LLVM's server made the object, and keeps it and its ports while it lives, which the
+        // argument sees to.
         unsafe { RawArg::new(raw(address, Version::Llvm19), self.0.clone()) }
     }
 }

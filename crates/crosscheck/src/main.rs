@@ -58,8 +58,8 @@ fn main() {
         0
     });
     let client = in_process(&memory, version);
-    // SAFETY: the ports' layout is the version's, for waves of so many lanes; the server calls no address, but looks the
-    // function up.
+    // SAFETY: the ports' layout is the version's, for waves of so many lanes; the server calls no address,
+    // but looks the function up.
     write_records(record, &unsafe { run(script, lanes, version, &client, function) });
     drop(server);
 }

@@ -72,8 +72,8 @@ pub struct Code {
     address: u64,
     words: Arc<[u32]>,
     accumulation: usize,
-    /// Made where waves come to: kernels differ in the number of their first accumulation register, and each such number
-    /// has a table of the whole segment.
+    /// Made where waves come to: kernels differ in the number of their first accumulation register, and
+    /// each such number has a table of the whole segment.
     blocks: Box<[OnceLock<Box<[Step]>>]>,
 }
 
@@ -225,7 +225,8 @@ fn run_unusual(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, code: &Code, pc:
 mod tests {
     use super::*;
 
-    /// A large code object has kernels with many different numbers of registers, of which each needs its own table.
+    /// A large code object has kernels with many different numbers of registers, of which each needs its
+    /// own table.
     #[test]
     fn places_are_made_where_waves_come_to() {
         const END: u32 = 0xbf81_0000;

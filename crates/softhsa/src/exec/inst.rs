@@ -224,7 +224,8 @@ fn is_there(value: &Value) -> bool {
     }
 }
 
-/// Returns whether the pattern by which a DPP instruction reads other lanes, if it is one, is one that it has.
+/// Returns whether the pattern by which a DPP instruction reads other lanes, if it is one, is one that it
+/// has.
 fn has_pattern(decoded: &Decoded) -> bool {
     if !decoded.row.has(Flag::Dpp) {
         return true;

@@ -219,8 +219,8 @@ impl Lane for F32Bits {
 }
 
 /// Applies the multiplication and the clamp of a floating-point result. The processor takes no notice of a
-/// multiplication while MODE says IEEE or keeps denormal results of the format, whose field is `denormals`. Else it
-/// makes −0 a 0.
+/// multiplication while MODE says IEEE or keeps denormal results of the format, whose field is `denormals`.
+/// Else it makes −0 a 0.
 pub(super) fn scale(value: f64, denormals: u32, inst: &Inst, wave: &Wave) -> f64 {
     let factor = match inst.modifiers.omod {
         _ if wave.mode & (IEEE | denormals & RESULTS) != 0 => 0.0,

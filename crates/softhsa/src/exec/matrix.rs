@@ -74,7 +74,8 @@ impl Element {
             width => u64::from(wave.read(register, lane)) >> (bit % 32) & ((1 << width) - 1),
         };
         match self {
-            // Products of 32 bits alone heed MODE's bits of denormals, and of A and B alone (AMD's manual of CDNA 3, 7.3).
+            // Products of 32 bits alone heed MODE's bits of denormals, and of A and B alone (AMD's manual
+            // of CDNA 3, 7.3).
             Element::F32 => self.value(u64::from(wave.flush_32(bits as u32, SOURCES))),
             _ => self.value(bits),
         }

@@ -87,7 +87,8 @@ fn cosine(turns: f64) -> f64 {
     }
 }
 
-/// Subtracts the next smaller whole number. `below_one` is the largest number below 1, which bounds the result.
+/// Subtracts the next smaller whole number. `below_one` is the largest number below 1, which bounds the
+/// result.
 fn fraction(value: f64, below_one: f64) -> f64 {
     // Not `min`, which would take the bound for the fraction of what is no number.
     let bounded = |fraction: f64| if fraction > below_one { below_one } else { fraction };

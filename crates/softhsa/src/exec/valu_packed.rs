@@ -180,8 +180,8 @@ fn dot_integers(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>, bits: u32, signed
     Flow::Next
 }
 
-/// Adds products of halves to a sum of 32 bits. Whatever MODE says, denormal sources and results are 0 (AMD's manual of
-/// CDNA 3, 6.4).
+/// Adds products of halves to a sum of 32 bits. Whatever MODE says, denormal sources and results are 0
+/// (AMD's manual of CDNA 3, 6.4).
 fn dot_halves(wave: &mut Wave, inst: &Inst, _: &mut Env<'_>) -> Flow {
     let packed = inst.row.operand("op_sel").is_some();
     if !packed && inst.modifiers.neg | inst.modifiers.abs != 0 {

@@ -138,8 +138,8 @@ impl Wave {
         }
     }
 
-    /// Returns the operands that M0 indexes, a bit each: sources 0, 1, 2 and the result. M0 says which, if MODE has it
-    /// index at all.
+    /// Returns the operands that M0 indexes, a bit each: sources 0, 1, 2 and the result. M0 says which, if
+    /// MODE has it index at all.
     #[inline]
     pub fn indexed_operands(&self) -> u8 {
         let operands = self.s[usize::from(scalar::M0)] >> 12 & 15;

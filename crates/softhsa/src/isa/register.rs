@@ -40,7 +40,8 @@ pub enum Special {
 }
 
 impl Special {
-    /// Returns whether the processor has it. LLVM's disassembler names some that only other processors have.
+    /// Returns whether the processor has it. LLVM's disassembler names some that only other processors
+    /// have.
     pub fn is_there(self) -> bool {
         !matches!(self, Special::Null | Special::FlatScratchBase | Special::LdsDirect)
     }

@@ -112,7 +112,8 @@ impl Row {
         self.asm.split([' ', '$']).next().unwrap_or(self.asm)
     }
 
-    /// Returns whether the result or a source is a pair of registers: of the patterns of DPP these have `row_newbcast` alone.
+    /// Returns whether the result or a source is a pair of registers: of the patterns of DPP these have
+    /// `row_newbcast` alone.
     pub fn has_pairs(&self) -> bool {
         let is_pair = |operand: &Operand| operand.kind.class.ends_with("_64");
         self.operands

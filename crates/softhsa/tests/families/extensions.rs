@@ -1,5 +1,5 @@
-//! The forms of vector instructions that use other lanes' values (DPP) or parts of registers (SDWA), each against the
-//! plain form of the same instruction on sources that were moved or cut before.
+//! The forms of vector instructions that use other lanes' values (DPP) or parts of registers (SDWA), each
+//! against the plain form of the same instruction on sources that were moved or cut before.
 
 use hostcall_softhsa::exec::wave::{LANES, scalar};
 use hostcall_softhsa::exec::{Fault, handler};
@@ -32,7 +32,8 @@ fn is_pair(row: &Row, operand: &str) -> bool {
     row.operand(operand).is_some_and(|index| row.operands[index].kind.class.ends_with("_64"))
 }
 
-/// Returns the text of an instruction in the encoding of that suffix, with the modifiers of the extension behind it.
+/// Returns the text of an instruction in the encoding of that suffix, with the modifiers of the extension
+/// behind it.
 fn text(row: &Row, suffix: &str, extension: &str) -> String {
     let register = |operand: &str, first: u16| {
         if is_pair(row, operand) { format!("v[{first}:{}]", first + 1) } else { format!("v{first}") }
