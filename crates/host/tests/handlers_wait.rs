@@ -3,7 +3,7 @@
 use hostcall::device::{DeviceBuffer, Error};
 use hostcall::hostcall_device::{CallError, Global, Lane, kernel, service};
 use hostcall::{Device, Grid, Hostcall, HostcallRef, LaunchKernel, Stream};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::Duration;
 
 /// Waits for the device, from a handler.
@@ -106,6 +106,89 @@ fn handlers_and_functions_do_not_wait_in_a_circle() {
         wait_in_a_circle([&one, &one], functions);
         wait_in_a_circle([&one, &other], functions);
     }
+}
+
+/// Two streams, each with a host function that waits for the other stream: the second one, with this limit,
+/// once the first one is inside, which waits for a second at most. Returns how the waits ended.
+fn wait_for_one_with_a_limit(limit: Option<Duration>) -> [Result<(), Error>; 2] {
+    let device = Device::open("cpu").unwrap();
+    let [one, other] = [(); 2].map(|()| Arc::new(device.stream().unwrap()));
+    let (inside, is_inside) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
+    let (waits_for, tells) = (other.clone(), tell.clone());
+    let first = move || {
+        inside.send(()).unwrap();
+        tells.send((0, waits_for.synchronize_for(Duration::from_secs(1)))).unwrap();
+    };
+    let waits_for = one.clone();
+    let second = move || {
+        is_inside.recv().unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let waited = match limit {
+            None => waits_for.synchronize(),
+            Some(limit) => waits_for.synchronize_for(limit),
+        };
+        tell.send((1, waited)).unwrap();
+    };
+    // The other stream has something to wait for before anybody does.
+    other.host_function(second).unwrap();
+    one.host_function(first).unwrap();
+    [&one, &other].iter().for_each(|stream| stream.synchronize().unwrap());
+    let mut told: Vec<_> = told.iter().collect();
+    told.sort_by_key(|(at, _)| *at);
+    let [first, second] = <[_; 2]>::try_from(told).unwrap().map(|(_, waited)| waited);
+    [first, second]
+}
+
+/// Who waits with a limit goes on by itself, so that others may wait for it.
+#[test]
+fn a_wait_with_a_limit_refuses_no_longer_one() {
+    for limit in [None, Some(Duration::from_secs(60))] {
+        let [first, second] = wait_for_one_with_a_limit(limit);
+        assert!(matches!(first, Err(Error::TimedOut { .. })), "{first:?}");
+        assert!(second.is_ok(), "{second:?}");
+    }
+    // One that ends no later would find nothing else.
+    let [first, second] = wait_for_one_with_a_limit(Some(Duration::from_millis(500)));
+    assert!(matches!(second, Err(Error::WouldDeadlock { .. })), "{second:?}");
+    assert!(first.is_ok(), "{first:?}");
+}
+
+#[kernel]
+fn call_and_panic(_: &Lane, closure: HostcallRef<u32, u32>) {
+    let _ = closure.call(0);
+    panic!("so that the stream stops");
+}
+
+/// What is added to a stream that fails while a handler waits for it is waited for too, and may wait for
+/// the handler's kernel.
+#[test]
+fn a_stream_that_waits_for_the_kernel_later_is_not_waited_for() {
+    let device = Device::open("cpu").unwrap();
+    let [own, other] = [(); 2].map(|()| Arc::new(device.stream().unwrap()));
+    let out = device.alloc_zeroed::<u32>(1).unwrap();
+    let (go, gone) = mpsc::channel::<()>();
+    let gone = Mutex::new(gone);
+    let gate = Hostcall::continuous(&device, move |_: u32| gone.lock().unwrap().recv().map_or(0, |()| 1));
+    call_and_panic.launch(&other, Grid::new(1, 1), (&gate.unwrap(),)).unwrap();
+    let (tell, told) = mpsc::channel();
+    let (inside, is_inside) = mpsc::channel();
+    let waits_for = other.clone();
+    let wait = Hostcall::continuous(&device, move |_: u32| {
+        inside.send(()).unwrap();
+        tell.send(waits_for.synchronize_for(Duration::from_secs(20))).unwrap();
+        1
+    });
+    call_it.launch(&own, Grid::new(1, 1), (&out, &wait.unwrap())).unwrap();
+    is_inside.recv().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    other.wait_for(&own.record().unwrap()).unwrap();
+    go.send(()).unwrap();
+    let told = told.recv().unwrap();
+    assert!(matches!(told, Err(Error::WouldDeadlock { .. })), "{told:?}");
+    own.synchronize().unwrap();
+    // The failure is still to be told.
+    assert!(matches!(other.synchronize(), Err(Error::Launch { .. })));
 }
 
 #[test]

@@ -249,7 +249,7 @@ impl<T: Plain> DeviceBuffer<T> {
         let core = &self.allocation.core;
         let request = self.request(Access::Read);
         let before = core.order.before_host_copy(&request);
-        let _waits = super::waiting::may_wait(core, before, "a buffer's `read`")?;
+        let _waits = super::waiting::may_wait(core, before, "a buffer's `read`", None)?;
         let mut bytes = vec![0; self.bytes().len()];
         core.order.host_copy(&request, || {
             // SAFETY: as many bytes lie there, and `host_copy` keeps whoever writes them waiting.
@@ -264,7 +264,7 @@ impl<T: Plain> DeviceBuffer<T> {
         let core = &self.allocation.core;
         let request = self.request(Access::Write);
         let before = core.order.before_host_copy(&request);
-        let _waits = super::waiting::may_wait(core, before, "a buffer's `write`")?;
+        let _waits = super::waiting::may_wait(core, before, "a buffer's `write`", None)?;
         core.order.host_copy(&request, || {
             // SAFETY: as many bytes lie there, and `host_copy` keeps whoever uses them waiting.
             unsafe { core.backend.write_now(self.address(), bytes) }

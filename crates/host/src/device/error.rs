@@ -110,8 +110,10 @@ pub enum Error {
         /// The panic's message.
         message: String,
     },
-    /// Waiting would never end: what is waited for waits for the thread that waits, or for another one that waits for it. Of
-    /// threads that wait for each other the one gets this that began to wait last.
+    /// Waiting would never end, or not before its limit: what is waited for waits for the thread that
+    /// waits, or for another one that waits for it. Of threads that wait for each other the one gets this
+    /// that began to wait last. One that waits with a limit goes on by itself, so that it holds up only
+    /// those that have less than twice its time left.
     #[error(
         "{operation} of {device} would never return: it was called in {waiting}; do it on a thread that nobody waits for"
     )]

@@ -50,7 +50,7 @@ impl Event {
     /// When a handler or host function calls this for which the event's stream waits.
     pub fn wait(&self) -> Result<(), Error> {
         self.check_real()?;
-        let _waits = self.queue.may_wait(self.position, "an event's `wait`")?;
+        let _waits = self.queue.may_wait(self.position, "an event's `wait`", None)?;
         self.queue.wait_until_settled(self.position);
         Ok(())
     }
@@ -61,8 +61,7 @@ impl Event {
     /// As for [`Event::wait`], and [`Error::TimedOut`].
     pub fn wait_for(&self, limit: Duration) -> Result<(), Error> {
         self.check_real()?;
-        let _waits = self.queue.may_wait(self.position, "an event's `wait_for`")?;
-        match self.queue.wait_for(self.position, limit) {
+        match self.queue.wait_for(self.position, "an event's `wait_for`", limit)? {
             true => Ok(()),
             false => Err(self.queue.device.timed_out("the work before the event", limit)),
         }

@@ -310,12 +310,12 @@ impl Device {
         let is_idle = streams.iter().all(|stream| stream.is_idle());
         let device = Arc::downgrade(&self.inner);
         let _closing = (!is_idle).then(|| tell_what_close_waits_for(device, CLOSE_WAIT, report_line));
-        let until = Instant::now() + CLOSE_WAIT;
+        let deadline = Some(Instant::now() + CLOSE_WAIT);
         for stream in &streams {
             let last = stream.last();
             // What other threads wait for ends, since it is cancelled: only this thread's own kernel does not.
             if !waiting::is_held_here(&stream.point(last)) {
-                stream.wait_for(last, until.saturating_duration_since(Instant::now()));
+                stream.wait_limited(last, deadline);
             }
         }
         self.inner.builtins.files().close_all();

@@ -7,6 +7,7 @@ use super::uses::Point;
 use hostcall_server::handling;
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
 thread_local! {
     /// The host functions that the thread runs, the innermost last.
@@ -89,6 +90,8 @@ struct Waiter {
     holds: Vec<Point>,
     /// What the thread waits for.
     waits_for: Vec<Point>,
+    /// When it goes on whatever happens.
+    deadline: Option<Instant>,
 }
 
 /// The threads that wait, of all devices, in the order in which they began to.
@@ -117,6 +120,19 @@ impl Drop for Waits {
 }
 
 impl Waiter {
+    /// Whether this wait keeps a later one from its end. One that ends by itself does not, unless half of
+    /// the later one's time is over by then: of two with the same limit the later one fails at once, not
+    /// the one that has waited.
+    fn holds_up(&self, later: &Self, now: Instant) -> bool {
+        match (self.deadline, later.deadline) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(own), Some(later)) => {
+                own.saturating_duration_since(now) >= later.saturating_duration_since(now) / 2
+            }
+        }
+    }
+
     /// Returns the place of what the thread does that is waited for by what it waits for, directly or through these others,
     /// and whether it is through others. `None` if nothing is.
     ///
@@ -142,21 +158,29 @@ impl Waiter {
     }
 }
 
-/// Refuses to wait for points on a thread for which one of them waits, also through other threads that wait. The thread waits
-/// as long as what is returned lives.
-pub(super) fn may_wait(core: &Core, waits_for: Vec<Point>, operation: &'static str) -> Result<Waits, Error> {
+/// Refuses to wait for points on a thread for which one of them waits, also through other threads that wait
+/// and do not go on by themselves before. The thread waits as long as what is returned lives, but no longer
+/// than until the deadline.
+pub(super) fn may_wait(
+    core: &Core,
+    waits_for: Vec<Point>,
+    operation: &'static str,
+    deadline: Option<Instant>,
+) -> Result<Waits, Error> {
     let held = held();
     if held.is_empty() || waits_for.is_empty() {
         return Ok(Waits::NONE);
     }
     let holds = held.iter().map(|held| held.point.clone()).collect();
-    let waiter = Arc::new(Waiter { holds, waits_for });
-    let others = {
+    let waiter = Arc::new(Waiter { holds, waits_for, deadline });
+    let mut others = {
         let mut waiters = waiters();
         let others = waiters.clone();
         waiters.push(waiter.clone());
         others
     };
+    let now = Instant::now();
+    others.retain(|other| other.holds_up(&waiter, now));
     let waits = Waits(Some(waiter.clone()));
     match waiter.circle(others) {
         None => Ok(waits),

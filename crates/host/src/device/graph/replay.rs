@@ -271,7 +271,7 @@ impl Replay {
     /// Its first node's failure. Also when the device was closed before it was done, and when a handler or host function
     /// calls this for which the replay waits.
     pub fn wait(&self) -> Result<(), Error> {
-        let _waits = self.queue.may_wait(self.state.position, "a replay's `wait`")?;
+        let _waits = self.queue.may_wait(self.state.position, "a replay's `wait`", None)?;
         self.queue.wait_until_settled(self.state.position);
         self.outcome()
     }
@@ -281,8 +281,7 @@ impl Replay {
     /// # Errors
     /// As for [`Replay::wait`], and [`Error::TimedOut`].
     pub fn wait_for(&self, limit: Duration) -> Result<(), Error> {
-        let _waits = self.queue.may_wait(self.state.position, "a replay's `wait_for`")?;
-        if !self.queue.wait_for(self.state.position, limit) {
+        if !self.queue.wait_for(self.state.position, "a replay's `wait_for`", limit)? {
             return Err(self.queue.device.timed_out("the replay", limit));
         }
         self.outcome()

@@ -169,7 +169,7 @@ impl Launch {
     /// Its failure. Also when a handler calls this for a kernel that the launch waits for.
     pub fn wait(&self) -> Result<LaunchOutcome, Error> {
         self.check_launched()?;
-        let _waits = self.queue.may_wait(self.state.position, "a launch's `wait`")?;
+        let _waits = self.queue.may_wait(self.state.position, "a launch's `wait`", None)?;
         self.queue.wait_until(self.state.position);
         self.outcome()
     }
@@ -180,8 +180,7 @@ impl Launch {
     /// As for [`Launch::wait`], and [`Error::TimedOut`].
     pub fn wait_for(&self, limit: Duration) -> Result<LaunchOutcome, Error> {
         self.check_launched()?;
-        let _waits = self.queue.may_wait(self.state.position, "a launch's `wait_for`")?;
-        if !self.queue.wait_for(self.state.position, limit) {
+        if !self.queue.wait_for(self.state.position, "a launch's `wait_for`", limit)? {
             return Err(self.queue.device.timed_out("the launch", limit));
         }
         self.outcome()

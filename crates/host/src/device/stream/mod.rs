@@ -247,7 +247,7 @@ impl Drop for Stream {
         self.leave_capture();
         let last = self.queue.last();
         let may_wait = !std::thread::panicking() && !super::waiting::is_in_handler();
-        let waits = may_wait.then(|| self.queue.may_wait(last, "dropping a stream"));
+        let waits = may_wait.then(|| self.queue.may_wait(last, "dropping a stream", None));
         let Some(Ok(_waits)) = waits else {
             self.core().reaper.adopt(self.queue.clone());
             return;
@@ -301,7 +301,7 @@ impl<T: Plain> Readback<T> {
     /// When the device failed or was closed before it copied them, or a handler or host function calls this for which the
     /// stream waits.
     pub fn wait(self) -> Result<Vec<T>, Error> {
-        let _waits = self.queue.may_wait(self.position, "a readback's `wait`")?;
+        let _waits = self.queue.may_wait(self.position, "a readback's `wait`", None)?;
         self.queue.wait_until_settled(self.position);
         self.queue.check_done(self.position)?;
         if let Some(error) = self.memory.refused.get() {

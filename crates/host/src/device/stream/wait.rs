@@ -42,20 +42,32 @@ impl StreamQueue {
         waiting::is_in_handler() || sink.wait_written(printed, deadline).unwrap_or(true)
     }
 
-    /// Refuses to wait for a position on a thread for which that position waits. The thread waits while what is returned lives.
-    pub fn may_wait(&self, position: u64, operation: &'static str) -> Result<Waits, Error> {
+    /// Refuses to wait for a position on a thread for which that position waits. The thread waits while
+    /// what is returned lives, until the deadline at most.
+    pub fn may_wait(
+        &self,
+        position: u64,
+        operation: &'static str,
+        deadline: Option<Instant>,
+    ) -> Result<Waits, Error> {
         if self.settled.load(Ordering::Acquire) >= position {
             return Ok(Waits::NONE);
         }
-        waiting::may_wait(&self.device.core, vec![self.point(position)], operation)
+        waiting::may_wait(&self.device.core, vec![self.point(position)], operation, deadline)
     }
 
     /// Waits until a position is settled, at most `limit`. Returns whether it is.
-    pub fn wait_for(&self, position: u64, limit: Duration) -> bool {
-        self.wait_limited(position, Instant::now().checked_add(limit))
+    ///
+    /// # Errors
+    /// When the position waits for what the thread does.
+    pub fn wait_for(&self, position: u64, operation: &'static str, limit: Duration) -> Result<bool, Error> {
+        let deadline = Instant::now().checked_add(limit);
+        let _waits = self.may_wait(position, operation, deadline)?;
+        Ok(self.wait_limited(position, deadline))
     }
 
-    pub(super) fn wait_limited(&self, position: u64, deadline: Option<Instant>) -> bool {
+    /// Waits until a position is settled, at most until the deadline. Returns whether it is.
+    pub fn wait_limited(&self, position: u64, deadline: Option<Instant>) -> bool {
         self.settle_limited(position, deadline) && self.write_prints(deadline)
     }
 
@@ -128,27 +140,24 @@ impl StreamQueue {
 
     /// Waits for everything so far, and tells the first failure. Then the stream goes on.
     pub fn synchronize(&self, deadline: Option<Instant>) -> Result<(), Option<Error>> {
-        let position = self.last();
-        let _waits = self.may_wait(position, "`synchronize`").map_err(Some)?;
-        if !self.wait_limited(position, deadline) {
-            return Err(None);
-        }
-        {
-            let state = lock(&self.state);
-            if state.stop.is_none() && state.failed.is_none() {
-                return Ok(());
-            }
-        }
+        let mut last = self.last();
         // Nothing is added while the stream starts again, so that no launch is skipped that nobody is told of.
         let (pushing, mut state) = loop {
-            let pushing = lock(&self.pushing);
-            let last = pushing.position;
-            if self.settled.load(Ordering::Acquire) >= last {
-                break (pushing, lock(&self.state));
-            }
-            drop(pushing);
+            // What was added since may wait for what the thread does, though nothing before it did.
+            let _waits = self.may_wait(last, "`synchronize`", deadline).map_err(Some)?;
             if !self.wait_limited(last, deadline) {
                 return Err(None);
+            }
+            {
+                let state = lock(&self.state);
+                if state.stop.is_none() && state.failed.is_none() {
+                    return Ok(());
+                }
+            }
+            let pushing = lock(&self.pushing);
+            last = pushing.position;
+            if self.settled.load(Ordering::Acquire) >= last {
+                break (pushing, lock(&self.state));
             }
         };
         if state.stop.take().is_some() && self.dead.get().is_none() {
