@@ -1,11 +1,12 @@
 //! Raw channels as their users have them: recordings, several readers, and what a channel keeps.
 
 use hostcall::raw::{Block, DropNewest, OverwriteOldest, Placement, RawChannel, RawStream};
+use hostcall::server::WaitsFor;
 use hostcall::trace::{Event, Reader, StreamFile, Tracer};
 use hostcall::{Device, Grid, Lane, LaunchKernel, kernel};
 use std::fs::File;
 use std::io::{self, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[kernel]
 fn count(lane: &Lane, count: u32, out: RawStream<'_, u64, Block>) {
@@ -145,6 +146,42 @@ fn readers_share_the_work() {
         stream.synchronize().unwrap();
         let rest: usize = channel.reader().rest().map(|page| page.records().len()).sum();
         assert_eq!(seen + rest, 32 * 500);
+    }
+}
+
+/// Nobody handles what waves wait for that find no page, and reports name the channel all the same.
+#[test]
+fn waves_that_wait_for_a_page_are_told() {
+    for placement in PLACEMENTS {
+        let device = device();
+        let stream = device.stream().unwrap();
+        let other = RawChannel::<u8, DropNewest>::placed(&device, placement, 16, 128).unwrap();
+        let channel = RawChannel::<u64, Block>::placed(&device, placement, 16, 128).unwrap();
+        assert_eq!((other.number(), channel.number()), (1, 2));
+        // Of one wave, which has more than all pages hold.
+        let launch = count.launch(&stream, Grid::new(1, 4), (500, &channel)).unwrap();
+        let started = Instant::now();
+        let waiting = loop {
+            let waiting = device.waiting();
+            if !waiting.is_empty() {
+                break waiting;
+            }
+            assert!(started.elapsed() < Duration::from_secs(60), "no wave waits");
+        };
+        let [waiting] = &waiting[..] else { panic!("{waiting:?}") };
+        assert_eq!((waiting.waits_for, &*waiting.kernel), (WaitsFor::Page, "count"));
+        let said = waiting.to_string();
+        let of_channel = ": waits for a free page of raw channel 2 of u64, which has given none out for ";
+        assert!(said.contains(of_channel) && said.ends_with(" s: read it"), "{said}");
+        let late = launch.wait_for(Duration::from_millis(50)).unwrap_err().to_string();
+        assert!(late.contains(of_channel), "{late}");
+        let reader = channel.reader();
+        let mut seen = 0;
+        while seen < 4 * 500 {
+            seen += reader.next_within(Duration::from_secs(60)).expect("all come").records().len();
+        }
+        stream.synchronize().unwrap();
+        assert!(device.waiting().is_empty());
     }
 }
 

@@ -1,6 +1,7 @@
 //! What outlives an open device: its backend, and what its memory and work have in common.
 
 use super::graph::Captures;
+use super::raw::RawChannels;
 use super::seam::{Backend, BackendError};
 use super::staging::{Staging, StagingPool};
 use super::stream::Reaper;
@@ -22,6 +23,8 @@ pub(crate) struct Core {
     pub reaper: Arc<Reaper>,
     /// The streams that capture.
     pub captures: Captures,
+    /// The raw channels that users have.
+    pub raw_channels: RawChannels,
     staging: Arc<StagingPool>,
 }
 
@@ -30,7 +33,8 @@ impl Core {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let (staging, order, captures) = (Arc::default(), Order::default(), Captures::default());
-        let core = Arc::new(Self { id, name, backend, order, reaper, captures, staging });
+        let raw_channels = RawChannels::default();
+        let core = Arc::new(Self { id, name, backend, order, reaper, captures, raw_channels, staging });
         waiting::note_core(&core);
         core
     }

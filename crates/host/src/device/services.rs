@@ -1,7 +1,7 @@
 //! Services that come and go while kernels run.
 
 use super::{Device, Error, Inner};
-use hostcall_server::{Handler, RegisterError, Registration, Statistics, Waiting};
+use hostcall_server::{Handler, RegisterError, Registration, Statistics, Waiting, WaitsFor};
 use hostcall_service::{AsyncService, Service};
 use std::time::Duration;
 
@@ -37,8 +37,9 @@ impl Device {
         self.inner.server.statistics()
     }
 
-    /// Returns the calls that wait for the host now, for a report of what a program hangs on. Calls by ROCm's protocol say
-    /// neither kernel nor place.
+    /// Returns what waves wait for on the host now, for a report of what a program hangs on: calls, and
+    /// waves that wait for a free page of a raw channel. Calls by ROCm's protocol say neither kernel nor
+    /// place, and waves that wait for a page no place.
     pub fn waiting(&self) -> Vec<Waiting> {
         self.inner.waiting()
     }
@@ -48,13 +49,19 @@ impl Inner {
     pub fn waiting(&self) -> Vec<Waiting> {
         let mut waiting = self.server.waiting();
         waiting.extend(self.hostcalls.waiting());
+        waiting.extend(self.core.raw_channels.waiting());
         waiting
     }
 
     /// Returns the error of a wait for what has not ended within a limit: with the call that has waited longest, which may be
     /// what the rest waits for.
     pub fn timed_out(&self, what: &'static str, limit: Duration) -> Error {
-        let longest = self.waiting().into_iter().max_by_key(|waiting| waiting.waited);
+        // Of a wave that waits for a page it is not known for how long: a call that has waited as long as
+        // anybody could say is told first.
+        let key = |waiting: &Waiting| {
+            (waiting.waited.min(limit), waiting.waits_for != WaitsFor::Page, waiting.waited)
+        };
+        let longest = self.waiting().into_iter().max_by_key(key);
         Error::TimedOut { what, limit, longest: longest.map(Box::new) }
     }
 }

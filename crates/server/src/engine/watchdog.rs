@@ -40,11 +40,11 @@ pub struct Waiting {
     pub kernel: Arc<str>,
     /// The wave's place in the launch's grid, as the device says; `None` when it is not known.
     pub place: Option<WavePlace>,
-    /// Lanes that wait.
+    /// Lanes that wait; 0 of those that wait for a page.
     pub lanes: u32,
-    /// The method called, or its number when nothing is registered for it.
+    /// The method called, or its number when nothing is registered for it; or the raw channel.
     pub service: String,
-    /// How long it has waited.
+    /// How long it has waited; for a page, at most.
     pub waited: Duration,
     /// What it waits for.
     pub waits_for: WaitsFor,
@@ -77,6 +77,9 @@ pub enum WaitsFor {
     Words,
     /// Posts of the wave that come before the call are not handled yet.
     Posts,
+    /// It calls nobody: it waits for a free page of a raw channel. [`Waiting::waited`] is how long ago the
+    /// host gave one out, since the wave does not say when it began to wait.
+    Page,
 }
 
 /// Writes which wave a report is of.
@@ -107,6 +110,7 @@ impl std::fmt::Display for Waiting {
             WaitsFor::Turn => "has waited for calls before it in the turn of",
             WaitsFor::Words => "has begun and not finished a call of",
             WaitsFor::Posts => "has waited for its posts to be handled before a call of",
+            WaitsFor::Page => "waits for a free page of",
         };
         if *launch == LaunchId::NONE {
             write!(f, "wave at port {slot}")?;
@@ -116,7 +120,11 @@ impl std::fmt::Display for Waiting {
         if *waits_for == WaitsFor::InlineHandler && *waited < LEAST_TO_HOLD_UP {
             return write!(f, ": is in the inline handler of {service}");
         }
-        write!(f, ": {what} {service} for {:.1} s", waited.as_secs_f64())
+        let seconds = waited.as_secs_f64();
+        if *waits_for == WaitsFor::Page {
+            return write!(f, ": {what} {service}, which has given none out for {seconds:.1} s: read it");
+        }
+        write!(f, ": {what} {service} for {seconds:.1} s")
     }
 }
 
@@ -177,7 +185,8 @@ pub(crate) struct Watchdog {
     trace: Option<Source>,
     /// Looks for calls that nobody told of. Returns whether there may be more.
     finds: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
-    /// It looks for these now and then. Changes under the lock.
+    /// It looks for these now and then. Set under the lock; the watchdog's thread clears it before each
+    /// look.
     is_looking: AtomicBool,
 }
 

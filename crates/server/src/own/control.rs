@@ -7,7 +7,7 @@ use super::registry::{Handler, RegisterError};
 use super::shared::{Command, Completion, Shared, Wanted};
 use crate::engine::LaunchSet;
 use crate::engine::report;
-use crate::engine::watchdog::{Waiting, WavePlace};
+use crate::engine::watchdog::{Waiting, WaitsFor, WavePlace};
 use crate::engine::{Engine, Settings};
 use hostcall_abi::launch::{LaunchId, LaunchRun};
 use hostcall_abi::layout::LINE_WORDS;
@@ -332,6 +332,14 @@ impl Server {
     pub fn waiting(&self) -> Vec<Waiting> {
         self.shared.watch_inline();
         self.shared.engine.watchdog.waiting()
+    }
+
+    /// Returns what is said of a launch's wave that waits for a free page of a raw channel, of which none
+    /// was given out for so long.
+    pub fn waits_for_page(&self, launch: LaunchId, slot: u32, channel: &str, waited: Duration) -> Waiting {
+        let kernel = self.shared.launches.record(launch).map(|record| record.kernel).unwrap_or_default();
+        let (place, lanes, waits_for) = (None, 0, WaitsFor::Page);
+        Waiting { slot, launch, kernel, place, lanes, service: channel.into(), waited, waits_for }
     }
 
     /// Returns what lies ready and has not been taken of posts, of each home slot where something does. It looks at all of

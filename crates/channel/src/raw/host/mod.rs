@@ -205,9 +205,14 @@ impl Collector {
             || opened_by(region.word(self.layout.header_at(page) + header::OPENED), ticket).is_some()
     }
 
+    /// Returns how many pages waves may take, ever, as they are told: those that were lost count besides.
+    pub fn told(&self) -> u64 {
+        self.given + self.lost
+    }
+
     /// Tells waves how many pages they may take, ever.
     fn tell_given(&self, region: RawRegion<'_>) {
-        region.words.word(RAW_GIVEN_WORD).store(self.given + self.lost, Ordering::Release);
+        region.words.word(RAW_GIVEN_WORD).store(self.told(), Ordering::Release);
     }
 
     /// Returns a place of the page that the host can believe, as far as it goes, if it is among the news that are asked for.

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Of the pages, the part that is kept free where the oldest are overwritten: a wave that finds none waits for the host.
 const KEPT_FREE: u32 = 4;
@@ -27,6 +27,10 @@ pub(super) struct Inner {
     pub device: Option<Device>,
     pub memory: Arc<Memory>,
     pub overwrites: bool,
+    /// The channel's number on its device; 0 of one that is no user's.
+    pub number: u64,
+    /// The type of its values, by name, if waves wait for pages.
+    pub waits_with: Option<&'static str>,
     /// Channels and readers that somebody has.
     pub users: AtomicUsize,
 }
@@ -48,6 +52,8 @@ pub(super) struct Found {
     may_be_lost: bool,
     /// How many launches had ended when their pages were swept last. None of them has left a page since.
     swept_after: u64,
+    /// How many pages were given out, ever, and when the last was.
+    gave: (u64, Instant),
 }
 
 impl Found {
@@ -67,6 +73,7 @@ impl Found {
             is_left_alone: false,
             may_be_lost: true,
             swept_after: 0,
+            gave: (0, Instant::now()),
         };
         found.tell();
         Ok(found)
@@ -91,12 +98,21 @@ impl Found {
         self.tell();
     }
 
+    /// How long ago the last page was given out.
+    pub fn gave_none_for(&self) -> Duration {
+        self.gave.1.elapsed()
+    }
+
     /// Tells the device of free pages, if waves read of them there. What fails is found at the next look.
     fn tell(&mut self) {
+        let given = self.collector.given();
+        if given != self.gave.0 {
+            self.gave = (given, Instant::now());
+        }
         if let Some(copier) = &mut self.copier
             && !copier.has_failed()
         {
-            let _ = copier.tell(self.collector.given());
+            let _ = copier.tell(given);
         }
     }
 }

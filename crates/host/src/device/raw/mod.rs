@@ -7,6 +7,7 @@ mod pace;
 mod points;
 mod reader;
 mod recording;
+mod waits;
 
 use super::arguments::{IntoArg, Packer, Sealed};
 use super::core::Core;
@@ -27,6 +28,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+pub(crate) use waits::RawChannels;
 
 /// Where the pages of a raw channel are filled. Kernels and readers do not differ.
 ///
@@ -226,7 +228,11 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
         let found = Mutex::new(Found::new(&device.inner.core, &memory, home_slots, unit)?);
         let (core, server) = (device.inner.core.clone(), device.inner.server.clone());
         let (device, overwrites, users) = (Some(device.clone()), P::OVERWRITES, AtomicUsize::new(1));
-        let inner = Arc::new(Inner { core, server, device, memory, overwrites, found, users });
+        let number = core.raw_channels.next_number();
+        let waits_with = P::WAITS.then(std::any::type_name::<T>);
+        let inner =
+            Arc::new(Inner { core, server, device, memory, overwrites, number, waits_with, found, users });
+        inner.core.raw_channels.note(&inner);
         if P::OVERWRITES {
             let channel = Arc::downgrade(&inner);
             let entered = inner.core.backend.clone();
@@ -249,6 +255,12 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
     /// Returns the device whose kernels write to the channel.
     pub fn device(&self) -> &Device {
         self.inner.device.as_ref().expect("a channel of a device that a user has")
+    }
+
+    /// Returns the channel's number on its device: the first one made has 1. Reports of waves that wait for
+    /// a page name it.
+    pub fn number(&self) -> u64 {
+        self.inner.number
     }
 
     /// Returns what was written and read so far. Of what waves dropped, all that happened before this was called in launches

@@ -161,7 +161,9 @@ impl TracedPoints {
         let (core, server) = (core.clone(), server.clone());
         let backend = core.backend.clone();
         let (overwrites, users) = (false, AtomicUsize::new(0));
-        let inner = Inner { core, server, device: None, memory, overwrites, found, users };
+        let (number, waits_with) = (0, None);
+        let inner =
+            Inner { core, server, device: None, memory, overwrites, number, waits_with, found, users };
         let reader = RawReader::new(&Arc::new(inner));
         let drain = Drain { reader, points, words: Vec::new(), dropped: 0 };
         let reads = Arc::new(SharedDrain(Mutex::new(drain)));

@@ -1,0 +1,66 @@
+//! What waves wait for that write to raw channels: nobody handles that, so no server knows of it.
+
+use super::Inner;
+use hostcall_abi::raw::RawStateWords;
+use hostcall_server::Waiting;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+/// The raw channels of a device that users have.
+#[derive(Default)]
+pub(crate) struct RawChannels {
+    made: AtomicU64,
+    /// Those of them where waves wait for pages.
+    waiting: Mutex<Vec<Weak<Inner>>>,
+}
+
+impl RawChannels {
+    /// Returns the number of the channel that is made next.
+    pub(super) fn next_number(&self) -> u64 {
+        self.made.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Notes a channel.
+    pub(super) fn note(&self, channel: &Arc<Inner>) {
+        if channel.waits_with.is_some() {
+            let mut waiting = self.waiting.lock();
+            waiting.retain(|channel| channel.strong_count() > 0);
+            waiting.push(Arc::downgrade(channel));
+        }
+    }
+
+    /// Returns which waves wait for a page, as far as they have said it in memory of the device.
+    pub fn waiting(&self) -> Vec<Waiting> {
+        // Not under the lock: the last reference to a channel may be dropped here.
+        let channels: Vec<_> = self.waiting.lock().iter().filter_map(Weak::upgrade).collect();
+        channels.iter().flat_map(|channel| channel.waiting_waves()).collect()
+    }
+}
+
+impl Inner {
+    /// Returns which waves wait for a page. Those of kernels that other compilers made have no states of
+    /// their own.
+    fn waiting_waves(&self) -> Vec<Waiting> {
+        let backend = &*self.core.backend;
+        let (told, waited) = {
+            let found = self.found.lock();
+            (found.collector.told(), found.gave_none_for())
+        };
+        let (Some(values), Some(ring)) = (self.waits_with, self.memory.ring(backend)) else {
+            return Vec::new();
+        };
+        if !ring.has_no_page(told) {
+            return Vec::new();
+        }
+        let name = format!("raw channel {} of {values}", self.number);
+        let launches = self.server.launches();
+        let states = self.memory.states(backend).unwrap_or_default();
+        let waves = (0..self.memory.home_slots()).zip(&states).filter_map(|(slot, state)| {
+            // A wave that was killed leaves its state as it is.
+            let launch = RawStateWords::without_page(state).filter(|launch| launches.is_known(*launch))?;
+            Some(self.server.waits_for_page(launch, slot, &name, waited))
+        });
+        waves.collect()
+    }
+}
