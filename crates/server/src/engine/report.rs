@@ -59,11 +59,12 @@ impl<W: Write + Send + 'static> Reporter<W> {
 
     fn line(self: &Arc<Self>, line: String) {
         let mut queue = self.queue.lock();
-        if queue.lines.len() >= MOST_LINES {
+        if queue.lines.len() < MOST_LINES {
+            queue.lines.push_back(line);
+        } else {
             queue.dropped += 1;
-            return;
         }
-        queue.lines.push_back(line);
+        // Also where there is no room: without a thread there would never be any.
         if !queue.is_writing {
             let reporter = Arc::clone(self);
             let thread = std::thread::Builder::new().name("hostcall-reports".into());
@@ -128,6 +129,21 @@ mod tests {
             text.lines().find(|line| line.starts_with("hostcall")).expect("the lost lines are told of");
         let lost: usize = lost.split(' ').nth(1).unwrap().parse().unwrap();
         assert_eq!(lines + lost, MOST_LINES + 11);
+    }
+
+    /// While the system starts no thread, lines gather; the first one that it starts writes them all.
+    #[test]
+    fn lines_that_found_no_thread_are_written_by_the_next_one() {
+        let (go, wait) = mpsc::channel();
+        let written = Arc::default();
+        let reporter = Reporter::new(Slow(wait, Arc::clone(&written)));
+        reporter.queue.lock().lines = (0..MOST_LINES).map(|i| format!("{i}\n")).collect();
+        (0..=MOST_LINES).for_each(|_| go.send(()).unwrap());
+        reporter.line("one too many\n".into());
+        reporter.flush(Duration::from_secs(60));
+        let text = String::from_utf8(written.lock().clone()).unwrap();
+        assert_eq!(text.lines().count(), MOST_LINES + 1);
+        assert!(text.starts_with("hostcall: 1 reports were lost: too many at once\n0\n"), "{text}");
     }
 
     #[test]
