@@ -148,7 +148,8 @@ fn add_columns(ty: &Type, name: &str, unit: &str, offset_bytes: u32, to: &mut Ve
         }
         Type::Struct { fields, .. } => fields.iter().try_for_each(|field| {
             let unit = if field.unit.is_empty() { unit } else { field.unit };
-            add_columns(field.ty, &inner(&field.name), unit, offset_bytes + field.offset_bytes, to)
+            let begin = offset_bytes.checked_add(field.offset_bytes)?;
+            add_columns(field.ty, &inner(&field.name), unit, begin, to)
         }),
         Type::Unknown => None,
     }
@@ -391,7 +392,13 @@ mod tests {
         const UNKNOWN: &Type = &many(&many(&Type::Unknown, 0), 0);
         // Types that somebody wrote by hand.
         const GAPS: &Type = &many(&many(EMPTY, 1), u32::MAX);
-        for none in [NOTHINGS, UNKNOWN, GAPS] {
+        const FAR: Field = Field { name: "far", unit: "", offset_bytes: u32::MAX, ty: F32 };
+        const FURTHER: &Type = &Type::Struct {
+            name: "",
+            format: "",
+            fields: &[Field { ty: &Type::Struct { name: "", format: "", fields: &[FAR] }, ..FAR }],
+        };
+        for none in [NOTHINGS, UNKNOWN, GAPS, FURTHER] {
             assert_eq!(Descriptor::of(none), None);
         }
     }

@@ -114,8 +114,14 @@ impl Queue {
     pub fn push(&self, entry: Entry) {
         let mut waiting = self.waiting.lock();
         let is_call = matches!(entry, Entry::Call { .. });
-        // Others have room for themselves, so that calls are not without their launches.
-        let most = if is_call { self.most_calls } else { 2 * self.most_calls };
+        let most = match entry {
+            Entry::Call { .. } => self.most_calls,
+            // Each is told once, and all that its trace point says later needs it. A device has a bounded
+            // number of them.
+            Entry::NamedPoint { .. } => usize::MAX,
+            // Others have room for themselves, so that calls are not without their launches.
+            _ => 2 * self.most_calls,
+        };
         // What comes after the end is no part of the recording.
         if waiting.is_last {
             return;
@@ -198,5 +204,31 @@ impl Queue {
     pub fn dropped(&self) -> (u64, u64) {
         let waiting = self.waiting.lock();
         (waiting.dropped_calls, waiting.dropped_others)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_queue_takes_the_names_of_trace_points() {
+        let queue = Queue::new(1);
+        let source = |source| Entry::Source { source, device: "cpu".into(), protocol: "hostcall" };
+        (0..3).for_each(|number| queue.push(source(number)));
+        assert_eq!(queue.dropped(), (0, 1));
+        let (file, text) = (Arc::from("kernel.rs"), Arc::from("step"));
+        queue.push(Entry::NamedPoint {
+            source: 0,
+            point: 1,
+            kind: PointKind::Begin,
+            tags: 0,
+            line: 1,
+            file,
+            text,
+        });
+        assert_eq!(queue.dropped(), (0, 1));
+        let taken = queue.take(Vec::new());
+        assert!(matches!(taken.entries[..], [.., Entry::NamedPoint { point: 1, .. }]));
     }
 }
