@@ -104,10 +104,11 @@ impl Drop for MappedFile {
 /// Puts zeros in the place of the page at `address`, if a file is mapped there. Returns whether it did.
 /// Async-signal-safe: it reads atomics and makes one system call.
 pub(crate) fn put_zeros(address: usize) -> bool {
-    let page = page_bytes();
     if !RANGES.iter().any(|range| range.holds(address)) {
         return false;
     }
+    // Known, since a file is mapped.
+    let page = page_bytes();
     let at = ptr::with_exposed_provenance_mut(address / page * page);
     let (protection, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED);

@@ -17,8 +17,8 @@ struct Stream {
     record_bytes: u32,
     /// Pages of which the trace has a part; the channel's pages once it has said how many there were.
     pages: u64,
-    /// Their numbers, until then: other pages may lie between two parts of one.
-    seen: HashSet<u64>,
+    /// Numbers of those that go on: other pages may lie between two parts of one.
+    open: HashSet<u64>,
     bytes: u64,
 }
 
@@ -86,7 +86,10 @@ pub(super) fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
             }
             Event::Page(page) => {
                 let of_stream = streams.entry(page.stream).or_default();
-                of_stream.pages += u64::from(of_stream.seen.insert(page.sequence));
+                of_stream.pages += u64::from(of_stream.open.insert(page.sequence));
+                if page.is_last {
+                    of_stream.open.remove(&page.sequence);
+                }
                 first_page_ns = first_page_ns.min(page.opened_ns);
                 last_page_ns = last_page_ns.max(page.opened_ns);
                 of_stream.bytes += page.bytes.len() as u64;
