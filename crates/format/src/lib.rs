@@ -36,7 +36,7 @@ pub use integers::{IntegerLine, Lines};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use parse::{Format, ParseError, Uses};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-pub use render::RenderError;
+pub use render::{MAX_LINE_BYTES, RenderError};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use value::Value;
 

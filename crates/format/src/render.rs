@@ -8,6 +8,10 @@ use crate::{MAX_ARGUMENTS, tags};
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
+/// Most bytes of a line beside the texts that its arguments are: a few bytes of a format ask for 65535 each, and may
+/// show a text again and again.
+pub const MAX_LINE_BYTES: usize = 1 << 24;
+
 /// Why arguments do not fit a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenderError {
@@ -19,6 +23,8 @@ pub enum RenderError {
     Count(usize),
     /// What a device sent is no line's arguments, or others than its tags say.
     Decode,
+    /// The line has more than [`MAX_LINE_BYTES`] beside its arguments' texts.
+    TooLong,
 }
 
 impl fmt::Display for RenderError {
@@ -35,6 +41,7 @@ impl fmt::Display for RenderError {
                 write!(f, "argument {argument} of the printed line is a width or precision above 65535")
             }
             Self::Decode => f.write_str("the printed line's arguments do not decode as its tags say"),
+            Self::TooLong => write!(f, "the printed line is longer than {MAX_LINE_BYTES} bytes"),
         }
     }
 }
@@ -47,7 +54,11 @@ impl Format {
     /// # Errors
     /// [`RenderError`] when the values do not fit the format.
     pub fn render(&self, values: &[Value<'_>], out: &mut Vec<u8>) -> Result<(), RenderError> {
-        self.render_with(out, |argument| values.get(argument).copied().ok_or(RenderError::Missing(argument)))
+        let text_bytes = |value: &Value<'_>| if let Value::Str(text) = value { text.len() } else { 0 };
+        let texts = values.iter().map(text_bytes).fold(0, usize::saturating_add);
+        self.render_with(out, texts, |argument| {
+            values.get(argument).copied().ok_or(RenderError::Missing(argument))
+        })
     }
 
     /// [`Format::render`] for the words of a posted line, see [`tags`].
@@ -58,7 +69,7 @@ impl Format {
         if tags::count(tags) != words.len() {
             return Err(RenderError::Decode);
         }
-        self.render_with(out, |argument| {
+        self.render_with(out, 0, |argument| {
             let word = *words.get(argument).ok_or(RenderError::Missing(argument))?;
             Value::decode(tags::get(tags, argument), word, &mut &[][..]).ok_or(RenderError::Decode)
         })
@@ -79,13 +90,16 @@ impl Format {
         if text.is_empty() { self.render(&values[..count], out) } else { Err(RenderError::Decode) }
     }
 
+    /// Appends the line, whose arguments have texts of so many bytes.
     #[inline(always)]
     fn render_with<'a>(
         &self,
         out: &mut Vec<u8>,
+        texts: usize,
         value: impl Fn(usize) -> Result<Value<'a>, RenderError>,
     ) -> Result<(), RenderError> {
         let start = out.len();
+        let end = start.saturating_add(MAX_LINE_BYTES).saturating_add(texts);
         let mut text = self.text.as_bytes();
         for piece in &self.pieces {
             let (literal, rest) = text.split_at(piece.text_len);
@@ -99,6 +113,7 @@ impl Format {
                 }
                 Placeholder::Spec(spec) => with_options(spec, &value, out),
             };
+            let rendered = if out.len() > end { Err(RenderError::TooLong) } else { rendered };
             if let Err(error) = rendered {
                 out.truncate(start);
                 return Err(error);

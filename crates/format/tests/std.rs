@@ -1,6 +1,6 @@
 //! Every combination of options, for every type, against `std::format!`.
 
-use hostcall_format::{Format, MAX_ARGUMENTS, RenderError, Value};
+use hostcall_format::{Format, MAX_ARGUMENTS, MAX_LINE_BYTES, RenderError, Value};
 use proptest::prelude::*;
 
 fn render(text: &str, values: &[Value<'_>]) -> String {
@@ -240,4 +240,19 @@ fn floats_of_all_kinds_are_as_in_std() {
     ] {
         (0..20).for_each(|p| check_float(v, v as f32, 8, p));
     }
+}
+
+/// A few bytes of a format do not fill the memory.
+#[test]
+fn lines_have_an_end() {
+    let format = Format::parse(&"{0:65535}".repeat(300)).unwrap();
+    let mut line = b"before".to_vec();
+    let rendered = format.render(&[Value::Unsigned(1)], &mut line);
+    assert_eq!((rendered, &*line), (Err(RenderError::TooLong), &b"before"[..]));
+    let text = "x".repeat(MAX_LINE_BYTES);
+    let rendered = Format::parse("{0}{0}").unwrap().render(&[Value::Str(&text)], &mut line);
+    assert_eq!((rendered, line.len()), (Ok(()), 6 + 2 * MAX_LINE_BYTES));
+    line.truncate(6);
+    let rendered = Format::parse("{0}{0}{0}").unwrap().render(&[Value::Str(&text)], &mut line);
+    assert_eq!((rendered, &*line), (Err(RenderError::TooLong), &b"before"[..]));
 }

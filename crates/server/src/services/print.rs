@@ -215,12 +215,19 @@ fn print_integers<const N: usize>(
 /// [`Printer::print_run`] for lines of any values.
 fn print_values(sink: &Sink, line: &Line, posts: &mut Posts<'_>) -> u64 {
     let (mut text, mut refused) = (Vec::with_capacity(2 * GATHERED_BYTES), 0);
-    posts.for_each(|words, _| {
+    let mut has_room = true;
+    posts.for_each_taken(|words, _| {
+        if !has_room {
+            return false;
+        }
         refused += u64::from(line.format.render_words(line.tags, words, &mut text).is_err());
         if text.len() >= GATHERED_BYTES {
             append_text(sink, line.stream, &text);
             text.clear();
+            // A run of long lines may have more than all that waits otherwise.
+            has_room = !sink.is_full();
         }
+        true
     });
     append_text(sink, line.stream, &text);
     refused
@@ -229,10 +236,14 @@ fn print_values(sink: &Sink, line: &Line, posts: &mut Posts<'_>) -> u64 {
 /// [`Printer::print_run`] for lines that say where they come from, or of which some are left out.
 fn print_marked(sink: &Sink, line: &Line, lines: &MarkedLines, posts: &mut Posts<'_>) -> u64 {
     let (mut text, mut refused, wave) = (Vec::new(), 0, posts.wave());
-    posts.for_each(|words, caller| {
+    posts.for_each_taken(|words, caller| {
+        if sink.is_full() {
+            return false;
+        }
         text.clear();
         refused += u64::from(line.format.render_words(line.tags, words, &mut text).is_err());
         lines.append(sink, line.stream, caller, Some(wave), &text);
+        true
     });
     refused
 }
@@ -363,6 +374,39 @@ mod tests {
         printer.0.stdio.flush().unwrap();
         assert_eq!(stdout.text(), expected);
         assert_eq!(printer.0.refused(), refused);
+    }
+
+    /// Waits with what it is given until the channel is closed.
+    struct Stuck(std::sync::mpsc::Receiver<()>);
+
+    impl std::io::Write for Stuck {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let _ = self.0.recv();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_run_of_long_lines_takes_no_more_than_others() {
+        let (go, wait) = std::sync::mpsc::channel();
+        let sink = Sink::writer(Stuck(wait));
+        let printer = Printer::new(Arc::new(Stdio::new(std::io::empty(), sink.clone())));
+        let id = printer.register(tags::of(&[tags::UNSIGNED]), 1, "{:65535}\n").unwrap();
+        let head = PostHead { service: 1, lane: 0, words: 1, extra: id }.to_word(&[7]);
+        let entries = vec![[7, head].map(|word| word & PAYLOAD); 2000];
+        let (_, mut posts) = Posts::new(&entries).unwrap();
+        assert_eq!(printer.print_run(&mut posts), 0);
+        assert!(posts.is_declined());
+        let taken = 2000 - posts.left();
+        assert!((1024..1200).contains(&taken), "{taken} lines of 64 KiB");
+        drop(go);
+        sink.flush().unwrap();
+        assert_eq!(printer.print_run(&mut posts), 0);
+        assert_eq!((posts.left(), sink.appended()), (0, 2000 << 16));
     }
 
     #[test]
