@@ -1,16 +1,15 @@
 //! What `hostcall trace top` shows: counts over some time, made of a trace's events.
 
 use hostcall_trace::{Event, Latencies, Names, Point, PointKind, Streams, TRACE_POINTS, Waiting, escaped};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A wait that the trace has not confirmed for so long is over, or its server is.
 const WAITS_LAST_NS: u64 = 1_000_000_000;
 
-/// Most waits and launches that are remembered.
+/// Most waits that are remembered.
 const MOST_WAITS: usize = 4096;
-const MOST_LAUNCHES: usize = 4096;
 
 /// Most trace points that are counted.
 const MOST_POINTS: usize = 4096;
@@ -71,8 +70,8 @@ pub struct Counts {
     lost_points: u64,
     /// By source and slot.
     waits: HashMap<(u16, u32), Waiting>,
-    /// Launches that have not ended.
-    launches: VecDeque<u64>,
+    /// How many launches have not ended.
+    launches_open: usize,
     has_ended: bool,
 }
 
@@ -143,6 +142,11 @@ pub struct PointShown {
 impl Counts {
     /// Counts an event.
     pub fn add(&mut self, event: &Event) {
+        if let Event::LaunchEnded { launch, .. } = event
+            && self.names.launch(*launch).is_some_and(|launch| !launch.has_ended)
+        {
+            self.launches_open -= 1;
+        }
         self.names.note(event);
         self.streams.note(event);
         match event {
@@ -172,15 +176,12 @@ impl Counts {
                     self.waits.insert((source, waiting.slot), waiting.clone());
                 }
             }
-            Event::LaunchBegan { launch, at_ns, .. } => {
+            Event::LaunchBegan { at_ns, .. } => {
                 self.seen(*at_ns);
-                if self.launches.len() < MOST_LAUNCHES {
-                    self.launches.push_back(*launch);
-                }
+                self.launches_open += 1;
             }
             Event::LaunchEnded { launch, at_ns, .. } => {
                 self.seen(*at_ns);
-                self.launches.retain(|open| open != launch);
                 self.waits.retain(|_, waiting| waiting.launch != *launch);
             }
             Event::Page(page) => {
@@ -283,7 +284,7 @@ impl Counts {
             posts: self.posts,
             posts_a_second: rate(window.posts),
             launches_begun: self.names.launches_begun(),
-            launches_open: self.launches.len(),
+            launches_open: self.launches_open,
             lost: self.lost(),
             methods,
             streams: self.streams_shown(&window, over_s),
@@ -443,6 +444,26 @@ mod tests {
         // Nothing since.
         let shown = counts.take(Duration::from_secs(1));
         assert_eq!((shown.calls, shown.calls_a_second, shown.methods.len()), (3, 0.0, 0));
+    }
+
+    #[test]
+    fn any_number_of_launches_is_counted() {
+        let mut counts = begun();
+        for launch in 2..=10_000 {
+            counts.add(&Event::LaunchBegan {
+                launch,
+                source: 0,
+                at_ns: 0,
+                workgroups: [1, 1, 1],
+                kernel: "sell".into(),
+                id: Default::default(),
+            });
+        }
+        for launch in (1..=6000).chain(5990..=6000) {
+            counts.add(&Event::LaunchEnded { launch, at_ns: 1, ending: Default::default() });
+        }
+        let shown = counts.take(Duration::from_secs(1));
+        assert_eq!((shown.launches_begun, shown.launches_open), (10_000, 4000));
     }
 
     #[test]
