@@ -191,6 +191,36 @@ fn a_stream_that_waits_for_the_kernel_later_is_not_waited_for() {
     assert!(matches!(other.synchronize(), Err(Error::Launch { .. })));
 }
 
+/// Work that comes to use a buffer while a handler waits for it is waited for too, and may wait for the
+/// handler's kernel.
+#[test]
+fn a_buffer_that_waits_for_the_kernel_later_is_not_waited_for() {
+    let device = Device::open("cpu").unwrap();
+    let [own, before, after] = [(); 3].map(|()| device.stream().unwrap());
+    let [out, buffer] = [(); 2].map(|()| Arc::new(device.alloc_zeroed::<u32>(1).unwrap()));
+    let (go, gone) = mpsc::channel::<()>();
+    let gone = Mutex::new(gone);
+    let gate = Hostcall::continuous(&device, move |_: u32| gone.lock().unwrap().recv().map_or(0, |()| 1));
+    call_it.launch(&before, Grid::new(1, 1), (&*buffer, &gate.unwrap())).unwrap();
+    let (tell, told) = mpsc::channel();
+    let (inside, is_inside) = mpsc::channel();
+    let waits_for = buffer.clone();
+    let wait = Hostcall::continuous(&device, move |_: u32| {
+        inside.send(()).unwrap();
+        tell.send(waits_for.read()).unwrap();
+        1
+    });
+    call_it.launch(&own, Grid::new(1, 1), (&*out, &wait.unwrap())).unwrap();
+    is_inside.recv().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    after.wait_for(&own.record().unwrap()).unwrap();
+    after.fill(&buffer, 7).unwrap();
+    go.send(()).unwrap();
+    let told = told.recv_timeout(Duration::from_secs(20)).expect("the handler goes on");
+    assert!(matches!(told, Err(Error::WouldDeadlock { .. })), "{told:?}");
+    assert_eq!(buffer.read().unwrap(), [7]);
+}
+
 #[test]
 fn a_handler_that_would_wait_for_its_kernel_is_refused() {
     let handler = Handler::default();

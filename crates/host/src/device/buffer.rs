@@ -7,7 +7,7 @@ use super::graph::{Asked, Capture, GraphError, take_cached};
 use super::seam::{DeviceAddress, Memory, Pinned};
 use super::transfer;
 use super::uses::{Access, Request, Uses};
-use super::{Device, Error};
+use super::{Device, Error, waiting};
 use hostcall_device::kernel::Plain;
 use hostcall_device::{Global, Word};
 use smallvec::SmallVec;
@@ -248,13 +248,12 @@ impl<T: Plain> DeviceBuffer<T> {
         self.check_host("read")?;
         let core = &self.allocation.core;
         let request = self.request(Access::Read);
-        let before = core.order.before_host_copy(&request);
-        let _waits = super::waiting::may_wait(core, before, "a buffer's `read`", None)?;
         let mut bytes = vec![0; self.bytes().len()];
-        core.order.host_copy(&request, || {
+        let may_wait = |before| waiting::may_wait(core, before, "a buffer's `read`", None);
+        core.order.host_copy(&request, may_wait, || {
             // SAFETY: as many bytes lie there, and `host_copy` keeps whoever writes them waiting.
             unsafe { core.backend.read_now(self.address(), &mut bytes) }
-        })?;
+        })??;
         Ok(self.values(&bytes))
     }
 
@@ -263,12 +262,11 @@ impl<T: Plain> DeviceBuffer<T> {
         assert_eq!(bytes.len(), self.bytes().len());
         let core = &self.allocation.core;
         let request = self.request(Access::Write);
-        let before = core.order.before_host_copy(&request);
-        let _waits = super::waiting::may_wait(core, before, "a buffer's `write`", None)?;
-        core.order.host_copy(&request, || {
+        let may_wait = |before| waiting::may_wait(core, before, "a buffer's `write`", None);
+        core.order.host_copy(&request, may_wait, || {
             // SAFETY: as many bytes lie there, and `host_copy` keeps whoever uses them waiting.
             unsafe { core.backend.write_now(self.address(), bytes) }
-        })?;
+        })??;
         Ok(())
     }
 

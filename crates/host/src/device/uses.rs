@@ -208,14 +208,18 @@ impl Order {
         before
     }
 
-    /// Returns the points that a copy of the host's would wait for now.
-    pub fn before_host_copy(&self, request: &Request<'_>) -> Vec<Point> {
-        let Request { uses, access, bytes } = request;
-        uses.listed().conflicts(None, *access, bytes).cloned().collect()
-    }
-
-    /// Runs a copy of the host's, after everything entered before it that conflicts. Work that is entered meanwhile waits.
-    pub fn host_copy<R>(&self, request: &Request<'_>, copy: impl FnOnce() -> R) -> R {
+    /// Runs a copy of the host's, after everything that conflicts. Work that is entered while it runs
+    /// waits. Before each wait `may_wait` is asked, with the points that are waited for: also with those
+    /// that were entered since it waits. What that returns lives as long as the wait.
+    ///
+    /// # Errors
+    /// What `may_wait` answers. The copy has not run then.
+    pub fn host_copy<R, W, E>(
+        &self,
+        request: &Request<'_>,
+        mut may_wait: impl FnMut(Vec<Point>) -> Result<W, E>,
+        copy: impl FnOnce() -> R,
+    ) -> Result<R, E> {
         let Request { uses, access, bytes } = request;
         loop {
             let order = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -230,11 +234,12 @@ impl Order {
                 drop(self.host_copy_ended.wait(order).unwrap_or_else(PoisonError::into_inner));
             } else {
                 drop(order);
+                let _waits = may_wait(conflicts.clone())?;
                 conflicts.iter().for_each(Point::wait);
             }
         }
         let _copying = HostCopy { order: self, uses, access: *access, bytes: bytes.clone() };
-        copy()
+        Ok(copy())
     }
 
     /// Runs a copy of the host's at once, beside work that accesses the same bytes atomically. Returns `None`, without
@@ -317,6 +322,11 @@ mod tests {
         Request { uses, access, bytes }
     }
 
+    /// Nobody waits for who waits.
+    fn may_wait(_: Vec<Point>) -> Result<(), ()> {
+        Ok(())
+    }
+
     #[test]
     fn only_conflicts_of_other_streams_are_waited_for() {
         use Access::*;
@@ -368,11 +378,12 @@ mod tests {
         std::thread::scope(|scope| {
             let (inside, go_on, copied, order, uses) = (&inside, &go_on, &copied, &order, &uses);
             scope.spawn(move || {
-                order.host_copy(&request(uses, Access::Write, 0..8), || {
+                let copy = || {
                     inside.wait();
                     go_on.wait();
                     copied.store(true, Ordering::Relaxed);
-                });
+                };
+                order.host_copy(&request(uses, Access::Write, 0..8), may_wait, copy).unwrap();
             });
             a.finish(1);
             inside.wait();
@@ -392,9 +403,9 @@ mod tests {
         let (order, uses) = (Order::default(), Uses::default());
         let request = request(&uses, Access::Write, 0..8);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            order.host_copy(&request, || panic!("in the middle"));
+            order.host_copy(&request, may_wait, || panic!("in the middle"))
         }));
         assert!(panicked.is_err());
-        assert_eq!(order.host_copy(&request, || 1), 1);
+        assert_eq!(order.host_copy(&request, may_wait, || 1), Ok(1));
     }
 }
