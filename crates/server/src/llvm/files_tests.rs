@@ -105,3 +105,20 @@ fn reading_and_writing_take_turns_at_one_position() {
     assert_eq!(files.remove(b"text\0"), -1);
     assert_eq!(files.remove(b"moved\0"), 0);
 }
+
+/// A pipe has no end to begin at.
+#[test]
+fn pipes_are_appended_to() {
+    let (dir, files) = files();
+    let path = dir.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    // Whoever opens a pipe to write waits for a reader.
+    let mut reader = fs::File::options().read(true).write(true).open(&path).unwrap();
+    let pipe = files.open(b"pipe\0", b"a\0");
+    assert_ne!(pipe, 0);
+    assert_eq!(files.get(pipe).unwrap().lock().write(b"hello"), 5);
+    assert_eq!(files.close(pipe), 0);
+    let mut read = [0; 5];
+    std::io::Read::read_exact(&mut reader, &mut read).unwrap();
+    assert_eq!(&read, b"hello");
+}

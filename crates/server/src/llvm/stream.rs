@@ -94,8 +94,12 @@ pub(super) struct CFile {
 impl CFile {
     pub fn new(file: File, access: Access) -> io::Result<Self> {
         let mut source = BufReader::new(file);
-        if access.append {
-            source.seek(SeekFrom::End(0))?;
+        if access.append
+            && let Err(error) = source.seek(SeekFrom::End(0))
+            // A pipe has no places, and is written at its end always.
+            && error.kind() != io::ErrorKind::NotSeekable
+        {
+            return Err(error);
         }
         Ok(Self { source, access, reading: Reading::default(), output: Vec::new() })
     }
