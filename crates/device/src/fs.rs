@@ -41,7 +41,7 @@ pub enum SeekFrom {
     Current(i64),
 }
 
-/// An open file, as any lane may use it.
+/// An open file, as any lane of its device may use it: to other devices it is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle(u64);
 

@@ -6,6 +6,7 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_abi::word::Owner;
 use hostcall_service::Caller;
 use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Which lines of kernels are printed, and whether each says where it comes from. All without either, unless something is
@@ -86,12 +87,16 @@ struct Origin {
 /// Who prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Printing {
+    /// [`MarkedLines::number`]: devices that print to one sink have launches of the same ids.
+    of: u64,
     launch: LaunchId,
     place: Option<([u32; 3], u32)>,
 }
 
 /// What is asked of lines, with the device that they come from once that is open.
 pub(super) struct MarkedLines {
+    /// No others of the process have it.
+    number: u64,
     lines: Lines,
     origin: OnceLock<Origin>,
 }
@@ -99,7 +104,9 @@ pub(super) struct MarkedLines {
 impl MarkedLines {
     /// `None` where nothing is asked.
     pub fn new(lines: Lines) -> Option<Self> {
-        (lines != Lines::new()).then(|| Self { lines, origin: OnceLock::new() })
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = || NEXT.fetch_add(1, Ordering::Relaxed);
+        (lines != Lines::new()).then(|| Self { number: number(), lines, origin: OnceLock::new() })
     }
 
     /// Notes where the lines come from. The first device counts.
@@ -128,7 +135,8 @@ impl MarkedLines {
             write!(prefix, ", workgroup {x}.{y}.{z}, lane {lane}").expect("a string takes it");
         }
         prefix.push_str("] ");
-        sink.append().marked(stream, Printing { launch: caller.launch, place }, prefix.as_bytes(), text);
+        let who = Printing { of: self.number, launch: caller.launch, place };
+        sink.append().marked(stream, who, prefix.as_bytes(), text);
     }
 }
 
@@ -166,16 +174,22 @@ mod tests {
         Caller { launch: LaunchId::new(3, 1), slot: 7, lane }
     }
 
-    /// What is printed of these, which lanes print one after the other.
-    fn printed(lines: Lines, texts: &[(u8, &str)]) -> String {
-        let (stdout, stderr) = (Capture::default(), Capture::default());
-        let sink = Sink::writers(stdout.clone(), stderr);
+    /// The lines of a device.
+    fn of_device(lines: Lines, device: &str) -> MarkedLines {
         let marked = MarkedLines::new(lines).unwrap();
         let finds = |caller: Caller, wave: Option<Owner>| {
             let of = |wave: Owner| WavePlace { workgroup: [wave.workgroup, 0, 0], wave: wave.wave };
             ("relax".into(), (caller.lane != 9).then(|| of(wave.unwrap_or_default())))
         };
-        marked.set_origin("cpu".into(), 32, Box::new(finds));
+        marked.set_origin(device.into(), 32, Box::new(finds));
+        marked
+    }
+
+    /// What is printed of these, which lanes print one after the other.
+    fn printed(lines: Lines, texts: &[(u8, &str)]) -> String {
+        let (stdout, stderr) = (Capture::default(), Capture::default());
+        let sink = Sink::writers(stdout.clone(), stderr);
+        let marked = of_device(lines, "cpu");
         for (lane, text) in texts {
             let wave = Owner { workgroup: 5, wave: 1, ..Owner::default() };
             marked.append(&sink, Stream::Stdout, caller(*lane), Some(wave), text.as_bytes());
@@ -197,6 +211,18 @@ mod tests {
         let is = printed(Lines::new().prefix(), &[(0, "a"), (0, "b\nc"), (1, "d"), (1, "e\n"), (0, "f\n")]);
         let [zero, one] = ["32", "33"].map(|lane| format!("[cpu, relax 3.1, workgroup 5.0.0, lane {lane}] "));
         assert_eq!(is, format!("{zero}ab\n{zero}c\n{one}de\n{zero}f\n"));
+    }
+
+    #[test]
+    fn devices_with_one_sink_end_each_others_lines() {
+        let stdout = Capture::default();
+        let sink = Sink::writers(stdout.clone(), Capture::default());
+        let devices = ["one", "two"].map(|device| of_device(Lines::new().prefix(), device));
+        for (device, text) in [(0, "a"), (0, "b"), (1, "c\n"), (0, "d\n")] {
+            devices[device].append(&sink, Stream::Stdout, caller(9), None, text.as_bytes());
+        }
+        sink.flush().unwrap();
+        assert_eq!(stdout.text(), "[one, relax 3.1] ab\n[two, relax 3.1] c\n[one, relax 3.1] d\n");
     }
 
     #[test]

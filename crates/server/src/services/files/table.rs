@@ -5,9 +5,11 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_abi::status::CallError;
 use hostcall_device::io::Error;
 use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An open file. It closes when the operations on it are done and it is in no table.
 pub(super) struct OpenFile {
@@ -28,89 +30,41 @@ impl Deref for OpenFile {
     }
 }
 
-/// A place in the table. The upper half of its handle is the generation, the lower half its index.
+/// The open files, by their handles.
 #[derive(Default)]
-struct Place {
-    /// Changes when the file is closed, so that handles to it are known to be old.
-    generation: u32,
-    file: Option<Arc<OpenFile>>,
-}
-
-impl Place {
-    /// Takes the file out and makes handles to it void.
-    fn take(&mut self) -> Option<Arc<OpenFile>> {
-        let file = self.file.take()?;
-        self.generation = self.generation.wrapping_add(1).max(1);
-        Some(file)
-    }
-}
-
-#[derive(Default)]
-struct Places {
-    places: Vec<Place>,
-    free: Vec<u32>,
-}
-
-/// The open files.
-#[derive(Default)]
-pub(super) struct Table(Mutex<Places>);
-
-fn split(handle: u64) -> (usize, u32) {
-    (handle as u32 as usize, (handle >> 32) as u32)
-}
+pub(super) struct Table(Mutex<HashMap<u64, Arc<OpenFile>>>);
 
 impl Table {
     /// Adds a file and gives its handle, which is never 0.
     pub fn insert(&self, file: OpenFile) -> u64 {
-        let mut table = self.0.lock();
-        let index = table.free.pop().unwrap_or_else(|| {
-            table.places.push(Place { generation: 1, file: None });
-            table.places.len() as u32 - 1
-        });
-        let place = &mut table.places[index as usize];
-        place.file = Some(Arc::new(file));
-        u64::from(place.generation) << 32 | u64::from(index)
+        /// The next handle, which none has had before it in this process: one that a kernel kept, or that a program brought
+        /// from another device, never means another file.
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let handle = NEXT.fetch_add(1, Ordering::Relaxed);
+        self.0.lock().insert(handle, Arc::new(file));
+        handle
     }
 
     /// The file of a handle.
     pub fn get(&self, handle: u64) -> Result<Arc<OpenFile>, CallError> {
-        let (index, generation) = split(handle);
-        let table = self.0.lock();
-        let place = table.places.get(index).filter(|place| place.generation == generation);
-        place.and_then(|place| place.file.clone()).ok_or(Error::Closed.into())
+        self.0.lock().get(&handle).cloned().ok_or(Error::Closed.into())
     }
 
     /// Takes a file out.
     pub fn remove(&self, handle: u64) -> Result<(), CallError> {
-        let (index, generation) = split(handle);
-        let mut table = self.0.lock();
-        let place = table.places.get_mut(index).filter(|place| place.generation == generation);
-        let file = place.and_then(Place::take).ok_or(Error::Closed)?;
-        table.free.push(index as u32);
-        // Closing may take a while.
-        drop(table);
-        drop(file);
-        Ok(())
+        let removed = self.0.lock().remove(&handle);
+        // Closing may take a while, and is done without the lock.
+        removed.map(drop).ok_or(Error::Closed.into())
     }
 
     /// Takes out the files of the owners that `is_one` accepts.
     pub fn remove_of(&self, is_one: impl Fn(LaunchId) -> bool) {
-        let mut table = self.0.lock();
-        let Places { places, free } = &mut *table;
-        let mut removed = Vec::new();
-        for (index, place) in (0..).zip(places) {
-            if place.file.as_ref().is_some_and(|file| is_one(file.owner)) {
-                removed.extend(place.take());
-                free.push(index);
-            }
-        }
-        drop(table);
+        let removed: Vec<_> = self.0.lock().extract_if(|_, file| is_one(file.owner)).collect();
         drop(removed);
     }
 
     /// Files open now.
     pub fn len(&self) -> usize {
-        let table = self.0.lock();
-        table.places.len() - table.free.len()
+        self.0.lock().len()
     }
 }

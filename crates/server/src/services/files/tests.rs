@@ -245,6 +245,16 @@ fn old_and_made_up_handles_are_refused() {
 }
 
 #[test]
+fn a_handle_of_another_device_is_refused() {
+    let ((_dir, files), (_other_dir, others)) = (files(), files());
+    let (own, other) = (files.open(b"data", READ | WRITE).unwrap(), others.open(b"data", READ).unwrap());
+    assert_eq!(error(files.len(other)), Some(Error::Closed));
+    assert_eq!(error(files.write(other, b"x")), Some(Error::Closed));
+    assert_eq!(error(files.close(other)), Some(Error::Closed));
+    assert_eq!((files.len(own), others.len(other)), (Ok(10), Ok(10)));
+}
+
+#[test]
 fn the_number_of_open_files_is_bounded() {
     let (dir, files) = files();
     let mut open = Vec::new();
