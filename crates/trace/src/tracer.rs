@@ -8,6 +8,7 @@ use crate::record::{Call, Ending, Waiting};
 use crate::writer::{self, Results, elapsed_ns};
 use hostcall_abi::launch::LaunchId;
 use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -90,6 +91,7 @@ impl TracerBuilder {
             start,
             thread,
             next_source,
+            devices: Mutex::default(),
             has_file,
             flushes,
             is_asked,
@@ -136,6 +138,8 @@ struct Inner {
     start: Instant,
     thread: Mutex<Option<JoinHandle<()>>>,
     next_source: AtomicU16,
+    /// How many devices of each name it was given to.
+    devices: Mutex<HashMap<String, u32>>,
     has_file: bool,
     flushes: Mutex<Vec<Weak<dyn Flush>>>,
     /// Somebody was told what was lost.
@@ -210,6 +214,15 @@ impl Tracer {
     /// Returns a builder of a tracer without a file.
     pub fn builder() -> TracerBuilder {
         TracerBuilder { file: None, path: None, queue_calls: DEFAULT_QUEUE }
+    }
+
+    /// Returns the name that the trace has for a device which is opened: its own, and of the second one of this name `cpu (2)`.
+    /// Ids of launches are each device's own, so that without it calls of the two could not be told apart.
+    pub fn name_device(&self, name: &str) -> String {
+        let mut devices = self.0.devices.lock();
+        let count = devices.entry(name.to_owned()).or_default();
+        *count += 1;
+        if *count == 1 { name.to_owned() } else { format!("{name} ({count})") }
     }
 
     /// Returns what a server records with: one for each device and protocol. Past 65,535 of them, all have the last number.

@@ -11,6 +11,7 @@ use super::stream::ReaperThread;
 use super::words::StreamWords;
 use super::{
     BackendError, Core, Device, DeviceHeap, DeviceHooks, Error, Hostcalls, Inner, SoftwareDeviceConfig,
+    Traced,
 };
 use crate::server::{Handler, Server, ServerBuilder};
 use crate::services::{Builtins, EarlyEnd};
@@ -229,16 +230,17 @@ impl DeviceBuilder {
         for embedded in std::mem::take(&mut self.images) {
             images.add(&core, embedded)?;
         }
-        let source = self.tracer.as_ref().map(|tracer| tracer.source(&core.name, "hostcall"));
+        let traced = self.tracer.take().map(|tracer| Traced { name: tracer.name_device(&core.name), tracer });
+        let source = traced.as_ref().map(|traced| traced.source("hostcall"));
         let points = source.clone().filter(|_| points_memory.is_some());
         let points = points.map(|source| Arc::new(Points::new(source)));
         let opened = Arc::<OnceLock<Weak<Inner>>>::default();
         let server = self.server_of(&core, region, &builtins, source, points.as_ref(), opened.clone());
         let server = Arc::new(server.start()?);
         backend.set_helper(Box::new(server.helper()));
-        let points = match (&self.tracer, points_memory, points) {
-            (Some(tracer), Some(memory), Some(points)) => {
-                Some(TracedPoints::start(&core, &server, memory, layout.home_slots, points, tracer)?)
+        let points = match (&traced, points_memory, points) {
+            (Some(traced), Some(memory), Some(points)) => {
+                Some(TracedPoints::start(&core, &server, memory, layout.home_slots, points, &traced.tracer)?)
             }
             _ => None,
         };
@@ -263,7 +265,7 @@ impl DeviceBuilder {
             running: Mutex::default(),
             closed: false.into(),
             builtins,
-            tracer: self.tracer,
+            traced,
             points,
             _reaper: reaper_thread,
         });

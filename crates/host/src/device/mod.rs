@@ -64,7 +64,7 @@ use graph::Origins;
 use hostcall_abi::launch::ChannelParams;
 use hostcall_channel::device::Channel;
 use hostcall_server::{CancelReason, WaitsFor, report_line};
-use hostcall_trace::Tracer;
+use hostcall_trace::{Source, Tracer};
 use images::Images;
 use raw::TracedPoints;
 use rocm::Hostcalls;
@@ -88,7 +88,7 @@ pub(crate) struct Inner {
     pub images: Images,
     pub server: Arc<Server>,
     pub builtins: Builtins,
-    pub tracer: Option<Tracer>,
+    pub traced: Option<Traced>,
     /// Reads the trace points of launches that are traced.
     pub points: Option<TracedPoints>,
     /// What kernels read of the channel, as it is in `channel`.
@@ -109,6 +109,19 @@ pub(crate) struct Inner {
     /// Nothing is launched any more.
     pub closed: AtomicBool,
     _reaper: ReaperThread,
+}
+
+/// A tracer, and the name that its trace has for the device.
+pub(crate) struct Traced {
+    tracer: Tracer,
+    name: String,
+}
+
+impl Traced {
+    /// Returns what records calls of this protocol.
+    pub fn source(&self, protocol: &'static str) -> Source {
+        self.tracer.source(&self.name, protocol)
+    }
 }
 
 /// A launch that is with a device which can end it.

@@ -248,7 +248,7 @@ impl LlvmProgram {
         }
         let (events, happened) = mpsc::channel();
         let memory = self.port_memory(run.ports)?;
-        let trace = self.device.inner.tracer.as_ref().map(|tracer| tracer.source(self.device.name(), "llvm"));
+        let trace = self.device.inner.traced.as_ref().map(|traced| traced.source("llvm"));
         let server = match &memory {
             Some(memory) => {
                 let (ended, faulted) = (events.clone(), events.clone());

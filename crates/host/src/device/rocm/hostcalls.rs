@@ -77,8 +77,8 @@ impl Hostcalls {
             enter_rocm_thread();
             backend.enter_thread();
         });
-        if let Some(tracer) = &device.tracer {
-            options = options.trace(tracer.source(&device.core.name, "rocm"));
+        if let Some(traced) = &device.traced {
+            options = options.trace(traced.source("rocm"));
         }
         let no_thread = |error| Error::NoThread { what: "calls by ROCm's protocol", error };
         let consumer = Consumer::new(&self.services, options).map_err(no_thread)?;
