@@ -373,10 +373,11 @@ fn lane(text: &str) -> Result<u32, &'static str> {
 }
 
 fn every(text: &str) -> Result<Duration, &'static str> {
-    seconds(text)
-        .ok()
-        .filter(|every| *every >= LEAST_EVERY)
-        .ok_or("give a number of seconds that is at least 0.05")
+    match seconds(text) {
+        Ok(every) if every >= LEAST_EVERY => Ok(every),
+        Err(too_long) if text.parse().is_ok_and(|seconds: f64| seconds > MOST_SECONDS) => Err(too_long),
+        _ => Err("give a number of seconds that is at least 0.05"),
+    }
 }
 
 fn bytes(text: &str) -> Result<usize, &'static str> {

@@ -531,6 +531,8 @@ fn top_shows_a_run_while_it_runs() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("calls.trace");
     let file = path.to_str().unwrap();
+    // To build the program may take longer than the run's begin is waited for.
+    acts();
     // It waits for the run to begin, and says so.
     let mut top = hostcall(["trace", "top", "--every", "0.2", file]);
     let mut top = top.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -574,6 +576,131 @@ fn top_shows_a_trace_that_has_ended_once() {
     let output = trace(&["top", acts()]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("it is no trace of hostcall"), "{}", stderr(&output));
+}
+
+/// Writes a trace of so many calls, without its end if a run still writes it.
+fn write_trace(path: &Path, calls: u64, has_ended: bool) {
+    let tracer = Tracer::builder().file(path).unwrap().start().unwrap();
+    let (source, launch) = (tracer.source("cpu", "hostcall"), LaunchId::new(1, 1));
+    for at in 0..calls {
+        source.call("Shop::price", 300, launch, Call { replied_ns: at + 5, ..Call::at(at) });
+    }
+    assert_eq!(tracer.finish(Duration::from_secs(60)).lost(), None);
+    if !has_ended {
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_len(file.metadata().unwrap().len() - 60).unwrap();
+    }
+}
+
+/// A run begins the file anew in the time between two looks and has written more by then, or a file takes its place.
+#[test]
+fn top_goes_on_with_the_trace_that_is_there_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let [path, other] = ["now.trace", "other.trace"].map(|name| folder.path().join(name));
+    for is_renamed in [true, false] {
+        write_trace(&path, 3, false);
+        let mut top = hostcall(["trace", "top", "--every", "0.3", path.to_str().unwrap()]);
+        let mut top = top.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut shown = BufReader::new(top.stdout.take().unwrap()).lines().map(Result::unwrap);
+        assert!(shown.any(|line| line.starts_with("calls 3, ")));
+        write_trace(&other, 5000, true);
+        if is_renamed {
+            fs::rename(&other, &path).unwrap();
+        } else {
+            fs::write(&path, fs::read(&other).unwrap()).unwrap();
+        }
+        let rest: Vec<_> = shown.collect();
+        let output = top.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""));
+        let last = rest.iter().rfind(|line| line.starts_with("calls ")).unwrap();
+        assert!(last.starts_with("calls 5000, "), "{rest:?}");
+        assert!(!rest.iter().any(|line| line.starts_with("lost: ")), "{rest:?}");
+    }
+}
+
+/// Runs a shell's commands on a terminal of their own, types `keys` after a second and a half, and returns what came out.
+fn on_a_terminal(commands: &str, keys: &[u8]) -> String {
+    let mut script = Command::new("script");
+    let mut script = script
+        .args(["-q", "-e", "-c", commands, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    let mut input = script.stdin.take().unwrap();
+    input.write_all(keys).unwrap();
+    let output = script.wait_with_output().unwrap();
+    drop(input);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn top_gives_the_terminal_back_when_a_signal_ends_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, pid) = (folder.path().join("now.trace"), folder.path().join("pid"));
+    write_trace(&path, 3, false);
+    let top = format!(
+        "(sleep 1; kill -TERM $(cat {pid})) & sh -c 'echo $$ >{pid}; exec {hostcall} trace top --every 0.1 {path}'; \
+         echo code $?; stty -a",
+        pid = pid.display(),
+        hostcall = env!("CARGO_BIN_EXE_hostcall"),
+        path = path.display()
+    );
+    let text = on_a_terminal(&top, b"");
+    assert!(text.contains("code 143") && text.contains(" icanon ") && !text.contains("-icanon"), "{text}");
+    // It has left the terminal's other screen.
+    assert_eq!(text.matches("\x1b[?1049h").count(), text.matches("\x1b[?1049l").count(), "{text}");
+}
+
+#[test]
+fn top_can_be_left_while_its_file_is_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("now.trace");
+    write_trace(&path, 3, false);
+    let top = format!(
+        "(sleep 1; : >{path}) & {hostcall} trace top --every 0.1 {path}; echo code $?",
+        hostcall = env!("CARGO_BIN_EXE_hostcall"),
+        path = path.display()
+    );
+    let began = Instant::now();
+    let text = on_a_terminal(&top, b"q");
+    assert!(text.contains("code 0") && !text.contains("waits for"), "{text}");
+    // It would wait for ten seconds.
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+}
+
+#[kernel]
+fn asks(_: &Lane) {
+    assert!(::hostcall::hostcall_device::time::now_ns().unwrap() > 0);
+}
+
+/// Ids of launches are each device's own.
+#[test]
+fn devices_of_one_name_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, table) = (folder.path().join("two.trace"), folder.path().join("two.csv"));
+    let tracer = Tracer::builder().file(&path).unwrap().start().unwrap();
+    let devices = [(); 2].map(|()| Device::builder("cpu").trace(&tracer).open().unwrap());
+    for device in &devices {
+        let stream = device.stream().unwrap();
+        asks.launch(&stream, Grid::new(1, 1), ()).unwrap();
+        stream.synchronize().unwrap();
+        assert_eq!(device.name(), "cpu");
+        device.close();
+    }
+    assert_eq!(tracer.finish(Duration::from_secs(60)).lost(), None);
+    let [path, out] = [&path, &table].map(|path| path.to_str().unwrap());
+    let info = lines(&stdout(&trace(&["info", path])));
+    for line in ["device: cpu, protocol hostcall", "device: cpu (2), protocol hostcall"] {
+        assert!(info.iter().any(|it| it == line), "{info:?}");
+    }
+    expect(&trace(&["export", path, out]), 0, "", "");
+    let table = fs::read_to_string(&table).unwrap();
+    for device in ["cpu", "cpu (2)"] {
+        let call = format!("call,{device},hostcall,Clock,wall_ns,");
+        assert_eq!(table.matches(&call).count(), 1, "{table}");
+    }
 }
 
 /// What a terminal obeys, in a trace that may be anybody's.

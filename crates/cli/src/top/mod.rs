@@ -10,8 +10,9 @@ use crate::{Outcome, complain};
 use counts::{Counts, Shown};
 use hostcall_trace::{Follower, OpenError, Reader};
 use signal_hook::consts::SIGPIPE;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,29 @@ const EVENTS_A_LOOK: usize = 4096;
 /// A trace that is followed, and what it had.
 struct Followed {
     follower: Follower<File>,
+    /// Which file it is that is read.
+    file: FileId,
     counts: Counts,
+    /// Since when another run has begun the file anew, and not written as much as a trace begins with.
+    begins: Option<Instant>,
+}
+
+/// What no two files have in common that are there at once: device and inode.
+type FileId = (u64, u64);
+
+fn id_of(file: &Metadata) -> FileId {
+    (file.dev(), file.ino())
+}
+
+/// Says whether a file that this error came from may become a trace: the run may not have written the header yet.
+fn may_begin(path: &Path, error: &OpenError) -> bool {
+    match error {
+        OpenError::Cut | OpenError::NotATrace => {
+            std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() < 64)
+        }
+        OpenError::Io(error) => error.kind() == io::ErrorKind::NotFound,
+        _ => false,
+    }
 }
 
 impl Followed {
@@ -41,18 +64,9 @@ impl Followed {
         let began = Instant::now();
         let mut is_told = false;
         loop {
-            let opened = File::open(path).map_err(OpenError::Io).and_then(Reader::new);
-            // The run may not have written the header yet.
-            let is_beginning = match &opened {
-                Err(OpenError::Cut | OpenError::NotATrace) => {
-                    file_bytes(path).is_ok_and(|bytes| bytes.is_some_and(|bytes| bytes < 64))
-                }
-                Err(OpenError::Io(error)) => error.kind() == io::ErrorKind::NotFound,
-                _ => false,
-            };
-            match opened {
-                Ok(reader) => return Ok(Self { follower: Follower::new(reader), counts: Counts::default() }),
-                Err(error) if is_beginning && began.elapsed() < LONGEST_BEGIN => {
+            match Self::try_open(path) {
+                Ok(followed) => return Ok(followed),
+                Err(error) if began.elapsed() < LONGEST_BEGIN && may_begin(path, &error) => {
                     if !is_told {
                         let what = if matches!(error, OpenError::Io(_)) { "appear" } else { "begin" };
                         complain(format!(
@@ -63,18 +77,24 @@ impl Followed {
                     }
                     std::thread::sleep(LOOK_EVERY);
                 }
-                Err(error) => return Err(format!("cannot read {}: {error}", path.display())),
+                Err(error) => return Err(cannot_open(path, &error)),
             }
         }
     }
 
+    fn try_open(path: &Path) -> Result<Self, OpenError> {
+        let input = File::open(path)?;
+        let file = id_of(&input.metadata()?);
+        let follower = Follower::new(Reader::new(input)?);
+        Ok(Self { follower, file, counts: Counts::default(), begins: None })
+    }
+
     /// Counts what there is until this time. Returns whether the trace's end was read.
     fn read_until(&mut self, path: &Path, until: Instant) -> Result<bool, String> {
-        let cannot = |error: io::Error| format!("cannot read on in {}: {error}", path.display());
         loop {
             for _ in 0..EVENTS_A_LOOK {
                 let left = until.saturating_duration_since(Instant::now());
-                match self.follower.next_within(left).map_err(cannot)? {
+                match self.follower.next_within(left).map_err(|error| cannot_read_on(path, &error))? {
                     Some(event) => self.counts.add(&event),
                     None => break,
                 }
@@ -83,19 +103,50 @@ impl Followed {
                 break;
             }
         }
-        // A run that begins the file anew cuts it first.
-        let bytes = file_bytes(path).map_err(cannot)?;
-        if bytes.is_some_and(|bytes| bytes < self.follower.reader().bytes_read()) {
-            *self = Self::open(path)?;
+        self.look_again(path)?;
+        Ok(self.begins.is_none() && self.follower.is_complete())
+    }
+
+    /// Follows the trace that is at the path now, if that is another one: a run that begins the file anew cuts it, which is
+    /// not seen where the run has written more by now than was read before, and a file that was renamed to this one takes
+    /// its place. What was counted is shown until the other one begins; it is not waited for here, since somebody may want
+    /// to quit.
+    fn look_again(&mut self, path: &Path) -> Result<(), String> {
+        let there = std::fs::metadata(path).map_err(|error| cannot_read_on(path, &error))?;
+        // What came through a pipe comes no second time.
+        if !there.is_file() {
+            return Ok(());
         }
-        Ok(self.follower.is_complete())
+        match Self::try_open(path) {
+            Ok(now) => {
+                let [read, header] = [&self.follower, &now.follower].map(Follower::reader);
+                let is_same = now.file == self.file
+                    && header.header().began_unix_ns == read.header().began_unix_ns
+                    && there.len() >= read.bytes_read();
+                if is_same {
+                    self.begins = None;
+                } else {
+                    *self = now;
+                }
+                Ok(())
+            }
+            // What may not be opened any more is read on: it is open.
+            Err(OpenError::Io(error)) if error.kind() != io::ErrorKind::NotFound => Ok(()),
+            Err(error) => {
+                let since = *self.begins.get_or_insert_with(Instant::now);
+                let may_begin = since.elapsed() < LONGEST_BEGIN && may_begin(path, &error);
+                if may_begin { Ok(()) } else { Err(cannot_open(path, &error)) }
+            }
+        }
     }
 }
 
-/// Returns how long a file is. Of a pipe that says nothing, and what came through it comes no second time.
-fn file_bytes(path: &Path) -> io::Result<Option<u64>> {
-    let file = std::fs::metadata(path)?;
-    Ok(file.is_file().then_some(file.len()))
+fn cannot_open(path: &Path, error: &OpenError) -> String {
+    format!("cannot read {}: {error}", path.display())
+}
+
+fn cannot_read_on(path: &Path, error: &io::Error) -> String {
+    format!("cannot read on in {}: {error}", path.display())
 }
 
 /// Shows what a trace has, again after each `every`, until it ends: on a terminal as a screen, else as lines.

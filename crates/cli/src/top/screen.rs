@@ -4,60 +4,103 @@ use super::{
     Followed, METHOD_HEAD, POINT_HEAD, STREAM_HEAD, Shown, head, method_cells, point_cells, stream_cells,
 };
 use crate::Outcome;
+use crate::run::BY_SIGNAL;
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Borders, Paragraph, Row, Table};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Between two looks at the keyboard.
 const KEYS_EVERY: Duration = Duration::from_millis(100);
 
-/// Shows the screen until `q` is pressed.
+/// How long the first screen is waited for at most, where the others come less often.
+const FIRST_AFTER: Duration = Duration::from_secs(1);
+
+/// The signals that end a program, for which the terminal is given back first.
+const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
+
+/// What somebody wants of the screen.
+enum Wanted {
+    Nothing,
+    /// The terminal has another size.
+    Redrawn,
+    /// To leave, with this exit code.
+    Quit(i32),
+}
+
+/// Shows the screen until `q` is pressed, or a signal ends the command.
 pub(super) fn run(path: &Path, followed: &mut Followed, every: Duration) -> Outcome {
     let cannot = |error: io::Error| format!("cannot use the terminal: {error}");
+    let signal = Arc::new(AtomicUsize::new(0));
+    for number in ENDING {
+        signal_hook::flag::register_usize(number, signal.clone(), number as usize)
+            .map_err(|error| format!("cannot handle signals: {error}"))?;
+    }
     let mut terminal = ratatui::try_init().map_err(cannot)?;
     let result = (|| {
+        let mut last: Option<Shown> = None;
         loop {
             let (began, mut is_over) = (Instant::now(), false);
-            while !is_over && began.elapsed() < every {
-                let until = (began + every).min(Instant::now() + KEYS_EVERY);
+            let next = if last.is_none() { every.min(FIRST_AFTER) } else { every };
+            while !is_over && began.elapsed() < next {
+                let until = (began + next).min(Instant::now() + KEYS_EVERY);
                 is_over = followed.read_until(path, until)?;
-                if has_quit().map_err(cannot)? {
-                    return Ok(0);
+                match wanted(&signal).map_err(cannot)? {
+                    Wanted::Quit(code) => return Ok(code),
+                    Wanted::Redrawn => {
+                        if let Some(shown) = &last {
+                            terminal.draw(|frame| draw(frame, shown)).map_err(cannot)?;
+                        }
+                    }
+                    Wanted::Nothing => {}
                 }
             }
-            let shown = followed.counts.take(began.elapsed());
-            terminal.draw(|frame| draw(frame, &shown)).map_err(cannot)?;
-            if is_over {
+            let shown = last.insert(followed.counts.take(began.elapsed()));
+            terminal.draw(|frame| draw(frame, shown)).map_err(cannot)?;
+            while is_over {
                 // Nothing changes any more.
-                while !has_quit().map_err(cannot)? {
-                    std::thread::sleep(KEYS_EVERY);
+                match wanted(&signal).map_err(cannot)? {
+                    Wanted::Quit(code) => return Ok(code),
+                    Wanted::Redrawn => drop(terminal.draw(|frame| draw(frame, shown)).map_err(cannot)?),
+                    Wanted::Nothing => std::thread::sleep(KEYS_EVERY),
                 }
-                return Ok(0);
             }
         }
     })();
-    ratatui::restore();
+    // A terminal that is gone needs nothing. `restore` would say so, and panic where nothing takes that either.
+    let _ = ratatui::try_restore();
     result
 }
 
-/// Whether somebody has pressed `q`, escape, or what interrupts a program.
-fn has_quit() -> io::Result<bool> {
+/// Looks at what came since it was called last: a signal, `q`, escape or what interrupts a program, or another size.
+fn wanted(signal: &AtomicUsize) -> io::Result<Wanted> {
+    match signal.load(Ordering::Relaxed) {
+        0 => {}
+        number => return Ok(Wanted::Quit(BY_SIGNAL + number as i32)),
+    }
+    let mut wanted = Wanted::Nothing;
     while event::poll(Duration::ZERO)? {
-        if let Event::Key(key) = event::read()? {
-            let is_interrupt =
-                key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-            if is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
-                return Ok(true);
+        match event::read()? {
+            Event::Key(key) => {
+                let is_interrupt =
+                    key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+                if is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
+                    return Ok(Wanted::Quit(0));
+                }
             }
+            Event::Resize(..) => wanted = Wanted::Redrawn,
+            _ => {}
         }
     }
-    Ok(false)
+    Ok(wanted)
 }
 
 fn table<const N: usize>(head: [&'static str; N], rows: Vec<[String; N]>) -> Table<'static> {
