@@ -170,7 +170,9 @@ fn functions_are_called_by_their_numbers_only() {
     let _consumer = running(&services, options, &[&buffer]);
     assert_eq!(call_one(&buffer, 1, [sum, 1, 2, 3, 4, 5, 6, 7]), [28, 7]);
     assert_eq!(call_one(&buffer, 1, [other; 8]), [7, 8]);
-    for number in [0, other + 1, u64::MAX, 0x7fff_0000_1000] {
+    // Another device's is none of this one's.
+    let foreign = self::services().register_function(|_| [9, 9]).unwrap();
+    for number in [0, foreign, other + 1, u64::MAX, 0x7fff_0000_1000] {
         assert_eq!(call_one(&buffer, 1, [number; 8]), [0, 0]);
         assert_eq!(faults.recv_timeout(HANG).unwrap().kind, FaultKind::NoSuchFunction(number));
     }

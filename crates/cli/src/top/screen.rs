@@ -46,32 +46,31 @@ pub(super) fn run(path: &Path, followed: &mut Followed, every: Duration) -> Outc
     }
     let mut terminal = ratatui::try_init().map_err(cannot)?;
     let result = (|| {
-        let mut last: Option<Shown> = None;
+        let (mut last, mut is_over) = (None::<Shown>, false);
+        let (mut began, mut wait) = (Instant::now(), every.min(FIRST_AFTER));
         loop {
-            let (began, mut is_over) = (Instant::now(), false);
-            let next = if last.is_none() { every.min(FIRST_AFTER) } else { every };
-            while !is_over && began.elapsed() < next {
-                let until = (began + next).min(Instant::now() + KEYS_EVERY);
-                is_over = followed.read_until(path, until)?;
-                match wanted(&signal).map_err(cannot)? {
-                    Wanted::Quit(code) => return Ok(code),
-                    Wanted::Redrawn => {
-                        if let Some(shown) = &last {
-                            terminal.draw(|frame| draw(frame, shown)).map_err(cannot)?;
-                        }
-                    }
-                    Wanted::Nothing => {}
-                }
-            }
-            let shown = last.insert(followed.counts.take(began.elapsed()));
-            terminal.draw(|frame| draw(frame, shown)).map_err(cannot)?;
-            while is_over {
+            let is_next = if is_over {
                 // Nothing changes any more.
-                match wanted(&signal).map_err(cannot)? {
-                    Wanted::Quit(code) => return Ok(code),
-                    Wanted::Redrawn => drop(terminal.draw(|frame| draw(frame, shown)).map_err(cannot)?),
-                    Wanted::Nothing => std::thread::sleep(KEYS_EVERY),
-                }
+                std::thread::sleep(KEYS_EVERY);
+                false
+            } else {
+                let until = (began + wait).min(Instant::now() + KEYS_EVERY);
+                is_over = followed.read_until(path, until)?;
+                is_over || began.elapsed() >= wait
+            };
+            if is_next {
+                last = Some(followed.counts.take(began.elapsed()));
+                (began, wait) = (Instant::now(), every);
+            }
+            let is_resized = match wanted(&signal).map_err(cannot)? {
+                Wanted::Quit(code) => return Ok(code),
+                Wanted::Redrawn => true,
+                Wanted::Nothing => false,
+            };
+            if (is_next || is_resized)
+                && let Some(shown) = &last
+            {
+                terminal.draw(|frame| draw(frame, shown)).map_err(cannot)?;
             }
         }
     })();
