@@ -261,9 +261,9 @@ impl Run {
 }
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let mut input = Input(data);
+    let mut input = Input::new(data);
     let mut run = Run::new();
-    while !input.0.is_empty() {
+    while !input.bytes.is_empty() {
         run.step(&mut input);
     }
     run.increment();

@@ -1,13 +1,22 @@
 //! A fuzzer's input, read as bytes and numbers.
 
 /// What is left of the input; zeroes follow its end.
-pub struct Input<'a>(pub &'a [u8]);
+pub struct Input<'a> {
+    pub bytes: &'a [u8],
+    /// What kernels call the function by that a server has: another one in each run.
+    #[allow(dead_code, reason = "some servers have no functions")]
+    pub function: u64,
+}
 
-impl Input<'_> {
+impl<'a> Input<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, function: 0 }
+    }
+
     /// Takes the next byte.
     pub fn byte(&mut self) -> u8 {
-        let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
-        self.0 = rest;
+        let (first, rest) = self.bytes.split_first().unwrap_or((&0, &[]));
+        self.bytes = rest;
         *first
     }
 

@@ -52,7 +52,7 @@ impl Input<'_> {
                 u64::from_le_bytes(*texts[usize::from(byte & 15)])
             }
             byte @ 0xa0..0xb0 => u64::from(byte >> 2 & 3) << 32 | (u64::from(byte & 3) + 1) << 2,
-            0xb0..0xc0 => 1 << 62 | u64::from(self.byte() & 3),
+            0xb0..0xc0 => self.function + u64::from(self.byte() & 3),
             byte => self.number(byte),
         }
     }
@@ -88,7 +88,7 @@ impl Run {
                 seen.fetch_or(fault.kind == FaultKind::Panicked, Ordering::Relaxed);
             });
         let server = LlvmServer::start(memory.clone(), &builtins, options).expect("threads start");
-        assert_eq!(server.register(|bytes| bytes.len() as u64), 1 << 62);
+        input.function = server.register(|bytes| bytes.len() as u64);
         Self { memory, layout, server, panicked, calls: 0 }
     }
 
@@ -200,9 +200,9 @@ impl Run {
 
 /// Runs one input.
 pub fn run(data: &[u8]) {
-    let mut input = Input(data);
+    let mut input = Input::new(data);
     let mut run = Run::new(&mut input);
-    while !input.0.is_empty() {
+    while !input.bytes.is_empty() {
         run.step(&mut input);
     }
     run.well_used();

@@ -49,7 +49,7 @@ impl Input<'_> {
             }
             // A descriptor: flags and length, and the number of a message.
             0x90..0xb0 => u64::from(self.byte()) | u64::from(self.byte() & 7) << 8,
-            0xb0..0xc0 => 1 << 62 | u64::from(self.byte() & 3),
+            0xb0..0xc0 => self.function + u64::from(self.byte() & 3),
             byte => self.number(byte),
         }
     }
@@ -70,7 +70,8 @@ unsafe impl DeviceMemory for Addresses {
     }
 }
 
-fn services() -> Services {
+/// Services, and what kernels call their function by.
+fn services() -> (Services, u64) {
     let services = Services::new();
     let builtins = Builtins::builder()
         .stdout(std::io::sink())
@@ -80,12 +81,12 @@ fn services() -> Services {
     services.register_printf(&builtins).expect("the number is free");
     services.register_device_memory(Addresses(AtomicU64::new(4096))).expect("the number is free");
     services.register_sanitizer(|report| drop(report.to_string())).expect("the number is free");
-    services.register_function(|words| [words[0], words[6]]).expect("the number is free");
+    let function = services.register_function(|words| [words[0], words[6]]).expect("the number is free");
     let increment = services.register(5, "increment", Mode::Inline, |packet| {
         packet.lanes().for_each(|(_, words)| words[0] = words[0].wrapping_add(1));
     });
     increment.expect("the number is free");
-    services
+    (services, function)
 }
 
 struct Run {
@@ -150,7 +151,7 @@ impl Run {
 
 /// Runs one input.
 pub fn run(data: &[u8]) {
-    let mut input = Input(data);
+    let mut input = Input::new(data);
     let panicked = Arc::new(AtomicBool::new(false));
     let seen = panicked.clone();
     let options = Options::default().message_limit(1 << 12).messages_limit(1 << 14).on_fault(move |fault| {
@@ -158,7 +159,9 @@ pub fn run(data: &[u8]) {
         seen.fetch_or(panicked, Ordering::Relaxed);
         drop(fault.to_string());
     });
-    let consumer = Consumer::new(&services(), options).expect("threads start");
+    let (services, function) = services();
+    input.function = function;
+    let consumer = Consumer::new(&services, options).expect("threads start");
     let version = Version::ALL[usize::from(input.byte() % 2)];
     let memory = |packets| {
         let layout = Layout::new(version, packets).expect("the size is good");
@@ -169,7 +172,7 @@ pub fn run(data: &[u8]) {
         run.consumer.register(memory).expect("it is new");
     }
     run.consumer.launch().expect("a thread starts");
-    while !input.0.is_empty() {
+    while !input.bytes.is_empty() {
         run.step(&mut input);
     }
     run.call_good();
