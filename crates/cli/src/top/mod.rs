@@ -112,7 +112,12 @@ impl Followed {
     /// its place. What was counted is shown until the other one begins; it is not waited for here, since somebody may want
     /// to quit.
     fn look_again(&mut self, path: &Path) -> Result<(), String> {
-        let there = std::fs::metadata(path).map_err(|error| cannot_read_on(path, &error))?;
+        let there = match std::fs::metadata(path) {
+            Ok(there) => there,
+            // All of it was read before it went.
+            Err(_) if self.follower.is_complete() => return Ok(()),
+            Err(error) => return Err(cannot_read_on(path, &error)),
+        };
         // What came through a pipe comes no second time.
         if !there.is_file() {
             return Ok(());
@@ -214,14 +219,16 @@ fn head(shown: &Shown) -> Vec<String> {
 const METHOD_HEAD: [&str; 8] = ["method", "calls/s", "posts/s", "waiting", "p50", "p99", "slowest", "failed"];
 
 fn method_cells(method: &counts::MethodShown) -> [String; 8] {
+    // Posts have no times.
+    let time_of = |ns| if method.calls_a_second > 0.0 { time(ns) } else { "-".to_owned() };
     [
         method.name.clone(),
         count(method.calls_a_second),
         count(method.posts_a_second),
         format!("{:.2}", method.waiting),
-        time(method.p50_ns),
-        time(method.p99_ns),
-        time(method.most_ns),
+        time_of(method.p50_ns),
+        time_of(method.p99_ns),
+        time_of(method.most_ns),
         method.failed.to_string(),
     ]
 }
