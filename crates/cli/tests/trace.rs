@@ -9,7 +9,7 @@ use ::hostcall::{Device, Grid, Lane, LaunchKernel, Plain, Stream, counter, event
 use common::{acting, acts, expect, fed, hostcall, stderr, stdout};
 use hostcall_trace::{Call, Descriptor, Ending, Page, StreamFile, StreamTotals, Waiting};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -651,6 +651,38 @@ fn top_gives_the_terminal_back_when_a_signal_ends_it() {
     assert!(text.contains("code 143") && text.contains(" icanon ") && !text.contains("-icanon"), "{text}");
     // It has left the terminal's other screen.
     assert_eq!(text.matches("\x1b[?1049h").count(), text.matches("\x1b[?1049l").count(), "{text}");
+}
+
+/// The shell is told of it and goes on, the command is not told. It has neither a screen nor a standard error then, and must
+/// neither read the terminal's end for ever nor panic.
+#[test]
+fn top_ends_with_its_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, code) = (folder.path().join("now.trace"), folder.path().join("code"));
+    write_trace(&path, 3, false);
+    let top = format!(
+        "trap '' HUP; {hostcall} trace top --every 0.1 {path}; echo $? >{code}",
+        hostcall = env!("CARGO_BIN_EXE_hostcall"),
+        path = path.display(),
+        code = code.display()
+    );
+    let mut script = Command::new("script");
+    let mut script = script
+        .args(["-q", "-c", &top, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It has drawn something.
+    script.stdout.as_mut().unwrap().read_exact(&mut [0; 100]).unwrap();
+    script.kill().unwrap();
+    script.wait().unwrap();
+    let began = Instant::now();
+    while !fs::read_to_string(&code).is_ok_and(|text| text.ends_with('\n')) {
+        assert!(began.elapsed() < Duration::from_secs(20), "it goes on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(fs::read_to_string(&code).unwrap(), "129\n");
 }
 
 #[test]

@@ -12,10 +12,11 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Borders, Paragraph, Row, Table};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use std::io;
+use signal_hook::flag;
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Between two looks at the keyboard.
@@ -40,10 +41,7 @@ enum Wanted {
 pub(super) fn run(path: &Path, followed: &mut Followed, every: Duration) -> Outcome {
     let cannot = |error: io::Error| format!("cannot use the terminal: {error}");
     let signal = Arc::new(AtomicUsize::new(0));
-    for number in ENDING {
-        signal_hook::flag::register_usize(number, signal.clone(), number as usize)
-            .map_err(|error| format!("cannot handle signals: {error}"))?;
-    }
+    handle_signals(&signal).map_err(|error| format!("cannot handle signals: {error}"))?;
     let mut terminal = ratatui::try_init().map_err(cannot)?;
     let result = (|| {
         let (mut last, mut is_over) = (None::<Shown>, false);
@@ -74,9 +72,24 @@ pub(super) fn run(path: &Path, followed: &mut Followed, every: Duration) -> Outc
             }
         }
     })();
-    // A terminal that is gone needs nothing. `restore` would say so, and panic where nothing takes that either.
+    // A terminal that is gone needs nothing. To drop it, and `restore`, would say so, and panic where nothing takes that
+    // either.
+    if terminal.show_cursor().is_err() {
+        std::mem::forget(terminal);
+    }
     let _ = ratatui::try_restore();
     result
+}
+
+/// Has the signals that end a program leave their number in `signal`. A second one ends it at once.
+fn handle_signals(signal: &Arc<AtomicUsize>) -> io::Result<()> {
+    let is_second = Arc::new(AtomicBool::new(false));
+    for number in ENDING {
+        flag::register_conditional_default(number, is_second.clone())?;
+        flag::register(number, is_second.clone())?;
+        flag::register_usize(number, signal.clone(), number as usize)?;
+    }
+    Ok(())
 }
 
 /// Looks at what came since it was called last: a signal, `q`, escape or what interrupts a program, or another size.
@@ -86,7 +99,14 @@ fn wanted(signal: &AtomicUsize) -> io::Result<Wanted> {
         number => return Ok(Wanted::Quit(BY_SIGNAL + number as i32)),
     }
     let mut wanted = Wanted::Nothing;
-    while event::poll(Duration::ZERO)? {
+    loop {
+        // Of a terminal that is gone `poll` reads the end for ever. Not all of its processes are told by a signal.
+        if !io::stdin().is_terminal() {
+            return Ok(Wanted::Quit(BY_SIGNAL + SIGHUP));
+        }
+        if !event::poll(Duration::ZERO)? {
+            return Ok(wanted);
+        }
         match event::read()? {
             Event::Key(key) => {
                 let is_interrupt =
@@ -99,7 +119,6 @@ fn wanted(signal: &AtomicUsize) -> io::Result<Wanted> {
             _ => {}
         }
     }
-    Ok(wanted)
 }
 
 fn table<const N: usize>(head: [&'static str; N], rows: Vec<[String; N]>) -> Table<'static> {
