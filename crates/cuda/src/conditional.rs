@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// *Decide* and *go on*. The driver has the function that *decide* calls, and finds it when it loads the text.
 ///
-/// Their loads are volatile, since the host writes the second stop word at any time. Nobody but they write what counts turns:
+/// Their loads are volatile, since the host writes the second stop word at any time. Nothing else writes what counts turns:
 /// the number of the turn at 16 bytes, and at 24 what the list's first word was then. When that changes it is stored first,
 /// so that whoever finds a number and then the first word of a replay has a number of that replay or of one before. At 12
 /// bytes is what lets kernels do nothing, which each launch of the list sets to 0.
@@ -113,9 +113,15 @@ const PTX: &str = "\
 /// the others for nothing, 0.6 us each on an H200, where a turn of the driver's takes about 4.
 const TURNS: [(usize, u32); 2] = [(4, 4), (16, 2)];
 
-/// How many turns of so many kernels the driver repeats as one.
-fn turns(kernels: usize) -> u32 {
-    TURNS.into_iter().find(|(most, _)| kernels <= *most).map_or(1, |(_, turns)| turns)
+/// How many turns of these kernels the driver repeats as one. Of grids that the GPU does not run at once, blocks that do nothing
+/// may take longer than a turn of the driver's.
+fn turns(kernels: &[Listed<'_>]) -> Result<u32, Error> {
+    for kernel in kernels {
+        if kernel.block_count() > kernel.resident_blocks()?.into() {
+            return Ok(1);
+        }
+    }
+    Ok(TURNS.into_iter().find(|(most, _)| kernels.len() <= *most).map_or(1, |(_, turns)| turns))
 }
 
 /// *Decide* and *go on*, on a GPU whose driver has conditional nodes.
@@ -199,7 +205,7 @@ impl Decide {
         for (body, handle) in bodies.iter_mut().zip(handles) {
             let inside = conditional_node(gpu, graph, &mut last, handle, condition.repeats)?;
             let mut last = None;
-            let turns = if condition.repeats { turns(body.kernels.len()) } else { 1 };
+            let turns = if condition.repeats { turns(&body.kernels)? } else { 1 };
             for turn in 1..=turns {
                 for kernel in &mut body.kernels {
                     // SAFETY: by the caller's promise.

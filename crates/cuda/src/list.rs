@@ -28,15 +28,23 @@ pub struct Listed<'a> {
 const EARLY_PART: u32 = 4;
 
 impl Listed<'_> {
+    /// How many blocks there are in each grid.
+    pub(crate) fn block_count(&self) -> u64 {
+        self.blocks.map(u64::from).iter().product()
+    }
+
+    /// How many of its blocks the GPU runs at once.
+    pub(crate) fn resident_blocks(&self) -> Result<u32, Error> {
+        self.function.resident_blocks(self.lanes.iter().product(), self.shared_bytes)
+    }
+
     /// Whether the GPU may start the kernel while the one before it runs, which spares the time from the end of one kernel to
     /// the begin of the next.
     fn may_be_early(&self) -> Result<bool, Error> {
         if !self.waits || !has_nodes_of_any_kind() {
             return Ok(false);
         }
-        let (blocks, lanes) = (self.blocks.map(u64::from), self.lanes.iter().product());
-        let resident = self.function.resident_blocks(lanes, self.shared_bytes)?;
-        Ok(blocks.iter().product::<u64>() <= u64::from(resident / EARLY_PART))
+        Ok(self.block_count() <= u64::from(self.resident_blocks()? / EARLY_PART))
     }
 }
 
@@ -281,8 +289,8 @@ impl Queue {
     /// When a kernel failed before.
     ///
     /// # Safety
-    /// As for [`Queue::launch`] of each of them. `words` is the address of [`ListWords`], which nobody else writes; the list is
-    /// in no other queue.
+    /// As for [`Queue::launch`] of each of them. `words` is the address of [`ListWords`], of which nobody but kernels of the list
+    /// writes the first two; the list is in no other queue.
     pub unsafe fn launch_list(&self, list: &List, words: u64, values: [u64; 2]) -> Result<(), Error> {
         let doing = || "writing the words of a list of kernels".to_string();
         let [first, second] = values;

@@ -72,7 +72,7 @@ pub struct Code {
     address: u64,
     words: Arc<[u32]>,
     accumulation: usize,
-    /// Made where waves come to: kernels differ in the number of their first accumulation register, and
+    /// Made for code that waves reach: kernels differ in the number of their first accumulation register, and
     /// each such number has a table of the whole segment.
     blocks: Box<[OnceLock<Box<[Step]>>]>,
 }

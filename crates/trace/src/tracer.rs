@@ -138,8 +138,8 @@ struct Inner {
     start: Instant,
     thread: Mutex<Option<JoinHandle<()>>>,
     next_source: AtomicU16,
-    /// How many devices of each name it was given to.
-    devices: Mutex<HashMap<String, u32>>,
+    /// The names that it has given, and the last number that it has added to each.
+    devices: Mutex<HashMap<String, u64>>,
     has_file: bool,
     flushes: Mutex<Vec<Weak<dyn Flush>>>,
     /// Somebody was told what was lost.
@@ -216,13 +216,21 @@ impl Tracer {
         TracerBuilder { file: None, path: None, queue_calls: DEFAULT_QUEUE }
     }
 
-    /// Returns the name that the trace has for a device which is opened: its own, and of the second one of this name `cpu (2)`.
+    /// Returns the name that the trace has for a device which is opened: its own, and of the second one of this name `cpu (2)`,
+    /// or the next that no other has. Those that were closed count.
     /// Ids of launches are each device's own, so that without it calls of the two could not be told apart.
     pub fn name_device(&self, name: &str) -> String {
         let mut devices = self.0.devices.lock();
-        let count = devices.entry(name.to_owned()).or_default();
-        *count += 1;
-        if *count == 1 { name.to_owned() } else { format!("{name} ({count})") }
+        let mut free = name.to_owned();
+        // The names that lack a number are looked up where the last search for them ended.
+        let mut number = devices.get(name).copied().unwrap_or(1);
+        while devices.contains_key(&free) {
+            number += 1;
+            free = format!("{name} ({number})");
+        }
+        devices.insert(name.to_owned(), number);
+        devices.entry(free.clone()).or_insert(1);
+        free
     }
 
     /// Returns what a server records with: one for each device and protocol. Past 65,535 of them, all have the last number.
@@ -366,5 +374,18 @@ impl Source {
     /// Says which launch makes the calls of a protocol that does not say it.
     pub fn set_launch(&self, launch: LaunchId) {
         self.0.launch.store(launch.to_bits(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_devices_have_one_name() {
+        let tracer = Tracer::builder().start().unwrap();
+        let given =
+            ["cpu", "cpu (2)", "cpu", "cpu", "cuda:0", "cpu (2)", "cpu"].map(|name| tracer.name_device(name));
+        assert_eq!(given, ["cpu", "cpu (2)", "cpu (3)", "cpu (4)", "cuda:0", "cpu (2) (2)", "cpu (5)"]);
     }
 }

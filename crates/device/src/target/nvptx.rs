@@ -209,8 +209,9 @@ pub(crate) unsafe fn begin_wave(params: &LaunchParams) -> bool {
     }
     let stopped = sequence >= stop;
     let skipped = first_launch >> (8 * (LIST_SKIPS_AT - 8)) != 0;
-    // The grid's first wave begins before any other: of a launch that is stopped later, it has begun.
-    if stopped && llvm_tid_x() == 0 && llvm_ctaid_x() == 0 {
+    // The grid's first wave begins before any other: of a launch that is stopped later, it has begun. One that has no turn
+    // does not say so: the list's last one that ran is behind it.
+    if stopped && !skipped && llvm_tid_x() == 0 && llvm_ctaid_x() == 0 {
         // SAFETY: the words of the launch's stream.
         unsafe { note_skipped(params.stop_at, sequence) };
     }

@@ -60,10 +60,12 @@ impl<'a> Bed<'a> {
 
     fn test(&self) {
         self.loops_take_their_turns();
+        self.loops_of_many_kernels_take_their_turns();
         self.bodies_are_chosen();
         for by_limit in [false, true] {
             self.loops_are_ended(by_limit);
         }
+        self.an_ended_loop_names_what_ran();
         self.endless_loops_are_ended();
         self.arguments_in_bodies_are_set();
     }
@@ -227,6 +229,63 @@ impl<'a> Bed<'a> {
                 self.stream.synchronize().unwrap();
             }
         }
+    }
+
+    /// Also where kernels behind it begin that have no turn.
+    fn an_ended_loop_names_what_ran(&self) {
+        if !self.has_nodes {
+            return;
+        }
+        let holds = self.image.typed(&hold).unwrap();
+        let counts = self.image.typed(&count_down).unwrap();
+        let mut body = Graph::new(self.device);
+        let first = body.add_kernel(&counts, ONE, (&self.left, &self.word, &self.notes)).unwrap();
+        let last = body.add_kernel(&holds, ONE, (&self.gate, &self.notes)).unwrap();
+        body.edge(first, last).unwrap();
+        let mut graph = Graph::new(self.device).named("loop");
+        graph.add_while(&self.condition(), &body).unwrap();
+        let instance = graph.instantiate().unwrap();
+        instance.upload(&self.stream).unwrap();
+        for turn in 1..=5 {
+            self.begin(100);
+            self.gate[1].set(0);
+            self.gate[0].set(turn);
+            let replay = instance.launch(&self.stream).unwrap();
+            wait_for(&self.gate, turn);
+            replay.cancel();
+            self.gate[0].set(OPEN);
+            let (told, _) = self.failure_of(&replay);
+            assert!(told.contains(&format!("node 0.0.1 (hold), turn {}", turn - 1)), "{told}");
+            assert!(self.stream.synchronize().is_err());
+        }
+    }
+
+    /// Bodies of more kernels are repeated two turns at once, or one, as are kernels that the GPU does not run at once.
+    fn loops_of_many_kernels_take_their_turns(&self) {
+        let counts = self.image.typed(&count_down).unwrap();
+        let notes = self.image.typed(&note).unwrap();
+        let values = self.device.alloc_zeroed::<u64>(3).unwrap();
+        for (more, workgroups) in [(4u64, 1), (16, 1), (1, 10_000)] {
+            let mut body = Graph::new(self.device);
+            let mut last = body.add_kernel(&counts, ONE, (&self.left, &self.word, &self.notes)).unwrap();
+            for _ in 0..more {
+                let next = body.add_kernel(&notes, Grid::new(workgroups, 1), (&values, 0u64, 1u64)).unwrap();
+                body.edge(last, next).unwrap();
+                last = next;
+            }
+            let mut graph = Graph::new(self.device);
+            graph.add_while(&self.condition(), &body).unwrap();
+            let instance = graph.instantiate().unwrap();
+            instance.upload(&self.stream).unwrap();
+            for turns in 0..6 {
+                self.begin(turns);
+                values.write(&[0; 3]).unwrap();
+                instance.launch(&self.stream).unwrap();
+                assert_eq!(self.notes.read().unwrap()[0], turns);
+                assert_eq!(values.read().unwrap()[0], turns * more * u64::from(workgroups));
+            }
+        }
+        self.stream.synchronize().unwrap();
     }
 
     /// A loop of one kernel, whose word is never 0, and which waits for nothing.

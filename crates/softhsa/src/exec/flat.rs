@@ -227,8 +227,8 @@ fn compare_swap_x2(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>) -> Flow {
     })
 }
 
-/// Loads from device memory to local memory: lane after lane of four bytes from the word on that bits 2 to
-/// 17 of M0 number.
+/// Loads from device memory to local memory: four bytes a lane, lane after lane, beginning at the word whose
+/// number is in bits 2 to 17 of M0.
 fn load_lds(wave: &mut Wave, inst: &Inst, env: &mut Env<'_>, bytes: usize, signed: bool) -> Flow {
     // The instruction's offset is one of both addresses.
     let offset = (inst.imm as i32) << 19 >> 19;

@@ -6,6 +6,7 @@ use hostcall_abi::launch::LaunchId;
 use hostcall_channel::Block;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A mapping of a launch's. It ends when this is dropped.
 pub(super) struct Mapping {
@@ -15,24 +16,26 @@ pub(super) struct Mapping {
     pub _permit: Permit,
 }
 
-/// The mappings of all launches, by their handles, which are counted up.
+/// The mappings of a device's launches, by their handles.
 #[derive(Default)]
 pub(super) struct Mappings {
-    table: Mutex<(u64, HashMap<u64, Mapping>)>,
+    table: Mutex<HashMap<u64, Mapping>>,
 }
 
 impl Mappings {
     /// Adds a mapping and returns its handle.
     pub fn insert(&self, mapping: Mapping) -> u64 {
-        let (last, mappings) = &mut *self.table.lock();
-        *last += 1;
-        mappings.insert(*last, mapping);
-        *last
+        /// The last handle in this process: ids of launches are each device's own, so that they alone do not tell whose a
+        /// mapping is.
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let handle = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        self.table.lock().insert(handle, mapping);
+        handle
     }
 
     /// Takes out the mapping with this handle, if it is that launch's.
     pub fn remove(&self, handle: u64, owner: LaunchId) -> Option<Mapping> {
-        let (_, mappings) = &mut *self.table.lock();
+        let mut mappings = self.table.lock();
         if mappings.get(&handle)?.owner != owner {
             return None;
         }
@@ -43,10 +46,10 @@ impl Mappings {
     /// then that its launch has ended.
     pub fn remove_of(&self, owners: &LaunchSet) {
         let mut table = self.table.lock();
-        if table.1.is_empty() {
+        if table.is_empty() {
             return;
         }
-        let ended: Vec<_> = table.1.extract_if(|_, mapping| owners.contains(mapping.owner)).collect();
+        let ended: Vec<_> = table.extract_if(|_, mapping| owners.contains(mapping.owner)).collect();
         drop(table);
         // To unmap may take a while.
         drop(ended);

@@ -1,4 +1,4 @@
-//! Handles: numbers that a device cannot make up.
+//! Handles: numbers that no two files of the process have.
 
 use super::bound::Permit;
 use hostcall_abi::launch::LaunchId;
@@ -38,8 +38,8 @@ impl Table {
     /// Adds a file and gives its handle, which is never 0.
     pub fn insert(&self, file: OpenFile) -> u64 {
         /// The next handle, which none has had before it in this process: one that a kernel kept, or that a program brought
-        /// from another device, never means another file.
-        static NEXT: AtomicU64 = AtomicU64::new(1);
+        /// from another device, never means another file. Above the small numbers that memory often has.
+        static NEXT: AtomicU64 = AtomicU64::new(1 << 32);
         let handle = NEXT.fetch_add(1, Ordering::Relaxed);
         self.0.lock().insert(handle, Arc::new(file));
         handle
