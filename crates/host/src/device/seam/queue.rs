@@ -61,8 +61,8 @@ pub struct ConditionalList<'a> {
     pub last: u64,
     /// [`ListDispatch::words`] of each dispatch. A list that repeats stores the turn ([`LIST_TURN_AT`]) before the turn
     /// begins. At its first turn a dispatch stores before that whose turns are counted ([`LIST_TURN_OF_AT`]), so that nobody
-    /// sees the turn first. A dispatch that may not begin leaves both. A list that repeats may let
-    /// kernels begin for which there is no turn, while its words say that they do nothing ([`LIST_SKIPS_AT`](hostcall_abi::launch::LIST_SKIPS_AT)).
+    /// sees the turn first. A dispatch that may not begin leaves both. A list that repeats may let kernels begin for which there
+    /// is no turn, while its words say that they do nothing ([`LIST_SKIPS_AT`](hostcall_abi::launch::LIST_SKIPS_AT)).
     pub words: DeviceAddress,
 }
 
@@ -79,8 +79,8 @@ pub struct ListDispatch<'a> {
     /// The list, of the same backend.
     pub list: &'a Arc<dyn KernelList>,
     /// Where the list's words lie ([`LIST_WORDS_BYTES`]), the first two of which are the `values` that its kernels find; of the
-    /// second that is the lower half, once a body that repeats is over. On the
-    /// software device these are in the launch's parameters instead, which are made for each dispatch.
+    /// second that is the lower half, once a body that repeats is over. On the software device these are in the launch's
+    /// parameters instead, which are made for each dispatch.
     pub words: DeviceAddress,
     /// What is written there in the queue's order before the first kernel begins.
     pub values: [u64; 2],
