@@ -25,7 +25,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Least time between two screens.
 pub const LEAST_EVERY: Duration = Duration::from_millis(50);
 
-/// Events that are counted between two looks at the clock, so that a long trace does not hold up the screen.
+/// Events that are counted between two looks at the clock, so that a long trace does not hold up the
+/// screen.
 const EVENTS_A_LOOK: usize = 4096;
 
 /// A trace that is followed, and what it had.
@@ -34,7 +35,8 @@ struct Followed {
     /// Which file it is that is read.
     file: FileId,
     counts: Counts,
-    /// Since when another run has begun the file anew, and not written as much as a trace begins with.
+    /// Since when the file is away, or begun anew by another run that has not written as much as a trace
+    /// begins with.
     begins: Option<Instant>,
 }
 
@@ -45,14 +47,22 @@ fn id_of(file: &Metadata) -> FileId {
     (file.dev(), file.ino())
 }
 
-/// Says whether a file that this error came from may become a trace: the run may not have written the header yet.
-fn may_begin(path: &Path, error: &OpenError) -> bool {
-    match error {
-        OpenError::Cut | OpenError::NotATrace => {
-            std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() < 64)
-        }
-        OpenError::Io(error) => error.kind() == io::ErrorKind::NotFound,
-        _ => false,
+/// Why a file is not followed.
+struct NotOpened {
+    error: OpenError,
+    /// Whether it may become a trace: it is not there yet, or the run has not written the header yet.
+    may_begin: bool,
+}
+
+impl NotOpened {
+    fn is_missing(&self) -> bool {
+        matches!(&self.error, OpenError::Io(error) if error.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+impl From<io::Error> for NotOpened {
+    fn from(error: io::Error) -> Self {
+        Self { may_begin: error.kind() == io::ErrorKind::NotFound, error: OpenError::Io(error) }
     }
 }
 
@@ -65,10 +75,10 @@ impl Followed {
         let mut is_told = false;
         loop {
             match Self::try_open(path) {
-                Ok(followed) => return Ok(followed),
-                Err(error) if began.elapsed() < LONGEST_BEGIN && may_begin(path, &error) => {
+                Ok((followed, _)) => return Ok(followed),
+                Err(failed) if began.elapsed() < LONGEST_BEGIN && failed.may_begin => {
                     if !is_told {
-                        let what = if matches!(error, OpenError::Io(_)) { "appear" } else { "begin" };
+                        let what = if failed.is_missing() { "appear" } else { "begin" };
                         complain(format!(
                             "waits for {} to {what}, at most {LONGEST_BEGIN:?}",
                             path.display()
@@ -77,19 +87,27 @@ impl Followed {
                     }
                     std::thread::sleep(LOOK_EVERY);
                 }
-                Err(error) => return Err(cannot_open(path, &error)),
+                Err(failed) => return Err(cannot_open(path, &failed.error)),
             }
         }
     }
 
-    fn try_open(path: &Path) -> Result<Self, OpenError> {
+    /// Opens what is there now, and says how long it is.
+    fn try_open(path: &Path) -> Result<(Self, u64), NotOpened> {
         let input = File::open(path)?;
-        let file = id_of(&input.metadata()?);
-        let follower = Follower::new(Reader::new(input)?);
-        Ok(Self { follower, file, counts: Counts::default(), begins: None })
+        let (there, again) = (input.metadata()?, input.try_clone()?);
+        let reader = Reader::new(input).map_err(|error| {
+            // A run may have cut it, or written more, between the look at its length and the read.
+            let is_short = |file: &Metadata| file.is_file() && file.len() < 64;
+            let is_short = is_short(&there) || again.metadata().is_ok_and(|file| is_short(&file));
+            NotOpened { may_begin: is_short && matches!(error, OpenError::Cut | OpenError::NotATrace), error }
+        })?;
+        let (follower, file) = (Follower::new(reader), id_of(&there));
+        Ok((Self { follower, file, counts: Counts::default(), begins: None }, there.len()))
     }
 
-    /// Counts what there is until this time. Returns whether the trace's end was read.
+    /// Counts what there is until this time. Returns whether the trace's end was read, which is all that it
+    /// returns before this time for.
     fn read_until(&mut self, path: &Path, until: Instant) -> Result<bool, String> {
         loop {
             for _ in 0..EVENTS_A_LOOK {
@@ -99,50 +117,68 @@ impl Followed {
                     None => break,
                 }
             }
-            if self.follower.is_complete() || Instant::now() >= until {
-                break;
+            let is_late = Instant::now() >= until;
+            if !is_late && !self.follower.is_complete() {
+                continue;
             }
+            self.look_again(path)?;
+            let is_over = self.begins.is_none() && self.follower.is_complete();
+            if is_late || is_over {
+                return Ok(is_over);
+            }
+            // Nothing more comes of this trace, and the other one has not begun.
+            std::thread::sleep(LOOK_EVERY.min(until.saturating_duration_since(Instant::now())));
         }
-        self.look_again(path)?;
-        Ok(self.begins.is_none() && self.follower.is_complete())
     }
 
-    /// Follows the trace that is at the path now, if that is another one: a run that begins the file anew cuts it, which is
-    /// not seen where the run has written more by now than was read before, and a file that was renamed to this one takes
-    /// its place. What was counted is shown until the other one begins; it is not waited for here, since somebody may want
-    /// to quit.
+    /// Follows the trace that is at the path now, if that is another one: a run that begins the file anew
+    /// cuts it, which is not seen where the run has written more by now than was read before, and a file
+    /// that was renamed to this one, or made where this one was removed, takes its place. What was counted
+    /// is shown until the other one begins; it is not waited for here, since somebody may want to quit.
     fn look_again(&mut self, path: &Path) -> Result<(), String> {
-        let there = match std::fs::metadata(path) {
-            Ok(there) => there,
-            // All of it was read before it went.
-            Err(_) if self.follower.is_complete() => return Ok(()),
-            Err(error) => return Err(cannot_read_on(path, &error)),
-        };
-        // What came through a pipe comes no second time.
-        if !there.is_file() {
+        // What came through a pipe comes no second time, and to open one may wait for ever.
+        if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+            self.give_up_late();
             return Ok(());
         }
-        match Self::try_open(path) {
-            Ok(now) => {
+        let failed = match Self::try_open(path) {
+            Ok((now, len)) => {
                 let [read, header] = [&self.follower, &now.follower].map(Follower::reader);
                 let is_same = now.file == self.file
                     && header.header().began_unix_ns == read.header().began_unix_ns
-                    && there.len() >= read.bytes_read();
+                    && len >= read.bytes_read();
                 if is_same {
                     self.begins = None;
                 } else {
                     *self = now;
                 }
-                Ok(())
+                return Ok(());
             }
+            Err(failed) => failed,
+        };
+        let is_complete = self.follower.is_complete();
+        if failed.is_missing() && is_complete {
+            // All of it was read before it went.
+            self.begins = None;
+        } else if matches!(failed.error, OpenError::Io(_)) && !failed.is_missing() {
             // What may not be opened any more is read on: it is open.
-            Err(OpenError::Io(error)) if error.kind() != io::ErrorKind::NotFound => Ok(()),
-            Err(error) => {
-                let since = *self.begins.get_or_insert_with(Instant::now);
-                let may_begin = since.elapsed() < LONGEST_BEGIN && may_begin(path, &error);
-                if may_begin { Ok(()) } else { Err(cannot_open(path, &error)) }
+            self.give_up_late();
+        } else {
+            let since = *self.begins.get_or_insert_with(Instant::now);
+            if !failed.may_begin || since.elapsed() >= LONGEST_BEGIN {
+                if !is_complete {
+                    return Err(cannot_open(path, &failed.error));
+                }
+                // All of it was read, whatever is there now.
+                self.begins = None;
             }
         }
+        Ok(())
+    }
+
+    /// Waits no more for another trace that has not begun for too long.
+    fn give_up_late(&mut self) {
+        self.begins = self.begins.filter(|since| since.elapsed() < LONGEST_BEGIN);
     }
 }
 
@@ -154,7 +190,8 @@ fn cannot_read_on(path: &Path, error: &io::Error) -> String {
     format!("cannot read on in {}: {error}", path.display())
 }
 
-/// Shows what a trace has, again after each `every`, until it ends: on a terminal as a screen, else as lines.
+/// Shows what a trace has, again after each `every`, until it ends: on a terminal as a screen, else as
+/// lines.
 ///
 /// # Errors
 /// A sentence, when the file cannot be read.
