@@ -12,7 +12,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Runs a subcommand of `hostcall trace`.
@@ -592,47 +592,152 @@ fn write_trace(path: &Path, calls: u64, has_ended: bool) {
     }
 }
 
-/// A run begins the file anew in the time between two looks and has written more by then, or a file takes its place.
+/// `hostcall trace top` of this file, and the lines that it shows.
+fn top_of(path: &Path) -> (Child, impl Iterator<Item = String>) {
+    let mut top = hostcall(["trace", "top", "--every", "0.3", path.to_str().unwrap()]);
+    let mut top = top.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let shown = BufReader::new(top.stdout.take().unwrap()).lines().map(Result::unwrap);
+    (top, shown)
+}
+
+/// A run begins the file anew in the time between two looks and has written more by then, or a file takes
+/// its place, or it is removed and made anew later.
 #[test]
 fn top_goes_on_with_the_trace_that_is_there_now() {
     let folder = tempfile::tempdir().unwrap();
     let [path, other] = ["now.trace", "other.trace"].map(|name| folder.path().join(name));
-    for is_renamed in [true, false] {
+    for way in ["renamed", "written", "removed"] {
         write_trace(&path, 3, false);
-        let mut top = hostcall(["trace", "top", "--every", "0.3", path.to_str().unwrap()]);
-        let mut top = top.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut shown = BufReader::new(top.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let (top, mut shown) = top_of(&path);
         assert!(shown.any(|line| line.starts_with("calls 3, ")));
         write_trace(&other, 5000, true);
-        if is_renamed {
-            fs::rename(&other, &path).unwrap();
-        } else {
-            fs::write(&path, fs::read(&other).unwrap()).unwrap();
+        match way {
+            "renamed" => fs::rename(&other, &path).unwrap(),
+            "written" => fs::write(&path, fs::read(&other).unwrap()).unwrap(),
+            _ => {
+                fs::remove_file(&path).unwrap();
+                // It looks for the file before each of these.
+                for _ in 0..3 {
+                    assert!(shown.any(|line| line.starts_with("calls 3, ")));
+                }
+                fs::copy(&other, &path).unwrap();
+            }
         }
         let rest: Vec<_> = shown.collect();
         let output = top.wait_with_output().unwrap();
-        assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""));
+        assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""), "{way}");
         let last = rest.iter().rfind(|line| line.starts_with("calls ")).unwrap();
-        assert!(last.starts_with("calls 5000, "), "{rest:?}");
-        assert!(!rest.iter().any(|line| line.starts_with("lost: ")), "{rest:?}");
+        assert!(last.starts_with("calls 5000, "), "{way}: {rest:?}");
+        assert!(!rest.iter().any(|line| line.starts_with("lost: ")), "{way}: {rest:?}");
     }
 }
 
-/// Runs a shell's commands on a terminal of their own, types `keys` after a second and a half, and returns what came out.
-fn on_a_terminal(commands: &str, keys: &[u8]) -> String {
-    let mut script = Command::new("script");
-    let mut script = script
-        .args(["-q", "-e", "-c", commands, "/dev/null"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
-    let mut input = script.stdin.take().unwrap();
-    input.write_all(keys).unwrap();
-    let output = script.wait_with_output().unwrap();
-    drop(input);
-    String::from_utf8_lossy(&output.stdout).into_owned()
+/// A run that only makes the file anew does not make the other one's trace a bad one, nor is that shown
+/// more often while the new one is waited for.
+#[test]
+fn top_ends_with_a_trace_that_no_other_follows() {
+    let folder = tempfile::tempdir().unwrap();
+    let [path, old, empty] = ["now.trace", "old.trace", "empty"].map(|name| folder.path().join(name));
+    write_trace(&path, 3, true);
+    let whole = fs::read(&path).unwrap();
+    let (begin, end) = whole.split_at(whole.len() - 60);
+    fs::write(&path, begin).unwrap();
+    let (top, mut shown) = top_of(&path);
+    assert!(shown.any(|line| line.starts_with("calls 3, ")));
+    fs::hard_link(&path, &old).unwrap();
+    fs::write(&empty, "").unwrap();
+    fs::rename(&empty, &path).unwrap();
+    // It looks for the file before each of these.
+    for _ in 0..3 {
+        assert!(shown.any(|line| line.starts_with("calls 3, ")));
+    }
+    File::options().append(true).open(&old).unwrap().write_all(end).unwrap();
+    let rest: Vec<_> = shown.collect();
+    let output = top.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &*stderr(&output)), (Some(0), ""));
+    // For ten seconds at most.
+    let screens = rest.iter().filter(|line| line.contains(" s, and the trace ended; cpu (hostcall)")).count();
+    assert!((1..50).contains(&screens), "{screens}");
+}
+
+/// A terminal of its own, on which a shell runs commands, and what came out.
+struct Terminal {
+    script: Child,
+    text: Vec<u8>,
+}
+
+/// What the first screen ends with.
+const FOOTER: &str = "q quits";
+/// Goes to the other screen of the terminal.
+const ENTERS: &str = "\x1b[?1049h";
+
+/// Leaves that.
+const LEAVES: &str = "\x1b[?1049l";
+
+/// What each screen begins with.
+const HIDES_CURSOR: &str = "\x1b[?25l";
+
+const SHOWS_CURSOR: &str = "\x1b[?25h";
+
+impl Terminal {
+    fn of(commands: &str) -> Self {
+        // A terminal of no size shows nothing.
+        let script = Command::new("script")
+            .args(["-q", "-e", "-c", &format!("stty rows 24 cols 80; {commands}"), "/dev/null"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self { script, text: Vec::new() }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.text).into_owned()
+    }
+
+    /// Reads on until `part` came out so many times more.
+    fn read_until(&mut self, part: &str, times: usize) {
+        let from = self.text.len();
+        while String::from_utf8_lossy(&self.text[from..]).matches(part).count() < times {
+            let mut bytes = [0; 4096];
+            let read = self.script.stdout.as_mut().unwrap().read(&mut bytes).unwrap();
+            assert_ne!(read, 0, "{part:?} did not come: {}", self.text());
+            self.text.extend_from_slice(&bytes[..read]);
+        }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.script.stdin.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// All that came out, when the commands have ended.
+    fn wait(mut self) -> String {
+        self.script.stdout.as_mut().unwrap().read_to_end(&mut self.text).unwrap();
+        self.script.wait().unwrap();
+        self.text()
+    }
+}
+
+/// Shell commands that run `hostcall trace top`, say its exit code and how the terminal is, and leave its
+/// process's number in the file `pid`.
+fn top_command(path: &Path, pid: &Path) -> String {
+    format!(
+        "sh -c 'echo $$ >{pid}; exec {hostcall} trace top --every 0.1 {path}'; echo code $?; stty -a",
+        pid = pid.display(),
+        hostcall = env!("CARGO_BIN_EXE_hostcall"),
+        path = path.display()
+    )
+}
+
+/// Sends a signal that ends the command of [`top_command`], and looks at what it leaves.
+fn end_by_signal(terminal: Terminal, pid: &Path) {
+    let kill = Command::new("kill").args(["-TERM", fs::read_to_string(pid).unwrap().trim()]).status();
+    assert!(kill.unwrap().success());
+    let text = terminal.wait();
+    assert!(text.contains("code 143") && text.contains(" icanon ") && !text.contains("-icanon"), "{text}");
+    // It has left the terminal's other screen.
+    assert_eq!([ENTERS, LEAVES].map(|order| text.matches(order).count()), [1, 1], "{text}");
+    assert!(text.rfind(SHOWS_CURSOR) > text.rfind(HIDES_CURSOR), "{text}");
 }
 
 #[test]
@@ -640,43 +745,42 @@ fn top_gives_the_terminal_back_when_a_signal_ends_it() {
     let folder = tempfile::tempdir().unwrap();
     let (path, pid) = (folder.path().join("now.trace"), folder.path().join("pid"));
     write_trace(&path, 3, false);
-    let top = format!(
-        "(sleep 1; kill -TERM $(cat {pid})) & sh -c 'echo $$ >{pid}; exec {hostcall} trace top --every 0.1 {path}'; \
-         echo code $?; stty -a",
-        pid = pid.display(),
-        hostcall = env!("CARGO_BIN_EXE_hostcall"),
-        path = path.display()
-    );
-    let text = on_a_terminal(&top, b"");
-    assert!(text.contains("code 143") && text.contains(" icanon ") && !text.contains("-icanon"), "{text}");
-    // It has left the terminal's other screen.
-    assert_eq!(text.matches("\x1b[?1049h").count(), text.matches("\x1b[?1049l").count(), "{text}");
+    let mut terminal = Terminal::of(&top_command(&path, &pid));
+    terminal.read_until(FOOTER, 1);
+    end_by_signal(terminal, &pid);
 }
 
-/// The shell is told of it and goes on, the command is not told. It has neither a screen nor a standard error then, and must
-/// neither read the terminal's end for ever nor panic.
+/// The writer of a pipe keeps it open and writes no more, which the loop of the screen waits for.
+#[test]
+fn top_gives_the_terminal_back_while_it_waits_for_a_pipe() {
+    let folder = tempfile::tempdir().unwrap();
+    let [path, pipe, pid] = ["now.trace", "pipe", "pid"].map(|name| folder.path().join(name));
+    write_trace(&path, 3, false);
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut terminal = Terminal::of(&top_command(&pipe, &pid));
+    let mut writer = File::options().write(true).open(&pipe).unwrap();
+    writer.write_all(&fs::read(&path).unwrap()).unwrap();
+    terminal.read_until(ENTERS, 1);
+    end_by_signal(terminal, &pid);
+    drop(writer);
+}
+
+/// The shell is told of it and goes on, the command is not told. It has neither a screen nor a standard
+/// error then, and must neither read the terminal's end for ever nor panic.
 #[test]
 fn top_ends_with_its_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let (path, code) = (folder.path().join("now.trace"), folder.path().join("code"));
     write_trace(&path, 3, false);
-    let top = format!(
+    let mut terminal = Terminal::of(&format!(
         "trap '' HUP; {hostcall} trace top --every 0.1 {path}; echo $? >{code}",
         hostcall = env!("CARGO_BIN_EXE_hostcall"),
         path = path.display(),
         code = code.display()
-    );
-    let mut script = Command::new("script");
-    let mut script = script
-        .args(["-q", "-c", &top, "/dev/null"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // It has drawn something.
-    script.stdout.as_mut().unwrap().read_exact(&mut [0; 100]).unwrap();
-    script.kill().unwrap();
-    script.wait().unwrap();
+    ));
+    terminal.read_until(FOOTER, 1);
+    terminal.script.kill().unwrap();
+    terminal.script.wait().unwrap();
     let began = Instant::now();
     while !fs::read_to_string(&code).is_ok_and(|text| text.ends_with('\n')) {
         assert!(began.elapsed() < Duration::from_secs(20), "it goes on");
@@ -688,18 +792,17 @@ fn top_ends_with_its_terminal() {
 #[test]
 fn top_can_be_left_while_its_file_is_empty() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("now.trace");
+    let (path, pid) = (folder.path().join("now.trace"), folder.path().join("pid"));
     write_trace(&path, 3, false);
-    let top = format!(
-        "(sleep 1; : >{path}) & {hostcall} trace top --every 0.1 {path}; echo code $?",
-        hostcall = env!("CARGO_BIN_EXE_hostcall"),
-        path = path.display()
-    );
-    let began = Instant::now();
-    let text = on_a_terminal(&top, b"q");
+    let mut terminal = Terminal::of(&top_command(&path, &pid));
+    terminal.read_until(FOOTER, 1);
+    fs::write(&path, "").unwrap();
+    // It looks at the file before each screen, and shows more of them while it waits for the other trace.
+    terminal.read_until(HIDES_CURSOR, 5);
+    terminal.press("q");
+    let text = terminal.wait();
+    // Had it waited for the trace before it looked at the keys, it would have failed.
     assert!(text.contains("code 0") && !text.contains("waits for"), "{text}");
-    // It would wait for ten seconds.
-    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
 }
 
 #[kernel]

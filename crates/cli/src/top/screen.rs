@@ -6,17 +6,19 @@ use super::{
 use crate::Outcome;
 use crate::run::BY_SIGNAL;
 use ratatui::Frame;
+use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
+use ratatui::crossterm::execute;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Borders, Paragraph, Row, Table};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::iterator::Signals;
 use std::io::{self, IsTerminal};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 /// Between two looks at the keyboard.
@@ -24,6 +26,13 @@ const KEYS_EVERY: Duration = Duration::from_millis(100);
 
 /// How long the first screen is waited for at most, where the others come less often.
 const FIRST_AFTER: Duration = Duration::from_secs(1);
+
+/// Between two looks at whether a signal came, or the terminal went.
+const SIGNALS_EVERY: Duration = Duration::from_millis(50);
+
+/// How long the loop of the screen has to end by itself after a signal, and the terminal to be given back
+/// after that.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// The signals that end a program, for which the terminal is given back first.
 const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
@@ -39,10 +48,16 @@ enum Wanted {
 
 /// Shows the screen until `q` is pressed, or a signal ends the command.
 pub(super) fn run(path: &Path, followed: &mut Followed, every: Duration) -> Outcome {
-    let cannot = |error: io::Error| format!("cannot use the terminal: {error}");
-    let signal = Arc::new(AtomicUsize::new(0));
-    handle_signals(&signal).map_err(|error| format!("cannot handle signals: {error}"))?;
-    let mut terminal = ratatui::try_init().map_err(cannot)?;
+    let signal = Arc::new(AtomicI32::new(0));
+    watch(signal.clone()).map_err(|error| format!("cannot watch for signals: {error}"))?;
+    let mut terminal = match ratatui::try_init() {
+        Ok(terminal) => terminal,
+        Err(error) => {
+            // It may have done a part of it.
+            let _ = ratatui::try_restore();
+            return cannot_use(&error);
+        }
+    };
     let result = (|| {
         let (mut last, mut is_over) = (None::<Shown>, false);
         let (mut began, mut wait) = (Instant::now(), every.min(FIRST_AFTER));
@@ -60,20 +75,22 @@ pub(super) fn run(path: &Path, followed: &mut Followed, every: Duration) -> Outc
                 last = Some(followed.counts.take(began.elapsed()));
                 (began, wait) = (Instant::now(), every);
             }
-            let is_resized = match wanted(&signal).map_err(cannot)? {
-                Wanted::Quit(code) => return Ok(code),
-                Wanted::Redrawn => true,
-                Wanted::Nothing => false,
+            let is_resized = match wanted(&signal) {
+                Ok(Wanted::Quit(code)) => return Ok(code),
+                Ok(Wanted::Redrawn) => true,
+                Ok(Wanted::Nothing) => false,
+                Err(error) => return cannot_use(&error),
             };
             if (is_next || is_resized)
                 && let Some(shown) = &last
+                && let Err(error) = terminal.draw(|frame| draw(frame, shown))
             {
-                terminal.draw(|frame| draw(frame, shown)).map_err(cannot)?;
+                return cannot_use(&error);
             }
         }
     })();
-    // A terminal that is gone needs nothing. To drop it, and `restore`, would say so, and panic where nothing takes that
-    // either.
+    // A terminal that is gone needs nothing. To drop it, and `restore`, would say so, and panic where
+    // nothing takes that either.
     if terminal.show_cursor().is_err() {
         std::mem::forget(terminal);
     }
@@ -81,26 +98,73 @@ pub(super) fn run(path: &Path, followed: &mut Followed, every: Duration) -> Outc
     result
 }
 
-/// Has the signals that end a program leave their number in `signal`. A second one ends it at once.
-fn handle_signals(signal: &Arc<AtomicUsize>) -> io::Result<()> {
-    let is_second = Arc::new(AtomicBool::new(false));
-    for number in ENDING {
-        flag::register_conditional_default(number, is_second.clone())?;
-        flag::register(number, is_second.clone())?;
-        flag::register_usize(number, signal.clone(), number as usize)?;
+/// What an error of the terminal ends the command with.
+fn cannot_use(error: &io::Error) -> Outcome {
+    // It is gone.
+    if !io::stdin().is_terminal() {
+        return Ok(BY_SIGNAL + SIGHUP);
     }
+    Err(format!("cannot use the terminal: {error}").into())
+}
+
+/// Starts a thread that leaves the number of a signal that ends a program in `signal`, and ends the command
+/// itself at the second one, or where the loop of the screen does not end soon: that one may wait for more
+/// of a trace that comes through a pipe, for the rest of a key's escape sequence, or for a terminal that
+/// takes nothing.
+fn watch(signal: Arc<AtomicI32>) -> io::Result<()> {
+    let mut signals = Signals::new(ENDING)?;
+    let watch = move || {
+        let mut first = None::<(i32, Instant)>;
+        loop {
+            // Of a terminal that is gone the loop may read the end for ever, and not all processes are told
+            // by a signal.
+            let is_gone = first.is_none() && !io::stdin().is_terminal();
+            for number in signals.pending().chain(is_gone.then_some(SIGHUP)) {
+                match first {
+                    None => {
+                        signal.store(number, Ordering::Relaxed);
+                        first = Some((number, Instant::now()));
+                    }
+                    Some(_) => end(number),
+                }
+            }
+            if let Some((number, since)) = first
+                && since.elapsed() >= GRACE
+            {
+                end(number);
+            }
+            std::thread::sleep(SIGNALS_EVERY);
+        }
+    };
+    std::thread::Builder::new().name("hostcall-signals".into()).spawn(watch)?;
     Ok(())
 }
 
-/// Looks at what came since it was called last: a signal, `q`, escape or what interrupts a program, or another size.
-fn wanted(signal: &AtomicUsize) -> io::Result<Wanted> {
+/// Gives the terminal back and ends the command as this signal would.
+fn end(signal: i32) -> ! {
+    let (done, restored) = mpsc::channel();
+    let restore = move || {
+        let _ = ratatui::try_restore();
+        let _ = execute!(io::stdout(), Show);
+        let _ = done.send(());
+    };
+    // To write to a terminal that takes nothing would wait for ever, but its modes are set first.
+    if std::thread::Builder::new().spawn(restore).is_ok() {
+        let _ = restored.recv_timeout(GRACE);
+    }
+    std::process::exit(BY_SIGNAL + signal)
+}
+
+/// Looks at what came since it was called last: a signal, `q`, escape or what interrupts a program, or
+/// another size.
+fn wanted(signal: &AtomicI32) -> io::Result<Wanted> {
     match signal.load(Ordering::Relaxed) {
         0 => {}
-        number => return Ok(Wanted::Quit(BY_SIGNAL + number as i32)),
+        number => return Ok(Wanted::Quit(BY_SIGNAL + number)),
     }
     let mut wanted = Wanted::Nothing;
     loop {
-        // Of a terminal that is gone `poll` reads the end for ever. Not all of its processes are told by a signal.
+        // Of a terminal that is gone `poll` reads the end for ever.
         if !io::stdin().is_terminal() {
             return Ok(Wanted::Quit(BY_SIGNAL + SIGHUP));
         }
