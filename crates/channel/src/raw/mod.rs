@@ -37,3 +37,10 @@ pub(crate) use device::close_all;
 pub use device::{Opening, RawRing, RawState, Writer};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use host::{Chunk, Collector, Counts, News, RawRegion};
+
+/// Has the processor fetch the line of a word that is read soon.
+#[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
+#[inline(always)]
+pub fn prefetch(word: &core::sync::atomic::AtomicU64) {
+    crate::primitive::prefetch(word);
+}

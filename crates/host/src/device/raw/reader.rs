@@ -1,8 +1,9 @@
 //! Reading raw channels.
 
 use super::{Inner, Looks, Pace};
+use hostcall_abi::layout::LINE_WORDS;
 use hostcall_abi::raw::RawWriter;
-use hostcall_channel::raw::Chunk;
+use hostcall_channel::raw::{Chunk, prefetch};
 use hostcall_device::kernel::Plain;
 use parking_lot::Mutex;
 use std::marker::PhantomData;
@@ -237,14 +238,24 @@ impl<T: Plain + Copy> RawPage<T> {
     /// Iterates over the records.
     pub fn records(&self) -> Records<'_, T> {
         const { assert!(size_of::<T>().is_multiple_of(8) && size_of::<T>() > 0, "bytes are no records") };
-        Records { words: self.words().chunks_exact(size_of::<T>() / 8), values: PhantomData }
+        Records { words: self.words(), values: PhantomData }
     }
 }
 
+/// How far ahead of a record, in words of 8 bytes, a line is asked for: one page of the system's. A processor looks ahead by itself
+/// as far as the end of such a page, and begins anew in the next one (docs/measurements.md).
+const AHEAD_WORDS: usize = 512;
+
 /// The records of a page.
 pub struct Records<'a, T> {
-    words: std::slice::ChunksExact<'a, AtomicU64>,
+    /// Of the records that are left.
+    words: &'a [AtomicU64],
     values: PhantomData<fn() -> T>,
+}
+
+impl<T> Records<'_, T> {
+    /// Words of a record.
+    const WORDS: usize = size_of::<T>() / 8;
 }
 
 impl<T: Plain + Copy> Iterator for Records<'_, T> {
@@ -252,7 +263,12 @@ impl<T: Plain + Copy> Iterator for Records<'_, T> {
 
     #[inline]
     fn next(&mut self) -> Option<T> {
-        let words = self.words.next()?;
+        let (words, left) = self.words.split_at_checked(Self::WORDS)?;
+        let is_at_line = words.as_ptr().addr().is_multiple_of(8 * LINE_WORDS);
+        if let Some(later) = self.words.get(AHEAD_WORDS).filter(|_| is_at_line) {
+            prefetch(later);
+        }
+        self.words = left;
         let mut record = MaybeUninit::<T>::uninit();
         for (i, word) in words.iter().enumerate() {
             // SAFETY: a record has as many words, and any bytes are one since it is `Plain`.
@@ -263,15 +279,14 @@ impl<T: Plain + Copy> Iterator for Records<'_, T> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.words.size_hint()
+        let left = self.words.len() / Self::WORDS;
+        (left, Some(left))
     }
 
     #[inline]
     fn nth(&mut self, n: usize) -> Option<T> {
         // Without loading those before it.
-        if n > 0 {
-            self.words.nth(n - 1)?;
-        }
+        self.words = self.words.get(n.saturating_mul(Self::WORDS)..).unwrap_or_default();
         self.next()
     }
 }
