@@ -1,7 +1,7 @@
 //! Raw channels as their users have them: recordings, several readers, and what a channel keeps.
 
 use hostcall::raw::{Block, DropNewest, OverwriteOldest, Placement, RawChannel, RawStream};
-use hostcall::server::{Waiting, WaitsFor};
+use hostcall::server::WaitsFor;
 use hostcall::trace::{Event, Reader, StreamFile, Tracer};
 use hostcall::{Device, Grid, Lane, LaunchKernel, kernel};
 use std::fs::File;
@@ -183,29 +183,6 @@ fn waves_that_wait_for_a_page_are_told() {
         stream.synchronize().unwrap();
         assert!(device.waiting().is_empty());
     }
-}
-
-/// A channel that nobody reads is told of by itself, once.
-#[test]
-fn a_channel_that_nobody_reads_is_reported() {
-    let (tell, told) = std::sync::mpsc::channel();
-    let report = move |waiting: &Waiting| tell.send(waiting.to_string()).unwrap();
-    let device = Device::builder("cpu");
-    let device = device.server(|server| server.stall_report(Duration::from_millis(300), report));
-    let device = device.open().unwrap();
-    let stream = device.stream().unwrap();
-    let channel = RawChannel::<u64, Block>::new(&device, 16, 128).unwrap();
-    count.launch(&stream, Grid::new(2, 4), (500, &channel)).unwrap();
-    let said = told.recv_timeout(Duration::from_secs(60)).expect("the waves wait");
-    assert!(said.contains(" of count in slot ") && said.contains("page of raw channel 1 of u64"), "{said}");
-    assert!(told.recv_timeout(Duration::from_millis(1500)).is_err(), "it is told once");
-    let reader = channel.reader();
-    let mut seen = 0;
-    while seen < 8 * 500 {
-        seen += reader.next_within(Duration::from_secs(60)).expect("all come").records().len();
-    }
-    stream.synchronize().unwrap();
-    assert!(told.try_recv().is_err());
 }
 
 #[test]

@@ -54,8 +54,6 @@ pub(super) struct Found {
     swept_after: u64,
     /// How many pages were given out, ever, and when the last was.
     gave: (u64, Instant),
-    /// How many had been when it was reported that waves wait.
-    pub reported: Option<u64>,
 }
 
 impl Found {
@@ -76,7 +74,6 @@ impl Found {
             may_be_lost: true,
             swept_after: 0,
             gave: (0, Instant::now()),
-            reported: None,
         };
         found.tell();
         Ok(found)

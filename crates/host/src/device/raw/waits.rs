@@ -36,33 +36,9 @@ impl RawChannels {
         let channels: Vec<_> = self.waiting.lock().iter().filter_map(Weak::upgrade).collect();
         channels.iter().flat_map(|channel| channel.waiting_waves()).collect()
     }
-
-    /// Reports of each channel that waves wait for a page, once none was given out for as long as calls
-    /// wait that are reported, and not again before one was.
-    pub fn report_stalls(&self) {
-        let channels: Vec<_> = self.waiting.lock().iter().filter_map(Weak::upgrade).collect();
-        channels.iter().for_each(|channel| channel.report_stall());
-    }
 }
 
 impl Inner {
-    fn report_stall(&self) {
-        let given = {
-            // Whoever has the lock takes or gives pages.
-            let Some(found) = self.found.try_lock() else { return };
-            let given = found.collector.given();
-            if found.gave_none_for() < self.server.stall_after() || found.reported == Some(given) {
-                return;
-            }
-            given
-        };
-        // One stands for all: they wait for the same.
-        if let Some(first) = self.waiting_waves().into_iter().next() {
-            self.found.lock().reported = Some(given);
-            self.server.report_stall(first);
-        }
-    }
-
     /// Returns which waves wait for a page. Those of kernels that other compilers made have no states of
     /// their own.
     fn waiting_waves(&self) -> Vec<Waiting> {

@@ -25,9 +25,6 @@ const SETTLE_EVERY: Duration = Duration::from_millis(2);
 /// How often the device is asked whether it failed.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-/// How often it is looked whether waves wait for pages of raw channels that nobody reads.
-const LOOK_FOR_STALLS_EVERY: Duration = Duration::from_millis(500);
-
 /// Looks without anything to do after which the thread sleeps until there is something.
 const LOOKS_BEFORE_SLEEP: u32 = 50;
 
@@ -230,7 +227,6 @@ impl Reaper {
     fn work(&self) {
         self.backend.enter_thread();
         let (mut idle, mut checked) = (0u32, Instant::now());
-        let mut looked_for_stalls = checked;
         loop {
             self.feeding.store(false, Ordering::SeqCst);
             // Before the look: what is submitted after a stream was looked at finds the thread inactive, and wakes it.
@@ -256,13 +252,6 @@ impl Reaper {
             }
             if check {
                 checked = Instant::now();
-            }
-            if busy && looked_for_stalls.elapsed() > LOOK_FOR_STALLS_EVERY {
-                // All are of one device.
-                if let Some(stream) = streams.first() {
-                    stream.device.core.raw_channels.report_stalls();
-                }
-                looked_for_stalls = Instant::now();
             }
             drop(streams);
             lock(&self.streams).retain(|stream| stream.strong_count() > 0);
