@@ -150,7 +150,8 @@ fn a_wait_with_a_limit_refuses_no_longer_one() {
     }
     // One that ends no later would find nothing else.
     let [first, second] = wait_for_one_with_a_limit(Some(Duration::from_millis(500)));
-    assert!(matches!(second, Err(Error::WouldDeadlock { .. })), "{second:?}");
+    let Err(refused @ Error::WouldDeadlock { has_limit: true, .. }) = second else { panic!("{second:?}") };
+    assert!(refused.to_string().contains(" would not return before its limit: "), "{refused}");
     assert!(first.is_ok(), "{first:?}");
 }
 
@@ -243,6 +244,7 @@ fn a_handler_that_would_wait_for_its_kernel_is_refused() {
     let told = handler.1.lock().unwrap();
     assert_eq!(told.len(), 5);
     assert!(told.iter().all(|told| told.contains("kernel ask") && told.contains("wait")), "{told:?}");
+    assert!(told.iter().all(|told| told.contains(" would never return: ")), "{told:?}");
     // Handler and device would keep each other alive.
     *handler.0.lock().unwrap() = None;
 }

@@ -115,7 +115,8 @@ pub enum Error {
     /// that began to wait last. One that waits with a limit goes on by itself, so that it holds up only
     /// those that have less than twice its time left.
     #[error(
-        "{operation} of {device} would never return: it was called in {waiting}; do it on a thread that nobody waits for"
+        "{operation} of {device} would {}: it was called in {waiting}; do it on a thread that nobody waits for",
+        until(*has_limit)
     )]
     WouldDeadlock {
         /// What was called.
@@ -124,6 +125,8 @@ pub enum Error {
         device: String,
         /// What the thread does, and what waits for that.
         waiting: String,
+        /// The wait would have ended at its limit, without what it waits for.
+        has_limit: bool,
     },
     /// The device has as many streams as it can have.
     #[error("a device has at most {limit} streams; drop some")]
@@ -142,8 +145,9 @@ pub enum Error {
         what: &'static str,
         /// How long.
         limit: std::time::Duration,
-        /// Of the calls of the device's kernels that wait for the host, the one that has waited longest: of what was waited
-        /// for, or of what keeps that from ending.
+        /// Of the calls of the device's kernels that wait for the host, the one that has waited longest: of
+        /// what was waited for, or of what keeps that from ending. Where no call waits, and the limit was at
+        /// least 100 ms, a wave that waits for a free page of a raw channel, if there is one.
         longest: Option<Box<Waiting>>,
     },
     /// A program that was linked with LLVM's GPU libc cannot be started.
@@ -216,6 +220,14 @@ fn meant(name: &str) -> String {
         })
     };
     of("gfx", "amdgpu:0").or_else(|| of("sm_", "cuda:0")).unwrap_or_default()
+}
+
+/// When a wait would return that was refused.
+fn until(has_limit: bool) -> &'static str {
+    match has_limit {
+        true => "not return before its limit",
+        false => "never return",
+    }
 }
 
 fn longest_wait(waiting: Option<&Waiting>) -> String {

@@ -120,15 +120,15 @@ impl Drop for Waits {
 }
 
 impl Waiter {
-    /// Whether this wait keeps a later one from its end. One that ends by itself does not, unless half of
-    /// the later one's time is over by then: of two with the same limit the later one fails at once, not
-    /// the one that has waited.
+    /// Whether this wait keeps a later one from its end. One that ends by itself does not, unless more than
+    /// half of the later one's time is over by then: of two with the same limit the later one fails at
+    /// once, not the one that has waited. One without time left, such as a look, holds up nobody.
     fn holds_up(&self, later: &Self, now: Instant) -> bool {
         match (self.deadline, later.deadline) {
             (None, _) => true,
             (Some(_), None) => false,
             (Some(own), Some(later)) => {
-                own.saturating_duration_since(now) >= later.saturating_duration_since(now) / 2
+                own.saturating_duration_since(now) > later.saturating_duration_since(now) / 2
             }
         }
     }
@@ -189,7 +189,8 @@ pub(super) fn may_wait(
             if is_through_others {
                 waiting.push_str(", and for which others wait that hold up what it waits for");
             }
-            Err(Error::WouldDeadlock { operation, device: core.name.clone(), waiting })
+            let has_limit = deadline.is_some();
+            Err(Error::WouldDeadlock { operation, device: core.name.clone(), waiting, has_limit })
         }
     }
 }
@@ -197,4 +198,36 @@ pub(super) fn may_wait(
 /// Says whether a point waits for what the thread does.
 pub(super) fn is_held_here(point: &Point) -> bool {
     held().iter().any(|held| point.depends_on(&held.point, &mut Vec::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn only_what_takes_more_than_half_of_the_time_holds_up() {
+        let now = Instant::now() + Duration::from_secs(60);
+        let holds_up = |own: Option<Instant>, later: Option<Instant>| {
+            let waiter = |deadline| Waiter { holds: Vec::new(), waits_for: Vec::new(), deadline };
+            waiter(own).holds_up(&waiter(later), now)
+        };
+        let after = |nanos| Some(now + Duration::from_nanos(nanos));
+        let ago = |nanos| Some(now - Duration::from_nanos(nanos));
+        for (own, later, expected) in [
+            (None, None, true),
+            (None, after(0), true),
+            (after(9), None, false),
+            (after(5), after(9), true),
+            (after(5), after(10), false),
+            (after(5), after(11), false),
+            // A look ends at once, and so does one whose time is over.
+            (after(0), after(0), false),
+            (after(0), after(1), false),
+            (ago(5), ago(5), false),
+            (ago(5), after(0), false),
+        ] {
+            assert_eq!(holds_up(own, later), expected, "{own:?} {later:?}");
+        }
+    }
 }
