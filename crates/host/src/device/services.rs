@@ -1,9 +1,12 @@
 //! Services that come and go while kernels run.
 
 use super::{Device, Error, Inner};
-use hostcall_server::{Handler, RegisterError, Registration, Statistics, Waiting, WaitsFor};
+use hostcall_server::{Handler, RegisterError, Registration, Statistics, Waiting};
 use hostcall_service::{AsyncService, Service};
 use std::time::Duration;
+
+/// A wait that is shorter than this looks again and again, and its error reads nothing of the device's.
+const LEAST_TO_ASK_CHANNELS: Duration = Duration::from_millis(100);
 
 impl Device {
     /// Registers a service whose handlers may wait, while kernels run. It stays until [`Registration::remove`], or as
@@ -39,7 +42,8 @@ impl Device {
 
     /// Returns what waves wait for on the host now, for a report of what a program hangs on: calls, and
     /// waves that wait for a free page of a raw channel. Calls by ROCm's protocol say neither kernel nor
-    /// place, and waves that wait for a page no place.
+    /// place, and waves that wait for a page no place. Waves of kernels that other compilers made are not
+    /// told of while they wait for a page: they keep in registers what they remember.
     pub fn waiting(&self) -> Vec<Waiting> {
         self.inner.waiting()
     }
@@ -47,21 +51,24 @@ impl Device {
 
 impl Inner {
     pub fn waiting(&self) -> Vec<Waiting> {
-        let mut waiting = self.server.waiting();
-        waiting.extend(self.hostcalls.waiting());
+        let mut waiting = self.calls();
         waiting.extend(self.core.raw_channels.waiting());
         waiting
     }
 
-    /// Returns the error of a wait for what has not ended within a limit: with the call that has waited longest, which may be
-    /// what the rest waits for.
+    fn calls(&self) -> Vec<Waiting> {
+        let mut calls = self.server.waiting();
+        calls.extend(self.hostcalls.waiting());
+        calls
+    }
+
+    /// Returns the error of a wait for what has not ended within a limit: with the call that has waited
+    /// longest, which may be what the rest waits for. Where no call waits, it is a wave that waits for a
+    /// page: how long that one has is not known, and asking reads memory of the device.
     pub fn timed_out(&self, what: &'static str, limit: Duration) -> Error {
-        // Of a wave that waits for a page it is not known for how long: a call that has waited as long as
-        // anybody could say is told first.
-        let key = |waiting: &Waiting| {
-            (waiting.waited.min(limit), waiting.waits_for != WaitsFor::Page, waiting.waited)
-        };
-        let longest = self.waiting().into_iter().max_by_key(key);
+        let of_channels =
+            || (limit >= LEAST_TO_ASK_CHANNELS).then(|| self.core.raw_channels.first_waiting()).flatten();
+        let longest = self.calls().into_iter().max_by_key(|call| call.waited).or_else(of_channels);
         Error::TimedOut { what, limit, longest: longest.map(Box::new) }
     }
 }

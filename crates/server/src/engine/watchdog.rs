@@ -44,7 +44,7 @@ pub struct Waiting {
     pub lanes: u32,
     /// The method called, or its number when nothing is registered for it; or the raw channel.
     pub service: String,
-    /// How long it has waited; for a page, at most.
+    /// How long it has waited; for a page, at most: see [`WaitsFor::Page`].
     pub waited: Duration,
     /// What it waits for.
     pub waits_for: WaitsFor,
@@ -78,7 +78,9 @@ pub enum WaitsFor {
     /// Posts of the wave that come before the call are not handled yet.
     Posts,
     /// It calls nobody: it waits for a free page of a raw channel. [`Waiting::waited`] is how long ago the
-    /// host gave one out, since the wave does not say when it began to wait.
+    /// host gave one out, since the wave does not say when it began to wait: the wave has waited that long
+    /// at most, and its launch may have run for less. Waves of kernels that other compilers made,
+    /// which write by `hostcall_device.h`, are not told of.
     Page,
 }
 

@@ -1,9 +1,11 @@
 //! What waves wait for that write to raw channels: nobody handles that, so no server knows of it.
 
-use super::Inner;
+use super::copier::Copier;
+use super::found::{Found, Inner};
 use hostcall_abi::raw::RawStateWords;
 use hostcall_server::Waiting;
 use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -33,18 +35,31 @@ impl RawChannels {
     /// Returns which waves wait for a page, as far as they have said it in memory of the device.
     pub fn waiting(&self) -> Vec<Waiting> {
         // Not under the lock: the last reference to a channel may be dropped here.
-        let channels: Vec<_> = self.waiting.lock().iter().filter_map(Weak::upgrade).collect();
-        channels.iter().flat_map(|channel| channel.waiting_waves()).collect()
+        self.channels().iter().flat_map(|channel| channel.waiting_waves(usize::MAX)).collect()
+    }
+
+    /// Returns one wave that waits for a page. No channel is looked at after the one that it waits for.
+    pub fn first_waiting(&self) -> Option<Waiting> {
+        self.channels().iter().find_map(|channel| channel.waiting_waves(1).pop())
+    }
+
+    /// Returns the channels where waves wait for pages.
+    fn channels(&self) -> Vec<Arc<Inner>> {
+        // Not used under the lock: the last reference to a channel may be dropped.
+        self.waiting.lock().iter().filter_map(Weak::upgrade).collect()
     }
 }
 
 impl Inner {
-    /// Returns which waves wait for a page. Those of kernels that other compilers made have no states of
-    /// their own.
-    fn waiting_waves(&self) -> Vec<Waiting> {
+    /// Returns `most` of the waves that wait for a page. Those of kernels that other compilers made have no
+    /// states of their own.
+    fn waiting_waves(&self, most: usize) -> Vec<Waiting> {
         let backend = &*self.core.backend;
         let (told, waited) = {
             let found = self.found.lock();
+            if self.is_closed(&found) {
+                return Vec::new();
+            }
             (found.collector.told(), found.gave_none_for())
         };
         let (Some(values), Some(ring)) = (self.waits_with, self.memory.ring(backend)) else {
@@ -56,11 +71,24 @@ impl Inner {
         let name = format!("raw channel {} of {values}", self.number);
         let launches = self.server.launches();
         let states = self.memory.states(backend).unwrap_or_default();
-        let waves = (0..self.memory.home_slots()).zip(&states).filter_map(|(slot, state)| {
+        let without_page = (0..self.memory.home_slots()).zip(&states).filter_map(|(slot, state)| {
             // A wave that was killed leaves its state as it is.
             let launch = RawStateWords::without_page(state).filter(|launch| launches.is_known(*launch))?;
-            Some(self.server.waits_for_page(launch, slot, &name, waited))
+            Some((slot, launch))
         });
-        waves.collect()
+        let mut without_page = without_page.peekable();
+        if without_page.peek().is_none() {
+            return Vec::new();
+        }
+        // A wave that waits for an answer waits for no page. Nobody waits for posts.
+        let calls = self.server.waiting();
+        let calls: HashSet<u32> = calls.iter().filter(|call| call.lanes > 0).map(|call| call.slot).collect();
+        let waves = without_page.filter(|(slot, _)| !calls.contains(slot)).take(most);
+        waves.map(|(slot, launch)| self.server.waits_for_page(launch, slot, &name, waited)).collect()
+    }
+
+    /// Whether waves drop what finds no page instead of waiting, since nobody could bring one.
+    fn is_closed(&self, found: &Found) -> bool {
+        self.users.load(Ordering::Acquire) == 0 || found.copier.as_ref().is_some_and(Copier::has_failed)
     }
 }
