@@ -207,9 +207,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Calls `report` once for each call that has waited this long, on a thread for such reports; at most
-    /// 1024 wait for it. The device does so too of a wave that waits for a page of a raw channel, which has
-    /// given none out for so long. Default: 5 s, and a line on stderr.
+    /// Calls `report` once for each call that has waited this long, on a thread for such reports; at most 1024 wait for it.
+    /// Default: 5 s, and a line on stderr.
     pub fn stall_report(
         mut self,
         after: Duration,

@@ -342,16 +342,6 @@ impl Server {
         Waiting { slot, launch, kernel, place, lanes, service: channel.into(), waited, waits_for }
     }
 
-    /// Returns after how long a call is reported, see [`ServerBuilder::stall_report`].
-    pub fn stall_after(&self) -> Duration {
-        self.shared.engine.watchdog.stall_after()
-    }
-
-    /// Reports what has waited for long, as calls that have are reported.
-    pub fn report_stall(&self, waiting: Waiting) {
-        self.shared.engine.stalled(waiting);
-    }
-
     /// Returns what lies ready and has not been taken of posts, of each home slot where something does. It looks at all of
     /// them: for reports of what does not go on, which may be wrong where it does.
     pub fn ready_posts(&self) -> Vec<ReadyPosts> {
