@@ -81,7 +81,7 @@ enum hostcall_status
   HOSTCALL_STATUS_TIMED_OUT = 8,
   // The device was closed.
   HOSTCALL_STATUS_CLOSED = 9,
-  // Waiting would never end: it was called in a function that what it waits for waits for.
+  // Waiting would never end, or not before its limit: it was called in a function that what it waits for waits for.
   HOSTCALL_STATUS_WOULD_DEADLOCK = 10,
   // The device, its driver or the system failed.
   HOSTCALL_STATUS_DEVICE = 11,

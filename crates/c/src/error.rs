@@ -36,7 +36,7 @@ pub enum hostcall_status {
     TimedOut = 8,
     /// The device was closed.
     Closed = 9,
-    /// Waiting would never end: it was called in a function that what it waits for waits for.
+    /// Waiting would never end, or not before its limit: it was called in a function that what it waits for waits for.
     WouldDeadlock = 10,
     /// The device, its driver or the system failed.
     Device = 11,
