@@ -4,11 +4,12 @@ use super::calling_launch;
 use super::lines::MarkedLines;
 use super::sink::{Sink, Stream};
 use super::stdio::Stdio;
+use crate::engine::caught::{Panicked, catch};
 use crate::engine::is_engines;
 use hostcall_abi::service::{Method, number};
 use hostcall_abi::status::CallError;
 use hostcall_abi::word::MAX_POST_WORDS;
-use hostcall_format::{Format, IntegerLine, Lines, RenderError};
+use hostcall_format::{Format, IntegerLine, Lines, MAX_LINE_BYTES, RenderError};
 use hostcall_service::{Posts, Reply, Request, Service, caller};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -105,7 +106,8 @@ impl Printer {
     /// Prints a line of format `id` whose arguments are these words.
     ///
     /// # Errors
-    /// [`CallError::Malformed`] when there is no such format or its arguments are others.
+    /// [`CallError::Malformed`] when there is no such format or its arguments are others. Also when the line is
+    /// too long, or a width or precision among its arguments is too large: flushes tell of such a line.
     #[inline]
     pub fn print(&self, id: u32, words: &[u64]) -> Result<(), CallError> {
         self.append(id, |line, out| line.format.render_words(line.tags, words, out))
@@ -168,10 +170,10 @@ impl Printer {
             }
             let Some(lines) = self.stdio.lines() else {
                 let rendered = sink.append().text(line.stream, |out| render(line, out));
-                return rendered.map_err(|_| CallError::Malformed);
+                return rendered.map_err(|error| refuse(sink, line, error));
             };
             let mut text = Vec::new();
-            render(line, &mut text).map_err(|_| CallError::Malformed)?;
+            render(line, &mut text).map_err(|error| refuse(sink, line, error))?;
             lines.append(sink, line.stream, caller().unwrap_or_default(), None, &text);
             Ok(())
         })
@@ -192,7 +194,8 @@ impl Printer {
         self.stdio.is_any_full()
     }
 
-    /// Posted lines that were not printed, because their arguments did not fit their format.
+    /// Posted lines that were not printed, because their arguments did not fit their format or they were too
+    /// long.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -220,7 +223,7 @@ fn print_values(sink: &Sink, line: &Line, posts: &mut Posts<'_>) -> u64 {
         if !has_room {
             return false;
         }
-        refused += u64::from(line.format.render_words(line.tags, words, &mut text).is_err());
+        refused += u64::from(!render_post(sink, line, words, &mut text));
         if text.len() >= GATHERED_BYTES {
             append_text(sink, line.stream, &text);
             text.clear();
@@ -241,11 +244,48 @@ fn print_marked(sink: &Sink, line: &Line, lines: &MarkedLines, posts: &mut Posts
             return false;
         }
         text.clear();
-        refused += u64::from(line.format.render_words(line.tags, words, &mut text).is_err());
-        lines.append(sink, line.stream, caller, Some(wave), &text);
+        if !render_post(sink, line, words, &mut text) {
+            refused += 1;
+        } else if catch(|| lines.append(sink, line.stream, caller, Some(wave), &text)).is_err() {
+            refuse_panicked(sink, line);
+            refused += 1;
+        }
         true
     });
     refused
+}
+
+/// Appends the text of a posted line. Returns `false` of a line that is refused, and leaves the text as it was.
+/// A panic is caught here: the run goes on with the next line, and those that are gathered already are not lost.
+fn render_post(sink: &Sink, line: &Line, words: &[u64], text: &mut Vec<u8>) -> bool {
+    let before = text.len();
+    match catch(|| line.format.render_words(line.tags, words, text)) {
+        Ok(Ok(())) => return true,
+        Ok(Err(error)) => _ = refuse(sink, line, error),
+        Err(Panicked) => {
+            text.truncate(before);
+            refuse_panicked(sink, line);
+        }
+    }
+    false
+}
+
+/// Has flushes tell of a line whose formatting panicked.
+#[cold]
+fn refuse_panicked(sink: &Sink, line: &Line) {
+    sink.refuse_line(line.stream, 0, &"the server's code that formats it panicked");
+}
+
+/// Returns the error of a line that is not printed. Has flushes tell of it where a kernel without fault may
+/// print such a line. The device itself tells of [`CallError::TooLarge`], which would be counted twice.
+#[cold]
+fn refuse(sink: &Sink, line: &Line, error: RenderError) -> CallError {
+    match error {
+        RenderError::TooLong => sink.refuse_line(line.stream, MAX_LINE_BYTES as u64, &error),
+        RenderError::Count(_) => sink.refuse_line(line.stream, 0, &error),
+        RenderError::Missing(_) | RenderError::Type(_) | RenderError::Decode => {}
+    }
+    CallError::Malformed
 }
 
 /// Appends rendered lines. The sink is not locked for longer, so that its writer need not wait for a lock that is nearly
@@ -374,6 +414,93 @@ mod tests {
         printer.0.stdio.flush().unwrap();
         assert_eq!(stdout.text(), expected);
         assert_eq!(printer.0.refused(), refused);
+    }
+
+    #[test]
+    fn flushes_tell_of_lines_that_are_too_long() {
+        type Print = dyn Fn(&Printer, u32);
+        let too_long = "{0:65535}".repeat(300) + "\n";
+        let lost = MAX_LINE_BYTES as u64;
+        let by_bytes = |printer: &Printer, id| {
+            let data = [&1u64.to_le_bytes()[..], b"x"].concat();
+            assert_eq!(printer.print_bytes(id, tags::of(&[tags::STR]), &data), Err(CallError::Malformed));
+        };
+        let by_posts = |printer: &Printer, id| {
+            let head = PostHead { service: 1, lane: 0, words: 1, extra: id }.to_word(&[7]);
+            let entries = [[7, head].map(|word| word & PAYLOAD)];
+            let (_, mut posts) = Posts::new(&entries).unwrap();
+            assert_eq!((printer.print_run(&mut posts), posts.left()), (1, 0));
+        };
+        let by_post = |printer: &Printer, id| {
+            assert_eq!(printer.print(id, &[7]), Err(CallError::Malformed));
+        };
+        let ways: [(u64, &Print); 3] = [
+            (0, &by_bytes),
+            (tags::of(&[tags::UNSIGNED]), &by_posts),
+            (tags::of(&[tags::UNSIGNED]), &by_post),
+        ];
+        for lines in [super::super::Lines::new(), super::super::Lines::new().prefix()] {
+            for (kinds, print) in ways {
+                let (stdout, stderr) = (Capture::default(), Capture::default());
+                let sink = Sink::writers(stdout.clone(), stderr.clone());
+                let stdio = Stdio::new(std::io::empty(), sink.clone()).with_lines(lines.clone());
+                let printer = Printer::new(Arc::new(stdio));
+                let id = printer.register(kinds, 2, &too_long).unwrap();
+                print(&printer, id);
+                let told = sink.flush().unwrap_err().to_string();
+                let expected =
+                    "standard error: a line was refused: the printed line is longer than 16777216 bytes";
+                assert_eq!((&*told, sink.lost_bytes()), (expected, lost));
+                print(&printer, id);
+                let told = sink.flush().unwrap_err().to_string();
+                assert_eq!(told, format!("{expected}; 2 texts were refused in all"));
+                // What is short is printed all the same.
+                let id = printer.register(0, 1, "on\n").unwrap();
+                printer.print(id, &[]).unwrap();
+                let _ = sink.flush();
+                assert_eq!((stdout.text(), stderr.text()), ("on\n".into(), String::new()));
+            }
+        }
+    }
+
+    #[test]
+    fn flushes_tell_of_widths_that_are_too_large() {
+        let (printer, stdout, _) = printer();
+        let id = printer.0.register(tags::of(&[tags::UNSIGNED; 2]), 1, "{0:1$}\n").unwrap();
+        post(&printer, id, &[7, 3]);
+        post(&printer, id, &[7, 70_000]);
+        let told = printer.0.stdio.flush().unwrap_err().to_string();
+        let expected = "argument 1 of the printed line is a width or precision above 65535";
+        assert_eq!(told, format!("standard output: a line was refused: {expected}"));
+        assert_eq!((stdout.text(), printer.0.refused()), ("  7\n".into(), 1));
+    }
+
+    #[test]
+    fn a_panic_loses_one_line_of_a_run() {
+        let (stdout, stderr) = (Capture::default(), Capture::default());
+        let sink = Sink::writers(stdout.clone(), stderr);
+        let stdio =
+            Stdio::new(std::io::empty(), sink.clone()).with_lines(super::super::Lines::new().prefix());
+        stdio.set_origin("cpu", 32, |caller, _| {
+            assert_ne!(caller.lane, 1, "a place that is not found, as a test");
+            ("relax".into(), None)
+        });
+        let printer = Printer::new(Arc::new(stdio));
+        let id = printer.register(tags::of(&[tags::UNSIGNED]), 1, "{}\n").unwrap();
+        let entries: Vec<_> = (0..4u8)
+            .map(|lane| {
+                let words = [u64::from(lane)];
+                let head = PostHead { service: 1, lane, words: 1, extra: id }.to_word(&words);
+                [words[0], head].map(|word| word & PAYLOAD)
+            })
+            .collect();
+        let (_, mut posts) = Posts::new(&entries).unwrap();
+        assert_eq!((printer.print_run(&mut posts), posts.left()), (1, 0));
+        let told = sink.flush().unwrap_err().to_string();
+        assert!(told.contains("a line was refused") && told.contains("panicked"), "{told}");
+        let lines = stdout.text();
+        let lines: Vec<_> = lines.lines().filter_map(|line| line.rsplit(' ').next()).collect();
+        assert_eq!(lines, ["0", "2", "3"]);
     }
 
     /// Waits with what it is given until the channel is closed.

@@ -14,6 +14,7 @@ use crate::engine::caught::{Contained, catch, drop_caught};
 use crate::engine::is_engines;
 use hostcall_abi::status::CallError;
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -222,6 +223,18 @@ impl Sink {
         });
     }
 
+    /// As [`Sink::refuse`], for a line that has no text because it was not formatted to its end. It has at
+    /// least so many bytes.
+    pub(super) fn refuse_line(&self, stream: Stream, bytes: u64, reason: &dyn Display) {
+        let mut state = self.state();
+        state.lost = state.lost.saturating_add(bytes);
+        state.refused += 1;
+        state.first_refused.get_or_insert_with(|| {
+            let text = format!("{}: a line was refused: {reason}", stream.name());
+            Failure { kind: io::ErrorKind::Other, code: None, text }
+        });
+    }
+
     /// Waits until there is room for more.
     pub(crate) fn wait_for_room(&self) {
         let queue = &self.0.0;
@@ -299,7 +312,7 @@ impl Sink {
     }
 
     /// Returns how many bytes were dropped, because the writer of their stream had failed or the server
-    /// refused them.
+    /// refused them. A line that is too long counts as the longest that is taken.
     pub fn lost_bytes(&self) -> u64 {
         self.state().lost
     }
@@ -310,7 +323,11 @@ impl Owned {
     fn report_loss(&self) {
         let state = self.0.state.lock();
         let Some(failure) = state.loss().filter(|_| !state.is_told) else { return };
-        let line = format!("hostcall: {} bytes that kernels printed are lost: {failure}\n", state.lost);
+        let line = match state.lost {
+            // How long lines are that could not be formatted is not known.
+            0 => format!("hostcall: text that kernels printed is lost: {failure}\n"),
+            bytes => format!("hostcall: {bytes} bytes that kernels printed are lost: {failure}\n"),
+        };
         drop(state);
         // A standard error that is closed changes nothing.
         let _ = io::stderr().write_all(line.as_bytes());
@@ -360,7 +377,10 @@ impl Append<'_> {
     pub fn text<R>(&mut self, stream: Stream, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
         let state = &mut *self.state;
         let before = state.bytes.len();
-        let result = write(&mut state.bytes);
+        let mut whole = Whole { bytes: &mut state.bytes, len: before };
+        let result = write(whole.bytes);
+        whole.len = usize::MAX;
+        drop(whole);
         let added = state.bytes.len() - before;
         if added == 0 {
             return result;
@@ -379,6 +399,18 @@ impl Append<'_> {
             start(self.queue, state, writer);
         }
         result
+    }
+}
+
+/// Cuts the buffer to `len` when it is dropped: what was written before a panic belongs to no run.
+struct Whole<'a> {
+    bytes: &'a mut Vec<u8>,
+    len: usize,
+}
+
+impl Drop for Whole<'_> {
+    fn drop(&mut self) {
+        self.bytes.truncate(self.len);
     }
 }
 

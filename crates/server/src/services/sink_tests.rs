@@ -66,6 +66,22 @@ fn a_writer_that_fails_fails_what_comes_after_with_its_reason() {
     assert_eq!(stderr.text(), "still here");
 }
 
+#[test]
+fn a_panic_leaves_nothing_of_its_text() {
+    let (stdout, stderr) = (Capture::default(), Capture::default());
+    let sink = Sink::writers(stdout.clone(), stderr.clone());
+    let panicked = catch(|| {
+        sink.append().text(Stream::Stdout, |bytes| {
+            bytes.extend_from_slice(b"half a li");
+            panic!("formatting that panics, as a test")
+        })
+    });
+    assert!(panicked.is_err());
+    sink.write(Stream::Stderr, b"a line\n").unwrap();
+    sink.flush().unwrap();
+    assert_eq!((stdout.text(), stderr.text(), sink.appended()), (String::new(), "a line\n".into(), 7));
+}
+
 /// Panics when it writes, and when it is dropped.
 struct Broken;
 
