@@ -5,7 +5,7 @@ use foldhash::HashMap;
 use hostcall_abi::launch::LaunchId;
 use hostcall_abi::trace::PointKind;
 use hostcall_format::{Format, tags};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Most methods that are known; the others have no names.
@@ -14,7 +14,7 @@ const MOST_METHODS: usize = 1 << 16;
 /// Most trace points that are known; the others have no names.
 const MOST_POINTS: usize = 1 << 14;
 
-/// Most launches that are known: those that began last.
+/// Most launches that are known: those that have not ended, and then those that ended last.
 const MOST_LAUNCHES: usize = 1 << 18;
 
 /// A method's names.
@@ -113,14 +113,19 @@ pub struct Launch {
 }
 
 /// The names that a trace has given so far. It keeps a bounded number of them, however many a file gives: of launches those
-/// that began last, of methods the first ones.
+/// that have not ended and those that ended last, of methods the first ones.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     sources: BTreeMap<u16, (Arc<str>, Arc<str>)>,
     methods: HashMap<u32, MethodName>,
     points: HashMap<(u16, u32), PointName>,
-    launches: HashMap<u64, Launch>,
-    launches_in_order: VecDeque<u64>,
+    /// By number, each with its key in `open` or, once it has ended, in `ended`.
+    launches: HashMap<u64, (u64, Launch)>,
+    /// The numbers of launches in the order of their begins, and in that of their ends.
+    open: BTreeMap<u64, u64>,
+    ended: BTreeMap<u64, u64>,
+    /// The key of the next begin or end.
+    next_key: u64,
     launches_begun: u64,
 }
 
@@ -140,32 +145,46 @@ impl Names {
                 self.points.insert((*source, *point), PointName::new(*kind, *tags, *line, file, text));
             }
             Event::LaunchBegan { launch, source, at_ns, workgroups, kernel, id } => {
-                if self.launches_in_order.len() >= MOST_LAUNCHES
-                    && let Some(oldest) = self.launches_in_order.pop_front()
-                {
-                    self.launches.remove(&oldest);
-                }
                 self.launches_begun += 1;
-                self.launches_in_order.push_back(*launch);
-                self.launches.insert(
-                    *launch,
-                    Launch {
-                        source: *source,
-                        began_ns: *at_ns,
-                        workgroups: *workgroups,
-                        kernel: kernel.clone(),
-                        id: *id,
-                        has_ended: false,
-                    },
-                );
+                let began = Launch {
+                    source: *source,
+                    began_ns: *at_ns,
+                    workgroups: *workgroups,
+                    kernel: kernel.clone(),
+                    id: *id,
+                    has_ended: false,
+                };
+                self.begin_launch(*launch, began);
             }
-            Event::LaunchEnded { launch, .. } => {
-                if let Some(launch) = self.launches.get_mut(launch) {
+            Event::LaunchEnded { launch: number, .. } => {
+                if let Some((key, launch)) = self.launches.get_mut(number)
+                    && !launch.has_ended
+                {
                     launch.has_ended = true;
+                    self.open.remove(key);
+                    *key = self.next_key;
+                    self.next_key += 1;
+                    self.ended.insert(*key, *number);
                 }
             }
             _ => {}
         }
+    }
+
+    fn begin_launch(&mut self, number: u64, launch: Launch) {
+        // A file may give a number again.
+        if let Some((key, before)) = self.launches.remove(&number) {
+            let keys = if before.has_ended { &mut self.ended } else { &mut self.open };
+            keys.remove(&key);
+        }
+        if self.launches.len() >= MOST_LAUNCHES
+            && let Some((_, oldest)) = self.ended.pop_first().or_else(|| self.open.pop_first())
+        {
+            self.launches.remove(&oldest);
+        }
+        self.open.insert(self.next_key, number);
+        self.launches.insert(number, (self.next_key, launch));
+        self.next_key += 1;
     }
 
     /// Returns the sources' numbers, devices and protocols.
@@ -190,18 +209,76 @@ impl Names {
 
     /// Returns a launch, if it is known.
     pub fn launch(&self, launch: u64) -> Option<&Launch> {
-        self.launches.get(&launch)
+        self.launches.get(&launch).map(|(_, launch)| launch)
     }
 
     /// Returns the launches that are known and have not ended, in the order of their begins.
     pub fn open_launches(&self) -> impl Iterator<Item = (u64, &Launch)> {
-        let all =
-            self.launches_in_order.iter().filter_map(|number| Some((*number, self.launches.get(number)?)));
-        all.filter(|(_, launch)| !launch.has_ended)
+        self.open.values().filter_map(|number| Some((*number, self.launch(*number)?)))
+    }
+
+    /// Returns how many launches are known and have not ended.
+    pub fn launches_open(&self) -> usize {
+        self.open.len()
     }
 
     /// Returns how many launches began.
     pub fn launches_begun(&self) -> u64 {
         self.launches_begun
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begin(names: &mut Names, launch: u64) {
+        names.note(&Event::LaunchBegan {
+            launch,
+            source: 0,
+            at_ns: launch,
+            workgroups: [1; 3],
+            kernel: "relax".into(),
+            id: LaunchId::NONE,
+        });
+    }
+
+    fn end(names: &mut Names, launch: u64) {
+        names.note(&Event::LaunchEnded { launch, at_ns: launch, ending: Default::default() });
+    }
+
+    #[test]
+    fn launches_that_ended_first_are_forgotten_first() {
+        let mut names = Names::default();
+        begin(&mut names, 1);
+        let most = MOST_LAUNCHES as u64;
+        for launch in 2..=most + 1 {
+            begin(&mut names, launch);
+            end(&mut names, launch);
+        }
+        assert!(names.launch(1).is_some() && names.launch(2).is_none() && names.launch(3).is_some());
+        assert_eq!(names.open_launches().map(|(number, _)| number).collect::<Vec<_>>(), [1]);
+        // One that has just ended stays, however long ago it began.
+        end(&mut names, 1);
+        begin(&mut names, most + 2);
+        assert!(names.launch(1).is_some_and(|launch| launch.has_ended) && names.launch(3).is_none());
+        assert_eq!((names.launches_open(), names.launches_begun()), (1, most + 2));
+    }
+
+    #[test]
+    fn numbers_that_are_given_again_take_no_more_room() {
+        let mut names = Names::default();
+        for _ in 0..10 {
+            begin(&mut names, 1);
+            begin(&mut names, 2);
+            (0..2).for_each(|_| end(&mut names, 1));
+        }
+        assert_eq!((names.open.len(), names.ended.len(), names.launches.len()), (1, 1, 2));
+        // Where none has ended, those that began first are forgotten.
+        let most = MOST_LAUNCHES as u64;
+        end(&mut names, 2);
+        (3..=most + 3).for_each(|launch| begin(&mut names, launch));
+        assert_eq!((names.launches_open(), names.ended.len(), names.launches.len()), (1 << 18, 0, 1 << 18));
+        assert!(names.launch(3).is_none() && names.launch(4).is_some());
     }
 }

@@ -70,8 +70,6 @@ pub struct Counts {
     lost_points: u64,
     /// By source and slot.
     waits: HashMap<(u16, u32), Waiting>,
-    /// How many launches have not ended.
-    launches_open: usize,
     has_ended: bool,
 }
 
@@ -142,11 +140,6 @@ pub struct PointShown {
 impl Counts {
     /// Counts an event.
     pub fn add(&mut self, event: &Event) {
-        if let Event::LaunchEnded { launch, .. } = event
-            && self.names.launch(*launch).is_some_and(|launch| !launch.has_ended)
-        {
-            self.launches_open -= 1;
-        }
         self.names.note(event);
         self.streams.note(event);
         match event {
@@ -176,10 +169,7 @@ impl Counts {
                     self.waits.insert((source, waiting.slot), waiting.clone());
                 }
             }
-            Event::LaunchBegan { at_ns, .. } => {
-                self.seen(*at_ns);
-                self.launches_open += 1;
-            }
+            Event::LaunchBegan { at_ns, .. } => self.seen(*at_ns),
             Event::LaunchEnded { launch, at_ns, .. } => {
                 self.seen(*at_ns);
                 self.waits.retain(|_, waiting| waiting.launch != *launch);
@@ -284,7 +274,7 @@ impl Counts {
             posts: self.posts,
             posts_a_second: rate(window.posts),
             launches_begun: self.names.launches_begun(),
-            launches_open: self.launches_open,
+            launches_open: self.names.launches_open(),
             lost: self.lost(),
             methods,
             streams: self.streams_shown(&window, over_s),
@@ -464,6 +454,26 @@ mod tests {
         }
         let shown = counts.take(Duration::from_secs(1));
         assert_eq!((shown.launches_begun, shown.launches_open), (10_000, 4000));
+    }
+
+    #[test]
+    fn a_launch_that_outlasts_many_others_is_counted_until_it_ends() {
+        let mut counts = begun();
+        let ended = |launch| Event::LaunchEnded { launch, at_ns: 1, ending: Default::default() };
+        for launch in 2..=(1 << 18) + 1 {
+            counts.add(&Event::LaunchBegan {
+                launch,
+                source: 0,
+                at_ns: 0,
+                workgroups: [1, 1, 1],
+                kernel: "short".into(),
+                id: Default::default(),
+            });
+            counts.add(&ended(launch));
+        }
+        assert_eq!(counts.take(Duration::from_secs(1)).launches_open, 1);
+        counts.add(&ended(1));
+        assert_eq!(counts.take(Duration::from_secs(1)).launches_open, 0);
     }
 
     #[test]
