@@ -119,6 +119,8 @@ impl Queue {
             // Each is told once, and all that its trace point says later needs it. A device has a bounded
             // number of them.
             Entry::NamedPoint { .. } => usize::MAX,
+            // So is a source's name. Any number of sources may share the last number.
+            Entry::Source { source, .. } if source < u16::MAX => usize::MAX,
             // Others have room for themselves, so that calls are not without their launches.
             _ => 2 * self.most_calls,
         };
@@ -212,10 +214,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_queue_takes_the_names_of_trace_points() {
+    fn a_full_queue_takes_the_names_of_devices_and_trace_points() {
         let queue = Queue::new(1);
-        let source = |source| Entry::Source { source, device: "cpu".into(), protocol: "hostcall" };
-        (0..3).for_each(|number| queue.push(source(number)));
+        let ended = |at_ns| Entry::LaunchEnded {
+            source: 0,
+            launch: LaunchId::NONE,
+            at_ns,
+            ending: Default::default(),
+        };
+        (0..3).for_each(|at_ns| queue.push(ended(at_ns)));
+        assert_eq!(queue.dropped(), (0, 1));
+        (0..3).for_each(|source| {
+            queue.push(Entry::Source { source, device: "cpu".into(), protocol: "hostcall" })
+        });
         assert_eq!(queue.dropped(), (0, 1));
         let (file, text) = (Arc::from("kernel.rs"), Arc::from("step"));
         queue.push(Entry::NamedPoint {
@@ -229,6 +240,9 @@ mod tests {
         });
         assert_eq!(queue.dropped(), (0, 1));
         let taken = queue.take(Vec::new());
-        assert!(matches!(taken.entries[..], [.., Entry::NamedPoint { point: 1, .. }]));
+        assert!(matches!(
+            taken.entries[..],
+            [_, _, _, _, Entry::Source { source: 2, .. }, Entry::NamedPoint { point: 1, .. }]
+        ));
     }
 }
