@@ -5,6 +5,7 @@ use crate::image::{Program, SOFTWARE};
 use crate::trace::Tracing;
 use crate::{Outcome, USAGE, complain, llvm, output};
 use hostcall::device::{Error as DeviceError, KernelResources, LoadedKernel, SoftwareDeviceConfig};
+use hostcall::server::WaitsFor;
 use hostcall::services::Builtins;
 use hostcall::trace::Tracer;
 use hostcall::{Device, Grid, LaunchFailure};
@@ -332,10 +333,8 @@ fn report(device: &Device, started: &Started, most: usize) -> String {
             .product();
         return without_calls(lanes, started.can_cancel, started.resident_lanes);
     }
-    let mut report = match stalls.len() {
-        1 => "1 call waits for the host".to_owned(),
-        calls => format!("{calls} calls wait for the host"),
-    };
+    let pages = stalls.iter().filter(|stall| stall.waits_for == WaitsFor::Page).count();
+    let mut report = waits(stalls.len() - pages, pages);
     for stall in stalls.iter().take(most) {
         report += &format!("\n  {stall}");
     }
@@ -343,6 +342,21 @@ fn report(device: &Device, started: &Started, most: usize) -> String {
         report += &format!("\n  and {} more", stalls.len() - most);
     }
     report
+}
+
+/// Says how many calls wait, and how many waves wait for a page of a raw channel.
+fn waits(calls: usize, pages: usize) -> String {
+    let calls = match calls {
+        0 => None,
+        1 => Some("1 call waits for the host".to_owned()),
+        calls => Some(format!("{calls} calls wait for the host")),
+    };
+    let pages = match pages {
+        0 => None,
+        1 => Some("1 wave waits for a page of a raw channel".to_owned()),
+        pages => Some(format!("{pages} waves wait for pages of raw channels")),
+    };
+    calls.into_iter().chain(pages).collect::<Vec<_>>().join(", ")
 }
 
 /// Says of a program of so many lanes that none waits for a call, as far as that is known.
@@ -388,6 +402,13 @@ impl Write for Stdout {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waves_that_wait_for_pages_are_no_calls() {
+        assert_eq!(waits(1, 0), "1 call waits for the host");
+        assert_eq!(waits(0, 1), "1 wave waits for a page of a raw channel");
+        assert_eq!(waits(2, 3), "2 calls wait for the host, 3 waves wait for pages of raw channels");
+    }
 
     #[test]
     fn lanes_that_have_not_begun_are_not_said_to_run() {
