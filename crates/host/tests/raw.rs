@@ -245,7 +245,8 @@ fn a_call_is_told_before_a_wave_that_waits_for_a_page() {
     let full = count.launch(&stream, Grid::new(1, 4), (500, &channels[0])).unwrap();
     count_and_ask.launch(&other, Grid::new(1, 1), (3, &channels[1], &gate)).unwrap();
     let started = Instant::now();
-    while device.waiting().len() < 2 {
+    let has = |what| device.waiting().iter().any(|waiting| waiting.waits_for == what);
+    while !has(WaitsFor::Handler) || device.waiting().len() < 2 {
         assert!(started.elapsed() < Duration::from_secs(60), "{:?}", device.waiting());
     }
     let Err(Error::TimedOut { longest: Some(longest), .. }) = full.wait_for(Duration::from_millis(150))

@@ -138,7 +138,7 @@ struct Inner {
     start: Instant,
     thread: Mutex<Option<JoinHandle<()>>>,
     next_source: AtomicU16,
-    /// The names that it has given, and the last number that it has added to each.
+    /// The names that were asked for, and the last number that it has added to each.
     devices: Mutex<HashMap<String, u64>>,
     has_file: bool,
     flushes: Mutex<Vec<Weak<dyn Flush>>>,
@@ -221,15 +221,19 @@ impl Tracer {
     /// Ids of launches are each device's own, so that without it calls of the two could not be told apart.
     pub fn name_device(&self, name: &str) -> String {
         let mut devices = self.0.devices.lock();
-        let mut free = name.to_owned();
-        // The names that lack a number are looked up where the last search for them ended.
-        let mut number = devices.get(name).copied().unwrap_or(1);
-        while devices.contains_key(&free) {
+        // Each name that was asked for has the last number that it was given with, so that numbered ones need no entry.
+        let is_given = |devices: &HashMap<String, u64>, name: &str| {
+            let numbered = name.strip_suffix(')').and_then(|name| name.rsplit_once(" ("));
+            let of =
+                numbered.and_then(|(name, number)| Some((devices.get(name)?, number.parse::<u64>().ok()?)));
+            devices.contains_key(name) || of.is_some_and(|(last, number)| (2..=*last).contains(&number))
+        };
+        let (mut number, mut free) = (devices.get(name).copied().unwrap_or(1), name.to_owned());
+        while is_given(&devices, &free) {
             number += 1;
             free = format!("{name} ({number})");
         }
         devices.insert(name.to_owned(), number);
-        devices.entry(free.clone()).or_insert(1);
         free
     }
 
@@ -387,5 +391,6 @@ mod tests {
         let given =
             ["cpu", "cpu (2)", "cpu", "cpu", "cuda:0", "cpu (2)", "cpu"].map(|name| tracer.name_device(name));
         assert_eq!(given, ["cpu", "cpu (2)", "cpu (3)", "cpu (4)", "cuda:0", "cpu (2) (2)", "cpu (5)"]);
+        assert_eq!(tracer.name_device("cpu (4)"), "cpu (4) (2)");
     }
 }

@@ -38,9 +38,9 @@ pub use device::{Opening, RawRing, RawState, Writer};
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use host::{Chunk, Collector, Counts, News, RawRegion};
 
-/// Has the processor fetch the line of a word that is read soon.
+/// Has the processor fetch the line of a word that is read soon. Any address will do.
 #[cfg(not(any(loom, target_arch = "nvptx64", target_arch = "amdgpu")))]
 #[inline(always)]
-pub fn prefetch(word: &core::sync::atomic::AtomicU64) {
+pub fn prefetch(word: *const core::sync::atomic::AtomicU64) {
     crate::primitive::prefetch(word);
 }

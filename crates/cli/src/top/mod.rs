@@ -34,6 +34,8 @@ struct Followed {
     follower: Follower<File>,
     /// Which file it is that is read.
     file: FileId,
+    /// What is read is a file, and no pipe.
+    is_file: bool,
     counts: Counts,
     /// Since when the file is away, or begun anew by another run that has not written as much as a trace
     /// begins with.
@@ -102,8 +104,8 @@ impl Followed {
             let is_short = is_short(&there) || again.metadata().is_ok_and(|file| is_short(&file));
             NotOpened { may_begin: is_short && matches!(error, OpenError::Cut | OpenError::NotATrace), error }
         })?;
-        let (follower, file) = (Follower::new(reader), id_of(&there));
-        Ok((Self { follower, file, counts: Counts::default(), begins: None }, there.len()))
+        let (follower, file, is_file) = (Follower::new(reader), id_of(&there), there.is_file());
+        Ok((Self { follower, file, is_file, counts: Counts::default(), begins: None }, there.len()))
     }
 
     /// Counts what there is until this time. Returns whether the trace's end was read, which is all that it
@@ -137,7 +139,7 @@ impl Followed {
     /// is shown until the other one begins; it is not waited for here, since somebody may want to quit.
     fn look_again(&mut self, path: &Path) -> Result<(), String> {
         // What came through a pipe comes no second time, and to open one may wait for ever.
-        if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        if !self.is_file || std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
             self.give_up_late();
             return Ok(());
         }

@@ -63,12 +63,16 @@ impl Inner {
     }
 
     /// Returns the error of a wait for what has not ended within a limit: with the call that has waited
-    /// longest, which may be what the rest waits for. Where no call waits, it is a wave that waits for a
-    /// page: how long that one has is not known, and asking reads memory of the device.
+    /// longest, which may be what the rest waits for. Where none has waited for half of the limit, a wave that
+    /// waits for a page comes first: how long that one has is not known, and asking reads memory of the device.
     pub fn timed_out(&self, what: &'static str, limit: Duration) -> Error {
-        let of_channels =
-            || (limit >= LEAST_TO_ASK_CHANNELS).then(|| self.core.raw_channels.first_waiting()).flatten();
-        let longest = self.calls().into_iter().max_by_key(|call| call.waited).or_else(of_channels);
+        let call = self.calls().into_iter().max_by_key(|call| call.waited);
+        let is_long = call.as_ref().is_some_and(|call| call.waited >= limit / 2);
+        let of_channels = match !is_long && limit >= LEAST_TO_ASK_CHANNELS {
+            true => self.core.raw_channels.first_waiting(),
+            false => None,
+        };
+        let longest = of_channels.or(call);
         Error::TimedOut { what, limit, longest: longest.map(Box::new) }
     }
 }

@@ -242,8 +242,9 @@ impl<T: Plain + Copy> RawPage<T> {
     }
 }
 
-/// How far ahead of a record, in words of 8 bytes, a line is asked for: one page of the system's. A processor looks ahead by itself
-/// as far as the end of such a page, and begins anew in the next one (docs/measurements.md).
+/// How far ahead of a word, in words of 8 bytes, a line is asked for: one page of the system's. A processor looks ahead by itself
+/// as far as the end of such a page, and begins anew in the next one (docs/measurements.md). Behind the channel's page lies the
+/// one that waves were given next, which is read next as a rule.
 const AHEAD_WORDS: usize = 512;
 
 /// The records of a page.
@@ -264,13 +265,13 @@ impl<T: Plain + Copy> Iterator for Records<'_, T> {
     #[inline]
     fn next(&mut self) -> Option<T> {
         let (words, left) = self.words.split_at_checked(Self::WORDS)?;
-        let is_at_line = words.as_ptr().addr().is_multiple_of(8 * LINE_WORDS);
-        if let Some(later) = self.words.get(AHEAD_WORDS).filter(|_| is_at_line) {
-            prefetch(later);
-        }
         self.words = left;
         let mut record = MaybeUninit::<T>::uninit();
         for (i, word) in words.iter().enumerate() {
+            let at = std::ptr::from_ref(word);
+            if at.addr().is_multiple_of(8 * LINE_WORDS) {
+                prefetch(at.wrapping_add(AHEAD_WORDS));
+            }
             // SAFETY: a record has as many words, and any bytes are one since it is `Plain`.
             unsafe { record.as_mut_ptr().cast::<u64>().add(i).write_unaligned(word.load(Ordering::Relaxed)) };
         }

@@ -80,7 +80,8 @@ impl Inner {
         if without_page.peek().is_none() {
             return Vec::new();
         }
-        // A wave that waits for an answer waits for no page. Nobody waits for posts.
+        // A wave that waits for an answer waits for no page; of one whose lanes went apart the call is told alone. Nobody waits
+        // for posts.
         let calls = self.server.waiting();
         let calls: HashSet<u32> = calls.iter().filter(|call| call.lanes > 0).map(|call| call.slot).collect();
         let waves = without_page.filter(|(slot, _)| !calls.contains(slot)).take(most);
