@@ -166,14 +166,15 @@ impl LaunchHandle {
         self.shared.stop(&self.run, LaunchError::Cancelled);
     }
 
-    /// Calls `callback` once the launch is done: from an executor thread, or at once when it is done already.
+    /// Calls `callback` once the launch is done: from an executor thread, or at once when it is done already. A panic of it stops
+    /// nothing, in either case.
     pub fn on_done(&self, callback: impl FnOnce(&LaunchResult) + Send + 'static) {
         let mut outcome = self.run.outcome();
         match outcome.result.clone() {
             None => outcome.callbacks.push(Box::new(callback)),
             Some(result) => {
                 drop(outcome);
-                callback(&result);
+                quietly(|| callback(&result));
             }
         }
     }

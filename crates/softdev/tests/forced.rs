@@ -342,6 +342,8 @@ fn callbacks_that_panic_stop_nothing() {
     let handle = try_launch(&executor, launch).expect("the grid fits");
     handle.on_done(|_| bomb());
     assert!(matches!(handle.wait(LONG), Some(Err(LaunchError::Panicked { .. }))));
+    // Now on this thread.
+    handle.on_done(|_| bomb());
     assert_works(&executor);
 }
 
