@@ -14,69 +14,10 @@ use std::ffi::c_void;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// *Decide* and *go on*. The driver has the function that *decide* calls, and finds it when it loads the text.
-///
-/// Their loads are volatile, since the host writes the second stop word at any time. Nothing else writes what counts turns:
-/// the number of the turn at 16 bytes, and at 24 what the list's first word was then. When that changes it is stored first,
-/// so that whoever finds a number and then the first word of a replay has a number of that replay or of one before. At 12
-/// bytes is what lets kernels do nothing, which each launch of the list sets to 0.
-const PTX: &str = "\
-.version 7.0
-.target sm_52
-.address_size 64
-.extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);
-.visible .entry hostcall_decide(
-    .param .u64 handle, .param .u64 word, .param .u32 low, .param .u32 high,
-    .param .u64 stop, .param .u64 list, .param .u64 last, .param .u32 begins)
-{
-    .reg .pred %goes, %above, %below, %begins, %counts, %new, %over;
-    .reg .b32 %word, %low, %high, %first_time, %value, %skips;
-    .reg .b64 %handle, %word_at, %stop_at, %list_at, %last, %lanes, %host, %stop, %first, %turn;
-    ld.param.u64 %word_at, [word];
-    ld.param.u64 %stop_at, [stop];
-    ld.param.u64 %list_at, [list];
-    ld.volatile.global.u32 %word, [%word_at];
-    ld.volatile.global.u64 %lanes, [%stop_at];
-    ld.volatile.global.u64 %host, [%stop_at+8];
-    ld.volatile.global.u64 %first, [%list_at];
-    ld.volatile.global.u64 %turn, [%list_at+16];
-    ld.volatile.global.u32 %skips, [%list_at+12];
-    ld.param.u64 %handle, [handle];
-    ld.param.u64 %last, [last];
-    ld.param.u32 %low, [low];
-    ld.param.u32 %high, [high];
-    ld.param.u32 %first_time, [begins];
-    min.u64 %stop, %lanes, %host;
-    add.u64 %last, %last, %first;
-    setp.gt.u64 %counts, %stop, %last;
-    setp.ge.u32 %above, %word, %low;
-    setp.le.u32 %below, %word, %high;
-    and.pred %goes, %above, %below;
-    and.pred %goes, %goes, %counts;
-    setp.le.u32 %over, %skips, 0;
-    and.pred %goes, %goes, %over;
-    setp.ne.u32 %begins, %first_time, 0;
-    and.pred %new, %begins, %counts;
-    add.u64 %turn, %turn, 1;
-    selp.u64 %turn, 0, %turn, %begins;
-    or.pred %begins, %begins, %goes;
-    and.pred %counts, %counts, %begins;
-    @%counts st.volatile.global.u64 [%list_at+24], %first;
-    @%new membar.sys;
-    @%counts st.volatile.global.u64 [%list_at+16], %turn;
-    selp.u32 %value, 1, 0, %goes;
-    {
-    .param .b64 param0;
-    .param .b32 param1;
-    st.param.b64 [param0], %handle;
-    st.param.b32 [param1], %value;
-    call.uni cudaGraphSetConditional, (param0, param1);
-    }
-    ret;
-}
-.visible .entry hostcall_go_on(
-    .param .u64 word, .param .u32 low, .param .u32 high, .param .u64 stop, .param .u64 list, .param .u64 last)
-{
+/// What both kernels look at: whether there is a turn, whether the launch's list may go on at all, and the turn's number.
+macro_rules! looks {
+    () => {
+        "
     .reg .pred %goes, %above, %below, %counts, %over;
     .reg .b32 %word, %low, %high, %skips;
     .reg .b64 %word_at, %stop_at, %list_at, %last, %lanes, %host, %stop, %first, %turn;
@@ -102,12 +43,63 @@ const PTX: &str = "\
     setp.le.u32 %over, %skips, 0;
     and.pred %goes, %goes, %over;
     add.u64 %turn, %turn, 1;
+"
+    };
+}
+
+/// *Decide* and *go on*. The driver has the function that *decide* calls, and finds it when it loads the text.
+///
+/// Their loads are volatile, since the host writes the second stop word at any time. Nothing else writes what counts turns:
+/// the number of the turn at 16 bytes, and at 24 what the list's first word was then. When that changes it is stored first,
+/// so that whoever finds a number and then the first word of a replay has a number of that replay or of one before. At 12
+/// bytes is what lets kernels do nothing, which each launch of the list sets to 0.
+const PTX: &str = concat!(
+    "\
+.version 7.0
+.target sm_52
+.address_size 64
+.extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);
+.visible .entry hostcall_decide(
+    .param .u64 handle, .param .u64 word, .param .u32 low, .param .u32 high,
+    .param .u64 stop, .param .u64 list, .param .u64 last, .param .u32 begins)
+{
+    .reg .pred %begins, %new;
+    .reg .b32 %first_time, %value;
+    .reg .b64 %handle;",
+    looks!(),
+    "\
+    ld.param.u64 %handle, [handle];
+    ld.param.u32 %first_time, [begins];
+    setp.ne.u32 %begins, %first_time, 0;
+    and.pred %new, %begins, %counts;
+    selp.u64 %turn, 0, %turn, %begins;
+    or.pred %begins, %begins, %goes;
+    and.pred %counts, %counts, %begins;
+    @%counts st.volatile.global.u64 [%list_at+24], %first;
+    @%new membar.sys;
+    @%counts st.volatile.global.u64 [%list_at+16], %turn;
+    selp.u32 %value, 1, 0, %goes;
+    {
+    .param .b64 param0;
+    .param .b32 param1;
+    st.param.b64 [param0], %handle;
+    st.param.b32 [param1], %value;
+    call.uni cudaGraphSetConditional, (param0, param1);
+    }
+    ret;
+}
+.visible .entry hostcall_go_on(
+    .param .u64 word, .param .u32 low, .param .u32 high, .param .u64 stop, .param .u64 list, .param .u64 last)
+{",
+    looks!(),
+    "\
     selp.u32 %skips, 0, 1, %goes;
     @%goes st.volatile.global.u64 [%list_at+16], %turn;
     st.volatile.global.u32 [%list_at+12], %skips;
     ret;
 }
-";
+"
+);
 
 /// Turns that the driver repeats as one, if each has so few kernels: a loop that ends at the first of them runs the kernels of
 /// the others for nothing, 0.6 us each on an H200, where a turn of the driver's takes about 4.
