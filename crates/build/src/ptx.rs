@@ -15,7 +15,8 @@ pub(crate) struct Function<'t> {
 impl Function<'_> {
     /// Whether it is where waves end that have slots.
     pub fn is_end_of_waves(&self) -> bool {
-        self.name.contains("15hostcall_device6target3gpu8end_part")
+        let names = ["8end_part", "7end_all"];
+        names.iter().any(|name| self.name.contains(&format!("15hostcall_device6target3gpu{name}")))
     }
 
     /// Whether it is where all panics get to, whose report is a call that tells the host of all posts.

@@ -4,7 +4,7 @@
 //! device crate asks in its code, which is in every kernel, and this module answers (`target/nvptx.rs` there has the questions):
 //!
 //! - `mov.u32 %r1, 1; // hostcall asks: posts`: do waves of the kernel post? If not, they need not look at barriers for
-//!   posts that the host was not told of.
+//!   posts that the host was not told of, nor wait when they end for what those that post ask of the host's memory.
 //! - `mov.u32 %r1, 1; // hostcall asks: record`: does anything look into the records of the kernel's waves? If not, the waves
 //!   make none, and have nothing to do when they end.
 //! - `ld.shared.v2.b64 {%rd1, %rd2}, [%r1+240]; // hostcall reads: 32` reads the launch's parameters from the record. A kernel's
@@ -258,11 +258,14 @@ mod tests {
         let panics =
             ".func rust_begin_unwind()\n{\n".to_owned() + &call("puts") + &call("looks") + "\ttrap;\n}\n";
         let serves = ".func serves()\n{\n".to_owned() + &call("puts") + "\ttrap;\n}\n";
-        let end = function("_15hostcall_device6target3gpu8end_part", LOOKS);
+        let end = ["8end_part", "7end_all"]
+            .map(|end| function(&format!("_15hostcall_device6target3gpu{end}"), LOOKS))
+            .concat();
         let middle = function("middle", &call("puts"));
         let all = [puts, looks, panics, serves, end, middle].concat();
         assert_eq!(answers("", &all), [false, false]);
         assert_eq!(answers(&call("_15hostcall_device6target3gpu8end_part"), &all), [false, false]);
+        assert_eq!(answers(&call("_15hostcall_device6target3gpu7end_all"), &all), [false, false]);
         assert_eq!(answers(&call("looks"), &all), [false, true]);
         assert_eq!(answers(LOOKS, &all), [false, true]);
         assert_eq!(answers(&call("middle"), &all), [true, true]);

@@ -40,6 +40,12 @@ impl Spread {
         Self { lanes, pairs, apart, dense: pairs <= 1 || apart * pairs <= wave_lanes }
     }
 
+    /// Lanes of the packet.
+    #[inline(always)]
+    pub const fn lanes(&self) -> u32 {
+        self.lanes
+    }
+
     /// Whether all pairs are in the first plane, pair `j` of the lane of rank `r` at `j·n + r`, where `n` is the number of lanes,
     /// but 2 for a lone lane's reply.
     #[inline(always)]

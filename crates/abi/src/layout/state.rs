@@ -45,8 +45,9 @@ pub struct SlotStateWords {
     /// their way when it ends. Until then, and without posts, the host has seen all that the wave has stored through the slot
     /// but hints, and all that it looks at was there.
     pub unsettled: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// The upper half of the word that a home slot's next holder takes over ([`kept`]), while the wave's calls are such that it is
+    /// known without making it anew; else [`kept::UPPER_UNKNOWN`] is set.
+    pub kept_upper: u32,
     /// Where the 16 bytes around the ring's tail come to that a wave has asked for without waiting.
     pub tail_copy: [u64; 2],
 }
@@ -99,6 +100,8 @@ pub mod kept {
     pub const HELD: u64 = u64::MAX;
     /// The state lies beside the word.
     pub const APART: u64 = 1 << 63;
+    /// In the upper half of a word: it is not known.
+    pub const UPPER_UNKNOWN: u32 = (APART >> 32) as u32;
     /// First bit of the laps of reply pairs.
     pub const REPLY_LAPS: u32 = 48;
     /// First bit of the laps of request pairs.
@@ -224,7 +227,7 @@ impl WaveRecordWords {
             reply_laps: [0; LAP_WORDS],
             raw_states: 0,
             unsettled: 0,
-            reserved: 0,
+            kept_upper: 0,
             tail_copy: [0; 2],
         },
         places: SlotPlaces {

@@ -73,7 +73,7 @@ impl Claimed<'_> {
         // SAFETY: the caller's promise.
         unsafe {
             if self.kept & kept::APART == 0 {
-                state.take_over(&Kept::unpack(self.kept, self.place().places.ring_entries));
+                state.take_over(self.kept, &Kept::unpack(self.kept, self.place().places.ring_entries));
             } else {
                 self.home.take_over_apart(state);
             }
@@ -123,7 +123,7 @@ impl HomeSlot {
         unsafe {
             let first = load_four(&self.first);
             copy_laps([&self.request_laps, &self.reply_laps], [&state.request_laps, &state.reply_laps]);
-            state.begin(Kept::begin_first(first));
+            state.begin(Kept::begin_first(first), kept::UPPER_UNKNOWN);
         }
     }
 

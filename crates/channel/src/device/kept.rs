@@ -4,7 +4,10 @@ use super::state::{BELL, POST_BELL_PERIOD, POST_POSITION, POST_TAIL_SEEN};
 use hostcall_abi::layout::kept::{
     LAP, PARITY, QUARTERS, REPLY_ALONE, REPLY_LAPS, REQUEST_ALONE, REQUEST_LAPS,
 };
-use hostcall_abi::layout::{LAP_WORDS, NO_PERIOD, bell_bits};
+use hostcall_abi::layout::{LAP_WORDS, NO_PERIOD, Spread, bell_bits};
+
+/// The owner pair's parity in the upper half of the word.
+pub(super) const UPPER_PARITY: u32 = 1 << (PARITY - 32);
 
 /// What lasts of a slot from holder to holder, by value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +35,14 @@ impl Kept {
             | u64::from(request) << REQUEST_LAPS
             | u64::from(reply) << REPLY_LAPS;
         (word, request_fits & reply_fits & (used <= ring / 4 * 3))
+    }
+
+    /// What a packet whose pairs lie so flips in the upper half of the word, if it is a lone lane's. Of others it is not worked
+    /// out: they flip what fits no word, or many bits, which a wave that ends packs faster than each of its calls.
+    #[inline(always)]
+    pub fn upper_flips(request: Spread, reply: Spread) -> Option<u32> {
+        let (request, reply) = (lone_flips(request, REQUEST_ALONE)?, lone_flips(reply, REPLY_ALONE)?);
+        Some(1 << (LAP - 32) | request << (REQUEST_LAPS - 32) | reply << (REPLY_LAPS - 32))
     }
 
     /// Whether the device knows the ring to be empty, so that the word has exactly what there is of it.
@@ -83,6 +94,14 @@ fn pack_laps(laps: &[u32; LAP_WORDS], alone: u32) -> (u32, bool) {
     (packed, fits)
 }
 
+/// What a lone lane's packet flips among the `alone` bits that a word has of a direction's laps.
+#[inline(always)]
+fn lone_flips(spread: Spread, alone: u32) -> Option<u32> {
+    let flips = spread.flips(0);
+    let others = (1..LAP_WORDS as u32).fold(0, |others, word| others | spread.flips(word));
+    (spread.lanes() == 1 && flips >> alone == 0 && others == 0).then_some(flips)
+}
+
 #[inline(always)]
 fn unpack_laps(packed: u32, alone: u32) -> [u32; LAP_WORDS] {
     // The bit repeated from its place on.
@@ -100,7 +119,6 @@ fn unpack_laps(packed: u32, alone: u32) -> [u32; LAP_WORDS] {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use hostcall_abi::layout::Spread;
     use hostcall_abi::layout::kept::{APART, HELD};
 
     fn state(position: u32, used: u32) -> Kept {
@@ -131,6 +149,30 @@ mod tests {
         }
         assert_eq!(state(0, 0).pack(64), (0, true));
         const { assert!(HELD & APART != 0) };
+    }
+
+    /// What lone lanes' calls flip in the upper half, one after the other, is what packing anew makes of it.
+    #[test]
+    fn the_upper_half_is_known_after_lone_calls() {
+        let mut kept = state(3, 0);
+        let mut upper = (kept.pack(64).0 >> 32) as u32;
+        for n in 0..200usize {
+            let (request, reply) = (Spread::request(1, n % 5, 32), Spread::reply(1, n * 7 / 3 % 5, 32));
+            for (laps, spread) in [(&mut kept.request_laps, request), (&mut kept.reply_laps, reply)] {
+                for (word, laps) in laps.iter_mut().enumerate() {
+                    *laps ^= spread.flips(word as u32);
+                }
+            }
+            kept.first[BELL] ^= bell_bits::LAP;
+            upper ^= Kept::upper_flips(request, reply).expect("a lone lane's");
+            if n % 3 == 0 {
+                kept.first[BELL] ^= bell_bits::PARITY;
+                upper ^= UPPER_PARITY;
+            }
+            assert_eq!(kept.pack(64), (u64::from(upper) << 32 | 3, true), "call {n}");
+        }
+        let of = |lanes| Kept::upper_flips(Spread::request(lanes, 1, 32), Spread::reply(lanes, 1, 32));
+        assert_eq!((of(2), of(9), of(32)), (None, None, None));
     }
 
     /// What whole waves and lanes alone do, one after the other, fits; what a part of several lanes did does not, until it did it

@@ -5,6 +5,7 @@
 //! ([`Slot::write_line`]), flips laps ([`Slot::flip_laps`]) and polls for its reply ([`Slot::poll_reply`]). The doorbell
 //! goes first because the host, once it looks at the slot, waits for the lines anyway.
 
+use super::kept::{Kept, UPPER_PARITY};
 use super::state::{BELL, LapRows, POST_BELL_PERIOD, POST_POSITION, POST_TAIL_SEEN, SlotState};
 use crate::aside;
 #[cfg(not(loom))]
@@ -15,7 +16,7 @@ use crate::primitive::{
 };
 use crate::region::Words;
 use hostcall_abi::layout::{
-    LAP_WORDS, NO_PERIOD, SlotPlaces, Spread, TAIL_ASKED, bell_bits, first_call_word,
+    LAP_WORDS, NO_PERIOD, SlotPlaces, Spread, TAIL_ASKED, bell_bits, first_call_word, kept::UPPER_UNKNOWN,
 };
 use hostcall_abi::word::{Doorbell, Line, MAX_PAIRS, MAX_POST_WORDS, Owner, PostHead, lap_of, with_lap};
 
@@ -193,6 +194,14 @@ impl<'m> Slot<'m> {
         };
         flip(&self.state.request_laps, self.request(doorbell));
         flip(&self.state.reply_laps, self.reply(doorbell));
+        if rank == 0 {
+            let upper = self.get(&self.state.kept_upper);
+            let flipped = match Kept::upper_flips(self.request(doorbell), self.reply(doorbell)) {
+                Some(flips) => upper ^ flips,
+                None => UPPER_UNKNOWN,
+            };
+            self.set(&self.state.kept_upper, flipped);
+        }
     }
 
     /// How the pairs of a packet's request lie.
@@ -453,6 +462,7 @@ impl<'m> Slot<'m> {
         store_pair(self.words.pair(self.places.owner), [with_lap(first, lap), with_lap(second, lap)]);
         self.leave_hint(u32::from(lap) << 1);
         self.set_first::<BELL>(bell);
+        self.set(&self.state.kept_upper, self.get(&self.state.kept_upper) ^ UPPER_PARITY);
     }
 
     /// Leaves a hint for a host that does not look at every slot all the time. `change` differs from that of the slot's

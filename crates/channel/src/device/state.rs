@@ -5,6 +5,7 @@ use crate::primitive::{
     AtomicU32, AtomicU64, Ordering, Owned, load_four, load_four_in_wave, store_four, store_four_in_wave,
 };
 use hostcall_abi::layout::LAP_WORDS;
+use hostcall_abi::layout::kept::UPPER_UNKNOWN;
 #[cfg(not(loom))]
 use hostcall_abi::layout::{SLOT_STATE_BYTES, SlotStateWords};
 
@@ -28,7 +29,7 @@ pub struct SlotState {
     pub(super) reply_laps: LapRows,
     pub(super) raw_states: AtomicU64,
     pub(super) unsettled: Owned<u32>,
-    reserved: u32,
+    pub(super) kept_upper: Owned<u32>,
     pub(super) tail_copy: [Owned<u64>; 2],
 }
 
@@ -41,6 +42,7 @@ const _: () = {
     assert!(offset_of!(SlotState, holder) == offset_of!(SlotStateWords, holder));
     assert!(offset_of!(SlotState, reply_laps) == offset_of!(SlotStateWords, reply_laps));
     assert!(offset_of!(SlotState, raw_states) == offset_of!(SlotStateWords, raw_states));
+    assert!(offset_of!(SlotState, kept_upper) == offset_of!(SlotStateWords, kept_upper));
     assert!(offset_of!(SlotState, tail_copy) == offset_of!(SlotStateWords, tail_copy));
 };
 
@@ -62,7 +64,7 @@ impl SlotState {
             reply_laps: core::array::from_fn(|_| core::array::from_fn(word)),
             raw_states: AtomicU64::new(0),
             unsettled: word(0),
-            reserved: 0,
+            kept_upper: word(0),
             tail_copy: core::array::from_fn(|_| Owned::new(0)),
         }
     }
@@ -120,15 +122,28 @@ impl SlotState {
     pub(super) unsafe fn is_settled(&self) -> bool {
         // SAFETY: the caller's promise.
         let done = unsafe { self.posted.get() | self.unsettled.get() | self.cancelled.get() };
-        done == 0 && self.raw_states.load(Ordering::Relaxed) == 0
+        // Not one after the other: all loads of a GPU's lane are on their way together.
+        u64::from(done) | self.raw_states.load(Ordering::Relaxed) == 0
     }
 
-    /// Makes the state that of a home slot's new holder, which takes over what was kept.
+    /// The word for the slot's next holder, and whether it is known without [`Kept::pack`], of a wave that has not posted since it
+    /// claimed the slot.
+    ///
+    /// # Safety
+    /// SLOT-OWNER, as for [`SlotState::kept`].
+    #[inline(always)]
+    pub(super) unsafe fn known_word(&self) -> (u64, bool) {
+        // SAFETY: the caller's promise.
+        let (upper, position) = unsafe { (self.kept_upper.get(), self.first[POST_POSITION].get()) };
+        (u64::from(upper) << 32 | u64::from(position), upper & UPPER_UNKNOWN == 0)
+    }
+
+    /// Makes the state that of a home slot's new holder, which takes over the word `word` with what was kept.
     ///
     /// # Safety
     /// As for [`SlotState::begin`].
     #[inline(always)]
-    pub(super) unsafe fn take_over(&self, kept: &Kept) {
+    pub(super) unsafe fn take_over(&self, word: u64, kept: &Kept) {
         let store_laps = |[first, second]: &LapRows, [a, b, c, d, e, f, g, h]: [u32; LAP_WORDS]| {
             // SAFETY: the caller's promise.
             unsafe {
@@ -137,18 +152,18 @@ impl SlotState {
             }
         };
         // SAFETY: the caller's promise.
-        unsafe { self.begin(kept.first) };
+        unsafe { self.begin(kept.first, (word >> 32) as u32) };
         store_laps(&self.request_laps, kept.request_laps);
         store_laps(&self.reply_laps, kept.reply_laps);
     }
 
-    /// Makes the state that of a slot's new holder, but for the laps: it takes over `first`, nothing was posted, and nobody has a
-    /// lock.
+    /// Makes the state that of a slot's new holder, but for the laps: it takes over `first` and `kept_upper`, nothing was posted, and
+    /// nobody has a lock.
     ///
     /// # Safety
     /// SLOT-OWNER: the calling lane has the state for itself, which is in its wave's record.
     #[inline(always)]
-    pub(super) unsafe fn begin(&self, first: [u32; 4]) {
+    pub(super) unsafe fn begin(&self, first: [u32; 4], kept_upper: u32) {
         // SAFETY: the caller's promise.
         unsafe {
             store_four_in_wave(&self.first, first);
@@ -158,6 +173,7 @@ impl SlotState {
             self.cancelled.set(0);
             self.posted.set(0);
             self.unsettled.set(0);
+            self.kept_upper.set(kept_upper);
         }
         self.raw_states.store(0, Ordering::Relaxed);
         // A GPU's wave finds in its record what lay in that memory before, but for what calls and posts look at before there is

@@ -1,6 +1,10 @@
 //! The two words that the launches of a stream share with the host.
 
 use crate::primitive::{AtomicU64, Ordering};
+#[cfg(target_feature = "sm_90")]
+use hostcall_abi::launch::FOLLOWS_ONE_THAT_NEVER_STOPS;
+#[cfg(target_arch = "nvptx64")]
+use hostcall_abi::launch::LaunchParams;
 
 /// Lets no launch of the stream from `sequence` on begin: the first of the two words at `address`, in memory of the device,
 /// becomes the least that a lane asked for. The second is the host's, which no device swaps and so cannot lower in one step.
@@ -31,57 +35,88 @@ pub unsafe fn is_stopped(address: u64, sequence: u64) -> bool {
     sequence >= lanes.load(Ordering::Relaxed).min(host.load(Ordering::Relaxed))
 }
 
-/// Returns the first sequence of the stream that shall not begin, as lanes or the host say, and the two words at `list`
-/// ([`hostcall_abi::launch::LaunchParams::list`]), zeros where that is 0. Two loads at the same time, which may come from
-/// the cache: a kernel waits for no more than one of them when it begins.
+/// A launch as its waves find it when they begin.
+#[cfg(target_arch = "nvptx64")]
+#[derive(Clone, Copy)]
+pub struct Begun {
+    /// The launch's place in its stream.
+    pub sequence: u64,
+    /// What is added to the bits of the launch.
+    pub launch: u32,
+    /// [`STOPPED`], [`SKIPPED`], both or 0.
+    pub ends: u32,
+}
+
+/// Of [`Begun::ends`]: lanes or the host stopped the stream before the launch.
+#[cfg(target_arch = "nvptx64")]
+pub const STOPPED: u32 = 1;
+
+/// Of [`Begun::ends`]: launches of the list do nothing ([`hostcall_abi::launch::LIST_SKIPS_AT`]).
+#[cfg(target_arch = "nvptx64")]
+pub const SKIPPED: u32 = 2;
+
+/// Finds a launch's place, to which that of its list is added, and whether the launch shall end at once. Two loads at the same
+/// time, which may come from the cache: a kernel waits for no more than one of them when it begins.
 ///
 /// A kernel of a list may be on its multiprocessors before the one that it follows has ended, on GPUs that can (9.0 and later).
 /// It waits here until that has ended and what it wrote is seen, and only then lets the next one come.
 ///
-/// Where `flags` say that the one it follows never stops the stream, it lets the next one come at once, and loads before it
-/// waits. All launches that may stop the stream have ended by then: whatever follows one of these lets nothing come before that
-/// has ended. The loads go past this multiprocessor's cache, which may have kept what was there before.
+/// Where the flags say that the one it follows never stops the stream, it lets the next one come at once, and finds out all it
+/// asks before it waits: then a kernel that does nothing has next to nothing left to do. All launches that may stop the stream have
+/// ended by then: whatever follows one of these lets nothing come before that has ended. The loads go past this multiprocessor's
+/// cache, which may have kept what was there before.
 ///
 /// # Safety
-/// As for [`stop_from`], and `list` is 0 or the address of two words that nobody writes while a launch of the list runs.
-/// `flags` are the launch's.
+/// They are the parameters that the host gave the launch: their `stop_at` is as for [`stop_from`], and `list` is 0 or the address
+/// of two words that nobody writes while a launch of the list runs.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
-pub unsafe fn begin_launch(stop_at: u64, list: u64, flags: u16) -> (u64, [u64; 2]) {
-    let (lanes, host, sequence, launch): (u64, u64, u64, u64);
+pub unsafe fn begin_launch(params: &LaunchParams) -> Begun {
+    let (sequence, launch): (u64, u64);
     // Not without a list: an empty workgroup would take a quarter longer.
     #[cfg(target_feature = "sm_90")]
     // SAFETY: the caller's promise. Each word of a load of two, aligned, is whole on this machine.
     unsafe {
-        core::arch::asm!("{{ .reg .pred %hostcall_follows, %hostcall_knows, %hostcall_late;",
-            "setp.ne.u64 %hostcall_follows, {list}, 0;",
+        let ends: u32;
+        core::arch::asm!("{{ .reg .pred %hostcall_knows, %hostcall_late, %hostcall_ends; .reg .u64 %hostcall_stop, %hostcall_host;",
             "setp.ne.u32 %hostcall_knows, {knows}, 0;",
             "setp.ne.and.u64 %hostcall_late, {list}, 0, !%hostcall_knows;",
             "mov.u64 {sequence}, 0; mov.u64 {launch}, 0;",
             "@%hostcall_knows griddepcontrol.launch_dependents;",
             "@%hostcall_knows ld.relaxed.gpu.global.v2.b64 {{{sequence}, {launch}}}, [{list}];",
-            "@%hostcall_knows ld.relaxed.gpu.global.v2.b64 {{{lanes}, {host}}}, [{stop_at}];",
-            "@%hostcall_follows griddepcontrol.wait;",
+            "@%hostcall_knows ld.relaxed.gpu.global.v2.b64 {{%hostcall_stop, %hostcall_host}}, [{stop_at}];",
+            "@%hostcall_late griddepcontrol.wait;",
             "@%hostcall_late griddepcontrol.launch_dependents;",
             "@%hostcall_late ld.global.v2.b64 {{{sequence}, {launch}}}, [{list}];",
-            "@!%hostcall_knows ld.global.v2.b64 {{{lanes}, {host}}}, [{stop_at}]; }}",
-            knows = in(reg32) u32::from(flags & hostcall_abi::launch::FOLLOWS_ONE_THAT_NEVER_STOPS),
-            stop_at = in(reg64) stop_at, list = in(reg64) list, lanes = out(reg64) lanes, host = out(reg64) host,
-            sequence = out(reg64) sequence, launch = out(reg64) launch, options(nostack));
+            "@!%hostcall_knows ld.global.v2.b64 {{%hostcall_stop, %hostcall_host}}, [{stop_at}];",
+            "add.u64 {sequence}, {sequence}, {own}; min.u64 %hostcall_stop, %hostcall_stop, %hostcall_host;",
+            "setp.ge.u64 %hostcall_ends, {sequence}, %hostcall_stop; selp.b32 {ends}, {stopped}, 0, %hostcall_ends;",
+            "setp.gt.u64 %hostcall_ends, {launch}, 0xffffffff; @%hostcall_ends or.b32 {ends}, {ends}, {skipped};",
+            "@%hostcall_knows griddepcontrol.wait; }}",
+            knows = in(reg32) u32::from(params.flags & FOLLOWS_ONE_THAT_NEVER_STOPS),
+            stop_at = in(reg64) params.stop_at, list = in(reg64) params.list, own = in(reg64) params.sequence,
+            sequence = out(reg64) sequence, launch = out(reg64) launch, ends = out(reg32) ends,
+            stopped = const STOPPED, skipped = const SKIPPED, options(nostack));
+        Begun { sequence, launch: launch as u32, ends }
     }
     #[cfg(not(target_feature = "sm_90"))]
-    let _ = flags;
-    #[cfg(not(target_feature = "sm_90"))]
-    // SAFETY: the caller's promise. Each word of a plain load of two, aligned, is whole on this machine.
-    unsafe {
-        core::arch::asm!("{{ .reg .pred %hostcall_listed; setp.ne.u64 %hostcall_listed, {list}, 0;",
-            "mov.u64 {sequence}, 0; mov.u64 {launch}, 0;",
-            "@%hostcall_listed ld.global.v2.b64 {{{sequence}, {launch}}}, [{list}];",
-            "ld.global.v2.b64 {{{lanes}, {host}}}, [{stop_at}]; }}",
-            stop_at = in(reg64) stop_at, list = in(reg64) list, lanes = out(reg64) lanes, host = out(reg64) host,
-            sequence = out(reg64) sequence, launch = out(reg64) launch, options(nostack, readonly));
+    {
+        let (lanes, host): (u64, u64);
+        // SAFETY: the caller's promise. Each word of a plain load of two, aligned, is whole on this machine.
+        unsafe {
+            core::arch::asm!("{{ .reg .pred %hostcall_listed; setp.ne.u64 %hostcall_listed, {list}, 0;",
+                "mov.u64 {sequence}, 0; mov.u64 {launch}, 0;",
+                "@%hostcall_listed ld.global.v2.b64 {{{sequence}, {launch}}}, [{list}];",
+                "ld.global.v2.b64 {{{lanes}, {host}}}, [{stop_at}]; }}",
+                stop_at = in(reg64) params.stop_at, list = in(reg64) params.list, lanes = out(reg64) lanes,
+                host = out(reg64) host, sequence = out(reg64) sequence, launch = out(reg64) launch,
+                options(nostack, readonly));
+        }
+        let sequence = params.sequence + sequence;
+        let stopped = if sequence >= lanes.min(host) { STOPPED } else { 0 };
+        let skipped = if launch > u32::MAX.into() { SKIPPED } else { 0 };
+        Begun { sequence, launch: launch as u32, ends: stopped | skipped }
     }
-    (lanes.min(host), [sequence, launch])
 }
 
 /// Tells the host that launch `sequence` of the stream was not begun: the first of the two words is no more than the sequence

@@ -325,12 +325,43 @@ impl WaveRecord {
     pub unsafe fn release_at_once(&self, homes: Homes<'_>, slot: u32) -> bool {
         // SAFETY: SLOT-OWNER: the caller's promise.
         let (is_settled, state, ring) =
-            unsafe { (self.state.is_settled(), self.state.kept(), self.places.get().ring_entries) };
+            unsafe { (self.is_settled(), self.state.kept(), self.places.get().ring_entries) };
         let (word, fits) = state.pack(ring);
-        let Some(home) = homes.get(slot) else { return false };
-        if !(is_settled & fits & (self.pending.load(Ordering::Relaxed) == 0)) {
-            return false;
+        is_settled && fits && self.give_back(homes, slot, word)
+    }
+
+    /// Releases the slot as [`WaveRecord::release_at_once`] does, if the word for its next holder is known.
+    ///
+    /// # Safety
+    /// As for [`WaveRecord::release`].
+    #[inline(always)]
+    pub unsafe fn release_known(&self, homes: Homes<'_>, slot: u32) -> bool {
+        // SAFETY: SLOT-OWNER: the caller's promise.
+        let (is_settled, (word, is_known)) = unsafe { (self.is_settled(), self.state.known_word()) };
+        let can = is_settled & is_known;
+        #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+        {
+            // SAFETY: SLOT-OWNER: the caller's promise.
+            let packed = unsafe { self.state.kept().pack(self.places.get().ring_entries) };
+            debug_assert!(!can || packed == (word, true), "the word {word:#x} is not that of {packed:x?}");
         }
+        can && self.give_back(homes, slot, word)
+    }
+
+    /// Whether the wave has nothing to wait for when it ends.
+    ///
+    /// # Safety
+    /// As for [`SlotState::is_settled`].
+    #[inline(always)]
+    unsafe fn is_settled(&self) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.state.is_settled() & (self.pending.load(Ordering::Relaxed) == 0) }
+    }
+
+    /// Gives the slot back with all that its next holder takes over in `word`.
+    #[inline(always)]
+    fn give_back(&self, homes: Homes<'_>, slot: u32, word: u64) -> bool {
+        let Some(home) = homes.get(slot) else { return false };
         home.give_back_packed(word);
         // On a GPU nobody looks at the record of a wave that has ended.
         if !cfg!(any(target_arch = "nvptx64", target_arch = "amdgpu")) {

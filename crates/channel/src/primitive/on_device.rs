@@ -39,20 +39,21 @@ pub(crate) fn take_word(word: &AtomicU64, held: u64) -> u64 {
 /// Gives a home slot's word back. Release for accesses through the slot that are settled: what was stored, the host has seen, and
 /// what was looked at is there.
 ///
-/// On NVIDIA that leaves nothing to wait for, and it is an exchange, so that what an earlier holder released reaches a later one
-/// that acquires it.
+/// The word is all ones while somebody has it, so that AND puts `new` there, and is a read-modify-write: what an earlier holder
+/// released reaches a later one that acquires it. On NVIDIA that leaves nothing to wait for: nothing comes back from a reduction, and
+/// a wave that ends does not wait for it as it does for an exchange's answer.
 #[inline(always)]
 pub(crate) fn put_word(word: &AtomicU64, new: u64) {
     #[cfg(target_arch = "nvptx64")]
     // SAFETY: as in `take_word`.
     unsafe {
-        core::arch::asm!("{{ .reg .b64 %hostcall_old; atom.relaxed.gpu.global.exch.b64 %hostcall_old, [{at}], {new}; }}",
+        core::arch::asm!("red.relaxed.gpu.global.and.b64 [{at}], {new};",
             at = in(reg64) word, new = in(reg64) new, options(nostack));
     }
     #[cfg(target_arch = "amdgpu")]
     word.store(new, Ordering::Release);
     #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
-    word.swap(new, Ordering::Release);
+    word.fetch_and(new, Ordering::Release);
 }
 
 /// A fence among the lanes of the device.

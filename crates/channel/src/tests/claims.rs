@@ -45,7 +45,8 @@ impl Waves {
     fn end(&self, record: &WaveRecord) {
         // SAFETY: one thread uses the record (SLOT-OWNER).
         unsafe {
-            if !record.release_at_once(self.homes(), record.slot().expect("a slot")) {
+            let slot = record.slot().expect("a slot");
+            if !record.release_known(self.homes(), slot) && !record.release_at_once(self.homes(), slot) {
                 record.release(self.channel(), |poll| assert!(poll(), "the wave waits for ever"));
             }
         }

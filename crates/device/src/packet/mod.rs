@@ -125,13 +125,25 @@ pub(crate) fn note_end(here: Here, lanes: Mask) {
     let is_over = lanes == all || record.end(target::bits(lanes), target::bits(all));
     if is_over
         && let Some(slot) = record.slot()
-        && !release_at_once(here, slot)
+        && !(release_known(here, record, slot) || release_at_once(here, slot))
     {
         release_home(here);
     }
 }
 
-/// Releases the wave's slot, if there is nothing to wait for.
+/// Releases the slot of a wave of which no lane does anything any more, if there is nothing to wait for or to work out.
+///
+/// How many slots there are is not asked, because that stands beside what a wave may have changed, and so only in its record: where
+/// kernels end that make none, it would be a reason to make one.
+#[inline(always)]
+pub(crate) fn release_known(here: Here, record: &WaveRecord, slot: u32) -> bool {
+    let first = here.params().channel + CHANNEL_PARAMS_BYTES as u64;
+    // SAFETY: SLOT-OWNER: the wave claimed the slot from these, so that there are so many at least; all other lanes of the wave
+    // have ended or do nothing but end.
+    unsafe { record.release_known(Homes::from_address(first, slot + 1), slot) }
+}
+
+/// Releases the wave's slot, if there is nothing to wait for and its state fits a word.
 #[cfg_attr(target_arch = "amdgpu", cold)]
 #[cfg_attr(not(target_arch = "nvptx64"), inline(never))]
 #[cfg_attr(target_arch = "nvptx64", inline(always))]

@@ -32,6 +32,12 @@ pub(crate) fn has_record() -> bool {
     true
 }
 
+/// Whether the kernel's waves post: the build does not say.
+#[inline(always)]
+pub(crate) fn has_posts() -> bool {
+    true
+}
+
 /// Makes the record of a wave that begins. Returns whether the wave shall end at once. The parameters stay where the
 /// kernel's first argument says.
 ///
@@ -145,9 +151,14 @@ impl Here {
         unsafe { &*self.record_address().cast::<WaveRecord>() }
     }
 
-    /// Whether the wave has a slot.
-    pub fn has_slot(self) -> bool {
-        self.record().slot().is_some()
+    /// Returns what [`Here::record`] does: there always is a record.
+    pub fn record_anew(self) -> &'static WaveRecord {
+        self.record()
+    }
+
+    /// The slot that the wave has.
+    pub fn slot(self) -> Option<u32> {
+        self.record().slot()
     }
 
     pub fn lane_index(self) -> u32 {
@@ -244,7 +255,7 @@ impl Here {
 
     /// Tells the host of posts that it was not told of, before the lane waits for what the host may do because of them.
     fn announce_posts(self) {
-        if self.has_slot() {
+        if self.slot().is_some() {
             crate::packet::announce_posts(self.record());
         }
     }
@@ -315,6 +326,6 @@ pub(crate) fn rings_again(_polls: u32, rang: &mut u64) -> bool {
 
 /// AMD has no way to end one lane: this ends the wave.
 pub(crate) fn exit_lane() -> ! {
-    super::gpu::end_lanes();
+    super::gpu::end_lanes(true);
     intrinsics::endpgm()
 }

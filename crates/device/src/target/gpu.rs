@@ -1,6 +1,6 @@
 //! What NVIDIA and AMD share: entering a kernel, and panics.
 
-use super::{Here, Params, begin_wave, exit_lane, has_record, here};
+use super::{Here, Params, begin_wave, exit_lane, has_posts, has_record, here};
 use crate::group::Group;
 use crate::lane::Lane;
 use hostcall_abi::launch::LaunchParams;
@@ -17,33 +17,60 @@ pub unsafe fn enter_gpu(params: &LaunchParams, body: impl Fn(&Lane)) {
         return;
     }
     body(&Lane::new(Params::of_wave()));
-    end_lanes();
+    end_lanes(has_posts());
 }
 
-/// Ends the lanes that come here together. Of a full wave that has no slot this is all.
+/// Ends the lanes that come here together. Of a wave that has no slot this is all, and what all of a wave that ends together need
+/// is here, not in a function: its instructions would be fetched from memory, which takes as long as all that they do.
+/// `may_post`: each waits for the copies that it may have begun when it posted.
 #[inline(always)]
-pub(super) fn end_lanes() {
+pub(super) fn end_lanes(may_post: bool) {
     if !has_record() {
         return;
     }
     let here = here();
-    if here.converge(0) != here.full() {
-        end_part();
+    let lanes = here.converge(0);
+    let are_all = if lanes == here.full() {
+        here.sync(here.full());
+        true
+    } else {
+        here.sync(lanes);
+        lanes == here.wave_lanes()
+    };
+    let slot = here.slot();
+    if are_all && slot.is_none() {
         return;
     }
-    here.sync(here.full());
-    if here.has_slot() {
-        end_part();
+    if may_post {
+        hostcall_channel::device::wait_for_copies();
     }
+    match slot {
+        Some(slot) if are_all && here.lane_index() == 0 => {
+            if !crate::packet::release_known(here, here.record_anew(), slot) {
+                end_all();
+            }
+        }
+        Some(_) if are_all => {}
+        _ => end_part(),
+    }
+}
+
+/// Ends all lanes of a wave, which one of them notes.
+#[cold]
+#[inline(never)]
+fn end_all() {
+    crate::packet::note_end(here(), here().wave_lanes());
+    // The registers that this function saved need not come back.
+    #[cfg(target_arch = "nvptx64")]
+    super::exit();
 }
 
 /// Ends the lanes that come here together, whichever of the wave's they are.
 #[cold]
 #[inline(never)]
 fn end_part() {
-    hostcall_channel::device::wait_for_copies();
     crate::packet::end_lanes(Group::converge(0));
-    // The registers that this function saved need not come back.
+    // As in `end_all`.
     #[cfg(target_arch = "nvptx64")]
     super::exit();
 }

@@ -3,7 +3,7 @@
 //! | item | what |
 //! |---|---|
 //! | `here`, `Here` | the lane that runs, with the methods below |
-//! | `params`, `channel`, `record`, `has_slot`, `hardware_place`, `proposed_slot`, `workgroup_memory` | the launch's and the channel's parameters, the wave's record, whether it has a slot, a number of the place where the wave runs, the slot to claim first, the workgroup's memory |
+//! | `params`, `channel`, `record`, `slot`, `hardware_place`, `proposed_slot`, `workgroup_memory` | the launch's and the channel's parameters, the wave's record, the slot that it has, a number of the place where the wave runs, the slot to claim first, the workgroup's memory |
 //! | `lane_index`, `wave_size`, `full`, `wave_lanes`, `index_in_workgroup`, `wave_in_workgroup`, `workgroup_index`, `lanes_in_workgroup` | who the lane is |
 //! | `converge`, `same`, `matching`, `ballot`, `all`, `broadcast`, `shuffle_u32`, `shuffle`, `sync` | the wave's operations, on a `Mask` of lanes (`bits` of it) |
 //! | `wait`, `wait_with_pauses`, `pass`, `pause`, `notify`, `barrier` | waiting; what `wait` polls asks nothing of its own lane |

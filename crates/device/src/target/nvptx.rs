@@ -5,13 +5,13 @@
 use crate::packet::Look;
 use core::arch::{asm, global_asm};
 use hostcall_abi::launch::{
-    ChannelParams, LAUNCH_PARAMS_BYTES, LAUNCH_PARAMS_KEPT, LIST_SKIPS_AT, LaunchId, LaunchParams,
-    SHARED_RECORD_BYTES, shared_bytes,
+    ChannelParams, LAUNCH_PARAMS_BYTES, LAUNCH_PARAMS_KEPT, LaunchId, LaunchParams, SHARED_RECORD_BYTES,
+    shared_bytes,
 };
 use hostcall_abi::layout::{
     CLAIMING, LONE_WAVE, NO_SLOT, SLOT_GROUP, WAVE_RECORD_BYTES, WaveRecordWords, post_bell,
 };
-use hostcall_channel::device::{WaveRecord, begin_launch, note_skipped};
+use hostcall_channel::device::{STOPPED, WaveRecord, begin_launch, note_skipped};
 
 global_asm!(".extern .shared .align 64 .b8 hostcall_shared[];");
 
@@ -122,7 +122,7 @@ pub(crate) fn has_record() -> bool {
 
 /// Whether the kernel's waves post.
 #[inline(always)]
-fn has_posts() -> bool {
+pub(crate) fn has_posts() -> bool {
     asked_of_build!("hostcall asks: posts")
 }
 
@@ -172,14 +172,12 @@ fn record_at() -> u32 {
 #[inline(always)]
 pub(crate) unsafe fn begin_wave(params: &LaunchParams) -> bool {
     // SAFETY: the host gives each launch the words of its stream and of its list. All lanes of a wave read the same.
-    let (stop, [first_sequence, first_launch]) =
-        unsafe { begin_launch(params.stop_at, params.list, params.flags) };
+    let begun = unsafe { begin_launch(params) };
     let lanes = llvm_ntid_x();
-    let sequence = params.sequence + first_sequence;
     if has_record() && llvm_tid_x() % 32 == 0 {
         let [a, b, c, d] = WaveRecordWords::BEGIN_FIRST;
-        let launch = LaunchId::from_bits(params.launch.to_bits() + first_launch as u32);
-        let words = LaunchParams { sequence, launch, ..*params }.to_words();
+        let launch = LaunchId::from_bits(params.launch.to_bits() + begun.launch);
+        let words = LaunchParams { sequence: begun.sequence, launch, ..*params }.to_words();
         const {
             assert!(core::mem::offset_of!(WaveRecordWords, slot) % 16 == 0);
             assert!(size_of::<[u64; 8]>() == LAUNCH_PARAMS_KEPT);
@@ -207,15 +205,17 @@ pub(crate) unsafe fn begin_wave(params: &LaunchParams) -> bool {
     } else {
         here.sync(here.wave_lanes())
     }
-    let stopped = sequence >= stop;
-    let skipped = first_launch >> (8 * (LIST_SKIPS_AT - 8)) != 0;
+    if begun.ends == 0 {
+        return false;
+    }
+    core::hint::cold_path();
     // The grid's first wave begins before any other: of a launch that is stopped later, it has begun. One that has no turn
     // does not say so: the list's last one that ran is behind it.
-    if stopped && !skipped && llvm_tid_x() == 0 && llvm_ctaid_x() == 0 {
+    if begun.ends == STOPPED && llvm_tid_x() == 0 && llvm_ctaid_x() == 0 {
         // SAFETY: the words of the launch's stream.
-        unsafe { note_skipped(params.stop_at, sequence) };
+        unsafe { note_skipped(params.stop_at, begun.sequence) };
     }
-    stopped || skipped
+    true
 }
 
 /// Where the launch's parameters are. In the function that wrote them as in any other, nothing is read before `of_wave`, and
@@ -324,9 +324,10 @@ impl Here {
         }
     }
 
-    /// Returns what [`Here::record`] does, for what is rare: neither is the address known before, nor anything read of it.
+    /// Returns what [`Here::record`] does, for what is rare or of no account where nothing else looks into the record: neither is
+    /// the address known before, nor anything read of it, and the build does not take it for a reason to make the record.
     #[inline(always)]
-    fn record_anew(self) -> &'static WaveRecord {
+    pub fn record_anew(self) -> &'static WaveRecord {
         let record: *const u8;
         // SAFETY: as in `record`. The assembly takes an address, and touches nothing; it is not `pure`, so that it stays here.
         unsafe {
@@ -340,16 +341,16 @@ impl Here {
         }
     }
 
-    /// Whether the wave has a slot.
+    /// The slot that the wave has.
     #[inline(always)]
-    pub fn has_slot(self) -> bool {
+    pub fn slot(self) -> Option<u32> {
         let slot: u32;
         // SAFETY: `begin_wave` made the record, whose word is accessed atomically.
         unsafe {
             asm!("ld.acquire.cta.shared.b32 {slot}, [{at}+{to}];", slot = out(reg32) slot, at = in(reg32) record_at(),
                 to = const core::mem::offset_of!(WaveRecordWords, slot), options(nostack));
         }
-        slot < CLAIMING
+        (slot < CLAIMING).then_some(slot)
     }
 
     /// The place in the hardware where the wave runs, which no other wave has unless one of them was moved.
@@ -577,7 +578,7 @@ impl Here {
     /// Tells the host of posts that it was not told of, before the lane waits for what the host may do because of them.
     #[inline(always)]
     fn announce_posts(self) {
-        if has_posts() && self.has_slot() {
+        if has_posts() && self.slot().is_some() {
             // Else its address would take registers in loops with barriers.
             crate::packet::announce_posts(self.record_anew());
         }
@@ -677,7 +678,7 @@ pub(crate) fn bell_period() -> Option<u32> {
 }
 
 pub(crate) fn exit_lane() -> ! {
-    super::gpu::end_lanes();
+    super::gpu::end_lanes(true);
     exit()
 }
 
