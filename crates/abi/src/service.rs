@@ -29,8 +29,13 @@ pub mod number {
 
 /// The number of a service whose author chose none: [`number::DERIVED`] plus hash bits of its name, with
 /// room for 16 methods before the next.
+///
+/// FNV-1a carries the last letters of a name to some of its bits only. They are mixed into all of them here, or `Stage1` and
+/// `Stage2` had one number.
 pub const fn derived_number(name_hash: u64) -> u16 {
-    number::DERIVED + (((name_hash >> 20) as u16 & 0x7ff) << 4)
+    let folded = name_hash ^ (name_hash >> 33);
+    let mixed = folded.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    number::DERIVED + (((mixed ^ (mixed >> 33)) >> 53) as u16) * 16
 }
 
 /// One method of a service: what `#[service]` says of it, which nobody changes. So a method whose handler trusts its callers is
@@ -81,5 +86,31 @@ impl Method {
     #[inline(always)]
     pub const fn is_unsafe(&self) -> bool {
         self.is_unsafe
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_that_differ_little_have_numbers_of_their_own() {
+        let numbers = |prefix: &str| -> HashSet<u16> {
+            ('A'..='Z').map(|last| derived_number(schema::of(&format!("{prefix}{last}")))).collect()
+        };
+        for prefix in ["", "S", "Stage", "ServiceOfTheHouse"] {
+            // Two of 26 meet by chance, in one of six such sets.
+            assert!(numbers(prefix).len() >= 25, "{prefix}");
+        }
+    }
+
+    #[test]
+    fn derived_numbers_leave_room_for_methods() {
+        for name in 0..10_000u32 {
+            let number = derived_number(schema::of(&name.to_string()));
+            assert!(number >= number::DERIVED && number.is_multiple_of(16), "{name}: {number}");
+        }
     }
 }

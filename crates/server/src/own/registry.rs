@@ -91,11 +91,15 @@ pub enum RegisterError {
 fn duplicate(number: u16, name: &str, taken_by: &str) -> String {
     match name.rsplit_once("::") {
         Some((service, _)) if name == taken_by => {
-            format!("service {service}, of number {number}, is registered twice: leave one out")
+            format!(
+                "service {service}, of number {number}, is registered twice: leave one out, or give one of two \
+                 traits of this name another number, 256 to 32767, by `#[service(number = 300)]`"
+            )
         }
         _ => {
             format!(
-                "service number {number} of {name} is taken by {taken_by}; give one of the two another number"
+                "service number {number} of {name} is taken by {taken_by}; give one of the two another number, \
+                 256 to 32767, by `#[service(number = 300)]`"
             )
         }
     }
@@ -258,10 +262,11 @@ mod tests {
         };
         assert_eq!(
             said("Loop::more", "Loop::more"),
-            "service Loop, of number 7, is registered twice: leave one out"
+            "service Loop, of number 7, is registered twice: leave one out, or give one of two traits of this \
+             name another number, 256 to 32767, by `#[service(number = 300)]`"
         );
-        let other =
-            "service number 7 of Shop::sell is taken by Loop::more; give one of the two another number";
+        let other = "service number 7 of Shop::sell is taken by Loop::more; give one of the two another number, \
+                     256 to 32767, by `#[service(number = 300)]`";
         assert_eq!(said("Loop::more", "Shop::sell"), other);
     }
 
