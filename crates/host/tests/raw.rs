@@ -7,6 +7,7 @@ use hostcall::trace::{Event, Reader, StreamFile, Tracer};
 use hostcall::{Device, Grid, Hostcall, HostcallRef, Lane, LaunchKernel, kernel};
 use std::fs::File;
 use std::io::{self, Write};
+use std::process::Command;
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,32 @@ fn errors_of_files_name_the_file() {
             assert!(sentence.starts_with(&format!("cannot write the trace {path}: ")), "{sentence}");
         }
     }
+}
+
+/// Set for the process that drops a recording.
+const CHILD: &str = "HOSTCALL_TEST_DROPS_A_RECORDING";
+
+/// As by `let _ = channel.record(..)?`, which records nothing.
+#[test]
+fn a_recording_that_is_dropped_says_what_its_file_lacks() {
+    if let Some(path) = std::env::var_os(CHILD) {
+        let device = device();
+        let stream = device.stream().unwrap();
+        let channel = RawChannel::<u64, Block>::new(&device, 16, 256).unwrap();
+        let _ = channel.record(path, "numbers").unwrap();
+        count.launch(&stream, Grid::new(1, 1), (1, &channel)).unwrap();
+        return stream.synchronize().unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("numbers.trace");
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "a_recording_that_is_dropped_says_what_its_file_lacks", "--nocapture"]);
+    let said = String::from_utf8(child.env(CHILD, &path).output().unwrap().stderr).unwrap();
+    let sentence = format!(
+        "hostcall: a recording was dropped without `finish`: {} lacks its end, and what kernels write from now on\n",
+        path.display()
+    );
+    assert!(said.contains(&sentence), "{said}");
 }
 
 /// Takes so many bytes, as a disk that is full then.

@@ -16,8 +16,9 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// A channel that is written to a file, for `hostcall trace`: by a thread that copies pages, so that waves
 /// get them again, and, where there are many, one that writes. When it is dropped without
-/// [`Recording::finish`], the file lacks its end, and what an error of the file lost is said on the standard
-/// error.
+/// [`Recording::finish`], the file lacks its end and what kernels write later, which is said on the standard
+/// error, as is what an error of the file lost.
+#[must_use = "what kernels write is recorded as long as this lives, until `finish`"]
 pub struct Recording {
     inner: Arc<Inner>,
     /// The file's, for errors; `None` where another was begun.
@@ -185,7 +186,9 @@ impl Drop for Recording {
             return;
         }
         let lost = match self.end() {
-            Some(Written { failure: None, .. }) => return,
+            Some(Written { failure: None, .. }) => {
+                format!("{} lacks its end, and what kernels write from now on", self.file())
+            }
             Some(Written { failure: Some(error), lost_bytes, .. }) => {
                 format!("{lost_bytes} bytes of {} are lost: {error}", self.file())
             }
