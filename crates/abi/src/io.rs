@@ -6,7 +6,7 @@ use crate::wire::Wire;
 use core::fmt;
 
 /// Why an operation on a file or stream failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// There is no such file or directory.
@@ -132,6 +132,31 @@ impl fmt::Display for Error {
     }
 }
 
+/// What `unwrap` says.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Error::NotFound => "NotFound",
+            Error::PermissionDenied => "PermissionDenied",
+            Error::AlreadyExists => "AlreadyExists",
+            Error::OutsideDir => "OutsideDir",
+            Error::InvalidInput => "InvalidInput",
+            Error::TooManyOpen => "TooManyOpen",
+            Error::Closed => "Closed",
+            Error::UnexpectedEnd => "UnexpectedEnd",
+            Error::NotUtf8 => "NotUtf8",
+            Error::NoDir => "NoDir",
+            Error::Os(code) => {
+                return match os_error(*code) {
+                    Some(name) => write!(f, "Os({code}: {name})"),
+                    None => write!(f, "Os({code})"),
+                };
+            }
+            Error::Call(error) => return write!(f, "Call({error:?})"),
+        })
+    }
+}
+
 impl core::error::Error for Error {}
 
 impl Wire for Error {
@@ -154,6 +179,9 @@ mod tests {
         let text = |code| Error::Os(code).to_string();
         assert_eq!(text(28), "the host's operating system reported error 28: no space is left on the device");
         assert_eq!(text(-99), "the host's operating system reported error -99");
+        let unwrapped = |code| format!("{:?}", Error::Os(code));
+        assert_eq!(unwrapped(28), "Os(28: no space is left on the device)");
+        assert_eq!(unwrapped(-99), "Os(-99)");
     }
 
     #[test]

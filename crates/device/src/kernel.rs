@@ -525,7 +525,8 @@ impl<T, P: nobody::Nobody> OfValue<T> for P {
     message = "`{T}` cannot lie in memory that host and device share",
     label = "not `Plain`",
     note = "numbers, `Global`s, atomics and arrays of these are `Plain`; a `#[repr(C)]` struct of such has \
-            `#[derive(Plain)]`; `bool`, `char` and enums are not, because not all bytes are values of these"
+            `#[derive(Plain)]`; `bool`, `char` and enums are not, because not all bytes are values of these",
+    note = "`Shared` cells are workgroup memory, which no launch passes: write `#[workgroup]` in front of the parameter"
 )]
 pub trait OfPlain<T> {
     /// Marks a parameter `&[T]`.

@@ -15,8 +15,8 @@ struct Arguments {
     #[arg(default_value = "cpu")]
     device: String,
     /// How many numbers
-    #[arg(long, default_value_t = 1 << 20)]
-    numbers: usize,
+    #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(..=1 << 28))]
+    numbers: u64,
 }
 
 fn main() -> ExitCode {

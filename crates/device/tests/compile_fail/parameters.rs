@@ -1,6 +1,6 @@
 //! Types that no kernel can take.
 
-use hostcall_device::{Lane, kernel};
+use hostcall_device::{Lane, Shared, kernel};
 
 #[kernel]
 fn option(_: &Lane, _number: Option<u32>) {}
@@ -16,6 +16,9 @@ fn flags(_: &Lane, _flags: &[bool]) {}
 
 #[kernel]
 fn kept(_: &Lane, _value: Option<&'static u32>) {}
+
+#[kernel]
+fn unmarked(_: &Lane, _cells: &[Shared<u32>; 4]) {}
 
 #[kernel(instances(of_flags = <bool>, of_numbers = <u32>))]
 fn generic<T>(_: &Lane, _values: &[T]) {}

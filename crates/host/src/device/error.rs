@@ -452,7 +452,9 @@ pub enum ImageError {
         error: BackendError,
     },
     /// It was made with another version of hostcall.
-    #[error("the image was made with another version of hostcall; build it again")]
+    #[error(
+        "the image was made with another version of hostcall than this program: build the older of the two again"
+    )]
     OtherVersion,
     /// It has no kernel of this name.
     #[error("the image has no kernel `{kernel}`")]
