@@ -160,6 +160,7 @@ impl DeviceBuilder {
     }
 
     /// Records calls, posts and launches there, of LLVM programs too. Without a tracer a call costs no more than before.
+    /// One that was [finished](Tracer::finish) records nothing, also of a device that is opened later.
     /// If the tracer has a file, kernels' trace points ([`hostcall_device::trace`]) are recorded too: through a raw channel of
     /// up to 64 MiB.
     pub fn trace(mut self, tracer: &Tracer) -> Self {
