@@ -78,6 +78,7 @@ impl Error {
 fn os_error(code: i32) -> Option<&'static str> {
     Some(match code {
         5 => "input or output failed",
+        9 => "the file was opened for reading or writing alone",
         17 => "it exists already",
         20 => "a part of the path is no directory",
         21 => "it is a directory",

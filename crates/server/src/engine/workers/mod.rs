@@ -192,6 +192,19 @@ pub(crate) struct Load {
     pub refused: Option<String>,
 }
 
+/// What is said when the system starts no thread of a pool of this name, beside those that run.
+fn refused(error: &std::io::Error, running: usize, name: &str) -> String {
+    match running {
+        0 => format!("the system starts no thread {name} ({error}): handlers wait until it does"),
+        1 => format!(
+            "the system starts no more threads ({error}): 1 thread {name} goes on, and handlers wait for it"
+        ),
+        _ => format!(
+            "the system starts no more threads ({error}): {running} threads {name} go on, and handlers wait for one of them"
+        ),
+    }
+}
+
 impl Pool {
     /// Makes a pool without threads. Its threads have `name`; `on_hungry` is called when [`Pool::grow`] should be.
     pub fn new(
@@ -299,7 +312,7 @@ impl Pool {
         let more = more.min(waiting).min(most.saturating_sub(threads));
         state.threads += more;
         drop(state);
-        let started = (0..more).take_while(|_| self.start_thread()).count();
+        let started = (0..more).take_while(|started| self.start_thread(threads + started)).count();
         let mut state = self.state.lock();
         state.threads -= more - started;
         if started < more {
@@ -308,8 +321,8 @@ impl Pool {
         later
     }
 
-    /// Starts a thread that is counted already. Returns whether it did.
-    fn start_thread(&self) -> bool {
+    /// Starts a thread that is counted already, beside those that run. Returns whether it did.
+    fn start_thread(&self, running: usize) -> bool {
         let Some(pool) = self.this.upgrade() else { return false };
         let thread = std::thread::Builder::new().name(self.name.into()).stack_size(self.limits.stack_bytes);
         match thread.spawn(move || pool.run_thread()) {
@@ -317,11 +330,7 @@ impl Pool {
             Err(error) => {
                 let mut state = self.state.lock();
                 if state.refused.is_none() {
-                    let (threads, name) = (state.threads, self.name);
-                    report::line(format_args!(
-                        "the system starts no more threads ({error}): {threads} threads {name} go on, and \
-                         handlers wait for one of them"
-                    ));
+                    report::line(format_args!("{}", refused(&error, running, self.name)));
                 }
                 state.refused = Some(error.to_string());
                 false

@@ -37,6 +37,23 @@ fn pool(limits: Limits) -> Arc<Pool> {
 }
 
 #[test]
+fn a_thread_that_does_not_start_is_not_said_to_run() {
+    let limits = Limits { stack_bytes: 1 << 60, ..Limits::default() };
+    let pool = Pool::new("test-worker", ThreadSetup::default(), limits, || ());
+    pool.submit(Arc::new(Each(|| ())), 1);
+    // The first look may only ask for another one.
+    (0..3).for_each(|_| _ = pool.grow(Instant::now()));
+    let load = pool.load();
+    assert_eq!((load.threads, load.waiting), (0, 1));
+    let error = std::io::Error::other(load.refused.unwrap());
+    assert!(refused(&error, load.threads, "test-worker").ends_with("handlers wait until it does"));
+    assert!(
+        refused(&error, 1, "test-worker").ends_with("1 thread test-worker goes on, and handlers wait for it")
+    );
+    assert!(refused(&error, 2, "test-worker").contains("2 threads test-worker go on"));
+}
+
+#[test]
 fn unwanted_work_is_dropped_under_no_lock() {
     struct Unwanted(Arc<Pool>);
     impl Work for Unwanted {
