@@ -30,8 +30,8 @@ pub mod number {
 /// The number of a service whose author chose none: [`number::DERIVED`] plus hash bits of its name, with
 /// room for 16 methods before the next.
 ///
-/// FNV-1a carries the last letters of a name to some of its bits only. They are mixed into all of them here, or `Stage1` and
-/// `Stage2` had one number.
+/// FNV-1a carries the last letters of a name to some of its bits only. They are mixed into all of them here,
+/// or `Stage1` and `Stage2` had one number.
 pub const fn derived_number(name_hash: u64) -> u16 {
     let folded = name_hash ^ (name_hash >> 33);
     let mixed = folded.wrapping_mul(0xff51_afd7_ed55_8ccd);
