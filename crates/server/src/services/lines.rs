@@ -115,20 +115,18 @@ impl MarkedLines {
         let _ = self.origin.set(Origin { device, wave_size, finds_place });
     }
 
-    /// Appends what a lane printed at a time, if it is not left out. `wave` is whose the lane is, where the caller's slot may
-    /// be another's by now.
-    pub fn append(&self, sink: &Sink, stream: Stream, caller: Caller, wave: Option<Owner>, text: &[u8]) {
-        let Some(origin) = self.origin.get() else {
-            return sink.append().text(stream, |out| out.extend_from_slice(text));
-        };
+    /// Returns how what a lane prints is appended; `None` if it is left out, so that nobody need render it. `wave` is
+    /// whose the lane is, where the caller's slot may be another's by now.
+    pub fn admit(&self, caller: Caller, wave: Option<Owner>) -> Option<Admitted> {
+        let Some(origin) = self.origin.get() else { return Some(Admitted(None)) };
         let (kernel, place) = (origin.finds_place)(caller, wave);
         let lane_of = |wave: u32| wave * origin.wave_size + u32::from(caller.lane);
         let place = place.map(|WavePlace { workgroup, wave }| (workgroup, lane_of(wave)));
         if !self.lines.has(&kernel, place) {
-            return;
+            return None;
         }
         if !self.lines.has_prefix {
-            return sink.append().text(stream, |out| out.extend_from_slice(text));
+            return Some(Admitted(None));
         }
         let mut prefix = format!("[{}, {kernel} {}", origin.device, caller.launch);
         if let Some(([x, y, z], lane)) = place {
@@ -136,7 +134,26 @@ impl MarkedLines {
         }
         prefix.push_str("] ");
         let who = Printing { of: self.number, launch: caller.launch, place };
-        sink.append().marked(stream, who, prefix.as_bytes(), text);
+        Some(Admitted(Some((who, prefix))))
+    }
+
+    /// Says whether all that a launch prints is left out.
+    pub fn leaves_out(&self, caller: Caller) -> bool {
+        let kernel = self.origin.get().map(|origin| (origin.finds_place)(caller, None).0);
+        kernel.is_some_and(|kernel| !self.lines.has(&kernel, None))
+    }
+}
+
+/// What a lane prints is not left out. Who the lane is and the prefix of its lines, where they have one.
+pub(super) struct Admitted(Option<(Printing, String)>);
+
+impl Admitted {
+    /// Appends what the lane printed at a time.
+    pub fn append(&self, sink: &Sink, stream: Stream, text: &[u8]) {
+        match &self.0 {
+            Some((who, prefix)) => sink.append().marked(stream, *who, prefix.as_bytes(), text),
+            None => sink.append().text(stream, |out| out.extend_from_slice(text)),
+        }
     }
 }
 
@@ -192,7 +209,9 @@ mod tests {
         let marked = of_device(lines, "cpu");
         for (lane, text) in texts {
             let wave = Owner { workgroup: 5, wave: 1, ..Owner::default() };
-            marked.append(&sink, Stream::Stdout, caller(*lane), Some(wave), text.as_bytes());
+            if let Some(admitted) = marked.admit(caller(*lane), Some(wave)) {
+                admitted.append(&sink, Stream::Stdout, text.as_bytes());
+            }
         }
         sink.flush().unwrap();
         stdout.text()
@@ -219,7 +238,7 @@ mod tests {
         let sink = Sink::writers(stdout.clone(), Capture::default());
         let devices = ["one", "two"].map(|device| of_device(Lines::new().prefix(), device));
         for (device, text) in [(0, "a"), (0, "b"), (1, "c\n"), (0, "d\n")] {
-            devices[device].append(&sink, Stream::Stdout, caller(9), None, text.as_bytes());
+            devices[device].admit(caller(9), None).unwrap().append(&sink, Stream::Stdout, text.as_bytes());
         }
         sink.flush().unwrap();
         assert_eq!(stdout.text(), "[one, relax 3.1] ab\n[two, relax 3.1] c\n[one, relax 3.1] d\n");

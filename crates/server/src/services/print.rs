@@ -164,28 +164,40 @@ impl Printer {
     ) -> Result<(), CallError> {
         let line = self.line(id)?;
         self.stdio.with_sink(calling_launch(), |sink| {
+            // Whether a line is left out is asked before it is rendered: nobody is told of one that cannot be.
+            let admitted = match self.stdio.lines() {
+                Some(lines) => match lines.admit(caller().unwrap_or_default(), None) {
+                    Some(admitted) => Some(admitted),
+                    None => return Ok(()),
+                },
+                None => None,
+            };
             // A consumer does not wait: it was asked before whether this would, see `Service::would_wait`.
             if !is_engines() {
                 sink.wait_for_room();
             }
-            let Some(lines) = self.stdio.lines() else {
+            let Some(admitted) = admitted else {
                 let rendered = sink.append().text(line.stream, |out| render(line, out));
                 return rendered.map_err(|error| refuse(sink, line, error));
             };
             let mut text = Vec::new();
             render(line, &mut text).map_err(|error| refuse(sink, line, error))?;
-            lines.append(sink, line.stream, caller().unwrap_or_default(), None, &text);
+            admitted.append(sink, line.stream, &text);
             Ok(())
         })
     }
 
-    /// Counts text that the server refused, so that flushes tell of it.
+    /// Counts text that the server refused, so that flushes tell of it, unless all that its launch prints is left
+    /// out. Of a lane that is left out it tells: the wave that posted this is not known here.
     ///
     /// # Errors
     /// [`CallError::Malformed`] when there is no such stream.
     pub(super) fn text_refused(&self, stream: u32, bytes: u64, reason: CallError) -> Result<(), CallError> {
         let stream = Stream::from_number(stream)?;
-        self.stdio.with_sink(calling_launch(), |sink| sink.refuse(stream, bytes, reason));
+        let caller = caller().unwrap_or_default();
+        if !self.stdio.lines().is_some_and(|lines| lines.leaves_out(caller)) {
+            self.stdio.with_sink(calling_launch(), |sink| sink.refuse(stream, bytes, reason));
+        }
         Ok(())
     }
 
@@ -243,13 +255,20 @@ fn print_marked(sink: &Sink, line: &Line, lines: &MarkedLines, posts: &mut Posts
         if sink.is_full() {
             return false;
         }
-        text.clear();
-        if !render_post(sink, line, words, &mut text) {
-            refused += 1;
-        } else if catch(|| lines.append(sink, line.stream, caller, Some(wave), &text)).is_err() {
+        let is_printed = catch(|| {
+            // Nobody is told of a line that is left out and could not be rendered.
+            let Some(admitted) = lines.admit(caller, Some(wave)) else { return true };
+            text.clear();
+            let is_rendered = render_post(sink, line, words, &mut text);
+            if is_rendered {
+                admitted.append(sink, line.stream, &text);
+            }
+            is_rendered
+        });
+        if is_printed.is_err() {
             refuse_panicked(sink, line);
-            refused += 1;
         }
+        refused += u64::from(!is_printed.unwrap_or(false));
         true
     });
     refused
@@ -460,6 +479,41 @@ mod tests {
                 let _ = sink.flush();
                 assert_eq!((stdout.text(), stderr.text()), ("on\n".into(), String::new()));
             }
+        }
+    }
+
+    #[test]
+    fn nobody_is_told_of_lines_that_are_left_out() {
+        type Print = dyn Fn(&Printer, u32);
+        let too_long = "{0:65535}".repeat(300) + "\n";
+        let by_bytes = |printer: &Printer, id| {
+            let data = [&1u64.to_le_bytes()[..], b"x"].concat();
+            assert_eq!(printer.print_bytes(id, tags::of(&[tags::STR]), &data), Ok(()));
+        };
+        let by_posts = |printer: &Printer, id| {
+            let head = PostHead { service: 1, lane: 0, words: 1, extra: id }.to_word(&[7]);
+            let entries = [[7, head].map(|word| word & PAYLOAD)];
+            let (_, mut posts) = Posts::new(&entries).unwrap();
+            assert_eq!((printer.print_run(&mut posts), posts.left()), (0, 0));
+        };
+        let by_post = |printer: &Printer, id| assert_eq!(printer.print(id, &[7]), Ok(()));
+        let by_device = |printer: &Printer, _| printer.text_refused(1, 9, CallError::TooLarge).unwrap();
+        let ways: [(u64, &Print); 4] = [
+            (0, &by_bytes),
+            (tags::of(&[tags::UNSIGNED]), &by_posts),
+            (tags::of(&[tags::UNSIGNED]), &by_post),
+            (0, &by_device),
+        ];
+        for (kinds, print) in ways {
+            let sink = Sink::writer(std::io::sink());
+            let lines = super::super::Lines::new().of_kernel("other");
+            let stdio = Stdio::new(std::io::empty(), sink.clone()).with_lines(lines);
+            stdio.set_origin("cpu", 32, |_, _| ("relax".into(), None));
+            let printer = Printer::new(Arc::new(stdio));
+            let id = printer.register(kinds, 1, &too_long).unwrap();
+            print(&printer, id);
+            assert!(sink.flush().is_ok());
+            assert_eq!((sink.lost_bytes(), sink.appended()), (0, 0));
         }
     }
 

@@ -220,9 +220,11 @@ impl StdoutHandler for super::Shared<Stdio> {
         let written = self.0.with_sink(calling_launch(), |sink| match self.0.lines() {
             None => sink.write(stream, data),
             Some(lines) => {
-                sink.wait_for_room();
-                sink.check(stream)?;
-                lines.append(sink, stream, caller().unwrap_or_default(), None, data);
+                if let Some(admitted) = lines.admit(caller().unwrap_or_default(), None) {
+                    sink.wait_for_room();
+                    sink.check(stream)?;
+                    admitted.append(sink, stream, data);
+                }
                 Ok(())
             }
         });
