@@ -124,12 +124,29 @@ pub enum Progress {
 /// # Errors
 /// See [`BuildError`]; each sentence says what to do.
 pub fn build(request: &Request) -> Result<Image, BuildError> {
+    build_locked(request).map(|(image, _)| image)
+}
+
+/// Does what [`build`] and then [`report`] do, and lets no other build come between: one with other features, or of
+/// a source that was changed meanwhile, leaves the compiler's output where the report reads it.
+///
+/// # Errors
+/// As for [`build`]. With the image comes what [`report`] returns.
+pub fn build_with_report(request: &Request) -> Result<(Image, Result<Report, BuildError>), BuildError> {
+    let (image, _lock) = build_locked(request)?;
+    let report = report::of_image(request, &image);
+    Ok((image, report))
+}
+
+/// Builds the program, and returns with its image what keeps other builds out.
+fn build_locked(request: &Request) -> Result<(Image, FolderLock), BuildError> {
     let package = Package::read(&request.package)?;
     let folder = folder_of(request, &package);
     let toolchain = Toolchain::find(&request.target)?;
-    let _lock = FolderLock::take(&folder, request.progress)?;
+    let lock = FolderLock::take(&folder, request.progress)?;
     let built = cargo::compile(request, &package, &toolchain, &folder)?;
-    Image::take(&built, &image_folder(request, folder), &package, &request.target)
+    let image = Image::take(&built, &image_folder(request, folder), &package, &request.target)?;
+    Ok((image, lock))
 }
 
 /// Where the image lies. One of another profile or of other features does not take the place of the usual

@@ -90,12 +90,12 @@ fn build_image(request: &hostcall_build::Request, target: &hostcall_build::Targe
         complain("--report says what kernels need of a GPU: name one with --target, such as sm_90 or gfx942");
         return Ok(USAGE);
     }
-    let image = hostcall_build::build(request)?;
-    let code = print_path(&image.path)?;
-    if report {
-        print(format_args!("{}", hostcall_build::report(request, &image)?))?;
+    if !report {
+        return print_path(&hostcall_build::build(request)?.path);
     }
-    Ok(code)
+    let (image, report) = hostcall_build::build_with_report(request)?;
+    print_path(&image.path)?;
+    print(format_args!("{}", report?))
 }
 
 /// Prints a path as the system has it, which need not be UTF-8.

@@ -4,6 +4,7 @@ mod amd;
 mod local;
 mod nvidia;
 
+use crate::lock::FolderLock;
 use crate::package::Package;
 use crate::registers::{MOST_LANES, USUAL_LANES};
 use crate::{BuildError, Image, Request, Target};
@@ -47,12 +48,20 @@ pub struct KernelReport {
     pub warnings: Vec<String>,
 }
 
-/// Says what the kernels of an image need. `image` is what [`crate::build`] has just made of `request`.
+/// Says what the kernels of an image need. `image` is what [`crate::build`] has just made of `request`. It waits until
+/// no other build has the folder; where one may come between, use [`crate::build_with_report`].
 ///
 /// # Errors
 /// [`BuildError::NoReport`] for the software device, and where NVIDIA's assembler is not installed, which gives each kernel its
 /// registers; and what else can go wrong while the assembler runs.
 pub fn report(request: &Request, image: &Image) -> Result<Report, BuildError> {
+    let package = Package::read(&request.package)?;
+    let _lock = FolderLock::take(&crate::folder_of(request, &package), request.progress)?;
+    of_image(request, image)
+}
+
+/// Does what [`report`] does. The caller has the folder's lock.
+pub(crate) fn of_image(request: &Request, image: &Image) -> Result<Report, BuildError> {
     let mut kernels = match &request.target {
         Target::Cpu => {
             let why = "kernels for the software device take no registers of a GPU: name a GPU's target, \
@@ -109,6 +118,27 @@ impl fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    #[test]
+    fn a_report_waits_for_other_builds() {
+        let folder = std::env::temp_dir().join(format!("hostcall-report-{}", std::process::id()));
+        let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/small_call");
+        let target = Target::parse("gfx942").unwrap();
+        let request = Request::new(package, target.clone()).target_dir(&folder).quiet();
+        let build = FolderLock::take(&folder.join("hostcall/gfx942"), request.progress).unwrap();
+        let image = Image { path: folder.join("none.co"), target, kernels: Vec::new() };
+        let (tell, told) = mpsc::channel();
+        let reports = std::thread::spawn(move || tell.send(report(&request, &image)).unwrap());
+        let early = told.recv_timeout(Duration::from_secs(1));
+        assert!(early.is_err(), "the other build has not ended: {early:?}");
+        drop(build);
+        assert!(matches!(told.recv().unwrap(), Err(BuildError::Io { .. })), "there is no image");
+        reports.join().unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn a_report_is_a_table() {
