@@ -247,6 +247,8 @@ fn an_inline_handler_that_waits_is_reported() {
     assert_eq!((reported.launch, reported.lanes, &*reported.kernel), (launch.id(), 8, "hold_each"));
     assert!(reported.place.is_some() && reported.waited >= AFTER, "{reported:?}");
     let sentence = reported.to_string();
+    assert!(sentence.contains(" of hold_each on cpu, workgroup "), "{sentence}");
+    assert_eq!(&*device.waiting()[0].device, "cpu");
     let held_up = format!(
         "in slot {}: has held up other calls in the inline handler of Hard::hold for ",
         reported.slot

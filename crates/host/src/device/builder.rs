@@ -315,6 +315,7 @@ impl DeviceBuilder {
         let backend = &core.backend;
         let entered = backend.clone();
         let mut server = Server::builder(region)
+            .device(&core.name)
             .loans(PinnedLoans::new(core))
             .token(core.id())
             .on_thread(move || entered.enter_thread())

@@ -64,6 +64,8 @@ thread_local! {
 /// Settings of an engine.
 #[derive(Clone)]
 pub(crate) struct Settings {
+    /// What reports call the device; empty where they name none.
+    pub device: Arc<str>,
     /// Of the threads of users' handlers.
     pub handlers: Limits,
     /// Of the threads of the handlers that come with hostcall.
@@ -85,6 +87,7 @@ pub(crate) struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            device: Arc::default(),
             handlers: Limits::default(),
             builtins: Limits::default(),
             async_threads: 2,
@@ -121,7 +124,8 @@ impl Engine {
         settings: Settings,
         on_failure: impl FnOnce() + Send + 'static,
     ) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
-        let watchdog = Arc::new(Watchdog::new(settings.stall_after, settings.trace.clone()));
+        let watchdog =
+            Arc::new(Watchdog::new(settings.stall_after, settings.device.clone(), settings.trace.clone()));
         let pool = |name, limits| {
             let hungry = Arc::downgrade(&watchdog);
             Pool::new(name, settings.setup.clone(), limits, move || {
@@ -256,6 +260,7 @@ impl Engine {
         self.call_back(move || report(&told));
         self.log(Level::WARN, move || {
             tracing::warn!(
+                device = &*waiting.device,
                 launch = %waiting.launch,
                 slot = waiting.slot,
                 service = waiting.service,

@@ -17,6 +17,9 @@ use tracing::Level;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HandlerPanic {
+    /// The device whose lane called or posted, as [`ServerBuilder::device`](crate::ServerBuilder::device) names it;
+    /// else empty.
+    pub device: Arc<str>,
     /// The method.
     pub service: &'static str,
     /// The launch whose lane called or posted.
@@ -33,8 +36,8 @@ pub struct HandlerPanic {
 
 impl std::fmt::Display for HandlerPanic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { service, launch, kernel, place, slot, lane } = self;
-        write_wave(f, *launch, kernel, *place, *slot)?;
+        let Self { device, service, launch, kernel, place, slot, lane } = self;
+        write_wave(f, device, *launch, kernel, *place, *slot)?;
         write!(f, ", lane {lane}: the handler of {service} panicked")
     }
 }
@@ -88,6 +91,7 @@ impl Engine {
         self.call_back(move || report(&told));
         self.log(Level::ERROR, move || {
             tracing::error!(
+                device = &*panic.device,
                 launch = %panic.launch,
                 kernel = &*panic.kernel,
                 slot = panic.slot,
@@ -120,6 +124,7 @@ mod tests {
     #[test]
     fn a_report_names_wave_lane_and_method() {
         let mut panic = HandlerPanic {
+            device: "cuda:1".into(),
             service: "Sums::add",
             launch: LaunchId::new(3, 1),
             kernel: "sum".into(),
@@ -131,7 +136,7 @@ mod tests {
         assert_eq!(
             panic.to_string(),
             format!(
-                "launch {launch} of sum, workgroup (4, 0, 1), wave 2 in slot 7, lane 31: the handler of Sums::add panicked"
+                "launch {launch} of sum on cuda:1, workgroup (4, 0, 1), wave 2 in slot 7, lane 31: the handler of Sums::add panicked"
             )
         );
         (panic.kernel, panic.place) = ("".into(), None);

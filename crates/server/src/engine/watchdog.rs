@@ -32,6 +32,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiting {
+    /// The device whose wave waits, as [`ServerBuilder::device`](crate::ServerBuilder::device) names it; else empty.
+    pub device: Arc<str>,
     /// The channel's slot.
     pub slot: u32,
     /// The launch whose wave calls.
@@ -87,6 +89,7 @@ pub enum WaitsFor {
 /// Writes which wave a report is of.
 pub(super) fn write_wave(
     f: &mut std::fmt::Formatter<'_>,
+    device: &str,
     launch: LaunchId,
     kernel: &str,
     place: Option<WavePlace>,
@@ -96,6 +99,9 @@ pub(super) fn write_wave(
     if !kernel.is_empty() {
         write!(f, " of {kernel}")?;
     }
+    if !device.is_empty() {
+        write!(f, " on {device}")?;
+    }
     if let Some(WavePlace { workgroup: [x, y, z], wave }) = place {
         write!(f, ", workgroup ({x}, {y}, {z}), wave {wave}")?;
     }
@@ -104,7 +110,7 @@ pub(super) fn write_wave(
 
 impl std::fmt::Display for Waiting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { slot, launch, kernel, place, service, waited, waits_for, .. } = self;
+        let Self { device, slot, launch, kernel, place, service, waited, waits_for, .. } = self;
         let what = match waits_for {
             WaitsFor::Handler => "has waited for the handler of",
             WaitsFor::InlineHandler => "has held up other calls in the inline handler of",
@@ -116,8 +122,11 @@ impl std::fmt::Display for Waiting {
         };
         if *launch == LaunchId::NONE {
             write!(f, "wave at port {slot}")?;
+            if !device.is_empty() {
+                write!(f, " of {device}")?;
+            }
         } else {
-            write_wave(f, *launch, kernel, *place, *slot)?;
+            write_wave(f, device, *launch, kernel, *place, *slot)?;
         }
         if *waits_for == WaitsFor::InlineHandler && *waited < LEAST_TO_HOLD_UP {
             return write!(f, ": is in the inline handler of {service}");
@@ -146,7 +155,7 @@ pub(crate) trait Watched: Send + Sync {
     fn give_up(&self, error: CallError);
     /// Returns the slot whose wave waits.
     fn slot(&self) -> u32;
-    /// Describes what it waits for.
+    /// Describes what it waits for. [`Waiting::device`] is the watchdog's to say.
     fn waiting(&self) -> Waiting;
 }
 
@@ -183,6 +192,8 @@ pub(crate) struct Watchdog {
     state: Mutex<State>,
     changed: Condvar,
     stall_after: Duration,
+    /// What reports call the device.
+    device: Arc<str>,
     /// Who is told of calls that wait.
     trace: Option<Source>,
     /// Looks for calls that nobody told of. Returns whether there may be more.
@@ -193,12 +204,13 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    pub fn new(stall_after: Duration, trace: Option<Source>) -> Self {
+    pub fn new(stall_after: Duration, device: Arc<str>, trace: Option<Source>) -> Self {
         let state = State { calls: Vec::new(), next: None, kept: 0, pools: None, look: None, stopped: false };
         Self {
             state: Mutex::new(state),
             changed: Condvar::new(),
             stall_after,
+            device,
             trace,
             finds: OnceLock::new(),
             is_looking: AtomicBool::new(false),
@@ -304,9 +316,13 @@ impl Watchdog {
         calls
     }
 
+    fn describe(&self, call: &dyn Watched) -> Waiting {
+        Waiting { device: self.device.clone(), ..call.waiting() }
+    }
+
     /// Returns the calls that wait now.
     pub fn waiting(&self) -> Vec<Waiting> {
-        self.open(|_| true).iter().map(|call| call.waiting()).collect()
+        self.open(|_| true).iter().map(|call| self.describe(&**call)).collect()
     }
 
     /// Gives the waiting calls of launches, or of all, this error.
@@ -408,10 +424,10 @@ impl Watchdog {
             call.expire(now);
         }
         for call in stalled {
-            engine.stalled(call.waiting());
+            engine.stalled(self.describe(&*call));
         }
         if let Some(source) = &self.trace {
-            trace::waiting(source, told.iter().map(|call| call.waiting()).collect());
+            trace::waiting(source, told.iter().map(|call| self.describe(&**call)).collect());
         }
     }
 }
@@ -426,6 +442,7 @@ mod tests {
     fn who_has_just_begun_has_held_up_nobody() {
         let said = |waited_ms| {
             let waiting = Waiting {
+                device: "cuda:1".into(),
                 slot: 3,
                 launch: LaunchId::new(1, 1),
                 kernel: "say".into(),
@@ -437,7 +454,7 @@ mod tests {
             };
             waiting.to_string()
         };
-        assert!(said(49).ends_with(" of say in slot 3: is in the inline handler of System::print"));
+        assert!(said(49).ends_with(" of say on cuda:1 in slot 3: is in the inline handler of System::print"));
         assert!(
             said(50).ends_with("has held up other calls in the inline handler of System::print for 0.1 s")
         );

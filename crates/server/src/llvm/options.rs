@@ -70,6 +70,7 @@ type OnFault = dyn Fn(&Fault) + Send + Sync;
 
 /// Settings of an [`super::LlvmServer`].
 pub struct Options {
+    pub(super) device: Arc<str>,
     pub(super) threads: u32,
     pub(super) spin: Duration,
     pub(super) setup: ThreadSetup,
@@ -85,6 +86,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            device: Arc::default(),
             threads: 1,
             spin: Duration::from_micros(50),
             setup: ThreadSetup::default(),
@@ -99,6 +101,14 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Names the device whose program calls, in reports of calls that wait. Default: it has no name there, or, of a
+    /// server [beside](super::LlvmServer::start_beside) another one, that one's.
+    #[must_use]
+    pub fn device(mut self, name: &str) -> Self {
+        self.device = name.into();
+        self
+    }
+
     /// Threads that serve, which share the ports out among them. Default 1.
     #[must_use]
     pub fn threads(mut self, threads: u32) -> Self {

@@ -345,6 +345,7 @@ impl Watched for WaitingCall {
 
     fn waiting(&self) -> Waiting {
         Waiting {
+            device: Arc::default(),
             slot: self.port,
             launch: LaunchId::NONE,
             kernel: "".into(),

@@ -88,8 +88,8 @@ impl LlvmServer {
     /// When the system starts no thread.
     pub fn start(memory: Arc<PortMemory>, builtins: &Builtins, options: Options) -> io::Result<Self> {
         let stop = Stop::default();
-        let (setup, trace) = (options.setup.clone(), options.trace.clone());
-        let settings = Settings { setup, trace, ..Settings::default() };
+        let (device, setup, trace) = (options.device.clone(), options.setup.clone(), options.trace.clone());
+        let settings = Settings { device, setup, trace, ..Settings::default() };
         let (engine, watchdog) = Engine::start(settings, stop.callback())?;
         Self::start_on(engine, Some(watchdog), stop, memory, builtins, options)
     }

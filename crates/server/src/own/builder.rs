@@ -207,6 +207,13 @@ impl ServerBuilder {
         self
     }
 
+    /// Names the device whose kernels call, in what is told of them ([`Waiting`],
+    /// [`HandlerPanic`](crate::HandlerPanic)). Default: it has no name there.
+    pub fn device(mut self, name: &str) -> Self {
+        self.settings.device = name.into();
+        self
+    }
+
     /// Calls `report` once for each call that has waited this long, on a thread for such reports; at most 1024 wait for it.
     /// Default: 5 s, and a line on stderr.
     pub fn stall_report(

@@ -338,8 +338,9 @@ impl Server {
     /// was given out for so long.
     pub fn waits_for_page(&self, launch: LaunchId, slot: u32, channel: &str, waited: Duration) -> Waiting {
         let kernel = self.shared.launches.record(launch).map(|record| record.kernel).unwrap_or_default();
+        let device = self.shared.engine.settings().device.clone();
         let (place, lanes, waits_for) = (None, 0, WaitsFor::Page);
-        Waiting { slot, launch, kernel, place, lanes, service: channel.into(), waited, waits_for }
+        Waiting { device, slot, launch, kernel, place, lanes, service: channel.into(), waited, waits_for }
     }
 
     /// Returns what lies ready and has not been taken of posts, of each home slot where something does. It looks at all of

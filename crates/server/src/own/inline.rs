@@ -150,6 +150,7 @@ impl Watched for InlineCall {
         let (kernel, place) =
             shared.map_or_else(|| ("".into(), None), |shared| shared.place_of(slot, launch));
         Waiting {
+            device: Arc::default(),
             slot,
             launch,
             kernel,

@@ -301,6 +301,7 @@ impl Watched for Ticket {
             WaitsFor::Thread
         };
         Waiting {
+            device: Arc::default(),
             slot: self.slot,
             launch: self.launch,
             kernel,

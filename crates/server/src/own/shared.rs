@@ -212,7 +212,15 @@ impl Shared {
         let service = entry.method.name();
         self.engine.handler_panicked(launch, service, || {
             let (kernel, place) = self.place_of(slot, launch);
-            HandlerPanic { service, launch, kernel, place, slot, lane }
+            HandlerPanic {
+                device: self.engine.settings().device.clone(),
+                service,
+                launch,
+                kernel,
+                place,
+                slot,
+                lane,
+            }
         });
     }
 

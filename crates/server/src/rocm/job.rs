@@ -123,6 +123,7 @@ impl Watched for Job {
     fn waiting(&self) -> Waiting {
         let waits = self.taken.lock().is_some();
         Waiting {
+            device: Arc::default(),
             slot: self.packet,
             launch: LaunchId::NONE,
             kernel: "".into(),

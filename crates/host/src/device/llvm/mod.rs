@@ -253,7 +253,7 @@ impl LlvmProgram {
             Some(memory) => {
                 let (ended, faulted) = (events.clone(), events.clone());
                 let backend = self.device.inner.core.backend.clone();
-                let options = run.server.on_thread(move || backend.enter_thread());
+                let options = run.server.device(self.device.name()).on_thread(move || backend.enter_thread());
                 let options = match &trace {
                     Some(trace) => options.trace(trace.clone()),
                     None => options,

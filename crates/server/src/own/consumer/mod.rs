@@ -301,6 +301,7 @@ impl<'s> Consumer<'s> {
             let launch = scanner.owner(slot);
             let (kernel, place) = shared.place_of(slot, launch);
             shared.engine.stalled(Waiting {
+                device: shared.engine.settings().device.clone(),
                 slot,
                 launch,
                 kernel,
