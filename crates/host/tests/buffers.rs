@@ -212,6 +212,15 @@ fn things_of_another_device_are_refused() {
         Hostcall::continuous(&there, move |x: u32| counted.fetch_add(x, Ordering::Relaxed)).unwrap();
     assert!(is_foreign(ask.launch(&stream, Grid::new(1, 1), (&closure, &mine)).map(drop)));
     assert_eq!(called.load(Ordering::Relaxed), 0);
+    there.close();
+    let sentence = stream.copy(&mine, &theirs).unwrap_err().to_string();
+    assert!(
+        sentence.ends_with(" belongs to a device that was closed: make it on the one that is used here, cpu"),
+        "{sentence}"
+    );
+    // Nor is one open that nobody has any more.
+    let left = cpu().upload(&[1u32]).unwrap();
+    assert!(matches!(stream.copy(&mine, &left), Err(Error::OtherDevice { closed: true, .. })));
     stream.synchronize().unwrap();
 }
 

@@ -264,7 +264,6 @@ impl DeviceBuilder {
             hostcalls: Hostcalls::new(self.rocm),
             closures: Mutex::default(),
             running: Mutex::default(),
-            closed: false.into(),
             builtins,
             traced,
             points,
@@ -315,8 +314,8 @@ impl DeviceBuilder {
         let backend = &core.backend;
         let entered = backend.clone();
         let mut server = Server::builder(region)
-            .device(&core.name)
             .loans(PinnedLoans::new(core))
+            .device(&core.name)
             .token(core.id())
             .on_thread(move || entered.enter_thread())
             .reliable_hints(backend.has_reliable_hints())

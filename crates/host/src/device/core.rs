@@ -10,7 +10,7 @@ use super::waiting;
 use super::{Error, StreamQueue};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The part of a device that its buffers, images and events keep.
 pub(crate) struct Core {
@@ -25,6 +25,8 @@ pub(crate) struct Core {
     pub captures: Captures,
     /// The raw channels that users have.
     pub raw_channels: RawChannels,
+    /// The device was closed, or nobody has it any more: nothing is launched.
+    pub closed: AtomicBool,
     staging: Arc<StagingPool>,
 }
 
@@ -33,8 +35,9 @@ impl Core {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let (staging, order, captures) = (Arc::default(), Order::default(), Captures::default());
-        let raw_channels = RawChannels::default();
-        let core = Arc::new(Self { id, name, backend, order, reaper, captures, raw_channels, staging });
+        let (raw_channels, closed) = (RawChannels::default(), AtomicBool::new(false));
+        let core =
+            Arc::new(Self { id, name, backend, order, reaper, captures, raw_channels, closed, staging });
         waiting::note_core(&core);
         core
     }
@@ -64,7 +67,8 @@ impl Core {
         if self.is(other) {
             return Ok(());
         }
-        Err(Error::OtherDevice { what: what.to_string(), device: self.name.clone() })
+        let (what, device) = (what.to_string(), self.name.clone());
+        Err(Error::OtherDevice { what, device, closed: other.closed.load(Ordering::SeqCst) })
     }
 }
 

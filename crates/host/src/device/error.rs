@@ -72,13 +72,17 @@ pub enum Error {
     Closed,
     /// A buffer, a kernel, a closure or an event belongs to another device.
     #[error(
-        "{what} belongs to another open device: make it on the one that is used here, {device}, or use a stream of its own"
+        "{what} belongs to {}: make it on the one that is used here, {device}{}",
+        if *closed { "a device that was closed" } else { "another open device" },
+        if *closed { "" } else { ", or use a stream of its own" }
     )]
     OtherDevice {
         /// What it is, such as "the second argument".
         what: String,
         /// The device of the stream.
         device: String,
+        /// The other device was closed, or dropped: it has streams no more.
+        closed: bool,
     },
     /// An image cannot be used.
     #[error(transparent)]

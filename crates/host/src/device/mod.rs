@@ -70,7 +70,7 @@ use raw::TracedPoints;
 use rocm::Hostcalls;
 use seam::{Hooks, Memory, Running};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -106,9 +106,14 @@ pub(crate) struct Inner {
     closures: Mutex<Option<Closures>>,
     /// The launches that can be ended from outside.
     running: Mutex<HashMap<LaunchId, RunningLaunch>>,
-    /// Nothing is launched any more.
-    pub closed: AtomicBool,
     _reaper: ReaperThread,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // What is left of it, such as its buffers, is a closed device's.
+        self.core.closed.store(true, Ordering::SeqCst);
+    }
 }
 
 /// A tracer, and the name that its trace has for the device.
@@ -315,7 +320,7 @@ impl Device {
     /// without a limit, since it keeps the thread by which the server learns of ended launches; a line on the standard error
     /// names it after five seconds. Files that kernels left open are closed.
     pub fn close(&self) {
-        self.inner.closed.store(true, Ordering::SeqCst);
+        self.inner.core.closed.store(true, Ordering::SeqCst);
         let streams = self.inner.core.streams();
         for stream in &streams {
             stream.cancel_all(CancelReason::Closed);

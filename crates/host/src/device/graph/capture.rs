@@ -191,7 +191,7 @@ impl Capture {
         if let Some(broken) = &lock(&self.state).broken {
             return Err(broken.clone());
         }
-        if queue.device.closed.load(Ordering::SeqCst) {
+        if queue.device.core.closed.load(Ordering::SeqCst) {
             return Err(self.break_with(GraphError::Closed));
         }
         if self.mode == CaptureMode::ThreadLocal && self.thread != std::thread::current().id() {

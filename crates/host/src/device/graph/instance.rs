@@ -100,7 +100,7 @@ impl Instance {
 
     fn check_stream(&self, stream: &Stream) -> Result<(), Error> {
         let own = &self.shared.device.inner;
-        if !stream.core().is(&own.core) && own.closed.load(Ordering::SeqCst) {
+        if !stream.core().is(&own.core) && own.core.closed.load(Ordering::SeqCst) {
             return Err(Error::Closed);
         }
         stream.core().check_own(&own.core, graph_called(&self.shared.name))

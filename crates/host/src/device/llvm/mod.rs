@@ -298,7 +298,7 @@ impl LlvmProgram {
         loop {
             let event = match happened.recv_timeout(LOOK_EVERY) {
                 Ok(event) => event,
-                Err(_) if device.inner.closed.load(Ordering::SeqCst) => {
+                Err(_) if device.inner.core.closed.load(Ordering::SeqCst) => {
                     stage.end();
                     return Err(Error::Closed);
                 }

@@ -82,7 +82,7 @@ impl Device {
     /// # Errors
     /// When the device has as many streams as it can have (4096), or was closed.
     pub fn stream(&self) -> Result<Stream, Error> {
-        if self.inner.closed.load(Ordering::SeqCst) {
+        if self.inner.core.closed.load(Ordering::SeqCst) {
             return Err(Error::Closed);
         }
         Ok(Stream { queue: StreamQueue::new(&self.inner)? })

@@ -371,7 +371,7 @@ impl StreamQueue {
         if let Some(error) = self.dead.get() {
             return Err(error.clone().into());
         }
-        if self.device.closed.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
+        if self.device.core.closed.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// The last position that has ended on the device.

@@ -30,7 +30,7 @@ impl StreamQueue {
         while !state.in_host_function {
             let Some(next) = state.waiting.front_mut() else { return };
             let position = next.position;
-            if self.dead.get().is_some() || self.device.closed.load(Ordering::SeqCst) {
+            if self.dead.get().is_some() || self.device.core.closed.load(Ordering::SeqCst) {
                 self.drop_next(state);
                 continue;
             }
@@ -257,14 +257,14 @@ impl StreamQueue {
         {
             self.note_error(error);
         }
-        if self.device.closed.load(Ordering::SeqCst) {
+        if self.device.core.closed.load(Ordering::SeqCst) {
             self.dropped_from.fetch_min(position, Ordering::SeqCst);
         }
         if let Some(launch) = operation.launch() {
             state.taken = operation.last_sequence().unwrap_or(launch.sequence);
             let failure = match self.dead.get() {
                 Some(error) => LaunchFailure::Fault(error.clone().into()),
-                None if self.device.closed.load(Ordering::SeqCst) => LaunchFailure::Cancelled,
+                None if self.device.core.closed.load(Ordering::SeqCst) => LaunchFailure::Cancelled,
                 None => LaunchFailure::Skipped,
             };
             launch.outcome.fail(failure);
