@@ -6,7 +6,7 @@
 mod bodies;
 
 use hostcall::device::Image;
-use hostcall::graph::{CaptureMode, Instance};
+use hostcall::graph::{CaptureMode, Graph, GraphError, Instance};
 use hostcall::hostcall_device::{Global, Lane, kernel};
 use hostcall::{Device, Error, Grid, LaunchKernel, Stream};
 use std::fmt::Write;
@@ -206,9 +206,13 @@ fn open(test: &str) -> (Device, Image) {
 const ONE: Grid = Grid::new(1, 1);
 const PLACES: u64 = 100;
 
-fn instance(stream: &Stream, launch: impl Fn(u64) -> Result<(), Error>) -> Instance {
+fn graph(stream: &Stream, launch: impl Fn(u64) -> Result<(), Error>) -> Graph {
     let graph = stream.capture(CaptureMode::ThreadLocal, |_| (0..PLACES).try_for_each(launch));
-    graph.unwrap().named("row").instantiate().unwrap()
+    graph.unwrap().named("row")
+}
+
+fn instance(stream: &Stream, launch: impl Fn(u64) -> Result<(), Error>) -> Instance {
+    graph(stream, launch).instantiate().unwrap()
 }
 
 /// Bytes of the process that are in memory.
@@ -230,8 +234,8 @@ fn each_replay_has_its_sequences_and_ids(device: &Device, image: &Image) {
     let notes = image.typed(&note).unwrap();
     let streams = [device.stream().unwrap(), device.stream().unwrap()];
     let values = device.alloc_zeroed::<u64>(3 * PLACES as usize).unwrap();
-    let instance =
-        instance(&streams[0], |place| notes.launch(&streams[0], ONE, (&values, place, 1u64)).map(drop));
+    let graph = graph(&streams[0], |place| notes.launch(&streams[0], ONE, (&values, place, 1u64)).map(drop));
+    let ((first, ..), instance) = (graph.nodes().next().unwrap(), graph.instantiate().unwrap());
     let mut last = [0; 2];
     let (mut replays, mut at_first) = (0, 0);
     // With and without lists, and on changing streams.
@@ -263,19 +267,18 @@ fn each_replay_has_its_sequences_and_ids(device: &Device, image: &Image) {
     assert!(more < 12 << 20, "10,000 replays took {more} bytes");
     streams.iter().for_each(|stream| stream.synchronize().unwrap());
     // Other arguments count from the next replay on.
-    instance.set(first_node(), &notes, ONE, (&values, 0u64, 1000u64)).unwrap();
+    let (other, ..) = Graph::clone(&graph).nodes().next().unwrap();
+    assert_eq!(other, first, "a clone has the graph's nodes");
+    let foreign = Graph::new(device).add_empty();
+    let refused = instance.set(foreign, &notes, ONE, (&values, 0u64, 1000u64));
+    assert!(matches!(refused, Err(Error::Graph(GraphError::OtherGraph { .. }))), "{refused:?}");
+    instance.set(first, &notes, ONE, (&values, 0u64, 1000u64)).unwrap();
     for _ in 0..5 {
         instance.launch(&streams[0]).unwrap();
         instance.upload(&streams[0]).unwrap();
     }
     let found = values.read().unwrap();
     assert_eq!((found[0], found[3]), (replays + 5000, replays + 5));
-}
-
-/// The first node of any graph.
-fn first_node() -> hostcall::graph::NodeId {
-    let mut graph = hostcall::graph::Graph::new(&Device::open("cpu").unwrap());
-    graph.add_empty()
 }
 
 /// Waits until a kernel waits at the gate for this place or counter.

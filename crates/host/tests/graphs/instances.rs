@@ -293,6 +293,73 @@ fn arguments_are_set_in_graphs_in_graphs() {
     stream.synchronize().unwrap();
 }
 
+/// Numbers of nodes are the same in every graph, and a node is of one graph, its clones and its instances.
+#[test]
+fn nodes_of_other_graphs_are_refused() {
+    let (device, stream, _) = open();
+    let values = device.alloc_zeroed::<u64>(1).unwrap();
+    let build = || {
+        let mut graph = Graph::new(&device);
+        let node = graph.add_kernel(&add, ONE, (&values, 1u64)).unwrap();
+        (graph, node)
+    };
+    let ((mut graph, node), (theirs, other)) = (build(), build());
+    assert_eq!(node.index(), other.index());
+    assert_ne!(node, other);
+    let is_refused = |result: Result<(), Error>| {
+        let error = broken(result);
+        assert!(matches!(error, GraphError::OtherGraph { .. }), "{error}");
+        error.to_string()
+    };
+    let then = graph.add_empty();
+    is_refused(graph.edge(other, then));
+    is_refused(graph.edge(then, other));
+    graph.edge(node, then).unwrap();
+    let sentence = is_refused(graph.instantiate().unwrap().set(other, &add, ONE, (&values, 2u64)));
+    assert!(sentence.starts_with("node 0 is meant of another graph: "), "{sentence}");
+
+    // Clones have the nodes that were there, and nodes of their own.
+    let mut clone = graph.clone();
+    let (mine, its) = (graph.add_empty(), clone.add_empty());
+    clone.edge(node, its).unwrap();
+    is_refused(clone.edge(node, mine));
+    clone.instantiate().unwrap().set(node, &add, ONE, (&values, 2u64)).unwrap();
+
+    // In graphs in graphs, too.
+    let mut outer = Graph::new(&device);
+    let (inside, on) = (outer.add_graph(&theirs).unwrap(), Condition::function(|| 1));
+    let choice = outer.add_if_else(&on, &Graph::new(&device), &theirs).unwrap();
+    let instance = outer.instantiate().unwrap();
+    let set = |path: NodePath| instance.set(path, &add, ONE, (&values, 3u64));
+    let paths =
+        |of: NodeId, node: NodeId| [NodePath::from(of).node(node), NodePath::from(of).body(1).node(node)];
+    let sentence = is_refused(set(paths(inside, node)[0].clone()));
+    assert!(sentence.starts_with("node 0.0 is meant of"), "{sentence}");
+    let sentence = is_refused(set(paths(choice, node)[1].clone()));
+    assert!(sentence.starts_with("node 1.1.0 is meant of"), "{sentence}");
+    let sentence = is_refused(set(paths(node, other)[0].clone()));
+    assert!(sentence.starts_with("node 0 is meant of"), "{sentence}");
+    set(paths(inside, other)[0].clone()).unwrap();
+    set(paths(choice, other)[1].clone()).unwrap();
+    // What was set is the same node.
+    set(paths(inside, other)[0].clone()).unwrap();
+
+    // After an update, nodes of both graphs are meant.
+    let ((first, mine), (second, its), (third, last)) = (build(), build(), build());
+    let instance = first.instantiate().unwrap();
+    let set = |node: NodeId| instance.set(node, &add, ONE, (&values, 10u64));
+    is_refused(set(its));
+    instance.try_update(&second).unwrap();
+    [mine, its].into_iter().for_each(|node| set(node).unwrap());
+    is_refused(set(last));
+    instance.try_update(&third).unwrap();
+    [mine, last].into_iter().for_each(|node| set(node).unwrap());
+    is_refused(set(its));
+    instance.launch(&stream).unwrap();
+    stream.synchronize().unwrap();
+    assert_eq!(values.read().unwrap(), [10]);
+}
+
 #[test]
 fn a_cache_hands_out_the_same_memory() {
     let (device, stream, _) = open();

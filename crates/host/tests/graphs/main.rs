@@ -8,8 +8,8 @@ mod replays;
 
 use hostcall::device::{DeviceBuffer, Faults, PinnedBuffer, SoftwareDeviceConfig};
 use hostcall::graph::{
-    AllocCache, CaptureMode, Condition, Graph, GraphError, NodeFailure, NodeKind, NodePath, Origin, captured,
-    origin,
+    AllocCache, CaptureMode, Condition, Graph, GraphError, NodeFailure, NodeId, NodeKind, NodePath, Origin,
+    captured, origin,
 };
 use hostcall::hostcall_device::{Global, Lane, kernel, println, service};
 use hostcall::services::Builtins;

@@ -133,6 +133,14 @@ pub enum GraphError {
         /// What is there where the path goes on as if it were a graph, or ends as if it were a node.
         inside: Option<String>,
     },
+    /// The graph has another node with this number than the one that was meant.
+    #[error(
+        "node {node} is meant of another graph: name nodes by what the graph itself returned when they were added or found"
+    )]
+    OtherGraph {
+        /// The node, with the graphs that it was to be in.
+        node: NodePath,
+    },
     /// The node has no such body.
     #[error("node {node} has no body {body}: it has {bodies}, from number 0 on")]
     NoSuchBody {

@@ -1,6 +1,6 @@
 //! Instances: what is launched of a graph.
 
-use super::node::{KernelNode, Node, NodePath};
+use super::node::{KernelNode, Marks, Node, NodePath};
 use super::plan::Plan;
 use super::replay::Replay;
 use super::row::{StreamKey, make_lists};
@@ -28,6 +28,8 @@ struct Shared {
 
 struct State {
     recorded: Recorded,
+    /// The nodes of the graph that the instance was made of, if it has become another one since.
+    before: Option<Marks>,
     plan: Arc<Plan>,
     launched: u64,
     /// The end of the last replay.
@@ -43,7 +45,7 @@ impl fmt::Debug for Instance {
 impl Instance {
     pub(super) fn new(graph: &Graph) -> Result<Self, Error> {
         let plan = Arc::new(Plan::new(&graph.device.inner, &graph.recorded, None)?);
-        let state = State { recorded: graph.recorded.clone(), plan, launched: 0, last: None };
+        let state = State { recorded: graph.recorded.clone(), before: None, plan, launched: 0, last: None };
         let (name, device) = (graph.name.clone(), graph.device.clone());
         Ok(Self { shared: Arc::new(Shared { name, device, state: Mutex::new(state) }) })
     }
@@ -107,10 +109,11 @@ impl Instance {
     }
 
     /// Gives a kernel of the graph, or of a graph in it, another grid and other arguments, for later replays. They are checked
-    /// as for a launch. Of a graph that is in it twice only the node at this path changes.
+    /// as for a launch. Of a graph that is in it twice only the node at this path changes. The nodes are those of the graph that
+    /// the instance was made of, or of the one that it has become last ([`Instance::update`]).
     ///
     /// # Errors
-    /// When the node is no launch of this kernel, a launch like this would be refused, or there is no room for what it needs.
+    /// When the node is another graph's or no launch of this kernel, a launch like this would be refused, or there is no room for what it needs.
     /// Nothing changes then.
     pub fn set<P>(
         &self,
@@ -125,7 +128,8 @@ impl Instance {
         let (result, _old) = {
             let mut state = self.state();
             let mut recorded = state.recorded.clone();
-            recorded.change(node.numbers(), &node, |old| match old {
+            let before = state.before.as_ref();
+            recorded.change(node.numbers(), &node, before, |old| match old {
                 Node::Kernel(known) if known.is_of(&kernel) => {
                     Ok(Node::Kernel(KernelNode::new(&device.core, kernel, grid, &arguments)?))
                 }
@@ -171,8 +175,11 @@ impl Instance {
         device.core.check_own(&graph.device.inner.core, graph_called(&graph.name))?;
         let _old = {
             let mut state = self.state();
-            same_shape(&state.recorded, &graph.recorded, &NodePath(Arc::new([])))?;
+            same_shape(&state.recorded, &graph.recorded, &NodePath::root())?;
             let plan = Plan::new(device, &graph.recorded, Some(&state.plan))?;
+            if state.before.is_none() {
+                state.before = Some(Marks::of(&state.recorded));
+            }
             let plan = std::mem::replace(&mut state.plan, Arc::new(plan));
             (plan, std::mem::replace(&mut state.recorded, graph.recorded.clone()))
         };

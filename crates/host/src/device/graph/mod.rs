@@ -75,7 +75,7 @@ use super::transfer;
 use super::{Arguments, Device, DeviceBuffer, Error, Grid};
 use bodies::ConditionalNode;
 use hostcall_device::kernel::Plain;
-use node::check_node;
+use node::Mark;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -106,13 +106,13 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// Adds a node that waits for these, and returns its number.
-    fn push(&mut self, node: Node, after: Vec<u32>) -> u32 {
-        let at = self.nodes.len() as u32;
+    /// Adds a node that waits for these.
+    fn push(&mut self, node: Node, after: Vec<u32>) -> NodeId {
+        let (at, mark) = (self.nodes.len() as u32, Mark::new());
         let depth = node.children().iter().map(|child| child.depth + 1).max();
         self.depth = self.depth.max(depth.unwrap_or(0));
-        self.nodes.push(Entry { node: Arc::new(node), after });
-        at
+        self.nodes.push(Entry { node: Arc::new(node), mark, after });
+        NodeId { at, mark }
     }
 }
 
@@ -120,6 +120,8 @@ impl Recorded {
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub node: Arc<Node>,
+    /// Stays when the node is set: it is the same one, with other arguments.
+    pub mark: Mark,
     pub after: Vec<u32>,
 }
 
@@ -183,7 +185,7 @@ impl Graph {
     /// Returns its nodes, with what each is and what it is called: a kernel's name, or its kind.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, NodeKind, Arc<str>)> {
         let nodes = (0u32..).zip(&self.recorded.nodes);
-        nodes.map(|(at, entry)| (NodeId(at), entry.node.kind(), entry.node.name()))
+        nodes.map(|(at, entry)| (NodeId { at, mark: entry.mark }, entry.node.kind(), entry.node.name()))
     }
 
     /// Returns the first node that launches the kernel of this name.
@@ -202,19 +204,19 @@ impl Graph {
     }
 
     fn add(&mut self, node: Node) -> NodeId {
-        NodeId(self.recorded.push(node, Vec::new()))
+        self.recorded.push(node, Vec::new())
     }
 
     /// Has `then` wait for `first`.
     ///
     /// # Errors
-    /// When the graph has no such nodes.
+    /// When the graph has no such nodes, or they are another graph's.
     pub fn edge(&mut self, first: NodeId, then: NodeId) -> Result<(), Error> {
-        let nodes = self.recorded.nodes.len();
-        check_node(nodes, first)?;
-        let then = &mut self.recorded.nodes[check_node(nodes, then)?];
-        if !then.after.contains(&first.0) {
-            then.after.push(first.0);
+        self.recorded.check_node(first)?;
+        let then = self.recorded.check_node(then)?;
+        let then = &mut self.recorded.nodes[then];
+        if !then.after.contains(&first.at) {
+            then.after.push(first.at);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! What a node of a graph is, and what it keeps.
 
 use super::bodies::ConditionalNode;
-use super::{GraphError, Recorded};
+use super::{Entry, GraphError, Recorded};
 use crate::device::buffer::{AllWanted, Wanted};
 use crate::device::core::Core;
 use crate::device::images::LoadedKernel;
@@ -14,9 +14,12 @@ use hostcall_abi::launch::{LAUNCH_PARAMS_BYTES, LaunchId, NEVER_STOPS};
 use hostcall_server::LaunchRecord;
 use std::any::Any;
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::iter::repeat_n;
+use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What kind of work a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,38 +64,60 @@ impl fmt::Display for NodeKind {
     }
 }
 
-/// A node of a graph: its number, from 0 in the order in which nodes were added.
+/// What no other node of the process has, however it was added: numbers of nodes are the same in every graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId(pub(super) u32);
+pub(crate) struct Mark(NonZeroU64);
+
+impl Mark {
+    pub fn new() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let mark = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        Self(NonZeroU64::new(mark).expect("nobody adds so many nodes"))
+    }
+}
+
+/// A node of a graph: its number, from 0 in the order in which nodes were added, and that it is this graph's. It is a node of
+/// the graph's clones and instances too, if they were made when the node was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId {
+    pub(super) at: u32,
+    pub(super) mark: Mark,
+}
 
 impl NodeId {
     /// Returns the node's number.
     pub const fn index(self) -> u32 {
-        self.0
+        self.at
     }
 }
 
 impl fmt::Display for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.at.fmt(f)
     }
 }
 
 /// Where a node is in an instance: its number, and before it those of the graphs that it is in. `3.0.2` is node 2 of
-/// body 0 of node 3.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct NodePath(pub(super) Arc<[u32]>);
+/// body 0 of node 3. Paths of the same numbers are equal.
+#[derive(Clone)]
+pub struct NodePath {
+    numbers: Arc<[u32]>,
+    /// Which nodes the numbers are said to be of. `None` for a body; those at the end that are `None` are left out.
+    marks: Arc<[Option<Mark>]>,
+}
 
 impl NodePath {
     /// Returns the numbers, the outermost first.
     pub fn numbers(&self) -> &[u32] {
-        &self.0
+        &self.numbers
     }
 
     /// Returns the path of a node of the graph that this node is, or of the body that this is.
     #[must_use]
     pub fn node(&self, node: NodeId) -> Self {
-        self.child(node.0)
+        let bodies = self.numbers.len() - self.marks.len();
+        let marks = self.marks.iter().copied().chain(repeat_n(None, bodies)).chain([Some(node.mark)]);
+        Self { marks: marks.collect(), ..self.child(node.at) }
     }
 
     /// Returns the path of a body of this node.
@@ -101,21 +126,57 @@ impl NodePath {
         self.child(number)
     }
 
+    /// Returns the path of this instance's or graph's own nodes, without one.
+    pub(super) fn root() -> Self {
+        Self { numbers: Arc::default(), marks: Arc::default() }
+    }
+
     pub(super) fn child(&self, number: u32) -> Self {
-        Self(self.0.iter().copied().chain([number]).collect())
+        let numbers = self.numbers.iter().copied().chain([number]).collect();
+        Self { numbers, marks: self.marks.clone() }
+    }
+
+    /// Returns the path of its first numbers.
+    fn first(&self, numbers: usize) -> Self {
+        Self { numbers: self.numbers[..numbers].into(), marks: Arc::default() }
+    }
+
+    /// Returns the node that the number at this place is said to be of.
+    fn mark(&self, place: usize) -> Option<Mark> {
+        self.marks.get(place).copied().flatten()
+    }
+}
+
+impl PartialEq for NodePath {
+    fn eq(&self, other: &Self) -> bool {
+        self.numbers == other.numbers
+    }
+}
+
+impl Eq for NodePath {}
+
+impl Hash for NodePath {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.numbers.hash(state);
+    }
+}
+
+impl fmt::Debug for NodePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NodePath").field(&self.numbers).finish()
     }
 }
 
 /// A node of the graph itself.
 impl From<NodeId> for NodePath {
     fn from(node: NodeId) -> Self {
-        Self([node.0].into())
+        Self::root().node(node)
     }
 }
 
 impl fmt::Display for NodePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, number) in self.0.iter().enumerate() {
+        for (at, number) in self.numbers.iter().enumerate() {
             if at > 0 {
                 f.write_str(".")?;
             }
@@ -335,25 +396,57 @@ impl KernelNode {
     }
 }
 
-/// Refuses a node that the graph does not have.
-pub(super) fn check_node(nodes: usize, node: NodeId) -> Result<usize, GraphError> {
-    let at = node.0 as usize;
-    if at < nodes { Ok(at) } else { Err(GraphError::NoSuchNode { node: node.into(), nodes, inside: None }) }
+/// The nodes that a graph had, with those of the graphs in each, where others have taken their places.
+pub(crate) struct Marks(Vec<(Mark, Vec<Marks>)>);
+
+impl Marks {
+    pub fn of(recorded: &Recorded) -> Self {
+        let inside = |entry: &Entry| entry.node.children().iter().map(|child| Self::of(child)).collect();
+        Self(recorded.nodes.iter().map(|entry| (entry.mark, inside(entry))).collect())
+    }
+
+    fn is(&self, at: u32, mark: Mark) -> bool {
+        self.0.get(at as usize).is_some_and(|(known, _)| *known == mark)
+    }
+
+    /// Returns those of a graph in a node.
+    fn inside(&self, at: u32, child: u32) -> Option<&Self> {
+        self.0.get(at as usize)?.1.get(child as usize)
+    }
 }
 
 impl Recorded {
-    /// Makes the node at `path`, which is of this graph or of one in it, what `change` returns for it.
+    /// Refuses a node that the graph does not have.
+    pub fn check_node(&self, node: NodeId) -> Result<usize, GraphError> {
+        let (at, nodes) = (node.at as usize, self.nodes.len());
+        match self.nodes.get(at) {
+            Some(entry) if entry.mark == node.mark => Ok(at),
+            Some(_) => Err(GraphError::OtherGraph { node: node.into() }),
+            None => Err(GraphError::NoSuchNode { node: node.into(), nodes, inside: None }),
+        }
+    }
+
+    /// Makes the node at `path`, which is of this graph or of one in it, what `change` returns for it. `before` is what the
+    /// graph's nodes were before they became these, by which they may be named as well.
     pub fn change(
         &mut self,
         path: &[u32],
         whole: &NodePath,
+        before: Option<&Marks>,
         change: impl FnOnce(&Node) -> Result<Node, Error>,
     ) -> Result<(), Error> {
+        let place = whole.numbers.len() - path.len();
         let nodes = self.nodes.len();
         let there = |inside| GraphError::NoSuchNode { node: whole.clone(), nodes, inside };
         let none = || there(None);
         let [first, inside @ ..] = path else { return Err(none().into()) };
         let entry = self.nodes.get_mut(*first as usize).ok_or_else(none)?;
+        let is_other =
+            |mark| mark != entry.mark && !before.is_some_and(|before: &Marks| before.is(*first, mark));
+        if whole.mark(place).is_some_and(is_other) {
+            return Err(GraphError::OtherGraph { node: whole.first(place + 1) }.into());
+        }
+        let before = |child| before.and_then(|before| before.inside(*first, child));
         if inside.is_empty() {
             entry.node = Arc::new(change(&entry.node)?);
             return Ok(());
@@ -362,7 +455,7 @@ impl Recorded {
         let new = match (&*entry.node, inside) {
             (Node::Graph(child), inside) => {
                 let mut child = Recorded::clone(child);
-                child.change(inside, whole, change)?;
+                child.change(inside, whole, before(0), change)?;
                 Node::Graph(Arc::new(child))
             }
             (Node::Conditional(_), [body]) => {
@@ -375,15 +468,15 @@ impl Recorded {
                 let (kind, condition, mut bodies) = (*kind, condition.clone(), bodies.clone());
                 let (number, count) = (*body, bodies.len());
                 let body = bodies.get_mut(number as usize).ok_or_else(|| GraphError::NoSuchBody {
-                    node: NodePath(whole.0[..whole.0.len() - inside.len() - 1].into()),
+                    node: whole.first(place + 1),
                     body: number,
                     bodies: count,
                 })?;
-                Arc::make_mut(body).change(inside, whole, change)?;
+                Arc::make_mut(body).change(inside, whole, before(number), change)?;
                 Node::Conditional(ConditionalNode { kind, condition, bodies })
             }
-            (other, inside) => {
-                let outer = NodePath(whole.0[..whole.0.len() - inside.len()].into());
+            (other, _) => {
+                let outer = whole.first(place + 1);
                 let what = format!("node {outer} ({}) has no bodies and is no graph", other.name());
                 return Err(there(Some(what)).into());
             }

@@ -58,7 +58,7 @@ impl Plan {
     pub fn new(device: &Arc<Inner>, recorded: &Recorded, old: Option<&Self>) -> Result<Self, Error> {
         let mut planning = Planning { device, nodes: 0, has_bodies: false, wanted: Union::default() };
         let mut nodes = Vec::new();
-        planning.add(recorded, &NodePath(Arc::new([])), &mut nodes)?;
+        planning.add(recorded, &NodePath::root(), &mut nodes)?;
         let inner = match old.and_then(|old| old.inner.clone()) {
             None if planning.has_bodies => Some(StreamQueue::inner(device)?),
             inner => inner,
@@ -171,7 +171,7 @@ pub(super) fn order(recorded: &Recorded) -> Result<Vec<u32>, GraphError> {
         }
     }
     match missing.iter().position(|missing| *missing > 0) {
-        Some(node) => Err(GraphError::Circle { node: NodeId(node as u32) }),
+        Some(at) => Err(GraphError::Circle { node: NodeId { at: at as u32, mark: nodes[at].mark } }),
         None => Ok(order),
     }
 }
