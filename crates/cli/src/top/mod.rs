@@ -1,6 +1,7 @@
 //! `hostcall trace top`: what a run does, by the trace that it writes.
 
 mod counts;
+mod input;
 mod screen;
 
 use crate::output::Stdout;
@@ -9,6 +10,7 @@ use crate::trace::folder;
 use crate::{Outcome, complain};
 use counts::{Counts, Shown};
 use hostcall_trace::{Follower, OpenError, Reader};
+use input::Input;
 use signal_hook::consts::SIGPIPE;
 use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Write};
@@ -31,7 +33,7 @@ const EVENTS_A_LOOK: usize = 4096;
 
 /// A trace that is followed, and what it had.
 struct Followed {
-    follower: Follower<File>,
+    follower: Follower<Input>,
     /// Which file it is that is read.
     file: FileId,
     /// What is read is a file, and no pipe.
@@ -98,13 +100,17 @@ impl Followed {
     fn try_open(path: &Path) -> Result<(Self, u64), NotOpened> {
         let input = File::open(path)?;
         let (there, again) = (input.metadata()?, input.try_clone()?);
+        let is_file = there.is_file();
+        let (input, waits) = if is_file { (Input::File(input), None) } else { Input::pipe(input)? };
         let reader = Reader::new(input).map_err(|error| {
             // A run may have cut it, or written more, between the look at its length and the read.
             let is_short = |file: &Metadata| file.is_file() && file.len() < 64;
             let is_short = is_short(&there) || again.metadata().is_ok_and(|file| is_short(&file));
             NotOpened { may_begin: is_short && matches!(error, OpenError::Cut | OpenError::NotATrace), error }
         })?;
-        let (follower, file, is_file) = (Follower::new(reader), id_of(&there), there.is_file());
+        // Only the header is waited for.
+        drop(waits);
+        let (follower, file) = (Follower::new(reader), id_of(&there));
         Ok((Self { follower, file, is_file, counts: Counts::default(), begins: None }, there.len()))
     }
 

@@ -8,17 +8,21 @@ use crate::run::BY_SIGNAL;
 use ratatui::Frame;
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
-use ratatui::crossterm::execute;
+use ratatui::crossterm::queue;
+use ratatui::crossterm::terminal::{LeaveAlternateScreen, disable_raw_mode};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Borders, Paragraph, Row, Table};
+use rustix::termios::{Action, OptionalActions, QueueSelector, tcflow, tcflush, tcgetattr, tcsetattr};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::io::{self, IsTerminal};
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
 use std::time::{Duration, Instant};
 
 /// Between two looks at the keyboard.
@@ -30,12 +34,36 @@ const FIRST_AFTER: Duration = Duration::from_secs(1);
 /// Between two looks at whether a signal came, or the terminal went.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 
+/// Between two tries to make room for the orders to leave the screen.
+const ROOM_EVERY: Duration = Duration::from_millis(10);
+
 /// How long the loop of the screen has to end by itself after a signal, and the terminal to be given back
 /// after that.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// The signals that end a program, for which the terminal is given back first.
 const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
+
+/// Which of two threads writes to the terminal: the loop of the screen, and the one that watches for signals.
+#[derive(Default)]
+struct Writers {
+    /// A thread gives the terminal back, and is the only one that does. The command ends then.
+    is_ending: AtomicBool,
+    /// The loop of the screen draws.
+    draws: Mutex<()>,
+}
+
+impl Writers {
+    /// Returns when the loop of the screen may draw.
+    fn draw(&self) -> MutexGuard<'_, ()> {
+        self.draws.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says whether the caller is to give the terminal back: the first one is.
+    fn may_end(&self) -> bool {
+        !self.is_ending.swap(true, Ordering::AcqRel)
+    }
+}
 
 /// What somebody wants of the screen.
 enum Wanted {
@@ -48,9 +76,13 @@ enum Wanted {
 
 /// Shows the screen until `q` is pressed, or a signal ends the command.
 pub(super) fn run(path: &Path, followed: &mut Followed, every: Duration) -> Outcome {
-    let signal = Arc::new(AtomicI32::new(0));
-    watch(signal.clone()).map_err(|error| format!("cannot watch for signals: {error}"))?;
-    let mut terminal = match ratatui::try_init() {
+    let (signal, writers) = (Arc::new(AtomicI32::new(0)), Arc::<Writers>::default());
+    watch(signal.clone(), writers.clone()).map_err(|error| format!("cannot watch for signals: {error}"))?;
+    let initialized = {
+        let _draws = writers.draw();
+        ratatui::try_init()
+    };
+    let mut terminal = match initialized {
         Ok(terminal) => terminal,
         Err(error) => {
             // It may have done a part of it.
@@ -83,12 +115,19 @@ pub(super) fn run(path: &Path, followed: &mut Followed, every: Duration) -> Outc
             };
             if (is_next || is_resized)
                 && let Some(shown) = &last
-                && let Err(error) = terminal.draw(|frame| draw(frame, shown))
             {
-                return cannot_use(&error);
+                let _draws = writers.draw();
+                if let Err(error) = terminal.draw(|frame| draw(frame, shown)) {
+                    return cannot_use(&error);
+                }
             }
         }
     })();
+    while !writers.may_end() {
+        // The other thread gives the terminal back, and ends the command.
+        std::thread::sleep(GRACE);
+    }
+    discard_output();
     // A terminal that is gone needs nothing. To drop it, and `restore`, would say so, and panic where
     // nothing takes that either.
     if terminal.show_cursor().is_err() {
@@ -108,10 +147,9 @@ fn cannot_use(error: &io::Error) -> Outcome {
 }
 
 /// Starts a thread that leaves the number of a signal that ends a program in `signal`, and ends the command
-/// itself at the second one, or where the loop of the screen does not end soon: that one may wait for more
-/// of a trace that comes through a pipe, for the rest of a key's escape sequence, or for a terminal that
-/// takes nothing.
-fn watch(signal: Arc<AtomicI32>) -> io::Result<()> {
+/// itself at the second one, or where the loop of the screen does not end soon: that one may wait for a file
+/// system, for the rest of a key's escape sequence, or for a terminal that takes nothing.
+fn watch(signal: Arc<AtomicI32>, writers: Arc<Writers>) -> io::Result<()> {
     let mut signals = Signals::new(ENDING)?;
     let watch = move || {
         let mut first = None::<(i32, Instant)>;
@@ -125,13 +163,13 @@ fn watch(signal: Arc<AtomicI32>) -> io::Result<()> {
                         signal.store(number, Ordering::Relaxed);
                         first = Some((number, Instant::now()));
                     }
-                    Some(_) => end(number),
+                    Some(_) => end(number, &writers),
                 }
             }
             if let Some((number, since)) = first
                 && since.elapsed() >= GRACE
             {
-                end(number);
+                end(number, &writers);
             }
             std::thread::sleep(SIGNALS_EVERY);
         }
@@ -141,18 +179,58 @@ fn watch(signal: Arc<AtomicI32>) -> io::Result<()> {
 }
 
 /// Gives the terminal back and ends the command as this signal would.
-fn end(signal: i32) -> ! {
-    let (done, restored) = mpsc::channel();
-    let restore = move || {
-        let _ = ratatui::try_restore();
-        let _ = execute!(io::stdout(), Show);
-        let _ = done.send(());
+fn end(signal: i32, writers: &Arc<Writers>) -> ! {
+    // Its modes are set without a write, which a terminal that takes nothing would let wait.
+    let _ = disable_raw_mode();
+    let (done, given_back) = mpsc::channel();
+    let writers = writers.clone();
+    let give_back = move || {
+        if writers.may_end() {
+            give_back(&writers);
+            let _ = done.send(());
+        } else {
+            // The loop of the screen does.
+            std::thread::sleep(GRACE);
+        }
     };
-    // To write to a terminal that takes nothing would wait for ever, but its modes are set first.
-    if std::thread::Builder::new().spawn(restore).is_ok() {
-        let _ = restored.recv_timeout(GRACE);
+    if std::thread::Builder::new().spawn(give_back).is_ok() {
+        let _ = given_back.recv_timeout(GRACE);
     }
     std::process::exit(BY_SIGNAL + signal)
+}
+
+/// Leaves the terminal's other screen, while the loop of the screen may draw it: that may wait for a terminal that
+/// takes nothing, and is not to write between or behind these orders.
+fn give_back(writers: &Writers) {
+    let draws = loop {
+        match writers.draws.try_lock() {
+            Ok(draws) => break draws,
+            Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                discard_output();
+                // Linux does not wake who waits for room when output is dropped, but when modes are set.
+                if let Ok(modes) = tcgetattr(io::stdout()) {
+                    let _ = tcsetattr(io::stdout(), OptionalActions::Now, &modes);
+                }
+            }
+        }
+        std::thread::sleep(ROOM_EVERY);
+    };
+    discard_output();
+    // Not by the standard library's buffer, which may have a part of a screen that could not be written.
+    let terminal = io::stdout().as_fd().try_clone_to_owned().map(File::from);
+    let mut orders = Vec::new();
+    let _ = queue!(orders, LeaveAlternateScreen, Show);
+    let _ = terminal.and_then(|mut terminal| terminal.write_all(&orders));
+    // The command ends, and nothing is drawn any more.
+    std::mem::forget(draws);
+}
+
+/// Drops what the terminal has not taken, and has it take more if it was stopped: nobody misses a part of a screen that
+/// is left, and the orders to leave it need the room.
+fn discard_output() {
+    let _ = tcflush(io::stdout(), QueueSelector::OFlush);
+    let _ = tcflow(io::stdout(), Action::OOn);
 }
 
 /// Looks at what came since it was called last: a signal, `q`, escape or what interrupts a program, or

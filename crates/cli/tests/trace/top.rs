@@ -241,7 +241,58 @@ fn top_gives_the_terminal_back_when_a_signal_ends_it() {
     end_by_signal(terminal, &pid);
 }
 
-/// The writer of a pipe keeps it open and writes no more, which the loop of the screen waits for.
+/// The writer of a pipe keeps it open and writes no more.
+#[test]
+fn top_takes_keys_while_it_waits_for_a_pipe() {
+    let folder = tempfile::tempdir().unwrap();
+    let [path, pipe, pid] = ["now.trace", "pipe", "pid"].map(|name| folder.path().join(name));
+    write_trace(&path, 3, false);
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut terminal = Terminal::of(&top_command(&pipe, &pid));
+    let mut writer = File::options().write(true).open(&pipe).unwrap();
+    writer.write_all(&fs::read(&path).unwrap()).unwrap();
+    terminal.read_until(FOOTER, 1);
+    terminal.press("q");
+    let text = terminal.wait();
+    assert!(text.contains("code 0") && text.contains("Shop::price:"), "{text}");
+    drop(writer);
+}
+
+/// What has the terminal is stopped, and takes nothing of a screen.
+#[test]
+fn top_leaves_the_screen_of_a_terminal_that_takes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let [path, pid, tty] = ["now.trace", "pid", "tty"].map(|name| folder.path().join(name));
+    write_trace(&path, 3, false);
+    let command = format!("tty >{}; {}", tty.display(), top_command(&path, &pid));
+    let mut terminal = Terminal::of(&command);
+    terminal.read_until(FOOTER, 1);
+    let kill = |signal: &str, process: &str| {
+        assert!(Command::new("kill").args([signal, process]).status().unwrap().success());
+    };
+    let (top, script) = (fs::read_to_string(&pid).unwrap(), terminal.script.id().to_string());
+    kill("-STOP", &script);
+    // Each of these sizes is another whole screen, of which the terminal holds a few only.
+    for columns in 0..20 {
+        let of_terminal = File::open(fs::read_to_string(&tty).unwrap().trim()).unwrap();
+        let size = ["rows", "100", "cols", &(480 + columns).to_string()].map(String::from);
+        assert!(Command::new("stty").args(size).stdin(of_terminal).status().unwrap().success());
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    kill("-TERM", top.trim());
+    let began = Instant::now();
+    while fs::read_to_string(format!("/proc/{}/stat", top.trim())).is_ok_and(|stat| !stat.contains(") Z ")) {
+        assert!(began.elapsed() < Duration::from_secs(20), "it goes on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kill("-CONT", &script);
+    let text = terminal.wait();
+    assert!(text.contains("code 143") && text.contains(" icanon ") && !text.contains("-icanon"), "{text}");
+    assert_eq!([ENTERS, LEAVES].map(|order| text.matches(order).count()), [1, 1], "{text}");
+    assert!(text.rfind(SHOWS_CURSOR) > text.rfind(HIDES_CURSOR), "{text}");
+}
+
+/// The writer of a pipe keeps it open and writes no more, as above.
 #[test]
 fn top_gives_the_terminal_back_while_it_waits_for_a_pipe() {
     let folder = tempfile::tempdir().unwrap();
