@@ -293,6 +293,27 @@ fn arguments_are_set_in_graphs_in_graphs() {
     stream.synchronize().unwrap();
 }
 
+/// A node that only waits for a circle is not said to wait for itself, and graphs that lie in others are named.
+#[test]
+fn circles_are_named_by_a_node_of_theirs() {
+    let (device, ..) = open();
+    let mut graph = Graph::new(&device);
+    let nodes = [(); 5].map(|()| graph.add_empty());
+    for (first, then) in [(4, 3), (3, 4), (3, 2), (2, 1), (1, 0), (0, 1)] {
+        graph.edge(nodes[first], nodes[then]).unwrap();
+        if then == 2 {
+            let error = broken(graph.instantiate()).to_string();
+            assert!(error.starts_with("node 3 waits for itself") || error.starts_with("node 4 "), "{error}");
+        }
+    }
+    let mut outer = Graph::new(&device);
+    outer.add_empty();
+    outer.add_if_else(&Condition::function(|| 1), &Graph::new(&device), &graph).unwrap();
+    let error = broken(outer.instantiate());
+    let GraphError::Circle { node } = &error else { panic!("{error}") };
+    assert!(matches!(node.numbers(), [1, 1, 0 | 1 | 3 | 4]), "{error}");
+}
+
 /// Numbers of nodes are the same in every graph, and a node is of one graph, its clones and its instances.
 #[test]
 fn nodes_of_other_graphs_are_refused() {

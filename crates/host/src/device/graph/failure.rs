@@ -1,6 +1,6 @@
 //! What can go wrong with graphs.
 
-use super::{NodeId, NodePath};
+use super::NodePath;
 use crate::closures::HostcallState;
 use crate::device::error::LaunchFailure;
 use crate::device::seam::BackendError;
@@ -120,8 +120,8 @@ pub enum GraphError {
     /// Nodes wait for each other.
     #[error("node {node} waits for itself: its edges go in a circle")]
     Circle {
-        /// One of them.
-        node: NodeId,
+        /// One of them, with the graphs that it is in.
+        node: NodePath,
     },
     /// The graph has no such node.
     #[error("there is no node {node}: {}", inside.clone().unwrap_or_else(|| format!("its graph has {nodes}")))]

@@ -2,7 +2,7 @@
 
 use super::node::{Node, NodePath};
 use super::row::Row;
-use super::{GraphError, NodeId, Recorded};
+use super::{GraphError, Recorded};
 use crate::device::buffer::Wanted;
 use crate::device::launch;
 use crate::device::seam::{DeviceKind, KernelMemory};
@@ -77,7 +77,7 @@ struct Planning<'a> {
 
 impl Planning<'_> {
     fn add(&mut self, recorded: &Recorded, path: &NodePath, to: &mut Vec<Planned>) -> Result<(), Error> {
-        for at in order(recorded)? {
+        for at in order(recorded).map_err(|at| GraphError::Circle { node: path.child(at) })? {
             let (node, path) = (&recorded.nodes[at as usize].node, path.child(at));
             self.nodes += 1;
             if self.nodes > MOST_NODES {
@@ -148,8 +148,9 @@ impl Union {
     }
 }
 
-/// Returns the nodes' numbers in an order that fits the edges: of those that may be next, the lowest first.
-pub(super) fn order(recorded: &Recorded) -> Result<Vec<u32>, GraphError> {
+/// Returns the nodes' numbers in an order that fits the edges: of those that may be next, the lowest first. Where edges go in a
+/// circle, it fails with the number of a node that lies in one.
+fn order(recorded: &Recorded) -> Result<Vec<u32>, u32> {
     let nodes = &recorded.nodes;
     let mut missing: Vec<usize> = nodes.iter().map(|entry| entry.after.len()).collect();
     let mut followers = vec![Vec::new(); nodes.len()];
@@ -170,10 +171,15 @@ pub(super) fn order(recorded: &Recorded) -> Result<Vec<u32>, GraphError> {
             }
         }
     }
-    match missing.iter().position(|missing| *missing > 0) {
-        Some(at) => Err(GraphError::Circle { node: NodeId { at: at as u32, mark: nodes[at].mark } }),
-        None => Ok(order),
+    let Some(left) = missing.iter().position(|missing| *missing > 0) else { return Ok(order) };
+    // That one may only wait for a circle. Each that is left waits for one that is left, so that who goes from one to the next
+    // comes to a circle, and then to a node where they were before.
+    let (mut at, mut was_here) = (left as u32, vec![false; nodes.len()]);
+    while !std::mem::replace(&mut was_here[at as usize], true) {
+        let is_left = |before: &&u32| missing[**before as usize] > 0;
+        at = *nodes[at as usize].after.iter().find(is_left).expect("it waits for one that is left");
     }
+    Err(at)
 }
 
 #[cfg(test)]
