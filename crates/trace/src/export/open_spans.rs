@@ -13,6 +13,27 @@ struct Open {
     /// Launch, workgroup and wave.
     wave: (u64, u32, u32),
     begins: Vec<Point>,
+    /// A begin was earlier than the one before it.
+    is_unsorted: bool,
+}
+
+impl Open {
+    fn push(&mut self, begin: &Point) {
+        self.is_unsorted |= self.begins.last().is_some_and(|last| last.at_ns > begin.at_ns);
+        self.begins.push(*begin);
+    }
+
+    /// Returns the place of the begin that this is the end of. Where ends were lost, many are open: begins are looked for by
+    /// their times, which hardly ever go back.
+    fn begin_of(&self, end: &Point) -> Option<usize> {
+        let from = |place: &dyn Fn(&Point) -> bool| self.begins.partition_point(place);
+        let (from, to) = match self.is_unsorted {
+            true => (0, self.begins.len()),
+            false => (from(&|begin| begin.at_ns < end.began_ns), from(&|begin| begin.at_ns <= end.began_ns)),
+        };
+        let is_begin = |begin: &Point| begin.point == end.point && begin.at_ns == end.began_ns;
+        self.begins[from..to].iter().rposition(is_begin).map(|at| from + at)
+    }
 }
 
 /// The spans that have begun, by what a wave is told apart by: source, slot, and the lane that comes first.
@@ -48,14 +69,13 @@ impl OpenSpans {
         let mut given_up = Vec::new();
         if open.wave != wave {
             given_up.append(&mut open.begins);
-            open.wave = wave;
+            (open.wave, open.is_unsorted) = (wave, false);
         }
-        let is_begin = |begin: &Point| begin.point == point.point && begin.at_ns == point.began_ns;
         if is_kept {
-            open.begins.push(*point);
+            open.push(point);
             self.count += 1;
         } else if point.kind == PointKind::End
-            && let Some(at) = open.begins.iter().rposition(is_begin)
+            && let Some(at) = open.begin_of(point)
         {
             given_up.extend(open.begins.drain(at + 1..));
             open.begins.truncate(at);
@@ -109,5 +129,24 @@ mod tests {
         assert_eq!(spans.left_out(), 1);
         assert_eq!(spans.take().iter().map(|begin| begin.at_ns).collect::<Vec<_>>(), [20, 21, 22]);
         assert_eq!(spans.take(), []);
+    }
+
+    /// Whatever the order of times is, an end is that of the last begin that it names; ends that name none take no longer where
+    /// many are open.
+    #[test]
+    fn ends_find_their_begins_among_many() {
+        let mut spans = OpenSpans::default();
+        let mut note = |kind, began_ns, at_ns, wave| {
+            spans.note(&Point { kind, began_ns, at_ns, wave, ..Point::default() }).len()
+        };
+        let (begin, end) = (PointKind::Begin, PointKind::End);
+        for at in [10, 20, 20, 15, 30] {
+            assert_eq!(note(begin, at, at, 0), 0);
+        }
+        assert_eq!([note(end, 20, 40, 0), note(end, 12, 41, 0), note(end, 10, 42, 0)], [2, 0, 1]);
+        let open = 200_000;
+        (0..open).for_each(|at| _ = note(begin, 2 * at, 2 * at, 1));
+        assert!((0..open).all(|at| note(end, 2 * at + 1, 2 * open, 1) == 0));
+        assert_eq!(note(end, 2, 2 * open, 1), open as usize - 2);
     }
 }
