@@ -75,7 +75,7 @@ impl PointName {
         if self.kind == PointKind::Begin {
             return;
         }
-        let words = &point.values[..usize::from(point.count).min(point.values.len())];
+        let words = point.words();
         let is_printed =
             self.format.as_ref().is_some_and(|format| format.render_words(self.tags, words, to).is_ok());
         if !is_printed {
@@ -210,6 +210,16 @@ impl Names {
     /// Returns a source's trace point, if the trace has named it.
     pub fn point(&self, source: u16, point: u32) -> Option<&PointName> {
         self.points.get(&(source, point))
+    }
+
+    /// Appends what a record of a trace point says, as [`PointName::print`] does; the record's words, if the trace has not named
+    /// the point.
+    pub fn print_point(&self, point: &Point, to: &mut Vec<u8>) {
+        match self.point(point.source, point.point) {
+            Some(name) => name.print(point, to),
+            None if matches!(point.kind, PointKind::Begin | PointKind::End) => {}
+            None => to.extend(format!("{:?}", point.words()).as_bytes()),
+        }
     }
 
     /// Returns a launch, if it is known.

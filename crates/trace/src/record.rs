@@ -312,6 +312,13 @@ pub struct Point {
     pub values: [u64; MAX_POINT_WORDS],
 }
 
+impl Point {
+    /// Returns the values' words.
+    pub fn words(&self) -> &[u64] {
+        &self.values[..usize::from(self.count).min(self.values.len())]
+    }
+}
+
 /// A comparison of a device's clock with the host's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockPair {

@@ -132,9 +132,7 @@ impl<T: Table> Export for Rows<T> {
                     return Ok(());
                 }
                 self.text.clear();
-                if let Some(name) = names.point(point.source, point.point) {
-                    name.print(point, &mut self.text);
-                }
+                names.print_point(point, &mut self.text);
                 let id = self.id.of(names.launch(point.launch));
                 self.table.row(&of_point(names, point, &String::from_utf8_lossy(&self.text), id))
             }
@@ -258,4 +256,37 @@ fn of_launch<'a>(
     row[19] = Value::Number(1);
     row[21] = launch_id;
     row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The events and values of the rows.
+    #[derive(Default)]
+    struct Said(Vec<[String; 2]>);
+
+    impl Table for Said {
+        fn row(&mut self, row: &Row<'_>) -> io::Result<()> {
+            let text = |value| if let Value::Text(text) = value { text } else { "" };
+            self.0.push([row[0], row[20]].map(|value| text(value).to_owned()));
+            Ok(())
+        }
+
+        fn finish(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// The block with a name may be lost; what was measured is not.
+    #[test]
+    fn points_without_names_have_their_words() {
+        let mut rows = Rows::new(Said::default());
+        for kind in [PointKind::Counter, PointKind::Event, PointKind::End] {
+            let point = Point { kind, point: 7, values: [5, 6, 0, 0, 0], count: 2, ..Point::default() };
+            rows.event(&Names::default(), &Event::Point(point)).unwrap();
+        }
+        let said: Vec<_> = rows.table.0.iter().map(|row| row.each_ref().map(|text| &**text)).collect();
+        assert_eq!(said, [["counter", "[5, 6]"], ["event", "[5, 6]"], ["span", ""]]);
+    }
 }

@@ -359,9 +359,7 @@ impl<W: Write> Perfetto<W> {
                 }
                 Step::Value(at_ns) => {
                     let mut text = Vec::new();
-                    if let Some(name) = names.point(point.source, point.point) {
-                        name.print(point, &mut text);
-                    }
+                    names.print_point(point, &mut text);
                     self.say_of_wave(names, point);
                     let name = String::from_utf8_lossy(&text);
                     let event =
@@ -384,7 +382,7 @@ impl<W: Write> Perfetto<W> {
     }
 
     fn point_counter(&mut self, names: &Names, parent: u64, at_ns: u64, point: &Point) -> io::Result<()> {
-        let Some(name) = names.point(point.source, point.point) else { return Ok(()) };
+        let name = names.point(point.source, point.point);
         let key = (point.source, point.slot, point.point);
         let track = match self.counters.get(&key) {
             Some(track) => *track,
@@ -396,7 +394,7 @@ impl<W: Write> Perfetto<W> {
                 let uuid = self.track_ids.next();
                 self.describe(TrackDescriptor {
                     uuid: Some(uuid),
-                    name: Some(name.text.to_string()),
+                    name: Some(name.map_or("unknown", |name| &*name.text).to_owned()),
                     parent_uuid: Some(parent),
                     counter: Some(CounterDescriptor { unit_name: None }),
                     sibling_merge_behavior: Some(MERGE_NONE),
@@ -406,7 +404,8 @@ impl<W: Write> Perfetto<W> {
                 uuid
             }
         };
-        let counter = Some(CounterValue::Double(name.value(point)));
+        let value = name.map_or(point.values[0] as f64, |name| name.value(point));
+        let counter = Some(CounterValue::Double(value));
         self.event_at(at_ns, &TrackEvent { kind: COUNTER, track, counter, ..TrackEvent::default() })
     }
 
@@ -484,5 +483,23 @@ impl<W: Write> Export for Perfetto<W> {
 
     fn left_out(&self) -> LeftOut {
         self.waves.left_out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The block with a name may be lost; what was measured is not.
+    #[test]
+    fn points_without_names_have_their_words() {
+        let mut export = Perfetto::new(Vec::new(), 0);
+        for kind in [PointKind::Counter, PointKind::Event] {
+            let point = Point { kind, point: 7, values: [5, 6, 0, 0, 0], count: 2, ..Point::default() };
+            export.event(&Names::default(), &Event::Point(point)).unwrap();
+        }
+        export.finish(&Names::default()).unwrap();
+        let has = |bytes: &[u8]| export.to.windows(bytes.len()).any(|window| window == bytes);
+        assert!(has(b"unknown") && has(&5f64.to_le_bytes()) && has(b"[5, 6]"));
     }
 }
