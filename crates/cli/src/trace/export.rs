@@ -209,6 +209,7 @@ impl Write for MadeLate<'_> {
 
 /// A line on the standard error that says how far an export is, if that is a terminal.
 struct Progress {
+    /// Bytes of the trace; 0 of a pipe, of which nobody knows it.
     of: u64,
     told: Instant,
     is_shown: bool,
@@ -220,9 +221,8 @@ impl Progress {
             return;
         }
         (self.told, self.is_shown) = (Instant::now(), true);
-        let part = bytes as f64 / self.of.max(1) as f64 * 100.0;
         // Nobody can be told that standard error is closed.
-        let _ = write!(io::stderr(), "\r{part:.0} % of {} MB", self.of / 1_000_000);
+        let _ = write!(io::stderr(), "\r{}", progress(bytes, self.of));
     }
 
     /// Removes the line.
@@ -233,10 +233,34 @@ impl Progress {
     }
 }
 
+/// Says how much of a trace of so many bytes was exported; more, if a run still writes it.
+fn progress(bytes: u64, of: u64) -> String {
+    let megabytes = |bytes: u64| bytes / 1_000_000;
+    match of {
+        0 => format!("{} MB", megabytes(bytes)),
+        of => {
+            let part = (bytes as f64 / of as f64 * 100.0).min(100.0);
+            format!("{part:.0} % of {} MB", megabytes(of.max(bytes)))
+        }
+    }
+}
+
 /// The signals that whoever started the process has it ignore, as `nohup` and shells in the background do: a bit for each, from
 /// signal 1 on.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_of_what_is_known() {
+        assert_eq!(progress(5_000_000, 20_000_000), "25 % of 20 MB");
+        assert_eq!(progress(5_000_000, 0), "5 MB");
+        assert_eq!(progress(30_000_000, 20_000_000), "100 % of 30 MB");
+    }
 }
