@@ -226,12 +226,23 @@ fn exports_say_what_a_stream_lacks() {
     let bytes = vec![0; size_of::<Sample>()].into();
     file.page(&Page { stream, dropped_before: 2, bytes, ..Page::default() }).unwrap();
     // After the last page more were dropped.
-    let totals = StreamTotals { dropped_records: 7, overwritten_bytes: 64, ..StreamTotals::default() };
+    let totals =
+        StreamTotals { dropped_records: 7, overwritten_bytes: 64, lost_bytes: 80, ..StreamTotals::default() };
     file.end_stream(stream, &totals).unwrap();
     file.finish().unwrap();
     let sentences = "hostcall: kernels have dropped 7 records of this stream\n\
-                     hostcall: 64 bytes of this stream were overwritten before they were read\n";
-    expect(&trace(&["export", path.to_str().unwrap(), csv.to_str().unwrap()]), 0, "", sentences);
+                     hostcall: 64 bytes of this stream were overwritten before they were read\n\
+                     hostcall: 80 bytes of this stream could not be read or written when it was recorded\n";
+    let path = path.to_str().unwrap();
+    expect(&trace(&["export", path, csv.to_str().unwrap()]), 0, "", sentences);
+    for (command, part) in [
+        ("info", " 7 records dropped, 64 bytes overwritten, 80 bytes lost\n"),
+        ("dump", " 7 records dropped, 64 bytes overwritten, 80 bytes lost\n"),
+        ("top", "\nlost: 80 bytes of streams could not be read or written\n"),
+    ] {
+        let text = stdout(&trace(&[command, path]));
+        assert!(text.contains(part), "{command}: {text}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What a trace lacks, as it says itself.
 
-use crate::record::Event;
+use crate::record::{Event, StreamTotals};
 use std::collections::BTreeMap;
 
 /// Counts what a trace lacks: what was dropped, overwritten or damaged before it was read.
@@ -22,6 +22,8 @@ pub struct StreamLosses {
     pub dropped_records: u64,
     /// Bytes that were overwritten before they were read.
     pub overwritten_bytes: u64,
+    /// Bytes that could not be copied from the device, or not be written to the file.
+    pub lost_bytes: u64,
 }
 
 /// Something that a trace lacks.
@@ -53,8 +55,8 @@ impl Losses {
             }
             // What was dropped after the last page is in no page.
             Event::StreamEnded { stream, totals } => {
-                let (dropped_records, overwritten_bytes) = (totals.dropped_records, totals.overwritten_bytes);
-                self.streams.insert(*stream, StreamLosses { dropped_records, overwritten_bytes });
+                let StreamTotals { dropped_records, overwritten_bytes, lost_bytes, .. } = *totals;
+                self.streams.insert(*stream, StreamLosses { dropped_records, overwritten_bytes, lost_bytes });
             }
             _ => {}
         }
@@ -81,7 +83,7 @@ impl Losses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{StreamTotals, Totals};
+    use crate::record::Totals;
 
     #[test]
     fn all_that_is_lost_is_counted() {

@@ -276,7 +276,7 @@ pub struct StreamTotals {
     pub dropped_records: u64,
     /// Bytes that were overwritten before they were read.
     pub overwritten_bytes: u64,
-    /// Bytes that were read and could not be written to the file.
+    /// Bytes that could not be copied from the device, or not be written to the file.
     pub lost_bytes: u64,
 }
 

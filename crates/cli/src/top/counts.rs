@@ -68,6 +68,7 @@ pub struct Counts {
     /// How often trace points said something, by source and point.
     of_points: HashMap<(u16, u32), u64>,
     lost_points: u64,
+    lost_stream_bytes: u64,
     /// By source and slot.
     waits: HashMap<(u16, u32), Waiting>,
     has_ended: bool,
@@ -189,6 +190,7 @@ impl Counts {
             Event::StreamEnded { stream, totals } => {
                 let counts = self.of_streams.entry(*stream).or_default();
                 (counts.dropped, counts.overwritten) = (totals.dropped_records, totals.overwritten_bytes);
+                self.lost_stream_bytes = self.lost_stream_bytes.saturating_add(totals.lost_bytes);
             }
             Event::Point(point) => self.point(point),
             Event::PointsLost { records, .. } => self.lost_points = self.lost_points.saturating_add(*records),
@@ -295,6 +297,7 @@ impl Counts {
             (self.missing_blocks, "blocks of the file are missing"),
             (self.damaged_bytes, "bytes of the file are damaged"),
             (self.lost_points, "records of trace points were dropped"),
+            (self.lost_stream_bytes, "bytes of streams could not be read or written"),
         ];
         lost.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect()
     }

@@ -92,12 +92,16 @@ fn line(out: &mut dyn Write, names: &Names, event: &Event) -> io::Result<()> {
             writeln!(out, " }}")
         }
         Event::StreamEnded { stream, totals } => {
-            let StreamTotals { pages, bytes, dropped_records, overwritten_bytes, .. } = totals;
-            writeln!(
+            let StreamTotals { pages, bytes, dropped_records, overwritten_bytes, lost_bytes } = totals;
+            write!(
                 out,
                 "stream {stream} ended: {pages} pages, {bytes} bytes, {dropped_records} records dropped, \
                  {overwritten_bytes} bytes overwritten"
-            )
+            )?;
+            match lost_bytes {
+                0 => writeln!(out),
+                lost => writeln!(out, ", {lost} bytes lost"),
+            }
         }
         Event::Waiting(waiting) => {
             let Waiting { at_ns, waited_ns, launch, slot, place, lanes, source, waits_for, method } = waiting;

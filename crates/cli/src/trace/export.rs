@@ -67,12 +67,17 @@ pub(super) fn export(from: &Path, to: &Path, stream: Option<&str>) -> Outcome {
     for Loss { how, count, what } in exported.losses.of_trace() {
         complain(format!("{}: {how}: {count} {what}", from.display()));
     }
-    let StreamLosses { dropped_records, overwritten_bytes, .. } = exported.stream_losses;
+    let StreamLosses { dropped_records, overwritten_bytes, lost_bytes, .. } = exported.stream_losses;
     if dropped_records > 0 {
         complain(format!("kernels have dropped {dropped_records} records of this stream"));
     }
     if overwritten_bytes > 0 {
         complain(format!("{overwritten_bytes} bytes of this stream were overwritten before they were read"));
+    }
+    if lost_bytes > 0 {
+        complain(format!(
+            "{lost_bytes} bytes of this stream could not be read or written when it was recorded"
+        ));
     }
     let LeftOut { spans, points, .. } = exported.left_out;
     match format {

@@ -1,13 +1,18 @@
 //! `hostcall trace info`: what a trace has.
 
 use super::{NO_END, Stop, device, events, open};
-use hostcall_trace::{ClockPair, Ending, Event, Latencies, Loss, Losses, StreamLosses, Totals, escaped};
-use std::collections::{BTreeMap, HashSet};
+use hostcall_trace::{
+    ClockPair, Ending, Event, Latencies, Loss, Losses, Page, StreamLosses, Totals, escaped,
+};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
 
 /// Launches that panicked which are named; all are counted.
 const MOST_PANICKED: usize = 8;
+
+/// Pages of a stream that can be open at a time: as many as a raw channel has.
+const MOST_OPEN: usize = 1 << 16;
 
 /// What a trace has of a stream.
 #[derive(Default)]
@@ -18,8 +23,23 @@ struct Stream {
     /// Pages of which the trace has a part; the channel's pages once it has said how many there were.
     pages: u64,
     /// Numbers of those that go on: other pages may lie between two parts of one.
-    open: HashSet<u64>,
+    open: BTreeSet<u64>,
     bytes: u64,
+}
+
+impl Stream {
+    /// Counts a page, if this is its first part.
+    fn note(&mut self, page: &Page) {
+        self.pages += u64::from(self.open.insert(page.sequence));
+        if page.is_last {
+            self.open.remove(&page.sequence);
+        }
+        // The last part of the others was lost.
+        while self.open.len() > MOST_OPEN {
+            self.open.pop_first();
+        }
+        self.bytes += page.bytes.len() as u64;
+    }
 }
 
 /// What a trace says of a device's clock.
@@ -86,13 +106,9 @@ pub(super) fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
             }
             Event::Page(page) => {
                 let of_stream = streams.entry(page.stream).or_default();
-                of_stream.pages += u64::from(of_stream.open.insert(page.sequence));
-                if page.is_last {
-                    of_stream.open.remove(&page.sequence);
-                }
+                of_stream.note(page);
                 first_page_ns = first_page_ns.min(page.opened_ns);
                 last_page_ns = last_page_ns.max(page.opened_ns);
-                of_stream.bytes += page.bytes.len() as u64;
             }
             Event::StreamEnded { stream, totals } => {
                 streams.entry(*stream).or_default().pages = totals.pages;
@@ -149,18 +165,38 @@ pub(super) fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
     }
     for (number, stream) in &streams {
         let Stream { name, policy, record_bytes, pages, bytes, .. } = stream;
-        let StreamLosses { dropped_records, overwritten_bytes, .. } = losses.of_stream(*number);
+        let StreamLosses { dropped_records, overwritten_bytes, lost_bytes, .. } = losses.of_stream(*number);
         let (name, policy) = (escaped(name), escaped(policy));
         write!(
             out,
             "stream {number}:  {name}, records of {record_bytes} bytes, policy {policy}: {pages} pages,"
         )?;
-        writeln!(
+        write!(
             out,
             " {bytes} bytes; {dropped_records} records dropped, {overwritten_bytes} bytes overwritten"
         )?;
+        match lost_bytes {
+            0 => writeln!(out)?,
+            lost => writeln!(out, ", {lost} bytes lost")?,
+        }
     }
     writeln!(out)?;
     write!(out, "{}", latencies.table(&names))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_without_an_end_are_counted_once_and_forgotten() {
+        let mut stream = Stream::default();
+        let pages = 2 * MOST_OPEN as u64;
+        for sequence in 0..pages {
+            // In two parts.
+            (0..2).for_each(|_| stream.note(&Page { sequence, ..Page::default() }));
+        }
+        assert_eq!((stream.pages, stream.open.len()), (pages, MOST_OPEN));
+    }
 }
