@@ -69,6 +69,8 @@ pub struct Counts {
     of_points: HashMap<(u16, u32), u64>,
     lost_points: u64,
     lost_stream_bytes: u64,
+    /// As the trace's end says.
+    dropped_others: u64,
     /// By source and slot.
     waits: HashMap<(u16, u32), Waiting>,
     has_ended: bool,
@@ -200,6 +202,7 @@ impl Counts {
             Event::Ended(totals) => {
                 self.seen(totals.ended_ns);
                 self.has_ended = true;
+                self.dropped_others = totals.dropped_others;
                 self.waits.clear();
             }
             _ => {}
@@ -294,6 +297,7 @@ impl Counts {
     fn lost(&self) -> Vec<String> {
         let lost = [
             (self.dropped_calls, "calls were dropped"),
+            (self.dropped_others, "launches, posts or names were dropped"),
             (self.missing_blocks, "blocks of the file are missing"),
             (self.damaged_bytes, "bytes of the file are damaged"),
             (self.lost_points, "records of trace points were dropped"),
@@ -380,7 +384,7 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hostcall_trace::{Call, Page, Posts, Totals};
+    use hostcall_trace::{Call, Page, Posts, StreamTotals, Totals};
 
     /// The tags of one `i64`, as trace files have them.
     const I64_TAG: u64 = 5;
@@ -593,6 +597,14 @@ mod tests {
             dropped: 5,
             overwritten: 0,
         };
-        assert_eq!(shown.streams, [expected]);
+        assert_eq!((shown.streams, shown.lost), (vec![expected], vec![]));
+        let totals = StreamTotals { dropped_records: 6, lost_bytes: 16, ..StreamTotals::default() };
+        counts.add(&Event::StreamEnded { stream: 3, totals });
+        counts.add(&Event::Ended(Totals { dropped_others: 4, ..Totals::default() }));
+        let shown = counts.take(Duration::from_secs(2));
+        assert_eq!(
+            shown.lost,
+            ["4 launches, posts or names were dropped", "16 bytes of streams could not be read or written"]
+        );
     }
 }
