@@ -139,7 +139,7 @@ mod tests {
                 "launch {launch} of sum on cuda:1, workgroup (4, 0, 1), wave 2 in slot 7, lane 31: the handler of Sums::add panicked"
             )
         );
-        (panic.kernel, panic.place) = ("".into(), None);
+        (panic.device, panic.kernel, panic.place) = ("".into(), "".into(), None);
         assert_eq!(
             panic.to_string(),
             format!("launch {launch} in slot 7, lane 31: the handler of Sums::add panicked")
