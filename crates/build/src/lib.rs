@@ -127,8 +127,9 @@ pub fn build(request: &Request) -> Result<Image, BuildError> {
     build_locked(request).map(|(image, _)| image)
 }
 
-/// Does what [`build`] and then [`report`] do, and lets no other build come between: one with other features, or of
-/// a source that was changed meanwhile, leaves the compiler's output where the report reads it.
+/// Does what [`build`] and then [`report`] do, and lets no other build come between: one with other
+/// features, or of a source that was changed meanwhile, leaves the compiler's output where the report reads
+/// it.
 ///
 /// # Errors
 /// As for [`build`]. With the image comes what [`report`] returns.

@@ -212,8 +212,8 @@ impl Names {
         self.points.get(&(source, point))
     }
 
-    /// Appends what a record of a trace point says, as [`PointName::print`] does; the record's words, if the trace has not named
-    /// the point.
+    /// Appends what a record of a trace point says, as [`PointName::print`] does; the record's words, if
+    /// the trace has not named the point.
     pub fn print_point(&self, point: &Point, to: &mut Vec<u8>) {
         match self.point(point.source, point.point) {
             Some(name) => name.print(point, to),

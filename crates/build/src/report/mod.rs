@@ -48,8 +48,8 @@ pub struct KernelReport {
     pub warnings: Vec<String>,
 }
 
-/// Says what the kernels of an image need. `image` is what [`crate::build`] has just made of `request`. It waits until
-/// no other build has the folder; where one may come between, use [`crate::build_with_report`].
+/// Says what the kernels of an image need. `image` is what [`crate::build`] has just made of `request`. It
+/// waits until no other build has the folder; where one may come between, use [`crate::build_with_report`].
 ///
 /// # Errors
 /// [`BuildError::NoReport`] for the software device, and where NVIDIA's assembler is not installed, which gives each kernel its

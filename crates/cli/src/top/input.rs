@@ -20,8 +20,9 @@ pub(super) enum Input {
     Pipe(Pipe),
 }
 
-/// A pipe, a terminal or something else of which a read may wait for ever. It is read by a thread, so that whoever asks
-/// for more can look at the keyboard: what is not there yet is taken for the end, as of a file that grows.
+/// A pipe, a terminal or something else of which a read may wait for ever. It is read by a thread, so that
+/// whoever asks for more can look at the keyboard: what is not there yet is taken for the end, as of a file
+/// that grows.
 pub(super) struct Pipe {
     pieces: Receiver<io::Result<Vec<u8>>>,
     /// What was not asked for yet of the last piece.
@@ -41,7 +42,8 @@ impl Input {
     }
 }
 
-/// Reads a pipe as long as somebody takes what it has. An empty piece is its end, after which another writer may open it.
+/// Reads a pipe as long as somebody takes what it has. An empty piece is its end, after which another
+/// writer may open it.
 fn read(mut pipe: File, pieces: &SyncSender<io::Result<Vec<u8>>>) {
     loop {
         let mut piece = vec![0; PIECE_BYTES];

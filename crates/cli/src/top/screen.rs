@@ -44,7 +44,8 @@ const GRACE: Duration = Duration::from_millis(500);
 /// The signals that end a program, for which the terminal is given back first.
 const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
-/// Which of two threads writes to the terminal: the loop of the screen, and the one that watches for signals.
+/// Which of two threads writes to the terminal: the loop of the screen, and the one that watches for
+/// signals.
 #[derive(Default)]
 struct Writers {
     /// A thread gives the terminal back, and is the only one that does. The command ends then.
@@ -147,8 +148,8 @@ fn cannot_use(error: &io::Error) -> Outcome {
 }
 
 /// Starts a thread that leaves the number of a signal that ends a program in `signal`, and ends the command
-/// itself at the second one, or where the loop of the screen does not end soon: that one may wait for a file
-/// system, for the rest of a key's escape sequence, or for a terminal that takes nothing.
+/// itself at the second one, or where the loop of the screen does not end soon: that one may wait for a
+/// file system, for the rest of a key's escape sequence, or for a terminal that takes nothing.
 fn watch(signal: Arc<AtomicI32>, writers: Arc<Writers>) -> io::Result<()> {
     let mut signals = Signals::new(ENDING)?;
     let watch = move || {
@@ -199,8 +200,8 @@ fn end(signal: i32, writers: &Arc<Writers>) -> ! {
     std::process::exit(BY_SIGNAL + signal)
 }
 
-/// Leaves the terminal's other screen, while the loop of the screen may draw it: that may wait for a terminal that
-/// takes nothing, and is not to write between or behind these orders.
+/// Leaves the terminal's other screen, while the loop of the screen may draw it: that may wait for a
+/// terminal that takes nothing, and is not to write between or behind these orders.
 fn give_back(writers: &Writers) {
     let draws = loop {
         match writers.draws.try_lock() {
@@ -226,8 +227,8 @@ fn give_back(writers: &Writers) {
     std::mem::forget(draws);
 }
 
-/// Drops what the terminal has not taken, and has it take more if it was stopped: nobody misses a part of a screen that
-/// is left, and the orders to leave it need the room.
+/// Drops what the terminal has not taken, and has it take more if it was stopped: nobody misses a part of a
+/// screen that is left, and the orders to leave it need the room.
 fn discard_output() {
     let _ = tcflush(io::stdout(), QueueSelector::OFlush);
     let _ = tcflow(io::stdout(), Action::OOn);

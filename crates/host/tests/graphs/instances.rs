@@ -293,7 +293,8 @@ fn arguments_are_set_in_graphs_in_graphs() {
     stream.synchronize().unwrap();
 }
 
-/// A node that only waits for a circle is not said to wait for itself, and graphs that lie in others are named.
+/// A node that only waits for a circle is not said to wait for itself, and graphs that lie in others are
+/// named.
 #[test]
 fn circles_are_named_by_a_node_of_theirs() {
     let (device, ..) = open();

@@ -17,8 +17,8 @@ use tracing::Level;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HandlerPanic {
-    /// The device whose lane called or posted, as [`ServerBuilder::device`](crate::ServerBuilder::device) names it;
-    /// else empty.
+    /// The device whose lane called or posted, as [`ServerBuilder::device`](crate::ServerBuilder::device)
+    /// names it; else empty.
     pub device: Arc<str>,
     /// The method.
     pub service: &'static str,

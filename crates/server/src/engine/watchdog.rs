@@ -32,7 +32,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiting {
-    /// The device whose wave waits, as [`ServerBuilder::device`](crate::ServerBuilder::device) names it; else empty.
+    /// The device whose wave waits, as [`ServerBuilder::device`](crate::ServerBuilder::device) names it;
+    /// else empty.
     pub device: Arc<str>,
     /// The channel's slot.
     pub slot: u32,

@@ -101,8 +101,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Names the device whose program calls, in reports of calls that wait. Default: it has no name there, or, of a
-    /// server [beside](super::LlvmServer::start_beside) another one, that one's.
+    /// Names the device whose program calls, in reports of calls that wait. Default: it has no name there,
+    /// or, of a server [beside](super::LlvmServer::start_beside) another one, that one's.
     #[must_use]
     pub fn device(mut self, name: &str) -> Self {
         self.device = name.into();

@@ -115,8 +115,8 @@ impl MarkedLines {
         let _ = self.origin.set(Origin { device, wave_size, finds_place });
     }
 
-    /// Returns how what a lane prints is appended; `None` if it is left out, so that nobody need render it. `wave` is
-    /// whose the lane is, where the caller's slot may be another's by now.
+    /// Returns how what a lane prints is appended; `None` if it is left out, so that nobody need render it.
+    /// `wave` is whose the lane is, where the caller's slot may be another's by now.
     pub fn admit(&self, caller: Caller, wave: Option<Owner>) -> Option<Admitted> {
         let Some(origin) = self.origin.get() else { return Some(Admitted(None)) };
         let (kernel, place) = (origin.finds_place)(caller, wave);

@@ -164,7 +164,8 @@ impl Printer {
     ) -> Result<(), CallError> {
         let line = self.line(id)?;
         self.stdio.with_sink(calling_launch(), |sink| {
-            // Whether a line is left out is asked before it is rendered: nobody is told of one that cannot be.
+            // Whether a line is left out is asked before it is rendered: nobody is told of one that cannot
+            // be.
             let admitted = match self.stdio.lines() {
                 Some(lines) => match lines.admit(caller().unwrap_or_default(), None) {
                     Some(admitted) => Some(admitted),
@@ -187,8 +188,8 @@ impl Printer {
         })
     }
 
-    /// Counts text that the server refused, so that flushes tell of it, unless all that its launch prints is left
-    /// out. Of a lane that is left out it tells: the wave that posted this is not known here.
+    /// Counts text that the server refused, so that flushes tell of it, unless all that its launch prints
+    /// is left out. Of a lane that is left out it tells: the wave that posted this is not known here.
     ///
     /// # Errors
     /// [`CallError::Malformed`] when there is no such stream.

@@ -23,8 +23,8 @@ impl Open {
         self.begins.push(*begin);
     }
 
-    /// Returns the place of the begin that this is the end of. Where ends were lost, many are open: begins are looked for by
-    /// their times, which hardly ever go back.
+    /// Returns the place of the begin that this is the end of. Where ends were lost, many are open: begins
+    /// are looked for by their times, which hardly ever go back.
     fn begin_of(&self, end: &Point) -> Option<usize> {
         let from = |place: &dyn Fn(&Point) -> bool| self.begins.partition_point(place);
         let (from, to) = match self.is_unsorted {
@@ -131,8 +131,8 @@ mod tests {
         assert_eq!(spans.take(), []);
     }
 
-    /// Whatever the order of times is, an end is that of the last begin that it names; ends that name none take no longer where
-    /// many are open.
+    /// Whatever the order of times is, an end is that of the last begin that it names; ends that name none
+    /// take no longer where many are open.
     #[test]
     fn ends_find_their_begins_among_many() {
         let mut spans = OpenSpans::default();

@@ -109,12 +109,13 @@ impl Instance {
     }
 
     /// Gives a kernel of the graph, or of a graph in it, another grid and other arguments, for later replays. They are checked
-    /// as for a launch. Of a graph that is in it twice only the node at this path changes. The nodes are those of the graph that
-    /// the instance was made of, or of the one that it has become last ([`Instance::update`]).
+    /// as for a launch. Of a graph that is in it twice only the node at this path changes. The nodes are
+    /// those of the graph that the instance was made of, or of the one that it has become last
+    /// ([`Instance::update`]).
     ///
     /// # Errors
-    /// When the node is another graph's or no launch of this kernel, a launch like this would be refused, or there is no room for what it needs.
-    /// Nothing changes then.
+    /// When the node is another graph's or no launch of this kernel, a launch like this would be refused,
+    /// or there is no room for what it needs. Nothing changes then.
     pub fn set<P>(
         &self,
         node: impl Into<NodePath>,

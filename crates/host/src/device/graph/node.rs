@@ -64,7 +64,8 @@ impl fmt::Display for NodeKind {
     }
 }
 
-/// What no other node of the process has, however it was added: numbers of nodes are the same in every graph.
+/// What no other node of the process has, however it was added: numbers of nodes are the same in every
+/// graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Mark(NonZeroU64);
 
@@ -76,8 +77,9 @@ impl Mark {
     }
 }
 
-/// A node of a graph: its number, from 0 in the order in which nodes were added, and that it is this graph's. It is a node of
-/// the graph's clones and instances too, if they were made when the node was there.
+/// A node of a graph: its number, from 0 in the order in which nodes were added, and that it is this
+/// graph's. It is a node of the graph's clones and instances too, if they were made when the node was
+/// there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId {
     pub(super) at: u32,
@@ -102,7 +104,8 @@ impl fmt::Display for NodeId {
 #[derive(Clone)]
 pub struct NodePath {
     numbers: Arc<[u32]>,
-    /// Which nodes the numbers are said to be of. `None` for a body; those at the end that are `None` are left out.
+    /// Which nodes the numbers are said to be of. `None` for a body; those at the end that are `None` are
+    /// left out.
     marks: Arc<[Option<Mark>]>,
 }
 
@@ -426,8 +429,9 @@ impl Recorded {
         }
     }
 
-    /// Makes the node at `path`, which is of this graph or of one in it, what `change` returns for it. `before` is what the
-    /// graph's nodes were before they became these, by which they may be named as well.
+    /// Makes the node at `path`, which is of this graph or of one in it, what `change` returns for it.
+    /// `before` is what the graph's nodes were before they became these, by which they may be named as
+    /// well.
     pub fn change(
         &mut self,
         path: &[u32],

@@ -148,8 +148,8 @@ impl Union {
     }
 }
 
-/// Returns the nodes' numbers in an order that fits the edges: of those that may be next, the lowest first. Where edges go in a
-/// circle, it fails with the number of a node that lies in one.
+/// Returns the nodes' numbers in an order that fits the edges: of those that may be next, the lowest first.
+/// Where edges go in a circle, it fails with the number of a node that lies in one.
 fn order(recorded: &Recorded) -> Result<Vec<u32>, u32> {
     let nodes = &recorded.nodes;
     let mut missing: Vec<usize> = nodes.iter().map(|entry| entry.after.len()).collect();
@@ -172,8 +172,8 @@ fn order(recorded: &Recorded) -> Result<Vec<u32>, u32> {
         }
     }
     let Some(left) = missing.iter().position(|missing| *missing > 0) else { return Ok(order) };
-    // That one may only wait for a circle. Each that is left waits for one that is left, so that who goes from one to the next
-    // comes to a circle, and then to a node where they were before.
+    // That one may only wait for a circle. Each that is left waits for one that is left, so that who goes
+    // from one to the next comes to a circle, and then to a node where they were before.
     let (mut at, mut was_here) = (left as u32, vec![false; nodes.len()]);
     while !std::mem::replace(&mut was_here[at as usize], true) {
         let is_left = |before: &&u32| missing[**before as usize] > 0;
