@@ -344,13 +344,17 @@ impl<'a> Posts<'a> {
     }
 
     /// Gives the words of posts that are left, and who posted them, to `handle` while it takes them; declines the one
-    /// that it does not take, and those after it.
+    /// that it does not take, and those after it. A post at which `handle` panics is begun, as with [`Posts::for_each`].
     pub fn for_each_taken(&mut self, mut handle: impl FnMut(&[u64], Caller) -> bool) {
         for post in self.entries.chunks_exact(PostHead::entries_for(self.words)).skip(self.begun) {
-            if !handle(&payload(post, self.words)[..self.words], caller_of(self.caller, post)) {
+            // Before the handler: whoever goes on after its panic goes on with the next post.
+            self.begun += 1;
+            let from = caller_of(self.caller, post);
+            caller::set(from);
+            if !handle(&payload(post, self.words)[..self.words], from) {
+                self.begun -= 1;
                 return self.decline();
             }
-            self.begun += 1;
         }
     }
 
@@ -602,5 +606,31 @@ mod tests {
         let (_, mut run) = Posts::new(&entries).unwrap();
         assert_eq!(run.for_each_of(|_: (u64,)| unreachable!()), 3);
         assert_eq!(run.left(), 0);
+    }
+
+    #[test]
+    fn a_run_whose_posts_may_be_declined_goes_on_after_the_one_that_panicked() {
+        let entries = [1, 2, 3, 4].map(|word| {
+            let head = PostHead { service: 7, lane: word as u8, words: 1, extra: 0 }.to_word(&[word]);
+            [word, head & PAYLOAD]
+        });
+        let of = Caller { launch: LaunchId::new(1, 1), slot: 2, lane: 0 };
+        let (_, run) = Posts::new(&entries).unwrap();
+        let mut run = run.of(of, Owner::default());
+        let mut seen = Vec::new();
+        let mut handle = |words: &[u64], from: Caller| {
+            assert_eq!((caller::caller(), u64::from(from.lane)), (Some(from), words[0]));
+            seen.push(words[0]);
+            assert!(words[0] != 2, "the second post's handler panics");
+            words[0] != 4
+        };
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            run.for_each_taken(&mut handle);
+        }));
+        assert!(panicked.is_err() && !run.is_declined());
+        assert_eq!(run.left(), 2);
+        run.for_each_taken(&mut handle);
+        assert_eq!((run.left(), run.is_declined()), (1, true));
+        assert_eq!(seen, [1, 2, 3, 4]);
     }
 }

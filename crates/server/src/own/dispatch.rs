@@ -217,7 +217,8 @@ pub(crate) fn posts(
                 left = posts.left();
                 match catch(|| service.posts(entry.index, &mut posts)) {
                     Ok(malformed) => {
-                        refused += malformed;
+                        // A service may say any number.
+                        refused += malformed.min(left - posts.left());
                         break;
                     }
                     Err(_) => {
