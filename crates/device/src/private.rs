@@ -48,6 +48,10 @@ pub use hostcall_service::{
 #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
 pub use std::{boxed::Box, string::String, sync::Arc, vec::Vec};
 
+/// What functions take that an expansion has for their names alone: there is no such value.
+#[allow(missing_debug_implementations, reason = "there is nothing to show")]
+pub enum NameOfAParameter {}
+
 /// Returns the length of a slice as an argument word.
 ///
 /// # Errors
@@ -133,6 +137,12 @@ pub(crate) const fn with_safety(of_safe: u64, is_unsafe: bool) -> u64 {
 /// The schema of a struct with fields of these schemas: no other type's, whatever the struct's name is.
 pub const fn struct_schema(name: &str, fields: &[u64]) -> u64 {
     add_hashes(schema::add_hash(schema::of("struct"), schema::of(name)), fields)
+}
+
+/// The schema of a struct in memory, with fields of these schemas: where its fields lie is said by these, and where the
+/// struct lies among others by its alignment, which an `align` in its `repr` may raise.
+pub const fn plain_schema(name: &str, align: usize, fields: &[u64]) -> u64 {
+    schema::add_hash(struct_schema(name, fields), align as u64)
 }
 
 /// The schema of an enum with these variants and their fields' schemas.

@@ -123,6 +123,12 @@ mod services {
         pub const lane: u8 = 4;
         pub const i: u8 = 5;
 
+        // No parameter of its own is called `lane`.
+        #[hostcall_device::service]
+        pub trait WithLane {
+            fn note(at: u64);
+        }
+
         #[hostcall_device::service]
         pub trait WithConstants {
             fn call(words: u64, request: u64, i: &str) -> u64;
@@ -178,6 +184,31 @@ fn prints(lane: &Lane, argument_0: u64, site: u64) {
     eprintln!();
 }
 
+/// Keywords as the names of variables and arguments, as `format!` takes them.
+#[kernel]
+fn prints_keywords(_: &Lane, r#type: u64, r#fn: u64) {
+    println!("{type} {fn} {match} {impl:>loop$} {type}", r#match = 1, impl = 2, loop = 3);
+}
+
+/// Services of a macro whose arguments are types: the compiler passes these as groups.
+mod fragments {
+    macro_rules! service {
+        ($name:ident($caller:ty, $text:ty, $bytes:ty, $output:ty) -> $result:ty) => {
+            #[hostcall_device::service]
+            pub trait $name {
+                fn call(caller: $caller, text: $text, bytes: $bytes, output: $output) -> $result;
+                fn note(caller: $caller, number: u64) -> $result;
+            }
+        };
+    }
+
+    service!(Fragments(&Caller, &str, &[u8], &mut [u8]) -> ());
+
+    pub fn post() -> Result<(), hostcall_device::CallError> {
+        Fragments::post_note(1)
+    }
+}
+
 /// An enum whose fields have the names of the expansion's variables.
 #[derive(Clone, Copy, Debug, PartialEq, Wire)]
 enum Event {
@@ -198,6 +229,8 @@ fn services_answer_under_any_name() {
     assert_eq!(service.methods().len(), 8);
     assert_eq!(service.methods()[3].name(), "Result_::match");
     assert_eq!(services::constants::WithConstants::METHODS.len(), 2);
+    assert_eq!(services::constants::WithLane::METHODS.len(), 1);
+    assert_eq!(fragments::Fragments::METHODS.len(), 2);
 }
 
 #[test]

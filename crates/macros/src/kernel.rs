@@ -68,6 +68,7 @@ pub fn kernel(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let names = Names::new(&quote!(#function), krate)?;
     let inputs: Vec<FnArg> = function.sig.inputs.iter().cloned().collect();
     for input in &mut function.sig.inputs {
+        refuse_cfg(input)?;
         take_mark(input)?;
     }
     let make = |name: String, instance: Option<&Instance>, inputs: Vec<FnArg>| {
@@ -97,6 +98,18 @@ pub fn kernel(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     Ok(all)
 }
 
+/// Refuses a parameter that is there in some configurations only.
+fn refuse_cfg(input: &FnArg) -> Result<()> {
+    let FnArg::Typed(typed) = input else { return Ok(()) };
+    match typed.attrs.iter().find(|attribute| attribute.path().is_ident("cfg")) {
+        None => Ok(()),
+        Some(attribute) => {
+            let message = "a kernel's parameters are always there: write two kernels, each with its `#[cfg]`";
+            Err(Error::new_spanned(attribute, message))
+        }
+    }
+}
+
 /// What a kernel takes.
 struct Taken {
     parameters: Vec<Parameter>,
@@ -110,7 +123,15 @@ impl Taken {
     /// Reads a kernel's parameters, of which the first is the lane.
     fn new(names: &Names, inputs: Vec<FnArg>, workgroup_memory: &Option<Expr>) -> Result<Self> {
         let (mut parameters, mut shared, mut order) = (Vec::new(), Vec::new(), Vec::new());
-        for mut input in inputs.into_iter().skip(1) {
+        let mut inputs = inputs.into_iter();
+        let lane = inputs.next();
+        if let Some(lane) = &lane
+            && take_mark(&mut lane.clone())?
+        {
+            let message = "the lane is no workgroup memory: leave `#[workgroup]` away here";
+            return Err(Error::new_spanned(lane, message));
+        }
+        for mut input in inputs {
             if take_mark(&mut input)? {
                 order.push(Input::Shared(shared.len()));
                 shared.push(shared_parameter(&input, shared.last())?);
@@ -238,7 +259,7 @@ fn check_function(function: &ItemFn) -> Result<()> {
 }
 
 /// The type without the groups that `macro_rules!` puts around one.
-fn peel(mut ty: &Type) -> &Type {
+pub(crate) fn peel(mut ty: &Type) -> &Type {
     loop {
         ty = match ty {
             Type::Group(group) => &group.elem,

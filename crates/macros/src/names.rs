@@ -5,7 +5,8 @@
 //!   input. Variables are hygienic besides ([`Span::mixed_site`]).
 //! - A user's parameters are declared in blocks where a function has the parameter's name. Otherwise a constant of
 //!   that name in the user's module, such as another kernel, would turn the parameter into a pattern that matches
-//!   the constant.
+//!   the constant. Nobody can call such a function, since its argument has no values: a macro that a kernel uses may mean
+//!   the user's own function of that name, and finds this one.
 
 use crate::options::Options;
 use proc_macro_crate::{FoundCrate, crate_name};
@@ -93,10 +94,13 @@ fn collect(tokens: TokenStream, into: &mut HashSet<String>) {
 }
 
 /// Functions with the names of parameters; see the module's documentation.
-pub fn shadows<'a>(names: impl IntoIterator<Item = &'a Ident>) -> TokenStream {
+pub fn shadows<'a>(private: &TokenStream, names: impl IntoIterator<Item = &'a Ident>) -> TokenStream {
     let mut seen = HashSet::new();
     let names = names.into_iter().filter(|name| seen.insert(name.to_string()));
-    quote!(#(#[allow(dead_code, non_snake_case, reason = "they only have names")] fn #names() {})*)
+    quote! {#(
+        #[allow(dead_code, non_snake_case, reason = "they only have names")]
+        fn #names(_: #private::NameOfAParameter) {}
+    )*}
 }
 
 #[cfg(test)]

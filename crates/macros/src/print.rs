@@ -4,6 +4,7 @@ use crate::names::Names;
 use hostcall_format::{Format, MAX_ARGUMENTS, Uses};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
+use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::{Error, Expr, LitStr, Result, Token};
@@ -22,8 +23,9 @@ pub(super) struct Argument {
 
 impl Parse for Argument {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
-        let named = input.peek(syn::Ident) && input.peek2(Token![=]) && !input.peek2(Token![==]);
-        let name = if named { Some(input.parse()?) } else { None };
+        // As for `format!`, a name may be a keyword.
+        let named = input.peek(Ident::peek_any) && input.peek2(Token![=]) && !input.peek2(Token![==]);
+        let name = if named { Some(Ident::parse_any(input)?) } else { None };
         if named {
             input.parse::<Token![=]>()?;
         }
@@ -118,11 +120,13 @@ pub(super) fn resolve(
 ) -> Result<(String, Format)> {
     let mut names = Vec::new();
     let parsed = Format::parse_with(text, &mut |name, range| {
-        let known = arguments.iter().position(|argument| argument.name.as_ref().is_some_and(|n| n == name));
+        let is_it = |argument: &Argument| argument.name.as_ref().is_some_and(|other| other.unraw() == name);
+        let known = arguments.iter().position(is_it);
         let position = match known {
             Some(position) => position,
             None => {
-                let value: Expr = LitStr::new(name, literal.span()).parse().ok()?;
+                let variable = |text: &str| LitStr::new(text, literal.span()).parse::<Expr>();
+                let value = variable(name).or_else(|_| variable(&format!("r#{name}"))).ok()?;
                 let name = Some(Ident::new(name, literal.span()));
                 arguments.push(Argument { name, value });
                 arguments.len() - 1

@@ -2,6 +2,7 @@
 
 mod host;
 
+use crate::kernel::peel;
 use crate::names::{Names, crate_option, shadows};
 use crate::options::Options;
 use proc_macro2::{Span, TokenStream};
@@ -127,7 +128,28 @@ fn check_functions(methods: &[Method]) -> Result<()> {
     Ok(())
 }
 
+/// Refuses an attribute of a method or of a parameter. There are several functions of a method, so that none is the one that
+/// it says something of; but what it says to the compiler's lints is said of nothing that has any.
+fn refuse_attribute(attribute: &Attribute) -> Result<()> {
+    let is = |name: &&str| attribute.path().is_ident(name);
+    if ["allow", "expect", "warn", "deny", "forbid"].iter().any(is) {
+        return Ok(());
+    }
+    let message = match ["cfg", "cfg_attr"].iter().any(is) {
+        true => {
+            "kernels and hosts number a service's methods alike, so that none is left out by `#[cfg]`: make a service of \
+             its own of those"
+        }
+        false => "a service's methods have documentation, and no other attributes",
+    };
+    Err(Error::new_spanned(attribute, message))
+}
+
 fn check_trait(item: &ItemTrait) -> Result<()> {
+    if let Some(attribute) = item.attrs.iter().find(|attribute| attribute.path().is_ident("cfg")) {
+        let message = "write `#[cfg]` above `#[service]`: below it, it would not hold for all that is made of the trait";
+        return Err(Error::new_spanned(attribute, message));
+    }
     if !item.generics.params.is_empty() || item.generics.where_clause.is_some() {
         return Err(Error::new_spanned(&item.generics, "a service cannot be generic: its types are fixed"));
     }
@@ -163,7 +185,7 @@ impl Method {
         if let Some(token) = &sig.constness {
             return Err(Error::new_spanned(token, "a call is no constant: leave `const` away"));
         }
-        if RESERVED.iter().any(|reserved| sig.ident == reserved) {
+        if RESERVED.iter().any(|reserved| sig.ident.unraw() == reserved) {
             return Err(Error::new_spanned(&sig.ident, "the generated struct has a function of this name"));
         }
         let mut parameters = Vec::new();
@@ -179,6 +201,7 @@ impl Method {
                 let message = "a service's method has no `self`: the device calls it by the service's name";
                 return Err(Error::new_spanned(input, message));
             };
+            typed.attrs.iter().try_for_each(refuse_attribute)?;
             let Pat::Ident(pattern) = &*typed.pat else {
                 return Err(Error::new_spanned(&typed.pat, "name the parameter"));
             };
@@ -203,7 +226,7 @@ impl Method {
         }
         let (result, has_result) = match &sig.output {
             ReturnType::Default => (quote!(()), false),
-            ReturnType::Type(_, ty) => match &**ty {
+            ReturnType::Type(_, ty) => match peel(ty) {
                 Type::Reference(reference) => {
                     let message =
                         "a result is a `Wire` value; bytes come back through a last `&mut [u8]` parameter";
@@ -214,6 +237,9 @@ impl Method {
             },
         };
         let docs = attrs.iter().filter(|attribute| attribute.path().is_ident("doc")).cloned().collect();
+        for attribute in attrs.iter().filter(|attribute| !attribute.path().is_ident("doc")) {
+            refuse_attribute(attribute)?;
+        }
         let is_unsafe = matches!(sig.safety, Safety::Unsafe(_));
         Ok(Self { docs, name: sig.ident.clone(), caller, parameters, output, result, has_result, is_unsafe })
     }
@@ -225,14 +251,14 @@ impl Method {
     }
 
     /// Functions with the names of the parameters and of these variables; see [`shadows`].
-    fn shadows(methods: &[Self], variables: &[&Ident]) -> TokenStream {
+    fn shadows(names: &Names, methods: &[Self], variables: &[&Ident]) -> TokenStream {
         let parameters = methods.iter().flat_map(|method| {
             let inputs = method.parameters.iter().map(|parameter| &parameter.name);
             method.caller.iter().chain(inputs).chain(&method.output)
         });
         // The parameter of `within_us`.
         let timeout = format_ident!("timeout_us");
-        shadows(parameters.chain([&timeout]).chain(variables.iter().copied()))
+        shadows(&names.private, parameters.chain([&timeout]).chain(variables.iter().copied()))
     }
 
     /// The tuple type of the argument words: values, and for slices their lengths.
@@ -294,20 +320,20 @@ impl Method {
 
 /// Whether a parameter is the handler's `&Caller`. The type needs no import here: the expansion names it.
 fn is_caller(ty: &Type) -> bool {
-    let Type::Reference(reference) = ty else { return false };
-    let Type::Path(path) = &*reference.elem else { return false };
+    let Type::Reference(reference) = peel(ty) else { return false };
+    let Type::Path(path) = peel(&reference.elem) else { return false };
     reference.mutability.is_none() && path.path.segments.last().is_some_and(|last| last.ident == "Caller")
 }
 
 /// `None` for the output.
 fn parameter_kind(ty: &Type) -> Result<Option<ParameterKind>> {
-    let Type::Reference(reference) = ty else {
+    let Type::Reference(reference) = peel(ty) else {
         return Ok(Some(ParameterKind::Value(Box::new(ty.clone()))));
     };
     let mutable = reference.mutability.is_some();
-    match &*reference.elem {
+    match peel(&reference.elem) {
         Type::Path(path) if path.path.is_ident("str") && !mutable => Ok(Some(ParameterKind::Str)),
-        Type::Slice(slice) if matches!(&*slice.elem, Type::Path(path) if path.path.is_ident("u8")) => {
+        Type::Slice(slice) if matches!(peel(&slice.elem), Type::Path(path) if path.path.is_ident("u8")) => {
             Ok((!mutable).then_some(ParameterKind::Bytes))
         }
         _ => Err(Error::new_spanned(
@@ -324,6 +350,8 @@ fn device_side(names: &Names, item: &ItemTrait, methods: &[Method], internal: bo
     let (visibility, name) = (&item.vis, &item.ident);
     let within = format_ident!("{}Within", name);
     let within_docs = format!("The methods of [`{name}`] with a deadline.");
+    // A method's own parameter may have this name.
+    let lane = Ident::new("lane", Span::mixed_site());
     let mut plain = Vec::new();
     let mut deadline = Vec::new();
     for (index, method) in methods.iter().enumerate() {
@@ -393,8 +421,6 @@ fn device_side(names: &Names, item: &ItemTrait, methods: &[Method], internal: bo
             quote!(#[doc = #text])
         });
         let start = format_ident!("start_{}", method_name);
-        // A method's own parameter may have this name.
-        let lane = Ident::new("lane", Span::mixed_site());
         let started = made(quote!(#calls::start(#lane, #described, #k::CallOptions::DEFAULT, &#arguments)));
         let start_docs = format!(
             "Starts [`{name}::{}`] for the lane that calls, to be waited for later.",
@@ -426,7 +452,7 @@ fn device_side(names: &Names, item: &ItemTrait, methods: &[Method], internal: bo
             }
         });
     }
-    let shadows = Method::shadows(methods, &[]);
+    let shadows = Method::shadows(names, methods, &[&lane]);
     quote! {
         #[doc = #within_docs]
         #[derive(#k::Clone, #k::Copy, #k::Debug)]

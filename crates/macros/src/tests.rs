@@ -31,6 +31,8 @@ fn wrong_kernels() {
         ("instances(a = <u8>), name = \"b\"", "fn k<T>(lane: &Lane, x: T) {}", "leave `name` away"),
         ("", "fn k(lane: &Lane, x: Option<&mut [u8]>) {}", "`&[Global<T>]`"),
         ("", "async fn k(lane: &Lane) {}", "async"),
+        ("", "fn k(#[workgroup] lane: &Lane) {}", "no workgroup memory"),
+        ("", "fn k(lane: &Lane, #[cfg(a)] x: u32) {}", "two kernels"),
         ("name = \"a b\"", "fn k(lane: &Lane) {}", "ASCII"),
         ("name = \"info_x\"", "fn k(lane: &Lane) {}", "info_"),
         ("name", "fn k(lane: &Lane) {}", "`name = ...`"),
@@ -61,6 +63,11 @@ fn wrong_services() {
         ("trait S { fn f(x: &u32); }", "`Wire` value"),
         ("trait S { fn f() -> &str; }", "`&mut [u8]`"),
         ("trait S { fn serve(); }", "this name"),
+        ("trait S { fn r#serve(); }", "this name"),
+        ("trait S { #[cfg(a)] fn f(); }", "make a service of its own"),
+        ("trait S { fn f(#[cfg(a)] x: u32); }", "make a service of its own"),
+        ("trait S { #[deprecated] fn f(); }", "no other attributes"),
+        ("#[cfg(a)] trait S { fn f(); }", "above `#[service]`"),
     ] {
         refused(crate::service::service(tokens(""), tokens(item)), part);
     }

@@ -92,7 +92,7 @@ pub fn expand(names: &Names, kernel: Kernel<'_>) -> TokenStream {
         None => {
             let (signature, body) = (&function.sig, &function.block);
             let others = function.sig.inputs.iter().filter_map(input_name).filter(|name| *name != ident);
-            let shadows = shadows(others);
+            let shadows = shadows(k, others);
             (quote!(#(#outer)*), quote!(#shadows #(#inner)* #signature #body), quote!(#function_name))
         }
         Some(instance) => {
@@ -153,7 +153,7 @@ pub fn expand(names: &Names, kernel: Kernel<'_>) -> TokenStream {
     });
     let entries = entries(names, &entry, &block_type, &run_block);
     let variables = ["lane", "launch", "arguments", "block"].map(|name| names.fresh(name));
-    let own_shadows = crate::names::shadows(variables.iter().chain(&values));
+    let own_shadows = shadows(k, variables.iter().chain(&values));
     quote! {
         #said
         #[allow(

@@ -74,7 +74,7 @@ pub(super) fn side(names: &Names, item: &ItemTrait, methods: &[Method]) -> Token
     let calls = each(&|method, index| method.calls(names, locals, &handler_trait, index));
     let posts = each(&|method, index| method.posts(names, locals, &handler_trait, index));
     let async_dispatch = each(&|method, index| method.async_dispatch(names, locals, &async_trait, index));
-    let shadows = Method::shadows(methods, &locals.variables());
+    let shadows = Method::shadows(names, methods, &locals.variables());
     quote! {
         #[doc = #handler_docs]
         #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
