@@ -1035,8 +1035,8 @@ void hostcall_closure_free(hostcall_closure **closure);
 
 // Puts a launch of a kernel on a stream, with `count` arguments, of which nothing but the buffers' memory is needed
 // afterwards. It fails when their types are not those of the kernel's parameters; nothing is launched then. Structs are
-// described with the names, fields and alignments that the kernel's own have, and what the documentation of an unsafe kernel
-// asks for holds. `launch` may be NULL.
+// described with the names and fields that the kernel's own have, and what the documentation of an unsafe kernel asks for
+// holds. A struct with an `align` in its `repr` cannot be described. `launch` may be NULL.
 hostcall_status hostcall_kernel_launch(const hostcall_kernel *kernel,
                                        const hostcall_stream *stream,
                                        const hostcall_grid *grid,

@@ -63,7 +63,8 @@ pub fn derive(input: DeriveInput) -> Result<TokenStream> {
             // is C's, which is the same for these fields on every target.
             #[automatically_derived]
             unsafe impl #impl_generics #k::Plain for #name #type_generics #where_clause {
-                const SCHEMA: #k::u64 = #k::struct_schema(#text, &[#(#schemas),*]);
+                const SCHEMA: #k::u64 =
+                    #k::plain_schema(#text, ::core::mem::align_of::<#name>(), &[#(#schemas),*]);
                 const SHARED: #k::bool = false #(|| <#types as #k::Plain>::SHARED)*;
                 const TYPE: &'static #k::Type =
                     &#k::Type::Struct { name: #text, format: #format, fields: &[#(#fields),*] };

@@ -10,7 +10,7 @@ use super::{Arguments, DeviceBuffer, Error, Grid, LoadedKernel, PinnedBuffer, St
 use crate::closures::UntypedHostcall;
 use hostcall_abi::launch::RawSlice;
 use hostcall_abi::schema;
-use hostcall_device::__private::struct_schema;
+use hostcall_device::__private::plain_schema;
 use hostcall_device::Global;
 use hostcall_device::kernel::{KernelArg, Plain};
 use std::sync::atomic::{
@@ -55,8 +55,8 @@ impl ValueType {
         Self { schema: T::SCHEMA, bytes: size_of::<T>(), align: align_of::<T>(), is_shared: T::SHARED }
     }
 
-    /// The struct of this name with fields of these types, as `#[derive(Plain)]` has it. `None` when it would have padding
-    /// or no memory holds it.
+    /// The struct of this name with fields of these types, as `#[derive(Plain)]` has it, without an `align` of its own.
+    /// `None` when it would have padding or no memory holds it.
     pub fn structure(name: &str, fields: &[Self]) -> Option<Self> {
         let (mut bytes, mut align, mut is_shared) = (0usize, 1, false);
         for field in fields {
@@ -68,7 +68,7 @@ impl ValueType {
             is_shared |= field.is_shared;
         }
         let schemas: Vec<u64> = fields.iter().map(|field| field.schema).collect();
-        let whole = Self { schema: struct_schema(name, &schemas), bytes, align, is_shared };
+        let whole = Self { schema: plain_schema(name, align, &schemas), bytes, align, is_shared };
         bytes.is_multiple_of(align).then_some(whole)
     }
 
@@ -278,8 +278,8 @@ impl LoadedKernel {
     /// kernel's parameters.
     ///
     /// # Safety
-    /// Names, fields and alignments of structs are those of the kernel's own types, and what the documentation of an `unsafe`
-    /// kernel asks for holds.
+    /// Names and fields of structs are those of the kernel's own types, and what the documentation of an `unsafe` kernel asks
+    /// for holds.
     pub unsafe fn launch_untyped(
         &self,
         stream: &Stream,
@@ -310,6 +310,15 @@ mod tests {
         b: [f32; 3],
     }
 
+    mod raised {
+        #[derive(Clone, Copy, hostcall_device::Plain)]
+        #[repr(C, align(16))]
+        pub struct Pair {
+            a: u32,
+            b: [f32; 3],
+        }
+    }
+
     #[kernel]
     fn mix(
         lane: &Lane,
@@ -337,6 +346,10 @@ mod tests {
         let u32s = ValueType::of::<u32>();
         let pair = ValueType::structure("Pair", &[u32s, ValueType::of::<f32>().array(3).unwrap()]);
         assert_eq!(pair, Some(ValueType::of::<Pair>()));
+        // The same name and fields, in other places of an argument block.
+        let raised = ValueType::of::<raised::Pair>();
+        assert_eq!(raised.bytes(), size_of::<Pair>());
+        assert_ne!(pair.unwrap().schema, raised.schema);
         assert_eq!(ValueType::structure("Padded", &[u32s, ValueType::of::<u64>()]), None);
         assert_eq!(ValueType::structure("Padded", &[ValueType::of::<u64>(), u32s]), None);
         assert_eq!(u32s.global(), Some(ValueType::of::<Global<u32>>()));
