@@ -178,6 +178,27 @@ fn functions_are_called_by_their_numbers_only() {
     }
 }
 
+#[test]
+fn a_function_that_panics_for_a_lane_is_called_for_the_others() {
+    let services = services();
+    let half = services.register_function(|[x, ..]| {
+        assert!(x % 2 == 0, "an odd number");
+        [x / 2, *x]
+    });
+    let half = half.unwrap();
+    let buffer = buffer(Version::Phases, 3);
+    let (options, faults) = collecting();
+    let consumer = running(&services, options, &[&buffer]);
+    let mut lanes: [[u64; 8]; 5] = std::array::from_fn(|lane| [half, 10 + lane as u64, 1, 1, 1, 1, 1, 1]);
+    lanes[4][0] = 12345;
+    call(&buffer, number::FUNCTION_CALL, 0b1_1111, &mut lanes);
+    assert_eq!(lanes.map(|words| [words[0], words[1]]), [[5, 10], [0, 0], [6, 12], [0, 0], [0, 0]]);
+    let mut told: Vec<_> = (0..2).map(|_| faults.recv_timeout(HANG).unwrap().kind).collect();
+    told.sort_by_key(|kind| matches!(kind, FaultKind::NoSuchFunction(_)));
+    assert_eq!(told, [FaultKind::Panicked(number::FUNCTION_CALL), FaultKind::NoSuchFunction(12345)]);
+    assert_eq!(consumer.statistics().faults, 2);
+}
+
 /// Bytes and alignment of each allocation.
 #[derive(Clone, Default)]
 struct Memory(Arc<Mutex<Vec<(u64, u64)>>>);
@@ -284,9 +305,40 @@ fn kernels_print_to_both_streams() {
     assert_eq!(print(6, "lost\n", &[]), -1);
     assert_eq!(call_one(&buffer, 2, [2, 0, 0, 0, 0, 0, 0, 0])[0] as i64, -1);
     builtins.stdio().flush().unwrap();
+    // One that may be a kernel without fault's is told of.
+    assert_eq!(print(1, "%2000000000d\n", &[&[1]]), -1);
+    let error = builtins.stdio().flush().unwrap_err().to_string();
+    assert!(error.contains("standard error: a line was refused: the printed line is longer"), "{error}");
     let printed = printed.lock().unwrap();
     assert_eq!(printed[0], "plain\n12345678!a longer one\n    1.50 18446744073709551615 (nil)\n");
     assert_eq!(printed[1], "   -3|ab  |ff\n");
+}
+
+#[test]
+fn messages_that_are_too_long_or_too_many_are_told_of() {
+    let builtins = Builtins::builder().output(Sink::callback(|_, _| ())).build().unwrap();
+    let services = services();
+    services.register_builtins(&builtins).unwrap();
+    let buffer = buffer(Version::Stacks, 3);
+    let (options, faults) = collecting();
+    let options = options.message_limit(100).messages_limit(300);
+    let consumer = running(&services, options, &[&buffer]);
+    let lost = |count| {
+        assert_eq!(faults.recv_timeout(HANG).unwrap().kind, FaultKind::MessagesLost(count));
+    };
+    let long = [&[0], &*text(&"x".repeat(100))].concat();
+    assert_eq!(send(&buffer, &long) as i64, -1);
+    lost(1);
+    // Each takes 64 bytes and what it has.
+    let mut lanes = [[1 | 1 << 5, 0, 0, 0, 0, 0, 0, 0]; 6];
+    call(&buffer, number::PRINTF, 0b11_1111, &mut lanes);
+    lost(2);
+    for lane in lanes {
+        let whole = [lane[0] & !0xe0 | 1 << 5 | 2, 0x41, 0, 0, 0, 0, 0, 0];
+        let written = call_one(&buffer, number::PRINTF, whole)[0] as i64;
+        assert!(written == if lane[0] >> 8 == u64::MAX >> 8 { -1 } else { 1 }, "{written}");
+    }
+    assert_eq!(consumer.statistics().faults, 2);
 }
 
 #[test]

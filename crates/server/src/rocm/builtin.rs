@@ -104,7 +104,7 @@ impl Services {
         free: impl Fn(u64) + Send + Sync + 'static,
     ) -> Result<(), ServiceTaken> {
         self.register(number::DEVICE_MEMORY, "device memory", Mode::Blocking, move |packet| {
-            for (_, words) in packet.lanes() {
+            packet.each_lane(|_, words| {
                 words[0] = match [words[0], words[1]] {
                     [0, 0] => 0,
                     [0, bytes] => allocate(bytes, if bytes == SLAB_BYTES { bytes } else { ALIGN }),
@@ -113,7 +113,7 @@ impl Services {
                         0
                     }
                 };
-            }
+            });
         })
     }
 
@@ -142,12 +142,13 @@ impl Services {
         report: impl Fn(&SanitizerReport) + Send + Sync + 'static,
     ) -> Result<(), ServiceTaken> {
         self.register(number::SANITIZER, "address sanitizer", Mode::Blocking, move |packet| {
-            packet.lanes().for_each(|(lane, words)| report(&SanitizerReport::new(lane, words)));
+            packet.each_lane(|lane, words| report(&SanitizerReport::new(lane, words)));
         })
     }
 
     /// Registers a function for service 1. Returns what kernels call it by, in place of its address: they may call no other.
-    /// It gets seven words and gives two back, on a worker thread. The first registration takes the service's number.
+    /// It gets seven words and gives two back, on a worker thread; a lane for which it panics gets zeros. The first
+    /// registration takes the service's number.
     ///
     /// # Errors
     /// [`ServiceTaken`] when the number has a handler of another kind.
@@ -170,14 +171,14 @@ impl Services {
 /// Calls the functions that the lanes of a packet ask for.
 fn call(functions: &Functions<Function>, packet: &mut Packet<'_>) {
     let mut missing = None;
-    for (_, words) in packet.lanes() {
+    packet.each_lane(|_, words| {
         let [number, arguments @ ..] = *words;
         let result = functions.get(number).map(|function| function(&arguments));
         if result.is_none() {
             missing = Some(number);
         }
         words[..2].copy_from_slice(&result.unwrap_or_default());
-    }
+    });
     if let Some(number) = missing {
         packet.no_such_function(number);
     }

@@ -88,14 +88,14 @@ pub(super) fn handled(
     mut recording: Recording,
     began_ns: Option<u64>,
     taken: &Taken,
-    fault: Option<&FaultKind>,
+    faults: &[FaultKind],
 ) -> Recording {
     recording.began(began_ns.unwrap_or(recording.picked_up_ns()));
     recording.ended(recording.now_ns());
     let lanes = taken.header.mask.count_ones();
     recording.add_bytes(0, lanes as usize * REPLY_BYTES);
-    let status = match fault {
-        None => Status::Ok,
+    let status = match faults.first() {
+        None | Some(FaultKind::MessagesLost(_)) => Status::Ok,
         Some(FaultKind::Panicked(_)) => Status::Error(CallError::Panicked),
         Some(_) => Status::Error(CallError::NoSuchService),
     };
@@ -400,15 +400,14 @@ impl Serving {
             Mode::InlineUnless(waits) => catch(|| waits()).unwrap_or(true),
         };
         let recording = self.shared.recording(&taken);
-        let fault = if waits { None } else { handle(&entry, buffer, &mut taken, false) };
+        let faults = if waits { Vec::new() } else { handle(&entry, buffer, &mut taken, false) };
         if waits || taken.left != 0 {
+            faults.into_iter().for_each(|fault| self.shared.tell(buffer, fault));
             self.last = is_own.then(|| (service, entry.clone()));
             return Job::submit(&self.shared, buffer, entry, taken, recording);
         }
-        let handled = recording.map(|recording| handled(recording, None, &taken, fault.as_ref()));
-        if let Some(fault) = fault {
-            self.shared.tell(buffer, fault);
-        }
+        let handled = recording.map(|recording| handled(recording, None, &taken, &faults));
+        faults.into_iter().for_each(|fault| self.shared.tell(buffer, fault));
         buffer.answer(taken.packet, taken.header.mask, &taken.lanes);
         if let Some(mut recording) = handled {
             recording.answered(entry.name, service, LaunchId::NONE);

@@ -69,11 +69,9 @@ impl Work for Job {
         let Some(mut taken) = self.taken.lock().take() else { return };
         let recording = self.recording.lock().take();
         let began_ns = recording.as_ref().map(|recording| recording.now_ns());
-        let fault = handle(&self.entry, &self.buffer, &mut taken, true);
-        let handled = recording.map(|recording| handled(recording, began_ns, &taken, fault.as_ref()));
-        if let Some(fault) = fault {
-            self.shared.tell(&self.buffer, fault);
-        }
+        let faults = handle(&self.entry, &self.buffer, &mut taken, true);
+        let handled = recording.map(|recording| handled(recording, began_ns, &taken, &faults));
+        faults.into_iter().for_each(|fault| self.shared.tell(&self.buffer, fault));
         if self.close() {
             self.buffer.answer(self.packet, taken.header.mask, &taken.lanes);
         }

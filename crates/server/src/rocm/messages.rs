@@ -15,9 +15,9 @@ const LENGTH_MASK: u64 = 7;
 const NUMBER_SHIFT: u32 = 8;
 const NUMBER_MASK: u64 = u64::MAX >> NUMBER_SHIFT;
 
-/// Most messages of a buffer that have begun and not ended. The oldest are given up beyond that: those of lanes that were
-/// ended in the middle.
-const MOST_OPEN: usize = 1 << 14;
+/// Most messages of a buffer that have begun and not ended: more than the largest GPU has lanes at once, each of which may be
+/// in the middle of one. The oldest are given up beyond that: those of lanes that were ended in the middle.
+const MOST_OPEN: usize = 1 << 20;
 
 /// What a message takes besides its words.
 const OVERHEAD_BYTES: usize = 64;
@@ -39,11 +39,19 @@ pub(super) struct Messages {
     open: BTreeMap<u64, Message>,
     next: u64,
     budget: Arc<Budget>,
+    most_open: usize,
+    /// Messages that were refused or given up, and nobody was told.
+    lost: u32,
 }
 
 impl Messages {
     pub fn new(budget: &Arc<Budget>) -> Self {
-        Self { open: BTreeMap::new(), next: 0, budget: budget.clone() }
+        Self { open: BTreeMap::new(), next: 0, budget: budget.clone(), most_open: MOST_OPEN, lost: 0 }
+    }
+
+    /// Returns how many messages were refused or given up since this was asked last.
+    pub fn take_lost(&mut self) -> u32 {
+        std::mem::take(&mut self.lost)
     }
 
     /// Takes a lane's piece of a message. Returns the message when that was its end; else the lane's first word is the
@@ -70,11 +78,13 @@ impl Messages {
 
     /// Begins a message. Returns its number, [`NO_NUMBER`] when there is no room.
     fn begin(&mut self) -> u64 {
-        if self.open.len() >= MOST_OPEN {
+        if self.open.len() >= self.most_open {
             self.open.pop_first();
+            self.lost += 1;
         }
         let mut charge = Charge::new(&self.budget);
         if charge.add(OVERHEAD_BYTES).is_err() {
+            self.lost += 1;
             return NO_NUMBER;
         }
         let number = self.next;
@@ -89,6 +99,7 @@ impl Messages {
         if 8 * (message.words.len() + words.len()) > self.budget.most_each
             || message.charge.add(8 * words.len()).is_err()
         {
+            self.lost += 1;
             return false;
         }
         message.words.extend_from_slice(words);
@@ -151,13 +162,13 @@ mod tests {
             assert!(messages.piece(&mut lane).is_none());
             pieces += 1;
         }
-        assert_eq!((pieces, budget.held()), (1024 / 56 + 1, 0));
+        assert_eq!((pieces, budget.held(), messages.take_lost()), (1024 / 56 + 1, 0, 1));
         // What is refused stays refused, to its end.
         assert!(messages.piece(&mut lane).is_none());
         assert_eq!((lane[0] >> NUMBER_SHIFT, lane[0] & BEGIN, budget.held()), (NO_NUMBER, 0, 0));
         lane[0] |= END;
         assert!(messages.piece(&mut lane).is_none());
-        assert_eq!(lane[0], REFUSED);
+        assert_eq!((lane[0], messages.take_lost()), (REFUSED, 0));
         // Open messages are bounded together, and in number.
         let mut begun = 0;
         loop {
@@ -168,14 +179,29 @@ mod tests {
             }
             begun += 1;
         }
-        assert_eq!(begun, 4096 / (56 + OVERHEAD_BYTES));
+        assert_eq!((begun, messages.take_lost()), (4096 / (56 + OVERHEAD_BYTES), 1));
         drop(messages);
         assert_eq!(budget.held(), 0);
         let mut messages = Messages::new(&Budget::new(1 << 30, 1024));
-        for _ in 0..MOST_OPEN + 10 {
+        messages.most_open = 100;
+        for _ in 0..messages.most_open + 10 {
             assert!(messages.piece(&mut piece(BEGIN, &[1])).is_none());
         }
-        assert_eq!(messages.open.len(), MOST_OPEN);
+        assert_eq!((messages.open.len(), messages.take_lost()), (100, 10));
         assert_eq!(messages.open.first_key_value().map(|(number, _)| *number), Some(10));
+    }
+
+    /// A GPU's lanes may all be in the middle of a line: here those of 4096 waves.
+    #[test]
+    fn as_many_messages_are_open_as_a_gpu_has_lanes() {
+        const LANES: u64 = 4096 * 64;
+        let mut messages = Messages::new(&Budget::new(64 << 20, 1 << 20));
+        let mut lanes: Vec<_> = (0..LANES).map(|number| piece(BEGIN, &[number])).collect();
+        lanes.iter_mut().for_each(|lane| assert!(messages.piece(lane).is_none()));
+        for (number, lane) in lanes.iter_mut().enumerate() {
+            let ended = messages.piece(&mut piece(lane[0] & !(LENGTH_MASK << LENGTH_SHIFT) | END, &[7]));
+            assert_eq!(ended.expect("it is whole").words, [number as u64, 7]);
+        }
+        assert_eq!(messages.take_lost(), 0);
     }
 }

@@ -30,6 +30,9 @@ pub enum FaultKind {
     NoSuchFunction(u64),
     /// The handler of the service panicked.
     Panicked(u32),
+    /// So many messages of lanes, such as lines that they print, were longer than a message may be, or more than may be open.
+    /// Their lanes get -1.
+    MessagesLost(u32),
     /// A thread of the consumer panicked, which is a bug in hostcall: its buffers are served no more.
     ServerFailed,
 }
@@ -46,6 +49,11 @@ impl fmt::Display for Fault {
                 write!(f, "a kernel called the function {number:#x}, where none is registered")
             }
             FaultKind::Panicked(service) => write!(f, "the handler of service {service} panicked"),
+            FaultKind::MessagesLost(count) => write!(
+                f,
+                "{count} messages of lanes, such as printed lines, are lost: they were too long or too many at once, see \
+                 `Options::message_limit` and `Options::messages_limit`"
+            ),
             FaultKind::ServerFailed => {
                 f.write_str("its consumer has failed, which is a bug in hostcall: it is served no more")
             }

@@ -3,7 +3,7 @@
 use super::messages::{Message, REFUSED};
 use super::services::Packet;
 use crate::services::{Stdio, Stream};
-use hostcall_format::c::Format;
+use hostcall_format::c::{Format, MAX_LINE_BYTES, RenderError};
 use std::cell::Cell;
 
 /// Longest format.
@@ -42,6 +42,12 @@ pub(super) fn print(packet: &mut Packet<'_>, stdio: &Stdio) {
         let Some(format) = format(&mut known, text) else { return REFUSED };
         let written = append.text(stream, |out| format.render_words(arguments, out));
         is_full.set(append.is_full());
+        // It takes the lock that `append` has.
+        drop(append);
+        if let Err(error @ RenderError::TooLong) = &written {
+            // A kernel without fault may print such a line. Of others, their lane alone learns.
+            sink.refuse_line(stream, MAX_LINE_BYTES as u64, error);
+        }
         written.map_or(REFUSED, |bytes| bytes as u64)
     });
 }

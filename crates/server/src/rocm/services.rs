@@ -133,6 +133,8 @@ pub struct Packet<'a> {
     /// As in [`Taken`].
     left: u64,
     missing: Option<u64>,
+    has_panicked: bool,
+    lost: u32,
 }
 
 impl Packet<'_> {
@@ -157,6 +159,18 @@ impl Packet<'_> {
         (0..).zip(self.lanes.iter_mut()).filter(move |(lane, _)| mask >> lane & 1 != 0)
     }
 
+    /// Has each lane that calls handled by itself: one for which `handle` panics gets zeros, and the others their answers.
+    pub(super) fn each_lane(&mut self, mut handle: impl FnMut(u32, &mut [u64; SLOT_WORDS])) {
+        let mut has_panicked = false;
+        for (lane, words) in self.lanes() {
+            if catch(|| handle(lane, words)).is_err() {
+                *words = [0; SLOT_WORDS];
+                has_panicked = true;
+            }
+        }
+        self.has_panicked |= has_panicked;
+    }
+
     /// Whether this is a thread on which a handler may wait.
     pub(super) fn may_wait(&self) -> bool {
         self.may_wait
@@ -176,7 +190,11 @@ impl Packet<'_> {
                 return;
             }
             let words = &mut self.lanes[lane as usize];
-            let message = self.buffer.messages.lock().piece(words);
+            let (message, lost) = {
+                let mut messages = self.buffer.messages.lock();
+                (messages.piece(words), messages.take_lost())
+            };
+            self.lost += lost;
             if let Some(message) = message {
                 words[0] = ended(message);
             }
@@ -190,22 +208,25 @@ impl Packet<'_> {
 }
 
 /// Runs the handler of a packet, whose words are the answer then, unless lanes are left. Returns what was wrong.
-pub(super) fn handle(entry: &Entry, buffer: &Buffer, taken: &mut Taken, may_wait: bool) -> Option<FaultKind> {
+pub(super) fn handle(entry: &Entry, buffer: &Buffer, taken: &mut Taken, may_wait: bool) -> Vec<FaultKind> {
     let (service, mask) = (taken.header.service, taken.header.mask);
     let (lanes, left) = (&mut taken.lanes, std::mem::take(&mut taken.left));
-    let mut packet = Packet { service, mask, lanes, buffer, may_wait, left, missing: None };
-    let handled = catch(|| {
-        (entry.run)(&mut packet);
-        (packet.left, packet.missing)
-    });
-    match handled {
-        Ok((left, missing)) => {
-            taken.left = left;
-            missing.map(FaultKind::NoSuchFunction)
-        }
-        Err(_) => {
-            lanes_of(mask).for_each(|lane| taken.lanes[lane as usize] = [0; SLOT_WORDS]);
-            Some(FaultKind::Panicked(service))
-        }
+    let (missing, has_panicked, lost) = (None, false, 0);
+    let mut packet = Packet { service, mask, lanes, buffer, may_wait, left, missing, has_panicked, lost };
+    let is_handled = catch(|| (entry.run)(&mut packet)).is_ok();
+    let Packet { left, missing, has_panicked, lost, .. } = packet;
+    let mut faults = Vec::new();
+    if is_handled {
+        taken.left = left;
+    } else {
+        lanes_of(mask).for_each(|lane| taken.lanes[lane as usize] = [0; SLOT_WORDS]);
     }
+    if !is_handled || has_panicked {
+        faults.push(FaultKind::Panicked(service));
+    }
+    faults.extend(missing.map(FaultKind::NoSuchFunction));
+    if lost > 0 {
+        faults.push(FaultKind::MessagesLost(lost));
+    }
+    faults
 }

@@ -225,7 +225,7 @@ impl Sink {
 
     /// As [`Sink::refuse`], for a line that has no text because it was not formatted to its end. It has at
     /// least so many bytes.
-    pub(super) fn refuse_line(&self, stream: Stream, bytes: u64, reason: &dyn Display) {
+    pub(crate) fn refuse_line(&self, stream: Stream, bytes: u64, reason: &dyn Display) {
         let mut state = self.state();
         state.lost = state.lost.saturating_add(bytes);
         state.refused += 1;
