@@ -71,9 +71,12 @@ pub trait Reply {
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), CallError>;
     /// Appends what `fill` writes to the start of `room` bytes, whose content is unspecified before, and
     /// returns how many it says it wrote. A server gives memory that the device reads, so that nobody copies
-    /// the bytes again. Fails with [`CallError::TooLarge`] when the caller does not take `room` bytes more.
+    /// the bytes again. Fails with [`CallError::TooLarge`] when the caller does not take `room` bytes more, and with
+    /// [`CallError::Busy`] when there is no memory for them.
     fn fill(&mut self, room: usize, fill: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, CallError> {
-        let mut bytes = vec![0; room];
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(room).map_err(|_| CallError::Busy)?;
+        bytes.resize(room, 0);
         let filled = fill(&mut bytes).min(room);
         self.bytes(&bytes[..filled])?;
         Ok(filled)
@@ -273,4 +276,18 @@ pub trait AsyncService: Send + Sync + 'static {
     fn methods(&self) -> &[Method];
     /// Handles a call of method `method`. An `Err` becomes the caller's status.
     fn call(&self, method: usize, request: OwnedRequest) -> AsyncReply;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_that_no_memory_has_is_refused() {
+        let mut fill = |_: &mut [u8]| unreachable!("there is no room");
+        for room in [usize::MAX, isize::MAX as usize, 1 << 60] {
+            assert_eq!(NoReply.fill(room, &mut fill), Err(CallError::Busy));
+        }
+        assert_eq!(NoReply.fill(3, &mut |bytes| bytes.len() + 1), Ok(3));
+    }
 }

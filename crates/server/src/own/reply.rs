@@ -174,6 +174,10 @@ impl Reply for Filling<'_> {
     }
 
     fn fill(&mut self, room: usize, fill: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, CallError> {
+        // Before memory is made for it.
+        if room > self.capacity.saturating_sub(self.reply.bytes.len()) {
+            return Err(CallError::TooLarge);
+        }
         if let ReplyBytes::There(_) = self.reply.bytes {
             let mut bytes = vec![0; room];
             let written = fill(&mut bytes).min(room);
@@ -216,5 +220,33 @@ impl Reply for Filling<'_> {
             written.unwrap_or(0)
         })?;
         Ok(written.map(|written| written.min(room)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::budget::Budget;
+    use crate::engine::loans::LoanPool;
+    use hostcall_channel::host::ProcessLoans;
+
+    /// A handler may ask for any room, whatever the reply has already.
+    #[test]
+    fn room_that_the_caller_does_not_take_is_refused_before_there_is_memory_for_it() {
+        let messages = Messages::new(Budget::new(1 << 20, 1 << 16), LoanPool::new(Box::new(ProcessLoans)), 8);
+        let place = ReplyPlace { share: 64, ..ReplyPlace::default() };
+        for kept in [ReplyBytes::Few(vec![1, 2]), ReplyBytes::There(2)] {
+            let mut filling = Filling::new(&messages, 10, place);
+            filling.reply.bytes = kept;
+            for room in [9, 1 << 45, usize::MAX - 1, usize::MAX] {
+                let filled = filling.fill(room, &mut |_| unreachable!("there is no room"));
+                assert_eq!(filled, Err(CallError::TooLarge), "{room}");
+            }
+            assert_eq!(filling.finish().bytes.len(), 2);
+        }
+        let mut filling = Filling::new(&messages, 10, place);
+        filling.bytes(&[1, 2]).unwrap();
+        assert_eq!(filling.fill(8, &mut |bytes| bytes.len() + 1), Ok(8));
+        assert_eq!(filling.fill(1, &mut |_| 1), Err(CallError::TooLarge));
     }
 }
