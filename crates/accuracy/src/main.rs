@@ -7,9 +7,13 @@ use hostcall_accuracy::measure::measure_all;
 use hostcall_accuracy::progress::Progress;
 use hostcall_accuracy::{Real, device};
 use hostcall_conformance::Context;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
+
+/// Most points, which take years.
+const MOST_POINTS: u64 = 1 << 48;
 
 /// Measures the error of the functions of `hostcall::math` against MPFR, on this machine's processor. With --device,
 /// compares a device's results with this processor's bit by bit instead, and measures the errors of the fast forms.
@@ -17,7 +21,7 @@ use std::time::Instant;
 #[command(version)]
 struct Options {
     /// Points of each function.
-    #[arg(long, default_value_t = 10_000_000)]
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=MOST_POINTS))]
     points: u64,
     /// Only functions of these names, with commas between them.
     #[arg(long, value_delimiter = ',', conflicts_with = "device")]
@@ -28,6 +32,20 @@ struct Options {
     /// Image of programs/conformance, built for the device; the software device also runs without.
     #[arg(long, requires = "device")]
     image: Option<PathBuf>,
+}
+
+/// Returns what is wrong with names that no function of either type has.
+fn check_names(only: &[String]) -> Result<(), String> {
+    let singles = functions::<f32>().into_iter().map(|function| function.name);
+    let known: BTreeSet<_> =
+        singles.chain(functions::<f64>().into_iter().map(|function| function.name)).collect();
+    match only.iter().find(|name| !known.contains(name.as_str())) {
+        None => Ok(()),
+        Some(name) => {
+            let known: Vec<_> = known.into_iter().collect();
+            Err(format!("there is no function `{name}`: there are {}", known.join(", ")))
+        }
+    }
 }
 
 /// Prints the errors of a type's functions. Returns how many are larger than documented.
@@ -90,13 +108,13 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let outcome = match &options.device {
         Some(device) => compare(device, &options),
-        None => {
+        None => check_names(&options.only).map(|()| {
             println!(
                 "{:<16} {:<4} {:>12} {:>8} {:>10}",
                 "function", "type", "error, ULP", "at most", "points"
             );
-            Ok(measure::<f32>(&options) + measure::<f64>(&options))
-        }
+            measure::<f32>(&options) + measure::<f64>(&options)
+        }),
     };
     match outcome {
         Ok(0) => ExitCode::SUCCESS,

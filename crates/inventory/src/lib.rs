@@ -12,6 +12,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// What a kernel gets when the database itself fails, as when the disk is full.
 pub const DATABASE_FAILED: i32 = 1;
 
+/// What a kernel gets when it adds more of an item than [`MOST_OF_AN_ITEM`], or moves so much that there would be more.
+pub const TOO_MUCH: i32 = 2;
+
+/// The largest number that SQLite has.
+pub const MOST_OF_AN_ITEM: u64 = i64::MAX as u64;
+
 /// A store of items in a database file.
 pub struct Store {
     /// Calls wait here for each other: SQLite has one writer at a time.
@@ -72,6 +78,9 @@ impl InventoryHandler for Store {
     }
 
     fn add(&self, key: u64, amount: u64, name: &str) -> Result<Result<(), Refused>, CallError> {
+        if amount > MOST_OF_AN_ITEM {
+            return Err(CallError::Failed(TOO_MUCH));
+        }
         let database = self.database();
         let mut add = database
             .prepare_cached("INSERT INTO items (key, name, amount) VALUES (?1, ?2, ?3)")
@@ -89,13 +98,21 @@ impl InventoryHandler for Store {
         let mut database = self.database();
         let transaction =
             database.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-        let row = transaction
-            .query_row("SELECT amount FROM items WHERE key = ?1", [signed(from)], |row| row.get(0));
-        let left = match row.optional().map_err(failed)? {
+        let amount_of = |key| {
+            let row =
+                transaction.query_row("SELECT amount FROM items WHERE key = ?1", [signed(key)], |row| {
+                    row.get::<_, u64>(0)
+                });
+            row.optional().map_err(failed)
+        };
+        let left = match amount_of(from)? {
             None => return Ok(Err(Refused::NoSuchItem)),
             Some(has) if has < amount => return Ok(Err(Refused::TooFew(has))),
             Some(has) => has - amount,
         };
+        if from != to && amount_of(to)?.is_some_and(|has| has > MOST_OF_AN_ITEM - amount) {
+            return Err(CallError::Failed(TOO_MUCH));
+        }
         let change = |sql: &str, key| transaction.execute(sql, params![signed(key), amount]).map_err(failed);
         change("UPDATE items SET amount = amount - ?2 WHERE key = ?1", from)?;
         // Dropped without a commit, the transaction takes the first change back.
@@ -104,5 +121,25 @@ impl InventoryHandler for Store {
         }
         transaction.commit().map_err(failed)?;
         Ok(Ok(left))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_sqlite_has_numbers_for_is_no_failure_of_the_database() {
+        let store = Store::open(Path::new(":memory:")).unwrap();
+        let too_much = CallError::Failed(TOO_MUCH);
+        for amount in [MOST_OF_AN_ITEM + 1, u64::MAX] {
+            assert_eq!(store.add(1, amount, "bolt"), Err(too_much));
+        }
+        assert_eq!(store.add(1, MOST_OF_AN_ITEM, "bolt"), Ok(Ok(())));
+        assert_eq!(store.add(2, 5, "nut"), Ok(Ok(())));
+        assert_eq!(store.transfer(2, 1, 1), Err(too_much));
+        assert_eq!(store.transfer(1, 1, MOST_OF_AN_ITEM), Ok(Ok(0)));
+        assert_eq!(store.transfer(1, 2, u64::MAX), Ok(Err(Refused::TooFew(MOST_OF_AN_ITEM))));
+        assert_eq!(store.transfer(1, 2, 1), Ok(Ok(MOST_OF_AN_ITEM - 1)));
     }
 }

@@ -6,7 +6,7 @@ use clap::Parser;
 use hostcall::services::Builtins;
 use hostcall::{Device, DeviceBuffer, Grid, LaunchKernel};
 use hostcall_build::{BuildError, Request, Target, build};
-use hostcall_inventory::Store;
+use hostcall_inventory::{MOST_OF_AN_ITEM, Store};
 use inventory::outcome;
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,10 @@ struct Arguments {
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Lanes, each with a key; some keys come twice
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     lanes: u32,
     /// Amount of each item that is added
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(..=MOST_OF_AN_ITEM))]
     amount: u64,
     /// Amount to move from each item to the next
     #[arg(long, default_value_t = 4)]
