@@ -1193,6 +1193,7 @@ bool hostcall_caller_place(const hostcall_caller *caller,
                            hostcall_place *place);
 
 // Sets the reply's words: the result's value; none are needed where there is no result. Words that were set before are gone.
+// Of a method that has text or bytes, they are as many as the result has: the caller takes bytes for words that are missing.
 hostcall_status hostcall_reply_words(hostcall_reply *reply,
                                      const uint64_t *words,
                                      size_t count);

@@ -326,10 +326,11 @@ macro_rules! span {
 #[macro_export]
 macro_rules! counter {
     ($name:literal, $value:expr $(,)?) => {{
-        static POINT: $crate::trace::Point =
+        #[allow(non_upper_case_globals, reason = "its name is one that no user's value has")]
+        static __hostcall_point: $crate::trace::Point =
             $crate::trace::Point::counter($name, ::core::file!(), ::core::line!());
         if $crate::trace::is_on() {
-            $crate::trace::count(&POINT, $value)
+            $crate::trace::count(&__hostcall_point, $value)
         }
     }};
 }

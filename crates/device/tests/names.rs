@@ -190,6 +190,14 @@ fn prints_keywords(_: &Lane, r#type: u64, r#fn: u64) {
     println!("{type} {fn} {match} {impl:>loop$} {type}", r#match = 1, impl = 2, loop = 3);
 }
 
+/// Values of trace points that are constants with likely names.
+#[kernel]
+fn traces(_: &Lane) {
+    const POINT: f64 = 1.0;
+    hostcall_device::counter!("points", POINT);
+    hostcall_device::event!("{POINT} {}", POINT);
+}
+
 /// Services of a macro whose arguments are types: the compiler passes these as groups.
 mod fragments {
     macro_rules! service {

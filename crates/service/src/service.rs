@@ -65,7 +65,8 @@ impl<'a> Request<'a> {
 
 /// Where a handler puts its reply. Words and bytes may be set in either order.
 pub trait Reply {
-    /// Sets the result words, at most `words.len()` of what the caller asked for.
+    /// Sets the result words, at most `words.len()` of what the caller asked for. Of a call with bytes they are as many as the
+    /// method's result has: only the caller knows that number, and it takes the first bytes for words that are missing.
     fn words(&mut self, words: &[u64]);
     /// Appends bytes to the reply. Fails with [`CallError::TooLarge`] past the caller's capacity.
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), CallError>;
