@@ -1033,10 +1033,11 @@ bool hostcall_closure_finish(const hostcall_closure *closure);
 // Frees a closure and sets the handle to NULL; launches that got it still call it. NULL is let be.
 void hostcall_closure_free(hostcall_closure **closure);
 
-// Puts a launch of a kernel on a stream, with `count` arguments, of which nothing but the buffers' memory is needed
-// afterwards. It fails when their types are not those of the kernel's parameters; nothing is launched then. Structs are
-// described with the names and fields that the kernel's own have, and what the documentation of an unsafe kernel asks for
-// holds. A struct with an `align` in its `repr` cannot be described. `launch` may be NULL.
+// Puts a launch of a kernel on a stream, with `count` arguments, of which nothing but the buffers' memory
+// is needed afterwards. It fails when their types are not those of the kernel's parameters; nothing is
+// launched then. Structs are described with the names and fields that the kernel's own have, and what the
+// documentation of an unsafe kernel asks for holds. A struct with an `align` in its `repr` cannot be
+// described. `launch` may be NULL.
 hostcall_status hostcall_kernel_launch(const hostcall_kernel *kernel,
                                        const hostcall_stream *stream,
                                        const hostcall_grid *grid,
@@ -1192,8 +1193,9 @@ hostcall_status hostcall_graph_switch(const hostcall_device *device,
 bool hostcall_caller_place(const hostcall_caller *caller,
                            hostcall_place *place);
 
-// Sets the reply's words: the result's value; none are needed where there is no result. Words that were set before are gone.
-// Of a method that has text or bytes, they are as many as the result has: the caller takes bytes for words that are missing.
+// Sets the reply's words: the result's value; none are needed where there is no result. Words that were
+// set before are gone. Of a method that has text or bytes, they are as many as the result has: the caller
+// takes bytes for words that are missing.
 hostcall_status hostcall_reply_words(hostcall_reply *reply,
                                      const uint64_t *words,
                                      size_t count);

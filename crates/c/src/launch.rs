@@ -201,10 +201,11 @@ fn is_slice(kind: hostcall_kind) -> bool {
     matches!(kind, hostcall_kind::Slice | hostcall_kind::GlobalSlice | hostcall_kind::AtomicSlice)
 }
 
-/// Puts a launch of a kernel on a stream, with `count` arguments, of which nothing but the buffers' memory is needed
-/// afterwards. It fails when their types are not those of the kernel's parameters; nothing is launched then. Structs are
-/// described with the names and fields that the kernel's own have, and what the documentation of an unsafe kernel asks for
-/// holds. A struct with an `align` in its `repr` cannot be described. `launch` may be NULL.
+/// Puts a launch of a kernel on a stream, with `count` arguments, of which nothing but the buffers' memory
+/// is needed afterwards. It fails when their types are not those of the kernel's parameters; nothing is
+/// launched then. Structs are described with the names and fields that the kernel's own have, and what the
+/// documentation of an unsafe kernel asks for holds. A struct with an `align` in its `repr` cannot be
+/// described. `launch` may be NULL.
 pub unsafe extern "C" fn hostcall_kernel_launch(
     kernel: Option<&hostcall_kernel>,
     stream: Option<&hostcall_stream>,

@@ -116,8 +116,9 @@ pub extern "C" fn hostcall_caller_place(
     })
 }
 
-/// Sets the reply's words: the result's value; none are needed where there is no result. Words that were set before are gone.
-/// Of a method that has text or bytes, they are as many as the result has: the caller takes bytes for words that are missing.
+/// Sets the reply's words: the result's value; none are needed where there is no result. Words that were
+/// set before are gone. Of a method that has text or bytes, they are as many as the result has: the caller
+/// takes bytes for words that are missing.
 pub unsafe extern "C" fn hostcall_reply_words(
     reply: Option<&mut hostcall_reply<'_>>,
     words: *const u64,

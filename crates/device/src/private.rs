@@ -139,8 +139,8 @@ pub const fn struct_schema(name: &str, fields: &[u64]) -> u64 {
     add_hashes(schema::add_hash(schema::of("struct"), schema::of(name)), fields)
 }
 
-/// The schema of a struct in memory, with fields of these schemas: where its fields lie is said by these, and where the
-/// struct lies among others by its alignment, which an `align` in its `repr` may raise.
+/// The schema of a struct in memory, with fields of these schemas: where its fields lie is said by these,
+/// and where the struct lies among others by its alignment, which an `align` in its `repr` may raise.
 pub const fn plain_schema(name: &str, align: usize, fields: &[u64]) -> u64 {
     schema::add_hash(struct_schema(name, fields), align as u64)
 }

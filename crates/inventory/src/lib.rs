@@ -12,7 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// What a kernel gets when the database itself fails, as when the disk is full.
 pub const DATABASE_FAILED: i32 = 1;
 
-/// What a kernel gets when it adds more of an item than [`MOST_OF_AN_ITEM`], or moves so much that there would be more.
+/// What a kernel gets when it adds more of an item than [`MOST_OF_AN_ITEM`], or moves so much that there
+/// would be more.
 pub const TOO_MUCH: i32 = 2;
 
 /// The largest number that SQLite has.

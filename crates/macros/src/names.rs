@@ -3,10 +3,10 @@
 //! - Functions, types and variants are named by their full path, through the crate's `__private`.
 //! - Items and variables of an expansion have names that begin with `__hostcall` and that do not occur in the macro's
 //!   input. Variables are hygienic besides ([`Span::mixed_site`]).
-//! - A user's parameters are declared in blocks where a function has the parameter's name. Otherwise a constant of
-//!   that name in the user's module, such as another kernel, would turn the parameter into a pattern that matches
-//!   the constant. Nobody can call such a function, since its argument has no values: a macro that a kernel uses may mean
-//!   the user's own function of that name, and finds this one.
+//! - A user's parameters are declared in blocks where a function has the parameter's name. Otherwise a
+//!   constant of that name in the user's module, such as another kernel, would turn the parameter into a
+//!   pattern that matches the constant. Nobody can call such a function, since its argument has no values:
+//!   a macro that a kernel uses may mean the user's own function of that name, and finds this one.
 
 use crate::options::Options;
 use proc_macro_crate::{FoundCrate, crate_name};

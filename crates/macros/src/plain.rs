@@ -42,6 +42,8 @@ pub fn derive(input: DeriveInput) -> Result<TokenStream> {
     let types: Vec<_> = data.fields.iter().map(|field| &field.ty).collect();
     let schemas = types.iter().map(|ty| quote_spanned!(ty.span()=> <#ty as #k::Plain>::SCHEMA));
     let fields = described(&names, name, &data.fields)?;
+    let members: Vec<_> = data.fields.members().collect();
+    let (fields_of, value) = (names.fresh("fields_of"), names.fresh("value"));
     let check = format.as_ref().map(|format| check_format(&names, name, format, &data.fields)).transpose()?;
     let format = format.map_or(String::new(), |format| format.value());
     let (impl_generics, type_generics, where_clause) = input.generics.split_for_impl();
@@ -54,10 +56,18 @@ pub fn derive(input: DeriveInput) -> Result<TokenStream> {
          its `repr`"
     );
     Ok(quote! {
-        #[allow(unsafe_code, clippy::undocumented_unsafe_blocks, reason = "the macro argues its safety")]
+        #[allow(unsafe_code, deprecated, clippy::undocumented_unsafe_blocks, reason = "the macro argues its safety")]
         const _: () = {
             ::core::assert!(::core::mem::size_of::<#name>() == 0 #(+ ::core::mem::size_of::<#types>())*, #padding);
             ::core::assert!(::core::mem::align_of::<#name>() <= #k::BUFFER_ALIGN, #alignment);
+
+            // The struct has these fields, of these types, and no others: an attribute below the derive may change
+            // it after the derive has seen it.
+            #[allow(dead_code, clippy::type_complexity, reason = "the compiler checks the types")]
+            fn #fields_of(#value: &#name) -> (#(*const #types,)*) {
+                let #name { #(#members: _,)* } = #value;
+                (#(&raw const #value.#members,)*)
+            }
 
             // SAFETY: every field is `Plain`, the size says that there is no padding between them, and the layout
             // is C's, which is the same for these fields on every target.

@@ -128,8 +128,9 @@ fn check_functions(methods: &[Method]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses an attribute of a method or of a parameter. There are several functions of a method, so that none is the one that
-/// it says something of; but what it says to the compiler's lints is said of nothing that has any.
+/// Refuses an attribute of a method or of a parameter. There are several functions of a method, so that
+/// none is the one that it says something of; but what it says to the compiler's lints is said of nothing
+/// that has any.
 fn refuse_attribute(attribute: &Attribute) -> Result<()> {
     let is = |name: &&str| attribute.path().is_ident(name);
     if ["allow", "expect", "warn", "deny", "forbid"].iter().any(is) {
@@ -137,8 +138,8 @@ fn refuse_attribute(attribute: &Attribute) -> Result<()> {
     }
     let message = match ["cfg", "cfg_attr"].iter().any(is) {
         true => {
-            "kernels and hosts number a service's methods alike, so that none is left out by `#[cfg]`: make a service of \
-             its own of those"
+            "kernels and hosts number a service's methods alike, so that none is left out by `#[cfg]`: make a \
+             service of its own of those"
         }
         false => "a service's methods have documentation, and no other attributes",
     };

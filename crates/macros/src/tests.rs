@@ -76,6 +76,16 @@ fn wrong_services() {
     refused(crate::service::service(tokens("internal = 1"), tokens("trait S { fn f(); }")), "flag");
 }
 
+/// An attribute below the derive may add a field or change its type: the compiler compares what the derive saw.
+#[test]
+fn plain_structs_are_taken_apart_as_the_derive_saw_them() {
+    let item = "#[repr(C)] #[hostcall(crate = k)] struct S { a: u32, b: [u8; 4] }";
+    let made = crate::plain::derive(syn::parse_str(item).unwrap()).unwrap().to_string();
+    let part = "let S { a : _ , b : _ , } = __hostcall_value ; (& raw const __hostcall_value . a , \
+                & raw const __hostcall_value . b ,)";
+    assert!(made.contains(part) && made.contains("-> (* const u32 , * const [u8 ; 4] ,)"), "{made}");
+}
+
 #[test]
 fn wrong_wire_types_and_lines() {
     refused(crate::wire::derive(syn::parse_str("enum Never {}").unwrap()), "without variants");

@@ -343,8 +343,9 @@ impl<'a> Posts<'a> {
         self.is_declined
     }
 
-    /// Gives the words of posts that are left, and who posted them, to `handle` while it takes them; declines the one
-    /// that it does not take, and those after it. A post at which `handle` panics is begun, as with [`Posts::for_each`].
+    /// Gives the words of posts that are left, and who posted them, to `handle` while it takes them;
+    /// declines the one that it does not take, and those after it. A post at which `handle` panics is
+    /// begun, as with [`Posts::for_each`].
     pub fn for_each_taken(&mut self, mut handle: impl FnMut(&[u64], Caller) -> bool) {
         for post in self.entries.chunks_exact(PostHead::entries_for(self.words)).skip(self.begun) {
             // Before the handler: whoever goes on after its panic goes on with the next post.

@@ -65,15 +65,16 @@ impl<'a> Request<'a> {
 
 /// Where a handler puts its reply. Words and bytes may be set in either order.
 pub trait Reply {
-    /// Sets the result words, at most `words.len()` of what the caller asked for. Of a call with bytes they are as many as the
-    /// method's result has: only the caller knows that number, and it takes the first bytes for words that are missing.
+    /// Sets the result words, at most `words.len()` of what the caller asked for. Of a call with bytes they
+    /// are as many as the method's result has: only the caller knows that number, and it takes the first
+    /// bytes for words that are missing.
     fn words(&mut self, words: &[u64]);
     /// Appends bytes to the reply. Fails with [`CallError::TooLarge`] past the caller's capacity.
     fn bytes(&mut self, bytes: &[u8]) -> Result<(), CallError>;
     /// Appends what `fill` writes to the start of `room` bytes, whose content is unspecified before, and
-    /// returns how many it says it wrote. A server gives memory that the device reads, so that nobody copies
-    /// the bytes again. Fails with [`CallError::TooLarge`] when the caller does not take `room` bytes more, and with
-    /// [`CallError::Busy`] when there is no memory for them.
+    /// returns how many it says it wrote. A server gives memory that the device reads, so that nobody
+    /// copies the bytes again. Fails with [`CallError::TooLarge`] when the caller does not take `room`
+    /// bytes more, and with [`CallError::Busy`] when there is no memory for them.
     fn fill(&mut self, room: usize, fill: &mut dyn FnMut(&mut [u8]) -> usize) -> Result<usize, CallError> {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(room).map_err(|_| CallError::Busy)?;

@@ -1,5 +1,5 @@
-//! A kernel's parameter has the name of a function that a macro of the kernel calls. The macro finds a function of the
-//! expansion, which must not run in the place of the user's.
+//! A kernel's parameter has the name of a function that a macro of the kernel calls. The macro finds a
+//! function of the expansion, which must not run in the place of the user's.
 
 use hostcall_device::{Lane, kernel};
 

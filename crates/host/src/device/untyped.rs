@@ -55,8 +55,8 @@ impl ValueType {
         Self { schema: T::SCHEMA, bytes: size_of::<T>(), align: align_of::<T>(), is_shared: T::SHARED }
     }
 
-    /// The struct of this name with fields of these types, as `#[derive(Plain)]` has it, without an `align` of its own.
-    /// `None` when it would have padding or no memory holds it.
+    /// The struct of this name with fields of these types, as `#[derive(Plain)]` has it, without an `align`
+    /// of its own. `None` when it would have padding or no memory holds it.
     pub fn structure(name: &str, fields: &[Self]) -> Option<Self> {
         let (mut bytes, mut align, mut is_shared) = (0usize, 1, false);
         for field in fields {
@@ -278,8 +278,8 @@ impl LoadedKernel {
     /// kernel's parameters.
     ///
     /// # Safety
-    /// Names and fields of structs are those of the kernel's own types, and what the documentation of an `unsafe` kernel asks
-    /// for holds.
+    /// Names and fields of structs are those of the kernel's own types, and what the documentation of an
+    /// `unsafe` kernel asks for holds.
     pub unsafe fn launch_untyped(
         &self,
         stream: &Stream,

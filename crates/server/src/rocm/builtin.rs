@@ -146,9 +146,9 @@ impl Services {
         })
     }
 
-    /// Registers a function for service 1. Returns what kernels call it by, in place of its address: they may call no other.
-    /// It gets seven words and gives two back, on a worker thread; a lane for which it panics gets zeros. The first
-    /// registration takes the service's number.
+    /// Registers a function for service 1. Returns what kernels call it by, in place of its address: they
+    /// may call no other. It gets seven words and gives two back, on a worker thread; a lane for which it
+    /// panics gets zeros. The first registration takes the service's number.
     ///
     /// # Errors
     /// [`ServiceTaken`] when the number has a handler of another kind.

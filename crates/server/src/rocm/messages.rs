@@ -15,8 +15,9 @@ const LENGTH_MASK: u64 = 7;
 const NUMBER_SHIFT: u32 = 8;
 const NUMBER_MASK: u64 = u64::MAX >> NUMBER_SHIFT;
 
-/// Most messages of a buffer that have begun and not ended: more than the largest GPU has lanes at once, each of which may be
-/// in the middle of one. The oldest are given up beyond that: those of lanes that were ended in the middle.
+/// Most messages of a buffer that have begun and not ended: more than the largest GPU has lanes at once,
+/// each of which may be in the middle of one. The oldest are given up beyond that: those of lanes that were
+/// ended in the middle.
 const MOST_OPEN: usize = 1 << 20;
 
 /// What a message takes besides its words.

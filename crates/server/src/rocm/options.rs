@@ -30,8 +30,8 @@ pub enum FaultKind {
     NoSuchFunction(u64),
     /// The handler of the service panicked.
     Panicked(u32),
-    /// So many messages of lanes, such as lines that they print, were longer than a message may be, or more than may be open.
-    /// Their lanes get -1.
+    /// So many messages of lanes, such as lines that they print, were longer than a message may be, or more
+    /// than may be open. Their lanes get -1.
     MessagesLost(u32),
     /// A thread of the consumer panicked, which is a bug in hostcall: its buffers are served no more.
     ServerFailed,
@@ -51,8 +51,8 @@ impl fmt::Display for Fault {
             FaultKind::Panicked(service) => write!(f, "the handler of service {service} panicked"),
             FaultKind::MessagesLost(count) => write!(
                 f,
-                "{count} messages of lanes, such as printed lines, are lost: they were too long or too many at once, see \
-                 `Options::message_limit` and `Options::messages_limit`"
+                "{count} messages of lanes, such as printed lines, are lost: they were too long or too many at \
+                 once, see `Options::message_limit` and `Options::messages_limit`"
             ),
             FaultKind::ServerFailed => {
                 f.write_str("its consumer has failed, which is a bug in hostcall: it is served no more")

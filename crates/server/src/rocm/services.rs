@@ -159,7 +159,8 @@ impl Packet<'_> {
         (0..).zip(self.lanes.iter_mut()).filter(move |(lane, _)| mask >> lane & 1 != 0)
     }
 
-    /// Has each lane that calls handled by itself: one for which `handle` panics gets zeros, and the others their answers.
+    /// Has each lane that calls handled by itself: one for which `handle` panics gets zeros, and the others
+    /// their answers.
     pub(super) fn each_lane(&mut self, mut handle: impl FnMut(u32, &mut [u64; SLOT_WORDS])) {
         let mut has_panicked = false;
         for (lane, words) in self.lanes() {
