@@ -1196,9 +1196,7 @@ bool hostcall_caller_place(const hostcall_caller *caller,
 // Sets the reply's words: the result's value; none are needed where there is no result. Words that were
 // set before are gone. Of a method that has text or bytes, they are as many as the result has: the caller
 // takes bytes for words that are missing.
-hostcall_status hostcall_reply_words(hostcall_reply *reply,
-                                     const uint64_t *words,
-                                     size_t count);
+hostcall_status hostcall_reply_words(hostcall_reply *reply, const uint64_t *words, size_t count);
 
 // Appends bytes to the reply, for the caller's `&mut [u8]`, which learns how many there are. Fails with HOSTCALL_STATUS_REFUSED past the call's `reply_capacity`
 // and when the device's memory for replies is used up.

@@ -63,7 +63,12 @@ pub fn derive(input: DeriveInput) -> Result<TokenStream> {
 
             // The struct has these fields, of these types, and no others: an attribute below the derive may change
             // it after the derive has seen it.
-            #[allow(dead_code, clippy::type_complexity, reason = "the compiler checks the types")]
+            #[allow(
+                dead_code,
+                clippy::type_complexity,
+                clippy::unused_unit,
+                reason = "the compiler checks the types"
+            )]
             fn #fields_of(#value: &#name) -> (#(*const #types,)*) {
                 let #name { #(#members: _,)* } = #value;
                 (#(&raw const #value.#members,)*)
