@@ -41,7 +41,7 @@ pub use state::SlotState;
 #[cfg(not(any(loom, target_arch = "nvptx64")))]
 pub use stream::is_stopped;
 #[cfg(target_arch = "nvptx64")]
-pub use stream::{Begun, STOPPED, begin_launch, note_skipped};
+pub use stream::{Begun, begin_launch, note_skipped};
 #[cfg(not(loom))]
 pub use stream::{note_posts, stop_from};
 pub use wave::{Channel, WaveRecord};

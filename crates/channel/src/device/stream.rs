@@ -43,17 +43,11 @@ pub struct Begun {
     pub sequence: u64,
     /// What is added to the bits of the launch.
     pub launch: u32,
-    /// [`STOPPED`], [`SKIPPED`], both or 0.
-    pub ends: u32,
+    /// Whether lanes or the host stopped the stream before the launch.
+    pub is_stopped: bool,
+    /// Whether launches of the list do nothing ([`hostcall_abi::launch::LIST_SKIPS_AT`]).
+    pub is_skipped: bool,
 }
-
-/// Of [`Begun::ends`]: lanes or the host stopped the stream before the launch.
-#[cfg(target_arch = "nvptx64")]
-pub const STOPPED: u32 = 1;
-
-/// Of [`Begun::ends`]: launches of the list do nothing ([`hostcall_abi::launch::LIST_SKIPS_AT`]).
-#[cfg(target_arch = "nvptx64")]
-pub const SKIPPED: u32 = 2;
 
 /// Finds a launch's place, to which that of its list is added, and whether the launch shall end at once. Two loads at the same
 /// time, which may come from the cache: a kernel waits for no more than one of them when it begins.
@@ -61,10 +55,10 @@ pub const SKIPPED: u32 = 2;
 /// A kernel of a list may be on its multiprocessors before the one that it follows has ended, on GPUs that can (9.0 and later).
 /// It waits here until that has ended and what it wrote is seen, and only then lets the next one come.
 ///
-/// Where the flags say that the one it follows never stops the stream, it lets the next one come at once, and finds out all it
-/// asks before it waits: then a kernel that does nothing has next to nothing left to do. All launches that may stop the stream have
-/// ended by then: whatever follows one of these lets nothing come before that has ended. The loads go past this multiprocessor's
-/// cache, which may have kept what was there before.
+/// Where the flags say that the one it follows never stops the stream, it lets the next one come at once, and loads before it
+/// waits. All launches that may stop the stream have ended by then: whatever follows one of these lets nothing come before that
+/// has ended. It is a branch of its own, because kernels that do nothing follow each other as fast as each gets to its loads: in
+/// predicated code the assembler has the addresses read one after the other, and such a kernel takes 4 % longer.
 ///
 /// # Safety
 /// They are the parameters that the host gave the launch: their `stop_at` is as for [`stop_from`], and `list` is 0 or the address
@@ -72,51 +66,75 @@ pub const SKIPPED: u32 = 2;
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
 pub unsafe fn begin_launch(params: &LaunchParams) -> Begun {
-    let (sequence, launch): (u64, u64);
-    // Not without a list: an empty workgroup would take a quarter longer.
     #[cfg(target_feature = "sm_90")]
+    let comes_early = params.flags & FOLLOWS_ONE_THAT_NEVER_STOPS != 0;
+    #[cfg(target_feature = "sm_90")]
+    // SAFETY: the caller's promise.
+    let [lanes, host, sequence, launch] =
+        unsafe { if comes_early { load_early(params) } else { load(params) } };
+    #[cfg(not(target_feature = "sm_90"))]
+    // SAFETY: the caller's promise.
+    let [lanes, host, sequence, launch] = unsafe { load(params) };
+    Begun {
+        sequence,
+        launch: launch as u32,
+        is_stopped: sequence >= lanes.min(host),
+        is_skipped: launch > u32::MAX.into(),
+    }
+}
+
+/// Loads the words at `stop_at` and those at `list`, the launch's place added, and waits then. The loads go past this multiprocessor's cache, which may have
+/// kept what was there before.
+///
+/// # Safety
+/// As for [`begin_launch`], and the launch has a list.
+#[cfg(all(target_arch = "nvptx64", target_feature = "sm_90"))]
+#[inline(always)]
+unsafe fn load_early(params: &LaunchParams) -> [u64; 4] {
+    let (lanes, host, sequence, launch): (u64, u64, u64, u64);
     // SAFETY: the caller's promise. Each word of a load of two, aligned, is whole on this machine.
     unsafe {
-        let ends: u32;
-        core::arch::asm!("{{ .reg .pred %hostcall_knows, %hostcall_late, %hostcall_ends; .reg .u64 %hostcall_stop, %hostcall_host;",
-            "setp.ne.u32 %hostcall_knows, {knows}, 0;",
-            "setp.ne.and.u64 %hostcall_late, {list}, 0, !%hostcall_knows;",
-            "mov.u64 {sequence}, 0; mov.u64 {launch}, 0;",
-            "@%hostcall_knows griddepcontrol.launch_dependents;",
-            "@%hostcall_knows ld.relaxed.gpu.global.v2.b64 {{{sequence}, {launch}}}, [{list}];",
-            "@%hostcall_knows ld.relaxed.gpu.global.v2.b64 {{%hostcall_stop, %hostcall_host}}, [{stop_at}];",
-            "@%hostcall_late griddepcontrol.wait;",
-            "@%hostcall_late griddepcontrol.launch_dependents;",
-            "@%hostcall_late ld.global.v2.b64 {{{sequence}, {launch}}}, [{list}];",
-            "@!%hostcall_knows ld.global.v2.b64 {{%hostcall_stop, %hostcall_host}}, [{stop_at}];",
-            "add.u64 {sequence}, {sequence}, {own}; min.u64 %hostcall_stop, %hostcall_stop, %hostcall_host;",
-            "setp.ge.u64 %hostcall_ends, {sequence}, %hostcall_stop; selp.b32 {ends}, {stopped}, 0, %hostcall_ends;",
-            "setp.gt.u64 %hostcall_ends, {launch}, 0xffffffff; @%hostcall_ends or.b32 {ends}, {ends}, {skipped};",
-            "@%hostcall_knows griddepcontrol.wait; }}",
-            knows = in(reg32) u32::from(params.flags & FOLLOWS_ONE_THAT_NEVER_STOPS),
+        core::arch::asm!("griddepcontrol.launch_dependents;",
+            "ld.relaxed.gpu.global.v2.b64 {{{sequence}, {launch}}}, [{list}];",
+            "ld.relaxed.gpu.global.v2.b64 {{{lanes}, {host}}}, [{stop_at}];",
+            "add.u64 {sequence}, {sequence}, {own};",
+            "griddepcontrol.wait;",
             stop_at = in(reg64) params.stop_at, list = in(reg64) params.list, own = in(reg64) params.sequence,
-            sequence = out(reg64) sequence, launch = out(reg64) launch, ends = out(reg32) ends,
-            stopped = const STOPPED, skipped = const SKIPPED, options(nostack));
-        Begun { sequence, launch: launch as u32, ends }
+            lanes = out(reg64) lanes, host = out(reg64) host, sequence = out(reg64) sequence, launch = out(reg64) launch, options(nostack));
     }
+    [lanes, host, sequence, launch]
+}
+
+/// Waits, if the launch has a list, and loads the words at `stop_at` and those at `list`, zeros where there is none, the launch's
+/// place added.
+///
+/// # Safety
+/// As for [`begin_launch`].
+#[cfg(target_arch = "nvptx64")]
+#[inline(always)]
+unsafe fn load(params: &LaunchParams) -> [u64; 4] {
+    let (lanes, host, sequence, launch): (u64, u64, u64, u64);
+    // Not without a list: an empty workgroup would take a quarter longer.
+    macro_rules! load {
+        ($($follow:literal)*) => {
+            // SAFETY: the caller's promise. Each word of a plain load of two, aligned, is whole on this machine.
+            unsafe {
+                core::arch::asm!("{{ .reg .pred %hostcall_listed; setp.ne.u64 %hostcall_listed, {list}, 0;",
+                    "mov.u64 {sequence}, 0; mov.u64 {launch}, 0;",
+                    $(concat!("@%hostcall_listed ", $follow, ";"),)*
+                    "@%hostcall_listed ld.global.v2.b64 {{{sequence}, {launch}}}, [{list}];",
+                    "ld.global.v2.b64 {{{lanes}, {host}}}, [{stop_at}];",
+                    "add.u64 {sequence}, {sequence}, {own}; }}",
+                    stop_at = in(reg64) params.stop_at, list = in(reg64) params.list, own = in(reg64) params.sequence,
+                    lanes = out(reg64) lanes, host = out(reg64) host, sequence = out(reg64) sequence, launch = out(reg64) launch, options(nostack));
+            }
+        };
+    }
+    #[cfg(target_feature = "sm_90")]
+    load!("griddepcontrol.wait" "griddepcontrol.launch_dependents");
     #[cfg(not(target_feature = "sm_90"))]
-    {
-        let (lanes, host): (u64, u64);
-        // SAFETY: the caller's promise. Each word of a plain load of two, aligned, is whole on this machine.
-        unsafe {
-            core::arch::asm!("{{ .reg .pred %hostcall_listed; setp.ne.u64 %hostcall_listed, {list}, 0;",
-                "mov.u64 {sequence}, 0; mov.u64 {launch}, 0;",
-                "@%hostcall_listed ld.global.v2.b64 {{{sequence}, {launch}}}, [{list}];",
-                "ld.global.v2.b64 {{{lanes}, {host}}}, [{stop_at}]; }}",
-                stop_at = in(reg64) params.stop_at, list = in(reg64) params.list, lanes = out(reg64) lanes,
-                host = out(reg64) host, sequence = out(reg64) sequence, launch = out(reg64) launch,
-                options(nostack, readonly));
-        }
-        let sequence = params.sequence + sequence;
-        let stopped = if sequence >= lanes.min(host) { STOPPED } else { 0 };
-        let skipped = if launch > u32::MAX.into() { SKIPPED } else { 0 };
-        Begun { sequence, launch: launch as u32, ends: stopped | skipped }
-    }
+    load!();
+    [lanes, host, sequence, launch]
 }
 
 /// Tells the host that launch `sequence` of the stream was not begun: the first of the two words is no more than the sequence

@@ -11,7 +11,7 @@ use hostcall_abi::launch::{
 use hostcall_abi::layout::{
     CLAIMING, LONE_WAVE, NO_SLOT, SLOT_GROUP, WAVE_RECORD_BYTES, WaveRecordWords, post_bell,
 };
-use hostcall_channel::device::{STOPPED, WaveRecord, begin_launch, note_skipped};
+use hostcall_channel::device::{WaveRecord, begin_launch, note_skipped};
 
 global_asm!(".extern .shared .align 64 .b8 hostcall_shared[];");
 
@@ -205,13 +205,13 @@ pub(crate) unsafe fn begin_wave(params: &LaunchParams) -> bool {
     } else {
         here.sync(here.wave_lanes())
     }
-    if begun.ends == 0 {
+    if !(begun.is_stopped | begun.is_skipped) {
         return false;
     }
     core::hint::cold_path();
     // The grid's first wave begins before any other: of a launch that is stopped later, it has begun. One that has no turn
     // does not say so: the list's last one that ran is behind it.
-    if begun.ends == STOPPED && llvm_tid_x() == 0 && llvm_ctaid_x() == 0 {
+    if !begun.is_skipped && llvm_tid_x() == 0 && llvm_ctaid_x() == 0 {
         // SAFETY: the words of the launch's stream.
         unsafe { note_skipped(params.stop_at, begun.sequence) };
     }
