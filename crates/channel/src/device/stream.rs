@@ -4,7 +4,7 @@ use crate::primitive::{AtomicU64, Ordering};
 #[cfg(target_feature = "sm_90")]
 use hostcall_abi::launch::FOLLOWS_ONE_THAT_NEVER_STOPS;
 #[cfg(target_arch = "nvptx64")]
-use hostcall_abi::launch::LaunchParams;
+use hostcall_abi::launch::{LIST_SKIPS_AT, LaunchParams};
 
 /// Lets no launch of the stream from `sequence` on begin: the first of the two words at `address`, in memory of the device,
 /// becomes the least that a lane asked for. The second is the host's, which no device swaps and so cannot lower in one step.
@@ -79,7 +79,7 @@ pub unsafe fn begin_launch(params: &LaunchParams) -> Begun {
         sequence,
         launch: launch as u32,
         is_stopped: sequence >= lanes.min(host),
-        is_skipped: launch > u32::MAX.into(),
+        is_skipped: launch >> (8 * (LIST_SKIPS_AT - 8)) != 0,
     }
 }
 

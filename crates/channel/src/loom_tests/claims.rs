@@ -172,7 +172,10 @@ fn a_slot_goes_from_wave_to_wave() {
                 });
                 // SAFETY: as above.
                 unsafe {
-                    if index == 1 || !record.release_at_once(Homes::new(&waves.homes), 0) {
+                    let homes = Homes::new(&waves.homes);
+                    let is_released =
+                        index != 1 && (record.release_known(homes, 0) || record.release_at_once(homes, 0));
+                    if !is_released {
                         record.release(waves.channel(), wait);
                     }
                 }

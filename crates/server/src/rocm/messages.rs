@@ -15,11 +15,6 @@ const LENGTH_MASK: u64 = 7;
 const NUMBER_SHIFT: u32 = 8;
 const NUMBER_MASK: u64 = u64::MAX >> NUMBER_SHIFT;
 
-/// Most messages of a buffer that have begun and not ended: more than the largest GPU has lanes at once,
-/// each of which may be in the middle of one. The oldest are given up beyond that: those of lanes that were
-/// ended in the middle.
-const MOST_OPEN: usize = 1 << 20;
-
 /// What a message takes besides its words.
 const OVERHEAD_BYTES: usize = 64;
 
@@ -40,14 +35,13 @@ pub(super) struct Messages {
     open: BTreeMap<u64, Message>,
     next: u64,
     budget: Arc<Budget>,
-    most_open: usize,
     /// Messages that were refused or given up, and nobody was told.
     lost: u32,
 }
 
 impl Messages {
     pub fn new(budget: &Arc<Budget>) -> Self {
-        Self { open: BTreeMap::new(), next: 0, budget: budget.clone(), most_open: MOST_OPEN, lost: 0 }
+        Self { open: BTreeMap::new(), next: 0, budget: budget.clone(), lost: 0 }
     }
 
     /// Returns how many messages were refused or given up since this was asked last.
@@ -63,9 +57,6 @@ impl Messages {
             if descriptor & BEGIN != 0 { self.begin() } else { descriptor >> NUMBER_SHIFT & NUMBER_MASK };
         let length = (descriptor >> LENGTH_SHIFT & LENGTH_MASK) as usize;
         let taken = self.add(number, &lane[1..1 + length]);
-        if !taken {
-            self.open.remove(&number);
-        }
         if descriptor & END != 0 {
             // The handler of what was taken says what the lane gets.
             lane[0] = REFUSED;
@@ -79,31 +70,41 @@ impl Messages {
 
     /// Begins a message. Returns its number, [`NO_NUMBER`] when there is no room.
     fn begin(&mut self) -> u64 {
-        if self.open.len() >= self.most_open {
-            self.open.pop_first();
-            self.lost += 1;
-        }
+        let number = self.next;
         let mut charge = Charge::new(&self.budget);
-        if charge.add(OVERHEAD_BYTES).is_err() {
-            self.lost += 1;
+        if !self.charge(&mut charge, OVERHEAD_BYTES) {
             return NO_NUMBER;
         }
-        let number = self.next;
         self.next = (number + 1) % NO_NUMBER;
         self.open.insert(number, Message { words: Vec::new(), charge });
         number
     }
 
-    /// Adds words to a message. Returns `false` when there is no such message, or no room.
+    /// Charges bytes of a message that is not among the open ones. Where all that are open have too many, the buffer's oldest are
+    /// given up: most likely those of lanes that were ended in the middle, which nobody else would ever give up. Returns `false`
+    /// when that is not enough.
+    fn charge(&mut self, charge: &mut Charge, bytes: usize) -> bool {
+        while charge.add(bytes).is_err() {
+            self.lost += 1;
+            if self.open.pop_first().is_none() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Adds words to a message. Returns `false` when there is no such message, or no room, and then it is there no more.
     fn add(&mut self, number: u64, words: &[u64]) -> bool {
-        let Some(message) = self.open.get_mut(&number) else { return false };
-        if 8 * (message.words.len() + words.len()) > self.budget.most_each
-            || message.charge.add(8 * words.len()).is_err()
-        {
+        let Some(mut message) = self.open.remove(&number) else { return false };
+        if 8 * (message.words.len() + words.len()) > self.budget.most_each {
             self.lost += 1;
             return false;
         }
+        if !self.charge(&mut message.charge, 8 * words.len()) {
+            return false;
+        }
         message.words.extend_from_slice(words);
+        self.open.insert(number, message);
         true
     }
 }
@@ -170,38 +171,53 @@ mod tests {
         lane[0] |= END;
         assert!(messages.piece(&mut lane).is_none());
         assert_eq!((lane[0], messages.take_lost()), (REFUSED, 0));
-        // Open messages are bounded together, and in number.
-        let mut begun = 0;
-        loop {
-            let mut lane = piece(BEGIN, &[5; 7]);
-            assert!(messages.piece(&mut lane).is_none());
-            if lane[0] >> NUMBER_SHIFT == NO_NUMBER {
-                break;
-            }
-            begun += 1;
-        }
-        assert_eq!((begun, messages.take_lost()), (4096 / (56 + OVERHEAD_BYTES), 1));
         drop(messages);
         assert_eq!(budget.held(), 0);
-        let mut messages = Messages::new(&Budget::new(1 << 30, 1024));
-        messages.most_open = 100;
-        for _ in 0..messages.most_open + 10 {
-            assert!(messages.piece(&mut piece(BEGIN, &[1])).is_none());
-        }
-        assert_eq!((messages.open.len(), messages.take_lost()), (100, 10));
-        assert_eq!(messages.open.first_key_value().map(|(number, _)| *number), Some(10));
     }
 
-    /// A GPU's lanes may all be in the middle of a line: here those of 4096 waves.
+    /// Lanes that were ended in the middle cost the others nothing: the oldest messages are given up, and all others go on.
+    #[test]
+    fn the_oldest_messages_make_room() {
+        const ROOM: usize = 4096 / (56 + OVERHEAD_BYTES);
+        let budget = Budget::new(4096, 1024);
+        let mut messages = Messages::new(&budget);
+        for begun in 1..=10 * ROOM {
+            let mut lane = piece(BEGIN, &[5; 7]);
+            assert!(messages.piece(&mut lane).is_none());
+            assert_eq!(lane[0] >> NUMBER_SHIFT, begun as u64 - 1);
+            assert_eq!(messages.open.len(), begun.min(ROOM));
+        }
+        assert_eq!(messages.take_lost() as usize, 9 * ROOM);
+        // A message that grows takes the place of older ones, not its own.
+        let number = *messages.open.first_key_value().unwrap().0;
+        let mut lane = piece(number << NUMBER_SHIFT, &[6; 7]);
+        assert!(messages.piece(&mut lane).is_none());
+        assert_eq!((lane[0] >> NUMBER_SHIFT, messages.take_lost()), (number, 1));
+        let ended = messages.piece(&mut piece(number << NUMBER_SHIFT | END, &[])).expect("it is whole");
+        assert_eq!(ended.words, [[5; 7], [6; 7]].concat());
+        // Those of another buffer are not this one's to give up.
+        let mut others = Messages::new(&budget);
+        drop(ended);
+        while budget.held() + OVERHEAD_BYTES <= 4096 {
+            assert!(messages.piece(&mut piece(BEGIN, &[])).is_none());
+        }
+        messages.take_lost();
+        let mut lane = piece(BEGIN, &[]);
+        assert!(others.piece(&mut lane).is_none());
+        assert_eq!((lane[0] >> NUMBER_SHIFT, others.take_lost(), messages.take_lost()), (NO_NUMBER, 1, 0));
+    }
+
+    /// A GPU's lanes may all be in the middle of a line: those of 304 compute units with 32 waves each.
     #[test]
     fn as_many_messages_are_open_as_a_gpu_has_lanes() {
-        const LANES: u64 = 4096 * 64;
-        let mut messages = Messages::new(&Budget::new(64 << 20, 1 << 20));
-        let mut lanes: Vec<_> = (0..LANES).map(|number| piece(BEGIN, &[number])).collect();
+        const LANES: u64 = 304 * 32 * 64;
+        let options = super::super::Options::default();
+        let mut messages = Messages::new(&Budget::new(options.messages_limit, options.message_limit));
+        let mut lanes: Vec<_> = (0..LANES).map(|number| piece(BEGIN, &[number; 7])).collect();
         lanes.iter_mut().for_each(|lane| assert!(messages.piece(lane).is_none()));
         for (number, lane) in lanes.iter_mut().enumerate() {
             let ended = messages.piece(&mut piece(lane[0] & !(LENGTH_MASK << LENGTH_SHIFT) | END, &[7]));
-            assert_eq!(ended.expect("it is whole").words, [number as u64, 7]);
+            assert_eq!(ended.expect("it is whole").words, [&[number as u64; 7][..], &[7]].concat());
         }
         assert_eq!(messages.take_lost(), 0);
     }

@@ -9,7 +9,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Something that a device or a handler did and must not. The packet concerned is answered with zeros, as far as it is known.
+/// Something that a device or a handler did and must not. The packet concerned is answered with zeros, as far as it is known, or
+/// the lane concerned where each lane asks for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The buffer's address on its device.
@@ -52,7 +53,7 @@ impl fmt::Display for Fault {
             FaultKind::MessagesLost(count) => write!(
                 f,
                 "{count} messages of lanes, such as printed lines, are lost: they were too long or too many at \
-                 once, see `Options::message_limit` and `Options::messages_limit`"
+                 once (by default, more than 1 MiB each or 256 MiB together)"
             ),
             FaultKind::ServerFailed => {
                 f.write_str("its consumer has failed, which is a bug in hostcall: it is served no more")
@@ -82,7 +83,7 @@ impl Default for Options {
             setup: ThreadSetup::default(),
             engine: Settings::default(),
             message_limit: 1 << 20,
-            messages_limit: 64 << 20,
+            messages_limit: 256 << 20,
             trace: None,
             is_told_of_launches: false,
             on_fault: Arc::new(|fault| report::line(fault)),
@@ -120,7 +121,8 @@ impl Options {
         self
     }
 
-    /// Most bytes of all messages that have begun and not ended. Default 64 MiB.
+    /// Most bytes of all messages that have begun and not ended, each with 64 besides its words: as
+    /// many as the largest GPU has lanes, each with 340 bytes. Beyond that a buffer's oldest are given up. Default 256 MiB.
     #[must_use]
     pub fn messages_limit(mut self, bytes: usize) -> Self {
         self.messages_limit = bytes;
