@@ -7,7 +7,7 @@ use quote::quote;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
-use syn::{Error, Expr, LitStr, Result, Token};
+use syn::{Error, Expr, ExprPath, LitStr, Result, Token};
 
 /// The streams of `System::register_format`.
 #[derive(Clone, Copy)]
@@ -125,8 +125,10 @@ pub(super) fn resolve(
         let position = match known {
             Some(position) => position,
             None => {
-                let variable = |text: &str| LitStr::new(text, literal.span()).parse::<Expr>();
-                let value = variable(name).or_else(|_| variable(&format!("r#{name}"))).ok()?;
+                // A keyword is a variable's name here: as an expression, `return` would run. Only `self` and
+                // the like have no raw form.
+                let variable = |text: &str| LitStr::new(text, literal.span()).parse::<ExprPath>();
+                let value = Expr::Path(variable(&format!("r#{name}")).or_else(|_| variable(name)).ok()?);
                 let name = Some(Ident::new(name, literal.span()));
                 arguments.push(Argument { name, value });
                 arguments.len() - 1

@@ -154,6 +154,11 @@ fn lines_look_like_std() {
         ("{}{}{}{}{}{}{}", 1, 2, 3, 4, 5, 6, 7);
         ("{0}{1}{0}{:.*}", 3, 0.12345, );
     }
+    let (r#return, r#break, r#true, r#try) = (1, 2, "no", 4);
+    check! {
+        ("{return} {break} {true:>return$}");
+        ("{try}");
+    }
     println!();
     println!("end {}", if x < 0 { "negative" } else { "positive" });
     assert_eq!(printed(), "\nend negative\n");
