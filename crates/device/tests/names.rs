@@ -79,6 +79,12 @@ mod kernels {
         let _ =
             (lane, launch, run, types, words, i, __hostcall_lane, value_0, r#move, parameters, info, entry);
     }
+
+    /// Its own name, written as a raw one.
+    #[kernel]
+    fn raw(_: &Me, r#raw: u64, r#lane: u64) {
+        let _ = (raw, lane);
+    }
 }
 
 mod instances {
@@ -127,6 +133,12 @@ mod services {
         #[hostcall_device::service]
         pub trait WithLane {
             fn note(at: u64);
+        }
+
+        // Raw or not, a name is the same.
+        #[hostcall_device::service]
+        pub trait WithRawLane {
+            fn note(r#lane: u64, r#timeout_us: u64);
         }
 
         #[hostcall_device::service]
@@ -188,6 +200,12 @@ fn prints(lane: &Lane, argument_0: u64, site: u64) {
 #[kernel]
 fn prints_keywords(_: &Lane, r#type: u64, r#fn: u64) {
     println!("{type} {fn} {match} {impl:>loop$} {type}", r#match = 1, impl = 2, loop = 3);
+    // Those that are expressions by themselves are variables, too.
+    for r#continue in 0..2 {
+        let (r#return, r#break, r#true, r#try) = (1, 2.5, "true", 4);
+        println!("{return} {break} {continue} {true} {try:>return$}");
+        hostcall_device::event!("{return} {break} {continue}");
+    }
 }
 
 /// Values of trace points that are constants with likely names.

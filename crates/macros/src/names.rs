@@ -13,6 +13,7 @@ use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{format_ident, quote};
 use std::collections::HashSet;
+use syn::ext::IdentExt;
 use syn::{Attribute, Error, Expr, Result};
 
 /// The names of one expansion.
@@ -96,7 +97,7 @@ fn collect(tokens: TokenStream, into: &mut HashSet<String>) {
 /// Functions with the names of parameters; see the module's documentation.
 pub fn shadows<'a>(private: &TokenStream, names: impl IntoIterator<Item = &'a Ident>) -> TokenStream {
     let mut seen = HashSet::new();
-    let names = names.into_iter().filter(|name| seen.insert(name.to_string()));
+    let names = names.into_iter().filter(|name| seen.insert(name.unraw().to_string()));
     quote! {#(
         #[allow(dead_code, non_snake_case, reason = "they only have names")]
         fn #names(_: #private::NameOfAParameter) {}
@@ -117,5 +118,12 @@ mod tests {
         let names = Names::new(&input, Some(quote!(::x))).unwrap();
         assert_eq!(names.fresh("lane").to_string(), "__hostcall_lane__");
         assert_eq!(names.fresh("launch").to_string(), "__hostcall_launch");
+    }
+
+    #[test]
+    fn a_raw_name_is_the_same_name() {
+        let parameters = [format_ident!("r#lane"), format_ident!("lane"), format_ident!("r#type")];
+        let functions = shadows(&quote!(::x), &parameters).to_string();
+        assert_eq!(functions.matches("fn ").count(), 2, "{functions}");
     }
 }

@@ -6,6 +6,7 @@ use crate::names::{Names, shadows};
 use crate::symbol;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Attribute, FnArg, Ident, Index, Pat, Safety};
 
@@ -91,7 +92,8 @@ pub fn expand(names: &Names, kernel: Kernel<'_>) -> TokenStream {
     let (said, within, callee) = match instance {
         None => {
             let (signature, body) = (&function.sig, &function.block);
-            let others = function.sig.inputs.iter().filter_map(input_name).filter(|name| *name != ident);
+            let inputs = function.sig.inputs.iter().filter_map(input_name);
+            let others = inputs.filter(|name| name.unraw() != ident.unraw());
             let shadows = shadows(k, others);
             (quote!(#(#outer)*), quote!(#shadows #(#inner)* #signature #body), quote!(#function_name))
         }
