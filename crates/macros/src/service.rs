@@ -9,9 +9,12 @@ use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use std::collections::HashMap;
 use syn::ext::IdentExt;
+use syn::parse::ParseStream;
+use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, Error, FnArg, Ident, ItemTrait, Pat, Result, ReturnType, Safety, TraitItem, TraitItemFn, Type,
+    Attribute, Error, FnArg, Ident, ItemTrait, Meta, Pat, Result, ReturnType, Safety, Token, TraitItem,
+    TraitItemFn, Type, parse_quote,
 };
 
 /// Most methods of a service: derived numbers leave room for so many.
@@ -19,6 +22,12 @@ const MAX_METHODS: usize = 16;
 
 /// Associated items of the generated struct that are no methods of the service.
 const RESERVED: [&str; 4] = ["serve", "serve_async", "within_us", "METHODS"];
+
+/// Attributes that set lints' levels.
+const LINTS: [&str; 5] = ["allow", "expect", "warn", "deny", "forbid"];
+
+/// The tools whose attributes the compiler leaves to them. Another path is an attribute macro's.
+const TOOLS: [&str; 5] = ["clippy", "diagnostic", "miri", "rust_analyzer", "rustfmt"];
 
 enum ParameterKind {
     Value(Box<Type>),
@@ -128,22 +137,49 @@ fn check_functions(methods: &[Method]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses an attribute of a method or of a parameter. There are several functions of a method, so that
-/// none is the one that it says something of; but what it says to the compiler's lints is said of nothing
-/// that has any.
-fn refuse_attribute(attribute: &Attribute) -> Result<()> {
-    let is = |name: &&str| attribute.path().is_ident(name);
-    if ["allow", "expect", "warn", "deny", "forbid"].iter().any(is) {
-        return Ok(());
-    }
-    let message = match ["cfg", "cfg_attr"].iter().any(is) {
-        true => {
-            "kernels and hosts number a service's methods alike, so that none is left out by `#[cfg]`: make a \
-             service of its own of those"
+/// The attributes of a method or of a parameter that the generated functions have: its documentation. What is said
+/// to lints and tools is said of nothing that has any of it. Others are refused: there are several functions of a
+/// method, so that none is the one that they say something of.
+fn documentation(attributes: &[Attribute]) -> Result<Vec<Attribute>> {
+    let metas = documentation_of(attributes.iter().map(|attribute| &attribute.meta))?;
+    Ok(metas.into_iter().map(|meta| parse_quote!(#[#meta])).collect())
+}
+
+fn documentation_of<'a>(metas: impl IntoIterator<Item = &'a Meta>) -> Result<Vec<Meta>> {
+    let mut documentation = Vec::new();
+    for meta in metas {
+        let path = meta.path();
+        let is = |names: &[&str]| names.iter().any(|name| path.is_ident(name));
+        let tool = path.segments.first().filter(|_| path.segments.len() > 1);
+        if is(&["doc"]) {
+            documentation.push(meta.clone());
+        } else if is(&["cfg_attr"]) {
+            // It is as good as what it stands for.
+            let (condition, metas) = meta.require_list()?.parse_args_with(conditional)?;
+            let metas = documentation_of(&metas)?;
+            if !metas.is_empty() {
+                documentation.push(parse_quote!(cfg_attr(#condition, #(#metas),*)));
+            }
+        } else if is(&["cfg"]) {
+            let message = "kernels and hosts number a service's methods alike, so that none is left out by `#[cfg]`: \
+                           make a service of its own of those";
+            return Err(Error::new_spanned(meta, message));
+        } else if !is(&LINTS) && !tool.is_some_and(|tool| TOOLS.iter().any(|name| tool.ident == name)) {
+            let message = "a service's methods and parameters have documentation and what lints and tools are \
+                           told, and no other attributes";
+            return Err(Error::new_spanned(meta, message));
         }
-        false => "a service's methods have documentation, and no other attributes",
-    };
-    Err(Error::new_spanned(attribute, message))
+    }
+    Ok(documentation)
+}
+
+/// What is in the parentheses of a `cfg_attr`.
+fn conditional(input: ParseStream<'_>) -> Result<(syn::Expr, Punctuated<Meta, Token![,]>)> {
+    let condition = input.parse()?;
+    if !input.is_empty() {
+        input.parse::<Token![,]>()?;
+    }
+    Ok((condition, Punctuated::parse_terminated(input)?))
 }
 
 fn check_trait(item: &ItemTrait) -> Result<()> {
@@ -202,7 +238,8 @@ impl Method {
                 let message = "a service's method has no `self`: the device calls it by the service's name";
                 return Err(Error::new_spanned(input, message));
             };
-            typed.attrs.iter().try_for_each(refuse_attribute)?;
+            // No function's parameter can have documentation: it is for readers of the trait.
+            documentation(&typed.attrs)?;
             let Pat::Ident(pattern) = &*typed.pat else {
                 return Err(Error::new_spanned(&typed.pat, "name the parameter"));
             };
@@ -237,10 +274,7 @@ impl Method {
                 ty => (quote!(#ty), true),
             },
         };
-        let docs = attrs.iter().filter(|attribute| attribute.path().is_ident("doc")).cloned().collect();
-        for attribute in attrs.iter().filter(|attribute| !attribute.path().is_ident("doc")) {
-            refuse_attribute(attribute)?;
-        }
+        let docs = documentation(attrs)?;
         let is_unsafe = matches!(sig.safety, Safety::Unsafe(_));
         Ok(Self { docs, name: sig.ident.clone(), caller, parameters, output, result, has_result, is_unsafe })
     }

@@ -67,6 +67,11 @@ fn wrong_services() {
         ("trait S { #[cfg(a)] fn f(); }", "make a service of its own"),
         ("trait S { fn f(#[cfg(a)] x: u32); }", "make a service of its own"),
         ("trait S { #[deprecated] fn f(); }", "no other attributes"),
+        ("trait S { #[tracing::instrument] fn f(); }", "no other attributes"),
+        ("trait S { fn f(#[deprecated] x: u32); }", "no other attributes"),
+        ("trait S { #[cfg_attr(a, cfg(b))] fn f(); }", "make a service of its own"),
+        ("trait S { #[cfg_attr(a, doc = \"\", cfg_attr(b, cfg(c)))] fn f(); }", "make a service of its own"),
+        ("trait S { #[cfg_attr(a, deprecated)] fn f(); }", "no other attributes"),
         ("#[cfg(a)] trait S { fn f(); }", "above `#[service]`"),
     ] {
         refused(crate::service::service(tokens(""), tokens(item)), part);
@@ -74,6 +79,31 @@ fn wrong_services() {
     let many: String = (0..17).map(|i| format!("fn f{i}();")).collect();
     refused(crate::service::service(tokens(""), tokens(&format!("trait S {{ {many} }}"))), "16 methods");
     refused(crate::service::service(tokens("internal = 1"), tokens("trait S { fn f(); }")), "flag");
+}
+
+/// Of a method's attributes the functions have the documentation. The others say nothing to the compiler.
+#[test]
+fn harmless_attributes_of_services() {
+    let item = "trait S {
+        /// First.
+        #[rustfmt::skip]
+        #[allow(unused)]
+        #[cfg_attr(a, allow(clippy::all))]
+        #[cfg_attr(all(a, b), doc = \"second\", rustfmt::skip)]
+        #[cfg_attr(true, cfg_attr(b, doc = include_str!(\"third\")))]
+        fn f(
+            /// Fourth.
+            #[clippy::format_args]
+            #[cfg_attr(a, expect(unused))]
+            x: u32,
+        );
+    }";
+    let made = crate::service::service(tokens("crate = k"), tokens(item)).unwrap().to_string();
+    let documentation = "# [doc = \" First.\"] # [cfg_attr (all (a , b) , doc = \"second\")] \
+                         # [cfg_attr (true , cfg_attr (b , doc = include_str ! (\"third\")))] ";
+    assert!(made.contains(&format!("{documentation}# [inline] pub fn f")), "{made}");
+    assert!(made.contains(&format!("{documentation}fn f (& self")), "{made}");
+    assert!(!made.contains("rustfmt") && !made.contains("Fourth"), "{made}");
 }
 
 /// An attribute below the derive may add a field or change its type: the compiler compares what the derive saw.
