@@ -2,7 +2,7 @@
 
 use super::LOOK_EVERY;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Weak};
 
@@ -44,10 +44,13 @@ impl Input {
 
 /// Reads a pipe as long as somebody takes what it has. An empty piece is its end, after which another
 /// writer may open it.
-fn read(mut pipe: File, pieces: &SyncSender<io::Result<Vec<u8>>>) {
+fn read(mut pipe: impl Read, pieces: &SyncSender<io::Result<Vec<u8>>>) {
     loop {
         let mut piece = vec![0; PIECE_BYTES];
-        let read = pipe.read(&mut piece);
+        let read = match pipe.read(&mut piece) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            read => read,
+        };
         let (is_over, has_failed) = (matches!(read, Ok(0)), read.is_err());
         let piece = read.map(|bytes| {
             piece.truncate(bytes);
@@ -81,5 +84,34 @@ impl Read for Input {
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => return Ok(0),
         }
         left.read(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What reads of a pipe give, in this order; then it fails.
+    struct Reads(Vec<io::Result<u8>>);
+
+    impl Read for Reads {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            if self.0.is_empty() {
+                return Err(ErrorKind::BrokenPipe.into());
+            }
+            buffer[0] = self.0.remove(0)?;
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn an_interrupted_read_is_done_again() {
+        let interrupted = || Err(ErrorKind::Interrupted.into());
+        let reads = vec![interrupted(), Ok(1), interrupted(), interrupted(), Ok(2)];
+        let (sender, pieces) = sync_channel(PIECES);
+        read(Reads(reads), &sender);
+        drop(sender);
+        let came: Vec<_> = pieces.iter().map(|piece| piece.map_err(|error| error.kind())).collect();
+        assert_eq!(came, [Ok(vec![1]), Ok(vec![2]), Err(ErrorKind::BrokenPipe)]);
     }
 }
