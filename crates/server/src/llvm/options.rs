@@ -70,7 +70,7 @@ type OnFault = dyn Fn(&Fault) + Send + Sync;
 
 /// Settings of an [`super::LlvmServer`].
 pub struct Options {
-    pub(super) device: Arc<str>,
+    pub(super) device: Option<Arc<str>>,
     pub(super) threads: u32,
     pub(super) spin: Duration,
     pub(super) setup: ThreadSetup,
@@ -86,7 +86,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            device: Arc::default(),
+            device: None,
             threads: 1,
             spin: Duration::from_micros(50),
             setup: ThreadSetup::default(),
@@ -102,11 +102,18 @@ impl Default for Options {
 
 impl Options {
     /// Names the device whose program calls, in reports of calls that wait. Default: it has no name there,
-    /// or, of a server [beside](super::LlvmServer::start_beside) another one, that one's.
+    /// or, of a server [beside](super::LlvmServer::start_beside) another one, that one's. Of a program that a
+    /// device runs it is the device's.
     #[must_use]
     pub fn device(mut self, name: &str) -> Self {
-        self.device = name.into();
+        self.device = Some(name.into());
         self
+    }
+
+    /// Does what [`Options::device`] does, where that was not called before.
+    #[must_use]
+    pub fn or_device(self, name: &str) -> Self {
+        if self.device.is_some() { self } else { self.device(name) }
     }
 
     /// Threads that serve, which share the ports out among them. Default 1.
@@ -193,5 +200,18 @@ impl Options {
             Some(on_fault) => on_fault(fault),
             None => report::line(fault),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_keeps_the_name_that_it_was_given() {
+        let name = |options: Options| options.or_device("of the device").device;
+        assert_eq!(name(Options::default()).as_deref(), Some("of the device"));
+        assert_eq!(name(Options::default().device("given")).as_deref(), Some("given"));
+        assert_eq!(name(Options::default().device("")).as_deref(), Some(""));
     }
 }

@@ -88,7 +88,8 @@ impl LlvmServer {
     /// When the system starts no thread.
     pub fn start(memory: Arc<PortMemory>, builtins: &Builtins, options: Options) -> io::Result<Self> {
         let stop = Stop::default();
-        let (device, setup, trace) = (options.device.clone(), options.setup.clone(), options.trace.clone());
+        let (setup, trace) = (options.setup.clone(), options.trace.clone());
+        let device = options.device.clone().unwrap_or_default();
         let settings = Settings { device, setup, trace, ..Settings::default() };
         let (engine, watchdog) = Engine::start(settings, stop.callback())?;
         Self::start_on(engine, Some(watchdog), stop, memory, builtins, options)

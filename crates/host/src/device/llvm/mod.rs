@@ -253,7 +253,8 @@ impl LlvmProgram {
             Some(memory) => {
                 let (ended, faulted) = (events.clone(), events.clone());
                 let backend = self.device.inner.core.backend.clone();
-                let options = run.server.device(self.device.name()).on_thread(move || backend.enter_thread());
+                let options = run.server.or_device(self.device.name());
+                let options = options.on_thread(move || backend.enter_thread());
                 let options = match &trace {
                     Some(trace) => options.trace(trace.clone()),
                     None => options,
