@@ -130,8 +130,15 @@ mod tests {
         let request = Request::new(package, target.clone()).target_dir(&folder).quiet();
         let build = FolderLock::take(&folder.join("hostcall/gfx942"), request.progress).unwrap();
         let image = Image { path: folder.join("none.co"), target, kernels: Vec::new() };
+        let (read, was_read) = mpsc::channel();
         let (tell, told) = mpsc::channel();
-        let reports = std::thread::spawn(move || tell.send(report(&request, &image)).unwrap());
+        let reports = std::thread::spawn(move || {
+            // A report reads the package before it takes the lock. How long that takes at first, of a machine
+            // that is busy too, is not to be taken for a wait.
+            read.send(Package::read(&request.package).map(drop)).unwrap();
+            tell.send(report(&request, &image)).unwrap();
+        });
+        was_read.recv().unwrap().unwrap();
         let early = told.recv_timeout(Duration::from_secs(1));
         assert!(early.is_err(), "the other build has not ended: {early:?}");
         drop(build);
