@@ -38,8 +38,9 @@ const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 const ROOM_EVERY: Duration = Duration::from_millis(10);
 
 /// How long the loop of the screen has to end by itself after a signal, and the terminal to be given back
-/// after that.
-const GRACE: Duration = Duration::from_millis(500);
+/// after that. Both take milliseconds, but for a machine so busy that threads do not get to run for a second
+/// or two; a terminal that is left too soon stays as it is. Who does not want to wait sends a second signal.
+const GRACE: Duration = Duration::from_secs(3);
 
 /// The signals that end a program, for which the terminal is given back first.
 const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];

@@ -258,6 +258,27 @@ fn top_takes_keys_while_it_waits_for_a_pipe() {
     drop(writer);
 }
 
+/// Says whether a process's main thread waits in a write to its standard output, at several looks; nothing
+/// where the system does not say it.
+fn is_in_write(process: &str) -> Option<bool> {
+    let number = match std::env::consts::ARCH {
+        "x86_64" => "1",
+        "aarch64" | "riscv64" => "64",
+        _ => return None,
+    };
+    let path = format!("/proc/{process}/task/{process}/syscall");
+    for _ in 0..4 {
+        // The number of the call, and its arguments.
+        let call = fs::read_to_string(&path).ok()?;
+        let mut words = call.split_whitespace();
+        if [words.next(), words.next()] != [Some(number), Some("0x1")] {
+            return Some(false);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Some(true)
+}
+
 /// What has the terminal is stopped, and takes nothing of a screen.
 #[test]
 fn top_leaves_the_screen_of_a_terminal_that_takes_nothing() {
@@ -273,12 +294,23 @@ fn top_leaves_the_screen_of_a_terminal_that_takes_nothing() {
     let (top, script) = (fs::read_to_string(&pid).unwrap(), terminal.script.id().to_string());
     kill("-STOP", &script);
     // Each of these sizes is another whole screen, of which the terminal holds a few only.
-    for columns in 0..20 {
+    let began = Instant::now();
+    let mut columns = 0;
+    let waits = loop {
+        columns += 1;
         let of_terminal = File::open(fs::read_to_string(&tty).unwrap().trim()).unwrap();
-        let size = ["rows", "100", "cols", &(480 + columns).to_string()].map(String::from);
+        let size = ["rows", "100", "cols", &(480 + columns % 20).to_string()].map(String::from);
         assert!(Command::new("stty").args(size).stdin(of_terminal).status().unwrap().success());
         std::thread::sleep(Duration::from_millis(150));
-    }
+        match is_in_write(top.trim()) {
+            // Nothing says when it waits. By now it does.
+            None if columns == 20 => break true,
+            Some(true) => break true,
+            _ if began.elapsed() >= Duration::from_secs(60) => break false,
+            _ => {}
+        }
+    };
+    assert!(waits, "the terminal takes all of {columns} screens");
     kill("-TERM", top.trim());
     let began = Instant::now();
     while fs::read_to_string(format!("/proc/{}/stat", top.trim())).is_ok_and(|stat| !stat.contains(") Z ")) {
