@@ -6,7 +6,7 @@ mod messages;
 use super::tracks::{TrackIds, Tracks};
 use super::waves::{Step, Waves};
 use super::{Export, LeftOut};
-use crate::names::Names;
+use crate::names::{Names, PointName};
 use crate::record::{Call, Ending, Event, Point, Posts, Status, UNKNOWN};
 use events::{
     Annotations, COUNTER, CounterValue, INSTANT, PACKET, SLICE_BEGIN, SLICE_END, TrackEvent, put_event,
@@ -354,10 +354,14 @@ impl<W: Write> Perfetto<W> {
                     let event = TrackEvent { kind: SLICE_BEGIN, name_iid, track, ..TrackEvent::default() };
                     self.event_at(at_ns, &event)?;
                 }
-                Step::Value(at_ns) if point.kind == PointKind::Counter => {
-                    self.point_counter(names, track, at_ns, point)?;
-                }
                 Step::Value(at_ns) => {
+                    // Without its name, nothing says what kind of number a counter's word is.
+                    if point.kind == PointKind::Counter
+                        && let Some(name) = names.point(point.source, point.point)
+                    {
+                        self.point_counter(name, track, at_ns, point)?;
+                        continue;
+                    }
                     let mut text = Vec::new();
                     names.print_point(point, &mut text);
                     self.say_of_wave(names, point);
@@ -381,8 +385,7 @@ impl<W: Write> Perfetto<W> {
         self.said.number(LANES, point.lanes.into());
     }
 
-    fn point_counter(&mut self, names: &Names, parent: u64, at_ns: u64, point: &Point) -> io::Result<()> {
-        let name = names.point(point.source, point.point);
+    fn point_counter(&mut self, name: &PointName, parent: u64, at_ns: u64, point: &Point) -> io::Result<()> {
         let key = (point.source, point.slot, point.point);
         let track = match self.counters.get(&key) {
             Some(track) => *track,
@@ -394,7 +397,7 @@ impl<W: Write> Perfetto<W> {
                 let uuid = self.track_ids.next();
                 self.describe(TrackDescriptor {
                     uuid: Some(uuid),
-                    name: Some(name.map_or("unknown", |name| &*name.text).to_owned()),
+                    name: Some((*name.text).to_owned()),
                     parent_uuid: Some(parent),
                     counter: Some(CounterDescriptor { unit_name: None }),
                     sibling_merge_behavior: Some(MERGE_NONE),
@@ -404,8 +407,7 @@ impl<W: Write> Perfetto<W> {
                 uuid
             }
         };
-        let value = name.map_or(point.values[0] as f64, |name| name.value(point));
-        let counter = Some(CounterValue::Double(value));
+        let counter = Some(CounterValue::Double(name.value(point)));
         self.event_at(at_ns, &TrackEvent { kind: COUNTER, track, counter, ..TrackEvent::default() })
     }
 
@@ -489,6 +491,7 @@ impl<W: Write> Export for Perfetto<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hostcall_format::tags;
 
     /// The block with a name may be lost; what was measured is not.
     #[test]
@@ -500,6 +503,41 @@ mod tests {
         }
         export.finish(&Names::default()).unwrap();
         let has = |bytes: &[u8]| export.to.windows(bytes.len()).any(|window| window == bytes);
-        assert!(has(b"unknown") && has(&5f64.to_le_bytes()) && has(b"[5, 6]"));
+        assert!(has(b"[5, 6]"));
+    }
+
+    /// Its words may be bits of another kind of number, and are no value until its name says so.
+    #[test]
+    fn a_counter_without_its_name_has_no_value() {
+        let mut export = Perfetto::new(Vec::new(), 0);
+        let bits = 1.5f64.to_bits();
+        let point = Point {
+            kind: PointKind::Counter,
+            point: 7,
+            values: [bits, 0, 0, 0, 0],
+            count: 1,
+            ..Point::default()
+        };
+        let mut names = Names::default();
+        export.event(&names, &Event::Point(point.clone())).unwrap();
+        export.write().unwrap();
+        let has = |to: &[u8], bytes: &[u8]| to.windows(bytes.len()).any(|window| window == bytes);
+        let (words, number) = (format!("[{bits}]"), (bits as f64).to_le_bytes());
+        assert!(has(&export.to, words.as_bytes()));
+        assert!(!has(&export.to, &number));
+        export.to.clear();
+        names.note(&Event::NamedPoint {
+            source: 0,
+            point: 7,
+            kind: PointKind::Counter,
+            tags: tags::F64.into(),
+            line: 1,
+            file: "sum.rs".into(),
+            text: "sum".into(),
+        });
+        export.event(&names, &Event::Point(point)).unwrap();
+        export.finish(&names).unwrap();
+        assert!(has(&export.to, b"sum") && has(&export.to, &1.5f64.to_le_bytes()));
+        assert!(!has(&export.to, words.as_bytes()) && !has(&export.to, &number));
     }
 }
