@@ -270,8 +270,8 @@ fn is_in_write(process: &str) -> Option<bool> {
     for _ in 0..4 {
         // The number of the call, and its arguments.
         let call = fs::read_to_string(&path).ok()?;
-        let mut words = call.split_whitespace();
-        if [words.next(), words.next()] != [Some(number), Some("0x1")] {
+        let mut fields = call.split_whitespace();
+        if [fields.next(), fields.next()] != [Some(number), Some("0x1")] {
             return Some(false);
         }
         std::thread::sleep(Duration::from_millis(50));

@@ -519,7 +519,7 @@ mod tests {
             ..Point::default()
         };
         let mut names = Names::default();
-        export.event(&names, &Event::Point(point.clone())).unwrap();
+        export.event(&names, &Event::Point(point)).unwrap();
         export.write().unwrap();
         let has = |to: &[u8], bytes: &[u8]| to.windows(bytes.len()).any(|window| window == bytes);
         let (words, number) = (format!("[{bits}]"), (bits as f64).to_le_bytes());
