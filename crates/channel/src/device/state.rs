@@ -5,6 +5,7 @@ use crate::primitive::{
     AtomicU32, AtomicU64, Ordering, Owned, load_four, load_four_in_wave, store_four, store_four_in_wave,
 };
 use hostcall_abi::layout::LAP_WORDS;
+#[cfg(not(target_arch = "nvptx64"))]
 use hostcall_abi::layout::kept::UPPER_UNKNOWN;
 #[cfg(not(loom))]
 use hostcall_abi::layout::{SLOT_STATE_BYTES, SlotStateWords};
@@ -131,6 +132,7 @@ impl SlotState {
     ///
     /// # Safety
     /// SLOT-OWNER, as for [`SlotState::kept`].
+    #[cfg(not(target_arch = "nvptx64"))]
     #[inline(always)]
     pub(super) unsafe fn known_word(&self) -> (u64, bool) {
         // SAFETY: the caller's promise.

@@ -8,6 +8,8 @@ use super::bitmap::Pool;
 use super::home::{Homes, Place};
 use super::slot::Slot;
 use super::state::SlotState;
+#[cfg(target_arch = "nvptx64")]
+use crate::primitive::load_four_in_wave;
 use crate::primitive::{
     AtomicU32, AtomicU64, Ordering, Owned, add_in_wave, cas_in_wave, load_in_wave, or_in_wave, store_in_wave,
     store_places_in_wave,
@@ -15,6 +17,8 @@ use crate::primitive::{
 use crate::region::{Region, Words};
 #[cfg(not(loom))]
 use hostcall_abi::launch::ChannelParams;
+#[cfg(target_arch = "nvptx64")]
+use hostcall_abi::layout::kept::UPPER_UNKNOWN;
 use hostcall_abi::layout::{CLAIMING, NO_SLOT, Sizes, SlotPlaces};
 #[cfg(not(loom))]
 use hostcall_abi::{
@@ -337,8 +341,7 @@ impl WaveRecord {
     #[inline(always)]
     pub unsafe fn release_known(&self, homes: Homes<'_>, slot: u32) -> bool {
         // SAFETY: SLOT-OWNER: the caller's promise.
-        let (is_settled, (word, is_known)) = unsafe { (self.is_settled(), self.state.known_word()) };
-        let can = is_settled & is_known;
+        let (can, word) = unsafe { self.known_word() };
         #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
         {
             // SAFETY: SLOT-OWNER: the caller's promise.
@@ -346,6 +349,49 @@ impl WaveRecord {
             debug_assert!(!can || packed == (word, true), "the word {word:#x} is not that of {packed:x?}");
         }
         can && self.give_back(homes, slot, word)
+    }
+
+    /// The word for the slot's next holder, and whether it is known and there is nothing to wait for.
+    ///
+    /// # Safety
+    /// As for [`SlotState::is_settled`].
+    #[cfg(not(target_arch = "nvptx64"))]
+    unsafe fn known_word(&self) -> (bool, u64) {
+        // SAFETY: the caller's promise.
+        let (is_settled, (word, is_known)) = unsafe { (self.is_settled(), self.state.known_word()) };
+        (is_settled & is_known, word)
+    }
+
+    /// The same in loads of shared memory, of which all are on their way together: a kernel's end is in the kernel.
+    ///
+    /// # Safety
+    /// As for [`SlotState::is_settled`].
+    #[cfg(target_arch = "nvptx64")]
+    #[inline(always)]
+    unsafe fn known_word(&self) -> (bool, u64) {
+        use core::mem::offset_of;
+        use hostcall_abi::layout::SlotStateWords;
+        const ENDS: usize = offset_of!(SlotStateWords, post_position_told);
+        const LASTS: usize = offset_of!(SlotStateWords, raw_states);
+        const WAITS: usize = offset_of!(WaveRecordWords, slot);
+        const {
+            assert!(
+                offset_of!(SlotStateWords, cancelled) == ENDS + 8
+                    && offset_of!(SlotStateWords, posted) == ENDS + 12
+            );
+            assert!(
+                offset_of!(SlotStateWords, unsettled) == LASTS + 8
+                    && offset_of!(SlotStateWords, kept_upper) == LASTS + 12
+            );
+            assert!(offset_of!(WaveRecordWords, pending) == WAITS + 4);
+        }
+        let record = core::ptr::from_ref(self);
+        // SAFETY: SLOT-OWNER: the caller's promise. The rows lie in the record, aligned to 16 bytes, and are words.
+        let row = |at: usize| unsafe { load_four_in_wave(&*record.byte_add(at).cast()) };
+        let ([_, _, cancelled, posted], [raw, raw_upper, unsettled, upper]) = (row(ENDS), row(LASTS));
+        let ([_, pending, ..], [_, _, position, _]) = (row(WAITS), row(0));
+        let open = cancelled | posted | raw | raw_upper | unsettled | pending | upper & UPPER_UNKNOWN;
+        (open == 0, u64::from(upper) << 32 | u64::from(position))
     }
 
     /// Whether the wave has nothing to wait for when it ends.
