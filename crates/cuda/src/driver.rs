@@ -226,6 +226,12 @@ pub(crate) fn check(result: CUresult, doing: impl FnOnce() -> String) -> Result<
     if result == CUresult::CUDA_SUCCESS {
         return Ok(());
     }
+    Err(described(result, doing()))
+}
+
+/// An error with the driver's words for it.
+#[cold]
+fn described(result: CUresult, doing: String) -> Error {
     let describe = |get: unsafe fn(CUresult, *mut *const c_char) -> CUresult| {
         let mut text = std::ptr::null();
         // SAFETY: LOADED, since there is a result; the pointer lives through the call.
@@ -234,12 +240,12 @@ pub(crate) fn check(result: CUresult, doing: impl FnOnce() -> String) -> Result<
         (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
     };
     let is_kernel = is_of_kernel(result);
-    Err(Error {
-        doing: if is_kernel { "running the kernel".into() } else { doing() },
+    Error {
+        doing: if is_kernel { "running the kernel".into() } else { doing },
         name: describe(sys::cuGetErrorName).unwrap_or_else(|| format!("{result:?}")),
         text: describe(sys::cuGetErrorString).unwrap_or_else(|| "an error without a description".into()),
         is_fault: is_kernel || is_of_process(result),
-    })
+    }
 }
 
 #[cfg(test)]

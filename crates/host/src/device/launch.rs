@@ -11,7 +11,7 @@ use super::seam::{BackendError, DeviceKind, Kernel as Code, KernelMemory};
 use super::stream::{Launch, Parameters, Parts};
 use super::words::StreamWord;
 use super::{Arguments, Device, Error, Grid, Inner, Stream};
-use hostcall_abi::launch::{KernelInfo, LAUNCH_PARAMS_BYTES, LaunchId, LaunchParams, TRACED};
+use hostcall_abi::launch::{LAUNCH_PARAMS_BYTES, LaunchId, LaunchParams, TRACED};
 use hostcall_abi::layout::{LAUNCHES, WAVE_RECORD_BYTES};
 use hostcall_device::kernel::Kernel;
 use hostcall_server::LaunchRecord;
@@ -97,18 +97,6 @@ pub(super) fn kernel_called(name: &str) -> impl fmt::Display {
     fmt::from_fn(move |f| write!(f, "kernel {name}"))
 }
 
-/// Refuses a launch that the device cannot run.
-fn check(
-    core: &Core,
-    name: &str,
-    code: &dyn Code,
-    info: &KernelInfo,
-    grid: &Grid,
-) -> Result<(), LaunchRefused> {
-    let bytes = dispatch_workgroup_bytes(core.backend.properties(), &code.limits(), info, grid);
-    check_code(core, name, code, info.max_lanes, grid, bytes)
-}
-
 /// Refuses a launch of code that was written for `max_lanes` lanes a workgroup, unless that is 0, with so many bytes of
 /// workgroup memory besides what it declares.
 pub(super) fn check_code(
@@ -190,7 +178,9 @@ pub(super) fn prepare<P>(
     parts: &mut Parts,
 ) -> Result<u32, Error> {
     let LoadedKernel { name, code, info, .. } = kernel;
-    check(core, name, &**code, info, grid)?;
+    let (properties, lanes) = (core.backend.properties(), grid.workgroup_lanes());
+    let workgroup_bytes = dispatch_workgroup_bytes(properties, &code.limits(), info, grid);
+    check_code(core, name, &**code, info.max_lanes, grid, workgroup_bytes)?;
     let mut packer = Packer::new(core, parts);
     arguments.pack(&mut packer)?;
     let given = packer.finish()?;
@@ -199,20 +189,18 @@ pub(super) fn prepare<P>(
         let expected = info.argument_bytes;
         return Err(LaunchRefused::ArgumentBytes { kernel: name.to_string(), expected, given }.into());
     }
-    let memory_bytes = grid.workgroup_memory_of(info);
-    let (properties, lanes) = (core.backend.properties(), grid.workgroup_lanes());
     // On GPUs one dimension, so that a lane's place in its wave is its x.
     (parts.workgroups, parts.lanes) = match properties.kind {
         DeviceKind::Software => (grid.workgroups, grid.workgroup_size),
         _ => ([u32::try_from(grid.workgroup_count()).unwrap_or(u32::MAX), 1, 1], [lanes as u32, 1, 1]),
     };
-    parts.workgroup_bytes = dispatch_workgroup_bytes(properties, &code.limits(), info, grid);
+    parts.workgroup_bytes = workgroup_bytes;
     if properties.kind == DeviceKind::Amd {
         // Kernels take their parameters by address.
         parts.by_address = true;
     }
     parts.kernel = Some(code.clone());
-    Ok(memory_bytes)
+    Ok(grid.workgroup_memory_of(info))
 }
 
 /// Begins a launch that gets this sequence of the stream with these words: makes its id, and writes the first parameter.

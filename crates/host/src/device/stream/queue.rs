@@ -244,7 +244,11 @@ impl StreamQueue {
             before.extend(self.device.core.order.enter(&self.point(position), &requests));
         }
         pushing.position = position;
-        let before = self.not_awaited(pushing, position, before, operation.is_of_host());
+        // Points that are reached meanwhile are forgotten when an operation has some to wait for.
+        let before = match before.is_empty() {
+            true => Vec::new(),
+            false => self.not_awaited(pushing, position, before, operation.is_of_host()),
+        };
         self.give([Waiting { position, before, operation }]);
         Ok(position)
     }

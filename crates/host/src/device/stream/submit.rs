@@ -1,7 +1,7 @@
 //! Giving the device what it takes of the operations that wait.
 #![allow(unsafe_code, reason = "dispatches kernels and copies")]
 
-use super::operation::{Before, Kept, Listed, Operation, Parts, Transfer};
+use super::operation::{Before, Kept, Listed, Operation, Parts, Transfer, TransferOrigin};
 use super::queue::{AllRunning, InFlight, State, StreamQueue, Waiting, lock};
 use super::settle::Patience;
 use super::step::{Step, StepControl};
@@ -34,15 +34,7 @@ impl StreamQueue {
                 self.drop_next(state);
                 continue;
             }
-            next.before.retain(|before| match before {
-                Before::Gate(point) => {
-                    let this: Weak<dyn Dependent> = self.this.clone();
-                    let timeline = point.timeline.upgrade();
-                    timeline.is_some_and(|timeline| !timeline.tell(point.position, &this))
-                }
-                Before::Mark(_) => true,
-            });
-            if next.before.iter().any(|before| matches!(before, Before::Gate(_))) {
+            if !next.before.is_empty() && self.is_held_back(&mut next.before) {
                 return;
             }
             let sequence = next.operation.last_sequence();
@@ -76,6 +68,20 @@ impl StreamQueue {
         }
     }
 
+    /// Says whether an operation stays with the host, and forgets what it need not wait for any more.
+    #[inline(never)]
+    fn is_held_back(&self, before: &mut Vec<Before>) -> bool {
+        before.retain(|before| match before {
+            Before::Gate(point) => {
+                let this: Weak<dyn Dependent> = self.this.clone();
+                let timeline = point.timeline.upgrade();
+                timeline.is_some_and(|timeline| !timeline.tell(point.position, &this))
+            }
+            Before::Mark(_) => true,
+        });
+        before.iter().any(|before| matches!(before, Before::Gate(_)))
+    }
+
     /// Takes what has ended off the device's budget.
     pub(super) fn count(&self, state: &mut State) {
         let reached = self.reached().min(state.submitted);
@@ -86,6 +92,7 @@ impl StreamQueue {
     }
 
     /// Signals the last position that was submitted, unless that was done.
+    #[inline(never)]
     pub(super) fn signal(&self, state: &mut State) {
         if state.submitted > state.signalled && state.submitted > self.done_by_host.load(Ordering::Acquire) {
             match self.queue.signal(state.submitted) {
@@ -118,34 +125,46 @@ impl StreamQueue {
             }
         };
         if let Err(error) = submitted {
-            let launch = match &kept {
-                Kept::Launch(launch) => Some(&launch.state),
-                Kept::List(list) => Some(&list.first),
-                _ => None,
-            };
-            match &kept {
-                _ if let Some(launch) = launch => {
-                    launch.outcome.fail(LaunchFailure::NotStarted(error.clone()));
-                    // What follows in a replay is not given to the device any more.
-                    if launch.node.is_some() {
-                        state.stop_from(launch.sequence);
-                    }
-                }
-                Kept::Transfer { .. } if let Some(node) = node => {
-                    let failed = node.origin.fail(NodeFailure::Device(error.clone()));
-                    state.failed.get_or_insert(failed);
-                    state.stop_from(node.next);
-                }
-                kept => {
-                    if let Kept::Transfer { _memory: Transfer::Read { to, .. }, .. } = kept {
-                        let _ = to.refused.set(error.clone());
-                    }
-                    state.failed.get_or_insert(error.clone().into());
-                }
-            }
-            self.note_error(error);
+            self.note_refused(state, &kept, node, error);
         }
         state.in_flight.push_back(InFlight { position, kept, running });
+    }
+
+    /// Notes that the device did not take an operation.
+    #[cold]
+    fn note_refused(
+        &self,
+        state: &mut State,
+        kept: &Kept,
+        node: Option<Box<TransferOrigin>>,
+        error: BackendError,
+    ) {
+        let launch = match kept {
+            Kept::Launch(launch) => Some(&launch.state),
+            Kept::List(list) => Some(&list.first),
+            _ => None,
+        };
+        match kept {
+            _ if let Some(launch) = launch => {
+                launch.outcome.fail(LaunchFailure::NotStarted(error.clone()));
+                // What follows in a replay is not given to the device any more.
+                if launch.node.is_some() {
+                    state.stop_from(launch.sequence);
+                }
+            }
+            Kept::Transfer { .. } if let Some(node) = node => {
+                let failed = node.origin.fail(NodeFailure::Device(error.clone()));
+                state.failed.get_or_insert(failed);
+                state.stop_from(node.next);
+            }
+            kept => {
+                if let Kept::Transfer { _memory: Transfer::Read { to, .. }, .. } = kept {
+                    let _ = to.refused.set(error.clone());
+                }
+                state.failed.get_or_insert(error.clone().into());
+            }
+        }
+        self.note_error(error);
     }
 
     /// Notes that what is up to this position is with the device, or need not be.
@@ -197,6 +216,16 @@ impl StreamQueue {
                 }
                 Ok(())
             }
+            other => self.submit_other(other, running),
+        }
+    }
+
+    /// Submits what is no launch of its own, by itself so that launches, which follow each other quickest, have less code to
+    /// fetch.
+    #[inline(never)]
+    fn submit_other(&self, operation: &Operation, running: &mut AllRunning) -> Result<(), BackendError> {
+        let queue = &self.queue;
+        match operation {
             Operation::List(listed) => {
                 let Listed { row: ListedRow { list, .. }, launches, first, .. } = &**listed;
                 let dispatch = ListDispatch {
@@ -233,13 +262,16 @@ impl StreamQueue {
                 let _ = place.set(queue.mark()?);
                 Ok(())
             }
-            Operation::HostFunction(_) | Operation::Step(_) | Operation::ReplayEnd(_) | Operation::Wait => {
-                Ok(())
-            }
+            Operation::Launch(_)
+            | Operation::HostFunction(_)
+            | Operation::Step(_)
+            | Operation::ReplayEnd(_)
+            | Operation::Wait => Ok(()),
         }
     }
 
     /// Notes that a launch is with a device that can end it.
+    #[inline(never)]
     fn note_running(&self, id: LaunchId, sequence: u64, running: &Arc<dyn Running>) {
         let cancelled = self.device.note_running(id, running, self.this.clone(), sequence);
         // Not here: it takes many locks.
@@ -250,6 +282,7 @@ impl StreamQueue {
     }
 
     /// Drops the next operation without doing it: the stream was stopped, or the device closed or failed.
+    #[cold]
     pub(super) fn drop_next(&self, state: &mut State) {
         let Some(Waiting { position, before, operation }) = state.waiting.pop_front() else { return };
         if self.dead.get().is_none()
@@ -291,6 +324,7 @@ impl StreamQueue {
 
     /// Begins the host function that is next, once everything before it is settled. Returns whether it was begun or
     /// skipped.
+    #[inline(never)]
     pub(super) fn begin_host_function(&self, state: &mut State) -> bool {
         let position = state.waiting.front().map_or(0, |next| next.position);
         if self.settled.load(Ordering::Acquire) + 1 < position {
