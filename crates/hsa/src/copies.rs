@@ -10,9 +10,13 @@ use crate::runtime::Error;
 use crate::signal::{Signal, Watched};
 use crate::sys::hsa_agent_t;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of the blocks through which memory is filled, and pageable memory of the host is copied.
 const STAGING_BYTES: usize = 1 << 20;
+
+/// Waits of [`Signal::wait_for_zero`], some seconds in all: longer than an engine takes for what a GPU holds.
+const WAITS: u32 = 500;
 
 /// Which memory one side of a copy is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,8 +132,6 @@ impl CopyInOrder {
     /// Lets the copy not begin any more, and waits for one that has begun. Returns whether it has ended: an engine that failed may
     /// never say so.
     pub fn end(&self, gpu: &Gpu) -> bool {
-        /// Waits of [`Signal::wait_for_zero`], some seconds in all: longer than an engine takes for what a GPU holds.
-        const WAITS: u32 = 500;
         let mut turn = lock(&self.turn);
         if *turn == Turn::Started {
             return (0..WAITS).any(|_| self.done.wait_for_zero(gpu));
@@ -144,6 +146,21 @@ pub(crate) struct Staging {
     /// Nobody writes it.
     zeros: Block,
     data: Mutex<Block>,
+    /// An engine may be at a copy for ever: the blocks stay allocated.
+    is_lost: AtomicBool,
+}
+
+/// Why a copy was not made at once.
+pub(crate) struct NotCopied {
+    pub error: Error,
+    /// An engine may be at a part of it yet.
+    pub goes_on: bool,
+}
+
+impl From<NotCopied> for Error {
+    fn from(NotCopied { error, .. }: NotCopied) -> Self {
+        error
+    }
 }
 
 impl Staging {
@@ -156,7 +173,7 @@ impl Staging {
         };
         let zeros = block()?;
         match block() {
-            Ok(data) => Ok(Self { zeros, data: Mutex::new(data) }),
+            Ok(data) => Ok(Self { zeros, data: Mutex::new(data), is_lost: AtomicBool::new(false) }),
             Err(error) => {
                 zeros.free(gpu);
                 Err(error)
@@ -165,6 +182,9 @@ impl Staging {
     }
 
     pub fn free(self, gpu: &Gpu) {
+        if self.is_lost.into_inner() {
+            return;
+        }
         self.zeros.free(gpu);
         self.data.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).free(gpu);
     }
@@ -181,27 +201,47 @@ impl Gpu {
         Copy { to: Side::Gpu(address), from, bytes, source_bytes: STAGING_BYTES }
     }
 
-    /// Copies at once, and waits for it.
+    /// Copies at once, and waits for it. After a failure the engine is waited for, so that both sides may be
+    /// freed or used again, unless the error says that the copy goes on.
     ///
     /// # Safety
     /// As for [`Copy::start`].
-    unsafe fn copy_now(&self, copy: Copy) -> Result<(), Error> {
-        self.check()?;
-        let done = self.take_signal(Watched::ByRuntime, copy.parts())?;
-        // SAFETY: by the caller's promise. If it fails, the signal is not used again: parts may be on their way.
-        unsafe { copy.start(self, done) }?;
-        while !done.wait_for_zero(self) {
-            self.check()?;
+    unsafe fn copy_now(&self, copy: Copy) -> Result<(), NotCopied> {
+        let refused = |error| NotCopied { error, goes_on: false };
+        self.check().map_err(refused)?;
+        let done = self.take_signal(Watched::ByRuntime, copy.parts()).map_err(refused)?;
+        // SAFETY: by the caller's promise.
+        let failed = match unsafe { copy.start(self, done) } {
+            // A single part that was refused is not on its way; of several, those before it may be.
+            Err(error) => Some(NotCopied { error, goes_on: copy.parts() > 1 }),
+            Ok(()) => loop {
+                if done.wait_for_zero(self) {
+                    break None;
+                }
+                if let Err(error) = self.check() {
+                    let has_ended = (0..WAITS).any(|_| done.wait_for_zero(self));
+                    break Some(NotCopied { error, goes_on: !has_ended });
+                }
+            },
+        };
+        match failed {
+            Some(failed) if failed.goes_on => {
+                // The signal is not used again either.
+                self.staging().is_lost.store(true, Ordering::Relaxed);
+                Err(failed)
+            }
+            failed => {
+                self.give_back_signals([done]);
+                failed.map_or(Ok(()), Err)
+            }
         }
-        self.give_back_signals([done]);
-        Ok(())
     }
 
     /// Sets memory of the GPU to 0 at once.
     ///
     /// # Safety
     /// The GPU has so many bytes there, which nobody accesses meanwhile.
-    pub(crate) unsafe fn zero(&self, address: u64, bytes: usize) -> Result<(), Error> {
+    pub(crate) unsafe fn zero(&self, address: u64, bytes: usize) -> Result<(), NotCopied> {
         // SAFETY: by the caller's promise; the source is this GPU's.
         unsafe { self.copy_now(self.zeroing(address, bytes)) }
     }

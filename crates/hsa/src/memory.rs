@@ -89,7 +89,13 @@ impl Gpu {
         let memory = DeviceMemory { gpu: self.clone(), block: Some(block) };
         if !self.runtime().zeroes_memory {
             // SAFETY: the memory is so long, and nobody has it yet.
-            unsafe { self.zero(memory.address(), bytes.max(1)) }?;
+            if let Err(failed) = unsafe { self.zero(memory.address(), bytes.max(1)) } {
+                if failed.goes_on {
+                    // It is written yet: nobody else may get it.
+                    std::mem::forget(memory);
+                }
+                return Err(failed.into());
+            }
         }
         Ok(memory)
     }

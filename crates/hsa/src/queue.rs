@@ -12,8 +12,10 @@ use crate::signal::{Signal, Watched};
 use crate::sys::{self, hsa_amd_profiling_dispatch_time_t, hsa_kernel_dispatch_packet_t};
 use std::collections::VecDeque;
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::thread::Builder;
 
 /// A launch of a kernel.
 #[derive(Clone, Copy)]
@@ -108,8 +110,18 @@ unsafe extern "C" fn start_copy(_value: i64, waiting: *mut c_void) -> bool {
         if let Err(error) = started {
             gpu.faults.note(FaultKind::Other, error.to_string());
         }
+        let_go(gpu);
     }
     false
+}
+
+/// Lets go of a GPU on a thread of the runtime's. If nobody else has it any more, it ends on another thread:
+/// the runtime waits for its own threads when a queue ends.
+fn let_go(gpu: Arc<Gpu>) {
+    let Some(gpu) = Arc::into_inner(gpu) else { return };
+    // Without a thread it stays.
+    let gpu = ManuallyDrop::new(gpu);
+    let _ = Builder::new().name("hsa end".to_owned()).spawn(move || drop(ManuallyDrop::into_inner(gpu)));
 }
 
 impl Queue {

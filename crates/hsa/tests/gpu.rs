@@ -4,10 +4,13 @@ use hostcall_hsa::{
     DeviceMemory, FaultKind, Function, Gpu, Hidden, LIBRARY_VARIABLE, Launch, Module, PinnedMemory, Queue,
     Runtime,
 };
+use std::ffi::{CStr, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ptr::{null, with_exposed_provenance, with_exposed_provenance_mut};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 /// Longer than anything here takes.
@@ -502,4 +505,158 @@ fn the_runtime_that_is_named() {
     launch(&queue, &function(&load(&gpu), "write_to"), ONE, &[&memory.address().to_le_bytes()]);
     finish(&queue, 1).unwrap();
     assert_eq!(values(&memory, &gpu), [1]);
+}
+
+/// The contained runtime with some functions of a test's own.
+fn changed(lookup: hostcall_hsa::Lookup) -> Arc<Gpu> {
+    // SAFETY: as in `runtime`: a test's functions have the types of those that they replace, which they call.
+    let runtime = unsafe { Runtime::contained(lookup) }.expect("it needs no hardware");
+    runtime.open_gpu(runtime.gpus().unwrap().swap_remove(0)).unwrap()
+}
+
+type CopyFunction = unsafe extern "C" fn(
+    *mut c_void,
+    u64,
+    *const c_void,
+    u64,
+    usize,
+    u32,
+    *const u64,
+    u64,
+) -> hostcall_softhsa::api::Status;
+
+/// The runtime's function that copies.
+fn copy_function() -> CopyFunction {
+    let found = hostcall_softhsa::api::symbol(c"hsa_amd_memory_async_copy").unwrap();
+    // SAFETY: the function of this name has this type.
+    unsafe { std::mem::transmute::<*const c_void, CopyFunction>(found) }
+}
+
+/// How far a test's copies are.
+struct Held {
+    has_begun: AtomicBool,
+    may_end: AtomicBool,
+    has_ended: AtomicBool,
+}
+
+impl Held {
+    const fn new() -> Self {
+        Self {
+            has_begun: AtomicBool::new(false),
+            may_end: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+        }
+    }
+
+    fn hold(&self) {
+        self.has_begun.store(true, Ordering::Release);
+        wait_while("the copy is not let go", || !self.may_end.load(Ordering::Acquire));
+    }
+}
+
+/// Whoever is told that a copy failed frees its memory, or copies through it again.
+#[test]
+fn a_failure_is_told_when_the_copy_has_ended() {
+    static LATE: Held = Held::new();
+    unsafe extern "C" fn late_copy(
+        to: *mut c_void,
+        to_agent: u64,
+        from: *const c_void,
+        from_agent: u64,
+        bytes: usize,
+        count: u32,
+        signals: *const u64,
+        done: u64,
+    ) -> hostcall_softhsa::api::Status {
+        let (to, from) = (to.expose_provenance(), from.expose_provenance());
+        assert!(count == 0 && signals.is_null());
+        std::thread::spawn(move || {
+            LATE.hold();
+            let (to, from) = (with_exposed_provenance_mut(to), with_exposed_provenance(from));
+            LATE.has_ended.store(true, Ordering::Release);
+            // SAFETY: as for this function, until the signal says that the copy has ended.
+            unsafe { copy_function()(to, to_agent, from, from_agent, bytes, 0, null(), done) }
+        });
+        0
+    }
+    fn lookup(name: &CStr) -> Option<*const c_void> {
+        let of_runtime = hostcall_softhsa::api::symbol(name);
+        if name == c"hsa_amd_memory_async_copy" { Some(late_copy as *const c_void) } else { of_runtime }
+    }
+    let gpu = changed(lookup);
+    let (module, queue, memory) = (load(&gpu), gpu.queue(), gpu.allocate(8).unwrap());
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut bytes = [0; 8];
+            // SAFETY: the memory is so long.
+            let failed = unsafe { gpu.read(memory.address(), &mut bytes) }.unwrap_err();
+            (failed.fault, LATE.has_ended.load(Ordering::Acquire))
+        });
+        wait_while("the copy does not begin", || !LATE.has_begun.load(Ordering::Acquire));
+        launch(&queue, &function(&module, "write_to"), ONE, &[&0x1000u64.to_le_bytes()]);
+        assert_eq!(finish(&queue, 1).unwrap_err().fault, Some(FaultKind::Memory));
+        // Long enough for several looks at the failure.
+        std::thread::sleep(Duration::from_millis(100));
+        LATE.may_end.store(true, Ordering::Release);
+        assert_eq!(reader.join().unwrap(), (Some(FaultKind::Memory), true));
+    });
+}
+
+/// The runtime's thread that begins a copy may have the last reference to the GPU, and ROCm's waits for that
+/// thread when a queue ends.
+#[test]
+fn a_gpu_does_not_end_on_a_thread_of_the_runtime() {
+    static HELD: Held = Held::new();
+    static COPIED_ON: Mutex<Option<ThreadId>> = Mutex::new(None);
+    static ENDED_ON: Mutex<Option<ThreadId>> = Mutex::new(None);
+    unsafe extern "C" fn held_copy(
+        to: *mut c_void,
+        to_agent: u64,
+        from: *const c_void,
+        from_agent: u64,
+        bytes: usize,
+        count: u32,
+        signals: *const u64,
+        done: u64,
+    ) -> hostcall_softhsa::api::Status {
+        *COPIED_ON.lock().unwrap() = Some(std::thread::current().id());
+        // SAFETY: as for this function.
+        let status = unsafe { copy_function()(to, to_agent, from, from_agent, bytes, count, signals, done) };
+        HELD.hold();
+        status
+    }
+    type EndFunction = unsafe extern "C" fn(*mut c_void) -> hostcall_softhsa::api::Status;
+    unsafe extern "C" fn noted_end(queue: *mut c_void) -> hostcall_softhsa::api::Status {
+        let end = hostcall_softhsa::api::symbol(c"hsa_queue_destroy").unwrap();
+        // SAFETY: the function of this name has this type.
+        let end = unsafe { std::mem::transmute::<*const c_void, EndFunction>(end) };
+        // SAFETY: as for this function.
+        let status = unsafe { end(queue) };
+        *ENDED_ON.lock().unwrap() = Some(std::thread::current().id());
+        status
+    }
+    fn lookup(name: &CStr) -> Option<*const c_void> {
+        match name.to_bytes() {
+            b"hsa_amd_memory_async_copy" => Some(held_copy as *const c_void),
+            b"hsa_queue_destroy" => Some(noted_end as *const c_void),
+            _ => hostcall_softhsa::api::symbol(name),
+        }
+    }
+    let gpu = changed(lookup);
+    let (module, queue) = (load(&gpu), gpu.queue());
+    let (flag, done, from, to) =
+        (gpu.pin(8).unwrap(), gpu.pin(8).unwrap(), gpu.pin(8).unwrap(), gpu.allocate(8).unwrap());
+    let address = |memory: &PinnedMemory| (memory.start().as_ptr().addr() as u64).to_le_bytes();
+    launch(&queue, &function(&module, "wait_for"), ONE, &[&address(&flag), &address(&done)]);
+    // SAFETY: both sides are so long, and kept until the copy has ended.
+    unsafe { queue.write(to.address(), from.start().as_ptr(), 8) }.unwrap();
+    word(&flag).store(1, Ordering::Release);
+    finish(&queue, 1).unwrap();
+    wait_while("the copy does not begin", || !HELD.has_begun.load(Ordering::Acquire));
+    let left = Arc::downgrade(&gpu);
+    drop((flag, done, from, to, module, queue, gpu));
+    wait_while("somebody else has the GPU", || left.strong_count() > 1);
+    HELD.may_end.store(true, Ordering::Release);
+    wait_while("the GPU does not end", || ENDED_ON.lock().unwrap().is_none());
+    assert_ne!(*ENDED_ON.lock().unwrap(), *COPIED_ON.lock().unwrap());
 }
