@@ -17,11 +17,23 @@ impl Gpu {
     /// Loads PTX text, a cubin or a fat binary. May wait for the kernels that run.
     ///
     /// # Errors
-    /// What the driver says, and its compiler.
+    /// What the driver says, and its compiler; that the image is another kind of file, or is cut.
     pub fn load(self: &Arc<Self>, mut image: Vec<u8>) -> Result<Arc<Module>, Error> {
+        let doing = || "loading GPU code".to_string();
+        let refused = |name: &str, text: &str| {
+            Err(Error { doing: doing(), name: name.into(), text: text.into(), is_fault: false })
+        };
+        match is_whole(&image) {
+            Some(true) => {}
+            Some(false) => {
+                return refused("a damaged image", "parts of the file are missing: build it again");
+            }
+            None => {
+                return refused("no image", "it is no PTX, no cubin and no fat binary: build one of these");
+            }
+        }
         // Text ends in a zero; binaries know their length.
         image.push(0);
-        let doing = || "loading GPU code".to_string();
         let mut log = vec![0u8; 4096];
         let mut options =
             [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
@@ -55,6 +67,81 @@ impl Drop for Module {
             gpu
         });
     }
+}
+
+/// How fat binaries begin.
+const FAT_BINARY: [u8; 4] = 0xba55_ed50u32.to_le_bytes();
+
+/// Says whether an image has all the bytes that it says it has, of which the driver reads as many: it is not
+/// told how many there are. `None` if it is no kind of image that is told by its bytes alone; one with
+/// addresses in it is none.
+fn is_whole(image: &[u8]) -> Option<bool> {
+    let end = match image {
+        [0x7f, b'E', b'L', b'F', ..] => elf_end(image),
+        image if image.starts_with(&FAT_BINARY) => fat_binary_end(image),
+        // Text ends in the zero that is put behind it.
+        [first, ..] if first.is_ascii_graphic() || first.is_ascii_whitespace() => Some(0),
+        _ => return None,
+    };
+    Some(end.is_some_and(|end| end <= image.len() as u64))
+}
+
+/// Returns the little-endian number of so many bytes there.
+fn number(image: &[u8], at: u64, bytes: usize) -> Option<u64> {
+    let at = usize::try_from(at).ok()?;
+    let mut number = [0; 8];
+    number[..bytes].copy_from_slice(image.get(at..at.checked_add(bytes)?)?);
+    Some(u64::from_le_bytes(number))
+}
+
+/// Where a fat binary ends; `None` if that is not there.
+fn fat_binary_end(image: &[u8]) -> Option<u64> {
+    const HEADER_BYTES_AT: u64 = 6;
+    const BYTES_AT: u64 = 8;
+    number(image, HEADER_BYTES_AT, 2)?.checked_add(number(image, BYTES_AT, 8)?)
+}
+
+/// Where the last part of an ELF file ends; `None` if its tables are not there, or it is no file of 64 bits
+/// in this byte order.
+fn elf_end(image: &[u8]) -> Option<u64> {
+    const CLASS_64_LITTLE: [u8; 2] = [2, 1];
+    /// Types of sections that have bytes in the file. Some of NVIDIA's own have none.
+    const WITH_BYTES: [u64; 5] = [
+        1, // PROGBITS
+        2, // SYMTAB
+        3, // STRTAB
+        4, // RELA
+        9, // REL
+    ];
+    if image.get(4..6)? != CLASS_64_LITTLE {
+        return None;
+    }
+    let (segments, sections) = (number(image, 32, 8)?, number(image, 40, 8)?);
+    let [segment_bytes, segment_count, section_bytes, section_count] =
+        [number(image, 54, 2)?, number(image, 56, 2)?, number(image, 58, 2)?, number(image, 60, 2)?];
+    let section_count = match section_count {
+        // There are more than such a number can say.
+        0 if sections != 0 => number(image, sections.checked_add(32)?, 8)?,
+        count => count,
+    };
+    if segment_count > 0 && segment_bytes < 56 || section_count > 0 && section_bytes < 64 {
+        return None;
+    }
+    let mut end = 64;
+    for at in 0..segment_count {
+        let segment = segments.checked_add(at.checked_mul(segment_bytes)?)?;
+        let (start, bytes) = (number(image, segment.checked_add(8)?, 8)?, number(image, segment + 32, 8)?);
+        end = end.max(start.checked_add(bytes)?).max(segment.checked_add(segment_bytes)?);
+    }
+    for at in 0..section_count {
+        let section = sections.checked_add(at.checked_mul(section_bytes)?)?;
+        let (kind, start) = (number(image, section.checked_add(4)?, 4)?, number(image, section + 24, 8)?);
+        end = end.max(section.checked_add(section_bytes)?);
+        if WITH_BYTES.contains(&kind) {
+            end = end.max(start.checked_add(number(image, section + 32, 8)?)?);
+        }
+    }
+    Some(end)
 }
 
 /// Turns the driver's answer that there is no such symbol into `None`.
@@ -249,5 +336,75 @@ impl Function {
         };
         self.gpu().run(doing, count)?;
         Ok(u32::try_from(blocks).unwrap_or(0) * self.gpu().info().multiprocessors)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An ELF file with a segment and three sections: none, one with bytes, and one of NVIDIA's without.
+    fn elf() -> Vec<u8> {
+        const SEGMENT: usize = 64;
+        const SECTIONS: usize = SEGMENT + 56;
+        const CONTENT: usize = SECTIONS + 3 * 64;
+        let mut image = vec![0; CONTENT + 16];
+        image[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
+        put(32, &(SEGMENT as u64).to_le_bytes());
+        put(40, &(SECTIONS as u64).to_le_bytes());
+        put(54, &[56, 0, 1, 0, 64, 0, 3, 0]);
+        put(SEGMENT + 8, &(CONTENT as u64).to_le_bytes());
+        put(SEGMENT + 32, &8u64.to_le_bytes());
+        put(SECTIONS + 64 + 4, &1u32.to_le_bytes());
+        put(SECTIONS + 64 + 24, &(CONTENT as u64 + 8).to_le_bytes());
+        put(SECTIONS + 64 + 32, &8u64.to_le_bytes());
+        put(SECTIONS + 128 + 4, &0x7000_000au32.to_le_bytes());
+        put(SECTIONS + 128 + 24, &(CONTENT as u64 + 16).to_le_bytes());
+        put(SECTIONS + 128 + 32, &4096u64.to_le_bytes());
+        image
+    }
+
+    #[test]
+    fn elf_files_are_whole_or_not() {
+        let image = elf();
+        assert_eq!(is_whole(&image), Some(true));
+        for len in 4..image.len() {
+            assert_eq!(is_whole(&image[..len]), Some(false), "{len} bytes");
+        }
+        // Whatever a number in it says, nothing panics, and what is said to be whole ends in the image.
+        for at in 4..image.len() {
+            for bytes in [[0xff; 8], [0x7f; 8], (-8i64).to_le_bytes()] {
+                let mut image = image.clone();
+                let end = image.len().min(at + 8);
+                image[at..end].copy_from_slice(&bytes[..end - at]);
+                let end = elf_end(&image);
+                assert_eq!(is_whole(&image), Some(end.is_some_and(|end| end <= image.len() as u64)), "{at}");
+            }
+        }
+        // The number of sections is in the first of them, and there are not so many.
+        let mut image = elf();
+        image[60..62].fill(0);
+        image[64 + 56 + 32..][..8].copy_from_slice(&3u64.to_le_bytes());
+        assert_eq!(is_whole(&image), Some(true));
+        image[64 + 56 + 32..][..8].fill(0xff);
+        assert_eq!(is_whole(&image), Some(false));
+    }
+
+    #[test]
+    fn other_images_are_whole_or_not() {
+        let fat = |bytes: u64| {
+            let header = [&FAT_BINARY[..], &[1, 0, 16, 0], &bytes.to_le_bytes(), &[0; 24]];
+            header.concat()
+        };
+        assert_eq!(is_whole(&fat(24)), Some(true));
+        assert_eq!([25, u64::MAX].map(|bytes| is_whole(&fat(bytes))), [Some(false); 2]);
+        assert_eq!(is_whole(&fat(24)[..15]), Some(false));
+        for text in [".version 7.0", "// PTX", "\n.version 7.0"] {
+            assert_eq!(is_whole(text.as_bytes()), Some(true));
+        }
+        // What programs of CUDA's runtime have beside a fat binary: it has an address.
+        let with_address = [&0x4662_43b1u32.to_le_bytes()[..], &[1, 0, 0, 0], &[8; 16]].concat();
+        assert_eq!((is_whole(&with_address), is_whole(b""), is_whole(&[0])), (None, None, None));
     }
 }

@@ -232,3 +232,18 @@ fn what_a_lane_says_lies_in_one_allocation_or_is_refused() {
         assert_eq!(at(u64::MAX - 3, 8), (false, false));
     });
 }
+
+/// The driver reads as far as an image says, and does not know where its memory ends.
+#[test]
+fn what_is_no_whole_image_is_refused() {
+    with_stand_in("what_is_no_whole_image_is_refused", || {
+        let gpu = gpu(0);
+        let cut = b"\x7fELF\x02\x01".to_vec();
+        for (image, why) in [(cut, "missing"), (vec![0xb1, 0x43, 0x62, 0x46], "no cubin"), (vec![], "no PTX")]
+        {
+            let refused = gpu.load(image).err().expect("it is refused");
+            assert!(!refused.is_fault && refused.to_string().contains(why), "{refused}");
+        }
+        assert!(gpu.load(b".version 7.0".to_vec()).is_ok());
+    });
+}
