@@ -145,6 +145,21 @@ pub const fn plain_schema(name: &str, align: usize, fields: &[u64]) -> u64 {
     schema::add_hash(struct_schema(name, fields), align as u64)
 }
 
+/// Whether a struct of this alignment has its fields where C puts them, without padding between them: each
+/// field's offset, bytes and alignment.
+pub const fn lies_as_in_c(align: usize, fields: &[[usize; 3]]) -> bool {
+    let (mut i, mut end) = (0, 0);
+    while i < fields.len() {
+        let [offset, bytes, align_of_field] = fields[i];
+        if offset != end || align_of_field > align {
+            return false;
+        }
+        end += bytes;
+        i += 1;
+    }
+    true
+}
+
 /// The schema of an enum with these variants and their fields' schemas.
 pub const fn enum_schema(name: &str, variants: &[(&str, &[u64])]) -> u64 {
     let mut hash = schema::of(name);
@@ -177,4 +192,29 @@ pub const fn largest(numbers: &[usize]) -> usize {
         i += 1;
     }
     largest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_lie_as_in_c_or_not() {
+        #[repr(C)]
+        struct OfC(u64, [u32; 2]);
+        #[repr(C, packed)]
+        struct Packed(u64, [u32; 2]);
+        // What the compiler may make of a struct without a `repr`.
+        #[repr(C)]
+        struct Turned([u32; 2], u64);
+        macro_rules! lies {
+            ($name:ident: $($field:tt $type:ty),*) => {{
+                let place = [$([core::mem::offset_of!($name, $field), size_of::<$type>(), align_of::<$type>()]),*];
+                lies_as_in_c(align_of::<$name>(), &place)
+            }};
+        }
+        assert!(lies!(OfC: 0 u64, 1 [u32; 2]) && lies_as_in_c(1, &[]));
+        assert!(!lies!(Packed: 0 u64, 1 [u32; 2]));
+        assert!(!lies!(Turned: 1 u64, 0 [u32; 2]));
+    }
 }

@@ -55,11 +55,24 @@ pub fn derive(input: DeriveInput) -> Result<TokenStream> {
         "`{text}` asks for more than the alignment of 256 bytes that a device's memory has: lower the `align` of \
          its `repr`"
     );
+    let layout = format!(
+        "`{text}` has no layout of C: an attribute below `#[derive(Plain)]` changes its `repr`; put the attribute \
+         above the derive"
+    );
     Ok(quote! {
         #[allow(unsafe_code, deprecated, clippy::undocumented_unsafe_blocks, reason = "the macro argues its safety")]
         const _: () = {
             ::core::assert!(::core::mem::size_of::<#name>() == 0 #(+ ::core::mem::size_of::<#types>())*, #padding);
             ::core::assert!(::core::mem::align_of::<#name>() <= #k::BUFFER_ALIGN, #alignment);
+            // The `repr` that the derive has seen may have been changed since, too.
+            ::core::assert!(
+                #k::lies_as_in_c(::core::mem::align_of::<#name>(), &[#([
+                    #k::offset_of!(#name, #members),
+                    ::core::mem::size_of::<#types>(),
+                    ::core::mem::align_of::<#types>(),
+                ]),*]),
+                #layout
+            );
 
             // The struct has these fields, of these types, and no others: an attribute below the derive may change
             // it after the derive has seen it.

@@ -114,6 +114,8 @@ fn plain_structs_are_taken_apart_as_the_derive_saw_them() {
     let part = "let S { a : _ , b : _ , } = __hostcall_value ; (& raw const __hostcall_value . a , \
                 & raw const __hostcall_value . b ,)";
     assert!(made.contains(part) && made.contains("-> (* const u32 , * const [u8 ; 4] ,)"), "{made}");
+    // Or change the `repr`.
+    assert!(made.contains("lies_as_in_c (:: core :: mem :: align_of :: < S > ()"), "{made}");
 }
 
 #[test]
