@@ -201,6 +201,13 @@ fn messages(
     Ok(Row::rate(name, "GB/s", median(rates), Some(median(floors))))
 }
 
+/// Where the pieces of a file begin that one of some threads has. All have all of them, and each as many as
+/// the others, or one more.
+fn pieces_of(thread: u64, threads: u64, len: u64) -> impl Iterator<Item = u64> {
+    let pieces = len / PIECE as u64;
+    (thread * pieces / threads..(thread + 1) * pieces / threads).map(|piece| piece * PIECE as u64)
+}
+
 /// Bytes a second of a file in the page cache, by all lanes that `launch` launches, beside threads of the host. `seconds` says
 /// how many of a run's seconds count.
 #[allow(clippy::too_many_arguments, reason = "a row of a table")]
@@ -226,14 +233,12 @@ fn files(
             return Err(format!("{name}: a lane's file failed").into());
         }
         let (threads, start) = (threads() as u64, Instant::now());
-        let part = len / threads;
         thread::scope(|scope| {
             let threads: Vec<_> = (0..threads)
                 .map(|thread| {
                     scope.spawn(move || {
                         let mut buffer = vec![1; PIECE];
-                        let ats = (thread * part..(thread + 1) * part).step_by(PIECE);
-                        ats.into_iter().try_for_each(|at| piece(at, &mut buffer))
+                        pieces_of(thread, threads, len).try_for_each(|at| piece(at, &mut buffer))
                     })
                 })
                 .collect();
@@ -243,4 +248,18 @@ fn files(
     }
     // The first run of each warms up.
     Ok(Row::rate(name, "GB/s", median(rates.split_off(1)), Some(median(floors.split_off(1)))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_have_all_pieces_of_a_file_and_nothing_behind_it() {
+        const LEN: u64 = 1 << 30;
+        for threads in [1, 2, 3, 6, 7, 12, 48, 192] {
+            let all: Vec<_> = (0..threads).flat_map(|thread| pieces_of(thread, threads, LEN)).collect();
+            assert!(all.iter().copied().eq((0..LEN).step_by(PIECE)), "{threads} threads");
+        }
+    }
 }
