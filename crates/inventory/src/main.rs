@@ -90,6 +90,14 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     )
 }
 
+/// What is said of lanes whose calls failed: which of both it was, only their own kernel learned.
+fn failure(lanes: usize) -> String {
+    format!(
+        "{lanes} lanes had no answer from the database, or moved more to an item than the {MOST_OF_AN_ITEM} \
+         that there may be of one"
+    )
+}
+
 /// Prints how often each outcome was.
 fn report(outcomes: &DeviceBuffer<u32>, names: &[(&str, u32)]) -> Result<(), Box<dyn Error>> {
     let outcomes = outcomes.read()?;
@@ -99,6 +107,6 @@ fn report(outcomes: &DeviceBuffer<u32>, names: &[(&str, u32)]) -> Result<(), Box
     println!("{} lanes: {}", outcomes.len(), counts.join(", "));
     match count(outcome::FAILED) {
         0 => Ok(()),
-        failed => Err(format!("{failed} lanes had no answer from the database").into()),
+        failed => Err(failure(failed).into()),
     }
 }

@@ -57,6 +57,18 @@ fn stock_is_moved_whole_or_not_at_all() {
 }
 
 #[test]
+fn more_of_an_item_than_there_may_be_is_said_to_be_possible() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("store.sqlite");
+    let most = i64::MAX.to_string();
+    let output = inventory(&file, &["--lanes", "4", "--amount", &most, "--transfer", "5"]);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("moved more to an item than the 9223372036854775807 that"), "{stderr}");
+    assert_eq!(rows(&file).iter().map(|row| row.2).max(), Some(i64::MAX as u64));
+}
+
+#[test]
 fn no_database_is_one_sentence() {
     let output = inventory(Path::new("/nowhere/store.sqlite"), &[]);
     assert_eq!(output.status.code(), Some(1));
