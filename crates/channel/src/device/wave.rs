@@ -384,6 +384,8 @@ impl WaveRecord {
                     && offset_of!(SlotStateWords, kept_upper) == LASTS + 12
             );
             assert!(offset_of!(WaveRecordWords, pending) == WAITS + 4);
+            // The rows begin at multiples of 16, as the record does.
+            assert!(offset_of!(WaveRecordWords, state) == 0 && (ENDS | LASTS | WAITS).is_multiple_of(16));
         }
         let record = core::ptr::from_ref(self);
         // SAFETY: SLOT-OWNER: the caller's promise. The rows lie in the record, aligned to 16 bytes, and are words.
