@@ -202,7 +202,7 @@ impl<'a> Calls<'a> {
                 Err(error) => replies.put(result_words, rank, Status::Error(error), &[]),
             }
         };
-        let mut place = Place { at: self.begun, begun: &mut self.begun };
+        let mut place = HandledUpTo { at: self.begun, begun: &mut self.begun };
         // Lone lanes' calls that are a doorbell alone are the most frequent.
         if A::WORDS == 0 && !lines.rung.has_lines() {
             for caller in &lines.callers[place.at..] {
@@ -393,7 +393,7 @@ impl<'a> Posts<'a> {
         }
         let posts = self.entries.chunks_exact(const { PostHead::entries_for(A::WORDS) }).skip(self.begun);
         let from = self.caller;
-        let mut place = Place { at: self.begun, begun: &mut self.begun };
+        let mut place = HandledUpTo { at: self.begun, begun: &mut self.begun };
         let mut malformed = 0;
         caller::set(from);
         for post in posts {
@@ -429,12 +429,12 @@ fn lane_of(post: &[[u64; 2]]) -> u8 {
 }
 
 /// How far calls or a run were handled, kept in a register until its end or a handler's panic.
-struct Place<'a> {
+struct HandledUpTo<'a> {
     at: usize,
     begun: &'a mut usize,
 }
 
-impl Drop for Place<'_> {
+impl Drop for HandledUpTo<'_> {
     fn drop(&mut self) {
         *self.begun = self.at;
     }

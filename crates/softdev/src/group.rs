@@ -3,7 +3,7 @@ use crate::executor::Retired;
 use crate::lane::{Ending, Lane, Request, Resumed};
 use crate::launch::{LaunchError, SeatRun};
 use crate::operations::OPERATIONS;
-use crate::seat::{Line, Returned, Seat};
+use crate::seat::{CacheLine, Returned, Seat};
 use crate::wave::{Wave, bits};
 use hostcall_abi::cpu::{CpuLane, OtherBarrier};
 use hostcall_abi::layout::{NO_SLOT, WaveRecordWords};
@@ -26,7 +26,7 @@ pub(crate) struct Group {
     lanes: OnceCell<Box<[LanePlace]>>,
     /// Turns that an injected fault leaves each lane out for, plus one; empty without such faults.
     delays: Vec<Cell<u8>>,
-    memory: Vec<Line>,
+    memory: Vec<CacheLine>,
     /// What each wave's lanes share; never moved, as lanes are pointed to it.
     records: Box<[UnsafeCell<WaveRecordWords>]>,
     /// Lanes that have not ended.
@@ -43,7 +43,7 @@ impl Group {
         let position = unflatten(number, grid.workgroups);
         let mut memory = seat.memories.borrow_mut().pop().unwrap_or_default();
         memory.clear();
-        memory.resize(run.params.workgroup_memory_bytes.div_ceil(64) as usize, Line::ZERO);
+        memory.resize(run.params.workgroup_memory_bytes.div_ceil(64) as usize, CacheLine::ZERO);
         let lanes_of = |wave: u32| (grid.lanes - wave * wave_size).min(wave_size);
         let wave = |(wave, slot): (u32, u32)| {
             let draws = Draws::new(config.faults.seed, run.id, number, wave.into());

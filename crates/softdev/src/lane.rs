@@ -47,7 +47,7 @@ pub(crate) enum Request {
 
 /// Where a signal finds a lane that shall end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Whereabouts {
     /// In the kernel's own code, which can be given up.
     Open,
     /// In code of another shared object, an allocator's for example, or in a shielded allocator: it may hold locks of the
@@ -304,16 +304,16 @@ impl Lane {
 
     /// Returns where a signal found the lane: at this address, `blocked` in a system call or not. Called in a signal
     /// handler, on the lane's thread.
-    pub fn place_at(&self, address: usize, blocked: bool) -> Place {
+    pub fn whereabouts(&self, address: usize, blocked: bool) -> Whereabouts {
         let patience = self.unwinding_interruptions.get() < UNWINDING_INTERRUPTIONS;
         if self.is_in_executor() {
-            Place::Operation
+            Whereabouts::Operation
         } else if patience && self.unwinds() {
-            Place::Panic
+            Whereabouts::Panic
         } else if blocked || self.group().run().image.contains(address) && !shield::is_inside() {
-            Place::Open
+            Whereabouts::Open
         } else {
-            Place::Foreign
+            Whereabouts::Foreign
         }
     }
 

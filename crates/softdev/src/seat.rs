@@ -40,12 +40,12 @@ const MOST_REFUSALS: u32 = 1000;
 /// Memory of a workgroup comes in lines, which align it.
 #[repr(align(64))]
 #[derive(Clone, Copy)]
-pub(crate) struct Line {
+pub(crate) struct CacheLine {
     _bytes: [u8; 64],
 }
 
-impl Line {
-    pub const ZERO: Line = Line { _bytes: [0; 64] };
+impl CacheLine {
+    pub const ZERO: CacheLine = CacheLine { _bytes: [0; 64] };
 }
 
 /// A lane that comes back to its seat from the thread that it took away, at its end or in an operation.
@@ -98,7 +98,7 @@ pub(crate) struct Seat {
     /// What ended lanes and workgroups leave for the next.
     #[expect(clippy::vec_box, reason = "lanes are pointed to")]
     ended: RefCell<Vec<Box<Lane>>>,
-    pub memories: RefCell<Vec<Vec<Line>>>,
+    pub memories: RefCell<Vec<Vec<CacheLine>>>,
 }
 
 // SAFETY: SEAT.

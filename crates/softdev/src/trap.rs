@@ -4,7 +4,7 @@
 //! locks there), the lane goes on until it is out of there: by single steps, where the processor has them, and at the
 //! signals of a timer. A lane that overflows its stack there gets the stack's reserve for this.
 
-use crate::lane::{Ending, Lane, Place};
+use crate::lane::{Ending, Lane, Whereabouts};
 use crate::mapped::put_zeros;
 use crate::thread::Running;
 use std::cell::Cell;
@@ -201,8 +201,8 @@ unsafe fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_
                     }
                     // Never with a lock of the process: whoever gives the turns may wait for it.
                     blocked = machine::is_blocked(registers);
-                    match lane.place_at(program_counter(registers), blocked) {
-                        Place::Open => running.hold.wait(),
+                    match lane.whereabouts(program_counter(registers), blocked) {
+                        Whereabouts::Open => running.hold.wait(),
                         _ => arm_timer(),
                     }
                 }
@@ -224,7 +224,7 @@ unsafe fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_
             }
             _ if guard.page.contains(&address) || guard.reserve.contains(&address) => {
                 lane.doom(Ending::Overflow);
-                let open = lane.place_at(program_counter(registers), false) == Place::Open;
+                let open = lane.whereabouts(program_counter(registers), false) == Whereabouts::Open;
                 if open || !lane.open_reserve(address) {
                     // Past its reserve the lane is in no allocator.
                     return end(lane, running, registers);
@@ -238,11 +238,11 @@ unsafe fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_
         }
         // A lane that overflowed in a panic would do so again in the next one, and has only one reserve.
         let overflowed = matches!(lane.doomed(), Some(Ending::Overflow));
-        match lane.place_at(program_counter(registers), blocked) {
-            Place::Open => end(lane, running, registers),
-            Place::Operation => stop_steps(registers),
-            Place::Panic if !overflowed => stop_steps(registers),
-            Place::Panic | Place::Foreign => {
+        match lane.whereabouts(program_counter(registers), blocked) {
+            Whereabouts::Open => end(lane, running, registers),
+            Whereabouts::Operation => stop_steps(registers),
+            Whereabouts::Panic if !overflowed => stop_steps(registers),
+            Whereabouts::Panic | Whereabouts::Foreign => {
                 if STEPS.get() < MOST_STEPS && machine::step(registers) {
                     STEPS.set(STEPS.get() + 1);
                 } else {
@@ -267,7 +267,7 @@ fn end(lane: &Lane, running: &Running, registers: &mut libc::mcontext_t) {
     running.spoil();
     lane.ends();
     // SAFETY: the stack pointer is on this lane's stack, and the registers are set as asked. What the lane's code was at
-    // is given up: it holds no lock of the process (`Place::Open`), this thread's thread-local variables are not used
+    // is given up: it holds no lock of the process (`Whereabouts::Open`), this thread's thread-local variables are not used
     // again (`Running::spoil`), and an operation that it faulted in leaves every state that it passes through fit for
     // this (see `operations`).
     let resume = unsafe { trap.setup_trap_handler(move || ending) };

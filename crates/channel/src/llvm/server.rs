@@ -10,7 +10,7 @@ use core::ops::Range;
 pub const LINE_PORTS: u32 = 16;
 
 /// What the server knows of a line of ports. Bit `i` is the line's port `i`.
-struct Line {
+struct PortLine {
     /// The outbox words' values.
     out: Cell<u16>,
     /// Ports that are not looked at.
@@ -21,7 +21,7 @@ struct Line {
 /// client's words it takes the lowest bit.
 pub struct Scanner {
     first: u32,
-    lines: Vec<Line>,
+    lines: Vec<PortLine>,
 }
 
 /// What a client wrote about its wave and what it wants.
@@ -41,7 +41,7 @@ impl Scanner {
             let ports_of_line = (ports.end - line * LINE_PORTS).min(LINE_PORTS);
             // Ports that do not exist are set aside.
             let none = (u32::MAX << ports_of_line) as u16;
-            Line { out: Cell::new(0), set_aside: Cell::new(none) }
+            PortLine { out: Cell::new(0), set_aside: Cell::new(none) }
         };
         let lines = ports.start / LINE_PORTS..ports.end.div_ceil(LINE_PORTS);
         Self { first: ports.start, lines: lines.map(line).collect() }
@@ -59,7 +59,7 @@ impl Scanner {
     }
 
     #[inline]
-    fn line(&self, port: u32) -> (&Line, u16) {
+    fn line(&self, port: u32) -> (&PortLine, u16) {
         let of_range = port - self.first;
         (&self.lines[(of_range / LINE_PORTS) as usize], 1 << (of_range % LINE_PORTS))
     }

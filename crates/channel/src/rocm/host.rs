@@ -43,7 +43,7 @@ pub struct Header {
 
 /// What the host knows of a line of packets. Bit `i` is the line's packet `i`.
 #[derive(Clone, Copy, Default)]
-struct Line {
+struct PacketLine {
     /// The host's phases, with phases.
     phases: u16,
     /// Packets that were found and are not answered.
@@ -54,7 +54,7 @@ struct Line {
 
 /// The host's end of a buffer. Its memory of the packets decides; of the device's words it takes what it checks.
 pub struct Host {
-    lines: Vec<Line>,
+    lines: Vec<PacketLine>,
     index_mask: u64,
     stacks: bool,
 }
@@ -62,7 +62,7 @@ pub struct Host {
 impl Host {
     /// The host's end of a buffer in which no packet is in hand.
     pub fn new(layout: &Layout, packets: Packets<'_>) -> Self {
-        let mut lines = vec![Line::default(); layout.packets().div_ceil(LINE_PACKETS) as usize];
+        let mut lines = vec![PacketLine::default(); layout.packets().div_ceil(LINE_PACKETS) as usize];
         for packet in 0..layout.packets() {
             let (line, bit) = (&mut lines[(packet / LINE_PACKETS) as usize], 1 << (packet % LINE_PACKETS));
             line.exist |= bit;
@@ -80,7 +80,7 @@ impl Host {
         if self.stacks { 1 } else { self.lines.len() as u32 }
     }
 
-    fn line(&mut self, packet: u32) -> (&mut Line, u16) {
+    fn line(&mut self, packet: u32) -> (&mut PacketLine, u16) {
         (&mut self.lines[(packet / LINE_PACKETS) as usize], 1 << (packet % LINE_PACKETS))
     }
 

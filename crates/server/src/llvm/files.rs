@@ -19,7 +19,7 @@ const TAG_BITS: u32 = 2;
 type OpenFile = Arc<Mutex<CFile>>;
 
 /// A place in the table.
-struct Place {
+struct FileEntry {
     /// Changes when the file is closed, so that handles to it are known to be old.
     generation: u32,
     file: Option<(OpenFile, Permit)>,
@@ -27,7 +27,7 @@ struct Place {
 
 #[derive(Default)]
 struct Table {
-    places: Vec<Place>,
+    places: Vec<FileEntry>,
     free: Vec<u32>,
 }
 
@@ -43,7 +43,7 @@ fn handle(place: u32, generation: u32) -> u64 {
 }
 
 impl Table {
-    fn place(&mut self, handle: u64) -> Option<(u32, &mut Place)> {
+    fn place(&mut self, handle: u64) -> Option<(u32, &mut FileEntry)> {
         let index = ((handle as u32) >> TAG_BITS).checked_sub(1)?;
         let place = self.places.get_mut(index as usize)?;
         (place.generation == (handle >> 32) as u32).then_some((index, place))
@@ -99,7 +99,7 @@ impl Files {
         let file = Arc::new(Mutex::new(CFile::new(file, access).ok()?));
         let mut table = self.table.lock();
         let index = table.free.pop().unwrap_or_else(|| {
-            table.places.push(Place { generation: 1, file: None });
+            table.places.push(FileEntry { generation: 1, file: None });
             table.places.len() as u32 - 1
         });
         let place = &mut table.places[index as usize];
@@ -127,7 +127,7 @@ impl Files {
 
     /// Writes out what is held back of all files.
     pub fn flush_all(&self) -> i64 {
-        let open = |place: &Place| place.file.as_ref().map(|(file, _)| file.clone());
+        let open = |place: &FileEntry| place.file.as_ref().map(|(file, _)| file.clone());
         let files: Vec<OpenFile> = self.table.lock().places.iter().filter_map(open).collect();
         // Reading may hold a file for ever; it has been written out before.
         let flush = |file: &OpenFile| file.try_lock_for(LONGEST_WAIT).map_or(0, |mut file| file.flush());

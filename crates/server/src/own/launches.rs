@@ -74,7 +74,7 @@ struct Entry {
 }
 
 /// What an index is for.
-enum Place {
+enum IndexUse {
     Free,
     One(Entry),
     /// A single launch that has ended; see [`Launches::free`].
@@ -103,7 +103,7 @@ struct Table {
     /// Indices that launches have had, the one that was free first first.
     free: VecDeque<u32>,
     /// By index, as far as indices were ever used.
-    entries: Vec<Place>,
+    entries: Vec<IndexUse>,
     blocks: Vec<Block>,
     /// Numbers of the blocks that no launches have, by their sizes' logarithms.
     free_blocks: [VecDeque<u32>; LaunchId::INDEX_BITS as usize],
@@ -118,8 +118,8 @@ struct Table {
 impl Table {
     fn get(&self, id: LaunchId) -> Option<(&LaunchRecord, Option<CancelReason>)> {
         match self.entries.get(id.index() as usize)? {
-            Place::One(entry) if entry.id == id => Some((&entry.record, entry.cancelled)),
-            Place::Block(block) => {
+            IndexUse::One(entry) if entry.id == id => Some((&entry.record, entry.cancelled)),
+            IndexUse::Block(block) => {
                 let run = self.blocks[*block as usize].run.as_ref()?;
                 let record = run.records.get(run.launches.place_of(id)? as usize)?;
                 Some((record, run.cancelled.get(&id).copied()))
@@ -134,13 +134,13 @@ impl Table {
             return false;
         }
         match &mut self.entries[id.index() as usize] {
-            Place::One(entry) => entry.cancelled = Some(why),
-            Place::Block(block) => {
+            IndexUse::One(entry) => entry.cancelled = Some(why),
+            IndexUse::Block(block) => {
                 if let Some(run) = &mut self.blocks[*block as usize].run {
                     run.cancelled.insert(id, why);
                 }
             }
-            Place::Free | Place::Ended => {}
+            IndexUse::Free | IndexUse::Ended => {}
         }
         true
     }
@@ -150,7 +150,7 @@ impl Table {
         let (size, free, fresh) = (1 << size_log2, size_log2 as usize, self.entries.len() as u32);
         let rests = self.free_blocks[free].len() << size_log2 < RESTING;
         if rests && fresh + size <= LAUNCHES && self.in_blocks + size <= MOST_IN_BLOCKS {
-            self.entries.extend((0..size).map(|_| Place::Free));
+            self.entries.extend((0..size).map(|_| IndexUse::Free));
             return Some(self.make_block(fresh, size_log2, 0));
         }
         // A larger one, if all of the size are taken.
@@ -172,7 +172,7 @@ impl Table {
             }
         };
         let size = 1 << size_log2;
-        self.entries[first as usize..][..size as usize].fill_with(|| Place::Block(number));
+        self.entries[first as usize..][..size as usize].fill_with(|| IndexUse::Block(number));
         self.in_blocks += size;
         number
     }
@@ -186,8 +186,8 @@ impl Table {
         }
         while self.in_blocks + size > MOST_IN_BLOCKS && self.dissolve_block() {}
         let mut free = 0;
-        let mut is_last = |place: &Place| {
-            free = if matches!(place, Place::Free) { free + 1 } else { 0 };
+        let mut is_last = |place: &IndexUse| {
+            free = if matches!(place, IndexUse::Free) { free + 1 } else { 0 };
             free == size
         };
         let last = match self.in_blocks + size <= MOST_IN_BLOCKS {
@@ -216,7 +216,7 @@ impl Table {
         };
         let first = self.blocks[block as usize].first;
         for index in first..first + (1 << size_log2) {
-            self.entries[index as usize] = Place::Free;
+            self.entries[index as usize] = IndexUse::Free;
             self.free.push_back(index);
         }
         self.in_blocks -= 1 << size_log2;
@@ -274,7 +274,7 @@ impl Launches {
         let mut table = self.table();
         let fresh = table.entries.len() as u32;
         let index = if fresh < LAUNCHES && table.free.len() < RESTING {
-            table.entries.push(Place::Free);
+            table.entries.push(IndexUse::Free);
             fresh
         } else {
             if table.free.is_empty() {
@@ -285,7 +285,7 @@ impl Launches {
         let word = &self.words[index as usize];
         let generation = (word.load(Ordering::Relaxed) >> GENERATION) % LaunchId::LAST_GENERATION + 1;
         let id = LaunchId::new(index, generation);
-        table.entries[index as usize] = Place::One(Entry { id, record, cancelled: None });
+        table.entries[index as usize] = IndexUse::One(Entry { id, record, cancelled: None });
         word.store(live(id), Ordering::Release);
         let before = self.live.load(Ordering::Relaxed);
         self.live.store(before + 1, Ordering::Release);
@@ -340,15 +340,15 @@ impl Launches {
     ) -> bool {
         let (first, before) = (launches.first(), cancelled.len());
         match table.entries.get_mut(first.index() as usize) {
-            Some(place @ Place::One(_)) => {
-                let Place::One(entry) = &*place else { return false };
+            Some(place @ IndexUse::One(_)) => {
+                let IndexUse::One(entry) = &*place else { return false };
                 if launches != entry.id.into() {
                     return false;
                 }
                 cancelled.extend(entry.cancelled.map(|why| (first, why)));
-                *place = Place::Ended;
+                *place = IndexUse::Ended;
             }
-            Some(Place::Block(number)) => {
+            Some(IndexUse::Block(number)) => {
                 let run = &mut table.blocks[*number as usize].run;
                 let Some(run) = run.take_if(|run| run.launches == launches) else { return false };
                 cancelled.extend(run.cancelled);
@@ -371,12 +371,12 @@ impl Launches {
         for launches in ended.launches.runs() {
             let index = launches.first().index();
             match &mut table.entries[index as usize] {
-                Place::Block(number) => {
+                IndexUse::Block(number) => {
                     let size_log2 = table.blocks[*number as usize].size_log2;
                     table.free_blocks[size_log2 as usize].push_back(*number);
                 }
                 place => {
-                    *place = Place::Free;
+                    *place = IndexUse::Free;
                     table.free.push_back(index);
                 }
             }
@@ -434,7 +434,7 @@ impl Launches {
     pub fn ids(&self) -> Vec<LaunchId> {
         let table = self.table();
         let single = table.entries.iter().filter_map(|place| match place {
-            Place::One(entry) => Some(entry.id),
+            IndexUse::One(entry) => Some(entry.id),
             _ => None,
         });
         let runs = table.blocks.iter().filter_map(|block| block.run.as_ref());

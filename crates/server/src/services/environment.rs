@@ -20,7 +20,7 @@ fn answer(text: Option<&OsString>, out: &mut Output<'_>) -> Result<Option<u64>, 
     Ok(Some(text.len() as u64))
 }
 
-impl EnvironmentHandler for super::Shared<ProgramEnvironment> {
+impl EnvironmentHandler for super::SharedHandler<ProgramEnvironment> {
     fn argument_count(&self) -> Result<u32, CallError> {
         u32::try_from(self.0.arguments.len()).map_err(|_| CallError::TooLarge)
     }
@@ -37,13 +37,13 @@ impl EnvironmentHandler for super::Shared<ProgramEnvironment> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::Shared;
+    use crate::services::SharedHandler;
     use crate::services::testing::collect;
     use std::sync::Arc;
 
     #[test]
     fn only_what_is_configured_is_seen() {
-        let environment = Shared(Arc::new(ProgramEnvironment {
+        let environment = SharedHandler(Arc::new(ProgramEnvironment {
             arguments: vec!["program".into(), "é".into(), OsStr::from_bytes(b"\xff").into()],
             variables: HashMap::from([("NAME".into(), "value".into())]),
         }));

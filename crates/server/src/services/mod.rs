@@ -43,7 +43,7 @@ fn calling_launch() -> LaunchId {
 }
 
 /// A handler that others hold too.
-struct Shared<T>(Arc<T>);
+struct SharedHandler<T>(Arc<T>);
 
 /// The services of one device's session, with what they share.
 pub struct Builtins {
@@ -67,14 +67,14 @@ impl Builtins {
         let system = system::SystemReports { reports: self.reports.clone(), printer: self.printer.clone() };
         let printing = system::Printing { service: System::serve(system), printer: self.printer.clone() };
         vec![
-            Handler::inline(Shared(self.printer.clone())),
+            Handler::inline(SharedHandler(self.printer.clone())),
             Handler::inline(printing).on(Threads::Output),
             Handler::inline(device::Clock::serve(clock::HostClock)),
-            Handler::inline(device::Environment::serve(Shared(self.environment.clone()))),
+            Handler::inline(device::Environment::serve(SharedHandler(self.environment.clone()))),
             Handler::inline(device::Heap::serve(heap::HeapService(self.heap.clone()))),
             Handler::blocking(files::QuickFiles::serve(self.files.clone())).on(Threads::Builtins),
-            Handler::blocking(device::Stdin::serve(Shared(self.stdio.clone()))).on(Threads::Input),
-            Handler::blocking(device::Stdout::serve(Shared(self.stdio.clone()))).on(Threads::Output),
+            Handler::blocking(device::Stdin::serve(SharedHandler(self.stdio.clone()))).on(Threads::Input),
+            Handler::blocking(device::Stdout::serve(SharedHandler(self.stdio.clone()))).on(Threads::Output),
         ]
     }
 

@@ -314,7 +314,7 @@ fn append_text(sink: &Sink, stream: Stream, text: &[u8]) {
     sink.append().text(stream, |out| out.extend_from_slice(text));
 }
 
-impl Service for super::Shared<Printer> {
+impl Service for super::SharedHandler<Printer> {
     fn methods(&self) -> &[Method] {
         // No schema: a post's extra bits are the format's id.
         const { &[Method::untyped("System::print", number::PRINT)] }
@@ -341,19 +341,19 @@ impl Service for super::Shared<Printer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::services::Shared;
+    use crate::services::SharedHandler;
     use crate::services::testing::Capture;
     use hostcall_abi::word::{PAYLOAD, PostHead};
     use hostcall_format::tags;
     use hostcall_service::Caller;
 
-    fn printer() -> (Shared<Printer>, Capture, Capture) {
+    fn printer() -> (SharedHandler<Printer>, Capture, Capture) {
         let (stdout, stderr) = (Capture::default(), Capture::default());
         let sink = Sink::writers(stdout.clone(), stderr.clone());
-        (Shared(Arc::new(Printer::new(Arc::new(Stdio::new(std::io::empty(), sink))))), stdout, stderr)
+        (SharedHandler(Arc::new(Printer::new(Arc::new(Stdio::new(std::io::empty(), sink))))), stdout, stderr)
     }
 
-    fn post(printer: &Shared<Printer>, id: u32, words: &[u64]) {
+    fn post(printer: &SharedHandler<Printer>, id: u32, words: &[u64]) {
         let request = Request { words, bytes: &[], reply_capacity: 0, caller: Caller::default() };
         printer.post(0, id, request);
     }

@@ -165,7 +165,7 @@ impl Stdio {
     }
 }
 
-impl StdinHandler for super::Shared<Stdio> {
+impl StdinHandler for super::SharedHandler<Stdio> {
     fn read(&self, out: &mut Output<'_>) -> Result<(), CallError> {
         let mut stdin = self.0.stdin.lock();
         let bytes = fill(&mut *stdin)?;
@@ -214,7 +214,7 @@ fn fill(stdin: &mut impl BufRead) -> Result<&[u8], CallError> {
     stdin.fill_buf().map_err(|error| status(&error))
 }
 
-impl StdoutHandler for super::Shared<Stdio> {
+impl StdoutHandler for super::SharedHandler<Stdio> {
     fn write(&self, stream: u32, data: &[u8]) -> Result<(), CallError> {
         let stream = Stream::from_number(stream)?;
         let written = self.0.with_sink(calling_launch(), |sink| match self.0.lines() {

@@ -1,11 +1,11 @@
 use super::*;
-use crate::services::Shared;
+use crate::services::SharedHandler;
 use crate::services::testing::{Capture, collect, collect_at_most};
 use hostcall_device::io::Error;
 use std::sync::Arc;
 
-fn shared(stdin: impl Read + Send + 'static) -> Shared<Stdio> {
-    Shared(Arc::new(Stdio::new(stdin, Sink::writer(io::sink()))))
+fn shared(stdin: impl Read + Send + 'static) -> SharedHandler<Stdio> {
+    SharedHandler(Arc::new(Stdio::new(stdin, Sink::writer(io::sink()))))
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn other_streams_are_refused() {
 #[test]
 fn a_launch_prints_where_it_was_told_to() {
     let [common, own] = [Capture::default(), Capture::default()];
-    let stdio = Shared(Arc::new(Stdio::new(io::empty(), Sink::writer(common.clone()))));
+    let stdio = SharedHandler(Arc::new(Stdio::new(io::empty(), Sink::writer(common.clone()))));
     let id = |index| LaunchId::new(index, 1);
     stdio.0.route(id(7), Sink::writer(own.clone()));
     for index in [6, 7, 8] {

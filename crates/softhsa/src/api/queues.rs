@@ -49,7 +49,7 @@ type ErrorCallback = extern "C" fn(Status, *mut c_void, *mut c_void);
 pub struct Queue {
     runtime: Weak<Runtime>,
     agent: u64,
-    place: Place,
+    place: QueueMemory,
     size: u64,
     doorbell: Signal,
     callback: Option<(ErrorCallback, ClientData)>,
@@ -72,16 +72,16 @@ pub struct Queue {
 
 /// The memory of a queue: its record, and a page behind it the ring.
 #[derive(Debug)]
-struct Place {
+struct QueueMemory {
     memory: Arc<Memory>,
     record: u64,
 }
 
-impl Place {
-    fn allocate(memory: &Arc<Memory>, packets: u32) -> Result<Place, Status> {
+impl QueueMemory {
+    fn allocate(memory: &Arc<Memory>, packets: u32) -> Result<QueueMemory, Status> {
         let bytes = PAGE + packets as usize * PACKET as usize;
         let record = memory.allocate(bytes, Use::Runtime).ok_or(status::OUT_OF_RESOURCES)?;
-        Ok(Place { memory: Arc::clone(memory), record })
+        Ok(QueueMemory { memory: Arc::clone(memory), record })
     }
 
     fn packet(&self, slot: u64) -> u64 {
@@ -89,7 +89,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueMemory {
     fn drop(&mut self) {
         self.memory.free_own(self.record);
     }
@@ -106,7 +106,7 @@ impl Queue {
         if !size.is_power_of_two() || !(QUEUE_SIZES.0..=QUEUE_SIZES.1).contains(&size) {
             return Err(status::INVALID_ARGUMENT);
         }
-        let place = Place::allocate(&runtime.memory, size)?;
+        let place = QueueMemory::allocate(&runtime.memory, size)?;
         let doorbell = runtime.signals.create(&runtime.memory, -1)?;
         let mut view = runtime.memory.view();
         let written = [

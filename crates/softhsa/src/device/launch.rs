@@ -124,8 +124,8 @@ impl Launch {
         self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()
     }
 
-    /// Counts the workgroups that have not started, and will not, of a launch that was stopped. Called without the device's line,
-    /// as this may report the launch's end.
+    /// Counts the workgroups that have not started, and will not, of a launch that was stopped. Called without the lock of the
+    /// device's run queue, as this may report the launch's end.
     pub(super) fn retire_rest(&self) {
         let all = self.workgroups();
         let left = all.saturating_sub(self.next.swap(all, Ordering::Relaxed));

@@ -1,7 +1,7 @@
 //! A device: threads that run the waves of launches.
 //!
 //! A workgroup belongs to one thread at a time, which runs each of its waves for a slice and then puts the workgroup
-//! at the end of the line. So waves that spin hold nothing up but their share of time, and local memory needs no locks.
+//! at the end of the run queue. So waves that spin hold nothing up but their share of time, and local memory needs no locks.
 
 mod group;
 mod launch;
@@ -40,7 +40,7 @@ pub struct Device {
     pub code: CodeMap,
     /// When the device's clocks began.
     pub epoch: Instant,
-    line: Mutex<Line>,
+    run_queue: Mutex<RunQueue>,
     work: Condvar,
     stopping: AtomicBool,
     next_launch: AtomicU64,
@@ -49,7 +49,7 @@ pub struct Device {
 
 /// What waits for a thread.
 #[derive(Debug, Default)]
-struct Line {
+struct RunQueue {
     /// Launches with workgroups that have not started.
     launches: VecDeque<Arc<Launch>>,
     /// Workgroups that started.
@@ -125,7 +125,7 @@ impl Device {
             memory,
             code: CodeMap::default(),
             epoch: Instant::now(),
-            line: Mutex::default(),
+            run_queue: Mutex::default(),
             work: Condvar::new(),
             stopping: AtomicBool::new(false),
             next_launch: AtomicU64::new(1),
@@ -133,8 +133,8 @@ impl Device {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, RunQueue> {
+        self.run_queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns how many instructions the waves of all workgroups that have ended executed.
@@ -156,11 +156,11 @@ impl Device {
             launch.finish();
             return launch;
         }
-        let mut line = self.lock();
+        let mut run_queue = self.lock();
         if !self.stopping.load(Ordering::Acquire) {
-            line.launches.push_back(Arc::clone(&launch));
+            run_queue.launches.push_back(Arc::clone(&launch));
         }
-        drop(line);
+        drop(run_queue);
         self.work.notify_all();
         launch
     }
@@ -198,11 +198,11 @@ impl Device {
         loop {
             let Some(mut group) = self.next() else { return };
             let progress = group.run(self, unit);
-            let mut line = self.lock();
+            let mut run_queue = self.lock();
             if group.is_done() {
-                line.resident -= group.waves();
-                line.scratch -= group.scratch_bytes();
-                drop(line);
+                run_queue.resident -= group.waves();
+                run_queue.scratch -= group.scratch_bytes();
+                drop(run_queue);
                 self.executed.fetch_add(group.executed(), Ordering::Relaxed);
                 let launch = group.retire();
                 if launch.is_stopped() {
@@ -212,9 +212,9 @@ impl Device {
                 fruitless = 0;
                 continue;
             }
-            let others = line.groups.len() as u32;
-            line.groups.push_back(group);
-            drop(line);
+            let others = run_queue.groups.len() as u32;
+            run_queue.groups.push_back(group);
+            drop(run_queue);
             fruitless = if progress == Progress::Made { 0 } else { fruitless + 1 };
             if fruitless > PATIENCE.max(others * 4) {
                 std::thread::sleep(NAP);
@@ -226,40 +226,41 @@ impl Device {
 
     /// Returns the next workgroup to run, or `None` if the device stops.
     fn next(&self) -> Option<Group> {
-        let mut line = self.lock();
+        let mut run_queue = self.lock();
         loop {
             if self.stopping.load(Ordering::Acquire) {
                 return None;
             }
-            if let Some(group) = self.start_group(&mut line) {
+            if let Some(group) = self.start_group(&mut run_queue) {
                 return Some(group);
             }
-            if let Some(group) = line.groups.pop_front() {
+            if let Some(group) = run_queue.groups.pop_front() {
                 return Some(group);
             }
-            line = self.work.wait(line).unwrap_or_else(PoisonError::into_inner);
+            run_queue = self.work.wait(run_queue).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// Starts a workgroup of the first launch that has one, if the device can hold it.
-    fn start_group(&self, line: &mut Line) -> Option<Group> {
+    fn start_group(&self, run_queue: &mut RunQueue) -> Option<Group> {
         loop {
-            let launch = line.launches.front()?;
+            let launch = run_queue.launches.front()?;
             let waves = launch.waves_in_workgroup();
             let scratch = waves as u64 * LANES as u64 * u64::from(launch.spec.private_bytes);
-            let fits = line.resident + waves <= RESIDENT_WAVES && line.scratch + scratch <= RESIDENT_SCRATCH;
-            if line.resident > 0 && !fits {
+            let fits = run_queue.resident + waves <= RESIDENT_WAVES
+                && run_queue.scratch + scratch <= RESIDENT_SCRATCH;
+            if run_queue.resident > 0 && !fits {
                 return None;
             }
             match launch.take_workgroup() {
                 Some(number) => {
                     let group = Group::new(Arc::clone(launch), number, &self.memory);
-                    line.resident += group.waves();
-                    line.scratch += group.scratch_bytes();
+                    run_queue.resident += group.waves();
+                    run_queue.scratch += group.scratch_bytes();
                     return Some(group);
                 }
                 None => {
-                    line.launches.pop_front();
+                    run_queue.launches.pop_front();
                 }
             }
         }
@@ -293,8 +294,8 @@ mod tests {
         let descriptor = Descriptor::read(&[0; Descriptor::BYTES]).expect("it asks for nothing");
         let spec = spec(descriptor, [1 << 20, 1, 1], private_bytes);
         device.launch(spec, drop);
-        let mut line = device.lock();
-        std::iter::from_fn(|| device.start_group(&mut line)).count()
+        let mut run_queue = device.lock();
+        std::iter::from_fn(|| device.start_group(&mut run_queue)).count()
     }
 
     #[test]

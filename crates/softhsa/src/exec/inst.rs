@@ -164,7 +164,7 @@ impl Inst {
 
     fn with_handler(decoded: &Decoded, accumulation: usize, run: Handler) -> Inst {
         let row = decoded.row;
-        let place = Place { decoded, accumulation };
+        let place = VectorOperands { decoded, accumulation };
         let sources = if row.operand("src0").is_some() {
             [place.src("src0"), place.src("src1"), place.src("src2")]
         } else {
@@ -239,12 +239,12 @@ fn has_pattern(decoded: &Decoded) -> bool {
     }
 }
 
-struct Place<'a> {
+struct VectorOperands<'a> {
     decoded: &'a Decoded,
     accumulation: usize,
 }
 
-impl Place<'_> {
+impl VectorOperands<'_> {
     fn vector(&self, name: &str) -> Option<u16> {
         match self.decoded.value(name)? {
             Value::Register(Register::Numbered { file: File::Vector, first, .. }) => Some(first),

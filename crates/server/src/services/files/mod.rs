@@ -187,7 +187,7 @@ fn pass_on(
     Ok(())
 }
 
-impl FilesHandler for super::Shared<OpenFiles> {
+impl FilesHandler for super::SharedHandler<OpenFiles> {
     fn open(&self, path: &[u8], flags: u32) -> Result<u64, CallError> {
         let OpenFiles { table, is_known, .. } = &*self.0;
         let owner = calling_launch();

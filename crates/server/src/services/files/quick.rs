@@ -1,7 +1,7 @@
 //! Reads that wait for nothing, because the system has what they ask for in its memory.
 
 use super::OpenFiles;
-use crate::services::Shared;
+use crate::services::SharedHandler;
 use hostcall_abi::service::Method;
 use hostcall_abi::status::CallError;
 use hostcall_device::services::Files;
@@ -31,7 +31,7 @@ pub(in crate::services) struct QuickFiles<S> {
 impl QuickFiles<()> {
     /// The service of these files.
     pub fn serve(files: Arc<OpenFiles>) -> QuickFiles<impl Service> {
-        let service = Files::serve(Shared(files.clone()));
+        let service = Files::serve(SharedHandler(files.clone()));
         let [read_at, write, write_at] = ["Files::read_at", "Files::write", "Files::write_at"].map(|name| {
             let at = service.methods().iter().position(|method| method.name() == name);
             at.expect("files are read and written")

@@ -1,5 +1,5 @@
 use super::*;
-use crate::services::Shared;
+use crate::services::SharedHandler;
 use crate::services::testing::{collect, collect_at_most};
 use hostcall_abi::launch::LaunchId;
 use hostcall_device::services::open_flags::{APPEND, CREATE, CREATE_NEW, READ, TRUNCATE, WRITE};
@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-type Files = Shared<OpenFiles>;
+type Files = SharedHandler<OpenFiles>;
 
 /// A directory with `open/inner` (opened to kernels) and `secret` beside it.
 fn files() -> (TempDir, Files) {
@@ -30,7 +30,7 @@ fn a_folder_that_cannot_be_opened_is_named() {
 }
 
 fn below(path: &Path) -> Files {
-    Shared(Arc::new(OpenFiles::below(path).unwrap()))
+    SharedHandler(Arc::new(OpenFiles::below(path).unwrap()))
 }
 
 fn error<T>(result: Result<T, CallError>) -> Option<Error> {
@@ -171,7 +171,7 @@ fn the_root_opens_everything() {
 
 #[test]
 fn without_a_directory_there_are_no_files() {
-    let files = Shared(Arc::new(OpenFiles::none()));
+    let files = SharedHandler(Arc::new(OpenFiles::none()));
     for path in ["x", "/etc/passwd", ".", ""] {
         assert_eq!(error(files.open(path.as_bytes(), READ)), Some(Error::NoDir));
         assert_eq!(error(files.remove(path.as_bytes())), Some(Error::NoDir));
@@ -313,7 +313,7 @@ fn the_bound_may_be_said() {
     let (dir, _) = files();
     let builtins = crate::services::Builtins::builder().stdin(std::io::empty()).dir(dir.path());
     let builtins = builtins.open_files(3).build().unwrap();
-    let files = Shared(builtins.files_shared());
+    let files = SharedHandler(builtins.files_shared());
     // Programs of LLVM's protocol have tables of their own, and the same bound.
     let of_program = files.0.permit().unwrap();
     let open = [0; 2].map(|_| files.open(b"secret", READ).unwrap());
