@@ -4,6 +4,11 @@
 //! once, or makes a `job` that a worker thread or the executor answers. `bytes` does the same for calls with bytes;
 //! `messages` puts such messages together, `reply` has where handlers put such replies. `posts` has the queues of posts to
 //! handlers that may wait.
+//!
+//! What else a call may meet: `at_once` answers it without a worker thread, `turns` has it wait for another one, and
+//! `unfinished` keeps it until all of its words have come. `inline` says what handlers consumers run. `launches` knows whose
+//! calls are answered; `builder` starts a server, `control` steers and stops it, `registration` registers services while it
+//! runs, and `shared` is what all of its threads have.
 
 mod at_once;
 mod builder;
