@@ -254,10 +254,10 @@ impl Mark for CpuMark {
 }
 
 /// A pointer that an operation takes to the thread that does it.
-struct Place(*mut u8);
+struct SendPointer(*mut u8);
 
 // SAFETY: whoever submits the operation vouches that the memory is there and the operation's until it has ended.
-unsafe impl Send for Place {}
+unsafe impl Send for SendPointer {}
 
 /// A dispatch that fits the device, but for its token and hooks.
 #[derive(Clone)]
@@ -362,7 +362,7 @@ unsafe impl Queue for CpuQueue {
     }
 
     unsafe fn write(&self, to: DeviceAddress, from: *const u8, bytes: usize) -> Result<(), BackendError> {
-        let (to, from) = (Place(pointer(to)), Place(from.cast_mut()));
+        let (to, from) = (SendPointer(pointer(to)), SendPointer(from.cast_mut()));
         self.submit([Operation::Copy(Box::new(move || {
             let (to, from) = ({ to }, { from });
             // SAFETY: by the caller's promise.
@@ -372,7 +372,7 @@ unsafe impl Queue for CpuQueue {
     }
 
     unsafe fn read(&self, to: *mut u8, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
-        let (to, from) = (Place(to), Place(pointer(from)));
+        let (to, from) = (SendPointer(to), SendPointer(pointer(from)));
         self.submit([Operation::Copy(Box::new(move || {
             let (to, from) = ({ to }, { from });
             // SAFETY: by the caller's promise.
@@ -382,7 +382,7 @@ unsafe impl Queue for CpuQueue {
     }
 
     unsafe fn read_words(&self, to: *mut u8, from: DeviceAddress, bytes: usize) -> Result<(), BackendError> {
-        let to = Place(to);
+        let to = SendPointer(to);
         self.submit([Operation::Copy(Box::new(move || {
             let to = { to };
             // SAFETY: by the caller's promise.
@@ -397,7 +397,7 @@ unsafe impl Queue for CpuQueue {
         from: *const u8,
         bytes: usize,
     ) -> Result<(), BackendError> {
-        let from = Place(from.cast_mut());
+        let from = SendPointer(from.cast_mut());
         self.submit([Operation::Copy(Box::new(move || {
             let from = { from };
             // For who sees a word.
@@ -416,7 +416,7 @@ unsafe impl Queue for CpuQueue {
     }
 
     unsafe fn fill(&self, to: DeviceAddress, pattern: &[u8], count: usize) -> Result<(), BackendError> {
-        let to = Place(pointer(to));
+        let to = SendPointer(pointer(to));
         let pattern = pattern.to_vec();
         self.submit([Operation::Copy(Box::new(move || {
             let to = { to };
