@@ -2,7 +2,7 @@
 
 use super::{NO_END, Stop, cannot, open};
 use crate::{Outcome, USAGE, complain};
-use hostcall_trace::export::{self, ExportError, Format, LeftOut, Table};
+use hostcall_trace::export::{self, ExportError, Exported, Format, LeftOut, Table};
 use hostcall_trace::{Loss, StreamLosses, escaped};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -42,7 +42,7 @@ pub(super) fn export(from: &Path, to: &Path, stream: Option<&str>) -> Outcome {
     if std::fs::metadata(to).is_ok_and(|there| (there.dev(), there.ino()) == (whole.dev(), whole.ino())) {
         return Err(format!("{} is the trace itself: name another file", to.display()).into());
     }
-    let place = Place::of(to)?;
+    let place = Destination::of(to)?;
     place.remove_at_signals()?;
     let file = MadeLate { place: &place, file: None };
     let mut progress = Progress { of: whole.len(), told: Instant::now(), is_shown: false };
@@ -67,6 +67,13 @@ pub(super) fn export(from: &Path, to: &Path, stream: Option<&str>) -> Outcome {
     for Loss { how, count, what } in exported.losses.of_trace() {
         complain(format!("{}: {how}: {count} {what}", from.display()));
     }
+    tell_what_is_not_there(format, &exported);
+    Ok(0)
+}
+
+/// Tells of what an export does not have: what the stream lost, what there was no room for, and what it has no
+/// place for.
+fn tell_what_is_not_there(format: Format, exported: &Exported) {
     let StreamLosses { dropped_records, overwritten_bytes, lost_bytes, .. } = exported.stream_losses;
     if dropped_records > 0 {
         complain(format!("kernels have dropped {dropped_records} records of this stream"));
@@ -104,12 +111,11 @@ pub(super) fn export(from: &Path, to: &Path, stream: Option<&str>) -> Outcome {
         )),
         _ => complain(format!("the trace has other streams, which `--stream` exports: {others}")),
     }
-    Ok(0)
 }
 
 /// Where an export goes: to a file beside the one that is named, which takes its place once it is whole. So nothing that is cut
 /// has the name, and what was there stays until then.
-struct Place {
+struct Destination {
     /// The file that is named, without links.
     file: PathBuf,
     beside: PathBuf,
@@ -120,7 +126,7 @@ struct Place {
     is_written_to: AtomicBool,
 }
 
-impl Place {
+impl Destination {
     fn of(to: &Path) -> Result<Self, Box<dyn Error>> {
         let there = std::fs::metadata(to).ok();
         let is_link = there.is_none() && to.is_symlink();
@@ -186,7 +192,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Destination {
     fn drop(&mut self) {
         // There is none, or it is not whole.
         let _ = std::fs::remove_file(&self.beside);
@@ -195,7 +201,7 @@ impl Drop for Place {
 
 /// A file that is made when something is written to it: one that is there stays as it is if the trace has nothing to export.
 struct MadeLate<'a> {
-    place: &'a Place,
+    place: &'a Destination,
     file: Option<File>,
 }
 

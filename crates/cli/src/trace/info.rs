@@ -2,11 +2,12 @@
 
 use super::{NO_END, Stop, device, events, open};
 use hostcall_trace::{
-    ClockPair, Ending, Event, Latencies, Loss, Losses, Page, StreamLosses, Totals, escaped,
+    ClockPair, Ending, Event, Latencies, Loss, Losses, Names, Page, StreamLosses, Totals, escaped,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Launches that panicked which are named; all are counted.
 const MOST_PANICKED: usize = 8;
@@ -58,130 +59,166 @@ impl Clock {
     }
 }
 
-pub(super) fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
-    let mut reader = open(path)?;
-    let mut latencies = Latencies::default();
-    let (mut calls, mut launches_ended, mut last_ns) = (0u64, 0u64, 0);
-    let (mut endings, mut panicked) = (BTreeMap::<Ending, u64>::new(), Vec::new());
-    let (mut losses, mut points, mut clocks) = (Losses::default(), 0u64, BTreeMap::<u16, Clock>::new());
-    // Pages have times of the device's clock, which says how long they took and not when that was.
-    let (mut first_page_ns, mut last_page_ns) = (u64::MAX, 0);
-    let mut totals = None::<Totals>;
-    let mut streams = BTreeMap::<u16, Stream>::new();
-    let names = events(path, &mut reader, |names, event| {
-        losses.note(event);
+/// What the events of a trace come to.
+#[derive(Default)]
+struct Facts {
+    latencies: Latencies,
+    losses: Losses,
+    calls: u64,
+    points: u64,
+    launches_ended: u64,
+    endings: BTreeMap<Ending, u64>,
+    /// Launches that panicked, with their kernels.
+    panicked: Vec<(u64, Arc<str>)>,
+    clocks: BTreeMap<u16, Clock>,
+    /// A file can number no more streams than this map has room for.
+    streams: BTreeMap<u16, Stream>,
+    /// The time of the last event that is no page.
+    last_ns: u64,
+    /// When the first and the last page were opened, by the device's clock: it says how long they took and not
+    /// when that was.
+    pages_ns: Option<(u64, u64)>,
+    totals: Option<Totals>,
+}
+
+impl Facts {
+    fn note(&mut self, names: &Names, event: &Event) {
+        self.losses.note(event);
+        let mut at_ns = 0;
         match event {
             Event::Call(call) => {
-                calls += 1;
-                last_ns = last_ns.max(call.replied_ns);
-                latencies.add(names, call);
+                self.calls += 1;
+                at_ns = call.replied_ns;
+                self.latencies.add(names, call);
             }
             Event::Posts(posts) => {
-                last_ns = last_ns.max(posts.until_ns);
-                latencies.add_posts(posts);
+                at_ns = posts.until_ns;
+                self.latencies.add_posts(posts);
             }
-            Event::LaunchBegan { at_ns, .. } => last_ns = last_ns.max(*at_ns),
-            Event::Waiting(waiting) => last_ns = last_ns.max(waiting.at_ns),
-            Event::LaunchEnded { launch, ending, at_ns } => {
-                launches_ended += 1;
-                last_ns = last_ns.max(*at_ns);
-                *endings.entry(*ending).or_default() += 1;
-                if *ending == Ending::PANICKED && panicked.len() < MOST_PANICKED {
+            Event::LaunchBegan { at_ns: began_ns, .. } => at_ns = *began_ns,
+            Event::Waiting(waiting) => at_ns = waiting.at_ns,
+            Event::LaunchEnded { launch, ending, at_ns: ended_ns } => {
+                self.launches_ended += 1;
+                at_ns = *ended_ns;
+                *self.endings.entry(*ending).or_default() += 1;
+                if *ending == Ending::PANICKED && self.panicked.len() < MOST_PANICKED {
                     let kernel =
                         names.launch(*launch).map_or_else(|| "?".into(), |launch| launch.kernel.clone());
-                    panicked.push((*launch, kernel));
+                    self.panicked.push((*launch, kernel));
                 }
             }
             Event::Point(point) => {
-                points += 1;
-                last_ns = last_ns.max(point.at_ns);
+                self.points += 1;
+                at_ns = point.at_ns;
             }
-            Event::Clock(pair) => clocks.entry(pair.source).or_default().add(pair),
-            Event::Ended(all) => totals = Some(*all),
-            // A file can number no more streams than this map has room for.
+            Event::Clock(pair) => self.clocks.entry(pair.source).or_default().add(pair),
+            Event::Ended(totals) => self.totals = Some(*totals),
             Event::Stream { stream, record_bytes, name, policy, .. } => {
-                let of_stream = streams.entry(*stream).or_default();
+                let of_stream = self.streams.entry(*stream).or_default();
                 (of_stream.name, of_stream.policy) = (name.to_string(), policy.to_string());
                 of_stream.record_bytes = *record_bytes;
             }
             Event::Page(page) => {
-                let of_stream = streams.entry(page.stream).or_default();
-                of_stream.note(page);
-                first_page_ns = first_page_ns.min(page.opened_ns);
-                last_page_ns = last_page_ns.max(page.opened_ns);
+                self.streams.entry(page.stream).or_default().note(page);
+                let (first, last) = self.pages_ns.unwrap_or((page.opened_ns, page.opened_ns));
+                self.pages_ns = Some((first.min(page.opened_ns), last.max(page.opened_ns)));
             }
             Event::StreamEnded { stream, totals } => {
-                streams.entry(*stream).or_default().pages = totals.pages;
+                self.streams.entry(*stream).or_default().pages = totals.pages;
             }
             _ => {}
         }
+        self.last_ns = self.last_ns.max(at_ns);
+    }
+
+    /// Returns how long the trace took, as far as it says so.
+    fn time(&self) -> String {
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        match (self.totals, self.last_ns, self.pages_ns) {
+            (Some(totals), ..) => format!("{:.3} s", seconds(totals.ended_ns)),
+            (None, 0, Some((first, last))) => {
+                format!("{:.3} s from the first page to the last one; {NO_END}", seconds(last - first))
+            }
+            (None, 0, None) => format!("not known; {NO_END}"),
+            (None, last_ns, _) => format!("{:.3} s; {NO_END}", seconds(last_ns)),
+        }
+    }
+
+    fn print_launches(&self, names: &Names, out: &mut dyn Write) -> io::Result<()> {
+        write!(out, "launches:  {}, of which {} ended", names.launches_begun(), self.launches_ended)?;
+        let cancelled = self.endings.get(&Ending::CANCELLED).unwrap_or(&0);
+        write!(out, ", {cancelled} cancelled")?;
+        let is_other = |ending: &Ending| ![Ending::OK, Ending::CANCELLED].contains(ending);
+        for (ending, count) in self.endings.iter().filter(|(ending, _)| is_other(ending)) {
+            write!(out, ", {count} {}", ending.name())?;
+        }
+        writeln!(out)?;
+        for (launch, kernel) in &self.panicked {
+            let kernel = escaped(kernel);
+            writeln!(out, "panicked:  launch {launch}, kernel {kernel}; the run said where and why")?;
+        }
+        Ok(())
+    }
+
+    fn print_clocks(&self, names: &Names, out: &mut dyn Write) -> io::Result<()> {
+        for (source, Clock { pairs, within_ns, drift_ppb }) in &self.clocks {
+            let device = device(names, *source);
+            writeln!(
+                out,
+                "clock:     of {device}, compared {pairs} times: times are within {within_ns} ns of the host's, and its rate \
+                 is corrected by {:+.3} ppm",
+                *drift_ppb as f64 / 1e3
+            )?;
+        }
+        Ok(())
+    }
+
+    fn print_streams(&self, out: &mut dyn Write) -> io::Result<()> {
+        for (number, stream) in &self.streams {
+            let Stream { name, policy, record_bytes, pages, bytes, .. } = stream;
+            let StreamLosses { dropped_records, overwritten_bytes, lost_bytes, .. } =
+                self.losses.of_stream(*number);
+            let (name, policy) = (escaped(name), escaped(policy));
+            write!(
+                out,
+                "stream {number}:  {name}, records of {record_bytes} bytes, policy {policy}: {pages} pages, \
+                 {bytes} bytes; {dropped_records} records dropped, {overwritten_bytes} bytes overwritten"
+            )?;
+            match lost_bytes {
+                0 => writeln!(out)?,
+                lost => writeln!(out, ", {lost} bytes lost")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
+    let mut reader = open(path)?;
+    let mut facts = Facts::default();
+    let names = events(path, &mut reader, |names, event| {
+        facts.note(names, event);
         Ok(())
     })?;
     let header = reader.header();
     let began = header.began_unix_ns as f64 / 1e9;
     writeln!(out, "trace:     version {}, began at Unix time {began:.3}", header.version)?;
-    let seconds = |ns: u64| ns as f64 / 1e9;
-    let time = match (totals, last_ns) {
-        (Some(totals), _) => format!("{:.3} s", seconds(totals.ended_ns)),
-        (None, 0) if last_page_ns >= first_page_ns => {
-            let took = seconds(last_page_ns - first_page_ns);
-            format!("{took:.3} s from the first page to the last one; {NO_END}")
-        }
-        (None, 0) => format!("not known; {NO_END}"),
-        (None, _) => format!("{:.3} s; {NO_END}", seconds(last_ns)),
-    };
-    writeln!(out, "time:      {time}")?;
+    writeln!(out, "time:      {}", facts.time())?;
     for (_, device, protocol) in names.sources() {
         writeln!(out, "device:    {}, protocol {}", escaped(device), escaped(protocol))?;
     }
-    let launches = names.launches_begun();
-    write!(out, "launches:  {launches}, of which {launches_ended} ended")?;
-    let cancelled = endings.remove(&Ending::CANCELLED).unwrap_or(0);
-    write!(out, ", {cancelled} cancelled")?;
-    endings.remove(&Ending::OK);
-    for (ending, count) in &endings {
-        write!(out, ", {count} {}", ending.name())?;
+    facts.print_launches(&names, out)?;
+    writeln!(out, "calls:     {}", facts.calls)?;
+    if facts.points > 0 {
+        writeln!(out, "points:    {} records of kernels' trace points", facts.points)?;
     }
-    writeln!(out)?;
-    for (launch, kernel) in &panicked {
-        let kernel = escaped(kernel);
-        writeln!(out, "panicked:  launch {launch}, kernel {kernel}; the run said where and why")?;
-    }
-    writeln!(out, "calls:     {calls}")?;
-    if points > 0 {
-        writeln!(out, "points:    {points} records of kernels' trace points")?;
-    }
-    for (source, Clock { pairs, within_ns, drift_ppb }) in &clocks {
-        let device = device(&names, *source);
-        writeln!(
-            out,
-            "clock:     of {device}, compared {pairs} times: times are within {within_ns} ns of the host's, and its rate \
-             is corrected by {:+.3} ppm",
-            *drift_ppb as f64 / 1e3
-        )?;
-    }
-    for Loss { how, count, what } in losses.of_trace() {
+    facts.print_clocks(&names, out)?;
+    for Loss { how, count, what } in facts.losses.of_trace() {
         writeln!(out, "{:<9}  {count} {what}", format!("{how}:"))?;
     }
-    for (number, stream) in &streams {
-        let Stream { name, policy, record_bytes, pages, bytes, .. } = stream;
-        let StreamLosses { dropped_records, overwritten_bytes, lost_bytes, .. } = losses.of_stream(*number);
-        let (name, policy) = (escaped(name), escaped(policy));
-        write!(
-            out,
-            "stream {number}:  {name}, records of {record_bytes} bytes, policy {policy}: {pages} pages,"
-        )?;
-        write!(
-            out,
-            " {bytes} bytes; {dropped_records} records dropped, {overwritten_bytes} bytes overwritten"
-        )?;
-        match lost_bytes {
-            0 => writeln!(out)?,
-            lost => writeln!(out, ", {lost} bytes lost")?,
-        }
-    }
+    facts.print_streams(out)?;
     writeln!(out)?;
-    write!(out, "{}", latencies.table(&names))?;
+    write!(out, "{}", facts.latencies.table(&names))?;
     Ok(())
 }
 
