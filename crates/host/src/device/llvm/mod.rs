@@ -250,22 +250,7 @@ impl LlvmProgram {
         let memory = self.port_memory(run.ports)?;
         let trace = self.device.inner.traced.as_ref().map(|traced| traced.source("llvm"));
         let server = match &memory {
-            Some(memory) => {
-                let (ended, faulted) = (events.clone(), events.clone());
-                let backend = self.device.inner.core.backend.clone();
-                let options = run.server.or_device(self.device.name());
-                let options = options.on_thread(move || backend.enter_thread());
-                let options = match &trace {
-                    Some(trace) => options.trace(trace.clone()),
-                    None => options,
-                };
-                // The receiver is gone when the program's end is known already.
-                let options = options
-                    .on_end(move |end| _ = ended.send(Event::Ended(end)))
-                    .also_on_fault(move |fault| _ = faulted.send(Event::Broken(fault.clone())));
-                let server = LlvmServer::start(memory.clone(), self.device.builtins(), options);
-                Some(server.map_err(|error| Error::NoThread { what: "a program's server", error })?)
-            }
+            Some(memory) => Some(self.start_server(memory, run.server, trace.as_ref(), &events)?),
             None => None,
         };
         if let (Some(server), Some(prepare)) = (&server, run.prepare.take()) {
@@ -331,6 +316,29 @@ impl LlvmProgram {
                 }
             }
         }
+    }
+
+    /// Starts the server of the program's calls, which tells of the program's end and of faults.
+    fn start_server(
+        &self,
+        memory: &Arc<PortMemory>,
+        options: Options,
+        trace: Option<&Source>,
+        events: &Sender<Event>,
+    ) -> Result<LlvmServer, Error> {
+        let (ended, faulted) = (events.clone(), events.clone());
+        let backend = self.device.inner.core.backend.clone();
+        let options = options.or_device(self.device.name()).on_thread(move || backend.enter_thread());
+        let options = match trace {
+            Some(trace) => options.trace(trace.clone()),
+            None => options,
+        };
+        // The receiver is gone when the program's end is known already.
+        let options = options
+            .on_end(move |end| _ = ended.send(Event::Ended(end)))
+            .also_on_fault(move |fault| _ = faulted.send(Event::Broken(fault.clone())));
+        let server = LlvmServer::start(memory.clone(), self.device.builtins(), options);
+        server.map_err(|error| Error::NoThread { what: "a program's server", error })
     }
 
     /// Memory for the program's calls, if it makes any, which it is told of.
