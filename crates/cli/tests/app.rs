@@ -3,9 +3,9 @@
 mod common;
 
 use common::{here, hostcall, stderr, stdout};
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// A name that no other package here has.
 const NAME: &str = "till-app";
@@ -28,7 +28,13 @@ impl App {
 
     /// Runs cargo in the app's folder, with the targets to build its kernels for.
     fn cargo(&self, targets: &str, arguments: &[&str]) -> Output {
+        self.cargo_to(Stdio::piped(), targets, arguments)
+    }
+
+    /// Does so with this standard output.
+    fn cargo_to(&self, stdout: impl Into<Stdio>, targets: &str, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO"));
+        command.stdout(stdout);
         // Where these tests were built, and as they were, so that all that the app needs is there.
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
         command.env("CARGO_TARGET_DIR", target).env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
@@ -44,6 +50,12 @@ fn a_new_app_runs_on_the_software_device_and_has_images_for_gpus() {
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(stdout(&output), "lane 3: item 4 has no price\ncpu: [30, 250, 42, 0], 322 in all\n");
     assert_eq!(stderr(&output), "");
+    // What takes no output is told in a sentence, of the kernels' lines as of the program's own.
+    let output = app.cargo_to(File::create("/dev/full").unwrap(), "none", &["run", "--quiet"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(text.starts_with(&format!("{NAME}: ")) && text.contains("No space left on device"), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
     // Another device's name is all that it takes to run there.
     let output = app.cargo("none", &["run", "--quiet", "--", "cuda:7"]);
     assert_eq!(output.status.code(), Some(1));
