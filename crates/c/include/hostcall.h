@@ -1013,8 +1013,8 @@ hostcall_status hostcall_event_elapsed(const hostcall_event *event,
                                        hostcall_error **error);
 
 // Makes a closure of `count` arguments of these hostcall_kinds, numbers or bools: `A` is the type of one, and the tuple of
-// several or none. The result is of one kind, or of none (`()`) with 0. A closure that is not `is_continuous` takes one
-// call. `free_state` gets `state` when no call comes any more, on any thread, or when this function fails.
+// several (12 at most) or none. The result is of one kind, or of none (`()`) with 0. A closure that is not `is_continuous`
+// takes one call. `free_state` gets `state` when no call comes any more, on any thread, or when this function fails.
 hostcall_status hostcall_closure_new(const hostcall_device *device,
                                      const uint32_t *arguments,
                                      size_t count,

@@ -17,8 +17,11 @@ pub struct hostcall_closure(pub(crate) UntypedHostcall);
 pub type hostcall_closure_function =
     Option<unsafe extern "C" fn(state: *mut c_void, arguments: *const u64, result: *mut u64)>;
 
-/// Returns the type of values of a kind, as they travel in calls.
-fn wire_type(kind: u32) -> Result<WireType, Failure> {
+/// As many values as a tuple of Rust's can have that travels in a call.
+const LONGEST_TUPLE: usize = 12;
+
+/// Returns the type of values of a kind, as they travel in calls. `what` is where the caller said it.
+fn wire_type(kind: u32, what: impl FnOnce() -> String) -> Result<WireType, Failure> {
     use hostcall_kind as is;
     macro_rules! types {
         ($($kind:ident $of:ty;)*) => {
@@ -30,14 +33,18 @@ fn wire_type(kind: u32) -> Result<WireType, Failure> {
         Bool bool;
     };
     let found = types.into_iter().find(|(known, _)| *known == kind);
-    found
-        .map(|(_, of)| of)
-        .ok_or_else(|| Failure::invalid(format!("kind {kind} is no closure's argument or result")))
+    found.map(|(_, of)| of).ok_or_else(|| {
+        let what = what();
+        Failure::invalid(format!(
+            "kind {kind} of {what} is no number or bool: pass one of HOSTCALL_KIND_U8 to HOSTCALL_KIND_F64, or \
+             HOSTCALL_KIND_BOOL"
+        ))
+    })
 }
 
 /// Makes a closure of `count` arguments of these hostcall_kinds, numbers or bools: `A` is the type of one, and the tuple of
-/// several or none. The result is of one kind, or of none (`()`) with 0. A closure that is not `is_continuous` takes one
-/// call. `free_state` gets `state` when no call comes any more, on any thread, or when this function fails.
+/// several (12 at most) or none. The result is of one kind, or of none (`()`) with 0. A closure that is not `is_continuous`
+/// takes one call. `free_state` gets `state` when no call comes any more, on any thread, or when this function fails.
 pub unsafe extern "C" fn hostcall_closure_new(
     device: Option<&hostcall_device>,
     arguments: *const u32,
@@ -56,9 +63,18 @@ pub unsafe extern "C" fn hostcall_closure_new(
         let (device, function) = (&get(device, "device")?.device, get(function, "function")?);
         // SAFETY: CALLER.
         let kinds = unsafe { values(arguments, count, "arguments") }?;
-        let types = kinds.iter().map(|kind| wire_type(*kind)).collect::<Result<Vec<_>, _>>()?;
+        if kinds.len() > LONGEST_TUPLE {
+            let text = format!(
+                "a closure has at most {LONGEST_TUPLE} arguments, and `count` is {count}: pass fewer"
+            );
+            return Err(Failure::invalid(text));
+        }
+        let types =
+            kinds.iter().enumerate().map(|(i, kind)| wire_type(*kind, || format!("`arguments[{i}]`")));
+        let types = types.collect::<Result<Vec<_>, _>>()?;
         let arguments = if let [one] = &types[..] { one.clone() } else { WireType::tuple(&types) };
-        let result = if result == 0 { WireType::tuple(&[]) } else { wire_type(result)? };
+        let result =
+            if result == 0 { WireType::tuple(&[]) } else { wire_type(result, || "`result`".into())? };
         let call = move |words: &[u64], result: &mut [u64]| {
             // SAFETY: CALLER: it is a function of its type, which gets its state and as many words as its types have.
             unsafe { function(state.pointer(), words.as_ptr(), result.as_mut_ptr()) }

@@ -92,6 +92,7 @@ static hostcall_type *step_type(void) {
 int main(int argc, char **argv) {
     const struct step step = {3, {0, 7}, -2}, steps[STEPS] = {{100, {0, 0}, 0}, {200, {0, 0}, 0}};
     const uint32_t kinds[2] = {HOSTCALL_KIND_U64, HOSTCALL_KIND_U64}, wrong[1] = {HOSTCALL_KIND_SLICE};
+    const uint32_t many[13] = {HOSTCALL_KIND_U64};
     const hostcall_grid grid = {{LANES / 32, 1, 1}, {32, 1, 1}, 0};
     struct counts closure_counts = {0, 0}, once_counts = {0, 0}, host = {0, 0}, replayed = {0, 0};
     hostcall_options *options;
@@ -126,10 +127,14 @@ int main(int argc, char **argv) {
     uint64_t *values = hostcall_pinned_data(out);
 
     fails(hostcall_closure_new(device, wrong, 1, HOSTCALL_KIND_U64, true, combine, &once_counts, free_counts, &closure, &error),
-          HOSTCALL_STATUS_INVALID_ARGUMENT, "kind 34");
+          HOSTCALL_STATUS_INVALID_ARGUMENT, "kind 34 of `arguments[0]` is no number or bool");
+    fails(hostcall_closure_new(device, kinds, 2, HOSTCALL_KIND_PLAIN, true, combine, &once_counts, free_counts, &closure, &error),
+          HOSTCALL_STATUS_INVALID_ARGUMENT, "kind 33 of `result` is no number or bool");
+    fails(hostcall_closure_new(device, many, 13, 0, true, combine, &once_counts, free_counts, &closure, &error),
+          HOSTCALL_STATUS_INVALID_ARGUMENT, "at most 12 arguments");
     fails(hostcall_closure_new(device, kinds, 2, HOSTCALL_KIND_U64, true, NULL, &once_counts, free_counts, &closure, &error),
           HOSTCALL_STATUS_INVALID_ARGUMENT, "`function`");
-    EXPECT(closure == NULL && get(&once_counts.freed) == 2);
+    EXPECT(closure == NULL && get(&once_counts.freed) == 4);
     works(hostcall_closure_new(device, kinds, 2, HOSTCALL_KIND_U64, true, combine, &closure_counts, free_counts, &closure, &error));
     works(hostcall_closure_new(device, kinds, 2, HOSTCALL_KIND_U64, false, combine, &once_counts, free_counts, &once, &error));
 
@@ -215,7 +220,7 @@ int main(int argc, char **argv) {
     hostcall_device_free(&device);
     /* What the device had goes a moment after it. */
     const struct timespec pause = {0, 1000000};
-    while (get(&closure_counts.freed) < 1 || get(&once_counts.freed) < 3 || get(&replayed.freed) < 1)
+    while (get(&closure_counts.freed) < 1 || get(&once_counts.freed) < 5 || get(&replayed.freed) < 1)
         nanosleep(&pause, NULL);
     puts("passed");
     return 0;
