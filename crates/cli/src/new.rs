@@ -31,6 +31,11 @@ pub fn package(folder: &Path) -> Outcome {
 /// As for [`package`].
 pub fn app(folder: &Path) -> Outcome {
     let name = package_name(folder)?;
+    if CARGOS_FOLDERS.contains(&name) {
+        return Err(
+            format!("cargo puts a folder `{name}` where the program would be: take another name").into()
+        );
+    }
     let fill = |text: &str| {
         text.replace("@NAME@", name)
             .replace("@KERNELS@", &format!("{}_kernels", name.replace('-', "_")))
@@ -128,13 +133,16 @@ fn dependency_beside(this_package: &Path, folder: &str) -> String {
 
 /// Returns the folder's name, if a package can have it.
 fn package_name(folder: &Path) -> Result<&str, Box<dyn Error>> {
-    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    // A path such as `..` ends in no name, and is shown as a whole.
+    let last = folder.file_name().unwrap_or(folder.as_os_str());
+    let name = last.to_str().unwrap_or_default();
     if is_package_name(name) {
         return Ok(name);
     }
-    if CRATES.contains(&name) {
+    if is_crate(name) {
         return Err(format!("`{name}` is a crate that programs use: take another name").into());
     }
+    let name = last.to_string_lossy();
     Err(format!(
         "`{name}` is no name for a package: take ASCII letters, digits, `-` and `_`, a letter first, and no word of \
          Rust's own"
@@ -143,18 +151,16 @@ fn package_name(folder: &Path) -> Result<&str, Box<dyn Error>> {
 }
 
 /// Crates that a package may use, whose name it cannot have itself.
-const CRATES: &[&str] = &[
-    "alloc",
-    "core",
-    "hostcall",
-    "hostcall-build",
-    "hostcall-device",
-    "hostcall_build",
-    "hostcall_device",
-    "proc_macro",
-    "std",
-    "test",
-];
+const CRATES: &[&str] =
+    &["alloc", "core", "hostcall", "hostcall_build", "hostcall_device", "proc_macro", "std", "test"];
+
+/// Says whether a package's library would be one of [`CRATES`].
+fn is_crate(name: &str) -> bool {
+    CRATES.contains(&&*name.replace('-', "_"))
+}
+
+/// Folders beside the programs that cargo builds, whose names it refuses for programs.
+const CARGOS_FOLDERS: &[&str] = &["build", "deps", "examples", "incremental"];
 
 /// Words that cannot name a library: Rust's keywords.
 const TAKEN: &[&str] = &[
@@ -169,12 +175,14 @@ fn is_package_name(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
         && !TAKEN.contains(&name)
-        && !CRATES.contains(&name)
+        && !is_crate(name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn outside_of_a_checkout_dependencies_are_versions() {
@@ -203,8 +211,26 @@ mod tests {
         for good in ["x", "my-program", "a_1"] {
             assert!(is_package_name(good), "{good}");
         }
-        for bad in ["", "1x", "-x", "fn", "test", "a.b", "ä", "a b", "hostcall-device"] {
+        for bad in ["", "1x", "-x", "fn", "test", "a.b", "ä", "a b", "hostcall-device", "proc-macro"] {
             assert!(!is_package_name(bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_refusal_shows_the_name() {
+        let refused = |path: &OsStr| package_name(Path::new(path)).unwrap_err().to_string();
+        assert!(refused("..".as_ref()).starts_with("`..` is no name"));
+        assert!(refused("a/b c".as_ref()).starts_with("`b c` is no name"));
+        assert!(refused(OsStr::from_bytes(b"a\xff")).starts_with("`a\u{fffd}` is no name"));
+    }
+
+    #[test]
+    fn an_app_has_a_name_that_cargo_takes_for_programs() {
+        let temporary = tempfile::tempdir().unwrap();
+        for name in CARGOS_FOLDERS {
+            let refused = app(&temporary.path().join(name)).expect_err("cargo refuses it");
+            assert!(refused.to_string().contains("take another name"), "{refused}");
+        }
+        assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);
     }
 }
