@@ -74,6 +74,12 @@ pub enum BuildError {
         /// Folders of the packages of its workspace that have kernels.
         kernels: Vec<PathBuf>,
     },
+    /// The package's path is no UTF-8, as cargo's paths have to be.
+    #[error("cargo takes no path that is not UTF-8, such as {}: rename its folders, or move the package", folder.display())]
+    NotUtf8 {
+        /// The package's folder, from the root on.
+        folder: PathBuf,
+    },
     /// Cargo could not read the package.
     #[error("cargo cannot read the package in {}:\n{output}", folder.display())]
     Package {

@@ -22,6 +22,9 @@ pub(crate) struct Package {
 impl Package {
     pub fn read(folder: &Path) -> Result<Self, BuildError> {
         let manifest = folder.join("Cargo.toml").canonicalize().map_err(|_| no_package(folder))?;
+        if manifest.to_str().is_none() {
+            return Err(BuildError::NotUtf8 { folder: manifest.with_file_name("") });
+        }
         let unreadable = |output: String| BuildError::Package { folder: folder.into(), output };
 
         let cargo = host_cargo();
@@ -127,4 +130,24 @@ fn sources(metadata: &cargo_metadata::Metadata, package: &cargo_metadata::Packag
 /// The cargo that builds for the CPU: the one that runs us, else the first in PATH.
 pub(crate) fn host_cargo() -> PathBuf {
     std::env::var_os("CARGO").map_or_else(|| "cargo".into(), PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn a_path_that_cargo_does_not_take() {
+        let parent = std::env::temp_dir().join(format!("hostcall-package-{}", std::process::id()));
+        let folder = parent.join(OsStr::from_bytes(b"a\xff"));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("Cargo.toml"), "").unwrap();
+        let read = Package::read(&folder);
+        std::fs::remove_dir_all(parent).unwrap();
+        let refused = read.err().expect("cargo does not take it");
+        assert!(matches!(&refused, BuildError::NotUtf8 { .. }), "{refused}");
+        assert_eq!(refused.to_string().lines().count(), 1, "{refused}");
+    }
 }
