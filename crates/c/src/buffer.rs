@@ -98,7 +98,11 @@ fn kind_of(of: ValueType) -> Option<hostcall_kind> {
 }
 
 fn number_of(kind: u32) -> Result<ValueType, Failure> {
-    number(kind).ok_or_else(|| Failure::invalid(format!("kind {kind} is no number's")))
+    number(kind).ok_or_else(|| {
+        Failure::invalid(format!(
+            "kind {kind} is no number's: pass one of HOSTCALL_KIND_U8 to HOSTCALL_KIND_F64"
+        ))
+    })
 }
 
 /// Makes the type of a number, by its hostcall_kind.
@@ -133,7 +137,7 @@ pub unsafe extern "C" fn hostcall_type_struct(
             types.push(get(unsafe { field.as_ref() }, "a field's type")?.0);
         }
         let made = ValueType::structure(name, &types)
-            .ok_or_else(|| Failure::invalid(format!("a struct {name} of these fields has padding")))?;
+            .ok_or_else(|| Failure::invalid(format!("a struct {name} of these fields has padding: add a field in its place, here and in the kernel")))?;
         put(place, hostcall_type(made));
         Ok(())
     })
@@ -413,5 +417,7 @@ pub(crate) fn check_kind(kind: u32) -> Result<hostcall_kind, Failure> {
         is::Closure,
     ];
     let found = arguments.into_iter().find(|argument| *argument as u32 == kind);
-    found.ok_or_else(|| Failure::invalid(format!("there is no kind {kind} of arguments")))
+    found.ok_or_else(|| {
+        Failure::invalid(format!("there is no kind {kind} of arguments: pass a hostcall_kind"))
+    })
 }

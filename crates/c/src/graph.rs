@@ -45,8 +45,9 @@ pub extern "C" fn hostcall_stream_begin_capture(
             (is::Relaxed, CaptureMode::Relaxed),
         ];
         let found = modes.into_iter().find(|(known, _)| *known as u32 == mode);
-        let (_, mode) =
-            found.ok_or_else(|| Failure::invalid(format!("there is no mode {mode} of captures")))?;
+        let (_, mode) = found.ok_or_else(|| {
+            Failure::invalid(format!("there is no mode {mode} of captures: pass a hostcall_capture_mode"))
+        })?;
         Ok(get(stream, "stream")?.0.begin_capture(mode)?)
     })
 }

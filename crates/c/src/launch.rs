@@ -118,7 +118,9 @@ impl hostcall_argument {
             if matches!(inner, hostcall_kind::Bool | hostcall_kind::Plain | hostcall_kind::Closure)
                 || is_absent && (kind & optional != 0 || inner == hostcall_kind::PinnedSlice)
             {
-                return Err(Failure::invalid(format!("there is no kind {kind} of arguments")));
+                return Err(Failure::invalid(format!(
+                    "there is no kind {kind} of arguments: pass a hostcall_kind"
+                )));
             }
             if is_absent {
                 // SAFETY: CALLER: the kind says so, and it is NULL or a type.

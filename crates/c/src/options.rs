@@ -101,7 +101,11 @@ impl hostcall_options {
                 let files = size()?;
                 self.change_builtins(|builtins| builtins.open_files(files));
             }
-            _ => return Err(Failure::invalid(format!("there is no setting {setting}"))),
+            _ => {
+                return Err(Failure::invalid(format!(
+                    "there is no setting {setting}: pass a hostcall_setting"
+                )));
+            }
         }
         Ok(())
     }
@@ -225,7 +229,9 @@ pub extern "C" fn hostcall_options_output(
 
 fn file_of(descriptor: c_int) -> Result<File, Failure> {
     if descriptor < 0 {
-        return Err(Failure::invalid("a file descriptor is no negative number"));
+        return Err(Failure::invalid(
+            "a file descriptor is no negative number: pass an open one, or -1 to leave the stream",
+        ));
     }
     // SAFETY: it is no -1. CALLER: it stays open while the function runs, which is all that this borrows.
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };

@@ -142,7 +142,9 @@ pub extern "C" fn hostcall_raw_channel_new(
             policy if policy == is::OverwriteOldest as u32 => {
                 hostcall_raw_channel::of(device, pages, page_bytes, Channel::OverwriteOldest)
             }
-            policy => Err(Failure::invalid(format!("there is no policy {policy} of raw channels"))),
+            policy => Err(Failure::invalid(format!(
+                "there is no policy {policy} of raw channels: pass a hostcall_raw_policy"
+            ))),
         };
         put(place, made?);
         Ok(())

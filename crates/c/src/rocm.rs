@@ -96,7 +96,9 @@ fn version_of(version: u32) -> Result<Version, Failure> {
     match version {
         version if version == is::Stacks as u32 => Ok(Version::Stacks),
         version if version == is::Phases as u32 => Ok(Version::Phases),
-        version => Err(Failure::invalid(format!("there is no version {version} of ROCm's protocol"))),
+        version => Err(Failure::invalid(format!(
+            "there is no version {version} of ROCm's protocol: pass a hostcall_rocm_version"
+        ))),
     }
 }
 
@@ -206,7 +208,9 @@ impl hostcall_rocm_argument {
             return Ok(get(channel, "value.raw")?.argument());
         }
         if !is(is::Buffer) && !is(is::Input) {
-            return Err(Failure::invalid(format!("there is no kind {kind} of a code object's arguments")));
+            return Err(Failure::invalid(format!(
+                "there is no kind {kind} of a code object's arguments: pass a hostcall_rocm_kind"
+            )));
         }
         // SAFETY: CALLER: the kind says so, and it is NULL or a buffer.
         let buffer = &get(unsafe { value.buffer.as_ref() }, "value.buffer")?.bytes;

@@ -209,7 +209,7 @@ int main(int argc, char **argv) {
     works(launch(stock, stream, 3, NULL));
     works(hostcall_stream_synchronize(stream, &error));
     arguments[1].kind = 99;
-    fails(launch(stock, stream, 3, NULL), HOSTCALL_STATUS_INVALID_ARGUMENT, "argument 1 (the first is 0): there is no kind 99");
+    fails(launch(stock, stream, 3, NULL), HOSTCALL_STATUS_INVALID_ARGUMENT, "argument 1 (the first is 0): there is no kind 99 of arguments: pass a hostcall_kind");
     arguments[1].kind = HOSTCALL_KIND_U64;
     arguments[1].value.u64 = amount;
     arguments[0].value.buffer = NULL;

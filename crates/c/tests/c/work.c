@@ -121,7 +121,7 @@ int main(int argc, char **argv) {
     hostcall_type *type = step_type();
     works(hostcall_buffer_alloc_of(device, type, STEPS, &step_buffer, &error));
     works(hostcall_stream_write(stream, step_buffer, steps, sizeof steps, &error));
-    fails(hostcall_pinned_alloc(device, HOSTCALL_KIND_BOOL, 1, &out, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "kind 32");
+    fails(hostcall_pinned_alloc(device, HOSTCALL_KIND_BOOL, 1, &out, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "kind 32 is no number's: pass one of");
     works(hostcall_pinned_alloc(device, HOSTCALL_KIND_U64, LANES, &out, &error));
     EXPECT(hostcall_pinned_len(out) == LANES);
     uint64_t *values = hostcall_pinned_data(out);
