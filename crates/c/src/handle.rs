@@ -123,9 +123,11 @@ pub(crate) fn nanoseconds(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Checks that a number fits where it goes.
+/// Checks that a number fits where it goes, an unsigned integer.
 pub(crate) fn fits<T: TryFrom<u64>>(value: u64, what: &str) -> Result<T, Failure> {
-    let failure =
-        |_| Failure::new(hostcall_status::InvalidArgument, format!("{value} is too large for {what}"));
+    let failure = |_| {
+        let most = u64::MAX >> (64 - 8 * size_of::<T>());
+        Failure::invalid(format!("{value} is too large for {what}: pass at most {most}"))
+    };
     T::try_from(value).map_err(failure)
 }

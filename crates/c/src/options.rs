@@ -200,6 +200,11 @@ pub unsafe extern "C" fn hostcall_options_variable(
     run(error, || {
         // SAFETY: CALLER.
         let (name, value) = unsafe { (system_text(name, "name")?, system_text(value, "value")?) };
+        if name.is_empty() || name.as_encoded_bytes().contains(&b'=') {
+            return Err(Failure::invalid(
+                "`name` is empty or has a `=`: pass a variable's name, and its value as `value`",
+            ));
+        }
         get(options, "options")?.change_builtins(|builtins| builtins.env(name, value));
         Ok(())
     })

@@ -45,6 +45,9 @@ impl Program {
     /// # Errors
     /// A sentence, when it is nothing that could be run.
     pub fn find(name: &OsStr) -> Result<Self, Box<dyn Error>> {
+        if name.is_empty() {
+            return Err("the program's name is empty: name a package's folder or an image".into());
+        }
         let path = Path::new(name);
         let name = path.display();
         let unreadable = |error| format!("cannot read the program {name}: {error}");

@@ -177,6 +177,7 @@ fn recordings_have_pages_and_a_time_also_without_an_end() {
         text.contains(&format!("time:      0.500 s from the first page to the last one; {NO_END}\n")),
         "{text}"
     );
+    assert!(!text.contains("p99"), "it has no calls, and so no table of them: {text}");
     let text = info(&written[..begun]);
     assert!(text.contains(&format!("time:      not known; {NO_END}\n")), "{text}");
     // The channel says how many it had, also of pages that are not in the file.

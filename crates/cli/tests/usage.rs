@@ -291,6 +291,7 @@ fn files_that_are_no_image_for_the_device_are_refused() {
 
 #[test]
 fn files_that_have_no_end_are_not_read() {
+    says(&refused(1, &["run", ""]), "the program's name is empty");
     says(&refused(1, &["run", "/dev/zero"]), "/dev/zero is no regular file");
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");

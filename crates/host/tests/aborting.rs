@@ -18,6 +18,49 @@ fn askew(lane: &Lane, from: &[u32], out: &[Global<u32>]) {
     out[lane.global_id()].set(value);
 }
 
+struct FailsOnDrop(u64);
+
+impl Drop for FailsOnDrop {
+    fn drop(&mut self) {
+        panic!("destructor {} fails", self.0);
+    }
+}
+
+/// Lane 1 panics, and then what it has.
+#[kernel]
+fn twice(lane: &Lane) {
+    let _fails = (lane.local_id() == 1).then(|| FailsOnDrop(7));
+    assert!(lane.local_id() != 1, "lane 1 fails");
+}
+
+/// Runs a test in a process of its own, which is to end by itself. Returns what it said.
+fn ends(test: &str) -> String {
+    let this = std::env::current_exe().unwrap();
+    let child = Command::new(this).args(["--exact", test, "--nocapture"]).env(CHILD, "1").output().unwrap();
+    assert!(!child.status.success());
+    String::from_utf8_lossy(&child.stderr).into_owned()
+}
+
+#[test]
+fn a_destructor_that_panics_while_its_lane_unwinds() {
+    if std::env::var_os(CHILD).is_some() {
+        let device = Device::open("cpu").unwrap();
+        let stream = device.stream().unwrap();
+        twice.launch(&stream, Grid::new(1, 4), ()).unwrap();
+        stream.synchronize().unwrap_err();
+        return;
+    }
+    let said = ends("a_destructor_that_panics_while_its_lane_unwinds");
+    let begins =
+        |begin: &str, end: &str| said.lines().any(|line| line.starts_with(begin) && line.contains(end));
+    assert!(
+        begins("hostcall: lane 1 of workgroup (0, 0, 0), ", "panic in a destructor during cleanup"),
+        "{said}"
+    );
+    let place = "hostcall: the lane's panic before that: crates/host/tests/aborting.rs:";
+    assert!(begins(place, ": destructor 7 fails"), "{said}");
+}
+
 #[test]
 fn a_misaligned_access() {
     if std::env::var_os(CHILD).is_some() {
@@ -28,14 +71,7 @@ fn a_misaligned_access() {
         stream.synchronize().unwrap();
         return;
     }
-    let this = std::env::current_exe().unwrap();
-    let child = Command::new(this)
-        .args(["--exact", "a_misaligned_access", "--nocapture"])
-        .env(CHILD, "1")
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&child.stderr);
-    assert!(!child.status.success());
+    let said = ends("a_misaligned_access");
     let place = "hostcall: lane 2 of workgroup (1, 0, 0), crates/host/tests/aborting.rs:";
     let place = said.lines().find(|line| line.starts_with(place) || line.contains("tests/aborting.rs:"));
     let line = place.unwrap_or_else(|| panic!("{said}"));

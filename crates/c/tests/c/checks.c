@@ -122,6 +122,9 @@ int main(int argc, char **argv) {
     works(hostcall_options_output(options, output, printed, NULL, &error));
     fails(hostcall_options_descriptors(options, -1, 12345, -1, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "12345");
     works(hostcall_options_argument(options, "checks", &error));
+    fails(hostcall_options_variable(options, "", "value", &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "`name` is empty");
+    fails(hostcall_options_variable(options, "NAME=value", "", &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "`name` is empty or has");
+    fails(hostcall_options_set(options, HOSTCALL_SETTING_SLOTS, UINT64_MAX, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "at most 4294967295");
     works(hostcall_options_variable(options, "NAME", "value", &error));
     works(hostcall_device_open(&options, &device, &error));
     EXPECT(!strcmp(hostcall_device_target(device), "cpu") && hostcall_device_wave_lanes(device) == 64);

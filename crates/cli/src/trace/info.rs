@@ -217,8 +217,9 @@ pub(super) fn info(path: &Path, out: &mut dyn Write) -> Result<(), Stop> {
         writeln!(out, "{:<9}  {count} {what}", format!("{how}:"))?;
     }
     facts.print_streams(out)?;
-    writeln!(out)?;
-    write!(out, "{}", facts.latencies.table(&names))?;
+    if facts.latencies.methods().next().is_some() {
+        write!(out, "\n{}", facts.latencies.table(&names))?;
+    }
     Ok(())
 }
 

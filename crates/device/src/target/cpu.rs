@@ -553,6 +553,13 @@ fn install_hook() {
                 std::eprintln!(
                     "hostcall: lane {lane} of workgroup ({x}, {y}, {z}), {file}:{line}:{column}: {message}"
                 );
+                // SAFETY: CURRENT: the lane that panics is the one that runs.
+                if let Some(before) = &*unsafe { &*local }.panic.borrow() {
+                    let PanicText { message, file, line, column } = before;
+                    std::eprintln!(
+                        "hostcall: the lane's panic before that: {file}:{line}:{column}: {message}"
+                    );
+                }
             }
             let message = message + &crate::backtrace::calls();
             let text = PanicText { message, file: file.to_string(), line, column };

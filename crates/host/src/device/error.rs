@@ -19,7 +19,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum Error {
     /// No device has this name.
-    #[error("there is no device `{name}`{}; `hostcall devices` lists those there are", meant(name))]
+    #[error("there is no device `{}`{}; `hostcall devices` lists those there are", name.escape_debug(), meant(name))]
     NoSuchDevice {
         /// The name that was asked for.
         name: String,
