@@ -340,6 +340,16 @@ fn messages_that_are_too_long_or_too_many_are_told_of() {
         assert_eq!(written, if place < 2 { -1 } else { 1 }, "{place}");
     }
     assert_eq!(consumer.statistics().faults, 2);
+    // Those that go on are told of a few times, and the last at the end; other faults are told of as well.
+    for _ in 0..40 {
+        assert_eq!(send(&buffer, &long) as i64, -1);
+    }
+    [3, 6, 12].into_iter().for_each(lost);
+    call_one(&buffer, 77, [0; 8]);
+    assert_eq!(faults.recv_timeout(HANG).unwrap().kind, FaultKind::NoSuchService(77));
+    assert!(consumer.deregister(&buffer));
+    lost(40 - 3 - 6 - 12);
+    assert_eq!(consumer.statistics().faults, 2 + 40 + 1);
 }
 
 #[test]

@@ -14,8 +14,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// The words of a wave's lanes.
 pub(super) type Lanes = [[u64; SLOT_WORDS]; LANES as usize];
 
-/// Most faults of a buffer that are told of.
+/// Most faults of a buffer that are told of, besides lost messages.
 const MOST_TOLD: u32 = 16;
+
+/// Messages of a buffer that were lost.
+#[derive(Default)]
+struct Lost {
+    told: u64,
+    untold: u32,
+}
 
 /// A packet in hand, with copies of what its wave wrote.
 pub(super) struct Taken {
@@ -47,6 +54,7 @@ pub(super) struct Buffer {
     /// The buffer's address on its device.
     pub address: u64,
     faults: AtomicU32,
+    lost: Mutex<Lost>,
 }
 
 impl Buffer {
@@ -61,6 +69,7 @@ impl Buffer {
             memory: Arc::as_ptr(memory).addr(),
             address: memory.device_address(),
             faults: AtomicU32::new(0),
+            lost: Mutex::default(),
         }
     }
 
@@ -147,6 +156,26 @@ impl Buffer {
     /// Counts a fault. Returns whether it is to be told of.
     pub fn count_fault(&self) -> bool {
         self.faults.fetch_add(1, Ordering::Relaxed) < MOST_TOLD
+    }
+
+    /// Counts lost messages. Returns how many are to be told of, each time as many as were told before or more, so that kernels
+    /// which go on losing some are told of a few times.
+    pub fn count_lost(&self, count: u32) -> Option<u32> {
+        let mut lost = self.lost.lock();
+        lost.untold = lost.untold.saturating_add(count);
+        (u64::from(lost.untold) >= lost.told).then(|| lost.tell())
+    }
+
+    /// Returns how many lost messages nobody was told of, at the end.
+    pub fn untold_lost(&self) -> Option<u32> {
+        Some(self.lost.lock().tell()).filter(|lost| *lost > 0)
+    }
+}
+
+impl Lost {
+    fn tell(&mut self) -> u32 {
+        self.told += u64::from(self.untold);
+        std::mem::take(&mut self.untold)
     }
 }
 

@@ -57,9 +57,17 @@ impl Shared {
     #[cold]
     pub fn tell(self: &Arc<Self>, buffer: &Buffer, kind: FaultKind) {
         self.faults.fetch_add(1, Ordering::Relaxed);
-        if !buffer.count_fault() {
-            return;
+        let kind = match kind {
+            FaultKind::MessagesLost(count) => buffer.count_lost(count).map(FaultKind::MessagesLost),
+            kind => buffer.count_fault().then_some(kind),
+        };
+        if let Some(kind) = kind {
+            self.report(buffer, kind);
         }
+    }
+
+    #[cold]
+    fn report(&self, buffer: &Buffer, kind: FaultKind) {
         let fault = Fault { buffer: buffer.address, kind };
         let (on_fault, told) = (self.options.on_fault.clone(), fault.clone());
         self.engine.log(Level::ERROR, move || tracing::error!(fault = %told, "a hostcall buffer"));
@@ -78,7 +86,15 @@ impl Shared {
     /// Serves no buffer any more.
     fn close(&self) {
         let buffers = std::mem::take(&mut *self.buffers.write());
-        buffers.iter().for_each(|buffer| buffer.close());
+        buffers.iter().for_each(|buffer| self.close_one(buffer));
+    }
+
+    /// Serves a buffer no more, and tells of lost messages that nobody was told of.
+    fn close_one(&self, buffer: &Buffer) {
+        buffer.close();
+        if let Some(lost) = buffer.untold_lost() {
+            self.report(buffer, FaultKind::MessagesLost(lost));
+        }
     }
 }
 
@@ -230,7 +246,7 @@ impl Consumer {
         let Some(index) = buffers.iter().position(|buffer| buffer.is_of(memory)) else { return false };
         let buffer = buffers.swap_remove(index);
         drop(buffers);
-        buffer.close();
+        self.shared.close_one(&buffer);
         self.shared.attention.call();
         true
     }

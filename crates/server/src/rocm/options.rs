@@ -144,7 +144,8 @@ impl Options {
     }
 
     /// Calls `fault`, on a thread for callbacks, when a device or a handler did what it must not: at most 16 times for each
-    /// registration of a buffer. Default: a line on stderr.
+    /// registration of a buffer, and for lost messages whenever they are twice as many, and at the end. Default: a line on
+    /// stderr.
     #[must_use]
     pub fn on_fault(mut self, fault: impl Fn(&Fault) + Send + Sync + 'static) -> Self {
         self.on_fault = Arc::new(fault);
