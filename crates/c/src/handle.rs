@@ -1,6 +1,6 @@
 //! What crosses the border: handles, texts, memory and the caller's functions.
 
-use crate::error::{Failure, hostcall_status};
+use crate::error::Failure;
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
