@@ -747,8 +747,8 @@ hostcall_status hostcall_options_stall_report(hostcall_options *options,
                                               hostcall_error **error);
 
 // Calls `report` with a sentence for each thing that kernels or handlers of ROCm's protocol did and must not, at most 16 times
-// for each of the device's hostcall buffers, besides lost messages. Without it that is a line on the standard error. `free_state` gets `state` when
-// nothing is reported any more, or when this function fails.
+// for each of the device's hostcall buffers, besides lost messages. Without it that is a line on the standard error.
+// `free_state` gets `state` when nothing is reported any more, or when this function fails.
 hostcall_status hostcall_options_rocm_report(hostcall_options *options,
                                              hostcall_report_function report,
                                              void *state,

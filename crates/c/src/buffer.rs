@@ -137,7 +137,11 @@ pub unsafe extern "C" fn hostcall_type_struct(
             types.push(get(unsafe { field.as_ref() }, "a field's type")?.0);
         }
         let made = ValueType::structure(name, &types)
-            .ok_or_else(|| Failure::invalid(format!("a struct {name} of these fields has padding: add a field in its place, here and in the kernel")))?;
+            .ok_or_else(|| {
+                Failure::invalid(format!(
+                    "a struct {name} of these fields has padding: add a field in its place, here and in the kernel"
+                ))
+            })?;
         put(place, hostcall_type(made));
         Ok(())
     })

@@ -300,8 +300,8 @@ pub extern "C" fn hostcall_options_stall_report(
 }
 
 /// Calls `report` with a sentence for each thing that kernels or handlers of ROCm's protocol did and must not, at most 16 times
-/// for each of the device's hostcall buffers, besides lost messages. Without it that is a line on the standard error. `free_state` gets `state` when
-/// nothing is reported any more, or when this function fails.
+/// for each of the device's hostcall buffers, besides lost messages. Without it that is a line on the standard error.
+/// `free_state` gets `state` when nothing is reported any more, or when this function fails.
 pub extern "C" fn hostcall_options_rocm_report(
     options: Option<&mut hostcall_options>,
     report: hostcall_report_function,

@@ -15,8 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Bytes of the blocks through which memory is filled, and pageable memory of the host is copied.
 const STAGING_BYTES: usize = 1 << 20;
 
-/// Waits of [`Signal::wait_for_zero`], some seconds in all: longer than an engine takes for what a GPU holds.
-const WAITS: u32 = 500;
+/// Waits for a copy that has begun, some seconds: longer than an engine takes for what a GPU holds. Returns whether it has
+/// ended: an engine that failed may never say so.
+fn has_ended(done: &Signal, gpu: &Gpu) -> bool {
+    (0..500).any(|_| done.wait_for_zero(gpu))
+}
 
 /// Which memory one side of a copy is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +137,7 @@ impl CopyInOrder {
     pub fn end(&self, gpu: &Gpu) -> bool {
         let mut turn = lock(&self.turn);
         if *turn == Turn::Started {
-            return (0..WAITS).any(|_| self.done.wait_for_zero(gpu));
+            return has_ended(&self.done, gpu);
         }
         *turn = Turn::Never;
         true
@@ -219,8 +222,7 @@ impl Gpu {
                     break None;
                 }
                 if let Err(error) = self.check() {
-                    let has_ended = (0..WAITS).any(|_| done.wait_for_zero(self));
-                    break Some(NotCopied { error, goes_on: !has_ended });
+                    break Some(NotCopied { error, goes_on: !has_ended(&done, self) });
                 }
             },
         };

@@ -66,8 +66,8 @@ fn target(gpu: &GpuInfo) -> String {
     format!("sm_{major}{minor}")
 }
 
-/// The GPUs, of which there is one at least.
-fn some(gpus: Vec<GpuInfo>) -> Result<Vec<GpuInfo>, String> {
+/// Returns the GPUs, or a sentence where there are none.
+fn at_least_one(gpus: Vec<GpuInfo>) -> Result<Vec<GpuInfo>, String> {
     match gpus.is_empty() {
         true => Err("the NVIDIA driver lists no GPU: `nvidia-smi` must show one".into()),
         false => Ok(gpus),
@@ -76,7 +76,8 @@ fn some(gpus: Vec<GpuInfo>) -> Result<Vec<GpuInfo>, String> {
 
 /// The GPUs, or the reason why there is none.
 pub(super) fn devices() -> Vec<DeviceInfo> {
-    let gpus = Driver::load().and_then(|driver| some(driver.gpus().map_err(|error| error.to_string())?));
+    let gpus =
+        Driver::load().and_then(|driver| at_least_one(driver.gpus().map_err(|error| error.to_string())?));
     let describe = |gpu: GpuInfo| DeviceInfo {
         name: format!("cuda:{}", gpu.index),
         description: format!(
@@ -119,7 +120,7 @@ impl Cuda {
     /// Opens the GPU with this place in the driver's list.
     pub fn open(index: usize) -> Result<Self, String> {
         let driver = Driver::load()?;
-        let mut gpus = some(driver.gpus().map_err(|error| error.to_string())?)?;
+        let mut gpus = at_least_one(driver.gpus().map_err(|error| error.to_string())?)?;
         if index >= gpus.len() {
             return Err(format!("the last GPU is cuda:{}", gpus.len() - 1));
         }
@@ -480,6 +481,6 @@ mod tests {
             assert_eq!(Cuda::open(0).err().as_ref(), Some(why));
         }
         assert!(Cuda::open(usize::MAX).is_err());
-        assert!(some(Vec::new()).is_err_and(|why| why.contains("lists no GPU")));
+        assert!(at_least_one(Vec::new()).is_err_and(|why| why.contains("lists no GPU")));
     }
 }

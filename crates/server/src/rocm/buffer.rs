@@ -159,11 +159,11 @@ impl Buffer {
     }
 
     /// Counts lost messages. Returns how many are to be told of, each time as many as were told before or more, so that kernels
-    /// which go on losing some are told of a few times.
+    /// which go on losing some are told of a few times; once the buffer is deregistered, all at once.
     pub fn count_lost(&self, count: u32) -> Option<u32> {
         let mut lost = self.lost.lock();
         lost.untold = lost.untold.saturating_add(count);
-        (u64::from(lost.untold) >= lost.told).then(|| lost.tell())
+        (u64::from(lost.untold) >= lost.told || self.is_closed()).then(|| lost.tell())
     }
 
     /// Returns how many lost messages nobody was told of, at the end.

@@ -1,4 +1,7 @@
 //! Giving the device what it takes of the operations that wait.
+//!
+//! A launch behind a call of the driver's finds none of its code in the processor's caches. So what most launches do not
+//! need is `#[cold]` or `#[inline(never)]` here, and the code that they do need fits in fewer of the caches' lines.
 #![allow(unsafe_code, reason = "dispatches kernels and copies")]
 
 use super::operation::{Before, Kept, Listed, Operation, Parts, Transfer, TransferOrigin};
@@ -220,8 +223,7 @@ impl StreamQueue {
         }
     }
 
-    /// Submits what is no launch of its own, by itself so that launches, which follow each other quickest, have less code to
-    /// fetch.
+    /// Submits what is no single launch.
     #[inline(never)]
     fn submit_other(&self, operation: &Operation, running: &mut AllRunning) -> Result<(), BackendError> {
         let queue = &self.queue;
