@@ -1,12 +1,13 @@
-//! Replays of graphs, beside the same work launched kernel by kernel, and beside the driver's own graphs in the same run.
+//! Replays of graphs, beside the same work launched kernel by kernel, and beside the driver's own graphs in the same run, whose
+//! kernels do nothing too or ask with one word each way.
 
 use crate::launches::{driver_gpu, driver_kernel};
 use crate::median;
 use crate::run::{Bed, Options, Result, Row};
 use hostcall::graph::{CaptureMode, Condition, Graph, Instance};
 use hostcall::{Grid, LaunchKernel, Stream};
-use hostcall_bench_kernels::{ask_host, empty, null_calls};
-use hostcall_cuda::BareLoop;
+use hostcall_bench_kernels::{ask_host, call_once, empty};
+use hostcall_cuda::BareAsks;
 use std::time::Instant;
 
 /// Kernels of a graph.
@@ -84,8 +85,8 @@ impl Times {
         Ok(())
     }
 
-    fn rows(self, names: &Names, driver: [Option<f64>; 2]) -> [Row; 4] {
-        let [replayed, waited] = driver;
+    fn rows(self, names: &Names, bare: [Option<f64>; 2]) -> [Row; 4] {
+        let [replayed, waited] = bare;
         [
             Row::time(names.replayed, "us", median(self.replayed), replayed),
             Row::time(names.pushed, "us", median(self.pushed), None),
@@ -110,14 +111,16 @@ pub fn graphs(options: &Options) -> Result<Vec<Row>> {
         instance.launch(&stream)?.wait()?;
         Ok(instance)
     };
-    let (ns, failed) = (bed.device.alloc_zeroed::<u64>(1)?, bed.device.alloc_zeroed::<u64>(1)?);
+    let failed = bed.device.alloc_zeroed::<u64>(1)?;
     let launch_empty = || -> Result<()> { Ok(empty.launch(&stream, ONE, ()).map(drop)?) };
-    let launch_call = || -> Result<()> { Ok(null_calls.launch(&stream, ONE, (&ns, &failed, 1)).map(drop)?) };
+    let launch_call = || -> Result<()> { Ok(call_once.launch(&stream, ONE, (&failed,)).map(drop)?) };
     let (empties, calls) = (row(&launch_empty)?, row(&launch_call)?);
     let rival = driver_kernel(options)?;
     let list = rival.as_ref().map(|rival| rival.list(KERNELS, 1)).transpose()?;
+    let mut asks = driver_gpu(options)?.map(|gpu| BareAsks::in_row(&gpu, KERNELS)).transpose()?;
     let (mut of_empties, mut of_calls) = (Times::default(), Times::default());
     let (mut driver_replayed, mut driver_waited) = (Vec::new(), Vec::new());
+    let (mut asks_replayed, mut asks_waited) = (Vec::new(), Vec::new());
     for _ in 0..options.repeats.max(1) {
         of_empties.measure(&stream, &empties, replays, launch_empty)?;
         of_calls.measure(&stream, &calls, replays, launch_call)?;
@@ -134,13 +137,20 @@ pub fn graphs(options: &Options) -> Result<Vec<Row>> {
                 times.push(each_us(start, replays));
             }
         }
+        if let Some(asks) = &mut asks {
+            let count = replays * KERNELS;
+            for (each_waits, times) in [(false, &mut asks_replayed), (true, &mut asks_waited)] {
+                times.push(asks.run(replays, each_waits, count)?.as_secs_f64() * 1e6 / f64::from(count));
+            }
+        }
     }
     if failed.read()? != [0] {
         return Err("calls of a graph's kernels failed".into());
     }
     let driver = [driver_replayed, driver_waited].map(|times| list.as_ref().map(|_| median(times)));
+    let bare = [asks_replayed, asks_waited].map(|times| asks.as_ref().map(|_| median(times)));
     let mut rows: Vec<_> = of_empties.rows(&EMPTY, driver).into();
-    rows.extend(of_calls.rows(&CALLS, [None; 2]));
+    rows.extend(of_calls.rows(&CALLS, bare));
     rows.extend(turns(options, &bed, &stream)?);
     Ok(rows)
 }
@@ -176,7 +186,7 @@ fn turns(options: &Options, bed: &Bed, stream: &Stream) -> Result<[Row; 3]> {
         // The body has ended, and nobody writes the word.
         looked_at.read_now().ok().flatten().map_or(0, |word| word[0])
     }))?;
-    let mut bare = driver_gpu(options)?.map(|gpu| BareLoop::new(&gpu)).transpose()?.flatten();
+    let mut bare = driver_gpu(options)?.map(|gpu| BareAsks::in_loop(&gpu)).transpose()?.flatten();
     let mut times: [Vec<f64>; 4] = Default::default();
     let turn_us = |start: Instant| start.elapsed().as_secs_f64() * 1e6 / f64::from(TURNS);
     for _ in 0..options.repeats.max(1) {
@@ -200,9 +210,7 @@ fn turns(options: &Options, bed: &Bed, stream: &Stream) -> Result<[Row; 3]> {
             }
         }
         if let Some(bare) = &mut bare {
-            let start = Instant::now();
-            bare.run(TURNS)?;
-            times[3].push(turn_us(start));
+            times[3].push(bare.run(1, true, TURNS)?.as_secs_f64() * 1e6 / f64::from(TURNS));
         }
     }
     let [by_device, by_host, launched, driver] = times;

@@ -24,7 +24,7 @@
 //! **LOADED.** Whoever has a [`Driver`], or a reference to its table of functions, may call these: the driver was initialised,
 //! and is never unloaded. WORDS stands in `queue.rs`: who has a number of a queue.
 
-mod bare_loop;
+mod bare_asks;
 mod code;
 mod conditional;
 mod copies;
@@ -37,7 +37,7 @@ mod memory;
 mod queue;
 mod quiet;
 
-pub use bare_loop::BareLoop;
+pub use bare_asks::BareAsks;
 pub use code::{Function, Module};
 pub use conditional::{Body, Condition, Decide};
 pub use driver::{Driver, Error, prepare_environment};

@@ -45,6 +45,14 @@ pub fn null_calls(lane: &Lane, ns: &[Global<u64>], failed: &[Global<u64>], count
     ns[lane.global_id()].set(lane.clock_ns() - start);
 }
 
+/// One call that does nothing.
+#[kernel(max_lanes = 256)]
+pub fn call_once(_: &Lane, failed: &Global<u64>) {
+    if Bench::null().is_err() {
+        failed.set(1);
+    }
+}
+
 /// Has the host count `left` down, and says whether it is 0.
 #[kernel(max_lanes = 256)]
 pub fn ask_host(_: &Lane, left: &Global<u64>, go_on: &Global<u32>) {
