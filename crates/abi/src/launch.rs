@@ -140,7 +140,7 @@ pub struct LaunchParams {
     pub workgroup_memory_bytes: u32,
     /// Lanes of a workgroup in x, y and z, at most 1024 in all. The hardware's workgroup has one dimension too.
     pub workgroup_size: [u16; 3],
-    /// [`TRACED`] and [`FOLLOWS_ONE_THAT_NEVER_STOPS`].
+    /// [`TRACED`].
     pub flags: u16,
     /// AMD: memory of the device for the records of the grid's waves: for each workgroup those of its waves, rounded up to
     /// 64 bytes. Else 0.
@@ -148,7 +148,8 @@ pub struct LaunchParams {
     /// Two `u64` in memory of the device, aligned to 16 bytes: what is added to `sequence`, and to the bits of `launch`. They
     /// are those of the first of several launches that the device takes at once, again and again; `sequence` and `launch`
     /// are the places among these, from 0. While the upper half of the second is not 0, launches of the list do nothing: a
-    /// body that is repeated is over ([`LIST_SKIPS_AT`]). 0 for a launch that is given by itself.
+    /// body that is repeated is over ([`LIST_SKIPS_AT`]). 0 for a launch that is given by itself. The address's lowest bit is
+    /// [`FOLLOWS_ONE_THAT_NEVER_STOPS`].
     pub list: u64,
 }
 
@@ -178,9 +179,9 @@ impl LaunchParams {
 /// Bit of [`LaunchParams::flags`]: trace points write to [`ChannelParams::trace`].
 pub const TRACED: u16 = 1;
 
-/// Bit of [`LaunchParams::flags`]: the launch follows, in a list, one of a kernel that never stops its stream
+/// Bit of [`LaunchParams::list`]: the launch follows, in the list, one of a kernel that never stops its stream
 /// ([`NEVER_STOPS`]). So what stopped the stream is known before that one has ended.
-pub const FOLLOWS_ONE_THAT_NEVER_STOPS: u16 = 2;
+pub const FOLLOWS_ONE_THAT_NEVER_STOPS: u64 = 1;
 
 /// Where the `u32` lies among the words of [`LaunchParams::list`] that says that launches of the list do nothing: the upper
 /// half of the second word.

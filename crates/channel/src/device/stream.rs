@@ -1,10 +1,8 @@
 //! The two words that the launches of a stream share with the host.
 
 use crate::primitive::{AtomicU64, Ordering};
-#[cfg(target_feature = "sm_90")]
-use hostcall_abi::launch::FOLLOWS_ONE_THAT_NEVER_STOPS;
 #[cfg(target_arch = "nvptx64")]
-use hostcall_abi::launch::{LIST_SKIPS_AT, LaunchParams};
+use hostcall_abi::launch::{FOLLOWS_ONE_THAT_NEVER_STOPS, LIST_SKIPS_AT, LaunchParams};
 
 /// Lets no launch of the stream from `sequence` on begin: the first of the two words at `address`, in memory of the device,
 /// becomes the least that a lane asked for. The second is the host's, which no device swaps and so cannot lower in one step.
@@ -66,15 +64,8 @@ pub struct Begun {
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
 pub unsafe fn begin_launch(params: &LaunchParams) -> Begun {
-    #[cfg(target_feature = "sm_90")]
-    let comes_early = params.flags & FOLLOWS_ONE_THAT_NEVER_STOPS != 0;
-    #[cfg(target_feature = "sm_90")]
     // SAFETY: the caller's promise.
-    let [lanes, host, sequence, launch] =
-        unsafe { if comes_early { load_early(params) } else { load(params) } };
-    #[cfg(not(target_feature = "sm_90"))]
-    // SAFETY: the caller's promise.
-    let [lanes, host, sequence, launch] = unsafe { load(params) };
+    let [lanes, host, sequence, launch] = unsafe { load_words(params) };
     Begun {
         sequence,
         launch: launch as u32,
@@ -83,14 +74,44 @@ pub unsafe fn begin_launch(params: &LaunchParams) -> Begun {
     }
 }
 
-/// Loads the words at `stop_at` and those at `list`, the launch's place added, and waits then. The loads go past this multiprocessor's cache, which may have
-/// kept what was there before.
+/// Loads the words at `stop_at` and those at `list`, zeros where there is none, the launch's place added.
 ///
 /// # Safety
-/// As for [`begin_launch`], and the launch has a list.
+/// As for [`begin_launch`].
 #[cfg(all(target_arch = "nvptx64", target_feature = "sm_90"))]
 #[inline(always)]
-unsafe fn load_early(params: &LaunchParams) -> [u64; 4] {
+unsafe fn load_words(params: &LaunchParams) -> [u64; 4] {
+    let without_bit: u64;
+    // SAFETY: a subtraction. Were it the compiler's, the assembler would load the address once more behind the branch, and the load
+    // of what lies there would come 35 cycles later.
+    unsafe {
+        core::arch::asm!("sub.u64 {to}, {list}, {bit};", to = out(reg64) without_bit, list = in(reg64) params.list,
+            bit = const FOLLOWS_ONE_THAT_NEVER_STOPS, options(nomem, nostack));
+    }
+    let comes_early = without_bit & FOLLOWS_ONE_THAT_NEVER_STOPS == 0;
+    // SAFETY: the caller's promise; a launch with the bit has a list.
+    unsafe { if comes_early { load_early(params, without_bit) } else { load(params, params.list) } }
+}
+
+/// The same on GPUs where no kernel of a list comes before the one that it follows has ended.
+///
+/// # Safety
+/// As for [`begin_launch`].
+#[cfg(all(target_arch = "nvptx64", not(target_feature = "sm_90")))]
+#[inline(always)]
+unsafe fn load_words(params: &LaunchParams) -> [u64; 4] {
+    // SAFETY: the caller's promise.
+    unsafe { load(params, params.list & !FOLLOWS_ONE_THAT_NEVER_STOPS) }
+}
+
+/// Loads the words at `stop_at` and those at `list`, the launch's place added, and waits then. The loads go past this
+/// multiprocessor's cache, which may have kept what was there before.
+///
+/// # Safety
+/// As for [`begin_launch`]; the launch has a list, and `list` is its address without its bit.
+#[cfg(all(target_arch = "nvptx64", target_feature = "sm_90"))]
+#[inline(always)]
+unsafe fn load_early(params: &LaunchParams, list: u64) -> [u64; 4] {
     let (lanes, host, sequence, launch): (u64, u64, u64, u64);
     // SAFETY: the caller's promise. Each word of a load of two, aligned, is whole on this machine.
     unsafe {
@@ -99,20 +120,19 @@ unsafe fn load_early(params: &LaunchParams) -> [u64; 4] {
             "ld.relaxed.gpu.global.v2.b64 {{{lanes}, {host}}}, [{stop_at}];",
             "add.u64 {sequence}, {sequence}, {own};",
             "griddepcontrol.wait;",
-            stop_at = in(reg64) params.stop_at, list = in(reg64) params.list, own = in(reg64) params.sequence,
+            stop_at = in(reg64) params.stop_at, list = in(reg64) list, own = in(reg64) params.sequence,
             lanes = out(reg64) lanes, host = out(reg64) host, sequence = out(reg64) sequence, launch = out(reg64) launch, options(nostack));
     }
     [lanes, host, sequence, launch]
 }
 
-/// Waits, if the launch has a list, and loads the words at `stop_at` and those at `list`, zeros where there is none, the launch's
-/// place added.
+/// Waits, if the launch has a list, and loads what [`load_words`] does.
 ///
 /// # Safety
-/// As for [`begin_launch`].
+/// As for [`begin_launch`]; `list` is the launch's, without its bit.
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
-unsafe fn load(params: &LaunchParams) -> [u64; 4] {
+unsafe fn load(params: &LaunchParams, list: u64) -> [u64; 4] {
     let (lanes, host, sequence, launch): (u64, u64, u64, u64);
     // Not without a list: an empty workgroup would take a quarter longer.
     macro_rules! load {
@@ -125,7 +145,7 @@ unsafe fn load(params: &LaunchParams) -> [u64; 4] {
                     "@%hostcall_listed ld.global.v2.b64 {{{sequence}, {launch}}}, [{list}];",
                     "ld.global.v2.b64 {{{lanes}, {host}}}, [{stop_at}];",
                     "add.u64 {sequence}, {sequence}, {own}; }}",
-                    stop_at = in(reg64) params.stop_at, list = in(reg64) params.list, own = in(reg64) params.sequence,
+                    stop_at = in(reg64) params.stop_at, list = in(reg64) list, own = in(reg64) params.sequence,
                     lanes = out(reg64) lanes, host = out(reg64) host, sequence = out(reg64) sequence, launch = out(reg64) launch, options(nostack));
             }
         };

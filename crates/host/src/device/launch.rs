@@ -216,8 +216,7 @@ pub(super) fn begin(
     let record = LaunchRecord { kernel: name, workgroups: grid.workgroups };
     let limit = LAUNCHES as usize;
     let id = device.server.begin(record).map_err(|_| LaunchRefused::TooManyLaunches { limit })?;
-    let of_stream =
-        OfStream { stop_at: words.stop_at().get(), last_post: words.last_post().get(), list: 0, flags: 0 };
+    let of_stream = OfStream { stop_at: words.stop_at().get(), last_post: words.last_post().get(), list: 0 };
     parameters.set_first(&params(device, grid, memory, sequence, id, of_stream));
     Ok(id)
 }
@@ -231,8 +230,6 @@ pub(crate) struct OfStream {
     pub last_post: u64,
     /// [`LaunchParams::list`].
     pub list: u64,
-    /// The launch's part of [`LaunchParams::flags`].
-    pub flags: u16,
 }
 
 /// Returns the parameters of a launch, as kernels take them.
@@ -244,7 +241,7 @@ pub(super) fn params(
     launch: LaunchId,
     of_stream: OfStream,
 ) -> [u8; LAUNCH_PARAMS_BYTES] {
-    let OfStream { stop_at, last_post, list, flags } = of_stream;
+    let OfStream { stop_at, last_post, list } = of_stream;
     bytes_of_params(&LaunchParams {
         channel: device.channel.address().get(),
         sequence,
@@ -256,7 +253,7 @@ pub(super) fn params(
         home_slots: device.channel_params.sizes.layout.home_slots,
         // No grid that passed its check has more than 1024.
         workgroup_size: grid.workgroup_size.map(|lanes| lanes as u16),
-        flags: flags | if device.points.is_some() { TRACED } else { 0 },
+        flags: if device.points.is_some() { TRACED } else { 0 },
         wave_records: memory.wave_records,
         list,
     })

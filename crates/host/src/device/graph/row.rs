@@ -235,8 +235,8 @@ impl Row {
             .map(|(place, (_, kernel))| {
                 // Of a node's bodies, the one before in the list need not be the one that ran before.
                 let is_early = is_kernel(&nodes[0]) && early.takes(kernel.never_stops(), kernel.percent());
-                let flags = if is_early { FOLLOWS_ONE_THAT_NEVER_STOPS } else { 0 };
-                let of_stream = OfStream { stop_at, last_post, list: memory.address.get(), flags };
+                let bit = if is_early { FOLLOWS_ONE_THAT_NEVER_STOPS } else { 0 };
+                let of_stream = OfStream { stop_at, last_post, list: memory.address.get() | bit };
                 let mut parts = Parts::default();
                 kernel.fill_listed(device, &mut parts, place, of_stream);
                 parts
