@@ -5,8 +5,9 @@ use crate::{BuildError, Progress, Request, Target};
 use cargo_metadata::Message;
 use cargo_metadata::diagnostic::DiagnosticLevel;
 use std::io::{BufReader, IsTerminal, Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// Compiles the package's library, in `folder`, and returns the file that came out.
 pub(crate) fn compile(
@@ -64,7 +65,14 @@ pub(crate) fn compile(
             false => BuildError::Cargo { name, target, output: output_text },
         }
     };
-    if !output.succeeded {
+    if let Some(signal) = output.status.signal() {
+        return Err(BuildError::Ended {
+            name: package.name.clone(),
+            target: request.target.to_string(),
+            signal,
+        });
+    }
+    if !output.status.success() {
         return Err(failed());
     }
     match &request.target {
@@ -83,7 +91,7 @@ pub(crate) fn listing(request: &Request, package: &Package, folder: &Path) -> Pa
 
 /// What came of a build.
 struct Built {
-    succeeded: bool,
+    status: ExitStatus,
     /// The compiler has named an error.
     has_errors: bool,
     /// What the compiler said; empty if it was shown already.
@@ -120,11 +128,11 @@ fn follow(mut cargo: Child, progress: Progress, manifest: &Path) -> std::io::Res
             _ => {}
         }
     }
-    let succeeded = cargo.wait()?.success();
+    let status = cargo.wait()?;
     if let Some(errors) = errors.and_then(|thread| thread.join().ok()) {
         text += &String::from_utf8_lossy(&errors);
     }
-    Ok(Built { succeeded, has_errors, text, artifact })
+    Ok(Built { status, has_errors, text, artifact })
 }
 
 /// Whether the compiler warns of what this crate asks for, which is no fault of the program's.

@@ -120,6 +120,16 @@ pub enum BuildError {
         /// What cargo said; empty if it was shown already.
         output: String,
     },
+    /// A signal has ended cargo.
+    #[error("cargo was ended by signal {signal} before it had built {name} for {target}: build again")]
+    Ended {
+        /// The package's name.
+        name: String,
+        /// Name of the target.
+        target: String,
+        /// The signal's number.
+        signal: i32,
+    },
     /// The image has no kernels.
     #[error(
         "{name} has no kernel: mark its main function with #[hostcall_device::main] or a function with \

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 /// What a package with kernels depends on.
 const DEVICE_CRATE: &str = "hostcall-device";
 
+/// What a program of the host's depends on. It depends on the device's crate itself, and is no program.
+const HOST_CRATE: &str = "hostcall";
+
 /// What cargo says of the program's package.
 pub(crate) struct Package {
     pub name: String,
@@ -47,7 +50,8 @@ impl Package {
         };
         let programs = || {
             let members = metadata.workspace_packages().into_iter();
-            let programs = members.filter(|package| needs(package, DEVICE_CRATE));
+            let programs =
+                members.filter(|package| needs(package, DEVICE_CRATE) && package.name != HOST_CRATE);
             let folders = programs.filter_map(|package| package.manifest_path.parent());
             folders.map(|folder| folder.to_path_buf().into_std_path_buf()).collect()
         };
@@ -59,7 +63,7 @@ impl Package {
         let name = package.name.to_string();
         if !needs(package, DEVICE_CRATE) {
             let has_program = package.targets.iter().any(|target| target.kind.contains(&TargetKind::Bin));
-            return Err(match (needs(package, "hostcall"), has_program) {
+            return Err(match (needs(package, HOST_CRATE), has_program) {
                 (true, true) => BuildError::HostProgram { name, folder: folder.into(), kernels: programs() },
                 (true, false) => BuildError::HostLibrary { name, kernels: programs() },
                 (false, _) => BuildError::NotProgram { name },

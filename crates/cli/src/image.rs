@@ -9,6 +9,7 @@ use std::error::Error;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The software device's name, and its kind's.
@@ -85,6 +86,13 @@ impl Program {
             )
             .into()),
         }
+    }
+
+    /// Whether a path is that of the image, by whatever name.
+    pub fn is_file(&self, path: &Path) -> bool {
+        let (Self::Image(image, _) | Self::Llvm(image, _)) = self else { return false };
+        let id = |path: &Path| path.metadata().map(|file| (file.dev(), file.ino())).ok();
+        id(path).is_some_and(|file| id(image) == Some(file))
     }
 
     /// The device to run on when the user names none: the first that an image is for, or else the software device.

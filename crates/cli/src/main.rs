@@ -23,6 +23,8 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::exit;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 /// What a subcommand ends with: an exit code, or a sentence for standard error.
 type Outcome = Result<i32, Box<dyn Error>>;
@@ -68,6 +70,24 @@ fn visible(text: &str) -> String {
         _ => escaped(part).into_owned(),
     });
     parts.collect()
+}
+
+/// How long a wait for somebody else is not told of.
+const TELL_AFTER: Duration = Duration::from_millis(500);
+
+/// Does what may wait for somebody else, and says so when it does.
+fn telling<T>(what: String, work: impl FnOnce() -> T) -> T {
+    let (done, is_done) = mpsc::channel::<()>();
+    let tell = move || {
+        if is_done.recv_timeout(TELL_AFTER) == Err(RecvTimeoutError::Timeout) {
+            complain(what);
+        }
+    };
+    // Where the system starts no thread, nothing is said.
+    let _ = std::thread::Builder::new().name("hostcall-telling".into()).spawn(tell);
+    let result = work();
+    drop(done);
+    result
 }
 
 /// Prints to standard output, whose reader may be gone.

@@ -72,6 +72,9 @@ fn make(folder: &Path, files: &Files) -> Result<(), Box<dyn Error>> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
+    if let Some(file) = parent.ancestors().find(|above| above.exists() && !above.is_dir()) {
+        return Err(format!("cannot make {}: {} is no folder", folder.display(), file.display()).into());
+    }
     check_ascents(parent).map_err(|reason| format!("cannot make {}: {reason}", folder.display()))?;
     fs::create_dir_all(parent).map_err(cannot)?;
     let unfinished = Unfinished::new(parent).map_err(cannot)?;

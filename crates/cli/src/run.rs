@@ -10,7 +10,7 @@ use hostcall::services::Builtins;
 use hostcall::trace::Tracer;
 use hostcall::{Device, Grid, LaunchFailure};
 use signal_hook::consts::{SIGINT, SIGPIPE, SIGQUIT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::{Handle, Signals};
 use std::error::Error;
 use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -58,6 +58,7 @@ impl Event {
 /// A sentence, when it cannot be run.
 pub fn run(options: RunOptions) -> Outcome {
     let (sender, events) = mpsc::channel();
+    let beginning = Beginning::watch()?;
     let program = Program::find(&options.program[0])?;
     let device = match &options.device {
         Some(device) => device.clone(),
@@ -66,6 +67,13 @@ pub fn run(options: RunOptions) -> Outcome {
     if let Some(refused) = unusable(&options, &program, &device) {
         complain(refused);
         return Ok(USAGE);
+    }
+    if let Some(trace) = &options.trace
+        && program.is_file(trace)
+    {
+        return Err(
+            format!("{} is the program itself: name another file for the trace", trace.display()).into()
+        );
     }
     let tracing = Tracing::start(options.trace.as_deref(), options.stats)?;
     let device = open(&device, &program, &options, tracing.tracer(), sender.clone())?;
@@ -77,7 +85,9 @@ pub fn run(options: RunOptions) -> Outcome {
             start(&device, &kernel, &options, sender)
         }
     };
-    let code = wait(&device, &started?, options.timeout, &events)?;
+    let started = started?;
+    drop(beginning);
+    let code = wait(&device, &started, options.timeout, &events)?;
     // Its server may be about to record the last calls, whose lanes have their answers.
     drop(device);
     Ok(tracing.finish(code))
@@ -197,11 +207,36 @@ fn open(
     Ok(device.open()?)
 }
 
+/// Says at SIGQUIT that the program has not begun, until this is dropped. The signal would end the command else.
+struct Beginning(Handle);
+
+impl Beginning {
+    fn watch() -> io::Result<Self> {
+        let mut signals = Signals::new([SIGQUIT]).map_err(no_watch)?;
+        let handle = signals.handle();
+        let watch = move || {
+            for _ in signals.forever() {
+                complain("the program has not begun: it is still being built or loaded");
+            }
+        };
+        std::thread::Builder::new().name("hostcall-begin".into()).spawn(watch).map_err(no_watch)?;
+        Ok(Self(handle))
+    }
+}
+
+impl Drop for Beginning {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+fn no_watch(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot watch for signals: {error}"))
+}
+
 /// Has signals sent to the channel of `sender`.
 pub fn watch_signals(sender: Sender<Event>) -> io::Result<()> {
-    let no_thread =
-        |error: io::Error| io::Error::new(error.kind(), format!("cannot watch for signals: {error}"));
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGQUIT]).map_err(no_thread)?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGQUIT]).map_err(no_watch)?;
     std::thread::Builder::new()
         .name("hostcall-signals".into())
         .spawn(move || {
@@ -210,7 +245,7 @@ pub fn watch_signals(sender: Sender<Event>) -> io::Result<()> {
                 let _ = sender.send(Event::Signal(signal));
             }
         })
-        .map_err(no_thread)?;
+        .map_err(no_watch)?;
     Ok(())
 }
 

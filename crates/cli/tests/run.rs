@@ -226,6 +226,24 @@ fn sigquit_tells_what_the_program_waits_for_and_lets_it_go_on() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
+/// Until its trace has a reader, no program is loaded.
+#[test]
+fn sigquit_tells_that_the_program_has_not_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut command = acting(&format!("--trace {}", pipe.display()), &["return"]);
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    let waits = format!("hostcall: waits for a reader of {}", pipe.display());
+    assert_eq!(said.next().unwrap().unwrap(), waits);
+    send(&child, "-QUIT");
+    let begins = "hostcall: the program has not begun: it is still being built or loaded";
+    assert_eq!(said.next().unwrap().unwrap(), begins);
+    assert!(!fs::read(&pipe).unwrap().is_empty());
+    assert_eq!(child.wait().unwrap().code(), Some(7));
+}
+
 /// Sends the signal to a program that has begun, and gives the exit code and standard error.
 fn signalled(mut child: Child, signal: &str) -> (Option<i32>, String) {
     // The first line says that the program runs.

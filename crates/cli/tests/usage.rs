@@ -147,6 +147,32 @@ fn what_cargo_does_not_know_is_no_fault_of_the_code() {
 }
 
 #[test]
+fn a_signal_that_ends_cargo_is_no_fault_of_the_package() {
+    let folder = tempfile::tempdir().unwrap();
+    let cargo = folder.path().join("cargo");
+    // Made by a process that has ended: no child of another test has it open.
+    let make =
+        "printf '#!/bin/sh\n[ \"$1\" = rustc ] && kill -QUIT $$\nexec cargo \"$@\"\n' > $0; chmod +x $0";
+    assert!(Command::new("sh").args(["-c", make]).arg(&cargo).status().unwrap().success());
+    let mut command = hostcall(["run", "-q"]);
+    let output = command.arg(here("tests/programs/acts")).env("CARGO", cargo).output().unwrap();
+    let sentence = "hostcall: cargo was ended by signal 3 before it had built acts for cpu: build again\n";
+    expect(&output, 1, "", sentence);
+}
+
+#[test]
+fn a_trace_does_not_take_the_place_of_its_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let [image, link] = ["image.so", "link"].map(|name| folder.path().join(name));
+    fs::copy(acts(), &image).unwrap();
+    std::os::unix::fs::symlink(&image, &link).unwrap();
+    let [image_name, link] = [&image, &link].map(|path| path.to_str().unwrap());
+    let sentence = refused(1, &["run", "--trace", link, image_name, "return"]);
+    says(&sentence, "link is the program itself: name another file for the trace");
+    assert!(fs::read(&image).unwrap() == fs::read(acts()).unwrap());
+}
+
+#[test]
 fn the_help_names_the_exit_codes() {
     for arguments in [&["--help"][..], &["run", "--help"]] {
         let output = hostcall(arguments).output().unwrap();
@@ -197,6 +223,9 @@ fn packages_are_checked() {
         "tests/programs has a workspace and no package of its own: name the folder of a program's",
     );
     says(&workspace, " in it, such as ");
+    // Such as a program, which the host's library is not.
+    let workspace = refused(1, &["run", here("../..").to_str().unwrap()]);
+    assert!(!workspace.ends_with("crates/host"), "{workspace}");
     says(&refused(1, &["run", &program("no_program")]), "not a hostcall program");
     says(&refused(1, &["run", &program("no_main")]), "no main kernel");
     says(&refused(1, &["run", &program("broken")]), "broken does not compile");
@@ -333,6 +362,9 @@ fn a_new_package_runs() {
 
     let output = run(&["new", "greeter"]);
     expect(&output, 1, "", "hostcall: greeter exists already: take another name\n");
+    fs::write(folder.path().join("file"), "").unwrap();
+    let sentence = "hostcall: cannot make file/greeter: file is no folder\n";
+    expect(&run(&["new", "file/greeter"]), 1, "", sentence);
     for bad in ["1st", "fn", "with space", ".."] {
         assert_eq!(run(&["new", bad]).status.code(), Some(1), "{bad}");
     }

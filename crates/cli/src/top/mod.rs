@@ -6,8 +6,8 @@ mod screen;
 
 use crate::output::Stdout;
 use crate::run::BY_SIGNAL;
-use crate::trace::folder;
-use crate::{Outcome, complain};
+use crate::trace::{folder, waits_to_begin};
+use crate::{Outcome, complain, telling};
 use counts::{Counts, Shown};
 use hostcall_trace::{Follower, OpenError, Reader};
 use input::Input;
@@ -78,7 +78,8 @@ impl Followed {
         let began = Instant::now();
         let mut is_told = false;
         loop {
-            match Self::try_open(path) {
+            // A pipe is waited for as long as it takes; a file's header is there or not.
+            match telling(waits_to_begin(path), || Self::try_open(path)) {
                 Ok((followed, _)) => return Ok(followed),
                 Err(failed) if began.elapsed() < LONGEST_BEGIN && failed.may_begin => {
                     if !is_told {

@@ -7,7 +7,7 @@ mod info;
 use crate::arguments::TraceCommand;
 use crate::output::Stdout;
 use crate::run::BY_SIGNAL;
-use crate::{Outcome, complain};
+use crate::{Outcome, complain, telling};
 use dump::dump;
 use export::export;
 use hostcall_trace::{Event, Names, Reader, Tracer, escaped};
@@ -41,7 +41,8 @@ impl Tracing {
     pub fn start(file: Option<&Path>, has_stats: bool) -> Result<Self, Box<dyn Error>> {
         let mut builder = Tracer::builder();
         if let Some(file) = file {
-            builder = builder.file(file)?;
+            // Who writes a pipe waits for its reader.
+            builder = telling(format!("waits for a reader of {}", file.display()), || builder.file(file))?;
         }
         let tracer = (file.is_some() || has_stats).then(|| builder.start()).transpose();
         let tracer = tracer.map_err(|error| match file {
@@ -80,6 +81,11 @@ impl Tracing {
 /// What is said of a folder.
 pub fn folder(path: &Path) -> String {
     format!("{} is a folder: name the file of a trace", path.display())
+}
+
+/// What is said of a pipe that nobody has written a trace's begin to.
+pub fn waits_to_begin(path: &Path) -> String {
+    format!("waits for a trace to begin in {}", path.display())
 }
 
 fn cannot(what: &str, path: &Path, error: impl std::fmt::Display) -> String {
@@ -131,8 +137,11 @@ fn open(path: &Path) -> Result<Reader<File>, Stop> {
     if path.is_dir() {
         return Err(Stop::Sentence(folder(path)));
     }
-    let file = File::open(path).map_err(|error| Stop::Sentence(cannot("read", path, error)))?;
-    Reader::new(file).map_err(|error| Stop::Sentence(cannot("read", path, error)))
+    // Who reads a pipe waits for its writer.
+    telling(waits_to_begin(path), || {
+        let file = File::open(path).map_err(|error| Stop::Sentence(cannot("read", path, error)))?;
+        Reader::new(file).map_err(|error| Stop::Sentence(cannot("read", path, error)))
+    })
 }
 
 /// Gives each event of a trace, and what has a name by then.

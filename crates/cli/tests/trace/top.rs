@@ -17,6 +17,23 @@ fn top_says_that_it_waits_for_an_empty_file() {
     top.wait().unwrap();
 }
 
+/// A pipe that nobody has written to is waited for without an end, which is said.
+#[test]
+fn a_pipe_without_a_writer_is_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for subcommand in ["top", "info"] {
+        let mut reader = hostcall(["trace".as_ref(), subcommand.as_ref(), pipe.as_os_str()]);
+        let mut reader = reader.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(reader.stderr.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, format!("hostcall: waits for a trace to begin in {}\n", pipe.display()));
+        reader.kill().unwrap();
+        reader.wait().unwrap();
+    }
+}
+
 #[test]
 fn top_shows_a_run_while_it_runs() {
     let folder = tempfile::tempdir().unwrap();
