@@ -778,8 +778,10 @@ hostcall_status hostcall_device_open(hostcall_options **options,
                                      hostcall_device **device,
                                      hostcall_error **error);
 
-// Ends the device's work for good: every launch is cancelled, and later ones are refused. Waits until all launches have
-// ended, at most five seconds. Not to be called in a function that the library calls.
+// Ends the device's work for good: every launch is cancelled, and later ones, new streams and all other work of streams are
+// refused with HOSTCALL_STATUS_CLOSED. Buffers can still be made, read and written. Waits until all launches have ended, at
+// most five seconds, but for a handler that runs inline without a limit. Not to be called in a function that the library
+// calls.
 hostcall_status hostcall_device_close(const hostcall_device *device,
                                       hostcall_error **error);
 

@@ -405,8 +405,12 @@ pub extern "C" fn hostcall_pinned_free(pinned: Option<&mut *mut hostcall_pinned>
     handle::free(pinned);
 }
 
-/// Returns the kind of an argument that is no number.
-pub(crate) fn check_kind(kind: u32) -> Result<hostcall_kind, Failure> {
+pub(crate) fn no_kind(given: u32) -> Failure {
+    Failure::invalid(format!("there is no kind {given} of arguments: pass a hostcall_kind"))
+}
+
+/// Returns the kind of an argument that is no number; `given` is what the caller gave, with flags.
+pub(crate) fn check_kind(kind: u32, given: u32) -> Result<hostcall_kind, Failure> {
     use hostcall_kind as is;
     let arguments = [
         is::Bool,
@@ -421,7 +425,5 @@ pub(crate) fn check_kind(kind: u32) -> Result<hostcall_kind, Failure> {
         is::Closure,
     ];
     let found = arguments.into_iter().find(|argument| *argument as u32 == kind);
-    found.ok_or_else(|| {
-        Failure::invalid(format!("there is no kind {kind} of arguments: pass a hostcall_kind"))
-    })
+    found.ok_or_else(|| no_kind(given))
 }

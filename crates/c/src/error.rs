@@ -4,7 +4,7 @@ use crate::handle::{self, Out};
 use hostcall::Error;
 use hostcall::device::LaunchFailure;
 use hostcall::graph::NodeFailure;
-use hostcall::server::RegisterError;
+use hostcall::server::{RegisterError, ServerError};
 use hostcall::services::Panic;
 use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
@@ -130,6 +130,7 @@ impl From<Error> for Failure {
             Error::TimedOut { .. } => status::TimedOut,
             Error::Closed => status::Closed,
             Error::WouldDeadlock { .. } => status::WouldDeadlock,
+            Error::Server(ServerError::Register(_)) => status::Refused,
             Error::Builtins(_) | Error::Server(_) | Error::NoThread { .. } | Error::Backend(_) => {
                 status::Device
             }

@@ -1,6 +1,8 @@
 //! Launches and their arguments.
 
-use crate::buffer::{check_kind, hostcall_buffer, hostcall_kind, hostcall_pinned, hostcall_type, number};
+use crate::buffer::{
+    check_kind, hostcall_buffer, hostcall_kind, hostcall_pinned, hostcall_type, no_kind, number,
+};
 use crate::closure::hostcall_closure;
 use crate::error::{Failure, hostcall_error, hostcall_status, run};
 use crate::handle::{self, Out, answer, get, put, values};
@@ -113,14 +115,12 @@ impl hostcall_argument {
         let Self { kind, value } = self;
         let (optional, absent) = (hostcall_kind::Optional as u32, hostcall_kind::Absent as u32);
         if kind & (optional | absent) != 0 {
-            let inner = check_kind(kind & !(optional | absent))?;
+            let inner = check_kind(kind & !(optional | absent), *kind)?;
             let is_absent = kind & absent != 0;
             if matches!(inner, hostcall_kind::Bool | hostcall_kind::Plain | hostcall_kind::Closure)
                 || is_absent && (kind & optional != 0 || inner == hostcall_kind::PinnedSlice)
             {
-                return Err(Failure::invalid(format!(
-                    "there is no kind {kind} of arguments: pass a hostcall_kind"
-                )));
+                return Err(no_kind(*kind));
             }
             if is_absent {
                 // SAFETY: CALLER: the kind says so, and it is NULL or a type.
@@ -144,7 +144,7 @@ impl hostcall_argument {
             let bytes = unsafe { std::slice::from_raw_parts(first, of.bytes()) };
             return Ok(UntypedArgument::Value(of, bytes));
         }
-        let kind = check_kind(*kind)?;
+        let kind = check_kind(*kind, *kind)?;
         if kind == hostcall_kind::Bool {
             // SAFETY: CALLER: the kind says so.
             return Ok(UntypedArgument::Bool(unsafe { value.boolean } != 0));

@@ -199,9 +199,13 @@ impl Served {
         let given = unsafe { values(service.methods, service.method_count, "methods") }?;
         let mut methods = Vec::with_capacity(given.len());
         for hostcall_method { number, name } in given {
-            let number = crate::handle::fits(u64::from(*number), "a method's number")?;
+            let number: u16 = crate::handle::fits(u64::from(*number), "a method's number")?;
             // SAFETY: the caller's promise.
             let name = name_of(unsafe { text(*name, "name") }?);
+            if number == 0 {
+                let text = format!("{name} has the number 0, by which no kernel calls: pass one from 1 on");
+                return Err(Failure::invalid(text));
+            }
             methods.push(Method::untyped(name, number));
         }
         Ok(Self { methods, handler, state, places: places.clone() })

@@ -126,17 +126,32 @@ int main(int argc, char **argv) {
     fails(hostcall_options_variable(options, "NAME=value", "", &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "`name` is empty or has");
     fails(hostcall_options_set(options, HOSTCALL_SETTING_SLOTS, UINT64_MAX, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "at most 4294967295");
     works(hostcall_options_variable(options, "NAME", "value", &error));
+
+    /* Two services of one number. */
+    hostcall_options *twice = NULL;
+    hostcall_device *refused = NULL;
+    const hostcall_method same = {512, "Inventory::find"};
+    const hostcall_service of_one_number = {&same, 1, find, NULL, NULL, false};
+    works(hostcall_options_new("cpu", &twice, &error));
+    works(hostcall_options_service(twice, &of_one_number, &error));
+    works(hostcall_options_service(twice, &of_one_number, &error));
+    fails(hostcall_device_open(&twice, &refused, &error), HOSTCALL_STATUS_REFUSED, "registered twice");
+    EXPECT(!twice && !refused);
+
     works(hostcall_device_open(&options, &device, &error));
     EXPECT(!strcmp(hostcall_device_target(device), "cpu") && hostcall_device_wave_lanes(device) == 64);
 
     /* Services come and go. Their state is freed once, also when they are refused. */
-    const hostcall_method method = {512, "Inventory::find"}, large = {65536, "Inventory::find"};
+    const hostcall_method method = {512, "Inventory::find"}, large = {65536, "Inventory::find"},
+                          none = {0, "Inventory::find"};
     hostcall_service service = {&method, 1, find, &freed, count_freed, false};
     works(hostcall_device_register(device, &service, &registration, &error));
     fails(hostcall_device_register(device, &service, NULL, &error), HOSTCALL_STATUS_REFUSED, "registered twice");
     service.methods = &large;
     fails(hostcall_device_register(device, &service, NULL, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "65536");
-    EXPECT(freed == 3);
+    service.methods = &none;
+    fails(hostcall_device_register(device, &service, NULL, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "has the number 0");
+    EXPECT(freed == 4);
 
     fails(hostcall_image_load(device, "/nowhere", &image, &error), HOSTCALL_STATUS_IMAGE, "/nowhere");
     fails(hostcall_image_load_bytes(device, (const uint8_t *)"none", 4, &image, &error), HOSTCALL_STATUS_IMAGE, "the image");
@@ -213,6 +228,8 @@ int main(int argc, char **argv) {
     works(hostcall_stream_synchronize(stream, &error));
     arguments[1].kind = 99;
     fails(launch(stock, stream, 3, NULL), HOSTCALL_STATUS_INVALID_ARGUMENT, "argument 1 (the first is 0): there is no kind 99 of arguments: pass a hostcall_kind");
+    arguments[1].kind = UINT32_MAX;
+    fails(launch(stock, stream, 3, NULL), HOSTCALL_STATUS_INVALID_ARGUMENT, "there is no kind 4294967295 of arguments");
     arguments[1].kind = HOSTCALL_KIND_U64;
     arguments[1].value.u64 = amount;
     arguments[0].value.buffer = NULL;
@@ -261,6 +278,11 @@ int main(int argc, char **argv) {
     works(hostcall_stream_synchronize(stream, &error));
     works(hostcall_device_close(device, &error));
     fails(launch(stock, stream, 1, NULL), HOSTCALL_STATUS_CLOSED, "closed");
+    fails(hostcall_stream_fill(stream, outcomes, &outcome_values[0], sizeof outcome_values[0], &error), HOSTCALL_STATUS_CLOSED, "closed");
+    hostcall_buffer *late = NULL;
+    works(hostcall_buffer_alloc(device, HOSTCALL_KIND_U8, 1, &late, &error));
+    works(hostcall_buffer_write(late, "x", 1, &error));
+    hostcall_buffer_free(&late);
 
     hostcall_launch_free(&launched);
     hostcall_event_free(&before);
