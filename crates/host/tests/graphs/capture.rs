@@ -60,7 +60,8 @@ fn channels_break_captures_by_their_own_names() {
     placed().unwrap();
 }
 
-/// Each way to break a capture gives its reason to the call, to later calls and to the end; the streams are usable then.
+/// Each way to break a capture gives its reason to the call and to the end, and later calls are told that it is broken; the
+/// streams are usable then.
 #[test]
 fn broken_captures_say_why() {
     let (device, stream, _) = open();
@@ -101,7 +102,9 @@ fn broken_captures_say_why() {
         stream.begin_capture(LOCAL).unwrap();
         add.launch(&stream, ONE, (&values, 1u64)).unwrap();
         assert_eq!(broken(break_it(&stream)), why);
-        assert_eq!(broken(add.launch(&stream, ONE, (&values, 1u64))), why);
+        let later = GraphError::Broken { why: Box::new(why.clone()) };
+        assert_eq!(broken(add.launch(&stream, ONE, (&values, 1u64))), later);
+        assert_eq!(broken(stream.begin_capture(LOCAL)), later);
         assert_eq!(broken(stream.end_capture()), why);
         assert!(!stream.is_capturing());
         // By the closed form, also when the work ignores the error.

@@ -149,6 +149,15 @@ struct State {
     streams: HashMap<usize, Member>,
 }
 
+impl State {
+    /// Why a call is refused, if the capture is broken or over.
+    fn refused(&self) -> Option<GraphError> {
+        let why = self.broken.clone()?;
+        // Of one that is over it is said that it is.
+        Some(if self.has_ended { why } else { GraphError::Broken { why: Box::new(why) } })
+    }
+}
+
 /// Memory that was allocated in a capture, and by which call last.
 struct CapturedAllocation {
     allocation: Arc<Allocation>,
@@ -181,15 +190,20 @@ pub(crate) struct CapturedPoint {
 }
 
 impl Capture {
-    /// Notes what broke the capture, unless something did before. Returns what did.
+    /// Notes what broke the capture, unless something did before. Returns why the call is refused.
     fn break_with(&self, why: GraphError) -> GraphError {
-        lock(&self.state).broken.get_or_insert(why).clone()
+        let mut state = lock(&self.state);
+        if let Some(refused) = state.refused() {
+            return refused;
+        }
+        state.broken = Some(why.clone());
+        why
     }
 
     /// Refuses a call on a stream of the capture that was broken, or that the call breaks.
     fn check(&self, queue: &StreamQueue, call: &'static str) -> Result<(), GraphError> {
-        if let Some(broken) = &lock(&self.state).broken {
-            return Err(broken.clone());
+        if let Some(refused) = lock(&self.state).refused() {
+            return Err(refused);
         }
         if queue.device.core.closed.load(Ordering::SeqCst) {
             return Err(self.break_with(GraphError::Closed));
@@ -203,8 +217,8 @@ impl Capture {
     /// Adds a node that a stream was given.
     pub fn add(&self, queue: &Arc<StreamQueue>, node: Node) -> Result<(), Error> {
         let mut state = lock(&self.state);
-        if let Some(broken) = &state.broken {
-            return Err(broken.clone().into());
+        if let Some(refused) = state.refused() {
+            return Err(refused.into());
         }
         let at = state.recorded.nodes.len() as u32;
         let member = Member { queue: Arc::downgrade(queue), last: Vec::new() };
@@ -223,8 +237,8 @@ impl Capture {
     ) -> Result<Arc<Allocation>, Error> {
         let dropped = {
             let mut state = lock(&self.state);
-            if let Some(broken) = &state.broken {
-                return Err(broken.clone().into());
+            if let Some(refused) = state.refused() {
+                return Err(refused.into());
             }
             let is_free = |known: &&mut CapturedAllocation| known.bytes == bytes && !known.is_held();
             state.allocations.iter_mut().find(is_free).map(|known| {
@@ -368,11 +382,11 @@ impl Stream {
         if !std::ptr::eq(capture.origin.as_ptr(), &**queue) {
             return Err(GraphError::EndedElsewhere.into());
         }
-        let checked = capture.check(queue, "end_capture");
-        let recorded = capture.end(self.core(), queue);
-        checked?;
+        // What it breaks the capture with, the end returns.
+        let _ = capture.check(queue, "end_capture");
+        let recorded = capture.end(self.core(), queue)?;
         let device = Device { inner: queue.device.clone() };
-        Ok(Graph { name: new_name(), device, recorded: recorded? })
+        Ok(Graph { name: new_name(), device, recorded })
     }
 
     /// Says whether the stream's work is recorded.

@@ -55,6 +55,14 @@ pub enum GraphError {
     /// The capture was broken by the begin of another.
     #[error("the stream captures already: end the capture before beginning another")]
     SecondCapture,
+    /// The capture was broken by a call before.
+    #[error(
+        "the capture is broken since a call before, and takes nothing more: end it. That call was told: {why}"
+    )]
+    Broken {
+        /// What broke it, which the capture's end returns.
+        why: Box<GraphError>,
+    },
     /// A kernel was given a closure that takes no more than one call.
     #[error(
         "argument {argument} is a closure in the state {state:?}, and each replay calls it: make it with \
