@@ -1,10 +1,10 @@
 //! The chapter "Closures".
 
+// ANCHOR: kernel
 use hostcall::{
     CallError, Device, Global, Grid, Hostcall, HostcallRef, HostcallState, Lane, LaunchKernel, kernel,
 };
 
-// ANCHOR: kernel
 /// Adds what the host says to each number: one call for all lanes of a workgroup.
 #[kernel]
 fn add(lane: &Lane, y: &[Global<f32>], add: HostcallRef<f32, f32>) {

@@ -1,9 +1,9 @@
 //! The chapter "Errors and panics".
 
+// ANCHOR: calls
 use hostcall::device::LaunchFailure;
 use hostcall::{CallError, Device, Error, Global, Grid, Lane, LaunchKernel, kernel, service};
 
-// ANCHOR: calls
 #[service]
 trait Divider {
     fn divide(a: u32, b: u32) -> u32;

@@ -1,10 +1,10 @@
 //! The chapter "Files and heap".
 
+// ANCHOR: read
 use hostcall::fs::{self, File};
 use hostcall::services::Builtins;
 use hostcall::{Device, Global, Grid, Lane, LaunchKernel, io, kernel};
 
-// ANCHOR: read
 /// Adds up the bytes of a file, of which each lane reads every `n`th block.
 #[kernel]
 fn add_bytes(lane: &Lane, sums: &[Global<u64>]) {

@@ -1,5 +1,6 @@
 //! The chapter "Graphs".
 
+// ANCHOR: kernels
 use hostcall::graph::{self, CaptureMode, Condition, Graph, NodePath};
 use hostcall::{CallError, Device, Error, Global, Grid, Lane, LaunchKernel, kernel, service};
 
@@ -17,6 +18,12 @@ fn increment(_: &Lane, x: &Global<u32>) {
 fn ask(_: &Lane, x: &Global<u32>, is_enough: &Global<u32>) {
     is_enough.set(Steps::is_enough(x.get()).unwrap().into());
 }
+
+#[kernel]
+fn add(_: &Lane, x: &Global<u32>, by: u32) {
+    x.set(x.get() + by);
+}
+// ANCHOR_END: kernels
 
 // ANCHOR: origin
 struct Watch;
@@ -49,11 +56,6 @@ fn a_graph_is_replayed() -> Result<(), Error> {
     // ANCHOR_END: capture
     assert_eq!((x.read()?, is_enough.read()?), (vec![3], vec![1]));
     Ok(())
-}
-
-#[kernel]
-fn add(_: &Lane, x: &Global<u32>, by: u32) {
-    x.set(x.get() + by);
 }
 
 #[test]
@@ -91,7 +93,7 @@ fn arguments_change() -> Result<(), Error> {
     assert!(sum.update(&other)?); // later replays are the other graph's
     other.add_fill(&y, 0)?;
     let refused = sum.try_update(&other).unwrap_err(); // they still are as before
-    println!("{refused}"); // .. node 1 ..: there are 1 nodes, and 2 in the new graph
+    println!("{refused}"); // .. node 1: there is 1 node, and 2 in the new graph
     // ANCHOR_END: update
     sum.launch(&stream)?;
     assert_eq!(y.read()?, [105]);

@@ -1,10 +1,12 @@
 //! The chapter "Printing".
 
-use hostcall::services::{Builtins, Lines, Sink, Stream};
+use hostcall::services::Stream;
+
+// ANCHOR: kernel
+use hostcall::services::{Builtins, Lines, Sink};
 use hostcall::{Device, Grid, Lane, LaunchKernel, eprintln, kernel, println};
 use std::sync::mpsc;
 
-// ANCHOR: kernel
 #[kernel]
 fn greet(lane: &Lane, temperature: f32) {
     let id = lane.global_id();

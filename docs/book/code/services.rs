@@ -1,10 +1,11 @@
 //! The chapter "Services".
 
-use hostcall::{CallError, Caller, Device, Global, Grid, Lane, LaunchKernel, Output, kernel, service};
-use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver};
 
 // ANCHOR: service
+use hostcall::{CallError, Caller, Device, Global, Grid, Lane, LaunchKernel, Output, kernel, service};
+use std::sync::Mutex;
+
 #[service]
 pub trait Warehouse {
     /// How many there are of an item.

@@ -1,5 +1,6 @@
 //! The chapter "Streams".
 
+// ANCHOR: kernels
 use hostcall::device::LaunchFailure;
 use hostcall::{Device, Error, Global, Grid, Lane, LaunchKernel, kernel};
 use std::time::Duration;
@@ -18,6 +19,7 @@ fn endless(lane: &Lane) {
         lane.pause();
     }
 }
+// ANCHOR_END: kernels
 
 #[test]
 fn work_in_order() -> Result<(), Error> {
