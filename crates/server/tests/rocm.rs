@@ -367,10 +367,11 @@ fn a_handler_that_waits_holds_its_own_packet_only_and_is_let_go_at_the_end() {
             })
             .unwrap();
         let (deregistered, closed) = (buffer(version, 2), buffer(version, 2));
-        let consumer = running(&services, Options::default(), &[&deregistered, &closed]);
+        let consumer = running(&services, Options::default().device("gpu"), &[&deregistered, &closed]);
         std::thread::scope(|scope| {
             let first = scope.spawn(|| call_one(&deregistered, 800, [5; 8]));
             waits.recv_timeout(HANG).unwrap();
+            assert!(consumer.waiting().iter().any(|waiting| &*waiting.device == "gpu"));
             let second = scope.spawn(|| call_one(&closed, 800, [5; 8]));
             for buffer in [&deregistered, &closed] {
                 assert_eq!(call_one(buffer, INCREMENT, [1; 8]), [2, 1]);

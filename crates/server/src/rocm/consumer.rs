@@ -177,7 +177,8 @@ impl Consumer {
     pub fn new(services: &Services, options: Options) -> io::Result<Self> {
         let stop = Stop::default();
         let (setup, trace) = (options.setup.clone(), options.trace.clone());
-        let settings = Settings { setup, trace, ..options.engine.clone() };
+        let device = options.device.clone().unwrap_or_else(|| options.engine.device.clone());
+        let settings = Settings { setup, trace, device, ..options.engine.clone() };
         let (engine, watchdog) = Engine::start(settings, stop.callback())?;
         let callers = usize::from(!options.is_told_of_launches);
         let shared = Arc::new(Shared {

@@ -65,6 +65,7 @@ impl fmt::Display for Fault {
 /// Settings of a [`super::Consumer`].
 #[derive(Clone)]
 pub struct Options {
+    pub(super) device: Option<Arc<str>>,
     pub(super) spin: Duration,
     pub(super) setup: ThreadSetup,
     /// Of the engine, except for what each thread does first and the trace.
@@ -79,6 +80,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            device: None,
             spin: Duration::from_micros(50),
             setup: ThreadSetup::default(),
             engine: Settings::default(),
@@ -92,6 +94,14 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Names the device whose kernels call, in reports of calls that wait. Default: it has no name there, or that of the
+    /// server which the consumer is [like](Options::like).
+    #[must_use]
+    pub fn device(mut self, name: &str) -> Self {
+        self.device = Some(name.into());
+        self
+    }
+
     /// How long the thread without work looks on before it sleeps, at most 0.9 ms at a time. Default 50 µs.
     #[must_use]
     pub fn spin(mut self, spin: Duration) -> Self {
