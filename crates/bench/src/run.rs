@@ -227,8 +227,22 @@ impl Bed {
     /// Opens the device of a builder, which serves [`Bench`] if kernels call that.
     pub fn of(options: &Options, builder: DeviceBuilder) -> Result<Self> {
         let device = builder.open()?;
-        if let Some(image) = &options.image {
-            device.add_image(&std::fs::read(image)?)?;
+        match &options.image {
+            Some(image) => {
+                let name = image.display();
+                let bytes =
+                    std::fs::read(image).map_err(|error| format!("cannot read the image {name}: {error}"))?;
+                device.add_image(&bytes).map_err(|error| format!("{name}: {error}"))?;
+            }
+            None if options.is_software() => {}
+            None => {
+                let (name, target) = (device.name(), device.target());
+                return Err(format!(
+                    "{name} runs kernels of images only: name the one that `hostcall build --target {target} \
+                     programs/bench` makes, by --image"
+                )
+                .into());
+            }
         }
         Ok(Self { stream: device.stream()?, device, events: Arc::default() })
     }
@@ -264,6 +278,12 @@ impl Bed {
 /// # Errors
 /// When the device cannot be opened, a kernel fails, or something is lost or wrong.
 pub fn bench(options: &Options, mut progress: impl FnMut(&Row)) -> Result<Report> {
+    let is_of_gpus = |group: &Group| matches!(group, Group::Stores | Group::Rivals);
+    if options.is_software() && !options.only.is_empty() && options.only.iter().all(is_of_gpus) {
+        let names: Vec<_> = options.only.iter().map(|group| group.name()).collect();
+        let text = "measured on GPUs only, since the software device's memory is the host's: name another group or device";
+        return Err(format!("{}: {text}", names.join(", ")).into());
+    }
     let mut results = Vec::new();
     let mut add_one = |row: Row| {
         progress(&row);

@@ -1,8 +1,13 @@
 //! `hostcall bench`.
 
-use crate::{Outcome, print};
+use crate::output::Stdout;
+use crate::run::BY_SIGNAL;
+use crate::{Outcome, complain, print};
 use hostcall_bench::{Group, Options, Row, bench};
+use signal_hook::consts::SIGPIPE;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
+use std::process::exit;
 
 fn options(device: String, image: Option<PathBuf>) -> Options {
     Options { device, image, repeats: 5, only: Vec::new() }
@@ -31,16 +36,25 @@ pub fn group(name: &str) -> Result<Group, String> {
 /// Measures the device; one line a figure, or one JSON object.
 pub fn run(device: String, image: Option<PathBuf>, json: bool, only: Vec<Group>) -> Outcome {
     let options = Options { only, ..options(device, image) };
-    if !json {
-        print(format_args!("{:<32} {:>16} {:>9} {:>16} {:>7}\n", "name", "value", "unit", "floor", "ratio"))?;
-    }
+    let mut head =
+        Some(format!("{:<32} {:>16} {:>9} {:>16} {:>7}\n", "name", "value", "unit", "floor", "ratio"));
     let report = bench(&options, |row| {
         if !json {
-            // A reader that has gone is found out by the next line.
-            let _ = print(format_args!("{}\n", line(row)));
+            print_or_exit(&format!("{}{}\n", head.take().unwrap_or_default(), line(row)));
         }
     })?;
     if json { print(format_args!("{}\n", serde_json::to_string(&report)?)) } else { Ok(0) }
+}
+
+/// Prints a figure, or ends the command: what nobody gets needs no measuring.
+fn print_or_exit(text: &str) {
+    if let Err(error) = Stdout.write_all(text.as_bytes()).and_then(|()| Stdout.flush()) {
+        if error.kind() == ErrorKind::BrokenPipe {
+            exit(BY_SIGNAL + SIGPIPE);
+        }
+        complain(format!("cannot write to the standard output: {error}"));
+        exit(1);
+    }
 }
 
 fn line(row: &Row) -> String {

@@ -147,9 +147,9 @@ fn unusable(options: &RunOptions, program: &Program, device: &str) -> Option<Str
         ));
     }
     if let Some(option) = first(of_software) {
+        let or_else = if is_package { format!(", or take `--device {SOFTWARE}`") } else { String::new() };
         return Some(format!(
-            "{option} is for the software device, and the program would run on {device}: leave it away, or take \
-             `--device {SOFTWARE}`"
+            "{option} is for the software device, and the program would run on {device}: leave it away{or_else}"
         ));
     }
     stack.map(|option| {

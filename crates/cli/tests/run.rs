@@ -77,6 +77,10 @@ fn output_that_cannot_be_written_fails_the_run() {
         let output = hostcall(["devices"]).stdout(full()).output().unwrap();
         assert_eq!(output.status.code(), Some(1));
         assert!(stderr(&output).contains("No space left"));
+        let output = hostcall(["bench", "--only", "start"]).stdout(full()).output().unwrap();
+        let sentence =
+            "hostcall: cannot write to the standard output: No space left on device (os error 28)\n";
+        expect(&output, 1, "", sentence);
     }
 }
 

@@ -85,6 +85,15 @@ fn help_names_every_benchmark() {
 }
 
 #[test]
+fn what_cannot_be_measured_is_refused() {
+    says(&refused(1, &["bench", "--only", "stores,rivals"]), "stores, rivals: measured on GPUs only");
+    let start = |more: &[&str]| refused(1, &[&["bench", "--only", "start"], more].concat());
+    says(&start(&["--image", "/nowhere"]), "cannot read the image /nowhere: ");
+    let gpu = start(&["--device", "gfx942"]);
+    says(&gpu, "name the one that `hostcall build --target gfx942 programs/bench` makes, by --image");
+}
+
+#[test]
 fn what_was_meant_is_suggested() {
     says(&refused(2, &["run", "--timout", "3", acts()]), "did you mean `--timeout`?");
     says(&refused(2, &["buidl", "."]), "did you mean `build`?");
