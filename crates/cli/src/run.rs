@@ -13,6 +13,7 @@ use signal_hook::consts::{SIGINT, SIGPIPE, SIGQUIT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use std::error::Error;
 use std::io::{self, Write};
+use std::process::exit;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
@@ -88,9 +89,27 @@ pub fn run(options: RunOptions) -> Outcome {
     let started = started?;
     drop(beginning);
     let code = wait(&device, &started, options.timeout, &events)?;
+    end_at_signals(events, code);
     // Its server may be about to record the last calls, whose lanes have their answers.
     drop(device);
     Ok(tracing.finish(code))
+}
+
+/// Has signals end the command that come after the program's end, while its trace is written: to somebody who reads slowly, say.
+fn end_at_signals(events: Receiver<Event>, code: i32) {
+    let watch = move || {
+        for event in events {
+            let Event::Signal(signal) = event else { continue };
+            complain(format!(
+                "the program has ended with exit code {code}, and its trace is still being written"
+            ));
+            if signal != SIGQUIT {
+                exit(BY_SIGNAL + signal);
+            }
+        }
+    };
+    // Where the system starts no thread, the trace is waited for.
+    let _ = std::thread::Builder::new().name("hostcall-ending".into()).spawn(watch);
 }
 
 /// Returns why this program on this device can make nothing of an option that was given.

@@ -9,6 +9,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 #[test]
 fn arguments_are_passed_as_they_are() {
@@ -246,6 +248,36 @@ fn sigquit_tells_that_the_program_has_not_begun() {
     assert_eq!(said.next().unwrap().unwrap(), begins);
     assert!(!fs::read(&pipe).unwrap().is_empty());
     assert_eq!(child.wait().unwrap().code(), Some(7));
+}
+
+/// The reader of its trace takes nothing: more than a pipe holds is written after the program has ended.
+#[test]
+fn a_signal_ends_the_wait_for_the_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let options = format!("--trace {} --threads 1 --timeout 1", pipe.display());
+    let mut child = acting(&options, &["ask"]).stderr(Stdio::piped()).spawn().unwrap();
+    let _reader = File::open(&pipe).unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(said.any(|line| line.starts_with("hostcall: the program did not end within 1 s: ")));
+    let written = "hostcall: the program has ended with exit code 124, and its trace is still being written";
+    // A signal that comes while the program still ends is not told of.
+    let is_told = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_told.load(Ordering::Relaxed) {
+                send(&child, "-QUIT");
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let next = said.next();
+        is_told.store(true, Ordering::Relaxed);
+        assert_eq!(next.as_deref(), Some(written));
+    });
+    send(&child, "-INT");
+    assert!(said.all(|line| line == written));
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
 /// Sends the signal to a program that has begun, and gives the exit code and standard error.

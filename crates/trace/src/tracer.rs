@@ -304,10 +304,11 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.finish(LONGEST_DROP);
+        // Who has asked for the end has waited as long as they like.
         if *self.is_asked.get_mut() {
             return;
         }
+        self.finish(LONGEST_DROP);
         if let Some(lost) = self.summary().lost() {
             let line = format!("hostcall: a tracer was dropped without `finish`: {lost}\n");
             // Nobody can be told that the standard error is closed.

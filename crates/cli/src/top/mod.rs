@@ -246,8 +246,11 @@ fn count(value: f64) -> String {
 fn head(shown: &Shown) -> Vec<String> {
     let Shown { at_s, calls, calls_a_second, failed_calls, posts, posts_a_second, .. } = shown;
     let ending = if shown.has_ended { ", and the trace ended" } else { "" };
+    // A file of raw channels alone has none.
+    let devices =
+        if shown.devices.is_empty() { String::new() } else { format!("; {}", shown.devices.join(", ")) };
     let mut lines = vec![
-        format!("{at_s:.1} s{ending}; {}", shown.devices.join(", ")),
+        format!("{at_s:.1} s{ending}{devices}"),
         format!(
             "calls {calls}, {}/s, {failed_calls} failed; posts {posts}, {}/s; launches {}, {} run",
             count(*calls_a_second),

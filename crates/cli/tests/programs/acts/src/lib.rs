@@ -47,6 +47,9 @@ fn main(lane: &Lane) -> i32 {
         "forever" => loop {
             black_box(());
         },
+        "ask" => loop {
+            let _ = time::now_ns();
+        },
         "sleep" => time::sleep(Duration::from_secs(3600)),
         "panic" if first => panic!("the sum is {}", 3),
         "orders" if first => panic!("\u{1b}[31mred\n{}", 3),
