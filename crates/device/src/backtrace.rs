@@ -48,6 +48,13 @@ impl Call<'_> {
             .any(|name| self.name.contains(name))
     }
 
+    /// The kernel whose function of the image this is, as `hostcall_kernel_sum__0123abcd`. Without debug information it
+    /// is all that there is of what was inlined into it.
+    fn kernel(&self) -> Option<&str> {
+        let (kernel, _) = self.name.strip_prefix("hostcall_kernel_")?.rsplit_once("__")?;
+        Some(kernel)
+    }
+
     /// Says whether it is one of the standard library's.
     fn is_in_library(&self) -> bool {
         let of = |part| self.place.is_some_and(|place| place.contains(part));
@@ -82,15 +89,17 @@ fn kernels_calls(trace: &str) -> String {
             calls.push(Call { name, place: None });
         }
     }
-    let end = calls.iter().position(Call::is_below_kernel).unwrap_or(calls.len());
+    let below = calls.iter().position(Call::is_below_kernel).unwrap_or(calls.len());
+    let kernel = calls.iter().position(|call| call.kernel().is_some()).map_or(calls.len(), |at| at + 1);
+    let end = below.min(kernel);
     let start = calls[..end].iter().rposition(Call::is_of_panic).map_or(0, |at| at + 1);
     // What panics for its caller, such as `Option::expect`.
     let own = calls[start..end].iter().skip_while(|call| call.is_in_library());
     let mut text = String::new();
-    for Call { name, place } in own.take(MOST_CALLS) {
+    for call in own.take(MOST_CALLS) {
         text.push_str("\n  in ");
-        text.push_str(name);
-        if let Some(place) = place {
+        text.push_str(call.kernel().unwrap_or(call.name));
+        if let Some(place) = call.place {
             text.push_str(" at ");
             text.push_str(place);
         }
@@ -125,5 +134,15 @@ mod tests {
 ";
         assert_eq!(kernels_calls(trace), "\n  in shop::inner at ./src/lib.rs:4:5\n  in shop::walk::walk");
         assert_eq!(kernels_calls("disabled backtrace"), "");
+        // An image without debug information.
+        let trace = "\
+   0: std::backtrace::Backtrace::force_capture
+   1: core::panicking::panic_fmt
+   2: shop::inner
+   3: hostcall_kernel_walk_2__83a337ea
+   4: run
+             at /src/softdev/src/lane.rs:186:33
+";
+        assert_eq!(kernels_calls(trace), "\n  in shop::inner\n  in walk_2");
     }
 }
