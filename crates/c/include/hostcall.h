@@ -1226,8 +1226,8 @@ hostcall_status hostcall_raw_channel_next(const hostcall_raw_channel *channel,
                                           hostcall_raw_page **page,
                                           hostcall_error **error);
 
-// Puts what was written to the channel so far into `counts`. Of what waves dropped, all that happened before in launches that
-// have ended.
+// Puts what was written to the channel so far into `counts`: of pages and bytes, what was there when hostcall_raw_channel_next
+// looked last; of what waves dropped, all that happened before in launches that have ended.
 hostcall_status hostcall_raw_channel_statistics(const hostcall_raw_channel *channel,
                                                 hostcall_raw_counts *counts,
                                                 hostcall_error **error);

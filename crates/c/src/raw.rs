@@ -179,8 +179,8 @@ pub extern "C" fn hostcall_raw_channel_next(
     })
 }
 
-/// Puts what was written to the channel so far into `counts`. Of what waves dropped, all that happened before in launches that
-/// have ended.
+/// Puts what was written to the channel so far into `counts`: of pages and bytes, what was there when hostcall_raw_channel_next
+/// looked last; of what waves dropped, all that happened before in launches that have ended.
 pub extern "C" fn hostcall_raw_channel_statistics(
     channel: Option<&hostcall_raw_channel>,
     counts: Option<&mut MaybeUninit<hostcall_raw_counts>>,

@@ -84,10 +84,10 @@ int main(int argc, char **argv) {
     fails(hostcall_rocm_code_load(device, argv[1], 0, &code, &error), HOSTCALL_STATUS_INVALID_ARGUMENT, "version 0");
     fails(hostcall_rocm_code_load(device, "/nowhere", HOSTCALL_ROCM_VERSION_STACKS, &code, &error), HOSTCALL_STATUS_IMAGE, "/nowhere");
     fails(hostcall_rocm_code_load_bytes(device, (const uint8_t *)"text", 4, HOSTCALL_ROCM_VERSION_PHASES, &code, &error),
-          HOSTCALL_STATUS_IMAGE, "no image");
+          HOSTCALL_STATUS_IMAGE, "it is no code object, cubin or PTX: compile");
     works(hostcall_options_new("cpu", &options, &error));
     works(hostcall_device_open(&options, &cpu, &error));
-    fails(hostcall_rocm_code_load(cpu, argv[1], HOSTCALL_ROCM_VERSION_STACKS, &code, &error), HOSTCALL_STATUS_IMAGE, "was built for");
+    fails(hostcall_rocm_code_load(cpu, argv[1], HOSTCALL_ROCM_VERSION_STACKS, &code, &error), HOSTCALL_STATUS_IMAGE, ", not for cpu: code objects");
     EXPECT(code == NULL);
     hostcall_device_free(&cpu);
     works(hostcall_rocm_code_load(device, argv[1], HOSTCALL_ROCM_VERSION_STACKS, &code, &error));

@@ -226,6 +226,11 @@ fn meant(name: &str) -> String {
     of("gfx", "amdgpu:0").or_else(|| of("sm_", "cuda:0")).unwrap_or_default()
 }
 
+/// The end of "an image was built for another target", for a device and what it executes. Some devices are named as that.
+pub(crate) fn other_than(device: &str, target: &str) -> String {
+    if device == target { format!("not for {device}") } else { format!("and {device} is {target}") }
+}
+
 /// When a wait would return that was refused.
 fn until(has_limit: bool) -> &'static str {
     match has_limit {
@@ -434,7 +439,8 @@ pub enum ImageError {
     },
     /// It was built for another device.
     #[error(
-        "{name} was built for {built_for}, and {device} is {target}: use `hostcall build --target {target}`"
+        "{name} was built for {built_for}, {}: use `hostcall build --target {target}`",
+        other_than(device, target)
     )]
     OtherTarget {
         /// The file, or "the image".

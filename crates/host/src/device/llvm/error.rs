@@ -1,5 +1,6 @@
 //! Why a program that was linked with LLVM's GPU libc cannot be started.
 
+use crate::device::error::other_than;
 use crate::llvm::LayoutError;
 
 /// Why a program that was linked with LLVM's GPU libc cannot be started.
@@ -13,7 +14,7 @@ pub enum ProgramError {
         name: String,
     },
     /// It was built for another device.
-    #[error("{name}: it was built for {built_for}, and {device} is {target}: build it for that")]
+    #[error("{name}: it was built for {built_for}, {}: build it for that", other_than(device, target))]
     OtherTarget {
         /// The file.
         name: String,

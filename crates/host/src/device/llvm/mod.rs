@@ -21,7 +21,7 @@ use super::error::{ImageError, LaunchRefused};
 use super::images::read_image;
 use super::seam::{ImageSource, Memory, Module};
 use super::{Device, Error, Grid, LaunchFailure, Stream};
-use crate::image::{self, Calls, ImageInfo};
+use crate::image::{self, Calls, ImageInfo, NotAnImage};
 use crate::llvm::{End, Fault, Layout, LlvmServer, Options, PortMemory};
 use crate::server::LaunchId;
 use hostcall_trace::{Ending, Source};
@@ -181,8 +181,10 @@ impl Device {
         let core = &self.inner.core;
         let (path, bytes) = read_image(program.as_ref())?;
         let name = || program.as_ref().display().to_string();
-        let ImageInfo { target, calls } = image::identify(&bytes)
-            .map_err(|error| Error::from(ImageError::NotAnImage { name: name(), error }))?;
+        let ImageInfo { target, calls } = image::identify(&bytes).map_err(|error| match error {
+            NotAnImage::Unknown => Error::from(ProgramError::NotAProgram { name: name() }),
+            error => ImageError::NotAnImage { name: name(), error }.into(),
+        })?;
         let Calls::Llvm(symbols) = calls else {
             let name = name();
             return Err(ProgramError::NotAProgram { name }.into());

@@ -620,7 +620,7 @@ fn failures_are_told() {
         std::fs::write(&path, bytes).unwrap();
         device.load_llvm(&path, None).err().expect("no program").to_string()
     };
-    assert!(refused(b"text").contains("no image"));
+    assert!(refused(b"text").contains("no program that was linked with LLVM's GPU libc"));
     let ptx = ".version 7.8\n.target sm_90\n.visible .entry _begin(\n.visible .entry _start(\n";
     assert!(refused(ptx.as_bytes()).contains("no program that was linked with LLVM's GPU libc"));
     let ptx = format!("{ptx}.visible .entry _end(\n");

@@ -263,8 +263,8 @@ impl<T: Plain, P: Policy> RawChannel<T, P> {
         self.inner.number
     }
 
-    /// Returns what was written and read so far. Of what waves dropped, all that happened before this was called in launches
-    /// that have ended.
+    /// Returns what was written and read so far: of pages and bytes, what was there when a reader looked last; of what waves
+    /// dropped, all that happened before this was called in launches that have ended.
     pub fn statistics(&self) -> RawStatistics {
         self.inner.statistics()
     }

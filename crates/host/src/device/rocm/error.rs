@@ -1,13 +1,25 @@
 //! What can be wrong with code objects.
 
+use crate::device::error::other_than;
+
 /// Why a code object, or a kernel of it, cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodeObjectError {
+    /// It has none of the formats of such code.
+    #[error(
+        "{name}: it is no code object, cubin or PTX: compile its kernels for the device's GPU (with `--offload-arch`, or \
+         nvcc's `-arch`), and for the device alone"
+    )]
+    Unknown {
+        /// The file, or "the code object".
+        name: String,
+    },
     /// It was built for another device, or is no code object.
     #[error(
-        "{name} was built for {built_for}, and {device} is {target}: code objects, cubins and PTX run on the GPU that they were \
-         compiled for (with `--offload-arch`, or nvcc's `-arch`), and code for gfx942 on the device of that name too"
+        "{name} was built for {built_for}, {}: code objects, cubins and PTX run on the GPU that they were \
+         compiled for (with `--offload-arch`, or nvcc's `-arch`), and code for gfx942 on the device of that name too",
+        other_than(device, target)
     )]
     OtherTarget {
         /// The file, or "the code object".

@@ -24,7 +24,7 @@ use super::launch::{check_code, kernel_called};
 use super::seam::{HiddenParameters, ImageSource, Kernel, KernelLimits, KernelParameters, Module};
 use super::stream::{Launch, Parts};
 use super::{Device, Error, Grid, Inner, Stream};
-use crate::image::{self, Calls, Target};
+use crate::image::{self, Calls, NotAnImage, Target};
 use crate::rocm::{Services, Statistics, Version};
 use argument::bytes_of_raw;
 use hostcall_abi::layout::LAUNCHES;
@@ -113,8 +113,10 @@ impl Device {
     }
 
     fn load_code(&self, name: &str, source: ImageSource<'_>, version: Version) -> Result<CodeObject, Error> {
-        let info = image::identify(source.bytes())
-            .map_err(|error| ImageError::NotAnImage { name: name.into(), error })?;
+        let info = image::identify(source.bytes()).map_err(|error| match error {
+            NotAnImage::Unknown => Error::from(CodeObjectError::Unknown { name: name.into() }),
+            error => ImageError::NotAnImage { name: name.into(), error }.into(),
+        })?;
         if matches!(&info.target, Target::Software) || !info.target.runs_on(&self.target()) {
             let (built_for, device) = (info.target.to_string(), self.name().to_owned());
             let (name, target) = (name.to_owned(), self.target());
