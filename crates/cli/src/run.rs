@@ -249,7 +249,7 @@ impl Drop for Beginning {
     }
 }
 
-fn no_watch(error: io::Error) -> io::Error {
+pub fn no_watch(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot watch for signals: {error}"))
 }
 

@@ -328,6 +328,25 @@ fn interrupted_exports_leave_nothing() {
     assert_eq!(fs::read_to_string(to).unwrap().lines().count(), 100_001);
 }
 
+/// Whatever the descriptors do not suffice for is named.
+#[test]
+fn an_export_without_descriptors_says_what_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, _) = traced(folder.path(), &["arguments", "x"]);
+    let out = folder.path().join("out.csv");
+    let script = "ulimit -n $0; exec \"$@\"";
+    let export = |descriptors: u32| {
+        let mut command = Command::new("bash");
+        command.args(["-c", script, &descriptors.to_string(), env!("CARGO_BIN_EXE_hostcall")]);
+        command.args(["trace", "export"]).arg(&file).arg(&out).output().unwrap()
+    };
+    let refused: Vec<_> = (4..12).map(export).filter(|output| !output.status.success()).collect();
+    assert!(!refused.is_empty());
+    for text in refused.iter().map(stderr) {
+        assert!(text.starts_with("hostcall: cannot ") && text.contains("Too many open files"), "{text}");
+    }
+}
+
 #[test]
 fn exports_that_cannot_be_made_are_one_sentence() {
     let folder = tempfile::tempdir().unwrap();

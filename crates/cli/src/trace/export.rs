@@ -1,6 +1,7 @@
 //! `hostcall trace export`: a trace in formats that other programs read.
 
 use super::{NO_END, Stop, cannot, open};
+use crate::run::no_watch;
 use crate::{Outcome, USAGE, complain};
 use hostcall_trace::export::{self, ExportError, Exported, Format, LeftOut, Table};
 use hostcall_trace::{Loss, StreamLosses, escaped};
@@ -43,7 +44,7 @@ pub(super) fn export(from: &Path, to: &Path, stream: Option<&str>) -> Outcome {
         return Err(format!("{} is the trace itself: name another file", to.display()).into());
     }
     let place = Destination::of(to)?;
-    place.remove_at_signals()?;
+    place.remove_at_signals().map_err(no_watch)?;
     let file = MadeLate { place: &place, file: None };
     let mut progress = Progress { of: whole.len(), told: Instant::now(), is_shown: false };
     let result = export::export(&mut reader, table, format, file, |bytes| progress.tell(bytes));
