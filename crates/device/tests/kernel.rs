@@ -4,7 +4,7 @@ use hostcall_device::abi::launch::{self, RawSlice};
 use hostcall_device::abi::{ABI_VERSION, layout};
 use hostcall_device::atomic::AtomicWord;
 use hostcall_device::kernel::{Joined, Kernel, KernelArg, Optional, Ref, Slice, UnsafeKernel, ValueArg};
-use hostcall_device::{Global, Lane, Plain, Shared, Word, kernel, main};
+use hostcall_device::{Global, Lane, Plain, Shared, Wire, Word, kernel, main};
 use std::sync::atomic::AtomicU32;
 
 const TILE_BYTES: u64 = 1 << 10;
@@ -46,9 +46,10 @@ unsafe fn copy<'a>(lane: &'a Lane, from: &'a [u64], to: &'a [Global<u64>]) {
     unsafe { to.get_unchecked(i).set(*from.get_unchecked(i)) };
 }
 
-/// A point of a plane.
+/// A point of a plane, in memory and in calls.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Plain)]
+#[derive(Clone, Copy, Debug, PartialEq, Plain, Wire)]
+#[hostcall(format = "{x} across, {y} up")]
 pub struct Point {
     /// Across.
     pub x: f32,

@@ -216,7 +216,7 @@ fn traces(_: &Lane) {
     hostcall_device::event!("{POINT} {}", POINT);
 }
 
-/// Services of a macro whose arguments are types: the compiler passes these as groups.
+/// What macros make of arguments that are more than a token, which the compiler passes as groups.
 mod fragments {
     macro_rules! service {
         ($name:ident($caller:ty, $text:ty, $bytes:ty, $output:ty) -> $result:ty) => {
@@ -229,6 +229,15 @@ mod fragments {
     }
 
     service!(Fragments(&Caller, &str, &[u8], &mut [u8]) -> ());
+
+    macro_rules! kernel {
+        ($name:ident: $text:literal, $krate:path, $lanes:expr) => {
+            #[hostcall_device::kernel(name = $text, crate = $krate, max_lanes = $lanes)]
+            pub fn $name(_: &hostcall_device::Lane) {}
+        };
+    }
+
+    kernel!(kernel_of_fragments: "of_fragments", hostcall_device, 2 * 32);
 
     pub fn post() -> Result<(), hostcall_device::CallError> {
         Fragments::post_note(1)
@@ -257,6 +266,12 @@ fn services_answer_under_any_name() {
     assert_eq!(services::constants::WithConstants::METHODS.len(), 2);
     assert_eq!(services::constants::WithLane::METHODS.len(), 1);
     assert_eq!(fragments::Fragments::METHODS.len(), 2);
+}
+
+#[test]
+fn options_may_come_from_a_macro() {
+    let kernel = fragments::kernel_of_fragments;
+    assert_eq!((kernel.name(), kernel.info().max_lanes), ("of_fragments", 64));
 }
 
 #[test]

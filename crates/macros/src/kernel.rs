@@ -12,7 +12,7 @@ use parameter::{Parameter, Shared, of_launch, offset, parameter, shared_paramete
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::ext::IdentExt;
-use syn::{Error, Expr, FnArg, Ident, ItemFn, Lit, Result, ReturnType, Safety, Type};
+use syn::{Error, Expr, FnArg, Ident, ItemFn, LitStr, Result, ReturnType, Safety, Type};
 
 /// What a kernel's expansion is made from.
 struct Kernel<'a> {
@@ -48,7 +48,7 @@ pub fn kernel(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let mut options = Options::parse(options)?;
     let krate = crate_option(&mut options)?;
     let mut function: ItemFn = syn::parse2(item)?;
-    let name = options.value("name")?;
+    let name = options.text("name")?;
     let given_instances = options.list("instances")?;
     let workgroup_memory = options.value("workgroup_memory")?;
     let max_lanes = or_default(options.value("max_lanes")?, 0);
@@ -222,17 +222,14 @@ fn own_name(function: &Ident) -> Result<String> {
     Err(Error::new_spanned(function, message))
 }
 
-/// The text of the `name` option.
-fn given_name(value: &Expr) -> Result<String> {
-    if let Expr::Lit(literal) = value
-        && let Lit::Str(text) = &literal.lit
-        && is_symbol(&text.value())
-    {
-        return Ok(text.value());
+/// The kernel's name by the `name` option.
+fn given_name(text: &LitStr) -> Result<String> {
+    let name = text.value();
+    if is_symbol(&name) {
+        return Ok(name);
     }
-    let message =
-        "a kernel's name is a string of ASCII letters, digits and `_` that does not start with `info_`";
-    Err(Error::new_spanned(value, message))
+    let message = "a kernel's name has ASCII letters, digits and `_`, and does not start with `info_`";
+    Err(Error::new_spanned(text, message))
 }
 
 fn check_function(function: &ItemFn) -> Result<()> {

@@ -14,7 +14,7 @@ use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{format_ident, quote};
 use std::collections::HashSet;
 use syn::ext::IdentExt;
-use syn::{Attribute, Error, Expr, Result};
+use syn::{Error, Expr, Result};
 
 /// The names of one expansion.
 pub struct Names {
@@ -31,14 +31,6 @@ impl Names {
         let mut taken = HashSet::new();
         collect(input.clone(), &mut taken);
         Ok(Self { private: quote!(#krate::__private), taken })
-    }
-
-    /// The path of `#[hostcall(crate = path)]` among a derive's attributes.
-    pub fn of_attributes(attributes: &[Attribute]) -> Result<Option<TokenStream>> {
-        let mut options = Options::of_attributes(attributes)?;
-        let krate = crate_option(&mut options)?;
-        options.finish("`crate`")?;
-        Ok(krate)
     }
 
     /// A name for an item or variable of the expansion.

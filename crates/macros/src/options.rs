@@ -22,7 +22,7 @@ impl Parse for Item {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
         let name = Ident::parse_any(input)?;
         let given = if input.parse::<Option<Token![=]>>()?.is_some() {
-            Given::Value(input.parse()?)
+            Given::Value(ungrouped(input.parse()?))
         } else if input.peek(syn::token::Paren) {
             let list;
             syn::parenthesized!(list in input);
@@ -31,6 +31,14 @@ impl Parse for Item {
             Given::Nothing
         };
         Ok(Self { name, given })
+    }
+}
+
+/// The expression without the groups that `macro_rules!` puts around one.
+fn ungrouped(expression: Expr) -> Expr {
+    match expression {
+        Expr::Group(group) => ungrouped(*group.expr),
+        expression => expression,
     }
 }
 
@@ -99,10 +107,9 @@ impl Options {
     pub fn finish(self, known: &str) -> Result<()> {
         match self.0.first() {
             None => Ok(()),
-            Some(Item { name, .. }) => Err(Error::new(
-                name.span(),
-                format!("unknown or repeated option `{name}`; there are {known}"),
-            )),
+            Some(Item { name, .. }) => {
+                Err(Error::new(name.span(), format!("unknown or repeated option `{name}`; known: {known}")))
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `#[derive(Wire)]`.
 
-use crate::names::Names;
+use crate::names::{Names, crate_option};
+use crate::options::Options;
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::ext::IdentExt;
@@ -71,7 +72,12 @@ impl<'a> Bound<'a> {
 }
 
 pub fn derive(input: DeriveInput) -> Result<TokenStream> {
-    let names = Names::new(&quote!(#input), Names::of_attributes(&input.attrs)?)?;
+    let mut options = Options::of_attributes(&input.attrs)?;
+    let krate = crate_option(&mut options)?;
+    // `#[derive(Plain)]` of the same struct has it.
+    options.text("format")?;
+    options.finish("`crate`, and `format` for `#[derive(Plain)]`")?;
+    let names = Names::new(&quote!(#input), krate)?;
     let k = &names.private;
     let name = &input.ident;
     let text = name.unraw().to_string();
