@@ -60,7 +60,7 @@ pub fn derive(input: DeriveInput) -> Result<TokenStream> {
          above the derive"
     );
     Ok(quote! {
-        #[allow(unsafe_code, deprecated, clippy::undocumented_unsafe_blocks, reason = "the macro argues its safety")]
+        #[allow(deprecated, reason = "who has values of it is told")]
         const _: () = {
             ::core::assert!(::core::mem::size_of::<#name>() == 0 #(+ ::core::mem::size_of::<#types>())*, #padding);
             ::core::assert!(::core::mem::align_of::<#name>() <= #k::BUFFER_ALIGN, #alignment);

@@ -96,12 +96,13 @@ pub fn service(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let words = methods.iter().map(|method| method.check_words(&names, &text));
     let device = device_side(&names, &item, &methods, internal);
     let host = host::side(&names, &item, &methods);
-    let (visibility, attributes) = (&item.vis, &item.attrs);
+    let (visibility, attributes, allowed) = (&item.vis, &item.attrs, allowed(&item));
     Ok(quote! {
         #(#attributes)*
         #[derive(#k::Clone, #k::Copy, #k::Debug)]
         #visibility struct #name;
 
+        #allowed
         #[allow(non_upper_case_globals, reason = "names that no user's name meets")]
         const _: () = {
             const #base: #k::u16 = #base_value;
@@ -180,6 +181,13 @@ fn conditional(input: ParseStream<'_>) -> Result<(syn::Expr, Punctuated<Meta, To
         input.parse::<Token![,]>()?;
     }
     Ok((condition, Punctuated::parse_terminated(input)?))
+}
+
+/// What the trait allows, for all that is made of it.
+fn allowed(item: &ItemTrait) -> TokenStream {
+    let has = |name| item.attrs.iter().filter(move |attribute: &&Attribute| attribute.path().is_ident(name));
+    let (allows, deprecated) = (has("allow"), has("deprecated").map(|_| quote!(#[allow(deprecated)])));
+    quote!(#(#allows)* #(#deprecated)*)
 }
 
 fn check_trait(item: &ItemTrait) -> Result<()> {
@@ -487,20 +495,17 @@ fn device_side(names: &Names, item: &ItemTrait, methods: &[Method], internal: bo
             }
         });
     }
-    let shadows = Method::shadows(names, methods, &[&lane]);
+    let (shadows, allowed) = (Method::shadows(names, methods, &[&lane]), allowed(item));
     quote! {
         #[doc = #within_docs]
+        #allowed
         #[derive(#k::Clone, #k::Copy, #k::Debug)]
         #visibility struct #within(#k::CallOptions);
 
+        #allowed
         const _: () = {
             #shadows
-            #[allow(
-                unsafe_code,
-                clippy::too_many_arguments,
-                clippy::undocumented_unsafe_blocks,
-                reason = "as many as the service's methods have; unsafe functions forward to each other"
-            )]
+            #[allow(clippy::too_many_arguments, reason = "as many as the service's methods have")]
             impl #name {
                 /// Returns the methods with a deadline: `timeout_us` after the host sees the call it ends with
                 /// `CallError::TimedOut`. 0 is no deadline.

@@ -128,6 +128,7 @@ pub fn derive(input: DeriveInput) -> Result<TokenStream> {
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
     Ok(quote! {
         #[automatically_derived]
+        #[allow(deprecated, reason = "who has values of it is told")]
         impl #impl_generics #k::Wire for #name #type_generics #where_clause {
             const WORDS: #k::usize = #count;
             const SCHEMA: #k::u64 = #schema;

@@ -80,8 +80,8 @@ pub fn expand(names: &Names, kernel: Kernel<'_>) -> TokenStream {
     let LaunchOptions { workgroups, lanes, workgroup_memory, max_lanes } = options;
     let k = &names.private;
     let (visibility, function_name) = (&function.vis, &function.sig.ident);
-    // The constant has what is said of the kernel as an item, and the function the rest.
-    let of_item = ["doc", "cfg", "deprecated"];
+    // The constant, with all in it, has what is said of the kernel as an item, and the function the rest.
+    let of_item = ["doc", "cfg", "deprecated", "allow"];
     let (outer, inner): (Vec<&Attribute>, Vec<&Attribute>) = function
         .attrs
         .iter()
@@ -162,13 +162,10 @@ pub fn expand(names: &Names, kernel: Kernel<'_>) -> TokenStream {
             non_upper_case_globals,
             non_camel_case_types,
             dead_code,
-            unsafe_code,
             improper_ctypes_definitions,
-            clippy::undocumented_unsafe_blocks,
-            clippy::missing_safety_doc,
             clippy::type_complexity,
             clippy::too_many_arguments,
-            reason = "the kernel's constant and its entry are made by a macro, whose safety `hostcall_device` argues"
+            reason = "the kernel's constant and its entry are made by a macro"
         )]
         #visibility const #ident: #k::#kind<#markers> = {
             #within

@@ -1,6 +1,6 @@
 //! The host's side of a service: handler traits and the dispatch to them.
 
-use super::{Method, Parameter, ParameterKind};
+use super::{Method, Parameter, ParameterKind, allowed};
 use crate::names::Names;
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
@@ -74,10 +74,11 @@ pub(super) fn side(names: &Names, item: &ItemTrait, methods: &[Method]) -> Token
     let calls = each(&|method, index| method.calls(names, locals, &handler_trait, index));
     let posts = each(&|method, index| method.posts(names, locals, &handler_trait, index));
     let async_dispatch = each(&|method, index| method.async_dispatch(names, locals, &async_trait, index));
-    let shadows = Method::shadows(names, methods, &locals.variables());
+    let (shadows, allowed) = (Method::shadows(names, methods, &locals.variables()), allowed(item));
     quote! {
         #[doc = #handler_docs]
         #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+        #allowed
         #[allow(clippy::too_many_arguments, reason = "as many as the service's methods have")]
         #visibility trait #handler_trait: #k::Send + #k::Sync + 'static {
             #(#blocking)*
@@ -85,12 +86,14 @@ pub(super) fn side(names: &Names, item: &ItemTrait, methods: &[Method]) -> Token
 
         #[doc = #async_docs]
         #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+        #allowed
         #[allow(clippy::too_many_arguments, reason = "as many as the service's methods have")]
         #visibility trait #async_trait: #k::Send + #k::Sync + 'static {
             #(#futures)*
         }
 
         #[cfg(not(any(target_arch = "nvptx64", target_arch = "amdgpu")))]
+        #allowed
         #[allow(non_camel_case_types, reason = "names that no user's name meets")]
         const _: () = {
             #shadows
