@@ -13,8 +13,8 @@ use syn::parse::ParseStream;
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, Error, FnArg, Ident, ItemTrait, Meta, Pat, Result, ReturnType, Safety, Token, TraitItem,
-    TraitItemFn, Type, parse_quote,
+    Attribute, Error, FnArg, Generics, Ident, ItemTrait, Meta, Pat, PatIdent, Result, ReturnType, Safety,
+    Token, TraitItem, TraitItemFn, Type, parse_quote,
 };
 
 /// Most methods of a service: derived numbers leave room for so many.
@@ -22,6 +22,8 @@ const MAX_METHODS: usize = 16;
 
 /// Associated items of the generated struct that are no methods of the service.
 const RESERVED: [&str; 4] = ["serve", "serve_async", "within_us", "METHODS"];
+
+const NAME_THE_TYPE: &str = "name the type: kernel and host agree on how it travels";
 
 /// Attributes that set lints' levels.
 const LINTS: [&str; 5] = ["allow", "expect", "warn", "deny", "forbid"];
@@ -118,11 +120,16 @@ pub fn service(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     })
 }
 
-/// Refuses methods whose generated functions would have the same name, as `a` with `start_a` and a method `start_a`.
+/// Refuses methods of the same name, also those of generated functions: `a` has `start_a` beside a method `start_a`.
 fn check_functions(methods: &[Method]) -> Result<()> {
     let mut functions = HashMap::new();
     for method in methods {
-        functions.insert(method.name.unraw().to_string(), &method.name);
+        if functions.insert(method.name.unraw().to_string(), &method.name).is_some() {
+            return Err(Error::new_spanned(
+                &method.name,
+                "another method has this name: give this one its own",
+            ));
+        }
     }
     for method in methods.iter().filter(|method| method.words_only()) {
         let name = method.name.unraw();
@@ -195,9 +202,7 @@ fn check_trait(item: &ItemTrait) -> Result<()> {
         let message = "write `#[cfg]` above `#[service]`: below it, it would not hold for all that is made of the trait";
         return Err(Error::new_spanned(attribute, message));
     }
-    if !item.generics.params.is_empty() || item.generics.where_clause.is_some() {
-        return Err(Error::new_spanned(&item.generics, "a service cannot be generic: its types are fixed"));
-    }
+    refuse_generics(&item.generics, "a service cannot be generic: its types are fixed")?;
     if let Some(token) = &item.unsafety {
         let message =
             "leave `unsafe` away here: a method can be an `unsafe fn`, which is unsafe to call in a kernel";
@@ -212,6 +217,12 @@ fn check_trait(item: &ItemTrait) -> Result<()> {
     Ok(())
 }
 
+fn refuse_generics(generics: &Generics, message: &str) -> Result<()> {
+    let (parameters, bounds) = (&generics.params, &generics.where_clause);
+    let tokens = quote!(#parameters #bounds);
+    if tokens.is_empty() { Ok(()) } else { Err(Error::new_spanned(tokens, message)) }
+}
+
 impl Method {
     fn parse(item: &TraitItem) -> Result<Self> {
         let TraitItem::Fn(TraitItemFn { attrs, sig, default, .. }) = item else {
@@ -220,8 +231,9 @@ impl Method {
         if let Some(body) = default {
             return Err(Error::new_spanned(body, "the handler on the host has the body: end with `;`"));
         }
-        if !sig.generics.params.is_empty() {
-            return Err(Error::new_spanned(&sig.generics, "a service's method cannot be generic"));
+        refuse_generics(&sig.generics, "a service's method cannot be generic: its types are fixed")?;
+        if let Some(token) = &sig.abi {
+            return Err(Error::new_spanned(token, "leave the ABI away: a call is a message to the host"));
         }
         if let Some(token) = &sig.asyncness {
             let message = "leave `async` away: `serve_async` takes async handlers";
@@ -248,10 +260,15 @@ impl Method {
             };
             // No function's parameter can have documentation: it is for readers of the trait.
             documentation(&typed.attrs)?;
-            let Pat::Ident(pattern) = &*typed.pat else {
-                return Err(Error::new_spanned(&typed.pat, "name the parameter"));
+            let name = match &*typed.pat {
+                Pat::Ident(PatIdent { ident, by_ref: None, mutability: None, subpat: None, .. }) => {
+                    ident.clone()
+                }
+                pattern => {
+                    let message = "a parameter has a name alone: the handler and the kernel take it apart";
+                    return Err(Error::new_spanned(pattern, message));
+                }
             };
-            let name = pattern.ident.clone();
             if is_caller(&typed.ty) {
                 if caller.is_some() || !parameters.is_empty() {
                     return Err(Error::new_spanned(input, "`&Caller` is the first parameter, and only one"));
@@ -278,6 +295,7 @@ impl Method {
                         "a result is a `Wire` value; bytes come back through a last `&mut [u8]` parameter";
                     return Err(Error::new_spanned(reference, message));
                 }
+                Type::ImplTrait(of) => return Err(Error::new_spanned(of, NAME_THE_TYPE)),
                 Type::Tuple(tuple) if tuple.elems.is_empty() => (quote!(()), false),
                 ty => (quote!(#ty), true),
             },
@@ -370,9 +388,15 @@ fn is_caller(ty: &Type) -> bool {
 
 /// `None` for the output.
 fn parameter_kind(ty: &Type) -> Result<Option<ParameterKind>> {
-    let Type::Reference(reference) = peel(ty) else {
-        return Ok(Some(ParameterKind::Value(Box::new(ty.clone()))));
+    let reference = match peel(ty) {
+        Type::Reference(reference) => reference,
+        Type::ImplTrait(of) => return Err(Error::new_spanned(of, NAME_THE_TYPE)),
+        _ => return Ok(Some(ParameterKind::Value(Box::new(ty.clone())))),
     };
+    if let Some(lifetime) = &reference.lifetime {
+        let message = "what a kernel passes lives as long as the call: leave the lifetime away";
+        return Err(Error::new_spanned(lifetime, message));
+    }
     let mutable = reference.mutability.is_some();
     match peel(&reference.elem) {
         Type::Path(path) if path.path.is_ident("str") && !mutable => Ok(Some(ParameterKind::Str)),

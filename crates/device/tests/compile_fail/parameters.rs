@@ -29,4 +29,7 @@ fn kept_generic<T>(_: &Lane, _values: T) {}
 #[kernel(instances(unbounded = <u64>))]
 fn needs_copy<T: Iterator>(_: &Lane, _value: T) {}
 
+#[kernel]
+fn no_lane(_lane: &u32) {}
+
 fn main() {}

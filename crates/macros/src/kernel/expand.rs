@@ -118,7 +118,7 @@ pub fn expand(names: &Names, kernel: Kernel<'_>) -> TokenStream {
     let lifetime = of_launch();
     let value_types = parameters.iter().map(|parameter| &parameter.value);
     let values: Vec<_> = (0..parameters.len()).map(|i| names.fresh(&format!("value_{i}"))).collect();
-    // The spans make rustc point at the parameter that is not as general as a launch needs it.
+    // The spans make rustc point at the parameter that is not as general as a launch needs it, or is no lane.
     let passed = order.iter().map(|input| match *input {
         Input::Passed(place) => {
             let mut value = values[place].clone();
@@ -135,7 +135,11 @@ pub fn expand(names: &Names, kernel: Kernel<'_>) -> TokenStream {
     let passed: Vec<_> = passed.collect();
     // What is typed is nothing else besides.
     let typed = (!shared.is_empty()).then(|| quote!(let #lane = &#k::lane_of_typed(#lane);));
-    let passed_lane = (!function.sig.inputs.is_empty()).then(|| quote!(#lane,));
+    let passed_lane = function.sig.inputs.first().map(|input| {
+        let mut lane = lane.clone();
+        lane.set_span(lane.span().located_at(input.span()));
+        quote!(#lane,)
+    });
     let call = quote!(#callee(#passed_lane #(#passed),*));
     let is_unsafe = matches!(function.sig.safety, Safety::Unsafe(_));
     let call = if is_main {
