@@ -78,7 +78,7 @@ pub fn kernel(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
         let options = LaunchOptions { workgroups: zero.clone(), lanes: zero, workgroup_memory, max_lanes };
         let function = &function;
         let kernel = Kernel { function, instance, name, parameters, shared, order, is_main: false, options };
-        Ok(expand(&names, kernel))
+        Ok(expand(&names, &kernel))
     };
     if instances.is_empty() {
         let name = match name {
@@ -198,7 +198,7 @@ pub fn main(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
         is_main: true,
         options: launch,
     };
-    Ok(expand(&names, kernel))
+    Ok(expand(&names, &kernel))
 }
 
 fn or_default(value: Option<Expr>, default: u64) -> TokenStream {

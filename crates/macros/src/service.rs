@@ -1,11 +1,12 @@
 //! `#[service]`.
 
+mod device;
 mod host;
 
 use crate::kernel::peel;
 use crate::names::{Names, crate_option, shadows};
 use crate::options::Options;
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
 use std::collections::HashMap;
 use syn::ext::IdentExt;
@@ -96,7 +97,7 @@ pub fn service(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let table =
         methods.iter().enumerate().map(|(index, method)| method.table_entry(&names, &base, &text, index));
     let words = methods.iter().map(|method| method.check_words(&names, &text));
-    let device = device_side(&names, &item, &methods, internal);
+    let device = device::side(&names, &item, &methods, internal);
     let host = host::side(&names, &item, &methods);
     let (visibility, attributes, allowed) = (&item.vis, &item.attrs, allowed(&item));
     Ok(quote! {
@@ -361,7 +362,7 @@ impl Method {
         });
         let output = output.map(|_| quote!(#k::schema::of("&mut [u8]")));
         quote! {
-            // SAFETY: the handler's method is unsafe to call if, and only if, the trait's is.
+            // SAFETY: the handler trusts its callers if, and only if, the trait's method is unsafe.
             unsafe {
                 #k::Method::described(
                     #full_name,
@@ -407,141 +408,5 @@ fn parameter_kind(ty: &Type) -> Result<Option<ParameterKind>> {
             reference,
             "a parameter is a `Wire` value, `&str`, `&[u8]` or, as the last one, `&mut [u8]`",
         )),
-    }
-}
-
-/// The functions that a kernel calls. Those of services that come with hostcall are made with functions that only the
-/// device crate can name.
-fn device_side(names: &Names, item: &ItemTrait, methods: &[Method], internal: bool) -> TokenStream {
-    let k = &names.private;
-    let (visibility, name) = (&item.vis, &item.ident);
-    let within = format_ident!("{}Within", name);
-    let within_docs = format!("The methods of [`{name}`] with a deadline.");
-    // A method's own parameter may have this name.
-    let lane = Ident::new("lane", Span::mixed_site());
-    let mut plain = Vec::new();
-    let mut deadline = Vec::new();
-    for (index, method) in methods.iter().enumerate() {
-        let Method { docs, name: method_name, result, .. } = method;
-        let is_unsafe = method.is_unsafe.then(|| quote!(unsafe));
-        let calls = match (internal, method.is_unsafe) {
-            (true, _) => quote!(#k::builtin),
-            (false, true) => quote!(#k::unchecked),
-            (false, false) => quote!(#k),
-        };
-        // SAFETY: what the methods' pages ask for is all that their handlers trust.
-        let made = |call| if method.is_unsafe && !internal { quote!(unsafe { #call }) } else { call };
-        let inputs: Vec<_> = method.names().into_iter().chain(&method.output).collect();
-        let types = method.parameters.iter().map(|parameter| match &parameter.kind {
-            ParameterKind::Value(ty) => quote!(#ty),
-            ParameterKind::Str => quote!(&#k::str),
-            ParameterKind::Bytes => quote!(&[#k::u8]),
-        });
-        let types = types.chain(method.output.iter().map(|_| quote!(&mut [#k::u8])));
-        let parameters = quote!(#(#inputs: #types),*);
-        let returns = if method.output.is_some() { quote!((#result, #k::usize)) } else { quote!(#result) };
-        let lengths = method.parameters.iter().map(|Parameter { name, kind }| match kind {
-            ParameterKind::Value(_) => quote!(#name),
-            ParameterKind::Str | ParameterKind::Bytes => quote!(#k::slice_len(#name.len())?),
-        });
-        let arguments = quote!((#(#lengths,)*));
-        let described = quote!(&#name::METHODS[#index]);
-        let call = if method.words_only() {
-            made(quote!(#calls::call(#described, self.0, &#arguments)))
-        } else {
-            let slices = method.parameters.iter().filter_map(|Parameter { name, kind }| match kind {
-                ParameterKind::Value(_) => None,
-                ParameterKind::Str => Some(quote!(#name.as_bytes())),
-                ParameterKind::Bytes => Some(quote!(#name)),
-            });
-            let (output, take_result) = match &method.output {
-                Some(output) => (quote!(#output), quote!()),
-                None => (quote!(&mut []), quote!(.map(#k::without_bytes))),
-            };
-            let inputs = quote!(&[#(#slices),*]);
-            let call =
-                made(quote!(#calls::call_with_bytes(#described, self.0, &#arguments, #inputs, #output)));
-            quote!(#call #take_result)
-        };
-        deadline.push(quote! {
-            #(#docs)*
-            #[inline]
-            pub #is_unsafe fn #method_name(self, #parameters) -> #k::Result<#returns, #k::CallError> {
-                #call
-            }
-        });
-        let forward = quote!(#within::#method_name(#within(#k::CallOptions::DEFAULT), #(#inputs),*));
-        // SAFETY: the caller's promise to this function is the one to the other.
-        let forward = if method.is_unsafe { quote!(unsafe { #forward }) } else { forward };
-        plain.push(quote! {
-            #(#docs)*
-            #[inline]
-            pub #is_unsafe fn #method_name(#parameters) -> #k::Result<#returns, #k::CallError> {
-                #forward
-            }
-        });
-        if !method.words_only() {
-            continue;
-        }
-        let safety = method.is_unsafe.then(|| {
-            let text = format!("\n\n# Safety\nAs for [`{name}::{}`].", method_name.unraw());
-            quote!(#[doc = #text])
-        });
-        let start = format_ident!("start_{}", method_name);
-        let started = made(quote!(#calls::start(#lane, #described, #k::CallOptions::DEFAULT, &#arguments)));
-        let start_docs = format!(
-            "Starts [`{name}::{}`] for the lane that calls, to be waited for later.",
-            method_name.unraw()
-        );
-        plain.push(quote! {
-            #[doc = #start_docs]
-            #safety
-            #[inline]
-            pub #is_unsafe fn #start(#lane: &#k::Lane, #parameters) -> #k::Pending<'_, #result> {
-                #started
-            }
-        });
-        if method.has_result {
-            continue;
-        }
-        let post = format_ident!("post_{}", method_name);
-        let posted = made(quote!(#calls::post(#described, &#arguments)));
-        let post_docs = format!(
-            "Posts [`{name}::{}`]: returns at once, and nobody learns how it ended.",
-            method_name.unraw()
-        );
-        plain.push(quote! {
-            #[doc = #post_docs]
-            #safety
-            #[inline]
-            pub #is_unsafe fn #post(#parameters) -> #k::Result<(), #k::CallError> {
-                #posted
-            }
-        });
-    }
-    let (shadows, allowed) = (Method::shadows(names, methods, &[&lane]), allowed(item));
-    quote! {
-        #[doc = #within_docs]
-        #allowed
-        #[derive(#k::Clone, #k::Copy, #k::Debug)]
-        #visibility struct #within(#k::CallOptions);
-
-        #allowed
-        const _: () = {
-            #shadows
-            #[allow(clippy::too_many_arguments, reason = "as many as the service's methods have")]
-            impl #name {
-                /// Returns the methods with a deadline: `timeout_us` after the host sees the call it ends with
-                /// `CallError::TimedOut`. 0 is no deadline.
-                pub const fn within_us(timeout_us: #k::u32) -> #within {
-                    #within(#k::within_us(timeout_us))
-                }
-                #(#plain)*
-            }
-            #[allow(clippy::too_many_arguments, reason = "as many as the service's methods have")]
-            impl #within {
-                #(#deadline)*
-            }
-        };
     }
 }

@@ -1,14 +1,14 @@
 //! What a kernel becomes.
 
 use super::parameter::{of_launch, offset};
-use super::{Input, Kernel, LaunchOptions, Parameter, Shared};
+use super::{Input, Instance, Kernel, LaunchOptions, Parameter, Shared};
 use crate::names::{Names, shadows};
 use crate::symbol;
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Attribute, FnArg, Ident, Index, Pat, Safety};
+use syn::{Attribute, FnArg, Ident, Index, ItemFn, Pat, Safety};
 
 /// `hostcall_device::kernel::PARAMETERS_IN_A_TUPLE`.
 const PARAMETERS_IN_A_TUPLE: usize = 32;
@@ -75,37 +75,88 @@ fn entries(names: &Names, entry: &Ident, block: &TokenStream, run: &TokenStream)
     }
 }
 
-pub fn expand(names: &Names, kernel: Kernel<'_>) -> TokenStream {
-    let Kernel { function, instance, name, parameters, shared, order, is_main, options } = kernel;
-    let LaunchOptions { workgroups, lanes, workgroup_memory, max_lanes } = options;
-    let k = &names.private;
-    let (visibility, function_name) = (&function.vis, &function.sig.ident);
+/// The kernel's function among what is made.
+struct Declared<'a> {
+    /// The constant's name.
+    ident: &'a Ident,
+    /// The constant's attributes.
+    said: TokenStream,
+    /// What stands in the constant before all else.
+    within: TokenStream,
+    /// The path by which the function is called.
+    callee: TokenStream,
+}
+
+/// Puts the function into the constant, if that has its name, and leaves it beside it otherwise.
+fn declare<'a>(k: &TokenStream, function: &'a ItemFn, instance: Option<&'a Instance>) -> Declared<'a> {
+    let name = &function.sig.ident;
     // The constant, with all in it, has what is said of the kernel as an item, and the function the rest.
     let of_item = ["doc", "cfg", "deprecated", "allow"];
     let (outer, inner): (Vec<&Attribute>, Vec<&Attribute>) = function
         .attrs
         .iter()
         .partition(|attribute| of_item.iter().any(|name| attribute.path().is_ident(name)));
-    let ident = instance.map_or(function_name, |instance| &instance.name);
-    let markers = all_markers(names, &parameters);
-    // The function is in the constant, if that has its name, and beside it otherwise.
-    let (said, within, callee) = match instance {
+    match instance {
         None => {
             let (signature, body) = (&function.sig, &function.block);
             let inputs = function.sig.inputs.iter().filter_map(input_name);
-            let others = inputs.filter(|name| name.unraw() != ident.unraw());
-            let shadows = shadows(k, others);
-            (quote!(#(#outer)*), quote!(#shadows #(#inner)* #signature #body), quote!(#function_name))
+            let shadows = shadows(k, inputs.filter(|input| input.unraw() != name.unraw()));
+            let within = quote!(#shadows #(#inner)* #signature #body);
+            Declared { ident: name, said: quote!(#(#outer)*), within, callee: quote!(#name) }
         }
-        Some(instance) => {
-            let arguments = &instance.arguments;
+        Some(Instance { name: ident, arguments }) => {
             let said = outer.iter().filter(|attribute| !attribute.path().is_ident("doc"));
-            let text = format!("The kernel [`{function_name}`] with `{}`.", arguments.args.to_token_stream());
-            (quote!(#[doc = #text] #(#said)*), quote!(), quote!(#function_name::#arguments))
+            let text = format!("The kernel [`{name}`] with `{}`.", arguments.args.to_token_stream());
+            let said = quote!(#[doc = #text] #(#said)*);
+            Declared { ident, said, within: quote!(), callee: quote!(#name::#arguments) }
         }
-    };
+    }
+}
 
-    let symbol = symbol::unique(&name);
+/// The call of the kernel's function, with the values of what a launch passes.
+fn call(names: &Names, kernel: &Kernel<'_>, callee: &TokenStream, values: &[Ident]) -> TokenStream {
+    let Kernel { function, parameters, shared, order, is_main, .. } = kernel;
+    let (k, lane) = (&names.private, names.fresh("lane"));
+    // The spans make rustc point at the parameter that is not as general as a launch needs it, or is no lane.
+    let at = |name: &Ident, span: Span| {
+        let mut name = name.clone();
+        name.set_span(name.span().located_at(span));
+        name
+    };
+    let passed = order.iter().map(|input| match *input {
+        Input::Passed(place) => at(&values[place], parameters[place].span).into_token_stream(),
+        Input::Shared(place) => {
+            let (Shared { ty, is_slice }, offset) = (&shared[place], offset(names, shared, place));
+            let of = if *is_slice { quote!(workgroup_rest) } else { quote!(workgroup_at) };
+            // SAFETY: `KernelInfo::workgroup_memory_bytes` has room for all of them, each at a place of its own.
+            quote!(unsafe { #k::#of::<#ty>(#lane, const { #offset }) })
+        }
+    });
+    let passed_lane = function.sig.inputs.first().map(|input| at(&lane, input.span())).into_iter();
+    let call = quote!(#callee(#(#passed_lane,)* #(#passed),*));
+    if *is_main {
+        // The span makes rustc point at the return type when it is neither `()` nor `i32`.
+        quote_spanned!(function.sig.output.span()=> #k::finish_main(#call))
+    } else if is_unsafe(function) {
+        // SAFETY: who launched the kernel promised what it asks for, in `UnsafeKernel::assume_safe`.
+        quote!(unsafe { #call })
+    } else {
+        call
+    }
+}
+
+fn is_unsafe(function: &ItemFn) -> bool {
+    matches!(function.sig.safety, Safety::Unsafe(_))
+}
+
+pub fn expand(names: &Names, kernel: &Kernel<'_>) -> TokenStream {
+    let Kernel { function, instance, name, parameters, shared, options, .. } = kernel;
+    let LaunchOptions { workgroups, lanes, workgroup_memory, max_lanes } = options;
+    let (k, visibility) = (&names.private, &function.vis);
+    let Declared { ident, said, within, callee } = declare(k, function, *instance);
+    let markers = all_markers(names, parameters);
+
+    let symbol = symbol::unique(name);
     let (entry, info) =
         (format_ident!("hostcall_kernel_{symbol}"), format_ident!("hostcall_kernel_info_{symbol}"));
     let [run, info_value, lane] = ["run", "info", "lane"].map(|name| names.fresh(name));
@@ -118,39 +169,9 @@ pub fn expand(names: &Names, kernel: Kernel<'_>) -> TokenStream {
     let lifetime = of_launch();
     let value_types = parameters.iter().map(|parameter| &parameter.value);
     let values: Vec<_> = (0..parameters.len()).map(|i| names.fresh(&format!("value_{i}"))).collect();
-    // The spans make rustc point at the parameter that is not as general as a launch needs it, or is no lane.
-    let passed = order.iter().map(|input| match *input {
-        Input::Passed(place) => {
-            let mut value = values[place].clone();
-            value.set_span(value.span().located_at(parameters[place].span));
-            quote!(#value)
-        }
-        Input::Shared(place) => {
-            let (Shared { ty, is_slice }, offset) = (&shared[place], offset(names, &shared, place));
-            let of = if *is_slice { quote!(workgroup_rest) } else { quote!(workgroup_at) };
-            // SAFETY: `KernelInfo::workgroup_memory_bytes` has room for all of them, each at a place of its own.
-            quote!(unsafe { #k::#of::<#ty>(#lane, const { #offset }) })
-        }
-    });
-    let passed: Vec<_> = passed.collect();
     // What is typed is nothing else besides.
     let typed = (!shared.is_empty()).then(|| quote!(let #lane = &#k::lane_of_typed(#lane);));
-    let passed_lane = function.sig.inputs.first().map(|input| {
-        let mut lane = lane.clone();
-        lane.set_span(lane.span().located_at(input.span()));
-        quote!(#lane,)
-    });
-    let call = quote!(#callee(#passed_lane #(#passed),*));
-    let is_unsafe = matches!(function.sig.safety, Safety::Unsafe(_));
-    let call = if is_main {
-        // The span makes rustc point at the return type when it is neither `()` nor `i32`.
-        quote_spanned!(function.sig.output.span()=> #k::finish_main(#call))
-    } else if is_unsafe {
-        // SAFETY: who launched the kernel promised what it asks for, in `UnsafeKernel::assume_safe`.
-        quote!(unsafe { #call })
-    } else {
-        call
-    };
+    let (call, is_unsafe) = (call(names, kernel, &callee, &values), is_unsafe(function));
     let kind = if is_unsafe { quote!(UnsafeKernel) } else { quote!(Kernel) };
     // In the entries, which are unsafe. Values live as long as the lane: a type's name may say `'static`.
     let run_block = quote!(|#lane, #block_value: #block_type| {
